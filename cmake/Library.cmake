@@ -1,0 +1,43 @@
+# libpenstock: all rooms in one shared library, exported as Penstock::penstock.
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+if(SKBUILD)
+  # Inside the Python package everything lies below one folder, whatever the distribution's habits.
+  set(CMAKE_INSTALL_LIBDIR lib)
+endif()
+
+get_property(rooms GLOBAL PROPERTY PENSTOCK_ROOMS)
+if(NOT rooms)
+  return()
+endif()
+
+add_library(penstock SHARED)
+add_library(Penstock::penstock ALIAS penstock)
+foreach(room IN LISTS rooms)
+  target_sources(penstock PRIVATE $<TARGET_OBJECTS:${room}>)
+  # What the room links, without the room itself: its objects are already in.
+  get_target_property(libraries ${room} LINK_LIBRARIES)
+  list(REMOVE_ITEM libraries ${rooms} penstock_warnings)
+  target_link_libraries(penstock PRIVATE ${libraries})
+endforeach()
+set_target_properties(penstock PROPERTIES LINKER_LANGUAGE CXX)
+if(NOT SKBUILD)  # wheels turn the symbolic links of versioned libraries into copies
+  set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+endif()
+target_compile_features(penstock PUBLIC cxx_std_20)
+target_include_directories(penstock PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                           $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+# Public headers use std::thread and the like; nothing else travels to users.
+target_link_libraries(penstock PUBLIC Threads::Threads)
+
+install(TARGETS penstock EXPORT PenstockTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development)
+install(DIRECTORY include/penstock DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+set(penstock_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Penstock)
+install(EXPORT PenstockTargets NAMESPACE Penstock:: DESTINATION ${penstock_cmake_dir} COMPONENT development)
+configure_package_config_file(cmake/PenstockConfig.cmake.in ${PROJECT_BINARY_DIR}/PenstockConfig.cmake
+                              INSTALL_DESTINATION ${penstock_cmake_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/PenstockConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/PenstockConfig.cmake ${PROJECT_BINARY_DIR}/PenstockConfigVersion.cmake
+        DESTINATION ${penstock_cmake_dir} COMPONENT development)

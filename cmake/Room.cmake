@@ -1,0 +1,99 @@
+# Rooms: one folder under src/, one CMake target, one test program.
+#
+#   penstock_room(model SOURCES box.cpp USES base THIRD_PARTY fmt::fmt TESTS box_test.cpp [PRECOMPILE <asio.hpp>])
+#
+# makes the object library penstock_model, which becomes part of libpenstock, and the GoogleTest program test_model. A
+# test program links the objects of its room and of the rooms below it, not the whole library: a room can be built and
+# tested while the ones above it are broken, and an upward call does not link.
+# The folder of a room is its name; a room inside another is named with a slash (fabric/ucx -> penstock_fabric_ucx).
+
+set_property(GLOBAL PROPERTY PENSTOCK_ROOMS "")
+
+function(penstock_room name)
+  cmake_parse_arguments(PARSE_ARGV 1 room "" "" "SOURCES;USES;THIRD_PARTY;TESTS;PRECOMPILE")
+  if(room_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "penstock_room(${name}): unknown arguments ${room_UNPARSED_ARGUMENTS}")
+  endif()
+  if(PENSTOCK_PARTIAL)
+    penstock_keep_present(room_SOURCES)
+    penstock_keep_present(room_TESTS)
+    if(NOT room_SOURCES)
+      return()
+    endif()
+  endif()
+  string(REPLACE "/" "_" id ${name})
+  set(target penstock_${id})
+
+  add_library(${target} OBJECT ${room_SOURCES})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${target} PRIVATE penstock_warnings PUBLIC Threads::Threads ${room_THIRD_PARTY})
+  if(room_PRECOMPILE)
+    target_precompile_headers(${target} PRIVATE ${room_PRECOMPILE})
+  endif()
+
+  # Everything below, each once.
+  set(below "")
+  foreach(used IN LISTS room_USES)
+    string(REPLACE "/" "_" used_id ${used})
+    if(NOT TARGET penstock_${used_id})
+      message(WARNING "room ${name} uses ${used}, which is not there")
+      continue()
+    endif()
+    get_target_property(used_below penstock_${used_id} PENSTOCK_BELOW)
+    list(APPEND below ${used_below} penstock_${used_id})
+  endforeach()
+  list(REMOVE_ITEM below "")
+  list(REMOVE_DUPLICATES below)
+  set_target_properties(${target} PROPERTIES PENSTOCK_BELOW "${below}")
+  target_link_libraries(${target} PUBLIC ${below})
+  set_property(GLOBAL APPEND PROPERTY PENSTOCK_ROOMS ${target})
+
+  if(PENSTOCK_TESTS AND room_TESTS)
+    add_executable(test_${id} ${room_TESTS})
+    target_link_libraries(test_${id} PRIVATE penstock_warnings ${target} ${below} GTest::gmock GTest::gtest_main)
+    penstock_discover_tests(test_${id})
+  endif()
+endfunction()
+
+# Drops the files of a list that do not exist.
+function(penstock_keep_present list)
+  set(present "")
+  foreach(file IN LISTS ${list})
+    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+      list(APPEND present ${file})
+    else()
+      message(WARNING "${file} is not there")
+    endif()
+  endforeach()
+  set(${list} "${present}" PARENT_SCOPE)
+endfunction()
+
+# Registers each case of a GoogleTest program with ctest, as program.Suite.Case. A hang fails after two minutes.
+function(penstock_discover_tests target)
+  gtest_discover_tests(${target} TEST_PREFIX ${target}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT 120 ${ARGN})
+endfunction()
+
+# Generates <schema>_generated.h from a FlatBuffers schema for the room's own sources. A room src/wire includes it as
+# "wire/<schema>_generated.h".
+function(penstock_flatbuffers target schema)
+  cmake_path(GET schema STEM stem)
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/src OUTPUT_VARIABLE folder)
+  set(root ${PROJECT_BINARY_DIR}/generated)
+  set(header ${root}/${folder}/${stem}_generated.h)
+  add_custom_command(
+    OUTPUT ${header}
+    COMMAND ${PENSTOCK_FLATC} --cpp --cpp-std c++17 --scoped-enums --reflect-names -o ${root}/${folder}
+            ${CMAKE_CURRENT_SOURCE_DIR}/${schema}
+    DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${schema}
+    COMMENT "flatc ${folder}/${schema}"
+    VERBATIM)
+  target_sources(${target} PRIVATE ${header})
+  target_include_directories(${target} SYSTEM PUBLIC ${root})
+endfunction()
+
+function(penstock_add_if_present folder)
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt)
+    add_subdirectory(${folder})
+  endif()
+endfunction()

@@ -1,0 +1,70 @@
+// What can be chosen at run time. Every struct here can be filled in code, from penstock.yaml and from the environment,
+// by one mechanism (later wins: code, file, environment), and prints its effective state back. An unknown key is an
+// Error(unknown_option) that suggests the nearest name.
+//
+//   penstock.yaml:   streams: { heat: { queue_steps: 2, when_full: discard_oldest } }
+//   environment:     PENSTOCK_STREAM_HEAT="direct,queue_steps=2"   PENSTOCK_DIRECTORY=/run/user/1000/penstock
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace penstock {
+
+using Timeout = std::chrono::milliseconds;
+// Waits for ever; only ever used because the caller says so.
+inline constexpr Timeout forever = Timeout::max();
+// "As configured": the stream's own step_timeout, open_timeout or close_timeout.
+inline constexpr Timeout configured = Timeout(-1);
+
+enum class WhenFull : std::uint8_t {
+  block,           // begin_step waits for a reader to release a step, up to its deadline
+  discard_newest,  // the new step is not written; readers never see it
+  discard_oldest,  // the oldest step that no reader has begun gives way; if all are being read, the new one is dropped
+};
+enum class Delivery : std::uint8_t {
+  every,   // each retained step, in order
+  latest,  // begin_step gives the newest step and skips older ones
+};
+enum class DataPlane : std::uint8_t { automatic, shm, tcp };
+
+// One stream, either side. Options that concern the other side only are ignored (the two sides may share a file).
+struct StreamOptions {
+  std::string engine = "direct";  // where steps live: direct (pool, insitu and file are later rooms)
+  DataPlane data_plane = DataPlane::automatic;
+
+  // Writer: bounds are per rank, and hold for steps being written, waiting, and being read, together.
+  std::uint32_t queue_steps = 4;
+  std::uint64_t queue_bytes = std::uint64_t{2} << 30;
+  WhenFull when_full = WhenFull::block;
+  std::uint32_t rendezvous_readers = 1;  // the first begin_step waits for so many reader cohorts; 0: do not wait
+  std::uint32_t reserve_steps = 0;       // newest released steps kept for late joiners, beyond queue_steps
+  bool keep_first_step = false;          // the first step stays for late joiners, beyond queue_steps
+  bool min_max = false;                  // compute min and max of every block at put (reads each block once more)
+  std::uint64_t step_bytes = 0;          // the largest step expected per rank; reserved and pre-faulted at open
+
+  // Reader
+  Delivery delivery = Delivery::every;
+
+  // Both
+  std::uint32_t spin_us = 20;  // spin at most so long before sleeping in a wait; 0: sleep at once
+  std::uint32_t open_timeout_ms = 60'000;
+  std::uint32_t step_timeout_ms = 60'000;
+  std::uint32_t close_timeout_ms = 60'000;
+};
+
+struct ContextOptions {
+  std::string config_file;  // "": $PENSTOCK_CONFIG, else penstock.yaml in the working directory if there
+  std::string directory;    // where streams register; "": $PENSTOCK_DIRECTORY, else $XDG_RUNTIME_DIR/penstock, else
+                            // /tmp/penstock-<uid>
+  std::string listen = "";  // IPv4/IPv6 address for tcp; "": $PENSTOCK_LISTEN, else every interface
+  bool explicit_progress = false;  // true: no library thread; the application calls Context::progress()
+};
+
+// The options as YAML, one "key: value" a line, in the order above.
+std::string to_yaml(const StreamOptions&);
+// Sets one option from text ("queue_bytes", "64MiB"). Throws Error(unknown_option or invalid_argument).
+void set_option(StreamOptions&, const std::string& key, const std::string& value);
+
+}  // namespace penstock

@@ -1,0 +1,218 @@
+// What the files of the Python extension share.
+//
+// penstock._core is thin: it moves values across the border, holds what must outlive a call (buffers of deferred gets,
+// lent arrays, the writer behind a span) and releases the interpreter lock around whatever may block. What a Python
+// user sees is Python code in penstock/*.py.
+//
+// Threads: a mutex in each stream makes its calls take turns; it is only ever waited for without the interpreter lock.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "penstock/penstock.hpp"
+
+namespace penstock::python {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+using Sizes = std::vector<std::uint64_t>;
+
+inline Dims dims_of(const Sizes& sizes) { return Dims(std::span<const std::uint64_t>(sizes)); }
+nb::tuple tuple_of(const Dims& dims);
+
+// Names at the border: "float64", "global_array", "row". Throw Error(invalid_argument).
+DType dtype_named(const std::string& name);
+Kind kind_named(const std::string& name);
+Order order_named(const std::string& name);
+const char* name_of_kind(Kind kind);
+const char* name_of_order(Order order);
+
+// -1: as configured; INT64_MAX: for ever.
+inline Timeout timeout_of(std::int64_t timeout_ms) {
+  if (timeout_ms < -1) throw Error(Errc::invalid_argument, "a timeout is not negative");
+  return timeout_ms == INT64_MAX ? forever : Timeout(timeout_ms);
+}
+
+// The memory of a Python object, as long as this lives. Made and destroyed with the interpreter lock held.
+class Buffer {
+ public:
+  Buffer(nb::handle object, bool writable);
+  ~Buffer() {
+    if (view_.obj) PyBuffer_Release(&view_);
+  }
+  Buffer(Buffer&& other) noexcept : view_(std::exchange(other.view_, Py_buffer{})) {}
+  Buffer& operator=(Buffer&&) = delete;
+
+  void* data() const { return view_.buf; }
+  std::size_t bytes() const { return static_cast<std::size_t>(view_.len); }
+  Dims shape() const;
+  bool packed(Order order) const { return PyBuffer_IsContiguous(&view_, order == Order::row ? 'C' : 'F') != 0; }
+  // Bytes between neighbours in each dimension.
+  std::vector<std::int64_t> strides() const;
+
+ private:
+  Py_buffer view_{};
+};
+
+// Stream memory lent to Python through the buffer protocol. Views hold their step's lease; spans hold their writer.
+struct Memory {
+  void* data = nullptr;
+  std::size_t size = 0;
+  bool writable = false;
+  std::shared_ptr<const void> owner;
+  Box box;
+  Order order = Order::row;
+  std::vector<std::int64_t> strides;
+  bool revoked = false;  // gives no further buffers
+};
+
+// Drops what the holder points to without the interpreter lock: a destructor may wait for the library's thread.
+template <class T>
+void drop_unlocked(T& holder) {
+  T dropped = std::exchange(holder, T{});
+  nb::gil_scoped_release release;
+  dropped = T{};
+}
+
+// One call at a time: waits for the stream's mutex without the interpreter lock, which is held again afterwards.
+class Turn {
+ public:
+  explicit Turn(std::timed_mutex& mutex) : lock_(mutex, std::try_to_lock) {
+    if (lock_.owns_lock()) return;
+    nb::gil_scoped_release release;
+    lock_.lock();
+  }
+
+ private:
+  std::unique_lock<std::timed_mutex> lock_;
+};
+
+// Releases the interpreter lock when the work is worth it.
+class MaybeRelease {
+ public:
+  explicit MaybeRelease(std::size_t bytes) : thread_(bytes >= 32768 ? PyEval_SaveThread() : nullptr) {}
+  ~MaybeRelease() {
+    if (thread_) PyEval_RestoreThread(thread_);
+  }
+  MaybeRelease(const MaybeRelease&) = delete;
+  MaybeRelease& operator=(const MaybeRelease&) = delete;
+
+ private:
+  PyThreadState* thread_;
+};
+
+// A cohort whose operations are methods of a Python object: rank, size, broadcast(bytes, root) and gather(bytes, root).
+// None: solo.
+std::shared_ptr<Cohort> cohort_of(nb::object object);
+
+nb::dict to_dict(const StreamStatistics& statistics);
+
+void bind_values(nb::module_& m);
+void bind_writer(nb::module_& m);
+void bind_reader(nb::module_& m);
+void bind_context(nb::module_& m);
+
+class PyWriter {
+ public:
+  explicit PyWriter(Writer&& writer) : writer_(std::make_shared<Writer>(std::move(writer))) {
+    name_ = writer_->name();
+    address_ = writer_->address();
+  }
+  ~PyWriter();
+
+  const std::string& name() const { return name_; }
+  const std::string& address() const { return address_; }
+  std::uint32_t define(const std::string& name, const std::string& dtype, const Sizes& shape, const std::string& kind,
+                       const std::string& order, bool min_max);
+  bool try_begin_step(std::int64_t timeout_ms);
+  void begin_step(std::int64_t timeout_ms);
+  std::uint64_t step_number();
+  bool step_dropped();
+  void set_shape(std::uint32_t variable, const Sizes& shape);
+  void put(std::uint32_t variable, const Sizes& start, nb::handle array);
+  void lend(std::uint32_t variable, const Sizes& start, nb::handle array);
+  void put_value(std::uint32_t variable, nb::handle array);
+  void put_string(std::uint32_t variable, const std::string& value);
+  std::unique_ptr<Memory> put_span(std::uint32_t variable, const Sizes& start, const Sizes& count);
+  void put_attribute(const std::string& name, const std::string& dtype, bool is_array, nb::bytes values,
+                     std::vector<std::string> strings);
+  void end_step();
+  void abandon_step();
+  // Closing may take long, so it is done by a thread that Python need not wait for: start_close, then wait_close until
+  // that is true, or the user interrupts. close does it on the calling thread, as cohorts want.
+  void close(std::int64_t timeout_ms);
+  void start_close(std::int64_t timeout_ms);
+  bool wait_close(std::int64_t slice_ms);
+  void lose();  // readers are told that the writer is lost
+  bool closed() const { return !writer_; }
+  nb::dict statistics();
+  void forget();  // after fork: the memory belongs to the parent
+
+ private:
+  struct Closing;
+  std::shared_ptr<Closing> take_for_closing();
+  Writer& writer();
+  WriteStep& step();
+  Box box_of(const Sizes& start, const Dims& count) const;
+  std::timed_mutex mutex_;
+  std::shared_ptr<Writer> writer_;  // null once closed; spans hold it too, so that their memory stays mapped
+  std::optional<WriteStep> step_;
+  std::vector<Buffer> lent_;
+  std::unordered_map<std::uint32_t, Order> orders_;
+  std::string name_, address_;
+  std::shared_ptr<Closing> closing_;
+};
+
+class PyReader {
+ public:
+  explicit PyReader(Reader&& reader) : reader_(std::make_unique<Reader>(std::move(reader))) { name_ = reader_->name(); }
+  ~PyReader();
+
+  const std::string& name() const { return name_; }
+  std::string try_begin_step(std::int64_t timeout_ms);
+  void begin_step(std::int64_t timeout_ms);
+  std::uint64_t step_number();
+  std::vector<VariableInfo> variables();
+  VariableInfo variable(const std::string& name);
+  bool has(const std::string& name);
+  std::vector<BlockInfo> blocks(std::uint32_t variable);
+  bool covered(std::uint32_t variable, const Sizes& shape);
+  std::vector<std::string> attribute_names();
+  nb::object attribute(const std::string& name);
+  nb::object min_max(std::uint32_t variable, std::optional<std::uint64_t> block);
+  std::vector<std::string> strings(std::uint32_t variable);
+  nb::tuple shape_of(std::uint32_t variable, const Selection& selection);
+  void get(std::uint32_t variable, const Selection& selection, nb::handle out);
+  void wait(std::int64_t timeout_ms);
+  std::vector<Memory> view(std::uint32_t variable, const Selection& selection);
+  void end_step();
+  void close();
+  bool closed() const { return !reader_; }
+  nb::dict statistics();
+  void forget();
+
+ private:
+  Reader& reader();
+  ReadStep& step();
+  std::timed_mutex mutex_;
+  std::unique_ptr<Reader> reader_;  // null once closed
+  std::optional<ReadStep> step_;
+  std::vector<Buffer> pending_;  // what gets will fill
+  std::string name_;
+  StreamStatistics last_statistics_;
+};
+
+}  // namespace penstock::python

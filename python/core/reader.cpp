@@ -1,0 +1,247 @@
+// The reader at the border. As with the writer, a step is part of its reader here.
+#include "core.hpp"
+
+namespace penstock::python {
+
+PyReader::~PyReader() {
+  if (!reader_) return;
+  {
+    // Gets that are pending fill their arrays as the step ends, so those live until then.
+    nb::gil_scoped_release release;
+    step_.reset();
+  }
+  drop_unlocked(reader_);
+}
+
+Reader& PyReader::reader() {
+  if (!reader_) throw Error(Errc::wrong_state, "stream '" + name_ + "' is closed");
+  return *reader_;
+}
+
+ReadStep& PyReader::step() {
+  reader();
+  if (!step_) throw Error(Errc::wrong_state, "stream '" + name_ + "' has no step open");
+  return *step_;
+}
+
+std::string PyReader::try_begin_step(std::int64_t timeout_ms) {
+  Turn turn(mutex_);
+  auto& reader = this->reader();
+  if (step_) throw Error(Errc::wrong_state, "stream '" + name_ + "' has a step open");
+  Outcome outcome;
+  {
+    nb::gil_scoped_release release;
+    auto result = reader.try_begin_step(timeout_of(timeout_ms));
+    if (result.step) step_.emplace(std::move(*result.step));
+    outcome = result.outcome;
+  }
+  switch (outcome) {
+    case Outcome::ready: return "ready";
+    case Outcome::not_ready: return "not_ready";
+    case Outcome::end_of_stream: return "end_of_stream";
+    case Outcome::writer_lost: return "writer_lost";
+  }
+  throw Error(Errc::internal, "an unknown outcome");
+}
+
+void PyReader::begin_step(std::int64_t timeout_ms) {
+  Turn turn(mutex_);
+  auto& reader = this->reader();
+  if (step_) throw Error(Errc::wrong_state, "stream '" + name_ + "' has a step open");
+  nb::gil_scoped_release release;
+  step_.emplace(reader.begin_step(timeout_of(timeout_ms)));
+}
+
+std::uint64_t PyReader::step_number() {
+  Turn turn(mutex_);
+  return step().number();
+}
+
+std::vector<VariableInfo> PyReader::variables() {
+  Turn turn(mutex_);
+  return step().variables();
+}
+
+VariableInfo PyReader::variable(const std::string& name) {
+  Turn turn(mutex_);
+  return step().variable(name);
+}
+
+bool PyReader::has(const std::string& name) {
+  Turn turn(mutex_);
+  return step().find(name) != nullptr;
+}
+
+std::vector<BlockInfo> PyReader::blocks(std::uint32_t variable) {
+  Turn turn(mutex_);
+  return step().blocks(variable);
+}
+
+// Whether the blocks cover an array of this shape without holes. False when finding out would take long.
+bool PyReader::covered(std::uint32_t variable, const Sizes& shape) {
+  Turn turn(mutex_);
+  auto blocks = step().blocks(variable);
+  std::uint64_t sum = 0;
+  for (const auto& block : blocks) sum += element_count(block.box.count);
+  if (sum != element_count(dims_of(shape)) || blocks.size() > 256) return false;
+  // As large together as the array, and within it: covering when no two overlap.
+  for (std::size_t a = 0; a < blocks.size(); ++a)
+    for (std::size_t b = a + 1; b < blocks.size(); ++b) {
+      const auto &p = blocks[a].box, &q = blocks[b].box;
+      bool apart = false;
+      for (std::size_t d = 0; d < p.start.size(); ++d)
+        apart |= p.start[d] + p.count[d] <= q.start[d] || q.start[d] + q.count[d] <= p.start[d];
+      if (!apart) return false;
+    }
+  return true;
+}
+
+std::vector<std::string> PyReader::attribute_names() {
+  Turn turn(mutex_);
+  return step().attribute_names();
+}
+
+nb::object PyReader::attribute(const std::string& name) {
+  Turn turn(mutex_);
+  auto value = step().attribute(name);
+  if (!value) return nb::none();
+  return nb::make_tuple(std::string(name_of(value->dtype)), value->is_array,
+                        nb::bytes(reinterpret_cast<const char*>(value->bytes.data()), value->bytes.size()),
+                        nb::cast(value->strings));
+}
+
+nb::object PyReader::min_max(std::uint32_t variable, std::optional<std::uint64_t> block) {
+  Turn turn(mutex_);
+  auto found = block ? step().min_max(variable, *block) : step().min_max(variable);
+  if (!found) return nb::none();
+  auto size = size_of(found->dtype);
+  return nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(found->min), size),
+                        nb::bytes(reinterpret_cast<const char*>(found->max), size));
+}
+
+std::vector<std::string> PyReader::strings(std::uint32_t variable) {
+  Turn turn(mutex_);
+  auto& step = this->step();
+  nb::gil_scoped_release release;
+  return step.read_strings(variable);
+}
+
+nb::tuple PyReader::shape_of(std::uint32_t variable, const Selection& selection) {
+  Turn turn(mutex_);
+  return tuple_of(step().shape_of(variable, selection));
+}
+
+void PyReader::get(std::uint32_t variable, const Selection& selection, nb::handle out) {
+  Turn turn(mutex_);
+  auto& step = this->step();
+  Buffer buffer(out, true);
+  if (buffer.packed(Order::row)) {
+    step.get(variable, selection, buffer.data(), Order::row);
+  } else if (buffer.packed(Order::column)) {
+    step.get(variable, selection, buffer.data(), Order::column);
+  } else {
+    auto strides = buffer.strides();
+    step.get(variable, selection, buffer.data(), Order::row, strides);
+  }
+  pending_.push_back(std::move(buffer));
+}
+
+void PyReader::wait(std::int64_t timeout_ms) {
+  Turn turn(mutex_);
+  auto& step = this->step();
+  struct Filled {
+    PyReader* self;
+    ~Filled() { self->pending_.clear(); }
+  } filled{this};
+  nb::gil_scoped_release release;
+  step.wait(timeout_of(timeout_ms));
+}
+
+std::vector<Memory> PyReader::view(std::uint32_t variable, const Selection& selection) {
+  Turn turn(mutex_);
+  auto& step = this->step();
+  auto views = [&] {
+    nb::gil_scoped_release release;
+    return step.view(variable, selection);
+  }();
+  std::vector<Memory> out;
+  for (const auto& view : views) {
+    Memory memory;
+    memory.data = const_cast<std::byte*>(view.bytes().data());
+    memory.size = view.bytes().size();
+    memory.owner = view.owner();
+    memory.box = view.box();
+    memory.order = view.order();
+    memory.strides.assign(view.strides().begin(), view.strides().begin() + view.box().count.size());
+    out.push_back(std::move(memory));
+  }
+  return out;
+}
+
+void PyReader::end_step() {
+  Turn turn(mutex_);
+  step();
+  struct Over {
+    PyReader* self;
+    ~Over() {
+      self->step_.reset();
+      self->pending_.clear();
+    }
+  } over{this};
+  nb::gil_scoped_release release;
+  step_->end();
+}
+
+void PyReader::close() {
+  Turn turn(mutex_);
+  if (!reader_) return;
+  auto closing = std::exchange(reader_, nullptr);
+  auto step = std::exchange(step_, std::nullopt);
+  {
+    nb::gil_scoped_release release;
+    step.reset();
+    closing->close();
+    last_statistics_ = closing->statistics();
+    closing.reset();
+  }
+  pending_.clear();
+}
+
+nb::dict PyReader::statistics() {
+  Turn turn(mutex_);
+  return to_dict(reader_ ? reader_->statistics() : last_statistics_);
+}
+
+void PyReader::forget() {
+  auto* lost = new std::pair(std::move(reader_), std::move(step_));
+  static_cast<void>(lost);
+  step_.reset();
+}
+
+void bind_reader(nb::module_& m) {
+  nb::class_<PyReader>(m, "Reader", "A reader of a stream. Timeouts in ms; -1: as configured.")
+      .def_prop_ro("name", &PyReader::name)
+      .def_prop_ro("closed", &PyReader::closed)
+      .def("try_begin_step", &PyReader::try_begin_step, "timeout_ms"_a)
+      .def("begin_step", &PyReader::begin_step, "timeout_ms"_a)
+      .def("step_number", &PyReader::step_number)
+      .def("variables", &PyReader::variables)
+      .def("variable", &PyReader::variable, "name"_a)
+      .def("has", &PyReader::has, "name"_a)
+      .def("blocks", &PyReader::blocks, "variable"_a)
+      .def("covered", &PyReader::covered, "variable"_a, "shape"_a)
+      .def("attribute_names", &PyReader::attribute_names)
+      .def("attribute", &PyReader::attribute, "name"_a)
+      .def("min_max", &PyReader::min_max, "variable"_a, "block"_a = nb::none())
+      .def("strings", &PyReader::strings, "variable"_a)
+      .def("shape_of", &PyReader::shape_of, "variable"_a, "selection"_a)
+      .def("get", &PyReader::get, "variable"_a, "selection"_a, "out"_a)
+      .def("wait", &PyReader::wait, "timeout_ms"_a)
+      .def("view", &PyReader::view, "variable"_a, "selection"_a)
+      .def("end_step", &PyReader::end_step)
+      .def("close", &PyReader::close)
+      .def("statistics", &PyReader::statistics)
+      .def("forget", &PyReader::forget);
+}
+
+}  // namespace penstock::python

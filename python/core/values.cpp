@@ -1,0 +1,251 @@
+// Values at the border: names, buffers, cohorts, statistics, errors.
+#include "core.hpp"
+
+#include <array>
+
+namespace penstock::python {
+
+nb::tuple tuple_of(const Dims& dims) {
+  nb::list out;
+  for (auto value : dims) out.append(value);
+  return nb::tuple(out);
+}
+
+DType dtype_named(const std::string& name) {
+  auto dtype = dtype_from_name(name);
+  if (dtype == DType::none) throw Error(Errc::invalid_argument, "penstock has no element type '" + name + "'");
+  return dtype;
+}
+
+namespace {
+constexpr std::array kinds = {"global_array", "local_array", "global_value", "local_value"};
+constexpr std::array orders = {"row", "column"};
+
+template <std::size_t N>
+std::size_t position(const std::array<const char*, N>& names, const std::string& name, const char* what) {
+  for (std::size_t i = 0; i < N; ++i)
+    if (name == names[i]) return i;
+  std::string known;
+  for (auto each : names) known += (known.empty() ? "'" : ", '") + std::string(each) + "'";
+  throw Error(Errc::invalid_argument, std::string(what) + " '" + name + "' is not one of " + known);
+}
+}  // namespace
+
+Kind kind_named(const std::string& name) { return static_cast<Kind>(position(kinds, name, "the kind")); }
+Order order_named(const std::string& name) { return static_cast<Order>(position(orders, name, "the order")); }
+const char* name_of_kind(Kind kind) { return kinds.at(static_cast<std::size_t>(kind)); }
+const char* name_of_order(Order order) { return orders.at(static_cast<std::size_t>(order)); }
+
+Buffer::Buffer(nb::handle object, bool writable) {
+  if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_STRIDES | (writable ? PyBUF_WRITABLE : 0)) != 0)
+    throw nb::python_error();
+}
+
+Dims Buffer::shape() const {
+  Dims out = Dims::filled(static_cast<std::size_t>(view_.ndim), 0);
+  for (int d = 0; d < view_.ndim; ++d) out[d] = static_cast<std::uint64_t>(view_.shape[d]);
+  return out;
+}
+
+std::vector<std::int64_t> Buffer::strides() const {
+  return {view_.strides, view_.strides + view_.ndim};
+}
+
+// ---------------------------------------------------------------------------------------------------------- cohorts
+
+namespace {
+
+// What Python raises becomes an Error before it crosses the library, which may not hold the interpreter lock.
+template <class Body>
+auto with_interpreter(Body&& body) {
+  nb::gil_scoped_acquire acquire;
+  try {
+    return body();
+  } catch (nb::python_error& e) {
+    throw Error(Errc::system, std::string("the cohort failed: ") + e.what());
+  } catch (nb::cast_error&) {
+    throw Error(Errc::system, "the cohort returned something else than bytes");
+  }
+}
+
+class PythonCohort final : public Cohort {
+ public:
+  explicit PythonCohort(nb::object object)
+      : object_(std::move(object)),
+        rank_(nb::cast<int>(object_.attr("rank"))),
+        size_(nb::cast<int>(object_.attr("size"))) {}
+  ~PythonCohort() override {
+    // The library's thread may be the last holder, even after the interpreter has gone.
+    if (!Py_IsInitialized()) {
+      object_.release();
+      return;
+    }
+    nb::gil_scoped_acquire acquire;
+    object_.reset();
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  std::string broadcast(const std::string& bytes, int root) override {
+    return with_interpreter([&] {
+      auto result = nb::cast<nb::bytes>(object_.attr("broadcast")(nb::bytes(bytes.data(), bytes.size()), root));
+      return std::string(result.c_str(), result.size());
+    });
+  }
+
+  std::vector<std::string> gather(const std::string& bytes, int root) override {
+    return with_interpreter([&] {
+      std::vector<std::string> out;
+      nb::object all = object_.attr("gather")(nb::bytes(bytes.data(), bytes.size()), root);
+      if (rank_ != root || all.is_none()) return out;
+      for (nb::handle each : all) {
+        auto one = nb::cast<nb::bytes>(each);
+        out.emplace_back(one.c_str(), one.size());
+      }
+      return out;
+    });
+  }
+
+ private:
+  nb::object object_;
+  int rank_, size_;
+};
+
+}  // namespace
+
+std::shared_ptr<Cohort> cohort_of(nb::object object) {
+  if (object.is_none()) return solo();
+  return std::make_shared<PythonCohort>(std::move(object));
+}
+
+// ------------------------------------------------------------------------------------------------------- statistics
+
+nb::dict to_dict(const StreamStatistics& s) {
+  nb::list peers;
+  for (const auto& p : s.peers) {
+    nb::dict peer;
+    peer["name"] = p.name;
+    peer["ranks"] = p.ranks;
+    peer["data_plane"] = p.data_plane;
+    peer["steps_delivered"] = p.steps_delivered;
+    peer["steps_released"] = p.steps_released;
+    peer["steps_dropped"] = p.steps_dropped;
+    peer["steps_held"] = p.steps_held;
+    peers.append(peer);
+  }
+  nb::dict out;
+  out["steps"] = s.steps;
+  out["steps_dropped"] = s.steps_dropped;
+  out["steps_voided"] = s.steps_voided;
+  out["bytes"] = s.bytes;
+  out["bytes_copied"] = s.bytes_copied;
+  out["copies"] = s.copies;
+  out["copy_s"] = s.copy_s;
+  out["wait_s"] = s.wait_s;
+  out["announcement_bytes"] = s.announcement_bytes;
+  out["epochs"] = s.epochs;
+  out["plans_built"] = s.plans_built;
+  out["plans_reused"] = s.plans_reused;
+  out["queue_depth"] = s.queue_depth;
+  out["memory_bytes"] = s.memory_bytes;
+  out["data_plane"] = s.data_plane;
+  out["peers"] = peers;
+  return out;
+}
+
+// ---------------------------------------------------------------------------------------------------------- binding
+
+namespace {
+
+int memory_get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  auto& memory = *nb::inst_ptr<Memory>(nb::handle(self));
+  if (memory.revoked) {
+    PyErr_SetString(PyExc_BufferError, "this memory belonged to a step that has ended");
+    view->obj = nullptr;
+    return -1;
+  }
+  return PyBuffer_FillInfo(view, self, memory.data, static_cast<Py_ssize_t>(memory.size), !memory.writable, flags);
+}
+
+PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(memory_get_buffer)}, {0, nullptr}};
+
+// Becomes the subclass of penstock.Error that goes with the code.
+void translate(const std::exception_ptr& pointer, void*) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const Error& e) {
+    nb::object exception =
+        nb::module_::import_("penstock.errors").attr("error_of")(std::string(name_of(e.code())), std::string(e.what()));
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  }
+}
+
+}  // namespace
+
+void bind_values(nb::module_& m) {
+  nb::register_exception_translator(translate);
+
+  nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots), "Stream memory, through the buffer protocol.")
+      .def_prop_ro("start", [](const Memory& self) { return tuple_of(self.box.start); })
+      .def_prop_ro("count", [](const Memory& self) { return tuple_of(self.box.count); })
+      .def_prop_ro("strides",
+                   [](const Memory& self) {
+                     nb::list out;
+                     for (auto stride : self.strides) out.append(stride);
+                     return nb::tuple(out);
+                   })
+      .def_prop_ro("order", [](const Memory& self) { return name_of_order(self.order); })
+      .def_ro("size", &Memory::size)
+      .def("revoke", [](Memory& self) { self.revoked = true; });
+
+  nb::class_<Selection>(m, "Selection")
+      .def_static("all", [] { return Selection::all(); })
+      .def_static(
+          "box",
+          [](const Sizes& start, const Sizes& count) { return Selection::box(dims_of(start), dims_of(count)); },
+          "start"_a, "count"_a)
+      .def_static(
+          "strided",
+          [](const Sizes& start, const Sizes& count, const Sizes& stride) {
+            return Selection::strided(dims_of(start), dims_of(count), dims_of(stride));
+          },
+          "start"_a, "count"_a, "stride"_a)
+      .def_static("block", [](std::uint64_t number) { return Selection::block(number); }, "number"_a)
+      .def_static(
+          "points",
+          [](nb::handle coordinates, std::size_t dimensions) {
+            // uint64, one tuple of indices after the other
+            Buffer buffer(coordinates, false);
+            auto* first = static_cast<const std::uint64_t*>(buffer.data());
+            const auto size = buffer.bytes() / sizeof *first;
+            return Selection::points(std::vector<std::uint64_t>(first, first + size), dimensions);
+          },
+          "coordinates"_a, "dimensions"_a);
+
+  nb::class_<VariableInfo>(m, "VariableInfo")
+      .def_ro("id", &VariableInfo::id)
+      .def_ro("name", &VariableInfo::name)
+      .def_prop_ro("dtype", [](const VariableInfo& self) { return std::string(name_of(self.dtype)); })
+      .def_prop_ro("kind", [](const VariableInfo& self) { return name_of_kind(self.kind); })
+      .def_prop_ro("order", [](const VariableInfo& self) { return name_of_order(self.order); })
+      .def_prop_ro("shape", [](const VariableInfo& self) { return tuple_of(self.shape); })
+      .def_ro("blocks", &VariableInfo::blocks);
+
+  nb::class_<BlockInfo>(m, "BlockInfo")
+      .def_prop_ro("start", [](const BlockInfo& self) { return tuple_of(self.box.start); })
+      .def_prop_ro("count", [](const BlockInfo& self) { return tuple_of(self.box.count); })
+      .def_ro("writer_rank", &BlockInfo::writer_rank);
+
+  nb::class_<StreamEntry>(m, "StreamEntry", "A stream found in the directory.")
+      .def_ro("name", &StreamEntry::name)
+      .def_ro("address", &StreamEntry::address, "With the stream's token: for the owner's eyes.")
+      .def_ro("host", &StreamEntry::host)
+      .def_ro("pid", &StreamEntry::pid)
+      .def_ro("ranks", &StreamEntry::ranks)
+      .def_ro("alive", &StreamEntry::alive)
+      .def("__repr__", [](const StreamEntry& self) {
+        return "<stream '" + self.name + "' " + (self.alive ? "alive" : "gone") + " on " + self.host + ">";
+      });
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,89 @@
+"""Penstock: streams of steps from a running simulation to whatever uses them.
+
+    import penstock
+
+    with penstock.create("heat") as stream:         # a writer
+        for t in range(100):
+            with stream.step() as step:
+                step["T"] = T                       # NumPy
+                step.attributes["time"] = t
+
+    with penstock.open("heat") as stream:           # a reader, in another program
+        for step in stream:
+            plane = step["T"][:, :, 10]             # NumPy; step["T"].view() reads in place
+
+See create() and open(), the Writer, Reader and Variable they lead to, and penstock.errors.
+"""
+
+from __future__ import annotations
+
+from . import errors
+from ._core import version as __version__
+from .cohort import Cohort, MpiCohort, ThreadCohort, thread_cohort
+from .context import Context, config, create, list_streams, open
+from .errors import (
+    AuthenticationError,
+    EndOfStream,
+    Error,
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    OutOfMemory,
+    PeerLost,
+    ProtocolError,
+    StepGone,
+    StepTooLarge,
+    StepVoided,
+    StreamClosed,
+    SystemFailure,
+    TimeoutError,
+    UnknownOption,
+    Unsupported,
+    WriterLost,
+    WrongState,
+)
+from .reader import Reader, ReadStep
+from .statistics import PeerStatistics, Statistics
+from .variable import Block, Variable
+from .writer import Writer, WriteStep
+
+__all__ = [
+    "AuthenticationError",
+    "Block",
+    "Cohort",
+    "Context",
+    "EndOfStream",
+    "Error",
+    "InternalError",
+    "InvalidArgument",
+    "MpiCohort",
+    "NotFound",
+    "OutOfMemory",
+    "PeerLost",
+    "PeerStatistics",
+    "ProtocolError",
+    "ReadStep",
+    "Reader",
+    "Statistics",
+    "StepGone",
+    "StepTooLarge",
+    "StepVoided",
+    "StreamClosed",
+    "SystemFailure",
+    "ThreadCohort",
+    "TimeoutError",
+    "UnknownOption",
+    "Unsupported",
+    "Variable",
+    "WriteStep",
+    "Writer",
+    "WriterLost",
+    "WrongState",
+    "__version__",
+    "config",
+    "create",
+    "errors",
+    "list_streams",
+    "open",
+    "thread_cohort",
+]

@@ -1,0 +1,243 @@
+"""Tables, plot and JSON of a benchmark."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .cases import COUNT_AFTER, WORKLOADS, Case
+
+Row = dict[str, Any]
+
+# Which bare reference a row is compared with, where it is not two copies.
+LIMIT_OF = {
+    ("W1", "put_view"): "one_copy",
+    ("W1", "put_view_sum"): "one_copy_sum",
+    ("W1", "span_view_sum"): "fill_sum",
+    ("W1", "handshake"): "handover",
+    ("W2", "span_get"): "one_copy",
+    ("W2", "derived"): "one_copy",
+    ("W4", "spinning"): "spin",
+    ("W4", "spin"): "spin",
+}
+DEFAULT_LIMIT = {"W1": "two_copies", "W2": "two_copies", "W3": "two_copies", "W4": "futex"}
+
+
+def row_of(case: Case, runs: list[dict[str, float]]) -> Row:
+    """Medians over the runs of one case; times in seconds for all steps (W4: for 2000 round trips)."""
+    times = [run["seconds"] for run in runs]
+    middle = median(times)
+    row: Row = {
+        "workload": case.workload,
+        "system": case.system,
+        "variant": case.variant,
+        "label": case.label,
+        "median_s": middle,
+        "min_s": min(times),
+        "max_s": max(times),
+        "runs": len(runs),
+    }
+    for name in ("cpu_writer_s", "cpu_reader_s", "rss_writer_mb", "rss_reader_mb"):
+        row[name] = round(median(run[name] for run in runs), 4)
+    row["gb_per_s"] = runs[0]["bytes"] / middle / 1e9
+    row["per_item_us"] = middle / runs[0]["items"] * 1e6
+    row["scaled"] = case.scale != 1.0
+    row["seconds"] = times
+    return row
+
+
+def add_ratios(rows: dict[tuple[str, str, str], Row]) -> None:
+    for row in rows.values():
+        workload, variant = row["workload"], row["variant"]
+        for name in ("installed", "best"):
+            sst = rows.get((workload, "sst", name))
+            row[f"faster_than_sst_{name}"] = sst["median_s"] / row["median_s"] if sst else None
+        bare = LIMIT_OF.get((workload, variant), DEFAULT_LIMIT[workload])
+        if row["system"] == "limit":
+            bare = variant
+        limit = rows.get((workload, "limit", bare))
+        row["limit"] = bare
+        row["times_limit"] = row["median_s"] / limit["median_s"] if limit else None
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """Three significant digits without an exponent."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    text = f"{value:.{digits}g}"
+    return f"{value:.0f}" if "e" in text else text
+
+
+def print_workload(console: Console, workload: str, rows: list[Row]) -> None:
+    per_item = workload in ("W3", "W4")
+    unit = "s" if not per_item else ("µs/step" if workload == "W3" else "µs/trip")
+    table = Table(title=f"{workload}: {WORKLOADS[workload]}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("system", "variant"):
+        table.add_column(name, no_wrap=True)
+    columns = [
+        unit,
+        "min – max",
+        *([] if workload == "W4" else ["GB/s"]),
+        "CPU s",
+        "peak\nMB",
+        "×\nlimit",
+        "faster\nthan SST",
+        "faster\nthan best",
+    ]
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        shown = row["per_item_us"] / row["median_s"] if per_item else 1.0
+        cells = [
+            row["system"],
+            row["label"],
+            figure(row["median_s"] * shown),
+            f"{figure(row['min_s'] * shown)} – {figure(row['max_s'] * shown)}",
+        ]
+        if workload != "W4":
+            cells.append(figure(row["gb_per_s"]))
+        cells += [
+            f"{row['cpu_writer_s']:.2f} + {row['cpu_reader_s']:.2f}",
+            f"{row['rss_writer_mb']:.0f} + {row['rss_reader_mb']:.0f}",
+            figure(row["times_limit"]),
+            figure(row["faster_than_sst_installed"]),
+            figure(row["faster_than_sst_best"]),
+        ]
+        table.add_row(*cells, style="bold" if row["system"] == "penstock" else None)
+    console.print(table)
+
+
+def print_claims(console: Console, judged: list[dict[str, Any]]) -> None:
+    table = Table(title="Claims", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("claim")
+    table.add_column("figure", justify="right")
+    table.add_column("")
+    words = {True: "[green]met[/]", False: "[red]not met[/]", None: "[dim]not measured[/]"}
+    for one in judged:
+        value = f"{one['figure']:.2f}×" if one["figure"] is not None else "–"
+        table.add_row(one["claim"], value, words[one["met"]])
+    console.print(table)
+
+
+def steady_row(case: Case, figures: list[dict[str, Any]]) -> Row:
+    """Counts of one run, summed over the ranks of each side; announcement bytes of the writer's rank 0."""
+    row: Row = {"workload": case.workload, "variant": case.variant, "label": case.label}
+    for role in ("writer", "reader"):
+        mine = [one for one in figures if one["role"] == role]
+        for name in ("allocations", "minor_faults", "major_faults"):
+            if all(name in one for one in mine):
+                row[f"{role}_{name}"] = sum(one[name] for one in mine)
+    first = next(one for one in figures if one["role"] == "writer" and one["rank"] == 0)
+    row["counted_steps"] = first.get("counted_steps")
+    if "announcement_bytes" in first:
+        row["announcement_bytes_per_step"] = first["announcement_bytes"] / first["steps"]
+    return row
+
+
+def both_sides(row: Row, name: str) -> str:
+    sides = [row.get(f"{role}_{name}") for role in ("writer", "reader")]
+    return " + ".join("–" if side is None else f"{side:.0f}" for side in sides)
+
+
+def print_steady(console: Console, rows: list[Row]) -> None:
+    if not rows:
+        return
+    title = f"Penstock in the steady state: whole processes, writer + reader, after the first {COUNT_AFTER} steps"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "variant"):
+        table.add_column(name)
+    for name in ("steps", "allocations", "minor faults", "major faults", "announced bytes/step"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        counts = [both_sides(row, name) for name in ("allocations", "minor_faults", "major_faults")]
+        announced = figure(row.get("announcement_bytes_per_step"), 4)
+        table.add_row(row["workload"], row["label"], figure(row["counted_steps"], 5), *counts, announced)
+    console.print(table)
+
+
+def write_json(path: Path, rows: list[Row], extra: dict[str, Any]) -> None:
+    machine = {
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "libc": " ".join(platform.libc_ver()),
+    }
+    path.write_text(json.dumps({"machine": machine, "rows": rows, **extra}, indent=2) + "\n")
+
+
+COLOURS = {
+    "limit": "#8a8f98",
+    "penstock": "#1f6fb4",
+    "mpi": "#3f9c6b",
+    "sst": "#c8553d",
+    "zeromq ipc": "#d9a441",
+    "hdf5 files": "#8d6cab",
+}
+
+
+def plot(path: Path, rows: list[Row]) -> None:
+    """One panel a workload, one line a row."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["variant"] not in ("handshake", "handover"):  # nothing moves in these
+            groups.setdefault(row["workload"], []).append(row)
+    heights = [len(group) + 2 for group in groups.values()]
+    picture, axes = pyplot.subplots(
+        len(groups),
+        1,
+        figsize=(9, 0.24 * sum(heights) + 0.5),
+        squeeze=False,
+        gridspec_kw={"height_ratios": heights},
+        layout="constrained",
+    )
+    for axis, (workload, group) in zip(axes[:, 0], groups.items(), strict=True):
+        panel(axis, workload, group)
+    picture.savefig(path, dpi=150)
+    pyplot.close(picture)
+
+
+def panel(axis: Any, workload: str, group: list[Row]) -> None:
+    """Bars from zero; where the rows lie decades apart, points on a logarithmic axis. Lines span minimum to maximum."""
+    per_item = workload in ("W3", "W4")
+    factor = group[0]["per_item_us"] / group[0]["median_s"] if per_item else 1.0
+    values = [row["median_s"] * factor for row in group]
+    positions = range(len(group))
+    colours = [COLOURS[row["system"]] for row in group]
+    if per_item:
+        axis.scatter(values, positions, color=colours, s=28, zorder=3)
+        axis.set_xscale("log")
+        axis.grid(axis="x", linewidth=0.4, alpha=0.5)
+    else:
+        axis.barh(positions, values, color=colours)
+    axis.hlines(
+        positions,
+        [row["min_s"] * factor for row in group],
+        [row["max_s"] * factor for row in group],
+        color="#333333",
+        linewidth=1,
+    )
+    for position, row in enumerate(group):
+        text = "  " + figure(row["median_s"] * factor)
+        axis.annotate(text, (row["max_s"] * factor, position), va="center", fontsize=7)
+    axis.set_yticks(positions, [f"{row['system']}: {row['label']}" for row in group], fontsize=7)
+    axis.invert_yaxis()
+    axis.margins(x=0.12)
+    unit = {"W3": "µs per step", "W4": "µs per round trip"}.get(workload, "s")
+    axis.set_title(f"{workload}: {WORKLOADS[workload]}; {unit}", fontsize=9, loc="left")
+    axis.tick_params(axis="x", labelsize=7)
+    axis.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,154 @@
+"""Runs one case: starts its programs, waits for them under a deadline, and pairs the figures that they print."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .cases import Case
+
+# Open MPI 4 and 5; other MPIs take no notice.
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "true",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+class RunFailed(Exception):
+    """A program of a case failed or did not end in time."""
+
+
+@contextlib.contextmanager
+def run_directories(case: Case, disk: Path) -> Iterator[tuple[Path, Path]]:
+    """A fresh directory in which the programs of one run find each other, and one for files of steps."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        data = directory
+        if case.files:
+            data = Path(tempfile.mkdtemp(prefix="penstock-bench-", dir="/dev/shm" if case.files == "memory" else disk))
+            stack.callback(shutil.rmtree, data, ignore_errors=True)
+        yield directory, data
+
+
+def run_case(case: Case, disk: Path, deadline_s: float) -> list[dict[str, Any]]:
+    """The figures of each program. Nothing that was started is left when this returns or raises."""
+    with run_directories(case, disk) as (directory, data):
+        registry = directory / "streams"
+        registry.mkdir(mode=0o700)
+        environment = os.environ | MPI_ENVIRONMENT | case.environment | {"PENSTOCK_DIRECTORY": str(registry)}
+        children: list[subprocess.Popen] = []
+        outputs = []
+        try:
+            for number, command in enumerate(case.commands):
+                filled = [word.format(directory=directory, data=data) for word in command]
+                out = open(directory / f"out-{number}", "w+b")  # noqa: SIM115 closed below, after reading
+                errors = open(directory / f"err-{number}", "w+b")  # noqa: SIM115
+                outputs.append((out, errors))
+                # A session of its own: Ctrl-C reaches this program only, which then ends each by its group.
+                children.append(
+                    subprocess.Popen(
+                        filled,
+                        stdout=out,
+                        stderr=errors,
+                        stdin=subprocess.DEVNULL,
+                        env=environment,
+                        start_new_session=True,
+                    )
+                )
+            wait_for_all(children, deadline_s)
+            return figures_of(case, outputs)
+        except RunFailed as failure:
+            raise RunFailed(f"{failure}{last_words(outputs)}") from None
+        finally:
+            end_all(children)
+            for out, errors in outputs:
+                out.close()
+                errors.close()
+
+
+def wait_for_all(children: list[subprocess.Popen], deadline_s: float) -> None:
+    """Sleeps until every child has ended; raises when one fails or the deadline passes. Does not poll: a driver that
+    wakes up takes time from the programs."""
+    end = time.monotonic() + deadline_s
+    waiting = {os.pidfd_open(child.pid): child for child in children}
+    try:
+        poll = select.poll()
+        for descriptor in waiting:
+            poll.register(descriptor, select.POLLIN)
+        left = len(waiting)
+        while left:
+            ready = poll.poll(max(0, int(1000 * (end - time.monotonic()))))
+            if not ready:
+                raise RunFailed(f"not done after {deadline_s:.0f} s")
+            for descriptor, _ in ready:
+                poll.unregister(descriptor)
+                left -= 1
+                code = waiting[descriptor].wait()
+                if code != 0:
+                    raise RunFailed(f"{Path(waiting[descriptor].args[0]).name} ended with {code}")
+    finally:
+        for descriptor in waiting:
+            os.close(descriptor)
+
+
+def end_all(children: list[subprocess.Popen]) -> None:
+    for child in children:
+        if child.poll() is None:
+            # mpiexec takes its ranks along on SIGTERM.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGTERM)
+    for child in children:
+        try:
+            child.wait(timeout=3)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def figures_of(case: Case, outputs: list) -> list[dict[str, Any]]:
+    figures = []
+    for out, _ in outputs:
+        out.seek(0)
+        lines = out.read().decode(errors="replace").splitlines()
+        figures += [json.loads(line) for line in lines if line.startswith("{")]
+    if not any("seconds" in one for one in figures):
+        raise RunFailed(f"{case.system} printed no figures")
+    return figures
+
+
+def last_words(outputs: list) -> str:
+    """The last line that says something, of each program."""
+    words = []
+    for _, errors in outputs:
+        errors.seek(0)
+        lines = errors.read().decode(errors="replace").splitlines()
+        words += [line.strip() for line in lines if any(c.isalnum() for c in line)][-1:]
+    return ": " + " | ".join(words)[:300] if words else ""
+
+
+def pair_figures(case: Case, figures: list[dict[str, Any]]) -> dict[str, float]:
+    """One run: the slowest rank's time, CPU seconds of all ranks of a side, the largest rank's memory."""
+    run = {"seconds": case.scale * max(one["seconds"] for one in figures if "seconds" in one)}
+    for role in ("writer", "reader"):
+        mine = [one for one in figures if one["role"] == role]
+        run[f"cpu_{role}_s"] = sum(one["cpu_s"] for one in mine)
+        run[f"rss_{role}_mb"] = max((one["rss_mb"] for one in mine), default=0.0)
+    run["bytes"] = figures[0]["bytes_per_step"] * figures[0]["steps"] * case.scale
+    run["items"] = figures[0]["steps"] * case.scale
+    return run

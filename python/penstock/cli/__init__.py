@@ -1,0 +1,1 @@
+"""The command line: `penstock run`, `ls`, `inspect`, `top`, `save`, `bench`, `doctor`."""

@@ -1,0 +1,35 @@
+"""Attaching to a stream from the command line: what helps when it fails."""
+
+from __future__ import annotations
+
+from ..workflow.registry import runtime_directory
+from ..workflow.study import nearest
+
+
+def is_written_here(name: str) -> bool:
+    """Whether a stream of this name has a living writer on this machine. Addresses are taken on trust."""
+    import penstock
+
+    return "://" in name or any(entry.alive and entry.name == name for entry in penstock.list_streams())
+
+
+def not_found_hint(name: str) -> str:
+    """What to do when a stream could not be opened: the nearest name, or what there is; "" when it is there."""
+    import penstock
+
+    if "://" in name:
+        return "Addresses change with each start of a writer: penstock ls --address prints the present one."
+    try:
+        entries = penstock.list_streams()
+    except Exception:  # the first error says enough
+        return ""
+    names = sorted(entry.name for entry in entries if entry.alive)
+    if name in names:
+        return ""
+    if not names:
+        return (
+            f"No stream is being written now by this user on this machine (looked in {runtime_directory()}). "
+            "Start its writer, or give an address (penstock ls --address, where the writer runs)."
+        )
+    near = nearest(name, names)
+    return near.removeprefix("; ").capitalize() if "did you mean" in near else f"Being written now: {', '.join(names)}"

@@ -1,0 +1,83 @@
+"""What all commands share: where they print, how they fail, how JSON looks.
+
+Results go to standard output, everything about the run to standard error. Exit codes: 0 well, 1 failed, 2 wrong use,
+124 a deadline passed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+PLAIN_WIDTH = 120  # of a pipe or file, which has no width of its own
+
+
+def _console(stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
+    return Console(stderr=stderr, width=width, highlight=False)
+
+
+def output() -> Console:
+    return _console(stderr=False)
+
+
+def messages() -> Console:
+    return _console(stderr=True)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def fail(message: str, hint: str = "", code: int = 1) -> NoReturn:
+    """Says what is wrong and what to do about it, and ends the command."""
+    console = messages()
+    console.print(Text.assemble(("Error: ", "bold red"), message), soft_wrap=True)
+    if hint:
+        console.print(Text(hint), soft_wrap=True)
+    raise typer.Exit(code)
+
+
+def command(function: Callable) -> Callable:
+    """For every command: errors of the library and of the system become a message instead of a traceback."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except KeyboardInterrupt:
+            messages().print("interrupted")
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            # The reader of a pipe has left (| head); Python would complain again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if not is_expected(error):
+                raise
+            fail(str(error), code=124 if isinstance(error, TimeoutError) else 1)
+
+    return guarded
+
+
+def is_expected(error: Exception) -> bool:
+    """An error whose message says all; a traceback would only hide it."""
+    from ..workflow import LaunchError, StudyError
+
+    if isinstance(error, StudyError | LaunchError | OSError):
+        return True
+    import penstock
+
+    library_error = getattr(penstock, "Error", None)
+    return library_error is not None and isinstance(error, library_error)

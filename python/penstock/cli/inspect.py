@@ -1,0 +1,208 @@
+"""`penstock inspect`: what a stream carries."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..units import size
+from ..workflow.registry import list_runs
+from ..workflow.statistics import read_endpoints
+from .attach import is_written_here, not_found_hint
+from .console import command, fail, output, print_json
+
+SHOWN_BLOCKS = 16
+
+
+@command
+def inspect(
+    name: Annotated[str, typer.Argument(help="The stream, or an address as penstock ls --address prints it.")],
+    minmax: Annotated[
+        bool, typer.Option("--minmax", help="Read every array for its range, where the writer has not computed it.")
+    ] = False,
+    blocks: Annotated[bool, typer.Option("--blocks", help="List the blocks of each variable too.")] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the stream, and for a step.")
+    ] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show a stream's variables, shapes, blocks, ranges and attributes, as its newest step has them.
+
+    It attaches as a reader that wants only the newest step, reads the description of one, and leaves; the writer does
+    not wait for it longer than that. (A writer that waits for its first reader takes it for that one.)
+    """
+    import penstock
+
+    if not is_written_here(name):
+        fail(f"there is no stream '{name}' here now", not_found_hint(name))
+    try:
+        with penstock.open(name, delivery="latest", timeout=timeout) as stream:
+            try:
+                step = stream.step(timeout)
+            except penstock.TimeoutError:
+                hint = "The writer is there but slower than that, or waits for another reader; try a larger --timeout."
+                fail(f"stream '{stream.name}' gave no step within {timeout:g} s", hint, code=124)
+            with step:
+                found = _describe(step, minmax)
+            found = {"stream": stream.name, **_writer(stream.name), **found}
+            found["data_plane"] = stream.statistics.data_plane or None
+    except penstock.Error as error:
+        fail(str(error), not_found_hint(name), code=124 if isinstance(error, penstock.TimeoutError) else 1)
+    found["readers"] = _readers(found["stream"])
+    if as_json:
+        print_json(found)
+    else:
+        _print(output(), found, blocks)
+
+
+# ------------------------------------------------------------------------------------------------------- finding out
+
+
+def _describe(step: Any, minmax: bool) -> dict[str, Any]:
+    variables = [_variable(step[name], minmax) for name in sorted(step)]
+    attributes = {name: _plain(value) for name, value in sorted(step.attributes.items())}
+    return {"step": step.number, "variables": variables, "attributes": attributes}
+
+
+def _variable(variable: Any, minmax: bool) -> dict[str, Any]:
+    low_high = variable.min_max
+    if low_high is None and minmax and variable.dtype.kind in "iuf":
+        low_high = _range(variable)
+    return {
+        "name": variable.name,
+        "dtype": "string" if variable.dtype == object else variable.dtype.name,
+        "kind": variable.kind,
+        "order": variable.order,
+        "shape": list(variable.shape),
+        "bytes": _bytes(variable),
+        "blocks": [_block(block) for block in variable.blocks],
+        "min": _plain(low_high[0]) if low_high is not None else None,
+        "max": _plain(low_high[1]) if low_high is not None else None,
+    }
+
+
+def _block(block: Any) -> dict[str, Any]:
+    return {"start": list(block.start), "count": list(block.count), "rank": block.writer_rank}
+
+
+def _bytes(variable: Any) -> int | None:
+    if variable.dtype == object:
+        return None
+    if variable.kind == "local_array":
+        return sum(math.prod(block.count) for block in variable.blocks) * variable.dtype.itemsize
+    return variable.nbytes
+
+
+def _range(variable: Any) -> tuple[Any, Any] | None:
+    """By reading, a block at a time."""
+    if variable.kind in ("global_array", "local_array"):
+        arrays = (variable.block(block.number) for block in variable.blocks)
+    else:
+        arrays = iter([np.atleast_1d(variable[...])])
+    ranges = [(array.min(), array.max()) for array in arrays if array.size]
+    return (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
+
+
+def _writer(name: str) -> dict[str, Any]:
+    import penstock
+
+    entry = next((e for e in penstock.list_streams() if e.name == name), None)
+    return {"host": entry.host, "pid": entry.pid, "ranks": entry.ranks} if entry else {}
+
+
+def _readers(name: str) -> list[dict[str, Any]] | None:
+    """The readers, as the writer's statistics have them; None when it does not write any."""
+    for run in list_runs():
+        for folder in sorted(run.statistics.glob("*")):
+            for endpoint in read_endpoints(folder):
+                if endpoint.stream == name and endpoint.role == "writer" and "peers" in endpoint.values:
+                    return endpoint.values["peers"]
+    return None
+
+
+def _plain(value: Any) -> Any:
+    """For JSON: Python's own types; complex numbers as [real, imaginary]."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, complex):
+        return [value.real, value.imag]
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------- printing
+
+
+def _print(console: Console, found: dict[str, Any], blocks: bool) -> None:
+    where = f" by process {found['pid']} on {found['host']}, {_ranks(found['ranks'])}" if "pid" in found else ""
+    plane = f", read over {found['data_plane']}" if found["data_plane"] else ""
+    console.print(Text(f"stream {found['stream']}, step {found['step']}{where}{plane}"), soft_wrap=True)
+    table = Table()
+    for title in ("variable", "type", "kind", "shape"):
+        table.add_column(title)
+    for title in ("blocks", "size", "min", "max"):
+        table.add_column(title, justify="right")
+    for variable in found["variables"]:
+        table.add_row(
+            Text(variable["name"]),
+            variable["dtype"],
+            variable["kind"].replace("_", " "),
+            _shape(variable),
+            str(len(variable["blocks"])),
+            "–" if variable["bytes"] is None else size(variable["bytes"]),
+            _number(variable["min"]),
+            _number(variable["max"]),
+        )
+    console.print(table)
+    if blocks:
+        _print_blocks(console, found["variables"])
+    if found["attributes"]:
+        grid = Table.grid(padding=(0, 2))
+        for name, value in found["attributes"].items():
+            grid.add_row(Text(name), Text(_short(value)))
+        console.print(Text("attributes", style="bold"))
+        console.print(grid)
+    for reader in found["readers"] or []:
+        held = f", holds {reader.get('steps_held', 0)} now"
+        dropped = f", {reader['steps_dropped']} dropped" if reader.get("steps_dropped") else ""
+        done = f"{reader.get('steps_released', 0)} steps read"
+        text = f"reader {reader.get('name')}: {_ranks(reader.get('ranks', 1))}, {done}{held}{dropped}"
+        console.print(Text(text), soft_wrap=True)
+
+
+def _print_blocks(console: Console, variables: list[dict[str, Any]]) -> None:
+    for variable in variables:
+        listed = variable["blocks"]
+        for number, block in enumerate(listed[:SHOWN_BLOCKS]):
+            place = f"start {block['start']} count {block['count']}" if block["count"] else "one value"
+            console.print(Text(f"{variable['name']} block {number}: {place}, rank {block['rank']}"), soft_wrap=True)
+        if len(listed) > SHOWN_BLOCKS:
+            console.print(Text(f"{variable['name']}: {len(listed) - SHOWN_BLOCKS} more blocks (--json lists all)"))
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'s' if count != 1 else ''}"
+
+
+def _shape(variable: dict[str, Any]) -> str:
+    if variable["shape"]:
+        return " × ".join(map(str, variable["shape"]))
+    return "see --blocks" if variable["kind"] == "local_array" else "one value"
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."

@@ -1,0 +1,44 @@
+"""The `penstock` program."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import bench, doctor, inspect, ls, run, save, top
+
+app = typer.Typer(
+    name="penstock",
+    help="Streams of steps from a running simulation to whatever uses them.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("ls")(ls.ls)
+app.command("inspect")(inspect.inspect)
+app.command("top")(top.top)
+app.command("save")(save.save)
+app.add_typer(bench.app, name="bench")
+app.command("doctor")(doctor.doctor)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"penstock {doctor.version()}")
+        raise typer.Exit()
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+if __name__ == "__main__":
+    app(prog_name="penstock")

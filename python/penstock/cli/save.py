@@ -1,0 +1,85 @@
+"""`penstock save`: keep a stream's steps in an HDF5 file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from ..units import size
+from .attach import is_written_here, not_found_hint
+from .console import command, fail, messages, output
+
+
+@command
+def save(
+    name: Annotated[str, typer.Argument(help="The stream, or an address as penstock ls --address prints it.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT.h5", help="The HDF5 file to write.")],
+    steps: Annotated[int | None, typer.Option(min=1, help="Keep so many steps and leave.")] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option("--variables", "-v", metavar="A,B", help="Only these variables; may be given several times."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace OUT.h5 if it exists.")] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="How long to wait for the stream, and for each step."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+) -> None:
+    """Keep a stream's steps, from now until it ends, in an HDF5 file for h5py and xarray.
+
+    It attaches as one more reader: the writer waits for it as for any reader. When the writer dies or Ctrl-C is
+    pressed, the steps so far are kept, and the exit code is not 0.
+    """
+    import penstock
+
+    from ..save import save_stream
+
+    chosen = [word for words in variables or [] for word in words.split(",") if word] or None
+    if not quiet and not is_written_here(name):
+        messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
+    try:
+        with _progress(name, steps, quiet) as on_step:
+            result = save_stream(
+                name, out, steps=steps, variables=chosen, force=force, timeout=timeout, on_step=on_step
+            )
+    except FileExistsError as error:
+        fail(str(error), "Give --force to replace it, or another name.")
+    except ModuleNotFoundError as error:
+        if error.name != "h5py":
+            raise
+        fail("saving needs h5py, which is not installed", "pip install h5py h5netcdf")
+    except penstock.Error as error:
+        fail(str(error), not_found_hint(name))
+
+    if result.problem:
+        kept = f"{result.steps} steps were kept in {out}" if result.steps else f"{out} holds no steps"
+        fail(result.problem, kept, code=130 if result.problem == "interrupted" else 1)
+    if not quiet:
+        dropped = (
+            f"; {result.steps_dropped} steps were dropped before they could be read" if result.steps_dropped else ""
+        )
+        text = f"{result.steps} steps, {size(result.bytes)} of data, in {out} ({size(out.stat().st_size)}){dropped}"
+        output().print(Text(text), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _progress(name: str, total: int | None, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    console = messages()
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn() if total else TextColumn("{task.completed:.0f} steps"),
+        TextColumn("{task.fields[size]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+        task = progress.add_task(name.partition("?")[0], total=total, size="")
+        yield lambda steps, count: progress.update(task, completed=steps, size=size(count))

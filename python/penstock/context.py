@@ -1,0 +1,206 @@
+"""Opening streams: create(), open(), list_streams(), config(), and Context, which they use.
+
+Options are those of penstock.yaml (queue_steps, when_full, data_plane, ...): keywords here, overridden by the file and by
+the environment. What ends in _s or is called timeout is in seconds; math.inf waits for ever.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import os
+import sys
+import time
+import weakref
+from typing import Any
+
+from . import _core
+from .cohort import as_cohort
+from .errors import InvalidArgument
+from .reader import Reader
+from .writer import Writer
+
+_FOREVER_MS = 2**32 - 1  # the largest *_timeout_ms: 49 days
+
+
+def _text(value: Any) -> str:
+    """An option as the library reads it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _milliseconds(name: str, seconds: float) -> str:
+    if not seconds >= 0:
+        raise InvalidArgument(f"{name} is not negative: {seconds}")
+    return str(_FOREVER_MS if math.isinf(seconds) else min(math.ceil(seconds * 1000), _FOREVER_MS))
+
+
+class Context:
+    """Configuration, and the library's thread. Safe to share between threads; streams keep what they need of it.
+
+    config_file: "" means $PENSTOCK_CONFIG, else penstock.yaml in the working directory if there. directory: where
+    streams register; "" means $PENSTOCK_DIRECTORY, else $XDG_RUNTIME_DIR/penstock, else /tmp/penstock-<uid>. listen: the
+    address for tcp; "" means $PENSTOCK_LISTEN, else every interface.
+    """
+
+    def __init__(self, *, config_file: str = "", directory: str = "", listen: str = ""):
+        self._core = _core.Context(os.fspath(config_file), os.fspath(directory), listen, False)
+        self._streams: weakref.WeakSet[Reader | Writer] = weakref.WeakSet()
+        _contexts.add(self)
+
+    def create(self, name: str, *, comm: Any = None, timeout: float | None = None, **options: Any) -> Writer:
+        """Starts writing the stream `name` and returns its Writer. Collective over comm.
+
+        comm: an mpi4py communicator, a cohort (penstock.Cohort), or None. timeout: seconds for each begin of a step and
+        for close. options: queue_steps=2, when_full="discard_oldest", ... Returns at once; the first step waits for
+        rendezvous_readers (1 by default). Raises UnknownOption, InvalidArgument, TimeoutError (a rank that did not
+        come), and InvalidArgument or WrongState when the stream is already being written.
+        """
+        texts = {key: _text(value) for key, value in options.items()}
+        if timeout is not None:
+            texts |= dict.fromkeys(("step_timeout_ms", "close_timeout_ms"), _milliseconds("timeout", timeout))
+        cohort = as_cohort(comm)
+        with _freed_on_error(cohort):
+            core = self._core.create_stream(name, cohort, texts)
+        writer = Writer(core, cohort, self._options_for(name, texts), self)
+        self._streams.add(writer)
+        return writer
+
+    def open(self, name: str, *, comm: Any = None, timeout: float | None = None, **options: Any) -> Reader:
+        """Opens the stream `name` for reading and returns its Reader. Collective over comm.
+
+        name: a stream's, or an address ("tcp://host:port/name?token=..."). Waits until the stream exists and its writer
+        has let this reader in. timeout: seconds for that, and for each step. options: delivery="latest",
+        data_plane="tcp", ... Raises TimeoutError, AuthenticationError, UnknownOption, InvalidArgument.
+        """
+        texts = {key: _text(value) for key, value in options.items()}
+        if timeout is not None:
+            texts |= dict.fromkeys(("open_timeout_ms", "step_timeout_ms"), _milliseconds("timeout", timeout))
+        effective = self._options_for(name, texts)
+        cohort = as_cohort(comm)
+        with _freed_on_error(cohort):
+            if cohort is None and "://" not in name:
+                waited_ms = self._await_registration(name, int(effective["open_timeout_ms"]))
+                left_ms = max(int(effective["open_timeout_ms"]) - waited_ms, 1)
+                texts["open_timeout_ms"] = str(left_ms)
+            core = self._core.open_stream(name, cohort, texts)
+        reader = Reader(core, cohort, effective, self)
+        self._streams.add(reader)
+        return reader
+
+    def _await_registration(self, name: str, timeout_ms: int) -> int:
+        """Waits here, where Ctrl-C works, for what the library would wait for; ms waited. Raises nothing itself."""
+        began = time.monotonic()
+        pause_s = 0.001
+        while not any(entry.alive and entry.name == name for entry in self._core.list_streams()):
+            waited_ms = int((time.monotonic() - began) * 1000)
+            if waited_ms >= timeout_ms:
+                return waited_ms
+            time.sleep(min(pause_s, (timeout_ms - waited_ms) / 1000))
+            pause_s = min(2 * pause_s, 0.05)
+        return int((time.monotonic() - began) * 1000)
+
+    def _options_for(self, name: str, texts: dict[str, str]) -> dict[str, str]:
+        stream = name.partition("://")[2].partition("/")[2].partition("?")[0] if "://" in name else name
+        lines = self._core.options_for(stream, texts).splitlines()
+        return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines) if value}
+
+    def options_for(self, name: str, **options: Any) -> dict[str, str]:
+        """The options in effect for a stream: these keywords, overlaid by penstock.yaml, then by the environment."""
+        return self._options_for(name, {key: _text(value) for key, value in options.items()})
+
+    def list_streams(self) -> list[_core.StreamEntry]:
+        """The streams registered in the directory: objects with name, address, host, pid, ranks and alive."""
+        return self._core.list_streams()
+
+    def _shut_down(self, failed: bool) -> None:
+        # Readers first: a writer of this process may wait for them.
+        streams = sorted(self._streams, key=lambda stream: isinstance(stream, Writer))
+        for stream in streams:
+            with contextlib.suppress(Exception, KeyboardInterrupt):
+                if failed and isinstance(stream, Writer):
+                    stream._lose()
+                else:
+                    stream.close()
+        self._core.shut_down()
+
+    def _forget(self) -> None:
+        for stream in list(self._streams):
+            stream._core.forget()
+        self._core.forget()
+
+
+@contextlib.contextmanager
+def _freed_on_error(cohort: Any):
+    try:
+        yield
+    except BaseException:
+        if hasattr(cohort, "free"):
+            cohort.free()
+        raise
+
+
+_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+_settings: dict[str, str] = {"config_file": "", "directory": "", "listen": ""}
+_default: Context | None = None
+
+
+def _default_context() -> Context:
+    global _default
+    if _default is None:
+        _default = Context(**_settings)
+    return _default
+
+
+def config(**settings: str) -> dict[str, str]:
+    """Sets config_file, directory or listen for streams opened from now on by create() and open(); returns all three.
+
+    penstock.config(directory="/run/penstock"). Streams that are open keep what they have. "" is the default; see Context.
+    """
+    global _default
+    unknown = settings.keys() - _settings.keys()
+    if unknown:
+        raise InvalidArgument(f"config has no setting '{min(unknown)}'; it has {', '.join(_settings)}")
+    if settings:
+        _settings.update({key: os.fspath(value) for key, value in settings.items()})
+        _default = None
+    return dict(_settings)
+
+
+def create(name: str, *, comm: Any = None, timeout: float | None = None, **options: Any) -> Writer:
+    return _default_context().create(name, comm=comm, timeout=timeout, **options)
+
+
+def open(name: str, *, comm: Any = None, timeout: float | None = None, **options: Any) -> Reader:
+    return _default_context().open(name, comm=comm, timeout=timeout, **options)
+
+
+def list_streams() -> list[_core.StreamEntry]:
+    return _default_context().list_streams()
+
+
+create.__doc__ = Context.create.__doc__
+open.__doc__ = Context.open.__doc__
+list_streams.__doc__ = Context.list_streams.__doc__
+
+
+@atexit.register
+def _shut_down() -> None:
+    # While the interpreter still runs. A program that ends with an exception has lost its streams, any other is done.
+    failed = getattr(sys, "last_type", None) is not None
+    for context in list(_contexts):
+        context._shut_down(failed)
+
+
+def _after_fork() -> None:
+    # The library's threads are the parent's; nothing of it may run here. New streams are opened by a new context.
+    global _default
+    for context in list(_contexts):
+        context._forget()
+    _contexts.clear()
+    _default = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,78 @@
+"""Element types: what Penstock calls them and what they are in NumPy.
+
+The names are NumPy's, and "string". bfloat16 is ml_dtypes.bfloat16 where that package is installed; elsewhere
+its bits come as uint16.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .errors import InvalidArgument
+
+try:
+    from ml_dtypes import bfloat16 as _bfloat16
+
+    BFLOAT16 = np.dtype(_bfloat16)
+except ImportError:
+    BFLOAT16 = np.dtype(np.uint16)
+
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
+_TO_NUMPY = {name: np.dtype(name) for name in ("bool", *_INTEGERS, *_FLOATS)}
+_TO_NUMPY |= {"bfloat16": BFLOAT16, "string": np.dtype(object)}
+
+
+def to_numpy(name: str) -> np.dtype:
+    """The NumPy type of a Penstock one; object for strings."""
+    return _TO_NUMPY[name]
+
+
+def from_numpy(dtype: Any) -> str:
+    """The Penstock name of a NumPy type (or anything numpy.dtype takes, or "bfloat16").
+
+    Raises InvalidArgument for types Penstock does not have (longdouble, datetime64, structured, object).
+    """
+    if isinstance(dtype, str) and dtype in _TO_NUMPY:
+        return dtype
+    dtype = np.dtype(dtype)
+    if dtype.name == "bfloat16":
+        return "bfloat16"
+    if dtype.kind == "U":
+        return "string"
+    # Not by the name alone: where long double is a double, it has another name but the same layout.
+    if dtype.kind in "biufc" and dtype.newbyteorder("=") in _TO_NUMPY.values():
+        return dtype.newbyteorder("=").name
+    raise InvalidArgument(f"penstock has no element type for {dtype}; it has {', '.join(_TO_NUMPY)}")
+
+
+def to_array(value: Any) -> np.ndarray:
+    """A host array of native byte order of anything array-like: NumPy, DLPack producers, nested lists, scalars.
+
+    No copy where the value already is one. Raises InvalidArgument for device memory.
+    """
+    if not isinstance(value, np.ndarray):
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array_interface__"):
+            value = _from_dlpack(value)
+        else:
+            value = np.asarray(value)
+    if not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))
+    return value
+
+
+def _from_dlpack(value: Any) -> np.ndarray:
+    device = value.__dlpack_device__()[0] if hasattr(value, "__dlpack_device__") else 1
+    if int(device) not in (1, 3):  # host memory, and host memory that a GPU can reach
+        raise InvalidArgument(f"{type(value).__name__} is not in host memory; copy it there first")
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError):  # a type that DLPack or NumPy does not have there
+        return np.asarray(value)
+
+
+def as_bits(array: np.ndarray) -> np.ndarray:
+    """The same memory as a type that the buffer protocol knows; bfloat16 becomes uint16."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array

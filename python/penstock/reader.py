@@ -1,0 +1,182 @@
+"""Reading streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .attributes import StepAttributes
+from .errors import EndOfStream, Error, WrongState
+from .stream import Deadline, Stream, to_ms
+from .variable import Variable
+
+if TYPE_CHECKING:
+    import vtkmodules.vtkCommonDataModel
+    import xarray
+
+
+class Reader(Stream):
+    """Reads a stream of steps; made by penstock.open(). A context manager, which leaves the stream.
+
+    for step in stream: ... gives one step after the other, ends each as the loop goes on, and ends with the stream. It
+    raises WriterLost when the writer dies and TimeoutError when no step comes in time.
+    """
+
+    def __iter__(self) -> Iterator[ReadStep]:
+        while True:
+            try:
+                step = self.step()
+            except EndOfStream:
+                return
+            with step:
+                yield step
+
+    def step(self, timeout: float | None = None) -> ReadStep:
+        """Waits for the next step: with stream.step() as step: ...; Ctrl-C works.
+
+        timeout: seconds; None is step_timeout_ms. Raises TimeoutError, EndOfStream, WriterLost (naming the steps that
+        are lost), WrongState while a step is open.
+        """
+        step = self.try_step(timeout)
+        if step is None:
+            self._core.begin_step(0)  # raises, and says who was awaited; or there is a step just now
+            step = self._step = ReadStep(self)
+        return step
+
+    def try_step(self, timeout: float | None = 0) -> ReadStep | None:
+        """As step(), but None when the timeout passes."""
+        deadline = Deadline(timeout, int(self._options["step_timeout_ms"]))
+        slice_ms = deadline.slice_ms()
+        while True:
+            outcome = self._core.try_begin_step(slice_ms)
+            if outcome == "ready":
+                self._step = ReadStep(self)
+                return self._step
+            if outcome != "not_ready":
+                self._core.begin_step(0)  # raises EndOfStream or WriterLost, with all that is known
+                raise EndOfStream(f"stream '{self.name}' has ended")
+            slice_ms = deadline.slice_ms()
+            if slice_ms == 0:
+                return None
+
+    def close(self) -> None:
+        """Leaves the stream; the writer goes on. An open step is given back; views stay valid. Twice does nothing."""
+        if self.closed:
+            return
+        self._step = None
+        try:
+            self._core.close()
+        finally:
+            self._free_cohort()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        if error is None:
+            self.close()
+            return
+        # The error is what the user is to see, not what follows from it.
+        with suppress(Error):
+            self.close()
+
+
+class ReadStep(Mapping[str, Variable]):
+    """A step being read: a mapping from names to variables. Leaving its `with` block, or its loop, gives it back."""
+
+    def __init__(self, stream: Reader):
+        self._stream = stream
+        self._number = stream._core.step_number()
+
+    @property
+    def number(self) -> int:
+        """The writer's number; gaps follow drops and late joins."""
+        return self._number
+
+    @property
+    def attributes(self) -> StepAttributes:
+        """The attributes in force, those of variables ("T/units") among them."""
+        return StepAttributes(lambda: self._core)
+
+    def __getitem__(self, name: str) -> Variable:
+        """Raises NotFound, a KeyError, with the nearest name."""
+        return Variable(self, self._core.variable(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([info.name for info in self._core.variables()])
+
+    def __len__(self) -> int:
+        return len(self._core.variables())
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._core.has(name)
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Performs what get() has enqueued, all at once. timeout: seconds; None is step_timeout_ms.
+
+        Raises TimeoutError, PeerLost, WriterLost, StepGone; the arrays then hold anything.
+        """
+        self._core.wait(to_ms(timeout))
+
+    def end(self) -> None:
+        """Performs what get() has enqueued and gives the step back. Views of it stay valid and keep it leased."""
+        core = self._core
+        self._stream._step = None
+        core.end_step()
+
+    def to_xarray(self, names: Sequence[str] | None = None) -> xarray.Dataset:
+        """The arrays and values of the step, or those named, as an xarray.Dataset (pip install xarray).
+
+        The attribute "T/dims" (a list of names) gives the dimensions of T; others are called T_dim_0, ... A variable
+        that has the name of its one dimension becomes a coordinate. Attributes come along: "T/units" as units of T,
+        others in Dataset.attrs, with the step's number as "step". Local arrays need one block.
+        """
+        from .export import to_xarray
+
+        return to_xarray(self, names)
+
+    def to_vtk(
+        self,
+        names: str | Sequence[str] | None = None,
+        *,
+        spacing: Sequence[float] | None = None,
+        origin: Sequence[float] | None = None,
+    ) -> vtkmodules.vtkCommonDataModel.vtkImageData:
+        """Global arrays of one shape, of one to three dimensions, as point data of a vtkImageData (pip install vtk).
+
+        names: one or several; None: the first array and all of its shape. The last index runs along x. spacing, origin:
+        in x, y, z; None: the attributes "T/spacing" and "T/origin" (or "spacing" and "origin"), else 1 and 0.
+        """
+        from .export import to_vtk
+
+        return to_vtk(self, names, spacing, origin)
+
+    def __enter__(self) -> ReadStep:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        if self._stream._step is not self:
+            return
+        if error is None:
+            self.end()
+            return
+        with suppress(Error):
+            self.end()
+
+    def __repr__(self) -> str:
+        if self._stream._step is not self:
+            return f"<penstock.ReadStep {self._number} of '{self._stream.name}' over>"
+        return f"<penstock.ReadStep {self._number} of '{self._stream.name}': {', '.join(self)}>"
+
+    @property
+    def _core(self) -> Any:
+        if self._stream._step is not self:
+            raise WrongState(f"step {self._number} of stream '{self._stream.name}' is over")
+        return self._stream._core

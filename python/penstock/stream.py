@@ -1,0 +1,85 @@
+"""What writers and readers of streams share."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from .errors import InvalidArgument
+from .statistics import Statistics, statistics_of
+
+# The library is asked to wait so long at once. In between Python handles signals: Ctrl-C works.
+SLICE_MS = 100
+_FOREVER_MS = 2**63 - 1
+
+
+def to_ms(timeout: float | None) -> int:
+    """Milliseconds, as the library takes them, of seconds; None is -1, as configured."""
+    if timeout is None:
+        return -1
+    if not timeout >= 0:
+        raise InvalidArgument(f"a timeout is not negative: {timeout}")
+    return _FOREVER_MS if math.isinf(timeout) else math.ceil(timeout * 1000)
+
+
+class Deadline:
+    """A wait in slices."""
+
+    def __init__(self, timeout: float | None, configured_ms: int):
+        ms = to_ms(timeout)
+        if ms < 0:
+            ms = configured_ms
+        self._end = math.inf if ms == _FOREVER_MS else time.monotonic() + ms / 1000
+
+    def slice_ms(self) -> int:
+        """How long to wait now; 0 when the time is up."""
+        left = self._end - time.monotonic()
+        return SLICE_MS if left * 1000 >= SLICE_MS else max(math.ceil(left * 1000), 0)
+
+
+class Stream:
+    """The base of Writer and Reader. One thread at a time; calls of several take turns."""
+
+    def __init__(self, core: Any, cohort: Any, options: dict[str, str], context: Any):
+        self._core = core
+        self._cohort = cohort
+        self._options = options
+        self._context = context  # which closes this at exit
+        self._step: Any = None
+
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
+
+    @property
+    def rank(self) -> int:
+        """Of this process in the cohort that opened the stream."""
+        return self._cohort.rank if self._cohort else 0
+
+    @property
+    def size(self) -> int:
+        """Ranks of the cohort that opened the stream."""
+        return self._cohort.size if self._cohort else 1
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options in effect, after penstock.yaml and the environment."""
+        return dict(self._options)
+
+    @property
+    def statistics(self) -> Statistics:
+        """What was counted since open; also after close."""
+        return statistics_of(self._core.statistics())
+
+    def _free_cohort(self) -> None:
+        if hasattr(self._cohort, "free"):
+            self._cohort.free()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<penstock.{type(self).__name__} '{self.name}' {state}>"

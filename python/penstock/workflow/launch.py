@@ -1,0 +1,153 @@
+"""From a program of a study to a command line and an environment: finding programs and the MPI launcher."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .study import Program, Study, nearest
+
+VERSION_TIMEOUT_S = 20.0
+
+
+class LaunchError(Exception):
+    """A program or the MPI launcher cannot be found or started; the message says where was looked."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to start: `command` with `environment` in `folder`, output to `log`."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    folder: Path
+    log: Path
+    ranks: int = 1
+
+
+@dataclass(frozen=True)
+class MpiLauncher:
+    path: str
+    version: str  # first line of --version
+    is_open_mpi: bool
+
+    def command(self, ranks: int, exported: Sequence[str] = ()) -> list[str]:
+        words = [self.path, "-n", str(ranks)]
+        if self.is_open_mpi:
+            # Two launches do not know of each other: bound to cores, both would sit on the first ones.
+            words += ["--oversubscribe", "--bind-to", "none"]
+            for key in exported:
+                words += ["-x", key]
+        return words
+
+    def environment(self) -> dict[str, str]:
+        if not self.is_open_mpi or os.geteuid() != 0:
+            return {}
+        return {
+            key: "1"
+            for prefix in ("OMPI", "PRTE")
+            for key in (f"{prefix}_ALLOW_RUN_AS_ROOT", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM")
+        }
+
+
+def prepare(study: Study, program: Program, environment: dict[str, str], log: Path) -> Launch:
+    """Finds everything that starting `program` needs. Throws LaunchError; starts only mpiexec --version."""
+    environment = {**environment, **program.environment}
+    command = [find_program(program.command[0], study.here), *program.command[1:]]
+    if program.ranks > 1:
+        launcher = find_mpi_launcher()
+        exported = sorted(k for k in environment if k.startswith("PENSTOCK_")) + sorted(program.environment)
+        command = launcher.command(program.ranks, dict.fromkeys(exported)) + command
+        environment.update(launcher.environment())
+    return Launch(program.name, tuple(command), environment, study.here, log, program.ranks)
+
+
+# ------------------------------------------------------------------------------------------------- finding programs
+
+
+def program_folders() -> list[Path]:
+    """Where programs of Penstock are looked for before PATH: $PENSTOCK_BIN (a build tree), then the package's bin."""
+    folders = [Path(p) for p in os.environ.get("PENSTOCK_BIN", "").split(os.pathsep) if p]
+    spec = importlib.util.find_spec("penstock")
+    folders += [Path(p) / "bin" for p in (spec.submodule_search_locations or [])] if spec else []
+    return [p for p in folders if p.is_dir()]
+
+
+def find_program(word: str, here: Path) -> str:
+    """The absolute path of a command's first word. `python` is the interpreter that runs Penstock."""
+    if word in ("python", "python3"):
+        return sys.executable
+    if "/" in word:
+        path = (here / Path(word).expanduser()).absolute()
+        if not path.is_file():
+            raise LaunchError(f"there is no program {path}")
+        if not os.access(path, os.X_OK):
+            hint = "; start it with [python, ...]" if path.suffix == ".py" else f"; chmod +x {path}"
+            raise LaunchError(f"{path} is not executable{hint}")
+        return str(path)
+    folders = program_folders()
+    for folder in folders:
+        if (folder / word).is_file() and os.access(folder / word, os.X_OK):
+            return str((folder / word).absolute())
+    found = shutil.which(word)
+    if found:
+        return os.path.abspath(found)
+    raise LaunchError(_not_found(word, here, folders))
+
+
+def _not_found(word: str, here: Path, folders: list[Path]) -> str:
+    if (here / word).is_file():
+        python = "python, " if word.endswith(".py") else ""
+        return f"program '{word}' was not found; for the file beside the study write [{python}\"{{here}}/{word}\"]"
+    ours = sorted({p.name for f in folders for p in f.iterdir() if p.is_file() and os.access(p, os.X_OK)})
+    suggestion = nearest(word, ours) if ours else ""
+    looked = ", ".join([str(f) for f in folders] + ["PATH"])
+    hint = "" if "PENSTOCK_BIN" in os.environ else "; set PENSTOCK_BIN to the folder of a build tree's programs"
+    return f"program '{word}' was not found in {looked}{suggestion or hint}"
+
+
+# ------------------------------------------------------------------------------------------------------------- MPI
+
+
+def find_mpi_launcher() -> MpiLauncher:
+    """$PENSTOCK_MPIEXEC, else mpiexec or mpirun in PATH. Throws LaunchError."""
+    chosen = os.environ.get("PENSTOCK_MPIEXEC")
+    names = [chosen] if chosen else ["mpiexec", "mpirun"]
+    path = next((p for p in map(shutil.which, names) if p), None)
+    if path is None:
+        if chosen:
+            raise LaunchError(f"PENSTOCK_MPIEXEC={chosen} is not a program")
+        raise LaunchError(
+            "a program with more than one rank needs an MPI launcher, and neither mpiexec nor mpirun is in PATH; "
+            "install one (Debian: apt install openmpi-bin) or set PENSTOCK_MPIEXEC"
+        )
+    return _ask_version(path)
+
+
+@functools.cache
+def _ask_version(path: str) -> MpiLauncher:
+    # Open MPI refuses even --version to root without these.
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    try:
+        done = subprocess.run(
+            [path, "--version"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=VERSION_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LaunchError(f"{path} --version failed: {error}") from None
+    text = (done.stdout + done.stderr).strip()
+    lowered = text.lower()
+    is_open_mpi = any(word in lowered for word in ("open mpi", "openrte", "prte"))
+    return MpiLauncher(path, text.splitlines()[0] if text else "unknown version", is_open_mpi)

@@ -1,0 +1,188 @@
+"""Running a study: the output folder, the environment of its programs, the supervision, the summary."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from .display import Display
+from .launch import Launch, LaunchError, prepare
+from .registry import registered
+from .study import Study
+from .summary import summarise, write_summary
+from .supervisor import GRACE_S, TERM_S, Child, Supervisor, Verdict
+
+LOG_TAIL_LINES = 15
+LOG_TAIL_BYTES = 64 << 10
+
+Status = Verdict
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A program that failed by itself, in order of time."""
+
+    program: str
+    outcome: str
+    log: Path
+    log_tail: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    status: Status
+    output: Path
+    elapsed_s: float
+    summary: dict[str, Any]
+    failures: tuple[Failure, ...] = field(default=())
+    running: tuple[str, ...] = field(default=())  # what still ran when the run was timed out or interrupted
+
+    @property
+    def ok(self) -> bool:
+        return self.status is Status.succeeded
+
+    @property
+    def exit_code(self) -> int:
+        return {Status.succeeded: 0, Status.failed: 1, Status.timed_out: 124, Status.interrupted: 130}[self.status]
+
+
+def run_study(
+    study: Study, *, console: Console | None = None, grace_s: float = GRACE_S, term_s: float = TERM_S
+) -> RunResult:
+    """Starts the study's programs, waits for all of them, runs its check, and writes `summary.json`.
+
+    Returns also when a program fails, the deadline passes, or the run is interrupted; nothing is left running. Throws
+    LaunchError before anything is started when a program cannot be found. Call it from the main thread: it takes
+    SIGINT, SIGTERM and SIGHUP while it runs.
+    """
+    console = console or Console(quiet=True)
+    started = time.monotonic()
+    with _output_folder(study), registered(study):
+        _clear(study)
+        launches = [_launch(study, program.name, program) for program in study.programs]
+        check = _launch(study, "check", study.check) if study.check else None
+        _write_configuration(study)
+
+        with Display(study, console, study.output / ".statistics") as display:
+            supervisor = Supervisor(started + study.timeout_s, display.tick, grace_s, term_s)
+            started_at = datetime.now(UTC)
+            supervisor.run(launches)
+            programs = list(supervisor.children)
+            if check and supervisor.verdict is Verdict.succeeded:
+                supervisor.run([check])
+            display.finish(supervisor.children)
+
+        elapsed_s = time.monotonic() - started
+        summary = summarise(study, programs, supervisor.children, supervisor.verdict, started_at, elapsed_s)
+        write_summary(study.output / "summary.json", summary)
+    failed = sorted((c for c in supervisor.children if c.failed), key=lambda c: c.ended or 0.0)
+    return RunResult(
+        status=supervisor.verdict,
+        output=study.output,
+        elapsed_s=elapsed_s,
+        summary=summary,
+        failures=tuple(_failure(c) for c in failed),
+        running=tuple(c.launch.name for c in supervisor.children if c.stopped),
+    )
+
+
+# ------------------------------------------------------------------------------------------------- the output folder
+
+
+@contextlib.contextmanager
+def _output_folder(study: Study) -> Iterator[None]:
+    """Makes it and holds it: two runs into one folder would mix their results."""
+    try:
+        study.output.mkdir(parents=True, exist_ok=True)
+        lock = os.open(study.output / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise LaunchError(f"the output folder {study.output} cannot be used: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise LaunchError(
+            f"another run is writing into {study.output}; wait for it, or give this one another folder with --output"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _clear(study: Study) -> None:
+    """Takes away what an earlier run left that this one would read as its own; pictures and data stay."""
+    shutil.rmtree(study.output / "logs", ignore_errors=True)
+    shutil.rmtree(study.output / ".statistics", ignore_errors=True)
+    stale = ["summary.json", "penstock.yaml", *(f"{p.name}.json" for p in study.programs)]
+    for name in stale:
+        (study.output / name).unlink(missing_ok=True)
+    (study.output / "logs").mkdir()
+
+
+def _write_configuration(study: Study) -> None:
+    """The streams' options, for the programs to find through PENSTOCK_CONFIG."""
+    if not study.streams:
+        return
+    configuration: dict[str, Any] = {}
+    inherited = os.environ.get("PENSTOCK_CONFIG")
+    if inherited:
+        try:
+            configuration = yaml.safe_load(Path(inherited).read_text(encoding="utf-8")) or {}
+        except (OSError, yaml.YAMLError) as error:
+            raise LaunchError(f"PENSTOCK_CONFIG={inherited} cannot be read: {error}") from None
+        if not isinstance(configuration, dict) or not isinstance(configuration.get("streams", {}), dict):
+            raise LaunchError(f"PENSTOCK_CONFIG={inherited} is no configuration: 'streams:' must be a mapping")
+    streams = dict(configuration.get("streams") or {})
+    for name, options in study.streams.items():
+        inherited_options = streams.get(name)
+        both_mappings = isinstance(options, dict) and isinstance(inherited_options, dict)
+        streams[name] = {**inherited_options, **options} if both_mappings else options
+    text = yaml.safe_dump({**configuration, "streams": streams}, sort_keys=False)
+    heading = f"# Written by penstock run from {study.file.name}\n"
+    (study.output / "penstock.yaml").write_text(heading + text, encoding="utf-8")
+
+
+def _launch(study: Study, name: str, program: Any) -> Launch:
+    statistics = study.output / ".statistics" / name
+    statistics.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "PENSTOCK_STATISTICS": str(statistics),
+        "PYTHONUNBUFFERED": "1",  # a log that is complete up to a crash
+    }
+    if study.streams:
+        environment["PENSTOCK_CONFIG"] = str(study.output / "penstock.yaml")
+    try:
+        return prepare(study, program, environment, study.output / "logs" / f"{name}.log")
+    except LaunchError as error:
+        place = "check" if program is study.check else f"programs.{name}"
+        raise LaunchError(f"{study.file.name}: {place}: {error}") from None
+
+
+def _failure(child: Child) -> Failure:
+    return Failure(child.launch.name, child.outcome(), child.launch.log, tuple(log_tail(child.launch.log)))
+
+
+def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> list[str]:
+    """The last lines of a log, blank ones at the end left out; empty when there is no log."""
+    try:
+        with open(path, "rb") as log:
+            log.seek(0, os.SEEK_END)
+            start = max(0, log.tell() - LOG_TAIL_BYTES)
+            log.seek(start)
+            text = log.read().decode("utf-8", errors="replace").rstrip()
+    except OSError:
+        return []
+    return text.splitlines()[-lines:]

@@ -1,0 +1,309 @@
+"""The study file: what `penstock run` reads.
+
+    name: gray-scott                       # default: the file's name
+    output: output/gray-scott              # default: output/<name>; relative to the working directory
+    programs:
+      simulation: {command: [gray-scott, "{here}/settings.yaml"], ranks: 2}
+      analysis: {command: [python, "{here}/analysis.py", "{output}"], after: simulation}
+    check: [python, "{here}/check.py", "{output}"]   # run at the end; the run fails when it does
+    streams: {gray-scott: {engine: direct, queue_steps: 4}}
+    steps: 50                              # only for the progress bar and {steps}
+    timeout_s: 600                         # for everything together; default 3600
+
+Strict: an unknown key, a wrong type or a key given twice is a StudyError that says what to write instead.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+DEFAULT_TIMEOUT_S = 3600.0
+MAX_RANKS = 1 << 20
+
+STUDY_KEYS = ("name", "output", "programs", "check", "streams", "steps", "timeout_s")
+PROGRAM_KEYS = ("command", "ranks", "after", "environment")
+# The fields of penstock::StreamOptions (include/penstock/options.hpp; a test compares the two).
+STREAM_KEYS = (
+    "engine",
+    "data_plane",
+    "queue_steps",
+    "queue_bytes",
+    "when_full",
+    "rendezvous_readers",
+    "reserve_steps",
+    "keep_first_step",
+    "min_max",
+    "step_bytes",
+    "delivery",
+    "spin_us",
+    "open_timeout_ms",
+    "step_timeout_ms",
+    "close_timeout_ms",
+)
+PLACEHOLDERS = ("here", "output", "steps", "name")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z_0-9]*)\}")
+
+
+class StudyError(Exception):
+    """The study file is wrong; the message names the file, the place in it, and what to write."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program of a study: a command line (placeholders already filled in) run as `ranks` processes."""
+
+    name: str
+    command: tuple[str, ...]
+    ranks: int = 1
+    after: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study file, checked. `programs` is in starting order; paths are absolute."""
+
+    file: Path
+    name: str
+    here: Path
+    output: Path
+    programs: tuple[Program, ...]
+    check: Program | None = None
+    streams: dict[str, dict[str, Any] | str] = field(default_factory=dict)
+    steps: int | None = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+
+def load_study(
+    file: str | Path, *, output: str | Path | None = None, steps: int | None = None, timeout_s: float | None = None
+) -> Study:
+    """Reads and checks a study file. The arguments override what the file says; nothing is created or started."""
+    path = Path(file)
+    raw = _read(path)
+    place = str(path)
+    _known_keys(place, raw, STUDY_KEYS)
+
+    name = _text(place, raw, "name", default=path.stem)
+    if not _NAME.fullmatch(name):
+        raise StudyError(f"{place}: name: {name!r} must be letters, digits, '.', '_' and '-', such as 'gray-scott'")
+    output = Path(output if output is not None else _text(place, raw, "output", default=f"output/{name}"))
+    if "{" in str(output):
+        raise StudyError(f"{place}: output: a plain path, relative to the working directory, not {str(output)!r}")
+    steps = steps if steps is not None else _number(place, raw, "steps", int, minimum=1)
+    timeout_s = timeout_s if timeout_s is not None else _number(place, raw, "timeout_s", float, minimum=0.001)
+
+    here = path.resolve().parent
+    words = {"here": str(here), "output": str(output.resolve()), "name": name}
+    if steps is not None:
+        words["steps"] = str(steps)
+    programs = _programs(place, raw, words)
+    check = raw.get("check")
+    return Study(
+        file=path.resolve(),
+        name=name,
+        here=here,
+        output=output.resolve(),
+        programs=programs,
+        check=Program("check", _command(f"{place}: check", check, words)) if check is not None else None,
+        streams=_streams(place, raw),
+        steps=steps,
+        timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s,
+    )
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean 'ranks'?" or, when nothing is near, "; known: ..."."""
+    known = list(known)
+    close = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; known: {', '.join(known)}" if known else ""
+
+
+# ------------------------------------------------------------------------------------------------------------ parts
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which a key given twice is an error; PyYAML alone would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=deep)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"'{key}' is given twice", key_node.start_mark)
+            if isinstance(key, str):
+                seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        near = sorted(p.name for p in path.parent.glob("*.y*ml")) if path.parent.is_dir() else []
+        hint = f"; the folder has: {', '.join(near[:8])}" if near else ""
+        raise StudyError(f"{path}: no such file{hint}") from None
+    except IsADirectoryError:
+        raise StudyError(f"{path} is a folder; give the study file in it, such as {path}/study.yaml") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"{path}: {error}") from None
+    try:
+        raw = yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError) as error:
+        hint = ""
+        if re.search(r"[\[,]\s*\{(here|output|steps|name)\}", text):
+            hint = '\nWords with {here} or {output} need quotes: [python, "{here}/analysis.py"]'
+        raise StudyError(f"{path}: not valid YAML: {error}{hint}") from None
+    if not isinstance(raw, dict):
+        raise StudyError(f"{path}: a study is a mapping that has at least 'programs:'; this file holds {_kind(raw)}")
+    return raw
+
+
+def _kind(value: Any) -> str:
+    names = {type(None): "nothing", str: "text", bool: "true/false", list: "a list", dict: "a mapping"}
+    return names.get(type(value), f"a {type(value).__name__}")
+
+
+def _known_keys(place: str, raw: dict, known: Iterable[str]) -> None:
+    for key in raw:
+        if key not in known:
+            raise StudyError(f"{place}: unknown key '{key}'{nearest(key, known)}")
+
+
+def _text(place: str, raw: dict, key: str, default: str) -> str:
+    value = raw.get(key, default)
+    if not isinstance(value, str) or not value:
+        raise StudyError(f"{place}: {key}: text is needed, not {_kind(value)}")
+    return value
+
+
+def _number(place: str, raw: dict, key: str, kind: type, minimum: float, default: Any = None) -> Any:
+    value = raw.get(key, default)
+    if value is None and key not in raw:
+        return None
+    allowed = (int, float) if kind is float else (int,)
+    if isinstance(value, bool) or not isinstance(value, allowed):
+        what = "a number" if kind is float else "a whole number"
+        raise StudyError(f"{place}: {key}: {what} is needed, not {value!r}")
+    if not minimum <= value < float("inf"):
+        raise StudyError(f"{place}: {key}: {value} is out of range; at least {minimum:g}")
+    return kind(value)
+
+
+def _programs(place: str, raw: dict, words: dict[str, str]) -> tuple[Program, ...]:
+    section = raw.get("programs")
+    if not isinstance(section, dict) or not section:
+        raise StudyError(
+            f"{place}: 'programs' is needed: a mapping of names to programs, such as\n"
+            f'  programs:\n    simulation: {{command: [gray-scott, "{{here}}/settings.yaml"], ranks: 2}}'
+        )
+    programs = {}
+    for name, entry in section.items():
+        at = f"{place}: programs.{name}"
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "check":
+            raise StudyError(f"{at}: a program's name is letters, digits, '.', '_' and '-', and not 'check'")
+        if not isinstance(entry, dict):
+            raise StudyError(f"{at}: {{command: [...]}} is needed, not {_kind(entry)}")
+        _known_keys(at, entry, PROGRAM_KEYS)
+        if "command" not in entry:
+            raise StudyError(f"{at}: 'command' is missing, such as command: [{name}, --steps, 50]")
+        ranks = _number(at, entry, "ranks", int, minimum=1, default=1)
+        if not ranks <= MAX_RANKS:
+            raise StudyError(f"{at}: ranks: {ranks} is out of range; at most {MAX_RANKS}")
+        programs[name] = Program(
+            name=name,
+            command=_command(f"{at}.command", entry["command"], words),
+            ranks=ranks,
+            after=_after(at, entry.get("after", []), section),
+            environment=_environment(f"{at}.environment", entry.get("environment", {}), words),
+        )
+    return _in_order(place, programs)
+
+
+def _after(at: str, value: Any, section: dict) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise StudyError(f"{at}: after: the name of a program, or a list of names")
+    for name in names:
+        if name not in section:
+            raise StudyError(f"{at}: after: there is no program '{name}'{nearest(name, section)}")
+    return tuple(names)
+
+
+def _in_order(place: str, programs: dict[str, Program]) -> tuple[Program, ...]:
+    """As listed, except that a program comes after those it names."""
+    ordered: list[Program] = []
+    waiting = list(programs.values())
+    while waiting:
+        started = {p.name for p in ordered}
+        ready = next((p for p in waiting if started.issuperset(p.after)), None)
+        if ready is None:
+            raise StudyError(f"{place}: programs wait for one another in 'after': {', '.join(p.name for p in waiting)}")
+        ordered.append(ready)
+        waiting.remove(ready)
+    return tuple(ordered)
+
+
+def _command(at: str, value: Any, words: dict[str, str]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        as_list = "[" + ", ".join(value.split()) + "]"
+        raise StudyError(f"{at}: a list of words is needed, not one text: {as_list}")
+    if not isinstance(value, list) or not value:
+        raise StudyError(f"{at}: a list of words is needed, such as [python, analysis.py], not {_kind(value)}")
+    return tuple(_fill(at, word, words) for word in value)
+
+
+def _environment(at: str, value: Any, words: dict[str, str]) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise StudyError(f"{at}: a mapping of variables to values is needed, not {_kind(value)}")
+    for key in value:
+        if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*", key):
+            raise StudyError(f"{at}: {key!r} is not the name of an environment variable")
+    return {key: _fill(f"{at}.{key}", word, words) for key, word in value.items()}
+
+
+def _fill(at: str, word: Any, words: dict[str, str]) -> str:
+    """The word as text, {here} and the like replaced; {{ and }} stand for the braces themselves."""
+    if isinstance(word, bool) or not isinstance(word, str | int | float):
+        raise StudyError(f"{at}: {word!r} ({_kind(word)}) must be text; put it in quotes")
+
+    def replace(match: re.Match) -> str:
+        if match[1] is None:
+            return match[0][0]
+        if match[1] in words:
+            return words[match[1]]
+        if match[1] == "steps":
+            raise StudyError(f"{at}: {{steps}} is used but the study has no 'steps:'")
+        raise StudyError(
+            f"{at}: unknown placeholder {{{match[1]}}}{nearest(match[1], PLACEHOLDERS)} (a brace itself: {{{{)"
+        )
+
+    return _BRACES.sub(replace, str(word))
+
+
+def _streams(place: str, raw: dict) -> dict[str, dict[str, Any] | str]:
+    section = raw.get("streams", {})
+    if not isinstance(section, dict):
+        raise StudyError(f"{place}: streams: a mapping of stream names to options is needed, not {_kind(section)}")
+    for name, options in section.items():
+        at = f"{place}: streams.{name}"
+        if not isinstance(name, str):
+            raise StudyError(f"{at}: a stream's name must be text; put it in quotes")
+        if isinstance(options, str):  # the short form, which the library checks
+            continue
+        if not isinstance(options, dict):
+            raise StudyError(f"{at}: options are needed, such as {{queue_steps: 4}}, not {_kind(options)}")
+        _known_keys(at, options, STREAM_KEYS)
+        for key, value in options.items():
+            if not isinstance(value, str | int | float | bool):
+                raise StudyError(f"{at}.{key}: one value is needed, not {_kind(value)}")
+    return section

@@ -1,0 +1,227 @@
+// gray-scott: a Gray-Scott simulation that writes U and V as steps of a stream.
+//
+//   mpiexec -n 2 gray-scott settings.yaml [--set key=value]... [--report FILE]
+//
+// Each step holds the global arrays U and V (float64, row-major) and the values sim_step (time steps done) and time;
+// attributes F, k, Du, Dv, dt hold for the whole stream. Where the steps live and whether the simulation waits for its
+// readers is configured (penstock.yaml, PENSTOCK_STREAM_GRAY_SCOTT), not programmed here.
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "penstock/mpi.hpp"
+#include "penstock/penstock.hpp"
+#include "settings.hpp"
+#include "simulation.hpp"
+
+namespace {
+
+using gray_scott::FieldView;
+using gray_scott::Settings;
+using gray_scott::SettingsError;
+using gray_scott::Simulation;
+
+constexpr const char* usage = "usage: gray-scott SETTINGS [--set key=value]... [--report FILE]";
+
+struct Arguments {
+  std::string settings;
+  std::vector<std::string> overrides;
+  std::string report;
+};
+
+Arguments parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool takes_value = word == "--set" || word == "--report";
+    if (takes_value && i + 1 == argc) throw SettingsError(word + " needs a value\n" + usage);
+    if (word == "--set") arguments.overrides.emplace_back(argv[++i]);
+    else if (word == "--report") arguments.report = argv[++i];
+    else if (word.starts_with("-")) throw SettingsError("unknown option " + word + "\n" + usage);
+    else if (arguments.settings.empty()) arguments.settings = word;
+    else throw SettingsError("more than one settings file\n" + std::string(usage));
+  }
+  if (arguments.settings.empty()) throw SettingsError(usage);
+  return arguments;
+}
+
+// Seconds of this rank, by what they were spent on.
+struct Timings {
+  double simulation = 0;  // computing, halo exchange included
+  double halo = 0;        // of which waiting for neighbours
+  double put = 0;         // copying blocks into the stream and ending steps
+  double wait = 0;        // in begin_step, for room or for the first reader
+  double close = 0;       // for readers to finish what was written
+  double total = 0;
+};
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& sum) : sum_(sum), begin_(MPI_Wtime()) {}
+  ~Stopwatch() { sum_ += MPI_Wtime() - begin_; }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& sum_;
+  double begin_;
+};
+
+penstock::Dims dims(const gray_scott::Index& index) {
+  std::array<std::uint64_t, 3> values;
+  std::copy(index.begin(), index.end(), values.begin());
+  return penstock::Dims(values);
+}
+
+// What the simulation writes, and where.
+class Output {
+ public:
+  Output(penstock::Context& context, const Settings& settings, const Simulation& simulation, int rank)
+      : rank_(rank),
+        box_{dims(simulation.start()), dims(simulation.count())},
+        writer_(context.create_stream(settings.stream, penstock::mpi_cohort(MPI_COMM_WORLD), options())),
+        u_(writer_.define<double>("U", dims(settings.shape))),
+        v_(writer_.define<double>("V", dims(settings.shape))),
+        sim_step_(writer_.define_value<std::int64_t>("sim_step")),
+        time_(writer_.define_value<double>("time")) {
+    const std::pair<const char*, double> parameters[] = {
+        {"Du", settings.Du}, {"Dv", settings.Dv}, {"F", settings.F}, {"k", settings.k}, {"dt", settings.dt}};
+    for (const auto& [name, value] : parameters) writer_.put_attribute(name, penstock::Attribute::of(value));
+  }
+
+  void write(const Simulation& simulation, Timings& timings) {
+    auto step = [&] {
+      Stopwatch watch(timings.wait);
+      return writer_.begin_step();
+    }();
+    Stopwatch watch(timings.put);
+    put(step, u_, simulation.u());
+    put(step, v_, simulation.v());
+    if (rank_ == 0) {
+      step.put(sim_step_, simulation.step());
+      step.put(time_, simulation.time());
+    }
+    step.end();
+  }
+
+  void close() { writer_.close(); }
+  penstock::StreamStatistics statistics() const { return writer_.statistics(); }
+
+ private:
+  penstock::StreamOptions options() const {
+    // U and V of one rank, and room for their alignment: lets the stream reserve its memory when it opens.
+    return {.step_bytes = 2 * sizeof(double) * penstock::element_count(box_.count) + 4096};
+  }
+  // Straight out of the ghosted array: one strided copy.
+  void put(penstock::WriteStep& step, penstock::Variable<double> variable, const FieldView& field) {
+    step.put(variable.id, box_, field.first, field.strides);
+  }
+
+  int rank_;
+  penstock::Box box_;
+  penstock::Writer writer_;
+  penstock::Variable<double> u_, v_;
+  penstock::Variable<std::int64_t> sim_step_;
+  penstock::Variable<double> time_;
+};
+
+// Collective. Times are those of the slowest rank, bytes and copies are summed over the ranks.
+nlohmann::ordered_json make_report(const Settings& settings, const Timings& timings,
+                                   const penstock::StreamStatistics& statistics, int ranks) {
+  std::array<double, 7> seconds{timings.simulation, timings.halo,  timings.put,      timings.wait,
+                                timings.close,      timings.total, statistics.copy_s};
+  std::array<std::uint64_t, 4> sums{statistics.bytes, statistics.bytes_copied, statistics.copies,
+                                    statistics.memory_bytes};
+  MPI_Allreduce(MPI_IN_PLACE, seconds.data(), seconds.size(), MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  MPI_Allreduce(MPI_IN_PLACE, sums.data(), sums.size(), MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+  const auto cells = static_cast<double>(settings.shape[0] * settings.shape[1] * settings.shape[2]);
+  return {{"program", "gray-scott"},
+          {"stream", settings.stream},
+          {"ranks", ranks},
+          {"shape", settings.shape},
+          {"sim_steps", settings.steps},
+          {"steps_written", statistics.steps},
+          {"steps_dropped", statistics.steps_dropped},
+          {"simulation_s", seconds[0]},
+          {"halo_s", seconds[1]},
+          {"put_s", seconds[2]},
+          {"wait_s", seconds[3]},
+          {"close_s", seconds[4]},
+          {"total_s", seconds[5]},
+          {"copy_s", seconds[6]},
+          {"bytes", sums[0]},
+          {"bytes_copied", sums[1]},
+          {"copies", sums[2]},
+          {"memory_bytes", sums[3]},
+          {"cell_updates_per_s", seconds[0] > 0 ? cells * static_cast<double>(settings.steps) / seconds[0] : 0.0}};
+}
+
+void save(const nlohmann::ordered_json& report, const std::string& path) {
+  std::ofstream file(path);
+  file << report.dump(2) << "\n";
+  if (!file.flush()) throw SettingsError(path + ": the report cannot be written");
+}
+
+void run(const Arguments& arguments) {
+  int rank = 0, ranks = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const Settings settings = gray_scott::load_settings(arguments.settings, arguments.overrides);
+  Timings timings;
+  nlohmann::ordered_json report;
+  {
+    Simulation simulation(settings, MPI_COMM_WORLD);
+    penstock::Context context;
+    Output output(context, settings, simulation, rank);
+    {
+      Stopwatch total(timings.total);
+      for (std::int64_t i = 0; i < settings.outputs(); ++i) {
+        {
+          Stopwatch watch(timings.simulation);
+          for (std::int64_t j = 0; j < settings.plot_every; ++j) simulation.advance();
+        }
+        output.write(simulation, timings);
+      }
+      Stopwatch closing(timings.close);
+      output.close();
+    }
+    timings.halo = simulation.halo_s();
+    report = make_report(settings, timings, output.statistics(), ranks);
+  }
+  if (rank != 0) return;
+  if (!arguments.report.empty()) save(report, arguments.report);
+  std::printf(
+      "gray-scott: %lld time steps on %d rank%s, %llu steps written: simulation %.2f s, put %.2f s, wait %.2f s\n",
+      static_cast<long long>(settings.steps), ranks, ranks == 1 ? "" : "s",
+      report["steps_written"].get<unsigned long long>(), report["simulation_s"].get<double>(),
+      report["put_s"].get<double>(), report["wait_s"].get<double>());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  try {
+    run(parse(argc, argv));
+  } catch (const std::exception& error) {
+    // Every rank meets a bad parameter; one says so. Any other error may be of one rank alone.
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const bool everywhere = dynamic_cast<const SettingsError*>(&error) != nullptr;
+    if (rank == 0 || !everywhere) std::cerr << "gray-scott: " << error.what() << "\n";
+    if (everywhere) {
+      MPI_Finalize();
+      return 2;
+    }
+    // The other ranks may wait for this one's cells.
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+}

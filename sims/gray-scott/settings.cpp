@@ -1,0 +1,161 @@
+#include "settings.hpp"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+namespace gray_scott {
+namespace {
+
+using Setter = std::function<void(Settings&, const YAML::Node&)>;
+
+template <class T>
+T read(const YAML::Node& node, const char* expected) {
+  try {
+    return node.as<T>();
+  } catch (const YAML::Exception&) {
+    std::ostringstream text;
+    text << node;
+    throw SettingsError("expected " + std::string(expected) + ", got \"" + text.str() + "\"");
+  }
+}
+
+std::string as_text(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
+template <class T>
+T in_range(T value, double low, double high) {
+  // The negated form also refuses NaN.
+  if (!(static_cast<double>(value) >= low && static_cast<double>(value) <= high))
+    throw SettingsError(as_text(static_cast<double>(value)) + " is out of range: " + as_text(low) + " to " +
+                        as_text(high));
+  return value;
+}
+
+Setter number(double Settings::*member, double low, double high) {
+  return [=](Settings& s, const YAML::Node& node) { s.*member = in_range(read<double>(node, "a number"), low, high); };
+}
+
+Setter integer(std::int64_t Settings::*member, double low, double high) {
+  return [=](Settings& s, const YAML::Node& node) {
+    s.*member = in_range(read<std::int64_t>(node, "an integer"), low, high);
+  };
+}
+
+constexpr double min_cells = 4;
+constexpr double max_cells = 8192;
+constexpr double max_steps = 1e9;
+
+void set_cube(Settings& s, const YAML::Node& node) {
+  s.shape.fill(in_range(read<std::int64_t>(node, "an integer"), min_cells, max_cells));
+}
+
+void set_shape(Settings& s, const YAML::Node& node) {
+  const auto cells = read<std::vector<std::int64_t>>(node, "three integers, [nx, ny, nz]");
+  if (cells.size() != 3) throw SettingsError("expected three integers, got " + std::to_string(cells.size()));
+  for (std::size_t d = 0; d < 3; ++d) s.shape[d] = in_range(cells[d], min_cells, max_cells);
+}
+
+void set_stream(Settings& s, const YAML::Node& node) {
+  s.stream = read<std::string>(node, "a name");
+  if (s.stream.empty()) throw SettingsError("the name is empty");
+}
+
+const std::vector<std::pair<std::string, Setter>>& keys() {
+  static const std::vector<std::pair<std::string, Setter>> table = {
+      {"L", set_cube},
+      {"shape", set_shape},
+      {"Du", number(&Settings::Du, 0, 10)},
+      {"Dv", number(&Settings::Dv, 0, 10)},
+      {"F", number(&Settings::F, 0, 1)},
+      {"k", number(&Settings::k, 0, 1)},
+      {"dt", number(&Settings::dt, 1e-9, 100)},
+      {"noise", number(&Settings::noise, 0, 1)},
+      {"box", integer(&Settings::box, 1, max_cells)},
+      {"steps", integer(&Settings::steps, 1, max_steps)},
+      {"plot_every", integer(&Settings::plot_every, 1, max_steps)},
+      {"seed", integer(&Settings::seed, 0, 9e18)},
+      {"stream", set_stream},
+  };
+  return table;
+}
+
+// Levenshtein distance, one row at a time.
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+const Setter& find_key(const std::string& key) {
+  for (const auto& [name, set] : keys())
+    if (name == key) return set;
+  const auto nearest = std::min_element(keys().begin(), keys().end(), [&](const auto& a, const auto& b) {
+    return edit_distance(key, a.first) < edit_distance(key, b.first);
+  });
+  throw SettingsError("unknown key; did you mean \"" + nearest->first + "\"?");
+}
+
+void apply(Settings& settings, const std::string& key, const YAML::Node& value, const std::string& where) {
+  try {
+    find_key(key)(settings, value);
+  } catch (const SettingsError& error) {
+    throw SettingsError(where + ": " + key + ": " + error.what());
+  }
+}
+
+// What no key alone can tell.
+void check_together(const Settings& s, const std::string& where) {
+  const auto refuse = [&](const std::string& why) { throw SettingsError(where + ": " + why); };
+  if (s.plot_every > s.steps)
+    refuse("plot_every (" + std::to_string(s.plot_every) + ") is larger than steps (" + std::to_string(s.steps) +
+           "): nothing would be put out");
+  if (s.box > *std::min_element(s.shape.begin(), s.shape.end()))
+    refuse("box (" + std::to_string(s.box) + ") is larger than the smallest side of the grid");
+  // The averaging Laplacian has eigenvalues in [-2, 0]; explicit Euler needs dt * D * 2 <= 2.
+  if (s.dt * std::max(s.Du, s.Dv) > 1.0)
+    refuse("dt * max(Du, Dv) is " + as_text(s.dt * std::max(s.Du, s.Dv)) +
+           "; explicit Euler is stable only up to 1: choose a smaller dt");
+}
+
+}  // namespace
+
+Settings load_settings(const std::string& path, const std::vector<std::string>& overrides) {
+  YAML::Node file;
+  try {
+    file = YAML::LoadFile(path);
+  } catch (const YAML::BadFile&) {
+    throw SettingsError(path + ": cannot be read");
+  } catch (const YAML::Exception& error) {
+    throw SettingsError(path + ": " + error.what());
+  }
+  if (!file.IsMap() && !file.IsNull()) throw SettingsError(path + ": expected \"key: value\" lines");
+  if (file.IsMap() && file["L"] && file["shape"]) throw SettingsError(path + ": give either L or shape, not both");
+  Settings settings;
+  for (const auto& entry : file) apply(settings, entry.first.as<std::string>(), entry.second, path);
+  for (const auto& text : overrides) {
+    const auto equals = text.find('=');
+    if (equals == std::string::npos) throw SettingsError("--set: expected key=value, got \"" + text + "\"");
+    apply(settings, text.substr(0, equals), YAML::Load(text.substr(equals + 1)), "--set");
+  }
+  check_together(settings, path);
+  return settings;
+}
+
+}  // namespace gray_scott

@@ -1,0 +1,167 @@
+"""The physics against NumPy on 1, 2 and 4 ranks: without Penstock (raw files), and through a stream."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE))
+import reference  # noqa: E402
+
+# Uneven over two and four ranks; the noise makes every cell and time step count.
+SETTINGS = {"shape": [22, 21, 19], "F": 0.025, "k": 0.05, "dt": 1.5, "noise": 1e-3, "box": 6, "seed": 7,
+            "steps": 30, "plot_every": 10}  # fmt: skip
+DEADLINE_S = 60
+TOLERANCE = 1e-12
+
+
+def find_program(name):
+    """In $PENSTOCK_BIN, the build folder ($PENSTOCK_BUILD, else build/) or PATH; a build without MPI has none."""
+    build = Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build"))
+    folders = [os.environ.get("PENSTOCK_BIN"), str(build / "bin"), os.environ.get("PATH")]
+    path = shutil.which(name, path=os.pathsep.join(filter(None, folders)))
+    if not path or not shutil.which("mpiexec"):
+        pytest.skip(f"{name} is not built (it needs MPI)")
+    return path
+
+
+def launch(ranks, *command, **options):
+    """Starts a program on some ranks; Open MPI refuses root and more ranks than cores unless told otherwise."""
+    environment = os.environ | {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+    }
+    environment |= options.pop("env", {})
+    return subprocess.Popen(
+        ["mpiexec", "-n", str(ranks), *map(str, command)], env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+
+
+def finish(process):
+    """The exit code, standard output and error of a program; it is ended if it takes longer than the deadline."""
+    try:
+        out, err = process.communicate(timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        pytest.fail(f"no end after {DEADLINE_S} s\n{out}{err}")
+    return process.returncode, out, err
+
+
+def write_settings(folder, **changes):
+    path = folder / "settings.yaml"
+    path.write_text(yaml.safe_dump(SETTINGS | changes))
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    settings = reference.load_settings(write_settings(tmp_path_factory.mktemp("reference")))
+    return {step: (U, V) for step, U, V in reference.run(settings)}
+
+
+def assert_equal(fields, expected):
+    assert sorted(fields) == [10, 20, 30]
+    for step, (U, V) in fields.items():
+        np.testing.assert_allclose(U, expected[step][0], rtol=0, atol=TOLERANCE, err_msg=f"U at {step}")
+        np.testing.assert_allclose(V, expected[step][1], rtol=0, atol=TOLERANCE, err_msg=f"V at {step}")
+
+
+def raw_fields(folder, shape):
+    def load(name, step):
+        return np.fromfile(folder / f"{name}.{step}.raw").reshape(shape)
+
+    steps = {int(path.name.split(".")[1]) for path in folder.glob("U.*.raw")}
+    return {step: (load("U", step), load("V", step)) for step in steps}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_physics_equals_the_reference(ranks, tmp_path, expected):
+    program = find_program("gray-scott-fields")
+    code, _, err = finish(launch(ranks, program, write_settings(tmp_path), tmp_path))
+    assert code == 0, err
+    assert_equal(raw_fields(tmp_path, SETTINGS["shape"]), expected)
+
+
+def test_fields_do_not_depend_on_the_number_of_ranks(tmp_path):
+    program = find_program("gray-scott-fields")
+    results = []
+    for ranks in (1, 3, 8):  # eight ranks divide every dimension
+        folder = tmp_path / str(ranks)
+        folder.mkdir()
+        code, _, err = finish(launch(ranks, program, write_settings(folder), folder))
+        assert code == 0, err
+        results.append({path.name: path.read_bytes() for path in folder.glob("*.raw")})
+    assert results[0] == results[1] == results[2]
+    assert len(results[0]) == 6
+
+
+def test_ranks_of_one_layer(tmp_path):
+    program = find_program("gray-scott-fields")
+    path = write_settings(tmp_path, shape=[4, 4, 4], box=2)
+    code, _, err = finish(launch(3, program, path, tmp_path))  # 1, 1 and 2 layers of cells
+    assert code == 0, err
+    expected = {step: (U, V) for step, U, V in reference.run(reference.load_settings(path))}
+    assert_equal(raw_fields(tmp_path, (4, 4, 4)), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"plot_evry": 3}, 'plot_evry: unknown key; did you mean "plot_every"?'),
+        ({"F": 1.5}, "F: 1.5 is out of range: 0 to 1"),
+        ({"F": "much"}, 'F: expected a number, got "much"'),
+        ({"steps": 0}, "steps: 0 is out of range: 1 to 1e+09"),
+        ({"steps": 2.5}, 'steps: expected an integer, got "2.5"'),
+        ({"L": 32}, "give either L or shape, not both"),
+        ({"shape": [8, 8]}, "shape: expected three integers, got 2"),
+        ({"plot_every": 31}, "plot_every (31) is larger than steps (30)"),
+        ({"box": 20}, "box (20) is larger than the smallest side of the grid"),
+        ({"dt": 6.0}, "explicit Euler is stable only up to 1"),
+        ({"noise": float("nan")}, "noise: nan is out of range: 0 to 1"),
+    ],
+)
+def test_bad_parameters_are_named(changes, message, tmp_path):
+    program = find_program("gray-scott-fields")
+    code, _, err = finish(launch(1, program, write_settings(tmp_path, **changes), tmp_path))
+    assert code != 0
+    assert message in err
+    assert "settings.yaml" in err
+
+
+def test_more_ranks_than_cells(tmp_path):
+    program = find_program("gray-scott-fields")
+    code, _, err = finish(launch(5, program, write_settings(tmp_path, shape=[4, 4, 4], box=2), tmp_path))
+    assert code != 0
+    assert "the grid is too small: 5 ranks in a dimension of 4 cells" in err
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_stream_equals_the_reference(ranks, tmp_path, expected):
+    penstock = pytest.importorskip("penstock")
+    program = find_program("gray-scott")
+    report = tmp_path / "report.json"
+    environment = {"PENSTOCK_DIRECTORY": str(tmp_path)}
+    process = launch(ranks, program, write_settings(tmp_path), "--report", report, env=environment, cwd=tmp_path)
+    fields = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_DIRECTORY", str(tmp_path))
+        with penstock.open("gray-scott") as stream:
+            for step in stream:
+                fields[step["sim_step"].value] = (step["U"][...], step["V"][...])
+                assert step["time"].value == SETTINGS["dt"] * step["sim_step"].value
+                assert step.attributes["F"] == SETTINGS["F"]
+    code, _, err = finish(process)
+    assert code == 0, err
+    assert_equal(fields, expected)
+    assert yaml.safe_load(report.read_text())["steps_written"] == 3

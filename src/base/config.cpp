@@ -1,0 +1,326 @@
+#include "base/config.hpp"
+
+#include <unistd.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock {
+namespace {
+
+using base::parse_boolean;
+using base::parse_integer;
+using base::parse_size;
+
+// One option of a struct: its name, and how its value is read from and written as text.
+template <class Options>
+struct Field {
+  std::string_view name;
+  void (*set)(Options&, std::string_view);  // throws Error(invalid_argument)
+  std::string (*get)(const Options&);
+};
+
+template <class T>
+struct EnumNames;  // a table of the values' names, in order from 0
+template <>
+struct EnumNames<WhenFull> {
+  static constexpr std::array<std::string_view, 3> names{"block", "discard_newest", "discard_oldest"};
+};
+template <>
+struct EnumNames<Delivery> {
+  static constexpr std::array<std::string_view, 2> names{"every", "latest"};
+};
+template <>
+struct EnumNames<DataPlane> {
+  static constexpr std::array<std::string_view, 3> names{"automatic", "shm", "tcp"};
+};
+
+template <class T>
+T parse_enum(std::string_view text) {
+  const auto& names = EnumNames<T>::names;
+  const auto found = std::ranges::find(names, base::trim(text));
+  if (found == names.end()) throw Error(Errc::invalid_argument, base::unknown_name("value", text, names));
+  return static_cast<T>(found - names.begin());
+}
+
+std::string parse_word(std::string_view text) {
+  const std::string_view word = base::trim(text);
+  if (word.empty()) throw Error(Errc::invalid_argument, "a name is missing");
+  return std::string(word);
+}
+
+// A whole number of at least Least.
+template <auto Member, std::uint64_t Least = 0>
+constexpr Field<StreamOptions> number(std::string_view name) {
+  return {name,
+          [](StreamOptions& options, std::string_view text) {
+            options.*Member = static_cast<std::uint32_t>(parse_integer(text, Least, UINT32_MAX));
+          },
+          [](const StreamOptions& options) { return std::to_string(options.*Member); }};
+}
+
+template <auto Member, std::uint64_t Least = 0>
+constexpr Field<StreamOptions> size(std::string_view name) {
+  return {name,
+          [](StreamOptions& options, std::string_view text) {
+            const std::uint64_t bytes = parse_size(text);
+            if (bytes < Least) throw Error(Errc::invalid_argument, "it must be at least " + std::to_string(Least));
+            options.*Member = bytes;
+          },
+          [](const StreamOptions& options) { return base::format_size(options.*Member); }};
+}
+
+template <auto Member>
+constexpr Field<StreamOptions> boolean(std::string_view name) {
+  return {name, [](StreamOptions& options, std::string_view text) { options.*Member = parse_boolean(text); },
+          [](const StreamOptions& options) { return std::string(options.*Member ? "true" : "false"); }};
+}
+
+template <auto Member>
+constexpr Field<StreamOptions> choice(std::string_view name) {
+  using T = std::remove_cvref_t<decltype(std::declval<StreamOptions>().*Member)>;
+  return {name, [](StreamOptions& options, std::string_view text) { options.*Member = parse_enum<T>(text); },
+          [](const StreamOptions& options) {
+            return std::string(EnumNames<T>::names.at(static_cast<std::size_t>(options.*Member)));
+          }};
+}
+
+template <auto Member>
+constexpr Field<StreamOptions> word(std::string_view name) {
+  return {name, [](StreamOptions& options, std::string_view text) { options.*Member = parse_word(text); },
+          [](const StreamOptions& options) { return options.*Member; }};
+}
+
+using O = StreamOptions;
+constexpr std::array stream_fields{
+    word<&O::engine>("engine"),
+    choice<&O::data_plane>("data_plane"),
+    number<&O::queue_steps, 1>("queue_steps"),
+    size<&O::queue_bytes, 1>("queue_bytes"),
+    choice<&O::when_full>("when_full"),
+    number<&O::rendezvous_readers>("rendezvous_readers"),
+    number<&O::reserve_steps>("reserve_steps"),
+    boolean<&O::keep_first_step>("keep_first_step"),
+    boolean<&O::min_max>("min_max"),
+    size<&O::step_bytes>("step_bytes"),
+    choice<&O::delivery>("delivery"),
+    number<&O::spin_us>("spin_us"),
+    number<&O::open_timeout_ms>("open_timeout_ms"),
+    number<&O::step_timeout_ms>("step_timeout_ms"),
+    number<&O::close_timeout_ms>("close_timeout_ms"),
+};
+
+std::vector<std::string_view> field_names() {
+  std::vector<std::string_view> names;
+  for (const auto& field : stream_fields) names.push_back(field.name);
+  return names;
+}
+
+}  // namespace
+
+std::string to_yaml(const StreamOptions& options) {
+  std::string out;
+  for (const auto& field : stream_fields) out.append(field.name).append(": ").append(field.get(options)).append("\n");
+  return out;
+}
+
+void set_option(StreamOptions& options, const std::string& key, const std::string& value) {
+  const auto field = std::ranges::find(stream_fields, std::string_view(key), &Field<StreamOptions>::name);
+  if (field == stream_fields.end()) throw Error(Errc::unknown_option, base::unknown_name("option", key, field_names()));
+  try {
+    field->set(options, value);
+  } catch (const Error& error) {
+    throw error.in(key);
+  }
+}
+
+namespace base {
+namespace {
+
+constexpr std::array<std::string_view, 4> file_keys{"streams", "directory", "listen", "log"};
+constexpr std::string_view every_stream = "*";
+
+[[noreturn]] void fail(const std::string& file, const YAML::Node& node, Errc code, const std::string& message) {
+  throw Error(code, file + ":" + std::to_string(node.Mark().line + 1) + ": " + message);
+}
+
+// Runs body; its errors name the place in the file.
+template <class Body>
+void at(const std::string& file, const YAML::Node& node, Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    fail(file, node, error.code(), error.what());
+  }
+}
+
+// A scalar's text; YAML's own types do not matter, because the field decides.
+std::string scalar(const std::string& file, const YAML::Node& node, std::string_view what) {
+  if (!node.IsScalar()) fail(file, node, Errc::invalid_argument, std::string(what) + " takes one value");
+  return node.Scalar();
+}
+
+// Calls body(key, value, key's node) for each entry of a map; a key may come only once, which yaml-cpp does not check.
+template <class Body>
+void for_each_entry(const std::string& file, const YAML::Node& map, std::string_view what, Body body) {
+  if (map.IsNull()) return;
+  if (!map.IsMap()) fail(file, map, Errc::invalid_argument, std::string(what) + " must be a map of keys and values");
+  std::set<std::string> seen;
+  for (const auto& entry : map) {
+    const std::string key = scalar(file, entry.first, "a key");
+    if (!seen.insert(key).second) fail(file, entry.first, Errc::invalid_argument, "'" + key + "' is given twice");
+    body(key, entry.second, entry.first);
+  }
+}
+
+YAML::Node load(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) throw Error(Errc::not_found, "cannot read the configuration file " + file);
+  try {
+    return YAML::Load(in);
+  } catch (const YAML::Exception& error) {
+    throw Error(Errc::invalid_argument, file + ":" + std::to_string(error.mark.line + 1) + ": " + error.msg);
+  }
+}
+
+void apply_node(StreamOptions& options, const std::string& file, const YAML::Node& node) {
+  if (node.IsScalar()) {
+    at(file, node, [&] { apply_text(options, node.Scalar()); });
+    return;
+  }
+  for_each_entry(file, node, "a stream", [&](const std::string& key, const YAML::Node& value, const YAML::Node& place) {
+    const std::string text = scalar(file, value, key);
+    at(file, place, [&] { set_option(options, key, text); });
+  });
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The first that is not empty.
+std::string first_of(std::initializer_list<std::string> candidates) {
+  for (const std::string& candidate : candidates)
+    if (!candidate.empty()) return candidate;
+  return "";
+}
+
+std::string default_directory() {
+  const std::string runtime = environment("XDG_RUNTIME_DIR");
+  return runtime.empty() ? "/tmp/penstock-" + std::to_string(getuid()) : runtime + "/penstock";
+}
+
+}  // namespace
+
+std::string find_config_file(const std::string& named_in_code) {
+  const std::string named = first_of({named_in_code, environment("PENSTOCK_CONFIG")});
+  if (!named.empty()) return named;
+  std::error_code ignored;
+  return std::filesystem::exists("penstock.yaml", ignored) ? "penstock.yaml" : "";
+}
+
+std::string environment_name(std::string_view stream) {
+  std::string name = "PENSTOCK_STREAM_";
+  for (const char c : stream) {
+    const auto byte = static_cast<unsigned char>(c);
+    name.push_back(byte < 128 && std::isalnum(byte) ? static_cast<char>(std::toupper(byte)) : '_');
+  }
+  return name;
+}
+
+void apply_text(StreamOptions& options, std::string_view text) {
+  bool first = true;
+  for (const std::string_view part : split(text, ',')) {
+    const auto equals = part.find('=');
+    if (equals != std::string_view::npos) {
+      set_option(options, std::string(trim(part.substr(0, equals))), std::string(trim(part.substr(equals + 1))));
+    } else if (first) {
+      set_option(options, "engine", std::string(part));
+    } else {
+      throw Error(Errc::invalid_argument, "'" + std::string(part) + "' is not key=value");
+    }
+    first = false;
+  }
+}
+
+void check(const StreamOptions& options) {
+  for (const auto& field : stream_fields) {
+    StreamOptions copy;
+    try {
+      field.set(copy, field.get(options));
+    } catch (const Error& error) {
+      throw error.in(field.name);
+    } catch (const std::out_of_range&) {  // an enumerator that does not exist
+      throw Error(Errc::invalid_argument, std::string(field.name) + ": not a value of its type");
+    }
+  }
+}
+
+StreamOptions options_for_stream(std::string_view stream, StreamOptions defaults, const std::string& config_file) {
+  StreamOptions options = std::move(defaults);
+  if (!config_file.empty()) {
+    const YAML::Node root = load(config_file);
+    const YAML::Node streams = root.IsMap() ? root["streams"] : YAML::Node();
+    for (const std::string_view section : {every_stream, stream}) {
+      if (!streams.IsDefined() || !streams.IsMap()) break;
+      const YAML::Node node = streams[std::string(section)];
+      if (node.IsDefined()) apply_node(options, config_file, node);
+    }
+  }
+  const std::string variable = environment_name(stream);
+  if (const std::string text = environment(variable.c_str()); !text.empty()) {
+    try {
+      apply_text(options, text);
+    } catch (const Error& error) {
+      throw error.in(variable);
+    }
+  }
+  return options;
+}
+
+Settings settings(const ContextOptions& options) {
+  Settings result;
+  result.config_file = find_config_file(options.config_file);
+  std::string directory;
+  std::string listen;
+  if (!result.config_file.empty()) {
+    const std::string& file = result.config_file;
+    for_each_entry(file, load(file), "the configuration",
+                   [&](const std::string& key, const YAML::Node& value, const YAML::Node& place) {
+                     if (key == "streams") {
+                       for_each_entry(file, value, key,
+                                      [&](const std::string&, const YAML::Node& stream, const YAML::Node&) {
+                                        StreamOptions scratch;
+                                        apply_node(scratch, file, stream);
+                                      });
+                     } else if (key == "directory") {
+                       directory = scalar(file, value, key);
+                     } else if (key == "listen") {
+                       listen = scalar(file, value, key);
+                     } else if (key == "log") {
+                       result.log = scalar(file, value, key);
+                       at(file, place, [&] { parse_level(result.log); });
+                     } else {
+                       fail(file, place, Errc::unknown_option, unknown_name("key", key, file_keys));
+                     }
+                   });
+  }
+  result.directory = first_of({options.directory, environment("PENSTOCK_DIRECTORY"), directory, default_directory()});
+  result.listen = first_of({options.listen, environment("PENSTOCK_LISTEN"), listen});
+  return result;
+}
+
+}  // namespace base
+}  // namespace penstock

@@ -1,0 +1,50 @@
+// Where options come from: code, then penstock.yaml, then the environment; the later wins.
+//
+// One table of fields per options struct (config.cpp) serves all of them, and to_yaml and set_option of the public
+// header. Errors name the file and line, or the variable of the environment. Reads files and the environment, keeps
+// nothing: safe from any thread as long as none changes the environment.
+//
+//   penstock.yaml:
+//     streams:
+//       "*": {queue_steps: 8}                  # every stream
+//       heat: {data_plane: tcp}                # one stream, on top of that
+//       wake: "direct,when_full=block"         # the short form, as in PENSTOCK_STREAM_WAKE
+//     directory: /run/user/1000/penstock
+//     listen: 10.0.0.1
+//     log: info
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "penstock/options.hpp"
+
+namespace penstock::base {
+
+// The file to read: the one named in code, $PENSTOCK_CONFIG, ./penstock.yaml if there, else "".
+std::string find_config_file(const std::string& named_in_code);
+
+// The options in effect for one stream. config_file: as find_config_file gives it; "" for none.
+// Environment: PENSTOCK_STREAM_<NAME>, the name in upper case with every other character as _, holding
+// "engine,key=value,key=value"; the engine may be left out.
+StreamOptions options_for_stream(std::string_view stream, StreamOptions defaults, const std::string& config_file);
+
+// Applies "direct,queue_steps=2" to the options.
+void apply_text(StreamOptions& options, std::string_view text);
+// Throws Error(invalid_argument) for values that set_option would refuse.
+void check(const StreamOptions& options);
+// "PENSTOCK_STREAM_HEAT_2D" for "heat-2d".
+std::string environment_name(std::string_view stream);
+
+// What concerns the whole process. Values given in code win here, because tests and launchers give them; then the
+// environment, then the file, then the defaults of ContextOptions. Reads and checks the whole file, so that a misspelt
+// key is reported at once, whatever streams are opened.
+struct Settings {
+  std::string config_file;  // "" when there is none
+  std::string directory;    // never empty
+  std::string listen;       // "" for every interface
+  std::string log;          // a level's name, "" when the file does not say; $PENSTOCK_LOG is read by the logger
+};
+Settings settings(const ContextOptions& options);
+
+}  // namespace penstock::base

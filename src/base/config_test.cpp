@@ -1,0 +1,215 @@
+#include "base/config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "penstock/error.hpp"
+
+namespace penstock::base {
+namespace {
+
+using testing::HasSubstr;
+
+// Sets variables of the environment for one test.
+class ConfigTest : public testing::Test {
+ protected:
+  ConfigTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "penstock-config-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    for (const char* name : {"PENSTOCK_CONFIG", "PENSTOCK_DIRECTORY", "PENSTOCK_LISTEN", "XDG_RUNTIME_DIR"})
+      unset(name);
+  }
+  ~ConfigTest() override {
+    std::filesystem::remove_all(folder_);
+    for (const auto& [name, value] : saved_) {
+      if (value) setenv(name.c_str(), value->c_str(), 1);
+      else unsetenv(name.c_str());
+    }
+  }
+
+  std::string write(const std::string& text) {
+    const auto path = folder_ / "penstock.yaml";
+    std::ofstream(path) << text;
+    return path.string();
+  }
+  void set(const std::string& name, const std::string& value) {
+    save(name);
+    setenv(name.c_str(), value.c_str(), 1);
+  }
+  void unset(const std::string& name) {
+    save(name);
+    unsetenv(name.c_str());
+  }
+
+  std::filesystem::path folder_;
+
+ private:
+  void save(const std::string& name) {
+    const char* value = std::getenv(name.c_str());
+    saved_.try_emplace(name, value ? std::optional<std::string>(value) : std::nullopt);
+  }
+  std::map<std::string, std::optional<std::string>> saved_;
+};
+
+void expect_error(Errc code, const std::string& part, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << "no error; expected " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr(part));
+  }
+}
+
+TEST_F(ConfigTest, EveryOptionGoesThereAndBack) {
+  StreamOptions options{.engine = "other",
+                        .data_plane = DataPlane::tcp,
+                        .queue_steps = 7,
+                        .queue_bytes = 12345,
+                        .when_full = WhenFull::discard_oldest,
+                        .rendezvous_readers = 0,
+                        .reserve_steps = 3,
+                        .keep_first_step = true,
+                        .min_max = true,
+                        .step_bytes = 1 << 20,
+                        .delivery = Delivery::latest,
+                        .spin_us = 5,
+                        .open_timeout_ms = 1,
+                        .step_timeout_ms = 2,
+                        .close_timeout_ms = 3};
+  const std::string yaml = to_yaml(options);
+  StreamOptions copy;
+  std::istringstream lines(yaml);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const auto colon = line.find(": ");
+    set_option(copy, line.substr(0, colon), line.substr(colon + 2));
+  }
+  EXPECT_EQ(count, 15);
+  EXPECT_EQ(to_yaml(copy), yaml);
+  // What is printed can be put into the file as it is.
+  std::string section = "streams:\n  heat:\n";
+  std::istringstream again(yaml);
+  for (std::string line; std::getline(again, line);) section += "    " + line + "\n";
+  EXPECT_EQ(to_yaml(options_for_stream("heat", {}, write(section))), yaml);
+}
+
+TEST_F(ConfigTest, PrintsUnits) {
+  EXPECT_THAT(to_yaml({}), HasSubstr("queue_bytes: 2GiB\n"));
+  EXPECT_THAT(to_yaml({}), HasSubstr("when_full: block\n"));
+}
+
+TEST_F(ConfigTest, RefusesUnknownNamesAndValues) {
+  StreamOptions options;
+  expect_error(Errc::unknown_option, "did you mean 'queue_steps'?", [&] { set_option(options, "queue_step", "1"); });
+  expect_error(Errc::invalid_argument, "queue_steps: ", [&] { set_option(options, "queue_steps", "0"); });
+  expect_error(Errc::invalid_argument, "did you mean 'discard_oldest'?",
+               [&] { set_option(options, "when_full", "discard_old"); });
+  expect_error(Errc::invalid_argument, "min_max: ", [&] { set_option(options, "min_max", "2"); });
+  expect_error(Errc::invalid_argument, "spin_us: ", [&] { set_option(options, "spin_us", "4294967296"); });
+}
+
+TEST_F(ConfigTest, ChecksOptionsFilledInCode) {
+  EXPECT_NO_THROW(check({}));
+  expect_error(Errc::invalid_argument, "queue_steps", [] { check({.queue_steps = 0}); });
+  expect_error(Errc::invalid_argument, "when_full", [] { check({.when_full = static_cast<WhenFull>(9)}); });
+  expect_error(Errc::invalid_argument, "engine", [] { check({.engine = ""}); });
+}
+
+TEST_F(ConfigTest, LaterWins) {
+  const std::string file = write(
+      "streams:\n"
+      "  heat: {queue_steps: 3, when_full: discard_oldest}\n"
+      "  '*':\n"
+      "    queue_steps: 9\n"
+      "    spin_us: 0\n");
+  const StreamOptions in_code{.queue_steps = 2, .reserve_steps = 5};
+  StreamOptions heat = options_for_stream("heat", in_code, file);
+  EXPECT_EQ(heat.queue_steps, 3u);    // its own section over "*"
+  EXPECT_EQ(heat.spin_us, 0u);        // "*" over the default
+  EXPECT_EQ(heat.reserve_steps, 5u);  // code stays where nothing else speaks
+  EXPECT_EQ(heat.when_full, WhenFull::discard_oldest);
+  EXPECT_EQ(options_for_stream("wake", in_code, file).queue_steps, 9u);
+
+  set("PENSTOCK_STREAM_HEAT", "file, queue_steps = 1");
+  heat = options_for_stream("heat", in_code, file);
+  EXPECT_EQ(heat.engine, "file");
+  EXPECT_EQ(heat.queue_steps, 1u);
+  EXPECT_EQ(heat.when_full, WhenFull::discard_oldest);
+}
+
+TEST_F(ConfigTest, TheEnvironmentNeedsNoFile) {
+  EXPECT_EQ(environment_name("heat-2d/Wide"), "PENSTOCK_STREAM_HEAT_2D_WIDE");
+  set("PENSTOCK_STREAM_HEAT_2D", "queue_bytes=64MiB,min_max=on");
+  const StreamOptions options = options_for_stream("heat-2d", {}, "");
+  EXPECT_EQ(options.queue_bytes, std::uint64_t{64} << 20);
+  EXPECT_TRUE(options.min_max);
+  EXPECT_EQ(options.engine, "direct");
+
+  set("PENSTOCK_STREAM_HEAT_2D", "queue_byte=1");
+  expect_error(Errc::unknown_option, "PENSTOCK_STREAM_HEAT_2D: unknown option",
+               [] { options_for_stream("heat-2d", {}, ""); });
+  set("PENSTOCK_STREAM_HEAT_2D", "direct,fast");
+  expect_error(Errc::invalid_argument, "'fast' is not key=value", [] { options_for_stream("heat-2d", {}, ""); });
+}
+
+TEST_F(ConfigTest, AStreamMayBeOneLineOfText) {
+  const std::string file = write("streams: {heat: 'direct,queue_steps=6', wake: file}\n");
+  EXPECT_EQ(options_for_stream("heat", {}, file).queue_steps, 6u);
+  EXPECT_EQ(options_for_stream("wake", {}, file).engine, "file");
+}
+
+TEST_F(ConfigTest, ErrorsNameFileAndLine) {
+  const struct {
+    const char* text;
+    Errc code;
+    const char* part;
+  } cases[] = {
+      {"streams:\n  heat:\n    queue_step: 2\n", Errc::unknown_option, "penstock.yaml:3: unknown option 'queue_step'"},
+      {"streams:\n  heat: {queue_steps: many}\n", Errc::invalid_argument, "penstock.yaml:2: queue_steps: 'many'"},
+      {"stream:\n  heat: {}\n", Errc::unknown_option, "penstock.yaml:1: unknown key 'stream'; did you mean 'streams'?"},
+      {"streams:\n  heat: {}\n  heat: {}\n", Errc::invalid_argument, "penstock.yaml:3: 'heat' is given twice"},
+      {"\nstreams: [heat]\n", Errc::invalid_argument, "penstock.yaml:2: streams must be a map"},
+      {"streams: {heat: [1]}\n", Errc::invalid_argument, "a stream must be a map"},
+      {"streams: {heat: {spin_us: [1]}}\n", Errc::invalid_argument, "spin_us takes one value"},
+      {"log: loud\n", Errc::invalid_argument, "penstock.yaml:1: unknown log level"},
+      {"streams: {heat\n", Errc::invalid_argument, "penstock.yaml:"},
+      {"just words\n", Errc::invalid_argument, "the configuration must be a map"},
+  };
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.text);
+    const std::string file = write(each.text);
+    expect_error(each.code, each.part, [&] { settings({.config_file = file}); });
+  }
+  expect_error(Errc::not_found, "nowhere.yaml", [] { settings({.config_file = "nowhere.yaml"}); });
+}
+
+TEST_F(ConfigTest, SettingsComeFromCodeEnvironmentFileDefaults) {
+  EXPECT_EQ(settings({.config_file = write("")}).directory, "/tmp/penstock-" + std::to_string(getuid()));
+  set("XDG_RUNTIME_DIR", "/run/user/7");
+  EXPECT_EQ(settings({.config_file = write("streams:\n")}).directory, "/run/user/7/penstock");
+
+  const std::string file =
+      write("directory: /from/file\nlisten: 10.0.0.1\nlog: debug\nstreams: {heat: {queue_steps: 2}}\n");
+  set("PENSTOCK_CONFIG", file);
+  Settings result = settings({});
+  EXPECT_EQ(result.config_file, file);
+  EXPECT_EQ(result.directory, "/from/file");
+  EXPECT_EQ(result.listen, "10.0.0.1");
+  EXPECT_EQ(result.log, "debug");
+
+  set("PENSTOCK_DIRECTORY", "/from/environment");
+  EXPECT_EQ(settings({}).directory, "/from/environment");
+  EXPECT_EQ(settings({.directory = "/from/code"}).directory, "/from/code");
+}
+
+}  // namespace
+}  // namespace penstock::base

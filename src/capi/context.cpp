@@ -1,0 +1,178 @@
+// The C API: names, contexts and opening streams.
+#include "base/config.hpp"
+#include "capi/capi.hpp"
+#include "penstock/version.hpp"
+
+using namespace penstock;
+using namespace penstock::capi;
+
+// The C enumerations are the C++ ones.
+#define SAME(c, cpp) static_assert(static_cast<int>(c) == static_cast<int>(cpp))
+SAME(PENSTOCK_OK, Errc::ok);
+SAME(PENSTOCK_ERR_INVALID_ARGUMENT, Errc::invalid_argument);
+SAME(PENSTOCK_ERR_WRONG_STATE, Errc::wrong_state);
+SAME(PENSTOCK_ERR_NOT_FOUND, Errc::not_found);
+SAME(PENSTOCK_ERR_UNKNOWN_OPTION, Errc::unknown_option);
+SAME(PENSTOCK_ERR_UNSUPPORTED, Errc::unsupported);
+SAME(PENSTOCK_ERR_STEP_TOO_LARGE, Errc::step_too_large);
+SAME(PENSTOCK_ERR_STEP_VOIDED, Errc::step_voided);
+SAME(PENSTOCK_ERR_STEP_GONE, Errc::step_gone);
+SAME(PENSTOCK_ERR_TIMEOUT, Errc::timeout);
+SAME(PENSTOCK_ERR_END_OF_STREAM, Errc::end_of_stream);
+SAME(PENSTOCK_ERR_WRITER_LOST, Errc::writer_lost);
+SAME(PENSTOCK_ERR_STREAM_CLOSED, Errc::stream_closed);
+SAME(PENSTOCK_ERR_PEER_LOST, Errc::peer_lost);
+SAME(PENSTOCK_ERR_AUTHENTICATION, Errc::authentication);
+SAME(PENSTOCK_ERR_PROTOCOL, Errc::protocol);
+SAME(PENSTOCK_ERR_SYSTEM, Errc::system);
+SAME(PENSTOCK_ERR_MEMORY, Errc::memory);
+SAME(PENSTOCK_ERR_INTERNAL, Errc::internal);
+SAME(PENSTOCK_NONE, DType::none);
+SAME(PENSTOCK_BOOLEAN, DType::boolean);
+SAME(PENSTOCK_INT8, DType::int8);
+SAME(PENSTOCK_INT16, DType::int16);
+SAME(PENSTOCK_INT32, DType::int32);
+SAME(PENSTOCK_INT64, DType::int64);
+SAME(PENSTOCK_UINT8, DType::uint8);
+SAME(PENSTOCK_UINT16, DType::uint16);
+SAME(PENSTOCK_UINT32, DType::uint32);
+SAME(PENSTOCK_UINT64, DType::uint64);
+SAME(PENSTOCK_FLOAT16, DType::float16);
+SAME(PENSTOCK_BFLOAT16, DType::bfloat16);
+SAME(PENSTOCK_FLOAT32, DType::float32);
+SAME(PENSTOCK_FLOAT64, DType::float64);
+SAME(PENSTOCK_COMPLEX64, DType::complex64);
+SAME(PENSTOCK_COMPLEX128, DType::complex128);
+SAME(PENSTOCK_STRING, DType::string);
+SAME(PENSTOCK_GLOBAL_ARRAY, Kind::global_array);
+SAME(PENSTOCK_LOCAL_ARRAY, Kind::local_array);
+SAME(PENSTOCK_GLOBAL_VALUE, Kind::global_value);
+SAME(PENSTOCK_LOCAL_VALUE, Kind::local_value);
+SAME(PENSTOCK_ROW, Order::row);
+SAME(PENSTOCK_COLUMN, Order::column);
+SAME(PENSTOCK_READY, Outcome::ready);
+SAME(PENSTOCK_NOT_READY, Outcome::not_ready);
+SAME(PENSTOCK_END_OF_STREAM, Outcome::end_of_stream);
+SAME(PENSTOCK_WRITER_LOST, Outcome::writer_lost);
+static_assert(PENSTOCK_MAX_DIMS == max_dims);
+#undef SAME
+
+namespace penstock::capi {
+namespace {
+
+void set_context_option(ContextOptions& options, const std::string& key, const std::string& value) {
+  if (key == "config_file") options.config_file = value;
+  else if (key == "directory") options.directory = value;
+  else if (key == "listen") options.listen = value;
+  else if (key == "explicit_progress" && value == "true") options.explicit_progress = true;
+  else if (key == "explicit_progress" && value == "false") options.explicit_progress = false;
+  else if (key == "explicit_progress") throw Error(Errc::invalid_argument, "explicit_progress is true or false");
+  else
+    throw Error(Errc::unknown_option, "a context has no option '" + (key.empty() ? value : key) +
+                                          "'; it has config_file, directory, listen and explicit_progress");
+}
+
+StreamOptions stream_options(const char* text) {
+  StreamOptions options;
+  if (text && *text) base::apply_text(options, text);
+  return options;
+}
+
+// What the strings of a listing point into.
+using EntryList = std::vector<StreamEntry>;
+constexpr std::size_t header = 16;  // of the block that starts with a pointer to its EntryList
+
+}  // namespace
+}  // namespace penstock::capi
+
+extern "C" {
+
+const char* penstock_code_name(int code) {
+  auto name = name_of(static_cast<Errc>(code));  // names are literals
+  return name.empty() ? "unknown" : name.data();
+}
+
+const char* penstock_version(void) { return version; }
+
+size_t penstock_dtype_size(int dtype) {
+  return dtype < 0 || dtype >= static_cast<int>(dtype_count) ? 0 : size_of(static_cast<DType>(dtype));
+}
+
+const char* penstock_dtype_name(int dtype) {
+  return dtype < 0 || dtype >= static_cast<int>(dtype_count) ? "none" : name_of(static_cast<DType>(dtype)).data();
+}
+
+int penstock_context_create(const char* options, penstock_context** context, penstock_error* error) {
+  return guarded(error, [&] {
+    need(context, "context");
+    ContextOptions parsed;
+    for_each_option(options, [&](const std::string& key, const std::string& value) {
+      set_context_option(parsed, key, value);
+    });
+    *context = new penstock_context{Context(parsed)};
+  });
+}
+
+void penstock_context_destroy(penstock_context* context) { delete context; }
+
+int penstock_context_progress(penstock_context* context, int* ran, penstock_error* error) {
+  return guarded(error, [&] {
+    bool did = need(context, "context").context.progress();
+    if (ran) *ran = did;
+  });
+}
+
+int penstock_context_create_stream(penstock_context* context, const char* name, const penstock_cohort* cohort,
+                                   const char* options, penstock_writer** writer, penstock_error* error) {
+  return guarded(error, [&] {
+    auto owned = cohort_of(cohort);
+    need(writer, "writer");
+    auto created =
+        need(context, "context").context.create_stream(&need(name, "name"), std::move(owned), stream_options(options));
+    auto address = created.address();
+    auto own_name = created.name();
+    *writer = new penstock_writer{std::move(created), std::move(own_name), std::move(address), std::nullopt};
+  });
+}
+
+int penstock_context_open_stream(penstock_context* context, const char* name, const penstock_cohort* cohort,
+                                 const char* options, penstock_reader** reader, penstock_error* error) {
+  return guarded(error, [&] {
+    auto owned = cohort_of(cohort);
+    need(reader, "reader");
+    auto opened =
+        need(context, "context").context.open_stream(&need(name, "name"), std::move(owned), stream_options(options));
+    auto own_name = opened.name();
+    *reader = new penstock_reader{std::move(opened), std::move(own_name), std::nullopt, std::nullopt, {}, {}};
+  });
+}
+
+int penstock_context_list_streams(penstock_context* context, penstock_stream_entry** entries, size_t* count,
+                                  penstock_error* error) {
+  return guarded(error, [&] {
+    need(entries, "entries");
+    need(count, "count");
+    auto list = std::make_unique<EntryList>(need(context, "context").context.list_streams());
+    // The array given out is preceded by the pointer that frees it.
+    std::size_t size = header + list->size() * sizeof(penstock_stream_entry);
+    auto* block = static_cast<std::byte*>(::operator new(size));
+    auto* out = reinterpret_cast<penstock_stream_entry*>(block + header);
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      const auto& stream = (*list)[i];
+      new (&out[i]) penstock_stream_entry{stream.name.c_str(), stream.address.c_str(), stream.host.c_str(),
+                                          stream.pid,          stream.ranks,           stream.alive};
+    }
+    *count = list->size();
+    new (block) EntryList*(list.release());
+    *entries = out;
+  });
+}
+
+void penstock_stream_entries_free(penstock_stream_entry* entries) {
+  if (!entries) return;
+  auto* block = reinterpret_cast<std::byte*>(entries) - header;
+  delete *reinterpret_cast<EntryList**>(block);
+  ::operator delete(block);
+}
+
+}  // extern "C"

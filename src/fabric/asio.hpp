@@ -1,0 +1,31 @@
+// The event loop as this room's sources see it; no header of another room includes this one.
+#pragma once
+
+#include <asio.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "fabric/progress.hpp"
+
+namespace penstock::fabric {
+
+struct Progress::Impl {
+  explicit Impl(Mode mode) : threaded(mode == Mode::threaded) {}
+
+  const bool threaded;
+  std::atomic<std::thread::id> engine{};  // which thread runs the loop just now
+  std::mutex mutex;                       // guards `notices`, for wait_for
+  std::condition_variable changed;
+  std::uint64_t notices = 0;
+  std::thread thread;
+  // Last, so destroyed first: what handlers own may still use the rest.
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(context);
+};
+
+inline asio::io_context& context_of(Progress& progress) { return progress.impl().context; }
+
+}  // namespace penstock::fabric

@@ -1,0 +1,22 @@
+// Where a process listens. Plain value.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "wire/control.hpp"
+
+namespace penstock::fabric {
+
+// unix_name: an abstract Unix socket (found only on the same node, in the same network namespace); tcp_hosts: addresses
+// to try in turn, the most reachable first.
+using wire::Endpoint;
+
+// As text (JSON), to pass through a cohort's gather and broadcast.
+std::string to_text(const Endpoint& endpoint);
+// Throws Error(protocol).
+Endpoint endpoint_from_text(std::string_view text);
+// "unix @name, tcp host:port" for messages.
+std::string describe(const Endpoint& endpoint);
+
+}  // namespace penstock::fabric

@@ -1,0 +1,167 @@
+#include "fabric/listener.hpp"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <unordered_map>
+
+#include "base/log.hpp"
+#include "fabric/asio.hpp"
+#include "fabric/handshake.hpp"
+#include "fabric/socket.hpp"
+
+namespace penstock::fabric {
+
+namespace {
+
+constexpr std::size_t max_handshakes = 256;
+constexpr std::size_t max_handshake_bytes = 4096;
+constexpr std::chrono::seconds handshake_time{10};
+constexpr std::chrono::milliseconds accept_pause{100};  // while there are no descriptors left
+
+}  // namespace
+
+// All on the engine thread, but for construction and endpoint().
+struct Listener::Impl : std::enable_shared_from_this<Listener::Impl> {
+  struct Guest {
+    std::shared_ptr<Connection> connection;
+    ServerHandshake handshake;
+    Timer timer;
+  };
+
+  Impl(Progress& owner, const Token& secret, std::string name, OnPeer handler)
+      : progress(owner), token(secret), stream(std::move(name)), on_peer(std::move(handler)) {}
+
+  void add_socket(UniqueFd socket) {
+    sockets.push_back(std::make_unique<asio::posix::stream_descriptor>(context_of(progress), socket.release()));
+  }
+  void arm(asio::posix::stream_descriptor& socket) {
+    socket.async_wait(asio::posix::descriptor_base::wait_read,
+                      [weak = weak_from_this(), &socket](const asio::error_code& error) {
+                        const auto self = weak.lock();
+                        if (self && !self->stopped && !error) self->accept_from(socket);
+                      });
+  }
+  void accept_from(asio::posix::stream_descriptor& socket);
+  void welcome(UniqueFd socket);
+  void on_frame(std::uint64_t id, std::uint16_t kind, std::span<const std::byte> bytes);
+  void drop(std::uint64_t id, const std::string& why, bool log);
+  void stop();
+
+  Progress& progress;
+  const Token token;
+  const std::string stream;
+  OnPeer on_peer;
+  Endpoint endpoint;
+  std::vector<std::unique_ptr<asio::posix::stream_descriptor>> sockets;
+  std::unordered_map<std::uint64_t, Guest> guests;
+  std::uint64_t next_guest = 1;
+  Timer pause;
+  bool stopped = false;
+};
+
+void Listener::Impl::accept_from(asio::posix::stream_descriptor& socket) {
+  for (;;) {
+    UniqueFd peer(::accept4(socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (peer) {
+      welcome(std::move(peer));
+      if (stopped) return;
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+    // Out of descriptors or memory: others may give some back.
+    base::log(base::Level::warn, "cannot accept connections", {{"stream", stream}, {"error", errno_text(errno)}});
+    pause = progress.after(accept_pause, [weak = weak_from_this()] {
+      const auto self = weak.lock();
+      if (!self || self->stopped) return;
+      for (auto& each : self->sockets) self->arm(*each);
+    });
+    return;
+  }
+  arm(socket);
+}
+
+void Listener::Impl::welcome(UniqueFd socket) {
+  if (guests.size() >= max_handshakes) {
+    base::log(base::Level::warn, "too many connections that have not proved the token", {{"stream", stream}});
+    return;
+  }
+  auto connection = Connection::adopt(progress, std::move(socket), "an unknown process");
+  connection->limit_frames(max_handshake_bytes);
+  const std::uint64_t id = next_guest++;
+  auto timer = progress.after(handshake_time, [weak = weak_from_this(), id] {
+    if (const auto self = weak.lock()) self->drop(id, "did not finish the handshake in time", true);
+  });
+  guests.emplace(id, Guest{connection, ServerHandshake(token, stream), std::move(timer)});
+  connection->start(
+      [weak = weak_from_this(), id](std::uint16_t kind, std::span<const std::byte> bytes, UniqueFd) {
+        if (const auto self = weak.lock()) self->on_frame(id, kind, bytes);
+      },
+      [weak = weak_from_this(), id](const Error& error) {
+        // Somebody who looks whether the stream is alive says nothing; that is no news.
+        if (const auto self = weak.lock()) self->drop(id, error.what(), error.code() != Errc::peer_lost);
+      });
+}
+
+void Listener::Impl::on_frame(std::uint64_t id, std::uint16_t kind, std::span<const std::byte> bytes) {
+  const auto found = guests.find(id);
+  if (found == guests.end()) return;
+  Guest& guest = found->second;
+  try {
+    const auto reply = guest.handshake.receive(kind, bytes);
+    if (reply) guest.connection->send(static_cast<std::uint16_t>(reply->kind), "handshake", reply->bytes);
+  } catch (const Error& error) {
+    const HandshakeFrame refusal = ServerHandshake::refusal(error);
+    guest.connection->send(static_cast<std::uint16_t>(refusal.kind), "refused", refusal.bytes);
+    drop(id, error.what(), true);
+    return;
+  }
+  if (!guest.handshake.done()) return;
+  const auto connection = std::move(guest.connection);
+  const wire::Hello hello = guest.handshake.hello();
+  guests.erase(found);
+  connection->pause();
+  connection->limit_frames(max_frame_bytes);
+  connection->set_peer_name(hello.name);
+  on_peer(connection, hello);
+}
+
+void Listener::Impl::drop(std::uint64_t id, const std::string& why, bool log) {
+  const auto found = guests.find(id);
+  if (found == guests.end()) return;
+  if (log) base::log(base::Level::warn, "a peer was turned away", {{"stream", stream}, {"why", why}});
+  const auto connection = std::move(found->second.connection);
+  guests.erase(found);
+  connection->close();
+}
+
+void Listener::Impl::stop() {
+  stopped = true;
+  pause.cancel();
+  for (auto& [id, guest] : std::exchange(guests, {})) guest.connection->close();
+  sockets.clear();
+  on_peer = nullptr;
+}
+
+Listener::Listener(Progress& progress, const Token& token, std::string stream, const std::string& address,
+                   OnPeer on_peer)
+    : impl_(std::make_shared<Impl>(progress, token, std::move(stream), std::move(on_peer))) {
+  UniqueFd local = listen_unix(impl_->endpoint.unix_name);
+  UniqueFd tcp = listen_tcp(address, impl_->endpoint.tcp_port);
+  if (address.empty() || address == "0.0.0.0" || address == "::") impl_->endpoint.tcp_hosts = interface_addresses();
+  else impl_->endpoint.tcp_hosts = {address};
+  progress.call([&] {
+    impl_->add_socket(std::move(local));
+    impl_->add_socket(std::move(tcp));
+    for (auto& socket : impl_->sockets) impl_->arm(*socket);
+  });
+}
+
+Listener::~Listener() {
+  impl_->progress.call([this] { impl_->stop(); });
+}
+
+const Endpoint& Listener::endpoint() const { return impl_->endpoint; }
+
+}  // namespace penstock::fabric

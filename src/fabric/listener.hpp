@@ -1,0 +1,35 @@
+// Where peers come in: listens on an abstract Unix socket and on TCP, and hands over only those that know the token.
+//
+// A handshake that is not finished in ten seconds is dropped; at most 256 are under way at once. Peers that fail are
+// logged and dropped, and nothing else happens. on_peer runs on the engine thread; it is not called any more once the
+// Listener is destroyed (any thread; waits for the engine thread).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "fabric/connection.hpp"
+#include "fabric/endpoint.hpp"
+#include "fabric/token.hpp"
+#include "wire/handshake.hpp"
+
+namespace penstock::fabric {
+
+class Listener {
+ public:
+  // The connection is authenticated and not started.
+  using OnPeer = std::function<void(std::shared_ptr<Connection>, const wire::Hello&)>;
+
+  // address: an IPv4 or IPv6 address for TCP; "": every interface. Throws Error(system, invalid_argument).
+  Listener(Progress& progress, const Token& token, std::string stream, const std::string& address, OnPeer on_peer);
+  ~Listener();
+
+  const Endpoint& endpoint() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace penstock::fabric

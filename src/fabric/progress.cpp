@@ -1,0 +1,188 @@
+#include "fabric/progress.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "base/log.hpp"
+#include "fabric/asio.hpp"
+
+namespace penstock::fabric {
+
+namespace {
+
+using base::Clock;
+constexpr std::chrono::milliseconds interruption_period{100};
+
+// A callback that throws is a defect; it must not take the application down with it.
+void run_guarded(const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    base::log(base::Level::error, "a callback on the engine thread failed", {{"error", error.what()}});
+  }
+}
+
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+struct Timer::State {
+  explicit State(asio::io_context& context) : timer(context) {}
+  asio::steady_timer timer;
+  std::mutex mutex;  // held while the task is looked at, not while it runs
+  std::function<void()> task;
+};
+
+Timer& Timer::operator=(Timer&& other) noexcept {
+  if (this == &other) return *this;
+  cancel();
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+void Timer::cancel() {
+  auto state = std::exchange(state_, nullptr);
+  if (!state) return;
+  std::function<void()> dropped;
+  {
+    std::lock_guard lock(state->mutex);
+    dropped = std::exchange(state->task, nullptr);
+  }
+  if (!dropped) return;
+  // The timer belongs to the engine thread; until then it would only hold an empty task.
+  auto executor = state->timer.get_executor();
+  asio::post(executor, [state = std::move(state)] { state->timer.cancel(); });
+}
+
+Progress::Progress(Mode mode) : impl_(std::make_unique<Impl>(mode)) {
+  if (!impl_->threaded) return;
+  // A thread inherits its creator's mask: with all signals blocked, the application's handlers run in its own threads.
+  BlockedSignals blocked;
+  impl_->thread = std::thread([impl = impl_.get()] {
+    impl->engine.store(std::this_thread::get_id());
+    ::pthread_setname_np(::pthread_self(), "penstock");
+    impl->context.run();
+  });
+}
+
+Progress::~Progress() {
+  impl_->context.stop();
+  if (!impl_->thread.joinable()) return;
+  if (!on_engine_thread()) {
+    impl_->thread.join();
+    return;
+  }
+  // The last owner let go inside a callback: the loop is still below us on this stack, so someone else must end it.
+  BlockedSignals blocked;
+  std::thread([impl = std::move(impl_)] { impl->thread.join(); }).detach();
+}
+
+void Progress::post(std::function<void()> task) {
+  asio::post(impl_->context, [task = std::move(task)] { run_guarded(task); });
+}
+
+Timer Progress::after(std::chrono::nanoseconds delay, std::function<void()> task) {
+  auto state = std::make_shared<Timer::State>(impl_->context);
+  state->task = std::move(task);
+  // The loop does not see the timer before async_wait, so setting it up here is safe from any thread.
+  state->timer.expires_after(std::chrono::duration_cast<asio::steady_timer::duration>(delay));
+  state->timer.async_wait([state](const asio::error_code&) {
+    std::function<void()> due;
+    {
+      std::lock_guard lock(state->mutex);
+      due = std::exchange(state->task, nullptr);
+    }
+    if (due) run_guarded(due);
+  });
+  return Timer(state);
+}
+
+bool Progress::on_engine_thread() const { return impl_->engine.load() == std::this_thread::get_id(); }
+
+bool Progress::threaded() const { return impl_->threaded; }
+
+void Progress::call(const std::function<void()>& task) {
+  if (!impl_->threaded || on_engine_thread()) {
+    task();
+    return;
+  }
+  std::mutex mutex;
+  std::condition_variable finished;
+  bool done = false;
+  std::exception_ptr failure;
+  asio::post(impl_->context, [&] {
+    try {
+      task();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    std::lock_guard lock(mutex);
+    done = true;
+    finished.notify_one();
+  });
+  std::unique_lock lock(mutex);
+  finished.wait(lock, [&] { return done; });
+  if (failure) std::rethrow_exception(failure);
+}
+
+bool Progress::poll() {
+  if (impl_->threaded) return false;
+  const auto outer = impl_->engine.exchange(std::this_thread::get_id());
+  const bool ran = impl_->context.poll() > 0;
+  impl_->engine.store(outer);
+  return ran;
+}
+
+void Progress::notify() {
+  {
+    std::lock_guard lock(impl_->mutex);
+    ++impl_->notices;
+  }
+  if (!impl_->threaded) asio::post(impl_->context, [] {});  // ends the run_one of wait_for
+  impl_->changed.notify_all();
+}
+
+bool Progress::wait_for(const std::function<bool()>& ready, base::Deadline deadline,
+                        const std::function<bool()>& interrupted) {
+  auto next_question = Clock::now() + interruption_period;
+  for (;;) {
+    std::uint64_t seen;
+    {
+      std::lock_guard lock(impl_->mutex);
+      seen = impl_->notices;
+    }
+    if (ready()) return true;
+    if (deadline.passed()) return false;
+    if (interrupted && Clock::now() >= next_question) {
+      if (interrupted()) return false;
+      next_question = Clock::now() + interruption_period;
+    }
+    const auto until = std::min(deadline.when(), next_question);
+    if (!impl_->threaded) {
+      const auto outer = impl_->engine.exchange(std::this_thread::get_id());
+      impl_->context.run_one_until(until);
+      impl_->engine.store(outer);
+    } else {
+      std::unique_lock lock(impl_->mutex);
+      impl_->changed.wait_until(lock, until, [&] { return impl_->notices != seen; });
+    }
+    if (!interrupted) next_question = Clock::now() + interruption_period;
+  }
+}
+
+}  // namespace penstock::fabric

@@ -1,0 +1,126 @@
+#include "fabric/progress.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "penstock/error.hpp"
+
+namespace penstock::fabric {
+namespace {
+
+using base::Deadline;
+const Deadline soon() { return Deadline{Timeout(30'000)}; }
+
+TEST(Progress, RunsTasksOnItsOwnThread) {
+  Progress progress;
+  std::thread::id thread;
+  progress.call([&] {
+    thread = std::this_thread::get_id();
+    EXPECT_TRUE(progress.on_engine_thread());
+    progress.call([&] { EXPECT_EQ(std::this_thread::get_id(), thread); });
+  });
+  EXPECT_NE(thread, std::this_thread::get_id());
+  EXPECT_FALSE(progress.on_engine_thread());
+  EXPECT_FALSE(progress.poll());
+  EXPECT_THROW(progress.call([] { throw Error(Errc::internal, "x"); }), Error);
+}
+
+TEST(Progress, BlocksSignalsInItsThread) {
+  Progress progress;
+  sigset_t mask;
+  progress.call([&] { ::pthread_sigmask(SIG_SETMASK, nullptr, &mask); });
+  EXPECT_EQ(::sigismember(&mask, SIGINT), 1);
+  EXPECT_EQ(::sigismember(&mask, SIGTERM), 1);
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  EXPECT_EQ(::sigismember(&mask, SIGINT), 0);
+}
+
+TEST(Progress, ExplicitModeRunsInPoll) {
+  Progress progress(Progress::Mode::explicit_poll);
+  int ran = 0;
+  EXPECT_FALSE(progress.poll());
+  progress.post([&] {
+    ++ran;
+    EXPECT_TRUE(progress.on_engine_thread());
+  });
+  EXPECT_EQ(ran, 0);
+  EXPECT_TRUE(progress.poll());
+  EXPECT_EQ(ran, 1);
+  EXPECT_FALSE(progress.on_engine_thread());
+}
+
+TEST(Progress, TimersFireAndCancel) {
+  for (const auto mode : {Progress::Mode::threaded, Progress::Mode::explicit_poll}) {
+    Progress progress(mode);
+    std::atomic<int> fired{0};
+    std::atomic<int> cancelled{0};
+    Timer kept = progress.after(std::chrono::milliseconds(1), [&] {
+      ++fired;
+      progress.notify();
+    });
+    {
+      Timer dropped = progress.after(std::chrono::milliseconds(0), [&] { ++cancelled; });
+      dropped.cancel();
+    }
+    EXPECT_TRUE(progress.wait_for([&] { return fired == 1; }, soon()));
+    EXPECT_EQ(cancelled, 0);
+  }
+}
+
+TEST(Progress, WaitForEndsByDeadlineAndInterruption) {
+  for (const auto mode : {Progress::Mode::threaded, Progress::Mode::explicit_poll}) {
+    Progress progress(mode);
+    EXPECT_FALSE(progress.wait_for([] { return false; }, Deadline{Timeout(20)}));
+    EXPECT_FALSE(progress.wait_for([] { return false; }, Deadline::never(), [] { return true; }));
+    bool done = false;
+    std::thread other([&] {
+      progress.post([&] {
+        done = true;
+        progress.notify();
+      });
+    });
+    EXPECT_TRUE(progress.wait_for([&] { return done; }, soon()));
+    other.join();
+  }
+}
+
+TEST(Progress, TasksThatThrowAreContained) {
+  Progress progress;
+  progress.post([] { throw Error(Errc::internal, "expected in this test"); });
+  bool ran = false;
+  progress.call([&] { ran = true; });
+  EXPECT_TRUE(ran);
+}
+
+TEST(Progress, DropsWhatIsPendingWhenDestroyed) {
+  auto alive = std::make_shared<int>(1);
+  {
+    Progress progress(Progress::Mode::explicit_poll);
+    progress.post([alive] {});
+    Timer timer = progress.after(std::chrono::hours(1), [alive] {});
+    EXPECT_EQ(alive.use_count(), 3);
+  }
+  EXPECT_EQ(alive.use_count(), 1);
+}
+
+TEST(Progress, LastOwnerMayLetGoInsideACallback) {
+  auto progress = std::make_shared<Progress>();
+  std::weak_ptr<Progress> watch = progress;
+  auto* raw = progress.get();
+  std::atomic<bool> done{false};
+  raw->post([owner = std::move(progress), &done]() mutable {
+    owner.reset();
+    done = true;
+  });
+  const Deadline deadline = soon();
+  while (!done && !deadline.passed()) std::this_thread::yield();
+  EXPECT_TRUE(done);
+  EXPECT_TRUE(watch.expired());
+}
+
+}  // namespace
+}  // namespace penstock::fabric

@@ -1,0 +1,65 @@
+// Where streams are found: one small file each, in a directory that only its owner may use.
+//
+// Files are written whole or not at all (temporary file and rename), readable by their owner only, and refused when
+// someone else owns or may open them: they hold the stream's token. A file says where a stream was; alive() asks.
+// All functions may be called from any thread and do file I/O.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/endpoint.hpp"
+#include "fabric/token.hpp"
+
+namespace penstock::fabric {
+
+struct Registration {
+  std::string stream;
+  Endpoint endpoint;
+  Token token;
+  std::int64_t pid = 0;
+  std::string host;
+  std::uint32_t ranks = 0;
+  std::int64_t started = 0;  // seconds since 1970
+};
+
+// Throws Error(invalid_argument) unless the name is 1 to 128 of A-Z a-z 0-9 . _ - and neither "." nor "..".
+void check_stream_name(std::string_view stream);
+
+class Directory {
+ public:
+  // path: as ContextOptions::directory after resolve_directory. Nothing is touched yet.
+  explicit Directory(std::string path) : path_(std::move(path)) {}
+  const std::string& path() const { return path_; }
+
+  // Makes the directory (mode 0700) if need be. Throws Error: wrong_state (a live writer has the name), system,
+  // authentication (the directory or file is not ours alone).
+  void write(const Registration& registration) const;
+  // Empty when there is none. Throws Error: authentication (not ours alone), protocol (not a registration).
+  std::optional<Registration> read(std::string_view stream) const;
+  // Removes the file if it still is this registration's (same token).
+  void remove(const Registration& registration) const;
+  // All that can be read; others are left out with a warning in the log.
+  std::vector<Registration> list() const;
+
+ private:
+  std::string file_of(std::string_view stream) const;
+  std::string path_;
+};
+
+// "": $PENSTOCK_DIRECTORY, else $XDG_RUNTIME_DIR/penstock, else /tmp/penstock-<uid>.
+std::string resolve_directory(const std::string& configured);
+
+// Its writer answers at its Unix name or, knowing its token, at one of its TCP addresses (fabric/connect.hpp).
+bool alive(const Registration& registration, std::uint32_t timeout_ms = 500);
+
+// "tcp://host:port/stream?token=hex" (the first TCP host). Secret: holds the token.
+std::string to_address(const Registration& registration);
+// Throws Error(invalid_argument) saying what is wrong.
+Registration parse_address(std::string_view address);
+bool is_address(std::string_view text);
+
+}  // namespace penstock::fabric

@@ -1,0 +1,63 @@
+#include "memory/ring.hpp"
+
+#include <cstring>
+#include <string>
+
+#include "base/fault.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::memory {
+
+namespace {
+
+using base::FaultPhase;
+
+constexpr std::uint64_t mask = Mailbox::capacity - 1;
+static_assert((Mailbox::capacity & mask) == 0);
+
+[[noreturn]] void bad_counter(const char* which) {
+  throw Error(Errc::protocol, std::string("a peer's ring has an impossible ") + which + " counter");
+}
+
+}  // namespace
+
+// A fresh memory file is zero: an empty mailbox.
+RingEnd::RingEnd() : own_(Segment::create(sizeof(Mailbox))) {}
+
+void RingEnd::attach(int peer_fd) { peer_ = map_segment(peer_fd, own_.size()); }
+
+bool RingEnd::push(const Record& record) {
+  if (!peer_) return false;
+  const std::uint64_t read = peer().tail_seen.load(std::memory_order_acquire);
+  if (head_ - read > Mailbox::capacity) bad_counter("read");
+  if (head_ - read == Mailbox::capacity) return false;
+  const bool watched = base::fault_hook.load(std::memory_order_relaxed) != nullptr;
+  const std::string kind = watched ? std::to_string(record.kind) : std::string();
+  const bool garbage = base::fault_point("ring-push", kind, FaultPhase::before);
+  std::uint64_t words[8];
+  std::memcpy(words, &record, sizeof words);
+  if (garbage) std::memset(words, 0xa5, sizeof words);
+  for (int i = 0; i < 8; ++i) own().entries[head_ & mask][i].store(words[i], std::memory_order_relaxed);
+  base::fault_point("ring-push", kind, FaultPhase::half);
+  own().head.store(++head_, std::memory_order_release);
+  base::fault_point("ring-push", kind, FaultPhase::after);
+  return true;
+}
+
+bool RingEnd::pop(Record& record) {
+  if (!peer_) return false;
+  const std::uint64_t written = peer().head.load(std::memory_order_acquire);
+  if (written - tail_ > Mailbox::capacity) bad_counter("write");
+  if (written == tail_) return false;
+  base::fault_point("ring-pop", FaultPhase::before);
+  std::uint64_t words[8];
+  for (int i = 0; i < 8; ++i) words[i] = peer().entries[tail_ & mask][i].load(std::memory_order_relaxed);
+  std::memcpy(&record, words, sizeof words);
+  own().tail_seen.store(++tail_, std::memory_order_release);
+  base::fault_point("ring-pop", FaultPhase::after);
+  return true;
+}
+
+bool RingEnd::readable() const { return peer_ && peer().head.load(std::memory_order_acquire) != tail_; }
+
+}  // namespace penstock::memory

@@ -1,0 +1,116 @@
+#include "memory/segment.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "base/text.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::memory {
+
+namespace {
+
+constexpr int resize_seals = F_SEAL_SHRINK | F_SEAL_GROW;
+constexpr int segment_seals = resize_seals | F_SEAL_FUTURE_WRITE;
+
+std::string errno_text(int code) { return std::generic_category().message(code); }
+
+std::uint64_t page_bytes() {
+  static const auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+[[noreturn]] void fail(const char* what, int code, std::uint64_t bytes) {
+  const bool no_room = code == ENOMEM || code == ENOSPC || code == EFBIG || code == EMFILE || code == ENFILE;
+  throw Error(no_room ? Errc::memory : Errc::system, std::string(what) + " of " + base::format_size(bytes) +
+                                                         " of shared memory failed: " + errno_text(code));
+}
+
+UniqueFd create_memory_file(std::uint64_t bytes) {
+  UniqueFd fd(::memfd_create("penstock", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) fail("creation", errno, bytes);
+  // Allocate every page now: a machine without memory is an error here, not a SIGBUS while a block is copied.
+  int code = 0;
+  do {
+    code = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
+  } while (code == EINTR);
+  if (code != 0) fail("allocation", code, bytes);
+  return fd;
+}
+
+Mapping map_file(int fd, std::uint64_t bytes, int protection) {
+  void* address = ::mmap(nullptr, bytes, protection, MAP_SHARED | MAP_POPULATE, fd, 0);
+  if (address == MAP_FAILED) fail("mapping", errno, bytes);
+  return {static_cast<std::byte*>(address), bytes};
+}
+
+void seal(int fd, int seals, std::uint64_t bytes) {
+  if (::fcntl(fd, F_ADD_SEALS, seals | F_SEAL_SEAL) != 0) fail("sealing", errno, bytes);
+}
+
+// A peer's file must be what was announced, and must stay so.
+void check_file(int fd, std::uint64_t bytes, int seals) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) throw Error(Errc::system, "fstat of a peer's memory: " + errno_text(errno));
+  if (static_cast<std::uint64_t>(status.st_size) != bytes || bytes == 0)
+    throw Error(Errc::protocol, "a peer announced " + std::to_string(bytes) + " bytes of memory and sent " +
+                                    std::to_string(status.st_size));
+  const int found = ::fcntl(fd, F_GET_SEALS);
+  if (found < 0 || (found & seals) != seals)
+    throw Error(Errc::protocol, "a peer's memory file lacks the seals that keep it as it is");
+}
+
+}  // namespace
+
+std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + page_bytes() - 1) / page_bytes() * page_bytes(); }
+
+void UniqueFd::reset(int fd) {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = fd;
+}
+
+UniqueFd UniqueFd::duplicate_of(int fd) {
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw Error(Errc::system, "duplicating a descriptor: " + errno_text(errno));
+  return copy;
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+Segment Segment::create(std::uint64_t bytes) {
+  if (bytes == 0 || bytes > std::uint64_t{1} << 46) fail("creation", EFBIG, bytes);
+  const std::uint64_t size = whole_pages(bytes);
+  UniqueFd fd = create_memory_file(size);
+  // Mapped before it is sealed: the seal forbids writable mappings from then on.
+  Mapping mapping = map_file(fd.get(), size, PROT_READ | PROT_WRITE);
+  seal(fd.get(), segment_seals, size);
+  return {std::move(fd), std::move(mapping)};
+}
+
+Mapping map_segment(int fd, std::uint64_t expected_bytes) {
+  check_file(fd, expected_bytes, segment_seals);
+  return map_file(fd, expected_bytes, PROT_READ);
+}
+
+Mapping create_shared_page(UniqueFd& fd) {
+  UniqueFd file = create_memory_file(page_bytes());
+  Mapping mapping = map_file(file.get(), page_bytes(), PROT_READ | PROT_WRITE);
+  seal(file.get(), resize_seals, page_bytes());
+  fd = std::move(file);
+  return mapping;
+}
+
+Mapping map_shared_page(int fd) {
+  check_file(fd, page_bytes(), resize_seals);
+  return map_file(fd, page_bytes(), PROT_READ | PROT_WRITE);
+}
+
+}  // namespace penstock::memory

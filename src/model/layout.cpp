@@ -1,0 +1,250 @@
+#include "model/layout.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <unordered_set>
+
+#include "model/box.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::model {
+
+namespace {
+
+constexpr std::uint64_t max_bytes = std::numeric_limits<std::int64_t>::max();  // so that offsets fit in signed sums
+
+[[noreturn]] void refuse(const RankLayout& layout, const std::string& what) {
+  throw Error(Errc::protocol, "rank " + std::to_string(layout.rank) + ": " + what);
+}
+
+[[noreturn]] void refuse(const RankLayout& layout, const VariableDefinition& variable, const std::string& what) {
+  refuse(layout, "variable '" + variable.name + "': " + what);
+}
+
+bool fits(const Dims& count, std::size_t elem_size, std::uint64_t& bytes) {
+  bytes = elem_size;
+  if (std::find(count.begin(), count.end(), 0u) != count.end()) return bytes = 0, true;
+  for (const auto size : count)
+    if (__builtin_mul_overflow(bytes, size, &bytes)) return false;
+  return bytes <= max_bytes;
+}
+
+void validate_definition(const RankLayout& layout, const VariableDefinition& variable) {
+  if (variable.name.empty() || variable.name.size() > max_name_bytes)
+    refuse(layout, "a variable's name has " + std::to_string(variable.name.size()) + " bytes");
+  if (variable.dtype == DType::none || static_cast<std::size_t>(variable.dtype) >= dtype_count)
+    refuse(layout, variable, "unknown element type");
+  if (variable.kind > Kind::local_value) refuse(layout, variable, "unknown kind");
+  if (variable.order > Order::column) refuse(layout, variable, "unknown order");
+  if (variable.kind != Kind::global_array && !variable.shape.empty())
+    refuse(layout, variable, "only global arrays have a shape");
+  if (variable.dtype == DType::string && (variable.kind == Kind::global_array || variable.kind == Kind::local_array))
+    refuse(layout, variable, "strings are values, not arrays");
+  std::uint64_t bytes = 0;
+  if (!fits(variable.shape, size_of(variable.dtype), bytes))
+    refuse(layout, variable, "the shape " + to_string(variable.shape) + " is too large");
+}
+
+void validate_block(const RankLayout& layout, const BlockDefinition& block) {
+  if (block.variable >= layout.variables.size())
+    refuse(layout, "a block names variable " + std::to_string(block.variable) + " of " +
+                       std::to_string(layout.variables.size()));
+  const VariableDefinition& variable = layout.variables[block.variable];
+  if (!is_valid(block.box)) refuse(layout, variable, "a block's box is malformed");
+  switch (variable.kind) {
+    case Kind::global_array:
+      if (!is_within(block.box, variable.shape))
+        refuse(layout, variable, "the block " + to_string(block.box) + " is outside " + to_string(variable.shape));
+      break;
+    case Kind::local_array:
+      if (std::any_of(block.box.start.begin(), block.box.start.end(), [](auto start) { return start != 0; }))
+        refuse(layout, variable, "a local block does not start at zero");
+      break;
+    case Kind::global_value:
+    case Kind::local_value:
+      if (!block.box.count.empty()) refuse(layout, variable, "a value has dimensions");
+      break;
+  }
+  const std::size_t elem_size = size_of(variable.dtype);
+  std::uint64_t bytes = 0;
+  if (!fits(block.box.count, elem_size, bytes)) refuse(layout, variable, "a block is too large");
+  if (variable.dtype != DType::string && bytes != block.bytes)
+    refuse(layout, variable,
+           "a block of " + std::to_string(bytes) + " bytes says that it has " + std::to_string(block.bytes));
+  if (block.segment >= max_segments) refuse(layout, variable, "segment " + std::to_string(block.segment));
+  std::uint64_t end = 0;
+  if (__builtin_add_overflow(block.offset, block.bytes, &end) || end > max_bytes)
+    refuse(layout, variable, "a block's offset is out of bounds");
+  if (elem_size > 1 && block.offset % elem_size != 0) refuse(layout, variable, "a block is not aligned");
+}
+
+std::string describe(const VariableDefinition& variable) {
+  constexpr std::string_view kinds[] = {"global array", "local array", "global value", "local value"};
+  std::string text = std::string(name_of(variable.dtype)) + ' ' +
+                     std::string(kinds[static_cast<std::size_t>(variable.kind)]) +
+                     (variable.order == Order::row ? ", row-major" : ", column-major");
+  if (variable.kind == Kind::global_array) text += ", shape " + to_string(variable.shape);
+  return text;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+void validate(const RankLayout& layout) {
+  if (layout.rank < 0) refuse(layout, "a negative rank");
+  if (layout.variables.size() > max_variables)
+    refuse(layout, std::to_string(layout.variables.size()) + " variables are too many");
+  std::unordered_set<std::string_view> names;
+  for (const auto& variable : layout.variables) {
+    validate_definition(layout, variable);
+    if (!names.insert(variable.name).second) refuse(layout, variable, "is defined twice");
+  }
+  for (const auto& block : layout.blocks) validate_block(layout, block);
+}
+
+std::vector<std::uint64_t> segment_extents(const RankLayout& layout) {
+  std::vector<std::uint64_t> extents;
+  for (const auto& block : layout.blocks) {
+    if (block.segment >= extents.size()) extents.resize(block.segment + std::size_t{1});
+    extents[block.segment] = std::max(extents[block.segment], block.offset + block.bytes);
+  }
+  return extents;
+}
+
+std::shared_ptr<const Epoch> Epoch::build(std::uint64_t number,
+                                          std::vector<std::shared_ptr<const RankLayout>> layouts) {
+  std::size_t blocks = 0;
+  for (std::size_t r = 0; r < layouts.size(); ++r) {
+    if (!layouts[r] || layouts[r]->rank != static_cast<int>(r))
+      throw Error(Errc::protocol, "the description of rank " + std::to_string(r) + " is missing");
+    validate(*layouts[r]);
+    blocks += layouts[r]->blocks.size();
+  }
+  if (blocks > max_blocks) throw Error(Errc::protocol, std::to_string(blocks) + " blocks are too many");
+  std::shared_ptr<Epoch> epoch(new Epoch);
+  epoch->number_ = number;
+  epoch->layouts_ = std::move(layouts);
+  std::vector<std::vector<std::uint32_t>> ids;
+  epoch->merge_definitions(ids);
+  epoch->add_blocks(ids);
+  epoch->finish();
+  return epoch;
+}
+
+// ids[rank][index of a rank's definition] becomes the variable's id.
+void Epoch::merge_definitions(std::vector<std::vector<std::uint32_t>>& ids) {
+  struct First {
+    int rank;
+    const VariableDefinition* definition;
+  };
+  std::vector<First> first;
+  ids.resize(layouts_.size());
+  for (std::size_t r = 0; r < layouts_.size(); ++r) {
+    for (const auto& definition : layouts_[r]->variables) {
+      const auto [entry, is_new] = by_name_.try_emplace(definition.name, static_cast<std::uint32_t>(first.size()));
+      ids[r].push_back(entry->second);
+      if (is_new) {
+        if (first.size() == max_variables) throw Error(Errc::protocol, "there are too many variables");
+        first.push_back({static_cast<int>(r), &definition});
+        continue;
+      }
+      const auto& [rank, other] = first[entry->second];
+      if (other->dtype != definition.dtype || other->kind != definition.kind || other->order != definition.order ||
+          other->shape != definition.shape)
+        throw Error(Errc::protocol, "variable '" + definition.name + "': rank " + std::to_string(rank) + " has " +
+                                        describe(*other) + ", rank " + std::to_string(r) + " has " +
+                                        describe(definition));
+    }
+  }
+  variables_.resize(first.size());
+  for (std::size_t id = 0; id < first.size(); ++id) {
+    const auto& definition = *first[id].definition;
+    variables_[id].info = {static_cast<std::uint32_t>(id),
+                           definition.name,
+                           definition.dtype,
+                           definition.kind,
+                           definition.order,
+                           definition.shape,
+                           0};
+    variables_[id].elem_size = size_of(definition.dtype);
+  }
+}
+
+void Epoch::add_blocks(const std::vector<std::vector<std::uint32_t>>& ids) {
+  for (std::size_t r = 0; r < layouts_.size(); ++r) {
+    const auto& layout = *layouts_[r];
+    for (std::size_t i = 0; i < layout.blocks.size(); ++i) {
+      const auto& definition = layout.blocks[i];
+      if (is_empty(definition.box)) continue;
+      auto& variable = variables_[ids[r][definition.variable]];
+      Block block{definition.box,
+                  static_cast<int>(r),
+                  definition.segment,
+                  definition.offset,
+                  definition.bytes,
+                  static_cast<std::uint32_t>(i),
+                  layout.variables[definition.variable].min_max};
+      if (variable.info.kind == Kind::local_value) block.box = {{variable.blocks.size()}, {1}};
+      variable.blocks.push_back(block);
+    }
+  }
+}
+
+void Epoch::finish() {
+  infos_.reserve(variables_.size());
+  for (auto& variable : variables_) {
+    variable.info.blocks = variable.blocks.size();
+    const Kind kind = variable.info.kind;
+    if (kind == Kind::local_value) variable.info.shape = Dims{variable.info.blocks};
+    if (kind == Kind::global_array || kind == Kind::local_value) {
+      std::vector<Box> boxes;
+      boxes.reserve(variable.blocks.size());
+      for (const auto& block : variable.blocks) boxes.push_back(block.box);
+      variable.index = BoxIndex(boxes);
+    }
+    if (kind == Kind::global_array) variable.overlapping = variable.index.any_overlap();
+    infos_.push_back(variable.info);
+  }
+}
+
+const VariableLayout* Epoch::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &variables_[found->second];
+}
+
+const VariableLayout& Epoch::variable(std::uint32_t id) const {
+  if (id >= variables_.size())
+    throw Error(Errc::not_found,
+                "there is no variable " + std::to_string(id) + "; the step has " + std::to_string(variables_.size()));
+  return variables_[id];
+}
+
+const VariableLayout& Epoch::variable(std::string_view name) const {
+  if (const auto* found = find(name)) return *found;
+  std::string message = "there is no variable '" + std::string(name) + "'";
+  const VariableInfo* nearest = nullptr;
+  std::size_t distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+  for (const auto& info : infos_) {
+    const std::size_t d = edit_distance(name, info.name);
+    if (d < distance) nearest = &info, distance = d;
+  }
+  if (nearest) message += "; did you mean '" + nearest->name + "'?";
+  throw Error(Errc::not_found, message);
+}
+
+}  // namespace penstock::model

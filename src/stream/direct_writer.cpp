@@ -1,0 +1,373 @@
+#include "stream/direct_writer.hpp"
+
+#include <cstring>
+
+#include "base/text.hpp"
+#include "model/box.hpp"
+#include "model/copy.hpp"
+#include "model/minmax.hpp"
+
+namespace penstock::stream {
+namespace {
+
+double seconds_since(base::Clock::time_point start) {
+  return std::chrono::duration<double>(base::Clock::now() - start).count();
+}
+
+constexpr std::uint64_t timed_copy_bytes = 16 << 10;  // smaller copies are counted but not timed: a clock costs as much
+
+}  // namespace
+
+DirectWriter::DirectWriter(const EngineContext& context, const std::string& name, std::shared_ptr<Cohort> cohort,
+                           const StreamOptions& options)
+    : name_(name),
+      options_(options),
+      arena_(std::make_shared<memory::Arena>(ledger_settings(options, static_cast<std::uint32_t>(cohort->size())).slots(),
+                                             options.queue_bytes)),
+      node_(std::make_unique<WriterNode>(context, name, *cohort, options, arena_)),
+      statistics_file_(name, "writer", cohort->rank()) {
+  layout_.rank = cohort->rank();
+}
+
+DirectWriter::~DirectWriter() = default;
+
+std::unique_ptr<WriterEngine> create_direct_writer(const EngineContext& context, const std::string& name,
+                                                   std::shared_ptr<Cohort> cohort, const StreamOptions& options) {
+  return std::make_unique<DirectWriter>(context, name, std::move(cohort), options);
+}
+
+// --------------------------------------------------------------------------------------------------------- definitions
+
+std::uint32_t DirectWriter::define(std::string_view name, DType dtype, const Dims& shape, const VariableOptions& options) {
+  if (name.empty() || name.size() > model::max_name_bytes)
+    throw Error(Errc::invalid_argument, "a variable's name has 1 to " + std::to_string(model::max_name_bytes) + " bytes");
+  if (dtype == DType::none || static_cast<std::size_t>(dtype) >= dtype_count)
+    throw Error(Errc::invalid_argument, "variable " + std::string(name) + ": no such element type");
+  if (options.kind == Kind::global_array ? shape.empty() : !shape.empty())
+    throw Error(Errc::invalid_argument, "variable " + std::string(name) + ": a shape belongs to a global array, and only to one");
+  if (dtype == DType::string && (options.kind == Kind::global_array || options.kind == Kind::local_array))
+    throw Error(Errc::unsupported, "variable " + std::string(name) + ": strings are values, not arrays");
+  element_count(shape);
+  if (ids_.contains(std::string(name)))
+    throw Error(Errc::invalid_argument, "variable " + std::string(name) + " is defined already");
+  if (layout_.variables.size() >= model::max_variables) throw Error(Errc::invalid_argument, "too many variables");
+  const auto id = static_cast<std::uint32_t>(layout_.variables.size());
+  layout_.variables.push_back({std::string(name), dtype, options.kind, options.order, shape, options.min_max || options_.min_max});
+  ids_.emplace(name, id);
+  layout_changed_ = true;
+  return id;
+}
+
+model::VariableDefinition& DirectWriter::variable(std::uint32_t id) {
+  if (id >= layout_.variables.size()) throw Error(Errc::not_found, "no variable has the id " + std::to_string(id));
+  return layout_.variables[id];
+}
+
+void DirectWriter::set_shape(std::uint32_t id, const Dims& shape) {
+  require_writing();
+  auto& v = variable(id);
+  if (v.kind != Kind::global_array || shape.size() != v.shape.size())
+    throw Error(Errc::invalid_argument, "variable " + v.name + ": a new shape has as many dimensions as the old one");
+  element_count(shape);
+  if (v.shape == shape) return;
+  v.shape = shape;
+  layout_changed_ = true;
+}
+
+void DirectWriter::put_attribute(std::string_view name, Attribute value) {
+  if (name.empty() || name.size() > model::max_name_bytes) throw Error(Errc::invalid_argument, "an attribute's name is empty or too long");
+  if (!value.is_array && value.size() != 1) throw Error(Errc::invalid_argument, "attribute " + std::string(name) + ": not one value");
+  for (auto& [have, old] : payload_.attributes) {
+    if (have != name) continue;
+    if (old == value) return;
+    old = std::move(value);
+    payload_changed_ = true;
+    return;
+  }
+  payload_.attributes.emplace_back(name, std::move(value));
+  payload_changed_ = true;
+}
+
+// --------------------------------------------------------------------------------------------------------------- steps
+
+bool DirectWriter::begin_step(Timeout timeout) {
+  if (closed_) throw Error(Errc::stream_closed, "stream " + name_ + " is closed");
+  if (state_ != State::idle) throw Error(Errc::wrong_state, "stream " + name_ + ": the last step has not ended");
+  const base::Deadline deadline(timeout == configured ? Timeout(options_.step_timeout_ms) : timeout);
+  const auto start = base::Clock::now();
+  const auto grant = node_->wait_grant(deadline);
+  counters_.wait_s += seconds_since(start);
+  if (!grant) return false;
+  grant_ = *grant;
+  dropped_ = grant_.dropped;
+  blocks_put_ = 0;
+  payload_.strings.clear();
+  payload_.ranges.clear();
+  lent_.clear();
+  ranged_.clear();
+  if (!dropped_ && !reserve_slot(deadline)) {
+    // Out of bytes though not out of steps. Policy drops the step; without one the step is tried again.
+    if (options_.when_full == WhenFull::block) {
+      void_step();
+      return false;
+    }
+    void_step();
+    dropped_ = true;
+  }
+  state_ = State::writing;
+  return true;
+}
+
+std::string DirectWriter::awaited() const { return node_->awaited(); }
+
+// Makes room for a step as large as the last one. False when bytes are short until the deadline.
+bool DirectWriter::reserve_slot(base::Deadline deadline) {
+  const auto reserve = std::max(options_.step_bytes, last_bytes_);
+  for (;;) {
+    const auto seen = node_->recycled();
+    try {
+      arena_->begin(grant_.slot, grant_.step, reserve);
+      return true;
+    } catch (const Error& e) {
+      if (e.code() != Errc::step_too_large) throw;
+      if (reserve > 0 && reserve + memory::slot_header_bytes > options_.queue_bytes) {
+        arena_->begin(grant_.slot, grant_.step, 0);  // it may be smaller than the last
+        return true;
+      }
+    }
+    if (options_.when_full != WhenFull::block || !node_->wait_recycled(seen, deadline)) return false;
+  }
+}
+
+memory::Place DirectWriter::allocate(std::uint64_t bytes) {
+  const base::Deadline deadline(Timeout(options_.step_timeout_ms));
+  for (;;) {
+    const auto seen = node_->recycled();
+    if (auto place = arena_->try_allocate(grant_.slot, bytes)) return *place;
+    const bool hopeless = arena_->used_bytes(grant_.slot) + bytes > options_.queue_bytes;
+    if (!hopeless && options_.when_full == WhenFull::block && node_->wait_recycled(seen, deadline)) continue;
+    void_step();
+    state_ = State::failed;
+    throw Error(Errc::step_too_large, "stream " + name_ + ": step " + std::to_string(grant_.step) + " does not fit into queue_bytes=" +
+                                          base::format_size(options_.queue_bytes) + " of this rank; it is void on every rank");
+  }
+}
+
+void DirectWriter::require_writing() const {
+  if (state_ == State::failed) throw Error(Errc::step_voided, "stream " + name_ + ": this step is void");
+  if (state_ != State::writing) throw Error(Errc::wrong_state, "stream " + name_ + ": no step is being written");
+}
+
+std::uint64_t DirectWriter::checked_bytes(const model::VariableDefinition& v, const Box& box) const {
+  switch (v.kind) {
+    case Kind::global_array:
+      if (!model::is_within(box, v.shape))
+        throw Error(Errc::invalid_argument, "variable " + v.name + ": " + model::to_string(box) + " is not inside shape " + to_string(v.shape));
+      break;
+    case Kind::local_array:
+      if (box.count.empty() || !model::is_valid(box)) throw Error(Errc::invalid_argument, "variable " + v.name + ": a local array has a count");
+      for (const auto s : box.start)
+        if (s != 0) throw Error(Errc::invalid_argument, "variable " + v.name + ": a local array starts at 0");
+      break;
+    default:
+      if (!box.count.empty()) throw Error(Errc::invalid_argument, "variable " + v.name + " is a value");
+  }
+  if (v.dtype == DType::string) throw Error(Errc::invalid_argument, "variable " + v.name + " holds strings");
+  const auto elements = element_count(box.count);
+  const auto size = size_of(v.dtype);
+  if (elements > std::numeric_limits<std::uint64_t>::max() / 2 / size) throw Error(Errc::invalid_argument, "variable " + v.name + ": block too large");
+  return elements * size;
+}
+
+// Notes the next block; the same as in the last step costs one comparison.
+void DirectWriter::note_block(model::BlockDefinition block) {
+  if (blocks_put_ < layout_.blocks.size()) {
+    if (!(layout_.blocks[blocks_put_] == block)) {
+      layout_.blocks[blocks_put_] = std::move(block);
+      layout_changed_ = true;
+    }
+  } else {
+    layout_.blocks.push_back(std::move(block));
+    layout_changed_ = true;
+  }
+  ++blocks_put_;
+}
+
+std::byte* DirectWriter::add_block(std::uint32_t id, const Box& box, std::uint64_t bytes) {
+  const auto place = allocate(bytes);
+  const auto& v = layout_.variables[id];
+  if (v.min_max && bytes > 0)
+    ranged_.push_back({static_cast<std::uint32_t>(blocks_put_), place.data, bytes / size_of(v.dtype)});
+  note_block({id, box, place.segment, place.offset, bytes});
+  counters_.bytes += bytes;
+  return place.data;
+}
+
+void DirectWriter::put(std::uint32_t id, const Box& box, const void* data, std::span<const std::int64_t> strides) {
+  require_writing();
+  const auto& v = variable(id);
+  const auto bytes = checked_bytes(v, box);
+  if (!strides.empty() && strides.size() != box.count.size())
+    throw Error(Errc::invalid_argument, "variable " + v.name + ": one stride for each dimension");
+  if (bytes > 0 && data == nullptr) throw Error(Errc::invalid_argument, "variable " + v.name + ": no data");
+  if (dropped_) return;
+  std::byte* place = add_block(id, box, bytes);
+  if (bytes == 0) return;
+  const bool timed = bytes >= timed_copy_bytes;
+  const auto start = timed ? base::Clock::now() : base::Clock::time_point();
+  const auto size = size_of(v.dtype);
+  if (strides.empty() || model::is_contiguous(box.count, strides.data(), size, v.order)) {
+    std::memcpy(place, data, bytes);
+  } else {
+    const auto packed = model::packed_strides(box.count, size, v.order);
+    model::copy_nd(place, packed.data(), data, strides.data(), box.count.begin(), box.count.size(), size);
+  }
+  if (timed) counters_.copy_s += seconds_since(start);
+  ++counters_.copies;
+  counters_.bytes_copied += bytes;
+}
+
+std::byte* DirectWriter::reserve_block(std::uint32_t id, const Box& box, std::uint64_t bytes) {
+  if (!dropped_) return add_block(id, box, bytes);
+  if (discard_bytes_ < bytes) {
+    discard_ = std::make_unique<std::byte[]>(bytes);
+    discard_bytes_ = bytes;
+  }
+  return discard_.get();
+}
+
+std::span<std::byte> DirectWriter::put_span(std::uint32_t id, const Box& box) {
+  require_writing();
+  const auto bytes = checked_bytes(variable(id), box);
+  return {reserve_block(id, box, bytes), bytes};
+}
+
+void DirectWriter::lend(std::uint32_t id, const Box& box, const void* data) {
+  require_writing();
+  const auto bytes = checked_bytes(variable(id), box);
+  if (dropped_ || bytes == 0) return;
+  lent_.push_back({data, add_block(id, box, bytes), bytes});
+}
+
+void DirectWriter::put_whole(std::uint32_t id, const void* data) {
+  const auto& v = variable(id);
+  put(id, v.kind == Kind::global_array ? whole(v.shape) : Box{}, data, {});
+}
+
+void DirectWriter::put_string(std::uint32_t id, std::string_view value) {
+  require_writing();
+  const auto& v = variable(id);
+  if (v.dtype != DType::string) throw Error(Errc::invalid_argument, "variable " + v.name + " does not hold strings");
+  if (dropped_) return;
+  payload_.strings.push_back({static_cast<std::uint32_t>(blocks_put_), std::string(value)});
+  payload_changed_ = true;
+  note_block({id, Box{}, 0, memory::slot_header_bytes, 0});
+  counters_.bytes += value.size();
+}
+
+void DirectWriter::write_payload() {
+  for (const auto& r : ranged_) {
+    const auto& block = layout_.blocks[r.block];
+    if (const auto range = model::compute_min_max(layout_.variables[block.variable].dtype, r.data, r.elements))
+      payload_.ranges.push_back({r.block, *range});
+  }
+  const bool has_payload = !payload_.empty();
+  if (has_payload != had_payload_) layout_changed_ = true;
+  had_payload_ = has_payload;
+  if (!has_payload) return;
+  if (payload_changed_ || !payload_.strings.empty() || !payload_.ranges.empty()) {
+    payload_bytes_.clear();
+    wire::encode(payload_, payload_bytes_);
+    payload_changed_ = !payload_.strings.empty() || !payload_.ranges.empty();
+  }
+  const auto place = allocate(payload_bytes_.size());
+  std::memcpy(place.data, payload_bytes_.data(), payload_bytes_.size());
+  arena_->set_payload(grant_.slot, place, payload_bytes_.size());
+}
+
+// The layout as readers need it, when it is not the one they have.
+std::shared_ptr<const std::string> DirectWriter::described() {
+  if (blocks_put_ != layout_.blocks.size()) {
+    layout_.blocks.resize(blocks_put_);
+    layout_changed_ = true;
+  }
+  if (!layout_changed_) return nullptr;
+  layout_changed_ = false;
+  return std::make_shared<const std::string>(wire::encode_layout(layout_, had_payload_));
+}
+
+void DirectWriter::end_step() {
+  if (state_ == State::failed) {
+    state_ = State::idle;
+    throw Error(Errc::step_voided, "stream " + name_ + ": step " + std::to_string(grant_.step) + " was voided");
+  }
+  require_writing();
+  if (dropped_) {
+    state_ = State::idle;
+    return;
+  }
+  for (const auto& l : lent_) {
+    const auto start = base::Clock::now();
+    std::memcpy(l.place, l.data, l.bytes);
+    counters_.copy_s += seconds_since(start);
+    ++counters_.copies;
+    counters_.bytes_copied += l.bytes;
+  }
+  try {
+    write_payload();
+  } catch (const Error&) {
+    state_ = State::idle;
+    throw;
+  }
+  last_bytes_ = arena_->used_bytes(grant_.slot);
+  auto layout = described();
+  arena_->publish(grant_.slot, grant_.step);
+  state_ = State::idle;
+  node_->record(grant_, false, std::move(layout));
+  ++counters_.steps;
+  statistics_file_.update([this] { return statistics(); });
+}
+
+// The record says that the step is void; what was noted of its layout was never described.
+void DirectWriter::void_step() {
+  layout_changed_ = true;
+  node_->record(grant_, true, nullptr);
+  ++counters_.steps_voided;
+}
+
+void DirectWriter::abandon_step() {
+  if (state_ == State::idle) throw Error(Errc::wrong_state, "stream " + name_ + ": no step is being written");
+  const bool open = state_ == State::writing && !dropped_;
+  state_ = State::idle;
+  if (open) void_step();
+}
+
+// --------------------------------------------------------------------------------------------------------------- close
+
+void DirectWriter::close(Timeout timeout) {
+  if (closed_) return;
+  if (state_ != State::idle) abandon_step();
+  closed_ = true;
+  struct Final {
+    DirectWriter& writer;
+    ~Final() {
+      writer.statistics_file_.finish([this] { return writer.statistics(); });
+    }
+  } final{*this};
+  node_->close(base::Deadline(timeout == configured ? Timeout(options_.close_timeout_ms) : timeout));
+}
+
+void DirectWriter::lose() {
+  if (closed_) return;
+  closed_ = true;
+  node_->lose("it ended with an error");
+}
+
+StreamStatistics DirectWriter::statistics() const {
+  auto result = counters_;
+  node_->add_statistics(result);
+  result.memory_bytes = arena_->total_bytes();
+  return result;
+}
+
+}  // namespace penstock::stream

@@ -1,0 +1,144 @@
+// The account that a writer's root keeps of its steps and readers: which slot holds which step, who still needs it, who
+// may begin the next one, and what policy drops. Pure: see link.hpp.
+//
+// A slot is idle, granted (being written) or committed. A committed step carries one mark per reader cohort: pending (to
+// be announced) or announced (leased). A step with no mark is released; released steps stay only as the reserve or the
+// kept first step. No step is granted while queue_steps slots are granted or committed with a mark; a late joiner may
+// mark the reserve beyond that.
+//
+// An announcement is the lease: what was announced is never dropped. Where steps may be dropped or skipped
+// (discard_oldest, latest), a cohort is therefore announced one step at a time, when it wants one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/options.hpp"
+#include "stream/link.hpp"
+#include "stream/ring_queue.hpp"
+
+namespace penstock::stream {
+
+struct LedgerSettings {
+  std::uint32_t ranks = 1;
+  std::uint32_t queue_steps = 4;
+  std::uint32_t reserve_steps = 0;
+  bool keep_first_step = false;
+  WhenFull when_full = WhenFull::block;
+  std::uint32_t rendezvous_readers = 1;
+  std::uint32_t slots() const { return queue_steps + reserve_steps + (keep_first_step ? 1 : 0); }
+};
+
+// Layouts of all ranks, as a step had them.
+struct EpochBlobs {
+  std::uint64_t number = 0;  // from 1
+  std::vector<std::shared_ptr<const std::string>> layouts;
+};
+
+class Ledger {
+ public:
+  struct Grant {
+    std::uint64_t step = 0;
+    std::uint32_t slot = 0;
+    bool dropped = false;
+  };
+  struct ReaderAccount {
+    LinkId link = 0;
+    std::string name;
+    std::uint32_t ranks = 1;
+    bool latest = false;
+    std::uint64_t announced = 0, released = 0, dropped = 0, held = 0;
+  };
+  struct Totals {
+    std::uint64_t committed = 0, dropped = 0, voided = 0, epochs = 0;
+  };
+
+  // on_grant is called for each step in order, once; it must not call back.
+  Ledger(LedgerSettings settings, Sink& sink, std::function<void(const Grant&)> on_grant);
+
+  // A rank waits to begin `step`: decides at once whether policy drops something.
+  void want(std::uint64_t step);
+  // Every rank's record of a granted step is in. changed: layouts that differ from those ranks' last records.
+  void commit(std::uint32_t slot, bool voided, const std::vector<wire::RankBlob>& changed);
+
+  // A reader cohort is admitted: it will see every retained step, or the newest; after the end, that it has ended. The
+  // caller has sent `admit` before.
+  void join(LinkId link, std::uint32_t ranks, bool latest, std::string name);
+  bool on_demand(bool latest) const { return latest || settings_.when_full == WhenFull::discard_oldest; }
+  // want, release, leave of a cohort. Throws Error(protocol) when it claims what it does not have; remove it then.
+  void on_reader(LinkId link, const wire::Message& message);
+  void remove(LinkId link);
+
+  // No further step will come; the readers are told once nothing is left to read, or at once when forced. What is
+  // committed after they were told is dropped.
+  void finish();
+  void finish_now();
+  void break_stream(const std::string& why);
+  bool finished() const { return goodbye_sent_; }
+
+  bool rendezvous_met() const { return joined_ >= settings_.rendezvous_readers; }
+  std::uint32_t readers_missing() const { return rendezvous_met() ? 0 : settings_.rendezvous_readers - joined_; }
+  std::uint64_t next_step() const { return next_step_; }
+  const Totals& totals() const { return totals_; }
+  const LedgerSettings& settings() const { return settings_; }
+  std::vector<ReaderAccount> readers() const;
+  std::uint32_t queue_depth() const;
+  std::uint32_t retained_steps() const { return static_cast<std::uint32_t>(retained_.size()); }
+
+ private:
+  enum class Mark : std::uint8_t { none, pending, announced };
+  enum class State : std::uint8_t { idle, granted, committed };
+  struct Slot {
+    State state = State::idle;
+    std::uint64_t step = 0;
+    std::shared_ptr<const EpochBlobs> epoch;
+  };
+  struct Reader {
+    ReaderAccount account;
+    std::vector<Mark> marks;  // by slot
+    std::shared_ptr<const EpochBlobs> known;
+    std::uint64_t wanted = 0;  // demand: announcements asked for so far
+    std::uint64_t unreported_drops = 0, last_drop = 0;
+    bool demand = false;
+  };
+
+  Reader& reader(LinkId link);
+  bool marked(std::uint32_t slot) const;
+  bool leased(std::uint32_t slot) const;
+  void grant(bool dropped, std::uint32_t slot);
+  void grant_free_slots();
+  void collect();
+  void free_slot(std::uint32_t slot);
+  void drop_for_readers(std::uint64_t step);
+  bool skip_oldest();
+  bool drop_oldest();
+  void mark_pending(Reader& reader, std::uint32_t slot);
+  void serve(Reader& reader);
+  void announce(Reader& reader, std::uint32_t slot);
+  void report_drops(Reader& reader);
+  void send_epoch(Reader& reader, const std::shared_ptr<const EpochBlobs>& epoch);
+  void maybe_goodbye();
+
+  LedgerSettings settings_;
+  Sink& sink_;
+  std::function<void(const Grant&)> on_grant_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> retained_;  // committed slots, in step order
+  std::vector<std::unique_ptr<Reader>> readers_;
+  std::vector<std::shared_ptr<const std::string>> layouts_;  // by rank, newest
+  bool layouts_changed_ = false;                             // since epoch_, perhaps by a voided step
+  std::shared_ptr<const EpochBlobs> epoch_;
+  Totals totals_;
+  std::uint64_t next_step_ = 0;
+  std::uint64_t wanted_step_ = 0;  // the newest step that a rank waits to begin
+  std::uint64_t first_committed_ = ~std::uint64_t{0};
+  std::uint32_t joined_ = 0;
+  bool finishing_ = false;
+  bool goodbye_sent_ = false;
+  std::string broken_why_;
+};
+
+}  // namespace penstock::stream

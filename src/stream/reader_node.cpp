@@ -1,0 +1,315 @@
+#include "stream/reader_node.hpp"
+
+#include <sstream>
+
+#include "base/log.hpp"
+#include "fabric/connect.hpp"
+#include "fabric/handshake.hpp"
+
+namespace penstock::stream {
+
+using wire::Kind;
+using wire::Message;
+
+ReaderNode::ReaderNode(const EngineContext& context, const StreamOptions& options, std::uint32_t rank, std::uint32_t ranks)
+    : options_(options), rank_(rank), ranks_(ranks), waiter_(context.progress, options.spin_us) {}
+
+ReaderNode::~ReaderNode() { shut_down(); }
+
+std::shared_ptr<ReaderNode> ReaderNode::open(const EngineContext& context, const std::string& name, Cohort& cohort,
+                                             const StreamOptions& options) {
+  std::shared_ptr<ReaderNode> node(new ReaderNode(context, options, static_cast<std::uint32_t>(cohort.rank()),
+                                                  static_cast<std::uint32_t>(cohort.size())));
+  const base::Deadline deadline(Timeout(options.open_timeout_ms));
+  node->stream_ = fabric::is_address(name) ? fabric::parse_address(name).stream : name;
+  share_outcome(cohort, [&] { node->join(context, name, deadline); });
+  node->share_admission(cohort);
+  node->open_tree(context, cohort, deadline);
+  return node;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- join
+
+void ReaderNode::join(const EngineContext& context, const std::string& name, base::Deadline deadline) {
+  const fabric::Directory directory(context.directory);
+  std::string last = "it is not registered in " + directory.path();
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    lock.unlock();
+    try {
+      const auto registration = fabric::is_address(name) ? std::optional(fabric::parse_address(name)) : directory.read(name);
+      if (registration && try_join(*registration, deadline)) return;
+      if (registration) last = "its writer did not admit this reader (" + join_failed_ + ")";
+    } catch (const Error& e) {
+      if (e.code() != Errc::peer_lost) throw e.in("stream " + stream_);
+      last = std::string("nobody answers: ") + e.what();
+    }
+    lock.lock();
+    // Not yet there, stale, or just ending: look again soon, until the deadline.
+    waiter_.wait(lock, [] { return false; }, earlier(deadline, base::Deadline(Timeout(20))));
+    if (deadline.passed()) break;
+  }
+  throw Error(Errc::timeout, "stream " + stream_ + " did not open within " + std::to_string(options_.open_timeout_ms) + " ms: " + last);
+}
+
+bool ReaderNode::try_join(const fabric::Registration& registration, base::Deadline deadline) {
+  wire::Hello hello;
+  hello.purpose = wire::Purpose::join;
+  hello.stream = stream_;
+  const auto reach = options_.data_plane == DataPlane::tcp   ? fabric::Reach::tcp_only
+                     : options_.data_plane == DataPlane::shm ? fabric::Reach::unix_only
+                                                             : fabric::Reach::automatic;
+  auto socket = fabric::connect_blocking(registration.endpoint, registration.token, hello, reach, deadline);
+  auto connection = fabric::Connection::adopt(waiter_.progress(), std::move(socket), "writer");
+  std::unique_lock lock(mutex_);
+  admission_.token = registration.token;
+  join_failed_.clear();
+  local_ = connection->local();
+  auto& link = links_[parent_link] = PeerLink(connection);
+  if (local_) link.offer_ring(waiter_.bell());
+  start_link(parent_link, connection);
+  link.send(Message{.kind = Kind::join, .ranks = ranks_, .flag = options_.delivery == Delivery::latest,
+                    .text = fabric::process_name()});
+  const bool answered = waiter_.wait(lock, [&] { return protocol_.has_value() || !join_failed_.empty(); }, deadline);
+  if (protocol_) return true;
+  if (!answered) join_failed_ = "no answer in time";
+  links_.erase(parent_link);
+  lock.unlock();
+  connection->close();
+  return false;
+}
+
+void ReaderNode::on_admit(const Message& message) {
+  if (message.ranks == 0 || message.endpoints.size() != message.ranks || message.slot == 0 || message.slot > wire::max_slots)
+    throw Error(Errc::protocol, "an admission that makes no sense");
+  admission_.cohort = message.value;
+  admission_.slots = message.slot;
+  admission_.writer_ranks = message.ranks;
+  admission_.demand = message.flag;
+  admission_.writer = message.text;
+  admission_.endpoints = message.endpoints;
+  protocol_.emplace(rank_, ranks_, admission_.writer_ranks, admission_.slots, admission_.demand, static_cast<Sink&>(*this));
+}
+
+// Rank 0's admission, as text lines: numbers, the token, then one endpoint a line.
+void ReaderNode::share_admission(Cohort& cohort) {
+  if (cohort.size() == 1) return;
+  const auto text = share_text(cohort, [&] {
+    std::ostringstream out;
+    out << admission_.cohort << ' ' << admission_.slots << ' ' << admission_.writer_ranks << ' ' << admission_.demand << ' '
+        << admission_.writer << ' ' << admission_.token.hex() << '\n';
+    for (const auto& endpoint : admission_.endpoints) out << fabric::to_text(endpoint) << '\n';
+    return out.str();
+  });
+  if (rank_ == 0) return;
+  std::istringstream in(text);
+  std::string token, line;
+  in >> admission_.cohort >> admission_.slots >> admission_.writer_ranks >> admission_.demand >> admission_.writer >> token;
+  admission_.token = fabric::Token::from_hex(token);
+  std::getline(in, line);
+  while (std::getline(in, line)) admission_.endpoints.push_back(fabric::endpoint_from_text(line));
+  std::unique_lock lock(mutex_);
+  protocol_.emplace(rank_, ranks_, admission_.writer_ranks, admission_.slots, admission_.demand, static_cast<Sink&>(*this));
+}
+
+void ReaderNode::open_tree(const EngineContext& context, Cohort& cohort, base::Deadline deadline) {
+  if (cohort.size() == 1) return;
+  const auto token = shared_token(cohort);
+  listener_ = std::make_unique<fabric::Listener>(
+      waiter_.progress(), token, stream_, context.listen,
+      [this](std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) {
+        if (hello.purpose == wire::Purpose::tree) accept_child(std::move(connection), hello.rank);
+        else connection->close();
+      });
+  const auto endpoints = exchange_endpoints(cohort, listener_->endpoint());
+  if (rank_ != 0) {
+    auto connection = connect_tree(waiter_.progress(), endpoints[parent_of(rank_, default_fan_out)], token, stream_, rank_, deadline);
+    std::unique_lock lock(mutex_);
+    links_[parent_link].connect(connection);
+    start_link(parent_link, connection);
+  }
+  std::unique_lock lock(mutex_);
+  const auto first = first_child(rank_, default_fan_out);
+  const auto children = child_count(rank_, ranks_, default_fan_out);
+  std::uint32_t missing = 0;
+  const bool all = waiter_.wait(lock, [&] {
+    for (missing = first; missing < first + children; ++missing)
+      if (!links_[missing].connected()) return false;
+    return true;
+  }, deadline);
+  if (!all)
+    throw Error(Errc::timeout, "stream " + stream_ + ": rank " + std::to_string(missing) + " of the reader did not connect in time");
+}
+
+// ------------------------------------------------------------------------------------------------------- engine thread
+
+void ReaderNode::accept_child(std::shared_ptr<fabric::Connection> connection, std::uint32_t rank) {
+  std::unique_lock lock(mutex_);
+  if (rank == 0 || rank >= ranks_ || parent_of(rank, default_fan_out) != rank_ || links_[rank].connected()) {
+    connection->close();
+    return;
+  }
+  links_[rank].connect(connection);
+  start_link(rank, connection);
+  waiter_.bell().ring();
+}
+
+void ReaderNode::start_link(LinkId link, const std::shared_ptr<fabric::Connection>& connection) {
+  connection->start(
+      [this, link](std::uint16_t kind, std::span<const std::byte> bytes, fabric::UniqueFd fd) {
+        on_frame(link, kind, bytes, std::move(fd));
+      },
+      [this, link](const Error& why) { on_closed(link, why); });
+}
+
+void ReaderNode::on_frame(LinkId link, std::uint16_t, std::span<const std::byte> bytes, fabric::UniqueFd fd) {
+  std::unique_lock lock(mutex_);
+  if (!links_.contains(link)) return;
+  try {
+    pump();
+    auto& peer = links_.at(link);
+    if (bytes.empty() && fd) {
+      if (rank_ != 0 || link != parent_link || protocol_) throw Error(Errc::protocol, "a descriptor that was not asked for");
+      if (!peer.has_mailbox()) peer.accept_mailbox(fd.get());
+      else peer.accept_doorbell(fd.get());
+    } else {
+      const auto message = wire::decode_message(bytes);
+      if (message.kind == Kind::admit && rank_ == 0 && link == parent_link && !protocol_) on_admit(message);
+      else if (!protocol_) throw Error(Errc::protocol, "the writer spoke before it admitted this reader");
+      else if (message.kind != Kind::poke) protocol_->on_message(link, message);
+    }
+  } catch (const std::exception& e) {
+    auto connection = links_.at(link).connection();
+    links_.erase(link);
+    if (protocol_) protocol_->on_link_lost(link, e.what());
+    else join_failed_ = e.what();
+    connection->close();
+  }
+  waiter_.bell().ring();
+}
+
+void ReaderNode::on_closed(LinkId link, const Error& why) {
+  std::unique_lock lock(mutex_);
+  if (!links_.contains(link)) return;
+  try {
+    pump();  // what was announced before the end counts
+  } catch (const std::exception&) {
+  }
+  links_.erase(link);
+  if (protocol_) protocol_->on_link_lost(link, why.what());
+  else join_failed_ = why.what();
+  waiter_.bell().ring();
+}
+
+// ----------------------------------------------------------------------------------------------------- with the lock held
+
+void ReaderNode::send(LinkId link, const Message& message) {
+  if (link != parent_link) links_[link].send(message);
+  else if (const auto found = links_.find(link); found != links_.end()) found->second.send(message);
+}
+
+void ReaderNode::pump() {
+  if (rank_ != 0 || !protocol_) return;
+  const auto found = links_.find(parent_link);
+  if (found == links_.end() || !found->second.ring_ready()) return;
+  Message message;
+  while (found->second.pop(message)) {
+    if (message.kind == Kind::announce) announcement_bytes_ += sizeof(memory::Record);
+    protocol_->on_message(parent_link, message);
+  }
+}
+
+void ReaderNode::leave_if_done() {
+  if (!closing_ || leases_ > 0 || left_) return;
+  left_ = true;
+  protocol_->leave();
+}
+
+// -------------------------------------------------------------------------------------------------- application threads
+
+Outcome ReaderNode::wait_step(ReaderProtocol::Step& step, base::Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  auto outcome = Outcome::not_ready;
+  waiter_.wait(lock, [&] {
+    pump();
+    if (auto next = protocol_->take()) {
+      step = std::move(*next);
+      last_step_ = step.step;
+      any_step_ = true;
+      outcome = Outcome::ready;
+    } else if (protocol_->ended()) {
+      outcome = Outcome::end_of_stream;
+    } else if (protocol_->lost()) {
+      outcome = Outcome::writer_lost;
+    } else {
+      protocol_->want();
+      return false;
+    }
+    return true;
+  }, deadline);
+  return outcome;
+}
+
+std::string ReaderNode::why(Outcome outcome) const {
+  std::unique_lock lock(mutex_);
+  const auto read = any_step_ ? "the last step read was " + std::to_string(last_step_) : std::string("no step was read");
+  switch (outcome) {
+    case Outcome::not_ready: return "no step in time; awaited: writer " + admission_.writer + "; " + read;
+    case Outcome::end_of_stream: return "the writer has closed it; " + read;
+    case Outcome::writer_lost: return protocol_->lost_why() + "; " + read + ", later ones are lost";
+    case Outcome::ready: break;
+  }
+  return "";
+}
+
+void ReaderNode::count_lease() {
+  std::unique_lock lock(mutex_);
+  ++leases_;
+}
+
+void ReaderNode::release(std::uint64_t step, std::uint32_t slot) {
+  std::unique_lock lock(mutex_);
+  --leases_;
+  protocol_->release(step, slot);
+  leave_if_done();
+}
+
+void ReaderNode::close() {
+  std::unique_lock lock(mutex_);
+  if (closing_ || !protocol_) return;
+  try {
+    pump();
+  } catch (const std::exception&) {
+  }
+  closing_ = true;
+  protocol_->stop();
+  leave_if_done();
+  if (!left_ || ranks_ == 1) return;
+  // Ranks below this one speak to the writer through it: they leave first.
+  const bool all = waiter_.wait(lock, [&] { return protocol_->all_left() || protocol_->lost(); },
+                                base::Deadline(Timeout(options_.close_timeout_ms)));
+  if (!all) base::log(base::Level::warn, "a rank of this reader did not close in time", {{"stream", stream_}, {"rank", rank_}});
+}
+
+void ReaderNode::shut_down() {
+  listener_.reset();
+  waiter_.progress().call([this] {
+    std::unique_lock lock(mutex_);
+    for (auto& [id, link] : links_)
+      if (link.connection()) link.connection()->close();
+    links_.clear();
+  });
+}
+
+void ReaderNode::add_statistics(StreamStatistics& statistics) const {
+  std::unique_lock lock(mutex_);
+  if (!protocol_) return;
+  statistics.steps_dropped = protocol_->dropped();
+  statistics.epochs = protocol_->epochs_received();
+  statistics.announcement_bytes = announcement_bytes_;
+  statistics.queue_depth = static_cast<std::uint32_t>(leases_);
+  statistics.peers.push_back({admission_.writer, admission_.writer_ranks, local_ ? "shm" : "tcp", protocol_->taken(),
+                              protocol_->taken() - leases_, protocol_->dropped(), leases_});
+}
+
+}  // namespace penstock::stream

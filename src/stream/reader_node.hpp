@@ -1,0 +1,92 @@
+// One reader rank's place in the network: its link towards the writer (rank 0: to the writer's root, others: to their
+// parent), its children, and the protocol. Lives as long as any lease of a step does.
+//
+// Public functions are called by application threads (leases may be dropped on any); connections call in on the engine
+// thread. One lock (mutex_) guards the protocol and the links; it is never held while copying or waiting.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/listener.hpp"
+#include "fabric/registration.hpp"
+#include "stream/engine.hpp"
+#include "stream/open.hpp"
+#include "stream/peer_link.hpp"
+#include "stream/reader_protocol.hpp"
+#include "stream/waiter.hpp"
+
+namespace penstock::stream {
+
+// What the writer's root told this cohort when it admitted it.
+struct Admission {
+  std::uint64_t cohort = 0;
+  std::uint32_t slots = 0;
+  std::uint32_t writer_ranks = 0;
+  bool demand = false;
+  std::string writer;                       // host:pid
+  std::vector<fabric::Endpoint> endpoints;  // by writer rank
+  fabric::Token token;
+};
+
+class ReaderNode final : public std::enable_shared_from_this<ReaderNode>, private Sink {
+ public:
+  // Collective. Finds the stream, joins it (rank 0) and connects the cohort's control tree.
+  static std::shared_ptr<ReaderNode> open(const EngineContext& context, const std::string& name, Cohort& cohort,
+                                          const StreamOptions& options);
+  ~ReaderNode() override;
+
+  const Admission& admission() const { return admission_; }
+  const std::string& stream() const { return stream_; }
+  bool local() const { return local_; }  // rank 0: the writer's root is on this node
+
+  // ready, end_of_stream, writer_lost, or not_ready after the deadline.
+  Outcome wait_step(ReaderProtocol::Step& step, base::Deadline deadline);
+  std::string why(Outcome outcome) const;
+  void release(std::uint64_t step, std::uint32_t slot);
+  // Leases held by views may outlive this; the writer hears of the departure when the last is gone.
+  void close();
+  void add_statistics(StreamStatistics& statistics) const;
+  void count_lease();
+
+ private:
+  ReaderNode(const EngineContext& context, const StreamOptions& options, std::uint32_t rank, std::uint32_t ranks);
+  void send(LinkId link, const wire::Message& message) override;
+  void join(const EngineContext& context, const std::string& name, base::Deadline deadline);
+  bool try_join(const fabric::Registration& registration, base::Deadline deadline);
+  void share_admission(Cohort& cohort);
+  void open_tree(const EngineContext& context, Cohort& cohort, base::Deadline deadline);
+  void start_link(LinkId link, const std::shared_ptr<fabric::Connection>& connection);
+  void on_frame(LinkId link, std::uint16_t kind, std::span<const std::byte> bytes, fabric::UniqueFd fd);
+  void on_admit(const wire::Message& message);
+  void on_closed(LinkId link, const Error& why);
+  void accept_child(std::shared_ptr<fabric::Connection> connection, std::uint32_t rank);
+  void pump();
+  void leave_if_done();
+  void shut_down();
+
+  const StreamOptions options_;
+  const std::uint32_t rank_, ranks_;
+  std::string stream_;
+  mutable Waiter waiter_;
+  Admission admission_;
+  bool local_ = false;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<LinkId, PeerLink> links_;
+  std::optional<ReaderProtocol> protocol_;
+  std::string join_failed_;
+  std::uint64_t leases_ = 0;
+  std::uint64_t last_step_ = 0;
+  bool any_step_ = false;
+  bool closing_ = false;
+  bool left_ = false;
+  std::uint64_t announcement_bytes_ = 0;
+  std::unique_ptr<fabric::Listener> listener_;
+};
+
+}  // namespace penstock::stream

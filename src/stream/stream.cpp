@@ -1,0 +1,216 @@
+// The public API over the engines: deadlines as configured, outcomes as values or exceptions, objects that end themselves.
+#include "penstock/stream.hpp"
+
+#include <exception>
+
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "fabric/registration.hpp"
+#include "stream/engine.hpp"
+
+namespace penstock {
+namespace {
+
+stream::WriterEngine& live(stream::WriterEngine* engine) {
+  if (!engine) throw Error(Errc::wrong_state, "this step has ended");
+  return *engine;
+}
+stream::ReaderEngine& live(stream::ReaderEngine* engine) {
+  if (!engine) throw Error(Errc::wrong_state, "this step has ended");
+  return *engine;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------------------- WriteStep
+
+WriteStep::WriteStep(WriteStep&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
+WriteStep::~WriteStep() {
+  if (!engine_) return;
+  try {
+    engine_->abandon_step();
+  } catch (const std::exception& e) {
+    base::log(base::Level::warn, "a step could not be abandoned", {{"why", e.what()}});
+  }
+}
+
+std::uint64_t WriteStep::number() const { return live(engine_).step(); }
+bool WriteStep::dropped() const { return live(engine_).dropped(); }
+void WriteStep::set_shape(std::uint32_t variable, const Dims& shape) { live(engine_).set_shape(variable, shape); }
+void WriteStep::put(std::uint32_t variable, const Box& box, const void* data, std::span<const std::int64_t> strides) {
+  live(engine_).put(variable, box, data, strides);
+}
+std::span<std::byte> WriteStep::put_span(std::uint32_t variable, const Box& box) {
+  return live(engine_).put_span(variable, box);
+}
+void WriteStep::lend(std::uint32_t variable, const Box& box, const void* data) { live(engine_).lend(variable, box, data); }
+void WriteStep::put_whole(std::uint32_t variable, const void* data) { live(engine_).put_whole(variable, data); }
+void WriteStep::put_string(std::uint32_t variable, std::string_view value) { live(engine_).put_string(variable, value); }
+void WriteStep::put_attribute(std::string_view name, Attribute value) {
+  live(engine_).put_attribute(name, std::move(value));
+}
+void WriteStep::end() {
+  live(engine_);
+  std::exchange(engine_, nullptr)->end_step();
+}
+void WriteStep::abandon() {
+  live(engine_);
+  std::exchange(engine_, nullptr)->abandon_step();
+}
+
+// ------------------------------------------------------------------------------------------------------------- Writer
+
+Writer::Writer(std::unique_ptr<stream::WriterEngine> engine) : engine_(std::move(engine)) {}
+Writer::Writer(Writer&&) noexcept = default;
+Writer& Writer::operator=(Writer&&) noexcept = default;
+Writer::~Writer() {
+  if (!engine_ || engine_->closed()) return;
+  try {
+    if (std::uncaught_exceptions() > 0) engine_->lose();
+    else engine_->close(configured);
+  } catch (const std::exception& e) {
+    base::log(base::Level::warn, "the stream did not close well", {{"stream", engine_->name()}, {"why", e.what()}});
+  }
+}
+
+const std::string& Writer::name() const { return engine_->name(); }
+std::string Writer::address() const { return engine_->address(); }
+std::uint32_t Writer::define(std::string_view name, DType dtype, const Dims& shape, VariableOptions options) {
+  return engine_->define(name, dtype, shape, options);
+}
+void Writer::put_attribute(std::string_view name, Attribute value) { engine_->put_attribute(name, std::move(value)); }
+
+WriteStep Writer::begin_step(Timeout deadline) {
+  if (!engine_->begin_step(deadline))
+    throw Error(Errc::timeout, "stream " + name() + ": no room for a step in time; awaited: " + engine_->awaited());
+  return WriteStep(engine_.get());
+}
+std::optional<WriteStep> Writer::try_begin_step(Timeout deadline) {
+  if (!engine_->begin_step(deadline)) return std::nullopt;
+  return WriteStep(engine_.get());
+}
+void Writer::close(Timeout deadline) { engine_->close(deadline); }
+StreamStatistics Writer::statistics() const { return engine_->statistics(); }
+
+// ----------------------------------------------------------------------------------------------------------- ReadStep
+
+ReadStep::ReadStep(ReadStep&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
+ReadStep::~ReadStep() {
+  if (!engine_) return;
+  try {
+    engine_->end_step();
+  } catch (const std::exception& e) {
+    base::log(base::Level::warn, "a step did not end well", {{"why", e.what()}});
+  }
+}
+
+std::uint64_t ReadStep::number() const { return live(engine_).step(); }
+const std::vector<VariableInfo>& ReadStep::variables() const { return live(engine_).variables(); }
+const VariableInfo* ReadStep::find(std::string_view name) const { return live(engine_).find(name); }
+const VariableInfo& ReadStep::variable(std::string_view name) const { return live(engine_).variable(name); }
+std::vector<BlockInfo> ReadStep::blocks(std::uint32_t variable) const { return live(engine_).blocks(variable); }
+std::vector<std::string> ReadStep::attribute_names() const { return live(engine_).attribute_names(); }
+std::optional<Attribute> ReadStep::attribute(std::string_view name) const { return live(engine_).attribute(name); }
+std::optional<MinMax> ReadStep::min_max(std::uint32_t variable) const { return live(engine_).min_max(variable, {}); }
+std::optional<MinMax> ReadStep::min_max(std::uint32_t variable, std::uint64_t block) const {
+  return live(engine_).min_max(variable, block);
+}
+void ReadStep::get(std::uint32_t variable, const Selection& selection, void* out, Order order,
+                   std::span<const std::int64_t> strides) {
+  live(engine_).get(variable, selection, out, order, strides);
+}
+std::vector<std::string> ReadStep::read_strings(std::uint32_t variable) const {
+  return live(engine_).read_strings(variable);
+}
+Dims ReadStep::shape_of(std::uint32_t variable, const Selection& selection) const {
+  return live(engine_).shape_of(variable, selection);
+}
+void ReadStep::wait(Timeout deadline) { live(engine_).wait(deadline); }
+Views ReadStep::view(std::uint32_t variable, const Selection& selection) { return live(engine_).view(variable, selection); }
+void ReadStep::end() {
+  live(engine_);
+  std::exchange(engine_, nullptr)->end_step();
+}
+void ReadStep::require_type(const VariableInfo& variable, DType dtype) {
+  if (variable.dtype != dtype)
+    throw Error(Errc::invalid_argument, variable.name + " holds " + std::string(penstock::name_of(variable.dtype)) + ", not " +
+                                            std::string(penstock::name_of(dtype)));
+}
+
+// ------------------------------------------------------------------------------------------------------------- Reader
+
+Reader::Reader(std::unique_ptr<stream::ReaderEngine> engine) : engine_(std::move(engine)) {}
+Reader::Reader(Reader&&) noexcept = default;
+Reader& Reader::operator=(Reader&&) noexcept = default;
+Reader::~Reader() {
+  if (!engine_) return;
+  try {
+    engine_->close();
+  } catch (const std::exception& e) {
+    base::log(base::Level::warn, "the reader did not close well", {{"stream", engine_->name()}, {"why", e.what()}});
+  }
+}
+
+const std::string& Reader::name() const { return engine_->name(); }
+
+ReadStep Reader::begin_step(Timeout deadline) {
+  const auto outcome = engine_->begin_step(deadline);
+  if (outcome == Outcome::ready) return ReadStep(engine_.get());
+  const auto code = outcome == Outcome::not_ready       ? Errc::timeout
+                    : outcome == Outcome::end_of_stream ? Errc::end_of_stream
+                                                        : Errc::writer_lost;
+  throw Error(code, "stream " + name() + ": " + engine_->why());
+}
+
+StepOutcome Reader::try_begin_step(Timeout deadline) {
+  StepOutcome result;
+  result.outcome = engine_->begin_step(deadline);
+  if (result.outcome == Outcome::ready) result.step.emplace(ReadStep(engine_.get()));
+  return result;
+}
+void Reader::close() { engine_->close(); }
+StreamStatistics Reader::statistics() const { return engine_->statistics(); }
+
+// ------------------------------------------------------------------------------------------------------------ Context
+
+Context::Context(ContextOptions options) : options_(std::move(options)) {
+  const auto settings = base::settings(options_);
+  options_.config_file = settings.config_file;
+  options_.directory = settings.directory;
+  options_.listen = settings.listen;
+  if (!settings.log.empty()) base::set_log_level(base::parse_level(settings.log));
+  progress_ = std::make_shared<fabric::Progress>(options_.explicit_progress ? fabric::Progress::Mode::explicit_poll
+                                                                           : fabric::Progress::Mode::threaded);
+}
+Context::~Context() = default;
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
+
+StreamOptions Context::options_for(std::string_view stream, StreamOptions defaults) const {
+  return base::options_for_stream(stream, std::move(defaults), options_.config_file);
+}
+
+Writer Context::create_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) {
+  fabric::check_stream_name(name);
+  return Writer(stream::create_writer({progress_, options_.directory, options_.listen}, std::string(name), std::move(cohort),
+                                      options_for(name, std::move(options))));
+}
+
+Reader Context::open_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) {
+  std::string stream(name);
+  if (fabric::is_address(name)) stream = fabric::parse_address(name).stream;
+  else fabric::check_stream_name(name);
+  return Reader(stream::open_reader({progress_, options_.directory, options_.listen}, std::string(name), std::move(cohort),
+                                    options_for(stream, std::move(options))));
+}
+
+std::vector<StreamEntry> Context::list_streams() const {
+  std::vector<StreamEntry> entries;
+  for (const auto& r : fabric::Directory(options_.directory).list())
+    entries.push_back({r.stream, fabric::to_address(r), r.host, r.pid, r.ranks, fabric::alive(r)});
+  return entries;
+}
+
+bool Context::progress() { return progress_->poll(); }
+
+}  // namespace penstock

@@ -1,0 +1,361 @@
+#include "stream/writer_node.hpp"
+
+#include <unistd.h>
+
+#include <ctime>
+
+#include "base/log.hpp"
+#include "fabric/connect.hpp"
+#include "fabric/handshake.hpp"
+#include "stream/open.hpp"
+
+namespace penstock::stream {
+
+using wire::Kind;
+using wire::Message;
+
+LedgerSettings ledger_settings(const StreamOptions& options, std::uint32_t ranks) {
+  LedgerSettings settings;
+  settings.ranks = ranks;
+  settings.queue_steps = options.queue_steps;
+  settings.reserve_steps = options.reserve_steps;
+  settings.keep_first_step = options.keep_first_step;
+  settings.when_full = options.when_full;
+  settings.rendezvous_readers = options.rendezvous_readers;
+  if (options.queue_steps == 0) throw Error(Errc::invalid_argument, "queue_steps must be at least 1");
+  if (std::uint64_t{options.queue_steps} + options.reserve_steps > max_queue_slots)
+    throw Error(Errc::invalid_argument, "queue_steps + reserve_steps must be at most " + std::to_string(max_queue_slots));
+  return settings;
+}
+
+// -------------------------------------------------------------------------------------------------------------- open
+
+WriterNode::WriterNode(const EngineContext& context, const std::string& name, Cohort& cohort, const StreamOptions& options,
+                       std::shared_ptr<memory::Arena> arena)
+    : name_(name),
+      options_(options),
+      ranks_(static_cast<std::uint32_t>(cohort.size())),
+      arena_(std::move(arena)),
+      waiter_(context.progress, options.spin_us),
+      protocol_(static_cast<std::uint32_t>(cohort.rank()), ledger_settings(options, ranks_), *this) {
+  const base::Deadline deadline(Timeout(options.open_timeout_ms));
+  token_ = shared_token(cohort);
+  server_ = std::make_unique<fabric::BlockServer>(waiter_.progress(), arena_);
+  listener_ = std::make_unique<fabric::Listener>(
+      waiter_.progress(), token_, name_, context.listen,
+      [this](std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) { on_peer(std::move(connection), hello); });
+  endpoints_ = exchange_endpoints(cohort, listener_->endpoint());
+  open_tree(cohort, deadline);
+  // Rank 0 registers last, when every rank can be reached; the others learn whether it could.
+  share_outcome(cohort, [&] { register_stream(context, endpoints_[0].unix_name); });
+}
+
+WriterNode::~WriterNode() {
+  if (registration_) directory_->remove(*registration_);
+  listener_.reset();
+  waiter_.progress().call([this] {
+    std::unique_lock lock(mutex_);
+    for (auto& [id, link] : links_)
+      if (link.connection()) link.connection()->close();
+    links_.clear();
+  });
+  server_.reset();
+}
+
+void WriterNode::open_tree(Cohort& cohort, base::Deadline deadline) {
+  if (cohort.size() == 1) return;
+  const auto rank = protocol_.rank();
+  if (rank != 0) {
+    const auto parent = parent_of(rank, default_fan_out);
+    auto connection = connect_tree(waiter_.progress(), endpoints_[parent], token_, name_, rank, deadline);
+    std::unique_lock lock(mutex_);
+    links_[parent_link].connect(connection);
+    start_link(parent_link, connection);
+  }
+  std::unique_lock lock(mutex_);
+  const auto first = first_child(rank, default_fan_out);
+  const auto children = child_count(rank, ranks_, default_fan_out);
+  std::uint32_t missing = 0;
+  const bool all = waiter_.wait(lock, [&] {
+    for (std::uint32_t c = first; c < first + children; ++c)
+      if (!links_[c].connected()) {
+        missing = c;
+        return false;
+      }
+    return true;
+  }, deadline);
+  if (!all) throw Error(Errc::timeout, "stream " + name_ + ": rank " + std::to_string(missing) + " of the writer did not connect in time");
+}
+
+void WriterNode::register_stream(const EngineContext& context, const std::string& listen_unix) {
+  if (protocol_.rank() != 0) return;
+  fabric::Registration registration;
+  registration.stream = name_;
+  registration.endpoint = endpoints_[0];
+  registration.endpoint.unix_name = options_.data_plane == DataPlane::tcp ? "" : listen_unix;
+  registration.token = token_;
+  registration.pid = getpid();
+  registration.host = host_name();
+  registration.ranks = ranks_;
+  registration.started = static_cast<std::int64_t>(std::time(nullptr));
+  directory_.emplace(context.directory);
+  directory_->write(registration);
+  address_ = fabric::to_address(registration);
+  registration_ = std::move(registration);
+}
+
+// ------------------------------------------------------------------------------------------------------- engine thread
+
+void WriterNode::on_peer(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) {
+  switch (hello.purpose) {
+    case wire::Purpose::data:
+    case wire::Purpose::segments: server_->adopt(std::move(connection), hello); return;
+    case wire::Purpose::tree: accept_child(std::move(connection), hello.rank); return;
+    case wire::Purpose::join:
+      if (protocol_.is_root()) accept_reader(std::move(connection));
+      else connection->close();
+      return;
+    case wire::Purpose::inspect: connection->close(); return;
+  }
+}
+
+void WriterNode::accept_child(std::shared_ptr<fabric::Connection> connection, std::uint32_t rank) {
+  std::unique_lock lock(mutex_);
+  if (rank == 0 || rank >= ranks_ || parent_of(rank, default_fan_out) != protocol_.rank() || links_[rank].connected()) {
+    base::log(base::Level::warn, "a connection claims to be a rank it cannot be", {{"stream", name_}, {"rank", rank}});
+    connection->close();
+    return;
+  }
+  links_[rank].connect(connection);
+  start_link(rank, connection);
+  waiter_.bell().ring();
+}
+
+void WriterNode::accept_reader(std::shared_ptr<fabric::Connection> connection) {
+  std::unique_lock lock(mutex_);
+  if (closed_ || protocol_.broken() || links_.size() > max_reader_cohorts) {
+    connection->close();
+    return;
+  }
+  const LinkId link = next_reader_++;
+  links_.emplace(link, PeerLink(connection));
+  admitted_[link] = false;
+  start_link(link, connection);
+}
+
+void WriterNode::start_link(LinkId link, const std::shared_ptr<fabric::Connection>& connection) {
+  connection->start(
+      [this, link](std::uint16_t kind, std::span<const std::byte> bytes, fabric::UniqueFd fd) {
+        on_frame(link, kind, bytes, std::move(fd));
+      },
+      [this, link](const Error& why) { on_closed(link, why); });
+}
+
+void WriterNode::on_frame(LinkId link, std::uint16_t, std::span<const std::byte> bytes, fabric::UniqueFd fd) {
+  std::unique_lock lock(mutex_);
+  pump();
+  const auto found = links_.find(link);
+  if (found == links_.end()) return;
+  try {
+    if (bytes.empty() && fd) {
+      on_reader_frame(link, found->second, Message{}, fd.get());
+    } else {
+      const auto message = wire::decode_message(bytes);
+      if (link >= first_reader_link) on_reader_frame(link, found->second, message, -1);
+      else protocol_.on_message(link, message);
+    }
+  } catch (const std::exception& e) {
+    base::log(base::Level::warn, "a peer broke the protocol and was dropped",
+              {{"stream", name_}, {"peer", found->second.connection()->peer_name()}, {"why", e.what()}});
+    drop_link(link, e.what());
+  }
+  settle();
+}
+
+void WriterNode::on_reader_frame(LinkId link, PeerLink& peer, const Message& message, int fd) {
+  if (message.kind == Kind::none) {  // descriptors: the mailbox, then the doorbell
+    if (admitted_[link]) throw Error(Errc::protocol, "a descriptor after admission");
+    if (!peer.has_mailbox()) peer.accept_mailbox(fd);
+    else peer.accept_doorbell(fd);
+  } else if (message.kind == Kind::join) {
+    if (admitted_[link]) throw Error(Errc::protocol, "a second join");
+    admit(link, peer, message);
+  } else if (!admitted_[link]) {
+    throw Error(Errc::protocol, "spoke before it joined");
+  } else if (message.kind == Kind::poke) {
+    // pump() has looked
+  } else if (message.kind == Kind::leave) {
+    drop_link(link, "left");
+  } else {
+    protocol_.on_message(link, message);
+  }
+}
+
+void WriterNode::admit(LinkId link, PeerLink& peer, const Message& join) {
+  if (join.ranks == 0) throw Error(Errc::protocol, "a cohort of no ranks");
+  const bool local = peer.connection()->local();
+  if (local && peer.ring_ready()) {
+    peer.offer_ring(waiter_.bell());
+    peer.set_poke(join.ranks > 1);
+  }
+  Message answer{.kind = Kind::admit, .value = link - first_reader_link, .slot = protocol_.ledger().settings().slots(),
+                 .ranks = ranks_, .flag = protocol_.ledger().on_demand(join.flag), .text = fabric::process_name(),
+                 .endpoints = endpoints_};
+  for (auto& endpoint : answer.endpoints) {
+    if (options_.data_plane == DataPlane::tcp) endpoint.unix_name.clear();
+    if (options_.data_plane == DataPlane::shm) endpoint.tcp_hosts.clear();
+  }
+  // Rings carry what follows only once both sides have them; the reader attaches on the way to `admit`.
+  peer.send(answer);
+  admitted_[link] = true;
+  base::log(base::Level::info, "reader joined", {{"stream", name_}, {"reader", join.text}, {"ranks", join.ranks}});
+  protocol_.ledger().join(link, join.ranks, join.flag, join.text);
+}
+
+void WriterNode::on_closed(LinkId link, const Error& why) {
+  std::unique_lock lock(mutex_);
+  pump();
+  if (!links_.contains(link)) return;
+  if (link >= first_reader_link && !closed_)
+    base::log(base::Level::info, "reader gone", {{"stream", name_}, {"why", why.what()}});
+  drop_link(link, why.what());
+  settle();
+}
+
+// ----------------------------------------------------------------------------------------------------- with the lock held
+
+void WriterNode::drop_link(LinkId link, const std::string& why) {
+  const auto found = links_.find(link);
+  if (found == links_.end()) return;
+  auto connection = found->second.connection();
+  announcement_bytes_ += found->second.ring_bytes();
+  links_.erase(found);
+  const bool was_admitted = link >= first_reader_link && admitted_[link];
+  admitted_.erase(link);
+  if (link < first_reader_link || was_admitted) protocol_.on_link_lost(link, why);
+  if (connection) connection->close();
+}
+
+void WriterNode::send(LinkId link, const Message& message) {
+  if (link < first_reader_link) links_[link].send(message);  // kept until the rank has connected
+  else if (const auto found = links_.find(link); found != links_.end()) found->second.send(message);
+}
+
+// What readers on this node said through their rings.
+void WriterNode::pump() {
+  Message message;
+  for (auto it = links_.begin(); it != links_.end();) {
+    const auto link = it->first;
+    auto& peer = it->second;
+    ++it;
+    if (!peer.ring_ready() || (link >= first_reader_link && !admitted_[link])) continue;
+    try {
+      if (peer.failed()) throw Error(Errc::protocol, "its ring is full");
+      while (peer.pop(message)) protocol_.on_message(link, message);
+    } catch (const std::exception& e) {
+      base::log(base::Level::warn, "a reader broke the protocol and was dropped", {{"stream", name_}, {"why", e.what()}});
+      drop_link(link, e.what());
+    }
+  }
+}
+
+// Gives slots that were granted again back to the arena.
+void WriterNode::recycle_freed() {
+  bool freed = false;
+  while (const auto slot = protocol_.take_freed_slot()) {
+    arena_->recycle(*slot);
+    freed = true;
+  }
+  if (freed) recycled_.fetch_add(1, std::memory_order_release);
+}
+
+// After the protocol has moved on the engine thread: wakes the application if it waits.
+void WriterNode::settle() {
+  recycle_freed();
+  waiter_.bell().ring();
+}
+
+// -------------------------------------------------------------------------------------------------- application thread
+
+std::optional<WriterNode::Grant> WriterNode::wait_grant(base::Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  std::optional<Grant> grant;
+  waiter_.wait(lock, [&] {
+    pump();
+    grant = protocol_.take_grant();
+    if (!grant) {
+      protocol_.want();
+      grant = protocol_.take_grant();
+    }
+    recycle_freed();
+    return grant.has_value() || protocol_.broken();
+  }, deadline);
+  if (!grant && protocol_.broken()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + protocol_.broken_why());
+  return grant;
+}
+
+bool WriterNode::wait_recycled(std::uint64_t seen, base::Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  return waiter_.wait(lock, [&] {
+    pump();
+    recycle_freed();
+    return recycled() != seen || protocol_.broken();
+  }, deadline) && !protocol_.broken();
+}
+
+void WriterNode::record(const Grant& grant, bool voided, std::shared_ptr<const std::string> layout) {
+  std::unique_lock lock(mutex_);
+  if (protocol_.broken()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + protocol_.broken_why());
+  protocol_.record(grant, voided, std::move(layout));
+}
+
+void WriterNode::close(base::Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (closed_) return;
+  protocol_.closing();
+  const bool in_time = waiter_.wait(lock, [&] {
+    pump();
+    return protocol_.closed() || protocol_.broken();
+  }, deadline);
+  const auto awaited = in_time ? std::string() : protocol_.awaited();
+  if (!in_time) protocol_.close_now();
+  closed_ = true;
+  lock.unlock();
+  if (registration_) directory_->remove(*registration_);
+  registration_.reset();
+  if (protocol_.broken()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + protocol_.broken_why());
+  if (!in_time)
+    throw Error(Errc::timeout, "stream " + name_ + ": closed before every step was read; awaited: " + awaited);
+}
+
+void WriterNode::lose(const std::string& why) {
+  std::unique_lock lock(mutex_);
+  if (closed_) return;
+  protocol_.fail(why);
+  closed_ = true;
+}
+
+std::string WriterNode::awaited() const {
+  std::unique_lock lock(mutex_);
+  return protocol_.awaited();
+}
+
+void WriterNode::add_statistics(StreamStatistics& statistics) const {
+  std::unique_lock lock(mutex_);
+  statistics.announcement_bytes = announcement_bytes_;
+  for (const auto& [id, link] : links_) statistics.announcement_bytes += link.ring_bytes();
+  if (!protocol_.is_root()) return;
+  const auto& ledger = protocol_.ledger();
+  statistics.steps = ledger.totals().committed;
+  statistics.steps_dropped = ledger.totals().dropped;
+  statistics.steps_voided = ledger.totals().voided;
+  statistics.epochs = ledger.totals().epochs;
+  statistics.queue_depth = ledger.queue_depth();
+  for (const auto& r : ledger.readers()) {
+    const auto found = links_.find(r.link);
+    const bool local = found != links_.end() && found->second.connection()->local();
+    statistics.peers.push_back({r.name, r.ranks, local ? "shm" : "tcp", r.announced, r.released, r.dropped, r.held});
+  }
+}
+
+}  // namespace penstock::stream

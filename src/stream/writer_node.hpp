@@ -1,0 +1,94 @@
+// One writer rank's place in the network: its listener, its links to the control tree and to readers, and the protocol.
+//
+// Everything public is called by the application's thread; connections call in on the engine thread. One lock (mutex_)
+// guards the protocol and the links; it is held for microseconds and never while copying or waiting.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/block_server.hpp"
+#include "fabric/listener.hpp"
+#include "fabric/registration.hpp"
+#include "memory/arena.hpp"
+#include "stream/engine.hpp"
+#include "stream/peer_link.hpp"
+#include "stream/waiter.hpp"
+#include "stream/writer_protocol.hpp"
+
+namespace penstock::stream {
+
+class WriterNode final : private Sink {
+ public:
+  using Grant = WriterProtocol::Grant;
+
+  // Collective: listens, exchanges endpoints, connects the control tree, and registers the stream (rank 0).
+  WriterNode(const EngineContext& context, const std::string& name, Cohort& cohort, const StreamOptions& options,
+             std::shared_ptr<memory::Arena> arena);
+  ~WriterNode() override;
+
+  // The next step to write. Empty when the deadline passes. Throws Error(peer_lost) when the cohort is broken.
+  std::optional<Grant> wait_grant(base::Deadline deadline);
+  // Until a slot has been recycled since `seen` (as recycled() gave it), or the deadline.
+  bool wait_recycled(std::uint64_t seen, base::Deadline deadline);
+  std::uint64_t recycled() const { return recycled_.load(std::memory_order_acquire); }
+  void record(const Grant& grant, bool voided, std::shared_ptr<const std::string> layout);
+
+  // Throws Error(timeout) naming who holds steps; closed all the same.
+  void close(base::Deadline deadline);
+  void lose(const std::string& why);
+
+  std::string awaited() const;
+  const std::string& address() const { return address_; }
+  void add_statistics(StreamStatistics& statistics) const;
+  std::uint32_t rank() const { return protocol_.rank(); }
+
+ private:
+  void send(LinkId link, const wire::Message& message) override;
+  void open_tree(Cohort& cohort, base::Deadline deadline);
+  void register_stream(const EngineContext& context, const std::string& listen_unix);
+  void on_peer(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello);
+  void accept_child(std::shared_ptr<fabric::Connection> connection, std::uint32_t rank);
+  void accept_reader(std::shared_ptr<fabric::Connection> connection);
+  void start_link(LinkId link, const std::shared_ptr<fabric::Connection>& connection);
+  void on_frame(LinkId link, std::uint16_t kind, std::span<const std::byte> bytes, fabric::UniqueFd fd);
+  void on_reader_frame(LinkId link, PeerLink& peer, const wire::Message& message, int fd);
+  void admit(LinkId link, PeerLink& peer, const wire::Message& join);
+  void on_closed(LinkId link, const Error& why);
+  void drop_link(LinkId link, const std::string& why);
+  void pump();
+  void recycle_freed();
+  void settle();
+
+  const std::string name_;
+  const StreamOptions options_;
+  std::uint32_t ranks_;
+  std::shared_ptr<memory::Arena> arena_;
+  mutable Waiter waiter_;
+  fabric::Token token_;
+  std::string address_;
+  std::vector<fabric::Endpoint> endpoints_;  // by rank
+  std::optional<fabric::Directory> directory_;
+  std::optional<fabric::Registration> registration_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<LinkId, PeerLink> links_;
+  std::map<LinkId, bool> admitted_;  // reader links
+  LinkId next_reader_ = first_reader_link;
+  WriterProtocol protocol_;
+  std::uint64_t announcement_bytes_ = 0;
+  bool closed_ = false;
+
+  std::atomic<std::uint64_t> recycled_{0};
+  std::unique_ptr<fabric::BlockServer> server_;
+  std::unique_ptr<fabric::Listener> listener_;  // last: it calls in
+};
+
+// The ledger's settings of a stream's options. Throws Error(invalid_argument).
+LedgerSettings ledger_settings(const StreamOptions& options, std::uint32_t ranks);
+
+}  // namespace penstock::stream

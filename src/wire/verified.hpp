@@ -1,0 +1,51 @@
+// FlatBuffers helpers shared by the sources of this room; no other room includes it.
+#pragma once
+
+#include <flatbuffers/flatbuffers.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/error.hpp"
+
+namespace penstock::wire {
+
+// A verified message. Holds an aligned copy where the bytes come from an odd place in a socket's buffer, which
+// FlatBuffers does not accept. Throws Error(protocol).
+template <class Table>
+class Verified {
+ public:
+  Verified(std::span<const std::byte> bytes, std::size_t max_bytes, const char* what) {
+    if (bytes.empty() || bytes.size() > max_bytes)
+      throw Error(Errc::protocol, std::string("a ") + what + " of " + std::to_string(bytes.size()) + " bytes");
+    const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+    if (reinterpret_cast<std::uintptr_t>(data) % alignof(std::uint64_t) != 0) {
+      aligned_.resize(bytes.size() / 8 + 1);
+      std::memcpy(aligned_.data(), data, bytes.size());
+      data = reinterpret_cast<const std::uint8_t*>(aligned_.data());
+    }
+    flatbuffers::Verifier verifier(data, bytes.size(), 8, 8);
+    if (!verifier.VerifyBuffer<Table>(nullptr)) throw Error(Errc::protocol, std::string("a malformed ") + what);
+    table_ = flatbuffers::GetRoot<Table>(data);
+  }
+  Verified(const Verified&) = delete;
+  Verified& operator=(const Verified&) = delete;
+  const Table* operator->() const { return table_; }
+
+ private:
+  std::vector<std::uint64_t> aligned_;
+  const Table* table_ = nullptr;
+};
+
+template <class Table>
+void append(flatbuffers::FlatBufferBuilder& builder, flatbuffers::Offset<Table> root, std::vector<std::byte>& out) {
+  builder.Finish(root);
+  const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
+  out.insert(out.end(), data, data + builder.GetSize());
+}
+
+}  // namespace penstock::wire

@@ -1,0 +1,35 @@
+# The steps of the test install_and_use; CMakeLists.txt gives the variables.
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output TIMEOUT 240)
+  if(NOT code EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "${command}: ${code}\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+run(${CMAKE_COMMAND} --install ${PENSTOCK_BUILD} --config ${CONFIG} --prefix ${WORK}/prefix)
+# The installed tree must stand on its own: nothing in it may point back to where it was built.
+file(GLOB_RECURSE packaged ${WORK}/prefix/*.cmake)
+foreach(file IN LISTS packaged)
+  file(READ ${file} text)
+  if(text MATCHES "${PENSTOCK_BUILD}/(src|generated|libpenstock)")
+    message(FATAL_ERROR "${file} points into the build tree")
+  endif()
+endforeach()
+
+set(flags "")
+if(SANITIZE)
+  set(flags "-fsanitize=${SANITIZE}")
+endif()
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${CONSUMER} -B ${WORK}/build -DCMAKE_PREFIX_PATH=${WORK}/prefix
+    -DCMAKE_BUILD_TYPE=${CONFIG} -DCMAKE_C_COMPILER=${C_COMPILER} -DCMAKE_CXX_COMPILER=${CXX_COMPILER}
+    -DCMAKE_C_FLAGS=${flags} -DCMAKE_CXX_FLAGS=${flags})
+run(${CMAKE_COMMAND} --build ${WORK}/build --config ${CONFIG})
+run(${CMAKE_CTEST_COMMAND} --test-dir ${WORK}/build -C ${CONFIG} --output-on-failure --timeout 60 -V)
+if(NOT output MATCHES "penstock ${VERSION}")
+  message(FATAL_ERROR "the consumer did not print version ${VERSION}:\n${output}")
+endif()

@@ -1,0 +1,180 @@
+"""The commands, as a user runs them: what they print, and what they say about wrong input."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+TIMEOUT_S = 120
+
+
+@pytest.fixture
+def penstock(tmp_path):
+    """penstock("run", "x.yaml") -> CompletedProcess of the command in an empty folder, with a directory of its own."""
+
+    def call(*words, **environment):
+        return subprocess.run(
+            [sys.executable, "-m", "penstock.cli.main", *map(str, words)],
+            cwd=tmp_path,
+            env={**own_environment(tmp_path), **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+
+    return call
+
+
+def own_environment(tmp_path):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+    return {**kept, "PENSTOCK_DIRECTORY": str(tmp_path / "runtime" / "penstock"), "COLUMNS": "160"}
+
+
+def words_of(result):
+    """Both outputs, blanks and line ends made one blank: how the terminal wraps a text does not matter."""
+    return re.sub(r"\s+", " ", result.stdout + result.stderr)
+
+
+# ------------------------------------------------------------------------------------------------------- wrong input
+
+
+def test_help_names_every_command(penstock):
+    result = penstock("--help")
+    assert result.returncode == 0
+    for command in ("run", "ls", "inspect", "top", "save", "bench", "doctor"):
+        assert re.search(rf"│ {command} ", result.stdout)
+        assert "Traceback" not in result.stdout
+    assert penstock().stdout or penstock().stderr
+    assert penstock("--version").stdout.startswith("penstock ")
+
+
+@pytest.mark.parametrize("command", ["run", "ls", "inspect", "top", "save", "doctor"])
+def test_every_command_has_help(penstock, command):
+    result = penstock(command, "--help")
+    assert result.returncode == 0
+    assert "Usage: " in result.stdout
+
+
+@pytest.mark.parametrize(
+    "words, code, message",
+    [
+        (["rnu"], 2, "No such command 'rnu'"),
+        (["run"], 2, "Missing argument"),
+        (["run", "nothing.yaml"], 1, "nothing.yaml: no such file"),
+        (["run", "doctr"], 2, "did you mean 'doctor'?"),
+        (["run", "x.yaml", "--step", "3"], 2, "No such option: --step"),
+        (["run", "x.yaml", "--steps", "0"], 2, "Invalid value for '--steps'"),
+        (["top", "--statistics", "nowhere"], 2, "nowhere is not a folder"),
+        (["save", "heat"], 2, "Missing argument"),
+        (["inspect"], 2, "Missing argument"),
+    ],
+)
+def test_wrong_words_say_what_is_wrong(penstock, words, code, message):
+    result = penstock(*words)
+    assert message in words_of(result)
+    assert result.returncode == code
+    assert "Traceback" not in words_of(result)
+
+
+# --------------------------------------------------------------------------------------------------------------- run
+
+
+def test_run_prints_what_happened(penstock, tmp_path):
+    (tmp_path / "study.yaml").write_text(
+        "programs:\n"
+        '  simulation: {command: [sh, -c, "echo {} > $0/a.png; echo [1] > $0/b.json", "{output}"]}\n'
+        '  analysis: {command: ["true"]}\n'
+    )
+    result = penstock("run", "study.yaml")
+    assert result.returncode == 0, result.stderr
+    assert "study: succeeded" in result.stdout
+    assert "pictures: a.png" in result.stdout
+    assert "files: b.json" in result.stdout
+    assert re.search(r"simulation: started \(pid \d+\)", result.stderr)
+    assert "simulation: ok after" in result.stderr
+    assert json.loads((tmp_path / "output/study/summary.json").read_text())["status"] == "succeeded"
+
+
+def test_run_of_a_failing_study(penstock, tmp_path):
+    (tmp_path / "study.yaml").write_text(
+        'programs: {simulation: {command: [sh, -c, "echo settings.yaml is [missing]; exit 4"]}}'
+    )
+    result = penstock("run", "study.yaml", "--output", "elsewhere")
+    assert result.returncode == 1
+    assert "Error: simulation: exit code 4" in result.stderr
+    assert "| settings.yaml is [missing]" in result.stderr
+    assert "elsewhere/logs/simulation.log" in result.stderr
+    assert "study: failed" in result.stdout
+
+
+def test_run_past_its_deadline(penstock, tmp_path):
+    (tmp_path / "study.yaml").write_text("programs: {waits: {command: [tail, -f, /dev/null]}}")
+    result = penstock("run", "study.yaml", "--timeout", "0.2", "--quiet")
+    assert result.returncode == 124
+    assert "the deadline of 0.2 s passed; ended: waits" in words_of(result)
+    assert result.stdout == ""
+
+
+def test_run_with_a_wrong_study_and_without_a_program(penstock, tmp_path):
+    (tmp_path / "wrong.yaml").write_text("programs: {a: {comand: [x]}}")
+    assert "unknown key 'comand'; did you mean 'command'?" in penstock("run", "wrong.yaml").stderr
+    (tmp_path / "missing.yaml").write_text("programs: {a: {command: [gray-scot]}}")
+    result = penstock("run", "missing.yaml")
+    assert "programs.a: program 'gray-scot' was not found" in result.stderr
+    assert result.returncode == 1
+    (tmp_path / "file").write_text("")
+    (tmp_path / "good.yaml").write_text("programs: {a: {command: ['true']}}")
+    assert "cannot be used" in penstock("run", "good.yaml", "--output", "file").stderr
+
+
+# --------------------------------------------------------------------------------------------------------------- top
+
+
+def test_top_shows_the_statistics_of_a_folder(penstock, tmp_path):
+    folder = tmp_path / "statistics" / "simulation"
+    folder.mkdir(parents=True)
+    values = {"steps": 12, "bytes": 3 << 20, "queue_depth": 2, "steps_dropped": 1, "copy_s": 0.5, "wait_s": 90}
+    (folder / "heat.writer.77.json").write_text(json.dumps(values))
+    (folder / "wake.reader.78.json").write_text(json.dumps(values))
+
+    shown = penstock("top", "--once", "--statistics", "statistics").stdout
+    (row,) = [line for line in shown.splitlines() if "heat" in line]
+    cells = [cell.strip() for cell in row.strip("│").split("│")]
+    assert cells == ["heat", "writer", "simulation", "77", "12", "–", "–", "3 MiB", "2", "1", "0.5 s", "1:30 min"]
+    rows = json.loads(penstock("top", "wake", "--json", "--statistics", "statistics").stdout)
+    assert [(row["stream"], row["role"], row["program"], row["steps"]) for row in rows] == [
+        ("wake", "reader", "simulation", 12)
+    ]
+
+
+def test_top_without_anything_to_show_says_how(penstock):
+    result = penstock("top", "--once")
+    assert result.returncode == 0
+    assert "set PENSTOCK_STATISTICS=FOLDER" in words_of(result)
+
+
+# ------------------------------------------------------------------------------------------------------------ doctor
+
+
+def test_doctor_finds_a_directory_that_is_open_to_others(penstock, tmp_path):
+    directory = tmp_path / "runtime" / "penstock"
+    directory.mkdir(parents=True)
+    directory.chmod(0o755)
+    result = penstock("doctor", "--quick", "--json")
+    findings = {finding["check"]: finding for finding in json.loads(result.stdout)}
+    assert result.returncode == 1
+    assert findings["runtime directory"]["state"] == "error"
+    assert f"chmod 700 {directory}" in findings["runtime directory"]["advice"]
+    assert findings["memory files"]["state"] == "ok"
+    assert findings["numpy"]["state"] == "ok"
+
+
+def test_doctor_sees_the_mpi_launcher_that_was_chosen(penstock):
+    result = penstock("doctor", "--json", PENSTOCK_MPIEXEC="no-such-launcher")
+    (finding,) = [f for f in json.loads(result.stdout) if f["check"] == "MPI launcher"]
+    assert finding["state"] == "note"
+    assert "PENSTOCK_MPIEXEC=no-such-launcher is not a program" in finding["advice"]

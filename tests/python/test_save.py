@@ -1,0 +1,155 @@
+"""The file that `penstock save` writes, made of values that no stream was needed for."""
+
+import os
+
+import numpy as np
+import pytest
+
+h5py = pytest.importorskip("h5py")
+
+from penstock.save import Archive, LocalBlocks, Value  # noqa: E402
+
+
+def write(path, steps, **finish):
+    """steps: a list of (number, {name: data}, attributes)"""
+    with Archive(path) as archive:
+        for number, values, attributes in steps:
+            archive.add_step(number, {name: Value(data) for name, data in values.items()}, attributes)
+        archive.finish(**({"complete": True} | finish))
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    return h5py.File(path)
+
+
+@pytest.fixture
+def path(tmp_path):
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    return folder / "out.h5"
+
+
+TYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
+
+
+@pytest.mark.parametrize("dtype", TYPES.split())
+def test_every_type_comes_back(path, dtype):
+    arrays = [np.arange(24).reshape(4, 6).astype(dtype) + np.ones((), dtype) * i for i in range(3)]
+    with write(path, [(i, {"T": array}, {}) for i, array in enumerate(arrays)]) as file:
+        assert file["T"].shape == (3, 4, 6)
+        assert file["T"].maxshape == (None, 4, 6)
+        expected = np.stack(arrays).astype("int8") if dtype == "bool" else np.stack(arrays)
+        np.testing.assert_array_equal(file["T"][...], expected)
+
+
+def test_values_texts_and_lists(path):
+    steps = [(i, {"n": np.int32(i), "word": f"step {i}", "words": np.array(["a", "ü"], object)}, {}) for i in (0, 1)]
+    with write(path, steps) as file:
+        assert list(file["n"]) == [0, 1]
+        assert list(file["word"].asstr()[...]) == ["step 0", "step 1"]
+        assert file["words"].asstr()[1].tolist() == ["a", "ü"]
+
+
+def test_step_numbers_with_gaps(path):
+    with write(path, [(n, {"x": np.float64(n)}, {}) for n in (3, 7, 1000)], complete=False, steps_dropped=995) as file:
+        assert list(file["step"]) == [3, 7, 1000]
+        assert (file.attrs["penstock_complete"], file.attrs["penstock_steps_dropped"]) == (0, 995)
+
+
+def test_a_shape_that_changes_moves_into_groups(path):
+    steps = [(i, {"x": np.full(2 + (i >= 2), i), "T": np.zeros(2)}, {"x/units": "m"}) for i in range(4)]
+    with write(path, steps) as file:
+        assert "x" not in file
+        for i in range(4):
+            np.testing.assert_array_equal(file[f"steps/{i:08d}/x"], np.full(2 + (i >= 2), i))
+        assert file["steps/00000003/x"].attrs["units"] == "m"
+        assert file["T"].shape == (4, 2)
+
+
+def test_variables_that_come_and_go_and_local_arrays(path):
+    steps = [
+        (0, {"a": np.ones(2), "p": LocalBlocks([np.ones(1), np.ones(3)])}, {}),
+        (1, {"b": np.ones(2), "p": LocalBlocks([np.ones(0)])}, {}),
+        (2, {"a": np.ones(2), "b": np.ones(2), "empty": np.ones((0, 4))}, {}),
+    ]
+    with write(path, steps) as file:
+        assert sorted(file) == ["a_dim_0", "step", "steps"]
+        assert sorted(file["steps/00000000"]) == ["a", "p"]
+        assert file["steps/00000000/p/1"].shape == (3,)
+        assert sorted(file["steps/00000001"]) == ["b", "p"]
+        assert file["steps/00000002/empty"].shape == (0, 4)
+
+
+def test_variables_may_be_called_step_and_steps(path):
+    values = {"step": np.int64(5), "steps": np.int64(9), "steps_dim_0": np.ones(3)}
+    with write(path, [(0, values, {"step": 1}), (1, values, {"step": 2})]) as file:
+        assert list(file["step"]) == [5, 5]
+        assert list(file["penstock_step"]) == [0, 1]
+        assert file["steps_dim_0"].shape == (2, 3)
+        assert list(file["step_"]) == [1, 2]
+
+
+def test_attributes_that_stay_and_that_change(path):
+    steps = [
+        (
+            i,
+            {"T": np.ones(2)},
+            {"time": 0 if i == 0 else i / 2, "code": "gs", "T/units": "K", "note": f"n{i}", "v": [1, 2]},
+        )
+        for i in range(3)
+    ]
+    steps[2][2]["late"] = 4
+    with write(path, steps) as file:
+        assert list(file["time"]) == [0.0, 0.5, 1.0]  # a whole number at first
+        assert file["T"].attrs["units"] == "K"
+        assert (file.attrs["code"], file.attrs["note"], file.attrs["late"]) == ("gs", "n2", 4)
+        assert list(file.attrs["v"]) == [1, 2]
+        assert file["steps/00000001"].attrs["note"] == "n1"
+
+
+def test_a_number_that_becomes_a_text(path):
+    with write(path, [(i, {"T": np.ones(2)}, {"a": a}) for i, a in enumerate([1, 2, "three"])]) as file:
+        assert "a" not in file
+        assert [file[f"steps/0000000{i}"].attrs["a"] for i in range(3)] == [1, 2, "three"]
+
+
+def test_xarray_opens_it(path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    steps = [
+        (10 * i, {"T": np.full((2, 3), i), "U": np.ones((2, 3)), "on": np.array([True, False])}, {"time": i / 4})
+        for i in range(4)
+    ]
+    write(path, steps).close()
+    with xarray.open_dataset(path, engine="h5netcdf") as data:
+        assert data["T"].dims == ("step", "T_dim_0", "T_dim_1")
+        assert list(data["step"].values) == [0, 10, 20, 30]
+        assert int(data["T"].sel(step=20)[0, 0]) == 2
+        assert data["on"].dtype == bool
+        assert list(data["time"].values) == [0, 0.25, 0.5, 0.75]
+
+
+def test_dimensions_may_have_names(path):
+    with Archive(path) as archive:
+        archive.add_step(0, {"T": Value(np.ones((4, 6)), ("x", "y")), "E": Value(np.ones(5), ("x",))}, {})
+        archive.finish(complete=True)
+    with h5py.File(path) as file:
+        assert file["T"].dims[1][0].name == "/x"
+        assert file["E"].dims[1][0].name == "/x_5"
+
+
+def test_what_is_not_finished_leaves_nothing(path):
+    with pytest.raises(RuntimeError), Archive(path) as archive:
+        archive.add_step(0, {"T": Value(np.ones(3))}, {})
+        assert not path.exists()
+        raise RuntimeError
+    assert os.listdir(path.parent) == []
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        Archive(path.parent / "nowhere" / "out.h5")
+
+
+def test_large_arrays_are_cut_into_chunks(path):
+    with Archive(path) as archive:
+        archive.add_step(0, {"T": Value(np.zeros((5_000_000, 3), np.float32))}, {})
+        archive.finish(complete=True)
+    with h5py.File(path) as file:
+        assert file["T"].chunks[0] == 1
+        assert np.prod(file["T"].chunks) * 4 <= 32 << 20

@@ -1,0 +1,519 @@
+"""The runner of studies, with plain programs: no stream is opened here."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from penstock import workflow
+from penstock.workflow import LaunchError, Status, StudyError, load_study, run_study
+from penstock.workflow.launch import find_mpi_launcher, find_program
+from penstock.workflow.registry import list_runs
+from penstock.workflow.statistics import Rate, read_endpoints
+from penstock.workflow.study import STREAM_KEYS
+from penstock.workflow.supervisor import describe_exit
+
+DEADLINE_S = 60
+
+
+@pytest.fixture(autouse=True)
+def own_runtime_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_DIRECTORY", str(tmp_path / "runtime" / "penstock"))
+    for name in ("PENSTOCK_BIN", "PENSTOCK_CONFIG", "PENSTOCK_STATISTICS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """write("study.yaml", text) -> path"""
+
+    def write(name, text):
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+def study_of(write, tmp_path, text):
+    return load_study(write("study.yaml", text), output=tmp_path / "out")
+
+
+# ------------------------------------------------------------------------------------------------------ the study file
+
+
+def test_a_whole_study(write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = load_study(
+        write(
+            "heat.yaml",
+            """
+            name: heat
+            programs:
+              analysis: {command: [python, "{here}/a.py", --steps, "{steps}", 3, "{{here}}"], after: simulation}
+              simulation: {command: [sim, "{output}/x", "{name}"], ranks: 2, environment: {A: "{steps}"}}
+            check: [python, "{here}/check.py"]
+            streams: {heat: {engine: direct, queue_steps: 4}, "*": "queue_steps=2"}
+            steps: 50
+            timeout_s: 1.5
+            """,
+        )
+    )
+    assert study.output == tmp_path / "output" / "heat"
+    assert [p.name for p in study.programs] == ["simulation", "analysis"]
+    simulation, analysis = study.programs
+    assert simulation.command == ("sim", f"{study.output}/x", "heat")
+    assert (simulation.ranks, simulation.environment) == (2, {"A": "50"})
+    assert analysis.command == ("python", f"{tmp_path}/a.py", "--steps", "50", "3", "{here}")
+    assert study.check.command == ("python", f"{tmp_path}/check.py")
+    assert study.timeout_s == 1.5
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("programs: {a: {command: [true], rank: 2}}", "programs.a: unknown key 'rank'; did you mean 'ranks'?"),
+        ("progams: {a: {command: [x]}}", "unknown key 'progams'; did you mean 'programs'?"),
+        ("name: x", "'programs' is needed"),
+        ("programs: {}", "'programs' is needed"),
+        ("programs: {a: {ranks: 2}}", "programs.a: 'command' is missing"),
+        ("programs: {a: {command: echo hi}}", "a list of words is needed, not one text: [echo, hi]"),
+        ("programs: {a: {command: [echo, yes]}}", "put it in quotes"),
+        ("programs: {a: {command: []}}", "a list of words is needed"),
+        ("programs: {a: [echo]}", "{command: [...]} is needed, not a list"),
+        ("programs: {a: {command: [echo], ranks: 0}}", "ranks: 0 is out of range; at least 1"),
+        ("programs: {a: {command: [echo], ranks: 1.5}}", "a whole number is needed"),
+        ("programs: {a: {command: [echo], ranks: true}}", "a whole number is needed"),
+        ("programs: {a: {command: [echo, '{hree}']}}", "unknown placeholder {hree}; did you mean 'here'?"),
+        ("programs: {a: {command: [echo, '{steps}']}}", "the study has no 'steps:'"),
+        ("programs: {a: {command: [echo, {here}/x]}}", "need quotes"),
+        ("programs: {sim: {command: [echo], after: smi}}", "there is no program 'smi'"),
+        ("programs: {a: {command: [x], after: b}, b: {command: [x], after: [a]}}", "wait for one another"),
+        ("programs: {a: {command: [x]}}\nstreams: {s: {queue_step: 3}}", "did you mean 'queue_steps'?"),
+        ("programs: {a: {command: [x]}}\nstreams: {s: 3}", "options are needed"),
+        ("programs: {a: {command: [x]}}\ntimeout_s: soon", "timeout_s: a number is needed"),
+        ("programs: {a: {command: [x]}}\ntimeout_s: .nan", "out of range"),
+        ("programs: {a: {command: [x]}}\nname: ../up", "name: '../up' must be letters"),
+        ("programs: {a: {command: [x]}, a: {command: [y]}}", "'a' is given twice"),
+        ("programs: {check: {command: [x]}}", "not 'check'"),
+        ("- programs", "this file holds a list"),
+        ("", "this file holds nothing"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_a_wrong_study_says_what_to_write(write, text, message):
+    path = write("study.yaml", text)
+    with pytest.raises(StudyError) as caught:
+        load_study(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_study_that_is_not_there_names_its_neighbours(write, tmp_path):
+    write("heat.yaml", "")
+    with pytest.raises(StudyError, match=r"no such file; the folder has: heat\.yaml"):
+        load_study(tmp_path / "haet.yaml")
+    with pytest.raises(StudyError, match="is a folder"):
+        load_study(tmp_path)
+
+
+def test_stream_options_are_those_of_the_library():
+    header = Path(__file__).parents[2] / "include" / "penstock" / "options.hpp"
+    body = header.read_text().partition("struct StreamOptions {")[2].partition("};")[0]
+    fields = [line.split("=")[0].split()[-1] for line in body.splitlines() if "=" in line.partition("//")[0]]
+    assert sorted(fields) == sorted(STREAM_KEYS)
+
+
+# --------------------------------------------------------------------------------------------------- finding programs
+
+
+def test_programs_are_found_beside_the_study_in_the_build_tree_and_in_path(write, tmp_path, monkeypatch):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "gray-scott"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    with pytest.raises(LaunchError, match="set PENSTOCK_BIN"):
+        find_program("gray-scott-of-nobody", tmp_path)
+    monkeypatch.setenv("PENSTOCK_BIN", str(folder))
+    assert find_program("gray-scott", tmp_path) == str(program)
+    assert find_program("bin/gray-scott", tmp_path) == str(program)
+    assert find_program("python", tmp_path) == sys.executable
+    assert os.path.isabs(find_program("sh", tmp_path))
+    with pytest.raises(LaunchError, match="did you mean 'gray-scott'"):
+        find_program("grey-scott", tmp_path)
+    write("analysis.py", "")
+    with pytest.raises(LaunchError, match=r'write \[python, "\{here\}/analysis.py"\]'):
+        find_program("analysis.py", tmp_path)
+    with pytest.raises(LaunchError, match=r"not executable; start it with \[python"):
+        find_program("./analysis.py", tmp_path)
+    with pytest.raises(LaunchError, match="there is no program"):
+        find_program("./nothing", tmp_path)
+
+
+def test_without_a_launcher_ranks_are_a_clear_error(write, tmp_path, monkeypatch):
+    study = study_of(write, tmp_path, "programs: {a: {command: [python, -c, pass], ranks: 2}}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LaunchError, match=r"needs an MPI launcher.*apt install openmpi-bin"):
+        run_study(study)
+    assert not list((tmp_path / "out" / "logs").iterdir())
+
+
+# --------------------------------------------------------------------------------------------------------------- runs
+
+
+def test_a_run_that_succeeds(write, tmp_path):
+    write(
+        "sim.py",
+        """
+        import json, os, sys
+        out = sys.argv[1]
+        print("simulating with", os.environ["EXTRA"])
+        json.dump({"steps_written": 5, "bytes": 640, "put_s": 0.25, "copies": 10}, open(f"{out}/simulation.json", "w"))
+        values = {"steps": 5, "wait_s": 1.5, "bytes": 320, "steps_dropped": 1}
+        folder = os.environ["PENSTOCK_STATISTICS"]
+        json.dump(values, open(f"{folder}/he.at.writer.{os.getpid()}.json", "w"))
+        """,
+    )
+    study = study_of(
+        write,
+        tmp_path,
+        """
+        programs:
+          simulation: {command: [python, sim.py, "{output}"], environment: {EXTRA: more}}
+          analysis: {command: [sh, -c, 'cat "$PENSTOCK_CONFIG"; touch "$0/a.png"', "{output}"]}
+        check: [sh, -c, "test -f $0/a.png", "{output}"]
+        streams: {heat: {queue_steps: 7}}
+        """,
+    )
+    (tmp_path / "out" / "logs").mkdir(parents=True)
+    (tmp_path / "out" / "logs" / "old.log").write_text("of an earlier run")
+    (tmp_path / "out" / "analysis.json").write_text('{"steps": 99}')
+
+    result = run_study(study)
+
+    assert (result.status, result.exit_code, result.failures) == (Status.succeeded, 0, ())
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary == result.summary
+    simulation = summary["programs"]["simulation"]
+    assert simulation["steps"] == 5  # from the report
+    assert (simulation["bytes"], simulation["put_s"]) == (640, 0.25)
+    assert (simulation["wait_s"], simulation["dropped"]) == (1.5, 1)  # from the statistics
+    assert simulation["simulation_s"] is None
+    assert simulation["streams"][0]["stream"] == "he.at"
+    assert summary["programs"]["analysis"]["steps"] is None  # the old report is gone
+    assert summary["check"] == "ok"
+    assert {"a.png", "simulation.json"} <= {f["path"] for f in summary["files"]}
+    assert "simulating with more" in (tmp_path / "out" / "logs" / "simulation.log").read_text()
+    assert "queue_steps: 7" in (tmp_path / "out" / "logs" / "analysis.log").read_text()
+    assert not (tmp_path / "out" / "logs" / "old.log").exists()
+    assert list_runs() == []
+
+
+def test_programs_start_in_the_order_asked_for(write, tmp_path):
+    append = 'sh, -c, "echo $1 >> $0", "{output}/order"'
+    study = study_of(
+        write,
+        tmp_path,
+        f"""
+        programs:
+          last: {{command: [{append}, last], after: [first]}}
+          first: {{command: [{append}, first]}}
+        """,
+    )
+    result = run_study(study)
+    assert result.ok
+    assert list(result.summary["programs"]) == ["first", "last"]
+
+
+def test_a_failing_program_ends_the_others_and_shows_its_log(write, tmp_path):
+    study = study_of(
+        write,
+        tmp_path,
+        """
+        programs:
+          stubborn: {command: [sh, -c, "trap '' TERM; echo up > $0; exec tail -f /dev/null", "{output}/up"]}
+          bad: {command: [sh, -c, "until test -f $0; do :; done; echo one; echo the reason >&2; exit 3", "{output}/up"]}
+        check: [touch, "{output}/checked"]
+        """,
+    )
+    result = run_study(study, grace_s=0.05, term_s=0.05)
+    assert (result.status, result.exit_code) == (Status.failed, 1)
+    (failure,) = result.failures
+    assert (failure.program, failure.outcome) == ("bad", "exit code 3")
+    assert failure.log_tail == ("one", "the reason")
+    assert result.running == ("stubborn",)
+    assert result.summary["programs"]["stubborn"]["exit_code"] == -signal.SIGKILL
+    assert not (tmp_path / "out" / "checked").exists()
+
+
+def test_after_a_failure_the_others_may_end_by_themselves(write, tmp_path):
+    os.mkfifo(tmp_path / "gate")
+    study = study_of(
+        write,
+        tmp_path,
+        """
+        programs:
+          bad: {command: [python, -c, "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"]}
+          good: {command: [sh, -c, "read line < {here}/gate; echo closed well"]}
+        """,
+    )
+    opened = []
+
+    class Opener:  # lets the good one go on once the bad one has been seen
+        def tick(self, children):
+            if children[0].ended is not None and not opened:
+                opened.append(os.open(tmp_path / "gate", os.O_RDWR))
+                os.write(opened[0], b"go\n")
+
+    from penstock.workflow import run as module
+
+    class Display(module.Display):
+        def tick(self, children):
+            Opener().tick(children)
+            super().tick(children)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "Display", Display)
+        result = run_study(study, grace_s=DEADLINE_S)
+    os.close(opened[0])
+    assert result.status is Status.failed
+    assert [f.outcome for f in result.failures] == ["killed by signal 11 (SIGSEGV)"]
+    assert result.summary["programs"]["good"]["outcome"] == "ok"
+    assert "closed well" in (tmp_path / "out" / "logs" / "good.log").read_text()
+
+
+def test_the_deadline_ends_everything(write, tmp_path):
+    study = study_of(
+        write,
+        tmp_path,
+        """
+        programs:
+          waits: {command: [sh, -c, "tail -f /dev/null & wait"]}
+          quick: {command: ["true"]}
+        timeout_s: 0.3
+        """,
+    )
+    started = time.monotonic()
+    result = run_study(study)
+    assert (result.status, result.exit_code) == (Status.timed_out, 124)
+    assert result.running == ("waits",)
+    assert time.monotonic() - started < DEADLINE_S
+    assert result.failures == ()
+
+
+def test_what_a_program_leaves_behind_ends_with_it(write, tmp_path):
+    """Also from a process group of its own, which is where an MPI launcher puts its ranks."""
+    write(
+        "parent.py",
+        """
+        import subprocess
+        print(subprocess.Popen(["tail", "-f", "/dev/null"], process_group=0).pid)
+        """,
+    )
+    study = study_of(write, tmp_path, "programs: {parent: {command: [python, parent.py]}}")
+    result = run_study(study)
+    assert result.ok, result.failures
+    pid = int((tmp_path / "out" / "logs" / "parent.log").read_text())
+    status = Path(f"/proc/{pid}/stat")
+    assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_failing_check_fails_the_run(write, tmp_path):
+    study = study_of(
+        write, tmp_path, 'programs: {a: {command: ["true"]}}\ncheck: [sh, -c, "echo mass is lost; exit 1"]'
+    )
+    result = run_study(study)
+    assert result.status is Status.failed
+    assert (result.failures[0].program, result.failures[0].log_tail) == ("check", ("mass is lost",))
+    assert result.summary["check"] == "exit code 1"
+
+
+def test_a_program_that_cannot_be_found_starts_nothing(write, tmp_path):
+    study = study_of(
+        write,
+        tmp_path,
+        """
+        programs:
+          first: {command: [touch, "{output}/started"]}
+          second: {command: [no-such-program-anywhere]}
+        """,
+    )
+    with pytest.raises(LaunchError, match=r"study.yaml: programs.second: program 'no-such-program-anywhere'"):
+        run_study(study)
+    assert not (tmp_path / "out" / "started").exists()
+
+
+def test_a_file_that_is_no_program_is_reported(write, tmp_path):
+    write("empty", "").chmod(0o755)
+    study = study_of(
+        write,
+        tmp_path,
+        """
+        programs:
+          waits: {command: [tail, -f, /dev/null]}
+          empty: {command: [./empty]}
+        """,
+    )
+    result = run_study(study)
+    assert result.status is Status.failed
+    assert "could not be started: Exec format error" in result.failures[0].outcome
+    assert result.running == ("waits",)
+
+
+def test_two_runs_do_not_share_an_output_folder(write, tmp_path):
+    text = f'programs: {{a: {{command: [python, -c, "import sys; sys.exit(0)"]}}}}\noutput: {tmp_path}/out'
+    study = load_study(write("study.yaml", text))
+    from penstock.workflow.run import _output_folder
+
+    with _output_folder(study), pytest.raises(LaunchError, match=r"another run is writing.*--output"):
+        run_study(study)
+    assert run_study(study).ok
+
+
+def test_an_inherited_configuration_is_kept(write, tmp_path, monkeypatch):
+    base = write("base.yaml", "listen: 127.0.0.1\nstreams: {heat: {queue_steps: 2, min_max: true}}")
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(base))
+    text = 'programs: {a: {command: [sh, -c, "cat $PENSTOCK_CONFIG"]}}\nstreams: {heat: {queue_steps: 9}}'
+    assert run_study(study_of(write, tmp_path, text)).ok
+    import yaml
+
+    seen = yaml.safe_load((tmp_path / "out" / "logs" / "a.log").read_text())
+    assert seen == {"listen": "127.0.0.1", "streams": {"heat": {"queue_steps": 9, "min_max": True}}}
+
+
+def test_ranks_start_under_mpi(write, tmp_path):
+    try:
+        find_mpi_launcher()
+    except LaunchError:
+        pytest.skip("no MPI launcher")
+    study = study_of(
+        write,
+        tmp_path,
+        """
+        programs:
+          many: {command: [sh, -c, "echo rank of $PENSTOCK_STATISTICS $WORD"], ranks: 3, environment: {WORD: here}}
+        """,
+    )
+    result = run_study(study)
+    assert result.ok, result.failures
+    log = (tmp_path / "out" / "logs" / "many.log").read_text()
+    assert log.count(f"rank of {tmp_path}/out/.statistics/many here") == 3
+
+
+# ----------------------------------------------------------------------------------------------------------- signals
+
+
+RUNNER = """
+import sys
+from rich.console import Console
+from penstock.workflow import load_study, run_study
+result = run_study(load_study(sys.argv[1], output=sys.argv[2]), term_s=float(sys.argv[3]))
+print(result.status.value, *result.running)
+sys.exit(result.exit_code)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_of_them(write, tmp_path, number):
+    """The programs end well when they catch SIGTERM, and the runner says so."""
+    script = "trap 'echo ended well; exit 0' TERM; echo up > {here}/ready; while :; do read x < {here}/never; done"
+    study = write(
+        "study.yaml",
+        f"""
+        programs:
+          a: {{command: [sh, -c, "{script}"]}}
+          b: {{command: [tail, -f, /dev/null]}}
+        """,
+    )
+    os.mkfifo(tmp_path / "ready")
+    os.mkfifo(tmp_path / "never")
+    runner = start_runner(study, tmp_path, term_s=DEADLINE_S)
+    try:
+        wait_for_line(tmp_path / "ready")
+        assert list_runs()[0].pid == runner.pid
+        runner.send_signal(number)
+        text, _ = runner.communicate(timeout=DEADLINE_S)
+    finally:
+        runner.kill()
+    assert text.split() == ["interrupted", "a", "b"]
+    assert runner.returncode == 130
+    assert "ended well" in (tmp_path / "out" / "logs" / "a.log").read_text()
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_a_program_that_ignores_sigterm_is_killed(write, tmp_path):
+    study = write(
+        "study.yaml",
+        """
+        programs:
+          a: {command: [sh, -c, "trap '' TERM; echo up > {here}/ready; exec tail -f /dev/null"]}
+        """,
+    )
+    os.mkfifo(tmp_path / "ready")
+    runner = start_runner(study, tmp_path, term_s=0.05)
+    try:
+        wait_for_line(tmp_path / "ready")
+        runner.send_signal(signal.SIGINT)
+        text, _ = runner.communicate(timeout=DEADLINE_S)
+    finally:
+        runner.kill()
+    assert text.split() == ["interrupted", "a"]
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["programs"]["a"]["exit_code"] == -9
+
+
+def start_runner(study, tmp_path, term_s):
+    command = [sys.executable, "-c", RUNNER, str(study), str(tmp_path / "out"), str(term_s)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for_line(fifo):
+    descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        ready, _, _ = select.select([descriptor], [], [], DEADLINE_S)
+        assert ready, "the program did not get ready in time"
+    finally:
+        os.close(descriptor)
+
+
+# -------------------------------------------------------------------------------------------------------- small parts
+
+
+def test_statistics_files_are_read_by_name(tmp_path):
+    (tmp_path / "a.b.writer.12.json").write_text('{"steps": 3}')
+    (tmp_path / "heat.reader.9.json").write_text('{"steps": 2, "peers": []}')
+    others = {"heat.reader.json": "{}", "heat.other.3.json": "{}", "x.writer.1.json": "{", "y.txt": ""}
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
+    found = [(e.stream, e.role, e.pid, e.count("steps")) for e in read_endpoints(tmp_path)]
+    assert found == [("a.b", "writer", 12, 3), ("heat", "reader", 9, 2)]
+    assert read_endpoints(tmp_path / "nowhere") == []
+
+
+def test_rates_follow_the_last_seconds():
+    rate = Rate()
+    assert rate.per_second(0.0) is None
+    rate.add(0.0, 0, 0)
+    rate.add(2.0, 10, 2000)
+    assert rate.per_second(2.0) == (5.0, 1000.0)
+    for second in range(3, 30):
+        rate.add(float(second), 10 + second, 2000)
+    assert rate.per_second(29.0)[0] == pytest.approx(1.0, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "code, text",
+    [(3, "exit code 3"), (-9, "killed by signal 9 (SIGKILL)"), (139, "exit code 139, signal 11 (SIGSEGV)")],
+)
+def test_exits_in_words(code, text):
+    assert describe_exit(code) == text
+
+
+def test_the_package_names_what_it_offers():
+    assert all(hasattr(workflow, name) for name in workflow.__all__)
