@@ -89,7 +89,7 @@ inline constexpr std::size_t w1_elements = 128 * 256 * 256;
 inline constexpr std::uint64_t w2_side = 256;
 inline constexpr int w2_ranks = 2;
 inline constexpr std::uint64_t w2_half = w2_side / w2_ranks;
-inline constexpr std::size_t w2_part = w2_side * w2_side * w2_half;  // elements of one rank, on either side
+inline constexpr std::size_t w2_part = w2_side * w2_side * w2_half;   // elements of one rank, on either side
 inline constexpr std::size_t w2_piece = w2_half * w2_side * w2_half;  // elements from one writer to one reader
 // W3: 500 variables of 1 KiB a step.
 inline constexpr int w3_variables = 500;
@@ -254,9 +254,11 @@ class Figures {
   void print() const {
     const bool timed = options_.workload == "W4" ? options_.role == "writer" : options_.role == "reader";
     char text[512];
-    std::snprintf(text, sizeof text, "{\"role\":\"%s\",\"rank\":%d,\"steps\":%d,\"bytes_per_step\":%.0f,\"cpu_s\":%.6f,"
-                  "\"rss_mb\":%.1f", options_.role.c_str(), rank_, steps_of(options_), bytes_of(options_.workload),
-                  cpu_seconds() - cpu_, peak_rss_mb());
+    std::snprintf(text, sizeof text,
+                  "{\"role\":\"%s\",\"rank\":%d,\"steps\":%d,\"bytes_per_step\":%.0f,\"cpu_s\":%.6f,"
+                  "\"rss_mb\":%.1f",
+                  options_.role.c_str(), rank_, steps_of(options_), bytes_of(options_.workload), cpu_seconds() - cpu_,
+                  peak_rss_mb());
     std::string line = text;
     if (timed) {
       std::snprintf(text, sizeof text, ",\"seconds\":%.9f", seconds_);

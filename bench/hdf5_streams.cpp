@@ -18,8 +18,12 @@ Id check(Id id, const char* call) {
 class Files {
  public:
   explicit Files(const Options& options)
-      : options_(options), page_(options.directory), figures_(options), many_(options.workload == "W3"),
-        access_(check(H5Pcreate(H5P_FILE_ACCESS), "H5Pcreate")), creation_(check(H5Pcreate(H5P_DATASET_CREATE), "H5Pcreate")) {
+      : options_(options),
+        page_(options.directory),
+        figures_(options),
+        many_(options.workload == "W3"),
+        access_(check(H5Pcreate(H5P_FILE_ACCESS), "H5Pcreate")),
+        creation_(check(H5Pcreate(H5P_DATASET_CREATE), "H5Pcreate")) {
     H5Pset_fill_time(creation_, H5D_FILL_TIME_NEVER);
   }
   ~Files() {
@@ -71,8 +75,8 @@ class Files {
 
   void write_dataset(hid_t file, const std::string& name, int dimensions, const hsize_t* shape, const double* data) {
     const hid_t space = check(H5Screate_simple(dimensions, shape, nullptr), "H5Screate_simple");
-    const hid_t set = check(H5Dcreate2(file, name.c_str(), H5T_NATIVE_DOUBLE, space, H5P_DEFAULT, creation_, H5P_DEFAULT),
-                            "H5Dcreate2");
+    const hid_t set = check(
+        H5Dcreate2(file, name.c_str(), H5T_NATIVE_DOUBLE, space, H5P_DEFAULT, creation_, H5P_DEFAULT), "H5Dcreate2");
     check(H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, data), "H5Dwrite");
     H5Dclose(set);
     H5Sclose(space);
@@ -116,7 +120,6 @@ class Files {
 }  // namespace penstock::bench
 
 int main(int argc, char** argv) {
-  return penstock::bench::run_program(argc, argv, [](const penstock::bench::Options& options) {
-    penstock::bench::Files(options).run();
-  });
+  return penstock::bench::run_program(
+      argc, argv, [](const penstock::bench::Options& options) { penstock::bench::Files(options).run(); });
 }

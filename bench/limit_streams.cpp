@@ -41,9 +41,9 @@ void touch(double* data, std::size_t n) {
 
 struct Shared {
   Control* control;
-  double* memory;          // W1, W3: slots; W2: slots of writer 0, then of writer 1
-  std::size_t slot;        // elements of one slot
-  int doorbells[2];        // W4: eventfd of either side
+  double* memory;    // W1, W3: slots; W2: slots of writer 0, then of writer 1
+  std::size_t slot;  // elements of one slot
+  int doorbells[2];  // W4: eventfd of either side
   double* at(int writer, int step) const {
     return memory + (static_cast<std::size_t>(writer) * slots + static_cast<std::size_t>(step % slots)) * slot;
   }
@@ -52,7 +52,11 @@ struct Shared {
 class Side {
  public:
   Side(const Options& options, const Shared& all, int rank, int parties)
-      : options_(options), all_(all), rank_(rank), parties_(parties), figures_(options, rank),
+      : options_(options),
+        all_(all),
+        rank_(rank),
+        parties_(parties),
+        figures_(options, rank),
         spin_us_(options.spin_us >= 0 ? options.spin_us : 50) {}
 
   void run() {
@@ -76,7 +80,8 @@ class Side {
   int readers() const { return options_.workload == "W2" ? w2_ranks : 1; }
 
   void write() {
-    const bool filled = is("fill_sum"), untouched = is("handover"), in_place = options_.workload == "W2" && is("one_copy");
+    const bool filled = is("fill_sum"), untouched = is("handover"),
+               in_place = options_.workload == "W2" && is("one_copy");
     std::vector<double> own(all_.slot);
     ramp(own.data(), own.size(), static_cast<double>(static_cast<std::size_t>(rank_) * all_.slot));
     touch(all_.at(rank_, 0), slots * all_.slot);

@@ -60,8 +60,12 @@ Box box_of(const Part& part) {
 class Streams {
  public:
   Streams(const Options& options, std::shared_ptr<Cohort> cohort)
-      : options_(options), cohort_(std::move(cohort)), page_(options.directory), figures_(options, cohort_->rank()),
-        counter_(options.count_after), writing_(options.role == "writer") {}
+      : options_(options),
+        cohort_(std::move(cohort)),
+        page_(options.directory),
+        figures_(options, cohort_->rank()),
+        counter_(options.count_after),
+        writing_(options.role == "writer") {}
 
   void run() {
     if (options_.workload == "W1") writing_ ? w1_write() : w1_read();

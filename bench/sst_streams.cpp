@@ -81,7 +81,8 @@ class Sst {
     adios2::IO out = io("many");
     std::vector<Double> variables;
     for (int v = 0; v < w3_variables; ++v)
-      variables.push_back(out.DefineVariable<double>(w3_name(v), {w3_elements}, {0}, {w3_elements}, adios2::ConstantDims));
+      variables.push_back(
+          out.DefineVariable<double>(w3_name(v), {w3_elements}, {0}, {w3_elements}, adios2::ConstantDims));
     adios2::Engine engine = out.Open(path("many"), adios2::Mode::Write);
     start();
     for (int step = 0; step < steps(); ++step) {
@@ -157,7 +158,6 @@ class Sst {
 }  // namespace penstock::bench
 
 int main(int argc, char** argv) {
-  return penstock::bench::run_program(argc, argv, [](const penstock::bench::Options& options) {
-    penstock::bench::Sst(options).run();
-  });
+  return penstock::bench::run_program(
+      argc, argv, [](const penstock::bench::Options& options) { penstock::bench::Sst(options).run(); });
 }

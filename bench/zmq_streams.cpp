@@ -26,7 +26,10 @@ using Socket = std::unique_ptr<void, CloseSocket>;
 class Zmq {
  public:
   explicit Zmq(const Options& options)
-      : options_(options), page_(options.directory), figures_(options, options.rank), writing_(options.role == "writer"),
+      : options_(options),
+        page_(options.directory),
+        figures_(options, options.rank),
+        writing_(options.role == "writer"),
         context_(zmq_ctx_new()) {}
 
   void run() {
@@ -166,7 +169,6 @@ class Zmq {
 }  // namespace penstock::bench
 
 int main(int argc, char** argv) {
-  return penstock::bench::run_program(argc, argv, [](const penstock::bench::Options& options) {
-    penstock::bench::Zmq(options).run();
-  });
+  return penstock::bench::run_program(
+      argc, argv, [](const penstock::bench::Options& options) { penstock::bench::Zmq(options).run(); });
 }

@@ -121,40 +121,35 @@ def test_check_finds_a_difference(example, environment, tmp_path):
 
 
 class Source(threading.Thread):
-    """A stand-in for the simulation: writes its variables until told to stop."""
+    """A stand-in for the simulation: writes its variables for some steps."""
 
-    def __init__(self, steps=None, shape=(16, 16, 16)):
+    def __init__(self, directory, steps):
         super().__init__()
-        self.steps, self.shape = steps, shape
-        self.enough = threading.Event()
-        self.opened = threading.Event()
+        self.context, self.steps = penstock.Context(directory=directory), steps
         self.error = None
 
     def run(self):
+        V = np.linspace(0, 0.4, 16**3).reshape(16, 16, 16)
         try:
-            with penstock.create("gray-scott") as stream:
-                self.opened.set()
-                number = 0
-                while not self.enough.is_set() and number != self.steps:
+            with self.context.create("gray-scott", timeout=DEADLINE_S) as stream:
+                for number in range(self.steps):
                     with stream.step() as step:
-                        step["U"] = np.full(self.shape, 0.5)
-                        step["V"] = np.linspace(0, 0.4, np.prod(self.shape)).reshape(self.shape)
+                        step["U"] = np.full_like(V, 0.5)
+                        step["V"] = V
                         step["sim_step"] = number
                         step["time"] = 2.0 * number
-                    number += 1
         except Exception as error:
             self.error = error
 
     def finish(self):
-        self.enough.set()
-        self.join(DEADLINE_S)
+        self.join(DEADLINE_S + 20)
         assert not self.is_alive()
         if self.error:
             raise self.error
 
 
 def test_analysis_alone_from_a_second_terminal(environment, tmp_path):
-    source = Source(steps=4)
+    source = Source(environment["PENSTOCK_DIRECTORY"], steps=4)
     source.start()
     code, text = run(
         [sys.executable, HERE / "analysis.py", "gray-scott", "--output", tmp_path / "out"], env=environment
@@ -171,7 +166,7 @@ def test_live_plot_notebook(environment, tmp_path):
     pytest.importorskip("ipykernel")
     notebook = nbformat.read(HERE.parent / "live-plot.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "stored outputs"
-    source = Source(steps=5)
+    source = Source(environment["PENSTOCK_DIRECTORY"], steps=5)
     source.start()
     try:
         nbclient.NotebookClient(notebook, timeout=DEADLINE_S, kernel_name="python3").execute(cwd=str(tmp_path))

@@ -4,6 +4,10 @@
 // before MPI_Finalize. Calls follow MPI_THREAD_FUNNELED rules: they are made by the thread that opens or closes.
 #pragma once
 
+// Open MPI 4's own C++ bindings are neither needed nor free of warnings.
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
 #include <mpi.h>
 
 #include <climits>

@@ -464,6 +464,9 @@ class Context {
   Reader open_stream(std::string_view name, std::shared_ptr<Cohort> cohort = solo(), StreamOptions options = {});
 
   std::vector<StreamEntry> list_streams() const;
+  // The writer's statistics of a live stream, with its readers, as JSON text; asks the writer's engine, joins nothing.
+  // name: as for open_stream. Throws Error: not_found (nobody answers), authentication, timeout.
+  std::string inspect(std::string_view name, Timeout deadline = Timeout(5000)) const;
 
   // explicit_progress only: runs what is ready; true when something ran.
   bool progress();

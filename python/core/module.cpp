@@ -1,4 +1,7 @@
 // The module penstock._core: the context, and opening streams.
+#include <condition_variable>
+#include <thread>
+
 #include "core.hpp"
 #include "penstock/version.hpp"
 
@@ -11,9 +14,68 @@ StreamOptions options_of(const nb::dict& from) {
   return options;
 }
 
+// Opening waits for a writer to come, perhaps for long, and cannot be interrupted: a thread of its own does it, which
+// touches nothing of Python, while Python asks from time to time. It tries in slices, growing ones so that a slow
+// admission has its time in the end, and gives up between them when nobody asks any more.
+class PyOpening {
+ public:
+  PyOpening(std::shared_ptr<Context> context, std::string name, StreamOptions options, Timeout timeout) {
+    std::thread([state = state_, context = std::move(context), name = std::move(name), options, timeout] {
+      state->run(*context, name, options, timeout);
+    }).detach();
+  }
+  ~PyOpening() { state_->given_up = true; }
+
+  // Null: not yet.
+  std::unique_ptr<PyReader> wait(std::int64_t slice_ms) {
+    nb::gil_scoped_release release;
+    std::unique_lock lock(state_->mutex);
+    const auto slice = std::chrono::milliseconds(slice_ms);
+    if (!state_->changed.wait_for(lock, slice, [&] { return state_->done; })) return nullptr;
+    if (state_->error) std::rethrow_exception(state_->error);
+    return std::make_unique<PyReader>(std::exchange(state_->reader, std::nullopt).value());
+  }
+
+ private:
+  struct State {
+    std::atomic<bool> given_up = false;
+    std::mutex mutex;  // guards what follows
+    std::condition_variable changed;
+    bool done = false;
+    std::exception_ptr error;
+    std::optional<Reader> reader;
+
+    void run(Context& context, const std::string& name, StreamOptions options, Timeout timeout) {
+      const auto end = std::chrono::steady_clock::now() + timeout;
+      std::optional<Reader> opened;
+      std::exception_ptr failed;
+      for (Timeout slice{1000}; !opened && !given_up; slice *= 2) {
+        const auto left = std::chrono::ceil<Timeout>(end - std::chrono::steady_clock::now());
+        const bool last = left <= slice;
+        options.open_timeout_ms = static_cast<std::uint32_t>(std::max(last ? left : slice, Timeout(1)).count());
+        try {
+          opened = context.open_stream(name, solo(), options);
+        } catch (const Error& e) {
+          failed = std::current_exception();
+          if (last || e.code() != Errc::timeout) break;
+        } catch (...) {
+          failed = std::current_exception();
+          break;
+        }
+      }
+      std::unique_lock lock(mutex);
+      if (opened && !given_up) reader = std::move(opened);
+      else error = failed;
+      done = true;
+      changed.notify_all();
+    }
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
 class PyContext {
  public:
-  explicit PyContext(ContextOptions options) : context_(std::make_unique<Context>(std::move(options))) {}
+  explicit PyContext(ContextOptions options) : context_(std::make_shared<Context>(std::move(options))) {}
   ~PyContext() { shut_down(); }
 
   std::unique_ptr<PyWriter> create_stream(const std::string& name, nb::object cohort, const nb::dict& options) {
@@ -30,6 +92,11 @@ class PyContext {
     auto ranks = cohort_of(std::move(cohort));
     nb::gil_scoped_release release;
     return std::make_unique<PyReader>(context.open_stream(name, std::move(ranks), chosen));
+  }
+
+  std::unique_ptr<PyOpening> start_open(const std::string& name, const nb::dict& options, std::int64_t timeout_ms) {
+    context();
+    return std::make_unique<PyOpening>(context_, name, options_of(options), timeout_of(timeout_ms));
   }
 
   // As "key: value" lines.
@@ -52,19 +119,21 @@ class PyContext {
   void shut_down() {
     if (context_) drop_unlocked(context_);
   }
-  void forget() { static_cast<void>(context_.release()); }
+  void forget() { static_cast<void>(new std::shared_ptr<Context>(std::move(context_))); }
 
  private:
   Context& context() {
     if (!context_) throw Error(Errc::wrong_state, "the context has been shut down");
     return *context_;
   }
-  std::unique_ptr<Context> context_;
+  std::shared_ptr<Context> context_;  // shared with streams that are being opened
 };
 
 }  // namespace
 
 void bind_context(nb::module_& m) {
+  nb::class_<PyOpening>(m, "Opening").def("wait", &PyOpening::wait, "slice_ms"_a);
+
   nb::class_<PyContext>(m, "Context")
       .def(
           "__init__",
@@ -75,6 +144,7 @@ void bind_context(nb::module_& m) {
           "config_file"_a, "directory"_a, "listen"_a, "explicit_progress"_a)
       .def("create_stream", &PyContext::create_stream, "name"_a, "cohort"_a.none(), "options"_a)
       .def("open_stream", &PyContext::open_stream, "name"_a, "cohort"_a.none(), "options"_a)
+      .def("start_open", &PyContext::start_open, "name"_a, "options"_a, "timeout_ms"_a)
       .def("options_for", &PyContext::options_for, "stream"_a, "options"_a)
       .def("list_streams", &PyContext::list_streams)
       .def("progress", &PyContext::progress)

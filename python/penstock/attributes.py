@@ -1,7 +1,7 @@
 """Attributes: named values of a step, or of a variable of it ("T/units").
 
-Values: bool, int, float, complex, str, NumPy scalars, and one-dimensional arrays or lists of these. Scalars come back as
-Python values, arrays as NumPy arrays, arrays of strings as lists of str. An attribute stays in force for later steps
+Values: bool, int, float, complex, str, NumPy scalars, and one-dimensional arrays or lists of these. Scalars come back
+as Python values, arrays as NumPy arrays, arrays of strings as lists of str. An attribute stays in force for later steps
 until it is put again.
 """
 

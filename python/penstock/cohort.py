@@ -24,7 +24,7 @@ class Cohort(Protocol):
 
 
 class MpiCohort:
-    """An mpi4py communicator as a cohort. Collective: it duplicates the communicator, and free() frees the duplicate."""
+    """An mpi4py communicator as a cohort. Collective: making it duplicates the communicator, free() frees that."""
 
     def __init__(self, comm: Any):
         self._comm = comm.Dup()

@@ -1,7 +1,7 @@
 """Opening streams: create(), open(), list_streams(), config(), and Context, which they use.
 
-Options are those of penstock.yaml (queue_steps, when_full, data_plane, ...): keywords here, overridden by the file and by
-the environment. What ends in _s or is called timeout is in seconds; math.inf waits for ever.
+Options are those of penstock.yaml (queue_steps, when_full, data_plane, ...): keywords here, overridden by the file and
+by the environment. timeout is in seconds; math.inf waits for ever.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import math
 import os
 import sys
-import time
 import weakref
 from typing import Any
 
@@ -19,6 +18,7 @@ from . import _core
 from .cohort import as_cohort
 from .errors import InvalidArgument
 from .reader import Reader
+from .stream import SLICE_MS
 from .writer import Writer
 
 _FOREVER_MS = 2**32 - 1  # the largest *_timeout_ms: 49 days
@@ -41,8 +41,8 @@ class Context:
     """Configuration, and the library's thread. Safe to share between threads; streams keep what they need of it.
 
     config_file: "" means $PENSTOCK_CONFIG, else penstock.yaml in the working directory if there. directory: where
-    streams register; "" means $PENSTOCK_DIRECTORY, else $XDG_RUNTIME_DIR/penstock, else /tmp/penstock-<uid>. listen: the
-    address for tcp; "" means $PENSTOCK_LISTEN, else every interface.
+    streams register; "" means $PENSTOCK_DIRECTORY, else $XDG_RUNTIME_DIR/penstock, else /tmp/penstock-<uid>. listen:
+    the address for tcp; "" means $PENSTOCK_LISTEN, else every interface.
     """
 
     def __init__(self, *, config_file: str = "", directory: str = "", listen: str = ""):
@@ -81,26 +81,15 @@ class Context:
         effective = self._options_for(name, texts)
         cohort = as_cohort(comm)
         with _freed_on_error(cohort):
-            if cohort is None and "://" not in name:
-                waited_ms = self._await_registration(name, int(effective["open_timeout_ms"]))
-                left_ms = max(int(effective["open_timeout_ms"]) - waited_ms, 1)
-                texts["open_timeout_ms"] = str(left_ms)
-            core = self._core.open_stream(name, cohort, texts)
+            if cohort is None:
+                opening = self._core.start_open(name, texts, int(effective["open_timeout_ms"]))
+                while (core := opening.wait(SLICE_MS)) is None:
+                    pass  # here Ctrl-C works
+            else:
+                core = self._core.open_stream(name, cohort, texts)  # cohorts are used by the calling thread only
         reader = Reader(core, cohort, effective, self)
         self._streams.add(reader)
         return reader
-
-    def _await_registration(self, name: str, timeout_ms: int) -> int:
-        """Waits here, where Ctrl-C works, for what the library would wait for; ms waited. Raises nothing itself."""
-        began = time.monotonic()
-        pause_s = 0.001
-        while not any(entry.alive and entry.name == name for entry in self._core.list_streams()):
-            waited_ms = int((time.monotonic() - began) * 1000)
-            if waited_ms >= timeout_ms:
-                return waited_ms
-            time.sleep(min(pause_s, (timeout_ms - waited_ms) / 1000))
-            pause_s = min(2 * pause_s, 0.05)
-        return int((time.monotonic() - began) * 1000)
 
     def _options_for(self, name: str, texts: dict[str, str]) -> dict[str, str]:
         stream = name.partition("://")[2].partition("/")[2].partition("?")[0] if "://" in name else name
@@ -157,7 +146,7 @@ def _default_context() -> Context:
 def config(**settings: str) -> dict[str, str]:
     """Sets config_file, directory or listen for streams opened from now on by create() and open(); returns all three.
 
-    penstock.config(directory="/run/penstock"). Streams that are open keep what they have. "" is the default; see Context.
+    penstock.config(directory="/run/penstock"). Streams that are open keep what they have. "": the default; see Context.
     """
     global _default
     unknown = settings.keys() - _settings.keys()

@@ -23,6 +23,8 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 _TO_NUMPY = {name: np.dtype(name) for name in ("bool", *_INTEGERS, *_FLOATS)}
 _TO_NUMPY |= {"bfloat16": BFLOAT16, "string": np.dtype(object)}
+_FROM_NUMPY = {dtype: name for name, dtype in _TO_NUMPY.items() if name != "string"}
+_FROM_NUMPY[np.dtype(np.uint16)] = "uint16"  # also where bfloat16 comes as this
 
 
 def to_numpy(name: str) -> np.dtype:
@@ -38,13 +40,11 @@ def from_numpy(dtype: Any) -> str:
     if isinstance(dtype, str) and dtype in _TO_NUMPY:
         return dtype
     dtype = np.dtype(dtype)
-    if dtype.name == "bfloat16":
-        return "bfloat16"
+    name = _FROM_NUMPY.get(dtype) or _FROM_NUMPY.get(dtype.newbyteorder("="))
+    if name is not None:
+        return name
     if dtype.kind == "U":
         return "string"
-    # Not by the name alone: where long double is a double, it has another name but the same layout.
-    if dtype.kind in "biufc" and dtype.newbyteorder("=") in _TO_NUMPY.values():
-        return dtype.newbyteorder("=").name
     raise InvalidArgument(f"penstock has no element type for {dtype}; it has {', '.join(_TO_NUMPY)}")
 
 
@@ -75,4 +75,4 @@ def _from_dlpack(value: Any) -> np.ndarray:
 
 def as_bits(array: np.ndarray) -> np.ndarray:
     """The same memory as a type that the buffer protocol knows; bfloat16 becomes uint16."""
-    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    return array.view(np.uint16) if array.dtype.kind == "V" else array

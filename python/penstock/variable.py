@@ -111,27 +111,29 @@ class Variable:
     def __getitem__(self, index: Any) -> Any:
         """NumPy's basic indexing: integers, slices of any step, ..., None. Elements that no block covers are zero.
 
-        Of a value: [()] gives it. Raises IndexError out of bounds.
+        Of a global value: [()] gives it. Raises IndexError out of bounds.
         """
         if self._info.dtype == "string":
             strings = self._core.strings(self._id)
             return strings[0] if self.kind == "global_value" else np.array(strings, dtype=object)[index]
         if self.kind == "local_value":  # few: read all of them
             return self.read()[index]
-        return self.read(index)[()]
+        out = self.read(index)
+        # As in NumPy: integers alone give a scalar, with ... an array of no dimensions.
+        return out if index is Ellipsis or (isinstance(index, tuple) and Ellipsis in index) else out[()]
 
     @property
     def value(self) -> Any:
-        """Of a global value: the Python scalar or str. Of local values: a list of them, in order of the writer ranks."""
+        """Of a global value: the Python scalar or str. Of local values: a list of them, by writer rank."""
         if self.kind not in ("global_value", "local_value"):
             raise InvalidArgument(f"'{self.name}' is a {self.kind}; read it with [...]")
-        out = self[...]
+        out = self[()]
         return out if isinstance(out, str) else out.tolist()
 
     def item(self) -> Any:
         """The one element, as a Python scalar."""
-        out = self[...]
-        return out if isinstance(out, str) else np.asarray(out).item()
+        out = self[()]
+        return out if isinstance(out, str) else out.item()
 
     def read(
         self, index: Any = ..., *, out: np.ndarray | None = None, order: str = "row", timeout: float | None = None

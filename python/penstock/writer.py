@@ -96,8 +96,8 @@ class Writer(Stream):
         """Collective. Waits until readers have released what was committed, then tells them that the stream has ended.
 
         timeout: seconds; None is close_timeout_ms. Raises TimeoutError naming the readers that still hold steps; the
-        stream is closed all the same. Ctrl-C ends the wait, and closing goes on in the background. An open step is given
-        up. Closing twice does nothing.
+        stream is closed all the same. Ctrl-C ends the wait, and closing goes on in the background. An open step is
+        given up. Closing twice does nothing.
         """
         if self.closed:
             return
@@ -162,7 +162,7 @@ class WriteStep:
     # ------------------------------------------------------------------------------------------------------- putting
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """An array: the whole of a global array. A scalar or str: a global value. Defines the variable the first time."""
+        """An array: the whole of a global array. A scalar or str: a global value. Defines what is not defined yet."""
         if isinstance(value, (str, int, float, complex)):
             self.put_value(name, value)
             return
@@ -334,9 +334,7 @@ class WriteStep:
             variable = core.define(name, dtype, shape, kind, order, False)
             known = self._stream._variables[name] = _Defined(variable, dtype, kind, order, shape)
         elif (known.dtype, known.kind) != (dtype, kind):
-            raise InvalidArgument(
-                f"'{name}' is a {known.kind} of {known.dtype}, and cannot become a {kind} of {dtype}"
-            )
+            raise InvalidArgument(f"'{name}' is a {known.kind} of {known.dtype}, and cannot become a {kind} of {dtype}")
         return known
 
     def _global_array(self, name: str, dtype: Any, count: Any, start: Any, shape: Any, order: str) -> _Defined:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +33,10 @@ def find_program(name):
     return path
 
 
-def launch(ranks, *command, **options):
-    """Starts a program on some ranks; Open MPI refuses root and more ranks than cores unless told otherwise."""
+@contextmanager
+def running(ranks, *command, **options):
+    """A program on some ranks, which ends with the block at the latest."""
+    # Open MPI refuses root and more ranks than cores unless told otherwise.
     environment = os.environ | {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -41,21 +44,27 @@ def launch(ranks, *command, **options):
         "OMPI_MCA_hwloc_base_binding_policy": "none",
     }
     environment |= options.pop("env", {})
-    return subprocess.Popen(
+    process = subprocess.Popen(
         ["mpiexec", "-n", str(ranks), *map(str, command)], env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
     )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()  # mpiexec ends its ranks
+        process.communicate(timeout=DEADLINE_S)
 
 
 def finish(process):
-    """The exit code, standard output and error of a program; it is ended if it takes longer than the deadline."""
-    try:
-        out, err = process.communicate(timeout=DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        pytest.fail(f"no end after {DEADLINE_S} s\n{out}{err}")
-    return process.returncode, out, err
+    """The exit code and standard error of a program at its end."""
+    _, err = process.communicate(timeout=DEADLINE_S)
+    return process.returncode, err
+
+
+def run(ranks, *command):
+    with running(ranks, *command) as process:
+        return finish(process)
 
 
 def write_settings(folder, **changes):
@@ -88,7 +97,7 @@ def raw_fields(folder, shape):
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_physics_equals_the_reference(ranks, tmp_path, expected):
     program = find_program("gray-scott-fields")
-    code, _, err = finish(launch(ranks, program, write_settings(tmp_path), tmp_path))
+    code, err = run(ranks, program, write_settings(tmp_path), tmp_path)
     assert code == 0, err
     assert_equal(raw_fields(tmp_path, SETTINGS["shape"]), expected)
 
@@ -99,7 +108,7 @@ def test_fields_do_not_depend_on_the_number_of_ranks(tmp_path):
     for ranks in (1, 3, 8):  # eight ranks divide every dimension
         folder = tmp_path / str(ranks)
         folder.mkdir()
-        code, _, err = finish(launch(ranks, program, write_settings(folder), folder))
+        code, err = run(ranks, program, write_settings(folder), folder)
         assert code == 0, err
         results.append({path.name: path.read_bytes() for path in folder.glob("*.raw")})
     assert results[0] == results[1] == results[2]
@@ -109,7 +118,7 @@ def test_fields_do_not_depend_on_the_number_of_ranks(tmp_path):
 def test_ranks_of_one_layer(tmp_path):
     program = find_program("gray-scott-fields")
     path = write_settings(tmp_path, shape=[4, 4, 4], box=2)
-    code, _, err = finish(launch(3, program, path, tmp_path))  # 1, 1 and 2 layers of cells
+    code, err = run(3, program, path, tmp_path)  # 1, 1 and 2 layers of cells
     assert code == 0, err
     expected = {step: (U, V) for step, U, V in reference.run(reference.load_settings(path))}
     assert_equal(raw_fields(tmp_path, (4, 4, 4)), expected)
@@ -133,7 +142,7 @@ def test_ranks_of_one_layer(tmp_path):
 )
 def test_bad_parameters_are_named(changes, message, tmp_path):
     program = find_program("gray-scott-fields")
-    code, _, err = finish(launch(1, program, write_settings(tmp_path, **changes), tmp_path))
+    code, err = run(1, program, write_settings(tmp_path, **changes), tmp_path)
     assert code != 0
     assert message in err
     assert "settings.yaml" in err
@@ -141,7 +150,7 @@ def test_bad_parameters_are_named(changes, message, tmp_path):
 
 def test_more_ranks_than_cells(tmp_path):
     program = find_program("gray-scott-fields")
-    code, _, err = finish(launch(5, program, write_settings(tmp_path, shape=[4, 4, 4], box=2), tmp_path))
+    code, err = run(5, program, write_settings(tmp_path, shape=[4, 4, 4], box=2), tmp_path)
     assert code != 0
     assert "the grid is too small: 5 ranks in a dimension of 4 cells" in err
 
@@ -151,17 +160,17 @@ def test_stream_equals_the_reference(ranks, tmp_path, expected):
     penstock = pytest.importorskip("penstock")
     program = find_program("gray-scott")
     report = tmp_path / "report.json"
+    context = penstock.Context(directory=str(tmp_path))
     environment = {"PENSTOCK_DIRECTORY": str(tmp_path)}
-    process = launch(ranks, program, write_settings(tmp_path), "--report", report, env=environment, cwd=tmp_path)
+    command = [program, write_settings(tmp_path), "--report", report]
     fields = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PENSTOCK_DIRECTORY", str(tmp_path))
-        with penstock.open("gray-scott") as stream:
+    with running(ranks, *command, env=environment, cwd=tmp_path) as process:
+        with context.open("gray-scott", timeout=DEADLINE_S) as stream:
             for step in stream:
                 fields[step["sim_step"].value] = (step["U"][...], step["V"][...])
                 assert step["time"].value == SETTINGS["dt"] * step["sim_step"].value
                 assert step.attributes["F"] == SETTINGS["F"]
-    code, _, err = finish(process)
+        code, err = finish(process)
     assert code == 0, err
     assert_equal(fields, expected)
     assert yaml.safe_load(report.read_text())["steps_written"] == 3

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -121,7 +122,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   }
 
   void send(const HandshakeFrame& frame) {
-    connection_->send(static_cast<std::uint16_t>(frame.kind), "handshake", frame.bytes);
+    connection_->send(static_cast<std::uint16_t>(frame.kind), wire::name_of(frame.kind), frame.bytes);
   }
 
   void on_frame(std::uint16_t kind, std::span<const std::byte> bytes) {
@@ -205,11 +206,13 @@ class BlockingHandshake {
 
  private:
   void send(const HandshakeFrame& frame) {
-    base::fault_point("send:handshake", base::FaultPhase::before);
+    const char* kind = wire::name_of(frame.kind);
+    const bool garbage = base::fault_point("send", kind, base::FaultPhase::before);
     const FrameHeader header{static_cast<std::uint32_t>(frame.bytes.size()), static_cast<std::uint16_t>(frame.kind), 0};
-    std::vector<std::byte> all(sizeof header);
+    std::vector<std::byte> all(sizeof header + frame.bytes.size());
     std::memcpy(all.data(), &header, sizeof header);
-    all.insert(all.end(), frame.bytes.begin(), frame.bytes.end());
+    std::copy(frame.bytes.begin(), frame.bytes.end(), all.begin() + sizeof header);
+    if (garbage) std::memset(all.data(), 0xa5, all.size());
     for (std::size_t at = 0; at < all.size();) {
       const iovec part{all.data() + at, all.size() - at};
       const auto sent = send_some(socket_, std::span(&part, 1), -1);
@@ -217,7 +220,7 @@ class BlockingHandshake {
       else if (sent == -EAGAIN) wait_ready(socket_, POLLOUT, deadline_, interrupted_);
       else throw Error(Errc::peer_lost, errno_text(static_cast<int>(-sent)));
     }
-    base::fault_point("send:handshake", base::FaultPhase::after);
+    base::fault_point("send", kind, base::FaultPhase::after);
   }
 
   std::optional<HandshakeFrame> answer(ClientHandshake& handshake) {

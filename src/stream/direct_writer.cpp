@@ -27,6 +27,7 @@ DirectWriter::DirectWriter(const EngineContext& context, const std::string& name
       node_(std::make_unique<WriterNode>(context, name, *cohort, options, arena_)),
       statistics_file_(name, "writer", cohort->rank()) {
   layout_.rank = cohort->rank();
+  prefault();
 }
 
 DirectWriter::~DirectWriter() = default;
@@ -34,6 +35,16 @@ DirectWriter::~DirectWriter() = default;
 std::unique_ptr<WriterEngine> create_direct_writer(const EngineContext& context, const std::string& name,
                                                    std::shared_ptr<Cohort> cohort, const StreamOptions& options) {
   return std::make_unique<DirectWriter>(context, name, std::move(cohort), options);
+}
+
+// With step_bytes given, every slot's memory is there before the first step, as far as queue_bytes allows.
+void DirectWriter::prefault() {
+  if (options_.step_bytes == 0) return;
+  for (std::uint32_t slot = 0; slot < arena_->slots(); ++slot) {
+    if (arena_->total_bytes() + options_.step_bytes + memory::slot_header_bytes > options_.queue_bytes) return;
+    arena_->begin(slot, 0, options_.step_bytes);
+    arena_->recycle(slot);
+  }
 }
 
 // --------------------------------------------------------------------------------------------------------- definitions

@@ -58,6 +58,7 @@ class DirectWriter final : public WriterEngine {
   };
 
   model::VariableDefinition& variable(std::uint32_t id);
+  void prefault();
   void require_writing() const;
   std::uint64_t checked_bytes(const model::VariableDefinition& v, const Box& box) const;
   std::byte* add_block(std::uint32_t id, const Box& box, std::uint64_t bytes);

@@ -25,6 +25,10 @@ std::uint32_t Ledger::queue_depth() const {
   return depth;
 }
 
+std::uint32_t Ledger::steps_waiting() const {
+  return static_cast<std::uint32_t>(std::count_if(retained_.begin(), retained_.end(), [&](auto s) { return marked(s); }));
+}
+
 void Ledger::grant(bool dropped, std::uint32_t slot) {
   const Grant grant{next_step_++, dropped ? 0 : slot, dropped};
   if (!dropped) slots_[slot] = {State::granted, grant.step, nullptr};
@@ -142,7 +146,7 @@ void Ledger::collect() {
     const auto s = retained_[i];
     if (marked(s)) continue;
     if (settings_.keep_first_step && slots_[s].step == first_committed_) continue;
-    if (reserve > 0 && !finishing_) {
+    if (reserve > 0) {  // also while closing: who comes before the end still finds it
       --reserve;
       continue;
     }

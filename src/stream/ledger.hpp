@@ -85,7 +85,8 @@ class Ledger {
   const Totals& totals() const { return totals_; }
   const LedgerSettings& settings() const { return settings_; }
   std::vector<ReaderAccount> readers() const;
-  std::uint32_t queue_depth() const;
+  std::uint32_t queue_depth() const;    // steps being written, and committed steps that a reader needs
+  std::uint32_t steps_waiting() const;  // the latter alone
   std::uint32_t retained_steps() const { return static_cast<std::uint32_t>(retained_.size()); }
 
  private:

@@ -65,7 +65,7 @@ void PeerLink::send(const wire::Message& message) {
     failed_ = true;
     return;
   }
-  ring_bytes_ += sizeof(record);
+  if (message.kind == Kind::announce) announcement_bytes_ += sizeof(record);
   peer_bell_.ring();
   // On-demand delivery needs an answer even while the peer's application is busy elsewhere.
   if (poke_ || message.kind == Kind::want) send_on_connection(wire::Message{.kind = Kind::poke});
@@ -74,6 +74,7 @@ void PeerLink::send(const wire::Message& message) {
 void PeerLink::send_on_connection(const wire::Message& message) {
   scratch_.clear();
   wire::encode(message, scratch_);
+  if (message.kind == Kind::announce) announcement_bytes_ += sizeof(fabric::FrameHeader) + scratch_.size();
   connection_->send(static_cast<std::uint16_t>(message.kind), wire::name_of(message.kind), scratch_);
 }
 

@@ -41,7 +41,8 @@ class PeerLink {
   // The next message from the peer's ring. Throws Error(protocol).
   bool pop(wire::Message& message);
 
-  std::uint64_t ring_bytes() const { return ring_bytes_; }
+  // Sent for announcements of steps.
+  std::uint64_t announcement_bytes() const { return announcement_bytes_; }
 
  private:
   void send_on_connection(const wire::Message& message);
@@ -51,7 +52,7 @@ class PeerLink {
   memory::Doorbell peer_bell_;
   bool poke_ = false;
   bool failed_ = false;
-  std::uint64_t ring_bytes_ = 0;
+  std::uint64_t announcement_bytes_ = 0;
   std::vector<wire::Message> kept_;
   std::vector<std::byte> scratch_;
 };

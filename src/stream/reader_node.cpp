@@ -134,7 +134,7 @@ void ReaderNode::open_tree(const EngineContext& context, Cohort& cohort, base::D
   std::uint32_t missing = 0;
   const bool all = waiter_.wait(lock, [&] {
     for (missing = first; missing < first + children; ++missing)
-      if (!links_[missing].connected()) return false;
+      if (!came_.contains(missing)) return false;
     return true;
   }, deadline);
   if (!all)
@@ -145,7 +145,7 @@ void ReaderNode::open_tree(const EngineContext& context, Cohort& cohort, base::D
 
 void ReaderNode::accept_child(std::shared_ptr<fabric::Connection> connection, std::uint32_t rank) {
   std::unique_lock lock(mutex_);
-  if (rank == 0 || rank >= ranks_ || parent_of(rank, default_fan_out) != rank_ || links_[rank].connected()) {
+  if (rank == 0 || rank >= ranks_ || parent_of(rank, default_fan_out) != rank_ || !came_.insert(rank).second) {
     connection->close();
     return;
   }
@@ -176,7 +176,10 @@ void ReaderNode::on_frame(LinkId link, std::uint16_t, std::span<const std::byte>
       const auto message = wire::decode_message(bytes);
       if (message.kind == Kind::admit && rank_ == 0 && link == parent_link && !protocol_) on_admit(message);
       else if (!protocol_) throw Error(Errc::protocol, "the writer spoke before it admitted this reader");
-      else if (message.kind != Kind::poke) protocol_->on_message(link, message);
+      else if (message.kind != Kind::poke) {
+        if (message.kind == Kind::announce) announcement_bytes_ += sizeof(fabric::FrameHeader) + bytes.size();
+        protocol_->on_message(link, message);
+      }
     }
   } catch (const std::exception& e) {
     auto connection = links_.at(link).connection();

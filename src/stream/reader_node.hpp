@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,7 @@ class ReaderNode final : public std::enable_shared_from_this<ReaderNode>, privat
 
   mutable std::mutex mutex_;  // guards what follows
   std::map<LinkId, PeerLink> links_;
+  std::set<std::uint32_t> came_;  // children that connected, whether or not they are still there
   std::optional<ReaderProtocol> protocol_;
   std::string join_failed_;
   std::uint64_t leases_ = 0;

@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "fabric/registration.hpp"
 #include "stream/engine.hpp"
+#include "stream/inspect.hpp"
 
 namespace penstock {
 namespace {
@@ -192,6 +193,7 @@ StreamOptions Context::options_for(std::string_view stream, StreamOptions defaul
 
 Writer Context::create_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) {
   fabric::check_stream_name(name);
+  base::check(options);
   return Writer(stream::create_writer({progress_, options_.directory, options_.listen}, std::string(name), std::move(cohort),
                                       options_for(name, std::move(options))));
 }
@@ -200,6 +202,7 @@ Reader Context::open_stream(std::string_view name, std::shared_ptr<Cohort> cohor
   std::string stream(name);
   if (fabric::is_address(name)) stream = fabric::parse_address(name).stream;
   else fabric::check_stream_name(name);
+  base::check(options);
   return Reader(stream::open_reader({progress_, options_.directory, options_.listen}, std::string(name), std::move(cohort),
                                     options_for(stream, std::move(options))));
 }
@@ -209,6 +212,14 @@ std::vector<StreamEntry> Context::list_streams() const {
   for (const auto& r : fabric::Directory(options_.directory).list())
     entries.push_back({r.stream, fabric::to_address(r), r.host, r.pid, r.ranks, fabric::alive(r)});
   return entries;
+}
+
+std::string Context::inspect(std::string_view name, Timeout deadline) const {
+  std::optional<fabric::Registration> found;
+  if (fabric::is_address(name)) found = fabric::parse_address(name);
+  else found = fabric::Directory(options_.directory).read(name);
+  if (!found) throw Error(Errc::not_found, "no stream " + std::string(name) + " is registered in " + options_.directory);
+  return stream::inspect_writer(*progress_, *found, base::Deadline(deadline));
 }
 
 bool Context::progress() { return progress_->poll(); }

@@ -8,6 +8,7 @@
 #include "fabric/connect.hpp"
 #include "fabric/handshake.hpp"
 #include "stream/open.hpp"
+#include "stream/statistics_file.hpp"
 
 namespace penstock::stream {
 
@@ -78,7 +79,7 @@ void WriterNode::open_tree(Cohort& cohort, base::Deadline deadline) {
   std::uint32_t missing = 0;
   const bool all = waiter_.wait(lock, [&] {
     for (std::uint32_t c = first; c < first + children; ++c)
-      if (!links_[c].connected()) {
+      if (!came_.contains(c)) {
         missing = c;
         return false;
       }
@@ -115,13 +116,23 @@ void WriterNode::on_peer(std::shared_ptr<fabric::Connection> connection, const w
       if (protocol_.is_root()) accept_reader(std::move(connection));
       else connection->close();
       return;
-    case wire::Purpose::inspect: connection->close(); return;
+    case wire::Purpose::inspect: answer_inspection(*connection); return;
   }
+}
+
+void WriterNode::answer_inspection(fabric::Connection& connection) const {
+  StreamStatistics statistics;
+  add_statistics(statistics);
+  statistics.memory_bytes = arena_->total_bytes();
+  std::vector<std::byte> bytes;
+  wire::encode(Message{.kind = Kind::statistics, .text = to_json(statistics, name_, "writer")}, bytes);
+  connection.send(static_cast<std::uint16_t>(Kind::statistics), wire::name_of(Kind::statistics), bytes);
+  connection.close();
 }
 
 void WriterNode::accept_child(std::shared_ptr<fabric::Connection> connection, std::uint32_t rank) {
   std::unique_lock lock(mutex_);
-  if (rank == 0 || rank >= ranks_ || parent_of(rank, default_fan_out) != protocol_.rank() || links_[rank].connected()) {
+  if (rank == 0 || rank >= ranks_ || parent_of(rank, default_fan_out) != protocol_.rank() || !came_.insert(rank).second) {
     base::log(base::Level::warn, "a connection claims to be a rank it cannot be", {{"stream", name_}, {"rank", rank}});
     connection->close();
     return;
@@ -228,7 +239,7 @@ void WriterNode::drop_link(LinkId link, const std::string& why) {
   const auto found = links_.find(link);
   if (found == links_.end()) return;
   auto connection = found->second.connection();
-  announcement_bytes_ += found->second.ring_bytes();
+  announcement_bytes_ += found->second.announcement_bytes();
   links_.erase(found);
   const bool was_admitted = link >= first_reader_link && admitted_[link];
   admitted_.erase(link);
@@ -318,12 +329,13 @@ void WriterNode::close(base::Deadline deadline) {
     return protocol_.closed() || protocol_.broken();
   }, deadline);
   const auto awaited = in_time ? std::string() : protocol_.awaited();
+  const auto broken = protocol_.broken_why();
   if (!in_time) protocol_.close_now();
   closed_ = true;
   lock.unlock();
   if (registration_) directory_->remove(*registration_);
   registration_.reset();
-  if (protocol_.broken()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + protocol_.broken_why());
+  if (!broken.empty()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + broken);
   if (!in_time)
     throw Error(Errc::timeout, "stream " + name_ + ": closed before every step was read; awaited: " + awaited);
 }
@@ -343,14 +355,14 @@ std::string WriterNode::awaited() const {
 void WriterNode::add_statistics(StreamStatistics& statistics) const {
   std::unique_lock lock(mutex_);
   statistics.announcement_bytes = announcement_bytes_;
-  for (const auto& [id, link] : links_) statistics.announcement_bytes += link.ring_bytes();
+  for (const auto& [id, link] : links_) statistics.announcement_bytes += link.announcement_bytes();
   if (!protocol_.is_root()) return;
   const auto& ledger = protocol_.ledger();
   statistics.steps = ledger.totals().committed;
   statistics.steps_dropped = ledger.totals().dropped;
   statistics.steps_voided = ledger.totals().voided;
   statistics.epochs = ledger.totals().epochs;
-  statistics.queue_depth = ledger.queue_depth();
+  statistics.queue_depth = ledger.steps_waiting();
   for (const auto& r : ledger.readers()) {
     const auto found = links_.find(r.link);
     const bool local = found != links_.end() && found->second.connection()->local();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,7 @@ class WriterNode final : private Sink {
   void register_stream(const EngineContext& context, const std::string& listen_unix);
   void on_peer(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello);
   void accept_child(std::shared_ptr<fabric::Connection> connection, std::uint32_t rank);
+  void answer_inspection(fabric::Connection& connection) const;
   void accept_reader(std::shared_ptr<fabric::Connection> connection);
   void start_link(LinkId link, const std::shared_ptr<fabric::Connection>& connection);
   void on_frame(LinkId link, std::uint16_t kind, std::span<const std::byte> bytes, fabric::UniqueFd fd);
@@ -77,6 +79,7 @@ class WriterNode final : private Sink {
 
   mutable std::mutex mutex_;  // guards what follows
   std::map<LinkId, PeerLink> links_;
+  std::set<std::uint32_t> came_;  // children that connected, whether or not they are still there
   std::map<LinkId, bool> admitted_;  // reader links
   LinkId next_reader_ = first_reader_link;
   WriterProtocol protocol_;

@@ -33,6 +33,7 @@ void WriterProtocol::accept_grant(const Grant& grant) {
     auto& pending = pending_[grant.slot];
     pending.step = grant.step;
     pending.remaining = 1 + children_;
+    pending.given.assign(1 + children_, false);
     pending.voided = false;
     pending.layouts.clear();
   }
@@ -62,18 +63,20 @@ void WriterProtocol::want() {
 
 void WriterProtocol::record(const Grant& grant, bool voided, std::shared_ptr<const std::string> layout) {
   static const std::vector<wire::RankBlob> unchanged;
-  if (layout) contribute(grant.slot, grant.step, voided, {wire::RankBlob{rank_, std::move(layout)}});
-  else contribute(grant.slot, grant.step, voided, unchanged);
+  if (layout) contribute(own, grant.slot, grant.step, voided, {wire::RankBlob{rank_, std::move(layout)}});
+  else contribute(own, grant.slot, grant.step, voided, unchanged);
 }
 
-void WriterProtocol::contribute(std::uint32_t slot, std::uint64_t step, bool voided,
+void WriterProtocol::contribute(std::uint32_t who, std::uint32_t slot, std::uint64_t step, bool voided,
                                 const std::vector<wire::RankBlob>& layouts, bool more) {
-  if (slot >= pending_.size() || pending_[slot].step != step || pending_[slot].remaining == 0)
+  if (slot >= pending_.size() || pending_[slot].step != step || pending_[slot].remaining == 0 || pending_[slot].given[who])
     throw Error(Errc::protocol, "a record of step " + std::to_string(step) + ", which is not being written");
   auto& pending = pending_[slot];
   pending.voided |= voided;
   pending.layouts.insert(pending.layouts.end(), layouts.begin(), layouts.end());
-  if (more || --pending.remaining > 0) return;
+  if (more) return;
+  pending.given[who] = true;
+  if (--pending.remaining > 0) return;
   if (is_root()) {
     ledger_->commit(slot, pending.voided, pending.layouts);
     return;
@@ -128,7 +131,7 @@ void WriterProtocol::on_message(LinkId link, const Message& message) {
       case Kind::record:
         for (const auto& blob : message.layouts)
           if (blob.rank >= settings_.ranks) throw Error(Errc::protocol, "a layout of rank " + std::to_string(blob.rank));
-        contribute(message.slot, message.step, message.flag, message.layouts, message.value != 0);
+        contribute(1 + link - first_child_, message.slot, message.step, message.flag, message.layouts, message.value != 0);
         break;
       case Kind::want:
         if (is_root()) ledger_->want(message.step);
@@ -138,6 +141,7 @@ void WriterProtocol::on_message(LinkId link, const Message& message) {
         }
         break;
       case Kind::closing:
+        if (child_closing_[link - first_child_]) throw Error(Errc::protocol, "a rank closed twice");
         child_closing_[link - first_child_] = true;
         note_closing();
         break;

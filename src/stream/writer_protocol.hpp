@@ -57,13 +57,16 @@ class WriterProtocol {
   struct Pending {
     std::uint64_t step = 0;
     std::uint32_t remaining = 0;  // own record and children's
+    std::vector<bool> given;      // own, then by child
     bool voided = false;
     std::vector<wire::RankBlob> layouts;
   };
 
+  static constexpr std::uint32_t own = 0;
+
   void accept_grant(const Grant& grant);
-  void contribute(std::uint32_t slot, std::uint64_t step, bool voided, const std::vector<wire::RankBlob>& layouts,
-                  bool more = false);
+  void contribute(std::uint32_t who, std::uint32_t slot, std::uint64_t step, bool voided,
+                  const std::vector<wire::RankBlob>& layouts, bool more = false);
   void note_closing();
   void send_down(const wire::Message& message);
   void break_cohort(const std::string& why, LinkId except);

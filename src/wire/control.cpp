@@ -110,7 +110,7 @@ Message decode_message(std::span<const std::byte> bytes) {
   m.flag = control->flag();
   if (m.slot > max_slots) refuse("slot " + std::to_string(m.slot));
   if (m.ranks > max_ranks) refuse(std::to_string(m.ranks) + " ranks");
-  if (length(control->text()) > 4096) refuse("text of " + std::to_string(control->text()->size()) + " bytes");
+  if (length(control->text()) > max_text_bytes) refuse("text of " + std::to_string(control->text()->size()) + " bytes");
   m.text = text_of(control->text());
   if (const auto* layouts = control->layouts()) {
     if (layouts->size() > max_ranks) refuse("too many layouts");

@@ -21,6 +21,7 @@ namespace penstock::wire {
 inline constexpr std::size_t max_message_bytes = std::size_t{16} << 20;
 inline constexpr std::uint32_t max_ranks = 1u << 20;
 inline constexpr std::uint32_t max_slots = 1024;
+inline constexpr std::size_t max_text_bytes = std::size_t{1} << 20;
 
 // Which fields each kind uses, besides `kind`.
 //   within a writer cohort's tree:
@@ -43,13 +44,14 @@ inline constexpr std::uint32_t max_slots = 1024;
 //   goodbye   step (number of steps announced to this cohort)              the stream ended
 //   leave     -                                                            the cohort goes
 //   poke      -                                                            look into the ring
+//   statistics text (JSON)                                                 the answer to a connection that inspects
 //   within a reader cohort's tree: announce, epoch, dropped, goodbye, lost down; want, release, leave up.
 enum class Kind : std::uint16_t {
   none = 0,
   record, want, grant, closing, closed, lost,
-  join, admit, mailbox, doorbell, announce, epoch, release, dropped, goodbye, leave, poke,
+  join, admit, mailbox, doorbell, announce, epoch, release, dropped, goodbye, leave, poke, statistics,
 };
-inline constexpr std::uint16_t kind_count = 18;
+inline constexpr std::uint16_t kind_count = 19;
 std::string_view name_of(Kind);
 
 // One rank's encoded layout (encode_layout); shared because epochs, deltas and forwards repeat it.

@@ -44,6 +44,17 @@ const char* name_of(Purpose purpose) {
   return "unknown";
 }
 
+const char* name_of(HandshakeKind kind) {
+  switch (kind) {
+    case HandshakeKind::hello: return "hello";
+    case HandshakeKind::challenge: return "challenge";
+    case HandshakeKind::proof: return "proof";
+    case HandshakeKind::welcome: return "welcome";
+    case HandshakeKind::refused: return "refused";
+  }
+  return "unknown";
+}
+
 void encode(const Hello& hello, std::vector<std::byte>& out) {
   Builder builder(512);
   const auto stream = builder.CreateString(hello.stream);

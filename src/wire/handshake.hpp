@@ -24,6 +24,7 @@ enum class HandshakeKind : std::uint16_t {
 
 enum class Purpose : std::uint8_t { join = 1, tree = 2, data = 3, segments = 4, inspect = 5 };
 const char* name_of(Purpose);
+const char* name_of(HandshakeKind);
 
 using Nonce = std::array<std::uint8_t, 32>;
 using Mac = std::array<std::uint8_t, 32>;

@@ -441,6 +441,20 @@ TEST_P(StreamScenario, statistics) {
   writer.close();
 }
 
+TEST_P(StreamScenario, inspection_joins_nothing) {
+  Context context(context_options());
+  auto writer = context.create_stream("s", solo(), with([](auto& o) { o.rendezvous_readers = 0; }));
+  const auto v = writer.define<double>("v", {8});
+  for (std::uint64_t t = 0; t < 3; ++t) write_step(writer, v, t);
+  EXPECT_THAT(context.inspect("s"), testing::HasSubstr("\"steps\": 3"));
+  EXPECT_TRUE(writer.statistics().peers.empty());
+  auto reader = context.open_stream("s", solo(), options());
+  EXPECT_THAT(context.inspect("s"), testing::HasSubstr("\"ranks\": 1"));
+  reader.close();
+  writer.close();
+  EXPECT_EQ(code_of([&] { context.inspect("s"); }), Errc::not_found);
+}
+
 TEST_P(StreamScenario, explicit_progress) {
   auto explicit_options = context_options();
   explicit_options.explicit_progress = true;

@@ -1,5 +1,6 @@
 """The commands, as a user runs them: what they print, and what they say about wrong input."""
 
+import importlib.metadata
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from penstock.cli import main
 
 TIMEOUT_S = 120
 
@@ -178,3 +180,10 @@ def test_doctor_sees_the_mpi_launcher_that_was_chosen(penstock):
     (finding,) = [f for f in json.loads(result.stdout) if f["check"] == "MPI launcher"]
     assert finding["state"] == "note"
     assert "PENSTOCK_MPIEXEC=no-such-launcher is not a program" in finding["advice"]
+
+
+def test_the_installed_program_is_this_one():
+    (entry,) = importlib.metadata.entry_points(group="console_scripts", name="penstock") or [None]
+    if entry is None:
+        pytest.skip("penstock is not installed, only on the path")
+    assert entry.load() in (main.app, main.main)

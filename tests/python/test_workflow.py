@@ -102,6 +102,10 @@ def test_a_whole_study(write, tmp_path, monkeypatch):
         ("programs: {a: {command: [x]}}\nname: ../up", "name: '../up' must be letters"),
         ("programs: {a: {command: [x]}, a: {command: [y]}}", "'a' is given twice"),
         ("programs: {check: {command: [x]}}", "not 'check'"),
+        (
+            "programs: {a: {command: [x]}}\noutput: '{output}/x'",
+            "output: unknown placeholder {output}; known: here, name",
+        ),
         ("- programs", "this file holds a list"),
         ("", "this file holds nothing"),
         ("a: [", "not valid YAML"),
@@ -121,6 +125,13 @@ def test_a_study_that_is_not_there_names_its_neighbours(write, tmp_path):
         load_study(tmp_path / "haet.yaml")
     with pytest.raises(StudyError, match="is a folder"):
         load_study(tmp_path)
+
+
+def test_the_output_folder_may_lie_beside_the_study(write, tmp_path):
+    text = "name: x\noutput: '{here}/results/{name}'\nprograms: {a: {command: [echo, '{output}']}}"
+    study = load_study(write("study.yaml", text))
+    assert study.output == tmp_path / "results" / "x"
+    assert study.programs[0].command == ("echo", str(study.output))
 
 
 def test_stream_options_are_those_of_the_library():

@@ -24,7 +24,7 @@ from .runner import RunFailed, pair_figures, run_case
 __all__ = ["main"]
 
 GIVE_UP_AFTER = 2  # failures of one row
-TABLE_WIDTH = 140
+TABLE_WIDTH = 144
 BUSY_PER_CORE = 0.5  # load average above which a warning is printed
 
 

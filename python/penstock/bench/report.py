@@ -22,12 +22,12 @@ LIMIT_OF = {
     ("W1", "put_view"): "one_copy",
     ("W1", "put_view_sum"): "one_copy_sum",
     ("W1", "span_view_sum"): "fill_sum",
-    ("W1", "handshake"): "handover",
     ("W2", "span_get"): "one_copy",
     ("W2", "derived"): "one_copy",
     ("W4", "spinning"): "spin",
     ("W4", "spin"): "spin",
 }
+NOTHING_MOVES = ("handshake", "handover")  # rows whose rates and ratios would mean nothing
 DEFAULT_LIMIT = {"W1": "two_copies", "W2": "two_copies", "W3": "two_copies", "W4": "futex"}
 
 
@@ -66,16 +66,23 @@ def add_ratios(rows: dict[tuple[str, str, str], Row]) -> None:
         limit = rows.get((workload, "limit", bare))
         row["limit"] = bare
         row["times_limit"] = row["median_s"] / limit["median_s"] if limit else None
+        if variant in NOTHING_MOVES:
+            row |= {
+                "gb_per_s": None,
+                "faster_than_sst_installed": None,
+                "faster_than_sst_best": None,
+                "times_limit": None,
+            }
 
 
 def figure(value: float | None, digits: int = 3) -> str:
-    """Three significant digits without an exponent."""
+    """Significant digits; no exponent for large values."""
     if value is None:
         return "–"
     if value == 0:
         return "0"
     text = f"{value:.{digits}g}"
-    return f"{value:.0f}" if "e" in text else text
+    return f"{value:.0f}" if "e+" in text else text
 
 
 def print_workload(console: Console, workload: str, rows: list[Row]) -> None:
@@ -194,7 +201,7 @@ def plot(path: Path, rows: list[Row]) -> None:
 
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        if row["variant"] not in ("handshake", "handover"):  # nothing moves in these
+        if row["variant"] not in NOTHING_MOVES:
             groups.setdefault(row["workload"], []).append(row)
     heights = [len(group) + 2 for group in groups.values()]
     picture, axes = pyplot.subplots(

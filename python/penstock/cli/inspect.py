@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Annotated, Any
 
 import numpy as np
@@ -82,6 +83,7 @@ def _variable(variable: Any, minmax: bool) -> dict[str, Any]:
         "shape": list(variable.shape),
         "bytes": _bytes(variable),
         "blocks": [_block(block) for block in variable.blocks],
+        "value": _plain(variable[()]) if variable.kind == "global_value" else None,
         "min": _plain(low_high[0]) if low_high is not None else None,
         "max": _plain(low_high[1]) if low_high is not None else None,
     }
@@ -118,11 +120,12 @@ def _writer(name: str) -> dict[str, Any]:
 
 def _readers(name: str) -> list[dict[str, Any]] | None:
     """The readers, as the writer's statistics have them; None when it does not write any."""
+    own = f":{os.getpid()}"
     for run in list_runs():
         for folder in sorted(run.statistics.glob("*")):
             for endpoint in read_endpoints(folder):
                 if endpoint.stream == name and endpoint.role == "writer" and "peers" in endpoint.values:
-                    return endpoint.values["peers"]
+                    return [peer for peer in endpoint.values["peers"] if not str(peer.get("name")).endswith(own)]
     return None
 
 
@@ -194,7 +197,7 @@ def _ranks(count: int) -> str:
 def _shape(variable: dict[str, Any]) -> str:
     if variable["shape"]:
         return " × ".join(map(str, variable["shape"]))
-    return "see --blocks" if variable["kind"] == "local_array" else "one value"
+    return "see --blocks" if variable["kind"] == "local_array" else f"= {_short(variable['value'])}"
 
 
 def _number(value: Any) -> str:

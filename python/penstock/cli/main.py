@@ -32,7 +32,7 @@ def _version(asked: bool) -> None:
 
 
 @app.callback()
-def main(
+def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
@@ -40,5 +40,10 @@ def main(
     pass
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The entry point of the installed program."""
     app(prog_name="penstock")
+
+
+if __name__ == "__main__":
+    main()

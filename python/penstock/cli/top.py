@@ -6,6 +6,7 @@ files that the library writes where PENSTOCK_STATISTICS points, which `penstock 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +73,7 @@ def top(
         table = _table(view)
         output().print(table) if table.row_count else messages().print(Text(_nothing(view)), soft_wrap=True)
         return
-    with Live(console=output(), auto_refresh=False, screen=True) as live:
+    with Live(console=output(), auto_refresh=False, screen=True) as live, contextlib.suppress(KeyboardInterrupt):
         while True:
             table = _table(view)
             live.update(Group(table if table.row_count else Text(_nothing(view)), Text("Ctrl-C leaves", style="dim")))

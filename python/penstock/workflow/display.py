@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import duration, rate_of_bytes
-from .statistics import Flow, Flows, read_endpoints
+from .statistics import Endpoint, Flow, Flows, read_endpoints
 from .study import Study
 from .supervisor import Child
 
@@ -31,7 +31,8 @@ class Display:
         self.started = time.monotonic()
         self._outcomes: dict[str, str] = {}
         self._next_plain = self.started + PLAIN_EVERY_S
-        self._last_lines: dict[str, str] = {}
+        self._ranks: dict[int, int] = {}  # of the programs, by the process of their rank 0
+        self._last_steps: dict[str, int] = {}
         # No refresh thread: the supervisor's ticks draw.
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
@@ -46,8 +47,7 @@ class Display:
 
     def tick(self, children: list[Child]) -> None:
         now = time.monotonic()
-        endpoints = [e for folder in _folders(self.statistics) for e in read_endpoints(folder)]
-        flows = self.flows.update(endpoints, now)
+        flows = self.flows.update(self._endpoints(), now)
         self._report_changes(children)
         if self._live:
             self._live.update(self._picture(children, flows, now), refresh=True)
@@ -60,6 +60,14 @@ class Display:
         self.tick(children)
 
     # ----------------------------------------------------------------------------------------------------- inside
+
+    def _endpoints(self) -> list[Endpoint]:
+        found = []
+        for program in self.study.programs:
+            for endpoint in read_endpoints(self.statistics / program.name):
+                self._ranks[endpoint.pid] = program.ranks
+                found.append(endpoint)
+        return found
 
     def _report_changes(self, children: list[Child]) -> None:
         for child in children:
@@ -77,11 +85,11 @@ class Display:
 
     def _plain(self, flows: list[Flow], now: float) -> None:
         for flow in flows:
-            line = ", ".join(self._figures(flow, now))
-            if line and self._last_lines.get(flow.stream) != line:
-                self._last_lines[flow.stream] = line
-                elapsed = duration(now - self.started)
-                self.console.print(f"{escape(flow.stream)}: {line}, {elapsed} elapsed", soft_wrap=True)
+            steps = flow.leading.count("steps") if flow.leading else 0
+            if self._last_steps.get(flow.stream, 0) != steps:
+                self._last_steps[flow.stream] = steps
+                line = ", ".join([*self._figures(flow, now), f"{duration(now - self.started)} elapsed"])
+                self.console.print(f"{escape(flow.stream)}: {line}", soft_wrap=True)
 
     def _figures(self, flow: Flow, now: float) -> list[str]:
         side = flow.leading
@@ -91,8 +99,9 @@ class Display:
         figures = [f"step {steps}/{self.study.steps}" if self.study.steps else f"{steps} steps"]
         rate = flow.rate.per_second(now)
         if rate:
-            # Statistics are those of rank 0 of the program.
-            figures += [f"{rate[0]:.1f} steps/s", f"{rate_of_bytes(rate[1])} on rank 0"]
+            # Statistics are those of rank 0.
+            where = " on rank 0" if self._ranks.get(side.pid, 1) > 1 else ""
+            figures += [f"{rate[0]:.1f} steps/s", f"{rate_of_bytes(rate[1])}{where}"]
         figures.append(f"queue {side.count('queue_depth')}")
         if side.count("steps_dropped"):
             figures.append(f"{side.count('steps_dropped')} dropped")
@@ -105,12 +114,10 @@ class Display:
             if side is None:
                 continue
             total = self.study.steps
-            bar = ProgressBar(total=total, completed=min(side.count("steps"), total or 0), width=24, pulse=not total)
+            width = max(8, min(30, self.console.width - 72))
+            done = min(side.count("steps"), total or 0)
+            bar = ProgressBar(total=total, completed=done, width=width, pulse=not total)
             grid.add_row(Text(flow.stream, style="bold"), bar, *self._figures(flow, now))
         running = ", ".join(c.launch.name for c in children if c.running)
         foot = Text(f"{duration(now - self.started)}  running: {running or 'nothing'}", style="dim")
         return Group(grid, foot) if grid.row_count else Group(foot)
-
-
-def _folders(statistics: Path) -> list[Path]:
-    return [p for p in statistics.iterdir() if p.is_dir()] if statistics.is_dir() else []

@@ -1,7 +1,7 @@
 """The study file: what `penstock run` reads.
 
     name: gray-scott                       # default: the file's name
-    output: output/gray-scott              # default: output/<name>; relative to the working directory
+    output: output/gray-scott              # default: output/<name>; relative to the working directory, or {here}/...
     programs:
       simulation: {command: [gray-scott, "{here}/settings.yaml"], ranks: 2}
       analysis: {command: [python, "{here}/analysis.py", "{output}"], after: simulation}
@@ -47,7 +47,6 @@ STREAM_KEYS = (
     "step_timeout_ms",
     "close_timeout_ms",
 )
-PLACEHOLDERS = ("here", "output", "steps", "name")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z_0-9]*)\}")
 
@@ -94,13 +93,14 @@ def load_study(
     name = _text(place, raw, "name", default=path.stem)
     if not _NAME.fullmatch(name):
         raise StudyError(f"{place}: name: {name!r} must be letters, digits, '.', '_' and '-', such as 'gray-scott'")
-    output = Path(output if output is not None else _text(place, raw, "output", default=f"output/{name}"))
-    if "{" in str(output):
-        raise StudyError(f"{place}: output: a plain path, relative to the working directory, not {str(output)!r}")
+    here = path.resolve().parent
+    if output is None:
+        text = _text(place, raw, "output", default=f"output/{name}")
+        output = _fill(f"{place}: output", text, {"here": str(here), "name": name})
+    output = Path(output)
     steps = steps if steps is not None else _number(place, raw, "steps", int, minimum=1)
     timeout_s = timeout_s if timeout_s is not None else _number(place, raw, "timeout_s", float, minimum=0.001)
 
-    here = path.resolve().parent
     words = {"here": str(here), "output": str(output.resolve()), "name": name}
     if steps is not None:
         words["steps"] = str(steps)
@@ -281,11 +281,9 @@ def _fill(at: str, word: Any, words: dict[str, str]) -> str:
             return match[0][0]
         if match[1] in words:
             return words[match[1]]
-        if match[1] == "steps":
+        if match[1] == "steps" and "output" in words:
             raise StudyError(f"{at}: {{steps}} is used but the study has no 'steps:'")
-        raise StudyError(
-            f"{at}: unknown placeholder {{{match[1]}}}{nearest(match[1], PLACEHOLDERS)} (a brace itself: {{{{)"
-        )
+        raise StudyError(f"{at}: unknown placeholder {{{match[1]}}}{nearest(match[1], words)} (a brace itself: {{{{)")
 
     return _BRACES.sub(replace, str(word))
 

@@ -284,7 +284,7 @@ void ShmPlane::fetch(std::uint64_t step, std::uint32_t slot, std::span<const Ite
   };
   for (const Item& item : items) {
     const model::Piece& piece = *item.piece;
-    if (piece.writer_rank != rank || piece.segment != segment) {
+    if (!found.first || piece.writer_rank != rank || piece.segment != segment) {
       still_there();
       found = find(step, slot, piece.writer_rank, piece.segment, deadline);
       rank = piece.writer_rank;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/fault.hpp"
 #include "fabric/socket.hpp"
 
 namespace penstock::fabric {
@@ -102,6 +103,8 @@ void ReadStream::make_request() {
   const FrameHeader header{static_cast<std::uint32_t>(sending_.size() - sizeof(FrameHeader)),
                            static_cast<std::uint16_t>(wire::DataKind::read_request), 0};
   std::memcpy(sending_.data(), &header, sizeof header);
+  if (base::fault_point("send:read_request", base::FaultPhase::before))
+    std::memset(sending_.data(), 0xa5, sending_.size());
 }
 
 bool ReadStream::write_some() {
@@ -119,6 +122,7 @@ bool ReadStream::write_some() {
     if (count < 0) lost(errno_text(static_cast<int>(-count)));
     sent_ += static_cast<std::size_t>(count);
     active = true;
+    if (sent_ == sending_.size()) base::fault_point("send:read_request", base::FaultPhase::after);
   }
 }
 

@@ -167,10 +167,14 @@ bool Fabric::step() {
     return true;
   }
   ++events_;
+  if (event.what == What::wake) {
+    node.node->on_wake(event.value);
+    return true;
+  }
   auto& link = links_[event.link];
   const auto to = static_cast<std::uint8_t>(1 - event.side);
   switch (event.what) {
-    case What::wake: node.node->on_wake(event.value); return true;
+    case What::wake: break;
     case What::ring:
       if (!link.ring[event.side].queue.empty() && link.ring[event.side].queue.front().due <= now_)
         deliver(link, event.side, link.ring[event.side]);

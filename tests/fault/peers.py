@@ -1,0 +1,128 @@
+"""Starting fault_peer programs and listening to what they say. One event loop, no threads (children die with theirs)."""
+
+import asyncio
+import os
+import re
+import signal
+import time
+from dataclasses import dataclass, field
+
+STEPS = 6
+STEP_S = 0.5  # step_timeout_ms of every program
+OPEN_S = 1.5
+CLOSE_S = 4.0
+SLACK_S = 2.0  # late by no more than this on a loaded machine
+HANG_S = 30.0  # no program may run longer
+
+
+@dataclass(eq=False)
+class Peer:
+    """A running program: what it said so far, and whether it ended."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    changed: asyncio.Condition
+    started: float = field(default_factory=time.monotonic)
+    lines: list = field(default_factory=list)
+    code: int | None = None
+    killed: bool = False  # by the driver
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def said(self, prefix):
+        return [line for line in self.lines if line.startswith(prefix)]
+
+    @property
+    def faulted(self):
+        return "fault" in self.lines
+
+    @property
+    def over(self):
+        return self.code is not None
+
+    def go(self):
+        try:
+            self.process.stdin.write(b"go\n")
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def kill(self):
+        if not self.over:
+            self.killed = True
+            self.process.send_signal(signal.SIGKILL)
+
+    async def listen(self):
+        while line := await self.process.stdout.readline():
+            async with self.changed:
+                self.lines.append(line.decode(errors="replace").rstrip("\n"))
+                self.changed.notify_all()
+        code = await self.process.wait()
+        async with self.changed:
+            self.code = code
+            self.changed.notify_all()
+
+
+class Stage:
+    """The programs of one case, in a directory of their own; ends them all."""
+
+    def __init__(self, program, directory, log):
+        self.program, self.directory, self.log = program, directory, log
+        self.changed = asyncio.Condition()
+        self.peers, self.listeners = [], []
+        self.hung = []
+
+    async def start(self, name, role, pass_fds=(), **arguments):
+        words = [f"{key}={value}" for key, value in arguments.items()]
+        process = await asyncio.create_subprocess_exec(
+            self.program, role, f"directory={self.directory}", f"steps={STEPS}", *words, pass_fds=pass_fds,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=self.log)
+        peer = Peer(name, process, self.changed)
+        self.peers.append(peer)
+        self.listeners.append(asyncio.create_task(peer.listen()))
+        return peer
+
+    async def start_ranks(self, name, role, ranks, per_rank=None, **arguments):
+        """A cohort of one or two programs; per_rank: further arguments of one rank."""
+        per_rank = per_rank or {}
+        if ranks == 1:
+            return [await self.start(name, role, **arguments, **per_rank.get(0, {}))]
+        ends = [os.pipe(), os.pipe()]
+        peers = []
+        for rank in range(2):
+            read, write = ends[rank][0], ends[1 - rank][1]
+            peers.append(await self.start(f"{name} rank {rank}", role, pass_fds=(read, write), rank=rank,
+                                          **{"from": read}, to=write, **arguments, **per_rank.get(rank, {})))
+        for end in ends:
+            os.close(end[0])
+            os.close(end[1])
+        return peers
+
+    async def until(self, ready, seconds=HANG_S):
+        """Waits until ready(); False when it takes too long (then whoever still runs is noted as hanging)."""
+        try:
+            async with asyncio.timeout(seconds):
+                async with self.changed:
+                    await self.changed.wait_for(ready)
+            return True
+        except TimeoutError:
+            self.hung += [peer.name for peer in self.peers if not peer.over]
+            return False
+
+    async def end(self):
+        for peer in self.peers:
+            peer.kill()
+        await asyncio.gather(*self.listeners)
+
+
+def number_in(line, key):
+    found = re.search(rf"\b{key}=(\d+)", line)
+    return int(found.group(1)) if found else None
+
+
+def stream_options(plane, **more):
+    return {
+        "data_plane": plane, "queue_steps": 2, "queue_bytes": "32MiB", "step_timeout_ms": int(STEP_S * 1000),
+        "open_timeout_ms": int(OPEN_S * 1000), "close_timeout_ms": int(CLOSE_S * 1000), **more,
+    }

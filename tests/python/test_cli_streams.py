@@ -1,0 +1,379 @@
+"""The commands that attach to streams, with writers in processes of their own."""
+
+import contextlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+pytest.importorskip("penstock._core")
+
+TIMEOUT_S = 120
+
+# Says what happens on its standard output, and goes on when a line comes in.
+PRELUDE = """
+import os, signal, sys
+import numpy as np
+import penstock
+
+def say(word):
+    print(word, flush=True)
+
+def wait():
+    sys.stdin.readline()
+
+def write(stream, n):
+    with stream.step() as step:
+        step["T"] = np.full((4, 6), float(n))
+        step["n"] = np.int64(n)
+        step.attributes["time"] = n / 2
+        step.attributes["code"] = "test"
+        step.attributes["T/units"] = "K"
+"""
+
+
+@pytest.fixture
+def processes(tmp_path):
+    """writer(script) starts a Python program; penstock(*words) runs the command, start=True only starts it."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+    environment |= {"PENSTOCK_DIRECTORY": str(tmp_path / "runtime" / "penstock"), "COLUMNS": "160"}
+    options = {"cwd": tmp_path, "env": environment, "text": True}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with contextlib.ExitStack() as stack:
+
+        def start(command, **more):
+            process = subprocess.Popen(command, **options, **pipes, **more)
+            stack.callback(end, process)
+            return process
+
+        def writer(script):
+            return start([sys.executable, "-c", PRELUDE + textwrap.dedent(script)])
+
+        def penstock(*words, only_start=False, **more):
+            command = [sys.executable, "-m", "penstock.cli.main", *map(str, words)]
+            if only_start:
+                return start(command)
+            return subprocess.run(
+                command, **{**options, "env": {**environment, **more}}, capture_output=True, timeout=TIMEOUT_S
+            )
+
+        yield writer, penstock
+
+
+def end(process):
+    process.kill()
+    process.communicate()
+
+
+def next_line(process):
+    ready, _, _ = select.select([process.stdout], [], [], TIMEOUT_S)
+    assert ready, "nothing was said in time"
+    line = process.stdout.readline().strip()
+    assert line, process.stderr.read()
+    return line
+
+
+def finish(process, say=""):
+    out, errors = process.communicate(say, timeout=TIMEOUT_S)
+    return process.returncode, out, errors
+
+
+# An own stream that retains its newest step for whoever comes, and waits.
+RETAINING = """
+with penstock.create("heat", rendezvous_readers=0, reserve_steps=1, min_max=True) as stream:
+    for n in range(3):
+        write(stream, n)
+    say("ready")
+    wait()
+    write(stream, 3)
+"""
+
+
+# ---------------------------------------------------------------------------------------------------- ls and inspect
+
+
+def test_ls_lists_streams_and_hides_addresses(processes):
+    writer, penstock = processes
+    assert "no streams in" in penstock("ls").stderr
+    assert json.loads(penstock("ls", "--json").stdout) == []
+    heat = writer(RETAINING)
+    assert next_line(heat) == "ready"
+
+    shown = penstock("ls").stdout
+    assert re.search(r"heat +│ alive", shown)
+    assert "token" not in shown
+    (entry,) = json.loads(penstock("ls", "--json").stdout)
+    assert (entry["name"], entry["pid"], entry["ranks"], entry["alive"]) == ("heat", heat.pid, 1, True)
+    assert "address" not in entry
+    (entry,) = json.loads(penstock("ls", "--address", "--json").stdout)
+    assert entry["address"].startswith("tcp://")
+    assert finish(heat, "\n")[0] == 0
+
+
+def test_inspect_shows_what_a_step_holds_and_leaves(processes):
+    writer, penstock = processes
+    heat = writer(RETAINING)
+    assert next_line(heat) == "ready"
+
+    result = penstock("inspect", "heat", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert (found["stream"], found["step"], found["pid"], found["data_plane"]) == ("heat", 2, heat.pid, "shm")
+    n, T = sorted(found["variables"], key=lambda v: v["name"], reverse=True)
+    assert (T["dtype"], T["kind"], T["shape"], T["bytes"]) == ("float64", "global_array", [4, 6], 192)
+    assert (T["min"], T["max"]) == (2.0, 2.0)
+    assert T["blocks"] == [{"start": [0, 0], "count": [4, 6], "rank": 0}]
+    assert (n["kind"], n["value"]) == ("global_value", 2)
+    assert found["attributes"] == {"time": 1.0, "code": "test", "T/units": "K"}
+
+    table = penstock("inspect", "heat", "--blocks")
+    assert re.search(r"T +│ float64 +│ global array +│ 4 × 6 +│ +1 │ +192 B │ +2 │ +2 │", table.stdout)
+    assert "T block 0: start [0, 0] count [4, 6], rank 0" in table.stdout
+    assert finish(heat, "\n")[0] == 0
+
+
+def test_inspect_reads_ranges_when_asked_and_gives_up_in_time(processes):
+    writer, penstock = processes
+    quiet = writer(
+        """
+        with penstock.create("heat", rendezvous_readers=0, reserve_steps=1) as stream:
+            stream.define("U", float, (3,))
+            say("ready")
+            wait()
+            with stream.step() as step:
+                step["U"] = np.array([3.0, -1.0, 2.0])
+            say("written")
+            wait()
+        """
+    )
+    assert next_line(quiet) == "ready"
+    result = penstock("inspect", "heat", "--timeout", "0.1")
+    assert result.returncode == 124
+    assert "gave no step within 0.1 s" in result.stderr
+    quiet.stdin.write("\n")
+    quiet.stdin.flush()
+    assert next_line(quiet) == "written"
+    (U,) = json.loads(penstock("inspect", "heat", "--json").stdout)["variables"]
+    assert U["min"] is None
+    (U,) = json.loads(penstock("inspect", "heat", "--json", "--minmax").stdout)["variables"]
+    assert (U["min"], U["max"]) == (-1.0, 3.0)
+    assert finish(quiet, "\n")[0] == 0
+
+
+def test_inspect_of_a_name_that_nobody_has(processes):
+    writer, penstock = processes
+    result = penstock("inspect", "heat")
+    assert result.returncode == 1
+    assert "Error: there is no stream 'heat' here now" in result.stderr
+    assert "No stream is being written now" in result.stderr
+    heat = writer(RETAINING)
+    assert next_line(heat) == "ready"
+    assert "Did you mean 'heat'?" in penstock("inspect", "haet").stderr
+    assert "Being written now: heat" in penstock("inspect", "wake").stderr
+    assert "Addresses change" in penstock("inspect", "tcp://127.0.0.1:1/heat?token=00", "--timeout", "0.5").stderr
+    assert finish(heat, "\n")[0] == 0
+
+
+# -------------------------------------------------------------------------------------------------------------- save
+
+FIVE_STEPS = """
+with penstock.create("heat", queue_steps=2) as stream:
+    for n in range(5):
+        write(stream, n)
+"""
+
+
+def test_save_keeps_a_stream_to_its_end(processes, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    writer, penstock = processes
+    heat = writer(FIVE_STEPS)
+    result = penstock("save", "heat", "out.h5")
+    assert result.returncode == 0, result.stderr
+    assert "5 steps" in result.stdout
+    with h5py.File(tmp_path / "out.h5") as file:
+        np.testing.assert_array_equal(file["T"][...], np.arange(5.0)[:, None, None] * np.ones((4, 6)))
+        assert list(file["n"]) == list(file["step"]) == [0, 1, 2, 3, 4]
+        assert list(file["time"]) == [0, 0.5, 1, 1.5, 2]
+        assert file["T"].attrs["units"] == "K"
+        assert file.attrs["code"] == "test"
+        assert file.attrs["penstock_complete"] == 1
+    assert finish(heat)[0] == 0
+    assert sorted(p.name for p in tmp_path.glob("*.h5")) == ["out.h5"]
+
+
+def test_save_replaces_a_file_only_when_told(processes, tmp_path):
+    pytest.importorskip("h5py")
+    writer, penstock = processes
+    (tmp_path / "out.h5").write_text("precious")
+    result = penstock("save", "heat", "out.h5")
+    assert result.returncode == 1
+    assert "out.h5 exists already" in result.stderr
+    assert "--force" in result.stderr
+    assert (tmp_path / "out.h5").read_text() == "precious"
+    heat = writer(FIVE_STEPS)
+    assert penstock("save", "heat", "out.h5", "--force", "--quiet").returncode == 0
+    assert (tmp_path / "out.h5").stat().st_size > 1000
+    assert finish(heat)[0] == 0
+    assert "there is no folder" in penstock("save", "heat", "nowhere/out.h5").stderr
+
+
+def test_save_some_steps_of_some_variables(processes, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    writer, penstock = processes
+    heat = writer(FIVE_STEPS)
+    result = penstock("save", "heat", "out.h5", "--steps", 2, "--variables", "n")
+    assert result.returncode == 0, result.stderr
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert sorted(file) == ["n", "step", "time"]
+        assert list(file["n"]) == [0, 1]
+    heat.kill()
+
+
+def test_save_of_an_unknown_variable_leaves_no_file(processes, tmp_path):
+    pytest.importorskip("h5py")
+    writer, penstock = processes
+    heat = writer(FIVE_STEPS)
+    result = penstock("save", "heat", "out.h5", "--variables", "n,TT")
+    assert result.returncode == 1
+    assert "'T'" in result.stderr
+    assert not list(tmp_path.glob("*out.h5*"))
+    heat.kill()
+
+
+def test_save_keeps_what_came_before_the_writer_died(processes, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    writer, penstock = processes
+    # With room for one step, the fourth begins when the reader has given the third back.
+    heat = writer(
+        """
+        stream = penstock.create("heat", queue_steps=1)
+        for n in range(3):
+            write(stream, n)
+        step = stream.step().__enter__()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    result = penstock("save", "heat", "out.h5")
+    assert result.returncode == 1
+    assert "Error: " in result.stderr
+    assert "3 steps were kept in out.h5" in result.stderr
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert list(file["n"]) == [0, 1, 2]
+        assert file.attrs["penstock_complete"] == 0
+    assert finish(heat)[0] == -signal.SIGKILL
+
+
+def test_save_keeps_what_came_before_ctrl_c(processes, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    writer, penstock = processes
+    heat = writer(
+        """
+        stream = penstock.create("heat", queue_steps=1)
+        for n in range(2):
+            write(stream, n)
+        with stream.step() as step:
+            say("two were read")
+            wait()
+        stream.close()
+        """
+    )
+    save = penstock("save", "heat", "out.h5", only_start=True)
+    assert next_line(heat) == "two were read"
+    save.send_signal(signal.SIGINT)
+    code, _, errors = finish(save)
+    assert code == 130, errors
+    assert "interrupted" in errors
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert list(file["n"]) == [0, 1]
+    assert finish(heat, "\n")[0] == 0
+
+
+# --------------------------------------------------------------------------------------------------------------- run
+
+
+def test_run_joins_two_programs(processes, tmp_path):
+    _, penstock = processes
+    (tmp_path / "writer.py").write_text(PRELUDE + FIVE_STEPS.replace(", queue_steps=2", "") + "say(stream.options)\n")
+    (tmp_path / "reader.py").write_text(
+        "import penstock\n"
+        "with penstock.open('heat') as stream:\n"
+        "    print(sum(int(step['n'][()]) for step in stream))\n"
+    )
+    (tmp_path / "study.yaml").write_text(
+        "programs:\n"
+        '  simulation: {command: [python, "{here}/writer.py"]}\n'
+        '  analysis: {command: [python, "{here}/reader.py"], after: simulation}\n'
+        "streams: {heat: {queue_steps: 3}}\n"
+    )
+    result = penstock("run", "study.yaml", "--output", "out")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "out/logs/analysis.log").read_text().strip() == "10"
+    assert "'queue_steps': '3'" in (tmp_path / "out/logs/simulation.log").read_text()
+    programs = json.loads((tmp_path / "out/summary.json").read_text())["programs"]
+    assert (programs["simulation"]["steps"], programs["analysis"]["steps"]) == (5, 5)
+    assert programs["simulation"]["put_s"] is not None
+    assert programs["simulation"]["bytes"] == 5 * (4 * 6 + 1) * 8
+    assert programs["analysis"]["transfer_s"] > 0
+    assert programs["analysis"]["bytes"] == 5 * 8
+    (endpoint,) = programs["simulation"]["streams"]
+    assert (endpoint["stream"], endpoint["role"]) == ("heat", "writer")
+
+    again = penstock("run", "study.yaml", "--output", "out", "-q", PENSTOCK_STREAM_HEAT="queue_steps=1")
+    assert again.returncode == 0, again.stderr
+    assert "'queue_steps': '1'" in (tmp_path / "out/logs/simulation.log").read_text()
+
+
+def test_run_shows_why_a_writer_failed_and_what_it_did_to_the_reader(processes, tmp_path):
+    _, penstock = processes
+    (tmp_path / "writer.py").write_text(
+        PRELUDE
+        + "stream = penstock.create('heat', queue_steps=1)\n"
+        + "write(stream, 0)\n"
+        + "stream.step().__enter__()\n"
+        + "os.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
+    (tmp_path / "reader.py").write_text("import penstock\nfor step in penstock.open('heat'):\n    print(step.number)\n")
+    (tmp_path / "study.yaml").write_text(
+        "programs:\n"
+        '  simulation: {command: [python, "{here}/writer.py"]}\n'
+        '  analysis: {command: [python, "{here}/reader.py"]}\n'
+    )
+    result = penstock("run", "study.yaml")
+    assert result.returncode == 1
+    assert "Error: simulation: killed by signal 11 (SIGSEGV)" in result.stderr
+    assert "Error: analysis: exit code 1" in result.stderr
+    assert "WriterLost" in result.stderr
+
+
+def test_top_shows_a_running_study(processes, tmp_path):
+    _, penstock = processes
+    os.mkfifo(tmp_path / "ready")
+    os.mkfifo(tmp_path / "go")
+    (tmp_path / "writer.py").write_text(
+        PRELUDE
+        + "with penstock.create('heat', rendezvous_readers=0) as stream:\n"
+        + "    write(stream, 0)\n"
+        + "    open('ready', 'w').close()\n"
+        + "    open('go').close()\n"
+    )
+    (tmp_path / "study.yaml").write_text("name: pipes\nprograms: {simulation: {command: [python, writer.py]}}")
+    run = penstock("run", "study.yaml", only_start=True)
+    with open(tmp_path / "ready"):  # until the writer is there
+        rows = json.loads(penstock("top", "--json").stdout)
+        with open(tmp_path / "go", "w"):
+            pass
+    assert finish(run)[0] == 0
+    assert [(row["stream"], row["role"], row["program"]) for row in rows] == [("heat", "writer", "simulation")]
+
+
+def test_doctor_sends_a_step_to_itself(processes):
+    _, penstock = processes
+    findings = {finding["check"]: finding for finding in json.loads(penstock("doctor", "--quick", "--json").stdout)}
+    assert findings["stream"]["state"] == "ok", findings["stream"]

@@ -1,0 +1,102 @@
+"""A step as objects of xarray, VTK and whatever speaks DLPack."""
+
+import numpy as np
+import penstock
+import pytest
+
+
+@pytest.fixture
+def plane():
+    return "shm"
+
+
+def test_xarray(hand_over):
+    pytest.importorskip("xarray")
+
+    def fill(step):
+        step["T"] = np.arange(6.0).reshape(2, 3)
+        step["x"] = np.array([0.0, 0.5, 1.0])
+        step["time"] = 2.5
+        step["note"] = "hello"
+        step["other"] = np.zeros((2, 2), np.complex64)
+        step.put_local("part", np.arange(4))
+        step.attributes.update({"T/dims": ["y", "x"], "T/units": "K", "x/dims": "x", "title": "run"})
+
+    step = hand_over(fill)
+    data = step.to_xarray()
+    assert data["T"].dims == ("y", "x") and data["T"].attrs == {"units": "K"} and "x" in data.coords
+    assert data["T"].sel(x=0.5).values.tolist() == [1, 4]
+    assert data.attrs == {"title": "run", "step": 0}
+    assert data["other"].dims == ("other_dim_0", "other_dim_1") and data["other"].dtype == np.complex64
+    assert float(data["time"]) == 2.5 and data["note"].item() == "hello" and data["part"].shape == (4,)
+    assert list(step.to_xarray(["T"]).data_vars) == ["T"]
+
+
+def test_xarray_with_dims_that_do_not_fit(hand_over):
+    pytest.importorskip("xarray")
+
+    def fill(step):
+        step["T"] = np.zeros((2, 3))
+        step.attributes["T/dims"] = ["x"]
+
+    with pytest.raises(penstock.InvalidArgument):
+        hand_over(fill).to_xarray()
+
+
+def test_vtk(hand_over):
+    pytest.importorskip("vtkmodules")
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+
+    array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+    def fill(step):
+        step["T"] = array
+        step["flags"] = array > 3
+        step["F"] = np.asfortranarray(array)
+        step["line"] = np.arange(3)
+        step["complex"] = array.astype(np.complex64)
+        step.attributes["T/spacing"] = [0.5, 1.0, 2.0]
+        step.attributes["origin"] = [1.0, 2.0]
+
+    step = hand_over(fill)
+    image = step.to_vtk()
+    assert image.GetDimensions() == (4, 3, 2) and image.GetSpacing() == (0.5, 1.0, 2.0)
+    assert image.GetOrigin() == (1.0, 2.0, 0.0)
+    data = image.GetPointData()
+    assert [data.GetArrayName(i) for i in range(data.GetNumberOfArrays())] == ["T", "flags", "F"]
+    for name in ("T", "F"):
+        np.testing.assert_array_equal(vtk_to_numpy(data.GetArray(name)).reshape(2, 3, 4), array)
+    assert image.GetScalarComponentAsDouble(3, 1, 0, 0) == array[0, 1, 3]
+    assert step.to_vtk("line", spacing=[0.1]).GetDimensions() == (3, 1, 1)
+    for bad in (["T", "line"], "complex"):
+        with pytest.raises(penstock.InvalidArgument):
+            step.to_vtk(bad)
+
+
+def test_dlpack_and_array_protocols(hand_over):
+    array = np.arange(6.0).reshape(2, 3)
+    step = hand_over(lambda step: step.__setitem__("T", array))
+    np.testing.assert_array_equal(np.from_dlpack(step["T"]), array)
+    np.testing.assert_array_equal(np.asarray(step["T"]), array)
+    assert np.asarray(step["T"], dtype=np.float32).dtype == np.float32
+    np.testing.assert_array_equal(np.from_dlpack(step["T"].view()), array)  # no copy
+    assert len(step["T"]) == 2 and np.sum(step["T"]) == 15
+
+
+def test_dlpack_producers_can_be_put(hand_over):
+    class Producer:
+        def __init__(self, array, device=(1, 0)):
+            self.array, self.device = array, device
+
+        def __dlpack__(self, **how):
+            return self.array.__dlpack__(**how)
+
+        def __dlpack_device__(self):
+            return self.device
+
+    def fill(step):
+        step["T"] = Producer(np.arange(3))
+        with pytest.raises(penstock.InvalidArgument, match="host memory"):
+            step["gpu"] = Producer(np.arange(3), (2, 0))
+
+    assert hand_over(fill)["T"][...].tolist() == [0, 1, 2]
