@@ -52,7 +52,7 @@ soak: build
 	@PENSTOCK_SOAK=1 scripts/run_tests $(BUILD)
 
 demo: build
-	@.venv/bin/penstock run $(RUN)
+	@PENSTOCK_BIN="$(CURDIR)/$(BUILD)/bin" .venv/bin/penstock run $(RUN)
 
 bench: build
 	@.venv/bin/penstock bench streams

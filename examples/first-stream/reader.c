@@ -21,8 +21,8 @@ static int print_step(penstock_reader* reader, penstock_error* error) {
     sum += row[j];
     if (row[j] > max) max = row[j];
   }
-  printf("step %llu  time %.1f  row 24: mean %.3f  max %.3f\n", (unsigned long long)number,
-         *(const double*)time.values, sum / columns, max);
+  printf("step %llu  time %.1f  row 24: mean %.3f  max %.3f\n", (unsigned long long)number, *(const double*)time.values,
+         sum / columns, max);
   return penstock_reader_end_step(reader, error);
 }
 

@@ -19,9 +19,8 @@ int main() try {
     // Only this row is read.
     const auto row = step->read<double>("T", penstock::Selection::box({24, 0}, {1, 96}));
     const auto mean = std::accumulate(row.begin(), row.end(), 0.0) / static_cast<double>(row.size());
-    std::printf("step %llu  time %.1f  row 24: mean %.3f  max %.3f\n",
-                static_cast<unsigned long long>(step->number()), step->attribute("time")->as<double>(), mean,
-                *std::max_element(row.begin(), row.end()));
+    std::printf("step %llu  time %.1f  row 24: mean %.3f  max %.3f\n", static_cast<unsigned long long>(step->number()),
+                step->attribute("time")->as<double>(), mean, *std::max_element(row.begin(), row.end()));
     step->end();
   }
 } catch (const std::exception& error) {

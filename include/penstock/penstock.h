@@ -167,6 +167,12 @@ int penstock_context_list_streams(penstock_context* context, penstock_stream_ent
                                   penstock_error* error);
 void penstock_stream_entries_free(penstock_stream_entry* entries);
 
+/* The writer's statistics of a live stream, with its readers, as JSON; asks the writer, joins nothing. name: as for
+   _open_stream. PENSTOCK_ERR_NOT_FOUND: nobody answers. Free the text with penstock_text_free. */
+int penstock_context_inspect(penstock_context* context, const char* name, int64_t timeout_ms, char** text,
+                             penstock_error* error);
+void penstock_text_free(char* text);
+
 /* ------------------------------------------------------------------------------------------------------- writing */
 
 /* Frees. If penstock_writer_close was not called: as that with PENSTOCK_CONFIGURED, but failures are only logged. */
@@ -206,8 +212,7 @@ int penstock_writer_put(penstock_writer* writer, uint32_t variable, size_t ndims
                         const uint64_t* count, const void* data, penstock_error* error);
 /* As put, with the bytes between neighbours in each dimension (of any sign). */
 int penstock_writer_put_strided(penstock_writer* writer, uint32_t variable, size_t ndims, const uint64_t* start,
-                                const uint64_t* count, const void* data, const int64_t* strides,
-                                penstock_error* error);
+                                const uint64_t* count, const void* data, const int64_t* strides, penstock_error* error);
 /* The whole of a one-writer global array, or one value. */
 int penstock_writer_put_whole(penstock_writer* writer, uint32_t variable, const void* data, penstock_error* error);
 /* The value of a string variable. */

@@ -16,7 +16,8 @@ StreamOptions options_of(const nb::dict& from) {
 
 // Opening waits for a writer to come, perhaps for long, and cannot be interrupted: a thread of its own does it, which
 // touches nothing of Python, while Python asks from time to time. It tries in slices, growing ones so that a slow
-// admission has its time in the end, and gives up between them when nobody asks any more.
+// admission has its time in the end, and gives up between them when nobody asks any more: a reader that nobody wants
+// could be the one that the writer waits for.
 class PyOpening {
  public:
   PyOpening(std::shared_ptr<Context> context, std::string name, StreamOptions options, Timeout timeout) {
@@ -24,7 +25,16 @@ class PyOpening {
       state->run(*context, name, options, timeout);
     }).detach();
   }
-  ~PyOpening() { state_->given_up = true; }
+  ~PyOpening() { give_up(); }
+  PyOpening(const PyOpening&) = delete;
+  PyOpening& operator=(const PyOpening&) = delete;
+
+  void give_up() {
+    state_->given_up = true;
+    nb::gil_scoped_release release;
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait_for(lock, first_slice * 2, [&] { return state_->done; });
+  }
 
   // Null: not yet.
   std::unique_ptr<PyReader> wait(std::int64_t slice_ms) {
@@ -37,6 +47,8 @@ class PyOpening {
   }
 
  private:
+  static constexpr Timeout first_slice{250};
+  static constexpr Timeout last_slice{4000};
   struct State {
     std::atomic<bool> given_up = false;
     std::mutex mutex;  // guards what follows
@@ -49,14 +61,15 @@ class PyOpening {
       const auto end = std::chrono::steady_clock::now() + timeout;
       std::optional<Reader> opened;
       std::exception_ptr failed;
-      for (Timeout slice{1000}; !opened && !given_up; slice *= 2) {
+      for (auto slice = first_slice; !opened && !given_up; slice = std::min(2 * slice, last_slice)) {
         const auto left = std::chrono::ceil<Timeout>(end - std::chrono::steady_clock::now());
         const bool last = left <= slice;
         options.open_timeout_ms = static_cast<std::uint32_t>(std::max(last ? left : slice, Timeout(1)).count());
         try {
           opened = context.open_stream(name, solo(), options);
         } catch (const Error& e) {
-          failed = std::current_exception();
+          failed =
+              std::make_exception_ptr(Error(e.code(), with_whole_time(e.what(), options.open_timeout_ms, timeout)));
           if (last || e.code() != Errc::timeout) break;
         } catch (...) {
           failed = std::current_exception();
@@ -68,6 +81,13 @@ class PyOpening {
       else error = failed;
       done = true;
       changed.notify_all();
+    }
+    // The library names the time of the last slice.
+    static std::string with_whole_time(std::string message, std::uint32_t slice_ms, Timeout timeout) {
+      const auto part = "within " + std::to_string(slice_ms) + " ms";
+      if (auto at = message.find(part); at != message.npos)
+        message.replace(at, part.size(), "within " + std::to_string(timeout.count()) + " ms");
+      return message;
     }
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();
@@ -110,6 +130,12 @@ class PyContext {
     return context.list_streams();
   }
 
+  std::string inspect(const std::string& name, std::int64_t timeout_ms) {
+    auto& context = this->context();
+    nb::gil_scoped_release release;
+    return context.inspect(name, timeout_of(timeout_ms));
+  }
+
   bool progress() {
     auto& context = this->context();
     nb::gil_scoped_release release;
@@ -132,7 +158,9 @@ class PyContext {
 }  // namespace
 
 void bind_context(nb::module_& m) {
-  nb::class_<PyOpening>(m, "Opening").def("wait", &PyOpening::wait, "slice_ms"_a);
+  nb::class_<PyOpening>(m, "Opening")
+      .def("wait", &PyOpening::wait, "slice_ms"_a, nb::sig("def wait(self, slice_ms: int) -> Reader | None"))
+      .def("give_up", &PyOpening::give_up);
 
   nb::class_<PyContext>(m, "Context")
       .def(
@@ -147,6 +175,7 @@ void bind_context(nb::module_& m) {
       .def("start_open", &PyContext::start_open, "name"_a, "options"_a, "timeout_ms"_a)
       .def("options_for", &PyContext::options_for, "stream"_a, "options"_a)
       .def("list_streams", &PyContext::list_streams)
+      .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a)
       .def("progress", &PyContext::progress)
       .def("shut_down", &PyContext::shut_down)
       .def("forget", &PyContext::forget);
@@ -155,9 +184,6 @@ void bind_context(nb::module_& m) {
 }  // namespace penstock::python
 
 NB_MODULE(_core, m) {
-  // Streams that a program leaves open live in reference cycles that the interpreter may not collect at exit; atexit
-  // has closed what is behind them.
-  nanobind::set_leak_warnings(false);
   m.attr("version") = penstock::version;
   penstock::python::bind_values(m);
   penstock::python::bind_writer(m);

@@ -47,9 +47,7 @@ Dims Buffer::shape() const {
   return out;
 }
 
-std::vector<std::int64_t> Buffer::strides() const {
-  return {view_.strides, view_.strides + view_.ndim};
-}
+std::vector<std::int64_t> Buffer::strides() const { return {view_.strides, view_.strides + view_.ndim}; }
 
 // ---------------------------------------------------------------------------------------------------------- cohorts
 
@@ -201,8 +199,7 @@ void bind_values(nb::module_& m) {
   nb::class_<Selection>(m, "Selection")
       .def_static("all", [] { return Selection::all(); })
       .def_static(
-          "box",
-          [](const Sizes& start, const Sizes& count) { return Selection::box(dims_of(start), dims_of(count)); },
+          "box", [](const Sizes& start, const Sizes& count) { return Selection::box(dims_of(start), dims_of(count)); },
           "start"_a, "count"_a)
       .def_static(
           "strided",
@@ -210,7 +207,8 @@ void bind_values(nb::module_& m) {
             return Selection::strided(dims_of(start), dims_of(count), dims_of(stride));
           },
           "start"_a, "count"_a, "stride"_a)
-      .def_static("block", [](std::uint64_t number) { return Selection::block(number); }, "number"_a)
+      .def_static(
+          "block", [](std::uint64_t number) { return Selection::block(number); }, "number"_a)
       .def_static(
           "points",
           [](nb::handle coordinates, std::size_t dimensions) {

@@ -20,7 +20,7 @@ from __future__ import annotations
 from . import errors
 from ._core import version as __version__
 from .cohort import Cohort, MpiCohort, ThreadCohort, thread_cohort
-from .context import Context, config, create, list_streams, open
+from .context import Context, config, create, inspect, list_streams, open
 from .errors import (
     AuthenticationError,
     EndOfStream,
@@ -83,6 +83,7 @@ __all__ = [
     "config",
     "create",
     "errors",
+    "inspect",
     "list_streams",
     "open",
     "thread_cohort",

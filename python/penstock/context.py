@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import math
 import os
 import sys
@@ -18,7 +19,7 @@ from . import _core
 from .cohort import as_cohort
 from .errors import InvalidArgument
 from .reader import Reader
-from .stream import SLICE_MS
+from .stream import SLICE_MS, to_ms
 from .writer import Writer
 
 _FOREVER_MS = 2**32 - 1  # the largest *_timeout_ms: 49 days
@@ -83,8 +84,12 @@ class Context:
         with _freed_on_error(cohort):
             if cohort is None:
                 opening = self._core.start_open(name, texts, int(effective["open_timeout_ms"]))
-                while (core := opening.wait(SLICE_MS)) is None:
-                    pass  # here Ctrl-C works
+                try:
+                    while (core := opening.wait(SLICE_MS)) is None:
+                        pass  # here Ctrl-C works
+                except KeyboardInterrupt:
+                    opening.give_up()
+                    raise
             else:
                 core = self._core.open_stream(name, cohort, texts)  # cohorts are used by the calling thread only
         reader = Reader(core, cohort, effective, self)
@@ -103,6 +108,13 @@ class Context:
     def list_streams(self) -> list[_core.StreamEntry]:
         """The streams registered in the directory: objects with name, address, host, pid, ranks and alive."""
         return self._core.list_streams()
+
+    def inspect(self, name: str, timeout: float = 5.0) -> dict[str, Any]:
+        """The statistics of the writer of a live stream, its readers among them, without joining it.
+
+        name: as for open(). timeout: seconds. Raises NotFound (nobody answers), AuthenticationError, TimeoutError.
+        """
+        return json.loads(self._core.inspect(name, to_ms(timeout)))
 
     def _shut_down(self, failed: bool) -> None:
         # Readers first: a writer of this process may wait for them.
@@ -170,9 +182,14 @@ def list_streams() -> list[_core.StreamEntry]:
     return _default_context().list_streams()
 
 
+def inspect(name: str, timeout: float = 5.0) -> dict[str, Any]:
+    return _default_context().inspect(name, timeout)
+
+
 create.__doc__ = Context.create.__doc__
 open.__doc__ = Context.open.__doc__
 list_streams.__doc__ = Context.list_streams.__doc__
+inspect.__doc__ = Context.inspect.__doc__
 
 
 @atexit.register

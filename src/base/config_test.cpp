@@ -122,6 +122,7 @@ TEST_F(ConfigTest, ChecksOptionsFilledInCode) {
   expect_error(Errc::invalid_argument, "queue_steps", [] { check({.queue_steps = 0}); });
   expect_error(Errc::invalid_argument, "when_full", [] { check({.when_full = static_cast<WhenFull>(9)}); });
   expect_error(Errc::invalid_argument, "engine", [] { check({.engine = ""}); });
+  expect_error(Errc::invalid_argument, "engine", [] { check({.engine = "direct\nheat: {}"}); });
 }
 
 TEST_F(ConfigTest, LaterWins) {

@@ -1,110 +1,10 @@
 /* The C API from C: each function, with a writer and a reader in one process.
 
-   test_capi CASE runs one case, test_capi runs them all. Most cases write and read on one thread, which the API allows;
-   those about waiting and cohorts use more. */
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+   test_capi CASE runs one case, test_capi runs them all. These write and read on one thread, which the API allows; the
+   cases about waiting and cohorts are in capi_threads_test.c. */
+#include "capi/capi_test_pair.h"
 
-#include "penstock/penstock.h"
-
-#define CHECK(condition)                                                        \
-  do {                                                                          \
-    if (!(condition)) {                                                         \
-      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);   \
-      exit(1);                                                                  \
-    }                                                                           \
-  } while (0)
-/* The last argument of call must be &error. */
-#define OK(call)                                                                                                   \
-  do {                                                                                                             \
-    penstock_error error;                                                                                          \
-    int code = call;                                                                                               \
-    if (code != PENSTOCK_OK) {                                                                                     \
-      fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, penstock_code_name(code), error.message); \
-      exit(1);                                                                                                     \
-    }                                                                                                              \
-    CHECK(error.code == PENSTOCK_OK && error.message[0] == '\0');                                                  \
-  } while (0)
-#define FAILS(expected, call)                                                                                      \
-  do {                                                                                                             \
-    penstock_error error;                                                                                          \
-    int code = call;                                                                                               \
-    if (code != (expected)) {                                                                                      \
-      fprintf(stderr, "%s:%d: %s: %s, not %s\n", __FILE__, __LINE__, #call, penstock_code_name(code), #expected); \
-      exit(1);                                                                                                     \
-    }                                                                                                              \
-    CHECK(error.code == code && error.message[0] != '\0');                                                         \
-  } while (0)
-
-enum { deadline_ms = 20000 };
-
-/* -------------------------------------------------------------------------------------------------------- fixture */
-
-static char directory[] = "/tmp/penstock-capi-XXXXXX";
-
-static penstock_context* new_context(void) {
-  char options[128];
-  penstock_context* context = NULL;
-  snprintf(options, sizeof options, "directory=%s, listen=127.0.0.1", directory);
-  OK(penstock_context_create(options, &context, &error));
-  return context;
-}
-
-typedef struct pair {
-  penstock_context* context;
-  penstock_writer* writer;
-  penstock_reader* reader;
-} pair;
-
-static pair new_pair_with(const char* options) {
-  pair p = {new_context(), NULL, NULL};
-  OK(penstock_context_create_stream(p.context, "heat", NULL, options, &p.writer, &error));
-  OK(penstock_context_open_stream(p.context, "heat", NULL, options, &p.reader, &error));
-  return p;
-}
-static pair new_pair(void) { return new_pair_with(NULL); }
-
-static void end_pair(pair* p) {
-  OK(penstock_reader_close(p->reader, &error));
-  OK(penstock_writer_close(p->writer, deadline_ms, &error));
-  penstock_reader_destroy(p->reader);
-  penstock_writer_destroy(p->writer);
-  penstock_context_destroy(p->context);
-}
-
-static void begin_write(pair* p) { OK(penstock_writer_begin_step(p->writer, deadline_ms, &error)); }
-
-/* Ends the writer's step and begins it on the reader. */
-static void hand_over(pair* p) {
-  penstock_outcome outcome = PENSTOCK_NOT_READY;
-  OK(penstock_writer_end_step(p->writer, &error));
-  OK(penstock_reader_begin_step(p->reader, deadline_ms, &outcome, &error));
-  CHECK(outcome == PENSTOCK_READY);
-}
-
-static void end_read(pair* p) { OK(penstock_reader_end_step(p->reader, &error)); }
-
-static uint32_t define(pair* p, const char* name, int dtype, int kind, size_t ndims, const uint64_t* shape) {
-  uint32_t variable = 0;
-  penstock_variable_options options = {kind, PENSTOCK_ROW, 0};
-  OK(penstock_writer_define(p->writer, name, dtype, ndims, shape, &options, &variable, &error));
-  return variable;
-}
-
-static penstock_variable find(pair* p, const char* name) {
-  penstock_variable variable;
-  OK(penstock_reader_variable(p->reader, name, &variable, &error));
-  return variable;
-}
-
-static void get(pair* p, const char* name, const penstock_selection* selection, void* out) {
-  OK(penstock_reader_get(p->reader, find(p, name).id, selection, out, PENSTOCK_ROW, NULL, &error));
-  OK(penstock_reader_wait(p->reader, deadline_ms, &error));
-}
+char capi_test_directory[] = "/tmp/penstock-capi-XXXXXX";
 
 /* ---------------------------------------------------------------------------------------------------------- cases */
 
@@ -130,8 +30,7 @@ static void test_errors(void) {
   FAILS(PENSTOCK_ERR_WRONG_STATE, penstock_reader_variable_count(p.reader, &count, &error));
   FAILS(PENSTOCK_ERR_WRONG_STATE, penstock_reader_end_step(p.reader, &error));
   FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_writer_end_step(NULL, &error));
-  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT,
-        penstock_writer_define(p.writer, "x", 99, 1, shape, NULL, &variable, &error));
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_writer_define(p.writer, "x", 99, 1, shape, NULL, &variable, &error));
   FAILS(PENSTOCK_ERR_INVALID_ARGUMENT,
         penstock_writer_define(p.writer, NULL, PENSTOCK_INT32, 1, shape, NULL, &variable, &error));
   FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_writer_begin_step(p.writer, -7, &error));
@@ -163,6 +62,7 @@ static void test_options(void) {
   penstock_reader* reader = NULL;
   penstock_stream_entry* entries = NULL;
   size_t count = 0;
+  char* text = NULL;
   int ran = 0;
   FAILS(PENSTOCK_ERR_UNKNOWN_OPTION, penstock_context_create("directori=/tmp", &context, &error));
   FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_context_create("explicit_progress=perhaps", &context, &error));
@@ -180,6 +80,10 @@ static void test_options(void) {
   OK(penstock_context_list_streams(context, &entries, &count, &error));
   CHECK(count == 1 && strcmp(entries[0].name, "heat") == 0 && entries[0].alive && entries[0].pid == getpid());
   penstock_stream_entries_free(entries);
+  OK(penstock_context_inspect(context, "heat", deadline_ms, &text, &error));
+  CHECK(text[0] == '{');
+  penstock_text_free(text);
+  FAILS(PENSTOCK_ERR_NOT_FOUND, penstock_context_inspect(context, "cold", 1000, &text, &error));
   OK(penstock_context_open_stream(context, penstock_writer_address(writer), NULL, "data_plane=tcp", &reader, &error));
   CHECK(strcmp(penstock_reader_name(reader), "heat") == 0);
   (void)penstock_context_progress(context, &ran, NULL);
@@ -483,158 +387,6 @@ static void test_shapes(void) {
   end_pair(&p);
 }
 
-/* --------------------------------------------------------------------------------------------- cohorts of threads */
-
-enum { ranks = 3 };
-static pthread_barrier_t barrier;
-static const void* sent[ranks];
-static void* shared_data;
-static int released;
-static pthread_mutex_t released_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static int broadcast(void* user, void* data, size_t size, int root) {
-  const int rank = *(int*)user;
-  if (rank == root) shared_data = data;
-  pthread_barrier_wait(&barrier);
-  if (rank != root) memcpy(data, shared_data, size);
-  pthread_barrier_wait(&barrier);
-  return 0;
-}
-
-static int gather(void* user, const void* data, size_t size, void* all, int root) {
-  const int rank = *(int*)user;
-  sent[rank] = data;
-  pthread_barrier_wait(&barrier);
-  for (int r = 0; rank == root && r < ranks; ++r) memcpy((char*)all + r * size, sent[r], size);
-  pthread_barrier_wait(&barrier);
-  return 0;
-}
-
-static void release(void* user) {
-  (void)user;
-  pthread_mutex_lock(&released_lock);
-  ++released;
-  pthread_mutex_unlock(&released_lock);
-}
-
-static void* write_rank(void* argument) {
-  int rank = *(int*)argument;
-  penstock_cohort cohort = {rank, ranks, &rank, broadcast, gather, release};
-  penstock_context* context = new_context();
-  penstock_writer* writer = NULL;
-  const uint64_t shape[] = {ranks}, start[] = {(uint64_t)rank}, one[] = {1};
-  uint32_t variable = 0;
-  OK(penstock_context_create_stream(context, "wide", &cohort, NULL, &writer, &error));
-  CHECK((penstock_writer_address(writer)[0] != '\0') == (rank == 0));
-  OK(penstock_writer_define(writer, "rank", PENSTOCK_INT32, 1, shape, NULL, &variable, &error));
-  for (int32_t step = 0; step < 5; ++step) {
-    const int32_t value = 10 * step + rank;
-    OK(penstock_writer_begin_step(writer, deadline_ms, &error));
-    OK(penstock_writer_put(writer, variable, 1, start, one, &value, &error));
-    if (step == 3 && rank == 1) OK(penstock_writer_abandon_step(writer, &error)); /* void on every rank */
-    else (void)penstock_writer_end_step(writer, NULL);
-  }
-  OK(penstock_writer_close(writer, deadline_ms, &error));
-  penstock_writer_destroy(writer);
-  penstock_context_destroy(context);
-  return NULL;
-}
-
-static int fails(void* user, void* data, size_t size, int root) {
-  (void)user, (void)data, (void)size, (void)root;
-  return 13;
-}
-
-static void test_cohort(void) {
-  pthread_t threads[ranks];
-  int rank[ranks], seen = 0;
-  penstock_context* context = new_context();
-  penstock_reader* reader = NULL;
-  penstock_outcome outcome = PENSTOCK_READY;
-  penstock_error error;
-  penstock_writer* writer = NULL;
-
-  penstock_cohort bad = {0, 2, NULL, fails, NULL, release};
-  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT,
-        penstock_context_create_stream(context, "bad", &bad, NULL, &writer, &error));
-  CHECK(released == 1); /* also when opening fails */
-  bad.gather = gather;
-  bad.rank = 2;
-  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT,
-        penstock_context_create_stream(context, "bad", &bad, NULL, &writer, &error));
-
-  released = 0;
-  pthread_barrier_init(&barrier, NULL, ranks);
-  for (int r = 0; r < ranks; ++r) {
-    rank[r] = r;
-    CHECK(pthread_create(&threads[r], NULL, write_rank, &rank[r]) == 0);
-  }
-  OK(penstock_context_open_stream(context, "wide", NULL, NULL, &reader, &error));
-  for (;;) {
-    int32_t out[ranks];
-    uint64_t number = 0;
-    penstock_variable variable;
-    OK(penstock_reader_begin_step(reader, deadline_ms, &outcome, &error));
-    if (outcome != PENSTOCK_READY) break;
-    OK(penstock_reader_step_number(reader, &number, &error));
-    OK(penstock_reader_variable(reader, "rank", &variable, &error));
-    CHECK(variable.blocks == ranks);
-    OK(penstock_reader_get(reader, variable.id, NULL, out, PENSTOCK_ROW, NULL, &error));
-    OK(penstock_reader_end_step(reader, &error)); /* which performs the get */
-    for (int r = 0; r < ranks; ++r) CHECK(out[r] == 10 * (int)number + r);
-    CHECK(number != 3);
-    ++seen;
-  }
-  (void)error;
-  CHECK(outcome == PENSTOCK_END_OF_STREAM && seen == 4);
-  penstock_reader_destroy(reader);
-  for (int r = 0; r < ranks; ++r) pthread_join(threads[r], NULL);
-  CHECK(released == ranks);
-  pthread_barrier_destroy(&barrier);
-  penstock_context_destroy(context);
-}
-
-/* -------------------------------------------------------------------------------------------------------- outcomes */
-
-static void* read_until_end(void* argument) {
-  pair* p = argument;
-  penstock_outcome outcome = PENSTOCK_READY;
-  while (outcome == PENSTOCK_READY) {
-    OK(penstock_reader_begin_step(p->reader, deadline_ms, &outcome, &error));
-    if (outcome == PENSTOCK_READY) end_read(p);
-  }
-  CHECK(outcome == PENSTOCK_END_OF_STREAM);
-  return NULL;
-}
-
-static void test_outcomes(void) {
-  pair p = new_pair_with("queue_steps=1");
-  penstock_outcome outcome = PENSTOCK_READY;
-  pthread_t thread;
-  int begun = 0;
-  uint32_t variable = define(&p, "x", PENSTOCK_INT32, PENSTOCK_GLOBAL_VALUE, 0, NULL);
-  OK(penstock_reader_begin_step(p.reader, 0, &outcome, &error));
-  CHECK(outcome == PENSTOCK_NOT_READY);
-  OK(penstock_writer_try_begin_step(p.writer, deadline_ms, &begun, &error));
-  CHECK(begun);
-  OK(penstock_writer_put_whole(p.writer, variable, &begun, &error));
-  hand_over(&p); /* the queue is full as long as the reader holds the step */
-  OK(penstock_writer_try_begin_step(p.writer, 0, &begun, &error));
-  CHECK(!begun);
-  FAILS(PENSTOCK_ERR_TIMEOUT, penstock_writer_begin_step(p.writer, 20, &error));
-  end_read(&p);
-  CHECK(pthread_create(&thread, NULL, read_until_end, &p) == 0);
-  for (int i = 0; i < 20; ++i) {
-    begin_write(&p);
-    OK(penstock_writer_end_step(p.writer, &error));
-  }
-  OK(penstock_writer_close(p.writer, deadline_ms, &error));
-  pthread_join(thread, NULL);
-  penstock_reader_destroy(p.reader);
-  penstock_writer_destroy(p.writer);
-  penstock_context_destroy(p.context);
-}
-
 static void test_statistics(void) {
   pair p = new_pair();
   const uint64_t shape[] = {1000};
@@ -684,13 +436,13 @@ static const struct {
 
 int main(int argc, char** argv) {
   int ran = 0;
-  CHECK(mkdtemp(directory) != NULL);
+  CHECK(mkdtemp(capi_test_directory) != NULL);
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
     if (argc > 1 && strcmp(argv[1], cases[i].name) != 0) continue;
     cases[i].run();
     ++ran;
   }
   CHECK(ran > 0);
-  rmdir(directory); /* fails, and says nothing, when a stream left something behind */
+  rmdir(capi_test_directory); /* fails, and says nothing, when a stream left something behind */
   return 0;
 }

@@ -72,8 +72,8 @@ std::shared_ptr<Cohort> cohort_of(const penstock_cohort* cohort) {
   if (!cohort) return solo();
   auto result = std::make_shared<CallbackCohort>(*cohort);
   if (cohort->size < 1 || cohort->rank < 0 || cohort->rank >= cohort->size)
-    throw Error(Errc::invalid_argument, "the cohort has rank " + std::to_string(cohort->rank) + " of " +
-                                            std::to_string(cohort->size));
+    throw Error(Errc::invalid_argument,
+                "the cohort has rank " + std::to_string(cohort->rank) + " of " + std::to_string(cohort->size));
   if (!cohort->broadcast || !cohort->gather)
     throw Error(Errc::invalid_argument, "the cohort lacks broadcast or gather");
   return result;

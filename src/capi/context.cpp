@@ -106,9 +106,8 @@ int penstock_context_create(const char* options, penstock_context** context, pen
   return guarded(error, [&] {
     need(context, "context");
     ContextOptions parsed;
-    for_each_option(options, [&](const std::string& key, const std::string& value) {
-      set_context_option(parsed, key, value);
-    });
+    for_each_option(options,
+                    [&](const std::string& key, const std::string& value) { set_context_option(parsed, key, value); });
     *context = new penstock_context{Context(parsed)};
   });
 }
@@ -167,6 +166,19 @@ int penstock_context_list_streams(penstock_context* context, penstock_stream_ent
     *entries = out;
   });
 }
+
+int penstock_context_inspect(penstock_context* context, const char* name, int64_t timeout_ms, char** text,
+                             penstock_error* error) {
+  return guarded(error, [&] {
+    need(text, "text");
+    auto found = need(context, "context").context.inspect(&need(name, "name"), timeout_of(timeout_ms));
+    auto copy = std::make_unique<char[]>(found.size() + 1);
+    std::memcpy(copy.get(), found.c_str(), found.size() + 1);
+    *text = copy.release();
+  });
+}
+
+void penstock_text_free(char* text) { delete[] text; }
 
 void penstock_stream_entries_free(penstock_stream_entry* entries) {
   if (!entries) return;

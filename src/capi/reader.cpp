@@ -134,9 +134,7 @@ int penstock_reader_variable_at(const penstock_reader* reader, size_t index, pen
 
 int penstock_reader_variable(const penstock_reader* reader, const char* name, penstock_variable* variable,
                              penstock_error* error) {
-  return guarded(error, [&] {
-    need(variable, "variable") = to_c(step_of(reader).variable(&need(name, "name")));
-  });
+  return guarded(error, [&] { need(variable, "variable") = to_c(step_of(reader).variable(&need(name, "name"))); });
 }
 
 int penstock_reader_blocks(const penstock_reader* reader, uint32_t variable, uint64_t first, size_t capacity,

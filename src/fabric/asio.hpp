@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 
 #include "fabric/progress.hpp"
 
@@ -21,10 +22,15 @@ struct Progress::Impl {
   std::condition_variable changed;
   std::uint64_t notices = 0;
   std::thread thread;
+  // What must let go of its callbacks when the loop has ended, because they may own it. Guarded by `mutex`.
+  std::unordered_map<const void*, std::function<void()>> owners;
   // Last, so destroyed first: what handlers own may still use the rest.
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(context);
 };
+
+// Breaks the cycles of connections that own themselves through their callbacks. The loop runs no more.
+void release_owners(Progress::Impl& impl);
 
 inline asio::io_context& context_of(Progress& progress) { return progress.impl().context; }
 

@@ -43,13 +43,11 @@ struct BlockServer::Impl : std::enable_shared_from_this<BlockServer::Impl> {
 
 void BlockServer::Impl::adopt_segments(std::shared_ptr<Connection> connection) {
   Connection* key = connection.get();
-  connection->start(
-      [](std::uint16_t, std::span<const std::byte>, UniqueFd) {
-        throw Error(Errc::protocol, "a reader of segments has nothing to say");
-      },
-      [weak = weak_from_this(), key](const Error&) {
-        if (const auto self = weak.lock()) self->drop(key);
-      });
+  connection->start([](std::uint16_t, std::span<const std::byte>,
+                       UniqueFd) { throw Error(Errc::protocol, "a reader of segments has nothing to say"); },
+                    [weak = weak_from_this(), key](const Error&) {
+                      if (const auto self = weak.lock()) self->drop(key);
+                    });
   const std::uint64_t subscription =
       arena->subscribe([connection](const memory::SegmentInfo& info) { announce(*connection, info); });
   mappers.emplace(key, Mapper{std::move(connection), subscription});

@@ -19,8 +19,8 @@ namespace {
 using base::Clock;
 using base::Deadline;
 
-constexpr std::chrono::milliseconds busy_pause{20};   // a full backlog empties soon
-constexpr std::chrono::seconds one_address_time{5};   // of several: an address may lead nowhere
+constexpr std::chrono::milliseconds busy_pause{20};  // a full backlog empties soon
+constexpr std::chrono::seconds one_address_time{5};  // of several: an address may lead nowhere
 constexpr std::chrono::milliseconds interruption_period{100};
 constexpr std::size_t max_handshake_bytes = 4096;
 
@@ -58,8 +58,13 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   using Done = std::function<void(std::shared_ptr<Connection>, std::optional<Error>)>;
   Attempt(Progress& progress, const Token& token, wire::Hello hello, std::vector<SocketAddress> addresses,
           std::string unresolved, Deadline deadline, Done done)
-      : progress_(progress), token_(token), hello_(std::move(hello)), addresses_(std::move(addresses)),
-        failures_(std::move(unresolved)), deadline_(deadline), done_(std::move(done)) {}
+      : progress_(progress),
+        token_(token),
+        hello_(std::move(hello)),
+        addresses_(std::move(addresses)),
+        failures_(std::move(unresolved)),
+        deadline_(deadline),
+        done_(std::move(done)) {}
 
   void next() {
     timer_.cancel();
@@ -113,11 +118,9 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     connection_ = Connection::adopt(progress_, std::move(fd), addresses_[at_].text);
     connection_->limit_frames(max_handshake_bytes);
     handshake_.emplace(token_, hello_);
-    connection_->start(
-        [self = shared_from_this()](std::uint16_t kind, std::span<const std::byte> bytes, UniqueFd) {
-          self->on_frame(kind, bytes);
-        },
-        [self = shared_from_this()](const Error& error) { self->give_up(error); });
+    connection_->start([self = shared_from_this()](std::uint16_t kind, std::span<const std::byte> bytes,
+                                                   UniqueFd) { self->on_frame(kind, bytes); },
+                       [self = shared_from_this()](const Error& error) { self->give_up(error); });
     send(handshake_->start());
   }
 

@@ -20,7 +20,8 @@ enum class Reach { automatic, unix_only, tcp_only };
 
 // done is called exactly once, on the engine thread, with a connection that is not started, or with an error.
 void connect_async(Progress& progress, const Endpoint& endpoint, const Token& token, wire::Hello hello, Reach reach,
-                   base::Deadline deadline, std::function<void(std::shared_ptr<Connection>, std::optional<Error>)> done);
+                   base::Deadline deadline,
+                   std::function<void(std::shared_ptr<Connection>, std::optional<Error>)> done);
 
 // The socket (blocking mode) after the handshake; at most up to the deadline in this thread. interrupted: asked every
 // 100 ms; true ends the call with Error(timeout).

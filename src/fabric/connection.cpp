@@ -34,7 +34,11 @@ constexpr std::chrono::seconds last_words_time{1};
 
 struct Connection::Impl {
   Impl(Progress& owner, UniqueFd socket, std::string name)
-      : progress(owner), descriptor(context_of(owner), socket.get()), fd(socket.release()), local(is_local(fd)),
+      : progress(owner),
+        loop(owner.impl()),
+        descriptor(context_of(owner), socket.get()),
+        fd(socket.release()),
+        local(is_local(fd)),
         peer_name(std::move(name)) {}
 
   struct Handlers {
@@ -43,6 +47,7 @@ struct Connection::Impl {
   };
 
   Progress& progress;
+  Progress::Impl& loop;  // outlives progress while the loop is taken down
   asio::posix::stream_descriptor descriptor;
   const int fd;  // the descriptor's
   const bool local;
@@ -72,13 +77,22 @@ struct Connection::Impl {
 std::shared_ptr<Connection> Connection::adopt(Progress& progress, UniqueFd socket, std::string peer_name) {
   set_blocking(socket.get(), false);
   set_stream_options(socket.get());
-  return std::shared_ptr<Connection>(
+  const std::shared_ptr<Connection> connection(
       new Connection(std::make_unique<Impl>(progress, std::move(socket), std::move(peer_name))));
+  auto& loop = connection->impl_->loop;
+  std::lock_guard lock(loop.mutex);
+  loop.owners.emplace(connection.get(), [weak = std::weak_ptr(connection)] {
+    if (const auto self = weak.lock()) self->impl_->handlers.reset();
+  });
+  return connection;
 }
 
 Connection::Connection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-Connection::~Connection() = default;
+Connection::~Connection() {
+  std::lock_guard lock(impl_->loop.mutex);
+  impl_->loop.owners.erase(this);
+}
 
 bool Connection::open() const { return !impl_->ended.load(); }
 bool Connection::local() const { return impl_->local; }
@@ -146,7 +160,11 @@ void Connection::send(std::uint16_t kind, std::string_view kind_name, std::span<
       const std::size_t count = watched ? 1 : 2;  // tests may stop us after the header
       sent = send_some(impl.fd, std::span(parts, count), fd);
     }
-    if (watched) base::fault_point("send", kind_name, FaultPhase::half);
+    if (watched) {
+      base::fault_point("send", kind_name, FaultPhase::half);
+      const iovec rest{const_cast<std::byte*>(bytes.data()), bytes.size()};
+      if (sent == sizeof header) sent += std::max<std::ptrdiff_t>(0, send_some(impl.fd, std::span(&rest, 1), -1));
+    }
     if (sent == -EAGAIN || sent == -EWOULDBLOCK) sent = 0;
     if (sent < 0) break_writing(std::nullopt, static_cast<int>(-sent));
     else enqueue(std::as_bytes(std::span(&header, 1)), bytes, static_cast<std::size_t>(sent), fd);
@@ -278,7 +296,7 @@ bool Connection::read_some() {
   }
   if (count <= 0) {
     const std::string why = count == 0 || count == -ECONNRESET ? "closed the connection"
-                                                                : "is gone: " + errno_text(static_cast<int>(-count));
+                                                               : "is gone: " + errno_text(static_cast<int>(-count));
     fail(Error(Errc::peer_lost, impl.peer_name + " " + why));
     return false;
   }
@@ -390,19 +408,18 @@ void Connection::finish_close() {
     static void wait(const std::shared_ptr<Connection>& connection) {
       Impl& impl = *connection->impl_;
       if (impl.ended) return;
-      impl.descriptor.async_wait(asio::posix::descriptor_base::wait_read,
-                                 [connection](const asio::error_code& error) {
-                                   Impl& impl = *connection->impl_;
-                                   if (error || impl.ended) return;
-                                   std::byte waste[4096];
-                                   std::ptrdiff_t count = 0;
-                                   for (int i = 0; i < reads_per_turn; ++i) {
-                                     count = ::recv(impl.fd, waste, sizeof waste, MSG_DONTWAIT);
-                                     if (count <= 0) break;
-                                   }
-                                   if (count > 0 || (count < 0 && errno == EAGAIN)) wait(connection);
-                                   else connection->fail(Error(Errc::stream_closed, "closed"));
-                                 });
+      impl.descriptor.async_wait(asio::posix::descriptor_base::wait_read, [connection](const asio::error_code& error) {
+        Impl& impl = *connection->impl_;
+        if (error || impl.ended) return;
+        std::byte waste[4096];
+        std::ptrdiff_t count = 0;
+        for (int i = 0; i < reads_per_turn; ++i) {
+          count = ::recv(impl.fd, waste, sizeof waste, MSG_DONTWAIT);
+          if (count <= 0) break;
+        }
+        if (count > 0 || (count < 0 && errno == EAGAIN)) wait(connection);
+        else connection->fail(Error(Errc::stream_closed, "closed"));
+      });
     }
   };
   Drain::wait(self);

@@ -64,8 +64,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Error(protocol) when the peer has sent, or we have queued, more than was handled.
   UniqueFd release();
 
-  bool open() const;   // false once it ended, for whatever reason
-  bool local() const;  // over a Unix socket: the peer is on this node and can receive descriptors
+  bool open() const;                     // false once it ended, for whatever reason
+  bool local() const;                    // over a Unix socket: the peer is on this node and can receive descriptors
   const std::string& peer_name() const;  // "host:pid" as the peer said
   void set_peer_name(std::string name);  // before others use it
   std::uint64_t bytes_sent() const;      // payload and headers, queued or sent

@@ -46,7 +46,8 @@ std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
 
 // One end of a connection and all that happened there.
 struct End {
-  explicit End(Progress& owner, UniqueFd fd) : progress(owner), connection(Connection::adopt(owner, std::move(fd), "peer")) {}
+  explicit End(Progress& owner, UniqueFd fd)
+      : progress(owner), connection(Connection::adopt(owner, std::move(fd), "peer")) {}
   ~End() {
     if (connection) connection->close();
     progress.call([] {});
@@ -68,10 +69,20 @@ struct End {
         });
   }
   bool wait_messages(std::size_t count) {
-    return progress.wait_for([&] { std::lock_guard lock(mutex); return messages.size() >= count; }, Deadline{Timeout(30'000)});
+    return progress.wait_for(
+        [&] {
+          std::lock_guard lock(mutex);
+          return messages.size() >= count;
+        },
+        Deadline{Timeout(30'000)});
   }
   bool wait_closed() {
-    return progress.wait_for([&] { std::lock_guard lock(mutex); return !closed.empty(); }, Deadline{Timeout(30'000)});
+    return progress.wait_for(
+        [&] {
+          std::lock_guard lock(mutex);
+          return !closed.empty();
+        },
+        Deadline{Timeout(30'000)});
   }
   Progress& progress;
   std::shared_ptr<Connection> connection;

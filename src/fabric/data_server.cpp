@@ -79,8 +79,7 @@ void DataServer::Session::run() {
       return;
     }
   }
-  if (!ended_)
-    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->run(); });
+  if (!ended_) asio::post(socket_.get_executor(), [self = shared_from_this()] { self->run(); });
 }
 
 void DataServer::Session::wait(asio::posix::descriptor_base::wait_type what) {
@@ -135,17 +134,18 @@ bool DataServer::Session::take_request() {
   }
   if (end_ - begin_ < sizeof header + header.length) return false;
   base::fault_point("data-request", FaultPhase::before);
+  request_.id = 0;
   try {
     const auto bytes = std::span<const std::byte>(buffer_).subspan(begin_ + sizeof header, header.length);
     wire::decode_read_request(bytes, request_);
     reply_.prepare(*server_.arena, request_);
-    replying_ = true;
-    batch_ = {};
-    watched_ = false;
   } catch (const Error& error) {
-    base::log(base::Level::warn, "a reader sent a malformed request", {{"peer", peer_}, {"error", error.what()}});
-    end(error.what());
+    base::log(base::Level::debug, "a reader sent a malformed request", {{"peer", peer_}, {"error", error.what()}});
+    reply_.refuse(request_.id, error);
   }
+  replying_ = true;
+  batch_ = {};
+  watched_ = false;
   begin_ += sizeof header + header.length;
   if (begin_ == end_) begin_ = end_ = 0;
   return true;

@@ -113,7 +113,8 @@ TEST(Handshake, NonsenseIsRefused) {
   old.version = 99;
   std::vector<std::byte> bytes;
   encode(old, bytes);
-  EXPECT_EQ(code_of([&] { ServerHandshake(token, "heat").receive(kind(HandshakeKind::hello), bytes); }), Errc::protocol);
+  EXPECT_EQ(code_of([&] { ServerHandshake(token, "heat").receive(kind(HandshakeKind::hello), bytes); }),
+            Errc::protocol);
 }
 
 TEST(Token, HexRoundTrips) {

@@ -110,7 +110,8 @@ void Listener::Impl::on_frame(std::uint64_t id, std::uint16_t kind, std::span<co
   Guest& guest = found->second;
   try {
     const auto reply = guest.handshake.receive(kind, bytes);
-    if (reply) guest.connection->send(static_cast<std::uint16_t>(reply->kind), wire::name_of(reply->kind), reply->bytes);
+    if (reply)
+      guest.connection->send(static_cast<std::uint16_t>(reply->kind), wire::name_of(reply->kind), reply->bytes);
   } catch (const Error& error) {
     const HandshakeFrame refusal = ServerHandshake::refusal(error);
     guest.connection->send(static_cast<std::uint16_t>(refusal.kind), wire::name_of(refusal.kind), refusal.bytes);

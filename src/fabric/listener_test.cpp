@@ -33,12 +33,13 @@ class ListenerTest : public ::testing::Test {
  protected:
   ListenerTest() {
     base::set_log_sink([](base::Level, std::string_view) {});  // refusals are the point of these tests
-    listener.emplace(progress, token, "heat", "127.0.0.1", [this](std::shared_ptr<Connection> peer, const wire::Hello& hello) {
-      std::lock_guard lock(mutex);
-      peers.push_back(peer);
-      hellos.push_back(hello);
-      progress.notify();
-    });
+    listener.emplace(progress, token, "heat", "127.0.0.1",
+                     [this](std::shared_ptr<Connection> peer, const wire::Hello& hello) {
+                       std::lock_guard lock(mutex);
+                       peers.push_back(peer);
+                       hellos.push_back(hello);
+                       progress.notify();
+                     });
   }
   ~ListenerTest() override {
     listener.reset();
@@ -46,7 +47,12 @@ class ListenerTest : public ::testing::Test {
     base::set_log_sink({});
   }
   bool wait_peers(std::size_t count) {
-    return progress.wait_for([&] { std::lock_guard lock(mutex); return peers.size() >= count; }, soon());
+    return progress.wait_for(
+        [&] {
+          std::lock_guard lock(mutex);
+          return peers.size() >= count;
+        },
+        soon());
   }
   std::pair<std::shared_ptr<Connection>, std::optional<Error>> connect(const Token& with, Reach reach,
                                                                        const Endpoint& endpoint,
@@ -192,7 +198,8 @@ TEST_F(ListenerTest, EndpointsRoundTripAsText) {
   EXPECT_THROW(endpoint_from_text("nonsense"), Error);
   Listener everywhere(progress, token, "heat", "", [](std::shared_ptr<Connection>, const wire::Hello&) {});
   EXPECT_EQ(everywhere.endpoint().tcp_hosts.back(), "127.0.0.1");
-  EXPECT_TRUE(connect(token, Reach::tcp_only, {.tcp_hosts = {"127.0.0.1"}, .tcp_port = everywhere.endpoint().tcp_port}).first);
+  EXPECT_TRUE(
+      connect(token, Reach::tcp_only, {.tcp_hosts = {"127.0.0.1"}, .tcp_port = everywhere.endpoint().tcp_port}).first);
   EXPECT_THROW(Listener(progress, token, "heat", "not an address", {}), Error);
 }
 

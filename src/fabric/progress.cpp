@@ -43,6 +43,10 @@ class BlockedSignals {
 
 struct Timer::State {
   explicit State(asio::io_context& context) : timer(context) {}
+  std::function<void()> take() {
+    std::lock_guard lock(mutex);
+    return std::exchange(task, nullptr);
+  }
   asio::steady_timer timer;
   std::mutex mutex;  // held while the task is looked at, not while it runs
   std::function<void()> task;
@@ -58,11 +62,7 @@ Timer& Timer::operator=(Timer&& other) noexcept {
 void Timer::cancel() {
   auto state = std::exchange(state_, nullptr);
   if (!state) return;
-  std::function<void()> dropped;
-  {
-    std::lock_guard lock(state->mutex);
-    dropped = std::exchange(state->task, nullptr);
-  }
+  const std::function<void()> dropped = state->take();
   if (!dropped) return;
   // The timer belongs to the engine thread; until then it would only hold an empty task.
   auto executor = state->timer.get_executor();
@@ -80,16 +80,28 @@ Progress::Progress(Mode mode) : impl_(std::make_unique<Impl>(mode)) {
   });
 }
 
+void release_owners(Progress::Impl& impl) {
+  std::unordered_map<const void*, std::function<void()>> owners;
+  {
+    std::lock_guard lock(impl.mutex);
+    owners.swap(impl.owners);
+  }
+  for (const auto& [key, release] : owners) release();
+}
+
 Progress::~Progress() {
   impl_->context.stop();
-  if (!impl_->thread.joinable()) return;
-  if (!on_engine_thread()) {
-    impl_->thread.join();
+  if (!impl_->thread.joinable() || !on_engine_thread()) {
+    if (impl_->thread.joinable()) impl_->thread.join();
+    release_owners(*impl_);
     return;
   }
   // The last owner let go inside a callback: the loop is still below us on this stack, so someone else must end it.
   BlockedSignals blocked;
-  std::thread([impl = std::move(impl_)] { impl->thread.join(); }).detach();
+  std::thread([impl = std::move(impl_)] {
+    impl->thread.join();
+    release_owners(*impl);
+  }).detach();
 }
 
 void Progress::post(std::function<void()> task) {
@@ -101,13 +113,10 @@ Timer Progress::after(std::chrono::nanoseconds delay, std::function<void()> task
   state->task = std::move(task);
   // The loop does not see the timer before async_wait, so setting it up here is safe from any thread.
   state->timer.expires_after(std::chrono::duration_cast<asio::steady_timer::duration>(delay));
-  state->timer.async_wait([state](const asio::error_code&) {
-    std::function<void()> due;
-    {
-      std::lock_guard lock(state->mutex);
-      due = std::exchange(state->task, nullptr);
-    }
-    if (due) run_guarded(due);
+  // When the loop ends without having run it, the task is dropped: it may own who holds the Timer.
+  std::shared_ptr<Timer::State> pending(state.get(), [state](Timer::State* which) { which->take(); });
+  state->timer.async_wait([pending = std::move(pending)](const asio::error_code&) {
+    if (const auto due = pending->take()) run_guarded(due);
   });
   return Timer(state);
 }

@@ -53,7 +53,8 @@ class Progress {
   // Waits until ready() (called in this thread) or the deadline or interrupted() (asked every 100 ms; may be empty);
   // returns the last ready(). In explicit mode it polls meanwhile. Whoever changes what ready() looks at calls notify().
   // Not for the engine thread.
-  bool wait_for(const std::function<bool()>& ready, base::Deadline deadline, const std::function<bool()>& interrupted = {});
+  bool wait_for(const std::function<bool()>& ready, base::Deadline deadline,
+                const std::function<bool()>& interrupted = {});
   void notify();
 
   struct Impl;  // fabric's own: fabric/asio.hpp

@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/log.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::fabric {
@@ -89,11 +90,17 @@ TEST(Progress, WaitForEndsByDeadlineAndInterruption) {
 }
 
 TEST(Progress, TasksThatThrowAreContained) {
-  Progress progress;
-  progress.post([] { throw Error(Errc::internal, "expected in this test"); });
-  bool ran = false;
-  progress.call([&] { ran = true; });
-  EXPECT_TRUE(ran);
+  std::string logged;
+  base::set_log_sink([&](base::Level, std::string_view line) { logged = line; });
+  {
+    Progress progress;
+    progress.post([] { throw Error(Errc::internal, "expected in this test"); });
+    bool ran = false;
+    progress.call([&] { ran = true; });
+    EXPECT_TRUE(ran);
+  }
+  base::set_log_sink({});
+  EXPECT_NE(logged.find("expected in this test"), std::string::npos);
 }
 
 TEST(Progress, DropsWhatIsPendingWhenDestroyed) {
@@ -110,12 +117,15 @@ TEST(Progress, DropsWhatIsPendingWhenDestroyed) {
 TEST(Progress, LastOwnerMayLetGoInsideACallback) {
   auto progress = std::make_shared<Progress>();
   std::weak_ptr<Progress> watch = progress;
-  auto* raw = progress.get();
+  std::atomic<bool> released{false};
   std::atomic<bool> done{false};
-  raw->post([owner = std::move(progress), &done]() mutable {
+  progress->post([owner = progress, &released, &done]() mutable {
+    while (!released) std::this_thread::yield();
     owner.reset();
     done = true;
   });
+  progress.reset();
+  released = true;
   const Deadline deadline = soon();
   while (!done && !deadline.passed()) std::this_thread::yield();
   EXPECT_TRUE(done);

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 
@@ -18,7 +19,9 @@ bool reachable_locally(const Endpoint& endpoint) {
   std::memcpy(address.sun_path + 1, name.data(), name.size());  // a leading zero byte: the abstract namespace
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   const memory::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return socket && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0;
+  if (!socket) return false;
+  // A full backlog (EAGAIN) is somebody's too.
+  return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 || errno == EAGAIN;
 }
 
 }  // namespace penstock::fabric

@@ -234,8 +234,8 @@ Registration parse_address(std::string_view address) {
   registration.endpoint.tcp_hosts = {uri.host};
   registration.endpoint.tcp_port = uri.port;
   if (uri.token.size() != registration.token.bytes.size())
-    throw Error(Errc::invalid_argument, "the address of stream '" + uri.stream +
-                                            "' needs its token: ?token= and 64 hexadecimal digits");
+    throw Error(Errc::invalid_argument,
+                "the address of stream '" + uri.stream + "' needs its token: ?token= and 64 hexadecimal digits");
   std::copy(uri.token.begin(), uri.token.end(), registration.token.bytes.begin());
   return registration;
 }

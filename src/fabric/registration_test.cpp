@@ -131,9 +131,11 @@ TEST_F(RegistrationTest, ALiveWriterKeepsItsName) {
 }
 
 TEST_F(RegistrationTest, StreamNames) {
-  for (const char* good : {"a", "heat", "A.b_c-9", "..."}) EXPECT_EQ(code_of([&] { check_stream_name(good); }), Errc::ok);
-  for (const std::string& bad : {std::string(), std::string("."), std::string(".."), std::string("a/b"), std::string("a b"),
-                                std::string("\xc3\xa9"), std::string(129, 'a'), std::string("a\0b", 3)})
+  for (const char* good : {"a", "heat", "A.b_c-9", "..."})
+    EXPECT_EQ(code_of([&] { check_stream_name(good); }), Errc::ok);
+  for (const std::string& bad :
+       {std::string(), std::string("."), std::string(".."), std::string("a/b"), std::string("a b"),
+        std::string("\xc3\xa9"), std::string(129, 'a'), std::string("a\0b", 3)})
     EXPECT_EQ(code_of([&] { check_stream_name(bad); }), Errc::invalid_argument) << bad;
 }
 

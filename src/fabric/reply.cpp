@@ -10,9 +10,9 @@ namespace penstock::fabric {
 namespace {
 
 constexpr std::uint64_t batch_bytes = std::uint64_t{1} << 20;
-constexpr std::size_t batch_parts = 512;             // below the kernel's limit of 1024
-constexpr std::uint64_t chunk_bytes = 256 << 10;     // packed at a time: stays in the cache
-constexpr std::uint64_t least_run_bytes = 4096;      // shorter runs are cheaper packed
+constexpr std::size_t batch_parts = 512;          // below the kernel's limit of 1024
+constexpr std::uint64_t chunk_bytes = 256 << 10;  // packed at a time: stays in the cache
+constexpr std::uint64_t least_run_bytes = 4096;   // shorter runs are cheaper packed
 constexpr std::size_t most_runs = 1u << 16;
 
 }  // namespace
@@ -29,25 +29,32 @@ void Reply::clear() {
   batch_.clear();
 }
 
-void Reply::prepare(const memory::Arena& arena, const wire::ReadRequest& request) {
+void Reply::reset(std::uint64_t id) {
   clear();
-  reply_ = {.id = request.id};
-  arena_ = &arena;
-  slot_ = request.slot;
-  step_ = request.step;
+  reply_ = {.id = id};
   header_sent_ = trailer_sent_ = false;
   at_ = 0;
   at_bytes_ = 0;
-  trailer_ = 0;
+}
+
+void Reply::refuse(std::uint64_t id, const Error& error) {
+  reset(id);
+  reply_.status = error.code();
+  reply_.message = error.what();
+  encode_header();
+}
+
+void Reply::prepare(const memory::Arena& arena, const wire::ReadRequest& request) {
+  reset(request.id);
+  arena_ = &arena;
+  slot_ = request.slot;
+  step_ = request.step;
   try {
     resolve(arena, request);
+    encode_header();
   } catch (const Error& error) {
-    clear();
-    reply_.status = error.code();
-    reply_.message = error.what();
-    reply_.bytes = 0;
+    refuse(request.id, error);
   }
-  encode_header();
 }
 
 void Reply::resolve(const memory::Arena& arena, const wire::ReadRequest& request) {
@@ -70,7 +77,8 @@ void Reply::add_piece(const wire::ReadPiece& wanted, std::span<const std::uint64
   piece.elem_size = wanted.elem_size;
   if (wanted.is_points) {
     const std::size_t first = moves_.size();
-    for (const std::uint64_t point : points.subspan(wanted.first_point, wanted.point_count)) moves_.push_back({point, 0});
+    for (const std::uint64_t point : points.subspan(wanted.first_point, wanted.point_count))
+      moves_.push_back({point, 0});
     piece.points = std::span<const model::PointMove>(moves_).subspan(first);
   } else {
     piece.copy.ndims = wanted.ndims;

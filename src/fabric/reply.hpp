@@ -24,6 +24,8 @@ class Reply {
   Reply();
   // Never throws Error for what the peer asked: the reply then says what is wrong with it.
   void prepare(const memory::Arena& arena, const wire::ReadRequest& request);
+  // Says why a request was not even looked at.
+  void refuse(std::uint64_t id, const Error& error);
   // The next parts to send, about 1 MiB, valid until the next call; empty at the end.
   std::span<iovec> next();
   std::uint64_t payload_bytes() const { return reply_.bytes; }
@@ -38,6 +40,7 @@ class Reply {
     std::size_t piece = 0;
     bool packed = false;
   };
+  void reset(std::uint64_t id);
   void resolve(const memory::Arena& arena, const wire::ReadRequest& request);
   void add_piece(const wire::ReadPiece& wanted, std::span<const std::uint64_t> points, const std::byte* base);
   void encode_header();
@@ -58,8 +61,8 @@ class Reply {
 
   bool header_sent_ = false;
   bool trailer_sent_ = false;
-  std::size_t at_ = 0;           // part
-  std::uint64_t at_bytes_ = 0;   // of a part sent as it lies
+  std::size_t at_ = 0;                 // part
+  std::uint64_t at_bytes_ = 0;         // of a part sent as it lies
   std::optional<PieceChunks> chunks_;  // of a packed part
   std::vector<iovec> batch_;
   std::vector<std::byte> bounce_;

@@ -24,9 +24,7 @@ namespace {
 constexpr int backlog = 1024;
 constexpr std::size_t most_fds_at_once = 4;
 
-[[noreturn]] void fail(const std::string& what) {
-  throw Error(Errc::system, what + " failed: " + errno_text(errno));
-}
+[[noreturn]] void fail(const std::string& what) { throw Error(Errc::system, what + " failed: " + errno_text(errno)); }
 
 void set_option(int socket, int level, int option, int value) {
   ::setsockopt(socket, level, option, &value, sizeof value);
@@ -102,8 +100,7 @@ std::vector<SocketAddress> addresses_of(const Endpoint& endpoint, Reach reach, s
   std::vector<SocketAddress> out;
   if (reach != Reach::tcp_only && !endpoint.unix_name.empty()) out.push_back(unix_address(endpoint.unix_name));
   if (reach != Reach::unix_only && endpoint.tcp_port != 0)
-    for (const std::string& host : endpoint.tcp_hosts)
-      append_tcp_addresses(host, endpoint.tcp_port, out, unresolved);
+    for (const std::string& host : endpoint.tcp_hosts) append_tcp_addresses(host, endpoint.tcp_port, out, unresolved);
   return out;
 }
 

@@ -23,8 +23,6 @@ Token Token::from_hex(std::string_view text) {
   return token;
 }
 
-std::string Token::hex() const {
-  return base::to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-}
+std::string Token::hex() const { return base::to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()}); }
 
 }  // namespace penstock::fabric

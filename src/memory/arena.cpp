@@ -253,8 +253,9 @@ Arena::ReadView Arena::read(std::uint32_t number, std::uint64_t step, std::uint3
     throw Error(Errc::protocol, "slot " + std::to_string(number) + " has no segment " + std::to_string(segment));
   const auto& memory = slot.segments[segment];
   if (offset > memory->size() || bytes > memory->size() - offset)
-    throw Error(Errc::protocol, "bytes " + std::to_string(offset) + " + " + std::to_string(bytes) + " are outside the " +
-                                    std::to_string(memory->size()) + " bytes of segment " + std::to_string(segment));
+    throw Error(Errc::protocol, "bytes " + std::to_string(offset) + " + " + std::to_string(bytes) +
+                                    " are outside the " + std::to_string(memory->size()) + " bytes of segment " +
+                                    std::to_string(segment));
   return {{memory->data() + offset, bytes}, memory};
 }
 

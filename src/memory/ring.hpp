@@ -22,7 +22,7 @@ struct alignas(64) Record {
 static_assert(sizeof(Record) == 64);
 
 struct Mailbox {
-  static constexpr std::uint64_t capacity = 1024;  // a power of two
+  static constexpr std::uint64_t capacity = 1024;    // a power of two
   alignas(64) std::atomic<std::uint64_t> head;       // records pushed so far
   alignas(64) std::atomic<std::uint64_t> tail_seen;  // records of the other side's mailbox popped so far
   alignas(64) std::atomic<std::uint64_t> entries[capacity][8];

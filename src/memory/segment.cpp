@@ -28,8 +28,8 @@ std::uint64_t page_bytes() {
 
 [[noreturn]] void fail(const char* what, int code, std::uint64_t bytes) {
   const bool no_room = code == ENOMEM || code == ENOSPC || code == EFBIG || code == EMFILE || code == ENFILE;
-  throw Error(no_room ? Errc::memory : Errc::system, std::string(what) + " of " + base::format_size(bytes) +
-                                                         " of shared memory failed: " + errno_text(code));
+  throw Error(no_room ? Errc::memory : Errc::system,
+              std::string(what) + " of " + base::format_size(bytes) + " of shared memory failed: " + errno_text(code));
 }
 
 UniqueFd create_memory_file(std::uint64_t bytes) {

@@ -82,9 +82,17 @@ std::unique_ptr<fabric::DataPlane> DirectReader::make_plane() const {
   plane.rank = static_cast<std::uint32_t>(cohort_->rank());
   plane.writers = admission.endpoints;
   bool local = options_.data_plane != DataPlane::tcp;
-  for (const auto& endpoint : admission.endpoints) local = local && fabric::reachable_locally(endpoint);
+  std::size_t elsewhere = admission.endpoints.size();  // the first such rank
+  for (std::size_t rank = 0; local && rank < admission.endpoints.size(); ++rank) {
+    local = fabric::reachable_locally(admission.endpoints[rank]);
+    if (!local) elsewhere = rank;
+  }
+  // Rank 0's socket was reached a moment ago: the writer is not elsewhere, it is gone.
+  if (options_.data_plane == DataPlane::shm && elsewhere == 0)
+    throw Error(Errc::writer_lost, "stream " + node_->stream() + ": the writer " + admission.writer + " was lost while this reader joined");
   if (options_.data_plane == DataPlane::shm && !local)
-    throw Error(Errc::unsupported, "stream " + node_->stream() + ": data_plane=shm, but not every writer rank is on this host");
+    throw Error(Errc::unsupported, "stream " + node_->stream() + ": data_plane=shm, but writer rank " + std::to_string(elsewhere) +
+                                       " cannot be reached on this host");
   if (!local && admission.endpoints.front().tcp_hosts.empty())
     throw Error(Errc::unsupported, "stream " + node_->stream() + ": its writer serves shared memory only (data_plane=shm), and is not on this host");
   return local ? fabric::make_shm_plane(progress_, std::move(plane)) : fabric::make_tcp_plane(std::move(plane));

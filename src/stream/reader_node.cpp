@@ -164,10 +164,11 @@ void ReaderNode::start_link(LinkId link, const std::shared_ptr<fabric::Connectio
 
 void ReaderNode::on_frame(LinkId link, std::uint16_t, std::span<const std::byte> bytes, fabric::UniqueFd fd) {
   std::unique_lock lock(mutex_);
-  if (!links_.contains(link)) return;
+  pump();
+  const auto found = links_.find(link);
+  if (found == links_.end()) return;
   try {
-    pump();
-    auto& peer = links_.at(link);
+    auto& peer = found->second;
     if (bytes.empty() && fd) {
       if (rank_ != 0 || link != parent_link || protocol_) throw Error(Errc::protocol, "a descriptor that was not asked for");
       if (!peer.has_mailbox()) peer.accept_mailbox(fd.get());
@@ -182,25 +183,15 @@ void ReaderNode::on_frame(LinkId link, std::uint16_t, std::span<const std::byte>
       }
     }
   } catch (const std::exception& e) {
-    auto connection = links_.at(link).connection();
-    links_.erase(link);
-    if (protocol_) protocol_->on_link_lost(link, e.what());
-    else join_failed_ = e.what();
-    connection->close();
+    drop_link(link, e.what());
   }
   waiter_.bell().ring();
 }
 
 void ReaderNode::on_closed(LinkId link, const Error& why) {
   std::unique_lock lock(mutex_);
-  if (!links_.contains(link)) return;
-  try {
-    pump();  // what was announced before the end counts
-  } catch (const std::exception&) {
-  }
-  links_.erase(link);
-  if (protocol_) protocol_->on_link_lost(link, why.what());
-  else join_failed_ = why.what();
+  pump();  // what was announced before the end counts
+  drop_link(link, why.what());
   waiter_.bell().ring();
 }
 
@@ -215,11 +206,27 @@ void ReaderNode::pump() {
   if (rank_ != 0 || !protocol_) return;
   const auto found = links_.find(parent_link);
   if (found == links_.end() || !found->second.ring_ready()) return;
-  Message message;
-  while (found->second.pop(message)) {
-    if (message.kind == Kind::announce) announcement_bytes_ += sizeof(memory::Record);
-    protocol_->on_message(parent_link, message);
+  try {
+    if (found->second.failed()) throw Error(Errc::protocol, "its ring is full");
+    Message message;
+    while (found->second.pop(message)) {
+      if (message.kind == Kind::announce) announcement_bytes_ += sizeof(memory::Record);
+      protocol_->on_message(parent_link, message);
+    }
+  } catch (const std::exception& e) {
+    drop_link(parent_link, e.what());
   }
+}
+
+// The link is gone, or its peer broke the protocol.
+void ReaderNode::drop_link(LinkId link, const std::string& why) {
+  const auto found = links_.find(link);
+  if (found == links_.end()) return;
+  const auto connection = found->second.connection();
+  links_.erase(found);
+  if (protocol_) protocol_->on_link_lost(link, why);
+  else join_failed_ = why;
+  if (connection) connection->close();
 }
 
 void ReaderNode::leave_if_done() {
@@ -280,10 +287,7 @@ void ReaderNode::release(std::uint64_t step, std::uint32_t slot) {
 void ReaderNode::close() {
   std::unique_lock lock(mutex_);
   if (closing_ || !protocol_) return;
-  try {
-    pump();
-  } catch (const std::exception&) {
-  }
+  pump();
   closing_ = true;
   protocol_->stop();
   leave_if_done();

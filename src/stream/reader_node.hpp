@@ -67,6 +67,7 @@ class ReaderNode final : public std::enable_shared_from_this<ReaderNode>, privat
   void on_closed(LinkId link, const Error& why);
   void accept_child(std::shared_ptr<fabric::Connection> connection, std::uint32_t rank);
   void pump();
+  void drop_link(LinkId link, const std::string& why);
   void leave_if_done();
   void shut_down();
 

@@ -126,13 +126,12 @@ void ReaderProtocol::on_announce(const Message& message) {
 
 void ReaderProtocol::on_epoch(const Message& message) {
   if (!partial_) {
+    const auto base = known(message.value);
+    if (message.value != 0 && !base)
+      throw Error(Errc::protocol, "epoch " + std::to_string(message.epoch) + " builds on one that was not sent");
     partial_ = std::make_shared<EpochBlobs>();
     partial_->number = message.epoch;
-    if (message.value != 0) {
-      const auto base = known(message.value);
-      if (!base) throw Error(Errc::protocol, "epoch " + std::to_string(message.epoch) + " builds on one that was not sent");
-      partial_->layouts = base->layouts;
-    }
+    if (base) partial_->layouts = base->layouts;
     partial_->layouts.resize(writer_ranks_);
   }
   if (partial_->number != message.epoch) throw Error(Errc::protocol, "epoch " + std::to_string(message.epoch) + " amid another");

@@ -28,6 +28,7 @@ void WriterProtocol::send_down(const Message& message) {
 
 void WriterProtocol::accept_grant(const Grant& grant) {
   grants_.push(grant);
+  granted_ = grant.step + 1;
   if (!grant.dropped) {
     freed_.push(grant.slot);
     auto& pending = pending_[grant.slot];
@@ -152,6 +153,8 @@ void WriterProtocol::on_message(LinkId link, const Message& message) {
     switch (message.kind) {
       case Kind::grant:
         if (!message.flag && message.slot >= pending_.size()) throw Error(Errc::protocol, "a grant of slot " + std::to_string(message.slot));
+        if (message.step != granted_ || (!message.flag && pending_[message.slot].remaining != 0))
+          throw Error(Errc::protocol, "a grant of step " + std::to_string(message.step) + " out of order");
         accept_grant({message.step, message.slot, message.flag});
         break;
       case Kind::closed:

@@ -81,6 +81,7 @@ class WriterProtocol {
   RingQueue<Grant> grants_;
   RingQueue<std::uint32_t> freed_;
   std::vector<Pending> pending_;  // by slot
+  std::uint64_t granted_ = 0;     // steps below this are granted
   std::uint64_t next_step_ = 0;   // the next step this rank takes
   std::uint64_t wanted_ = 0;      // steps below this were asked for
   std::uint32_t closing_left_;

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "wire/control_generated.h"
 #include "penstock/error.hpp"
+#include "wire/control_generated.h"
+#include "wire/verified.hpp"
 
 namespace penstock::wire {
 namespace {
@@ -188,7 +189,7 @@ Layout decode_layout(std::uint32_t rank, std::span<const std::byte> bytes) {
       definition.order = static_cast<Order>(v->order());
       definition.min_max = v->min_max();
       if (length(v->shape()) > max_dims) refuse("shape of " + definition.name);
-      if (v->shape()) definition.shape = Dims(std::span(v->shape()->data(), v->shape()->size()));
+      if (const auto* shape = aligned(v->shape())) definition.shape = Dims(std::span(shape->data(), shape->size()));
       layout.variables.push_back(std::move(definition));
     }
   }
@@ -196,6 +197,7 @@ Layout decode_layout(std::uint32_t rank, std::span<const std::byte> bytes) {
   if (length(table->block_dims()) != blocks || length(table->segment()) != blocks || length(table->offset()) != blocks ||
       length(table->bytes()) != blocks || length(table->starts()) != length(table->counts()))
     refuse("layout arrays of different lengths");
+  for (const auto* numbers : {table->starts(), table->counts(), table->offset(), table->bytes()}) aligned(numbers);
   std::size_t at = 0;
   for (std::size_t i = 0; i < blocks; ++i) {
     const auto index = static_cast<flatbuffers::uoffset_t>(i);

@@ -127,8 +127,7 @@ void encode(const ReadReply& reply, std::vector<std::byte>& out) {
 
 void encode(const SegmentAnnounce& announce, std::vector<std::byte>& out) {
   auto& to = builder();
-  append(to,
-         fb::CreateSegmentAnnounce(to, announce.slot, announce.segment, announce.generation, announce.bytes), out);
+  append(to, fb::CreateSegmentAnnounce(to, announce.slot, announce.segment, announce.generation, announce.bytes), out);
 }
 
 void decode_read_request(std::span<const std::byte> bytes, ReadRequest& out) {
@@ -137,7 +136,7 @@ void decode_read_request(std::span<const std::byte> bytes, ReadRequest& out) {
   out.id = table->id();
   out.step = table->step();
   out.slot = table->slot();
-  const auto* points = table->points();
+  const auto* points = aligned(table->points());
   const std::uint64_t point_count = points == nullptr ? 0 : points->size();
   if (point_count > max_read_points) bad_piece("too many points");
   for (std::uint64_t i = 0; i < point_count; ++i) {
@@ -145,10 +144,10 @@ void decode_read_request(std::span<const std::byte> bytes, ReadRequest& out) {
     if (point > std::uint64_t{1} << 62) bad_piece("an impossible point");
     out.points.push_back(point);
   }
-  DimsReader dims(table->dims());
+  DimsReader dims(aligned(table->dims()));
   std::uint64_t points_taken = 0;
   std::uint64_t total = 0;
-  const auto* pieces = table->pieces();
+  const auto* pieces = aligned(table->pieces());
   if (pieces == nullptr || pieces->size() == 0) bad_piece("no pieces");
   if (pieces->size() > max_read_pieces) bad_piece("too many pieces");
   for (const fb::ReadPiece* piece : *pieces) {

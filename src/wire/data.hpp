@@ -19,9 +19,9 @@ namespace penstock::wire {
 
 enum class DataKind : std::uint16_t { segment_announce = 0x8101, read_request = 0x8102, read_reply = 0x8103 };
 
-inline constexpr std::size_t max_read_pieces = 1u << 16;       // in one request
-inline constexpr std::uint64_t max_read_bytes = 1ull << 40;    // of one request's answer
-inline constexpr std::size_t max_read_points = 1u << 20;       // in one request
+inline constexpr std::size_t max_read_pieces = 1u << 16;     // in one request
+inline constexpr std::uint64_t max_read_bytes = 1ull << 40;  // of one request's answer
+inline constexpr std::size_t max_read_points = 1u << 20;     // in one request
 
 // Part of a segment: elements at `offset` + index . strides, in row-major order of `count`; or single elements.
 struct ReadPiece {

@@ -113,7 +113,8 @@ Mac decode_proof(std::span<const std::byte> bytes) {
 }
 
 std::string decode_refused(std::span<const std::byte> bytes) {
-  return text_of(Verified<fb::Refused>(bytes, max_handshake_bytes, "refusal")->reason(), max_reason_bytes, "a refusal's reason");
+  return text_of(Verified<fb::Refused>(bytes, max_handshake_bytes, "refusal")->reason(), max_reason_bytes,
+                 "a refusal's reason");
 }
 
 }  // namespace penstock::wire

@@ -19,7 +19,11 @@ inline constexpr std::uint32_t protocol_version = 1;
 
 // Frame kinds of the handshake; other messages use other ranges.
 enum class HandshakeKind : std::uint16_t {
-  hello = 0x8001, challenge = 0x8002, proof = 0x8003, welcome = 0x8004, refused = 0x8005,
+  hello = 0x8001,
+  challenge = 0x8002,
+  proof = 0x8003,
+  welcome = 0x8004,
+  refused = 0x8005,
 };
 
 enum class Purpose : std::uint8_t { join = 1, tree = 2, data = 3, segments = 4, inspect = 5 };

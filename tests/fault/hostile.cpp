@@ -1,41 +1,21 @@
-// Peers that do not keep to the protocol: without the token, or with it and something to break.
-//
-// intruder        a wrong token at the handshake of each purpose
-// hostile-reader  every message kind with bytes that are none, with default fields, with absurd fields, before and after
-//                 joining; impossible reads; a mailbox that lies
-// hostile-writer  the same towards a reader (in this process), in place of an admission and after it
+#include "hostile.hpp"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <functional>
-#include <mutex>
 
-#include "fabric/connect.hpp"
-#include "fabric/listener.hpp"
-#include "fabric/registration.hpp"
 #include "fabric/socket.hpp"
-#include "memory/doorbell.hpp"
-#include "memory/ring.hpp"
-#include "peer.hpp"
-#include "wire/control.hpp"
-#include "wire/data.hpp"
 
 namespace penstock::fault {
 
-namespace {
-
-using base::Deadline;
 using fabric::FrameHeader;
 using fabric::Reach;
 using fabric::UniqueFd;
 using memory::Mailbox;
 using wire::Message;
-
-using Bytes = std::vector<std::byte>;
-constexpr Timeout answer_time{5000};
 
 fabric::Registration registration_of(const Arguments& arguments) {
   const fabric::Directory directory(arguments.text("directory"));
@@ -46,12 +26,8 @@ fabric::Registration registration_of(const Arguments& arguments) {
 
 UniqueFd connect(const fabric::Registration& to, wire::Purpose purpose, Reach reach) {
   const wire::Hello hello{.purpose = purpose, .rank = 1, .stream = to.stream};
-  return fabric::connect_blocking(to.endpoint, to.token, hello, reach, Deadline(answer_time));
+  return fabric::connect_blocking(to.endpoint, to.token, hello, reach, base::Deadline(answer_time));
 }
-
-// ------------------------------------------------------------------------------------------------- what to say wrongly
-
-constexpr const char* shapes[] = {"noise", "empty", "defaults", "absurd"};
 
 Bytes noise(std::size_t size) {
   Bytes bytes(size);
@@ -60,7 +36,6 @@ Bytes noise(std::size_t size) {
   return bytes;
 }
 
-// A message of the kind, wrong in one of the shapes. Absurd numbers are the largest that decode.
 Bytes message_of(std::uint16_t kind, const std::string& shape) {
   if (shape == "noise") return noise(200);
   if (shape == "empty") return {};
@@ -80,7 +55,7 @@ Bytes message_of(std::uint16_t kind, const std::string& shape) {
   return bytes;
 }
 
-void send_frame(int socket, std::uint16_t kind, const Bytes& bytes, int fd = -1) {
+void send_frame(int socket, std::uint16_t kind, const Bytes& bytes, int fd) {
   FrameHeader header{static_cast<std::uint32_t>(bytes.size()), kind, static_cast<std::uint16_t>(fd >= 0 ? 1 : 0)};
   Bytes all(sizeof header);
   std::memcpy(all.data(), &header, sizeof header);
@@ -89,53 +64,30 @@ void send_frame(int socket, std::uint16_t kind, const Bytes& bytes, int fd = -1)
   fabric::send_some(socket, std::span(&part, 1), fd);  // the peer may be gone already
 }
 
-// Reads on until the peer closes ("closed") or, when it does not, for `patience` ("open").
-std::string fate_of(int socket, Timeout patience) {
-  const Deadline deadline(patience);
-  for (;;) {
-    pollfd entry{socket, POLLIN, 0};
-    if (::poll(&entry, 1, static_cast<int>(deadline.remaining().count())) <= 0) return "open";
-    std::byte waste[4096];
-    std::vector<UniqueFd> fds;
-    const auto count = fabric::receive_some(socket, waste, fds);
-    if (count == 0 || (count < 0 && count != -EAGAIN)) return "closed";
-    if (deadline.passed()) return "open";
-  }
-}
-
-// Until the writer has admitted: a whole frame of that kind has come.
-void await_admission(int socket) {
+Bytes await_frame(int socket, std::uint16_t kind) {
   Bytes seen;
-  const Deadline deadline(answer_time);
+  const base::Deadline deadline(answer_time);
   for (;;) {
     FrameHeader header{};
     while (seen.size() >= sizeof header) {
       std::memcpy(&header, seen.data(), sizeof header);
       if (seen.size() < sizeof header + header.length) break;
-      seen.erase(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(sizeof header + header.length));
-      if (header.kind == static_cast<std::uint16_t>(wire::Kind::admit)) return;
+      const auto first = seen.begin() + sizeof header;
+      if (header.kind == kind) return Bytes(first, first + static_cast<std::ptrdiff_t>(header.length));
+      seen.erase(seen.begin(), first + static_cast<std::ptrdiff_t>(header.length));
     }
     pollfd entry{socket, POLLIN, 0};
     if (::poll(&entry, 1, static_cast<int>(deadline.remaining().count())) <= 0)
-      throw Error(Errc::timeout, "the writer did not admit the hostile reader");
+      throw Error(Errc::timeout, "no frame of kind " + std::to_string(kind) + " in time");
     std::byte some[4096];
     std::vector<UniqueFd> fds;
     const auto count = fabric::receive_some(socket, some, fds);
-    if (count == 0) throw Error(Errc::peer_lost, "the writer did not admit the hostile reader");
+    if (count == 0) throw Error(Errc::peer_lost, "the end instead of a frame of kind " + std::to_string(kind));
     if (count > 0) seen.insert(seen.end(), some, some + count);
   }
 }
 
-void join(int socket) {
-  Bytes bytes;
-  wire::encode(Message{.kind = wire::Kind::join, .ranks = 1, .text = "hostile:1"}, bytes);
-  send_frame(socket, static_cast<std::uint16_t>(wire::Kind::join), bytes);
-  await_admission(socket);
-}
-
-void tell(const std::string& attack, const std::string& fate) { say("attack " + fate + " " + attack); }
-
-// --------------------------------------------------------------------------------------------------------- memory files
+namespace {
 
 UniqueFd plain_file(std::size_t bytes) {
   UniqueFd fd(::memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -143,10 +95,8 @@ UniqueFd plain_file(std::size_t bytes) {
   return fd;
 }
 
-struct OddFile {
-  const char* name;
-  UniqueFd fd;
-};
+}  // namespace
+
 std::vector<OddFile> odd_files(std::size_t right_size) {
   std::vector<OddFile> files;
   files.push_back({"unsealed", plain_file(right_size)});
@@ -156,17 +106,6 @@ std::vector<OddFile> odd_files(std::size_t right_size) {
   return files;
 }
 
-// A mailbox of one's own with anything in it.
-struct Mailing {
-  memory::Segment segment = memory::Segment::create(sizeof(Mailbox));
-  memory::Doorbell bell = memory::Doorbell::create();
-  Mailbox& box() { return *reinterpret_cast<Mailbox*>(segment.data()); }
-};
-
-struct Lie {
-  const char* name;
-  std::function<void(Mailbox&)> tell;
-};
 std::vector<Lie> lies() {
   const auto record = [](std::uint32_t kind) {
     return [kind](Mailbox& box) {
@@ -183,136 +122,8 @@ std::vector<Lie> lies() {
       {"record of no kind", record(0xa5a5a5a5)},
   };
   for (std::uint16_t kind = 1; kind < wire::kind_count; ++kind)
-    all.push_back({wire::name_of(static_cast<wire::Kind>(kind)).data(), record(kind)});
+    all.push_back({std::string(wire::name_of(static_cast<wire::Kind>(kind))), record(kind)});
   return all;
-}
-
-// -------------------------------------------------------------------------------------------------------- hostile reader
-
-void attack_with_messages(const fabric::Registration& to, Reach reach, bool joined) {
-  for (std::uint16_t kind = 0; kind < wire::kind_count; ++kind) {
-    for (const std::string shape : shapes) {
-      const UniqueFd socket = connect(to, wire::Purpose::join, reach);
-      if (joined) join(socket.get());
-      send_frame(socket.get(), kind, message_of(kind, shape));
-      // What is legal there does not end the connection: a join, a poke; the driver knows.
-      const auto name = std::string(wire::name_of(static_cast<wire::Kind>(kind)));
-      const bool legal = shape != "noise" && shape != "empty" && (joined ? name == "poke" : name == "join");
-      tell((joined ? "joined " : "not-joined ") + name + " " + shape, fate_of(socket.get(), legal ? Timeout(20) : answer_time));
-    }
-  }
-}
-
-void attack_with_mailboxes(const fabric::Registration& to) {
-  constexpr auto mailbox = static_cast<std::uint16_t>(wire::Kind::mailbox);
-  constexpr auto doorbell = static_cast<std::uint16_t>(wire::Kind::doorbell);
-  for (const auto& file : odd_files(sizeof(Mailbox))) {
-    const UniqueFd socket = connect(to, wire::Purpose::join, Reach::unix_only);
-    send_frame(socket.get(), mailbox, {}, file.fd.get());
-    tell(std::string("mailbox ") + file.name, fate_of(socket.get(), answer_time));
-  }
-  for (const auto& file : odd_files(4096)) {
-    Mailing mailing;
-    const UniqueFd socket = connect(to, wire::Purpose::join, Reach::unix_only);
-    send_frame(socket.get(), mailbox, {}, mailing.segment.fd());
-    send_frame(socket.get(), doorbell, {}, file.fd.get());
-    tell(std::string("doorbell ") + file.name, fate_of(socket.get(), answer_time));
-  }
-  for (const auto& lie : lies()) {
-    Mailing mailing;
-    const UniqueFd socket = connect(to, wire::Purpose::join, Reach::unix_only);
-    send_frame(socket.get(), mailbox, {}, mailing.segment.fd());
-    send_frame(socket.get(), doorbell, {}, mailing.bell.fd());
-    join(socket.get());
-    lie.tell(mailing.box());
-    send_frame(socket.get(), static_cast<std::uint16_t>(wire::Kind::poke), message_of(static_cast<std::uint16_t>(wire::Kind::poke), "defaults"));
-    // Read counts are looked at with the next record that is sent to this reader, which may be never.
-    tell(std::string("ring ") + lie.name, fate_of(socket.get(), lie.name == std::string("more read than sent") ? Timeout(50) : answer_time));
-  }
-}
-
-Bytes request_of(const std::function<void(wire::ReadRequest&, wire::ReadPiece&)>& change) {
-  wire::ReadRequest request{.id = 1};
-  wire::ReadPiece piece;
-  piece.ndims = 1;
-  piece.count[0] = 64;
-  piece.strides[0] = 1;
-  change(request, piece);
-  request.pieces.push_back(piece);
-  Bytes bytes;
-  wire::encode(request, bytes);
-  return bytes;
-}
-
-// Requests that decode are answered, most with an error, and the connection stays; the others end it.
-void attack_data_server(const fabric::Registration& to) {
-  using Request = wire::ReadRequest;
-  using Piece = wire::ReadPiece;
-  const std::vector<std::pair<const char*, Bytes>> requests = {
-      {"noise", noise(300)},
-      {"empty", {}},
-      {"no such slot", request_of([](Request& r, Piece&) { r.slot = ~0u; })},
-      {"no such step", request_of([](Request& r, Piece&) { r.step = ~0ull; })},
-      {"no such segment", request_of([](Request&, Piece& p) { p.segment = ~0u; })},
-      {"far offset", request_of([](Request&, Piece& p) { p.offset = 1ull << 62; })},
-      {"offset that wraps", request_of([](Request&, Piece& p) { p.offset = ~0ull; })},
-      {"huge count", request_of([](Request&, Piece& p) { p.count[0] = 1ull << 39; })},
-      {"overflowing count", request_of([](Request&, Piece& p) { p.count[0] = ~0ull; })},
-      {"backwards", request_of([](Request&, Piece& p) { p.strides[0] = -(1ll << 61); })},
-      {"least stride", request_of([](Request&, Piece& p) { p.strides[0] = INT64_MIN; })},
-      {"nine dimensions", request_of([](Request&, Piece& p) { p.elem_size = 0; })},
-  };
-  for (const auto& [name, bytes] : requests) {
-    const UniqueFd socket = connect(to, wire::Purpose::data, Reach::tcp_only);
-    send_frame(socket.get(), static_cast<std::uint16_t>(wire::DataKind::read_request), bytes);
-    tell(std::string("read ") + name, fate_of(socket.get(), Timeout(30)));
-  }
-}
-
-}  // namespace
-
-int run_intruder(const Arguments& arguments) {
-  auto to = registration_of(arguments);
-  to.token.bytes.back() ^= 1;
-  using wire::Purpose;
-  for (const auto purpose : {Purpose::join, Purpose::tree, Purpose::data, Purpose::segments, Purpose::inspect}) {
-    for (const auto reach : {Reach::unix_only, Reach::tcp_only}) {
-      const std::string name = std::string(wire::name_of(purpose)) + (reach == Reach::unix_only ? " shm" : " tcp");
-      try {
-        connect(to, purpose, reach);
-        say("intruder let-in " + name);
-      } catch (const Error& error) {
-        say("intruder " + std::string(penstock::name_of(error.code())) + " " + name);
-      }
-    }
-  }
-  // A token that is right, for a stream that is not.
-  to = registration_of(arguments);
-  to.stream += "x";
-  try {
-    connect(to, Purpose::join, Reach::unix_only);
-    say("intruder let-in other stream");
-  } catch (const Error& error) {
-    say("intruder " + std::string(penstock::name_of(error.code())) + " other stream");
-  }
-  return 0;
-}
-
-int run_hostile_reader(const Arguments& arguments) {
-  const auto to = registration_of(arguments);
-  for (const auto reach : {Reach::unix_only, Reach::tcp_only}) {
-    attack_with_messages(to, reach, false);
-    attack_with_messages(to, reach, true);
-  }
-  attack_with_mailboxes(to);
-  {
-    const UniqueFd socket = connect(to, wire::Purpose::segments, Reach::unix_only);
-    send_frame(socket.get(), static_cast<std::uint16_t>(wire::DataKind::segment_announce), noise(40));
-    tell("segments noise", fate_of(socket.get(), answer_time));
-  }
-  attack_data_server(to);
-  say("attacks over");
-  return 0;
 }
 
 }  // namespace penstock::fault

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 STEPS = 6
 STEP_S = 0.5  # step_timeout_ms of every program
-OPEN_S = 1.5
+OPEN_S = 1.0
 CLOSE_S = 4.0
 SLACK_S = 2.0  # late by no more than this on a loaded machine
 HANG_S = 30.0  # no program may run longer

@@ -57,8 +57,8 @@ def test_timeouts(pair):
 
 def test_opening_what_is_not_there(context):
     began = time.monotonic()
-    with pytest.raises(penstock.TimeoutError, match="nothing"):
-        context.open("nothing", timeout=0.2)
+    with pytest.raises(penstock.TimeoutError, match="nothing.* within 400 ms"):
+        context.open("nothing", timeout=0.4)
     assert 0.15 < time.monotonic() - began < TIMEOUT_S
 
 
@@ -76,6 +76,9 @@ def test_options(context):
         entry = context.list_streams()[0]
         assert (entry.name, entry.alive, entry.pid, entry.ranks) == ("heat", True, os.getpid(), 1)
         assert writer.address.startswith("tcp://") and "heat" in writer.address
+        assert isinstance(context.inspect("heat"), dict)
+        with pytest.raises(penstock.NotFound):
+            context.inspect("cold", timeout=1)
 
 
 def test_opening_by_address(context):

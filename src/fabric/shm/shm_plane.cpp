@@ -245,8 +245,8 @@ ShmPlane::Found ShmPlane::find(std::uint64_t step, std::uint32_t slot, int rank,
 }
 
 void ShmPlane::gone(std::uint64_t step, int rank) {
-  throw Error(Errc::step_gone, "writer rank " + std::to_string(rank) + " does not hold step " + std::to_string(step) +
-                                   " any more");
+  throw Error(Errc::step_gone,
+              "writer rank " + std::to_string(rank) + " does not hold step " + std::to_string(step) + " any more");
 }
 
 void ShmPlane::check_range(const Mapping& mapping, std::uint64_t offset, std::uint64_t bytes, int rank) {

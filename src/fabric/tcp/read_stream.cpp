@@ -200,7 +200,8 @@ bool ReadStream::process() {
       if (end_ - begin_ < sizeof code) return false;
       std::memcpy(&code, buffer_.data() + begin_, sizeof code);
       begin_ += sizeof code;
-      if (code != 0) throw Error(Errc::step_gone, "step " + std::to_string(step_) + " was taken back while it was read");
+      if (code != 0)
+        throw Error(Errc::step_gone, "step " + std::to_string(step_) + " was taken back while it was read");
       outstanding_ -= requests_.front().bytes;
       requests_.pop_front();
       state_ = State::header;
@@ -224,8 +225,8 @@ bool ReadStream::take_reply() {
   const Request& request = requests_.front();
   if (reply.status != Errc::ok) throw Error(reply.status, reply.message);
   if (reply.id != request.id || reply.bytes != request.bytes)
-    throw Error(Errc::protocol, "answered with " + std::to_string(reply.bytes) + " bytes instead of " +
-                                    std::to_string(request.bytes));
+    throw Error(Errc::protocol,
+                "answered with " + std::to_string(reply.bytes) + " bytes instead of " + std::to_string(request.bytes));
   part_ = request.first;
   part_open_ = false;
   state_ = State::payload;
@@ -258,8 +259,9 @@ void ReadStream::build_batch() {
       model::Piece turned = part.piece;
       turned.copy.src_offset = part.piece.copy.dst_offset;
       turned.copy.src_strides = part.piece.copy.dst_strides;
-      const bool in_place = part.piece.points.empty() &&
-                            model::contiguous_runs(turned, std::min(least_run_bytes, part.piece.bytes()), most_runs, runs_);
+      const bool in_place =
+          part.piece.points.empty() &&
+          model::contiguous_runs(turned, std::min(least_run_bytes, part.piece.bytes()), most_runs, runs_);
       if (!in_place) chunks_.emplace(part.piece, std::min(chunk_bytes, part.piece.bytes()));
     }
     if (!(chunks_ ? add_packed(part, room) : add_direct(part, room))) return;

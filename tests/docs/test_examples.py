@@ -1,0 +1,187 @@
+"""The examples of the documentation, built and run as a user does, in all pairs of languages.
+
+The C and C++ ones are configured with find_package(Penstock) against the installed package, or against an installation
+of the build folder that PENSTOCK_BUILD names.
+"""
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+TIMEOUT_S = 120
+BUILD_TIMEOUT_S = 300
+
+HAVE_MPI = shutil.which("mpiexec") and shutil.which("mpicxx") and importlib.util.find_spec("mpi4py")
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+# ------------------------------------------------------------------------------------------------------------ building
+
+
+def quietly(command, timeout=BUILD_TIMEOUT_S):
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+
+
+def installed_prefix(folder):
+    """Where find_package finds Penstock: in the Python package, which is a prefix of its own, or installed here."""
+    import penstock
+
+    package = Path(penstock.__file__).parent
+    if list(package.glob("lib*/cmake/Penstock/PenstockConfig.cmake")):
+        return package
+    build = os.environ.get("PENSTOCK_BUILD")
+    if not build:
+        pytest.skip("no installed C++ library: install the package, or set PENSTOCK_BUILD to a build folder")
+    for component in ("runtime", "development"):
+        quietly(["cmake", "--install", build, "--prefix", folder, "--component", component])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    """The folder of the built examples."""
+    folder = tmp_path_factory.mktemp("examples")
+    parts = ["first-stream", "concepts", *(["mpi"] if HAVE_MPI else [])]
+    listing = "cmake_minimum_required(VERSION 3.25)\nproject(examples LANGUAGES C CXX)\n"
+    listing += "set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)\n"
+    listing += "add_compile_options(-Wall -Wextra -Werror)\n"
+    listing += "".join(f"add_subdirectory({EXAMPLES / part} {part})\n" for part in parts)
+    (folder / "CMakeLists.txt").write_text(listing, encoding="utf-8")
+    prefix = installed_prefix(folder / "prefix")
+    command = ["cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}"]
+    if shutil.which("ninja"):
+        command += ["-G", "Ninja"]
+    if shutil.which("ccache"):
+        command += ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache", "-DCMAKE_C_COMPILER_LAUNCHER=ccache"]
+    quietly(command)
+    quietly(["cmake", "--build", folder / "build"])
+    return folder / "build" / "bin"
+
+
+# ------------------------------------------------------------------------------------------------------------- running
+
+
+@pytest.fixture
+def environment(tmp_path):
+    (tmp_path / "streams").mkdir(mode=0o700)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    return kept | MPI_ENVIRONMENT | {"PENSTOCK_DIRECTORY": str(tmp_path / "streams"), "PENSTOCK_LISTEN": "127.0.0.1"}
+
+
+@contextlib.contextmanager
+def running(command, environment, folder):
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()  # mpiexec takes its ranks along
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+def run_together(writer, reader, environment, folder):
+    """What the reader printed."""
+    with running(writer, environment, folder) as writing, running(reader, environment, folder) as reading:
+        output, _ = reading.communicate(timeout=TIMEOUT_S)
+        errors, _ = writing.communicate(timeout=TIMEOUT_S)
+    assert (reading.returncode, writing.returncode) == (0, 0), f"writer: {errors}\nreader: {output}"
+    assert errors == ""
+    return output
+
+
+def command_of(side, language, programs):
+    if language == "py":
+        return [sys.executable, EXAMPLES / "first-stream" / f"{side}.py"]
+    return [programs / {"cpp": side, "c": f"{side}_c"}[language]]
+
+
+def expected_lines():
+    """What every reader of examples/first-stream is to print, by the heat equation written down once more."""
+    T = np.zeros((64, 96))
+    T[24:40, 32:64] = 100.0
+    lines = []
+    for number in range(50):
+        neighbours = np.roll(T, 1, 0) + np.roll(T, -1, 0) + np.roll(T, 1, 1) + np.roll(T, -1, 1)
+        T = T + 0.2 * (neighbours - 4 * T)
+        T[[0, -1], :] = T[:, [0, -1]] = 0.0
+        row = T[24]
+        figures = f"mean {row.mean():.3f}  max {row.max():.3f}"
+        lines.append(f"step {number}  time {0.2 * (number + 1):.1f}  row 24: {figures}")
+    return lines
+
+
+@pytest.mark.parametrize("reader", ["py", "cpp", "c"])
+@pytest.mark.parametrize("writer", ["py", "cpp", "c"])
+def test_first_stream(writer, reader, programs, environment, tmp_path):
+    commands = command_of("writer", writer, programs), command_of("reader", reader, programs)
+    assert run_together(*commands, environment, tmp_path).splitlines() == expected_lines()
+
+
+def test_first_stream_in_pages():
+    """What the pages show of the output is part of it."""
+    shown = 0
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        pattern = r"^<!-- output: examples/first-stream/reader\.py -->\n```text\n(.*?)^```"
+        for block in re.findall(pattern, text, re.MULTILINE | re.DOTALL):
+            assert block in "\n".join(expected_lines()) + "\n", page
+            shown += 1
+    assert shown > 0
+
+
+@pytest.mark.parametrize("name", ["selections", "ownership"])
+def test_concepts(name, programs, environment, tmp_path):
+    with running([programs / name], environment, tmp_path) as program:
+        output, _ = program.communicate(timeout=TIMEOUT_S)
+    assert (program.returncode, output) == (0, f"{name}: as expected\n")
+
+
+@pytest.mark.skipif(not HAVE_MPI, reason="needs mpiexec, mpicxx and mpi4py")
+def test_mpi(programs, environment, tmp_path):
+    output = run_together(
+        ["mpiexec", "-n", "2", programs / "mpi_writer"],
+        ["mpiexec", "-n", "3", sys.executable, EXAMPLES / "mpi" / "reader.py"],
+        environment,
+        tmp_path,
+    )
+    assert output.splitlines() == [f"step {number}: mean {10 * number + 0.5:.2f}" for number in range(10)]
+
+
+def test_examples_are_all_here():
+    """Each program of these folders is built and run above."""
+    folders = ("first-stream", "concepts", "mpi")
+    found = {str(file.relative_to(EXAMPLES)) for part in folders for file in (EXAMPLES / part).glob("*.*")}
+    programs = {f"first-stream/{side}.{language}" for side in ("writer", "reader") for language in ("py", "cpp", "c")}
+    programs |= {"concepts/selections.cpp", "concepts/ownership.cpp", "mpi/writer.cpp", "mpi/reader.py"}
+    assert found == programs | {f"{part}/CMakeLists.txt" for part in folders}
