@@ -79,39 +79,58 @@ struct Memory {
   bool revoked = false;  // gives no further buffers
 };
 
+// The interpreter lock, released. A thread that comes back when the interpreter is about to end finds no way in, and may
+// not unwind C++ frames either: it stays here until the process has ended.
+class Unlocked {
+ public:
+  Unlocked();
+  ~Unlocked();
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* thread_;
+};
+
+// Called as the interpreter ends, on the thread that ends it: other threads, daemons all of them, may come back from
+// where they are (waited for a little) but not in again.
+void begin_exit();
+// In a child after fork: threads of the parent that were inside are not here.
+void forget_threads();
+// Keeps daemon threads out after that.
+void stop_here_when_exiting();
+
 // Drops what the holder points to without the interpreter lock: a destructor may wait for the library's thread.
 template <class T>
 void drop_unlocked(T& holder) {
   T dropped = std::exchange(holder, T{});
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   dropped = T{};
 }
 
 // One call at a time: waits for the stream's mutex without the interpreter lock, which is held again afterwards.
 class Turn {
  public:
-  explicit Turn(std::timed_mutex& mutex) : lock_(mutex, std::try_to_lock) {
-    if (lock_.owns_lock()) return;
-    nb::gil_scoped_release release;
+  explicit Turn(std::mutex& mutex) : lock_(mutex, std::defer_lock) {
+    stop_here_when_exiting();
+    if (lock_.try_lock()) return;
+    Unlocked unlocked;
     lock_.lock();
   }
 
  private:
-  std::unique_lock<std::timed_mutex> lock_;
+  std::unique_lock<std::mutex> lock_;
 };
 
 // Releases the interpreter lock when the work is worth it.
-class MaybeRelease {
+class MaybeUnlocked {
  public:
-  explicit MaybeRelease(std::size_t bytes) : thread_(bytes >= 32768 ? PyEval_SaveThread() : nullptr) {}
-  ~MaybeRelease() {
-    if (thread_) PyEval_RestoreThread(thread_);
+  explicit MaybeUnlocked(std::size_t bytes) {
+    if (bytes >= 32768) unlocked_ = std::make_unique<Unlocked>();
   }
-  MaybeRelease(const MaybeRelease&) = delete;
-  MaybeRelease& operator=(const MaybeRelease&) = delete;
 
  private:
-  PyThreadState* thread_;
+  std::unique_ptr<Unlocked> unlocked_;
 };
 
 // A cohort whose operations are methods of a Python object: rank, size, broadcast(bytes, root) and gather(bytes, root).
@@ -157,6 +176,7 @@ class PyWriter {
   void start_close(std::int64_t timeout_ms);
   bool wait_close(std::int64_t slice_ms);
   void lose();  // readers are told that the writer is lost
+  bool busy();  // a thread is inside
   bool closed() const { return !writer_; }
   nb::dict statistics();
   void forget();  // after fork: the memory belongs to the parent
@@ -167,7 +187,7 @@ class PyWriter {
   Writer& writer();
   WriteStep& step();
   Box box_of(const Sizes& start, const Dims& count) const;
-  std::timed_mutex mutex_;
+  std::mutex mutex_;
   std::shared_ptr<Writer> writer_;  // null once closed; spans hold it too, so that their memory stays mapped
   std::optional<WriteStep> step_;
   std::vector<Buffer> lent_;
@@ -200,6 +220,7 @@ class PyReader {
   std::vector<Memory> view(std::uint32_t variable, const Selection& selection);
   void end_step();
   void close();
+  bool busy();
   bool closed() const { return !reader_; }
   nb::dict statistics();
   void forget();
@@ -207,7 +228,7 @@ class PyReader {
  private:
   Reader& reader();
   ReadStep& step();
-  std::timed_mutex mutex_;
+  std::mutex mutex_;
   std::unique_ptr<Reader> reader_;  // null once closed
   std::optional<ReadStep> step_;
   std::vector<Buffer> pending_;  // what gets will fill

@@ -31,14 +31,14 @@ class PyOpening {
 
   void give_up() {
     state_->given_up = true;
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     std::unique_lock lock(state_->mutex);
     state_->changed.wait_for(lock, first_slice * 2, [&] { return state_->done; });
   }
 
   // Null: not yet.
   std::unique_ptr<PyReader> wait(std::int64_t slice_ms) {
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     std::unique_lock lock(state_->mutex);
     const auto slice = std::chrono::milliseconds(slice_ms);
     if (!state_->changed.wait_for(lock, slice, [&] { return state_->done; })) return nullptr;
@@ -102,7 +102,7 @@ class PyContext {
     auto& context = this->context();
     auto chosen = options_of(options);
     auto ranks = cohort_of(std::move(cohort));
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     return std::make_unique<PyWriter>(context.create_stream(name, std::move(ranks), chosen));
   }
 
@@ -110,7 +110,7 @@ class PyContext {
     auto& context = this->context();
     auto chosen = options_of(options);
     auto ranks = cohort_of(std::move(cohort));
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     return std::make_unique<PyReader>(context.open_stream(name, std::move(ranks), chosen));
   }
 
@@ -126,19 +126,19 @@ class PyContext {
 
   std::vector<StreamEntry> list_streams() {
     auto& context = this->context();
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     return context.list_streams();
   }
 
   std::string inspect(const std::string& name, std::int64_t timeout_ms) {
     auto& context = this->context();
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     return context.inspect(name, timeout_of(timeout_ms));
   }
 
   bool progress() {
     auto& context = this->context();
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     return context.progress();
   }
 
@@ -166,7 +166,7 @@ void bind_context(nb::module_& m) {
       .def(
           "__init__",
           [](PyContext* self, std::string config, std::string directory, std::string listen, bool explicit_progress) {
-            nb::gil_scoped_release release;
+            Unlocked unlocked;
             new (self) PyContext({std::move(config), std::move(directory), std::move(listen), explicit_progress});
           },
           "config_file"_a, "directory"_a, "listen"_a, "explicit_progress"_a)
@@ -184,6 +184,15 @@ void bind_context(nb::module_& m) {
 }  // namespace penstock::python
 
 NB_MODULE(_core, m) {
+  // What is left when the interpreter ends is reported unless begin_exit(quiet=true).
+  m.def(
+      "begin_exit",
+      [](bool quiet) {
+        if (quiet) nanobind::set_leak_warnings(false);
+        penstock::python::begin_exit();
+      },
+      nanobind::arg("quiet"));
+  m.def("forget_threads", penstock::python::forget_threads);
   m.attr("version") = penstock::version;
   penstock::python::bind_values(m);
   penstock::python::bind_writer(m);

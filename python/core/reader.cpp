@@ -7,7 +7,7 @@ PyReader::~PyReader() {
   if (!reader_) return;
   {
     // Gets that are pending fill their arrays as the step ends, so those live until then.
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     step_.reset();
   }
   drop_unlocked(reader_);
@@ -30,7 +30,7 @@ std::string PyReader::try_begin_step(std::int64_t timeout_ms) {
   if (step_) throw Error(Errc::wrong_state, "stream '" + name_ + "' has a step open");
   Outcome outcome;
   {
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     auto result = reader.try_begin_step(timeout_of(timeout_ms));
     if (result.step) step_.emplace(std::move(*result.step));
     outcome = result.outcome;
@@ -48,7 +48,7 @@ void PyReader::begin_step(std::int64_t timeout_ms) {
   Turn turn(mutex_);
   auto& reader = this->reader();
   if (step_) throw Error(Errc::wrong_state, "stream '" + name_ + "' has a step open");
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   step_.emplace(reader.begin_step(timeout_of(timeout_ms)));
 }
 
@@ -122,7 +122,7 @@ nb::object PyReader::min_max(std::uint32_t variable, std::optional<std::uint64_t
 std::vector<std::string> PyReader::strings(std::uint32_t variable) {
   Turn turn(mutex_);
   auto& step = this->step();
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   return step.read_strings(variable);
 }
 
@@ -153,7 +153,7 @@ void PyReader::wait(std::int64_t timeout_ms) {
     PyReader* self;
     ~Filled() { self->pending_.clear(); }
   } filled{this};
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   step.wait(timeout_of(timeout_ms));
 }
 
@@ -161,7 +161,7 @@ std::vector<Memory> PyReader::view(std::uint32_t variable, const Selection& sele
   Turn turn(mutex_);
   auto& step = this->step();
   auto views = [&] {
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     return step.view(variable, selection);
   }();
   std::vector<Memory> out;
@@ -188,7 +188,7 @@ void PyReader::end_step() {
       self->pending_.clear();
     }
   } over{this};
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   step_->end();
 }
 
@@ -198,7 +198,7 @@ void PyReader::close() {
   auto closing = std::exchange(reader_, nullptr);
   auto step = std::exchange(step_, std::nullopt);
   {
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     step.reset();
     closing->close();
     last_statistics_ = closing->statistics();
@@ -206,6 +206,8 @@ void PyReader::close() {
   }
   pending_.clear();
 }
+
+bool PyReader::busy() { return !std::unique_lock(mutex_, std::try_to_lock); }
 
 nb::dict PyReader::statistics() {
   Turn turn(mutex_);
@@ -216,6 +218,7 @@ void PyReader::forget() {
   auto* lost = new std::pair(std::move(reader_), std::move(step_));
   static_cast<void>(lost);
   step_.reset();
+  new (&mutex_) std::mutex;  // a thread that is not here may hold it
 }
 
 void bind_reader(nb::module_& m) {
@@ -240,6 +243,7 @@ void bind_reader(nb::module_& m) {
       .def("view", &PyReader::view, "variable"_a, "selection"_a)
       .def("end_step", &PyReader::end_step)
       .def("close", &PyReader::close)
+      .def("busy", &PyReader::busy)
       .def("statistics", &PyReader::statistics)
       .def("forget", &PyReader::forget);
 }

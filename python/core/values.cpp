@@ -2,6 +2,8 @@
 #include "core.hpp"
 
 #include <array>
+#include <chrono>
+#include <thread>
 
 namespace penstock::python {
 
@@ -35,6 +37,53 @@ Kind kind_named(const std::string& name) { return static_cast<Kind>(position(kin
 Order order_named(const std::string& name) { return static_cast<Order>(position(orders, name, "the order")); }
 const char* name_of_kind(Kind kind) { return kinds.at(static_cast<std::size_t>(kind)); }
 const char* name_of_order(Order order) { return orders.at(static_cast<std::size_t>(order)); }
+
+// ------------------------------------------------------------------------------------------------------------- threads
+
+namespace {
+
+std::atomic<int> inside = 0;  // threads without the interpreter lock
+std::atomic<bool> exiting = false;
+std::atomic<bool> too_late = false;
+std::thread::id exiting_thread;  // written before exiting
+
+[[noreturn]] void stay() {
+  for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+bool is_outsider() { return std::this_thread::get_id() != exiting_thread; }
+
+}  // namespace
+
+Unlocked::Unlocked() {
+  ++inside;
+  thread_ = PyEval_SaveThread();
+}
+
+Unlocked::~Unlocked() {
+  if (too_late && is_outsider()) stay();
+  PyEval_RestoreThread(thread_);
+  --inside;
+}
+
+void begin_exit() {
+  exiting_thread = std::this_thread::get_id();
+  exiting = true;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  auto* thread = PyEval_SaveThread();
+  while (inside > 0 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  PyEval_RestoreThread(thread);
+  too_late = true;
+}
+
+void forget_threads() { inside = 0; }
+
+void stop_here_when_exiting() {
+  if (!exiting || !is_outsider()) return;
+  PyEval_SaveThread();
+  stay();
+}
 
 Buffer::Buffer(nb::handle object, bool writable) {
   if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_STRIDES | (writable ? PyBUF_WRITABLE : 0)) != 0)

@@ -10,7 +10,7 @@ namespace penstock::python {
 PyWriter::~PyWriter() {
   if (!writer_) return;
   {
-    nb::gil_scoped_release release;
+    Unlocked unlocked;
     step_.reset();
   }
   drop_unlocked(writer_);
@@ -44,7 +44,7 @@ bool PyWriter::try_begin_step(std::int64_t timeout_ms) {
   Turn turn(mutex_);
   auto& writer = this->writer();
   if (step_) throw Error(Errc::wrong_state, "stream '" + name_ + "' has a step open");
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   auto begun = writer.try_begin_step(timeout_of(timeout_ms));
   if (begun) step_.emplace(std::move(*begun));
   return step_.has_value();
@@ -54,7 +54,7 @@ void PyWriter::begin_step(std::int64_t timeout_ms) {
   Turn turn(mutex_);
   auto& writer = this->writer();
   if (step_) throw Error(Errc::wrong_state, "stream '" + name_ + "' has a step open");
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   step_.emplace(writer.begin_step(timeout_of(timeout_ms)));
 }
 
@@ -81,7 +81,7 @@ void PyWriter::put(std::uint32_t variable, const Sizes& start, nb::handle array)
   auto order = orders_.find(variable);
   bool packed = order != orders_.end() && buffer.packed(order->second);
   auto strides = packed ? std::vector<std::int64_t>() : buffer.strides();
-  MaybeRelease release(buffer.bytes());
+  MaybeUnlocked unlocked(buffer.bytes());
   step.put(variable, box, buffer.data(), strides);
 }
 
@@ -144,7 +144,7 @@ void PyWriter::end_step() {
       self->lent_.clear();
     }
   } over{this};
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   step_->end();
 }
 
@@ -158,7 +158,7 @@ void PyWriter::abandon_step() {
       self->lent_.clear();
     }
   } over{this};
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   step_->abandon();
 }
 
@@ -200,7 +200,7 @@ std::shared_ptr<PyWriter::Closing> PyWriter::take_for_closing() {
   closing_->writer = std::exchange(writer_, nullptr);
   lent_.clear();
   auto step = std::exchange(step_, std::nullopt);
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   step.reset();
   return closing_;
 }
@@ -210,7 +210,7 @@ void PyWriter::close(std::int64_t timeout_ms) {
   auto deadline = timeout_of(timeout_ms);
   auto closing = take_for_closing();
   if (!closing) return;
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   closing->run(deadline);
   if (closing->error) std::rethrow_exception(closing->error);
 }
@@ -225,7 +225,7 @@ void PyWriter::start_close(std::int64_t timeout_ms) {
 bool PyWriter::wait_close(std::int64_t slice_ms) {
   Turn turn(mutex_);
   if (!closing_) return true;
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   std::unique_lock lock(closing_->mutex);
   const auto slice = std::chrono::milliseconds(slice_ms);
   if (!closing_->changed.wait_for(lock, slice, [&] { return closing_->done; })) return false;
@@ -237,7 +237,7 @@ void PyWriter::lose() {
   Turn turn(mutex_);
   auto closing = take_for_closing();
   if (!closing) return;
-  nb::gil_scoped_release release;
+  Unlocked unlocked;
   struct Unwinding {};
   try {
     Writer lost = std::move(*closing->writer);
@@ -248,6 +248,8 @@ void PyWriter::lose() {
     closing->done = true;
   }
 }
+
+bool PyWriter::busy() { return !std::unique_lock(mutex_, std::try_to_lock); }
 
 nb::dict PyWriter::statistics() {
   Turn turn(mutex_);
@@ -262,6 +264,7 @@ void PyWriter::forget() {
   auto* lost = new std::pair(std::move(writer_), std::move(step_));
   static_cast<void>(lost);
   step_.reset();
+  new (&mutex_) std::mutex;  // a thread that is not here may hold it
 }
 
 void bind_writer(nb::module_& m) {
@@ -287,6 +290,7 @@ void bind_writer(nb::module_& m) {
       .def("start_close", &PyWriter::start_close, "timeout_ms"_a)
       .def("wait_close", &PyWriter::wait_close, "slice_ms"_a)
       .def("lose", &PyWriter::lose)
+      .def("busy", &PyWriter::busy)
       .def("statistics", &PyWriter::statistics)
       .def("forget", &PyWriter::forget);
 }

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import sys
+import threading
 import weakref
 from typing import Any
 
@@ -120,6 +121,8 @@ class Context:
         # Readers first: a writer of this process may wait for them.
         streams = sorted(self._streams, key=lambda stream: isinstance(stream, Writer))
         for stream in streams:
+            if stream._core.busy():
+                continue  # a daemon thread is inside and stays there
             with contextlib.suppress(Exception, KeyboardInterrupt):
                 if failed and isinstance(stream, Writer):
                     stream._lose()
@@ -195,6 +198,8 @@ inspect.__doc__ = Context.inspect.__doc__
 @atexit.register
 def _shut_down() -> None:
     # While the interpreter still runs. A program that ends with an exception has lost its streams, any other is done.
+    # What daemon threads and open streams hold lives until the process ends, and is no leak.
+    _core.begin_exit(quiet=threading.active_count() > 1 or any(context._streams for context in _contexts))
     failed = getattr(sys, "last_type", None) is not None
     for context in list(_contexts):
         context._shut_down(failed)
@@ -203,6 +208,7 @@ def _shut_down() -> None:
 def _after_fork() -> None:
     # The library's threads are the parent's; nothing of it may run here. New streams are opened by a new context.
     global _default
+    _core.forget_threads()
     for context in list(_contexts):
         context._forget()
     _contexts.clear()

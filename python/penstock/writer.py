@@ -330,6 +330,8 @@ class WriteStep:
         core = self._core
         dtype = "string" if dtype is str else dtypes.from_numpy(dtype)
         known = self._stream._variables.get(name)
+        if known is not None and known.dtype == "bfloat16" and dtypes.BFLOAT16.kind == "u" and dtype == "uint16":
+            dtype = "bfloat16"  # its bits
         if known is None:
             variable = core.define(name, dtype, shape, kind, order, False)
             known = self._stream._variables[name] = _Defined(variable, dtype, kind, order, shape)

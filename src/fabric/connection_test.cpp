@@ -303,8 +303,12 @@ TEST(UnixConnection, UnclaimedDescriptorsEndTheConnection) {
 TEST(UnixConnection, FaultPointsAreNamedAndCanSendGarbage) {
   static std::mutex mutex;
   static std::vector<std::string> seen;
-  static bool garbage = false;
+  static bool garbage;
   seen.clear();
+  garbage = false;
+  struct Unhook {
+    ~Unhook() { base::fault_hook = nullptr; }
+  } unhook;
   Progress progress;
   auto [one, two] = unix_pair();
   End a(progress, std::move(one)), b(progress, std::move(two));
@@ -320,7 +324,6 @@ TEST(UnixConnection, FaultPointsAreNamedAndCanSendGarbage) {
   garbage = true;
   a.connection->send(1, "hello", pattern(100, 3));
   ASSERT_TRUE(b.wait_closed());
-  base::fault_hook = nullptr;
   EXPECT_EQ(b.closed, std::vector{Errc::protocol});
   EXPECT_EQ(seen, (std::vector<std::string>{"0", "1", "2", "0", "1", "2"}));
 }

@@ -378,9 +378,9 @@ TEST(ReaderProtocol, ARankThatLeftHoldsNothing) {
   EXPECT_THAT(sink.take(parent_link), ElementsAre("release 0", "release 1"));
   EXPECT_THROW(root.on_message(2, Message{.kind = Kind::leave}), Error);
   root.on_message(1, Message{.kind = Kind::leave});
-  EXPECT_FALSE(root.gone());
+  EXPECT_FALSE(root.all_left());
   root.leave();
-  EXPECT_TRUE(root.gone());
+  EXPECT_TRUE(root.all_left());
   root.on_message(parent_link, announce(2, 2));
   EXPECT_THAT(sink.take(parent_link), ElementsAre("leave 0")) << "the last thing it says";
 }

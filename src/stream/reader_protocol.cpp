@@ -69,7 +69,7 @@ void ReaderProtocol::contribute(std::uint32_t who, std::uint64_t step, std::uint
 void ReaderProtocol::give(std::uint32_t who, std::uint32_t slot) {
   auto& pending = pending_[slot];
   pending.given[who] = true;
-  if (--pending.remaining > 0 || lost() || gone()) return;
+  if (--pending.remaining > 0 || lost() || all_left()) return;
   sink_.send(parent_link, Message{.kind = Kind::release, .step = pending.step, .slot = slot});
 }
 
@@ -101,7 +101,7 @@ void ReaderProtocol::note_leave() {
 
 void ReaderProtocol::on_announce(const Message& message) {
   if (message.slot >= pending_.size()) throw Error(Errc::protocol, "announcement of slot " + std::to_string(message.slot));
-  if (lost() || gone()) return;  // the lease ends when the cohort has left
+  if (lost() || all_left()) return;  // the lease ends when the cohort has left
   if (goodbye_ || (announced_total_ > 0 && message.step <= last_announced_))
     throw Error(Errc::protocol, "announcement of step " + std::to_string(message.step) + " out of order");
   auto& pending = pending_[message.slot];
@@ -182,7 +182,7 @@ void ReaderProtocol::on_message(LinkId link, const Message& message) {
       send_down(message);
       return;
     case Kind::goodbye:
-      if (lost() || gone()) return;
+      if (lost() || all_left()) return;
       if (goodbye_ || message.step != announced_total_)
         throw Error(Errc::protocol, "the end after " + std::to_string(message.step) + " steps, not " + std::to_string(announced_total_));
       goodbye_ = true;
@@ -215,9 +215,9 @@ void ReaderProtocol::on_link_lost(LinkId link, const std::string& why) {
 // The survivors keep their leases, on the slots they were told of, until they have left: the writer hears of nothing else.
 void ReaderProtocol::lose(const std::string& why, LinkId except) {
   if (lost()) return;
-  lost_ = why;
+  lost_ = why.empty() ? "no reason was given" : why;
   const Message message{.kind = Kind::lost, .text = why};
-  if (except != parent_link && rank_ != 0 && !gone()) sink_.send(parent_link, message);
+  if (except != parent_link && rank_ != 0 && !all_left()) sink_.send(parent_link, message);
   for (std::uint32_t c = 0; c < children_; ++c)
     if (first_child_ + c != except && !child_left_[c]) sink_.send(first_child_ + c, message);
 }

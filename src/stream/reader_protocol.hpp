@@ -39,14 +39,12 @@ class ReaderProtocol {
   void stop();
   // stop, and nothing is held any more. The writer hears of it when every rank has left.
   void leave();
-  // This rank and all below it have left: only now may its process end without breaking the cohort.
-  bool gone() const { return leaves_left_ == 0; }
 
   // ------ the neighbours'
   void on_message(LinkId link, const wire::Message& message);
   void on_link_lost(LinkId link, const std::string& why);
 
-  // This rank and all below it have left.
+  // This rank and all below it have left: only now may its process end without breaking the cohort.
   bool all_left() const { return leaves_left_ == 0; }
   // Every announced step was taken and the writer closed. Ask this before lost().
   bool ended() const { return goodbye_ && taken_ == goodbye_total_; }

@@ -6,11 +6,15 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ostream>
 #include <string>
 
 #include "stream/sim/sim.hpp"
 
 namespace penstock::stream::sim {
+
+void PrintTo(Bug bug, std::ostream* out) { *out << name_of(bug); }
+
 namespace {
 
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {

@@ -183,7 +183,7 @@ void WriterProtocol::on_link_lost(LinkId link, const std::string& why) {
 
 void WriterProtocol::break_cohort(const std::string& why, LinkId except) {
   if (broken()) return;
-  broken_ = why;
+  broken_ = why.empty() ? "no reason was given" : why;
   const Message message{.kind = Kind::lost, .text = why};
   if (is_root()) ledger_->break_stream(why);
   else if (except != parent_link) sink_.send(parent_link, message);

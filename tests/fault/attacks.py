@@ -1,7 +1,7 @@
 """Peers that hold no token, or hold it and break the protocol (hostile.cpp, hostile_writer.cpp)."""
 
 import checks
-from peers import stream_options
+from peers import SLACK_S, number_in, stream_options
 
 
 async def with_a_healthy_pair(stage, plane, role):
@@ -47,12 +47,59 @@ async def hostile_reader(stage, plane):
     return f"{len(closed)} attacks cut off, {len(still_open)} harmless; writer and reader as if nothing was", wrong
 
 
+# What does a reader no harm: a drop that is legal to tell, a counter that it looks at with its next record.
+UNSEEN = ("accepted ring dropped", "accepted ring more read than sent")
+
+
 async def hostile_writer(stage, plane):
     attacker = await stage.start("hostile writer", "hostile-writer", data_plane=plane)
     await stage.until(lambda: attacker.over)
     wrong = [] if attacker.code == 0 else [f"exited with {attacker.code}"]
-    wrong += attacker.said("accepted")
+    wrong += [line for line in attacker.said("accepted") if not any(word in line for word in UNSEEN)]
+    for line in attacker.said("attack "):
+        if number_in(line, "ms") > 1000 * SLACK_S:
+            wrong.append(f"too late: {line}")
+    if not attacker.said("attacks over"):
+        wrong.append("not every attack was made")
     return f"{len(attacker.said('attack '))} attacks on a reader, each an error in time", wrong
 
 
-ALL = (wrong_token, hostile_reader, hostile_writer)
+async def wrong_token_in_a_writer_cohort(stage, plane):
+    """Rank 1 knows another token than rank 0: nobody opens, and each says why."""
+    ranks = await stage.start_ranks("writer", "writer", 2, {1: {"garble": 1}}, **stream_options(plane))
+    reader = await stage.start("reader", "reader", **stream_options(plane))
+    await stage.until(lambda: reader.over and all(rank.over for rank in ranks))
+    ends = [checks.ending(peer) for peer in (*ranks, reader)]
+    wrong = [] if ends == ["timeout", "authentication", "timeout"] else [f"rank 0, rank 1 and the reader: {ends}"]
+    if not any("rank 1" in line for line in ranks[0].said("open-failed")):
+        wrong.append("rank 0 does not say that rank 1 was missing")
+    return "rank 1: authentication; rank 0 waited for it by name; the reader found no stream", wrong
+
+
+async def wrong_token_in_a_reader_cohort(stage, plane):
+    """Rank 1 of a reader has a wrong token for the data (1) or for its own tree (2): writer and others go on."""
+    seen, wrong = [], []
+    for garble in (1, 2):
+        writer = await stage.start(f"writer {garble}", "writer", stream=f"s{garble}", rendezvous_readers=1,
+                                   **stream_options(plane))
+        await stage.until(lambda w=writer: w.over or w.said("ready"))
+        ranks = await stage.start_ranks("reader", "reader", 2, {1: {"garble": garble}}, stream=f"s{garble}",
+                                        **stream_options(plane))
+        other = await stage.start("second reader", "reader", stream=f"s{garble}", **stream_options(plane))
+        await stage.until(lambda o=other, r=ranks: all(p.over or p.said("opened") for p in (*r, o)))
+        writer.go()
+        await stage.until(lambda w=writer, o=other, r=ranks: all(p.over for p in (w, o, *r)))
+        refusals = ranks[1].said("failed code=authentication") + ranks[1].said("open-failed code=authentication")
+        seen.append(f"token {garble}: rank 1 met {len(refusals)} refusals, rank 0 {checks.ending(ranks[0])}")
+        if not refusals or ranks[1].said("read"):
+            wrong.append(f"rank 1 was let in with a wrong token {garble}")
+    wrong += [f"{peer.name} exited with {peer.code}" for peer in stage.peers if peer.code != 0]
+    for peer in stage.peers:
+        if peer.name.startswith("writer") and not peer.said("closed"):
+            wrong.append(f"{peer.name} did not end well")
+        if peer.name == "second reader" and checks.ending(peer) != "end_of_stream":
+            wrong.append(f"{peer.name}: {checks.ending(peer)}")
+    return "; ".join(seen), wrong
+
+
+ALL = (wrong_token, wrong_token_in_a_writer_cohort, wrong_token_in_a_reader_cohort, hostile_reader, hostile_writer)

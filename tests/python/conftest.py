@@ -1,6 +1,7 @@
 """Fixtures of the stream tests: a context of its own for each test, and writers and readers that it closes."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import penstock
 import pytest
@@ -65,3 +66,28 @@ def hand_over(pair):
         return received
 
     yield send
+
+
+@pytest.fixture
+def cohorts(context, plane):
+    """cohorts(m, n, write, read): write(stream) on each of m threads, the ranks of a writer, read(stream) on n."""
+
+    def run(m, n, write, read, **options):
+        def rank_of_writer(cohort):
+            with context.create("s", comm=cohort, timeout=TIMEOUT_S, data_plane=plane, **options) as stream:
+                write(stream)
+
+        def rank_of_reader(cohort):
+            with context.open("s", comm=cohort, timeout=TIMEOUT_S, data_plane=plane) as stream:
+                read(stream)
+
+        def team(size):
+            return penstock.thread_cohort(size) if size > 1 else [None]
+
+        with ThreadPoolExecutor(m + n) as pool:
+            tasks = [pool.submit(rank_of_writer, cohort) for cohort in team(m)]
+            tasks += [pool.submit(rank_of_reader, cohort) for cohort in team(n)]
+            for task in tasks:
+                task.result(3 * TIMEOUT_S)
+
+    return run

@@ -57,7 +57,7 @@ def test_timeouts(pair):
 
 def test_opening_what_is_not_there(context):
     began = time.monotonic()
-    with pytest.raises(penstock.TimeoutError, match="nothing.* within 400 ms"):
+    with pytest.raises(penstock.TimeoutError, match=r"nothing.* within 400 ms"):
         context.open("nothing", timeout=0.4)
     assert 0.15 < time.monotonic() - began < TIMEOUT_S
 
@@ -453,7 +453,8 @@ def test_exit_while_a_thread_waits(tmp_path):
 
 
 FORK = """
-import os, sys
+import os, sys, threading, warnings
+warnings.simplefilter("ignore")  # of forking with threads
 import numpy as np
 import penstock
 context = penstock.Context(directory=sys.argv[1], listen="127.0.0.1")
@@ -462,17 +463,25 @@ with context.create("heat", timeout=30) as writer, context.open("heat", timeout=
         step["t"] = np.arange(3)
     step = reader.step()
     view = step["t"].view()
+    waits = threading.Event()
+    spare = context.create("spare", timeout=30)
+    thread = threading.Thread(target=lambda: [waits.set(), spare.try_step(timeout=1)])
+    thread.start()
+    waits.wait()
     child = os.fork()
     if child == 0:
-        try:
-            reader.step()
-        except penstock.WrongState:
-            sys.exit(7)
-        sys.exit(8)
+        for stream in (reader, spare, writer):
+            try:
+                stream.step()
+            except penstock.WrongState:
+                continue
+            sys.exit(8)
+        sys.exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert step["t"][...].tolist() == view.tolist() == [0, 1, 2]
     step.end()
     del view
+    thread.join()
     with writer.step() as step:
         step["t"] = np.arange(3)
     with reader.step() as step:

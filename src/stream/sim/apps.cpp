@@ -309,7 +309,7 @@ void ReaderRank::release(std::uint64_t step, std::uint32_t slot) {
 
 void ReaderRank::progress() {
   if (state_ == State::waiting) begin_step();
-  if (state_ == State::done && protocol_ && protocol_->gone() && !ending_) {
+  if (state_ == State::done && protocol_ && protocol_->all_left() && !ending_) {
     ending_ = true;
     if (!world_.random.chance(plan().linger)) world_.fabric.wake(id_, world_.random.below(20), Wake::end_process);
   }

@@ -84,6 +84,7 @@ void Oracle::check_commits(const Ledger& ledger) {
     if (s.recorded < plan_.writer.ranks)
       fail(name_of(cursor_) + " was committed with " + std::to_string(s.recorded) + " of " + std::to_string(plan_.writer.ranks) + " records");
     s.index = committed_;
+    if (!s.voided) last_committed_ = cursor_;
     (s.voided ? voided_ : committed_) += 1;
     ++cursor_;
   }
@@ -131,6 +132,7 @@ void Oracle::announced(std::uint32_t cohort, const wire::Message& message) {
   auto& c = cohorts_[cohort];
   if (c.goodbye_sent) fail(name_of(message.step) + " was announced to cohort " + std::to_string(cohort) + " after the goodbye");
   ++c.announced;
+  c.last_announced = message.step;
   const auto& s = step(message.step);
   if (!s.sighted || s.dropped || s.slot != message.slot || in_slot_[message.slot] != message.step + 1)
     fail(name_of(message.step) + " was announced in slot " + std::to_string(message.slot) + ", which does not hold it");
@@ -192,6 +194,10 @@ void Oracle::check_goodbye(std::uint32_t cohort, const Ledger& ledger) {
     if (account.announced != c.announced || told > expected || (told < expected && !account.latest))
       fail("cohort " + std::to_string(cohort) + " was told of " + std::to_string(account.announced) + " steps and " +
            std::to_string(account.dropped) + " dropped ones, of " + std::to_string(expected));
+    // Without voided steps and discarding, who reads the latest ends with the last.
+    const bool all_kept = plan_.void_chance == 0 && plan_.close_deadline == never && plan_.writer.when_full == WhenFull::block;
+    if (all_kept && committed_ > c.committed_at_join && c.last_announced != last_committed_)
+      fail("cohort " + std::to_string(cohort) + " was not told of the last step");
   }
 }
 

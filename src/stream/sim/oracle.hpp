@@ -78,7 +78,7 @@ class Oracle {
   struct Cohort {
     bool joined = false, intact = true, is_tainted = false, goodbye_due = false, goodbye_sent = false;
     std::uint64_t retained_at_join = 0, committed_at_join = 0, step_at_join = 0;
-    std::uint64_t announced = 0, dropped = 0;
+    std::uint64_t announced = 0, dropped = 0, last_announced = 0;
     std::vector<Rank> ranks;
   };
 
@@ -100,6 +100,7 @@ class Oracle {
   std::vector<Cohort> cohorts_;
   std::uint64_t cursor_ = 0;  // steps below are committed, voided or dropped
   std::uint64_t committed_ = 0, voided_ = 0, sighted_ = 0, sighted_drops_ = 0;
+  std::uint64_t last_committed_ = 0;
   std::uint64_t wanted_ = never;
   std::uint32_t last_depth_ = 0;
   std::uint64_t steps_taken_ = 0;
