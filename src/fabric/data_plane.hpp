@@ -49,6 +49,8 @@ class DataPlane {
     std::span<const std::byte> bytes;
     std::shared_ptr<const void> owner;
   };
+  // Whether map gives the writer's own memory, which lasts only as long as the step's lease.
+  virtual bool maps_in_place() const { return false; }
   virtual Mapped map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment,
                      std::uint64_t offset, std::uint64_t bytes, base::Deadline deadline) = 0;
 

@@ -63,10 +63,10 @@ TEST(Progress, TimersFireAndCancel) {
       ++fired;
       progress.notify();
     });
-    {
+    progress.call([&] {  // on the engine thread, so it cannot fire first
       Timer dropped = progress.after(std::chrono::milliseconds(0), [&] { ++cancelled; });
       dropped.cancel();
-    }
+    });
     EXPECT_TRUE(progress.wait_for([&] { return fired == 1; }, soon()));
     EXPECT_EQ(cancelled, 0);
   }
@@ -77,14 +77,14 @@ TEST(Progress, WaitForEndsByDeadlineAndInterruption) {
     Progress progress(mode);
     EXPECT_FALSE(progress.wait_for([] { return false; }, Deadline{Timeout(20)}));
     EXPECT_FALSE(progress.wait_for([] { return false; }, Deadline::never(), [] { return true; }));
-    bool done = false;
+    std::atomic<bool> done{false};
     std::thread other([&] {
       progress.post([&] {
         done = true;
         progress.notify();
       });
     });
-    EXPECT_TRUE(progress.wait_for([&] { return done; }, soon()));
+    EXPECT_TRUE(progress.wait_for([&] { return done.load(); }, soon()));
     other.join();
   }
 }

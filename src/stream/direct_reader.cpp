@@ -283,7 +283,7 @@ Views DirectReader::view(std::uint32_t id, const Selection& selection) {
   Views views;
   for (const auto& part : cached_parts(id, selection)) {
     auto mapped = plane_->map(lease.step, lease.slot, part.writer_rank, part.segment, part.offset, part.bytes, deadline_of(configured));
-    auto owner = std::allocate_shared<Owner>(RecyclingAllocator<Owner>(view_pool()), Owner{lease_, std::move(mapped.owner)});
+    auto owner = std::allocate_shared<Owner>(RecyclingAllocator<Owner>(view_pool()), Owner{plane_->maps_in_place() ? lease_ : nullptr, std::move(mapped.owner)});
     views.push_back(View(mapped.bytes, part.box, part.order, part.strides, std::shared_ptr<const void>(std::move(owner))));
     counters_.bytes += part.bytes;
   }

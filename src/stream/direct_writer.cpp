@@ -304,7 +304,14 @@ std::shared_ptr<const std::string> DirectWriter::described() {
   }
   if (!layout_changed_) return nullptr;
   layout_changed_ = false;
-  return std::make_shared<const std::string>(wire::encode_layout(layout_, had_payload_));
+  auto text = wire::encode_layout(layout_, had_payload_);
+  if (text.size() + 4096 > wire::max_message_bytes) {
+    void_step();
+    state_ = State::idle;
+    throw Error(Errc::step_too_large, "stream " + name_ + ": " + std::to_string(blocks_put_) +
+                                          " blocks of one rank cannot be described in one message; put fewer, larger ones");
+  }
+  return std::make_shared<const std::string>(std::move(text));
 }
 
 void DirectWriter::end_step() {

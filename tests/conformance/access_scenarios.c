@@ -77,7 +77,7 @@ static void read_views(penstock_reader* reader, int rank) {
     end_read(reader);
   }
   OK(penstock_reader_close(reader, &error));
-  CHECK(((const double*)kept[1][0].data)[5] == 1005); /* after the step and the stream */
+  CHECK(((const double*)kept[1][0].data)[5] == 1005);             /* after the step and the stream */
   for (int t = 0; t < 2; ++t) penstock_views_release(kept[t], 2); /* the writer's close waits for this */
 }
 
@@ -99,7 +99,8 @@ static void write_for_selections(penstock_writer* writer, int rank) {
   }
 }
 
-static void expect_selection(penstock_reader* reader, penstock_selection selection, size_t count, const int32_t* expected) {
+static void expect_selection(penstock_reader* reader, penstock_selection selection, size_t count,
+                             const int32_t* expected) {
   int32_t out[24];
   get(reader, "v", &selection, out);
   CHECK(memcmp(out, expected, count * sizeof *out) == 0);

@@ -129,9 +129,7 @@ static void read_changing_decomposition(penstock_reader* reader, int rank) {
   }
 }
 
-static void changing_decomposition(void) {
-  cohorts(3, 2, write_changing_decomposition, read_changing_decomposition);
-}
+static void changing_decomposition(void) { cohorts(3, 2, write_changing_decomposition, read_changing_decomposition); }
 
 static void write_several_blocks(penstock_writer* writer, int rank) {
   double all[8];
@@ -322,7 +320,10 @@ static void write_attributes_of_every_type(penstock_writer* writer, int rank) {
       snprintf(name, sizeof name, "%s[]", penstock_dtype_name(dtype));
       OK(penstock_writer_put_attribute(writer, name, dtype, data, 3, 1, &error));
     }
-    OK(penstock_writer_put_attribute_string(writer, "string", "gr\xc3\xbc\xc3\x9f" "e", &error));
+    OK(penstock_writer_put_attribute_string(writer, "string",
+                                            "gr\xc3\xbc\xc3\x9f"
+                                            "e",
+                                            &error));
     OK(penstock_writer_put_attribute_strings(writer, "string[]", dims, (size_t)t + 2, &error));
     end_write(writer);
   }
@@ -345,7 +346,9 @@ static void read_attributes_of_every_type(penstock_reader* reader, int rank) {
       CHECK(a.dtype == dtype && a.is_array && a.count == 3 && memcmp(a.values, expected, 3 * size) == 0);
     }
     OK(penstock_reader_attribute(reader, "string", &a, &error));
-    CHECK(!a.is_array && strcmp(a.strings[0], "gr\xc3\xbc\xc3\x9f" "e") == 0);
+    CHECK(!a.is_array && strcmp(a.strings[0],
+                                "gr\xc3\xbc\xc3\x9f"
+                                "e") == 0);
     OK(penstock_reader_attribute(reader, "string[]", &a, &error));
     CHECK(a.is_array && a.count == (size_t)t + 2 && strcmp(a.strings[a.count - 1], dims[a.count - 1]) == 0);
     end_read(reader);

@@ -17,14 +17,16 @@ PENSTOCK_SCENARIOS(DataScenario);
 template <class T>
 std::vector<T> sample() {
   if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return {T{0x3c00}, T{0x4000}, T{0xbc00}};
-  else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) return {T(1, 2), T(-3, 4), T(0, -1)};
+  else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
+    return {T(1, 2), T(-3, 4), T(0, -1)};
   else return {T(1), T(0), std::numeric_limits<T>::max()};
 }
 
 template <class... T>
 struct Types {};
-using AllTypes = Types<std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,
-                       std::uint64_t, float16, bfloat16, float, double, std::complex<float>, std::complex<double>>;
+using AllTypes =
+    Types<std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,
+          std::uint64_t, float16, bfloat16, float, double, std::complex<float>, std::complex<double>>;
 
 template <class... T>
 void define_all(Writer& writer, std::vector<std::uint32_t>& ids, Types<T...>) {
@@ -131,7 +133,8 @@ TEST_P(DataScenario, changing_decomposition) {
           const std::uint64_t first = rank == 0 ? 0 : 5;
           const std::uint64_t count = rank == 0 ? 5 : 7;
           EXPECT_EQ(step.read<double>("v", Selection::box({first, 0}, {count, 5})),
-                    std::vector<double>(all.begin() + static_cast<long>(first) * 5, all.begin() + static_cast<long>(first + count) * 5));
+                    std::vector<double>(all.begin() + static_cast<long>(first) * 5,
+                                        all.begin() + static_cast<long>(first + count) * 5));
         }
       });
 }
@@ -237,7 +240,8 @@ TEST_P(DataScenario, attributes) {
         for (int t = 0; t < 4; ++t) {
           auto step = reader.begin_step();
           EXPECT_EQ(step.attribute("program")->as<std::string>(), "heat");
-          EXPECT_EQ(step.attribute("dims")->strings, (std::vector<std::string>{"z", "", "a long name with \"quotes\""}));
+          EXPECT_EQ(step.attribute("dims")->strings,
+                    (std::vector<std::string>{"z", "", "a long name with \"quotes\""}));
           EXPECT_TRUE(step.attribute("dims")->is_array);
           EXPECT_DOUBLE_EQ(step.attribute("time")->as<double>(), 0.1 * t);
           EXPECT_EQ(step.attribute("growing")->size(), static_cast<std::size_t>(t));
@@ -378,11 +382,17 @@ TEST_P(DataScenario, selections) {
       [](Reader& reader) {
         for (int t = 0; t < 2; ++t) {
           auto step = reader.begin_step();
-          EXPECT_EQ(step.read<std::int32_t>("v", Selection::box({1, 2}, {2, 2})), (std::vector<std::int32_t>{8, 9, 14, 15}));
-          EXPECT_EQ(step.read<std::int32_t>("v", Selection::strided({0, 1}, {2, 3}, {3, 2})), (std::vector<std::int32_t>{1, 3, 5, 19, 21, 23}));
+          EXPECT_EQ(step.read<std::int32_t>("v", Selection::box({1, 2}, {2, 2})),
+                    (std::vector<std::int32_t>{8, 9, 14, 15}));
+          EXPECT_EQ(step.read<std::int32_t>("v", Selection::strided({0, 1}, {2, 3}, {3, 2})),
+                    (std::vector<std::int32_t>{1, 3, 5, 19, 21, 23}));
           EXPECT_EQ(step.read<std::int32_t>("v", Selection::block(1)).front(), 3);
-          EXPECT_EQ(step.read<std::int32_t>("v", Selection::points({3, 5, 0, 0, 1, 3, 0, 0}, 2)), (std::vector<std::int32_t>{23, 0, 9, 0}));
-          EXPECT_EQ(code_of([&] { step.read<std::int32_t>("v", Selection::box({1, 2}, {2, 5})); }), Errc::invalid_argument);
+          EXPECT_EQ(step.read<std::int32_t>("v", Selection::points({3, 5, 0, 0, 1, 3, 0, 0}, 2)),
+                    (std::vector<std::int32_t>{23, 0, 9, 0}));
+          EXPECT_EQ(code_of([&] {
+                      step.read<std::int32_t>("v", Selection::box({1, 2}, {2, 5}));
+                    }),
+                    Errc::invalid_argument);
           EXPECT_EQ(code_of([&] { step.read<std::int32_t>("w"); }), Errc::not_found);
         }
         EXPECT_GT(reader.statistics().plans_reused, 0u);
@@ -433,7 +443,8 @@ TEST_P(DataScenario, redistribution_m_to_n) {
             const auto got = step.read<double>("v", Selection::box({0, 0, low}, {n, n, high - low}));
             bool same = true;
             for (std::uint64_t i = 0, at = 0; i < n * n; ++i)
-              for (std::uint64_t k = low; k < high; ++k, ++at) same &= got[at] == static_cast<double>(i * n + k + 1000 * t);
+              for (std::uint64_t k = low; k < high; ++k, ++at)
+                same &= got[at] == static_cast<double>(i * n + k + 1000 * t);
             EXPECT_TRUE(same) << "step " << t << " rank " << rank;
           }
         });

@@ -32,7 +32,9 @@ struct Side {
   std::shared_ptr<Cohort> cohort() const { return mpi_cohort(MPI_COMM_WORLD); }
 };
 
-double element(std::uint64_t i, std::uint64_t j, std::uint64_t t) { return static_cast<double>(i * columns + j + 1000 * t); }
+double element(std::uint64_t i, std::uint64_t j, std::uint64_t t) {
+  return static_cast<double>(i * columns + j + 1000 * t);
+}
 
 // Rank r of n has rows cut(r) .. cut(r + 1), other ones each step; one of them may have none.
 std::uint64_t cut(int rank, int size, std::uint64_t t) {

@@ -15,14 +15,14 @@
     }                                                                         \
   } while (0)
 /* The last argument of call must be &error. */
-#define OK(call)                                                                                                  \
-  do {                                                                                                            \
-    penstock_error error;                                                                                         \
-    const int code_ = call;                                                                                       \
-    if (code_ != PENSTOCK_OK) {                                                                                   \
+#define OK(call)                                                                                                   \
+  do {                                                                                                             \
+    penstock_error error;                                                                                          \
+    const int code_ = call;                                                                                        \
+    if (code_ != PENSTOCK_OK) {                                                                                    \
       fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, penstock_code_name(code_), error.message); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                               \
-    }                                                                                                             \
+      MPI_Abort(MPI_COMM_WORLD, 1);                                                                                \
+    }                                                                                                              \
   } while (0)
 #define DIMS(...) ((const uint64_t[]){__VA_ARGS__})
 
@@ -70,7 +70,8 @@ static int ascending(const void* a, const void* b) {
 static void cut(uint64_t t, uint64_t* low, uint64_t* high) {
   uint64_t cuts[17];
   CHECK(size <= 16);
-  for (int r = 0; r <= size; ++r) cuts[r] = r == 0 ? 0 : r == size ? rows : (rows * (uint64_t)r / (uint64_t)size + t) % rows;
+  for (int r = 0; r <= size; ++r)
+    cuts[r] = r == 0 ? 0 : r == size ? rows : (rows * (uint64_t)r / (uint64_t)size + t) % rows;
   qsort(cuts, (size_t)size + 1, sizeof *cuts, ascending);
   *low = cuts[rank];
   *high = cuts[rank + 1];

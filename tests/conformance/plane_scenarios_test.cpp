@@ -27,7 +27,8 @@ PENSTOCK_SCENARIOS(PlaneScenario);
 TEST_P(PlaneScenario, plane_chosen_reported_and_forced) {
   Context context(context_options());
   const std::string forced = GetParam() == DataPlane::shm ? "shm" : "tcp";
-  const std::pair<DataPlane, std::string> cases[] = {{DataPlane::automatic, "shm"}, {GetParam(), forced}};  // on one host
+  const std::pair<DataPlane, std::string> cases[] = {{DataPlane::automatic, "shm"},
+                                                     {GetParam(), forced}};  // on one host
   for (const auto& [asked, got] : cases) {
     auto writer_options = options(), reader_options = options();
     writer_options.data_plane = DataPlane::automatic;
@@ -117,13 +118,13 @@ void expect_both(ReadStep& step, std::vector<T> values) {
 }
 
 // Applies do_both to values of every type that has a fixed size, but bool, of which std::vector has no elements.
-#define PENSTOCK_FOR_EVERY_TYPE(do_both, step)                                                \
-  do_both<std::int8_t>(step, {-128, 0, 127}), do_both<std::int16_t>(step, {-32768, 5}),       \
-      do_both<std::int32_t>(step, {-7, 8}), do_both<std::int64_t>(step, {INT64_MIN, 1}),      \
-      do_both<std::uint8_t>(step, {255, 0}), do_both<std::uint16_t>(step, {65535, 3}),        \
+#define PENSTOCK_FOR_EVERY_TYPE(do_both, step)                                                 \
+  do_both<std::int8_t>(step, {-128, 0, 127}), do_both<std::int16_t>(step, {-32768, 5}),        \
+      do_both<std::int32_t>(step, {-7, 8}), do_both<std::int64_t>(step, {INT64_MIN, 1}),       \
+      do_both<std::uint8_t>(step, {255, 0}), do_both<std::uint16_t>(step, {65535, 3}),         \
       do_both<std::uint32_t>(step, {4000000000u}), do_both<std::uint64_t>(step, {UINT64_MAX}), \
-      do_both<float16>(step, {{0x3c00}, {0xbc00}}), do_both<bfloat16>(step, {{0x3f80}}),      \
-      do_both<float>(step, {0.1f, -2}), do_both<double>(step, {0.1, 1e300}),                  \
+      do_both<float16>(step, {{0x3c00}, {0xbc00}}), do_both<bfloat16>(step, {{0x3f80}}),       \
+      do_both<float>(step, {0.1f, -2}), do_both<double>(step, {0.1, 1e300}),                   \
       do_both<std::complex<float>>(step, {{1, -1}, {0, 2}}), do_both<std::complex<double>>(step, {{0.5, 3}})
 
 TEST_P(PlaneScenario, attributes_of_every_type) {

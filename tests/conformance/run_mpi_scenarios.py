@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs a writer program under one mpiexec and a reader program under another, over one plane; fails when one fails.
 
-  run_mpi_scenarios.py --mpiexec mpiexec --writer mpi_scenarios --reader mpi_scenarios --plane shm
+run_mpi_scenarios.py --mpiexec mpiexec --writer mpi_scenarios --reader mpi_scenarios --plane shm
 """
 
 import argparse

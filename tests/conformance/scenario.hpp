@@ -84,7 +84,8 @@ class Scenario : public testing::TestWithParam<DataPlane> {
               }});
   }
   // M writer ranks and N reader ranks, as threads.
-  void cohorts(int m, int n, const std::function<void(Writer&, int)>& write, const std::function<void(Reader&, int)>& read) {
+  void cohorts(int m, int n, const std::function<void(Writer&, int)>& write,
+               const std::function<void(Reader&, int)>& read) {
     Context context(context_options());
     together({[&] {
                 run_thread_cohort(m, [&](std::shared_ptr<Cohort> cohort) {
@@ -107,7 +108,7 @@ inline std::string plane_name(const testing::TestParamInfo<DataPlane>& info) {
   return info.param == DataPlane::shm ? "shm" : "tcp";
 }
 
-#define PENSTOCK_SCENARIOS(Suite)                                                                              \
+#define PENSTOCK_SCENARIOS(Suite) \
   INSTANTIATE_TEST_SUITE_P(planes, Suite, testing::Values(DataPlane::shm, DataPlane::tcp), scenario::plane_name)
 
 // An array whose elements say where they are and of which step.

@@ -15,30 +15,30 @@
 #include "penstock/penstock.h"
 
 /* Not exit: other threads are in the library. */
-#define FAIL(...)                                 \
-  do {                                            \
+#define FAIL(...)                                   \
+  do {                                              \
     fprintf(stderr, "%s:%d: ", __FILE__, __LINE__); \
-    fprintf(stderr, __VA_ARGS__);                 \
-    fputc('\n', stderr);                          \
-    _exit(1);                                     \
+    fprintf(stderr, __VA_ARGS__);                   \
+    fputc('\n', stderr);                            \
+    _exit(1);                                       \
   } while (0)
 #define CHECK(condition)                              \
   do {                                                \
     if (!(condition)) FAIL("not so: %s", #condition); \
   } while (0)
 /* The last argument of call must be &error. */
-#define OK(call)                                                                                          \
-  do {                                                                                                    \
-    penstock_error error;                                                                                 \
-    int code_ = call;                                                                                     \
-    if (code_ != PENSTOCK_OK) FAIL("%s: %s: %s", #call, penstock_code_name(code_), error.message);         \
+#define OK(call)                                                                                   \
+  do {                                                                                             \
+    penstock_error error;                                                                          \
+    int code_ = call;                                                                              \
+    if (code_ != PENSTOCK_OK) FAIL("%s: %s: %s", #call, penstock_code_name(code_), error.message); \
   } while (0)
-#define FAILS(expected, call)                                                                             \
-  do {                                                                                                    \
-    penstock_error error;                                                                                 \
-    int code_ = call;                                                                                     \
-    if (code_ != (expected)) FAIL("%s: %s, not %s", #call, penstock_code_name(code_), #expected);          \
-    CHECK(error.code == code_ && error.message[0] != '\0');                                               \
+#define FAILS(expected, call)                                                                     \
+  do {                                                                                            \
+    penstock_error error;                                                                         \
+    int code_ = call;                                                                             \
+    if (code_ != (expected)) FAIL("%s: %s, not %s", #call, penstock_code_name(code_), #expected); \
+    CHECK(error.code == code_ && error.message[0] != '\0');                                       \
   } while (0)
 
 /* Sizes or indices in place: DIMS(4, 5). */
@@ -86,8 +86,8 @@ penstock_variable find(penstock_reader* reader, const char* name);
 /* Gets and waits. */
 void get(penstock_reader* reader, const char* name, const penstock_selection* selection, void* out);
 void end_read(penstock_reader* reader);
-void leave(penstock_reader* reader);   /* closes and destroys */
-void finish(penstock_writer* writer);  /* closes and destroys */
+void leave(penstock_reader* reader);  /* closes and destroys */
+void finish(penstock_writer* writer); /* closes and destroys */
 
 /* Elements that say where they are and of which step: i + 1000 step. */
 void number(double* out, uint64_t elements, uint64_t step);

@@ -22,8 +22,7 @@ static void read_five(penstock_context* context) {
 static void reader_starts_first(void) {
   penstock_context* context = new_context(NULL);
   penstock_reader* reader = NULL;
-  FAILS(PENSTOCK_ERR_TIMEOUT,
-        penstock_context_open_stream(context, "s", NULL, "open_timeout_ms=30", &reader, &error));
+  FAILS(PENSTOCK_ERR_TIMEOUT, penstock_context_open_stream(context, "s", NULL, "open_timeout_ms=30", &reader, &error));
   together(read_five, write_five, context, context);
   penstock_context_destroy(context);
 }
@@ -169,8 +168,7 @@ static void registration(void) {
   stream = fopen(file, "w");
   CHECK(fwrite(text, 1, size, stream) == size && fclose(stream) == 0 && chmod(file, 0600) == 0);
   CHECK(!alive(context, "s"));
-  FAILS(PENSTOCK_ERR_TIMEOUT,
-        penstock_context_open_stream(context, "s", NULL, "open_timeout_ms=50", &reader, &error));
+  FAILS(PENSTOCK_ERR_TIMEOUT, penstock_context_open_stream(context, "s", NULL, "open_timeout_ms=50", &reader, &error));
   finish(create(context, "s", "rendezvous_readers=0"));
   penstock_context_destroy(context);
 }

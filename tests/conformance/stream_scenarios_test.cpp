@@ -303,13 +303,16 @@ TEST_P(StreamScenario, delivery_latest) {
 
 TEST_P(StreamScenario, deadlines) {
   Context context(context_options());
-  EXPECT_EQ(code_of([&] { context.open_stream("absent", solo(), with([](auto& o) { o.open_timeout_ms = 30; })); }), Errc::timeout);
-  auto writer = context.create_stream("s", solo(), options());
+  EXPECT_EQ(code_of([&] { context.open_stream("absent", solo(), with([](auto& o) { o.open_timeout_ms = 30; })); }),
+            Errc::timeout);
+  auto writer = context.create_stream("s", solo(), with([](auto& o) { o.queue_steps = 1; }));
   const auto v = writer.define<double>("v", {8});
+  EXPECT_EQ(code_of([&] { writer.begin_step(1ms); }), Errc::timeout);  // no reader
   auto reader = context.open_stream("s", solo(), options());
   EXPECT_EQ(reader.try_begin_step(0ms).outcome, Outcome::not_ready);
   EXPECT_EQ(code_of([&] { reader.begin_step(1ms); }), Errc::timeout);
   write_step(writer, v, 0);
+  EXPECT_EQ(code_of([&] { writer.begin_step(1ms); }), Errc::timeout);  // no room
   auto step = reader.begin_step();
   EXPECT_EQ(code_of([&] { writer.close(1ms); }), Errc::timeout);  // the reader holds the step
   expect_step(step);
@@ -339,7 +342,8 @@ TEST_P(StreamScenario, registration) {
   chmod(file.c_str(), 0600);
   { auto gone = std::move(writer); }
   EXPECT_FALSE(context.list_streams().at(0).alive);
-  EXPECT_EQ(code_of([&] { context.open_stream("s", solo(), with([](auto& o) { o.open_timeout_ms = 50; })); }), Errc::timeout);
+  EXPECT_EQ(code_of([&] { context.open_stream("s", solo(), with([](auto& o) { o.open_timeout_ms = 50; })); }),
+            Errc::timeout);
   auto again = context.create_stream("s", solo(), with([](auto& o) { o.rendezvous_readers = 0; }));
   again.close();
 }
@@ -453,6 +457,26 @@ TEST_P(StreamScenario, inspection_joins_nothing) {
   reader.close();
   writer.close();
   EXPECT_EQ(code_of([&] { context.inspect("s"); }), Errc::not_found);
+}
+
+TEST_P(StreamScenario, too_many_blocks_void_the_step_only) {
+  Context context(context_options());
+  auto writer = context.create_stream("s", solo(), options());
+  auto reader = context.open_stream("s", solo(), options());
+  constexpr std::uint64_t many = 500'000;
+  const auto v = writer.define<std::uint8_t>("v", {many});
+  const std::uint8_t one = 1;
+  {
+    auto step = writer.begin_step();
+    for (std::uint64_t i = 0; i < many; ++i) step.put(v, {{i}, {1}}, &one);
+    EXPECT_EQ(code_of([&] { step.end(); }), Errc::step_too_large);
+  }
+  auto step = writer.begin_step();
+  step.put(v, {{0}, {1}}, &one);
+  step.end();
+  EXPECT_EQ(reader.begin_step().number(), 1u);
+  reader.close();
+  writer.close();
 }
 
 TEST_P(StreamScenario, explicit_progress) {

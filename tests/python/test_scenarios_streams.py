@@ -1,4 +1,4 @@
-"""Streams, scenario by scenario, over every data plane: who comes when, queues, deadlines, ends. See test_scenarios.py."""
+"""Streams, scenario by scenario, over every data plane (see test_scenarios.py): who comes when, queues, ends."""
 
 import contextlib
 import signal
@@ -343,7 +343,7 @@ def test_step_is_atomic_over_ranks(cohorts):
     cohorts(3, 2, write, read)
 
 
-# ---------------------------------------------------------------------------------------- statistics, inspection, misuse
+# --------------------------------------------------------------------------------------- statistics, inspection, misuse
 
 
 def test_statistics(create, join, plane):

@@ -34,7 +34,12 @@ struct Writer {
   std::vector<Slot> slots;
   std::shared_ptr<Connection> connection;
   bool asked = false;          // a connection was asked for
-  std::optional<Error> ended;  // no more segments will come
+  // Why no more segments will come. Not an Error: exceptions share their text between threads behind the sanitizer's back.
+  struct End {
+    Errc code = Errc::ok;
+    std::string why;
+  };
+  std::optional<End> ended;
 
   void add(const wire::SegmentAnnounce& announce, UniqueFd fd);
 };
@@ -72,6 +77,7 @@ class ShmPlane final : public DataPlane {
 
   std::string_view name() const override { return "shm"; }
   void prepare(Deadline deadline) override;
+  bool maps_in_place() const override { return true; }
   void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
              Deadline deadline) override;
   Mapped map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment, std::uint64_t offset,
@@ -113,7 +119,7 @@ ShmPlane::~ShmPlane() {
   for (auto& writer : writers_) {
     std::lock_guard lock(writer->mutex);
     if (const auto connection = std::move(writer->connection)) connection->close();
-    writer->ended = Error(Errc::stream_closed, "closed");
+    writer->ended = Writer::End{Errc::stream_closed, "closed"};
   }
 }
 
@@ -141,7 +147,7 @@ void ShmPlane::give_up(Writer& writer, const Error& error) {
   std::lock_guard lock(writer.mutex);
   // Who did not answer in time may do so when asked again; anything else is final.
   if (error.code() == Errc::timeout) writer.asked = false;
-  else if (!writer.ended) writer.ended = error;
+  else if (!writer.ended) writer.ended = Writer::End{error.code(), error.what()};
   writer.connection.reset();
 }
 
@@ -182,15 +188,15 @@ void ShmPlane::prepare(Deadline deadline) {
   }
   for (std::size_t rank = 0; rank < writers_.size(); ++rank) {
     Writer& to = *writers_[rank];
-    std::optional<Error> ended;
+    std::optional<Writer::End> ended;
     const bool answered = progress_->wait_for(
         [&] {
           std::lock_guard lock(to.mutex);
           ended = to.ended;
-          return to.connection || to.ended;
+          return to.connection || to.ended.has_value();
         },
         deadline, options_.interrupted);
-    if (ended) throw Error(ended->code(), "memory of writer rank " + std::to_string(rank) + ": " + ended->what());
+    if (ended) throw Error(ended->code, "memory of writer rank " + std::to_string(rank) + ": " + ended->why);
     if (!answered) throw Error(Errc::timeout, "waited for memory of writer rank " + std::to_string(rank));
   }
 }
@@ -223,7 +229,7 @@ ShmPlane::Found ShmPlane::find(std::uint64_t step, std::uint32_t slot, int rank,
       from.asked = from.asked || ask;
     }
     if (ask) connect(rank, deadline);
-    std::optional<Error> ended;
+    std::optional<Writer::End> ended;
     progress_->wait_for(
         [&] {
           {
@@ -232,11 +238,11 @@ ShmPlane::Found ShmPlane::find(std::uint64_t step, std::uint32_t slot, int rank,
           }
           // In this order: what came before the end is found.
           look_result = look(from, step, slot, segment, found);
-          return look_result != Look::wait || ended;
+          return look_result != Look::wait || ended.has_value();
         },
         deadline, options_.interrupted);
     if (look_result == Look::wait && ended)
-      throw Error(ended->code(), "memory of writer rank " + std::to_string(rank) + ": " + ended->what());
+      throw Error(ended->code, "memory of writer rank " + std::to_string(rank) + ": " + ended->why);
     if (look_result == Look::wait)
       throw Error(Errc::timeout, "waited for memory of writer rank " + std::to_string(rank));
   }

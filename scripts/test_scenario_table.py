@@ -1,0 +1,80 @@
+"""scripts/scenario_table notices failures, holes and strangers, and explains what it is told to."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TABLE = Path(__file__).with_name("scenario_table")
+ROWS = """
+- section: The core
+  rows:
+    - {id: values, point: "values, of any kind"}
+    - {id: views, point: views, not_in: {c: not there yet}}
+"""
+CASES = {
+    "ctest": [
+        "test_scenarios.planes/DataScenario.values/shm  # GetParam() = 1-byte object <01>",
+        "test_scenarios.planes/DataScenario.values/tcp",
+        "cpp.views.shm", "cpp.views.tcp", "c.values.shm", "c.values.tcp", "test_model.Box.values",
+    ],
+    "pytest": ["test_values[shm]", "test_values[tcp]", "test_views[shm]", "test_views[tcp]"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path):
+    """run(rows, changes) gives the exit status and the output; changes: JUnit details by test, None to leave it out."""
+
+    def run_table(rows=ROWS, changes=None, more=()):
+        changes = changes or {}
+        for tool, names in CASES.items():
+            cases = [
+                f'<testcase name="{name.replace("<", "&lt;")}" classname="tests.test_scenarios">{changes.get(name, "")}'
+                "</testcase>"
+                for name in [*names, *(more if tool == "pytest" else ())]
+                if changes.get(name, "") is not None
+            ]
+            (tmp_path / f"{tool}.xml").write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+        (tmp_path / "rows.yaml").write_text(rows)
+        command = [sys.executable, TABLE, tmp_path, "--rows", tmp_path / "rows.yaml"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+    return run_table
+
+
+def test_a_full_table(run, tmp_path):
+    code, out = run()
+    assert code == 0 and "2 points in 2 scenarios: 10 ok, 2 – of 12 cells" in out
+    assert (
+        "| values, of any kind | `values` | ok | ok | ok | ok | ok | ok |"
+        in (tmp_path / "scenario-table.md").read_text()
+    )
+    assert "`views` is not in C: not there yet" in (tmp_path / "scenario-table.md").read_text()
+
+
+@pytest.mark.parametrize(("change", "complaint"), [
+    ({"c.values.tcp": None}, "values was not run in C over tcp"),
+    ({"c.values.tcp": "<failure/>"}, "values fails in C over tcp"),
+    ({"test_values[shm]": "<error/>"}, "values fails in Python over shm"),
+])  # fmt: skip
+def test_holes_and_failures(run, change, complaint):
+    code, out = run(changes=change)
+    assert code == 1 and f"scenario table: {complaint}" in out
+
+
+def test_what_is_skipped_is_no_hole(run):
+    code, out = run(changes={"test_values[shm]": "<skipped/>"})
+    assert code == 0 and "1 skip" in out
+
+
+def test_strangers_and_outdated_explanations(run):
+    code, out = run(more=["test_new[shm]"], rows=ROWS.replace("{c: not there yet}", "{cpp: no}"))
+    assert code == 1 and "new has no row" in out and "views runs in C++: its not_in is out of date" in out
+
+
+def test_a_comma_that_was_not_quoted(run):
+    code, out = run(rows=ROWS.replace('"', ""))
+    assert code == 1 and "a row has no key 'of any kind'" in out

@@ -1,0 +1,76 @@
+"""Cohorts of MPI ranks (penstock/mpi.hpp): three write, two read; one of them is killed."""
+
+import os
+import pathlib
+import shutil
+import signal
+
+import pytest
+
+STEPS = 8
+PEER = pathlib.Path(os.environ.get("PENSTOCK_BUILD", "build")) / "tests" / "multiprocess" / "mpi_peer"
+
+pytestmark = pytest.mark.skipif(not PEER.exists() or shutil.which("mpiexec") is None, reason="built without MPI")
+
+
+@pytest.fixture
+def ranks(start, environment, tmp_path):
+    """ranks(3, "writer", "heat", 8): an MPI program of so many ranks."""
+    # Open MPI keeps its sockets in a folder whose name must be short.
+    environment |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl": "self,vader,tcp"}
+    if os.geteuid() == 0:
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+    def begin(count, *words):
+        return start(["mpiexec", "-n", count, PEER], *words)
+
+    return begin
+
+
+def pid_of(program, rank):
+    """Ranks say who they are in any order."""
+    while True:
+        for line in program.said("rank"):
+            if line.split()[1] == str(rank):
+                return int(line.split()[2])
+        program.next_line()
+
+
+def test_three_write_two_read(ranks, start):
+    readers = ranks(2, "reader", "heat", STEPS)
+    alone = start("read.py", "heat")
+    writers = ranks(3, "writer", "heat", STEPS)
+    assert readers.wait() == 0, readers.lines
+    assert sorted(readers.said("end")) == [f"end shm {STEPS}"] * 2
+    assert not any("TORN" in line for line in readers.lines)
+    assert writers.wait() == 0, writers.lines
+    assert alone.wait() == 0, alone.lines
+
+
+def test_a_writer_rank_is_killed(ranks, start):
+    """MPI ends the job; readers, MPI's and others, hear that the writer is lost."""
+    readers = ranks(2, "reader", "heat", STEPS)
+    alone = start("read.py", "heat")
+    writers = ranks(3, "writer", "heat", 100_000)
+    writers.wait_line("wrote")
+    os.kill(pid_of(writers, 1), signal.SIGKILL)
+    assert writers.wait() != 0
+    assert readers.wait() == 0, readers.lines
+    assert readers.said("lost") == ["lost"] * 2
+    assert alone.wait() == 0, alone.lines
+    assert len(alone.said("lost")) == 1
+
+
+def test_a_reader_rank_is_killed(ranks, start, environment):
+    """The writers and the other reader go on."""
+    environment["PENSTOCK_STREAM_HEAT"] = "direct,rendezvous_readers=2,queue_steps=2"
+    holder = start("hold.py", "heat", 2)
+    readers = ranks(2, "reader", "heat", STEPS)
+    writers = ranks(3, "writer", "heat", STEPS)
+    holder.wait_line("holding")
+    os.kill(pid_of(readers, 1), signal.SIGKILL)
+    assert readers.wait() != 0
+    holder.tell()
+    assert holder.wait() == 0, holder.lines
+    assert writers.wait() == 0, writers.lines
+    assert len(writers.said("wrote")) == 3 * STEPS
