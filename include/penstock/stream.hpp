@@ -177,7 +177,7 @@ class Writer;
 class WriteStep {
  public:
   WriteStep(WriteStep&&) noexcept;
-  WriteStep& operator=(WriteStep&&) = delete;
+  WriteStep& operator=(WriteStep&&) noexcept;  // abandons its own step first, if it has one
   ~WriteStep();
 
   std::uint64_t number() const;
@@ -337,7 +337,7 @@ class Reader;
 class ReadStep {
  public:
   ReadStep(ReadStep&&) noexcept;
-  ReadStep& operator=(ReadStep&&) = delete;
+  ReadStep& operator=(ReadStep&&) noexcept;  // ends its own step first, if it has one
   ~ReadStep();
 
   // The writer's number; gaps follow drops and late joins.

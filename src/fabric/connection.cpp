@@ -54,11 +54,11 @@ struct Connection::Impl {
   std::string peer_name;
   std::atomic<std::uint64_t> bytes_sent{0};
   std::atomic<bool> ended{false};
+  std::atomic<bool> closing{false};  // close() was called
 
   // Guards what follows, and that the socket stays open while send() uses it.
   std::mutex mutex;
   SendQueue queue;
-  bool closing = false;       // close() was called
   bool write_broken = false;  // the peer takes nothing any more
   bool write_armed = false;
 

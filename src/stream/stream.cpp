@@ -26,6 +26,10 @@ stream::ReaderEngine& live(stream::ReaderEngine* engine) {
 // ---------------------------------------------------------------------------------------------------------- WriteStep
 
 WriteStep::WriteStep(WriteStep&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
+WriteStep& WriteStep::operator=(WriteStep&& other) noexcept {
+  WriteStep old(std::exchange(engine_, std::exchange(other.engine_, nullptr)));
+  return *this;
+}
 WriteStep::~WriteStep() {
   if (!engine_) return;
   try {
@@ -96,6 +100,10 @@ StreamStatistics Writer::statistics() const { return engine_->statistics(); }
 // ----------------------------------------------------------------------------------------------------------- ReadStep
 
 ReadStep::ReadStep(ReadStep&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
+ReadStep& ReadStep::operator=(ReadStep&& other) noexcept {
+  ReadStep old(std::exchange(engine_, std::exchange(other.engine_, nullptr)));
+  return *this;
+}
 ReadStep::~ReadStep() {
   if (!engine_) return;
   try {
