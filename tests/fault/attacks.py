@@ -30,7 +30,10 @@ async def wrong_token(stage, plane):
     wrong += [line for line in tries if line.split()[1] != "authentication"]
     if len(tries) != 11:
         wrong.append(f"{len(tries)} of 11 handshakes")
-    return f"{len(tries)} handshakes (5 purposes, Unix and TCP), all refused; writer and reader as if nothing was", wrong
+    return (
+        f"{len(tries)} handshakes (5 purposes, Unix and TCP), all refused; writer and reader as if nothing was",
+        wrong,
+    )
 
 
 # What does not end the connection, because it is legal (the first step was announced and may be released) or not seen
@@ -80,11 +83,13 @@ async def wrong_token_in_a_reader_cohort(stage, plane):
     """Rank 1 of a reader has a wrong token for the data (1) or for its own tree (2): writer and others go on."""
     seen, wrong = [], []
     for garble in (1, 2):
-        writer = await stage.start(f"writer {garble}", "writer", stream=f"s{garble}", rendezvous_readers=1,
-                                   **stream_options(plane))
+        writer = await stage.start(
+            f"writer {garble}", "writer", stream=f"s{garble}", rendezvous_readers=1, **stream_options(plane)
+        )
         await stage.until(lambda w=writer: w.over or w.said("ready"))
-        ranks = await stage.start_ranks("reader", "reader", 2, {1: {"garble": garble}}, stream=f"s{garble}",
-                                        **stream_options(plane))
+        ranks = await stage.start_ranks(
+            "reader", "reader", 2, {1: {"garble": garble}}, stream=f"s{garble}", **stream_options(plane)
+        )
         other = await stage.start("second reader", "reader", stream=f"s{garble}", **stream_options(plane))
         await stage.until(lambda o=other, r=ranks: all(p.over or p.said("opened") for p in (*r, o)))
         writer.go()

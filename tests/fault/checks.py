@@ -84,14 +84,19 @@ def judge_reader_fault(play, wrong):
     if dropped:
         seen += f", {dropped} dropped"
     rest = [ending(r) for r in play.readers if r is not play.faulty]
-    return seen + f"; second reader: {len(numbers(play.others[0], 'read'))} steps, {ending(play.others[0])}" + (
-        f"; the cohort's other rank: {rest[0]}" if rest else "")
+    return (
+        seen
+        + f"; second reader: {len(numbers(play.others[0], 'read'))} steps, {ending(play.others[0])}"
+        + (f"; the cohort's other rank: {rest[0]}" if rest else "")
+    )
 
 
 def judge_writer_fault(play, wrong):
     """Readers end, with what was announced (shared memory) and an outcome that tells the truth."""
     case = play.case
-    ended_well = play.faulty.said("written") or (case.action == "garbage" and all(w.said("written") for w in play.writers))
+    ended_well = play.faulty.said("written") or (
+        case.action == "garbage" and all(w.said("written") for w in play.writers)
+    )
     allowed = {"writer_lost", "timeout", "peer_lost", "protocol", "authentication"}
     if case.rank > 0 and case.plane == "shm":
         allowed.add("unsupported")  # a rank that is gone cannot be reached on this host
@@ -104,10 +109,10 @@ def judge_writer_fault(play, wrong):
             wrong.append(problem)
         if end != "end_of_stream" and end not in allowed:
             wrong.append(f"{reader.name} ended with {end}")
-        must = numbers(play.writers[0], "wrote")
-        if case.scenario == "plain" and case.plane == "shm" and case.action == "kill" and reader.said("opened"):
-            if missing := set(must) - set(read):
-                wrong.append(f"{reader.name} did not read announced steps {sorted(missing)}")
+        missing = set(numbers(play.writers[0], "wrote")) - set(read)
+        readable = case.scenario == "plain" and case.plane == "shm" and case.action == "kill" and reader.said("opened")
+        if missing and readable:
+            wrong.append(f"{reader.name} did not read announced steps {sorted(missing)}")
         for line in reader.said("timeout"):
             if str(play.writers[0].pid) not in line and "writer rank" not in line:
                 wrong.append(f"{reader.name}'s timeout does not name the writer: {line}")
@@ -115,8 +120,8 @@ def judge_writer_fault(play, wrong):
         seen.append(f"{reader.name}: {len(read)} steps{waited}, {end}")
     for rank in play.writers:
         if rank is not play.faulty:
-            last = rank.lines[-1] if rank.lines else ""
-            seen.append(f"{rank.name}: {' '.join((rank.said('ended') + rank.said('open-failed') + [last])[0].split()[:2])}")
+            told = [*rank.said("ended"), *rank.said("open-failed"), *rank.lines[-1:], "nothing"][0]
+            seen.append(f"{rank.name}: {' '.join(told.split()[:2])}")
     return "; ".join(seen)
 
 

@@ -31,7 +31,9 @@ constexpr int patience = 40;  // waits that may time out before a program gives 
 class WriterRole {
  public:
   explicit WriterRole(const Arguments& arguments)
-      : arguments_(arguments), steps_(arguments.number("steps", 6)), cohort_(cohort_of(arguments)),
+      : arguments_(arguments),
+        steps_(arguments.number("steps", 6)),
+        cohort_(cohort_of(arguments)),
         context_(context_of(arguments)) {}
 
   int run() {
@@ -128,7 +130,9 @@ class WriterRole {
 class ReaderRole {
  public:
   explicit ReaderRole(const Arguments& arguments)
-      : arguments_(arguments), steps_(arguments.number("steps", 6)), cohort_(cohort_of(arguments)),
+      : arguments_(arguments),
+        steps_(arguments.number("steps", 6)),
+        cohort_(cohort_of(arguments)),
         context_(context_of(arguments)) {}
 
   int run() {

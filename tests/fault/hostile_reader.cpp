@@ -53,8 +53,10 @@ void attack_with_messages(const fabric::Registration& to, Reach reach, bool join
       // What is legal there does not end the connection: a join, a poke, the release of the first step, which it was
       // told of. The driver knows.
       const auto name = std::string(wire::name_of(static_cast<wire::Kind>(kind)));
-      const bool legal = shape != "noise" && shape != "empty" && (joined ? name == "poke" || (name == "release" && shape == "defaults") : name == "join");
-      tell((joined ? "joined " : "not-joined ") + name + " " + shape, fate_of(socket.get(), legal ? Timeout(20) : answer_time));
+      const bool legal = shape != "noise" && shape != "empty" &&
+                         (joined ? name == "poke" || (name == "release" && shape == "defaults") : name == "join");
+      tell((joined ? "joined " : "not-joined ") + name + " " + shape,
+           fate_of(socket.get(), legal ? Timeout(20) : answer_time));
     }
   }
 }
@@ -81,9 +83,11 @@ void attack_with_mailboxes(const fabric::Registration& to) {
     send_frame(socket.get(), doorbell, {}, mailing.bell.fd());
     join(socket.get());
     lie.tell(mailing.box());
-    send_frame(socket.get(), static_cast<std::uint16_t>(wire::Kind::poke), message_of(static_cast<std::uint16_t>(wire::Kind::poke), "defaults"));
+    send_frame(socket.get(), static_cast<std::uint16_t>(wire::Kind::poke),
+               message_of(static_cast<std::uint16_t>(wire::Kind::poke), "defaults"));
     // Read counts are looked at with the next record that is sent to this reader, which may be never.
-    tell(std::string("ring ") + lie.name, fate_of(socket.get(), lie.name == std::string("more read than sent") ? Timeout(50) : answer_time));
+    tell(std::string("ring ") + lie.name,
+         fate_of(socket.get(), lie.name == std::string("more read than sent") ? Timeout(50) : answer_time));
   }
 }
 
@@ -103,7 +107,8 @@ Bytes request_of(const std::function<void(wire::ReadRequest&, wire::ReadPiece&)>
 // What the server makes of a request: "closed" when it refuses, in words or by closing; "open" when bytes come.
 std::string answer_of(int socket) {
   try {
-    const auto reply = wire::decode_read_reply(await_frame(socket, static_cast<std::uint16_t>(wire::DataKind::read_reply)));
+    const auto reply =
+        wire::decode_read_reply(await_frame(socket, static_cast<std::uint16_t>(wire::DataKind::read_reply)));
     return reply.status == Errc::ok ? "open" : "closed";
   } catch (const Error& error) {
     return error.code() == Errc::peer_lost ? "closed" : "open";
@@ -154,7 +159,8 @@ int run_intruder(const Arguments& arguments) {
   // A token that is right: to look at the writer's statistics, and for a stream that is not.
   try {
     to = registration_of(arguments);
-    await_frame(connect(to, Purpose::inspect, Reach::automatic).get(), static_cast<std::uint16_t>(wire::Kind::statistics));
+    await_frame(connect(to, Purpose::inspect, Reach::automatic).get(),
+                static_cast<std::uint16_t>(wire::Kind::statistics));
     to.stream += "x";
     connect(to, Purpose::join, Reach::automatic);
     say("intruder let-in other stream");

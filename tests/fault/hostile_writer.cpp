@@ -27,8 +27,8 @@ constexpr std::uint64_t segment_bytes = 8192;
 
 // What this writer says when; the defaults are right.
 struct Script {
-  std::function<void(Connection&)> on_join;      // null: admits, announces one step
-  std::function<void(Connection&)> after_admit;  // null: announces one step
+  std::function<void(Connection&)> on_join;       // null: admits, announces one step
+  std::function<void(Connection&)> after_admit;   // null: announces one step
   std::function<void(memory::Mailbox&)> mailbox;  // null: without rings
   std::function<void(model::RankLayout&)> layout;
   std::function<void(SlotHeader&)> header;
@@ -47,9 +47,12 @@ void send(Connection& to, const Message& message) {
 class HostileWriter {
  public:
   HostileWriter(const std::string& directory, const Script& script)
-      : script_(script), directory_(directory), segment_(memory::Segment::create(segment_bytes)),
-        listener_(progress_, token_, "h", "127.0.0.1",
-                  [this](std::shared_ptr<Connection> connection, const wire::Hello& hello) { on_peer(connection, hello); }) {
+      : script_(script),
+        directory_(directory),
+        segment_(memory::Segment::create(segment_bytes)),
+        listener_(
+            progress_, token_, "h", "127.0.0.1",
+            [this](std::shared_ptr<Connection> connection, const wire::Hello& hello) { on_peer(connection, hello); }) {
     auto& header = *reinterpret_cast<SlotHeader*>(segment_.data());
     header.step = 0;
     header.payload_offset = 4096;
@@ -95,7 +98,8 @@ class HostileWriter {
       reader.send(static_cast<std::uint16_t>(wire::Kind::mailbox), "hostile", {}, mailing.segment.fd());
       reader.send(static_cast<std::uint16_t>(wire::Kind::doorbell), "hostile", {}, mailing.bell.fd());
     }
-    send(reader, {.kind = wire::Kind::admit, .slot = 2, .ranks = 1, .text = "hostile:1", .endpoints = {listener_.endpoint()}});
+    send(reader,
+         {.kind = wire::Kind::admit, .slot = 2, .ranks = 1, .text = "hostile:1", .endpoints = {listener_.endpoint()}});
     if (script_.after_admit) script_.after_admit(reader);
     else announce(reader);
   }
@@ -103,7 +107,8 @@ class HostileWriter {
   void announce(Connection& reader) {
     model::RankLayout layout;
     layout.variables = {{.name = "array", .dtype = DType::float64, .shape = {elements}}};
-    layout.blocks = {{.variable = 0, .box = whole({elements}), .offset = memory::slot_header_bytes, .bytes = block_bytes}};
+    layout.blocks = {
+        {.variable = 0, .box = whole({elements}), .offset = memory::slot_header_bytes, .bytes = block_bytes}};
     if (script_.layout) script_.layout(layout);
     const auto blob = std::make_shared<const std::string>(wire::encode_layout(layout, script_.payload));
     send(reader, {.kind = wire::Kind::epoch, .epoch = 1, .ranks = 1, .layouts = {{0, blob}}});
@@ -152,7 +157,9 @@ class Attacks {
     for (std::uint16_t kind = 0; kind < wire::kind_count; ++kind) {
       for (const std::string shape : shapes) {
         const auto name = std::string(wire::name_of(static_cast<wire::Kind>(kind))) + " " + shape;
-        const auto say_it = [kind, bytes = message_of(kind, shape)](Connection& reader) { reader.send(kind, "hostile", bytes); };
+        const auto say_it = [kind, bytes = message_of(kind, shape)](Connection& reader) {
+          reader.send(kind, "hostile", bytes);
+        };
         if (shape != "defaults") attempt("instead of admission " + name, {.on_join = say_it});
         attempt("after admission " + name, {.after_admit = say_it});
       }
@@ -174,12 +181,14 @@ class Attacks {
         {"too few bytes", [](Layout& l) { l.blocks[0].bytes = 8; }},
         {"box outside the shape", [](Layout& l) { l.blocks[0].box.start[0] = 50; }},
         {"box that wraps", [](Layout& l) { l.blocks[0].box.start[0] = ~0ull; }},
-        {"huge array", [](Layout& l) {
+        {"huge array",
+         [](Layout& l) {
            l.variables[0].shape[0] = 1ull << 50;
            l.blocks[0].box.count[0] = 1ull << 50;
            l.blocks[0].bytes = 1ull << 53;
          }},
-        {"overflowing shape", [](Layout& l) {
+        {"overflowing shape",
+         [](Layout& l) {
            l.variables[0].shape = {1ull << 40, 1ull << 40};
            l.blocks[0].box = whole(l.variables[0].shape);
          }},
@@ -192,7 +201,8 @@ class Attacks {
 
   void shared_memory() {
     using Announce = wire::SegmentAnnounce;
-    for (const auto& file : odd_files(segment_bytes)) attempt(std::string("segment ") + file.name, {.segment_fd = file.fd.get()});
+    for (const auto& file : odd_files(segment_bytes))
+      attempt(std::string("segment ") + file.name, {.segment_fd = file.fd.get()});
     attempt("segment larger than it is", {.segment = [](Announce& a) { a.bytes *= 2; }});
     attempt("segment of no bytes", {.segment = [](Announce& a) { a.bytes = 0; }});
     attempt("segment of an impossible slot", {.segment = [](Announce& a) { a.slot = ~0u; }});
@@ -200,7 +210,8 @@ class Attacks {
     attempt("impossible segment", {.segment = [](Announce& a) { a.segment = ~0u; }});
     attempt("slot of another step", {.header = [](SlotHeader& h) { h.step = 5; }});
     attempt("payload of noise", {.payload = true});
-    attempt("payload outside its segment", {.header = [](SlotHeader& h) { h.payload_offset = segment_bytes; }, .payload = true});
+    attempt("payload outside its segment",
+            {.header = [](SlotHeader& h) { h.payload_offset = segment_bytes; }, .payload = true});
     attempt("payload that wraps", {.header = [](SlotHeader& h) { h.payload_offset = ~0ull; }, .payload = true});
     attempt("payload without end", {.header = [](SlotHeader& h) { h.payload_bytes = ~0ull; }, .payload = true});
     attempt("payload in no segment", {.header = [](SlotHeader& h) { h.payload_segment = ~0ull; }, .payload = true});

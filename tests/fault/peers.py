@@ -1,6 +1,10 @@
-"""Starting fault_peer programs and listening to what they say. One event loop, no threads (children die with theirs)."""
+"""Starting fault_peer programs and listening to what they say.
+
+One event loop and no threads: the programs ask to be killed when the thread that started them ends.
+"""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -43,10 +47,8 @@ class Peer:
         return self.code is not None
 
     def go(self):
-        try:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.process.stdin.write(b"go\n")
-        except (BrokenPipeError, ConnectionResetError):
-            pass
 
     def kill(self):
         if not self.over:
@@ -76,8 +78,16 @@ class Stage:
     async def start(self, name, role, pass_fds=(), **arguments):
         words = [f"{key}={value}" for key, value in arguments.items()]
         process = await asyncio.create_subprocess_exec(
-            self.program, role, f"directory={self.directory}", f"steps={STEPS}", *words, pass_fds=pass_fds,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=self.log)
+            self.program,
+            role,
+            f"directory={self.directory}",
+            f"steps={STEPS}",
+            *words,
+            pass_fds=pass_fds,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=self.log,
+        )
         peer = Peer(name, process, self.changed)
         self.peers.append(peer)
         self.listeners.append(asyncio.create_task(peer.listen()))
@@ -92,8 +102,18 @@ class Stage:
         peers = []
         for rank in range(2):
             read, write = ends[rank][0], ends[1 - rank][1]
-            peers.append(await self.start(f"{name} rank {rank}", role, pass_fds=(read, write), rank=rank,
-                                          **{"from": read}, to=write, **arguments, **per_rank.get(rank, {})))
+            peers.append(
+                await self.start(
+                    f"{name} rank {rank}",
+                    role,
+                    pass_fds=(read, write),
+                    rank=rank,
+                    **{"from": read},
+                    to=write,
+                    **arguments,
+                    **per_rank.get(rank, {}),
+                )
+            )
         for end in ends:
             os.close(end[0])
             os.close(end[1])
@@ -123,6 +143,11 @@ def number_in(line, key):
 
 def stream_options(plane, **more):
     return {
-        "data_plane": plane, "queue_steps": 2, "queue_bytes": "32MiB", "step_timeout_ms": int(STEP_S * 1000),
-        "open_timeout_ms": int(OPEN_S * 1000), "close_timeout_ms": int(CLOSE_S * 1000), **more,
+        "data_plane": plane,
+        "queue_steps": 2,
+        "queue_bytes": "32MiB",
+        "step_timeout_ms": int(STEP_S * 1000),
+        "open_timeout_ms": int(OPEN_S * 1000),
+        "close_timeout_ms": int(CLOSE_S * 1000),
+        **more,
     }

@@ -32,10 +32,6 @@ SCENARIOS = {
     "cohort-diverged": {"ranks": 2, "throw_at": 3},
     "refused": {"intruder": True},
 }
-# Points that no program can pass, and why.
-EXPLAINED = {
-    "send:mailbox": "",
-}
 NOT_IN_RING = "only announce, dropped, goodbye, want and release go through the ring; all else is on the connection"
 
 
@@ -65,8 +61,10 @@ class Case:
 
     def __str__(self):
         rank = f" rank {self.rank}" if self.ranks > 1 else ""
-        return (f"{self.scenario}: {self.side}{rank} {self.action} at {self.point} {self.phase} #{self.occurrence}, "
-                f"{self.plane}")
+        return (
+            f"{self.scenario}: {self.side}{rank} {self.action} at {self.point} {self.phase} #{self.occurrence}, "
+            f"{self.plane}"
+        )
 
 
 class Play:
@@ -108,8 +106,13 @@ class Play:
             self.readers = await self.start_reader("reader", self.case.ranks)
             self.others = await self.start_reader("second reader", 1)
         else:
-            await self.stage.until(lambda: all(self.settled(w, "ready", "open-failed") for w in self.writers)
-                                   if self.readers else all(w.over or w.said("ready") for w in self.writers))
+            await self.stage.until(
+                lambda: (
+                    all(self.settled(w, "ready", "open-failed") for w in self.writers)
+                    if self.readers
+                    else all(w.over or w.said("ready") for w in self.writers)
+                )
+            )
             self.readers = await self.start_reader("reader", self.case.ranks, {self.case.rank: self.case.fault()})
             self.others = await self.start_reader("second reader", 1)
         if self.case.settings.get("intruder"):
@@ -200,10 +203,10 @@ def cases_of(base, visits, known):
 
 
 class Run:
-    def __init__(self, options, folder):
+    def __init__(self, options, folder, log):
         self.options, self.folder = options, folder
         self.gate = asyncio.Semaphore(options.jobs)
-        self.log = open(pathlib.Path(options.report).with_suffix(".log"), "wb")  # what the library logged
+        self.log = log  # what the library logged
         self.rows, self.failures = [], []
         self.reached = collections.defaultdict(set)
 
@@ -218,8 +221,13 @@ class Run:
             return result
 
     async def record(self):
-        bases = [Case(name, side, rank, plane) for name, s in SCENARIOS.items() for side in ("writer", "reader")
-                 for rank in range(s.get("ranks", 1)) for plane in PLANES]
+        bases = [
+            Case(name, side, rank, plane)
+            for name, s in SCENARIOS.items()
+            for side in ("writer", "reader")
+            for rank in range(s.get("ranks", 1))
+            for plane in PLANES
+        ]
         results = await asyncio.gather(*(self.one(base) for base in bases))
         self.rows.clear()
         cases, known = [], set()
@@ -236,7 +244,8 @@ class Run:
             return
         if self.options.only:
             cases = [case for case in cases if self.options.only in str(case)]
-        await asyncio.gather(*(self.one(case) for case in cases), *(self.attack(a, p) for a in attacks.ALL for p in PLANES))
+        tried = [self.attack(attack, plane) for attack in attacks.ALL for plane in PLANES]
+        await asyncio.gather(*(self.one(case) for case in cases), *tried)
 
     async def attack(self, attack, plane):
         async with self.gate:
@@ -260,19 +269,22 @@ def unreached(program, reached):
     for line in listed:
         point, _, kind = line.partition(" ")
         if point not in reached:
-            yield f"{point} ({kind})" if kind else point, EXPLAINED.get(point, NOT_IN_RING if kind else "")
+            yield f"{point} ({kind})" if kind else point, NOT_IN_RING if kind else ""
 
 
 def write_report(run, missing, seconds):
-    rows = sorted(run.rows, key=lambda row: (row[0].scenario, row[0].side, row[0].plane, row[0].point, row[0].occurrence))
+    rows = sorted(run.rows, key=lambda row: dataclasses.astuple(row[0]))
     with open(run.options.report, "w") as out:
         print(f"# Faults\n\n{len(rows)} cases in {seconds:.0f} s; {len(run.failures)} failed.\n", file=out)
         print("| scenario | at fault | plane | point | phase | n | action | what the others saw |", file=out)
         print("|---|---|---|---|---|---|---|---|", file=out)
         for case, seen, _ in rows:
             side = f"{case.side} {case.rank}" if case.scenario in SCENARIOS and case.ranks > 1 else case.side
-            print(f"| {case.scenario} | {side} | {case.plane} | {case.point} | {case.phase} | {case.occurrence} | "
-                  f"{case.action} | {seen} |", file=out)
+            print(
+                f"| {case.scenario} | {side} | {case.plane} | {case.point} | {case.phase} | {case.occurrence} | "
+                f"{case.action} | {seen} |",
+                file=out,
+            )
         print("\n## Reached by\n\n| point | programs |\n|---|---|", file=out)
         for point, programs in sorted(run.reached.items()):
             print(f"| {point} | {', '.join(sorted(programs))} |", file=out)
@@ -297,10 +309,10 @@ def main():
     parser.add_argument("--only", help="cases whose description contains this")
     options = parser.parse_args()
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        run = Run(options, folder)
+    log_file = pathlib.Path(options.report).with_suffix(".log")
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder, open(log_file, "wb") as log:
+        run = Run(options, folder, log)
         asyncio.run(run.all())
-        run.log.close()
     missing = list(unreached(options.peer, run.reached))
     seconds = time.monotonic() - start
     write_report(run, missing, seconds)
@@ -310,8 +322,10 @@ def main():
     for point in unexplained:
         print(f"FAILED never reached: {point}")
     not_hit = sum("not reached" in seen for _, seen, _ in run.rows)
-    print(f"{len(run.rows)} faults ({STEPS} steps each) in {seconds:.0f} s, {not_hit} not reached in their run, "
-          f"{len(run.failures)} failed; report: {options.report}")
+    print(
+        f"{len(run.rows)} faults ({STEPS} steps each) in {seconds:.0f} s, {not_hit} not reached in their run, "
+        f"{len(run.failures)} failed; report: {options.report}"
+    )
     return 1 if run.failures or unexplained else 0
 
 

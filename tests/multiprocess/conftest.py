@@ -19,8 +19,14 @@ class Program:
     """A started program. What it says is a list of lines; wait for one, or for the end. Ends with the test."""
 
     def __init__(self, command, **options):
-        self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        start_new_session=True, **options)
+        self.process = subprocess.Popen(
+            list(map(str, command)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            **options,
+        )
         self.lines = []
         self._queue = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._listen, daemon=True)

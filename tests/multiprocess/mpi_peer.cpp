@@ -21,7 +21,8 @@ struct Part {
   std::uint64_t first, count;
   Part(const Cohort& cohort)
       : first(length * static_cast<std::uint64_t>(cohort.rank()) / static_cast<std::uint64_t>(cohort.size())),
-        count(length * static_cast<std::uint64_t>(cohort.rank() + 1) / static_cast<std::uint64_t>(cohort.size()) - first) {}
+        count(length * static_cast<std::uint64_t>(cohort.rank() + 1) / static_cast<std::uint64_t>(cohort.size()) -
+              first) {}
 };
 
 void say(const std::string& line) {

@@ -53,8 +53,9 @@ def test_a_writer_rank_is_killed(ranks, start, environment):
     readers = ranks(2, "reader", "heat", STEPS)
     alone = start("read.py", "heat")
     writers = ranks(3, "writer", "heat", 100_000)
-    # Everybody is in the middle of the stream.
-    readers.wait_line("read")
+    # Everybody is in the middle of the stream, and has mapped every rank's memory.
+    while readers.said("read").count("read 0 whole") < 2:
+        readers.next_line()
     alone.wait_line("read")
     os.kill(pid_of(writers, 1), signal.SIGKILL)
     assert writers.wait() != 0

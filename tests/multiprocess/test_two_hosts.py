@@ -22,8 +22,13 @@ def why_not():
         if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None:
             return f"needs {tool}"
     script = "ip link add cable1 type veth peer name cable2 && mount -t tmpfs tmpfs /mnt"
-    tried = subprocess.run(["unshare", *USER, "--net", "--mount", "--uts", "--ipc", "sh", "-c", script], capture_output=True,
-                           text=True, env=with_sbin(os.environ), timeout=30)
+    tried = subprocess.run(
+        ["unshare", *USER, "--net", "--mount", "--uts", "--ipc", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        env=with_sbin(os.environ),
+        timeout=30,
+    )
     return f"no namespaces for us: {tried.stderr.strip()}" if tried.returncode else ""
 
 
@@ -69,8 +74,12 @@ def test_a_name_does_not_reach_the_other_host(start, hosts):
     writer = start("write.py", "heat", STEPS, "rendezvous_readers=0", "reserve_steps=2", prefix=here, cwd=HERE)
     writer.wait_line("address")
     environment = {"PENSTOCK_STREAM_HEAT": "direct,open_timeout_ms=300"}
-    far = start(["env", *(f"{k}={v}" for k, v in environment.items()), sys.executable, HERE / "read.py"], "heat",
-                prefix=there, cwd=HERE)
+    far = start(
+        ["env", *(f"{k}={v}" for k, v in environment.items()), sys.executable, HERE / "read.py"],
+        "heat",
+        prefix=there,
+        cwd=HERE,
+    )
     assert far.wait() == 1
     assert "not registered in /tmp/penstock" in far.said("error")[0]
 
@@ -103,11 +112,23 @@ def test_the_writer_on_the_other_host_is_killed(start, hosts):
 def test_the_cable_is_cut(start, hosts):
     """Nothing comes through, and nothing says so: whoever waits gives up at its deadline and names whom it awaited."""
     here, there = hosts
-    writer = start("write.py", "heat", 1000, "queue_steps=2", "step_timeout_ms=1000", "close_timeout_ms=1000", prefix=here,
-                   cwd=HERE)
+    writer = start(
+        "write.py",
+        "heat",
+        1000,
+        "queue_steps=2",
+        "step_timeout_ms=1000",
+        "close_timeout_ms=1000",
+        prefix=here,
+        cwd=HERE,
+    )
     address = writer.wait_line("address").split()[1]
-    far = start(["env", "PENSTOCK_STREAM_HEAT=direct,step_timeout_ms=1000", sys.executable, HERE / "read.py"], address,
-                prefix=there, cwd=HERE)
+    far = start(
+        ["env", "PENSTOCK_STREAM_HEAT=direct,step_timeout_ms=1000", sys.executable, HERE / "read.py"],
+        address,
+        prefix=there,
+        cwd=HERE,
+    )
     far.wait_line("read")
     cut = start(["ip", "link", "set", "cable", "down"], prefix=there)
     assert cut.wait() == 0

@@ -33,7 +33,7 @@ struct Writer {
   std::mutex mutex;
   std::vector<Slot> slots;
   std::shared_ptr<Connection> connection;
-  bool asked = false;          // a connection was asked for
+  bool asked = false;  // a connection was asked for
   // Why no more segments will come. Not an Error: exceptions share their text between threads behind the sanitizer's back.
   struct End {
     Errc code = Errc::ok;
