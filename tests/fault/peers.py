@@ -29,7 +29,12 @@ class Peer:
     started: float = field(default_factory=time.monotonic)
     lines: list = field(default_factory=list)
     code: int | None = None
-    killed: bool = False  # by the driver
+
+    def __post_init__(self):
+        # Signals go through this: the process object's send_signal may reap the child before the event loop does.
+        self.pidfd = None
+        with contextlib.suppress(ProcessLookupError):  # it may have ended and been reaped already
+            self.pidfd = os.pidfd_open(self.process.pid)
 
     @property
     def pid(self):
@@ -51,18 +56,20 @@ class Peer:
             self.process.stdin.write(b"go\n")
 
     def kill(self):
-        if not self.over:
-            self.killed = True
-            self.process.send_signal(signal.SIGKILL)
+        if self.pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     async def listen(self):
         while line := await self.process.stdout.readline():
             async with self.changed:
                 self.lines.append(line.decode(errors="replace").rstrip("\n"))
                 self.changed.notify_all()
-        code = await self.process.wait()
+        self.code = await self.process.wait()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
         async with self.changed:
-            self.code = code
             self.changed.notify_all()
 
 
