@@ -45,7 +45,11 @@ WriterNode::WriterNode(const EngineContext& context, const std::string& name, Co
   listener_ = std::make_unique<fabric::Listener>(
       waiter_.progress(), token_, name_, context.listen,
       [this](std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) { on_peer(std::move(connection), hello); });
-  endpoints_ = exchange_endpoints(cohort, listener_->endpoint());
+  auto endpoints = exchange_endpoints(cohort, listener_->endpoint());
+  {
+    std::lock_guard lock(mutex_);  // the engine thread tells readers of them
+    endpoints_ = std::move(endpoints);
+  }
   open_tree(cohort, deadline);
   // Rank 0 registers last, when every rank can be reached; the others learn whether it could.
   share_outcome(cohort, [&] { register_stream(context, endpoints_[0].unix_name); });

@@ -1,9 +1,9 @@
 """What must hold after a fault: nobody crashes, nobody waits beyond a deadline, nothing is lost in silence."""
 
-from peers import CLOSE_S, OPEN_S, SLACK_S, STEP_S, STEPS, number_in
+from peers import SLACK_S, STEPS, deadlines, number_in
 
 # Lines that say how long a call took: which deadline it had.
-DEADLINES = {"timeout": STEP_S, "failed": STEP_S, "open-failed": OPEN_S, "close-failed": CLOSE_S, "ended": STEP_S}
+DEADLINES = {"timeout": "step", "failed": "step", "open-failed": "open", "close-failed": "close", "ended": "step"}
 
 
 def numbers(peer, word):
@@ -28,7 +28,7 @@ def judge_programs(play, wrong):
             word = line.split(" ")[0]
             ms = number_in(line, "ms")
             # Who was stopped was not told the time; who is killed says nothing.
-            if word in DEADLINES and ms is not None and ms / 1000 > DEADLINES[word] + SLACK_S and not died:
+            if word in DEADLINES and ms is not None and ms / 1000 > deadlines[DEADLINES[word]] + SLACK_S and not died:
                 wrong.append(f"{peer.name} waited {ms} ms: {line}")
         if peer.said("gave up"):
             wrong.append(f"{peer.name} heard nothing for too long")

@@ -19,7 +19,7 @@ import time
 
 import attacks
 import checks
-from peers import STEPS, Stage, stream_options
+from peers import STEPS, Stage, deadlines, stream_options
 
 PLANES = ("shm", "tcp")
 # What a writer and its readers do. hold: readers keep their first step until everything was written.
@@ -307,7 +307,10 @@ def main():
     parser.add_argument("--report", default="fault-report.md")
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--only", help="cases whose description contains this")
+    parser.add_argument("--stretch", type=float, default=1, help="deadlines so many times as long")
     options = parser.parse_args()
+    for key in deadlines:
+        deadlines[key] *= options.stretch
     start = time.monotonic()
     log_file = pathlib.Path(options.report).with_suffix(".log")
     with tempfile.TemporaryDirectory(prefix="faults-") as folder, open(log_file, "wb") as log:
