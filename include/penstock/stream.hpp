@@ -152,18 +152,18 @@ struct StreamStatistics {
   std::uint64_t steps = 0;          // committed (writer) or delivered (reader)
   std::uint64_t steps_dropped = 0;  // by policy, on either side's account
   std::uint64_t steps_voided = 0;
-  std::uint64_t bytes = 0;         // put, or got and viewed
-  std::uint64_t bytes_copied = 0;  // by the calling thread
-  std::uint64_t copies = 0;        // blocks or pieces copied
-  double copy_s = 0;               // in put, get
-  double wait_s = 0;               // in begin_step, waiting for the other side
+  std::uint64_t bytes = 0;               // put, or got and viewed
+  std::uint64_t bytes_copied = 0;        // by the calling thread
+  std::uint64_t copies = 0;              // blocks or pieces copied
+  double copy_s = 0;                     // in put, get
+  double wait_s = 0;                     // in begin_step, waiting for the other side
   std::uint64_t announcement_bytes = 0;  // control bytes sent (writer) or received (reader) for steps in a known epoch
   std::uint64_t epochs = 0;
   std::uint64_t plans_built = 0;
   std::uint64_t plans_reused = 0;
-  std::uint32_t queue_depth = 0;     // steps held now
-  std::uint64_t memory_bytes = 0;    // arena of this rank
-  std::string data_plane;            // reader: the plane in use ("shm", "tcp")
+  std::uint32_t queue_depth = 0;   // steps held now
+  std::uint64_t memory_bytes = 0;  // arena of this rank
+  std::string data_plane;          // reader: the plane in use ("shm", "tcp")
   std::vector<PeerStatistics> peers;
 };
 
@@ -187,19 +187,27 @@ class WriteStep {
   // A new shape for a global array, from this step on. All ranks give the same.
   void set_shape(std::uint32_t variable, const Dims& shape);
   template <class T>
-  void set_shape(Variable<T> variable, const Dims& shape) { set_shape(variable.id, shape); }
+  void set_shape(Variable<T> variable, const Dims& shape) {
+    set_shape(variable.id, shape);
+  }
 
   // Copies one block. data: element_count(box.count) elements in the variable's order, or with strides (bytes per
   // dimension, of any sign). An empty box (a zero count) is legal and contributes nothing.
   // Throws invalid_argument (box outside the shape, wrong rank count), step_too_large (the step is void).
   void put(std::uint32_t variable, const Box& box, const void* data, std::span<const std::int64_t> strides = {});
   template <class T>
-  void put(Variable<T> variable, const Box& box, const T* data) { put(variable.id, box, data); }
+  void put(Variable<T> variable, const Box& box, const T* data) {
+    put(variable.id, box, data);
+  }
   // The whole of a one-writer global array, or one value.
   template <class T>
-  void put(Variable<T> variable, const T* data) { put_whole(variable.id, data); }
+  void put(Variable<T> variable, const T* data) {
+    put_whole(variable.id, data);
+  }
   template <class T>
-  void put(Variable<T> variable, const T& value) { put_value(variable.id, value); }
+  void put(Variable<T> variable, const T& value) {
+    put_value(variable.id, value);
+  }
 
   // The stream's memory for one block, to be filled before end(); 64-byte aligned, in the variable's order.
   std::span<std::byte> put_span(std::uint32_t variable, const Box& box);
@@ -211,13 +219,17 @@ class WriteStep {
   // As put, but data stays valid and unchanged until end() returns; the copy is made there, if one is needed.
   void lend(std::uint32_t variable, const Box& box, const void* data);
   template <class T>
-  void lend(Variable<T> variable, const Box& box, const T* data) { lend(variable.id, box, data); }
+  void lend(Variable<T> variable, const Box& box, const T* data) {
+    lend(variable.id, box, data);
+  }
 
   void put_whole(std::uint32_t variable, const void* data);
   void put_string(std::uint32_t variable, std::string_view value);
   void put_attribute(std::string_view name, Attribute value);
   template <class T>
-  void put_attribute(std::string_view name, const T& value) { put_attribute(name, Attribute::of(value)); }
+  void put_attribute(std::string_view name, const T& value) {
+    put_attribute(name, Attribute::of(value));
+  }
 
   // Hands the step over; it becomes visible when every rank has done so.
   void end();
@@ -293,7 +305,9 @@ class View {
       : bytes_(bytes), box_(std::move(box)), order_(order), strides_(strides), owner_(std::move(owner)) {}
   std::span<const std::byte> bytes() const { return bytes_; }
   template <class T>
-  std::span<const T> as() const { return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)}; }
+  std::span<const T> as() const {
+    return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
+  }
   const Box& box() const { return box_; }  // which part of the array this is
   Order order() const { return order_; }
   // Bytes between neighbours in each dimension.
@@ -345,7 +359,7 @@ class ReadStep {
 
   // What the step holds. References live until the step ends.
   const std::vector<VariableInfo>& variables() const;
-  const VariableInfo* find(std::string_view name) const;  // null when absent
+  const VariableInfo* find(std::string_view name) const;      // null when absent
   const VariableInfo& variable(std::string_view name) const;  // throws Error(not_found) with the nearest name
   std::vector<BlockInfo> blocks(std::uint32_t variable) const;
   std::vector<std::string> attribute_names() const;
@@ -366,7 +380,9 @@ class ReadStep {
     get(variable.id, selection, static_cast<void*>(out));
   }
   template <class T>
-  void get(std::string_view name, const Selection& selection, T* out) { get(variable(name), selection, out); }
+  void get(std::string_view name, const Selection& selection, T* out) {
+    get(variable(name), selection, out);
+  }
   // A whole array at once, sized for you.
   template <class T>
   std::vector<T> read(std::string_view name, const Selection& selection = Selection::all()) {
@@ -492,8 +508,7 @@ T Attribute::as() const {
 
 template <class T>
 std::pair<T, T> MinMax::as() const {
-  if (dtype_of<T>() != dtype)
-    throw Error(Errc::invalid_argument, "the range holds " + std::string(name_of(dtype)));
+  if (dtype_of<T>() != dtype) throw Error(Errc::invalid_argument, "the range holds " + std::string(name_of(dtype)));
   std::pair<T, T> out;
   std::copy_n(min, sizeof(T), reinterpret_cast<std::byte*>(&out.first));
   std::copy_n(max, sizeof(T), reinterpret_cast<std::byte*>(&out.second));

@@ -30,8 +30,23 @@ struct bfloat16 {
 };
 
 enum class DType : std::uint8_t {
-  none = 0, boolean, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
-  float16, bfloat16, float32, float64, complex64, complex128, string,
+  none = 0,
+  boolean,
+  int8,
+  int16,
+  int32,
+  int64,
+  uint8,
+  uint16,
+  uint32,
+  uint64,
+  float16,
+  bfloat16,
+  float32,
+  float64,
+  complex64,
+  complex128,
+  string,
 };
 inline constexpr std::size_t dtype_count = 17;
 

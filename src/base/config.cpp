@@ -59,7 +59,8 @@ std::string parse_word(std::string_view text) {
   if (word.empty()) throw Error(Errc::invalid_argument, "a name is missing");
   const auto fits = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
   if (!std::ranges::all_of(word, fits))  // it goes into YAML and messages as it is
-    throw Error(Errc::invalid_argument, "'" + std::string(word.substr(0, 40)) + "' is not a name: use letters, digits, '_' and '-'");
+    throw Error(Errc::invalid_argument,
+                "'" + std::string(word.substr(0, 40)) + "' is not a name: use letters, digits, '_' and '-'");
   return std::string(word);
 }
 

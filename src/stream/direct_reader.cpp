@@ -89,12 +89,15 @@ std::unique_ptr<fabric::DataPlane> DirectReader::make_plane() const {
   }
   // Rank 0's socket was reached a moment ago: the writer is not elsewhere, it is gone.
   if (options_.data_plane == DataPlane::shm && elsewhere == 0)
-    throw Error(Errc::writer_lost, "stream " + node_->stream() + ": the writer " + admission.writer + " was lost while this reader joined");
+    throw Error(Errc::writer_lost, "stream " + node_->stream() + ": the writer " + admission.writer +
+                                       " was lost while this reader joined");
   if (options_.data_plane == DataPlane::shm && !local)
-    throw Error(Errc::unsupported, "stream " + node_->stream() + ": data_plane=shm, but writer rank " + std::to_string(elsewhere) +
-                                       " cannot be reached on this host");
+    throw Error(Errc::unsupported, "stream " + node_->stream() + ": data_plane=shm, but writer rank " +
+                                       std::to_string(elsewhere) + " cannot be reached on this host");
   if (!local && admission.endpoints.front().tcp_hosts.empty())
-    throw Error(Errc::unsupported, "stream " + node_->stream() + ": its writer serves shared memory only (data_plane=shm), and is not on this host");
+    throw Error(Errc::unsupported,
+                "stream " + node_->stream() +
+                    ": its writer serves shared memory only (data_plane=shm), and is not on this host");
   return local ? fabric::make_shm_plane(progress_, std::move(plane)) : fabric::make_tcp_plane(std::move(plane));
 }
 
@@ -209,7 +212,8 @@ std::optional<Attribute> DirectReader::attribute(std::string_view name) {
 std::optional<MinMax> DirectReader::min_max(std::uint32_t id, std::optional<std::uint64_t> block) {
   const auto& variable = layout().variable(id);
   if (block && *block >= variable.blocks.size())
-    throw Error(Errc::invalid_argument, "variable " + variable.info.name + " has " + std::to_string(variable.blocks.size()) + " blocks");
+    throw Error(Errc::invalid_argument,
+                "variable " + variable.info.name + " has " + std::to_string(variable.blocks.size()) + " blocks");
   std::optional<MinMax> result;
   for (const auto& p : payloads()) {
     for (const auto& r : p.payload.ranges) {
@@ -223,12 +227,14 @@ std::optional<MinMax> DirectReader::min_max(std::uint32_t id, std::optional<std:
 
 std::vector<std::string> DirectReader::read_strings(std::uint32_t id) {
   const auto& variable = layout().variable(id);
-  if (variable.info.dtype != DType::string) throw Error(Errc::invalid_argument, "variable " + variable.info.name + " does not hold strings");
+  if (variable.info.dtype != DType::string)
+    throw Error(Errc::invalid_argument, "variable " + variable.info.name + " does not hold strings");
   std::vector<std::string> result(variable.blocks.size());
   for (const auto& p : payloads())
     for (const auto& s : p.payload.strings)
       for (std::size_t b = 0; b < variable.blocks.size(); ++b)
-        if (variable.blocks[b].writer_rank == static_cast<int>(p.rank) && variable.blocks[b].rank_block == s.block) result[b] = s.text;
+        if (variable.blocks[b].writer_rank == static_cast<int>(p.rank) && variable.blocks[b].rank_block == s.block)
+          result[b] = s.text;
   if (variable.info.kind == Kind::global_value && result.size() > 1) result.erase(result.begin(), result.end() - 1);
   return result;
 }
@@ -282,9 +288,13 @@ Views DirectReader::view(std::uint32_t id, const Selection& selection) {
   };
   Views views;
   for (const auto& part : cached_parts(id, selection)) {
-    auto mapped = plane_->map(lease.step, lease.slot, part.writer_rank, part.segment, part.offset, part.bytes, deadline_of(configured));
-    auto owner = std::allocate_shared<Owner>(RecyclingAllocator<Owner>(view_pool()), Owner{plane_->maps_in_place() ? lease_ : nullptr, std::move(mapped.owner)});
-    views.push_back(View(mapped.bytes, part.box, part.order, part.strides, std::shared_ptr<const void>(std::move(owner))));
+    auto mapped = plane_->map(lease.step, lease.slot, part.writer_rank, part.segment, part.offset, part.bytes,
+                              deadline_of(configured));
+    auto owner =
+        std::allocate_shared<Owner>(RecyclingAllocator<Owner>(view_pool()),
+                                    Owner{plane_->maps_in_place() ? lease_ : nullptr, std::move(mapped.owner)});
+    views.push_back(
+        View(mapped.bytes, part.box, part.order, part.strides, std::shared_ptr<const void>(std::move(owner))));
     counters_.bytes += part.bytes;
   }
   return views;

@@ -22,8 +22,8 @@ DirectWriter::DirectWriter(const EngineContext& context, const std::string& name
                            const StreamOptions& options)
     : name_(name),
       options_(options),
-      arena_(std::make_shared<memory::Arena>(ledger_settings(options, static_cast<std::uint32_t>(cohort->size())).slots(),
-                                             options.queue_bytes)),
+      arena_(std::make_shared<memory::Arena>(
+          ledger_settings(options, static_cast<std::uint32_t>(cohort->size())).slots(), options.queue_bytes)),
       node_(std::make_unique<WriterNode>(context, name, *cohort, options, arena_)),
       statistics_file_(name, "writer", cohort->rank()) {
   layout_.rank = cohort->rank();
@@ -49,13 +49,16 @@ void DirectWriter::prefault() {
 
 // --------------------------------------------------------------------------------------------------------- definitions
 
-std::uint32_t DirectWriter::define(std::string_view name, DType dtype, const Dims& shape, const VariableOptions& options) {
+std::uint32_t DirectWriter::define(std::string_view name, DType dtype, const Dims& shape,
+                                   const VariableOptions& options) {
   if (name.empty() || name.size() > model::max_name_bytes)
-    throw Error(Errc::invalid_argument, "a variable's name has 1 to " + std::to_string(model::max_name_bytes) + " bytes");
+    throw Error(Errc::invalid_argument,
+                "a variable's name has 1 to " + std::to_string(model::max_name_bytes) + " bytes");
   if (dtype == DType::none || static_cast<std::size_t>(dtype) >= dtype_count)
     throw Error(Errc::invalid_argument, "variable " + std::string(name) + ": no such element type");
   if (options.kind == Kind::global_array ? shape.empty() : !shape.empty())
-    throw Error(Errc::invalid_argument, "variable " + std::string(name) + ": a shape belongs to a global array, and only to one");
+    throw Error(Errc::invalid_argument,
+                "variable " + std::string(name) + ": a shape belongs to a global array, and only to one");
   if (dtype == DType::string && (options.kind == Kind::global_array || options.kind == Kind::local_array))
     throw Error(Errc::unsupported, "variable " + std::string(name) + ": strings are values, not arrays");
   element_count(shape);
@@ -63,7 +66,8 @@ std::uint32_t DirectWriter::define(std::string_view name, DType dtype, const Dim
     throw Error(Errc::invalid_argument, "variable " + std::string(name) + " is defined already");
   if (layout_.variables.size() >= model::max_variables) throw Error(Errc::invalid_argument, "too many variables");
   const auto id = static_cast<std::uint32_t>(layout_.variables.size());
-  layout_.variables.push_back({std::string(name), dtype, options.kind, options.order, shape, options.min_max || options_.min_max});
+  layout_.variables.push_back(
+      {std::string(name), dtype, options.kind, options.order, shape, options.min_max || options_.min_max});
   ids_.emplace(name, id);
   layout_changed_ = true;
   return id;
@@ -86,8 +90,10 @@ void DirectWriter::set_shape(std::uint32_t id, const Dims& shape) {
 }
 
 void DirectWriter::put_attribute(std::string_view name, Attribute value) {
-  if (name.empty() || name.size() > model::max_name_bytes) throw Error(Errc::invalid_argument, "an attribute's name is empty or too long");
-  if (!value.is_array && value.size() != 1) throw Error(Errc::invalid_argument, "attribute " + std::string(name) + ": not one value");
+  if (name.empty() || name.size() > model::max_name_bytes)
+    throw Error(Errc::invalid_argument, "an attribute's name is empty or too long");
+  if (!value.is_array && value.size() != 1)
+    throw Error(Errc::invalid_argument, "attribute " + std::string(name) + ": not one value");
   for (auto& [have, old] : payload_.attributes) {
     if (have != name) continue;
     if (old == value) return;
@@ -159,8 +165,9 @@ memory::Place DirectWriter::allocate(std::uint64_t bytes) {
     if (!hopeless && options_.when_full == WhenFull::block && node_->wait_recycled(seen, deadline)) continue;
     void_step();
     state_ = State::failed;
-    throw Error(Errc::step_too_large, "stream " + name_ + ": step " + std::to_string(grant_.step) + " does not fit into queue_bytes=" +
-                                          base::format_size(options_.queue_bytes) + " of this rank; it is void on every rank");
+    throw Error(Errc::step_too_large, "stream " + name_ + ": step " + std::to_string(grant_.step) +
+                                          " does not fit into queue_bytes=" + base::format_size(options_.queue_bytes) +
+                                          " of this rank; it is void on every rank");
   }
 }
 
@@ -173,10 +180,12 @@ std::uint64_t DirectWriter::checked_bytes(const model::VariableDefinition& v, co
   switch (v.kind) {
     case Kind::global_array:
       if (!model::is_within(box, v.shape))
-        throw Error(Errc::invalid_argument, "variable " + v.name + ": " + model::to_string(box) + " is not inside shape " + to_string(v.shape));
+        throw Error(Errc::invalid_argument,
+                    "variable " + v.name + ": " + model::to_string(box) + " is not inside shape " + to_string(v.shape));
       break;
     case Kind::local_array:
-      if (box.count.empty() || !model::is_valid(box)) throw Error(Errc::invalid_argument, "variable " + v.name + ": a local array has a count");
+      if (box.count.empty() || !model::is_valid(box))
+        throw Error(Errc::invalid_argument, "variable " + v.name + ": a local array has a count");
       for (const auto s : box.start)
         if (s != 0) throw Error(Errc::invalid_argument, "variable " + v.name + ": a local array starts at 0");
       break;
@@ -186,7 +195,8 @@ std::uint64_t DirectWriter::checked_bytes(const model::VariableDefinition& v, co
   if (v.dtype == DType::string) throw Error(Errc::invalid_argument, "variable " + v.name + " holds strings");
   const auto elements = element_count(box.count);
   const auto size = size_of(v.dtype);
-  if (elements > std::numeric_limits<std::uint64_t>::max() / 2 / size) throw Error(Errc::invalid_argument, "variable " + v.name + ": block too large");
+  if (elements > std::numeric_limits<std::uint64_t>::max() / 2 / size)
+    throw Error(Errc::invalid_argument, "variable " + v.name + ": block too large");
   return elements * size;
 }
 
@@ -308,8 +318,9 @@ std::shared_ptr<const std::string> DirectWriter::described() {
   if (text.size() + 4096 > wire::max_message_bytes) {
     void_step();
     state_ = State::idle;
-    throw Error(Errc::step_too_large, "stream " + name_ + ": " + std::to_string(blocks_put_) +
-                                          " blocks of one rank cannot be described in one message; put fewer, larger ones");
+    throw Error(Errc::step_too_large,
+                "stream " + name_ + ": " + std::to_string(blocks_put_) +
+                    " blocks of one rank cannot be described in one message; put fewer, larger ones");
   }
   return std::make_shared<const std::string>(std::move(text));
 }

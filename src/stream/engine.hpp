@@ -20,7 +20,8 @@ class WriterEngine {
   virtual const std::string& name() const = 0;
   virtual std::string address() const = 0;
 
-  virtual std::uint32_t define(std::string_view name, DType dtype, const Dims& shape, const VariableOptions& options) = 0;
+  virtual std::uint32_t define(std::string_view name, DType dtype, const Dims& shape,
+                               const VariableOptions& options) = 0;
   virtual void put_attribute(std::string_view name, Attribute value) = 0;
 
   virtual bool begin_step(Timeout deadline) = 0;  // false: not within the deadline

@@ -8,7 +8,8 @@
 
 namespace penstock::stream {
 
-std::string inspect_writer(fabric::Progress& progress, const fabric::Registration& registration, base::Deadline deadline) {
+std::string inspect_writer(fabric::Progress& progress, const fabric::Registration& registration,
+                           base::Deadline deadline) {
   struct Answer {
     std::mutex mutex;  // guards both
     std::optional<std::string> text;
@@ -21,7 +22,8 @@ std::string inspect_writer(fabric::Progress& progress, const fabric::Registratio
   std::shared_ptr<fabric::Connection> connection;
   try {
     connection = fabric::Connection::adopt(
-        progress, fabric::connect_blocking(registration.endpoint, registration.token, hello, fabric::Reach::automatic, deadline),
+        progress,
+        fabric::connect_blocking(registration.endpoint, registration.token, hello, fabric::Reach::automatic, deadline),
         "writer");
   } catch (const Error& e) {
     if (e.code() != Errc::peer_lost) throw;

@@ -10,6 +10,7 @@
 namespace penstock::stream {
 
 // The writer's statistics as JSON text. Throws Error: not_found (nobody answers), authentication, timeout.
-std::string inspect_writer(fabric::Progress& progress, const fabric::Registration& registration, base::Deadline deadline);
+std::string inspect_writer(fabric::Progress& progress, const fabric::Registration& registration,
+                           base::Deadline deadline);
 
 }  // namespace penstock::stream

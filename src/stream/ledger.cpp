@@ -11,7 +11,11 @@ using wire::Kind;
 using wire::Message;
 
 Ledger::Ledger(LedgerSettings settings, Sink& sink, std::function<void(const Grant&)> on_grant)
-    : settings_(settings), sink_(sink), on_grant_(std::move(on_grant)), slots_(settings.slots()), layouts_(settings.ranks) {
+    : settings_(settings),
+      sink_(sink),
+      on_grant_(std::move(on_grant)),
+      slots_(settings.slots()),
+      layouts_(settings.ranks) {
   retained_.reserve(slots_.size());
   grant_free_slots();
 }
@@ -26,7 +30,8 @@ std::uint32_t Ledger::queue_depth() const {
 }
 
 std::uint32_t Ledger::steps_waiting() const {
-  return static_cast<std::uint32_t>(std::count_if(retained_.begin(), retained_.end(), [&](auto s) { return marked(s); }));
+  return static_cast<std::uint32_t>(
+      std::count_if(retained_.begin(), retained_.end(), [&](auto s) { return marked(s); }));
 }
 
 void Ledger::grant(bool dropped, std::uint32_t slot) {
@@ -47,13 +52,15 @@ void Ledger::grant_free_slots() {
 void Ledger::want(std::uint64_t step) {
   wanted_step_ = std::max(wanted_step_, step);
   if (step != next_step_ || !rendezvous_met() || finishing_) return;
-  while (step == next_step_ && skip_oldest()) {}
+  while (step == next_step_ && skip_oldest()) {
+  }
   if (step != next_step_ || settings_.when_full == WhenFull::block) return;
   // A full queue is the readers' doing only if a committed step is in it; else a slow rank of ours is awaited.
   const bool readers_behind = std::any_of(retained_.begin(), retained_.end(), [&](auto s) { return marked(s); });
   if (!readers_behind) return;
   // More than one may have to give way: late joiners' marks on the reserve come on top of a full queue.
-  while (settings_.when_full == WhenFull::discard_oldest && step == next_step_ && drop_oldest()) {}
+  while (settings_.when_full == WhenFull::discard_oldest && step == next_step_ && drop_oldest()) {
+  }
   if (step != next_step_) return;
   ++totals_.dropped;
   drop_for_readers(next_step_);
@@ -134,7 +141,8 @@ bool Ledger::marked(std::uint32_t slot) const {
 }
 
 bool Ledger::leased(std::uint32_t slot) const {
-  return std::any_of(readers_.begin(), readers_.end(), [&](const auto& r) { return r->marks[slot] == Mark::announced; });
+  return std::any_of(readers_.begin(), readers_.end(),
+                     [&](const auto& r) { return r->marks[slot] == Mark::announced; });
 }
 
 void Ledger::free_slot(std::uint32_t slot) { slots_[slot] = {}; }
@@ -177,7 +185,8 @@ void Ledger::join(LinkId link, std::uint32_t ranks, bool latest, std::string nam
   ++joined_;
   auto& joined = *readers_.back();
   if (goodbye_sent_) {
-    sink_.send(link, broken_why_.empty() ? Message{.kind = Kind::goodbye} : Message{.kind = Kind::lost, .text = broken_why_});
+    sink_.send(link,
+               broken_why_.empty() ? Message{.kind = Kind::goodbye} : Message{.kind = Kind::lost, .text = broken_why_});
     return;
   }
   for (const auto s : retained_) {
@@ -213,7 +222,9 @@ void Ledger::announce(Reader& r, std::uint32_t slot) {
   r.marks[slot] = Mark::announced;
   ++account.announced;
   ++account.held;
-  sink_.send(account.link, Message{.kind = Kind::announce, .step = slots_[slot].step, .epoch = slots_[slot].epoch->number, .slot = slot});
+  sink_.send(
+      account.link,
+      Message{.kind = Kind::announce, .step = slots_[slot].step, .epoch = slots_[slot].epoch->number, .slot = slot});
 }
 
 // Drops are told with the next announcement, so that their number in flight is bounded by the number of slots.
@@ -258,11 +269,8 @@ void Ledger::on_reader(LinkId link, const Message& message) {
       --r.account.held;
       collect();
       return;
-    case Kind::leave:
-      remove(link);
-      return;
-    default:
-      throw Error(Errc::protocol, "a reader sent " + std::string(wire::name_of(message.kind)));
+    case Kind::leave: remove(link); return;
+    default: throw Error(Errc::protocol, "a reader sent " + std::string(wire::name_of(message.kind)));
   }
 }
 

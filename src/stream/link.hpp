@@ -26,7 +26,8 @@ void split_layouts(const std::vector<wire::RankBlob>& layouts, Send send) {
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const std::size_t size = layouts[i].layout->size();
     if (i > first && bytes + size > max_layout_bytes) {
-      send(layouts.begin() + static_cast<std::ptrdiff_t>(first), layouts.begin() + static_cast<std::ptrdiff_t>(i), true);
+      send(layouts.begin() + static_cast<std::ptrdiff_t>(first), layouts.begin() + static_cast<std::ptrdiff_t>(i),
+           true);
       first = i;
       bytes = 0;
     }

@@ -58,8 +58,8 @@ std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const fabric::E
 }
 
 std::shared_ptr<fabric::Connection> connect_tree(fabric::Progress& progress, const fabric::Endpoint& parent,
-                                                 const fabric::Token& token, const std::string& stream, std::uint32_t rank,
-                                                 base::Deadline deadline) {
+                                                 const fabric::Token& token, const std::string& stream,
+                                                 std::uint32_t rank, base::Deadline deadline) {
   wire::Hello hello;
   hello.purpose = wire::Purpose::tree;
   hello.rank = rank;

@@ -27,8 +27,8 @@ fabric::Token shared_token(Cohort& cohort);
 std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const fabric::Endpoint& own);
 // Connects to the parent in the control tree. Not collective. Throws Error(timeout, peer_lost).
 std::shared_ptr<fabric::Connection> connect_tree(fabric::Progress& progress, const fabric::Endpoint& parent,
-                                                 const fabric::Token& token, const std::string& stream, std::uint32_t rank,
-                                                 base::Deadline deadline);
+                                                 const fabric::Token& token, const std::string& stream,
+                                                 std::uint32_t rank, base::Deadline deadline);
 std::string host_name();
 
 }  // namespace penstock::stream

@@ -29,7 +29,8 @@ struct Recorder : Sink {
   std::vector<std::string> take(LinkId link) {
     std::vector<std::string> texts;
     for (const auto& s : sent)
-      if (s.link == link) texts.push_back(std::string(wire::name_of(s.message.kind)) + " " + std::to_string(s.message.step));
+      if (s.link == link)
+        texts.push_back(std::string(wire::name_of(s.message.kind)) + " " + std::to_string(s.message.step));
     std::erase_if(sent, [&](const auto& s) { return s.link == link; });
     return texts;
   }
@@ -148,7 +149,11 @@ TEST(Ledger, LayoutsOfAVoidedStepAreThoseOfTheNext) {
 }
 
 TEST(Ledger, AVoidedStepLetsTheWaitingBeJudgedAgain) {
-  OneRank w({.ranks = 2, .queue_steps = 1, .reserve_steps = 1, .when_full = WhenFull::discard_newest, .rendezvous_readers = 0});
+  OneRank w({.ranks = 2,
+             .queue_steps = 1,
+             .reserve_steps = 1,
+             .when_full = WhenFull::discard_newest,
+             .rendezvous_readers = 0});
   const auto record_of_1 = [&](std::uint64_t step, std::uint32_t slot) {
     w.writer.on_message(1, Message{.kind = Kind::record, .step = step, .slot = slot, .layouts = {{1, layout("1")}}});
   };
@@ -214,7 +219,8 @@ TEST(Ledger, AnAnnouncementIsSmallWhateverTheStepHolds) {
     const std::uint32_t variables = ranks == 1 ? 1 : 500;
     model::RankLayout l;
     for (std::uint32_t v = 0; v < variables; ++v) {
-      l.variables.push_back({"variable" + std::to_string(v), DType::float64, penstock::Kind::global_array, Order::row, Dims{1u << 20, 64}, false});
+      l.variables.push_back({"variable" + std::to_string(v), DType::float64, penstock::Kind::global_array, Order::row,
+                             Dims{1u << 20, 64}, false});
       l.blocks.push_back({v, Box{Dims{0, 0}, Dims{256, 64}}, 0, std::uint64_t{v} << 17, 1u << 17});
     }
     const auto blob = layout(wire::encode_layout(l, true));
@@ -232,8 +238,10 @@ TEST(Ledger, AnAnnouncementIsSmallWhateverTheStepHolds) {
     std::vector<std::byte> bytes;
     wire::encode(sink.sent[0].message, bytes);
     sizes.push_back(bytes.size());
-    std::printf("%u ranks, %u variables: a step of a known epoch is announced in %zu bytes (the epoch is %zu bytes in %zu messages)\n",
-                ranks, variables, bytes.size(), blob->size() * ranks, pieces);
+    std::printf(
+        "%u ranks, %u variables: a step of a known epoch is announced in %zu bytes (the epoch is %zu bytes in %zu "
+        "messages)\n",
+        ranks, variables, bytes.size(), blob->size() * ranks, pieces);
   }
   EXPECT_EQ(sizes[0], sizes[1]);
 }
@@ -321,7 +329,10 @@ Message announce(std::uint64_t step, std::uint32_t slot, std::uint64_t epoch = 1
   return Message{.kind = Kind::announce, .step = step, .epoch = epoch, .slot = slot};
 }
 Message epoch(std::uint64_t number, std::uint64_t base = 0) {
-  return Message{.kind = Kind::epoch, .epoch = number, .value = base, .layouts = {{0, layout("layout " + std::to_string(number))}}};
+  return Message{.kind = Kind::epoch,
+                 .epoch = number,
+                 .value = base,
+                 .layouts = {{0, layout("layout " + std::to_string(number))}}};
 }
 
 TEST(ReaderProtocol, ReleasesOnceEveryRankHas) {
@@ -332,7 +343,8 @@ TEST(ReaderProtocol, ReleasesOnceEveryRankHas) {
   EXPECT_EQ(*root.take()->epoch->layouts[0], "layout 1");
   root.release(0, 0);
   root.on_message(1, Message{.kind = Kind::release, .step = 0, .slot = 0});
-  EXPECT_THROW(root.on_message(1, Message{.kind = Kind::release, .step = 0, .slot = 0}), Error) << "one does not speak for the other";
+  EXPECT_THROW(root.on_message(1, Message{.kind = Kind::release, .step = 0, .slot = 0}), Error)
+      << "one does not speak for the other";
   EXPECT_THAT(sink.take(parent_link), IsEmpty());
   root.on_message(2, Message{.kind = Kind::release, .step = 0, .slot = 0});
   EXPECT_THAT(sink.take(parent_link), ElementsAre("release 0"));

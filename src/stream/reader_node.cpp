@@ -11,7 +11,8 @@ namespace penstock::stream {
 using wire::Kind;
 using wire::Message;
 
-ReaderNode::ReaderNode(const EngineContext& context, const StreamOptions& options, std::uint32_t rank, std::uint32_t ranks)
+ReaderNode::ReaderNode(const EngineContext& context, const StreamOptions& options, std::uint32_t rank,
+                       std::uint32_t ranks)
     : options_(options), rank_(rank), ranks_(ranks), waiter_(context.progress, options.spin_us) {}
 
 ReaderNode::~ReaderNode() { shut_down(); }
@@ -37,7 +38,8 @@ void ReaderNode::join(const EngineContext& context, const std::string& name, bas
   for (;;) {
     lock.unlock();
     try {
-      const auto registration = fabric::is_address(name) ? std::optional(fabric::parse_address(name)) : directory.read(name);
+      const auto registration =
+          fabric::is_address(name) ? std::optional(fabric::parse_address(name)) : directory.read(name);
       if (registration && try_join(*registration, deadline)) return;
       if (registration) last = "its writer did not admit this reader (" + join_failed_ + ")";
     } catch (const Error& e) {
@@ -46,10 +48,12 @@ void ReaderNode::join(const EngineContext& context, const std::string& name, bas
     }
     lock.lock();
     // Not yet there, stale, or just ending: look again soon, until the deadline.
-    waiter_.wait(lock, [] { return false; }, earlier(deadline, base::Deadline(Timeout(20))));
+    waiter_.wait(
+        lock, [] { return false; }, earlier(deadline, base::Deadline(Timeout(20))));
     if (deadline.passed()) break;
   }
-  throw Error(Errc::timeout, "stream " + stream_ + " did not open within " + std::to_string(options_.open_timeout_ms) + " ms: " + last);
+  throw Error(Errc::timeout, "stream " + stream_ + " did not open within " + std::to_string(options_.open_timeout_ms) +
+                                 " ms: " + last);
 }
 
 bool ReaderNode::try_join(const fabric::Registration& registration, base::Deadline deadline) {
@@ -68,9 +72,12 @@ bool ReaderNode::try_join(const fabric::Registration& registration, base::Deadli
   auto& link = links_[parent_link] = PeerLink(connection);
   if (local_) link.offer_ring(waiter_.bell());
   start_link(parent_link, connection);
-  link.send(Message{.kind = Kind::join, .ranks = ranks_, .flag = options_.delivery == Delivery::latest,
+  link.send(Message{.kind = Kind::join,
+                    .ranks = ranks_,
+                    .flag = options_.delivery == Delivery::latest,
                     .text = fabric::process_name()});
-  const bool answered = waiter_.wait(lock, [&] { return protocol_.has_value() || !join_failed_.empty(); }, deadline);
+  const bool answered = waiter_.wait(
+      lock, [&] { return protocol_.has_value() || !join_failed_.empty(); }, deadline);
   if (protocol_) return true;
   if (!answered) join_failed_ = "no answer in time";
   links_.erase(parent_link);
@@ -80,7 +87,8 @@ bool ReaderNode::try_join(const fabric::Registration& registration, base::Deadli
 }
 
 void ReaderNode::on_admit(const Message& message) {
-  if (message.ranks == 0 || message.endpoints.size() != message.ranks || message.slot == 0 || message.slot > wire::max_slots)
+  if (message.ranks == 0 || message.endpoints.size() != message.ranks || message.slot == 0 ||
+      message.slot > wire::max_slots)
     throw Error(Errc::protocol, "an admission that makes no sense");
   admission_.cohort = message.value;
   admission_.slots = message.slot;
@@ -88,7 +96,8 @@ void ReaderNode::on_admit(const Message& message) {
   admission_.demand = message.flag;
   admission_.writer = message.text;
   admission_.endpoints = message.endpoints;
-  protocol_.emplace(rank_, ranks_, admission_.writer_ranks, admission_.slots, admission_.demand, static_cast<Sink&>(*this));
+  protocol_.emplace(rank_, ranks_, admission_.writer_ranks, admission_.slots, admission_.demand,
+                    static_cast<Sink&>(*this));
 }
 
 // Rank 0's admission, as text lines: numbers, the token, then one endpoint a line.
@@ -96,20 +105,22 @@ void ReaderNode::share_admission(Cohort& cohort) {
   if (cohort.size() == 1) return;
   const auto text = share_text(cohort, [&] {
     std::ostringstream out;
-    out << admission_.cohort << ' ' << admission_.slots << ' ' << admission_.writer_ranks << ' ' << admission_.demand << ' '
-        << admission_.writer << ' ' << admission_.token.hex() << '\n';
+    out << admission_.cohort << ' ' << admission_.slots << ' ' << admission_.writer_ranks << ' ' << admission_.demand
+        << ' ' << admission_.writer << ' ' << admission_.token.hex() << '\n';
     for (const auto& endpoint : admission_.endpoints) out << fabric::to_text(endpoint) << '\n';
     return out.str();
   });
   if (rank_ == 0) return;
   std::istringstream in(text);
   std::string token, line;
-  in >> admission_.cohort >> admission_.slots >> admission_.writer_ranks >> admission_.demand >> admission_.writer >> token;
+  in >> admission_.cohort >> admission_.slots >> admission_.writer_ranks >> admission_.demand >> admission_.writer >>
+      token;
   admission_.token = fabric::Token::from_hex(token);
   std::getline(in, line);
   while (std::getline(in, line)) admission_.endpoints.push_back(fabric::endpoint_from_text(line));
   std::unique_lock lock(mutex_);
-  protocol_.emplace(rank_, ranks_, admission_.writer_ranks, admission_.slots, admission_.demand, static_cast<Sink&>(*this));
+  protocol_.emplace(rank_, ranks_, admission_.writer_ranks, admission_.slots, admission_.demand,
+                    static_cast<Sink&>(*this));
 }
 
 void ReaderNode::open_tree(const EngineContext& context, Cohort& cohort, base::Deadline deadline) {
@@ -123,7 +134,8 @@ void ReaderNode::open_tree(const EngineContext& context, Cohort& cohort, base::D
       });
   const auto endpoints = exchange_endpoints(cohort, listener_->endpoint());
   if (rank_ != 0) {
-    auto connection = connect_tree(waiter_.progress(), endpoints[parent_of(rank_, default_fan_out)], token, stream_, rank_, deadline);
+    auto connection =
+        connect_tree(waiter_.progress(), endpoints[parent_of(rank_, default_fan_out)], token, stream_, rank_, deadline);
     std::unique_lock lock(mutex_);
     links_[parent_link].connect(connection);
     start_link(parent_link, connection);
@@ -132,13 +144,17 @@ void ReaderNode::open_tree(const EngineContext& context, Cohort& cohort, base::D
   const auto first = first_child(rank_, default_fan_out);
   const auto children = child_count(rank_, ranks_, default_fan_out);
   std::uint32_t missing = 0;
-  const bool all = waiter_.wait(lock, [&] {
-    for (missing = first; missing < first + children; ++missing)
-      if (!came_.contains(missing)) return false;
-    return true;
-  }, deadline);
+  const bool all = waiter_.wait(
+      lock,
+      [&] {
+        for (missing = first; missing < first + children; ++missing)
+          if (!came_.contains(missing)) return false;
+        return true;
+      },
+      deadline);
   if (!all)
-    throw Error(Errc::timeout, "stream " + stream_ + ": rank " + std::to_string(missing) + " of the reader did not connect in time");
+    throw Error(Errc::timeout,
+                "stream " + stream_ + ": rank " + std::to_string(missing) + " of the reader did not connect in time");
 }
 
 // ------------------------------------------------------------------------------------------------------- engine thread
@@ -155,11 +171,9 @@ void ReaderNode::accept_child(std::shared_ptr<fabric::Connection> connection, st
 }
 
 void ReaderNode::start_link(LinkId link, const std::shared_ptr<fabric::Connection>& connection) {
-  connection->start(
-      [this, link](std::uint16_t kind, std::span<const std::byte> bytes, fabric::UniqueFd fd) {
-        on_frame(link, kind, bytes, std::move(fd));
-      },
-      [this, link](const Error& why) { on_closed(link, why); });
+  connection->start([this, link](std::uint16_t kind, std::span<const std::byte> bytes,
+                                 fabric::UniqueFd fd) { on_frame(link, kind, bytes, std::move(fd)); },
+                    [this, link](const Error& why) { on_closed(link, why); });
 }
 
 void ReaderNode::on_frame(LinkId link, std::uint16_t, std::span<const std::byte> bytes, fabric::UniqueFd fd) {
@@ -170,7 +184,8 @@ void ReaderNode::on_frame(LinkId link, std::uint16_t, std::span<const std::byte>
   try {
     auto& peer = found->second;
     if (bytes.empty() && fd) {
-      if (rank_ != 0 || link != parent_link || protocol_) throw Error(Errc::protocol, "a descriptor that was not asked for");
+      if (rank_ != 0 || link != parent_link || protocol_)
+        throw Error(Errc::protocol, "a descriptor that was not asked for");
       if (!peer.has_mailbox()) peer.accept_mailbox(fd.get());
       else peer.accept_doorbell(fd.get());
     } else {
@@ -240,29 +255,33 @@ void ReaderNode::leave_if_done() {
 Outcome ReaderNode::wait_step(ReaderProtocol::Step& step, base::Deadline deadline) {
   std::unique_lock lock(mutex_);
   auto outcome = Outcome::not_ready;
-  waiter_.wait(lock, [&] {
-    pump();
-    if (auto next = protocol_->take()) {
-      step = std::move(*next);
-      last_step_ = step.step;
-      any_step_ = true;
-      outcome = Outcome::ready;
-    } else if (protocol_->ended()) {
-      outcome = Outcome::end_of_stream;
-    } else if (protocol_->lost()) {
-      outcome = Outcome::writer_lost;
-    } else {
-      protocol_->want();
-      return false;
-    }
-    return true;
-  }, deadline);
+  waiter_.wait(
+      lock,
+      [&] {
+        pump();
+        if (auto next = protocol_->take()) {
+          step = std::move(*next);
+          last_step_ = step.step;
+          any_step_ = true;
+          outcome = Outcome::ready;
+        } else if (protocol_->ended()) {
+          outcome = Outcome::end_of_stream;
+        } else if (protocol_->lost()) {
+          outcome = Outcome::writer_lost;
+        } else {
+          protocol_->want();
+          return false;
+        }
+        return true;
+      },
+      deadline);
   return outcome;
 }
 
 std::string ReaderNode::why(Outcome outcome) const {
   std::unique_lock lock(mutex_);
-  const auto read = any_step_ ? "the last step read was " + std::to_string(last_step_) : std::string("no step was read");
+  const auto read =
+      any_step_ ? "the last step read was " + std::to_string(last_step_) : std::string("no step was read");
   switch (outcome) {
     case Outcome::not_ready: return "no step in time; awaited: writer " + admission_.writer + "; " + read;
     case Outcome::end_of_stream: return "the writer has closed it; " + read;
@@ -293,9 +312,11 @@ void ReaderNode::close() {
   leave_if_done();
   if (!left_ || ranks_ == 1) return;
   // Ranks below this one speak to the writer through it: they leave first.
-  const bool all = waiter_.wait(lock, [&] { return protocol_->all_left() || protocol_->lost(); },
-                                base::Deadline(Timeout(options_.close_timeout_ms)));
-  if (!all) base::log(base::Level::warn, "a rank of this reader did not close in time", {{"stream", stream_}, {"rank", rank_}});
+  const bool all = waiter_.wait(
+      lock, [&] { return protocol_->all_left() || protocol_->lost(); },
+      base::Deadline(Timeout(options_.close_timeout_ms)));
+  if (!all)
+    base::log(base::Level::warn, "a rank of this reader did not close in time", {{"stream", stream_}, {"rank", rank_}});
 }
 
 void ReaderNode::shut_down() {

@@ -23,7 +23,8 @@ ReaderProtocol::ReaderProtocol(std::uint32_t rank, std::uint32_t ranks, std::uin
       child_left_(children_),
       child_has_ranks_below_(children_) {
   for (auto& p : pending_) p.given.resize(1 + children_);
-  for (std::uint32_t c = 0; c < children_; ++c) child_has_ranks_below_[c] = child_count(first_child_ + c, ranks, fan_out) > 0;
+  for (std::uint32_t c = 0; c < children_; ++c)
+    child_has_ranks_below_[c] = child_count(first_child_ + c, ranks, fan_out) > 0;
 }
 
 void ReaderProtocol::send_down(const Message& message) {
@@ -61,7 +62,8 @@ void ReaderProtocol::forward_want(std::uint64_t index) {
 void ReaderProtocol::release(std::uint64_t step, std::uint32_t slot) { contribute(own, step, slot); }
 
 void ReaderProtocol::contribute(std::uint32_t who, std::uint64_t step, std::uint32_t slot) {
-  if (slot >= pending_.size() || pending_[slot].step != step || pending_[slot].remaining == 0 || pending_[slot].given[who])
+  if (slot >= pending_.size() || pending_[slot].step != step || pending_[slot].remaining == 0 ||
+      pending_[slot].given[who])
     throw Error(Errc::protocol, "release of step " + std::to_string(step) + ", which is not held");
   give(who, slot);
 }
@@ -100,7 +102,8 @@ void ReaderProtocol::note_leave() {
 }
 
 void ReaderProtocol::on_announce(const Message& message) {
-  if (message.slot >= pending_.size()) throw Error(Errc::protocol, "announcement of slot " + std::to_string(message.slot));
+  if (message.slot >= pending_.size())
+    throw Error(Errc::protocol, "announcement of slot " + std::to_string(message.slot));
   if (lost() || all_left()) return;  // the lease ends when the cohort has left
   if (goodbye_ || (announced_total_ > 0 && message.step <= last_announced_))
     throw Error(Errc::protocol, "announcement of step " + std::to_string(message.step) + " out of order");
@@ -134,7 +137,8 @@ void ReaderProtocol::on_epoch(const Message& message) {
     if (base) partial_->layouts = base->layouts;
     partial_->layouts.resize(writer_ranks_);
   }
-  if (partial_->number != message.epoch) throw Error(Errc::protocol, "epoch " + std::to_string(message.epoch) + " amid another");
+  if (partial_->number != message.epoch)
+    throw Error(Errc::protocol, "epoch " + std::to_string(message.epoch) + " amid another");
   for (const auto& blob : message.layouts) {
     if (blob.rank >= writer_ranks_) throw Error(Errc::protocol, "a layout of rank " + std::to_string(blob.rank));
     partial_->layouts[blob.rank] = blob.layout;
@@ -184,7 +188,8 @@ void ReaderProtocol::on_message(LinkId link, const Message& message) {
     case Kind::goodbye:
       if (lost() || all_left()) return;
       if (goodbye_ || message.step != announced_total_)
-        throw Error(Errc::protocol, "the end after " + std::to_string(message.step) + " steps, not " + std::to_string(announced_total_));
+        throw Error(Errc::protocol, "the end after " + std::to_string(message.step) + " steps, not " +
+                                        std::to_string(announced_total_));
       goodbye_ = true;
       goodbye_total_ = message.step;
       send_down(message);
@@ -208,7 +213,8 @@ void ReaderProtocol::on_link_lost(LinkId link, const std::string& why) {
   bool complete = goodbye_;
   for (std::size_t i = 0; i < announced_.size(); ++i) complete &= known(announced_[i].epoch) != nullptr;
   if (complete) return;
-  lose(rank_ == 0 ? "the writer is gone (" + why + ")" : "the parent of rank " + std::to_string(rank_) + " of the reader was lost (" + why + ")",
+  lose(rank_ == 0 ? "the writer is gone (" + why + ")"
+                  : "the parent of rank " + std::to_string(rank_) + " of the reader was lost (" + why + ")",
        link);
 }
 

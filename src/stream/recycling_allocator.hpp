@@ -49,7 +49,9 @@ struct RecyclingAllocator {
   T* allocate(std::size_t n) { return static_cast<T*>(pool->take(n * sizeof(T))); }
   void deallocate(T* p, std::size_t n) noexcept { pool->give(p, n * sizeof(T)); }
   template <class U>
-  bool operator==(const RecyclingAllocator<U>& other) const { return pool == other.pool; }
+  bool operator==(const RecyclingAllocator<U>& other) const {
+    return pool == other.pool;
+  }
 };
 
 }  // namespace penstock::stream

@@ -37,12 +37,13 @@ TEST(Schedules, AllEndWell) {
     events += result.events;
     taken += result.steps_taken;
     if (result.failure.empty()) continue;
-    ADD_FAILURE() << result.failure << "\n(again, with every message: PENSTOCK_SEED=" << seed << ")\n" << describe(plan);
+    ADD_FAILURE() << result.failure << "\n(again, with every message: PENSTOCK_SEED=" << seed << ")\n"
+                  << describe(plan);
     if (++failures == 10) break;
   }
-  std::printf("%llu schedules, %llu events, %llu steps taken, %llu failures\n", static_cast<unsigned long long>(schedules),
-              static_cast<unsigned long long>(events), static_cast<unsigned long long>(taken),
-              static_cast<unsigned long long>(failures));
+  std::printf("%llu schedules, %llu events, %llu steps taken, %llu failures\n",
+              static_cast<unsigned long long>(schedules), static_cast<unsigned long long>(events),
+              static_cast<unsigned long long>(taken), static_cast<unsigned long long>(failures));
 }
 
 TEST(Schedules, TheSameSeedIsTheSameRun) {
@@ -60,8 +61,8 @@ TEST_P(PlantedBug, IsFound) {
   for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
     const auto result = run_schedule(random_plan(seed), GetParam());
     if (result.failure.empty()) continue;
-    std::printf("planted bug (%s) found after %llu schedules: %s\n", name_of(GetParam()), static_cast<unsigned long long>(seed),
-                result.failure.substr(0, result.failure.find('\n')).c_str());
+    std::printf("planted bug (%s) found after %llu schedules: %s\n", name_of(GetParam()),
+                static_cast<unsigned long long>(seed), result.failure.substr(0, result.failure.find('\n')).c_str());
     return;
   }
   ADD_FAILURE() << "2000 schedules did not find: " << name_of(GetParam());
@@ -92,12 +93,15 @@ TEST(Schedules, ThousandsOfRanks) {
   EXPECT_EQ(sent(wire::Kind::announce), plan.steps * 1024);
   EXPECT_EQ(sent(wire::Kind::release), plan.steps * 1024);
   EXPECT_EQ(sent(wire::Kind::epoch), 1024u);
-  std::printf("4096 writer and 1024 reader ranks: %.1f messages per step (%.1f records, %.1f grants, %.1f wants, %.1f announcements, "
-              "%.1f releases), %llu events\n",
-              static_cast<double>(result.messages) / plan.steps, static_cast<double>(sent(wire::Kind::record)) / plan.steps,
-              static_cast<double>(sent(wire::Kind::grant)) / plan.steps, static_cast<double>(sent(wire::Kind::want)) / plan.steps,
-              static_cast<double>(sent(wire::Kind::announce)) / plan.steps, static_cast<double>(sent(wire::Kind::release)) / plan.steps,
-              static_cast<unsigned long long>(result.events));
+  std::printf(
+      "4096 writer and 1024 reader ranks: %.1f messages per step (%.1f records, %.1f grants, %.1f wants, %.1f "
+      "announcements, "
+      "%.1f releases), %llu events\n",
+      static_cast<double>(result.messages) / plan.steps, static_cast<double>(sent(wire::Kind::record)) / plan.steps,
+      static_cast<double>(sent(wire::Kind::grant)) / plan.steps,
+      static_cast<double>(sent(wire::Kind::want)) / plan.steps,
+      static_cast<double>(sent(wire::Kind::announce)) / plan.steps,
+      static_cast<double>(sent(wire::Kind::release)) / plan.steps, static_cast<unsigned long long>(result.events));
 }
 
 }  // namespace

@@ -48,7 +48,8 @@ std::string to_json(const StreamStatistics& s, const std::string& stream, const 
   return out.str();
 }
 
-StatisticsFile::StatisticsFile(const std::string& stream, const std::string& side, int rank) : stream_(stream), side_(side) {
+StatisticsFile::StatisticsFile(const std::string& stream, const std::string& side, int rank)
+    : stream_(stream), side_(side) {
   const char* directory = std::getenv("PENSTOCK_STATISTICS");
   if (rank != 0 || directory == nullptr || *directory == '\0') return;
   path_ = std::string(directory) + "/" + stream + "." + side + "." + std::to_string(getpid()) + ".json";

@@ -48,9 +48,13 @@ void WriteStep::put(std::uint32_t variable, const Box& box, const void* data, st
 std::span<std::byte> WriteStep::put_span(std::uint32_t variable, const Box& box) {
   return live(engine_).put_span(variable, box);
 }
-void WriteStep::lend(std::uint32_t variable, const Box& box, const void* data) { live(engine_).lend(variable, box, data); }
+void WriteStep::lend(std::uint32_t variable, const Box& box, const void* data) {
+  live(engine_).lend(variable, box, data);
+}
 void WriteStep::put_whole(std::uint32_t variable, const void* data) { live(engine_).put_whole(variable, data); }
-void WriteStep::put_string(std::uint32_t variable, std::string_view value) { live(engine_).put_string(variable, value); }
+void WriteStep::put_string(std::uint32_t variable, std::string_view value) {
+  live(engine_).put_string(variable, value);
+}
 void WriteStep::put_attribute(std::string_view name, Attribute value) {
   live(engine_).put_attribute(name, std::move(value));
 }
@@ -135,15 +139,17 @@ Dims ReadStep::shape_of(std::uint32_t variable, const Selection& selection) cons
   return live(engine_).shape_of(variable, selection);
 }
 void ReadStep::wait(Timeout deadline) { live(engine_).wait(deadline); }
-Views ReadStep::view(std::uint32_t variable, const Selection& selection) { return live(engine_).view(variable, selection); }
+Views ReadStep::view(std::uint32_t variable, const Selection& selection) {
+  return live(engine_).view(variable, selection);
+}
 void ReadStep::end() {
   live(engine_);
   std::exchange(engine_, nullptr)->end_step();
 }
 void ReadStep::require_type(const VariableInfo& variable, DType dtype) {
   if (variable.dtype != dtype)
-    throw Error(Errc::invalid_argument, variable.name + " holds " + std::string(penstock::name_of(variable.dtype)) + ", not " +
-                                            std::string(penstock::name_of(dtype)));
+    throw Error(Errc::invalid_argument, variable.name + " holds " + std::string(penstock::name_of(variable.dtype)) +
+                                            ", not " + std::string(penstock::name_of(dtype)));
 }
 
 // ------------------------------------------------------------------------------------------------------------- Reader
@@ -189,7 +195,7 @@ Context::Context(ContextOptions options) : options_(std::move(options)) {
   options_.listen = settings.listen;
   if (!settings.log.empty()) base::set_log_level(base::parse_level(settings.log));
   progress_ = std::make_shared<fabric::Progress>(options_.explicit_progress ? fabric::Progress::Mode::explicit_poll
-                                                                           : fabric::Progress::Mode::threaded);
+                                                                            : fabric::Progress::Mode::threaded);
 }
 Context::~Context() = default;
 Context::Context(Context&&) noexcept = default;
@@ -202,8 +208,8 @@ StreamOptions Context::options_for(std::string_view stream, StreamOptions defaul
 Writer Context::create_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) {
   fabric::check_stream_name(name);
   base::check(options);
-  return Writer(stream::create_writer({progress_, options_.directory, options_.listen}, std::string(name), std::move(cohort),
-                                      options_for(name, std::move(options))));
+  return Writer(stream::create_writer({progress_, options_.directory, options_.listen}, std::string(name),
+                                      std::move(cohort), options_for(name, std::move(options))));
 }
 
 Reader Context::open_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) {
@@ -211,8 +217,8 @@ Reader Context::open_stream(std::string_view name, std::shared_ptr<Cohort> cohor
   if (fabric::is_address(name)) stream = fabric::parse_address(name).stream;
   else fabric::check_stream_name(name);
   base::check(options);
-  return Reader(stream::open_reader({progress_, options_.directory, options_.listen}, std::string(name), std::move(cohort),
-                                    options_for(stream, std::move(options))));
+  return Reader(stream::open_reader({progress_, options_.directory, options_.listen}, std::string(name),
+                                    std::move(cohort), options_for(stream, std::move(options))));
 }
 
 std::vector<StreamEntry> Context::list_streams() const {
@@ -226,7 +232,8 @@ std::string Context::inspect(std::string_view name, Timeout deadline) const {
   std::optional<fabric::Registration> found;
   if (fabric::is_address(name)) found = fabric::parse_address(name);
   else found = fabric::Directory(options_.directory).read(name);
-  if (!found) throw Error(Errc::not_found, "no stream " + std::string(name) + " is registered in " + options_.directory);
+  if (!found)
+    throw Error(Errc::not_found, "no stream " + std::string(name) + " is registered in " + options_.directory);
   return stream::inspect_writer(*progress_, *found, base::Deadline(deadline));
 }
 

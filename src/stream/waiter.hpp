@@ -33,7 +33,8 @@ class Waiter {
         bell_.wait(seen, deadline, spin_us_);
       } else if (!progress_->poll()) {
         // Nobody else polls the sockets: look at them again soon, whatever the bell says.
-        bell_.wait(seen, earlier(deadline, base::Deadline::at(base::Clock::now() + std::chrono::microseconds(200))), spin_us_);
+        bell_.wait(seen, earlier(deadline, base::Deadline::at(base::Clock::now() + std::chrono::microseconds(200))),
+                   spin_us_);
       }
       lock.lock();
     }

@@ -25,14 +25,15 @@ LedgerSettings ledger_settings(const StreamOptions& options, std::uint32_t ranks
   settings.rendezvous_readers = options.rendezvous_readers;
   if (options.queue_steps == 0) throw Error(Errc::invalid_argument, "queue_steps must be at least 1");
   if (std::uint64_t{options.queue_steps} + options.reserve_steps > max_queue_slots)
-    throw Error(Errc::invalid_argument, "queue_steps + reserve_steps must be at most " + std::to_string(max_queue_slots));
+    throw Error(Errc::invalid_argument,
+                "queue_steps + reserve_steps must be at most " + std::to_string(max_queue_slots));
   return settings;
 }
 
 // -------------------------------------------------------------------------------------------------------------- open
 
-WriterNode::WriterNode(const EngineContext& context, const std::string& name, Cohort& cohort, const StreamOptions& options,
-                       std::shared_ptr<memory::Arena> arena)
+WriterNode::WriterNode(const EngineContext& context, const std::string& name, Cohort& cohort,
+                       const StreamOptions& options, std::shared_ptr<memory::Arena> arena)
     : name_(name),
       options_(options),
       ranks_(static_cast<std::uint32_t>(cohort.size())),
@@ -42,9 +43,10 @@ WriterNode::WriterNode(const EngineContext& context, const std::string& name, Co
   const base::Deadline deadline(Timeout(options.open_timeout_ms));
   token_ = shared_token(cohort);
   server_ = std::make_unique<fabric::BlockServer>(waiter_.progress(), arena_);
-  listener_ = std::make_unique<fabric::Listener>(
-      waiter_.progress(), token_, name_, context.listen,
-      [this](std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) { on_peer(std::move(connection), hello); });
+  listener_ =
+      std::make_unique<fabric::Listener>(waiter_.progress(), token_, name_, context.listen,
+                                         [this](std::shared_ptr<fabric::Connection> connection,
+                                                const wire::Hello& hello) { on_peer(std::move(connection), hello); });
   auto endpoints = exchange_endpoints(cohort, listener_->endpoint());
   {
     std::lock_guard lock(mutex_);  // the engine thread tells readers of them
@@ -81,15 +83,20 @@ void WriterNode::open_tree(Cohort& cohort, base::Deadline deadline) {
   const auto first = first_child(rank, default_fan_out);
   const auto children = child_count(rank, ranks_, default_fan_out);
   std::uint32_t missing = 0;
-  const bool all = waiter_.wait(lock, [&] {
-    for (std::uint32_t c = first; c < first + children; ++c)
-      if (!came_.contains(c)) {
-        missing = c;
-        return false;
-      }
-    return true;
-  }, deadline);
-  if (!all) throw Error(Errc::timeout, "stream " + name_ + ": rank " + std::to_string(missing) + " of the writer did not connect in time");
+  const bool all = waiter_.wait(
+      lock,
+      [&] {
+        for (std::uint32_t c = first; c < first + children; ++c)
+          if (!came_.contains(c)) {
+            missing = c;
+            return false;
+          }
+        return true;
+      },
+      deadline);
+  if (!all)
+    throw Error(Errc::timeout,
+                "stream " + name_ + ": rank " + std::to_string(missing) + " of the writer did not connect in time");
 }
 
 void WriterNode::register_stream(const EngineContext& context, const std::string& listen_unix) {
@@ -136,7 +143,8 @@ void WriterNode::answer_inspection(fabric::Connection& connection) const {
 
 void WriterNode::accept_child(std::shared_ptr<fabric::Connection> connection, std::uint32_t rank) {
   std::unique_lock lock(mutex_);
-  if (rank == 0 || rank >= ranks_ || parent_of(rank, default_fan_out) != protocol_.rank() || !came_.insert(rank).second) {
+  if (rank == 0 || rank >= ranks_ || parent_of(rank, default_fan_out) != protocol_.rank() ||
+      !came_.insert(rank).second) {
     base::log(base::Level::warn, "a connection claims to be a rank it cannot be", {{"stream", name_}, {"rank", rank}});
     connection->close();
     return;
@@ -159,11 +167,9 @@ void WriterNode::accept_reader(std::shared_ptr<fabric::Connection> connection) {
 }
 
 void WriterNode::start_link(LinkId link, const std::shared_ptr<fabric::Connection>& connection) {
-  connection->start(
-      [this, link](std::uint16_t kind, std::span<const std::byte> bytes, fabric::UniqueFd fd) {
-        on_frame(link, kind, bytes, std::move(fd));
-      },
-      [this, link](const Error& why) { on_closed(link, why); });
+  connection->start([this, link](std::uint16_t kind, std::span<const std::byte> bytes,
+                                 fabric::UniqueFd fd) { on_frame(link, kind, bytes, std::move(fd)); },
+                    [this, link](const Error& why) { on_closed(link, why); });
 }
 
 void WriterNode::on_frame(LinkId link, std::uint16_t, std::span<const std::byte> bytes, fabric::UniqueFd fd) {
@@ -213,8 +219,12 @@ void WriterNode::admit(LinkId link, PeerLink& peer, const Message& join) {
     peer.offer_ring(waiter_.bell());
     peer.set_poke(join.ranks > 1);
   }
-  Message answer{.kind = Kind::admit, .value = link - first_reader_link, .slot = protocol_.ledger().settings().slots(),
-                 .ranks = ranks_, .flag = protocol_.ledger().on_demand(join.flag), .text = fabric::process_name(),
+  Message answer{.kind = Kind::admit,
+                 .value = link - first_reader_link,
+                 .slot = protocol_.ledger().settings().slots(),
+                 .ranks = ranks_,
+                 .flag = protocol_.ledger().on_demand(join.flag),
+                 .text = fabric::process_name(),
                  .endpoints = endpoints_};
   for (auto& endpoint : answer.endpoints) {
     if (options_.data_plane == DataPlane::tcp) endpoint.unix_name.clear();
@@ -268,7 +278,8 @@ void WriterNode::pump() {
       if (peer.failed()) throw Error(Errc::protocol, "its ring is full");
       while (peer.pop(message)) protocol_.on_message(link, message);
     } catch (const std::exception& e) {
-      base::log(base::Level::warn, "a reader broke the protocol and was dropped", {{"stream", name_}, {"why", e.what()}});
+      base::log(base::Level::warn, "a reader broke the protocol and was dropped",
+                {{"stream", name_}, {"why", e.what()}});
       drop_link(link, e.what());
     }
   }
@@ -295,27 +306,34 @@ void WriterNode::settle() {
 std::optional<WriterNode::Grant> WriterNode::wait_grant(base::Deadline deadline) {
   std::unique_lock lock(mutex_);
   std::optional<Grant> grant;
-  waiter_.wait(lock, [&] {
-    pump();
-    grant = protocol_.take_grant();
-    if (!grant) {
-      protocol_.want();
-      grant = protocol_.take_grant();
-    }
-    recycle_freed();
-    return grant.has_value() || protocol_.broken();
-  }, deadline);
+  waiter_.wait(
+      lock,
+      [&] {
+        pump();
+        grant = protocol_.take_grant();
+        if (!grant) {
+          protocol_.want();
+          grant = protocol_.take_grant();
+        }
+        recycle_freed();
+        return grant.has_value() || protocol_.broken();
+      },
+      deadline);
   if (!grant && protocol_.broken()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + protocol_.broken_why());
   return grant;
 }
 
 bool WriterNode::wait_recycled(std::uint64_t seen, base::Deadline deadline) {
   std::unique_lock lock(mutex_);
-  return waiter_.wait(lock, [&] {
-    pump();
-    recycle_freed();
-    return recycled() != seen || protocol_.broken();
-  }, deadline) && !protocol_.broken();
+  return waiter_.wait(
+             lock,
+             [&] {
+               pump();
+               recycle_freed();
+               return recycled() != seen || protocol_.broken();
+             },
+             deadline) &&
+         !protocol_.broken();
 }
 
 void WriterNode::record(const Grant& grant, bool voided, std::shared_ptr<const std::string> layout) {
@@ -328,10 +346,13 @@ void WriterNode::close(base::Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (closed_) return;
   protocol_.closing();
-  const bool in_time = waiter_.wait(lock, [&] {
-    pump();
-    return protocol_.closed() || protocol_.broken();
-  }, deadline);
+  const bool in_time = waiter_.wait(
+      lock,
+      [&] {
+        pump();
+        return protocol_.closed() || protocol_.broken();
+      },
+      deadline);
   const auto awaited = in_time ? std::string() : protocol_.awaited();
   const auto broken = protocol_.broken_why();
   if (!in_time) protocol_.close_now();

@@ -79,7 +79,7 @@ class WriterNode final : private Sink {
 
   mutable std::mutex mutex_;  // guards what follows
   std::map<LinkId, PeerLink> links_;
-  std::set<std::uint32_t> came_;  // children that connected, whether or not they are still there
+  std::set<std::uint32_t> came_;     // children that connected, whether or not they are still there
   std::map<LinkId, bool> admitted_;  // reader links
   LinkId next_reader_ = first_reader_link;
   WriterProtocol protocol_;

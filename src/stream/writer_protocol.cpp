@@ -17,7 +17,8 @@ WriterProtocol::WriterProtocol(std::uint32_t rank, LedgerSettings settings, Sink
       pending_(settings.slots()),
       closing_left_(1 + children_),
       child_closing_(children_) {
-  if (is_root()) ledger_ = std::make_unique<Ledger>(settings, sink, [this](const Grant& grant) { accept_grant(grant); });
+  if (is_root())
+    ledger_ = std::make_unique<Ledger>(settings, sink, [this](const Grant& grant) { accept_grant(grant); });
 }
 
 void WriterProtocol::send_down(const Message& message) {
@@ -70,7 +71,8 @@ void WriterProtocol::record(const Grant& grant, bool voided, std::shared_ptr<con
 
 void WriterProtocol::contribute(std::uint32_t who, std::uint32_t slot, std::uint64_t step, bool voided,
                                 const std::vector<wire::RankBlob>& layouts, bool more) {
-  if (slot >= pending_.size() || pending_[slot].step != step || pending_[slot].remaining == 0 || pending_[slot].given[who])
+  if (slot >= pending_.size() || pending_[slot].step != step || pending_[slot].remaining == 0 ||
+      pending_[slot].given[who])
     throw Error(Errc::protocol, "a record of step " + std::to_string(step) + ", which is not being written");
   auto& pending = pending_[slot];
   pending.voided |= voided;
@@ -131,8 +133,10 @@ void WriterProtocol::on_message(LinkId link, const Message& message) {
     switch (message.kind) {
       case Kind::record:
         for (const auto& blob : message.layouts)
-          if (blob.rank >= settings_.ranks) throw Error(Errc::protocol, "a layout of rank " + std::to_string(blob.rank));
-        contribute(1 + link - first_child_, message.slot, message.step, message.flag, message.layouts, message.value != 0);
+          if (blob.rank >= settings_.ranks)
+            throw Error(Errc::protocol, "a layout of rank " + std::to_string(blob.rank));
+        contribute(1 + link - first_child_, message.slot, message.step, message.flag, message.layouts,
+                   message.value != 0);
         break;
       case Kind::want:
         if (is_root()) ledger_->want(message.step);
@@ -146,13 +150,13 @@ void WriterProtocol::on_message(LinkId link, const Message& message) {
         child_closing_[link - first_child_] = true;
         note_closing();
         break;
-      default:
-        throw Error(Errc::protocol, "a rank sent " + std::string(wire::name_of(message.kind)) + " up");
+      default: throw Error(Errc::protocol, "a rank sent " + std::string(wire::name_of(message.kind)) + " up");
     }
   } else {
     switch (message.kind) {
       case Kind::grant:
-        if (!message.flag && message.slot >= pending_.size()) throw Error(Errc::protocol, "a grant of slot " + std::to_string(message.slot));
+        if (!message.flag && message.slot >= pending_.size())
+          throw Error(Errc::protocol, "a grant of slot " + std::to_string(message.slot));
         if (message.step != granted_ || (!message.flag && pending_[message.slot].remaining != 0))
           throw Error(Errc::protocol, "a grant of step " + std::to_string(message.step) + " out of order");
         accept_grant({message.step, message.slot, message.flag});
@@ -161,8 +165,7 @@ void WriterProtocol::on_message(LinkId link, const Message& message) {
         closed_ = true;
         send_down(message);
         break;
-      default:
-        throw Error(Errc::protocol, "the parent rank sent " + std::string(wire::name_of(message.kind)));
+      default: throw Error(Errc::protocol, "the parent rank sent " + std::string(wire::name_of(message.kind)));
     }
   }
 }
@@ -192,17 +195,21 @@ void WriterProtocol::break_cohort(const std::string& why, LinkId except) {
 }
 
 std::string WriterProtocol::awaited() const {
-  if (!is_root()) return closing_left_ > 0 && closing_left_ < 1 + children_ ? "ranks below " + std::to_string(rank_) : "rank 0 of the writer";
+  if (!is_root())
+    return closing_left_ > 0 && closing_left_ < 1 + children_ ? "ranks below " + std::to_string(rank_)
+                                                              : "rank 0 of the writer";
   if (const auto missing = ledger_->readers_missing())
-    return std::to_string(missing) + (missing == 1 ? " reader" : " readers") + " to join (rendezvous_readers=" +
-           std::to_string(settings_.rendezvous_readers) + ")";
+    return std::to_string(missing) + (missing == 1 ? " reader" : " readers") +
+           " to join (rendezvous_readers=" + std::to_string(settings_.rendezvous_readers) + ")";
   std::string holders;
   for (const auto& r : ledger_->readers())
     if (r.held > 0) holders += (holders.empty() ? "" : ", ") + r.name + " (" + std::to_string(r.held) + " held)";
   if (!holders.empty()) return "readers to release steps: " + holders;
-  if (!ledger_->readers().empty() && ledger_->queue_depth() > 0 && children_ == 0) return "readers to take the steps waiting for them";
+  if (!ledger_->readers().empty() && ledger_->queue_depth() > 0 && children_ == 0)
+    return "readers to take the steps waiting for them";
   for (std::uint32_t c = 0; c < children_; ++c)
-    if (closing_left_ < 1 + children_ && !child_closing_[c]) return "rank " + std::to_string(first_child_ + c) + " to close";
+    if (closing_left_ < 1 + children_ && !child_closing_[c])
+      return "rank " + std::to_string(first_child_ + c) + " to close";
   return "records of the other ranks";
 }
 

@@ -29,7 +29,8 @@ void append(const flatbuffers::FlatBufferBuilder& from, std::vector<std::byte>& 
 // FlatBuffers wants its scalars aligned; bytes from a socket buffer may not be.
 template <class Table>
 const Table* verified(std::span<const std::byte> bytes, std::vector<std::uint64_t>& storage, const char* what) {
-  if (bytes.empty() || bytes.size() > max_message_bytes) refuse(std::string(what) + " of " + std::to_string(bytes.size()) + " bytes");
+  if (bytes.empty() || bytes.size() > max_message_bytes)
+    refuse(std::string(what) + " of " + std::to_string(bytes.size()) + " bytes");
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
   if (reinterpret_cast<std::uintptr_t>(data) % alignof(std::uint64_t) != 0) {
     storage.resize((bytes.size() + 7) / 8);
@@ -54,8 +55,8 @@ std::vector<std::byte> bytes_of(const flatbuffers::Vector<std::uint8_t>* v) {
   return {begin, begin + v->size()};
 }
 
-flatbuffers::Offset<flatbuffers::Vector<std::uint8_t>> write_bytes(flatbuffers::FlatBufferBuilder& fbb, const void* data,
-                                                                   std::size_t size) {
+flatbuffers::Offset<flatbuffers::Vector<std::uint8_t>> write_bytes(flatbuffers::FlatBufferBuilder& fbb,
+                                                                   const void* data, std::size_t size) {
   return fbb.CreateVector(static_cast<const std::uint8_t*>(data), size);
 }
 
@@ -88,11 +89,12 @@ void encode(const Message& m, std::vector<std::byte>& out) {
     std::vector<flatbuffers::Offset<fb::Endpoint>> list;
     list.reserve(m.endpoints.size());
     for (const auto& e : m.endpoints)
-      list.push_back(fb::CreateEndpoint(fbb, fbb.CreateString(e.unix_name), fbb.CreateVectorOfStrings(e.tcp_hosts), e.tcp_port));
+      list.push_back(
+          fb::CreateEndpoint(fbb, fbb.CreateString(e.unix_name), fbb.CreateVectorOfStrings(e.tcp_hosts), e.tcp_port));
     endpoints = fbb.CreateVector(list);
   }
-  fbb.Finish(fb::CreateControl(fbb, static_cast<fb::Kind>(m.kind), m.step, m.epoch, m.value, m.slot, m.ranks, m.flag, text,
-                               layouts, endpoints));
+  fbb.Finish(fb::CreateControl(fbb, static_cast<fb::Kind>(m.kind), m.step, m.epoch, m.value, m.slot, m.ranks, m.flag,
+                               text, layouts, endpoints));
   append(fbb, out);
 }
 
@@ -117,7 +119,8 @@ Message decode_message(std::span<const std::byte> bytes) {
     if (layouts->size() > max_ranks) refuse("too many layouts");
     m.layouts.reserve(layouts->size());
     for (const auto* blob : *layouts) {
-      if (blob->rank() >= max_ranks || length(blob->layout()) == 0) refuse("layout of rank " + std::to_string(blob->rank()));
+      if (blob->rank() >= max_ranks || length(blob->layout()) == 0)
+        refuse("layout of rank " + std::to_string(blob->rank()));
       const auto* data = reinterpret_cast<const char*>(blob->layout()->data());
       m.layouts.push_back({blob->rank(), std::make_shared<const std::string>(data, blob->layout()->size())});
     }
@@ -167,8 +170,8 @@ std::string encode_layout(const model::RankLayout& layout, bool has_payload) {
   const auto segment_at = fbb.CreateVector(segment);
   const auto offset_at = fbb.CreateVector(offset);
   const auto bytes_at = fbb.CreateVector(bytes);
-  fbb.Finish(fb::CreateLayout(fbb, variables_at, variable_at, dims_at, starts_at, counts_at, segment_at, offset_at, bytes_at,
-                              has_payload));
+  fbb.Finish(fb::CreateLayout(fbb, variables_at, variable_at, dims_at, starts_at, counts_at, segment_at, offset_at,
+                              bytes_at, has_payload));
   return {reinterpret_cast<const char*>(fbb.GetBufferPointer()), fbb.GetSize()};
 }
 
@@ -184,7 +187,8 @@ Layout decode_layout(std::uint32_t rank, std::span<const std::byte> bytes) {
       model::VariableDefinition definition;
       definition.name = text_of(v->name());
       definition.dtype = checked_dtype(v->dtype());
-      if (v->kind() > static_cast<std::uint8_t>(penstock::Kind::local_value) || v->order() > 1) refuse("variable " + definition.name);
+      if (v->kind() > static_cast<std::uint8_t>(penstock::Kind::local_value) || v->order() > 1)
+        refuse("variable " + definition.name);
       definition.kind = static_cast<penstock::Kind>(v->kind());
       definition.order = static_cast<Order>(v->order());
       definition.min_max = v->min_max();
@@ -194,8 +198,9 @@ Layout decode_layout(std::uint32_t rank, std::span<const std::byte> bytes) {
     }
   }
   const std::size_t blocks = length(table->block_variable());
-  if (length(table->block_dims()) != blocks || length(table->segment()) != blocks || length(table->offset()) != blocks ||
-      length(table->bytes()) != blocks || length(table->starts()) != length(table->counts()))
+  if (length(table->block_dims()) != blocks || length(table->segment()) != blocks ||
+      length(table->offset()) != blocks || length(table->bytes()) != blocks ||
+      length(table->starts()) != length(table->counts()))
     refuse("layout arrays of different lengths");
   for (const auto* numbers : {table->starts(), table->counts(), table->offset(), table->bytes()}) aligned(numbers);
   std::size_t at = 0;
@@ -226,10 +231,12 @@ void encode(const Payload& payload, std::vector<std::byte>& out) {
     const auto name_at = fbb.CreateString(name);
     const auto bytes_at = write_bytes(fbb, a.bytes.data(), a.bytes.size());
     const auto strings_at = fbb.CreateVectorOfStrings(a.strings);
-    attributes.push_back(fb::CreateAttribute(fbb, name_at, static_cast<std::uint8_t>(a.dtype), a.is_array, bytes_at, strings_at));
+    attributes.push_back(
+        fb::CreateAttribute(fbb, name_at, static_cast<std::uint8_t>(a.dtype), a.is_array, bytes_at, strings_at));
   }
   std::vector<flatbuffers::Offset<fb::StringValue>> strings;
-  for (const auto& s : payload.strings) strings.push_back(fb::CreateStringValue(fbb, s.block, fbb.CreateString(s.text)));
+  for (const auto& s : payload.strings)
+    strings.push_back(fb::CreateStringValue(fbb, s.block, fbb.CreateString(s.text)));
   std::vector<flatbuffers::Offset<fb::Range>> ranges;
   for (const auto& r : payload.ranges) {
     const auto size = size_of(r.range.dtype);
@@ -254,7 +261,8 @@ Payload decode_payload(std::span<const std::byte> bytes) {
       if (a->strings())
         for (const auto* s : *a->strings()) attribute.strings.push_back(text_of(s));
       const std::size_t size = size_of(attribute.dtype);
-      const bool fits = size == 0 ? attribute.bytes.empty() : attribute.strings.empty() && attribute.bytes.size() % size == 0;
+      const bool fits =
+          size == 0 ? attribute.bytes.empty() : attribute.strings.empty() && attribute.bytes.size() % size == 0;
       if (!fits || (!attribute.is_array && attribute.size() != 1)) refuse("attribute " + text_of(a->name()));
       payload.attributes.emplace_back(text_of(a->name()), std::move(attribute));
     }
@@ -266,7 +274,8 @@ Payload decode_payload(std::span<const std::byte> bytes) {
       Range range{r->block(), {}};
       range.range.dtype = checked_dtype(r->dtype());
       const std::size_t size = size_of(range.range.dtype);
-      if (size == 0 || length(r->min()) != size || length(r->max()) != size) refuse("range of block " + std::to_string(r->block()));
+      if (size == 0 || length(r->min()) != size || length(r->max()) != size)
+        refuse("range of block " + std::to_string(r->block()));
       std::memcpy(range.range.min, r->min()->data(), size);
       std::memcpy(range.range.max, r->max()->data(), size);
       payload.ranges.push_back(range);

@@ -48,8 +48,24 @@ inline constexpr std::size_t max_text_bytes = std::size_t{1} << 20;
 //   within a reader cohort's tree: announce, epoch, dropped, goodbye, lost down; want, release, leave up.
 enum class Kind : std::uint16_t {
   none = 0,
-  record, want, grant, closing, closed, lost,
-  join, admit, mailbox, doorbell, announce, epoch, release, dropped, goodbye, leave, poke, statistics,
+  record,
+  want,
+  grant,
+  closing,
+  closed,
+  lost,
+  join,
+  admit,
+  mailbox,
+  doorbell,
+  announce,
+  epoch,
+  release,
+  dropped,
+  goodbye,
+  leave,
+  poke,
+  statistics,
 };
 inline constexpr std::uint16_t kind_count = 19;
 std::string_view name_of(Kind);

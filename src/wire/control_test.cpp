@@ -16,7 +16,8 @@ std::vector<std::byte> encoded(const Message& message) {
 }
 
 Message full_message(Kind kind) {
-  Message m{.kind = kind, .step = 7, .epoch = 1ull << 60, .value = 9, .slot = 3, .ranks = 12, .flag = true, .text = "host:1"};
+  Message m{
+      .kind = kind, .step = 7, .epoch = 1ull << 60, .value = 9, .slot = 3, .ranks = 12, .flag = true, .text = "host:1"};
   m.layouts = {{4, std::make_shared<const std::string>("layout")}};
   m.endpoints = {{"@name", {"10.0.0.1", "::1"}, 4711}};
   return m;
@@ -112,13 +113,16 @@ TEST(Control, mutated_messages_are_decoded_or_refused) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  attack(encoded(full_message(Kind::admit)), [](auto bytes) { decode_message(bytes); }, random);
+  attack(
+      encoded(full_message(Kind::admit)), [](auto bytes) { decode_message(bytes); }, random);
   const auto layout = encode_layout(sample_layout(), true);
   const auto raw = std::as_bytes(std::span(layout));
-  attack({raw.begin(), raw.end()}, [](auto bytes) { decode_layout(2, bytes); }, random);
+  attack(
+      {raw.begin(), raw.end()}, [](auto bytes) { decode_layout(2, bytes); }, random);
   std::vector<std::byte> payload;
   encode(sample_payload(), payload);
-  attack(payload, [](auto bytes) { decode_payload(bytes); }, random);
+  attack(
+      payload, [](auto bytes) { decode_payload(bytes); }, random);
 }
 
 TEST(Control, announcements_are_of_constant_size) {

@@ -45,7 +45,8 @@ class Verified {
 // aligns them, unless there are none. Throws Error(protocol).
 template <class T>
 const flatbuffers::Vector<T>* aligned(const flatbuffers::Vector<T>* list) {
-  if (list != nullptr && list->size() > 0 && reinterpret_cast<std::uintptr_t>(list->Data()) % alignof(std::uint64_t) != 0)
+  if (list != nullptr && list->size() > 0 &&
+      reinterpret_cast<std::uintptr_t>(list->Data()) % alignof(std::uint64_t) != 0)
     throw Error(Errc::protocol, "a message with a list of numbers at an odd place");
   return list;
 }

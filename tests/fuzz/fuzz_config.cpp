@@ -28,7 +28,8 @@ void check_options(const StreamOptions& options) {
 }
 
 void check_yaml(std::string_view text) {
-  static const auto path = (std::filesystem::temp_directory_path() / ("penstock-fuzz-" + std::to_string(::getpid()))).string();
+  static const auto path =
+      (std::filesystem::temp_directory_path() / ("penstock-fuzz-" + std::to_string(::getpid()))).string();
   static const struct Remover {
     ~Remover() { std::filesystem::remove(path); }
   } remover;
@@ -44,8 +45,9 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
           choose(short_form, "data_plane=tcp, delivery=latest , spin_us=0"),
           choose(option, "rendezvous_readers=0"),
           choose(option, "keep_first_step=yes"),
-          choose(yaml, "streams:\n  \"*\": {queue_steps: 8}\n  heat: {data_plane: tcp}\n  wake: \"direct,when_full=block\"\n"
-                       "directory: /tmp\nlisten: 10.0.0.1\nlog: info\n"),
+          choose(yaml,
+                 "streams:\n  \"*\": {queue_steps: 8}\n  heat: {data_plane: tcp}\n  wake: \"direct,when_full=block\"\n"
+                 "directory: /tmp\nlisten: 10.0.0.1\nlog: info\n"),
           choose(size, "1.5GiB"),
           choose(size, "1000 B")};
 }

@@ -75,10 +75,14 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   std::vector<Bytes> all;
   for (std::uint16_t k = 1; k < wire::kind_count; ++k)
     all.push_back(choose(message, encoded({.kind = static_cast<wire::Kind>(k), .step = k, .slot = 1, .ranks = 4})));
-  all.push_back(choose(message, encoded({.kind = wire::Kind::admit, .slot = 4, .ranks = 2, .text = "node:17",
+  all.push_back(choose(message, encoded({.kind = wire::Kind::admit,
+                                         .slot = 4,
+                                         .ranks = 2,
+                                         .text = "node:17",
                                          .endpoints = {{"penstock-1", {"127.0.0.1", "::1"}, 4711}, {"", {}, 0}}})));
   const auto blob = std::make_shared<const std::string>(wire::encode_layout(some_layout(1, 32), true));
-  all.push_back(choose(message, encoded({.kind = wire::Kind::epoch, .epoch = 2, .value = 1, .layouts = {{0, blob}, {1, blob}}})));
+  all.push_back(
+      choose(message, encoded({.kind = wire::Kind::epoch, .epoch = 2, .value = 1, .layouts = {{0, blob}, {1, blob}}})));
   for (const std::uint64_t width : {8, 32})
     all.push_back(choose(layout, wire::encode_layout(some_layout(1, width), width == 8)));
   wire::Payload p;

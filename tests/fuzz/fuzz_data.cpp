@@ -18,7 +18,8 @@ void check_request(std::span<const std::byte> bytes) {
     fuzz::check(reach.first <= reach.last);
     total += wire::bytes_of(piece);
   }
-  fuzz::check(total <= wire::max_read_bytes && r.pieces.size() <= wire::max_read_pieces && r.points.size() <= wire::max_read_points);
+  fuzz::check(total <= wire::max_read_bytes && r.pieces.size() <= wire::max_read_pieces &&
+              r.points.size() <= wire::max_read_points);
 }
 
 }  // namespace
@@ -37,7 +38,8 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   all.push_back(choose(request, bytes));
   for (const auto code : {Errc::ok, Errc::step_gone}) {
     bytes.clear();
-    wire::encode(wire::ReadReply{.id = 1, .status = code, .message = code == Errc::ok ? "" : "gone", .bytes = 960}, bytes);
+    wire::encode(wire::ReadReply{.id = 1, .status = code, .message = code == Errc::ok ? "" : "gone", .bytes = 960},
+                 bytes);
     all.push_back(choose(reply, bytes));
   }
   bytes.clear();

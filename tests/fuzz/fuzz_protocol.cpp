@@ -39,7 +39,8 @@ class Input {
     if (extras & 4) m.value = number();
     if (extras & 8) m.text = "why";
     static const auto blob = std::make_shared<const std::string>("layout");
-    for (int i = extras >> 6; i > 0; --i) m.layouts.push_back({static_cast<std::uint32_t>(number() % wire::max_ranks), blob});
+    for (int i = extras >> 6; i > 0; --i)
+      m.layouts.push_back({static_cast<std::uint32_t>(number() % wire::max_ranks), blob});
     return m;
   }
 
@@ -76,12 +77,15 @@ void run_writer(Input in) {
     } else if (what < 104) {
       writer.on_link_lost(writer.is_root() ? first_reader_link + what % 4 : parent_link, "fuzz");
     } else {
-      const LinkId link = what % 2 != 0 && writer.is_root() ? first_reader_link + what / 2 % 4 : writer.rank() + (what / 2 % 2);
+      const LinkId link =
+          what % 2 != 0 && writer.is_root() ? first_reader_link + what / 2 % 4 : writer.rank() + (what / 2 % 2);
       const auto message = in.message();
-      fuzz::refuses_with({Errc::protocol}, [&] { writer.on_message(link == writer.rank() ? parent_link : link, message); });
+      fuzz::refuses_with({Errc::protocol},
+                         [&] { writer.on_message(link == writer.rank() ? parent_link : link, message); });
     }
     if (writer.is_root()) fuzz::check(writer.ledger().retained_steps() <= setup.slots());
-    while (writer.take_freed_slot()) {}
+    while (writer.take_freed_slot()) {
+    }
     writer.awaited();
   }
 }

@@ -67,8 +67,12 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   directory.write(some_registration());
   std::ifstream written(folder.path + "/heat.json", std::ios::binary);
   const std::string json((std::istreambuf_iterator<char>(written)), {});
-  return {choose(file, json), choose(address, address_text), choose(uri, address_text),
-          choose(uri, "tcp://[fe80::1%25eth0]:4711/a%20b?token=00ff"), choose(endpoint, "node:4711"), choose(endpoint, "[::1]:80")};
+  return {choose(file, json),
+          choose(address, address_text),
+          choose(uri, address_text),
+          choose(uri, "tcp://[fe80::1%25eth0]:4711/a%20b?token=00ff"),
+          choose(endpoint, "node:4711"),
+          choose(endpoint, "[::1]:80")};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -18,9 +18,11 @@ bool RankNode::alive() const { return world_.fabric.alive(id_); }
 void RankNode::trace(const char* what, LinkId link, const Message& m) const {
   if (!world_.tracing) return;
   std::printf("%6llu %-10s %s %s link=%u step=%llu slot=%u epoch=%llu value=%llu flag=%d %s\n",
-              static_cast<unsigned long long>(world_.fabric.now()), name().c_str(), what, std::string(wire::name_of(m.kind)).c_str(),
-              link >= first_reader_link ? link - first_reader_link + 1000000 : link, static_cast<unsigned long long>(m.step), m.slot,
-              static_cast<unsigned long long>(m.epoch), static_cast<unsigned long long>(m.value), m.flag, m.text.c_str());
+              static_cast<unsigned long long>(world_.fabric.now()), name().c_str(), what,
+              std::string(wire::name_of(m.kind)).c_str(),
+              link >= first_reader_link ? link - first_reader_link + 1000000 : link,
+              static_cast<unsigned long long>(m.step), m.slot, static_cast<unsigned long long>(m.epoch),
+              static_cast<unsigned long long>(m.value), m.flag, m.text.c_str());
 }
 
 void RankNode::send(LinkId link, const Message& message) {
@@ -81,7 +83,8 @@ void WriterRank::hear(LinkId link, const Message& message) {
       world_.fabric.drop(id_, link);
       protocol_->on_link_lost(link, "left");
     } else {
-      if (rank_ == 0 && message.kind == Kind::want && link < first_reader_link) world_.oracle.wanted_at_root(message.step);
+      if (rank_ == 0 && message.kind == Kind::want && link < first_reader_link)
+        world_.oracle.wanted_at_root(message.step);
       const bool early = world_.bug == Bug::record_early && message.kind == Kind::record;
       if (early && was_forged(link, message.step)) return;
       protocol_->on_message(link, message);
@@ -105,9 +108,13 @@ void WriterRank::admit(LinkId link, const Message& join) {
     world_.cohort_dropped(link - first_reader_link);
     return;
   }
-  if (!world_.plan.cohorts.empty() && world_.oracle.is_tainted(link - first_reader_link)) throw Error(Errc::protocol, "a second join");
+  if (!world_.plan.cohorts.empty() && world_.oracle.is_tainted(link - first_reader_link))
+    throw Error(Errc::protocol, "a second join");
   auto& ledger = protocol_->ledger();
-  send(link, Message{.kind = Kind::admit, .slot = ledger.settings().slots(), .ranks = world_.writer_ranks(), .flag = ledger.on_demand(join.flag)});
+  send(link, Message{.kind = Kind::admit,
+                     .slot = ledger.settings().slots(),
+                     .ranks = world_.writer_ranks(),
+                     .flag = ledger.on_demand(join.flag)});
   world_.oracle.joined(link - first_reader_link, ledger);
   ledger.join(link, join.ranks, join.flag, join.text);
 }
@@ -179,7 +186,9 @@ void WriterRank::begin_step() {
     state_ = State::waiting;
     return;
   }
-  if (grant->step != next_step_) throw Violation(name() + " was granted step " + std::to_string(grant->step) + " instead of " + std::to_string(next_step_));
+  if (grant->step != next_step_)
+    throw Violation(name() + " was granted step " + std::to_string(grant->step) + " instead of " +
+                    std::to_string(next_step_));
   world_.oracle.granted(*grant);
   ++next_step_;
   grant_ = *grant;
@@ -197,7 +206,8 @@ void WriterRank::end_step() {
   auto& random = world_.random;
   const bool voided = random.chance(world_.plan.void_chance);
   if (!layout_ || random.chance(world_.plan.layout_chance)) {
-    layout_ = std::make_shared<const std::string>("layout " + std::to_string(rank_) + "." + std::to_string(++layout_version_));
+    layout_ = std::make_shared<const std::string>("layout " + std::to_string(rank_) + "." +
+                                                  std::to_string(++layout_version_));
     layout_changed_ = true;
   }
   const auto changed = layout_changed_ ? layout_ : nullptr;
@@ -213,7 +223,8 @@ void WriterRank::close() {
   state_ = State::closing;
   protocol_->closing();
   settle();
-  if (rank_ == 0 && world_.plan.close_deadline != never) world_.fabric.wake(id_, world_.plan.close_deadline, Wake::deadline);
+  if (rank_ == 0 && world_.plan.close_deadline != never)
+    world_.fabric.wake(id_, world_.plan.close_deadline, Wake::deadline);
   progress();
 }
 
@@ -236,7 +247,8 @@ void ReaderRank::join_later(Time delay) { world_.fabric.wake(id_, delay, Wake::j
 
 void ReaderRank::open(const Message& admit) {
   if (!alive()) return;
-  protocol_ = std::make_unique<ReaderProtocol>(rank_, plan().ranks, admit.ranks, admit.slot, admit.flag, *this, plan().fan_out);
+  protocol_ =
+      std::make_unique<ReaderProtocol>(rank_, plan().ranks, admit.ranks, admit.slot, admit.flag, *this, plan().fan_out);
   state_ = State::thinking;
   world_.oracle.opened(cohort_, rank_);
   world_.fabric.wake(id_, world_.random.below(plan().think), Wake::next);
@@ -261,7 +273,8 @@ void ReaderRank::hear(LinkId link, const Message& message) {
     if (early && was_forged(link, message.step)) return;
     protocol_->on_message(link, message);
     if (message.kind == Kind::leave) heard_sibling_leave_ = true;
-    if (early && forge_for_sibling(link, message.step, plan().ranks, plan().fan_out)) protocol_->on_message(link + 1, message);
+    if (early && forge_for_sibling(link, message.step, plan().ranks, plan().fan_out))
+      protocol_->on_message(link + 1, message);
   } catch (const Error& e) {
     refuse(link, e.what());
   }
@@ -351,7 +364,8 @@ void ReaderRank::leave() {
 
 std::string ReaderRank::waits_for() const {
   static constexpr const char* doing[] = {"waits to be admitted", "computes", "waits for a step", "is done"};
-  return name() + " " + doing[static_cast<int>(state_)] + (protocol_ ? " after " + std::to_string(protocol_->taken()) + " steps" : "");
+  return name() + " " + doing[static_cast<int>(state_)] +
+         (protocol_ ? " after " + std::to_string(protocol_->taken()) + " steps" : "");
 }
 
 }  // namespace penstock::stream::sim

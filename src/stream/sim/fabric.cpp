@@ -81,7 +81,8 @@ void Fabric::close_side(std::uint32_t index, std::uint8_t side) {
   auto& link = links_[index];
   if (!link.open[side]) return;
   link.open[side] = false;
-  const Time due = std::max({link.socket[side].last_due, link.ring[side].last_due, now_ + random_.between(1, settings_.max_delay)});
+  const Time due =
+      std::max({link.socket[side].last_due, link.ring[side].last_due, now_ + random_.between(1, settings_.max_delay)});
   push({due, ++seq_, 0, link.node[1 - side], index, What::lost, side});
 }
 
@@ -190,7 +191,8 @@ bool Fabric::step() {
     case What::lost:
       if (!link.open[to]) return true;
       drain_ring(link, event.side, never);
-      while (!link.socket[event.side].queue.empty() && link.open[to]) deliver(link, event.side, link.socket[event.side]);
+      while (!link.socket[event.side].queue.empty() && link.open[to])
+        deliver(link, event.side, link.socket[event.side]);
       if (!link.open[to] || !node.alive) return true;
       link.open[to] = false;
       node.node->on_link_lost(link.name[to], "connection closed");

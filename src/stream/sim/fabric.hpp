@@ -52,7 +52,7 @@ class Node {
 struct FabricSettings {
   std::uint64_t seed = 1;
   Time max_delay = 10;
-  bool encode = false;             // every message goes through its bytes
+  bool encode = false;              // every message goes through its bytes
   bool crash_loses_unsent = false;  // a crash loses what the process had not yet given to the operating system
 };
 
@@ -104,7 +104,7 @@ class Fabric {
     LinkId name[2];
     bool open[2] = {true, true};
     bool has_ring = false;
-    bool is_cut = false;  // the connection; a ring is memory
+    bool is_cut = false;         // the connection; a ring is memory
     Channel socket[2], ring[2];  // by sending side
   };
   struct Port {

@@ -34,7 +34,8 @@ Oracle::Step& Oracle::step(std::uint64_t number) {
 void Oracle::granted(const Ledger::Grant& grant) {
   auto& s = step(grant.step);
   if (s.sighted) {
-    if (s.dropped != grant.dropped || (!s.dropped && s.slot != grant.slot)) fail(name_of(grant.step) + " was granted in two ways");
+    if (s.dropped != grant.dropped || (!s.dropped && s.slot != grant.slot))
+      fail(name_of(grant.step) + " was granted in two ways");
     return;
   }
   if (grant.step != sighted_++) fail(name_of(grant.step) + " was granted out of order");
@@ -82,7 +83,8 @@ void Oracle::check_commits(const Ledger& ledger) {
     while (step(cursor_).dropped) ++cursor_;
     auto& s = step(cursor_);
     if (s.recorded < plan_.writer.ranks)
-      fail(name_of(cursor_) + " was committed with " + std::to_string(s.recorded) + " of " + std::to_string(plan_.writer.ranks) + " records");
+      fail(name_of(cursor_) + " was committed with " + std::to_string(s.recorded) + " of " +
+           std::to_string(plan_.writer.ranks) + " records");
     s.index = committed_;
     if (!s.voided) last_committed_ = cursor_;
     (s.voided ? voided_ : committed_) += 1;
@@ -100,7 +102,8 @@ void Oracle::check_queue(const Ledger& ledger, bool joined) {
   last_depth_ = depth;
   if (ledger.retained_steps() > plan_.writer.slots()) fail("more steps are retained than there are slots");
   if (wanted_ != ledger.next_step() || !ledger.rendezvous_met()) return;
-  if (depth < bound) fail("ranks wait for " + name_of(wanted_) + " with " + std::to_string(depth) + " steps in the queue");
+  if (depth < bound)
+    fail("ranks wait for " + name_of(wanted_) + " with " + std::to_string(depth) + " steps in the queue");
   const auto being_written = sighted_ - sighted_drops_ - committed_ - voided_;
   if (plan_.writer.when_full != WhenFull::block && sighted_ == ledger.next_step() && being_written == 0)
     fail("ranks wait for " + name_of(wanted_) + " though policy may discard");
@@ -130,7 +133,8 @@ void Oracle::joined(std::uint32_t cohort, const Ledger& before) {
 
 void Oracle::announced(std::uint32_t cohort, const wire::Message& message) {
   auto& c = cohorts_[cohort];
-  if (c.goodbye_sent) fail(name_of(message.step) + " was announced to cohort " + std::to_string(cohort) + " after the goodbye");
+  if (c.goodbye_sent)
+    fail(name_of(message.step) + " was announced to cohort " + std::to_string(cohort) + " after the goodbye");
   ++c.announced;
   c.last_announced = message.step;
   const auto& s = step(message.step);
@@ -158,7 +162,8 @@ void Oracle::took(std::uint32_t cohort, std::uint32_t rank, const ReaderProtocol
     const auto& got = taken.epoch->layouts[w];
     const auto& put = s.layouts[w];
     if (got != put && (!got || !put || *got != *put))
-      fail(who + " with layout " + (got ? *got : "nothing") + " of rank " + std::to_string(w) + " instead of " + (put ? *put : "nothing"));
+      fail(who + " with layout " + (got ? *got : "nothing") + " of rank " + std::to_string(w) + " instead of " +
+           (put ? *put : "nothing"));
   }
   const bool all = !plan_.cohorts[cohort].latest && plan_.writer.when_full != WhenFull::discard_oldest;
   // What was retained when the cohort joined may have gaps.
@@ -171,7 +176,9 @@ void Oracle::took(std::uint32_t cohort, std::uint32_t rank, const ReaderProtocol
   r.taken_in[taken.slot] = true;
 }
 
-void Oracle::released(std::uint32_t cohort, std::uint32_t rank, std::uint32_t slot) { unhold(rank_of(cohort, rank), slot); }
+void Oracle::released(std::uint32_t cohort, std::uint32_t rank, std::uint32_t slot) {
+  unhold(rank_of(cohort, rank), slot);
+}
 
 void Oracle::left(std::uint32_t cohort, std::uint32_t rank) {
   auto& r = rank_of(cohort, rank);
@@ -195,7 +202,8 @@ void Oracle::check_goodbye(std::uint32_t cohort, const Ledger& ledger) {
       fail("cohort " + std::to_string(cohort) + " was told of " + std::to_string(account.announced) + " steps and " +
            std::to_string(account.dropped) + " dropped ones, of " + std::to_string(expected));
     // Without voided steps and discarding, who reads the latest ends with the last.
-    const bool all_kept = plan_.void_chance == 0 && plan_.close_deadline == never && plan_.writer.when_full == WhenFull::block;
+    const bool all_kept =
+        plan_.void_chance == 0 && plan_.close_deadline == never && plan_.writer.when_full == WhenFull::block;
     if (all_kept && committed_ > c.committed_at_join && c.last_announced != last_committed_)
       fail("cohort " + std::to_string(cohort) + " was not told of the last step");
   }
@@ -206,9 +214,11 @@ void Oracle::ended(std::uint32_t cohort, std::uint32_t rank, const ReaderProtoco
   if (c.is_tainted) return;
   const auto& r = c.ranks[rank];
   if (!c.goodbye_sent) fail(name_of(cohort, rank) + " saw the end of a stream that goes on");
-  if (r.taken != c.announced) fail(name_of(cohort, rank) + " took " + std::to_string(r.taken) + " of " + std::to_string(c.announced) + " steps");
+  if (r.taken != c.announced)
+    fail(name_of(cohort, rank) + " took " + std::to_string(r.taken) + " of " + std::to_string(c.announced) + " steps");
   if (reader.dropped() != c.dropped)
-    fail(name_of(cohort, rank) + " knows of " + std::to_string(reader.dropped()) + " dropped steps of " + std::to_string(c.dropped));
+    fail(name_of(cohort, rank) + " knows of " + std::to_string(reader.dropped()) + " dropped steps of " +
+         std::to_string(c.dropped));
 }
 
 void Oracle::lost(std::uint32_t cohort, std::uint32_t rank, const ReaderProtocol&) {
@@ -216,7 +226,8 @@ void Oracle::lost(std::uint32_t cohort, std::uint32_t rank, const ReaderProtocol
   const auto& r = c.ranks[rank];
   if (!c.intact || c.is_tainted || !nothing_lost_) return;
   if (r.taken != c.announced)
-    fail(name_of(cohort, rank) + " lost the writer after " + std::to_string(r.taken) + " of " + std::to_string(c.announced) + " announced steps");
+    fail(name_of(cohort, rank) + " lost the writer after " + std::to_string(r.taken) + " of " +
+         std::to_string(c.announced) + " announced steps");
 }
 
 void Oracle::unprotect(std::uint32_t cohort, std::uint32_t rank) {

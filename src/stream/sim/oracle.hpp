@@ -94,9 +94,9 @@ class Oracle {
 
   const Plan& plan_;
   std::vector<Step> steps_;
-  std::vector<Layout> current_;            // by writer rank
-  std::vector<std::uint64_t> in_slot_;     // step + 1 that the slot was last granted for
-  std::vector<std::uint32_t> holders_;     // by slot
+  std::vector<Layout> current_;         // by writer rank
+  std::vector<std::uint64_t> in_slot_;  // step + 1 that the slot was last granted for
+  std::vector<std::uint32_t> holders_;  // by slot
   std::vector<Cohort> cohorts_;
   std::uint64_t cursor_ = 0;  // steps below are committed, voided or dropped
   std::uint64_t committed_ = 0, voided_ = 0, sighted_ = 0, sighted_drops_ = 0;

@@ -51,7 +51,8 @@ Plan random_plan(std::uint64_t seed) {
   plan.layout_chance = pick(random, {0.0, 0.0, 0.1, 0.5});
   if (random.chance(0.15)) plan.close_deadline = random.below(200);
   const Time pace = plan.write_time + plan.fabric.max_delay;
-  const auto cohorts = std::max<std::uint64_t>(w.rendezvous_readers, 1) + random.below(3) - (random.chance(0.05) ? 1 : 0);
+  const auto cohorts =
+      std::max<std::uint64_t>(w.rendezvous_readers, 1) + random.below(3) - (random.chance(0.05) ? 1 : 0);
   for (std::uint64_t c = 0; c < cohorts; ++c) plan.cohorts.push_back(random_cohort(random, pace));
   if (random.chance(0.5) && !plan.cohorts.empty()) {
     const auto horizon = plan.steps * (w.ranks * 4 + plan.cohorts.size() * 10) + 20;
@@ -72,19 +73,20 @@ std::string describe(const Plan& plan) {
   static constexpr const char* policies[] = {"block", "discard_newest", "discard_oldest"};
   std::ostringstream out;
   const auto& w = plan.writer;
-  out << "seed=" << plan.seed << ": " << w.ranks << " writer ranks, fan_out=" << plan.fan_out << ", steps=" << plan.steps
-      << ", queue_steps=" << w.queue_steps << ", reserve_steps=" << w.reserve_steps << ", keep_first_step=" << w.keep_first_step
-      << ", when_full=" << policies[static_cast<int>(w.when_full)] << ", rendezvous_readers=" << w.rendezvous_readers
-      << ", void=" << plan.void_chance << ", layouts=" << plan.layout_chance << ", delay<=" << plan.fabric.max_delay
-      << ", encode=" << plan.fabric.encode << ", crash_loses_unsent=" << plan.fabric.crash_loses_unsent;
+  out << "seed=" << plan.seed << ": " << w.ranks << " writer ranks, fan_out=" << plan.fan_out
+      << ", steps=" << plan.steps << ", queue_steps=" << w.queue_steps << ", reserve_steps=" << w.reserve_steps
+      << ", keep_first_step=" << w.keep_first_step << ", when_full=" << policies[static_cast<int>(w.when_full)]
+      << ", rendezvous_readers=" << w.rendezvous_readers << ", void=" << plan.void_chance
+      << ", layouts=" << plan.layout_chance << ", delay<=" << plan.fabric.max_delay << ", encode=" << plan.fabric.encode
+      << ", crash_loses_unsent=" << plan.fabric.crash_loses_unsent;
   if (plan.close_deadline != never) out << ", close_deadline=" << plan.close_deadline;
   for (const auto& c : plan.cohorts)
     out << "; readers: " << c.ranks << " ranks, fan_out=" << c.fan_out << (c.latest ? ", latest" : ", every")
         << (c.ring ? ", ring" : ", socket") << ", join_at=" << c.join_at << ", think<=" << c.think << ", pin=" << c.pin
         << ", leave=" << c.leave;
   for (const auto& f : plan.faults)
-    out << "; " << fault_names[static_cast<int>(f.kind)] << " at event " << f.at_event << " (cohort " << f.cohort << ", rank "
-        << f.rank << ")";
+    out << "; " << fault_names[static_cast<int>(f.kind)] << " at event " << f.at_event << " (cohort " << f.cohort
+        << ", rank " << f.rank << ")";
   return out.str();
 }
 

@@ -13,17 +13,25 @@ struct CohortPlan {
   std::uint32_t ranks = 1;
   std::uint32_t fan_out = default_fan_out;
   bool latest = false;
-  bool ring = true;       // to the writer's root
+  bool ring = true;  // to the writer's root
   Time join_at = 0;
-  Time think = 10;        // at most so long between two steps
-  double pin = 0;         // the chance that a step is held while the next ones are taken
-  double leave = 0;       // the chance, before each step, that a rank leaves
-  double linger = 0;      // the chance that a rank which left keeps its process
+  Time think = 10;    // at most so long between two steps
+  double pin = 0;     // the chance that a step is held while the next ones are taken
+  double leave = 0;   // the chance, before each step, that a rank leaves
+  double linger = 0;  // the chance that a rank which left keeps its process
 };
 
 enum class FaultKind {
-  crash_writer, crash_reader, cut_reader, cut_reader_tree, garbage_to_writer, garbage_to_reader, garbage_in_reader_tree,
-  stall_reader, stop_reader, stall_writer,
+  crash_writer,
+  crash_reader,
+  cut_reader,
+  cut_reader_tree,
+  garbage_to_writer,
+  garbage_to_reader,
+  garbage_in_reader_tree,
+  stall_reader,
+  stop_reader,
+  stall_writer,
 };
 struct Fault {
   FaultKind kind{};

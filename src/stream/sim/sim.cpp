@@ -146,16 +146,17 @@ void World::apply(const Fault& fault) {
 // --------------------------------------------------------------------------------------------------------------- run
 
 bool World::unfinished_readers(std::uint32_t cohort) const {
-  return std::any_of(readers_[cohort].begin(), readers_[cohort].end(), [](const auto& r) { return r->alive() && !r->done(); });
+  return std::any_of(readers_[cohort].begin(), readers_[cohort].end(),
+                     [](const auto& r) { return r->alive() && !r->done(); });
 }
 
 bool World::move_on() {
-  const bool writing = std::any_of(writers_.begin(), writers_.end(), [](const auto& w) { return w->alive() && !w->done(); });
+  const bool writing =
+      std::any_of(writers_.begin(), writers_.end(), [](const auto& w) { return w->alive() && !w->done(); });
   if (stopped_) {
     stopped_ = false;
-    const bool waits_for_reader = std::any_of(writers_.begin(), writers_.end(), [](const auto& w) {
-      return w->alive() && !w->done() && !w->closing();
-    });
+    const bool waits_for_reader = std::any_of(writers_.begin(), writers_.end(),
+                                              [](const auto& w) { return w->alive() && !w->done() && !w->closing(); });
     if (waits_for_reader && plan.writer.when_full != WhenFull::block && writer(0).protocol().ledger().rendezvous_met())
       throw Violation("a stopped reader stops a writer that may discard");
     fabric.resume_all();
@@ -195,7 +196,8 @@ void World::play() {
   std::size_t next_fault = 0;
   do {
     while (true) {
-      while (next_fault < faults_.size() && fabric.events() >= faults_[next_fault].at_event) apply(faults_[next_fault++]);
+      while (next_fault < faults_.size() && fabric.events() >= faults_[next_fault].at_event)
+        apply(faults_[next_fault++]);
       if (!fabric.step()) break;
       if (fabric.events() > max_events) throw Violation("it does not end");
     }

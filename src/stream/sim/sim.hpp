@@ -16,14 +16,14 @@ namespace penstock::stream::sim {
 // Planted in what nodes send and hear; the library has none of this.
 enum class Bug {
   none,
-  release_lost,        // one release does not arrive
-  release_twice,       // a reader's root gives one lease back twice
-  release_early,       // a node joins a child's release without waiting for the other children
-  record_early,        // a node joins a child's record without waiting for the other children
-  grant_lost,          // a child is forgotten when a grant is passed on
-  layout_left_out,     // a delta of an epoch misses a rank
-  drops_untold,        // a reader is not told of dropped steps
-  goodbye_early,       // the end is told one step too early
+  release_lost,     // one release does not arrive
+  release_twice,    // a reader's root gives one lease back twice
+  release_early,    // a node joins a child's release without waiting for the other children
+  record_early,     // a node joins a child's record without waiting for the other children
+  grant_lost,       // a child is forgotten when a grant is passed on
+  layout_left_out,  // a delta of an epoch misses a rank
+  drops_untold,     // a reader is not told of dropped steps
+  goodbye_early,    // the end is told one step too early
 };
 const char* name_of(Bug bug);
 

@@ -94,7 +94,9 @@ class ReaderRank final : public RankNode {
  private:
   enum class State { unopened, thinking, waiting, done };
   enum Wake : std::uint64_t { join, next, step_read, end_process };
-  static std::uint64_t wake_of(Wake what, std::uint64_t step, std::uint32_t slot) { return step << 16 | slot << 4 | what; }
+  static std::uint64_t wake_of(Wake what, std::uint64_t step, std::uint32_t slot) {
+    return step << 16 | slot << 4 | what;
+  }
   void hear(LinkId link, const wire::Message& message) override;
   bool damage(LinkId link, wire::Message& message) override;
   std::string name() const override { return "reader " + std::to_string(cohort_) + "." + std::to_string(rank_); }
@@ -130,7 +132,7 @@ class World {
     return bug_done = true;
   }
   bool bug_done = false;
-  bool expired = false;   // writers give up waiting
+  bool expired = false;  // writers give up waiting
   bool garbage = false;
 
   std::uint32_t writer_ranks() const { return plan.writer.ranks; }
