@@ -152,6 +152,8 @@ void WriterProtocol::on_message(LinkId link, const Message& message) {
         break;
       default: throw Error(Errc::protocol, "a rank sent " + std::string(wire::name_of(message.kind)) + " up");
     }
+  } else if (is_root()) {
+    throw Error(Errc::protocol, "the root has no parent");
   } else {
     switch (message.kind) {
       case Kind::grant:
