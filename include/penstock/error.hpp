@@ -31,6 +31,13 @@ enum class Errc : int {
   peer_lost = 60,
   authentication = 61,  // a peer did not prove that it knows the stream's token
   protocol = 62,        // a peer sent what the protocol does not allow
+  // A service or pool refused the call; it may be made again.
+  already_exists = 70,  // a write-once object or name is there
+  overloaded = 71,      // too many calls under way
+  pool_full = 72,       // no memory (or disk) came free within the deadline
+  stale_view = 73,      // the pool's membership has changed since the caller looked
+  cancelled = 74,
+  forbidden = 75,       // the caller's role does not allow it
   // The machine or a library failed.
   system = 80,  // the operating system refused; the message carries errno's text
   memory = 81,

@@ -2,7 +2,8 @@
 
 What broke: the call (InvalidArgument, WrongState, NotFound, UnknownOption, Unsupported), the step (StepTooLarge,
 StepVoided, StepGone), the stream (TimeoutError, EndOfStream, WriterLost, StreamClosed), a peer (PeerLost,
-AuthenticationError, ProtocolError), or the machine (SystemFailure, OutOfMemory, InternalError).
+AuthenticationError, ProtocolError), a pool or service that refused (AlreadyExists, Overloaded, PoolFull, StaleView,
+Cancelled, Forbidden), or the machine (SystemFailure, OutOfMemory, InternalError).
 Where Python has an exception that means the same, ours is that one as well: `except KeyError` catches NotFound.
 """
 
@@ -11,15 +12,21 @@ from __future__ import annotations
 import builtins
 
 __all__ = [
+    "AlreadyExists",
     "AuthenticationError",
+    "Cancelled",
     "EndOfStream",
     "Error",
+    "Forbidden",
     "InternalError",
     "InvalidArgument",
     "NotFound",
     "OutOfMemory",
+    "Overloaded",
     "PeerLost",
+    "PoolFull",
     "ProtocolError",
+    "StaleView",
     "StepGone",
     "StepTooLarge",
     "StepVoided",
@@ -131,6 +138,42 @@ class ProtocolError(Error):
     """A peer sent what the protocol does not allow."""
 
     code = "protocol"
+
+
+class AlreadyExists(Error, FileExistsError):
+    """A write-once object or name is there already."""
+
+    code = "already_exists"
+
+
+class Overloaded(Error):
+    """Too many calls are under way; try again."""
+
+    code = "overloaded"
+
+
+class PoolFull(Error):
+    """No memory or disk of the pool came free within the deadline."""
+
+    code = "pool_full"
+
+
+class StaleView(Error):
+    """The pool's membership changed since the caller looked; clients ask again by themselves."""
+
+    code = "stale_view"
+
+
+class Cancelled(Error):
+    """The call was cancelled."""
+
+    code = "cancelled"
+
+
+class Forbidden(Error, PermissionError):
+    """The caller's role does not allow the call."""
+
+    code = "forbidden"
 
 
 class SystemFailure(Error, OSError):

@@ -20,6 +20,12 @@ std::string_view name_of(Errc code) {
     case Errc::peer_lost: return "peer_lost";
     case Errc::authentication: return "authentication";
     case Errc::protocol: return "protocol";
+    case Errc::already_exists: return "already_exists";
+    case Errc::overloaded: return "overloaded";
+    case Errc::pool_full: return "pool_full";
+    case Errc::stale_view: return "stale_view";
+    case Errc::cancelled: return "cancelled";
+    case Errc::forbidden: return "forbidden";
     case Errc::system: return "system";
     case Errc::memory: return "memory";
     case Errc::internal: return "internal";

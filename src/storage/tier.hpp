@@ -29,7 +29,7 @@ namespace penstock::storage {
 struct TierEntry {
   std::string key;
   std::uint64_t data_bytes = 0;
-  std::uint32_t checksum = 0;  // XXH3, 64 bits of the data
+  std::uint64_t checksum = 0;  // XXH3 of the data
   std::string metadata;
 };
 

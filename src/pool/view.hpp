@@ -1,0 +1,54 @@
+// A pool's membership: a numbered list of servers. Plain value; lives in the directory as JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/endpoint.hpp"
+
+namespace penstock::pool {
+
+enum class ServerState : std::uint8_t {
+  active,    // owns keys
+  draining,  // owns nothing any more, still serves what it holds until others have it
+};
+
+struct Member {
+  std::uint64_t id = 0;  // random, for one life of a server process (kept over restarts with its data)
+  std::string name;      // "host:pid", for messages
+  fabric::Endpoint endpoint;
+  std::uint32_t weight = 1;  // relative capacity
+  ServerState state = ServerState::active;
+  friend bool operator==(const Member&, const Member&) = default;
+};
+
+struct View {
+  std::uint64_t number = 0;  // 0: none yet
+  bool settled = true;       // every owner holds what it owns
+  std::uint32_t replication = 1;
+  std::vector<Member> members;  // by id, ascending
+
+  const Member* find(std::uint64_t id) const;
+  friend bool operator==(const View&, const View&) = default;
+};
+
+std::string to_json(const View& view);
+// Throws Error(protocol).
+View view_from_json(std::string_view text);
+
+// What a server says of itself: /pools/<pool>/servers/<id>.
+struct Announcement {
+  Member member;
+  bool leaving = false;
+  std::uint64_t finished_view = 0;  // the newest view whose objects it has passed on completely
+};
+std::string to_json(const Announcement& announcement);
+Announcement announcement_from_json(std::string_view text);
+
+// The next view, if the announcements call for one: servers that came (active), leave (draining) or are gone (left out), or
+// all have finished (settled). Pure; whoever writes it first wins. Draining servers are left out once the view is settled.
+View next_view(const View& present, const std::vector<Announcement>& announced, std::uint32_t replication);
+
+}  // namespace penstock::pool

@@ -1,0 +1,128 @@
+// Bulk memory: what one side of a channel exposes and the other moves, in either direction, without a call.
+//
+// A descriptor names memory of the side that exposed it; it means something on that channel only. No pointer crosses the
+// wire. Three ways, chosen by where the peer is and how the memory was got:
+//   shared   the memory is a BulkBuffer and the peer is on this node: mapped once, then copied by the moving side's worker
+//            thread (one copy), atomics in place. A side that is exposed for reading only is mapped read-only.
+//   socket   any other memory: a second connection of the channel (opened when first needed), whose far end is a worker
+//            thread of the exposing process, which checks bounds and rights. No intermediate copy on either side.
+// Transfers of one call are not ordered among each other. When a transfer's task is dropped or its deadline passes, it ends
+// only once nothing can touch the caller's memory any more (the transfer is completed or its connection closed).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "fabric/task.hpp"
+#include "rpc/bulk_generated.h"  // table-free struct penstock::rpc::fb::Bulk, for use in services' schemas (include "rpc/bulk.fbs")
+
+namespace penstock::rpc {
+
+using fabric::Task;
+
+enum class Access : std::uint8_t { read = 1, write = 2, read_write = 3 };
+
+// Plain value; goes into requests and replies. bytes == 0: names nothing.
+using BulkDescriptor = fb::Bulk;  // struct { id:ulong; bytes:ulong; access:ubyte; }
+
+// Memory of this process that can be shared with peers on this node: whole pages of a memory file, pre-faulted, reused
+// (released buffers of a size are kept, within bounds, and handed out again). Move-only; any thread.
+class BulkBuffer {
+ public:
+  BulkBuffer() = default;
+  static BulkBuffer allocate(std::uint64_t bytes);
+  std::span<std::byte> span() const;
+  std::uint64_t size() const { return span().size(); }
+  explicit operator bool() const { return state_ != nullptr; }
+  struct State;
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// Exposed as long as it lives; the destructor waits until no transfer uses the memory (or the channel is closed). Move-only.
+class Exposure {
+ public:
+  Exposure() = default;
+  Exposure(Exposure&&) noexcept;
+  Exposure& operator=(Exposure&&) noexcept;
+  ~Exposure();
+  BulkDescriptor descriptor() const;
+  // Bytes of a shared buffer: give offset and length within it.
+  struct State;
+
+ private:
+  friend class BulkSpace;
+  std::shared_ptr<State> state_;
+};
+
+class BulkSpace {
+ public:
+  virtual ~BulkSpace() = default;
+
+  // Any memory, by the socket; or a part of a BulkBuffer (recognised by its address), shared when the peer is local. Any thread.
+  virtual Exposure expose(std::span<std::byte> memory, Access access) = 0;
+  virtual Exposure expose(std::span<const std::byte> memory) = 0;  // for reading
+
+  // The peer's memory. Throws Error: invalid_argument (out of bounds, not allowed), peer_lost, timeout.
+  virtual Task<void> pull(BulkDescriptor from, std::uint64_t offset, std::span<std::byte> into, base::Deadline deadline) = 0;
+  virtual Task<void> push(BulkDescriptor to, std::uint64_t offset, std::span<const std::byte> bytes,
+                          base::Deadline deadline) = 0;
+  // Several parts of the peer's memory, one after the other, packed into `into`: one request on the socket.
+  struct Range {
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+  };
+  virtual Task<void> gather(BulkDescriptor from, std::vector<Range> ranges, std::span<std::byte> into,
+                            base::Deadline deadline) = 0;
+  // The peer's memory read in place, where it is shared: valid while the result's owner lives, and meaningful as long as the
+  // peer keeps it exposed. Empty when it is not shared. Any thread (it may wait for the segment's descriptor).
+  struct Mapped {
+    std::span<const std::byte> bytes;
+    std::shared_ptr<const void> owner;
+  };
+  virtual std::optional<Mapped> map(BulkDescriptor from, base::Deadline deadline) = 0;
+  // 64-bit atomics at an offset that is a multiple of 8, on memory exposed for both; each returns the value before.
+  virtual Task<std::uint64_t> fetch_add(BulkDescriptor on, std::uint64_t offset, std::uint64_t value,
+                                        base::Deadline deadline) = 0;
+  virtual Task<std::uint64_t> compare_swap(BulkDescriptor on, std::uint64_t offset, std::uint64_t expected,
+                                           std::uint64_t desired, base::Deadline deadline) = 0;
+  virtual std::string_view plane() const = 0;  // "shm" when memory can be shared with the peer, else "tcp" or "unix"
+};
+
+// Memory credits of a process: transfers and requests take what they need before they begin. Smaller ones may overtake a
+// waiting larger one, but not for ever (each waiter is overtaken at most max_overtakes times). Engine thread.
+class Budget {
+ public:
+  Budget(fabric::Progress& progress, std::uint64_t bytes);
+  ~Budget();
+  class Credit {  // given back by the destructor (engine thread or any other)
+   public:
+    Credit() = default;
+    Credit(Credit&&) noexcept;
+    Credit& operator=(Credit&&) noexcept;
+    ~Credit();
+    std::uint64_t bytes() const { return bytes_; }
+
+   private:
+    friend class Budget;
+    struct Owner;
+    std::shared_ptr<Owner> owner_;
+    std::uint64_t bytes_ = 0;
+  };
+  // Throws Error(timeout); Error(invalid_argument) for more than there is in all.
+  Task<Credit> acquire(std::uint64_t bytes, base::Deadline deadline);
+  std::uint64_t free_bytes() const;
+  std::uint64_t waiting() const;
+  static constexpr int max_overtakes = 64;
+
+ private:
+  std::shared_ptr<Credit::Owner> owner_;
+};
+
+}  // namespace penstock::rpc

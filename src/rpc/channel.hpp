@@ -1,0 +1,172 @@
+// Remote calls: a channel joins two processes; each may call the services that the other offers, and move the other's
+// exposed memory. Control and data are apart: arguments and results travel on a control connection, memory through bulk
+// descriptors (rpc/bulk.hpp). Source: Nessie (Lofstead et al., Trios I/O Support, SAND2013-1122).
+//
+// A service is declared in a FlatBuffers schema:
+//
+//   table AddRequest { a:long; b:long; }
+//   table AddReply { sum:long; }
+//   rpc_service Calculator { Add(AddRequest):AddReply; }
+//
+// and penstock_rpc_service(<room target> calculator.fbs) in CMake makes <folder>/calculator_service.hpp with (namespace of the
+// schema; requests and replies are flatc's owned structs AddRequestT, AddReplyT, verified on arrival)
+//
+//   class CalculatorService : public rpc::Service {            // implement it
+//     virtual Task<AddReplyT> add(rpc::Call& call, AddRequestT request) = 0;
+//   };
+//   class CalculatorClient {                                    // call it
+//     explicit CalculatorClient(std::shared_ptr<rpc::Channel> channel);
+//     Task<AddReplyT> add(AddRequestT request, rpc::CallOptions options);             // on the engine thread
+//     Future<AddReplyT> start_add(const AddRequestT& request, rpc::CallOptions);      // from any thread: get(), then()
+//   };
+//
+// Calls are asynchronous, answered in any order, and cancelled when the caller's deadline passes or it drops its task (the
+// server's Call says so). Errors cross as values: code, message, and where they arose ("host:pid service.method"). Small calls
+// made in one turn of the engine travel in one frame. A request or reply longer than max_inline_bytes is sent in two phases:
+// its header says how long it is, and the receiver pulls it when it has memory to spare (ServerOptions::memory_bytes).
+// Nothing here waits without a deadline. A peer that breaks the protocol loses its channel, and only that; what was under
+// way ends with Error(peer_lost) or Error(protocol).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "fabric/connect.hpp"
+#include "fabric/connection.hpp"
+#include "fabric/endpoint.hpp"
+#include "fabric/task.hpp"
+#include "fabric/token.hpp"
+
+namespace penstock::rpc {
+
+using fabric::Future;
+using fabric::Progress;
+using fabric::Promise;
+using fabric::Task;
+
+class BulkSpace;
+class Channel;
+class Service;
+
+inline constexpr std::size_t max_inline_bytes = std::size_t{1} << 20;
+
+struct CallOptions {
+  base::Deadline deadline{std::chrono::milliseconds(10'000)};
+};
+
+// What a method knows of the call that it serves. Lives until the method's task has ended.
+class Call {
+ public:
+  Channel& channel() const { return *channel_; }
+  std::shared_ptr<Channel> shared_channel() const { return channel_; }
+  base::Deadline deadline() const { return deadline_; }  // the caller's, on this process's clock
+  bool cancelled() const { return cancelled_; }          // the caller has gone, cancelled, or its deadline has passed
+  // Called once on the engine thread when that happens; at once when it has.
+  void on_cancelled(std::function<void()> callback);
+
+ private:
+  friend class Channel;
+  std::shared_ptr<Channel> channel_;
+  base::Deadline deadline_ = base::Deadline::never();
+  bool cancelled_ = false;
+  std::vector<std::function<void()>> callbacks_;
+};
+
+// The server's side of one service; generated classes implement it. dispatch decodes (throws Error(protocol)), runs the
+// method, and returns the encoded reply.
+class Service {
+ public:
+  virtual ~Service() = default;
+  virtual std::string_view name() const = 0;                                     // fully qualified, as in the schema
+  virtual std::vector<std::string_view> methods() const = 0;                     // by number
+  virtual Task<std::vector<std::byte>> dispatch(Call& call, std::uint32_t method, std::vector<std::byte> request) = 0;
+};
+
+// A fixed set of services, offered on channels; shared by all of them. Immutable once in use.
+class ServiceTable {
+ public:
+  // Throws Error(invalid_argument) when the name is taken.
+  void add(std::shared_ptr<Service> service);
+  std::shared_ptr<Service> find(std::string_view name) const;
+
+ private:
+  std::vector<std::shared_ptr<Service>> services_;
+};
+
+// What bounds one side. Credits: requests whose bodies (inline, or pulled in the second phase) exceed memory_bytes together
+// wait, smaller ones first within bounds of fairness; more than max_calls of one channel are refused (Error(overloaded)).
+struct ServerOptions {
+  std::uint64_t memory_bytes = std::uint64_t{256} << 20;
+  std::uint32_t max_calls = 65'536;
+};
+
+class Channel : public std::enable_shared_from_this<Channel> {
+ public:
+  // Takes an authenticated connection that is not started. role: what the peer may do, as the listener decided ("" when it
+  // does not matter); services look at it.
+  static std::shared_ptr<Channel> adopt(std::shared_ptr<Progress> progress, std::shared_ptr<fabric::Connection> connection,
+                                        std::shared_ptr<const ServiceTable> services, std::string role,
+                                        ServerOptions options = {});
+  ~Channel();
+
+  // Calls by name; generated clients use these. Any thread. The body is an encoded FlatBuffer.
+  Future<std::vector<std::byte>> start(std::string_view service, std::uint32_t method, std::vector<std::byte> body,
+                                       CallOptions options);
+  Task<std::vector<std::byte>> call(std::string_view service, std::uint32_t method, std::vector<std::byte> body,
+                                    CallOptions options);
+
+  // Memory that this side exposes to the peer, and the way to the peer's.
+  BulkSpace& bulk();
+
+  // The peer is gone, or close() was called. Several callbacks may be set; engine thread; each called once, at once if closed.
+  void on_closed(std::function<void(const Error&)> callback);
+  void close();
+  bool open() const;
+  bool local() const;  // the peer is on this node: memory can be shared
+  const std::string& peer_name() const;
+  const std::string& role() const;
+  const std::shared_ptr<Progress>& progress() const;
+
+  struct Statistics {
+    std::uint64_t calls_made = 0, calls_served = 0, frames_sent = 0, bytes_sent = 0, bytes_pulled = 0, bytes_pushed = 0;
+  };
+  Statistics statistics() const;
+
+  struct Impl;  // rpc's own
+  Impl& impl() { return *impl_; }
+
+ private:
+  explicit Channel(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Where services are offered: listens, authenticates, and makes channels. Tokens are by realm and role: a peer says
+// "realm/role" when it connects (fabric Hello::stream) and proves that it knows that role's token.
+class Server {
+ public:
+  // token_of: the token for "realm/role", or nothing to refuse it. Throws Error(system, invalid_argument).
+  using TokenOf = std::function<std::optional<fabric::Token>(const std::string& realm_and_role)>;
+  Server(std::shared_ptr<Progress> progress, std::shared_ptr<const ServiceTable> services, TokenOf token_of,
+         const std::string& listen, ServerOptions options = {});
+  // Closes all channels.
+  ~Server();
+  const fabric::Endpoint& endpoint() const;
+  std::vector<std::shared_ptr<Channel>> channels() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+// Connects to a Server. Throws Error: timeout, peer_lost, authentication, protocol.
+Task<std::shared_ptr<Channel>> connect(std::shared_ptr<Progress> progress, fabric::Endpoint endpoint, fabric::Token token,
+                                       std::string realm_and_role, std::shared_ptr<const ServiceTable> services,
+                                       base::Deadline deadline, fabric::Reach reach = fabric::Reach::automatic);
+
+}  // namespace penstock::rpc
