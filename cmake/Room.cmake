@@ -71,6 +71,41 @@ function(penstock_flatbuffers target schema)
   target_include_directories(${target} SYSTEM PUBLIC ${root})
 endfunction()
 
+# The folder of generated headers of the current source folder, relative to where they are included from: "wire" for
+# src/wire, "examples/rpc" for examples/rpc.
+function(penstock_generated_folder out)
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
+  string(REGEX REPLACE "^src/" "" folder "${folder}")
+  set(${out} ${folder} PARENT_SCOPE)
+endfunction()
+
+# Generates <folder>/<schema>_generated.h (with owned structs) and <folder>/<schema>_service.hpp from a schema that declares
+# rpc_services: src/rpc/channel.hpp says what is in it. Schemas include others by their place under src ("rpc/bulk.fbs"),
+# which are given to penstock_flatbuffers or to this function too.
+function(penstock_rpc_service target schema)
+  cmake_path(GET schema STEM stem)
+  penstock_generated_folder(folder)
+  set(root ${PROJECT_BINARY_DIR}/generated)
+  set(source ${CMAKE_CURRENT_SOURCE_DIR}/${schema})
+  set(header ${root}/${folder}/${stem}_generated.h)
+  set(service ${root}/${folder}/${stem}_service.hpp)
+  set(binary ${root}/${folder}/${stem}.bfbs)
+  # Any schema that might be included: a change makes all of them again, which is cheap.
+  file(GLOB_RECURSE schemas CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/rpc/*.fbs)
+  add_custom_command(
+    OUTPUT ${header} ${service}
+    COMMAND ${PENSTOCK_FLATC} --cpp --cpp-std c++17 --scoped-enums --gen-object-api --reflect-names --keep-prefix
+            -I ${PROJECT_SOURCE_DIR}/src -o ${root}/${folder} ${source}
+    COMMAND ${PENSTOCK_FLATC} -b --schema -I ${PROJECT_SOURCE_DIR}/src -o ${root}/${folder} ${source}
+    COMMAND rpc_generator ${binary} ${service} ${folder}/${stem} ${schema}
+    BYPRODUCTS ${binary}
+    DEPENDS ${source} ${schemas} rpc_generator
+    COMMENT "flatc and rpc_generator ${folder}/${schema}"
+    VERBATIM)
+  target_sources(${target} PRIVATE ${header} ${service})
+  target_include_directories(${target} SYSTEM PUBLIC ${root})
+endfunction()
+
 function(penstock_add_if_present folder)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt)
     add_subdirectory(${folder})

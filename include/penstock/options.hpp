@@ -29,9 +29,16 @@ enum class Delivery : std::uint8_t {
 };
 enum class DataPlane : std::uint8_t { automatic, shm, tcp };
 
+// How safe what a pool was given is when it says so.
+enum class Acknowledge : std::uint8_t {
+  memory,      // one server has it
+  replicated,  // every replica has it in memory
+  durable,     // every replica has it on disk, synced
+};
+
 // One stream, either side. Options that concern the other side only are ignored (the two sides may share a file).
 struct StreamOptions {
-  std::string engine = "direct";  // where steps live: direct (pool, insitu and file are later rooms)
+  std::string engine = "direct";  // where steps live: direct (in the writers' memory) or pool (in staging servers)
   DataPlane data_plane = DataPlane::automatic;
 
   // Writer: bounds are per rank, and hold for steps being written, waiting, and being read, together.
@@ -46,6 +53,19 @@ struct StreamOptions {
 
   // Reader
   Delivery delivery = Delivery::every;
+
+  // Engine pool. Readers do not hold the writer: rendezvous_readers, reserve_steps and keep_first_step do not count here;
+  // the queue is what the pool has not taken yet. A step may go once it is beyond a bound of retention (0: no such bound)
+  // and every group in retain_for has read it; with retain_for alone, as soon as they have. No step goes while it is read.
+  std::string pool;                              // "": the only one there is
+  Acknowledge acknowledge = Acknowledge::memory;  // how safe a step is when its writer may forget it
+  std::uint64_t stripe_bytes = std::uint64_t{4} << 20;  // a step is kept in pieces of about this size, on all servers
+  std::uint32_t retain_steps = 0;
+  std::uint64_t retain_bytes = 0;
+  std::uint32_t retain_age_ms = 0;
+  std::string retain_for;        // names of reader groups, with commas between them (in the environment: +)
+  std::string group;             // reader: a name under which later runs go on where this one stopped; "": none
+  std::string start = "oldest";  // reader: the first step: oldest, newest, or a number (the first kept one not less)
 
   // Both
   std::uint32_t spin_us = 20;  // spin at most so long before sleeping in a wait; 0: sleep at once

@@ -35,7 +35,7 @@ inline constexpr std::size_t max_key_bytes = 4096;  // of a row, and of a column
 // Keeps users of one pool apart: 128 bits, so that names do not collide.
 struct Namespace {
   std::array<std::uint8_t, 16> bytes{};
-  static Namespace named(std::string_view name);  // the first half of SHA-256(name); "" is all zeros
+  static Namespace named(std::string_view name);  // a strong hash of the name; "" is all zeros
   friend auto operator<=>(const Namespace&, const Namespace&) = default;
 };
 
@@ -45,18 +45,12 @@ struct Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
-// How safe an object is when put returns.
-enum class Acknowledge : std::uint8_t {
-  memory,      // one server has it
-  replicated,  // every replica has it in memory
-  durable,     // every replica has it on disk, synced
-};
 enum class IfExists : std::uint8_t { refuse, overwrite, add_version };
 
 // What a put may say beyond key and bytes.
 struct PutOptions {
   IfExists if_exists = IfExists::refuse;
-  Acknowledge acknowledge = Acknowledge::memory;
+  Acknowledge acknowledge = Acknowledge::memory;  // how safe it is when put returns (options.hpp)
   std::optional<std::uint64_t> tag;  // placed by this number instead of the key's hash (rank, stripe, curve position)
   std::string metadata;              // returned by info and get; at most 64 KiB. Computing expects described arrays here
                                      // (describe below)
@@ -196,7 +190,7 @@ class Pool {
   Listing list(const Pattern& pattern, std::size_t limit = 1000, const std::string& next = {});
   // False when there was none. Waiters go on waiting.
   bool drop(const Key& key, const GetOptions& options = {});
-  std::uint64_t drop(const Pattern& pattern);  // how many
+  std::uint64_t drop_matching(const Pattern& pattern);  // returns how many
 
   // Batches: one request to each server concerned. Results are in the order of the keys.
   struct PutItem {
@@ -221,6 +215,18 @@ class Pool {
   Object compute(const std::string& function, std::span<const Key> keys, const ComputeOptions& options = {});
 
   PoolStatus status();
+
+  // For operators. Tells a server (by its name or id) to do something; returns JSON: "drain" (hands its objects on and ends),
+  // "stop" (ends), "config" (says its configuration). Throws forbidden (it needs the role admin), not_found.
+  std::string administer(const std::string& server, const std::string& command);
+  // What lets a client have this role and none above it, as PoolOptions::token takes it. It comes from the directory: throws
+  // forbidden where this client was given a token itself.
+  std::string token(const std::string& role);
+  // Of a stream in this pool, as JSON: state, writer, ranks, steps, bytes, readers. Throws not_found.
+  std::string stream_info(const std::string& stream);
+  // The pools that a directory knows (as in PoolOptions), with their servers' names and states and no figures.
+  static std::vector<PoolStatus> known(const Context& context, const std::string& directory = {},
+                                       Timeout timeout = Timeout(10'000));
 
   struct Impl;  // the library's own
   Impl& impl() { return *impl_; }

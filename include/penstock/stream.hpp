@@ -31,6 +31,7 @@
 
 namespace penstock {
 
+class Pool;
 namespace stream {
 class WriterEngine;
 class ReaderEngine;
@@ -437,6 +438,12 @@ class Reader {
   ReadStep begin_step(Timeout deadline = configured);
   // As begin_step; outcomes are values.
   StepOutcome try_begin_step(Timeout deadline = Timeout(0));
+  // Where steps are kept (engine pool), also after the writer has ended; elsewhere Error(unsupported). All ranks of a
+  // cohort seek alike, between steps: the next begin_step gives the first kept step with at least this number, back or
+  // forth, and goes on from there.
+  void seek(std::uint64_t step);
+  // The numbers of the steps that are kept now.
+  std::vector<std::uint64_t> steps();
   // Leaves the stream; the writer goes on.
   void close();
 
@@ -488,6 +495,7 @@ class Context {
   bool progress();
 
  private:
+  friend class Pool;
   ContextOptions options_;
   std::shared_ptr<fabric::Progress> progress_;
 };

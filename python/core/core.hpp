@@ -143,6 +143,9 @@ void bind_values(nb::module_& m);
 void bind_writer(nb::module_& m);
 void bind_reader(nb::module_& m);
 void bind_context(nb::module_& m);
+void bind_pool(nb::module_& m);
+nb::object open_pool(const Context& context, const nb::dict& options);
+nb::list known_pools(const Context& context, const std::string& directory, std::int64_t timeout_ms);
 
 class PyWriter {
  public:

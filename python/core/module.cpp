@@ -136,6 +136,11 @@ class PyContext {
     return context.inspect(name, timeout_of(timeout_ms));
   }
 
+  nb::object open_pool(const nb::dict& options) { return penstock::python::open_pool(context(), options); }
+  nb::list known_pools(const std::string& directory, std::int64_t timeout_ms) {
+    return penstock::python::known_pools(context(), directory, timeout_ms);
+  }
+
   bool progress() {
     auto& context = this->context();
     Unlocked unlocked;
@@ -176,6 +181,8 @@ void bind_context(nb::module_& m) {
       .def("options_for", &PyContext::options_for, "stream"_a, "options"_a)
       .def("list_streams", &PyContext::list_streams)
       .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a)
+      .def("open_pool", &PyContext::open_pool, "options"_a)
+      .def("known_pools", &PyContext::known_pools, "directory"_a, "timeout_ms"_a)
       .def("progress", &PyContext::progress)
       .def("shut_down", &PyContext::shut_down)
       .def("forget", &PyContext::forget);
@@ -197,5 +204,6 @@ NB_MODULE(_core, m) {
   penstock::python::bind_values(m);
   penstock::python::bind_writer(m);
   penstock::python::bind_reader(m);
+  penstock::python::bind_pool(m);
   penstock::python::bind_context(m);
 }

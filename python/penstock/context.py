@@ -50,6 +50,7 @@ class Context:
     def __init__(self, *, config_file: str = "", directory: str = "", listen: str = ""):
         self._core = _core.Context(os.fspath(config_file), os.fspath(directory), listen, False)
         self._streams: weakref.WeakSet[Reader | Writer] = weakref.WeakSet()
+        self._pools: weakref.WeakSet[Any] = weakref.WeakSet()
         _contexts.add(self)
 
     def create(self, name: str, *, comm: Any = None, timeout: float | None = None, **options: Any) -> Writer:
@@ -128,11 +129,16 @@ class Context:
                     stream._lose()
                 else:
                     stream.close()
+        for pool in list(self._pools):
+            with contextlib.suppress(Exception, KeyboardInterrupt):
+                pool.close()
         self._core.shut_down()
 
     def _forget(self) -> None:
         for stream in list(self._streams):
             stream._core.forget()
+        for pool in list(self._pools):
+            pool._core.forget()
         self._core.forget()
 
 

@@ -13,26 +13,12 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/option_fields.hpp"
 #include "base/text.hpp"
 #include "penstock/error.hpp"
 
-namespace penstock {
-namespace {
+namespace penstock::base::fields {
 
-using base::parse_boolean;
-using base::parse_integer;
-using base::parse_size;
-
-// One option of a struct: its name, and how its value is read from and written as text.
-template <class Options>
-struct Field {
-  std::string_view name;
-  void (*set)(Options&, std::string_view);  // throws Error(invalid_argument)
-  std::string (*get)(const Options&);
-};
-
-template <class T>
-struct EnumNames;  // a table of the values' names, in order from 0
 template <>
 struct EnumNames<WhenFull> {
   static constexpr std::array<std::string_view, 3> names{"block", "discard_newest", "discard_oldest"};
@@ -45,17 +31,13 @@ template <>
 struct EnumNames<DataPlane> {
   static constexpr std::array<std::string_view, 3> names{"automatic", "shm", "tcp"};
 };
-
-template <class T>
-T parse_enum(std::string_view text) {
-  const auto& names = EnumNames<T>::names;
-  const auto found = std::ranges::find(names, base::trim(text));
-  if (found == names.end()) throw Error(Errc::invalid_argument, base::unknown_name("value", text, names));
-  return static_cast<T>(found - names.begin());
-}
+template <>
+struct EnumNames<Acknowledge> {
+  static constexpr std::array<std::string_view, 3> names{"memory", "replicated", "durable"};
+};
 
 std::string parse_word(std::string_view text) {
-  const std::string_view word = base::trim(text);
+  const std::string_view word = trim(text);
   if (word.empty()) throw Error(Errc::invalid_argument, "a name is missing");
   const auto fits = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
   if (!std::ranges::all_of(word, fits))  // it goes into YAML and messages as it is
@@ -64,51 +46,55 @@ std::string parse_word(std::string_view text) {
   return std::string(word);
 }
 
-// A whole number of at least Least.
-template <auto Member, std::uint64_t Least = 0>
-constexpr Field<StreamOptions> number(std::string_view name) {
-  return {name,
-          [](StreamOptions& options, std::string_view text) {
-            options.*Member = static_cast<std::uint32_t>(parse_integer(text, Least, UINT32_MAX));
-          },
-          [](const StreamOptions& options) { return std::to_string(options.*Member); }};
+std::string parse_name(std::string_view text) {
+  const auto fits = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.'; };
+  const std::string_view name = trim(text);
+  if (name.size() > 128 || !std::ranges::all_of(name, fits))
+    throw Error(Errc::invalid_argument, "'" + std::string(name.substr(0, 40)) +
+                                            "' is not a name: use at most 128 letters, digits, '_', '-' and '.'");
+  return std::string(name);
 }
 
-template <auto Member, std::uint64_t Least = 0>
-constexpr Field<StreamOptions> size(std::string_view name) {
-  return {name,
-          [](StreamOptions& options, std::string_view text) {
-            const std::uint64_t bytes = parse_size(text);
-            if (bytes < Least) throw Error(Errc::invalid_argument, "it must be at least " + std::to_string(Least));
-            options.*Member = bytes;
-          },
-          [](const StreamOptions& options) { return base::format_size(options.*Member); }};
+std::string parse_names(std::string_view text) {
+  std::string plain(trim(text)), out;
+  std::ranges::replace(plain, '+', ',');
+  if (plain.empty()) return out;
+  for (const std::string_view part : split(plain, ',')) {
+    const std::string name = parse_name(part);
+    if (name.empty()) throw Error(Errc::invalid_argument, "a name is missing");
+    out.append(out.empty() ? "" : ",").append(name);
+  }
+  return out;
 }
 
-template <auto Member>
-constexpr Field<StreamOptions> boolean(std::string_view name) {
-  return {name, [](StreamOptions& options, std::string_view text) { options.*Member = parse_boolean(text); },
-          [](const StreamOptions& options) { return std::string(options.*Member ? "true" : "false"); }};
+std::string parse_line(std::string_view text) {
+  const std::string_view line = trim(text);
+  if (line.find_first_of("\n\r") != std::string_view::npos || line.find('\0') != std::string_view::npos)
+    throw Error(Errc::invalid_argument, "it must be one line");
+  return std::string(line);
 }
 
-template <auto Member>
-constexpr Field<StreamOptions> choice(std::string_view name) {
-  using T = std::remove_cvref_t<decltype(std::declval<StreamOptions>().*Member)>;
-  return {name, [](StreamOptions& options, std::string_view text) { options.*Member = parse_enum<T>(text); },
-          [](const StreamOptions& options) {
-            return std::string(EnumNames<T>::names.at(static_cast<std::size_t>(options.*Member)));
-          }};
-}
+}  // namespace penstock::base::fields
 
-template <auto Member>
-constexpr Field<StreamOptions> word(std::string_view name) {
-  return {name, [](StreamOptions& options, std::string_view text) { options.*Member = parse_word(text); },
-          [](const StreamOptions& options) { return options.*Member; }};
+namespace penstock {
+namespace {
+
+using base::Field;
+using namespace base::fields;
+
+std::string parse_start(std::string_view text) {
+  const std::string_view start = base::trim(text);
+  if (start == "oldest" || start == "newest") return std::string(start);
+  try {
+    return std::to_string(base::parse_integer(start, 0, INT64_MAX));
+  } catch (const Error&) {
+    throw Error(Errc::invalid_argument, "'" + std::string(start.substr(0, 40)) + "' is neither oldest, newest nor a step");
+  }
 }
 
 using O = StreamOptions;
 constexpr std::array stream_fields{
-    word<&O::engine>("engine"),
+    text<&O::engine, parse_word>("engine"),
     choice<&O::data_plane>("data_plane"),
     number<&O::queue_steps, 1>("queue_steps"),
     size<&O::queue_bytes, 1>("queue_bytes"),
@@ -119,34 +105,27 @@ constexpr std::array stream_fields{
     boolean<&O::min_max>("min_max"),
     size<&O::step_bytes>("step_bytes"),
     choice<&O::delivery>("delivery"),
+    text<&O::pool, parse_name>("pool"),
+    choice<&O::acknowledge>("acknowledge"),
+    size<&O::stripe_bytes, 4096>("stripe_bytes"),
+    number<&O::retain_steps>("retain_steps"),
+    size<&O::retain_bytes>("retain_bytes"),
+    number<&O::retain_age_ms>("retain_age_ms"),
+    text<&O::retain_for, parse_names>("retain_for"),
+    text<&O::group, parse_name>("group"),
+    text<&O::start, parse_start>("start"),
     number<&O::spin_us>("spin_us"),
     number<&O::open_timeout_ms>("open_timeout_ms"),
     number<&O::step_timeout_ms>("step_timeout_ms"),
     number<&O::close_timeout_ms>("close_timeout_ms"),
 };
 
-std::vector<std::string_view> field_names() {
-  std::vector<std::string_view> names;
-  for (const auto& field : stream_fields) names.push_back(field.name);
-  return names;
-}
-
 }  // namespace
 
-std::string to_yaml(const StreamOptions& options) {
-  std::string out;
-  for (const auto& field : stream_fields) out.append(field.name).append(": ").append(field.get(options)).append("\n");
-  return out;
-}
+std::string to_yaml(const StreamOptions& options) { return base::fields_to_yaml(stream_fields, options); }
 
 void set_option(StreamOptions& options, const std::string& key, const std::string& value) {
-  const auto field = std::ranges::find(stream_fields, std::string_view(key), &Field<StreamOptions>::name);
-  if (field == stream_fields.end()) throw Error(Errc::unknown_option, base::unknown_name("option", key, field_names()));
-  try {
-    field->set(options, value);
-  } catch (const Error& error) {
-    throw error.in(key);
-  }
+  base::set_field(stream_fields, options, key, value);
 }
 
 namespace base {
@@ -259,17 +238,19 @@ void apply_text(StreamOptions& options, std::string_view text) {
   }
 }
 
-void check(const StreamOptions& options) {
-  for (const auto& field : stream_fields) {
-    StreamOptions copy;
-    try {
-      field.set(copy, field.get(options));
-    } catch (const Error& error) {
-      throw error.in(field.name);
-    } catch (const std::out_of_range&) {  // an enumerator that does not exist
-      throw Error(Errc::invalid_argument, std::string(field.name) + ": not a value of its type");
-    }
-  }
+void check(const StreamOptions& options) { check_fields(stream_fields, options); }
+
+void read_settings_file(const std::string& file, const std::function<void(const std::string&, const std::string&)>& set) {
+  for_each_entry(file, load(file), "the configuration",
+                 [&](const std::string& key, const YAML::Node& value, const YAML::Node& place) {
+                   std::string text;
+                   if (value.IsSequence()) {
+                     for (const auto& item : value) text.append(text.empty() ? "" : ";").append(scalar(file, item, key));
+                   } else if (!value.IsNull()) {
+                     text = scalar(file, value, key);
+                   }
+                   at(file, place, [&] { set(key, text); });
+                 });
 }
 
 StreamOptions options_for_stream(std::string_view stream, StreamOptions defaults, const std::string& config_file) {

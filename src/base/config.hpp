@@ -1,6 +1,6 @@
 // Where options come from: code, then penstock.yaml, then the environment; the later wins.
 //
-// One table of fields per options struct (config.cpp) serves all of them, and to_yaml and set_option of the public
+// One table of fields per options struct (base/option_fields.hpp) serves all of them, and to_yaml and set_option of the public
 // header. Errors name the file and line, or the variable of the environment. Reads files and the environment, keeps
 // nothing: safe from any thread as long as none changes the environment.
 //
@@ -14,6 +14,7 @@
 //     log: info
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,10 @@ void apply_text(StreamOptions& options, std::string_view text);
 void check(const StreamOptions& options);
 // "PENSTOCK_STREAM_HEAT_2D" for "heat-2d".
 std::string environment_name(std::string_view stream);
+
+// Reads a YAML file of "key: value" and calls set(key, value as text) for each, in the file's order; a list's items have ';'
+// between them. Errors, also those that set throws, name the file and line. Throws Error(not_found, invalid_argument).
+void read_settings_file(const std::string& file, const std::function<void(const std::string&, const std::string&)>& set);
 
 // What concerns the whole process. Values given in code win here, because tests and launchers give them; then the
 // environment, then the file, then the defaults of ContextOptions. Reads and checks the whole file, so that a misspelt

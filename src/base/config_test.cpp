@@ -93,7 +93,7 @@ TEST_F(ConfigTest, EveryOptionGoesThereAndBack) {
     const auto colon = line.find(": ");
     set_option(copy, line.substr(0, colon), line.substr(colon + 2));
   }
-  EXPECT_EQ(count, 15);
+  EXPECT_EQ(count, 24);
   EXPECT_EQ(to_yaml(copy), yaml);
   // What is printed can be put into the file as it is.
   std::string section = "streams:\n  heat:\n";

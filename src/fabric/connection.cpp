@@ -53,6 +53,7 @@ struct Connection::Impl {
   const bool local;
   std::string peer_name;
   std::atomic<std::uint64_t> bytes_sent{0};
+  std::atomic<std::uint64_t> queued_bytes{0};  // queue.size(), to be read without the mutex
   std::atomic<bool> ended{false};
   std::atomic<bool> closing{false};  // close() was called
 
@@ -99,6 +100,7 @@ bool Connection::local() const { return impl_->local; }
 const std::string& Connection::peer_name() const { return impl_->peer_name; }
 void Connection::set_peer_name(std::string name) { impl_->peer_name = std::move(name); }
 std::uint64_t Connection::bytes_sent() const { return impl_->bytes_sent.load(std::memory_order_relaxed); }
+std::uint64_t Connection::queued_bytes() const { return impl_->queued_bytes.load(std::memory_order_relaxed); }
 void Connection::limit_frames(std::size_t bytes) { impl_->frame_limit = std::min(bytes, max_frame_bytes); }
 
 void Connection::start(OnMessage on_message, OnClosed on_closed) {
@@ -187,6 +189,7 @@ void Connection::enqueue(std::span<const std::byte> header, std::span<const std:
   }
   if (sent < header.size()) impl.queue.append(header.subspan(sent));
   impl.queue.append(bytes.subspan(sent > header.size() ? sent - header.size() : 0));
+  impl.queued_bytes.store(impl.queue.size(), std::memory_order_relaxed);
   if (impl.queue.size() > max_queue_bytes) {
     break_writing(Error(Errc::peer_lost, impl.peer_name + " stopped reading"), 0);
     return;
@@ -235,6 +238,7 @@ void Connection::on_writable() {
     const auto sent = send_some(impl.fd, std::span(&part, 1), chunk.fd);
     if (sent >= 0) {
       impl.queue.pop(static_cast<std::size_t>(sent));
+      impl.queued_bytes.store(impl.queue.size(), std::memory_order_relaxed);
       continue;
     }
     if (sent == -EAGAIN || sent == -EWOULDBLOCK) {

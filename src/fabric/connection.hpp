@@ -69,6 +69,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::string& peer_name() const;  // "host:pid" as the peer said
   void set_peer_name(std::string name);  // before others use it
   std::uint64_t bytes_sent() const;      // payload and headers, queued or sent
+  std::uint64_t queued_bytes() const;    // not taken by the socket yet
 
  private:
   struct Impl;

@@ -121,6 +121,12 @@ std::optional<HandshakeFrame> ServerHandshake::receive(std::uint16_t kind, std::
       if (hello_.version != wire::protocol_version)
         throw Error(Errc::protocol, "protocol version " + std::to_string(hello_.version) + "; this side speaks " +
                                         std::to_string(wire::protocol_version));
+      if (token_of_) {
+        const auto token = token_of_(hello_.stream);
+        if (!token) throw Error(Errc::authentication, "nothing named '" + hello_.stream + "' is offered here");
+        token_ = *token;
+        stream_ = hello_.stream;
+      }
       if (hello_.stream != stream_)
         throw Error(Errc::authentication, "no stream '" + hello_.stream + "' is written here");
       challenge_.name = process_name();
@@ -135,7 +141,7 @@ std::optional<HandshakeFrame> ServerHandshake::receive(std::uint16_t kind, std::
       require(kind, HandshakeKind::proof, "proof");
       const wire::Mac expected = mac_of(token_, transcript("client", hello_, challenge_.name, challenge_.nonce));
       if (!equal(wire::decode_proof(bytes), expected))
-        throw Error(Errc::authentication, "the token of stream '" + stream_ + "' was not proved");
+        throw Error(Errc::authentication, "the token of '" + stream_ + "' was not proved");
       state_ = State::done;
       return HandshakeFrame{HandshakeKind::welcome, {}};
     }

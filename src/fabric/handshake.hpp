@@ -45,6 +45,8 @@ class ClientHandshake {
 class ServerHandshake {
  public:
   ServerHandshake(const Token& token, std::string stream);
+  // One listener for many names, each with a token of its own: the hello's stream says which.
+  explicit ServerHandshake(TokenOf token_of) : token_of_(std::move(token_of)) {}
   std::optional<HandshakeFrame> receive(std::uint16_t kind, std::span<const std::byte> bytes);
   bool done() const { return state_ == State::done; }
   const wire::Hello& hello() const { return hello_; }
@@ -53,6 +55,7 @@ class ServerHandshake {
  private:
   enum class State { hello, proof, done };
   Token token_;
+  TokenOf token_of_;  // empty: token_ is for stream_
   std::string stream_;
   wire::Hello hello_;
   wire::Challenge challenge_;

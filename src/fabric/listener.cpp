@@ -29,8 +29,12 @@ struct Listener::Impl : std::enable_shared_from_this<Listener::Impl> {
     Timer timer;
   };
 
-  Impl(Progress& owner, const Token& secret, std::string name, OnPeer handler)
-      : progress(owner), token(secret), stream(std::move(name)), on_peer(std::move(handler)) {}
+  Impl(Progress& owner, const Token& secret, TokenOf lookup, std::string name, OnPeer handler)
+      : progress(owner),
+        token(secret),
+        token_of(std::move(lookup)),
+        stream(std::move(name)),
+        on_peer(std::move(handler)) {}
 
   void add_socket(UniqueFd socket) {
     sockets.push_back(std::make_unique<asio::posix::stream_descriptor>(context_of(progress), socket.release()));
@@ -50,6 +54,7 @@ struct Listener::Impl : std::enable_shared_from_this<Listener::Impl> {
 
   Progress& progress;
   const Token token;
+  const TokenOf token_of;  // when set, instead of token
   const std::string stream;
   OnPeer on_peer;
   Endpoint endpoint;
@@ -93,7 +98,8 @@ void Listener::Impl::welcome(UniqueFd socket) {
   auto timer = progress.after(handshake_time, [weak = weak_from_this(), id] {
     if (const auto self = weak.lock()) self->drop(id, "did not finish the handshake in time", true);
   });
-  guests.emplace(id, Guest{connection, ServerHandshake(token, stream), std::move(timer)});
+  ServerHandshake handshake = token_of ? ServerHandshake(token_of) : ServerHandshake(token, stream);
+  guests.emplace(id, Guest{connection, std::move(handshake), std::move(timer)});
   connection->start(
       [weak = weak_from_this(), id](std::uint16_t kind, std::span<const std::byte> bytes, UniqueFd) {
         if (const auto self = weak.lock()) self->on_frame(id, kind, bytes);
@@ -147,12 +153,21 @@ void Listener::Impl::stop() {
 
 Listener::Listener(Progress& progress, const Token& token, std::string stream, const std::string& address,
                    OnPeer on_peer)
-    : impl_(std::make_shared<Impl>(progress, token, std::move(stream), std::move(on_peer))) {
+    : impl_(std::make_shared<Impl>(progress, token, TokenOf(), std::move(stream), std::move(on_peer))) {
+  listen(address);
+}
+
+Listener::Listener(Progress& progress, TokenOf token_of, std::string name, const std::string& address, OnPeer on_peer)
+    : impl_(std::make_shared<Impl>(progress, Token{}, std::move(token_of), std::move(name), std::move(on_peer))) {
+  listen(address);
+}
+
+void Listener::listen(const std::string& address) {
   UniqueFd local = listen_unix(impl_->endpoint.unix_name);
   UniqueFd tcp = listen_tcp(address, impl_->endpoint.tcp_port);
   if (address.empty() || address == "0.0.0.0" || address == "::") impl_->endpoint.tcp_hosts = interface_addresses();
   else impl_->endpoint.tcp_hosts = {address};
-  progress.call([&] {
+  impl_->progress.call([&] {
     impl_->add_socket(std::move(local));
     impl_->add_socket(std::move(tcp));
     for (auto& socket : impl_->sockets) impl_->arm(*socket);

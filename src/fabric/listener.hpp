@@ -23,12 +23,15 @@ class Listener {
 
   // address: an IPv4 or IPv6 address for TCP; "": every interface. Throws Error(system, invalid_argument).
   Listener(Progress& progress, const Token& token, std::string stream, const std::string& address, OnPeer on_peer);
+  // For many names, each with its own token; name: for messages. token_of is called on the engine thread.
+  Listener(Progress& progress, TokenOf token_of, std::string name, const std::string& address, OnPeer on_peer);
   ~Listener();
 
   const Endpoint& endpoint() const;
 
  private:
   struct Impl;
+  void listen(const std::string& address);
   std::shared_ptr<Impl> impl_;
 };
 

@@ -1,6 +1,6 @@
 // Coroutines on the engine thread, and what they wait for.
 //
-//   Task<int> f(Progress& progress) { co_await sleep_for(progress, 10ms); co_return 1; }
+//   Task<int> f(Progress& progress) { co_await pause_for(progress, 10ms); co_return 1; }
 //
 // A Task is lazy: it runs when awaited, spawned, or run from an application thread (run_task). All of a task runs on the
 // engine thread of the Progress it was spawned on, except what it hands to Workers. Destroying a Task that is suspended
@@ -279,7 +279,7 @@ struct Detached {
     std::suspend_never initial_suspend() noexcept { return {}; }
     std::suspend_never final_suspend() noexcept { return {}; }
     void return_void() {}
-    void unhandled_exception() { std::terminate(); }  // the body catches everything
+    void unhandled_exception() { throw; }  // the body catches everything; the engine would log it
   };
 };
 
@@ -320,7 +320,7 @@ T run_task(Progress& progress, Task<T> task, base::Deadline deadline, const std:
 
 // ------------------------------------------------------------------------------------------------------------ waiting
 
-inline Task<void> sleep_for(Progress& progress, std::chrono::nanoseconds delay) {
+inline Task<void> pause_for(Progress& progress, std::chrono::nanoseconds delay) {
   auto promise = std::make_shared<Promise<void>>(progress);
   auto timer = progress.after(delay, [promise] { promise->set(); });
   co_await promise->future();

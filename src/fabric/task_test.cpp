@@ -10,7 +10,7 @@ namespace {
 using namespace std::chrono_literals;
 
 Task<int> add(Progress& progress, int a, int b) {
-  co_await sleep_for(progress, 1ms);
+  co_await pause_for(progress, 1ms);
   co_return a + b;
 }
 
@@ -21,7 +21,7 @@ Task<int> sum(Progress& progress, int n) {
 }
 
 Task<void> fail(Progress& progress) {
-  co_await sleep_for(progress, 1ms);
+  co_await pause_for(progress, 1ms);
   throw Error(Errc::not_found, "nothing here");
 }
 

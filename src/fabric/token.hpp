@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,7 +17,12 @@ struct Token {
   // 64 hexadecimal digits. Throws Error(invalid_argument).
   static Token from_hex(std::string_view text);
   std::string hex() const;
+  // HMAC-SHA256 of the text under this token: tokens for roles and purposes; who has it does not learn this one.
+  Token derive(std::string_view text) const;
   friend bool operator==(const Token&, const Token&) = default;
 };
+
+// The token that somebody who asks for this name must know; nothing: there is no such name.
+using TokenOf = std::function<std::optional<Token>(const std::string& name)>;
 
 }  // namespace penstock::fabric

@@ -44,8 +44,8 @@ UniqueFd create_memory_file(std::uint64_t bytes) {
   return fd;
 }
 
-Mapping map_file(int fd, std::uint64_t bytes, int protection) {
-  void* address = ::mmap(nullptr, bytes, protection, MAP_SHARED | MAP_POPULATE, fd, 0);
+Mapping map_file(int fd, std::uint64_t bytes, int protection, int flags = MAP_POPULATE) {
+  void* address = ::mmap(nullptr, bytes, protection, MAP_SHARED | flags, fd, 0);
   if (address == MAP_FAILED) fail("mapping", errno, bytes);
   return {static_cast<std::byte*>(address), bytes};
 }
@@ -100,17 +100,32 @@ Mapping map_segment(int fd, std::uint64_t expected_bytes) {
   return map_file(fd, expected_bytes, PROT_READ);
 }
 
-Mapping create_shared_page(UniqueFd& fd) {
-  UniqueFd file = create_memory_file(page_bytes());
-  Mapping mapping = map_file(file.get(), page_bytes(), PROT_READ | PROT_WRITE);
-  seal(file.get(), resize_seals, page_bytes());
+Mapping create_shared_page(UniqueFd& fd) { return create_shared(fd, page_bytes()); }
+
+Mapping map_shared_page(int fd) { return map_shared(fd, page_bytes(), true); }
+
+Mapping create_shared(UniqueFd& fd, std::uint64_t bytes) {
+  if (bytes == 0 || bytes > std::uint64_t{1} << 46) fail("creation", EFBIG, bytes);
+  const std::uint64_t size = whole_pages(bytes);
+  UniqueFd file = create_memory_file(size);
+  Mapping mapping = map_file(file.get(), size, PROT_READ | PROT_WRITE);
+  seal(file.get(), resize_seals, size);
   fd = std::move(file);
   return mapping;
 }
 
-Mapping map_shared_page(int fd) {
-  check_file(fd, page_bytes(), resize_seals);
-  return map_file(fd, page_bytes(), PROT_READ | PROT_WRITE);
+Mapping map_shared(int fd, std::uint64_t expected_bytes, bool writable) {
+  constexpr std::uint64_t populate_bytes = std::uint64_t{64} << 20;  // more would stop the engine for milliseconds
+  check_file(fd, expected_bytes, resize_seals);
+  return map_file(fd, expected_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                  expected_bytes <= populate_bytes ? MAP_POPULATE : 0);
+}
+
+UniqueFd read_only_descriptor(int fd) {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  UniqueFd out(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!out) throw Error(Errc::system, "reopening shared memory for reading: " + errno_text(errno));
+  return out;
 }
 
 }  // namespace penstock::memory

@@ -39,4 +39,11 @@ Mapping create_shared_page(UniqueFd& fd);
 // Throws Error(protocol) when the file is not one page sealed against shrinking.
 Mapping map_shared_page(int fd);
 
+// The same of any size (bulk memory). A descriptor for peers that may only read: read_only_descriptor.
+Mapping create_shared(UniqueFd& fd, std::uint64_t bytes);
+// Pages of large files are mapped as they are touched. Throws Error(protocol, memory, system).
+Mapping map_shared(int fd, std::uint64_t expected_bytes, bool writable);
+// Of the same file; cannot be mapped for writing. Throws Error(system).
+UniqueFd read_only_descriptor(int fd);
+
 }  // namespace penstock::memory

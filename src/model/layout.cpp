@@ -46,7 +46,7 @@ void validate_definition(const RankLayout& layout, const VariableDefinition& var
     refuse(layout, variable, "the shape " + to_string(variable.shape) + " is too large");
 }
 
-void validate_block(const RankLayout& layout, const BlockDefinition& block) {
+void validate_block(const RankLayout& layout, const BlockDefinition& block, std::uint32_t segments) {
   if (block.variable >= layout.variables.size())
     refuse(layout, "a block names variable " + std::to_string(block.variable) + " of " +
                        std::to_string(layout.variables.size()));
@@ -72,7 +72,7 @@ void validate_block(const RankLayout& layout, const BlockDefinition& block) {
   if (variable.dtype != DType::string && bytes != block.bytes)
     refuse(layout, variable,
            "a block of " + std::to_string(bytes) + " bytes says that it has " + std::to_string(block.bytes));
-  if (block.segment >= max_segments) refuse(layout, variable, "segment " + std::to_string(block.segment));
+  if (block.segment >= segments) refuse(layout, variable, "segment " + std::to_string(block.segment));
   std::uint64_t end = 0;
   if (__builtin_add_overflow(block.offset, block.bytes, &end) || end > max_bytes)
     refuse(layout, variable, "a block's offset is out of bounds");
@@ -105,7 +105,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-void validate(const RankLayout& layout) {
+void validate(const RankLayout& layout, std::uint32_t segments) {
   if (layout.rank < 0) refuse(layout, "a negative rank");
   if (layout.variables.size() > max_variables)
     refuse(layout, std::to_string(layout.variables.size()) + " variables are too many");
@@ -114,7 +114,7 @@ void validate(const RankLayout& layout) {
     validate_definition(layout, variable);
     if (!names.insert(variable.name).second) refuse(layout, variable, "is defined twice");
   }
-  for (const auto& block : layout.blocks) validate_block(layout, block);
+  for (const auto& block : layout.blocks) validate_block(layout, block, segments);
 }
 
 std::vector<std::uint64_t> segment_extents(const RankLayout& layout) {
@@ -127,12 +127,13 @@ std::vector<std::uint64_t> segment_extents(const RankLayout& layout) {
 }
 
 std::shared_ptr<const Epoch> Epoch::build(std::uint64_t number,
-                                          std::vector<std::shared_ptr<const RankLayout>> layouts) {
+                                          std::vector<std::shared_ptr<const RankLayout>> layouts,
+                                          std::uint32_t segments) {
   std::size_t blocks = 0;
   for (std::size_t r = 0; r < layouts.size(); ++r) {
     if (!layouts[r] || layouts[r]->rank != static_cast<int>(r))
       throw Error(Errc::protocol, "the description of rank " + std::to_string(r) + " is missing");
-    validate(*layouts[r]);
+    validate(*layouts[r], segments);
     blocks += layouts[r]->blocks.size();
   }
   if (blocks > max_blocks) throw Error(Errc::protocol, std::to_string(blocks) + " blocks are too many");

@@ -19,6 +19,7 @@
 namespace penstock::model {
 
 inline constexpr std::uint32_t max_segments = 64;       // memory segments in a rank's arena
+inline constexpr std::uint32_t any_segments = ~0u;      // where blocks do not lie in an arena
 inline constexpr std::size_t max_variables = 1u << 16;  // in an epoch
 inline constexpr std::size_t max_name_bytes = 4096;
 inline constexpr std::size_t max_blocks = std::size_t{1} << 31;  // of all ranks, so that numbers fit in 32 bits
@@ -54,7 +55,7 @@ struct RankLayout {
 };
 
 // Throws Error(protocol) when anything in it is out of bounds or contradicts itself.
-void validate(const RankLayout& layout);
+void validate(const RankLayout& layout, std::uint32_t segments = max_segments);
 // Bytes used of each segment: what a mapping or registration must cover before its blocks are read.
 std::vector<std::uint64_t> segment_extents(const RankLayout& layout);
 
@@ -85,7 +86,8 @@ class Epoch {
  public:
   // layouts[r] is rank r's. Throws Error(protocol).
   static std::shared_ptr<const Epoch> build(std::uint64_t number,
-                                            std::vector<std::shared_ptr<const RankLayout>> layouts);
+                                            std::vector<std::shared_ptr<const RankLayout>> layouts,
+                                            std::uint32_t segments = max_segments);
 
   std::uint64_t number() const { return number_; }
   int ranks() const { return static_cast<int>(layouts_.size()); }

@@ -2,15 +2,24 @@
 //
 // Memory is bounded: every byte of an object that is in memory was reserved first. When a reservation would pass the high
 // watermark, objects that a tier holds and nobody uses are evicted, least recently used first, down to the low watermark;
-// what no tier holds yet is written behind. A reservation waits for that up to its deadline, then fails with pool_full (the
-// message says why nothing could go: leased, not yet written, disk full). Accounting is exact: reserved, used, index.
+// what no tier holds yet is written behind. A reservation waits for that up to its deadline, in the order in which they came,
+// then fails with pool_full (the message says why nothing could go: leased, not yet written, disk full). Accounting is
+// exact: reserved, used, index. Who keeps a blob (a lease) keeps its memory: it counts until its last owner is gone, also
+// after the object was dropped.
 //
-// Durable means: every byte and the key's entry are in the first tier and synced. Objects put without it are written behind
-// (when there is a tier), in batches, never in a caller's path. A full or failing disk makes durable puts fail with
-// Error(system) and stops eviction of what it does not hold; memory goes on. Recovery finds what the tiers hold.
+// Durable means: every byte and the key's entry are in a tier and synced; concurrent puts share syncs. Objects put without it
+// are written behind (when there is a tier), in batches, never in a caller's path; until an object that replaces another is
+// on disk, the other one stays there. A full or failing disk makes durable puts fail with Error(system) and stops eviction of
+// what it does not hold; memory goes on, and what was to be written behind is tried again (50 ms, 100 ms, ... 2 s later).
+// What is done to one key is done on disk in the same order: a drop after a put wins, whatever was under way.
 //
-// Engine thread, except where tasks say that they use the workers. Tiers: the first that takes an object; `demote` moves old
-// objects of a full tier to the next. Checksums are computed on arrival (or given) and verified on every read from a tier.
+// Tiers: the first that takes an object (a full one is passed over). When the first is filled to 90 % of its limit_bytes,
+// its least recently used objects move to the second until 80 %. Recovery finds what the tiers hold; the fastest tier's
+// copy counts, and versions that a newer one has replaced are removed.
+//
+// Engine thread, destructor included; disk and long allocations are done by the store's own threads. A task that is dropped
+// or times out leaves what it began going on: a put may still become present and durable. Checksums (storage::checksum) are
+// given with the object and verified on every read from a tier: Error(protocol) names the key and the path.
 #pragma once
 
 #include <cstdint>
@@ -31,17 +40,19 @@ struct StoreOptions {
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;
   double high_watermark = 0.9, low_watermark = 0.75;  // of memory_bytes
   std::vector<storage::TierOptions> tiers;            // from fast to slow; none: memory only
-  bool write_behind = true;                           // of objects that were not put as durable
-  std::uint32_t writers = 2;                          // threads that write to tiers
+  bool write_behind = true;                           // of objects that were not put as durable; false: only when memory is short
+  std::uint32_t writers = 2;                          // threads that write to tiers; as many read
 };
 
 struct StoreStatistics {
   std::uint64_t objects = 0, bytes = 0;           // all versions, wherever they are
   std::uint64_t memory_used = 0, memory_peak = 0, memory_limit = 0;  // bytes of objects in memory, reservations included
   std::uint64_t segment_bytes = 0;                // of shared segments mapped, free parts included
+  double fragmentation = 0;                       // share of the free parts that is not in the largest one
   std::uint64_t index_bytes = 0;
   std::uint64_t unwritten_bytes = 0;              // in memory only, to be written behind
-  std::uint64_t evictions = 0, recalls = 0, waiting = 0;
+  std::uint64_t evictions = 0, recalls = 0, waiting = 0, demotions = 0;
+  std::uint64_t write_groups = 0;                 // write batches given to tiers, each with one sync
   std::string disk_error;                         // the last, "" when the last write went well
   std::vector<storage::TierStatistics> tiers;
 };
@@ -51,8 +62,14 @@ class ObjectStore {
   template <class T>
   using Task = fabric::Task<T>;
   using Deadline = base::Deadline;
+  using Blobs = std::vector<std::shared_ptr<Blob>>;
 
+  // Opens the tiers (throws what open_tier throws).
   ObjectStore(std::shared_ptr<fabric::Progress> progress, StoreOptions options);
+  // With tiers that are open already (tests); options.tiers says their limits, if it names as many.
+  ObjectStore(std::shared_ptr<fabric::Progress> progress, StoreOptions options,
+              std::vector<std::unique_ptr<storage::Tier>> tiers);
+  // Ends what writes, closes the tiers; does not flush. Tasks that wait get Error.
   ~ObjectStore();
 
   // Reads what the tiers hold into the table (objects stay on disk). Call once, before use.
@@ -62,6 +79,10 @@ class ObjectStore {
 
   // Memory for incoming bytes, to be filled before put. Throws pool_full, invalid_argument (larger than the whole memory).
   Task<std::shared_ptr<Blob>> reserve(std::uint64_t bytes, Deadline deadline);
+  // Several, together or not at all (so that two callers cannot wait for each other's halves).
+  Task<Blobs> reserve_all(std::vector<std::uint64_t> sizes, Deadline deadline);
+  // What needs no waiting; null otherwise. For callers that put many small objects.
+  std::shared_ptr<Blob> try_reserve(std::uint64_t bytes);
 
   struct Write {
     Namespace ns;
@@ -70,27 +91,35 @@ class ObjectStore {
     bool keep_older = false;
   };
   // Makes a batch present and, if durable, returns when it is. The table has them (and waiters are told) before the disk does
-  // unless `after_disk` is set: then only once they are durable. When the disk fails, an error is thrown and after_disk
-  // objects are not there. Versions that are not newer than what is there are skipped.
+  // unless `after_disk` is set (it means durable): then only once they are durable. When the disk fails, an error is thrown
+  // and after_disk objects are not there; others are, in memory. Versions that are not newer than what is there are skipped.
+  // Throws Error: system, timeout, unsupported (durable without a tier), invalid_argument (key too long, no bytes).
   Task<void> put(std::vector<Write> writes, bool durable, bool after_disk, Deadline deadline);
 
-  // The object with its bytes in memory (recalled from a tier if need be). Empty when there is none.
+  // The object with its bytes in memory (recalled from a tier if need be; concurrent loads share one read). Empty when there
+  // is none. Throws pool_full, timeout, protocol (the bytes on disk are not those that were put), system.
   struct Loaded {
     StoredObject object;  // object.blob is set; holding it keeps the bytes
   };
   Task<std::optional<Loaded>> load(Namespace ns, std::string row, std::string column, std::optional<std::uint64_t> version,
                                    Deadline deadline);
-  // From memory and tiers. False when there was none. durable: returns when it is synced.
+  // From memory and tiers. False when there was none. durable: returns when it is synced, and so are earlier drops of the
+  // key; if that fails, Error(system), and it is tried again in the background.
   Task<bool> drop(Namespace ns, std::string row, std::string column, std::optional<std::uint64_t> version, bool durable,
                   Deadline deadline);
-  // Everything that is in memory only is written and synced (clean stop, drain).
+  // Everything that is in memory only is written and synced (clean stop, drain). Throws Error(system) at the first failure.
   Task<void> flush(Deadline deadline);
+
+  // The version with which a key that is absent goes on after a restart: higher than any that was durable and dropped before
+  // it (one number for all keys, kept on disk). 1 without such a past.
+  std::uint64_t first_version() const;
 
   StoreStatistics statistics() const;
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<fabric::Progress> progress_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace penstock::pool

@@ -3,13 +3,16 @@
 //
 // Keys are kept in one ordered index (namespace, row, column), so a prefix is a range and a listing is bounded by what it
 // visits. An object has versions, ascending; all but the newest are kept only where they were put with add_version.
+//
 // Waiters, group waits and subscriptions are told when an object becomes present, in the order in which they came, after the
-// change is complete; they may call back into the table. A drop leaves waiters waiting.
+// change is complete. They may call back into the table (insert, erase, wait, cancel), and they must not throw. Changes made
+// from within a callback are told after the present one has been told to all: everyone hears of changes in their order.
+// A waiter that is called finds its key present: one that is still to be called when another drops the key goes on waiting,
+// as after every drop.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,18 +47,22 @@ class ObjectTable {
   StoredObject* find(const Namespace& ns, std::string_view row, std::string_view column,
                      std::optional<std::uint64_t> version = {});
   // Makes it present and tells those who wait. keep_older: older versions stay (add_version). The version given must be newer
-  // than the newest there; else nothing happens and false is returned.
+  // than the newest there; else nothing happens and false is returned. Throws Error(invalid_argument): a key that is too long.
   bool insert(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object, bool keep_older);
   // All versions, or one. False when there was none. The version that the key had is remembered by the caller (tombstones).
-  bool erase(const Namespace& ns, std::string_view row, std::string_view column, std::optional<std::uint64_t> version = {});
+  bool erase(const Namespace& ns, std::string_view row, std::string_view column,
+             std::optional<std::uint64_t> version = {});
 
   struct Entry {
     const Namespace& ns;
     std::string_view row, column;
     StoredObject& object;  // the newest
   };
-  // Visits entries matching the pattern after the packed key `after`, in order, until visit returns false or max_visits index
-  // entries were looked at. Returns the packed key to go on after; "" at the end. Visiting must not change the table.
+  // Visits entries matching the pattern after the packed key `after` ("": from the first), in order, until visit returns false
+  // or max_visits index entries (at least one) were looked at, matching or not; only those that begin with the row pattern's
+  // prefix are looked at, and if that is a whole row, with the column's. Returns the packed key to go on after, which need not
+  // be there any more then; "" at the end. The entry for which visit returned false counts as visited. Visiting must not
+  // change the table. Throws Error(protocol) for an `after` that is no key of the namespace.
   std::string scan(const Namespace& ns, const KeyPattern& pattern, std::string_view after, std::size_t max_visits,
                    const std::function<bool(const Entry&)>& visit);
   // The same over all namespaces (rebalancing, recovery).
@@ -63,22 +70,25 @@ class ObjectTable {
 
   // Called (once) when the key becomes present; at once when it is. 0: it was called at once.
   WaiterId wait(const Namespace& ns, std::string_view row, std::string_view column, std::function<void()> present);
-  // Called (once) when the row holds `count` objects whose columns match; at once when it does.
+  // Called (once) when the row holds `count` objects whose columns match (the pattern's row is not looked at); at once when it
+  // does. To begin costs a visit of the row.
   WaiterId wait_row(const Namespace& ns, std::string_view row, const KeyPattern& pattern, std::size_t count,
                     std::function<void()> reached);
   void cancel(WaiterId id);
   std::uint32_t waiters(const Namespace& ns, std::string_view row, std::string_view column) const;
   std::size_t waiting() const;
 
-  // Called for every insert and erase that matches, until cancelled.
+  // Called for every insert and erase that matches, from now on, until cancelled. An erase of all versions is one event, with
+  // the newest.
   WaiterId subscribe(const Namespace& ns, KeyPattern pattern,
                      std::function<void(bool dropped, const Namespace&, std::string_view row, std::string_view column,
                                         const StoredObject&)>
                          event);
 
-  std::size_t size() const;           // keys
-  std::uint64_t bytes() const;        // of all versions
-  std::uint64_t index_bytes() const;  // what the index itself takes, estimated from its parts
+  std::size_t size() const;     // keys, of all namespaces
+  std::uint64_t bytes() const;  // of all versions
+  std::uint64_t index_bytes()
+      const;  // what the index itself takes (keys, StoredObjects, tree), computed from its parts
 
   ObjectTable();
   ~ObjectTable();
@@ -88,7 +98,8 @@ class ObjectTable {
   std::unique_ptr<Impl> impl_;
 };
 
-// namespace, row, column as one string whose order is (namespace, row, column) and that splits again.
+// namespace, row, column as one string whose order (of unsigned bytes) is (namespace, row, column) and that splits again: 16
+// bytes; the row with each 0 written as 00 FF; 00 01; the column. Tiers and listings use it.
 std::string pack_key(const Namespace& ns, std::string_view row, std::string_view column);
 struct UnpackedKey {
   Namespace ns;

@@ -10,6 +10,9 @@
 
 namespace penstock::pool {
 
+inline constexpr std::size_t max_members = 1024;
+inline constexpr std::uint32_t max_weight = 1024;
+
 enum class ServerState : std::uint8_t {
   active,    // owns keys
   draining,  // owns nothing any more, still serves what it holds until others have it
@@ -19,7 +22,7 @@ struct Member {
   std::uint64_t id = 0;  // random, for one life of a server process (kept over restarts with its data)
   std::string name;      // "host:pid", for messages
   fabric::Endpoint endpoint;
-  std::uint32_t weight = 1;  // relative capacity
+  std::uint32_t weight = 1;  // relative capacity, up to max_weight
   ServerState state = ServerState::active;
   friend bool operator==(const Member&, const Member&) = default;
 };
@@ -47,8 +50,11 @@ struct Announcement {
 std::string to_json(const Announcement& announcement);
 Announcement announcement_from_json(std::string_view text);
 
-// The next view, if the announcements call for one: servers that came (active), leave (draining) or are gone (left out), or
-// all have finished (settled). Pure; whoever writes it first wins. Draining servers are left out once the view is settled.
+// The next view, if the announcements call for one (else the present one): servers that came (active), leave (draining) or
+// are gone (left out), a server that is back in a new process (what it had in memory is lost), another replication: a view
+// that is not settled. All have finished: the same, settled. Draining servers are left out of the view after that, which
+// stays settled. Pure; whoever writes it first wins. No announcements at all mean that the directory lost them: the present
+// view stays. When every server leaves, the view has no active one and nobody owns anything.
 View next_view(const View& present, const std::vector<Announcement>& announced, std::uint32_t replication);
 
 }  // namespace penstock::pool

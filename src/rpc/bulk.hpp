@@ -3,9 +3,11 @@
 // A descriptor names memory of the side that exposed it; it means something on that channel only. No pointer crosses the
 // wire. Three ways, chosen by where the peer is and how the memory was got:
 //   shared   the memory is a BulkBuffer and the peer is on this node: mapped once, then copied by the moving side's worker
-//            thread (one copy), atomics in place. A side that is exposed for reading only is mapped read-only.
+//            thread (one copy), atomics in place. Memory that is exposed for reading only is mapped read-only. The peer sees
+//            the whole of a buffer of which a part is exposed.
 //   socket   any other memory: a second connection of the channel (opened when first needed), whose far end is a worker
 //            thread of the exposing process, which checks bounds and rights. No intermediate copy on either side.
+// Atomics on memory that is not shared are done by the exposing side's engine.
 // Transfers of one call are not ordered among each other. When a transfer's task is dropped or its deadline passes, it ends
 // only once nothing can touch the caller's memory any more (the transfer is completed or its connection closed).
 #pragma once
@@ -14,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -27,10 +30,10 @@ using fabric::Task;
 enum class Access : std::uint8_t { read = 1, write = 2, read_write = 3 };
 
 // Plain value; goes into requests and replies. bytes == 0: names nothing.
-using BulkDescriptor = fb::Bulk;  // struct { id:ulong; bytes:ulong; access:ubyte; }
+using BulkDescriptor = fb::Bulk;  // struct { id:ulong; bytes:ulong; offset:ulong; segment:uint; access:ubyte; }
 
 // Memory of this process that can be shared with peers on this node: whole pages of a memory file, pre-faulted, reused
-// (released buffers of a size are kept, within bounds, and handed out again). Move-only; any thread.
+// (released buffers of a size are kept, within bounds, and handed out again). Copies are the same memory; any thread.
 class BulkBuffer {
  public:
   BulkBuffer() = default;
@@ -45,7 +48,9 @@ class BulkBuffer {
   std::shared_ptr<State> state_;
 };
 
-// Exposed as long as it lives; the destructor waits until no transfer uses the memory (or the channel is closed). Move-only.
+// Exposed as long as it lives; the destructor waits until no transfer uses the memory (or the channel is closed): on the socket
+// one system call at most, in shared memory what the peer's copy takes; a peer that does not let go in two seconds loses its
+// channel. Move-only; any thread.
 class Exposure {
  public:
   Exposure() = default;
@@ -70,7 +75,8 @@ class BulkSpace {
   virtual Exposure expose(std::span<const std::byte> memory) = 0;  // for reading
 
   // The peer's memory. Throws Error: invalid_argument (out of bounds, not allowed), peer_lost, timeout.
-  virtual Task<void> pull(BulkDescriptor from, std::uint64_t offset, std::span<std::byte> into, base::Deadline deadline) = 0;
+  virtual Task<void> pull(BulkDescriptor from, std::uint64_t offset, std::span<std::byte> into,
+                          base::Deadline deadline) = 0;
   virtual Task<void> push(BulkDescriptor to, std::uint64_t offset, std::span<const std::byte> bytes,
                           base::Deadline deadline) = 0;
   // Several parts of the peer's memory, one after the other, packed into `into`: one request on the socket.
@@ -93,6 +99,9 @@ class BulkSpace {
   virtual Task<std::uint64_t> compare_swap(BulkDescriptor on, std::uint64_t offset, std::uint64_t expected,
                                            std::uint64_t desired, base::Deadline deadline) = 0;
   virtual std::string_view plane() const = 0;  // "shm" when memory can be shared with the peer, else "tcp" or "unix"
+
+ protected:
+  static Exposure exposure_of(std::shared_ptr<Exposure::State> state);
 };
 
 // Memory credits of a process: transfers and requests take what they need before they begin. Smaller ones may overtake a
@@ -117,6 +126,9 @@ class Budget {
   };
   // Throws Error(timeout); Error(invalid_argument) for more than there is in all.
   Task<Credit> acquire(std::uint64_t bytes, base::Deadline deadline);
+  // At once, or nothing: not while others wait.
+  std::optional<Credit> try_acquire(std::uint64_t bytes);
+  std::uint64_t total_bytes() const;
   std::uint64_t free_bytes() const;
   std::uint64_t waiting() const;
   static constexpr int max_overtakes = 64;

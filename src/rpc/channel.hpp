@@ -23,17 +23,22 @@
 // Calls are asynchronous, answered in any order, and cancelled when the caller's deadline passes or it drops its task (the
 // server's Call says so). Errors cross as values: code, message, and where they arose ("host:pid service.method"). Small calls
 // made in one turn of the engine travel in one frame. A request or reply longer than max_inline_bytes is sent in two phases:
-// its header says how long it is, and the receiver pulls it when it has memory to spare (ServerOptions::memory_bytes).
+// its header says how long it is, and the receiver pulls it when it has memory to spare (ServerOptions::memory_bytes); so are
+// shorter ones while the peer is behind with reading. A FlatBuffer is at most 2 GiB long; longer bodies (to max_body_bytes)
+// go by start and call with bytes of another encoding, or better as bulk.
 // Nothing here waits without a deadline. A peer that breaks the protocol loses its channel, and only that; what was under
 // way ends with Error(peer_lost) or Error(protocol).
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -51,10 +56,19 @@ using fabric::Promise;
 using fabric::Task;
 
 class BulkSpace;
+class Budget;
 class Channel;
 class Service;
 
 inline constexpr std::size_t max_inline_bytes = std::size_t{1} << 20;
+inline constexpr std::uint64_t max_body_bytes = std::uint64_t{4} << 30;
+
+// How a service is named in a call: FNV-1a of its fully qualified name (a table refuses two with one number).
+constexpr std::uint64_t service_id(std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
 
 struct CallOptions {
   base::Deadline deadline{std::chrono::milliseconds(10'000)};
@@ -67,13 +81,17 @@ class Call {
   std::shared_ptr<Channel> shared_channel() const { return channel_; }
   base::Deadline deadline() const { return deadline_; }  // the caller's, on this process's clock
   bool cancelled() const { return cancelled_; }          // the caller has gone, cancelled, or its deadline has passed
-  // Called once on the engine thread when that happens; at once when it has.
+  // Called once on the engine thread when that happens, at once when it has; not any more once the method has ended.
   void on_cancelled(std::function<void()> callback);
 
+  // rpc's own.
+  Call(std::shared_ptr<Channel> channel, base::Deadline deadline) : channel_(std::move(channel)), deadline_(deadline) {}
+  void cancel();
+  void forget_callbacks() { callbacks_.clear(); }  // the method has ended: what they refer to is gone
+
  private:
-  friend class Channel;
   std::shared_ptr<Channel> channel_;
-  base::Deadline deadline_ = base::Deadline::never();
+  base::Deadline deadline_;
   bool cancelled_ = false;
   std::vector<std::function<void()>> callbacks_;
 };
@@ -83,8 +101,8 @@ class Call {
 class Service {
  public:
   virtual ~Service() = default;
-  virtual std::string_view name() const = 0;                                     // fully qualified, as in the schema
-  virtual std::vector<std::string_view> methods() const = 0;                     // by number
+  virtual std::string_view name() const = 0;                  // fully qualified, as in the schema
+  virtual std::vector<std::string_view> methods() const = 0;  // by number
   virtual Task<std::vector<std::byte>> dispatch(Call& call, std::uint32_t method, std::vector<std::byte> request) = 0;
 };
 
@@ -93,10 +111,11 @@ class ServiceTable {
  public:
   // Throws Error(invalid_argument) when the name is taken.
   void add(std::shared_ptr<Service> service);
-  std::shared_ptr<Service> find(std::string_view name) const;
+  std::shared_ptr<Service> find(std::string_view name) const { return find(service_id(name)); }
+  std::shared_ptr<Service> find(std::uint64_t id) const;
 
  private:
-  std::vector<std::shared_ptr<Service>> services_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<Service>> services_;
 };
 
 // What bounds one side. Credits: requests whose bodies (inline, or pulled in the second phase) exceed memory_bytes together
@@ -106,20 +125,39 @@ struct ServerOptions {
   std::uint32_t max_calls = 65'536;
 };
 
+// What is told how a call ended: exactly one of the two is called, once, on the engine thread (or, when the channel is closed
+// already, in begin).
+class Completion {
+ public:
+  virtual ~Completion() = default;
+  virtual void replied(std::vector<std::byte> reply) = 0;
+  virtual void failed(std::exception_ptr error) = 0;
+};
+
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
-  // Takes an authenticated connection that is not started. role: what the peer may do, as the listener decided ("" when it
-  // does not matter); services look at it.
-  static std::shared_ptr<Channel> adopt(std::shared_ptr<Progress> progress, std::shared_ptr<fabric::Connection> connection,
-                                        std::shared_ptr<const ServiceTable> services, std::string role,
-                                        ServerOptions options = {});
+  // Takes an authenticated connection that is not started. realm_and_role ("realm/role"): what the peer may do, as the listener
+  // decided ("" when it does not matter); services look at it. budget: shared by several channels; null: the channel's own.
+  // Bulk goes by shared memory only, unless the channel was made by a Server or by connect. Channels live as long as somebody
+  // holds them; dropping the last reference closes (any thread; on the engine best).
+  static std::shared_ptr<Channel> adopt(std::shared_ptr<Progress> progress,
+                                        std::shared_ptr<fabric::Connection> connection,
+                                        std::shared_ptr<const ServiceTable> services, std::string realm_and_role,
+                                        ServerOptions options = {}, std::shared_ptr<Budget> budget = nullptr);
   ~Channel();
 
-  // Calls by name; generated clients use these. Any thread. The body is an encoded FlatBuffer.
+  // Calls by name; generated clients use these. Any thread. The body is an encoded FlatBuffer. service outlives the call (a
+  // literal). From an application thread a call is sent at once when few are under way; many share frames.
   Future<std::vector<std::byte>> start(std::string_view service, std::uint32_t method, std::vector<std::byte> body,
                                        CallOptions options);
+  // Engine thread. Dropping the task cancels the call.
   Task<std::vector<std::byte>> call(std::string_view service, std::uint32_t method, std::vector<std::byte> body,
                                     CallOptions options);
+  // What both are made of. Returns the call's number, for cancel.
+  std::uint64_t begin(std::string_view service, std::uint32_t method, std::vector<std::byte> body, CallOptions options,
+                      std::unique_ptr<Completion> completion);
+  // Ends a call with Error(cancelled), unless it has ended. Any thread.
+  void cancel(std::uint64_t call);
 
   // Memory that this side exposes to the peer, and the way to the peer's.
   BulkSpace& bulk();
@@ -130,7 +168,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool open() const;
   bool local() const;  // the peer is on this node: memory can be shared
   const std::string& peer_name() const;
-  const std::string& role() const;
+  const std::string& realm() const;  // of the peer: before the last slash of realm_and_role
+  const std::string& role() const;   // after it
+  Budget& budget();
   const std::shared_ptr<Progress>& progress() const;
 
   struct Statistics {
@@ -142,8 +182,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   Impl& impl() { return *impl_; }
 
  private:
-  explicit Channel(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Channel(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 // Where services are offered: listens, authenticates, and makes channels. Tokens are by realm and role: a peer says
@@ -151,22 +191,25 @@ class Channel : public std::enable_shared_from_this<Channel> {
 class Server {
  public:
   // token_of: the token for "realm/role", or nothing to refuse it. Throws Error(system, invalid_argument).
-  using TokenOf = std::function<std::optional<fabric::Token>(const std::string& realm_and_role)>;
+  using TokenOf = fabric::TokenOf;  // called on the engine thread
   Server(std::shared_ptr<Progress> progress, std::shared_ptr<const ServiceTable> services, TokenOf token_of,
          const std::string& listen, ServerOptions options = {});
   // Closes all channels.
   ~Server();
   const fabric::Endpoint& endpoint() const;
   std::vector<std::shared_ptr<Channel>> channels() const;
+  const std::shared_ptr<Budget>& budget() const;
 
  private:
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };
 
-// Connects to a Server. Throws Error: timeout, peer_lost, authentication, protocol.
-Task<std::shared_ptr<Channel>> connect(std::shared_ptr<Progress> progress, fabric::Endpoint endpoint, fabric::Token token,
-                                       std::string realm_and_role, std::shared_ptr<const ServiceTable> services,
-                                       base::Deadline deadline, fabric::Reach reach = fabric::Reach::automatic);
+// Connects to a Server. services: what this side offers to the server (may be null). Throws Error: timeout, peer_lost,
+// authentication, protocol.
+Task<std::shared_ptr<Channel>> connect(std::shared_ptr<Progress> progress, fabric::Endpoint endpoint,
+                                       fabric::Token token, std::string realm_and_role,
+                                       std::shared_ptr<const ServiceTable> services, base::Deadline deadline,
+                                       fabric::Reach reach = fabric::Reach::automatic, ServerOptions options = {});
 
 }  // namespace penstock::rpc

@@ -19,12 +19,12 @@ constexpr std::uint64_t timed_copy_bytes = 16 << 10;  // smaller copies are coun
 }  // namespace
 
 DirectWriter::DirectWriter(const EngineContext& context, const std::string& name, std::shared_ptr<Cohort> cohort,
-                           const StreamOptions& options)
+                           const StreamOptions& options, WriterUse use)
     : name_(name),
       options_(options),
       arena_(std::make_shared<memory::Arena>(
           ledger_settings(options, static_cast<std::uint32_t>(cohort->size())).slots(), options.queue_bytes)),
-      node_(std::make_unique<WriterNode>(context, name, *cohort, options, arena_)),
+      node_(std::make_unique<WriterNode>(context, name, *cohort, options, arena_, use)),
       statistics_file_(name, "writer", cohort->rank()) {
   layout_.rank = cohort->rank();
   prefault();

@@ -18,8 +18,9 @@ namespace penstock::stream {
 class DirectWriter final : public WriterEngine {
  public:
   DirectWriter(const EngineContext& context, const std::string& name, std::shared_ptr<Cohort> cohort,
-               const StreamOptions& options);
+               const StreamOptions& options, WriterUse use = {});
   ~DirectWriter() override;
+  WriterNode& node() { return *node_; }
 
   const std::string& name() const override { return name_; }
   std::string address() const override { return node_->address(); }

@@ -1,4 +1,4 @@
-// The seam between the public API and where steps live. An engine is chosen by name at run time (engines.cpp).
+// The seam between the public API and where steps live. An engine is chosen by name at run time (engines.cpp, src/engines).
 //
 // Contract: include/penstock/stream.hpp; each function here is the one of the same name there, for one rank. An engine is
 // used by one thread at a time; it takes care of its own threads. Errors leave it usable for close and destruction.
@@ -51,6 +51,8 @@ class ReaderEngine {
   virtual Outcome begin_step(Timeout deadline) = 0;
   virtual std::string why() const = 0;  // the last outcome was not ready
   virtual std::uint64_t step() const = 0;
+  virtual void seek(std::uint64_t step) = 0;
+  virtual std::vector<std::uint64_t> steps() = 0;
   virtual const std::vector<VariableInfo>& variables() const = 0;
   virtual const VariableInfo* find(std::string_view name) const = 0;
   virtual const VariableInfo& variable(std::string_view name) const = 0;
@@ -77,6 +79,18 @@ struct EngineContext {
   std::string listen;
 };
 
+// One engine: how each side of a stream is opened.
+struct EngineEntry {
+  std::string_view name;  // a literal
+  std::unique_ptr<WriterEngine> (*create)(const EngineContext&, const std::string& name, std::shared_ptr<Cohort>,
+                                          const StreamOptions&);
+  std::unique_ptr<ReaderEngine> (*open)(const EngineContext&, const std::string& name, std::shared_ptr<Cohort>,
+                                        const StreamOptions&);
+};
+// src/engines says which there are; it stands above the rooms that make them. Any thread.
+void add_engine(const EngineEntry& engine);
+
+// By StreamOptions::engine. Throws Error(unsupported).
 std::unique_ptr<WriterEngine> create_writer(const EngineContext& context, const std::string& name,
                                             std::shared_ptr<Cohort> cohort, const StreamOptions& options);
 std::unique_ptr<ReaderEngine> open_reader(const EngineContext& context, const std::string& name,

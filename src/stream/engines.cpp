@@ -1,5 +1,6 @@
-// The one place that knows which engines there are.
-#include <array>
+// Engines by name. Which there are is said in one place, above all of them: src/engines/engines.cpp.
+#include <mutex>
+#include <vector>
 
 #include "base/text.hpp"
 #include "penstock/error.hpp"
@@ -8,26 +9,34 @@
 namespace penstock::stream {
 namespace {
 
-struct EngineEntry {
-  std::string_view name;
-  decltype(&create_direct_writer) create;
-  decltype(&open_direct_reader) open;
+struct Table {
+  std::mutex mutex;  // guards entries
+  std::vector<EngineEntry> entries;
 };
 
-constexpr std::array engines{
-    EngineEntry{"direct", &create_direct_writer, &open_direct_reader},
-};
+Table& table() {
+  static Table all;
+  return all;
+}
 
-const EngineEntry& engine_named(const std::string& name) {
-  std::array<std::string_view, engines.size()> names;
-  for (std::size_t i = 0; i < engines.size(); ++i) {
-    if (engines[i].name == name) return engines[i];
-    names[i] = engines[i].name;
+EngineEntry engine_named(const std::string& name) {
+  auto& all = table();
+  std::lock_guard lock(all.mutex);
+  std::vector<std::string_view> names;
+  for (const auto& entry : all.entries) {
+    if (entry.name == name) return entry;
+    names.push_back(entry.name);
   }
   throw Error(Errc::unsupported, base::unknown_name("engine", name, names));
 }
 
 }  // namespace
+
+void add_engine(const EngineEntry& engine) {
+  auto& all = table();
+  std::lock_guard lock(all.mutex);
+  all.entries.push_back(engine);
+}
 
 std::unique_ptr<WriterEngine> create_writer(const EngineContext& context, const std::string& name,
                                             std::shared_ptr<Cohort> cohort, const StreamOptions& options) {

@@ -34,6 +34,11 @@ std::uint32_t Ledger::steps_waiting() const {
       std::count_if(retained_.begin(), retained_.end(), [&](auto s) { return marked(s); }));
 }
 
+std::uint32_t Ledger::steps_kept() const {
+  return static_cast<std::uint32_t>(
+      std::count_if(retained_.begin(), retained_.end(), [&](auto s) { return slots_[s].kept; }));
+}
+
 void Ledger::grant(bool dropped, std::uint32_t slot) {
   const Grant grant{next_step_++, dropped ? 0 : slot, dropped};
   if (!dropped) slots_[slot] = {State::granted, grant.step, nullptr};
@@ -73,7 +78,7 @@ bool Ledger::skip_oldest() {
     const auto needs = [&](const auto& r) {
       return r->marks[s] == Mark::announced || (r->marks[s] == Mark::pending && !r->account.latest);
     };
-    if (!marked(s) || std::any_of(readers_.begin(), readers_.end(), needs)) continue;
+    if (!marked(s) || slots_[s].kept || std::any_of(readers_.begin(), readers_.end(), needs)) continue;
     for (auto& r : readers_) r->marks[s] = Mark::none;
     collect();
     return true;
@@ -84,6 +89,7 @@ bool Ledger::skip_oldest() {
 bool Ledger::drop_oldest() {
   for (const auto s : retained_) {
     if (!marked(s) || leased(s)) continue;
+    slots_[s].kept = false;
     for (auto& r : readers_) {
       if (r->marks[s] != Mark::pending) continue;
       r->marks[s] = Mark::none;
@@ -128,6 +134,7 @@ void Ledger::commit(std::uint32_t slot, bool voided, const std::vector<wire::Ran
   retained_.push_back(slot);
   ++totals_.committed;
   first_committed_ = std::min(first_committed_, slots_[slot].step);
+  slots_[slot].kept = settings_.keep_undelivered && readers_.empty();
   for (auto& r : readers_) {
     mark_pending(*r, slot);
     serve(*r);
@@ -137,7 +144,7 @@ void Ledger::commit(std::uint32_t slot, bool voided, const std::vector<wire::Ran
 }
 
 bool Ledger::marked(std::uint32_t slot) const {
-  return std::any_of(readers_.begin(), readers_.end(), [&](const auto& r) { return r->marks[slot] != Mark::none; });
+  return slots_[slot].kept || std::any_of(readers_.begin(), readers_.end(), [&](const auto& r) { return r->marks[slot] != Mark::none; });
 }
 
 bool Ledger::leased(std::uint32_t slot) const {
@@ -190,6 +197,7 @@ void Ledger::join(LinkId link, std::uint32_t ranks, bool latest, std::string nam
     return;
   }
   for (const auto s : retained_) {
+    if (settings_.keep_undelivered && !std::exchange(slots_[s].kept, false)) continue;
     mark_pending(joined, s);
     if (!joined.demand) serve(joined);
   }
@@ -275,8 +283,15 @@ void Ledger::on_reader(LinkId link, const Message& message) {
 }
 
 void Ledger::remove(LinkId link) {
+  if (settings_.keep_undelivered && readers_.size() == 1 && readers_.front()->account.link == link)
+    keep_for_next(*readers_.front());
   std::erase_if(readers_, [&](const auto& r) { return r->account.link == link; });
   collect();
+}
+
+void Ledger::keep_for_next(const Reader& gone) {
+  if (goodbye_sent_) return;
+  for (const auto s : retained_) slots_[s].kept = gone.marks[s] != Mark::none;
 }
 
 std::vector<Ledger::ReaderAccount> Ledger::readers() const {
@@ -302,6 +317,7 @@ void Ledger::finish_now() {
   finishing_ = true;
   if (goodbye_sent_) return;
   goodbye_sent_ = true;
+  for (auto& slot : slots_) slot.kept = false;
   for (auto& r : readers_) {
     for (const auto s : retained_) {
       if (r->marks[s] != Mark::pending) continue;

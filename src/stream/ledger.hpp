@@ -6,6 +6,9 @@
 // kept first step. No step is granted while queue_steps slots are granted or committed with a mark; a late joiner may
 // mark the reserve beyond that.
 //
+// keep_undelivered: while there is no reader, committed steps are kept for the next one, as if it were there and behind;
+// when the only reader goes, so are the steps that it had not released. What was released is never announced again.
+//
 // An announcement is the lease: what was announced is never dropped. Where steps may be dropped or skipped
 // (discard_oldest, latest), a cohort is therefore announced one step at a time, when it wants one.
 #pragma once
@@ -29,6 +32,7 @@ struct LedgerSettings {
   bool keep_first_step = false;
   WhenFull when_full = WhenFull::block;
   std::uint32_t rendezvous_readers = 1;
+  bool keep_undelivered = false;
   std::uint32_t slots() const { return queue_steps + reserve_steps + (keep_first_step ? 1 : 0); }
 };
 
@@ -87,6 +91,7 @@ class Ledger {
   std::vector<ReaderAccount> readers() const;
   std::uint32_t queue_depth() const;    // steps being written, and committed steps that a reader needs
   std::uint32_t steps_waiting() const;  // the latter alone
+  std::uint32_t steps_kept() const;     // of those, for a reader that is not there
   std::uint32_t retained_steps() const { return static_cast<std::uint32_t>(retained_.size()); }
 
  private:
@@ -96,6 +101,7 @@ class Ledger {
     State state = State::idle;
     std::uint64_t step = 0;
     std::shared_ptr<const EpochBlobs> epoch;
+    bool kept = false;  // for a reader that is not there
   };
   struct Reader {
     ReaderAccount account;
@@ -113,6 +119,7 @@ class Ledger {
   void grant_free_slots();
   void collect();
   void free_slot(std::uint32_t slot);
+  void keep_for_next(const Reader& gone);
   void drop_for_readers(std::uint64_t step);
   bool skip_oldest();
   bool drop_oldest();

@@ -183,6 +183,8 @@ StepOutcome Reader::try_begin_step(Timeout deadline) {
   if (result.outcome == Outcome::ready) result.step.emplace(ReadStep(engine_.get()));
   return result;
 }
+void Reader::seek(std::uint64_t step) { engine_->seek(step); }
+std::vector<std::uint64_t> Reader::steps() { return engine_->steps(); }
 void Reader::close() { engine_->close(); }
 StreamStatistics Reader::statistics() const { return engine_->statistics(); }
 

@@ -15,7 +15,7 @@ namespace penstock::stream {
 using wire::Kind;
 using wire::Message;
 
-LedgerSettings ledger_settings(const StreamOptions& options, std::uint32_t ranks) {
+LedgerSettings ledger_settings(const StreamOptions& options, std::uint32_t ranks, WriterUse use) {
   LedgerSettings settings;
   settings.ranks = ranks;
   settings.queue_steps = options.queue_steps;
@@ -23,6 +23,7 @@ LedgerSettings ledger_settings(const StreamOptions& options, std::uint32_t ranks
   settings.keep_first_step = options.keep_first_step;
   settings.when_full = options.when_full;
   settings.rendezvous_readers = options.rendezvous_readers;
+  settings.keep_undelivered = use.keep_undelivered;
   if (options.queue_steps == 0) throw Error(Errc::invalid_argument, "queue_steps must be at least 1");
   if (std::uint64_t{options.queue_steps} + options.reserve_steps > max_queue_slots)
     throw Error(Errc::invalid_argument,
@@ -33,13 +34,14 @@ LedgerSettings ledger_settings(const StreamOptions& options, std::uint32_t ranks
 // -------------------------------------------------------------------------------------------------------------- open
 
 WriterNode::WriterNode(const EngineContext& context, const std::string& name, Cohort& cohort,
-                       const StreamOptions& options, std::shared_ptr<memory::Arena> arena)
+                       const StreamOptions& options, std::shared_ptr<memory::Arena> arena, WriterUse use)
     : name_(name),
       options_(options),
+      use_(use),
       ranks_(static_cast<std::uint32_t>(cohort.size())),
       arena_(std::move(arena)),
       waiter_(context.progress, options.spin_us),
-      protocol_(static_cast<std::uint32_t>(cohort.rank()), ledger_settings(options, ranks_), *this) {
+      protocol_(static_cast<std::uint32_t>(cohort.rank()), ledger_settings(options, ranks_, use), *this) {
   const base::Deadline deadline(Timeout(options.open_timeout_ms));
   token_ = shared_token(cohort);
   server_ = std::make_unique<fabric::BlockServer>(waiter_.progress(), arena_);
@@ -110,9 +112,11 @@ void WriterNode::register_stream(const EngineContext& context, const std::string
   registration.host = host_name();
   registration.ranks = ranks_;
   registration.started = static_cast<std::int64_t>(std::time(nullptr));
+  address_ = fabric::to_address(registration);
+  advertised_ = registration.endpoint;
+  if (!use_.registered) return;
   directory_.emplace(context.directory);
   directory_->write(registration);
-  address_ = fabric::to_address(registration);
   registration_ = std::move(registration);
 }
 
@@ -128,6 +132,8 @@ void WriterNode::on_peer(std::shared_ptr<fabric::Connection> connection, const w
       else connection->close();
       return;
     case wire::Purpose::inspect: answer_inspection(*connection); return;
+    case wire::Purpose::rpc:
+    case wire::Purpose::bulk: connection->close(); return;
   }
 }
 
@@ -214,6 +220,7 @@ void WriterNode::on_reader_frame(LinkId link, PeerLink& peer, const Message& mes
 
 void WriterNode::admit(LinkId link, PeerLink& peer, const Message& join) {
   if (join.ranks == 0) throw Error(Errc::protocol, "a cohort of no ranks");
+  if (use_.keep_undelivered) supersede(link);
   const bool local = peer.connection()->local();
   if (local && peer.ring_ready()) {
     peer.offer_ring(waiter_.bell());
@@ -235,6 +242,17 @@ void WriterNode::admit(LinkId link, PeerLink& peer, const Message& join) {
   admitted_[link] = true;
   base::log(base::Level::info, "reader joined", {{"stream", name_}, {"reader", join.text}, {"ranks", join.ranks}});
   protocol_.ledger().join(link, join.ranks, join.flag, join.text);
+}
+
+// What the consumers before this one have not released is kept for it.
+void WriterNode::supersede(LinkId by) {
+  std::vector<LinkId> before;
+  for (const auto& [link, admitted] : admitted_)
+    if (admitted && link != by) before.push_back(link);
+  for (const auto link : before) {
+    base::log(base::Level::info, "another consumer takes over", {{"stream", name_}});
+    drop_link(link, "another consumer took over");
+  }
 }
 
 void WriterNode::on_closed(LinkId link, const Error& why) {
@@ -334,6 +352,18 @@ bool WriterNode::wait_recycled(std::uint64_t seen, base::Deadline deadline) {
              },
              deadline) &&
          !protocol_.broken();
+}
+
+bool WriterNode::wait_released(base::Deadline deadline) {
+  if (!protocol_.is_root()) return true;
+  std::unique_lock lock(mutex_);
+  return waiter_.wait(
+      lock,
+      [&] {
+        pump();
+        return protocol_.ledger().steps_waiting() == 0 || protocol_.broken();
+      },
+      deadline);
 }
 
 void WriterNode::record(const Grant& grant, bool voided, std::shared_ptr<const std::string> layout) {

@@ -23,19 +23,28 @@
 
 namespace penstock::stream {
 
+// What a direct writer is for, other than being read by whoever finds it in the directory.
+struct WriterUse {
+  bool registered = true;
+  // One consumer at a time; a later one takes over. Steps that it has not released wait for the next (ledger.hpp).
+  bool keep_undelivered = false;
+};
+
 class WriterNode final : private Sink {
  public:
   using Grant = WriterProtocol::Grant;
 
   // Collective: listens, exchanges endpoints, connects the control tree, and registers the stream (rank 0).
   WriterNode(const EngineContext& context, const std::string& name, Cohort& cohort, const StreamOptions& options,
-             std::shared_ptr<memory::Arena> arena);
+             std::shared_ptr<memory::Arena> arena, WriterUse use = {});
   ~WriterNode() override;
 
   // The next step to write. Empty when the deadline passes. Throws Error(peer_lost) when the cohort is broken.
   std::optional<Grant> wait_grant(base::Deadline deadline);
   // Until a slot has been recycled since `seen` (as recycled() gave it), or the deadline.
   bool wait_recycled(std::uint64_t seen, base::Deadline deadline);
+  // Root: until no committed step waits for a reader or its release, or the deadline; others: at once.
+  bool wait_released(base::Deadline deadline);
   std::uint64_t recycled() const { return recycled_.load(std::memory_order_acquire); }
   void record(const Grant& grant, bool voided, std::shared_ptr<const std::string> layout);
 
@@ -45,6 +54,9 @@ class WriterNode final : private Sink {
 
   std::string awaited() const;
   const std::string& address() const { return address_; }
+  // Where rank 0 can be joined, and the token for that; rank 0 only.
+  const fabric::Endpoint& endpoint() const { return advertised_; }
+  const fabric::Token& token() const { return token_; }
   void add_statistics(StreamStatistics& statistics) const;
   std::uint32_t rank() const { return protocol_.rank(); }
 
@@ -60,6 +72,7 @@ class WriterNode final : private Sink {
   void on_frame(LinkId link, std::uint16_t kind, std::span<const std::byte> bytes, fabric::UniqueFd fd);
   void on_reader_frame(LinkId link, PeerLink& peer, const wire::Message& message, int fd);
   void admit(LinkId link, PeerLink& peer, const wire::Message& join);
+  void supersede(LinkId by);
   void on_closed(LinkId link, const Error& why);
   void drop_link(LinkId link, const std::string& why);
   void pump();
@@ -68,11 +81,13 @@ class WriterNode final : private Sink {
 
   const std::string name_;
   const StreamOptions options_;
+  const WriterUse use_;
   std::uint32_t ranks_;
   std::shared_ptr<memory::Arena> arena_;
   mutable Waiter waiter_;
   fabric::Token token_;
   std::string address_;
+  fabric::Endpoint advertised_;
   std::vector<fabric::Endpoint> endpoints_;  // by rank
   std::optional<fabric::Directory> directory_;
   std::optional<fabric::Registration> registration_;
@@ -92,6 +107,6 @@ class WriterNode final : private Sink {
 };
 
 // The ledger's settings of a stream's options. Throws Error(invalid_argument).
-LedgerSettings ledger_settings(const StreamOptions& options, std::uint32_t ranks);
+LedgerSettings ledger_settings(const StreamOptions& options, std::uint32_t ranks, WriterUse use = {});
 
 }  // namespace penstock::stream

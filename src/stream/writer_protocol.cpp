@@ -203,6 +203,8 @@ std::string WriterProtocol::awaited() const {
   if (const auto missing = ledger_->readers_missing())
     return std::to_string(missing) + (missing == 1 ? " reader" : " readers") +
            " to join (rendezvous_readers=" + std::to_string(settings_.rendezvous_readers) + ")";
+  if (const auto kept = ledger_->steps_kept())
+    return "a reader to come for " + std::to_string(kept) + (kept == 1 ? " step" : " steps") + " kept for it";
   std::string holders;
   for (const auto& r : ledger_->readers())
     if (r.held > 0) holders += (holders.empty() ? "" : ", ") + r.name + " (" + std::to_string(r.held) + " held)";

@@ -40,6 +40,8 @@ const char* name_of(Purpose purpose) {
     case Purpose::data: return "data";
     case Purpose::segments: return "segments";
     case Purpose::inspect: return "inspect";
+    case Purpose::rpc: return "rpc";
+    case Purpose::bulk: return "bulk";
   }
   return "unknown";
 }
@@ -87,7 +89,7 @@ void encode_refused(const std::string& reason, std::vector<std::byte>& out) {
 Hello decode_hello(std::span<const std::byte> bytes) {
   const Verified<fb::Hello> table(bytes, max_handshake_bytes, "hello");
   if (table->purpose() < static_cast<std::uint8_t>(Purpose::join) ||
-      table->purpose() > static_cast<std::uint8_t>(Purpose::inspect))
+      table->purpose() > static_cast<std::uint8_t>(Purpose::bulk))
     throw Error(Errc::protocol, "a hello with unknown purpose " + std::to_string(table->purpose()));
   Hello hello;
   hello.version = table->protocol_version();

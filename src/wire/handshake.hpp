@@ -26,7 +26,8 @@ enum class HandshakeKind : std::uint16_t {
   refused = 0x8005,
 };
 
-enum class Purpose : std::uint8_t { join = 1, tree = 2, data = 3, segments = 4, inspect = 5 };
+// rpc: the control connection of a channel of remote calls; bulk: its second connection, for memory.
+enum class Purpose : std::uint8_t { join = 1, tree = 2, data = 3, segments = 4, inspect = 5, rpc = 6, bulk = 7 };
 const char* name_of(Purpose);
 const char* name_of(HandshakeKind);
 

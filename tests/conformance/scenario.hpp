@@ -1,15 +1,23 @@
-// What the stream scenarios share: a directory of their own, a writer and readers on threads, planes to run over.
+// What the stream scenarios share: a directory of their own, a writer and readers on threads, planes to run over, and for
+// streams in a pool a staging server (a real process: $PENSTOCK_SERVER) that lives as long as the scenario.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <csignal>
 
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <memory>
 #include <numeric>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,9 +45,60 @@ class ScratchDirectory {
   std::string path_;
 };
 
-// Parametrised by plane. Every scenario uses options(), so that adding a plane is one line below.
-class Scenario : public testing::TestWithParam<DataPlane> {
+// Where a scenario's streams live and over which plane they are read.
+struct Place {
+  DataPlane plane = DataPlane::shm;
+  bool pool = false;
+  operator DataPlane() const { return plane; }
+};
+inline std::ostream& operator<<(std::ostream& out, const Place& place) {
+  return out << (place.pool ? "pool_" : "") << (place.plane == DataPlane::shm ? "shm" : "tcp");
+}
+
+// One server of a pool, registered in a folder.
+class ServerProcess {
+ public:
+  explicit ServerProcess(const std::string& folder) {
+    const char* named = std::getenv("PENSTOCK_SERVER");
+    const std::string program = named ? named : PENSTOCK_SERVER_PROGRAM;
+    int ready[2];
+    if (pipe2(ready, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+    std::vector<std::string> words{program,           "--with-parent",          "--ready-fd",       "3",
+                                   "pool=scenarios",  "registration=" + folder, "listen=127.0.0.1", "memory=512MiB",
+                                   "http=off",        "log=warn"};
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ready[1], 3);
+    const int failed = posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ready[1]);
+    char line[512];
+    const auto got = failed ? 0 : read(ready[0], line, sizeof line);  // nothing when it ends first
+    close(ready[0]);
+    if (got <= 0) throw std::runtime_error("the server " + program + " did not start");
+  }
+  ~ServerProcess() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);  // a scenario is over: nothing of it is worth keeping
+    waitpid(pid_, nullptr, 0);
+  }
+  ServerProcess(const ServerProcess&) = delete;
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+// Parametrised by place. Every scenario uses options(), so that adding a plane is one line below.
+class Scenario : public testing::TestWithParam<Place> {
  protected:
+  Scenario() {
+    if (GetParam().pool) server_ = std::make_unique<ServerProcess>(scratch_.path());
+  }
+  bool in_pool() const { return GetParam().pool; }
   ContextOptions context_options() const {
     ContextOptions options;
     options.directory = scratch_.path();
@@ -48,7 +107,8 @@ class Scenario : public testing::TestWithParam<DataPlane> {
   }
   StreamOptions options() const {
     StreamOptions options;
-    options.data_plane = GetParam();
+    options.engine = GetParam().pool ? "pool" : "direct";
+    options.data_plane = GetParam().plane;
     options.open_timeout_ms = options.step_timeout_ms = options.close_timeout_ms = 20'000;
     return options;
   }
@@ -83,33 +143,48 @@ class Scenario : public testing::TestWithParam<DataPlane> {
                 read(reader);
               }});
   }
-  // M writer ranks and N reader ranks, as threads.
+  // M writer ranks and N reader ranks, as threads; each time another stream: a pool would give its readers the last one.
   void cohorts(int m, int n, const std::function<void(Writer&, int)>& write,
                const std::function<void(Reader&, int)>& read) {
     Context context(context_options());
+    const auto name = "s" + std::to_string(++streams_);
     together({[&] {
                 run_thread_cohort(m, [&](std::shared_ptr<Cohort> cohort) {
-                  auto writer = context.create_stream("s", cohort, options());
+                  auto writer = context.create_stream(name, cohort, options());
                   write(writer, cohort->rank());
                   writer.close();
                 });
               },
               [&] {
                 run_thread_cohort(n, [&](std::shared_ptr<Cohort> cohort) {
-                  auto reader = context.open_stream("s", cohort, options());
+                  auto reader = context.open_stream(name, cohort, options());
                   read(reader, cohort->rank());
                 });
               }});
   }
+  // Until so many steps can be read: a pool takes them a moment after their end.
+  static void await_steps(Reader& reader, std::size_t count) {
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    while (reader.steps().size() < count && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  }
   ScratchDirectory scratch_;
+  std::unique_ptr<ServerProcess> server_;
+  int streams_ = 0;
 };
 
-inline std::string plane_name(const testing::TestParamInfo<DataPlane>& info) {
-  return info.param == DataPlane::shm ? "shm" : "tcp";
-}
+inline std::string place_name(const testing::TestParamInfo<Place>& info) { return testing::PrintToString(info.param); }
 
-#define PENSTOCK_SCENARIOS(Suite) \
-  INSTANTIATE_TEST_SUITE_P(planes, Suite, testing::Values(DataPlane::shm, DataPlane::tcp), scenario::plane_name)
+// Wherever streams may live; and what is said of direct streams only (a pool's contract differs: scenarios.yaml says how).
+#define PENSTOCK_SCENARIOS(Suite)                                                                              \
+  INSTANTIATE_TEST_SUITE_P(planes, Suite,                                                                      \
+                           testing::Values(scenario::Place{DataPlane::shm}, scenario::Place{DataPlane::tcp},   \
+                                           scenario::Place{DataPlane::shm, true},                              \
+                                           scenario::Place{DataPlane::tcp, true}),                             \
+                           scenario::place_name)
+#define PENSTOCK_DIRECT_SCENARIOS(Suite)                                                                         \
+  INSTANTIATE_TEST_SUITE_P(planes, Suite,                                                                        \
+                           testing::Values(scenario::Place{DataPlane::shm}, scenario::Place{DataPlane::tcp}),   \
+                           scenario::place_name)
 
 // An array whose elements say where they are and of which step.
 template <class T = double>

@@ -178,6 +178,24 @@ def test_mpi(programs, environment, tmp_path):
     assert output.splitlines() == [f"step {number}: mean {10 * number + 0.5:.2f}" for number in range(10)]
 
 
+@pytest.mark.skipif(not HAVE_MPI, reason="needs mpiexec, mpicxx and mpi4py")
+def test_mpi_in_one_launch(programs, environment, tmp_path):
+    """docs/howto/mpmd.md"""
+    import penstock
+
+    folders = [Path(penstock.__file__).parent / "lib", Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build")) / "lib"]
+    splitter = next((file for file in (folder / "libpenstock_mpmd.so" for folder in folders) if file.exists()), None)
+    if splitter is None:
+        pytest.skip("built without the MPMD splitter")
+    preload = ["-x", f"LD_PRELOAD={splitter}"]
+    reader = [sys.executable, EXAMPLES / "mpi" / "reader.py"]
+    command = ["mpiexec", *preload, "-n", "2", programs / "mpi_writer", ":", *preload, "-n", "3", *reader]
+    with running(command, environment, tmp_path) as both:
+        output, _ = both.communicate(timeout=TIMEOUT_S)
+    assert both.returncode == 0, output
+    assert output.splitlines() == [f"step {number}: mean {10 * number + 0.5:.2f}" for number in range(10)]
+
+
 def test_examples_are_all_here():
     """Each program of these folders is built and run above."""
     folders = ("first-stream", "concepts", "mpi")

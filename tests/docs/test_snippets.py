@@ -189,8 +189,13 @@ def check_command(words):
     elif program == "python":
         assert (ROOT / words[1]).is_file()
     elif program == "mpiexec":
-        assert words[1] == "-n" and words[2].isdigit()
-        check_command(words[3:])
+        starts = [0, *(i for i, word in enumerate(words) if word == ":")]  # of the programs of one launch
+        for first, last in zip(starts, [*starts[1:], None], strict=True):
+            part = words[first + 1 : last]
+            while part[0] == "-x" and "=" in part[1]:
+                part = part[2:]
+            assert part[0] == "-n" and part[1].isdigit()
+            check_command(part[2:])
     elif "/" in program:
         listings = [file.read_text() for file in (ROOT / "examples").glob("*/CMakeLists.txt")]
         listings += [file.read_text() for file in (ROOT / "src").rglob("CMakeLists.txt")]
@@ -205,8 +210,8 @@ def check_command(words):
 def benchmark_options():
     import penstock.bench
 
-    text = Path(penstock.bench.__file__).read_text(encoding="utf-8")
-    return set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', text))
+    texts = [file.read_text(encoding="utf-8") for file in Path(penstock.bench.__file__).parent.glob("*.py")]
+    return set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', "".join(texts)))
 
 
 def check_penstock(words):
@@ -217,7 +222,7 @@ def check_penstock(words):
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    if command.name == "streams":  # passes its options on
+    if command.name in ("streams", "rpc", "pool"):  # pass their options on
         known |= benchmark_options()
     for word in words:
         option = word.partition("=")[0]
@@ -426,4 +431,7 @@ def test_command_line():
         documented = {code.split()[0] for code in code_in(sections[name]) if code.startswith("--")}
         if name == "bench":
             options = benchmark_options()
+        elif hasattr(command, "commands"):  # a group: those of all its commands
+            each = [p for inner in command.commands.values() for p in inner.params if p.opts[0].startswith("-")]
+            options = {max(p.opts, key=len) for p in each} - {"--help"}
         assert documented == options, f"penstock {name}"

@@ -1,12 +1,15 @@
-"""Fixtures of the stream tests: a context of its own for each test, and writers and readers that it closes."""
+"""Fixtures: a context of its own for each test, writers and readers that it closes, servers of pools that it ends."""
 
 import gc
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import penstock
 import pytest
 
 TIMEOUT_S = 20.0
+READY_S = 60.0
 
 
 @pytest.fixture
@@ -91,3 +94,52 @@ def cohorts(context, plane):
                 task.result(3 * TIMEOUT_S)
 
     return run
+
+
+@pytest.fixture
+def pool_servers(tmp_path_factory, monkeypatch):
+    """pool_servers(n, **options) starts n penstock-server processes, waits until they are ready, and returns a running
+    pool (PoolServers); exactly these processes are ended with the test. disk=True gives them folders that outlive them;
+    `name`, `memory`, `replication`, `tier`, `directory` are PoolPlan's, anything else is a key of penstock-server.
+    """
+    from penstock.workflow.servers import PoolServers
+    from penstock.workflow.study import PoolPlan
+
+    if "PENSTOCK_BIN" not in os.environ:
+        build = Path(os.environ.get("PENSTOCK_BUILD", Path(__file__).parents[2] / "build"))
+        monkeypatch.setenv("PENSTOCK_BIN", str(build / "bin"))
+    running = []
+
+    def start(n=1, *, disk=False, wait=True, **options):
+        folder = tmp_path_factory.mktemp("pool")
+        plan = {key: options.pop(key) for key in list(options) if key in PoolPlan.__dataclass_fields__}
+        chosen = {"listen": "127.0.0.1", "log": "info", **{key: str(value) for key, value in options.items()}}
+        if disk is not False:
+            plan["disk"] = folder / "disk" if disk is True else Path(disk)
+        plan.setdefault("memory", "64MiB")
+        servers = PoolServers(PoolPlan(servers=n, options=chosen, **plan), logs=folder, folder=folder / "own")
+        running.append(servers)
+        servers.start()
+        if wait:
+            servers.wait_ready(READY_S)
+        return servers
+
+    yield start
+    for servers in running:
+        servers.stop()
+
+
+@pytest.fixture
+def open_pool(context):
+    """open_pool(servers, **options) opens a client of a running pool; it is closed with the test."""
+    opened = []
+
+    def open_client(servers, name="", **options):
+        options.setdefault("timeout", TIMEOUT_S)
+        pool = penstock.Pool(name, context=context, directory=servers.directory, **options)
+        opened.append(pool)
+        return pool
+
+    yield open_client
+    for pool in opened:
+        pool.close()

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from . import report
 from .cases import FAMILIES, WORKLOADS, Case, Programs, all_cases, counted_cases
 from .claims import judge
+from .programs import find_programs
 from .runner import RunFailed, pair_figures, run_case
 
 __all__ = ["main"]
@@ -26,17 +27,6 @@ __all__ = ["main"]
 GIVE_UP_AFTER = 2  # failures of one row
 TABLE_WIDTH = 144
 BUSY_PER_CORE = 0.5  # load average above which a warning is printed
-
-
-def find_programs() -> Path | None:
-    """The newest build of the benchmark programs: $PENSTOCK_BENCH_PROGRAMS, or a build folder of the source tree."""
-    chosen = os.environ.get("PENSTOCK_BENCH_PROGRAMS")
-    if chosen:
-        return Path(chosen)
-    tree = Path(__file__).resolve().parents[3]
-    patterns = ("build*/bench/limit_streams", "build/*/bench/limit_streams")
-    found = [path for start in (tree, Path.cwd()) for pattern in patterns for path in start.glob(pattern)]
-    return max(found, key=lambda path: path.stat().st_mtime).parent if found else None
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

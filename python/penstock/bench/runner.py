@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,35 +50,46 @@ def run_case(case: Case, disk: Path, deadline_s: float) -> list[dict[str, Any]]:
     with run_directories(case, disk) as (directory, data):
         registry = directory / "streams"
         registry.mkdir(mode=0o700)
-        environment = os.environ | MPI_ENVIRONMENT | case.environment | {"PENSTOCK_DIRECTORY": str(registry)}
-        children: list[subprocess.Popen] = []
-        outputs = []
-        try:
-            for number, command in enumerate(case.commands):
-                filled = [word.format(directory=directory, data=data) for word in command]
-                out = open(directory / f"out-{number}", "w+b")  # noqa: SIM115 closed below, after reading
-                errors = open(directory / f"err-{number}", "w+b")  # noqa: SIM115
-                outputs.append((out, errors))
-                # A session of its own: Ctrl-C reaches this program only, which then ends each by its group.
-                children.append(
-                    subprocess.Popen(
-                        filled,
-                        stdout=out,
-                        stderr=errors,
-                        stdin=subprocess.DEVNULL,
-                        env=environment,
-                        start_new_session=True,
-                    )
+        environment = MPI_ENVIRONMENT | case.environment | {"PENSTOCK_DIRECTORY": str(registry)}
+        commands = [[word.format(directory=directory, data=data) for word in command] for command in case.commands]
+        figures = [json.loads(line) for line in run_programs(commands, environment, directory, deadline_s)]
+    if not any("seconds" in one for one in figures):
+        raise RunFailed(f"{case.system} printed no figures")
+    return figures
+
+
+def run_programs(
+    commands: Sequence[Sequence[str]], environment: dict[str, str], directory: Path, deadline_s: float, start: str = "{"
+) -> list[str]:
+    """Starts all together and waits for them. Returns those lines of standard output that begin with `start`, in the
+    order of the commands. Output goes to files in `directory`. Nothing that was started is left when this ends."""
+    children: list[subprocess.Popen] = []
+    outputs = []
+    try:
+        for number, command in enumerate(commands):
+            out = open(directory / f"out-{number}", "w+b")  # noqa: SIM115 closed below, after reading
+            errors = open(directory / f"err-{number}", "w+b")  # noqa: SIM115
+            outputs.append((out, errors))
+            # A session of its own: Ctrl-C reaches this program only, which then ends each by its group.
+            children.append(
+                subprocess.Popen(
+                    command,
+                    stdout=out,
+                    stderr=errors,
+                    stdin=subprocess.DEVNULL,
+                    env=os.environ | environment,
+                    start_new_session=True,
                 )
-            wait_for_all(children, deadline_s)
-            return figures_of(case, outputs)
-        except RunFailed as failure:
-            raise RunFailed(f"{failure}{last_words(outputs)}") from None
-        finally:
-            end_all(children)
-            for out, errors in outputs:
-                out.close()
-                errors.close()
+            )
+        wait_for_all(children, deadline_s)
+        return lines_of(outputs, start)
+    except RunFailed as failure:
+        raise RunFailed(f"{failure}{last_words(outputs)}") from None
+    finally:
+        end_all(children)
+        for out, errors in outputs:
+            out.close()
+            errors.close()
 
 
 def wait_for_all(children: list[subprocess.Popen], deadline_s: float) -> None:
@@ -121,15 +132,12 @@ def end_all(children: list[subprocess.Popen]) -> None:
             child.wait()
 
 
-def figures_of(case: Case, outputs: list) -> list[dict[str, Any]]:
-    figures = []
+def lines_of(outputs: list, start: str) -> list[str]:
+    lines: list[str] = []
     for out, _ in outputs:
         out.seek(0)
-        lines = out.read().decode(errors="replace").splitlines()
-        figures += [json.loads(line) for line in lines if line.startswith("{")]
-    if not any("seconds" in one for one in figures):
-        raise RunFailed(f"{case.system} printed no figures")
-    return figures
+        lines += [line for line in out.read().decode(errors="replace").splitlines() if line.startswith(start)]
+    return lines
 
 
 def last_words(outputs: list) -> str:

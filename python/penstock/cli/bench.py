@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import typer
@@ -13,15 +14,33 @@ app = typer.Typer(help="Measure Penstock on this machine, beside the limits and 
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
+def pass_on(name: str, module: str, arguments: list[str]) -> None:
+    try:
+        benchmark = importlib.import_module(f"penstock.bench{module}")
+    except ImportError as error:
+        fail(f"the benchmarks cannot be loaded: {error}", "They need NumPy: pip install numpy")
+    sys.argv[0] = f"penstock bench {name}"
+    code = benchmark.main(arguments)
+    if code:
+        raise typer.Exit(int(code))
+
+
 @app.command("streams", context_settings=_PASS_ON)
 @command
 def streams(context: typer.Context) -> None:
     """Streams: throughput, latency, many variables; all options are passed on (--help shows them)."""
-    try:
-        from .. import bench as benchmark
-    except ImportError as error:
-        fail(f"the benchmarks cannot be loaded: {error}", "They need NumPy: pip install numpy")
-    sys.argv[0] = "penstock bench streams"
-    code = benchmark.main(list(context.args))
-    if code:
-        raise typer.Exit(int(code))
+    pass_on("streams", "", list(context.args))
+
+
+@app.command("rpc", context_settings=_PASS_ON)
+@command
+def rpc(context: typer.Context) -> None:
+    """Remote calls and bulk memory, beside the planes' limits and gRPC; all options are passed on."""
+    pass_on("rpc", ".rpc", list(context.args))
+
+
+@app.command("pool", context_settings=_PASS_ON)
+@command
+def pool(context: typer.Context) -> None:
+    """Staging servers, beside HDF5 files and Redis; all options are passed on."""
+    pass_on("pool", ".pool", list(context.args))

@@ -1,15 +1,19 @@
-"""`penstock ls`: the streams of this user on this machine."""
+"""`penstock ls`: the streams of this user on this machine, and the pools that the directory knows."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from ..workflow.registry import runtime_directory
+from ..units import size
+from ..workflow.registry import DIRECTORY, runtime_directory
 from .console import command, messages, output, print_json
+
+TIMEOUT_S = 5.0
 
 
 @command
@@ -19,16 +23,26 @@ def ls(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the streams that are being written now."""
+    """List the streams that are being written now; with a directory service, pools, their servers and streams, too."""
     import penstock
 
-    entries = sorted(penstock.list_streams(), key=lambda entry: entry.name)
+    registered = sorted(penstock.list_streams(), key=lambda entry: entry.name)
+    entries = [entry for entry in registered if entry.name != DIRECTORY]
+    there = len(entries) < len(registered) or bool(os.environ.get("PENSTOCK_DIRECTORY_SERVICE"))
+    pools = _pools() if there else None
     if as_json:
-        print_json([_as_dict(entry, address) for entry in entries])
+        streams = [_as_dict(entry, address) for entry in entries]
+        print_json(streams if pools is None else {"streams": streams, "pools": pools})
         return
     if not entries:
         messages().print(Text(f"no streams in {runtime_directory()}"), soft_wrap=True)
-        return
+    else:
+        _show_streams(entries, address)
+    if pools:
+        _show_pools(pools)
+
+
+def _show_streams(entries: list[Any], address: bool) -> None:
     table = Table()
     for title in ("stream", "writer", "host", "pid", "ranks") + (("address",) if address else ()):
         table.add_column(title, justify="right" if title in ("pid", "ranks") else "left", overflow="fold")
@@ -37,6 +51,56 @@ def ls(
         row = [Text(entry.name), state, Text(entry.host), str(entry.pid), str(entry.ranks)]
         table.add_row(*row, *([Text(entry.address)] if address else []))
     output().print(table)
+
+
+def _pools() -> list[dict[str, Any]] | None:
+    """None: the directory service does not answer."""
+    import penstock
+
+    try:
+        pools = penstock.known_pools(timeout=TIMEOUT_S)
+    except (penstock.NotFound, penstock.PeerLost, penstock.TimeoutError) as error:
+        messages().print(Text(f"the directory service does not answer: {error}"), soft_wrap=True)
+        return None
+    for pool in pools:
+        try:
+            with penstock.Pool(pool["name"], timeout=TIMEOUT_S) as there:
+                pool["streams"] = there.streams()
+        except penstock.Error as error:
+            pool["streams"] = []
+            messages().print(Text(f"pool {pool['name']}: {error}"), soft_wrap=True)
+    return pools
+
+
+def _show_pools(pools: list[dict[str, Any]]) -> None:
+    servers = Table()
+    for title in ("pool", "server", "state", "view"):
+        servers.add_column(title, justify="right" if title == "view" else "left", overflow="fold")
+    for pool in pools:
+        for server in pool["servers"]:
+            state = Text(server["state"], style="green" if server["state"] == "active" else "yellow")
+            servers.add_row(Text(pool["name"]), Text(server["name"]), state, str(pool["view"]))
+        if not pool["servers"]:
+            servers.add_row(Text(pool["name"]), Text("–"), "", str(pool["view"]))
+    output().print(servers)
+    streams = Table()
+    for title in ("stream", "pool", "state", "writer", "ranks", "steps", "data", "readers"):
+        streams.add_column(
+            title, justify="right" if title in ("ranks", "steps", "data", "readers") else "left", overflow="fold"
+        )
+    for pool in pools:
+        for stream in pool["streams"]:
+            streams.add_row(
+                Text(stream["stream"]),
+                Text(pool["name"]),
+                Text(stream["state"], style={"open": "green", "lost": "red"}.get(stream["state"], "")),
+                Text(stream["writer"]),
+                *(str(stream[key]) for key in ("ranks", "steps")),
+                size(stream["bytes"]),
+                str(stream["readers"]),
+            )
+    if streams.row_count:
+        output().print(streams)
 
 
 def _as_dict(entry: Any, address: bool) -> dict[str, Any]:

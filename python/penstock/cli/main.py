@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from . import bench, doctor, inspect, ls, run, save, top
+from . import bench, doctor, inspect, ls, objects, pool, run, save, serve, top
 
 app = typer.Typer(
     name="penstock",
-    help="Streams of steps from a running simulation to whatever uses them.",
+    help="Streams of steps from a running simulation to whatever uses them, and pools that keep them.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_show_locals=False,
@@ -21,6 +21,15 @@ app.command("ls")(ls.ls)
 app.command("inspect")(inspect.inspect)
 app.command("top")(top.top)
 app.command("save")(save.save)
+app.command("serve")(serve.serve)
+app.add_typer(pool.app, name="pool")
+app.command("put")(objects.put)
+app.command("get")(objects.get)
+app.command("need")(objects.need)
+app.command("info")(objects.info)
+app.command("list")(objects.list_objects)
+app.command("drop")(objects.drop)
+app.command("compute")(objects.compute)
 app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
 

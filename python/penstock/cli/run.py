@@ -11,10 +11,14 @@ from rich.text import Text
 
 from ..workflow import RunResult, Status, load_study, run_study
 from ..workflow.study import nearest
-from ..workflow.summary import pictures_of, summary_table
+from ..workflow.summary import pictures_of, pool_table, summary_table
 from .console import command, fail, messages, output
 
 SHOWN_FILES = 8
+COMMANDS = [
+    *("bench", "ls", "inspect", "save", "top", "doctor", "serve", "pool"),
+    *("put", "get", "need", "info", "list", "drop", "compute"),
+]
 
 
 @command
@@ -50,12 +54,14 @@ def run(
 
 
 def _commands_hint(word: str) -> str:
-    near = nearest(word, ["bench", "ls", "inspect", "save", "top", "doctor"])
+    near = nearest(word, COMMANDS)
     return f"It takes a study file, such as gray-scott.yaml{near if 'did you mean' in near else ''}"
 
 
 def _report(console: Console, result: RunResult) -> None:
     console.print(summary_table(result.summary))
+    if table := pool_table(result.summary):
+        console.print(table)
     if result.summary["check"]:
         console.print(Text(f"check: {result.summary['check']}"))
     pictures = pictures_of(result.summary)

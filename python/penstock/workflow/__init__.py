@@ -13,6 +13,16 @@ environment variable PENSTOCK_STATISTICS points, so watching a run does not chan
 
 from .launch import LaunchError
 from .run import RunResult, Status, run_study
-from .study import Program, Study, StudyError, load_study
+from .study import PoolPlan, Program, Study, StudyError, load_study
 
-__all__ = ["LaunchError", "Program", "RunResult", "Status", "Study", "StudyError", "load_study", "run_study"]
+__all__ = [
+    "LaunchError",
+    "PoolPlan",
+    "Program",
+    "RunResult",
+    "Status",
+    "Study",
+    "StudyError",
+    "load_study",
+    "run_study",
+]

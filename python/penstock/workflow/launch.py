@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .study import Program, Study, nearest
@@ -31,6 +31,7 @@ class Launch:
     folder: Path
     log: Path
     ranks: int = 1
+    after_end: tuple[str, ...] = ()  # names of launches that must have ended well before
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,16 @@ def prepare(study: Study, program: Program, environment: dict[str, str], log: Pa
         exported = sorted(k for k in environment if k.startswith("PENSTOCK_")) + sorted(program.environment)
         command = launcher.command(program.ranks, dict.fromkeys(exported)) + command
         environment.update(launcher.environment())
-    return Launch(program.name, tuple(command), environment, study.here, log, program.ranks)
+    return Launch(program.name, tuple(command), environment, study.here, log, program.ranks, program.after_end)
+
+
+def with_environment(launch: Launch, more: dict[str, str]) -> Launch:
+    """The launch with these variables too, which reach the ranks of other hosts as well."""
+    command = launch.command
+    if launch.ranks > 1 and "-x" in command:
+        at = command.index("-x")
+        command = command[:at] + tuple(word for key in more for word in ("-x", key)) + command[at:]
+    return replace(launch, command=command, environment={**launch.environment, **more})
 
 
 # ------------------------------------------------------------------------------------------------- finding programs

@@ -37,6 +37,18 @@ def runtime_directory() -> Path:
     return Path(runtime) / "penstock" if runtime else Path(f"/tmp/penstock-{os.getuid()}")
 
 
+DIRECTORY = "directory"  # how a directory service registers beside the streams
+
+
+def directory_is_known() -> bool:
+    """Whether something says where a directory service is; it may be gone."""
+    import penstock
+
+    if os.environ.get("PENSTOCK_DIRECTORY_SERVICE"):
+        return True
+    return any(entry.name == DIRECTORY for entry in penstock.list_streams())
+
+
 def runs_directory() -> Path:
     """Beside the streams' directory, not in it: that one belongs to the library."""
     directory = runtime_directory()

@@ -7,7 +7,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,13 +17,15 @@ import yaml
 from rich.console import Console
 
 from .display import Display
-from .launch import Launch, LaunchError, prepare
-from .registry import registered
-from .study import Study
+from .launch import Launch, LaunchError, prepare, with_environment
+from .registry import directory_is_known, registered
+from .servers import READY_S, PoolServers
+from .study import PoolPlan, Study
 from .summary import summarise, write_summary
-from .supervisor import GRACE_S, TERM_S, Child, Supervisor, Verdict
+from .supervisor import GRACE_S, TERM_S, Child, Supervisor, Verdict, describe_exit
 
 LOG_TAIL_LINES = 15
+FIND_S = 3.0
 LOG_TAIL_BYTES = 64 << 10
 
 Status = Verdict
@@ -70,21 +72,28 @@ def run_study(
     started = time.monotonic()
     with _output_folder(study), registered(study):
         _clear(study)
+        plan = pool_plan(study)
         launches = [_launch(study, program.name, program) for program in study.programs]
         check = _launch(study, "check", study.check) if study.check else None
         _write_configuration(study)
 
-        with Display(study, console, study.output / ".statistics") as display:
-            supervisor = Supervisor(started + study.timeout_s, display.tick, grace_s, term_s)
-            started_at = datetime.now(UTC)
-            supervisor.run(launches)
-            programs = list(supervisor.children)
-            if check and supervisor.verdict is Verdict.succeeded:
-                supervisor.run([check])
-            display.finish(supervisor.children)
+        with _pool_servers(study, plan, console, started + study.timeout_s) as servers:
+            if servers:
+                launches = [with_environment(launch, servers.environment()) for launch in launches]
+                check = with_environment(check, servers.environment()) if check else None
+            with Display(study, console, study.output / ".statistics") as display:
+                tick = _watching(servers, display.tick, console)
+                supervisor = Supervisor(started + study.timeout_s, tick, grace_s, term_s)
+                started_at = datetime.now(UTC)
+                supervisor.run(launches)
+                programs = list(supervisor.children)
+                if check and supervisor.verdict is Verdict.succeeded:
+                    supervisor.run([check])
+                display.finish(supervisor.children)
+            pool = {"name": servers.plan.name, "servers": servers.status()} if servers else None
 
         elapsed_s = time.monotonic() - started
-        summary = summarise(study, programs, supervisor.children, supervisor.verdict, started_at, elapsed_s)
+        summary = summarise(study, programs, supervisor.children, supervisor.verdict, started_at, elapsed_s, pool)
         write_summary(study.output / "summary.json", summary)
     failed = sorted((c for c in supervisor.children if c.failed), key=lambda c: c.ended or 0.0)
     return RunResult(
@@ -95,6 +104,68 @@ def run_study(
         failures=tuple(_failure(c) for c in failed),
         running=tuple(c.launch.name for c in supervisor.children if c.stopped),
     )
+
+
+# ----------------------------------------------------------------------------------------------------------- the pool
+
+
+def pool_plan(study: Study) -> PoolPlan | None:
+    """The servers that the run starts: those of the study, or two when a stream wants a pool and there is none."""
+    if study.pool is not None:
+        return study.pool
+    return PoolPlan(servers=2) if any(map(_wants_pool, study.streams.values())) and not _pool_is_there() else None
+
+
+def _wants_pool(options: dict[str, Any] | str) -> bool:
+    if isinstance(options, str):
+        return options.partition(",")[0].strip() in ("pool", "engine=pool")
+    return options.get("engine") == "pool"
+
+
+def _pool_is_there() -> bool:
+    """Whether a directory service answers and knows a pool."""
+    import penstock
+
+    with contextlib.suppress(penstock.Error, OSError):
+        return directory_is_known() and bool(penstock.known_pools(timeout=FIND_S))
+    return False
+
+
+@contextlib.contextmanager
+def _pool_servers(
+    study: Study, plan: PoolPlan | None, console: Console, deadline: float
+) -> Iterator[PoolServers | None]:
+    """While it lasts, the servers run and are ready."""
+    if plan is None:
+        yield None
+        return
+    folder = study.output / ".pool"
+    shutil.rmtree(folder, ignore_errors=True)
+    with PoolServers(plan, logs=study.output / "logs", folder=folder) as servers:
+        servers.wait_ready(min(READY_S, deadline - time.monotonic()))
+        console.print(f"pool {plan.name}: {plan.servers} server{'s' if plan.servers > 1 else ''} ready")
+        yield servers
+        if not servers.stop():
+            console.print("a server of the pool did not end in order; its log is in logs/")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _watching(
+    servers: PoolServers | None, tick: Callable[[list[Child]], None], console: Console
+) -> Callable[[list[Child]], None]:
+    """The tick, which also says when a server has gone."""
+    if servers is None:
+        return tick
+    said: set[int] = set()
+
+    def look(children: list[Child]) -> None:
+        for server in servers.ended():
+            if server.number not in said:
+                said.add(server.number)
+                console.print(f"server {server.number} of the pool ended: {describe_exit(server.process.returncode)}")
+        tick(children)
+
+    return look
 
 
 # ------------------------------------------------------------------------------------------------- the output folder

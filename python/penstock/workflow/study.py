@@ -1,12 +1,15 @@
 """The study file: what `penstock run` reads.
 
+    base: other.yaml                       # a study beside this one, of which only what is said here differs
     name: gray-scott                       # default: the file's name
     output: output/gray-scott              # default: output/<name>; relative to the working directory, or {here}/...
     programs:
       simulation: {command: [gray-scott, "{here}/settings.yaml"], ranks: 2}
-      analysis: {command: [python, "{here}/analysis.py", "{output}"], after: simulation}
+      analysis: {command: [python, "{here}/analysis.py", "{output}"], after: simulation}   # started after it
+      film: {command: [python, "{here}/film.py"], after_end: analysis}                     # once it has ended well
     check: [python, "{here}/check.py", "{output}"]   # run at the end; the run fails when it does
-    streams: {gray-scott: {engine: direct, queue_steps: 4}}
+    streams: {gray-scott: {engine: pool, queue_steps: 4}}
+    pool: {servers: 2, memory: 1GiB, disk: "{output}/pool"}   # servers that the run starts, and ends with it
     steps: 50                              # only for the progress bar and {steps}
     timeout_s: 600                         # for everything together; default 3600
 
@@ -27,8 +30,9 @@ import yaml
 DEFAULT_TIMEOUT_S = 3600.0
 MAX_RANKS = 1 << 20
 
-STUDY_KEYS = ("name", "output", "programs", "check", "streams", "steps", "timeout_s")
-PROGRAM_KEYS = ("command", "ranks", "after", "environment")
+STUDY_KEYS = ("base", "name", "output", "programs", "check", "streams", "pool", "steps", "timeout_s")
+PROGRAM_KEYS = ("command", "ranks", "after", "after_end", "environment")
+POOL_KEYS = ("name", "servers", "memory", "replication", "disk", "tier", "options")
 # The fields of penstock::StreamOptions (include/penstock/options.hpp; a test compares the two).
 STREAM_KEYS = (
     "engine",
@@ -42,6 +46,15 @@ STREAM_KEYS = (
     "min_max",
     "step_bytes",
     "delivery",
+    "pool",
+    "acknowledge",
+    "stripe_bytes",
+    "retain_steps",
+    "retain_bytes",
+    "retain_age_ms",
+    "retain_for",
+    "group",
+    "start",
     "spin_us",
     "open_timeout_ms",
     "step_timeout_ms",
@@ -62,8 +75,25 @@ class Program:
     name: str
     command: tuple[str, ...]
     ranks: int = 1
-    after: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # started after these
+    after_end: tuple[str, ...] = ()  # started once these have ended well
     environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """Servers of a staging pool that are to be started. options: further keys of penstock-server, which its
+    --print-config lists."""
+
+    name: str = "default"
+    servers: int = 1
+    memory: str = "1GiB"
+    replication: int = 1
+    disk: Path | None = None  # a folder: what the servers keep outlives them; None: memory only
+    tier: str = "disk"  # the kind of tier in it
+    directory: str = "embedded"  # or etcd://..., or an address
+    registration: Path | None = None  # where an embedded directory is registered; None: a folder of its own
+    options: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,6 +107,7 @@ class Study:
     programs: tuple[Program, ...]
     check: Program | None = None
     streams: dict[str, dict[str, Any] | str] = field(default_factory=dict)
+    pool: PoolPlan | None = None
     steps: int | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
 
@@ -86,9 +117,8 @@ def load_study(
 ) -> Study:
     """Reads and checks a study file. The arguments override what the file says; nothing is created or started."""
     path = Path(file)
-    raw = _read(path)
+    raw = _read_with_base(path)
     place = str(path)
-    _known_keys(place, raw, STUDY_KEYS)
 
     name = _text(place, raw, "name", default=path.stem)
     if not _NAME.fullmatch(name):
@@ -114,6 +144,7 @@ def load_study(
         programs=programs,
         check=Program("check", _command(f"{place}: check", check, words)) if check is not None else None,
         streams=_streams(place, raw),
+        pool=_pool(place, raw, words),
         steps=steps,
         timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s,
     )
@@ -143,6 +174,25 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, str):
                 seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+def _read_with_base(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The study, laid over the one it names as its base: mappings are joined key by key, anything else is replaced."""
+    raw = _read(path)
+    _known_keys(str(path), raw, STUDY_KEYS)
+    if "base" not in raw:
+        return raw
+    base = path.parent / _text(str(path), raw, "base", default="")
+    if base.resolve() in (path.resolve(), *above):
+        raise StudyError(f"{path}: base: {base} goes in a circle")
+    below = _read_with_base(base, (path.resolve(), *above))
+    return _joined(below, {key: value for key, value in raw.items() if key != "base"})
+
+
+def _joined(below: Any, above: Any) -> Any:
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return {**below, **{key: _joined(below.get(key), value) for key, value in above.items()}}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -189,7 +239,7 @@ def _text(place: str, raw: dict, key: str, default: str) -> str:
 def _number(place: str, raw: dict, key: str, kind: type, minimum: float, default: Any = None) -> Any:
     value = raw.get(key, default)
     if value is None and key not in raw:
-        return None
+        return default
     allowed = (int, float) if kind is float else (int,)
     if isinstance(value, bool) or not isinstance(value, allowed):
         what = "a number" if kind is float else "a whole number"
@@ -223,7 +273,8 @@ def _programs(place: str, raw: dict, words: dict[str, str]) -> tuple[Program, ..
             name=name,
             command=_command(f"{at}.command", entry["command"], words),
             ranks=ranks,
-            after=_after(at, entry.get("after", []), section),
+            after=_after(f"{at}: after", entry.get("after", []), section),
+            after_end=_after(f"{at}: after_end", entry.get("after_end", []), section),
             environment=_environment(f"{at}.environment", entry.get("environment", {}), words),
         )
     return _in_order(place, programs)
@@ -232,10 +283,10 @@ def _programs(place: str, raw: dict, words: dict[str, str]) -> tuple[Program, ..
 def _after(at: str, value: Any, section: dict) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-        raise StudyError(f"{at}: after: the name of a program, or a list of names")
+        raise StudyError(f"{at}: the name of a program, or a list of names")
     for name in names:
         if name not in section:
-            raise StudyError(f"{at}: after: there is no program '{name}'{nearest(name, section)}")
+            raise StudyError(f"{at}: there is no program '{name}'{nearest(name, section)}")
     return tuple(names)
 
 
@@ -245,7 +296,7 @@ def _in_order(place: str, programs: dict[str, Program]) -> tuple[Program, ...]:
     waiting = list(programs.values())
     while waiting:
         started = {p.name for p in ordered}
-        ready = next((p for p in waiting if started.issuperset(p.after)), None)
+        ready = next((p for p in waiting if started.issuperset(p.after + p.after_end)), None)
         if ready is None:
             raise StudyError(f"{place}: programs wait for one another in 'after': {', '.join(p.name for p in waiting)}")
         ordered.append(ready)
@@ -286,6 +337,40 @@ def _fill(at: str, word: Any, words: dict[str, str]) -> str:
         raise StudyError(f"{at}: unknown placeholder {{{match[1]}}}{nearest(match[1], words)} (a brace itself: {{{{)")
 
     return _BRACES.sub(replace, str(word))
+
+
+def _pool(place: str, raw: dict, words: dict[str, str]) -> PoolPlan | None:
+    if "pool" not in raw:
+        return None
+    section = raw["pool"] if raw["pool"] is not None else {}
+    at = f"{place}: pool"
+    if not isinstance(section, dict):
+        raise StudyError(f"{at}: options are needed, such as {{servers: 2, memory: 1GiB}}, not {_kind(section)}")
+    _known_keys(at, section, POOL_KEYS)
+    options = section.get("options", {})
+    if not isinstance(options, dict) or not all(isinstance(v, str | int | float | bool) for v in options.values()):
+        raise StudyError(f"{at}.options: a mapping of keys of penstock-server to values is needed")
+    servers = _number(at, section, "servers", int, minimum=1, default=2)
+    replication = _number(at, section, "replication", int, minimum=1, default=1)
+    if replication > servers:
+        raise StudyError(f"{at}: replication: {replication} replicas need at least as many servers")
+    memory = section.get("memory", PoolPlan.memory)
+    if isinstance(memory, bool) or not isinstance(memory, str | int):
+        raise StudyError(f"{at}: memory: a size is needed, such as 1GiB, not {_kind(memory)}")
+    disk = section.get("disk")
+    return PoolPlan(
+        name=_text(at, section, "name", default=PoolPlan.name),
+        servers=servers,
+        memory=str(memory),
+        replication=replication,
+        disk=Path(_fill(f"{at}.disk", disk, words)).resolve() if disk is not None else None,
+        tier=_text(at, section, "tier", default=PoolPlan.tier),
+        options={str(k): _fill(f"{at}.options.{k}", _word(v), words) for k, v in options.items()},
+    )
+
+
+def _word(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _streams(place: str, raw: dict) -> dict[str, dict[str, Any] | str]:

@@ -43,7 +43,8 @@ FIGURES = (
     Figure("simulation_s", "simulation", duration),
     Figure("put_s", "put (copy)", duration, "copy_s", roles=("writer",)),
     Figure("transfer_s", "transfer", duration, "copy_s", roles=("reader",)),
-    Figure("wait_s", "waiting", duration, "wait_s"),
+    Figure("wait_s", "stall (writer), waiting (reader)", duration, "wait_s"),
+    Figure("close_s", "closing", duration),
     Figure("analysis_s", "analysis", duration),
     Figure("bytes", "data", size, "bytes", of_all_ranks=True),
     Figure("copies", "copies", str, "copies", of_all_ranks=True),
@@ -57,6 +58,7 @@ def summarise(
     verdict: Verdict,
     started_at: datetime,
     elapsed_s: float,
+    pool: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     by_name = {child.launch.name: child for child in programs}
     check = next((c for c in everything if c not in programs), None)
@@ -69,7 +71,8 @@ def summarise(
         "programs": {p.name: _program(study, p.name, by_name.get(p.name)) for p in study.programs},
         "check": check.outcome() if check else None,
         "streams": study.streams,
-        "files": _files(study.output, since=started_at.timestamp()),
+        "pool": pool,
+        "files": _files(study.output, study.pool.disk if study.pool else None, since=started_at.timestamp()),
     }
 
 
@@ -94,6 +97,30 @@ def summary_table(summary: dict[str, Any]) -> Table:
         values = [p.get(figure.key) for p in programs.values()]
         if any(value is not None for value in values):
             table.add_row(figure.label, *(_shown(value, figure.show) for value in values))
+    return table
+
+
+def pool_table(summary: dict[str, Any]) -> Table | None:
+    """What the servers did that the run has started."""
+    pool = summary.get("pool")
+    if not pool or not pool["servers"]:
+        return None
+    table = Table(title=f"pool {pool['name']}", title_style="bold")
+    table.add_column("server")
+    for title in ("memory at most", "of", "disk", "received", "sent", "evicted", "recalled"):
+        table.add_column(title, justify="right")
+    for server in pool["servers"]:
+        disk = sum(tier["bytes"] for tier in server["tiers"])
+        table.add_row(
+            server["name"],
+            size(server["memory"]["peak"]),
+            size(server["memory"]["limit"]),
+            size(disk) if server["tiers"] else "–",
+            size(server["bytes_in"]),
+            size(server["bytes_out"]),
+            str(server["evictions"]),
+            str(server["recalls"]),
+        )
     return table
 
 
@@ -144,13 +171,14 @@ def _figure(figure: Figure, report: dict[str, Any] | None, endpoints: list[Endpo
     return sum(numbers) if numbers else None
 
 
-def _files(output: Path, since: float) -> list[dict[str, Any]]:
+def _files(output: Path, disk: Path | None, since: float) -> list[dict[str, Any]]:
     """What this run left in its folder, besides the runner's own files."""
     found = []
     for folder, folders, names in os.walk(output):
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         if Path(folder) == output:
             folders[:] = [f for f in folders if f != "logs"]
+        folders[:] = [f for f in folders if Path(folder, f) != disk]
         for name in sorted(names):
             path = Path(folder) / name
             if name.startswith(".") or path == output / "penstock.yaml":

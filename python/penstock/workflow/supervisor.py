@@ -93,6 +93,7 @@ class Supervisor:
     term_s: float = TERM_S
     children: list[Child] = field(default_factory=list)
     verdict: Verdict = Verdict.succeeded
+    _waiting: list[Launch] = field(default_factory=list)
     _term_at: float = float("inf")
     _kill_at: float = float("inf")
     _give_up_at: float = float("inf")
@@ -100,18 +101,13 @@ class Supervisor:
     _interrupted_at: float | None = None
 
     def run(self, launches: Iterable[Launch]) -> Verdict:
-        """Starts them in order and returns when all have ended. May be called again, for what comes after."""
+        """Starts them in order, each once those it names in after_end have ended well, and returns when all have ended.
+        May be called again, for what comes after."""
         with selectors.DefaultSelector() as selector, _signals(selector) as signals:
             batch: list[Child] = []
             try:
-                for launch in launches:
-                    child = self._start(launch)
-                    batch.append(child)
-                    self.children.append(child)
-                    if child.start_error:
-                        self._stop(Verdict.failed, time.monotonic())
-                        break
-                    selector.register(child.pidfd, selectors.EVENT_READ, child)
+                self._waiting = list(launches)
+                self._start_ready(selector, batch)
                 self._watch(selector, signals, batch)
             finally:  # also when on_tick raised: nothing we started outlives us
                 for child in batch:
@@ -120,6 +116,21 @@ class Supervisor:
         return self.verdict
 
     # ----------------------------------------------------------------------------------------------------- inside
+
+    def _start_ready(self, selector: selectors.BaseSelector, batch: list[Child]) -> None:
+        while self.verdict is Verdict.succeeded:
+            ended = {c.launch.name for c in self.children if c.ended is not None and not c.failed}
+            launch = next((launch for launch in self._waiting if ended.issuperset(launch.after_end)), None)
+            if launch is None:
+                return
+            self._waiting.remove(launch)
+            child = self._start(launch)
+            batch.append(child)
+            self.children.append(child)
+            if child.start_error:
+                self._stop(Verdict.failed, time.monotonic())
+                return
+            selector.register(child.pidfd, selectors.EVENT_READ, child)
 
     def _start(self, launch: Launch) -> Child:
         child = Child(launch, started=time.monotonic())
@@ -157,6 +168,7 @@ class Supervisor:
                     selector.unregister(key.fd)
                     self._reap(key.data)
             self._advance(time.monotonic(), batch)
+            self._start_ready(selector, batch)
             if time.monotonic() >= self._give_up_at:
                 break
             self.on_tick(self.children)

@@ -1,0 +1,283 @@
+// Streams in a pool: a Gray-Scott-like writer of N ranks (threads), and a reader that comes later.
+//
+//   pool_steps --role writer --study io      [--steps N]    time in begin, put and end; then until the pool has everything
+//   pool_steps --role writer --study room    [--bursts N]   the same while the queue has room, beside one copy into memory
+//   pool_steps --role writer --study sustain [--lengths N]  N queue lengths at full speed, then at 80 % of what that gave
+//   pool_steps --role reader --study io                     reads all kept steps, whole fields, checked
+//   common: --ranks 2 --side 128 --queue 4 --acknowledge memory|durable --retain N --many V --plane shm|tcp
+//
+// room: a burst is as many steps as the queue holds; the next one begins when the pool has taken all. The reference is a
+// memcpy of the same arrays into as many slots of memory with pages made, by the same threads, just before each burst; the
+// first burst counts for neither. sustain: the writer sleeps between steps, where a simulation would compute.
+#include <barrier>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "penstock/penstock.hpp"
+#include "steps.hpp"
+
+namespace penstock::bench {
+namespace {
+
+constexpr const char* stream_name = "fields";
+constexpr double producing_share = 0.8;  // of the measured pull bandwidth
+const Timeout patience(300'000);
+
+StreamOptions stream_options(const Arguments& arguments, const StepPlan& plan) {
+  StreamOptions options;
+  options.engine = "pool";
+  options.queue_steps = static_cast<std::uint32_t>(arguments.number("queue", 4));
+  options.retain_steps = static_cast<std::uint32_t>(arguments.number("retain", 0));
+  options.step_bytes = plan.rank_elements() * 8 + 65536;
+  options.step_timeout_ms = options.close_timeout_ms = 300'000;
+  const std::string acknowledge = arguments.text("acknowledge", "memory");
+  if (acknowledge == "durable") options.acknowledge = Acknowledge::durable;
+  else if (acknowledge != "memory") throw std::runtime_error("no acknowledgement level " + acknowledge);
+  const std::string plane = arguments.text("plane");
+  if (plane == "tcp") options.data_plane = DataPlane::tcp;
+  else if (plane == "shm") options.data_plane = DataPlane::shm;
+  return options;
+}
+
+// What all ranks meet at, and where they leave their figures.
+struct Shared {
+  explicit Shared(int ranks) : meet(ranks), stalls(static_cast<std::size_t>(ranks)), copies(stalls) {}
+  std::barrier<> meet;
+  std::mutex mutex;  // guards what follows
+  std::vector<std::vector<double>> stalls, copies;
+  double io_s = 0, all_s = 0, pull_gb_per_s = 0, wall_s = 0;
+
+  // Of each step or copy, the slowest rank.
+  static std::vector<double> slowest(const std::vector<std::vector<double>>& ranks) {
+    std::vector<double> out = ranks.front();
+    for (const auto& one : ranks)
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::max(out[i], one[i]);
+    return out;
+  }
+};
+
+class RankWriter {
+ public:
+  RankWriter(Context& context, const StepPlan& plan, const StreamOptions& options, std::shared_ptr<Cohort> cohort,
+             Shared& shared)
+      : plan_(plan),
+        options_(options),
+        rank_(static_cast<std::size_t>(cohort->rank())),
+        shared_(shared),
+        own_(plan.rank_elements()),
+        writer_(context.create_stream(stream_name, cohort, options)) {
+    first_values(own_);
+    const Dims shape{plan.side, plan.side, plan.side};
+    if (plan.many > 0) {
+      for (int v = 0; v < plan.many; ++v) variables_.push_back(writer_.define_local<double>(small_name(v)));
+    } else {
+      for (int f = 0; f < StepPlan::fields; ++f) variables_.push_back(writer_.define<double>(field_name(f), shape));
+    }
+    if (rank_ == 0)
+      for (const char* name : {"Du", "Dv", "F", "k", "dt"}) writer_.put_attribute(name, Attribute::of(0.1));
+  }
+
+  // One step; returns the seconds in begin, put and end.
+  double write(int number) {
+    next_values(plan_, own_, number);
+    const double start = now();
+    WriteStep step = writer_.begin_step(patience);
+    if (plan_.many > 0) {
+      const Box all = whole({StepPlan::small_elements});
+      for (std::size_t v = 0; v < variables_.size(); ++v)
+        step.put(variables_[v], all, own_.data() + v * StepPlan::small_elements);
+    } else {
+      const Box mine{{rank_ * plan_.planes(), 0, 0}, {plan_.planes(), plan_.side, plan_.side}};
+      for (std::size_t f = 0; f < variables_.size(); ++f) step.put(variables_[f], mine, own_.data() + f * plan_.slab());
+    }
+    step.end();
+    return now() - start;
+  }
+
+  // Until the pool has taken everything.
+  void drain() {
+    const double limit = now() + 300;
+    while (writer_.statistics().queue_depth > 0) {
+      if (now() > limit) throw std::runtime_error("the pool did not take the steps");
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+
+  void io() {
+    std::vector<double> stalls;
+    shared_.meet.arrive_and_wait();
+    const double start = now();
+    for (int step = 0; step < plan_.steps; ++step) stalls.push_back(write(step));
+    const double put = now() - start;
+    close();
+    const std::lock_guard lock(shared_.mutex);
+    shared_.stalls[rank_] = std::move(stalls);
+    shared_.io_s = std::max(shared_.io_s, put);
+    shared_.all_s = std::max(shared_.all_s, now() - start);
+  }
+
+  void room(int bursts) {
+    const std::size_t bytes = own_.size() * 8, slots = options_.queue_steps;
+    const auto arena = populated(slots * bytes);
+    std::vector<double> stalls, copies;
+    for (int burst = 0; burst <= bursts; ++burst) {
+      shared_.meet.arrive_and_wait();
+      for (std::size_t slot = 0; slot < slots; ++slot) {
+        next_values(plan_, own_, -1);
+        const double start = now();
+        std::memcpy(arena.data() + slot * bytes, own_.data(), bytes);
+        asm volatile("" : : "r"(arena.data()) : "memory");
+        if (burst > 0) copies.push_back(now() - start);
+      }
+      shared_.meet.arrive_and_wait();
+      for (std::size_t slot = 0; slot < slots; ++slot) {
+        const double stall = write(burst * static_cast<int>(slots) + static_cast<int>(slot));
+        if (burst > 0) stalls.push_back(stall);
+      }
+      drain();
+    }
+    munmap(arena.data(), slots * bytes);
+    close();
+    const std::lock_guard lock(shared_.mutex);
+    shared_.stalls[rank_] = std::move(stalls);
+    shared_.copies[rank_] = std::move(copies);
+  }
+
+  void sustain(int lengths) {
+    const int steps = lengths * static_cast<int>(options_.queue_steps);
+    const auto arena = populated(own_.size() * 8);
+    std::vector<double> copies, stalls;
+    for (int i = 0; i < 5; ++i) {
+      const double start = now();
+      std::memcpy(arena.data(), own_.data(), own_.size() * 8);
+      asm volatile("" : : "r"(arena.data()) : "memory");
+      copies.push_back(now() - start);
+    }
+    munmap(arena.data(), own_.size() * 8);
+    shared_.meet.arrive_and_wait();
+    double start = now();
+    for (int step = 0; step < steps; ++step) (void)write(step);
+    drain();
+    shared_.meet.arrive_and_wait();
+    if (rank_ == 0) shared_.pull_gb_per_s = plan_.step_bytes() * steps / 1e9 / (now() - start);
+    shared_.meet.arrive_and_wait();
+    const double period = plan_.step_bytes() / 1e9 / (producing_share * shared_.pull_gb_per_s);
+    start = now();
+    for (int step = 0; step < steps; ++step) {
+      const double early = start + step * period - now();
+      if (early > 0) std::this_thread::sleep_for(std::chrono::duration<double>(early));
+      stalls.push_back(write(steps + step));
+    }
+    const double wall = now() - start;
+    close();
+    const std::lock_guard lock(shared_.mutex);
+    shared_.stalls[rank_] = std::move(stalls);
+    shared_.copies[rank_] = std::move(copies);
+    shared_.wall_s = std::max(shared_.wall_s, wall);
+  }
+
+ private:
+  void close() { writer_.close(patience); }
+
+  const StepPlan& plan_;
+  const StreamOptions& options_;
+  std::size_t rank_;
+  Shared& shared_;
+  std::vector<double> own_;
+  Writer writer_;
+  std::vector<Variable<double>> variables_;
+};
+
+double sum_of(const std::vector<double>& values) {
+  double total = 0;
+  for (const double value : values) total += value;
+  return total;
+}
+
+void write_figures(const std::string& study, const StepPlan& plan, const Shared& shared, FigureLine& line) {
+  const auto stalls = Shared::slowest(shared.stalls);
+  line.add("step_mb", plan.step_bytes() / 1e6);
+  line.add("stall_ms", 1e3 * median(stalls));
+  if (study == "io") {
+    line.add("io_s", sum_of(stalls));
+    line.add("until_safe_s", shared.all_s);
+    line.add("gb_per_s", plan.step_bytes() * plan.steps / 1e9 / shared.all_s);
+    return;
+  }
+  const auto copies = Shared::slowest(shared.copies);
+  line.add("copy_ms", 1e3 * median(copies));
+  line.add("stall_per_copy", median(stalls) / median(copies));
+  if (study == "sustain") {
+    line.add("pull_gb_per_s", shared.pull_gb_per_s);
+    line.add("io_percent", 100 * sum_of(stalls) / shared.wall_s);
+    const double beyond = sum_of(stalls) - median(copies) * static_cast<double>(stalls.size());
+    line.add("stall_percent", 100 * std::max(0.0, beyond) / shared.wall_s);
+  }
+}
+
+void write_stream(Context& context, const Arguments& arguments) {
+  const StepPlan plan(arguments);
+  const auto options = stream_options(arguments, plan);
+  const std::string study = arguments.text("study", "io");
+  const int bursts = static_cast<int>(arguments.number("bursts", 10));
+  const int lengths = static_cast<int>(arguments.number("lengths", 10));
+  arguments.check();
+  Shared shared(plan.ranks);
+  run_thread_cohort(plan.ranks, [&](std::shared_ptr<Cohort> cohort) {
+    RankWriter writer(context, plan, options, std::move(cohort), shared);
+    if (study == "io") writer.io();
+    else if (study == "room") writer.room(bursts);
+    else if (study == "sustain") writer.sustain(lengths);
+    else throw std::runtime_error("no study " + study);
+  });
+  FigureLine line;
+  write_figures(study, plan, shared, line);
+  line.print();
+}
+
+void read_stream(Context& context, const Arguments& arguments) {
+  const StepPlan plan(arguments);
+  const auto options = stream_options(arguments, plan);
+  (void)arguments.text("study");
+  arguments.check();
+  std::vector<double> own(StepPlan::fields * plan.side * plan.side * plan.side, 0.0);
+  Reader reader = context.open_stream(stream_name, solo(), options);
+  int steps = 0;
+  double read_s = 0, first_s = 0;
+  try {
+    for (;; ++steps) {
+      const double start = now();
+      ReadStep step = reader.begin_step(patience);
+      if (plan.many == 0)
+        for (int f = 0; f < StepPlan::fields; ++f)
+          step.get(field_name(f), Selection::all(), own.data() + static_cast<std::size_t>(f) * own.size() / 2);
+      const int number = static_cast<int>(step.number());
+      step.end();
+      const double taken = now() - start;
+      (steps == 0 ? first_s : read_s) += taken;  // the first one opens connections and maps memory
+      if (plan.many == 0)
+        for (int part = 0; part < plan.ranks * StepPlan::fields; ++part)
+          check_slab(plan, own.data() + static_cast<std::size_t>(part) * plan.slab(), number);
+    }
+  } catch (const Error& error) {
+    if (error.code() != Errc::end_of_stream) throw;
+  }
+  require(steps == plan.steps, "the number of steps");
+  reader.close();
+  FigureLine line;
+  line.add("read_gb_per_s", plan.step_bytes() * (steps - 1) / 1e9 / read_s);
+  line.add("read_s", first_s + read_s);
+  line.print();
+}
+
+void run(const Arguments& arguments) {
+  Context context;
+  if (arguments.text("role", "writer") == "writer") write_stream(context, arguments);
+  else read_stream(context, arguments);
+}
+
+}  // namespace
+}  // namespace penstock::bench
+
+int main(int argc, char** argv) { return penstock::bench::run_with_arguments(argc, argv, penstock::bench::run); }

@@ -1,0 +1,314 @@
+// penstock-server: one server of a staging pool, in the foreground, until SIGTERM or SIGINT.
+//
+//   penstock-server [--config FILE] [--print-config] [--ready-fd N] [--with-parent] [KEY=VALUE]...
+//
+// Options: options.hpp, docs/howto/serve.md. Exit codes: 0 ended in order, 1 failed, 2 wrong configuration.
+//
+// The main thread waits for signals, for commands (drain, over HTTP or from an administrator) and for the one thing that is
+// under way (start, drain, stop), which a thread of its own does.
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "data_folder.hpp"
+#include "fabric/registration.hpp"
+#include "fabric/task.hpp"
+#include "http.hpp"
+#include "memory/unique_fd.hpp"
+#include "notice.hpp"
+#include "options.hpp"
+#include "penstock/version.hpp"
+#include "pool/server.hpp"
+
+using namespace penstock;
+using base::Level;
+
+namespace {
+
+constexpr const char* usage =
+    "usage: penstock-server [--config FILE] [--print-config] [--ready-fd N] [--with-parent] [KEY=VALUE]...\n"
+    "\n"
+    "Runs one server of a staging pool in the foreground, until SIGTERM or SIGINT: then it hands its objects on to the\n"
+    "other servers (a second signal stops it at once), or writes to its tiers what they should hold, and ends.\n"
+    "\n"
+    "  --config FILE    YAML, KEY: VALUE a line; $PENSTOCK_SERVER_<KEY> and KEY=VALUE here win over it\n"
+    "  --print-config   print the configuration in effect, and leave\n"
+    "  --ready-fd N     write the line \"ready {...}\", with the directory's address, to this descriptor (else to standard\n"
+    "                   output, without the address's token)\n"
+    "  --with-parent    end when the process that started this one dies\n"
+    "  --version        print the version, and leave\n"
+    "\n"
+    "Keys: penstock-server --print-config lists them; docs/howto/serve.md explains them.\n";
+
+struct Arguments {
+  std::string config;
+  bool print_config = false, with_parent = false;
+  int ready_fd = STDOUT_FILENO;
+  std::vector<std::string> settings;
+};
+
+// Empty: everything asked for was printed.
+std::optional<Arguments> parse_arguments(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto value = [&]() -> std::string {
+      if (++i == argc) throw Error(Errc::invalid_argument, word + " needs a value");
+      return argv[i];
+    };
+    if (word == "--help" || word == "-h") {
+      std::fputs(usage, stdout);
+      return {};
+    }
+    if (word == "--version") {
+      std::printf("penstock-server %s\n", version);
+      return {};
+    }
+    if (word == "--config") arguments.config = value();
+    else if (word == "--print-config") arguments.print_config = true;
+    else if (word == "--with-parent") arguments.with_parent = true;
+    else if (word == "--ready-fd") arguments.ready_fd = static_cast<int>(base::parse_integer(value(), 0, 65535));
+    else if (word.starts_with("-"))
+      throw Error(Errc::unknown_option,
+                  base::unknown_name("option", word,
+                                     std::array<std::string_view, 6>{"--config", "--print-config", "--ready-fd", "--with-parent",
+                                                                     "--version", "--help"}));
+    else arguments.settings.push_back(word);
+  }
+  return arguments;
+}
+
+// What wakes the main thread.
+class Events {
+ public:
+  // Before any thread is started, so that all of them have the signals blocked.
+  Events() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    ::signal(SIGPIPE, SIG_IGN);
+    signals_ = memory::UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!wake_ || !signals_) throw Error(Errc::system, std::string("signals: ") + std::strerror(errno));
+  }
+  void wake() {
+    const std::uint64_t one = 1;
+    while (::write(wake_.get(), &one, sizeof one) < 0 && errno == EINTR) {
+    }
+  }
+  // Waits until a signal came (its number) or wake was called (0).
+  int wait() {
+    for (;;) {
+      pollfd fds[2]{{signals_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+      if (::poll(fds, 2, -1) < 0 && errno != EINTR) throw Error(Errc::system, std::string("poll: ") + std::strerror(errno));
+      signalfd_siginfo info;
+      if (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo != SIGHUP) return static_cast<int>(info.ssi_signo);
+        continue;  // the terminal is gone; a server goes on
+      }
+      std::uint64_t count = 0;
+      if (::read(wake_.get(), &count, sizeof count) == sizeof count) return 0;
+    }
+  }
+
+ private:
+  memory::UniqueFd wake_, signals_;
+};
+
+class Program {
+ public:
+  Program(server::ServeOptions options, int ready_fd)
+      : options_(std::move(options)), ready_fd_(ready_fd), folder_(options_.folder) {}
+
+  int run() {
+    const std::string configuration = server::to_yaml(options_);
+    for (const std::string_view line : base::split(configuration, '\n'))
+      if (!line.empty()) base::log(Level::info, "configuration: " + std::string(line));
+    progress_ = std::make_shared<fabric::Progress>();
+    auto admin = [this](std::string command, std::string) { return answer(this, std::move(command)); };
+    server_ = std::make_unique<pool::PoolServer>(progress_, server::pool_options(options_, folder_.id()), std::move(admin));
+    if (!during("start", [this] { start(); })) return 1;
+    announce();
+    while (!draining_ && !stopping_) {
+      const int signal = events_.wait();
+      if (signal != 0) stopping_ = true;
+    }
+    return end() ? 0 : 1;
+  }
+
+ private:
+  static fabric::Task<std::string> answer(Program* program, std::string command) { co_return program->administer(command); }
+
+  std::string administer(const std::string& command) {
+    if (command == "drain" || command == "stop") {
+      told_ = command == "stop";
+      (command == "drain" ? draining_ : stopping_) = true;
+      events_.wake();
+      return nlohmann::json{{command == "drain" ? "draining" : "stopping", true}}.dump();
+    }
+    if (command == "config") return nlohmann::json{{"config", server::to_yaml(options_)}}.dump();
+    throw Error(Errc::unknown_option,
+                base::unknown_name("command", command, std::array<std::string_view, 3>{"drain", "stop", "config"}));
+  }
+
+  // Does it on a thread of its own; a signal meanwhile ends the process. False when it failed, which has been said.
+  bool during(const char* what, const std::function<void()>& work) {
+    std::exception_ptr error;
+    std::atomic<bool> done = false;
+    std::thread thread([&] {
+      try {
+        work();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      done = true;
+      events_.wake();
+    });
+    while (!done) {
+      if (events_.wait() == 0) continue;
+      base::log(Level::warn, "stopped at once", {{"during", what}});
+      ::_exit(1);
+    }
+    thread.join();
+    if (!error) return true;
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      base::log(Level::error, e.what(), {{"during", what}});
+    }
+    return false;
+  }
+
+  void start() {
+    const base::Deadline deadline(Timeout(options_.start_timeout_ms));
+    if (options_.directory == "registered") wait_for_directory(deadline);
+    server_->start(deadline.remaining());
+    server::HttpSource source;
+    source.status = [this] { return status(); };
+    source.drain = [this] { administer("drain"); };
+    source.admin_token = server_->token("admin").hex();
+    if (options_.http != "off" && !options_.http.empty())
+      http_ = std::make_unique<server::HttpServer>(options_.http, std::move(source));
+  }
+
+  // It may be started at the same moment as we are.
+  void wait_for_directory(base::Deadline deadline) {
+    const std::string path = fabric::resolve_directory(options_.registration);
+    for (;;) {
+      const auto found = fabric::Directory(path).read("directory");
+      if (found && fabric::alive(*found)) return;
+      if (deadline.passed()) throw Error(Errc::timeout, "no directory came to be registered in " + path);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+
+  std::string status() {
+    std::string json;
+    progress_->call([&] { json = pool::status_json(server_->core()); });
+    return json;
+  }
+
+  void announce() {
+    const std::string directory = server_->directory_address();
+    nlohmann::json json{{"pool", options_.pool},
+                        {"id", std::to_string(server_->core().self())},
+                        {"name", server_->core().options().name},
+                        {"pid", ::getpid()},
+                        {"directory", ready_fd_ == STDOUT_FILENO ? server::without_token(directory) : directory},
+                        {"http", http_ ? http_->address() : ""}};
+    base::log(Level::info, "ready", {{"pool", options_.pool}, {"id", server_->core().self()},
+                                     {"directory", server::without_token(directory)}, {"http", http_ ? http_->address() : "off"}});
+    server::write_ready_line(ready_fd_, json.dump());
+    server::notify_manager("READY=1");
+  }
+
+  bool others_are_there() {
+    bool others = false;
+    progress_->call([&] {
+      const auto placement = server_->core().placement();
+      if (!placement) return;
+      for (const auto& member : placement->view().members)
+        others |= member.id != server_->core().self() && member.state == pool::ServerState::active;
+    });
+    return others;
+  }
+
+  bool end() {
+    server::notify_manager("STOPPING=1");
+    bool handed_on = false;
+    if (others_are_there() && options_.drain_timeout_ms > 0 && !stopping_at_once()) {
+      base::log(Level::info, "draining", {{"pool", options_.pool}});
+      handed_on = during("drain", [this] { server_->drain(Timeout(options_.drain_timeout_ms)); });
+    }
+    http_.reset();
+    const bool stopped = during("stop", [this] {
+      if (!server_->stopped()) server_->stop(Timeout(options_.stop_timeout_ms));
+    });
+    server_.reset();
+    base::log(Level::info, "ended", {{"pool", options_.pool}, {"handed on", handed_on}});
+    return stopped;
+  }
+
+  // Told to stop by an administrator, not by a signal: nothing is handed on.
+  bool stopping_at_once() const { return stopping_ && told_; }
+
+  server::ServeOptions options_;
+  int ready_fd_;
+  Events events_;
+  server::DataFolder folder_;
+  std::shared_ptr<fabric::Progress> progress_;
+  std::unique_ptr<pool::PoolServer> server_;
+  std::unique_ptr<server::HttpServer> http_;
+  std::atomic<bool> draining_ = false, stopping_ = false, told_ = false;
+};
+
+int serve(int argc, char** argv) {
+  std::optional<server::ServeOptions> options;
+  Arguments arguments;
+  try {
+    const auto parsed = parse_arguments(argc, argv);
+    if (!parsed) return 0;
+    arguments = *parsed;
+    options = server::load_options(arguments.config, arguments.settings);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "penstock-server: %s\n", error.what());
+    return 2;
+  }
+  if (arguments.print_config) {
+    std::fputs(server::to_yaml(*options).c_str(), stdout);
+    return 0;
+  }
+  if (!options->log.empty()) base::set_log_level(base::parse_level(options->log));
+  else if (std::getenv("PENSTOCK_LOG") == nullptr) base::set_log_level(Level::info);
+  if (arguments.with_parent) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  try {
+    return Program(std::move(*options), arguments.ready_fd).run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "penstock-server: %s\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return serve(argc, argv); }

@@ -1,0 +1,489 @@
+// Pools: the extension's part. Keys are bytes, results are tuples; python/penstock/pool.py makes of them what users see.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+
+#include <condition_variable>
+#include <deque>
+
+#include "core.hpp"
+#include "penstock/pool.hpp"
+
+namespace penstock::python {
+namespace {
+
+std::string text_of(nb::handle bytes) {
+  auto b = nb::cast<nb::bytes>(bytes);
+  return {b.c_str(), b.size()};
+}
+nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+Key key_of(nb::handle pair) {
+  auto parts = nb::cast<nb::tuple>(pair);
+  if (parts.size() != 2) throw Error(Errc::invalid_argument, "a key is a row and a column");
+  return {text_of(parts[0]), text_of(parts[1])};
+}
+
+std::vector<Key> keys_of(const nb::list& list) {
+  std::vector<Key> keys;
+  keys.reserve(list.size());
+  for (nb::handle each : list) keys.push_back(key_of(each));
+  return keys;
+}
+
+template <class T>
+T choice(const std::string& name, const char* what, std::initializer_list<std::pair<const char*, T>> choices) {
+  std::string known;
+  for (const auto& [text, value] : choices) {
+    if (name == text) return value;
+    known += (known.empty() ? "" : ", ") + std::string(text);
+  }
+  throw Error(Errc::invalid_argument, std::string(what) + " '" + name + "' is not one of " + known);
+}
+
+nb::dict to_dict(const ObjectInfo& info) {
+  nb::dict out;
+  out["row"] = bytes_of(info.key.row);
+  out["column"] = bytes_of(info.key.column);
+  out["bytes"] = info.bytes;
+  out["version"] = info.version;
+  out["checksum"] = info.checksum;
+  out["put_us"] = info.put_us;
+  out["in_memory"] = info.in_memory;
+  out["on_disk"] = info.on_disk;
+  out["waiters"] = info.waiters;
+  out["metadata"] = info.metadata;
+  return out;
+}
+
+std::unique_ptr<Memory> memory_of(Object& object) {
+  auto memory = std::make_unique<Memory>();
+  memory->data = const_cast<std::byte*>(object.bytes().data());
+  memory->size = object.bytes().size();
+  memory->owner = object.owner;
+  memory->box = {{0}, {memory->size}};
+  memory->strides = {1};
+  return memory;
+}
+
+// (memory, info), or (code's name, message).
+nb::tuple to_tuple(Result<Object>& result, bool info_only) {
+  if (!result) return nb::make_tuple(std::string(name_of(result.code)), result.message);
+  if (info_only) return nb::make_tuple(nb::none(), to_dict(result.value->info));
+  return nb::make_tuple(nb::cast(memory_of(*result.value)), to_dict(result.value->info));
+}
+
+// What subscriptions saw and Python has not yet taken. Filled on the library's thread, which takes no interpreter lock.
+class PySubscription {
+ public:
+  PySubscription(std::shared_ptr<Pool> pool, const Pattern& pattern, bool existing) : pool_(std::move(pool)) {
+    subscription_ = pool_->subscribe(
+        pattern,
+        [shared = shared_](const ObjectEvent& event) {
+          std::lock_guard lock(shared->mutex);
+          if (shared->events.size() >= max_events) {
+            ++shared->lost;
+            return;
+          }
+          shared->events.push_back(event);
+          shared->ready.notify_one();
+        },
+        existing);
+  }
+  ~PySubscription() { close(); }
+  void close() {
+    if (subscription_) drop_unlocked(subscription_);
+    if (pool_) drop_unlocked(pool_);
+  }
+  // (dropped, info), or None after the slice.
+  nb::object next(std::int64_t slice_ms) {
+    std::optional<ObjectEvent> event;
+    {
+      Unlocked unlocked;
+      std::unique_lock lock(shared_->mutex);
+      shared_->ready.wait_for(lock, std::chrono::milliseconds(slice_ms), [&] { return !shared_->events.empty(); });
+      if (!shared_->events.empty()) {
+        event = std::move(shared_->events.front());
+        shared_->events.pop_front();
+      }
+    }
+    if (!event) return nb::none();
+    return nb::make_tuple(event->what == ObjectEvent::What::dropped, to_dict(event->info));
+  }
+  std::uint64_t lost() const {
+    std::lock_guard lock(shared_->mutex);
+    return shared_->lost;
+  }
+
+ private:
+  static constexpr std::size_t max_events = 1'000'000;
+  struct Shared {
+    mutable std::mutex mutex;
+    std::condition_variable ready;
+    std::deque<ObjectEvent> events;
+    std::uint64_t lost = 0;
+  };
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  std::shared_ptr<Pool> pool_;
+  std::unique_ptr<Subscription> subscription_;
+};
+
+// A put that is under way: keeps its bytes.
+class PyPendingPut {
+ public:
+  PyPendingPut(Pending<std::uint64_t> pending, Buffer buffer) : pending_(std::move(pending)), buffer_(std::move(buffer)) {}
+  bool done() const { return pending_.done(); }
+  // The version, or None after the slice.
+  nb::object wait(std::int64_t slice_ms) {
+    std::uint64_t version = 0;
+    {
+      Unlocked unlocked;
+      try {
+        version = pending_.get(Timeout(slice_ms));
+      } catch (const Error& error) {
+        if (error.code() == Errc::timeout && !pending_.done()) version = 0;
+        else throw;
+      }
+    }
+    return version == 0 ? nb::none() : nb::object(nb::int_(version));
+  }
+
+ private:
+  Pending<std::uint64_t> pending_;
+  Buffer buffer_;
+};
+
+class PyWant {
+ public:
+  explicit PyWant(Pending<Object> pending) : pending_(std::move(pending)) {}
+  bool done() const { return pending_.done(); }
+  // (memory, info), or None after the slice.
+  nb::object wait(std::int64_t slice_ms) {
+    std::optional<Object> object;
+    {
+      Unlocked unlocked;
+      try {
+        object = pending_.get(Timeout(slice_ms));
+      } catch (const Error& error) {
+        if (error.code() != Errc::timeout || pending_.done()) throw;
+      }
+    }
+    if (!object) return nb::none();
+    return nb::make_tuple(nb::cast(memory_of(*object)), to_dict(object->info));
+  }
+
+ private:
+  Pending<Object> pending_;
+};
+
+class PyPool {
+ public:
+  PyPool(const Context& context, PoolOptions options) {
+    Unlocked unlocked;
+    pool_ = std::make_shared<Pool>(context, std::move(options));
+  }
+  ~PyPool() { close(); }
+  void close() {
+    if (pool_) drop_unlocked(pool_);
+  }
+  void forget() { static_cast<void>(new std::shared_ptr<Pool>(std::move(pool_))); }
+  std::string name() { return pool().name(); }
+
+  static PutOptions put_options(const std::string& if_exists, const std::string& acknowledge,
+                                std::optional<std::uint64_t> tag, const std::string& metadata, std::int64_t timeout_ms) {
+    PutOptions options;
+    options.if_exists = choice<IfExists>(
+        if_exists, "if_exists",
+        {{"refuse", IfExists::refuse}, {"overwrite", IfExists::overwrite}, {"add_version", IfExists::add_version}});
+    options.acknowledge = choice<Acknowledge>(acknowledge, "acknowledge",
+                                              {{"memory", Acknowledge::memory},
+                                               {"replicated", Acknowledge::replicated},
+                                               {"durable", Acknowledge::durable}});
+    options.tag = tag;
+    options.metadata = metadata;
+    options.timeout = timeout_of(timeout_ms);
+    return options;
+  }
+  static GetOptions get_options(std::optional<std::uint64_t> version, std::optional<std::uint64_t> tag, std::uint64_t offset,
+                                std::optional<std::uint64_t> bytes, std::int64_t timeout_ms) {
+    GetOptions options;
+    options.version = version;
+    options.tag = tag;
+    options.offset = offset;
+    if (bytes) options.bytes = *bytes;
+    options.timeout = timeout_of(timeout_ms);
+    return options;
+  }
+
+  // For each (row, column, buffer): the version, or (code's name, message).
+  nb::list put(const nb::list& items, const std::string& if_exists, const std::string& acknowledge,
+               std::optional<std::uint64_t> tag, const std::string& metadata, std::int64_t timeout_ms) {
+    const auto options = put_options(if_exists, acknowledge, tag, metadata, timeout_ms);
+    std::vector<Buffer> buffers;
+    std::vector<Pool::PutItem> put;
+    buffers.reserve(items.size());
+    for (nb::handle each : items) {
+      auto item = nb::cast<nb::tuple>(each);
+      buffers.emplace_back(item[2], false);
+      put.push_back({{text_of(item[0]), text_of(item[1])},
+                     {static_cast<const std::byte*>(buffers.back().data()), buffers.back().bytes()}});
+    }
+    std::vector<Result<std::uint64_t>> results;
+    {
+      auto keep = pool_;
+      Unlocked unlocked;
+      results = held(keep).put(put, options);
+    }
+    nb::list out;
+    for (auto& r : results) {
+      if (r) out.append(*r.value);
+      else out.append(nb::make_tuple(std::string(name_of(r.code)), r.message));
+    }
+    return out;
+  }
+
+  std::unique_ptr<PyPendingPut> start_put(nb::handle key, nb::handle data, const std::string& if_exists,
+                                          const std::string& acknowledge, std::optional<std::uint64_t> tag,
+                                          const std::string& metadata, std::int64_t timeout_ms) {
+    const auto options = put_options(if_exists, acknowledge, tag, metadata, timeout_ms);
+    Buffer buffer(data, false);
+    const std::span<const std::byte> bytes(static_cast<const std::byte*>(buffer.data()), buffer.bytes());
+    auto pending = pool().start_put(key_of(key), bytes, options);
+    return std::make_unique<PyPendingPut>(std::move(pending), std::move(buffer));
+  }
+
+  nb::list get(const nb::list& keys, bool wait, bool info_only, std::optional<std::uint64_t> version,
+               std::optional<std::uint64_t> tag, std::uint64_t offset, std::optional<std::uint64_t> bytes,
+               std::int64_t timeout_ms) {
+    const auto wanted = keys_of(keys);
+    const auto options = get_options(version, tag, offset, bytes, timeout_ms);
+    std::vector<Result<Object>> results;
+    {
+      auto keep = pool_;
+      Unlocked unlocked;
+      if (info_only) {
+        for (auto& info : held(keep).info(wanted, options)) {
+          Result<Object> result;
+          result.code = info.code;
+          result.message = std::move(info.message);
+          if (info.value) {
+            result.value.emplace();
+            result.value->info = std::move(*info.value);
+          }
+          results.push_back(std::move(result));
+        }
+      } else {
+        results = wait ? held(keep).need(wanted, options) : held(keep).get(wanted, options);
+      }
+    }
+    nb::list out;
+    for (auto& r : results) out.append(to_tuple(r, info_only));
+    return out;
+  }
+
+  std::unique_ptr<PyWant> want(nb::handle key, std::optional<std::uint64_t> version, std::optional<std::uint64_t> tag,
+                               std::uint64_t offset, std::optional<std::uint64_t> bytes, std::int64_t timeout_ms) {
+    return std::make_unique<PyWant>(pool().want(key_of(key), get_options(version, tag, offset, bytes, timeout_ms)));
+  }
+
+  nb::tuple list(nb::bytes row, nb::bytes column, std::size_t limit, nb::bytes next) {
+    Pattern pattern{text_of(row), text_of(column)};
+    const auto from = text_of(next);
+    Listing listing;
+    {
+      auto keep = pool_;
+      Unlocked unlocked;
+      listing = held(keep).list(pattern, limit, from);
+    }
+    nb::list objects;
+    for (const auto& info : listing.objects) objects.append(to_dict(info));
+    return nb::make_tuple(objects, bytes_of(listing.next));
+  }
+
+  nb::list drop(const nb::list& keys, std::optional<std::uint64_t> version, std::optional<std::uint64_t> tag,
+                std::int64_t timeout_ms) {
+    const auto wanted = keys_of(keys);
+    const auto options = get_options(version, tag, 0, {}, timeout_ms);
+    std::vector<Result<bool>> results;
+    {
+      auto keep = pool_;
+      Unlocked unlocked;
+      results = held(keep).drop(wanted, options);
+    }
+    nb::list out;
+    for (auto& r : results) {
+      if (r) out.append(*r.value);
+      else out.append(nb::make_tuple(std::string(name_of(r.code)), r.message));
+    }
+    return out;
+  }
+
+  std::uint64_t drop_pattern(nb::bytes row, nb::bytes column) {
+    Pattern pattern{text_of(row), text_of(column)};
+    auto keep = pool_;
+    Unlocked unlocked;
+    return held(keep).drop_matching(pattern);
+  }
+
+  nb::list wait_row(nb::bytes row, std::size_t count, nb::bytes column, std::int64_t timeout_ms) {
+    const auto wanted_row = text_of(row), wanted_column = text_of(column);
+    std::vector<ObjectInfo> infos;
+    {
+      auto keep = pool_;
+      Unlocked unlocked;
+      infos = held(keep).wait_row(wanted_row, count, wanted_column, timeout_of(timeout_ms));
+    }
+    nb::list out;
+    for (const auto& info : infos) out.append(to_dict(info));
+    return out;
+  }
+
+  std::unique_ptr<PySubscription> subscribe(nb::bytes row, nb::bytes column, bool existing) {
+    pool();
+    return std::make_unique<PySubscription>(pool_, Pattern{text_of(row), text_of(column)}, existing);
+  }
+
+  nb::tuple compute(const std::string& function, const nb::list& keys, const std::string& arguments, std::uint32_t time_ms,
+                    std::uint64_t memory_bytes, bool wait, std::int64_t timeout_ms) {
+    const auto wanted = keys_of(keys);
+    ComputeOptions options;
+    options.arguments = arguments;
+    options.time_ms = time_ms;
+    options.memory_bytes = memory_bytes;
+    options.wait = wait;
+    options.timeout = timeout_of(timeout_ms);
+    Object object;
+    {
+      auto keep = pool_;
+      Unlocked unlocked;
+      object = held(keep).compute(function, wanted, options);
+    }
+    return nb::make_tuple(nb::cast(memory_of(object)), object.info.metadata);
+  }
+
+  nb::dict status() {
+    PoolStatus status;
+    {
+      auto keep = pool_;
+      Unlocked unlocked;
+      status = held(keep).status();
+    }
+    return status_dict(status);
+  }
+  std::string administer(const std::string& server, const std::string& command) {
+    auto keep = pool_;
+    Unlocked unlocked;
+    return held(keep).administer(server, command);
+  }
+  std::string token(const std::string& role) {
+    auto keep = pool_;
+    Unlocked unlocked;
+    return held(keep).token(role);
+  }
+  std::string stream_info(const std::string& stream) {
+    auto keep = pool_;
+    Unlocked unlocked;
+    return held(keep).stream_info(stream);
+  }
+
+  static nb::dict status_dict(const PoolStatus& status) {
+    nb::list servers;
+    for (const auto& s : status.servers) {
+      nb::dict d;
+      d["id"] = s.id;
+      d["name"] = s.name;
+      d["state"] = s.state;
+      d["objects"] = s.objects;
+      d["memory_bytes"] = s.memory_bytes;
+      d["memory_limit"] = s.memory_limit;
+      d["disk_bytes"] = s.disk_bytes;
+      d["disk_free"] = s.disk_free;
+      d["puts"] = s.puts;
+      d["gets"] = s.gets;
+      d["evictions"] = s.evictions;
+      d["recalls"] = s.recalls;
+      d["waiting"] = s.waiting;
+      d["bytes_in"] = s.bytes_in;
+      d["bytes_out"] = s.bytes_out;
+      servers.append(d);
+    }
+    nb::dict out;
+    out["name"] = status.name;
+    out["view"] = status.view;
+    out["settled"] = status.settled;
+    out["replication"] = status.replication;
+    out["servers"] = servers;
+    return out;
+  }
+
+ private:
+  static Pool& held(const std::shared_ptr<Pool>& pool) {
+    if (!pool) throw Error(Errc::wrong_state, "the pool is closed");
+    return *pool;
+  }
+  Pool& pool() { return held(pool_); }
+  std::shared_ptr<Pool> pool_;
+};
+
+}  // namespace
+
+nb::object open_pool(const Context& context, const nb::dict& options) {
+  PoolOptions chosen;
+  for (auto [key, value] : options) {
+    const auto name = nb::cast<std::string>(key);
+    if (name == "timeout_ms") chosen.timeout_ms = nb::cast<std::uint32_t>(value);
+    else if (name == "pool") chosen.pool = nb::cast<std::string>(value);
+    else if (name == "directory") chosen.directory = nb::cast<std::string>(value);
+    else if (name == "role") chosen.role = nb::cast<std::string>(value);
+    else if (name == "token") chosen.token = nb::cast<std::string>(value);
+    else if (name == "ns") chosen.ns = nb::cast<std::string>(value);
+    else if (name == "trace") chosen.trace = nb::cast<std::string>(value);
+    else throw Error(Errc::unknown_option, "a pool has no option '" + name + "'");
+  }
+  return nb::cast(std::make_unique<PyPool>(context, std::move(chosen)));
+}
+
+nb::list known_pools(const Context& context, const std::string& directory, std::int64_t timeout_ms) {
+  std::vector<PoolStatus> known;
+  {
+    Unlocked unlocked;
+    known = Pool::known(context, directory, timeout_of(timeout_ms));
+  }
+  nb::list out;
+  for (const auto& status : known) out.append(PyPool::status_dict(status));
+  return out;
+}
+
+void bind_pool(nb::module_& m) {
+  nb::class_<PySubscription>(m, "Subscription")
+      .def("next", &PySubscription::next, "slice_ms"_a)
+      .def("lost", &PySubscription::lost)
+      .def("close", &PySubscription::close);
+  nb::class_<PyPendingPut>(m, "PendingPut")
+      .def("done", &PyPendingPut::done)
+      .def("wait", &PyPendingPut::wait, "slice_ms"_a);
+  nb::class_<PyWant>(m, "Want").def("done", &PyWant::done).def("wait", &PyWant::wait, "slice_ms"_a);
+  nb::class_<PyPool>(m, "Pool")
+      .def_prop_ro("name", &PyPool::name)
+      .def("put", &PyPool::put, "items"_a, "if_exists"_a, "acknowledge"_a, "tag"_a.none(), "metadata"_a, "timeout_ms"_a)
+      .def("start_put", &PyPool::start_put, "key"_a, "data"_a, "if_exists"_a, "acknowledge"_a, "tag"_a.none(),
+           "metadata"_a, "timeout_ms"_a)
+      .def("get", &PyPool::get, "keys"_a, "wait"_a, "info_only"_a, "version"_a.none(), "tag"_a.none(), "offset"_a,
+           "bytes"_a.none(), "timeout_ms"_a)
+      .def("want", &PyPool::want, "key"_a, "version"_a.none(), "tag"_a.none(), "offset"_a, "bytes"_a.none(),
+           "timeout_ms"_a)
+      .def("list", &PyPool::list, "row"_a, "column"_a, "limit"_a, "next"_a)
+      .def("drop", &PyPool::drop, "keys"_a, "version"_a.none(), "tag"_a.none(), "timeout_ms"_a)
+      .def("drop_pattern", &PyPool::drop_pattern, "row"_a, "column"_a)
+      .def("wait_row", &PyPool::wait_row, "row"_a, "count"_a, "column"_a, "timeout_ms"_a)
+      .def("subscribe", &PyPool::subscribe, "row"_a, "column"_a, "existing"_a)
+      .def("compute", &PyPool::compute, "function"_a, "keys"_a, "arguments"_a, "time_ms"_a, "memory_bytes"_a, "wait"_a,
+           "timeout_ms"_a)
+      .def("status", &PyPool::status)
+      .def("administer", &PyPool::administer, "server"_a, "command"_a)
+      .def("token", &PyPool::token, "role"_a)
+      .def("stream_info", &PyPool::stream_info, "stream"_a)
+      .def("close", &PyPool::close)
+      .def("forget", &PyPool::forget);
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,455 @@
+"""`penstock bench pool`: staging servers beside files, beside Redis, and beside what they promise."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from .programs import find_programs
+from .runner import MPI_ENVIRONMENT, run_programs
+from .stores import ROCKSDB_BYTES, SEGMENT_BYTES, Memory, pool, redis, redis_program
+from .studies import (
+    Benchmark,
+    Claim,
+    Column,
+    Figures,
+    Panel,
+    Row,
+    Run,
+    Sheet,
+    add_options,
+    carry_out,
+    check_options,
+)
+
+STUDIES = {
+    "io": "a Gray-Scott-like writer of two ranks against servers and tiers, and a later reader; beside HDF5 files",
+    "room": "what a step costs its writer while the queue has room, beside one copy into memory",
+    "sustain": "ten queue lengths of steps, produced at 80 % of what the pool was seen to take",
+    "packing": "what a stream's steps are in the pool: objects for each step and rank, key bytes",
+    "readers": "one reader's bandwidth against servers",
+    "objects": "small objects put, listed and fetched in batches of 1000; beside Redis",
+    "spill": "blocks through a pool whose memory is a tenth of them, read back and checked",
+}
+MIB, GIB = 1 << 20, 1 << 30
+SERVERS = (1, 2, 4)
+TIERS = {  # what a step is when its writer may forget it
+    "memory": ("in memory", False, "memory"),
+    "disk": ("in memory, written behind", True, "memory"),
+    "durable": ("on disk, synced", True, "durable"),
+}
+RANKS = 2
+QUEUE = 4
+
+
+class Sizes:
+    """How much is moved."""
+
+    def __init__(self, quick: bool, objects: int = 0):
+        self.side = 64 if quick else 128  # of the fields: 4 or 32 MiB a step
+        self.steps = 8 if quick else 20
+        self.bursts = 3 if quick else 10
+        self.lengths = 3 if quick else 10
+        self.objects = objects or (20_000 if quick else 1_000_000)
+        self.durable_objects = min(self.objects, 5_000 if quick else 50_000)
+        self.spill_memory = 128 * MIB if quick else GIB
+        self.spill_bytes = (GIB if quick else 10 * GIB) // (4 * MIB) * 4 * MIB
+        self.gray_scott_steps = 4 if quick else 10
+
+    def fields(self, *more: object) -> tuple[object, ...]:
+        return ("--ranks", RANKS, "--side", self.side, "--queue", QUEUE, *more)
+
+
+# -------------------------------------------------------------------------------------------------------------- streams
+
+
+def stream_io(sizes: Sizes, servers: int, tier: str, run: Run) -> Figures:
+    _, disk, acknowledge = TIERS[tier]
+    options = sizes.fields("--study", "io", "--steps", sizes.steps, "--acknowledge", acknowledge)
+    with pool(run, servers, "2GiB", disk) as started:
+        environment = started.environment()
+        figures = run.figures(run.program("pool_steps", "--role", "writer", *options), environment=environment)
+        return figures | run.figures(run.program("pool_steps", "--role", "reader", *options), environment=environment)
+
+
+def file_io(sizes: Sizes, synced: bool, run: Run) -> Figures:
+    options = ("--ranks", RANKS, "--side", sizes.side, "--steps", sizes.steps, "--data", run.disk)
+    writer = run.program("pool_files", "--role", "writer", "--fsync", int(synced), *options)
+    return run.figures(writer) | run.figures(run.program("pool_files", "--role", "reader", *options))
+
+
+def stall(sizes: Sizes, study: str, tier: str, servers: int, run: Run) -> Figures:
+    """Steps go as soon as later ones are there, so that memory is not what stops the writer."""
+    _, disk, acknowledge = TIERS[tier]
+    amount = ("--bursts", sizes.bursts) if study == "room" else ("--lengths", sizes.lengths)
+    options = sizes.fields("--study", study, *amount, "--acknowledge", acknowledge, "--retain", QUEUE)
+    with pool(run, servers, "2GiB", disk) as started:
+        return run.figures(run.program("pool_steps", "--role", "writer", *options), environment=started.environment())
+
+
+def read_only(sizes: Sizes, servers: int, plane: str, run: Run) -> Figures:
+    options = sizes.fields("--study", "io", "--steps", sizes.steps)
+    with pool(run, servers, "2GiB") as started:
+        environment = started.environment()
+        run.figures(run.program("pool_steps", "--role", "writer", *options), environment=environment)
+        reader = run.program("pool_steps", "--role", "reader", "--plane", plane, *options)
+        return run.figures(reader, environment=environment)
+
+
+# -------------------------------------------------------------------------------------------------------------- packing
+
+
+def packed(run: Run, environment: dict[str, str], blocks: float, attributes: float, steps: int, ranks: int) -> Figures:
+    """Of a stream that lies in the pool: what it was, and what it is. blocks, attributes: of a step and rank."""
+    census = run.figures(
+        run.program("pool_objects", "--study", "census", "--namespace", "penstock.streams"), environment=environment
+    )
+    keys = [size for name, values in census.items() if name.endswith("_key_bytes") for size in values]
+    kinds = [name.removesuffix("_key_bytes") for name in census if name.endswith("_key_bytes")]
+    sizes = [size for kind in kinds for size in census[f"{kind}_bytes"]]
+    stripes = census["stripe_bytes"]
+    return {
+        "blocks": blocks,
+        "attributes": attributes,
+        "objects": len(sizes) / steps / ranks,
+        "stripes": len(stripes) / steps / ranks,
+        "records": (len(sizes) - len(stripes)) / steps,
+        "key_percent": 100 * sum(keys) / sum(stripes),
+        "key_bytes": mean(keys),
+        "stripe_kib": median(stripes) / 1024,
+        "object_sizes": sizes,
+        "key_sizes": keys,
+    }
+
+
+def pack_many(sizes: Sizes, variables: int, run: Run) -> Figures:
+    ranks, steps = 4, sizes.gray_scott_steps
+    options = ("--ranks", ranks, "--many", variables, "--side", ranks, "--steps", steps)
+    with pool(run, 2) as started:
+        writer = run.program("pool_steps", "--role", "writer", "--study", "io", *options)
+        run.figures(writer, environment=started.environment())
+        return packed(run, started.environment(), variables, 0, steps, ranks)
+
+
+def pack_gray_scott(program: Path, settings: Path, sizes: Sizes, run: Run) -> Figures:
+    """The simulation of the tutorial. Before packing: U, V, sim_step, time; five attributes."""
+    steps, ranks = sizes.gray_scott_steps, RANKS
+    shutil.copy(settings, run.folder / "settings.yaml")
+    (run.folder / "penstock.yaml").write_text("streams: {gray-scott: {engine: pool}}\n")
+    overrides = {"L": 48 if sizes.side < 128 else 96, "steps": 4 * steps, "plot_every": 4}
+    words = [word for name, value in overrides.items() for word in ("--set", f"{name}={value}")]
+    command = [shutil.which("mpiexec") or "mpiexec", "-n", str(ranks), "--bind-to", "none", str(program)]
+    with pool(run, 2) as started:
+        environment = started.environment() | {"PENSTOCK_CONFIG": str(run.folder / "penstock.yaml")}
+        simulation = [*command, str(run.folder / "settings.yaml"), *words]
+        run_programs([simulation], MPI_ENVIRONMENT | environment, run.folder, run.deadline_s)
+        return packed(run, started.environment(), 4, 5, steps, ranks)
+
+
+# -------------------------------------------------------------------------------------------------------------- objects
+
+
+def small_objects(sizes: Sizes, durable: bool, run: Run) -> Figures:
+    count = sizes.durable_objects if durable else sizes.objects
+    options = ("--study", "small", "--count", count, "--acknowledge", "durable" if durable else "memory")
+    with pool(run, 1, "2GiB", durable) as started:
+        return run.figures(run.program("pool_objects", *options), environment=started.environment())
+
+
+def redis_objects(sizes: Sizes, variant: str, durable: bool, run: Run) -> Figures:
+    count = sizes.durable_objects if durable else sizes.objects
+    with redis(run, durable) as path:
+        return run.figures(run.program("redis_objects", "--socket", path, "--variant", variant, "--count", count))
+
+
+def spill(sizes: Sizes, run: Run) -> Figures:
+    with pool(run, 1, str(sizes.spill_memory), disk=True) as started:
+        memory = Memory(started.servers[0].process.pid)
+        with memory:
+            figures = run.figures(
+                run.program("pool_objects", "--study", "blocks", "--total", sizes.spill_bytes),
+                environment=started.environment(),
+            )
+    limit = sizes.spill_memory / MIB
+    declared = (SEGMENT_BYTES + ROCKSDB_BYTES) / MIB
+    return figures | {
+        "pss_mib": memory.pss,
+        "rss_mib": memory.rss,
+        "idle_pss_mib": memory.first_pss,
+        "limit_mib": limit,
+        "declared_mib": declared,
+        "pss_share": memory.pss / (1.1 * limit + declared),
+        "rss_share": memory.rss / (1.1 * limit + declared),
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------------- rows
+
+
+def servers_text(servers: int) -> str:
+    return "1 server" if servers == 1 else f"{servers} servers"
+
+
+def stream_rows(sizes: Sizes) -> Iterator[Row]:
+    for tier, (words, _, _) in TIERS.items():
+        for servers in SERVERS:
+            label = f"{servers_text(servers)}, {words}"
+            yield Row("io", "penstock", f"{tier}_{servers}", label, partial(stream_io, sizes, servers, tier))
+    for study in ("room", "sustain"):
+        for tier, (words, _, _) in TIERS.items():
+            yield Row(study, "penstock", tier, f"1 server, {words}", partial(stall, sizes, study, tier, 1))
+        label = f"{servers_text(2)}, in memory"
+        yield Row(study, "penstock", "memory_2", label, partial(stall, sizes, study, "memory", 2))
+    for plane in ("shm", "tcp"):
+        for servers in SERVERS:
+            label = f"{servers_text(servers)}, {plane}"
+            yield Row("readers", "penstock", f"{plane}_{servers}", label, partial(read_only, sizes, servers, plane))
+    for count in (10, 500):
+        label = f"4 ranks, {count} blocks of 1 KiB each"
+        yield Row("packing", "penstock", f"many_{count}", label, partial(pack_many, sizes, count))
+
+
+def object_rows(sizes: Sizes) -> Iterator[Row]:
+    yield Row("objects", "penstock", "memory", "acknowledged in memory", partial(small_objects, sizes, False))
+    yield Row("objects", "penstock", "durable", "acknowledged durable", partial(small_objects, sizes, True))
+
+
+def redis_rows(sizes: Sizes) -> Iterator[Row]:
+    for durable, words in ((False, "no persistence"), (True, "appendfsync always")):
+        for variant, how in (("multi", "MSET, MGET"), ("pipeline", "pipelined SET, GET")):
+            name = f"{variant}_{'durable' if durable else 'memory'}"
+            yield Row("objects", "redis", name, f"{words}: {how}", partial(redis_objects, sizes, variant, durable))
+
+
+def gray_scott_row(programs: Path, sizes: Sizes) -> Row | None:
+    program = programs.parent / "bin" / "gray-scott"
+    settings = Path(__file__).resolve().parents[3] / "examples" / "gray-scott" / "settings.yaml"
+    if not program.exists() or not settings.exists() or not shutil.which("mpiexec"):
+        return None
+    return Row(
+        "packing",
+        "penstock",
+        "gray_scott",
+        f"Gray-Scott, {RANKS} ranks",
+        partial(pack_gray_scott, program, settings, sizes),
+    )
+
+
+def rows_of(programs: Path, sizes: Sizes) -> tuple[list[Row], list[str]]:
+    rows: list[Row] = []
+    left_out: list[str] = []
+    if (programs / "pool_steps").exists():
+        rows += stream_rows(sizes)
+        simulation = gray_scott_row(programs, sizes)
+        if simulation:
+            rows.append(simulation)
+        else:
+            left_out.append("packing: the Gray-Scott simulation was not built, or there is no mpiexec")
+    else:
+        left_out.append("penstock: pool_steps was not built")
+    if (programs / "pool_files").exists():
+        for synced, name, words in ((False, "plain", "no fsync"), (True, "fsync", "fsync of each file")):
+            rows.append(Row("io", "hdf5 files", name, words, partial(file_io, sizes, synced)))
+    else:
+        left_out.append("hdf5 files: pool_files was not built (no HDF5)")
+    if (programs / "pool_objects").exists():
+        rows += object_rows(sizes)
+        rows.append(Row("spill", "penstock", "disk", "1 server, blocks of 4 MiB", partial(spill, sizes)))
+    if (programs / "redis_objects").exists() and redis_program():
+        rows += redis_rows(sizes)
+    else:
+        left_out.append("redis: redis_objects was not built (no hiredis), or there is no redis-server")
+    order = list(STUDIES)
+    return sorted(rows, key=lambda row: order.index(row.study)), left_out
+
+
+# --------------------------------------------------------------------------------------------------------------- claims
+
+
+def claims_of() -> list[Claim]:
+    room, sustain = "room", "sustain"
+    claims = [
+        Claim(
+            "a step in memory costs its writer at most 1.3 copies while the queue has room",
+            (room, "penstock", "memory"),
+            ("stall_per_copy",),
+            1.3,
+            sense="at_most",
+        ),
+        Claim(
+            "over ten queue lengths at 80 % of the pull bandwidth the writer stalls for less than 5 %",
+            (sustain, "penstock", "memory"),
+            ("stall_percent",),
+            5,
+            sense="at_most",
+            unit=" %",
+        ),
+        Claim(
+            "durable acknowledgement is off the producer's path: a step costs at most 1.15× one in memory, with room",
+            (room, "penstock", "durable"),
+            ("stall_ms",),
+            1.15,
+            theirs=((room, "penstock", "memory"),),
+            sense="at_most",
+        ),
+        Claim(
+            "the writer's I/O time into a memory pool is below that of files without fsync",
+            ("io", "penstock", "memory_1"),
+            ("io_s",),
+            1.0,
+            theirs=(("io", "hdf5 files", "plain"),),
+            sense="at_most",
+            theirs_lower=True,
+        ),
+        Claim(
+            "durable steps are safe no later than files with fsync",
+            ("io", "penstock", "durable_1"),
+            ("until_safe_s",),
+            1.0,
+            theirs=(("io", "hdf5 files", "fsync"),),
+            sense="at_most",
+            theirs_lower=True,
+        ),
+    ]
+    for variant, words in (("gray_scott", "Gray-Scott"), ("many_500", "500 small blocks a rank")):
+        claims.append(
+            Claim(
+                f"keys take at most 1 % of the payload: {words}",
+                ("packing", "penstock", variant),
+                ("key_percent",),
+                1,
+                sense="at_most",
+                unit=" %",
+            )
+        )
+    for durability, words in (("memory", "in memory"), ("durable", "durable")):
+        theirs = tuple(("objects", "redis", f"{variant}_{durability}") for variant in ("multi", "pipeline"))
+        for figure, verb in (("put_per_s", "put"), ("list_per_s", "listed"), ("get_per_s", "fetched")):
+            claims.append(
+                Claim(
+                    f"small objects, {words}, are {verb} faster than by Redis",
+                    ("objects", "penstock", durability),
+                    (figure,),
+                    1.0,
+                    theirs=theirs,
+                )
+            )
+    claims.append(
+        Claim(
+            "PSS at most 1.1× the memory limit, and the declared overhead (a segment, RocksDB's cache)",
+            ("spill", "penstock", "disk"),
+            ("pss_share",),
+            1.0,
+            sense="at_most",
+        )
+    )
+    return claims
+
+
+# ----------------------------------------------------------------------------------------------------- tables, pictures
+
+
+def sheets_of(sizes: Sizes) -> list[Sheet]:
+    megabytes = RANKS * 2 * sizes.side**3 // RANKS * 8 / 1e6
+    stalls = (Column("stall_ms", "stall of\na step ms"), Column("copy_ms", "one copy\nms"))
+    return [
+        Sheet(
+            "io",
+            f"io: {sizes.steps} steps of {megabytes:.0f} MB from {RANKS} ranks; {STUDIES['io']}",
+            (
+                Column("stall_ms", "a step ms"),
+                Column("io_s", "I/O time\nof the writer s"),
+                Column("until_safe_s", "until all is\nsafe s"),
+                Column("gb_per_s", "GB/s"),
+                Column("read_gb_per_s", "read back\nGB/s"),
+            ),
+        ),
+        Sheet("room", f"room: {STUDIES['room']}", (*stalls, Column("stall_per_copy", "stall ×\ncopy"))),
+        Sheet(
+            "sustain",
+            f"sustain: {STUDIES['sustain']}; the writer sleeps between steps",
+            (
+                Column("pull_gb_per_s", "pulled\nGB/s"),
+                *stalls,
+                Column("io_percent", "in begin, put,\nend %"),
+                Column("stall_percent", "beyond one\ncopy %"),
+            ),
+        ),
+        Sheet(
+            "packing",
+            f"packing: {STUDIES['packing']}",
+            (
+                Column("blocks", "blocks/step\nand rank"),
+                Column("attributes", "attributes"),
+                Column("objects", "objects/step\nand rank"),
+                Column("stripes", "of which\nstripes"),
+                Column("stripe_kib", "a stripe\nKiB"),
+                Column("key_bytes", "a key\nbytes"),
+                Column("key_percent", "keys, % of\npayload"),
+            ),
+        ),
+        Sheet("readers", f"readers: {STUDIES['readers']}; whole fields, copied", (Column("read_gb_per_s", "GB/s"),)),
+        Sheet(
+            "objects",
+            f"objects: {sizes.objects} of 100 bytes (durable: {sizes.durable_objects}); {STUDIES['objects']}; 1000/s",
+            (
+                Column("put_per_s", "put", 1e-3),
+                Column("list_per_s", "listed", 1e-3),
+                Column("get_per_s", "fetched", 1e-3),
+            ),
+        ),
+        Sheet(
+            "spill",
+            f"spill: {sizes.spill_bytes / GIB:.3g} GiB; {STUDIES['spill']}; MiB",
+            (
+                Column("put_gb_per_s", "put GB/s"),
+                Column("get_gb_per_s", "get GB/s"),
+                Column("limit_mib", "memory\nlimit"),
+                Column("declared_mib", "declared\noverhead"),
+                Column("pss_mib", "largest\nPSS"),
+                Column("rss_mib", "largest\nRSS"),
+                Column("idle_pss_mib", "PSS\nat start"),
+            ),
+        ),
+    ]
+
+
+PANELS = (
+    Panel("io", "writer's I/O time, s", (("io_s", 0),)),
+    Panel("io", "until all is safe, s", (("until_safe_s", 0),)),
+    Panel("room", "stall of a step, ms", (("stall_ms", 0),)),
+    Panel("sustain", "stall beyond one copy, % of the time", (("stall_percent", 0),)),
+    Panel("packing", "objects in the pool against their size, bytes", (("object_sizes", 0),), histogram=True),
+    Panel("packing", "objects in the pool against the size of their key, bytes", (("key_sizes", 0),), histogram=True),
+    Panel("readers", "one reader, GB/s", (("read_gb_per_s", 0),)),
+    Panel("objects", "small objects put, 1000/s", (("put_per_s", 0),), scale=1e-3),
+    Panel("objects", "small objects listed, 1000/s", (("list_per_s", 0),), scale=1e-3),
+    Panel("objects", "small objects fetched, 1000/s", (("get_per_s", 0),), scale=1e-3),
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="penstock bench pool", description="Measures staging servers beside files, Redis, and what they promise."
+    )
+    add_options(parser, STUDIES)
+    parser.add_argument("--objects", type=int, default=0, metavar="N", help="so many small objects")
+    options: Any = parser.parse_args(arguments)
+    check_options(parser, options, STUDIES)
+    options.programs = options.programs or find_programs("pool_objects")
+    if not options.programs or not (options.programs / "pool_objects").exists():
+        parser.error("the benchmark programs are not built; build them (cmake --build build) or give --programs FOLDER")
+    # penstock-server of the same build.
+    os.environ["PENSTOCK_BIN"] = os.pathsep.join(
+        [str(options.programs.parent / "bin"), *filter(None, [os.environ.get("PENSTOCK_BIN")])]
+    )
+    sizes = Sizes(options.quick, options.objects)
+    rows, left_out = rows_of(options.programs, sizes)
+    chosen = [row for row in rows if row.study in options.studies]
+    return carry_out(Benchmark(chosen, left_out, claims_of(), sheets_of(sizes), PANELS), options)

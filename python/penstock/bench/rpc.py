@@ -1,0 +1,209 @@
+"""`penstock bench rpc`: remote calls and bulk memory beside the limits of their planes and beside gRPC."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .programs import find_programs
+from .runner import RunFailed, run_programs
+from .studies import Benchmark, Claim, Column, Figures, Panel, Row, Run, Sheet, add_options, carry_out, check_options
+
+STUDIES = {
+    "calls": "an echo of 64 bytes: latency, and calls a second with 1, 16 and 256 under way",
+    "bulk": "memory moved by the server, pulled and pushed, against size",
+    "transfer": "the transfer service: an array to the server and back, inside messages and as bulk",
+}
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = tuple(size * KIB for size in (4, 16, 64, 256)) + tuple(size * MIB for size in (1, 4, 16, 64, 256))
+QUICK_SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB)
+LARGE = MIB  # from here on the claim about bandwidth holds
+UNDER_WAY = (1, 16, 256)
+METHODS = ("write-encode", "write-bulk", "read-encode", "read-bulk")
+RECORD_BYTES = 16
+CONTACT_S = 20.0
+
+
+def sizes_of(quick: bool) -> tuple[int, ...]:
+    return QUICK_SIZES if quick else SIZES
+
+
+def size_text(size: int) -> str:
+    return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
+
+
+def figures_of(program: str, study: str, way: str, options: tuple[object, ...], run: Run) -> Figures:
+    words = ("--study", study, "--way", way, *options)
+    if program == "grpc_calls":
+        words = (*words, "--directory", run.folder)
+    return run.figures(run.program(program, *words))
+
+
+def transfer(server: Path, client: Path, way: str, quick: bool, run: Run) -> Figures:
+    """The example's own programs: the client prints the best of its repetitions for each method."""
+    contact = run.folder / "server"
+    process = subprocess.Popen([server, contact], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        if process.stdout is None or process.stdout.readline() != "ready\n":
+            raise RunFailed("the transfer server did not start")
+        figures: Figures = {}
+        for size in (MIB, 16 * MIB) if quick else (MIB, 64 * MIB):
+            command = [str(client), str(contact), str(size // RECORD_BYTES), "5", way]
+            lines = run_programs([command], {}, run.folder, run.deadline_s, start="")
+            for line in lines:
+                found = re.match(r"(\S+)\s+([\d.]+) us\s+([\d.]+) MB/s", line)
+                if found and found[1] in METHODS:
+                    figures[f"{found[1]}_{size_text(size).replace(' ', '')}"] = float(found[3]) / 1000
+    finally:
+        if process.stdin:
+            process.stdin.close()
+        try:
+            process.wait(CONTACT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
+    if not figures:
+        raise RunFailed("the transfer client printed no figures")
+    return figures
+
+
+def rows_of(programs: Path, quick: bool) -> tuple[list[Row], list[str]]:
+    rows: list[Row] = []
+    left_out: list[str] = []
+    systems = (
+        ("limit", "rpc_limits", {"unix": "unix socket", "tcp": "tcp loopback"}, "not built"),
+        ("penstock", "rpc_calls", {"shm": "unix socket", "tcp": "tcp loopback"}, "not built"),
+        ("grpc", "grpc_calls", {"unix": "unix socket", "tcp": "tcp loopback"}, "not built (no libgrpc++)"),
+    )
+    calls = ("--calls", 2000 if quick else 20_000)
+    sizes = ",".join(str(size) for size in sizes_of(quick))
+    bulk = ("--sizes", sizes, "--total", (64 if quick else 512) * MIB)
+    for system, program, ways, why in systems:
+        if not (programs / program).exists():
+            left_out.append(f"{system}: {program} was {why}")
+            continue
+        for way, label in ways.items():
+            rows.append(Row("calls", system, way, label, partial(figures_of, program, "calls", way, calls)))
+        planes = {"shm": "shared memory", "unix": "unix socket", "tcp": "tcp loopback"}
+        if system == "grpc":
+            planes.pop("shm")
+        for way, label in planes.items():
+            rows.append(Row("bulk", system, way, label, partial(figures_of, program, "bulk", way, bulk)))
+    examples = programs.parent / "examples" / "rpc"
+    server, client = examples / "transfer_server", examples / "transfer_client"
+    if server.exists() and client.exists():
+        for way, label in (("automatic", "shared memory"), ("unix", "unix socket"), ("tcp", "tcp loopback")):
+            rows.append(Row("transfer", "penstock", way, label, partial(transfer, server, client, way, quick)))
+    else:
+        left_out.append("transfer: examples/rpc was not built")
+    order = list(STUDIES)
+    return sorted(rows, key=lambda row: order.index(row.study)), left_out
+
+
+def claims_of(quick: bool) -> list[Claim]:
+    large = [size for size in sizes_of(quick) if size >= LARGE]
+    claims = []
+    for way, name in (("shm", "shared memory"), ("unix", "the Unix socket"), ("tcp", "TCP")):
+        for direction in ("pull", "push"):
+            claims.append(
+                Claim(
+                    f"bulk {direction} over {name} reaches 0.8 of the plane's bandwidth at every size from 1 MiB on",
+                    ("bulk", "penstock", way),
+                    tuple(f"{direction}_{size}" for size in large),
+                    0.8,
+                    theirs=(("bulk", "limit", way),),
+                )
+            )
+    for ours, theirs, name in (("shm", "unix", "the Unix socket"), ("tcp", "tcp", "TCP")):
+        claims.append(
+            Claim(
+                f"a small call over {name} takes no longer than gRPC's",
+                ("calls", "penstock", ours),
+                ("latency_us",),
+                1.0,
+                theirs=(("calls", "grpc", theirs),),
+                sense="at_most",
+                theirs_lower=True,
+            )
+        )
+        claims.append(
+            Claim(
+                f"more small calls a second over {name} than gRPC with 1, 16 and 256 under way",
+                ("calls", "penstock", ours),
+                tuple(f"calls_per_s_{number}" for number in UNDER_WAY),
+                1.0,
+                theirs=(("calls", "grpc", theirs),),
+            )
+        )
+    return claims
+
+
+def sheets_of(quick: bool) -> list[Sheet]:
+    sizes = sizes_of(quick)
+    calls = (
+        Column("latency_us", "latency µs"),
+        Column("latency_p99_us", "99 %"),
+        *(Column(f"calls_per_s_{number}", f"1000 calls/s,\n{number} under way", 1e-3) for number in UNDER_WAY),
+    )
+    moved = {
+        direction: tuple(Column(f"{direction}_{size}", size_text(size)) for size in sizes)
+        for direction in ("pull", "push")
+    }
+    array = ("1MiB", "16MiB" if quick else "64MiB")
+    methods = tuple(Column(f"{method}_{size}", f"{method}\n{size}") for method in METHODS for size in array)
+    return [
+        Sheet("calls", f"calls: {STUDIES['calls']}", calls),
+        Sheet("bulk", "bulk, pulled by the server: GB/s, 4 under way (limit: memcpy, or one stream)", moved["pull"]),
+        Sheet("bulk", "bulk, pushed by the server: GB/s", moved["push"]),
+        Sheet("transfer", f"transfer: {STUDIES['transfer']}; GB/s, best of 5 in a run", methods),
+    ]
+
+
+def panels_of(quick: bool) -> list[Panel]:
+    sizes = sizes_of(quick)
+    panels = [Panel("calls", "latency of a call, µs", (("latency_us", 0),))]
+    panels += [
+        Panel("calls", f"calls a second, {number} under way", ((f"calls_per_s_{number}", 0),)) for number in UNDER_WAY
+    ]
+    panels += [
+        Panel("bulk", f"bulk {direction}: GB/s by size", tuple((f"{direction}_{size}", size) for size in sizes), True)
+        for direction in ("pull", "push")
+    ]
+    return panels
+
+
+NOTES = (
+    "Penstock and gRPC both through their C++ APIs; gRPC with raw bytes (no protobuf), asynchronous, not encrypted. "
+    "Penstock authenticates its connections, gRPC here does not.",
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="penstock bench rpc", description="Measures remote calls beside the limits of this machine and gRPC."
+    )
+    add_options(parser, STUDIES)
+    options: Any = parser.parse_args(arguments)
+    check_options(parser, options, STUDIES)
+    options.programs = options.programs or find_programs("rpc_limits")
+    if not options.programs or not (options.programs / "rpc_limits").exists():
+        parser.error("the benchmark programs are not built; build them (cmake --build build) or give --programs FOLDER")
+    rows, left_out = rows_of(options.programs, options.quick)
+    quick = options.quick
+    return carry_out(
+        Benchmark(
+            [row for row in rows if row.study in options.studies],
+            left_out,
+            claims_of(quick),
+            sheets_of(quick),
+            panels_of(quick),
+            NOTES,
+        ),
+        options,
+    )

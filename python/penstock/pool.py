@@ -1,0 +1,514 @@
+"""Pools: objects kept by staging servers that outlive the programs that put them.
+
+    pool = penstock.Pool("stage")
+    pool.put("run 7", "temperature", T)              # NumPy arrays come back as arrays
+    T = pool.need("run 7", "temperature").array()    # waits until it is there
+    for info in pool.list("run *"):
+        print(info.row, info.column, info.bytes)
+
+A key is a row and a column: str (UTF-8) or bytes, at most 4 KiB each. Objects are write-once unless asked otherwise.
+Source: SAND2020-9451 (FAODEL), with replication, durability, deadlines and back-pressure added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import InvalidArgument, NotFound, TimeoutError, error_of
+from .stream import SLICE_MS, to_ms
+
+Text = str | bytes
+KeyLike = tuple[Text, Text] | Text
+
+STREAMS_NAMESPACE = "penstock.streams"
+_CONFIGURED = -1
+
+
+def _bytes(text: Text) -> bytes:
+    return text.encode() if isinstance(text, str) else bytes(text)
+
+
+def _text(raw: bytes) -> Text:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def _key(key: KeyLike) -> tuple[bytes, bytes]:
+    if isinstance(key, tuple):
+        row, column = key
+        return _bytes(row), _bytes(column)
+    return _bytes(key), b""
+
+
+def _timeout(seconds: float | None) -> int:
+    return _CONFIGURED if seconds is None else to_ms(seconds)
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """What a pool knows of an object. bytes: its size; put_us: microseconds since 1970; row and column are str where
+    they are UTF-8, else bytes."""
+
+    row: Text
+    column: Text
+    bytes: int
+    version: int
+    checksum: int
+    put_us: int
+    in_memory: bool
+    on_disk: bool
+    waiters: int
+    metadata: str
+
+    @classmethod
+    def _of(cls, raw: dict[str, Any]) -> ObjectInfo:
+        return cls(**(raw | {"row": _text(raw["row"]), "column": _text(raw["column"])}))
+
+
+class Object:
+    """An object's bytes and what is known of them. On the server's node the bytes are read in place."""
+
+    def __init__(self, memory: Any, info: ObjectInfo):
+        self._memory = memory
+        self.info = info
+
+    def view(self) -> memoryview:
+        """The bytes, read-only, without a copy."""
+        return memoryview(self._memory)
+
+    def bytes(self) -> bytes:
+        """A copy of the bytes."""
+        return bytes(self._memory)
+
+    def text(self) -> str:
+        """The bytes as UTF-8."""
+        return self.bytes().decode()
+
+    def array(self, dtype: Any = None, shape: Sequence[int] | None = None) -> np.ndarray:
+        """The bytes as a read-only NumPy array: of the dtype and shape that it was put with, or that are given."""
+        described = _described(self.info.metadata)
+        dtype = np.dtype(dtype if dtype is not None else described.get("dtype", "uint8"))
+        shape = shape if shape is not None else described.get("shape", (-1,))
+        return np.frombuffer(self._memory, dtype).reshape(tuple(shape))
+
+    def __len__(self) -> int:
+        return self.info.bytes
+
+    def __repr__(self) -> str:
+        return f"<Object {self.info.row!r}/{self.info.column!r} version {self.info.version}, {self.info.bytes} bytes>"
+
+
+def _described(metadata: str) -> dict[str, Any]:
+    with contextlib.suppress(ValueError):
+        described = json.loads(metadata)
+        if isinstance(described, dict) and "dtype" in described:
+            return described
+    return {}
+
+
+def _payload(data: Any, metadata: str | None) -> tuple[Any, str]:
+    """What is put: a buffer, and metadata that describes arrays."""
+    if isinstance(data, str):
+        return data.encode(), metadata or ""
+    if isinstance(data, np.ndarray | np.generic):
+        array = np.ascontiguousarray(data)
+        if metadata is None:
+            metadata = json.dumps({"dtype": array.dtype.name, "shape": list(np.shape(data))})
+        return array.reshape(-1).view(np.uint8) if array.size else b"", metadata
+    return data, metadata or ""
+
+
+class PendingPut:
+    """A put under way. Its data must not change until it is done."""
+
+    def __init__(self, core: Any):
+        self._core = core
+
+    def done(self) -> bool:
+        return self._core.done()
+
+    def wait(self) -> int:
+        """Waits until the put's own deadline; returns the version."""
+        while (version := self._core.wait(SLICE_MS)) is None:
+            pass  # here Ctrl-C works
+        return version
+
+
+class Want:
+    """An object that is asked for and may not be there yet."""
+
+    def __init__(self, core: Any):
+        self._core = core
+
+    def done(self) -> bool:
+        return self._core.done()
+
+    def wait(self) -> Object:
+        """Waits until the call's own deadline."""
+        while (result := self._core.wait(SLICE_MS)) is None:
+            pass  # here Ctrl-C works
+        return Object(result[0], ObjectInfo._of(result[1]))
+
+
+@dataclass(frozen=True)
+class ObjectEvent:
+    """What a subscription tells: `what` is "put" or "dropped"."""
+
+    what: str
+    info: ObjectInfo
+
+
+class Subscription:
+    """Events of objects, as they happen: iterate over it, or call next(timeout). A with block closes it.
+
+    When the pool's membership changes, an event may come twice.
+    """
+
+    def __init__(self, core: Any):
+        self._core = core
+
+    def next(self, timeout: float = 30.0) -> ObjectEvent:
+        """The next event. Raises TimeoutError after `timeout` seconds."""
+        left = to_ms(timeout)
+        while True:
+            event = self._core.next(min(left, SLICE_MS))
+            if event is not None:
+                return ObjectEvent("dropped" if event[0] else "put", ObjectInfo._of(event[1]))
+            left -= SLICE_MS
+            if left <= 0:
+                raise TimeoutError(f"no event within {timeout} s")
+
+    def __iter__(self) -> Iterator[ObjectEvent]:
+        while True:
+            event = self._core.next(SLICE_MS)
+            if event is not None:
+                yield ObjectEvent("dropped" if event[0] else "put", ObjectInfo._of(event[1]))
+
+    @property
+    def lost(self) -> int:
+        """Events thrown away because they were not taken fast enough."""
+        return self._core.lost()
+
+    def close(self) -> None:
+        self._core.close()
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class Pool:
+    """A pool of staging servers, found through the directory. Safe to share between threads.
+
+    name: "" means the only pool there is. ns: the namespace of the keys, by name. directory: the directory service's
+    address; "" means $PENSTOCK_DIRECTORY_SERVICE, else the one registered on this machine. role and token: what this
+    client may do (read, write, compute, admin). timeout: seconds for each call unless it says otherwise. trace: a file
+    or folder in which this client's operations are recorded ("" means $PENSTOCK_TRACE).
+    Raises NotFound (no such pool), TimeoutError, AuthenticationError.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        ns: str = "",
+        directory: str = "",
+        role: str = "",
+        token: str = "",
+        timeout: float = 30.0,
+        trace: str = "",
+        context: Any = None,
+    ):
+        from .context import _default_context
+
+        self._context = context if context is not None else _default_context()
+        options = {
+            "pool": name,
+            "ns": ns,
+            "directory": directory,
+            "role": role,
+            "token": token,
+            "trace": trace,
+            "timeout_ms": to_ms(timeout),
+        }
+        self._open(options)
+
+    @classmethod
+    def _opened(cls, context: Any, options: dict[str, Any]) -> Pool:
+        pool = cls.__new__(cls)
+        pool._context = context
+        pool._open(options)
+        return pool
+
+    def _open(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._core = self._context._core.open_pool(options)
+        self._context._pools.add(self)
+
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    # ------------------------------------------------------------------------------------------------------ one object
+
+    def put(
+        self,
+        row: Text,
+        column: Text,
+        data: Any,
+        *,
+        if_exists: str = "refuse",
+        acknowledge: str = "memory",
+        tag: int | None = None,
+        metadata: str | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Puts an object and returns its version. data: bytes, str, or anything with a buffer; NumPy arrays are
+        described in the metadata, so that get(...).array() gives them back.
+
+        if_exists: "refuse" (AlreadyExists), "overwrite", "add_version". acknowledge: how safe it is on return: "memory"
+        (one server), "replicated" (every replica), "durable" (on disk, synced). tag: placed by this number instead of
+        the key.
+        Raises AlreadyExists, PoolFull, TimeoutError, Forbidden.
+        """
+        data, metadata = _payload(data, metadata)
+        items = [(_bytes(row), _bytes(column), data)]
+        return _one(self._core.put(items, if_exists, acknowledge, tag, metadata, _timeout(timeout)))
+
+    def start_put(
+        self,
+        row: Text,
+        column: Text,
+        data: Any,
+        *,
+        if_exists: str = "refuse",
+        acknowledge: str = "memory",
+        tag: int | None = None,
+        metadata: str | None = None,
+        timeout: float | None = None,
+    ) -> PendingPut:
+        """As put, without waiting: wait() on the result gives the version."""
+        data, metadata = _payload(data, metadata)
+        key = (_bytes(row), _bytes(column))
+        return PendingPut(self._core.start_put(key, data, if_exists, acknowledge, tag, metadata, _timeout(timeout)))
+
+    def get(
+        self,
+        row: Text,
+        column: Text = "",
+        *,
+        version: int | None = None,
+        tag: int | None = None,
+        offset: int = 0,
+        size: int | None = None,
+        timeout: float | None = None,
+    ) -> Object:
+        """The object as it is now, or a part of it (offset and size in bytes). Raises NotFound."""
+        key = (_bytes(row), _bytes(column))
+        return _object(_one(self._core.get([key], False, False, version, tag, offset, size, _timeout(timeout))))
+
+    def need(self, row: Text, column: Text = "", *, tag: int | None = None, timeout: float | None = None) -> Object:
+        """As get, but waits until the object is there. Raises TimeoutError."""
+        return self.want(row, column, tag=tag, timeout=timeout).wait()
+
+    def want(self, row: Text, column: Text = "", *, tag: int | None = None, timeout: float | None = None) -> Want:
+        """Asks for an object that may come later; wait() on the result gives it."""
+        return Want(self._core.want((_bytes(row), _bytes(column)), None, tag, 0, None, _timeout(timeout)))
+
+    def info(
+        self,
+        row: Text,
+        column: Text = "",
+        *,
+        version: int | None = None,
+        tag: int | None = None,
+        timeout: float | None = None,
+    ) -> ObjectInfo:
+        """What is known of an object. Raises NotFound."""
+        key = (_bytes(row), _bytes(column))
+        result = _one(self._core.get([key], False, True, version, tag, 0, None, _timeout(timeout)))
+        return ObjectInfo._of(result[1])
+
+    def drop(
+        self,
+        row: Text,
+        column: Text = "",
+        *,
+        version: int | None = None,
+        tag: int | None = None,
+        timeout: float | None = None,
+    ) -> bool:
+        """Removes an object (all its versions, or one), from memory and disk. False when there was none."""
+        return _one(self._core.drop([(_bytes(row), _bytes(column))], version, tag, _timeout(timeout)))
+
+    # --------------------------------------------------------------------------------------------------------- batches
+
+    def put_many(
+        self,
+        items: Iterable[tuple[KeyLike, Any]],
+        *,
+        if_exists: str = "refuse",
+        acknowledge: str = "memory",
+        tag: int | None = None,
+        metadata: str = "",
+        timeout: float | None = None,
+    ) -> list[Any]:
+        """Puts many objects with one message to each server. Returns, in order, each one's version or the exception."""
+        raw = [(*_key(key), data.encode() if isinstance(data, str) else data) for key, data in items]
+        return _all(self._core.put(raw, if_exists, acknowledge, tag, metadata, _timeout(timeout)), lambda v: v)
+
+    def get_many(
+        self, keys: Iterable[KeyLike], *, wait: bool = False, tag: int | None = None, timeout: float | None = None
+    ) -> list[Any]:
+        """Gets many objects. Returns, in order, each Object or the exception. wait: for those not there yet."""
+        raw = [_key(key) for key in keys]
+        return _all(self._core.get(raw, wait, False, None, tag, 0, None, _timeout(timeout)), _object)
+
+    def info_many(self, keys: Iterable[KeyLike], *, tag: int | None = None, timeout: float | None = None) -> list[Any]:
+        """What is known of many objects: each ObjectInfo or the exception."""
+        raw = [_key(key) for key in keys]
+        results = self._core.get(raw, False, True, None, tag, 0, None, _timeout(timeout))
+        return _all(results, lambda result: ObjectInfo._of(result[1]))
+
+    def drop_many(self, keys: Iterable[KeyLike], *, tag: int | None = None, timeout: float | None = None) -> list[Any]:
+        """Drops many objects: for each, whether it was there, or the exception."""
+        return _all(self._core.drop([_key(key) for key in keys], None, tag, _timeout(timeout)), lambda v: v)
+
+    # -------------------------------------------------------------------------------------------------------- patterns
+
+    def list(self, row: Text = "*", column: Text = "*", *, limit: int | None = None) -> Iterator[ObjectInfo]:
+        """Objects whose row and column match, in key order: exact text, a prefix ("heat*"), or a glob (* ? [a-z])."""
+        following, given = b"", 0
+        while True:
+            page = 1000 if limit is None else min(1000, limit - given)
+            if page <= 0:
+                return
+            objects, following = self._core.list(_bytes(row), _bytes(column), page, following)
+            for raw in objects:
+                yield ObjectInfo._of(raw)
+            given += len(objects)
+            if not following:
+                return
+
+    def drop_matching(self, row: Text, column: Text = "*") -> int:
+        """Drops every object that matches; returns how many."""
+        return self._core.drop_pattern(_bytes(row), _bytes(column))
+
+    def wait_row(self, row: Text, count: int, column: Text = "*", *, timeout: float | None = None) -> list[ObjectInfo]:
+        """Waits until a row holds `count` objects whose columns match, and returns what is known of them."""
+        found = self._core.wait_row(_bytes(row), count, _bytes(column), _timeout(timeout))
+        return [ObjectInfo._of(raw) for raw in found]
+
+    def subscribe(self, row: Text = "*", column: Text = "*", *, existing: bool = False) -> Subscription:
+        """Events of matching objects from now on; existing: what is there already comes first, as puts."""
+        return Subscription(self._core.subscribe(_bytes(row), _bytes(column), existing))
+
+    # ------------------------------------------------------------------------------------------------------------ rest
+
+    def compute(
+        self,
+        function: str,
+        keys: Iterable[KeyLike],
+        *,
+        time_limit: float = 10.0,
+        memory_limit: int = 256 << 20,
+        wait: bool = False,
+        timeout: float | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Runs a registered function beside the data, in a process of its own, and returns what it returns: an array or
+        number where it says so, else bytes. time_limit: seconds; memory_limit: bytes. Raises Forbidden, NotFound."""
+        memory, metadata = self._core.compute(
+            function,
+            [_key(key) for key in keys],
+            json.dumps(arguments),
+            to_ms(time_limit),
+            memory_limit,
+            wait,
+            _timeout(timeout),
+        )
+        described = _described(metadata)
+        if not described:
+            return bytes(memory)
+        array = np.frombuffer(memory, np.dtype(described["dtype"])).reshape(tuple(described.get("shape", (-1,))))
+        return array[()] if array.ndim == 0 else array
+
+    def status(self) -> dict[str, Any]:
+        """The pool's view and its servers: memory, disk, objects, operations."""
+        return self._core.status()
+
+    # --------------------------------------------------------------------------------------------------- for operators
+
+    def administer(self, server: str, command: str) -> dict[str, Any]:
+        """Tells a server (by its name or id) to do something: "drain" (hand its objects on and end), "stop" (end),
+        "config" (say its configuration). Raises Forbidden without the role admin, NotFound."""
+        return json.loads(self._core.administer(server, command))
+
+    def token(self, role: str) -> str:
+        """What lets a client have this role and none above it: Pool(token=..., role=...). Raises Forbidden where this
+        client was given a token itself."""
+        return self._core.token(role)
+
+    def streams(self) -> list[dict[str, Any]]:
+        """The streams in this pool: each one's state (open, ended or lost), writer, ranks, steps, bytes, readers."""
+        options = self._options | {"pool": self.name, "ns": STREAMS_NAMESPACE, "trace": ""}
+        with Pool._opened(self._context, options) as inside:
+            names = [_text(_bytes(info.row)[len(b"stream/") :]) for info in inside.list("stream/*", "stream")]
+        found = []
+        for name in names:
+            with contextlib.suppress(NotFound):  # dropped meanwhile
+                found.append(json.loads(self._core.stream_info(str(name))))
+        return found
+
+    def close(self) -> None:
+        self._core.close()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def known_pools(directory: str = "", *, timeout: float = 10.0, context: Any = None) -> list[dict[str, Any]]:
+    """The pools that a directory knows: name, view, settled, replication, and servers with id, name and state.
+
+    directory: as for Pool. Raises NotFound (no directory), TimeoutError.
+    """
+    from .context import _default_context
+
+    context = context if context is not None else _default_context()
+    pools = context._core.known_pools(directory, to_ms(timeout))
+    for pool in pools:
+        pool["servers"] = [{key: server[key] for key in ("id", "name", "state")} for server in pool["servers"]]
+    return pools
+
+
+def _failed(result: Any) -> bool:
+    return isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], str)
+
+
+def _one(results: Sequence[Any]) -> Any:
+    if len(results) != 1:
+        raise InvalidArgument(f"{len(results)} results for one object")
+    if _failed(results[0]):
+        raise error_of(*results[0])
+    return results[0]
+
+
+def _all(results: Sequence[Any], make: Callable[[Any], Any]) -> list[Any]:
+    return [error_of(*result) if _failed(result) else make(result) for result in results]
+
+
+def _object(result: tuple[Any, dict[str, Any]]) -> Object:
+    return Object(result[0], ObjectInfo._of(result[1]))

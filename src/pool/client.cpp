@@ -1,0 +1,582 @@
+// penstock::Pool: every verb is a batch, scattered over the servers that own the keys.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.hpp"
+#include "fabric/registration.hpp"
+#include "penstock/stream.hpp"
+#include "pool/client_impl.hpp"
+#include "pool/infos.hpp"
+#include "pool/object_table.hpp"
+#include "pool/protocol.hpp"
+
+namespace penstock {
+
+using fabric::Task;
+using pool::PoolClient;
+namespace fb = pool::fb;
+
+Namespace Namespace::named(std::string_view name) {
+  Namespace ns;
+  if (name.empty()) return ns;
+  const auto digest = fabric::Token{}.derive("namespace:" + std::string(name));
+  std::copy_n(digest.bytes.begin(), ns.bytes.size(), ns.bytes.begin());
+  return ns;
+}
+
+namespace {
+
+constexpr std::uint64_t inline_put_bytes = 512 << 10;   // a batch below this travels in the message
+constexpr std::uint64_t inline_get_bytes = 128 << 10;   // objects up to this do
+constexpr std::size_t max_batch = 10'000;               // keys in one request
+constexpr std::uint64_t max_batch_bytes = 64 << 20;
+
+void check(const Key& key) {
+  if (key.row.empty()) throw Error(Errc::invalid_argument, "a key needs a row");
+  if (key.row.size() > max_key_bytes || key.column.size() > max_key_bytes)
+    throw Error(Errc::invalid_argument, "a row or column of more than " + std::to_string(max_key_bytes) + " bytes");
+}
+
+// Keys are binary; messages are not.
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, 64)) {
+    if (c >= 0x20 && c < 0x7f) out += c;
+    else out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return text.size() > 64 ? out + "..." : out;
+}
+
+// Memory of an object that a server of this node keeps for us: given back with the last owner.
+struct Leased {
+  std::shared_ptr<rpc::Channel> channel;
+  std::uint64_t lease = 0;
+  std::shared_ptr<const void> mapping;
+  Leased(std::shared_ptr<rpc::Channel> c, std::uint64_t l) : channel(std::move(c)), lease(l) {}
+  Leased(const Leased&) = delete;
+  ~Leased() {
+    if (lease == 0 || !channel->open()) return;
+    try {
+      fb::ReleaseRequestT request;
+      request.leases.push_back(lease);
+      (void)fb::ObjectsClient(channel).start_release(request, rpc::CallOptions{});
+    } catch (const std::exception&) {
+    }
+  }
+};
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------------------- scattering
+
+template <class R>
+Task<std::vector<Result<R>>> Pool::Impl::scatter(std::vector<Key> keys, std::optional<std::uint64_t> tag, bool replicas,
+                                                 base::Deadline deadline, std::function<std::uint64_t(std::size_t)> bytes_of,
+                                                 Send<R> send) {
+  auto self = shared_from_this();
+  std::vector<Result<R>> results(keys.size());
+  std::vector<std::size_t> left(keys.size());
+  for (std::size_t i = 0; i < left.size(); ++i) left[i] = i;
+  for (PoolClient::Attempt attempt = 0; !left.empty(); ++attempt) {
+    const auto placement = co_await client->members().at_least(1, deadline);
+    const auto& view = placement->view();
+    // While the primary cannot be reached, reads go to the replicas in turn.
+    std::map<std::uint32_t, std::vector<std::size_t>> groups;
+    for (const auto i : left) {
+      const auto owners = placement->owners(ns, keys[i].row, tag);
+      groups[owners.index[replicas ? attempt % owners.count : 0]].push_back(i);
+    }
+    struct Sent {
+      std::vector<std::size_t> indices;
+      std::string server;
+      fabric::Future<std::vector<Result<R>>> future;
+    };
+    std::vector<Sent> sent;
+    for (auto& [member, indices] : groups) {
+      for (std::size_t begin = 0; begin < indices.size();) {
+        Sent part;
+        std::uint64_t bytes = 0;
+        while (begin < indices.size() && part.indices.size() < max_batch) {
+          const std::uint64_t more = bytes_of ? bytes_of(indices[begin]) : 0;
+          if (!part.indices.empty() && bytes + more > max_batch_bytes) break;
+          bytes += more;
+          part.indices.push_back(indices[begin++]);
+        }
+        part.server = view.members[member].name;
+        auto task = send_to(view.members[member], view.number, keys, part.indices, attempt, replicas, deadline, send);
+        part.future = fabric::spawn(*client->progress(), std::move(task));
+        sent.push_back(std::move(part));
+      }
+    }
+    left.clear();
+    std::optional<Error> last;
+    for (auto& s : sent) {
+      std::optional<Error> failed;
+      try {
+        auto part = co_await std::move(s.future);
+        for (std::size_t n = 0; n < s.indices.size(); ++n) {
+          // A replica that does not have it may lag behind; the primary decides.
+          if (part[n].code == Errc::not_found && replicas && attempt > 0 &&
+              attempt % std::max(1u, placement->owners(ns, keys[s.indices[n]].row, tag).count) != 0) {
+            left.push_back(s.indices[n]);
+            last = Error(Errc::not_found, part[n].message);
+            continue;
+          }
+          results[s.indices[n]] = std::move(part[n]);
+        }
+      } catch (const Error& error) {
+        failed = error.in("server " + s.server);
+      }
+      if (!failed) continue;
+      const bool retry = (PoolClient::may_retry(*failed) || failed->code() == Errc::timeout) && !deadline.passed();
+      for (const auto i : s.indices) {
+        if (retry) {
+          left.push_back(i);
+        } else {
+          results[i].code = failed->code();
+          results[i].message = "pool " + client->pool() + ": " + failed->what();
+        }
+      }
+      last = failed;
+    }
+    if (left.empty()) break;
+    if (deadline.passed()) {
+      for (const auto i : left) {
+        results[i].code = Errc::timeout;
+        results[i].message = "pool " + client->pool() + ": " + (last ? last->what() : "no server answered");
+      }
+      break;
+    }
+    // Reads with another replica to ask do not wait for a new view first.
+    const bool try_replica = replicas && last->code() != Errc::stale_view && view.replication > 1 &&
+                             (attempt + 1) % view.replication != 0;
+    if (!try_replica) {
+      const Error why = *last;
+      co_await client->before_retry(view.number, attempt, why, deadline);
+    }
+  }
+  co_return results;
+}
+
+template <class R>
+Task<std::vector<Result<R>>> Pool::Impl::send_to(pool::Member member, std::uint64_t view, const std::vector<Key>& keys,
+                                                 std::vector<std::size_t> indices, PoolClient::Attempt attempt,
+                                                 bool replicas, base::Deadline deadline, Send<R> send) {
+  auto self = shared_from_this();
+  const auto connect_by = replicas ? earlier(deadline, base::Deadline(Timeout(2000))) : deadline;
+  auto channel = co_await client->members().channel(std::move(member), connect_by);
+  std::vector<Key> part;
+  part.reserve(indices.size());
+  for (const auto i : indices) part.push_back(keys[i]);
+  auto packed = pool::pack_keys(ns, part);
+  auto results = co_await send(std::move(channel), view, std::move(packed), indices, attempt);
+  if (results.size() != indices.size()) throw Error(Errc::protocol, "a reply of another length");
+  co_return results;
+}
+
+// -------------------------------------------------------------------------------------------------------------------- put
+
+Task<std::vector<Result<std::uint64_t>>> Pool::Impl::put(std::vector<PutItem> items, PutOptions put_options,
+                                                         base::Deadline deadline) {
+  auto self = shared_from_this();
+  auto shared = std::make_shared<const std::vector<PutItem>>(std::move(items));
+  auto shared_options = std::make_shared<const PutOptions>(std::move(put_options));
+  std::vector<Key> keys;
+  keys.reserve(shared->size());
+  for (const auto& item : *shared) keys.push_back(item.key);
+  auto bytes_of = [shared](std::size_t i) { return static_cast<std::uint64_t>((*shared)[i].bytes.size()); };
+  Send<std::uint64_t> send = [self, shared, shared_options, deadline](
+                                 std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::unique_ptr<fb::KeysT> packed,
+                                 std::vector<std::size_t> indices, PoolClient::Attempt attempt) {
+    return self->send_put(std::move(channel), view, std::move(packed), std::move(indices), attempt, shared, shared_options,
+                          deadline);
+  };
+  const auto tag = shared_options->tag;
+  co_return co_await scatter<std::uint64_t>(std::move(keys), tag, false, deadline, std::move(bytes_of), std::move(send));
+}
+
+Task<std::vector<Result<std::uint64_t>>> Pool::Impl::send_put(
+    std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::unique_ptr<fb::KeysT> packed,
+    std::vector<std::size_t> indices, PoolClient::Attempt attempt, std::shared_ptr<const std::vector<PutItem>> items,
+    std::shared_ptr<const PutOptions> put_options, base::Deadline deadline) {
+  auto self = shared_from_this();
+  fb::PutRequestT request;
+  request.view = view;
+  request.keys = std::move(packed);
+  request.if_exists = static_cast<std::uint8_t>(put_options->if_exists);
+  request.acknowledge = static_cast<std::uint8_t>(put_options->acknowledge);
+  request.tagged = put_options->tag.has_value();
+  request.tag = put_options->tag.value_or(0);
+  request.metadata = put_options->metadata;
+  std::uint64_t total = 0;
+  for (const auto i : indices) {
+    request.sizes.push_back((*items)[i].bytes.size());
+    total += (*items)[i].bytes.size();
+  }
+  rpc::BulkBuffer buffer;
+  rpc::Exposure exposure;
+  const bool one = indices.size() == 1;
+  if (total <= inline_put_bytes) {
+    request.data.reserve(total);
+    for (const auto i : indices) {
+      const auto* from = reinterpret_cast<const std::uint8_t*>((*items)[i].bytes.data());
+      request.data.insert(request.data.end(), from, from + (*items)[i].bytes.size());
+    }
+  } else if (one && !channel->local()) {
+    exposure = channel->bulk().expose((*items)[indices[0]].bytes);
+  } else {
+    buffer = rpc::BulkBuffer::allocate(total);
+    auto copy = [&] {
+      std::uint64_t offset = 0;
+      for (const auto i : indices) {
+        std::copy((*items)[i].bytes.begin(), (*items)[i].bytes.end(), buffer.span().data() + offset);
+        offset += (*items)[i].bytes.size();
+      }
+    };
+    co_await workers->run(copy);
+    exposure = channel->bulk().expose(std::span<const std::byte>(buffer.span().first(total)));
+  }
+  if (total > inline_put_bytes) request.bulk = exposure.descriptor();
+  rpc::CallOptions call_options{deadline};
+  auto reply = co_await fb::ObjectsClient(channel).put(std::move(request), call_options);
+  std::vector<Result<std::uint64_t>> results(indices.size());
+  if (reply.versions.size() != indices.size() || reply.failed.size() != reply.failures.size())
+    throw Error(Errc::protocol, "a reply of another length");
+  for (std::size_t n = 0; n < results.size(); ++n) results[n].value = reply.versions[n];
+  for (std::size_t f = 0; f < reply.failed.size(); ++f) {
+    const auto n = reply.failed[f];
+    if (n >= results.size()) throw Error(Errc::protocol, "a reply about another object");
+    const auto code = static_cast<Errc>(reply.failures[f]->code);
+    // The answer to an earlier try of this put may have been lost on its way.
+    if (code == Errc::already_exists && attempt > 0) {
+      const auto& item = (*items)[indices[n]];
+      const auto there = co_await same_object(channel, view, item, put_options->tag, deadline);
+      if (there) {
+        results[n].value = *there;
+        continue;
+      }
+    }
+    if (code == Errc::stale_view || code == Errc::peer_lost) throw Error(code, reply.failures[f]->message);
+    results[n].value.reset();
+    results[n].code = code;
+    results[n].message = "pool " + client->pool() + ": " + item_text((*items)[indices[n]].key) + ": " + reply.failures[f]->message;
+  }
+  co_return results;
+}
+
+Task<std::optional<std::uint64_t>> Pool::Impl::same_object(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                                                           PutItem item, std::optional<std::uint64_t> tag,
+                                                           base::Deadline deadline) {
+  fb::GetRequestT request;
+  request.view = view;
+  std::vector<Key> keys{item.key};
+  request.keys = pool::pack_keys(ns, keys);
+  request.tagged = tag.has_value();
+  request.tag = tag.value_or(0);
+  request.info_only = true;
+  rpc::CallOptions call_options{deadline};
+  auto reply = co_await fb::ObjectsClient(channel).get(std::move(request), call_options);
+  if (reply.got.size() != 1 || reply.got[0]->code != 0 || !reply.got[0]->info) co_return std::nullopt;
+  const auto& info = *reply.got[0]->info;
+  if (info.bytes != item.bytes.size() || info.checksum != storage::checksum(item.bytes)) co_return std::nullopt;
+  co_return info.version;
+}
+
+// -------------------------------------------------------------------------------------------------------------------- get
+
+Task<std::vector<Result<Object>>> Pool::Impl::get(std::vector<Key> keys, GetOptions get_options, bool wait, bool info_only,
+                                                  base::Deadline deadline) {
+  auto self = shared_from_this();
+  auto shared_options = std::make_shared<const GetOptions>(get_options);
+  auto shared_keys = std::make_shared<const std::vector<Key>>(keys);
+  Send<Object> send = [self, shared_options, shared_keys, wait, info_only, deadline](
+                          std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::unique_ptr<fb::KeysT> packed,
+                          std::vector<std::size_t> indices, PoolClient::Attempt) {
+    auto sent = std::make_shared<std::vector<Key>>();
+    sent->reserve(indices.size());
+    for (const auto i : indices) sent->push_back((*shared_keys)[i]);
+    return self->send_get(std::move(channel), view, std::move(packed), std::move(sent), shared_options, wait, info_only,
+                          deadline);
+  };
+  const auto tag = shared_options->tag;
+  co_return co_await scatter<Object>(std::move(keys), tag, true, deadline, {}, std::move(send));
+}
+
+Task<std::vector<Result<Object>>> Pool::Impl::send_get(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                                                       std::unique_ptr<fb::KeysT> packed,
+                                                       std::shared_ptr<const std::vector<Key>> keys_sent,
+                                                       std::shared_ptr<const GetOptions> get_options, bool wait,
+                                                       bool info_only, base::Deadline deadline) {
+  auto self = shared_from_this();
+  const std::size_t count = keys_sent->size();
+  fb::GetRequestT request;
+  request.view = view;
+  request.keys = std::move(packed);
+  request.version = get_options->version.value_or(0);
+  request.tagged = get_options->tag.has_value();
+  request.tag = get_options->tag.value_or(0);
+  request.offset = get_options->offset;
+  request.bytes = get_options->bytes;
+  request.wait = wait;
+  request.info_only = info_only;
+  request.inline_bytes = inline_get_bytes;
+  rpc::CallOptions call_options{deadline};
+  auto reply = std::make_shared<fb::GetReplyT>();
+  *reply = co_await fb::ObjectsClient(channel).get(std::move(request), call_options);
+  std::vector<Result<Object>> results(count);
+  std::size_t answered = take_simple(reply, *keys_sent, results);
+  for (const auto& got : reply->got) {
+    if (got->index >= count || results[got->index].value || results[got->index].code != Errc::ok)
+      throw Error(Errc::protocol, "a reply about another object");
+    auto& result = results[got->index];
+    ++answered;
+    if (got->code != 0) {
+      result.code = static_cast<Errc>(got->code);
+      result.message = "pool " + client->pool() + ": " + item_text((*keys_sent)[got->index]) + ": " + got->message;
+      continue;
+    }
+    if (!got->info) throw Error(Errc::protocol, "a reply without information");
+    Object object;
+    object.info = pool::unpack_info(*got->info);
+    if (!info_only) co_await fetch_bytes(channel, reply, *got, object, deadline);
+    result.value = std::move(object);
+  }
+  if (answered != count) throw Error(Errc::protocol, "a reply of another length");
+  co_return results;
+}
+
+// Objects whose bytes lie in the reply one after the other; all of them share it.
+std::size_t Pool::Impl::take_simple(const std::shared_ptr<fb::GetReplyT>& reply, const std::vector<Key>& keys,
+                                    std::vector<Result<Object>>& results) {
+  const std::size_t n = reply->simple.size();
+  if (reply->bytes.size() != n || reply->versions.size() != n || reply->checksums.size() != n ||
+      reply->put_us.size() != n || reply->where.size() != n)
+    throw Error(Errc::protocol, "a reply whose parts do not match");
+  std::uint64_t offset = 0;
+  // Bytes of objects that are listed otherwise may lie between: those say where.
+  std::size_t other = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto index = reply->simple[i];
+    if (index >= results.size() || (i > 0 && index <= reply->simple[i - 1]))
+      throw Error(Errc::protocol, "a reply about another object");
+    for (; other < reply->got.size() && reply->got[other]->index < index; ++other)
+      if (reply->got[other]->inlined) offset = reply->got[other]->offset + reply->got[other]->inline_size;
+    const std::uint64_t size = reply->bytes[i];
+    if (offset > reply->data.size() || size > reply->data.size() - offset)
+      throw Error(Errc::protocol, "a reply is too short");
+    Object object;
+    object.info.key = keys[index];
+    object.info.bytes = size;
+    object.info.version = reply->versions[i];
+    object.info.checksum = reply->checksums[i];
+    object.info.put_us = reply->put_us[i];
+    object.info.in_memory = (reply->where[i] & 1) != 0;
+    object.info.on_disk = (reply->where[i] & 2) != 0;
+    object.bytes_ = {reinterpret_cast<const std::byte*>(reply->data.data()) + offset, size};
+    object.owner = reply;
+    results[index].value = std::move(object);
+    offset += size;
+  }
+  return n;
+}
+
+Task<void> Pool::Impl::fetch_bytes(std::shared_ptr<rpc::Channel> channel, std::shared_ptr<fb::GetReplyT> reply,
+                                   const fb::GotT& got, Object& object, base::Deadline deadline) {
+  if (got.inlined) {
+    const std::uint64_t size = got.inline_size;
+    if (got.offset > reply->data.size() || size > reply->data.size() - got.offset)
+      throw Error(Errc::protocol, "a reply is too short");
+    object.bytes_ = {reinterpret_cast<const std::byte*>(reply->data.data()) + got.offset, size};
+    object.owner = reply;
+    co_return;
+  }
+  if (got.bulk.bytes() == 0) throw Error(Errc::protocol, "a reply without bytes");
+  const rpc::BulkDescriptor from = got.bulk;
+  auto leased = std::make_shared<Leased>(channel, got.lease);
+  auto mapped = co_await map(channel, from, deadline);
+  if (mapped) {  // in place: the server keeps the object for us as long as it is used
+    leased->mapping = mapped->owner;
+    object.bytes_ = mapped->bytes;
+    object.owner = leased;
+    co_return;
+  }
+  auto memory = std::make_shared<rpc::BulkBuffer>(rpc::BulkBuffer::allocate(from.bytes()));
+  const auto into = memory->span().first(from.bytes());
+  co_await channel->bulk().pull(from, 0, into, deadline);
+  object.bytes_ = into;
+  object.owner = memory;
+}
+
+// map may wait for a descriptor: on a worker.
+Task<std::optional<rpc::BulkSpace::Mapped>> Pool::Impl::map(std::shared_ptr<rpc::Channel> channel, rpc::BulkDescriptor from,
+                                                            base::Deadline deadline) {
+  if (!channel->local()) co_return std::nullopt;
+  auto job = [channel, from, deadline] { return channel->bulk().map(from, deadline); };
+  co_return co_await workers->run(job);
+}
+
+// ------------------------------------------------------------------------------------------------------------- list, drop
+
+Task<std::vector<Result<bool>>> Pool::Impl::drop(std::vector<Key> keys, GetOptions get_options, base::Deadline deadline) {
+  auto self = shared_from_this();
+  auto shared_options = std::make_shared<const GetOptions>(get_options);
+  Send<bool> send = [self, shared_options, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                                                     std::unique_ptr<fb::KeysT> packed, std::vector<std::size_t> indices,
+                                                     PoolClient::Attempt attempt) {
+    return self->send_drop(std::move(channel), view, std::move(packed), indices.size(), attempt, shared_options, deadline);
+  };
+  const auto tag = shared_options->tag;
+  co_return co_await scatter<bool>(std::move(keys), tag, false, deadline, {}, std::move(send));
+}
+
+Task<std::vector<Result<bool>>> Pool::Impl::send_drop(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                                                      std::unique_ptr<fb::KeysT> packed, std::size_t count,
+                                                      PoolClient::Attempt, std::shared_ptr<const GetOptions> get_options,
+                                                      base::Deadline deadline) {
+  fb::DropRequestT request;
+  request.view = view;
+  request.keys = std::move(packed);
+  request.version = get_options->version.value_or(0);
+  request.tagged = get_options->tag.has_value();
+  request.tag = get_options->tag.value_or(0);
+  rpc::CallOptions call_options{deadline};
+  auto reply = co_await fb::ObjectsClient(channel).drop(std::move(request), call_options);
+  if (reply.dropped.size() != count || reply.failures.size() != count)
+    throw Error(Errc::protocol, "a reply of another length");
+  std::vector<Result<bool>> results(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (reply.failures[i] && reply.failures[i]->code != 0) {
+      results[i].code = static_cast<Errc>(reply.failures[i]->code);
+      results[i].message = reply.failures[i]->message;
+    } else {
+      results[i].value = reply.dropped[i];
+    }
+  }
+  co_return results;
+}
+
+// Each server gives its part in key order, and says how far it has looked. What all have looked past can be given out.
+Task<Listing> Pool::Impl::list(Pattern pattern, std::size_t limit, std::string next, base::Deadline deadline) {
+  auto self = shared_from_this();
+  for (PoolClient::Attempt attempt = 0;; ++attempt) {
+    const auto placement = co_await client->members().at_least(1, deadline);
+    const auto number = placement->view().number;
+    std::optional<Error> failed;
+    try {
+      std::vector<fabric::Future<fb::ListReplyT>> asked;
+      for (const auto& member : placement->view().members) {
+        auto task = list_one(member, number, pattern, limit, next, deadline);
+        asked.push_back(fabric::spawn(*client->progress(), std::move(task)));
+      }
+      std::map<std::string, ObjectInfo> found;
+      std::optional<std::string> looked;  // the least of what the servers have looked at; empty: everything
+      for (auto& a : asked) {
+        auto reply = co_await std::move(a);
+        if (!reply.next.empty()) {
+          std::string to(reply.next.begin(), reply.next.end());
+          if (!looked || to < *looked) looked = std::move(to);
+        }
+        for (auto& object : pool::unpack_infos(reply.objects.get())) {
+          auto packed = pool::pack_key(ns, object.key.row, object.key.column);
+          auto [it, fresh] = found.try_emplace(std::move(packed), object);
+          if (!fresh && it->second.version < object.version) it->second = std::move(object);
+        }
+      }
+      Listing listing;
+      std::string last;
+      for (auto& [packed, info] : found) {
+        if (looked && packed > *looked) break;
+        if (listing.objects.size() == limit) {
+          listing.next = last;
+          break;
+        }
+        last = packed;
+        listing.objects.push_back(std::move(info));
+      }
+      if (listing.next.empty() && looked) listing.next = *looked;
+      co_return listing;
+    } catch (const Error& error) {
+      if (!PoolClient::may_retry(error) || deadline.passed()) throw;
+      failed = error;
+    }
+    const Error why = *failed;
+    co_await client->before_retry(number, attempt, why, deadline);
+  }
+}
+
+Task<fb::ListReplyT> Pool::Impl::list_one(pool::Member member, std::uint64_t view, Pattern pattern, std::size_t limit,
+                                          std::string next, base::Deadline deadline) {
+  auto self = shared_from_this();
+  auto channel = co_await client->members().channel(std::move(member), deadline);
+  fb::ListRequestT request;
+  request.view = view;
+  request.ns = {ns.bytes.begin(), ns.bytes.end()};
+  request.row = {pattern.row.begin(), pattern.row.end()};
+  request.column = {pattern.column.begin(), pattern.column.end()};
+  request.limit = static_cast<std::uint32_t>(std::min<std::size_t>(limit, 10'000));
+  request.after = {next.begin(), next.end()};
+  rpc::CallOptions call_options{deadline};
+  co_return co_await fb::ObjectsClient(channel).list(std::move(request), call_options);
+}
+
+Task<std::uint64_t> Pool::Impl::drop_pattern(Pattern pattern, base::Deadline deadline) {
+  auto self = shared_from_this();
+  std::uint64_t dropped = 0;
+  for (PoolClient::Attempt attempt = 0;; ++attempt) {
+    const auto placement = co_await client->members().at_least(1, deadline);
+    const auto number = placement->view().number;
+    std::optional<Error> failed;
+    for (const auto& member : placement->view().members) {
+      try {
+        auto channel = co_await client->members().channel(member, deadline);
+        fb::DropPatternRequestT request;
+        request.view = number;
+        request.ns = {ns.bytes.begin(), ns.bytes.end()};
+        request.row = {pattern.row.begin(), pattern.row.end()};
+        request.column = {pattern.column.begin(), pattern.column.end()};
+        rpc::CallOptions call_options{deadline};
+        auto reply = co_await fb::ObjectsClient(channel).drop_pattern(std::move(request), call_options);
+        dropped += reply.dropped;
+      } catch (const Error& error) {
+        if (!PoolClient::may_retry(error) || deadline.passed()) throw;
+        failed = error;
+      }
+    }
+    if (!failed) co_return dropped;
+    const Error why = *failed;
+    co_await client->before_retry(number, attempt, why, deadline);
+  }
+}
+
+Task<std::vector<ObjectInfo>> Pool::Impl::wait_row(std::string row, std::size_t count, std::string column,
+                                                   base::Deadline deadline) {
+  auto self = shared_from_this();
+  std::function<Task<fb::ListReplyT>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
+      [self, row, count, column, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, PoolClient::Attempt) {
+        return self->send_wait_row(std::move(channel), view, row, count, column, deadline);
+      };
+  auto reply = co_await client->at_primary<fb::ListReplyT>(ns, row, std::nullopt, deadline, std::move(call));
+  co_return pool::unpack_infos(reply.objects.get());
+}
+
+Task<fb::ListReplyT> Pool::Impl::send_wait_row(std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::string row,
+                                               std::size_t count, std::string column, base::Deadline deadline) {
+  fb::WaitRowRequestT request;
+  request.view = view;
+  request.ns = {ns.bytes.begin(), ns.bytes.end()};
+  request.row = {row.begin(), row.end()};
+  request.column = {column.begin(), column.end()};
+  request.count = static_cast<std::uint32_t>(count);
+  rpc::CallOptions call_options{deadline};
+  co_return co_await fb::ObjectsClient(channel).wait_row(std::move(request), call_options);
+}
+
+std::string Pool::Impl::item_text(const Key& key) {
+  return "object " + printable(key.row) + (key.column.empty() ? "" : "/" + printable(key.column));
+}
+
+void Pool::Impl::check_key(const Key& key) { check(key); }
+
+}  // namespace penstock

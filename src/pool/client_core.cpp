@@ -1,0 +1,118 @@
+#include "pool/client_core.hpp"
+
+#include <set>
+
+#include "rpc/open_directory.hpp"
+
+namespace penstock::pool {
+
+Error as_error(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return e;
+  } catch (const std::exception& e) {
+    return Error(Errc::internal, e.what());
+  }
+}
+
+namespace {
+
+// Names of the pools that the directory knows.
+Task<std::set<std::string>> pool_names(rpc::Directory& directory, base::Deadline deadline) {
+  std::set<std::string> names;
+  std::string after;
+  for (;;) {
+    std::string prefix = "/pools/";
+    auto entries = co_await directory.list(std::move(prefix), after, 1000, deadline);
+    for (const auto& entry : entries) {
+      const auto end = entry.path.find('/', 7);
+      if (end != std::string::npos) names.insert(entry.path.substr(7, end - 7));
+    }
+    if (entries.size() < 1000) break;
+    after = entries.back().path;
+  }
+  co_return names;
+}
+
+std::string joined(const std::set<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none" : text;
+}
+
+// The pool's name, and the token of the role asked for.
+Task<std::pair<std::string, fabric::Token>> find_pool(rpc::Directory& directory, PoolOptions options, std::string role,
+                                                      base::Deadline deadline) {
+  std::string pool = options.pool;
+  if (pool.empty()) {
+    const auto names = co_await pool_names(directory, deadline);
+    if (names.size() != 1)
+      throw Error(Errc::not_found, "name a pool: " + directory.describe() + " knows " + joined(names));
+    pool = *names.begin();
+  }
+  if (!options.token.empty()) co_return std::pair(pool, fabric::Token::from_hex(options.token));
+  auto path = pool_path(pool, "secret");
+  auto secret = co_await directory.get(std::move(path), deadline);
+  if (!secret) {
+    const auto names = co_await pool_names(directory, deadline);
+    throw Error(Errc::not_found,
+                "no pool " + pool + " at " + directory.describe() + "; it knows " + joined(names));
+  }
+  co_return std::pair(pool, role_token(fabric::Token::from_hex(secret->value), role));
+}
+
+}  // namespace
+
+std::shared_ptr<PoolClient> PoolClient::open(std::shared_ptr<fabric::Progress> progress, const PoolOptions& options,
+                                             const std::string& registration_directory, Deadline deadline) {
+  const std::string where = rpc::resolve_directory_service(options.directory);
+  std::shared_ptr<rpc::Directory> directory = rpc::open_directory(progress, where, registration_directory);
+  const std::string role = options.role.empty() ? "admin" : options.role;
+  if (role_rank(role) < 0 || role == "server")
+    throw Error(Errc::invalid_argument, "role " + role + ": choose read, write, compute or admin");
+  auto [pool, token] = fabric::run_task(*progress, find_pool(*directory, options, role, deadline), deadline,
+                                        "directory " + directory->describe() + " did not answer");
+  Members::Options member_options;
+  member_options.pool = pool;
+  member_options.role = role;
+  member_options.token = token;
+  auto members = std::make_shared<Members>(progress, directory, std::move(member_options));
+  members->start();
+  fabric::run_task(*progress, members->at_least(1, deadline), deadline, "pool " + pool + ": no server came");
+  return std::make_shared<PoolClient>(std::move(progress), std::move(directory), std::move(members), pool);
+}
+
+PoolClient::PoolClient(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory,
+                       std::shared_ptr<Members> members, std::string pool)
+    : progress_(std::move(progress)),
+      directory_(std::move(directory)),
+      members_(std::move(members)),
+      pool_(std::move(pool)) {}
+
+PoolClient::~PoolClient() { close(); }
+
+void PoolClient::close() { members_->close(); }
+
+// With a replica to ask instead, a server that does not even answer the connection is not waited for long.
+base::Deadline PoolClient::connect_deadline(Deadline deadline, bool alternatives) {
+  return alternatives ? earlier(deadline, Deadline(Timeout(2000))) : deadline;
+}
+
+Task<void> PoolClient::before_retry(std::uint64_t view, Attempt attempt, const Error& error, Deadline deadline) {
+  const Timeout pause(std::min<std::uint32_t>(500, 10u << std::min<Attempt>(attempt, 6)));
+  const auto soon = earlier(deadline, Deadline(pause));
+  if (error.code() == Errc::stale_view) {
+    // The server knows a newer one: the directory does too.
+    if (members_->placement()->view().number == view) {
+      try {
+        co_await members_->at_least(view + 1, soon);
+      } catch (const Error&) {
+      }
+    }
+    co_return;
+  }
+  co_await members_->newer_than(view, soon);
+}
+
+}  // namespace penstock::pool

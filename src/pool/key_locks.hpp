@@ -1,0 +1,80 @@
+// One holder a key at a time: changes of one object happen one after the other, in the order in which they came. Engine thread.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "fabric/task.hpp"
+
+namespace penstock::pool {
+
+class KeyLocks {
+ public:
+  explicit KeyLocks(fabric::Progress& progress) : progress_(progress) {}
+
+  class Held {
+   public:
+    Held() = default;
+    Held(KeyLocks* locks, std::vector<std::string> keys) : locks_(locks), keys_(std::move(keys)) {}
+    Held(Held&& other) noexcept : locks_(std::exchange(other.locks_, nullptr)), keys_(std::move(other.keys_)) {}
+    Held& operator=(Held&&) = delete;
+    ~Held() {
+      if (locks_)
+        for (const auto& key : keys_) locks_->release(key);
+    }
+
+   private:
+    KeyLocks* locks_ = nullptr;
+    std::vector<std::string> keys_;
+  };
+
+  // All of them, taken in ascending order so that no two callers wait for each other. Throws Error(timeout).
+  fabric::Task<Held> acquire(std::vector<std::string> keys, base::Deadline deadline) {
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    // The common case takes everything at once, without a suspension.
+    std::size_t taken = 0;
+    Partial partial{this, keys, taken};
+    for (; taken < keys.size(); ++taken) {
+      for (;;) {
+        auto [it, fresh] = held_.try_emplace(keys[taken]);
+        if (fresh) break;
+        if (!it->second) it->second = std::make_shared<fabric::Signal>(progress_);
+        auto released = it->second;
+        const bool notified = co_await released->wait(deadline);
+        if (!notified) throw Error(Errc::timeout, "an earlier change of the same object did not end");
+      }
+    }
+    partial.locks = nullptr;
+    co_return Held(this, std::move(keys));
+  }
+
+  std::size_t held() const { return held_.size(); }
+
+ private:
+  struct Partial {  // gives back what was taken when the caller goes away half-way
+    KeyLocks* locks;
+    const std::vector<std::string>& keys;
+    const std::size_t& taken;
+    ~Partial() {
+      if (locks)
+        for (std::size_t i = 0; i < taken; ++i) locks->release(keys[i]);
+    }
+  };
+  void release(const std::string& key) {
+    auto it = held_.find(key);
+    if (it == held_.end()) return;
+    auto released = std::move(it->second);
+    held_.erase(it);
+    if (released) released->notify_all();
+  }
+
+  fabric::Progress& progress_;
+  std::unordered_map<std::string, std::shared_ptr<fabric::Signal>> held_;
+};
+
+}  // namespace penstock::pool

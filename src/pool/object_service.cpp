@@ -1,0 +1,448 @@
+#include "pool/object_service.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "pool/infos.hpp"
+#include "pool/protocol.hpp"
+
+namespace penstock::pool {
+namespace {
+
+constexpr std::size_t max_list = 10'000;
+constexpr std::size_t max_scan = 100'000;
+constexpr std::size_t max_events = 100'000;      // kept for a subscriber that does not come for them
+constexpr std::size_t max_events_reply = 10'000;
+constexpr std::size_t max_inline_reply = std::size_t{8} << 20;
+constexpr std::uint64_t check_inline_bytes = 256 << 10;  // more than this is checked on a worker thread
+
+std::optional<std::uint64_t> tag_of(bool tagged, std::uint64_t tag) {
+  return tagged ? std::optional<std::uint64_t>(tag) : std::nullopt;
+}
+
+std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+std::vector<std::uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
+
+// A little before the caller's deadline, so that what did come in time is still told.
+base::Deadline answer_in_time(base::Deadline deadline) {
+  if (deadline.is_never()) return deadline;
+  const auto left = deadline.remaining();
+  const auto margin = std::clamp(left / 10, Timeout(1), Timeout(200));
+  return base::Deadline::at(deadline.when() - margin);
+}
+
+}  // namespace
+
+ObjectService::ObjectService(std::shared_ptr<ServerCore> core, Compute compute, Admin admin)
+    : core_(std::move(core)), compute_(std::move(compute)), admin_(std::move(admin)) {}
+
+Task<fb::PutReplyT> ObjectService::put(rpc::Call& call, fb::PutRequestT request) {
+  ServerCore::require_role(call, "write");
+  auto core = core_;
+  const auto placement = co_await core->check_view(request.view, call.deadline());
+  auto keys = unpack_keys(request.keys.get());
+  const bool bulk = request.bulk.bytes() > 0;
+  check_sizes(keys.keys.size(), request.sizes, bulk ? request.bulk.bytes() : request.data.size());
+  if (!request.checksums.empty() && request.checksums.size() != keys.keys.size())
+    throw Error(Errc::protocol, "checksums do not match the keys");
+  const auto if_exists = checked_enum(request.if_exists, IfExists::add_version);
+  const auto acknowledge = checked_enum(request.acknowledge, Acknowledge::durable);
+  const auto tag = tag_of(request.tagged, request.tag);
+  std::shared_ptr<const std::string> metadata;
+  if (!request.metadata.empty()) metadata = std::make_shared<const std::string>(std::move(request.metadata));
+
+  std::vector<ServerCore::Put> puts;
+  puts.reserve(keys.keys.size());
+  std::uint64_t offset = 0;
+  for (std::size_t i = 0; i < keys.keys.size(); ++i) {
+    auto& key = keys.keys[i];
+    if (!core->is_primary(*placement, keys.ns, key.row, tag))
+      throw Error(Errc::stale_view, "this server does not own the object");
+    auto blob = co_await core->store().reserve(request.sizes[i], answer_in_time(call.deadline()));
+    if (bulk) {
+      const rpc::BulkDescriptor from = request.bulk;
+      co_await call.channel().bulk().pull(from, offset, blob->writable(), call.deadline());
+    } else {
+      std::copy_n(reinterpret_cast<const std::byte*>(request.data.data()) + offset, request.sizes[i],
+                  blob->writable().data());
+    }
+    offset += request.sizes[i];
+    ServerCore::Put put;
+    put.ns = keys.ns;
+    put.row = std::move(key.row);
+    put.column = std::move(key.column);
+    put.tag = tag;
+    put.blob = std::move(blob);
+    put.metadata = metadata;
+    puts.push_back(std::move(put));
+  }
+  auto check = [&puts, &request] {
+    for (std::size_t i = 0; i < puts.size(); ++i) {
+      puts[i].checksum = storage::checksum(puts[i].blob->bytes());
+      if (!request.checksums.empty() && request.checksums[i] != puts[i].checksum)
+        throw Error(Errc::protocol, "an object's bytes do not match their checksum on arrival");
+    }
+  };
+  if (offset <= check_inline_bytes) check();
+  else co_await core->workers().run(check);
+
+  auto results = co_await core->put(std::move(puts), if_exists, acknowledge, call.deadline());
+  fb::PutReplyT reply;
+  reply.view = placement->view().number;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    reply.versions.push_back(results[i].version);
+    if (!results[i].error) continue;
+    reply.failed.push_back(static_cast<std::uint32_t>(i));
+    reply.failures.push_back(pack_status(*results[i].error));
+  }
+  co_return reply;
+}
+
+Task<fb::GotT> ObjectService::get_one(rpc::Call& call, const fb::GetRequestT& request, Namespace ns, Key key,
+                                      std::vector<std::uint8_t>& data) {
+  auto core = core_;
+  const auto tag = tag_of(request.tagged, request.tag);
+  std::optional<std::uint64_t> version;
+  if (request.version != 0) version = request.version;
+  const auto wait_until = answer_in_time(call.deadline());
+  for (;;) {
+    if (request.info_only) {
+      if (auto* present = core->store().table().find(ns, key.row, key.column, version)) {
+        fb::GotT got;
+        got.info = pack_info(key, *present, core->store().table().waiters(ns, key.row, key.column));
+        co_return got;
+      }
+    }
+    auto loaded = co_await core->load(ns, key.row, key.column, tag, version, call.deadline());
+    if (loaded && request.info_only) continue;  // fetched from another server just now
+    if (loaded) {
+      co_return core->give(call.channel(), ns, key, loaded->object, request.offset, request.bytes, request.inline_bytes,
+                           data);
+    }
+    if (!request.wait) throw Error(Errc::not_found, "no such object");
+    const bool present = co_await core->wait_present(ns, key.row, key.column, wait_until);
+    if (!present) throw Error(Errc::timeout, "the object did not come in time");
+  }
+}
+
+Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request) {
+  ServerCore::require_role(call, "read");
+  auto core = core_;
+  const auto placement = co_await core->check_view(request.view, call.deadline());
+  const auto keys = unpack_keys(request.keys.get());
+  fb::GetReplyT reply;
+  reply.view = placement->view().number;
+  for (std::size_t i = 0; i < keys.keys.size(); ++i) {
+    const auto& key = keys.keys[i];
+    if (!core->is_owner(*placement, keys.ns, key.row, tag_of(request.tagged, request.tag)))
+      throw Error(Errc::stale_view, "this server does not own the object");
+    if (give_simply(request, keys.ns, key, static_cast<std::uint32_t>(i), reply)) continue;
+    auto got = std::make_unique<fb::GotT>();
+    try {
+      *got = co_await get_one(call, request, keys.ns, key, reply.data);
+    } catch (const Error& error) {
+      if (error.code() == Errc::stale_view) throw;
+      got->code = static_cast<std::uint16_t>(error.code());
+      got->message = error.what();
+    }
+    got->index = static_cast<std::uint32_t>(i);
+    reply.got.push_back(std::move(got));
+  }
+  co_return reply;
+}
+
+// The common case of small objects: whole, newest, in memory, without metadata. Costs no table of its own in the reply.
+bool ObjectService::give_simply(const fb::GetRequestT& request, const Namespace& ns, const Key& key, std::uint32_t index,
+                                fb::GetReplyT& reply) {
+  if (request.info_only || request.version != 0 || request.offset != 0) return false;
+  auto* present = core_->store().table().find(ns, key.row, key.column);
+  if (!present || !present->blob || present->metadata || present->bytes > request.inline_bytes ||
+      present->bytes > request.bytes || reply.data.size() + present->bytes > max_inline_reply)
+    return false;
+  ++core_->counters().gets;
+  core_->counters().bytes_out += present->bytes;
+  reply.simple.push_back(index);
+  reply.bytes.push_back(present->bytes);
+  reply.versions.push_back(present->version);
+  reply.checksums.push_back(present->checksum);
+  reply.put_us.push_back(present->put_us);
+  reply.where.push_back(present->on_disk ? 3 : 1);
+  const auto* from = reinterpret_cast<const std::uint8_t*>(present->blob->bytes().data());
+  reply.data.insert(reply.data.end(), from, from + present->bytes);
+  return true;
+}
+
+Task<fb::EmptyT> ObjectService::release(rpc::Call& call, fb::ReleaseRequestT request) {
+  for (const auto lease : request.leases) core_->release(call.channel(), lease);
+  co_return fb::EmptyT{};
+}
+
+Task<fb::ListReplyT> ObjectService::list(rpc::Call& call, fb::ListRequestT request) {
+  ServerCore::require_role(call, "read");
+  auto core = core_;
+  const auto placement = co_await core->check_view(request.view, call.deadline());
+  const auto ns = unpack_namespace(request.ns);
+  const auto pattern = unpack_pattern(request.row, request.column);
+  fb::ListReplyT reply;
+  reply.view = placement->view().number;
+  const std::size_t limit = std::min<std::size_t>(std::max(1u, request.limit), max_list);
+  const std::size_t visits = request.max_scan == 0 ? max_scan : std::min<std::size_t>(request.max_scan, max_scan);
+  const auto after = text_of(request.after);
+  reply.objects = std::make_unique<fb::InfosT>();
+  reply.objects->keys = std::make_unique<fb::KeysT>();
+  std::size_t found = 0;
+  // In a settled view one server answers for each object; else all do, and the client sorts that out.
+  const auto visit = [&](const ObjectTable::Entry& entry) {
+    if (placement->view().settled && !core->is_primary(*placement, entry.ns, entry.row, entry.object.tag)) return true;
+    append_info(*reply.objects, entry);
+    return ++found < limit;
+  };
+  reply.next = bytes_of(core->store().table().scan(ns, pattern, after, visits, visit));
+  co_return reply;
+}
+
+Task<fb::DropReplyT> ObjectService::drop(rpc::Call& call, fb::DropRequestT request) {
+  ServerCore::require_role(call, "write");
+  auto core = core_;
+  const auto placement = co_await core->check_view(request.view, call.deadline());
+  const auto keys = unpack_keys(request.keys.get());
+  const auto tag = tag_of(request.tagged, request.tag);
+  std::optional<std::uint64_t> version;
+  if (request.version != 0) version = request.version;
+  fb::DropReplyT reply;
+  reply.view = placement->view().number;
+  for (const auto& key : keys.keys) {
+    if (!core->is_primary(*placement, keys.ns, key.row, tag))
+      throw Error(Errc::stale_view, "this server does not own the object");
+    auto status = std::make_unique<fb::StatusT>();
+    bool dropped = false;
+    try {
+      dropped = co_await core->drop(keys.ns, key.row, key.column, tag, version, Acknowledge::durable, call.deadline());
+    } catch (const Error& error) {
+      if (error.code() == Errc::stale_view) throw;
+      status = pack_status(error);
+    }
+    reply.dropped.push_back(dropped);
+    reply.failures.push_back(std::move(status));
+  }
+  co_return reply;
+}
+
+Task<fb::DropPatternReplyT> ObjectService::drop_pattern(rpc::Call& call, fb::DropPatternRequestT request) {
+  ServerCore::require_role(call, "write");
+  auto core = core_;
+  const auto placement = co_await core->check_view(request.view, call.deadline());
+  const auto ns = unpack_namespace(request.ns);
+  const auto pattern = unpack_pattern(request.row, request.column);
+  fb::DropPatternReplyT reply;
+  std::string after;
+  do {
+    struct Found {
+      Key key;
+      std::optional<std::uint64_t> tag;
+    };
+    std::vector<Found> found;
+    const auto visit = [&](const ObjectTable::Entry& entry) {
+      if (core->is_primary(*placement, entry.ns, entry.row, entry.object.tag))
+        found.push_back({{std::string(entry.row), std::string(entry.column)}, entry.object.tag});
+      return found.size() < 1000;
+    };
+    after = core->store().table().scan(ns, pattern, after, max_scan, visit);
+    for (auto& f : found) {
+      const bool dropped = co_await core->drop(ns, f.key.row, f.key.column, f.tag, std::nullopt, Acknowledge::durable,
+                                               call.deadline());
+      reply.dropped += dropped;
+    }
+  } while (!after.empty() && !call.cancelled());
+  co_return reply;
+}
+
+Task<fb::ListReplyT> ObjectService::wait_row(rpc::Call& call, fb::WaitRowRequestT request) {
+  ServerCore::require_role(call, "read");
+  auto core = core_;
+  const auto placement = co_await core->check_view(request.view, call.deadline());
+  const auto ns = unpack_namespace(request.ns);
+  const auto row = text_of(request.row);
+  if (!core->is_owner(*placement, ns, row, std::nullopt))
+    throw Error(Errc::stale_view, "this server does not own the row");
+  Pattern pattern;
+  pattern.row = escape_pattern(row);
+  pattern.column = text_of(request.column);
+  const KeyPattern wanted(pattern);
+  const bool reached = co_await core->wait_count(ns, row, wanted, request.count, answer_in_time(call.deadline()));
+  if (!reached) throw Error(Errc::timeout, "the row did not reach " + std::to_string(request.count) + " objects in time");
+  fb::ListReplyT reply;
+  reply.view = placement->view().number;
+  reply.objects = std::make_unique<fb::InfosT>();
+  reply.objects->keys = std::make_unique<fb::KeysT>();
+  std::size_t found = 0;
+  const auto visit = [&](const ObjectTable::Entry& entry) {
+    append_info(*reply.objects, entry);
+    return ++found < max_list;
+  };
+  reply.next = bytes_of(core->store().table().scan(ns, wanted, "", max_scan, visit));
+  co_return reply;
+}
+
+// --------------------------------------------------------------------------------------------------------- subscriptions
+
+struct ObjectService::Subscriber {
+  explicit Subscriber(fabric::Progress& progress) : more(progress) {}
+  fabric::Signal more;
+  std::deque<std::unique_ptr<fb::EventT>> events;
+  std::uint64_t last = 0;  // number of the newest event
+  bool lost = false;       // some were thrown away
+  ObjectTable::WaiterId id = 0;
+  rpc::Channel* channel = nullptr;
+};
+
+Task<fb::SubscribeReplyT> ObjectService::subscribe(rpc::Call& call, fb::SubscribeRequestT request) {
+  ServerCore::require_role(call, "read");
+  auto core = core_;
+  std::shared_ptr<Subscriber> subscriber;
+  std::uint64_t id = request.id;
+  if (id == 0) {
+    subscriber = std::make_shared<Subscriber>(*core->progress());
+    subscriber->channel = &call.channel();
+    const auto ns = unpack_namespace(request.ns);
+    const auto pattern = unpack_pattern(request.row, request.column);
+    const auto note = [raw = subscriber.get(), core = core.get()](bool dropped, const Namespace& in, std::string_view row,
+                                                                std::string_view column, const StoredObject& object) {
+      const auto placement = core->placement();
+      if (!core->is_primary(*placement, in, row, object.tag)) return;
+      if (raw->events.size() >= max_events) {
+        raw->events.pop_front();
+        raw->lost = true;
+      }
+      auto event = std::make_unique<fb::EventT>();
+      event->dropped = dropped;
+      event->info = pack_info(Key{std::string(row), std::string(column)}, object, 0);
+      raw->events.push_back(std::move(event));
+      ++raw->last;
+      raw->more.notify_all();
+    };
+    if (request.existing) {
+      std::string after;
+      do {
+        const auto visit = [&](const ObjectTable::Entry& entry) {
+          note(false, entry.ns, entry.row, entry.column, entry.object);
+          return true;
+        };
+        after = core->store().table().scan(ns, pattern, after, max_scan, visit);
+      } while (!after.empty());
+    }
+    subscriber->id = core->store().table().subscribe(ns, pattern, note);
+    id = next_subscriber_++;
+    subscribers_[id] = subscriber;
+    call.channel().on_closed([this, id](const Error&) {
+      if (auto it = subscribers_.find(id); it != subscribers_.end()) {
+        core_->store().table().cancel(it->second->id);
+        it->second->more.notify_all();
+        subscribers_.erase(it);
+      }
+    });
+  } else {
+    const auto it = subscribers_.find(id);
+    if (it == subscribers_.end() || it->second->channel != &call.channel())
+      throw Error(Errc::not_found, "no such subscription");
+    subscriber = it->second;
+    // What the caller has seen is let go.
+    while (!subscriber->events.empty() && subscriber->last - subscriber->events.size() + 1 <= request.after)
+      subscriber->events.pop_front();
+    if (subscriber->events.empty()) {
+      const auto soon = earlier(call.deadline(), base::Deadline(Timeout(20'000)));
+      co_await subscriber->more.wait(soon);
+    }
+  }
+  fb::SubscribeReplyT reply;
+  reply.id = id;
+  reply.lost = std::exchange(subscriber->lost, false);
+  reply.last = subscriber->last - subscriber->events.size();
+  for (const auto& event : subscriber->events) {
+    if (reply.events.size() >= max_events_reply) break;
+    reply.events.push_back(std::make_unique<fb::EventT>(*event));
+    ++reply.last;
+  }
+  co_return reply;
+}
+
+// ------------------------------------------------------------------------------------------------------------------ rest
+
+Task<fb::ComputeReplyT> ObjectService::compute(rpc::Call& call, fb::ComputeRequestT request) {
+  ServerCore::require_role(call, "compute");
+  if (!compute_) throw Error(Errc::unsupported, "this server computes nothing");
+  co_return co_await compute_(call, std::move(request));
+}
+
+Task<fb::StatusReplyT> ObjectService::status(rpc::Call& call, fb::StatusRequestT) {
+  ServerCore::require_role(call, "read");
+  fb::StatusReplyT reply;
+  reply.json = status_json(*core_);
+  co_return reply;
+}
+
+Task<fb::AdminReplyT> ObjectService::admin(rpc::Call& call, fb::AdminRequestT request) {
+  ServerCore::require_role(call, "admin");
+  if (!admin_) throw Error(Errc::unsupported, "this server takes no commands");
+  fb::AdminReplyT reply;
+  reply.json = co_await admin_(std::move(request.command), std::move(request.argument));
+  co_return reply;
+}
+
+Task<fb::ReplicateReplyT> PeerService::replicate(rpc::Call& call, fb::ReplicateRequestT request) {
+  co_return co_await core_->replicate(call, std::move(request));
+}
+
+Task<fb::GetReplyT> PeerService::fetch(rpc::Call& call, fb::FetchRequestT request) {
+  co_return co_await core_->fetch(call, std::move(request));
+}
+
+Task<fb::MissingReplyT> PeerService::missing(rpc::Call& call, fb::MissingRequestT request) {
+  co_return co_await core_->missing(call, std::move(request));
+}
+
+Task<fb::PullReplyT> PeerService::pull(rpc::Call& call, fb::PullRequestT request) {
+  ServerCore::require_role(call, "server");
+  if (!pull_) throw Error(Errc::unsupported, "this server keeps no streams");
+  co_return co_await pull_(call, std::move(request));
+}
+
+std::string status_json(ServerCore& core) {
+  const auto s = core.store().statistics();
+  const auto& c = core.counters();
+  nlohmann::json json{
+      {"id", std::to_string(core.self())},
+      {"name", core.options().name},
+      {"pool", core.options().pool},
+      {"replication", core.options().replication},
+      {"objects", s.objects},
+      {"bytes", s.bytes},
+      {"memory", {{"used", s.memory_used}, {"peak", s.memory_peak}, {"limit", s.memory_limit},
+                  {"segments", s.segment_bytes}, {"index", s.index_bytes}, {"unwritten", s.unwritten_bytes}}},
+      {"evictions", s.evictions},
+      {"recalls", s.recalls},
+      {"waiting", s.waiting},
+      {"leases", core.leases()},
+      {"disk_error", s.disk_error},
+      {"puts", c.puts}, {"gets", c.gets}, {"drops", c.drops},
+      {"bytes_in", c.bytes_in}, {"bytes_out", c.bytes_out},
+      {"replicated_bytes", c.replicated_bytes}, {"rebalanced_bytes", c.rebalanced_bytes},
+  };
+  auto tiers = nlohmann::json::array();
+  for (const auto& t : s.tiers)
+    tiers.push_back({{"objects", t.objects}, {"bytes", t.bytes}, {"free", t.free_bytes}, {"written", t.written_bytes},
+                     {"read", t.read_bytes}, {"syncs", t.syncs}, {"errors", t.errors}});
+  json["tiers"] = tiers;
+  auto members = nlohmann::json::array();
+  if (const auto placement = core.placement()) {
+    json["view"] = placement->view().number;
+    json["settled"] = placement->view().settled;
+    for (const auto& m : placement->view().members)
+      members.push_back({{"id", std::to_string(m.id)}, {"name", m.name},
+                         {"state", m.state == ServerState::active ? "active" : "draining"}});
+  }
+  json["servers"] = members;
+  return json.dump();
+}
+
+}  // namespace penstock::pool

@@ -1,0 +1,66 @@
+// What clients of a pool may ask one of its servers: the generated ObjectsService and PeersService over ServerCore.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "pool/server_core.hpp"
+
+namespace penstock::pool {
+
+// Computing beside the data: given by the program that has workers; none: Error(unsupported).
+using Compute = std::function<Task<fb::ComputeReplyT>(rpc::Call&, fb::ComputeRequestT)>;
+// Changes of the server itself ("drain", ...), by the program. Returns JSON.
+using Admin = std::function<Task<std::string>(std::string command, std::string argument)>;
+
+class ObjectService final : public fb::ObjectsService {
+ public:
+  ObjectService(std::shared_ptr<ServerCore> core, Compute compute, Admin admin);
+
+  Task<fb::PutReplyT> put(rpc::Call& call, fb::PutRequestT request) override;
+  Task<fb::GetReplyT> get(rpc::Call& call, fb::GetRequestT request) override;
+  Task<fb::EmptyT> release(rpc::Call& call, fb::ReleaseRequestT request) override;
+  Task<fb::ListReplyT> list(rpc::Call& call, fb::ListRequestT request) override;
+  Task<fb::DropReplyT> drop(rpc::Call& call, fb::DropRequestT request) override;
+  Task<fb::DropPatternReplyT> drop_pattern(rpc::Call& call, fb::DropPatternRequestT request) override;
+  Task<fb::ListReplyT> wait_row(rpc::Call& call, fb::WaitRowRequestT request) override;
+  Task<fb::SubscribeReplyT> subscribe(rpc::Call& call, fb::SubscribeRequestT request) override;
+  Task<fb::ComputeReplyT> compute(rpc::Call& call, fb::ComputeRequestT request) override;
+  Task<fb::StatusReplyT> status(rpc::Call& call, fb::StatusRequestT request) override;
+  Task<fb::AdminReplyT> admin(rpc::Call& call, fb::AdminRequestT request) override;
+
+ private:
+  struct Subscriber;
+  Task<fb::GotT> get_one(rpc::Call& call, const fb::GetRequestT& request, Namespace ns, Key key,
+                         std::vector<std::uint8_t>& data);
+  bool give_simply(const fb::GetRequestT& request, const Namespace& ns, const Key& key, std::uint32_t index,
+                   fb::GetReplyT& reply);
+  std::shared_ptr<ServerCore> core_;
+  Compute compute_;
+  Admin admin_;
+  std::map<std::uint64_t, std::shared_ptr<Subscriber>> subscribers_;
+  std::uint64_t next_subscriber_ = 1;
+};
+
+class PeerService final : public fb::PeersService {
+ public:
+  // pull: the stream home's part (pool/stream_home.hpp).
+  using Pull = std::function<Task<fb::PullReplyT>(rpc::Call&, fb::PullRequestT)>;
+  PeerService(std::shared_ptr<ServerCore> core, Pull pull) : core_(std::move(core)), pull_(std::move(pull)) {}
+  Task<fb::ReplicateReplyT> replicate(rpc::Call& call, fb::ReplicateRequestT request) override;
+  Task<fb::GetReplyT> fetch(rpc::Call& call, fb::FetchRequestT request) override;
+  Task<fb::MissingReplyT> missing(rpc::Call& call, fb::MissingRequestT request) override;
+  Task<fb::PullReplyT> pull(rpc::Call& call, fb::PullRequestT request) override;
+
+ private:
+  std::shared_ptr<ServerCore> core_;
+  Pull pull_;
+};
+
+// The server's state as JSON: for the Status call and the HTTP page.
+std::string status_json(ServerCore& core);
+
+}  // namespace penstock::pool

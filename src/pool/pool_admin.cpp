@@ -1,0 +1,131 @@
+// penstock::Pool: what operators ask.
+#include <map>
+
+#include "base/config.hpp"
+#include "penstock/pool.hpp"
+#include "penstock/stream.hpp"
+#include "pool/client_impl.hpp"
+#include "pool/stream_keys.hpp"
+#include "rpc/open_directory.hpp"
+
+namespace penstock {
+
+namespace fb = pool::fb;
+using fabric::Task;
+
+namespace {
+
+Task<std::string> tell(std::shared_ptr<pool::PoolClient> client, std::string server, std::string command,
+                       base::Deadline deadline) {
+  const auto placement = co_await client->members().at_least(1, deadline);
+  std::string known;
+  for (const auto& member : placement->view().members) {
+    if (member.name != server && std::to_string(member.id) != server) {
+      known += (known.empty() ? "" : ", ") + member.name;
+      continue;
+    }
+    auto channel = co_await client->members().channel(member, deadline);
+    fb::AdminRequestT request;
+    request.command = std::move(command);
+    rpc::CallOptions options{deadline};
+    auto reply = co_await fb::ObjectsClient(channel).admin(std::move(request), options);
+    co_return reply.json;
+  }
+  throw Error(Errc::not_found, "pool " + client->pool() + " has no server " + server + "; it has " + known);
+}
+
+Task<std::string> token_from_directory(std::shared_ptr<pool::PoolClient> client, std::string role, base::Deadline deadline) {
+  auto path = pool::pool_path(client->pool(), "secret");
+  auto secret = co_await client->members().directory().get(std::move(path), deadline);
+  if (!secret) throw Error(Errc::not_found, "the directory no longer has pool " + client->pool());
+  co_return pool::role_token(fabric::Token::from_hex(secret->value), role).hex();
+}
+
+Task<std::string> info_of(std::shared_ptr<pool::PoolClient> client, std::string stream, base::Deadline deadline) {
+  std::function<Task<std::string>(std::shared_ptr<rpc::Channel>, std::uint64_t, pool::PoolClient::Attempt)> call =
+      [stream, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                         pool::PoolClient::Attempt) -> Task<std::string> {
+    return [](std::shared_ptr<rpc::Channel> at, std::uint64_t number, std::string name,
+              base::Deadline until) -> Task<std::string> {
+      fb::StreamInfoRequestT request;
+      request.view = number;
+      request.stream = std::move(name);
+      rpc::CallOptions options{until};
+      auto reply = co_await fb::StreamsClient(at).stream_info(std::move(request), options);
+      co_return reply.json;
+    }(std::move(channel), view, stream, deadline);
+  };
+  auto row = pool::stream_row(stream);
+  co_return co_await client->at_primary<std::string>(pool::streams_namespace(), std::move(row), std::nullopt, deadline,
+                                                     std::move(call));
+}
+
+// Every entry below /pools/, which are few: views, secrets, servers.
+Task<std::vector<rpc::DirectoryEntry>> pool_entries(std::shared_ptr<rpc::Directory> directory, base::Deadline deadline) {
+  constexpr std::size_t page = 1000;
+  std::vector<rpc::DirectoryEntry> all;
+  std::string after;
+  for (;;) {
+    std::string prefix = "/pools/";
+    auto entries = co_await directory->list(std::move(prefix), after, page, deadline);
+    const bool end = entries.size() < page;
+    for (auto& entry : entries) all.push_back(std::move(entry));
+    if (end) co_return all;
+    after = all.back().path;
+  }
+}
+
+}  // namespace
+
+std::string Pool::administer(const std::string& server, const std::string& command) {
+  const auto deadline = impl_->deadline(configured);
+  return fabric::run_task(*impl_->progress, tell(impl_->client, server, command, deadline), base::Deadline::never());
+}
+
+std::string Pool::token(const std::string& role) {
+  if (pool::role_rank(role) < 0 || role == "server")
+    throw Error(Errc::invalid_argument, "role " + role + ": choose read, write, compute or admin");
+  if (!impl_->options.token.empty()) throw Error(Errc::forbidden, "tokens are given out by who can read the directory");
+  const auto deadline = impl_->deadline(configured);
+  return fabric::run_task(*impl_->progress, token_from_directory(impl_->client, role, deadline), base::Deadline::never());
+}
+
+std::string Pool::stream_info(const std::string& stream) {
+  const auto deadline = impl_->deadline(configured);
+  return fabric::run_task(*impl_->progress, info_of(impl_->client, stream, deadline), base::Deadline::never());
+}
+
+std::vector<PoolStatus> Pool::known(const Context& context, const std::string& directory, Timeout timeout) {
+  const base::Deadline deadline(timeout);
+  const auto registered = base::settings(context.options_).directory;
+  std::shared_ptr<rpc::Directory> service =
+      rpc::open_directory(context.progress_, rpc::resolve_directory_service(directory), registered);
+  const auto entries = fabric::run_task(*context.progress_, pool_entries(service, deadline), deadline,
+                                        "directory " + service->describe() + " did not answer");
+  std::map<std::string, PoolStatus> pools;
+  for (const auto& entry : entries) {
+    const auto end = entry.path.find('/', 7);
+    if (end == std::string::npos) continue;
+    auto& status = pools[entry.path.substr(7, end - 7)];
+    if (entry.path.substr(end) != "/view") continue;
+    const auto view = pool::view_from_json(entry.value);
+    status.view = view.number;
+    status.settled = view.settled;
+    status.replication = view.replication;
+    for (const auto& member : view.members) {
+      ServerStatus server;
+      server.id = std::to_string(member.id);
+      server.name = member.name;
+      server.state = member.state == pool::ServerState::active ? "active" : "draining";
+      status.servers.push_back(std::move(server));
+    }
+  }
+  std::vector<PoolStatus> result;
+  for (auto& [name, status] : pools) {
+    status.name = name;
+    result.push_back(std::move(status));
+  }
+  return result;
+}
+
+}  // namespace penstock

@@ -1,0 +1,317 @@
+#include <algorithm>
+#include <atomic>
+#include <sstream>
+
+#include "base/log.hpp"
+#include "fabric/reach.hpp"
+#include "fabric/registration.hpp"
+#include "pool/pool_engine.hpp"
+#include "pool/stream_keys.hpp"
+#include "pool/stripe_plane.hpp"
+#include "pool/stripes.hpp"
+#include "stream/open.hpp"
+#include "stream/step_reader.hpp"
+
+namespace penstock::pool {
+namespace {
+
+constexpr Timeout longest_poll(5'000);   // then the home is asked again
+constexpr std::uint64_t fixed_reply_bytes = 96;  // of a step's announcement, about, without layouts
+constexpr Timeout answer_within(3'000);  // beyond what the home may wait
+
+template <class Request>
+using Send = std::function<Task<Request>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)>;
+
+rpc::CallOptions until(base::Deadline deadline) {
+  rpc::CallOptions options;
+  options.deadline = deadline;
+  return options;
+}
+
+Task<fb::OpenReaderReplyT> send_open(std::shared_ptr<rpc::Channel> channel, fb::OpenReaderRequestT request,
+                                     base::Deadline deadline) {
+  fb::StreamsClient client(std::move(channel));
+  co_return co_await client.open_reader(std::move(request), until(deadline));
+}
+Task<fb::NextStepReplyT> send_next(std::shared_ptr<rpc::Channel> channel, fb::NextStepRequestT request,
+                                   base::Deadline deadline) {
+  fb::StreamsClient client(std::move(channel));
+  co_return co_await client.next_step(std::move(request), until(deadline));
+}
+Task<fb::EmptyT> send_end(std::shared_ptr<rpc::Channel> channel, fb::EndStepRequestT request, base::Deadline deadline) {
+  fb::StreamsClient client(std::move(channel));
+  co_return co_await client.end_step(std::move(request), until(deadline));
+}
+Task<fb::EmptyT> send_close(std::shared_ptr<rpc::Channel> channel, fb::CloseReaderRequestT request, base::Deadline deadline) {
+  fb::StreamsClient client(std::move(channel));
+  co_return co_await client.close_reader(std::move(request), until(deadline));
+}
+Task<fb::StreamInfoReplyT> send_info(std::shared_ptr<rpc::Channel> channel, fb::StreamInfoRequestT request,
+                                     base::Deadline deadline) {
+  fb::StreamsClient client(std::move(channel));
+  co_return co_await client.stream_info(std::move(request), until(deadline));
+}
+
+// Calls the stream's home, wherever it is now.
+template <class Reply, class Request>
+Task<Reply> at_home(std::shared_ptr<PoolClient> client, Request request,
+                    Task<Reply> (*send)(std::shared_ptr<rpc::Channel>, Request, base::Deadline), base::Deadline deadline) {
+  const auto row = stream_row(request.stream);
+  auto shared = std::make_shared<const Request>(std::move(request));
+  Send<Reply> call = [shared, send, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                                              PoolClient::Attempt) {
+    auto copy = *shared;
+    copy.view = view;
+    return send(std::move(channel), std::move(copy), deadline);
+  };
+  co_return co_await client->at_primary<Reply>(streams_namespace(), row, std::nullopt, deadline, std::move(call));
+}
+
+// What nobody waits for.
+template <class Reply, class Request>
+void tell_home(const std::shared_ptr<PoolClient>& client, Request request,
+               Task<Reply> (*send)(std::shared_ptr<rpc::Channel>, Request, base::Deadline)) {
+  fabric::spawn(*client->progress(), at_home<Reply, Request>(client, std::move(request), send, base::Deadline(answer_within)));
+}
+
+std::uint64_t random_number() {
+  const auto token = fabric::Token::random();
+  std::uint64_t number = 0;
+  std::copy_n(token.bytes.begin(), sizeof(number), reinterpret_cast<std::uint8_t*>(&number));
+  return number;
+}
+
+std::int64_t start_of(const std::string& start) {
+  return start == "oldest" ? -1 : start == "newest" ? -2 : std::stoll(start);
+}
+
+class PoolSource final : public stream::StepSource {
+ public:
+  PoolSource(const stream::EngineContext& context, const std::string& name, Cohort& cohort, const StreamOptions& options);
+
+  const std::string& stream() const override { return name_; }
+  fabric::DataPlane& plane() override { return *plane_; }
+  Outcome wait_step(Step& step, base::Deadline deadline) override;
+  std::string why(Outcome outcome) const override;
+  stream::PlacedLayout place(const model::RankLayout& described) const override {
+    return stripe_layout(described, stripe_bytes_, true).placed;
+  }
+  void seek(std::uint64_t step) override { seek_ = static_cast<std::int64_t>(step); }
+  std::vector<std::uint64_t> steps() override;
+  void close() override;
+  void add_statistics(StreamStatistics& statistics) const override;
+
+ private:
+  void open(Cohort& cohort, base::Deadline deadline);
+  fb::OpenReaderReplyT wait_for_stream(base::Deadline deadline);
+  fb::NextStepRequestT request(Timeout wait) const;
+  void take(Step& step, fb::NextStepReplyT& reply);
+  void take_layouts(const fb::NextStepReplyT& reply);
+
+  const std::string name_;
+  const StreamOptions options_;
+  const std::uint32_t rank_, ranks_;
+  std::shared_ptr<PoolClient> client_;
+  std::unique_ptr<StripePlane> plane_;
+  std::uint64_t reader_ = 0, life_ = 0, stripe_bytes_ = 0;
+  std::uint32_t writer_ranks_ = 0;
+  std::string writer_, why_;
+  std::uint64_t index_ = 0;     // of the step to ask for
+  std::int64_t last_ = -1;      // the step given before
+  std::int64_t seek_ = -1;
+  std::shared_ptr<const stream::EpochBlobs> epoch_;
+  std::uint64_t epochs_ = 0, reply_bytes_ = 0;
+  std::shared_ptr<std::atomic<std::uint64_t>> held_ = std::make_shared<std::atomic<std::uint64_t>>(0);
+};
+
+PoolSource::PoolSource(const stream::EngineContext& context, const std::string& name, Cohort& cohort,
+                       const StreamOptions& options)
+    : name_(name),
+      options_(options),
+      rank_(static_cast<std::uint32_t>(cohort.rank())),
+      ranks_(static_cast<std::uint32_t>(cohort.size())) {
+  if (fabric::is_address(name))
+    throw Error(Errc::unsupported, "a stream in a pool is opened by its name, not by an address");
+  const base::Deadline deadline(Timeout(options.open_timeout_ms));
+  client_ = shared_client(context, options.pool, "read", deadline);
+  open(cohort, deadline);
+  // All servers on this node: their memory can be mapped. (If one is not, its stripes are asked for all the same.)
+  bool local = options.data_plane != DataPlane::tcp;
+  for (const auto& member : client_->members().placement()->view().members)
+    local = local && fabric::reachable_locally(member.endpoint);
+  if (options.data_plane == DataPlane::shm && !local)
+    throw Error(Errc::unsupported, "stream " + name + ": data_plane=shm, but a server of pool " + client_->pool() +
+                                       " cannot be reached on this host");
+  plane_ = std::make_unique<StripePlane>(client_, options.data_plane != DataPlane::tcp, local ? "shm" : "tcp");
+}
+
+void PoolSource::open(Cohort& cohort, base::Deadline deadline) {
+  const auto text = stream::share_text(cohort, [&] {
+    const auto reply = wait_for_stream(deadline);
+    std::ostringstream out;
+    out << random_number() << ' ' << reply.life << ' ' << reply.stripe_bytes << ' ' << reply.writer_ranks << ' ' << reply.writer;
+    return out.str();
+  });
+  std::istringstream in(text);
+  in >> reader_ >> life_ >> stripe_bytes_ >> writer_ranks_ >> writer_;
+}
+
+fb::OpenReaderReplyT PoolSource::wait_for_stream(base::Deadline deadline) {
+  for (;;) {
+    fb::OpenReaderRequestT request;
+    request.stream = name_;
+    request.group = options_.group;
+    request.ranks = ranks_;
+    const auto wait = std::min(longest_poll, deadline.remaining());
+    request.wait_ms = static_cast<std::uint32_t>(wait.count());
+    const base::Deadline answer(wait + answer_within);
+    std::string why;
+    try {
+      return fabric::run_task(*client_->progress(),
+                              at_home<fb::OpenReaderReplyT>(client_, std::move(request), &send_open, answer), answer);
+    } catch (const Error& e) {
+      if (e.code() != Errc::not_found && e.code() != Errc::timeout && !PoolClient::may_retry(e)) throw;
+      why = e.what();
+    }
+    if (deadline.passed())
+      throw Error(Errc::timeout, "stream " + name_ + " did not open within " + std::to_string(options_.open_timeout_ms) +
+                                     " ms in pool " + client_->pool() + ": " + why);
+  }
+}
+
+fb::NextStepRequestT PoolSource::request(Timeout wait) const {
+  fb::NextStepRequestT request;
+  request.stream = name_;
+  request.reader = reader_;
+  request.rank = rank_;
+  request.ranks = ranks_;
+  request.index = index_;
+  request.known_epoch = epoch_ ? epoch_->number : 0;
+  request.life = life_;
+  request.group = options_.group;
+  request.latest = options_.delivery == Delivery::latest;
+  request.start = start_of(options_.start);
+  request.last = last_;
+  request.seek = seek_;
+  request.wait_ms = static_cast<std::uint32_t>(wait.count());
+  return request;
+}
+
+Outcome PoolSource::wait_step(Step& step, base::Deadline deadline) {
+  for (;;) {
+    const auto wait = std::min(longest_poll, deadline.remaining());
+    const base::Deadline answer(wait + answer_within);
+    try {
+      auto reply = fabric::run_task(*client_->progress(),
+                                    at_home<fb::NextStepReplyT>(client_, request(wait), &send_next, answer), answer);
+      if (reply.outcome > static_cast<std::uint8_t>(Outcome::writer_lost)) throw Error(Errc::protocol, "no such outcome");
+      const auto outcome = static_cast<Outcome>(reply.outcome);
+      why_ = reply.why;
+      if (outcome == Outcome::ready) take(step, reply);
+      if (outcome != Outcome::not_ready || deadline.passed()) return outcome;
+    } catch (const Error& e) {
+      if (e.code() != Errc::timeout && !PoolClient::may_retry(e)) throw;
+      why_ = std::string("the pool does not answer: ") + e.what();
+      if (deadline.passed()) return Outcome::not_ready;
+    }
+  }
+}
+
+void PoolSource::take(Step& step, fb::NextStepReplyT& reply) {
+  if (reply.epoch == 0) throw Error(Errc::protocol, "a step without a description");
+  if (!epoch_ || epoch_->number != reply.epoch) take_layouts(reply);
+  reply_bytes_ += fixed_reply_bytes + 8 * reply.payload_bytes.size();
+  auto held = std::make_shared<HeldStep>();
+  held->stream = name_;
+  held->step = reply.step;
+  held->life = reply.life;
+  held->payload_bytes = std::move(reply.payload_bytes);
+  fb::EndStepRequestT end;
+  end.stream = name_;
+  end.reader = reader_;
+  end.rank = rank_;
+  end.index = index_;
+  held_->fetch_add(1);
+  held->ended = [client = client_, end, count = held_] {
+    count->fetch_sub(1);
+    try {
+      tell_home<fb::EmptyT, fb::EndStepRequestT>(client, end, &send_end);
+    } catch (const std::exception& e) {
+      base::log(base::Level::warn, "a step could not be released", {{"stream", end.stream}, {"why", e.what()}});
+    }
+  };
+  plane_->read(held);
+  ++index_;
+  last_ = static_cast<std::int64_t>(reply.step);
+  seek_ = -1;
+  step.step = reply.step;
+  step.slot = 0;
+  step.epoch = epoch_;
+  step.lease = std::move(held);
+}
+
+void PoolSource::take_layouts(const fb::NextStepReplyT& reply) {
+  auto epoch = std::make_shared<stream::EpochBlobs>();
+  epoch->number = reply.epoch;
+  if (reply.base != 0 && epoch_ && reply.base == epoch_->number) epoch->layouts = epoch_->layouts;
+  epoch->layouts.resize(writer_ranks_);
+  for (const auto& blob : reply.layouts) {
+    if (!blob || blob->rank >= writer_ranks_) throw Error(Errc::protocol, "a layout of a rank that is not there");
+    epoch->layouts[blob->rank] = std::make_shared<const std::string>(blob->layout.begin(), blob->layout.end());
+    reply_bytes_ += blob->layout.size();
+  }
+  epoch_ = std::move(epoch);
+  ++epochs_;
+}
+
+std::string PoolSource::why(Outcome outcome) const {
+  const auto read = last_ >= 0 ? "the last step read was " + std::to_string(last_) : std::string("no step was read");
+  switch (outcome) {
+    case Outcome::not_ready: return "no step in time; " + why_ + "; " + read;
+    case Outcome::end_of_stream: return "the writer has closed it; " + read;
+    case Outcome::writer_lost: return why_ + "; " + read + ", later ones are lost";
+    case Outcome::ready: break;
+  }
+  return "";
+}
+
+std::vector<std::uint64_t> PoolSource::steps() {
+  fb::StreamInfoRequestT request;
+  request.stream = name_;
+  const base::Deadline deadline(Timeout(options_.step_timeout_ms));
+  return fabric::run_task(*client_->progress(),
+                          at_home<fb::StreamInfoReplyT>(client_, std::move(request), &send_info, deadline), deadline)
+      .steps;
+}
+
+void PoolSource::close() {
+  fb::CloseReaderRequestT request;
+  request.stream = name_;
+  request.reader = reader_;
+  request.rank = rank_;
+  tell_home<fb::EmptyT, fb::CloseReaderRequestT>(client_, std::move(request), &send_close);
+}
+
+void PoolSource::add_statistics(StreamStatistics& statistics) const {
+  statistics.epochs = epochs_;
+  statistics.announcement_bytes = reply_bytes_;
+  statistics.queue_depth = static_cast<std::uint32_t>(held_->load());
+  PeerStatistics peer;
+  peer.name = writer_;
+  peer.ranks = writer_ranks_;
+  peer.data_plane = plane_->name();
+  peer.steps_delivered = index_;
+  peer.steps_held = held_->load();
+  peer.steps_released = index_ - peer.steps_held;
+  statistics.peers.push_back(std::move(peer));
+}
+
+}  // namespace
+
+std::unique_ptr<stream::ReaderEngine> open_pool_reader(const stream::EngineContext& context, const std::string& name,
+                                                       std::shared_ptr<Cohort> cohort, const StreamOptions& options) {
+  return std::make_unique<stream::StepReader>(std::make_unique<PoolSource>(context, name, *cohort, options), options,
+                                              cohort->rank());
+}
+
+}  // namespace penstock::pool

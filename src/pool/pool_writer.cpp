@@ -1,0 +1,243 @@
+#include <ctime>
+
+#include <unistd.h>
+
+#include "base/log.hpp"
+#include "pool/pool_engine.hpp"
+#include "pool/stream_keys.hpp"
+#include "stream/direct_writer.hpp"
+#include "stream/open.hpp"
+
+namespace penstock::pool {
+namespace {
+
+constexpr auto attach_every = std::chrono::milliseconds(1000);
+constexpr auto attach_again = std::chrono::milliseconds(100);  // while the home cannot be reached
+constexpr Timeout attach_within(5'000);
+constexpr Timeout lose_within(1'000);
+
+// What rank 0 says to the stream's home, again and again: so a home that is new hears of the writer.
+class Attachment : public std::enable_shared_from_this<Attachment> {
+ public:
+  Attachment(std::shared_ptr<PoolClient> client, fb::AttachRequestT request)
+      : client_(std::move(client)), request_(std::move(request)), stirred_(*client_->progress()) {}
+
+  const std::string& pool() const { return client_->pool(); }
+
+  // Engine thread.
+  Task<void> attach(base::Deadline deadline) {
+    auto self = shared_from_this();
+    auto request = std::make_shared<const fb::AttachRequestT>(request_);
+    std::function<Task<fb::AttachReplyT>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
+        [request, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, PoolClient::Attempt) {
+          auto copy = *request;
+          copy.view = view;
+          return send_attach(std::move(channel), std::move(copy), deadline);
+        };
+    co_await client_->at_primary<fb::AttachReplyT>(streams_namespace(), stream_row(request_.stream), std::nullopt, deadline,
+                                                   std::move(call));
+  }
+
+  Task<void> keep() {
+    auto self = shared_from_this();
+    bool well = true;
+    while (!stopped_) {
+      const base::Deadline pause(std::chrono::duration_cast<Timeout>(well ? attach_every : attach_again));
+      co_await stirred_.wait(pause);
+      if (stopped_) break;
+      try {
+        const base::Deadline deadline(attach_within);
+        co_await attach(deadline);
+        well = true;
+      } catch (const Error& e) {
+        if (well) base::log(base::Level::warn, "the pool is not to be reached", {{"stream", request_.stream}, {"why", e.what()}});
+        well = false;
+      }
+    }
+  }
+  void stop() {
+    stopped_ = true;
+    stirred_.notify_all();
+  }
+
+  Task<void> finish(std::string why, base::Deadline deadline) {
+    auto self = shared_from_this();
+    fb::FinishRequestT request;
+    request.stream = request_.stream;
+    request.life = request_.life;
+    request.why = std::move(why);
+    auto shared = std::make_shared<const fb::FinishRequestT>(std::move(request));
+    std::function<Task<fb::EmptyT>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
+        [shared, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, PoolClient::Attempt) {
+          auto copy = *shared;
+          copy.view = view;
+          return send_finish(std::move(channel), std::move(copy), deadline);
+        };
+    co_await client_->at_primary<fb::EmptyT>(streams_namespace(), stream_row(request_.stream), std::nullopt, deadline,
+                                             std::move(call));
+  }
+
+ private:
+  static Task<fb::AttachReplyT> send_attach(std::shared_ptr<rpc::Channel> channel, fb::AttachRequestT request,
+                                            base::Deadline deadline) {
+    fb::StreamsClient client(std::move(channel));
+    rpc::CallOptions options;
+    options.deadline = deadline;
+    co_return co_await client.attach(std::move(request), options);
+  }
+  static Task<fb::EmptyT> send_finish(std::shared_ptr<rpc::Channel> channel, fb::FinishRequestT request,
+                                      base::Deadline deadline) {
+    fb::StreamsClient client(std::move(channel));
+    rpc::CallOptions options;
+    options.deadline = deadline;
+    co_return co_await client.finish(std::move(request), options);
+  }
+
+  std::shared_ptr<PoolClient> client_;
+  const fb::AttachRequestT request_;
+  fabric::Signal stirred_;
+  bool stopped_ = false;
+};
+
+std::uint64_t random_life() {
+  const auto token = fabric::Token::random();
+  std::uint64_t life = 0;
+  std::copy_n(token.bytes.begin(), sizeof(life), reinterpret_cast<std::uint8_t*>(&life));
+  return life | 1;  // 0: no writer
+}
+
+class PoolWriter final : public stream::WriterEngine {
+ public:
+  PoolWriter(const stream::EngineContext& context, const std::string& name, std::shared_ptr<Cohort> cohort,
+             const StreamOptions& options)
+      : options_(options),
+        progress_(context.progress),
+        direct_(context, name, cohort, direct_options(options),
+                {.registered = false, .keep_undelivered = true}) {
+    stream::share_outcome(*cohort, [&] { attach(context, *cohort); });
+  }
+  ~PoolWriter() override {
+    if (attachment_) stop_attaching();
+  }
+
+  const std::string& name() const override { return direct_.name(); }
+  std::string address() const override { return ""; }  // readers find it through the pool
+  std::uint32_t define(std::string_view name, DType dtype, const Dims& shape, const VariableOptions& options) override {
+    return direct_.define(name, dtype, shape, options);
+  }
+  void put_attribute(std::string_view name, Attribute value) override { direct_.put_attribute(name, std::move(value)); }
+  bool begin_step(Timeout deadline) override { return direct_.begin_step(deadline); }
+  std::string awaited() const override {
+    return attachment_ ? "pool " + attachment_->pool() + " (" + direct_.awaited() + ")" : direct_.awaited();
+  }
+  std::uint64_t step() const override { return direct_.step(); }
+  bool dropped() const override { return direct_.dropped(); }
+  void set_shape(std::uint32_t variable, const Dims& shape) override { direct_.set_shape(variable, shape); }
+  void put(std::uint32_t variable, const Box& box, const void* data, std::span<const std::int64_t> strides) override {
+    direct_.put(variable, box, data, strides);
+  }
+  std::span<std::byte> put_span(std::uint32_t variable, const Box& box) override { return direct_.put_span(variable, box); }
+  void lend(std::uint32_t variable, const Box& box, const void* data) override { direct_.lend(variable, box, data); }
+  void put_whole(std::uint32_t variable, const void* data) override { direct_.put_whole(variable, data); }
+  void put_string(std::uint32_t variable, std::string_view value) override { direct_.put_string(variable, value); }
+  void end_step() override { direct_.end_step(); }
+  void abandon_step() override { direct_.abandon_step(); }
+
+  void close(Timeout timeout) override;
+  void lose() override;
+  bool closed() const override { return direct_.closed(); }
+  StreamStatistics statistics() const override { return direct_.statistics(); }
+
+ private:
+  // The pool's home is the only reader, and keeps what readers to come may want.
+  static StreamOptions direct_options(StreamOptions options) {
+    options.rendezvous_readers = 0;
+    options.reserve_steps = 0;
+    options.keep_first_step = false;
+    return options;
+  }
+  void attach(const stream::EngineContext& context, const Cohort& cohort);
+  void stop_attaching();
+
+  const StreamOptions options_;
+  std::shared_ptr<fabric::Progress> progress_;
+  stream::DirectWriter direct_;
+  std::shared_ptr<Attachment> attachment_;  // rank 0
+  fabric::Future<void> attaching_;
+};
+
+void PoolWriter::attach(const stream::EngineContext& context, const Cohort& cohort) {
+  const base::Deadline deadline(Timeout(options_.open_timeout_ms));
+  auto client = shared_client(context, options_.pool, "write", deadline);
+  fb::AttachRequestT request;
+  request.stream = name();
+  request.address = fabric::to_text(direct_.node().endpoint());
+  request.options = to_yaml(options_);
+  const auto& token = direct_.node().token().bytes;
+  request.token.assign(token.begin(), token.end());
+  request.life = random_life();
+  request.host = stream::host_name();
+  request.pid = getpid();
+  request.ranks = static_cast<std::uint32_t>(cohort.size());
+  auto attachment = std::make_shared<Attachment>(std::move(client), std::move(request));
+  try {
+    fabric::run_task(*progress_, attachment->attach(deadline), deadline);
+  } catch (const Error& e) {
+    throw e.in("stream " + name() + ": pool " + attachment->pool());
+  }
+  attachment_ = std::move(attachment);
+  attaching_ = fabric::spawn(*progress_, attachment_->keep());
+}
+
+// What it says next would open the stream again: so it has ended before the stream does.
+void PoolWriter::stop_attaching() {
+  progress_->call([this] { attachment_->stop(); });
+  try {
+    attaching_.get(base::Deadline(attach_within + lose_within));
+  } catch (const std::exception& e) {
+    base::log(base::Level::warn, "the pool does not answer", {{"stream", name()}, {"why", e.what()}});
+  }
+}
+
+void PoolWriter::close(Timeout timeout) {
+  if (direct_.closed()) return;
+  const base::Deadline deadline(timeout == configured ? Timeout(options_.close_timeout_ms) : timeout);
+  try {
+    direct_.close(deadline.remaining());
+  } catch (const Error& e) {
+    if (attachment_) stop_attaching();
+    if (!attachment_ || e.code() != Errc::timeout) throw;
+    throw Error(Errc::timeout, "stream " + name() + ": closed before every step was in pool " + attachment_->pool() + "; " +
+                                   e.what());
+  }
+  if (!attachment_) return;
+  stop_attaching();
+  try {
+    fabric::run_task(*progress_, attachment_->finish("", deadline), deadline, "no answer of the stream's home");
+  } catch (const Error& e) {
+    throw e.in("stream " + name() + ": every step is in pool " + attachment_->pool() + ", but its end is not");
+  }
+}
+
+void PoolWriter::lose() {
+  if (direct_.closed()) return;
+  const base::Deadline deadline(lose_within);
+  direct_.node().wait_released(deadline);  // what it committed is worth keeping
+  direct_.lose();
+  if (!attachment_) return;
+  stop_attaching();
+  try {
+    fabric::run_task(*progress_, attachment_->finish("it ended with an error", deadline), deadline);
+  } catch (const Error& e) {
+    base::log(base::Level::info, "the pool was not told that the writer is lost", {{"stream", name()}, {"why", e.what()}});
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<stream::WriterEngine> create_pool_writer(const stream::EngineContext& context, const std::string& name,
+                                                         std::shared_ptr<Cohort> cohort, const StreamOptions& options) {
+  return std::make_unique<PoolWriter>(context, name, std::move(cohort), options);
+}
+
+}  // namespace penstock::pool

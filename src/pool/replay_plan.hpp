@@ -1,0 +1,38 @@
+// When to do again what traces recorded, as pure functions.
+//
+// Each client thread of the recording is a lane, which does its operations in their order. Beyond that, what must be kept for
+// outcomes to be the same is kept: an operation that began after a change of one of its keys had ended waits for that change,
+// and a change waits for the reads of its keys that had ended. A read that found an object while the put of it was still
+// under way waits for the put. Patterns, rows and computations count as reads (drop_pattern: changes) of every key of their
+// namespace. Operations that overlapped, and could have come out either way, may do so again. Needs, wants and row waits wait
+// by themselves for what was put while they waited.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pool/timeline.hpp"
+
+namespace penstock::pool {
+
+struct ReplayPace {
+  double factor = 1;  // 1: as recorded; 2: twice as fast; 0: as fast as the order allows
+};
+
+struct ReplayStep {
+  std::uint32_t item = 0;  // of the timeline
+  std::uint32_t lane = 0;
+  bool detached = false;             // the lane goes on before it has ended
+  std::int64_t at_ns = 0;            // not before, since the start of the replay
+  std::vector<std::uint32_t> after;  // steps that must have ended: of other lanes, or detached. There are no cycles.
+};
+
+struct ReplayPlan {
+  std::vector<ReplayStep> steps;  // in the order of their starts
+  std::uint32_t lanes = 0;
+};
+
+// Throws Error(invalid_argument): a factor that is negative or no number.
+ReplayPlan plan_replay(const Timeline& timeline, ReplayPace pace);
+
+}  // namespace penstock::pool

@@ -1,0 +1,100 @@
+#include "pool/server.hpp"
+
+#include "base/log.hpp"
+#include "fabric/handshake.hpp"
+#include "pool/compute_service.hpp"
+#include "pool/stream_service.hpp"
+#include "rpc/directory_server.hpp"
+#include "rpc/open_directory.hpp"
+
+namespace penstock::pool {
+
+struct PoolServer::Embedded {
+  rpc::DirectoryHost host;
+};
+
+PoolServer::PoolServer(std::shared_ptr<fabric::Progress> progress, PoolServerOptions options,
+                       Admin admin)
+    : progress_(std::move(progress)), options_(std::move(options)), admin_(std::move(admin)) {
+  if (options_.server.name.empty()) options_.server.name = fabric::process_name();
+  if (options_.server.id == 0) throw Error(Errc::invalid_argument, "a server needs an id");
+}
+
+PoolServer::~PoolServer() {
+  try {
+    if (!stopped_ && core_) stop(Timeout(2000));
+  } catch (const std::exception& error) {
+    base::log(base::Level::warn, "the server did not stop well", {{"why", error.what()}});
+  }
+}
+
+// The pool's secret lies in the directory; the first server makes it.
+fabric::Token PoolServer::find_secret(base::Deadline deadline) {
+  const auto path = pool_path(options_.server.pool, "secret");
+  for (;;) {
+    auto there = fabric::run_task(*progress_, directory_->get(path, deadline), deadline, directory_->describe());
+    if (there) return fabric::Token::from_hex(there->value);
+    const auto secret = fabric::Token::random();
+    const auto made = fabric::run_task(*progress_, directory_->put(path, secret.hex(), 0, 0, deadline), deadline,
+                                       directory_->describe());
+    if (made) return secret;
+  }
+}
+
+void PoolServer::start(Timeout timeout) {
+  const base::Deadline deadline(timeout);
+  if (options_.directory == "embedded") {
+    rpc::DirectoryServerOptions directory;
+    directory.folder = options_.directory_journal;
+    embedded_ = std::unique_ptr<Embedded>(
+        new Embedded{rpc::DirectoryHost(progress_, directory, options_.server.listen, options_.registration_directory)});
+    directory_ = rpc::open_directory(progress_, embedded_->host.address(), options_.registration_directory);
+  } else {
+    const std::string named = options_.directory == "registered" ? "" : options_.directory;
+    directory_ = rpc::open_directory(progress_, rpc::resolve_directory_service(named), options_.registration_directory);
+  }
+  secret_ = find_secret(deadline);
+  core_ = std::make_shared<ServerCore>(progress_, directory_, options_.server, secret_);
+  compute_ = std::make_shared<compute::ComputeWorkers>(*progress_, core_->workers(), options_.compute);
+  auto streams = streams_ = StreamService::create(core_);
+  auto pull = [streams](rpc::Call& call, fb::PullRequestT request) { return streams->pull(call, std::move(request)); };
+  services_ = std::make_shared<rpc::ServiceTable>();
+  services_->add(std::make_shared<ObjectService>(core_, make_compute(core_, compute_), admin_));
+  services_->add(std::make_shared<PeerService>(core_, std::move(pull)));
+  services_->add(streams);
+  const std::string realm = options_.server.pool + "/";
+  auto token_of = [realm, secret = secret_](const std::string& name) -> std::optional<fabric::Token> {
+    if (!name.starts_with(realm)) return std::nullopt;
+    const auto role = name.substr(realm.size());
+    if (role_rank(role) < 0) return std::nullopt;
+    return role_token(secret, role);
+  };
+  server_ = std::make_unique<rpc::Server>(progress_, services_, std::move(token_of), options_.server.listen);
+  fabric::run_task(*progress_, core_->start(server_->endpoint(), deadline), base::Deadline::never());
+}
+
+void PoolServer::drain(Timeout timeout) {
+  const base::Deadline deadline(timeout);
+  fabric::run_task(*progress_, core_->leave(deadline), base::Deadline::never());
+  stop(timeout);
+}
+
+void PoolServer::stop(Timeout timeout) {
+  if (std::exchange(stopped_, true)) return;
+  const base::Deadline deadline(timeout);
+  if (streams_) progress_->call([this] { streams_->stop(); });
+  if (core_) fabric::run_task(*progress_, core_->stop(deadline), base::Deadline::never());
+  server_.reset();
+  directory_.reset();
+  embedded_.reset();
+}
+
+const fabric::Endpoint& PoolServer::endpoint() const { return server_->endpoint(); }
+
+std::string PoolServer::directory_address() const {
+  return embedded_ ? embedded_->host.address() : options_.directory;
+}
+
+fabric::Token PoolServer::token(std::string_view role) const { return role_token(secret_, role); }
+
+}  // namespace penstock::pool

@@ -1,0 +1,64 @@
+// A pool's server, complete: the store, its place in the membership, the services it offers, and (if asked) the embedded
+// directory. The program penstock-server is a command line around it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "pool/compute/compute_workers.hpp"
+#include "pool/object_service.hpp"
+#include "rpc/channel.hpp"
+#include "rpc/directory.hpp"
+
+namespace penstock::pool {
+
+class StreamService;
+
+struct PoolServerOptions {
+  ServerOptions server;
+  std::string directory = "embedded";   // run one here; "registered": the one that is registered; or as rpc::open_directory
+                                        // takes it
+  std::string registration_directory;   // where an embedded directory registers, and others look for it
+  std::string directory_journal;        // embedded: folder of its journal; "": not kept over a restart
+  compute::ComputeOptions compute;
+};
+
+// Started by start, which returns once the pool's view names this server. Blocking calls, from an application thread.
+class PoolServer {
+ public:
+  PoolServer(std::shared_ptr<fabric::Progress> progress, PoolServerOptions options, Admin admin = {});
+  ~PoolServer();  // stops at once, if stop was not called
+
+  // Throws Error: timeout (names what is missing), system, wrong_state.
+  void start(Timeout timeout);
+  // Hands everything on to the other servers, then stops. Throws Error(timeout): it goes on then.
+  void drain(Timeout timeout);
+  // Writes what a tier should hold, and stops.
+  void stop(Timeout timeout);
+
+  ServerCore& core() { return *core_; }
+  const fabric::Endpoint& endpoint() const;
+  // For others to join by; secret: may hold a token. Once started.
+  std::string directory_address() const;
+  // Tokens to hand out: by role.
+  fabric::Token token(std::string_view role) const;
+  bool stopped() const { return stopped_; }
+
+ private:
+  fabric::Token find_secret(base::Deadline deadline);
+  struct Embedded;
+  std::shared_ptr<fabric::Progress> progress_;
+  PoolServerOptions options_;
+  Admin admin_;
+  std::shared_ptr<compute::ComputeWorkers> compute_;
+  std::unique_ptr<Embedded> embedded_;
+  std::shared_ptr<rpc::Directory> directory_;
+  fabric::Token secret_;
+  std::shared_ptr<ServerCore> core_;
+  std::shared_ptr<StreamService> streams_;
+  std::shared_ptr<rpc::ServiceTable> services_;
+  std::unique_ptr<rpc::Server> server_;
+  bool stopped_ = false;
+};
+
+}  // namespace penstock::pool

@@ -1,0 +1,322 @@
+// The server's part in its pool's membership: announcing itself, computing views, passing objects on when views change.
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "fabric/handshake.hpp"
+#include "pool/protocol.hpp"
+#include "pool/server_core.hpp"
+
+namespace penstock::pool {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto directory_patience = Timeout(5000);
+constexpr auto settle_delay = Timeout(100);  // changes that come together make one view
+constexpr std::size_t rebalance_batch = 1000;
+constexpr std::uint64_t rebalance_batch_bytes = 8 << 20;
+
+std::string server_path(const std::string& pool, std::uint64_t id) {
+  return pool_path(pool, "servers/" + std::to_string(id));
+}
+
+}  // namespace
+
+Task<void> ServerCore::start(fabric::Endpoint endpoint, Deadline deadline) {
+  auto self = shared_from_this();
+  endpoint_ = std::move(endpoint);
+  co_await store_->recover();
+  members_->start([weak = weak_from_this()](const View& view) {
+    if (auto self = weak.lock()) self->view_changed(view);
+  });
+  const auto prefix = pool_path(options_.pool, "servers/");
+  announcements_watch_ = directory_->watch(prefix, [weak = weak_from_this()](const std::vector<rpc::DirectoryEvent>& all) {
+    auto self = weak.lock();
+    if (!self) return;
+    for (const auto& event : all) {
+      if (event.removed) {
+        self->announced_.erase(event.entry.path);
+        continue;
+      }
+      try {
+        self->announced_[event.entry.path] = announcement_from_json(event.entry.value);
+      } catch (const Error& error) {
+        base::log(base::Level::error, "a server's announcement cannot be read",
+                  {{"path", event.entry.path}, {"why", error.what()}});
+      }
+    }
+    self->propose_->notify_all();
+  });
+  co_await announce(false, 0, deadline);
+  fabric::spawn(*progress_, keep_announced());
+  fabric::spawn(*progress_, propose_views());
+  // Ready once a view names this server: clients can reach it.
+  for (;;) {
+    const auto placement = members_->placement();
+    if (placement && placement->view().find(options_.id)) co_return;
+    const std::uint64_t number = placement ? placement->view().number : 0;
+    if (deadline.passed()) {
+      std::string missing = "the pool waits for " + std::to_string(options_.servers) + " servers, " +
+                            std::to_string(announced_.size()) + " have come";
+      throw Error(Errc::timeout, "pool " + options_.pool + ": no view names this server in time; " + missing);
+    }
+    co_await members_->newer_than(number, deadline);
+  }
+}
+
+Task<void> ServerCore::announce(bool leaving, std::uint64_t finished, Deadline deadline) {
+  auto self = shared_from_this();
+  if (lease_ == 0) {
+    const std::chrono::milliseconds ttl(options_.lease_ms);
+    auto lost = [weak = weak_from_this()] {
+      if (auto self = weak.lock()) {
+        self->lease_ = 0;
+        self->changed_->notify_all();
+      }
+    };
+    lease_ = co_await directory_->grant(ttl, std::move(lost), deadline);
+  }
+  Announcement announcement;
+  announcement.member.id = options_.id;
+  announcement.member.name = options_.name;
+  announcement.member.endpoint = endpoint_;
+  announcement.leaving = leaving;
+  announcement.finished_view = finished;
+  auto path = server_path(options_.pool, options_.id);
+  auto value = to_json(announcement);
+  co_await directory_->put(std::move(path), std::move(value), std::nullopt, lease_, deadline);
+}
+
+// Announces again whenever something changed, or the lease was lost (the directory was away, or this server was stopped).
+Task<void> ServerCore::keep_announced() {
+  auto self = shared_from_this();
+  bool failed = false;
+  while (!stopping_) {
+    if (!failed) co_await changed_->wait(Deadline::never());
+    if (stopping_) break;
+    try {
+      failed = false;
+      co_await announce(leaving_, finished_view_, Deadline(directory_patience));
+    } catch (const Error& error) {
+      // With the directory away membership is frozen; data traffic goes on.
+      failed = true;
+      base::log(base::Level::warn, "the directory cannot be told of this server",
+                {{"pool", options_.pool}, {"why", error.what()}});
+    }
+    if (failed) co_await changed_->wait(Deadline(Timeout(500)));
+  }
+}
+
+// The announced server with the lowest id writes the next view. If two think they are, the directory takes one's.
+Task<void> ServerCore::propose_views() {
+  auto self = shared_from_this();
+  while (!stopping_) {
+    co_await propose_->wait(Deadline(Timeout(1000)));
+    if (stopping_) break;
+    co_await fabric::pause_for(*progress_, settle_delay);
+    if (announced_.empty() || announced_.begin()->second.member.id == 0) continue;
+    std::uint64_t lowest = ~std::uint64_t{0};
+    std::vector<Announcement> announced;
+    for (const auto& [path, a] : announced_) {
+      lowest = std::min(lowest, a.member.id);
+      announced.push_back(a);
+    }
+    if (lowest != options_.id) continue;
+    try {
+      auto path = pool_path(options_.pool, "view");
+      auto entry = co_await directory_->get(path, Deadline(directory_patience));
+      View present;
+      if (entry) present = view_from_json(entry->value);
+      if (present.number == 0 && announced.size() < options_.servers) continue;
+      const View next = next_view(present, announced, options_.replication);
+      if (next.number == present.number) continue;
+      const std::uint64_t expected = entry ? entry->revision : 0;
+      auto value = to_json(next);
+      co_await directory_->put(std::move(path), std::move(value), expected, 0, Deadline(directory_patience));
+    } catch (const Error& error) {
+      base::log(base::Level::warn, "no view could be proposed", {{"pool", options_.pool}, {"why", error.what()}});
+    }
+  }
+}
+
+void ServerCore::view_changed(const View& view) {
+  base::log(base::Level::info, "view",
+            {{"pool", options_.pool}, {"number", view.number}, {"servers", view.members.size()},
+             {"settled", view.settled}});
+  auto wakes = std::exchange(stale_wakes_, {});
+  for (const auto& w : wakes) w->notify_all();
+  propose_->notify_all();
+  auto placement = members_->placement();
+  if (view.settled) {
+    dropped_.clear();
+    fabric::spawn(*progress_, let_go(placement));
+  } else {
+    fabric::spawn(*progress_, rebalance(placement));
+  }
+  for (const auto& callback : view_callbacks_) callback(view);
+}
+
+// Offers each object that is here to the owners that lack it. Ends early when the view changes again.
+Task<void> ServerCore::rebalance(std::shared_ptr<const Placement> placement) {
+  auto self = shared_from_this();
+  const auto& view = placement->view();
+  const auto current = [&] { return !stopping_ && members_->placement() == placement; };
+  std::string after;
+  bool more = true;
+  bool complete = true;
+  auto started = base::Clock::now();
+  std::uint64_t sent_bytes = 0;
+  while (more && current()) {
+    // By namespace and owner: messages carry one namespace.
+    std::map<std::pair<Namespace, std::uint64_t>, std::vector<ObjectStore::Write>> offers;
+    std::size_t visited = 0;
+    std::string last;
+    const auto collect = [&](const ObjectTable::Entry& entry) {
+      const auto owners = placement->owners(entry.ns, entry.row, entry.object.tag);
+      for (const auto o : owners.all()) {
+        const auto id = view.members[o].id;
+        if (id == options_.id) continue;
+        ObjectStore::Write write;
+        write.ns = entry.ns;
+        write.row = entry.row;
+        write.column = entry.column;
+        write.object = entry.object;
+        write.object.blob = nullptr;
+        offers[{entry.ns, id}].push_back(std::move(write));
+      }
+      return ++visited < rebalance_batch;
+    };
+    after = store_->table().scan_all(after, rebalance_batch, collect);
+    more = !after.empty();
+    for (auto& [to, writes] : offers) {
+      if (!current()) co_return;
+      try {
+        const std::uint64_t bytes = co_await offer(*view.find(to.second), to.first, std::move(writes), placement);
+        sent_bytes += bytes;
+        counters_.rebalanced_bytes += bytes;
+        // Bounded in bandwidth: wait until what was sent is within it.
+        const std::chrono::duration<double> due(static_cast<double>(sent_bytes) /
+                                                static_cast<double>(std::max<std::uint64_t>(1, options_.rebalance_bytes_per_s)));
+        const auto spent = base::Clock::now() - started;
+        const auto ahead = std::chrono::duration_cast<std::chrono::nanoseconds>(due) - spent;
+        if (ahead > 1ms) co_await fabric::pause_for(*progress_, ahead);
+      } catch (const Error& error) {
+        complete = false;
+        base::log(base::Level::warn, "objects could not be passed on",
+                  {{"pool", options_.pool}, {"server", view.find(to.second)->name}, {"why", error.what()}});
+      }
+    }
+  }
+  if (!current()) co_return;
+  if (!complete) {
+    // Tried again as long as this view stands.
+    co_await fabric::pause_for(*progress_, 500ms);
+    if (current()) fabric::spawn(*progress_, rebalance(placement));
+    co_return;
+  }
+  finished_view_ = view.number;
+  changed_->notify_all();
+}
+
+Task<std::uint64_t> ServerCore::offer(Member member, Namespace ns, std::vector<ObjectStore::Write> writes,
+                                      std::shared_ptr<const Placement> placement) {
+  auto self = shared_from_this();
+  const Deadline deadline(Timeout(30'000));
+  auto channel = co_await members_->channel(member, deadline);
+  fb::PeersClient peer(channel);
+  fb::MissingRequestT request;
+  request.view = placement->view().number;
+  std::vector<Key> keys;
+  for (const auto& w : writes) {
+    keys.push_back({w.row, w.column});
+    request.versions.push_back(w.object.version);
+  }
+  request.keys = pack_keys(ns, keys);
+  rpc::CallOptions options{deadline};
+  auto reply = co_await peer.missing(std::move(request), options);
+  std::uint64_t total = 0;
+  std::vector<ObjectStore::Write> batch;
+  std::uint64_t batch_bytes = 0;
+  for (std::size_t n = 0; n <= reply.missing.size(); ++n) {
+    const bool end = n == reply.missing.size();
+    if (!batch.empty() && (end || batch_bytes >= rebalance_batch_bytes || batch.size() >= rebalance_batch)) {
+      std::vector<bool> none(batch.size(), false);
+      auto sending = std::exchange(batch, {});
+      total += std::exchange(batch_bytes, 0);
+      co_await send_replicas(member, std::move(sending), std::move(none), false, deadline);
+    }
+    if (end) break;
+    const auto index = reply.missing[n];
+    if (index >= writes.size()) throw Error(Errc::protocol, "a server lacks what was not offered");
+    auto& w = writes[index];
+    const std::uint64_t version = w.object.version;
+    auto loaded = co_await store_->load(ns, w.row, w.column, version, deadline);
+    if (!loaded) continue;  // dropped meanwhile
+    w.object = loaded->object;
+    batch_bytes += w.object.bytes;
+    batch.push_back(std::move(w));
+  }
+  co_return total;
+}
+
+// Former owners drop what others hold now.
+Task<void> ServerCore::let_go(std::shared_ptr<const Placement> placement) {
+  auto self = shared_from_this();
+  std::string after;
+  do {
+    std::vector<UnpackedKey> gone;
+    const auto collect = [&](const ObjectTable::Entry& entry) {
+      const auto owners = placement->owners(entry.ns, entry.row, entry.object.tag);
+      for (const auto o : owners.all())
+        if (placement->view().members[o].id == options_.id) return true;
+      gone.push_back({entry.ns, std::string(entry.row), std::string(entry.column)});
+      return true;
+    };
+    after = store_->table().scan_all(after, 1000, collect);
+    for (auto& key : gone) {
+      if (stopping_ || members_->placement() != placement) co_return;
+      co_await store_->drop(key.ns, key.row, key.column, std::nullopt, false, Deadline(Timeout(30'000)));
+    }
+    co_await fabric::pause_for(*progress_, 1ms);
+  } while (!after.empty() && !stopping_ && members_->placement() == placement);
+}
+
+Task<void> ServerCore::leave(Deadline deadline) {
+  auto self = shared_from_this();
+  leaving_ = true;
+  co_await announce(true, finished_view_, deadline);
+  // Gone from the settled view: others hold everything.
+  for (;;) {
+    const auto placement = members_->placement();
+    if (placement && !placement->view().find(options_.id)) break;
+    if (placement && placement->view().members.size() == 1) break;  // nobody could take it over
+    if (deadline.passed())
+      throw Error(Errc::timeout, "pool " + options_.pool + ": the other servers did not take over in time");
+    co_await members_->newer_than(placement ? placement->view().number : 0, deadline);
+  }
+}
+
+Task<void> ServerCore::stop(Deadline deadline) {
+  auto self = shared_from_this();
+  stopping_ = true;
+  changed_->notify_all();
+  propose_->notify_all();
+  auto wakes = std::exchange(stale_wakes_, {});
+  for (const auto& w : wakes) w->notify_all();
+  announcements_watch_.reset();
+  try {
+    co_await store_->flush(deadline);
+  } catch (const Error& error) {
+    base::log(base::Level::error, "not everything could be written", {{"pool", options_.pool}, {"why", error.what()}});
+  }
+  if (lease_ != 0) {
+    try {
+      co_await directory_->revoke(lease_, earlier(deadline, Deadline(Timeout(2000))));
+    } catch (const Error&) {
+    }
+  }
+  leases_.clear();
+  members_->close();
+}
+
+}  // namespace penstock::pool

@@ -1,0 +1,452 @@
+// The stream's record, its writer's coming and going, and its readers. Taking steps over: stream_staging.cpp; letting them go:
+// stream_retention.cpp.
+#include "pool/stream_home.hpp"
+
+#include <algorithm>
+
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "pool/protocol.hpp"
+#include "pool/stream_keys.hpp"
+#include "pool/stream_objects.hpp"
+
+namespace penstock::pool {
+namespace {
+
+constexpr auto rejoin_for = std::chrono::seconds(3);   // a writer that does not answer for so long is lost
+constexpr auto rejoin_pause = std::chrono::milliseconds(100);
+constexpr auto join_within = std::chrono::seconds(10);
+
+}  // namespace
+
+class StreamHome::KeptSteps final : public ReaderBook::Kept {
+ public:
+  explicit KeptSteps(const std::map<std::uint64_t, fb::StepRecordT>& steps) : steps_(steps) {}
+  std::optional<std::uint64_t> first_from(std::uint64_t step) const override {
+    const auto found = steps_.lower_bound(step);
+    return found == steps_.end() ? std::nullopt : std::optional(found->first);
+  }
+  std::optional<std::uint64_t> newest() const override {
+    return steps_.empty() ? std::nullopt : std::optional(steps_.rbegin()->first);
+  }
+
+ private:
+  const std::map<std::uint64_t, fb::StepRecordT>& steps_;
+};
+
+StreamHome::StreamHome(std::shared_ptr<ServerCore> core, std::shared_ptr<StripePuller> puller, std::string name)
+    : core_(std::move(core)),
+      puller_(std::move(puller)),
+      name_(std::move(name)),
+      row_(stream_row(name_)),
+      changed_(*core_->progress()) {}
+
+StreamHome::~StreamHome() = default;
+
+void StreamHome::retire() {
+  if (retired_) return;
+  retired_ = true;
+  feed_.reset();
+  age_timer_.cancel();
+  changed_.notify_all();
+}
+
+Error StreamHome::retired_error() const {
+  return Error(Errc::stale_view, "another server is the home of stream " + name_);
+}
+void StreamHome::check_ours() const {
+  if (retired_) throw retired_error();
+}
+bool StreamHome::primary() const {
+  const auto placement = core_->placement();
+  return placement && core_->is_primary(*placement, streams_namespace(), row_, std::nullopt);
+}
+
+void StreamHome::read_options(const std::string& yaml) {
+  options_ = {};
+  for (const auto line : base::split(yaml, '\n')) {
+    const auto colon = line.find(':');
+    if (colon == std::string_view::npos) continue;
+    try {
+      set_option(options_, std::string(base::trim(line.substr(0, colon))), std::string(base::trim(line.substr(colon + 1))));
+    } catch (const Error& e) {  // of a writer newer than this server
+      base::log(base::Level::warn, "an option of a stream is not understood", {{"stream", name_}, {"why", e.what()}});
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------- objects
+
+Task<void> StreamHome::put_object(std::string column, std::vector<std::byte> bytes, Deadline deadline) {
+  auto self = shared_from_this();
+  auto blob = co_await core_->store().reserve(bytes.size(), deadline);
+  std::copy(bytes.begin(), bytes.end(), blob->writable().begin());
+  std::vector<ServerCore::Put> puts;
+  puts.emplace_back();
+  puts[0].ns = streams_namespace();
+  puts[0].row = row_;
+  puts[0].column = std::move(column);
+  puts[0].checksum = storage::checksum(blob->bytes());
+  puts[0].blob = std::move(blob);
+  check_ours();
+  auto results = co_await core_->put(std::move(puts), IfExists::overwrite, options_.acknowledge, deadline);
+  if (results[0].error) throw *results[0].error;
+}
+
+// Until it is done, or this is not the home any more.
+Task<void> StreamHome::keep_trying_put(std::string column, std::vector<std::byte> bytes) {
+  auto self = shared_from_this();
+  for (;;) {
+    check_ours();
+    if (!primary()) throw retired_error();
+    std::string why;
+    try {
+      const Deadline deadline(Timeout(10'000));
+      co_await put_object(column, bytes, deadline);
+      co_return;
+    } catch (const Error& e) {
+      if (retired_) throw;
+      why = e.what();
+    }
+    ++stall_retries_;
+    base::log(base::Level::warn, "a stream's record could not be kept yet", {{"stream", name_}, {"why", why}});
+    co_await fabric::pause_for(*core_->progress(), rejoin_pause);
+  }
+}
+
+template <class Table>
+Task<std::optional<typename Table::NativeTableType>> StreamHome::get_object(std::string column, Deadline deadline) {
+  auto self = shared_from_this();
+  auto loaded = co_await core_->load(streams_namespace(), row_, column, std::nullopt, std::nullopt, deadline);
+  if (!loaded) co_return std::nullopt;
+  co_return decode_object<Table>(loaded->object.blob->bytes());
+}
+
+template Task<std::optional<fb::EpochRecordT>> StreamHome::get_object<fb::EpochRecord>(std::string, Deadline);
+
+Task<void> StreamHome::put_state(State state, std::string why) {
+  auto self = shared_from_this();
+  if (record_.state == state && record_.why == why) co_return;
+  record_.state = state;
+  record_.why = std::move(why);
+  co_await keep_trying_put(std::string(record_column), encode_object<fb::StreamRecord>(record_));
+  changed_.notify_all();
+}
+
+Task<void> StreamHome::load(Deadline deadline) {
+  auto self = shared_from_this();
+  auto record = co_await get_object<fb::StreamRecord>(std::string(record_column), deadline);
+  if (!record) co_return;
+  record_ = std::move(*record);
+  read_options(record_.options);
+  const auto columns = co_await columns_of_row(deadline);
+  for (const auto& column : columns) {
+    if (column.starts_with("step/")) {
+      auto step = co_await get_object<fb::StepRecord>(column, deadline);
+      if (!step || step->life != record_.life) continue;
+      bytes_ += step->bytes;
+      const auto number = step->step;
+      steps_.emplace(number, std::move(*step));
+    } else if (column.starts_with("group/")) {
+      auto group = co_await get_object<fb::GroupRecord>(column, deadline);
+      if (group && group->life == record_.life) readers_.set_group_next(column.substr(6), group->next);
+    }
+  }
+  check_ours();
+  base::log(base::Level::info, "this server is the home of a stream",
+            {{"stream", name_}, {"steps", steps_.size()}, {"state", static_cast<int>(record_.state)}});
+  if (record_.state == open) start_feed(Deadline(std::chrono::duration_cast<Timeout>(join_within)));
+}
+
+// What this server has, and while the view is not settled what the others have.
+Task<std::vector<std::string>> StreamHome::columns_of_row(Deadline deadline) {
+  auto self = shared_from_this();
+  std::vector<std::string> columns;
+  const KeyPattern pattern = exact_row(row_);
+  core_->store().table().scan(streams_namespace(), pattern, "", ~std::size_t{0}, [&](const ObjectTable::Entry& entry) {
+    columns.emplace_back(entry.column);
+    return true;
+  });
+  const auto placement = core_->placement();
+  if (placement->view().settled) co_return columns;
+  for (const auto& member : placement->view().members) {
+    if (member.id == core_->self()) continue;
+    try {
+      auto more = co_await list_columns(*core_, member, placement->view().number, row_, deadline);
+      columns.insert(columns.end(), more.begin(), more.end());
+    } catch (const Error& e) {
+      if (e.code() == Errc::stale_view) throw;
+      base::log(base::Level::warn, "a server could not be asked for a stream's objects",
+                {{"stream", name_}, {"server", member.name}, {"why", e.what()}});
+    }
+  }
+  std::sort(columns.begin(), columns.end());
+  columns.erase(std::unique(columns.begin(), columns.end()), columns.end());
+  co_return columns;
+}
+
+// ----------------------------------------------------------------------------------------------------------------- writer
+
+Task<fb::AttachReplyT> StreamHome::attach(fb::AttachRequestT request, Deadline deadline) {
+  auto self = shared_from_this();
+  while (attaching_) {
+    check_ours();
+    if (!co_await changed_.wait(deadline)) throw Error(Errc::timeout, "stream " + name_ + " is being opened by another writer");
+  }
+  check_ours();
+  attaching_ = true;
+  struct Done {
+    StreamHome& home;
+    ~Done() {
+      home.attaching_ = false;
+      home.changed_.notify_all();
+    }
+  } done{*this};
+  const bool over = record_.life == request.life && record_.state == ended;  // said before that, and late
+  if (record_.life != request.life || record_.state == lost) co_await become(std::move(request), deadline);
+  if (!over) co_await join_writer(deadline);
+  fb::AttachReplyT reply;
+  reply.next_step = steps_.empty() ? 0 : steps_.rbegin()->first + 1;
+  co_return reply;
+}
+
+// A new writer's stream replaces what an earlier one of the same name left.
+Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
+  auto self = shared_from_this();
+  const bool same = record_.life == request.life;
+  if (!same && record_.life != 0 && record_.state == open && feed_ && feed_joined_)
+    throw Error(Errc::wrong_state, "stream " + name_ + " is being written already, by " + record_.host + ":" +
+                                       std::to_string(record_.pid));
+  if (!same) {
+    feed_.reset();
+    ++feed_number_;
+    while (!staging_.empty()) {  // of the last writer: they notice
+      check_ours();
+      if (!co_await changed_.wait(deadline)) throw Error(Errc::timeout, "stream " + name_ + ": its last writer's steps");
+    }
+    if (record_.life != 0) co_await drop_everything(deadline);
+    steps_.clear();
+    epochs_.clear();
+    readers_.clear();
+    bytes_ = 0;
+  }
+  read_options(request.options);
+  fb::StreamRecordT record;
+  record.life = request.life;
+  record.state = open;
+  record.address = request.address;
+  record.token = request.token;
+  record.host = request.host;
+  record.pid = request.pid;
+  record.ranks = request.ranks;
+  record.options = request.options;
+  record_ = record;
+  co_await put_object(std::string(record_column), encode_object<fb::StreamRecord>(record_), deadline);
+  changed_.notify_all();
+
+}
+
+Task<void> StreamHome::join_writer(Deadline deadline) {
+  auto self = shared_from_this();
+  if (!feed_) start_feed(deadline);
+  while (!feed_joined_) {
+    check_ours();
+    if (!feed_) throw Error(Errc::peer_lost, "stream " + name_ + ": the pool cannot join its writer: " + feed_why_);
+    const bool in_time = co_await changed_.wait(deadline);
+    if (!in_time && !feed_joined_) throw Error(Errc::timeout, "stream " + name_ + ": the pool could not join its writer");
+  }
+}
+
+void StreamHome::start_feed(Deadline deadline) {
+  fabric::Registration writer;
+  writer.stream = name_;
+  writer.endpoint = fabric::endpoint_from_text(record_.address);
+  if (record_.token.size() != writer.token.bytes.size()) throw Error(Errc::protocol, "a token of another size");
+  std::copy(record_.token.begin(), record_.token.end(), writer.token.bytes.begin());
+  const auto number = ++feed_number_;
+  feed_joined_ = false;
+  feed_why_.clear();
+  std::weak_ptr<StreamHome> weak = weak_from_this();
+  stream::Feed::Events events;
+  events.joined = [weak, number](const stream::Admission&) {
+    const auto self = weak.lock();
+    if (!self || self->feed_number_ != number) return;
+    self->feed_joined_ = true;
+    self->rejoin_until_.reset();
+    self->changed_.notify_all();
+  };
+  events.step = [weak, number](stream::ReaderProtocol::Step step) {
+    if (const auto self = weak.lock()) self->on_step(std::move(step), number);
+  };
+  events.ended = [weak, number](Outcome outcome, const std::string& why) {
+    if (const auto self = weak.lock()) self->on_end(outcome, why, number);
+  };
+  feed_ = std::make_unique<stream::Feed>(core_->progress(), std::move(writer), fabric::Reach::automatic, deadline,
+                                         std::move(events));
+}
+
+void StreamHome::on_end(Outcome outcome, std::string why, std::uint64_t feed) {
+  if (retired_ || feed != feed_number_) return;
+  feed_why_ = why;
+  // At a proper end the feed stays, to release what is under way. It is destroyed later: this is one of its callbacks.
+  if (outcome != Outcome::end_of_stream) {
+    core_->progress()->post([old = std::shared_ptr<stream::Feed>(std::move(feed_))] {});
+    feed_joined_ = false;
+  }
+  changed_.notify_all();
+  fabric::spawn(*core_->progress(), settle_end(outcome, std::move(why), feed));
+}
+
+// The writer has ended, is lost, or does not answer: then it is tried again for a while before it is given up.
+Task<void> StreamHome::settle_end(Outcome outcome, std::string why, std::uint64_t feed) {
+  auto self = shared_from_this();
+  try {
+    if (outcome == Outcome::not_ready) {
+      if (!rejoin_until_) rejoin_until_ = Deadline(std::chrono::duration_cast<Timeout>(rejoin_for));
+      if (!rejoin_until_->passed()) {
+        co_await fabric::pause_for(*core_->progress(), rejoin_pause);
+        if (!retired_ && feed == feed_number_ && !feed_ && record_.state == open && primary()) start_feed(*rejoin_until_);
+        co_return;  // its end, if it comes to that, comes here again
+      }
+      outcome = Outcome::writer_lost;
+    }
+    while (!staging_.empty() && !retired_ && feed == feed_number_) {
+      const Deadline soon(Timeout(1000));
+      co_await changed_.wait(soon);
+    }
+    if (retired_ || feed != feed_number_ || record_.state != open) co_return;
+    if (outcome == Outcome::end_of_stream) co_await put_state(ended, "");
+    else co_await put_state(lost, "the writer " + record_.host + ":" + std::to_string(record_.pid) + " was lost (" + why + ")");
+  } catch (const std::exception& e) {
+    if (!retired_) base::log(base::Level::warn, "the end of a stream", {{"stream", name_}, {"why", e.what()}});
+  }
+}
+
+Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
+  auto self = shared_from_this();
+  if (request.life != record_.life) co_return;  // another has begun since
+  while (!staging_.empty() && request.why.empty()) {
+    check_ours();
+    if (!co_await changed_.wait(deadline)) throw Error(Errc::timeout, "stream " + name_ + ": steps are not in the pool yet");
+  }
+  check_ours();
+  if (record_.state == ended) co_return;
+  if (request.why.empty()) co_await put_state(ended, "");
+  else co_await put_state(lost, request.why);
+}
+
+// ---------------------------------------------------------------------------------------------------------------- readers
+
+Task<fb::OpenReaderReplyT> StreamHome::open_reader(fb::OpenReaderRequestT request, Deadline deadline) {
+  auto self = shared_from_this();
+  const auto until = earlier(deadline, Deadline(Timeout(request.wait_ms)));
+  while (!known()) {
+    check_ours();
+    const bool changed = co_await changed_.wait(until);
+    if (!changed && !known()) throw Error(Errc::not_found, "the pool has no stream " + name_);
+  }
+  fb::OpenReaderReplyT reply;
+  reply.writer_ranks = record_.ranks;
+  reply.stripe_bytes = options_.stripe_bytes;
+  reply.writer = record_.host + ":" + std::to_string(record_.pid);
+  reply.life = record_.life;
+  co_return reply;
+}
+
+void StreamHome::watch(const std::shared_ptr<rpc::Channel>& channel, std::uint64_t reader, std::uint32_t rank) {
+  auto& watched = watched_[{reader, rank}];
+  if (watched.lock() == channel) return;
+  watched = channel;
+  channel->on_closed([weak = weak_from_this(), raw = std::weak_ptr<rpc::Channel>(channel), reader, rank](const Error&) {
+    const auto self = weak.lock();
+    if (!self) return;
+    const auto found = self->watched_.find({reader, rank});
+    if (found == self->watched_.end() || found->second.owner_before(raw) || raw.owner_before(found->second)) return;
+    self->watched_.erase(found);
+    self->readers_.lost(reader, rank);
+    fabric::spawn(*self->core_->progress(), self->trim());
+  });
+}
+
+Task<fb::NextStepReplyT> StreamHome::next_step(std::shared_ptr<rpc::Channel> channel, fb::NextStepRequestT request,
+                                               Deadline deadline) {
+  auto self = shared_from_this();
+  const auto until = earlier(deadline, Deadline(Timeout(request.wait_ms)));
+  const ReaderBook::Ask ask{request.reader, request.rank,  request.ranks, request.index, request.group,
+                            request.latest, request.start, request.last,  request.seek};
+  const KeptSteps kept(steps_);
+  fb::NextStepReplyT reply;
+  for (;;) {
+    check_ours();
+    reply.life = record_.life;
+    if (request.life != 0 && request.life != record_.life) {
+      reply.outcome = static_cast<std::uint8_t>(Outcome::writer_lost);
+      reply.why = "another writer has begun the stream anew";
+      co_return reply;
+    }
+    if (const auto step = readers_.step_for(ask, kept)) {
+      watch(channel, request.reader, request.rank);
+      reply.step = *step;
+      break;
+    }
+    if (record_.state != open && staging_.empty()) {
+      reply.outcome = static_cast<std::uint8_t>(record_.state == ended ? Outcome::end_of_stream : Outcome::writer_lost);
+      reply.why = record_.state == ended ? "the writer has closed it" : record_.why;
+      co_return reply;
+    }
+    if (until.passed()) {
+      reply.outcome = static_cast<std::uint8_t>(Outcome::not_ready);
+      reply.why = "awaited: writer " + record_.host + ":" + std::to_string(record_.pid);
+      co_return reply;
+    }
+    co_await changed_.wait(until);
+  }
+  const auto found = steps_.find(reply.step);
+  if (found == steps_.end()) throw Error(Errc::step_gone, "stream " + name_ + ": step " + std::to_string(reply.step) +
+                                                              " has gone by its policy of retention");
+  reply.outcome = static_cast<std::uint8_t>(Outcome::ready);
+  reply.epoch = found->second.epoch;
+  reply.payload_bytes = found->second.payload_bytes;
+  if (reply.epoch == request.known_epoch) co_return reply;
+  auto epoch = co_await epoch_of(record_.life, reply.epoch, deadline);
+  std::shared_ptr<const Epoch> base;
+  if (request.known_epoch != 0) base = co_await epoch_of(record_.life, request.known_epoch, deadline);
+  reply.base = base ? request.known_epoch : 0;
+  fill_layouts(reply, std::move(epoch), std::move(base));
+  co_return reply;
+}
+
+void StreamHome::fill_layouts(fb::NextStepReplyT& reply, std::shared_ptr<const Epoch> epoch,
+                              std::shared_ptr<const Epoch> base) const {
+  if (!epoch) throw Error(Errc::step_gone, "stream " + name_ + ": the description of a step has gone");
+  for (std::uint32_t rank = 0; rank < epoch->layouts.size(); ++rank) {
+    const auto& layout = *epoch->layouts[rank];
+    if (base && rank < base->layouts.size() && *base->layouts[rank] == layout) continue;
+    auto blob = std::make_unique<fb::RankLayoutBlobT>();
+    blob->rank = rank;
+    blob->layout.assign(layout.begin(), layout.end());
+    reply.layouts.push_back(std::move(blob));
+  }
+}
+
+Task<void> StreamHome::end_step(fb::EndStepRequestT request, Deadline) {
+  auto self = shared_from_this();
+  const bool moved = readers_.end_step(request.reader, request.rank, request.index);
+  if (moved) co_await put_groups();
+  co_await trim();
+}
+
+fb::StreamInfoReplyT StreamHome::info() const {
+  fb::StreamInfoReplyT reply;
+  for (const auto& [number, step] : steps_) reply.steps.push_back(number);
+  const char* states[] = {"open", "ended", "lost"};
+  reply.json = "{\"stream\":\"" + name_ + "\",\"state\":\"" + states[std::min<int>(record_.state, 2)] +
+               "\",\"writer\":\"" + record_.host + ":" + std::to_string(record_.pid) +
+               "\",\"ranks\":" + std::to_string(record_.ranks) + ",\"steps\":" + std::to_string(steps_.size()) +
+               ",\"bytes\":" + std::to_string(bytes_) + ",\"staging\":" + std::to_string(staging_.size()) +
+               ",\"readers\":" + std::to_string(readers_.cohorts()) + "}";
+  return reply;
+}
+
+}  // namespace penstock::pool

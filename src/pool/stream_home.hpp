@@ -1,0 +1,117 @@
+// One stream at its home, the server that owns the stream's row: takes over the writer's steps, and gives them to readers.
+//
+// The home joins the writer as its only consumer (stream/feed). For each announced step it has the owners of the stripes pull
+// them, writes the step's record once all have, in the order of the steps, and gives the step back to the writer: that is the
+// acknowledgement. Readers are told of a step once its record is there. Nothing of the data passes through the home.
+//
+// All that counts is in the row's objects: a home that takes over (the row's owner changed) loads them, joins the writer again
+// by the address in the stream's record, and passes over what the pool has. Engine thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pool/reader_book.hpp"
+#include "pool/server_core.hpp"
+#include "pool/stripe_puller.hpp"
+#include "pool/stripes.hpp"
+#include "stream/feed.hpp"
+
+namespace penstock::pool {
+
+class StreamHome : public std::enable_shared_from_this<StreamHome> {
+ public:
+  using Deadline = base::Deadline;
+  StreamHome(std::shared_ptr<ServerCore> core, std::shared_ptr<StripePuller> puller, std::string name);
+  ~StreamHome();
+
+  // Once, before anything else: what the row's objects say. Joins the writer again if it was writing.
+  Task<void> load(Deadline deadline);
+  // Another server is the home now, or this one stops: whoever waits gets stale_view.
+  void retire();
+  bool known() const { return record_.life != 0; }  // such a stream is there, or was
+
+  Task<fb::AttachReplyT> attach(fb::AttachRequestT request, Deadline deadline);
+  Task<void> finish(fb::FinishRequestT request, Deadline deadline);
+  Task<fb::OpenReaderReplyT> open_reader(fb::OpenReaderRequestT request, Deadline deadline);
+  Task<fb::NextStepReplyT> next_step(std::shared_ptr<rpc::Channel> channel, fb::NextStepRequestT request, Deadline deadline);
+  Task<void> end_step(fb::EndStepRequestT request, Deadline deadline);
+  void close_reader(const fb::CloseReaderRequestT& request) { readers_.close(request.reader, request.rank); }
+  fb::StreamInfoReplyT info() const;
+
+ private:
+  enum State : std::uint8_t { open = 0, ended = 1, lost = 2 };
+  // Layouts of one epoch, and how each rank's lies in stripes.
+  struct Epoch {
+    std::vector<std::shared_ptr<const std::string>> layouts;
+    std::vector<StripedLayout> ranks;
+    std::vector<bool> payloads;
+  };
+  struct Staging {
+    std::uint32_t slot = 0;
+    std::uint64_t feed = 0;  // which feed gave it
+  };
+  class KeptSteps;
+
+  Task<void> become(fb::AttachRequestT request, Deadline deadline);
+  Task<void> join_writer(Deadline deadline);
+  void start_feed(Deadline deadline);
+  void release(std::uint64_t step, Staging staging);
+  void on_step(stream::ReaderProtocol::Step step, std::uint64_t feed);
+  void on_end(Outcome outcome, std::string why, std::uint64_t feed);
+  Task<void> settle_end(Outcome outcome, std::string why, std::uint64_t feed);
+  Task<void> stage(std::uint64_t step, Staging staging, std::shared_ptr<const stream::EpochBlobs> blobs);
+  Task<fb::StepRecordT> pull_until_done(std::uint64_t step, Staging staging,
+                                        std::shared_ptr<const stream::EpochBlobs> blobs);
+  Task<fb::StepRecordT> pull_once(std::uint64_t step, Staging staging, std::shared_ptr<const Epoch> epoch);
+  Task<fb::PullReplyT> pull_at(Member member, std::shared_ptr<fb::PullRequestT> request, Deadline deadline);
+  std::shared_ptr<Epoch> epoch_from(std::vector<std::shared_ptr<const std::string>> layouts) const;
+  Task<void> keep_epoch(std::shared_ptr<const stream::EpochBlobs> blobs);
+  Task<std::shared_ptr<const Epoch>> epoch_of(std::uint64_t life, std::uint64_t number, Deadline deadline);
+  Task<void> put_object(std::string column, std::vector<std::byte> bytes, Deadline deadline);
+  template <class Table>
+  Task<std::optional<typename Table::NativeTableType>> get_object(std::string column, Deadline deadline);
+  Task<void> keep_trying_put(std::string column, std::vector<std::byte> bytes);
+  Task<void> put_groups();
+  Task<void> put_state(State state, std::string why);
+  Task<std::vector<std::string>> columns_of_row(Deadline deadline);
+  Task<void> drop_everything(Deadline deadline);
+  Task<void> trim();
+  std::optional<std::uint64_t> step_to_drop() const;
+  Task<void> drop_step(std::uint64_t step);
+  Task<void> drop_stripes(fb::StepRecordT record, Deadline deadline);
+  void read_options(const std::string& yaml);
+  void fill_layouts(fb::NextStepReplyT& reply, std::shared_ptr<const Epoch> epoch, std::shared_ptr<const Epoch> base) const;
+  void watch(const std::shared_ptr<rpc::Channel>& channel, std::uint64_t reader, std::uint32_t rank);
+  void check_ours() const;
+  bool primary() const;
+  Error retired_error() const;
+
+  std::shared_ptr<ServerCore> core_;
+  std::shared_ptr<StripePuller> puller_;
+  const std::string name_, row_;
+  fb::StreamRecordT record_;
+  StreamOptions options_;
+  std::map<std::uint64_t, fb::StepRecordT> steps_;  // in the pool, by number
+  std::uint64_t bytes_ = 0;                         // of them
+  std::map<std::uint64_t, std::shared_ptr<const Epoch>> epochs_;  // of this life
+  std::map<std::uint64_t, Staging> staging_;                // announced, not yet in the pool
+  std::uint32_t pulling_ = 0;
+  std::map<std::uint64_t, std::shared_ptr<fabric::Signal>> keeping_epochs_;  // being put
+  std::unique_ptr<stream::Feed> feed_;
+  std::uint64_t feed_number_ = 0;
+  bool feed_joined_ = false;
+  std::string feed_why_;
+  std::optional<Deadline> rejoin_until_;  // since the writer does not answer
+  ReaderBook readers_;
+  std::map<std::pair<std::uint64_t, std::uint32_t>, std::weak_ptr<rpc::Channel>> watched_;
+  fabric::Signal changed_;
+  bool attaching_ = false, trimming_ = false, retired_ = false;
+  fabric::Timer age_timer_;
+  std::uint64_t stall_retries_ = 0;
+};
+
+}  // namespace penstock::pool

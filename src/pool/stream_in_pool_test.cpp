@@ -1,0 +1,308 @@
+// Streams that live in a pool, with the servers in this process: what the engine promises beyond the common contract.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+#include <thread>
+
+#include "pool/pool_engine.hpp"
+#include "pool/server.hpp"
+#include "pool/stream_keys.hpp"
+
+namespace penstock::pool {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr Timeout patience(20'000);
+
+// Servers of one pool, the first of which keeps the directory.
+class Servers {
+ public:
+  explicit Servers(std::uint32_t count, std::uint32_t replication = 1) : replication_(replication) {
+    char name[] = "/tmp/penstock_pool_XXXXXX";
+    folder_ = mkdtemp(name);
+    for (std::uint32_t i = 0; i < count; ++i) starting_.push_back(make(count));
+    std::vector<std::thread> threads;  // the first view waits for all of them
+    starting_[0]->directory_first.store(true);
+    for (std::uint32_t i = 1; i < count; ++i) threads.emplace_back([this, i] { start_later(i); });
+    starting_[0]->server->start(patience);
+    for (auto& t : threads) t.join();
+  }
+  ~Servers() {
+    for (auto it = starting_.rbegin(); it != starting_.rend(); ++it)
+      if ((*it)->server) (*it)->server->stop(Timeout(2000));
+    starting_.clear();
+    std::filesystem::remove_all(folder_);
+  }
+  stream::EngineContext context() {
+    if (!client_) client_ = std::make_shared<fabric::Progress>();
+    return {client_, folder_, "127.0.0.1"};
+  }
+  PoolServer& operator[](std::size_t i) { return *starting_[i]->server; }
+  void stop(std::size_t i) { starting_[i]->server->stop(Timeout(2000)); }
+  std::size_t size() const { return starting_.size(); }
+
+ private:
+  struct Running {
+    std::shared_ptr<fabric::Progress> progress = std::make_shared<fabric::Progress>();
+    std::unique_ptr<PoolServer> server;
+    std::atomic<bool> directory_first{false};
+  };
+  std::unique_ptr<Running> make(std::uint32_t count) {
+    auto running = std::make_unique<Running>();
+    PoolServerOptions options;
+    options.server.listen = "127.0.0.1";
+    options.server.servers = count;
+    options.server.replication = replication_;
+    options.server.id = 1 + starting_.size();
+    options.server.store.memory_bytes = 256u << 20;
+    options.directory = starting_.empty() ? "embedded" : "registered";
+    options.registration_directory = folder_;
+    running->server = std::make_unique<PoolServer>(running->progress, options);
+    return running;
+  }
+  void start_later(std::uint32_t i) {
+    const base::Deadline deadline(patience);
+    for (;;) {  // until the directory is registered
+      try {
+        starting_[i]->server->start(patience);
+        return;
+      } catch (const Error&) {
+        if (deadline.passed()) throw;
+      }
+    }
+  }
+
+  std::uint32_t replication_;
+  std::string folder_;
+  std::vector<std::unique_ptr<Running>> starting_;
+  std::shared_ptr<fabric::Progress> client_;
+};
+
+StreamOptions pool_options() {
+  StreamOptions options;
+  options.engine = "pool";
+  options.step_timeout_ms = options.open_timeout_ms = options.close_timeout_ms = 20'000;
+  return options;
+}
+
+// One writer rank of a vector whose values follow from the step.
+class TestWriter {
+ public:
+  TestWriter(Servers& servers, const std::string& name, std::uint64_t elements, StreamOptions options = pool_options())
+      : elements_(elements), engine_(create_pool_writer(servers.context(), name, solo(), options)) {
+    x_ = engine_->define("x", DType::float64, {elements}, {});
+  }
+  void write() {
+    ASSERT_TRUE(engine_->begin_step(patience)) << engine_->awaited();
+    std::vector<double> values(elements_);
+    std::iota(values.begin(), values.end(), 1000.0 * static_cast<double>(engine_->step()));
+    engine_->put(x_, Box{{0}, {elements_}}, values.data(), {});
+    engine_->put_attribute("step", Attribute::of(static_cast<std::int64_t>(engine_->step())));
+    engine_->end_step();
+  }
+  stream::WriterEngine* operator->() { return engine_.get(); }
+
+ private:
+  std::uint64_t elements_;
+  std::unique_ptr<stream::WriterEngine> engine_;
+  std::uint32_t x_ = 0;
+};
+
+class TestReader {
+ public:
+  TestReader(Servers& servers, const std::string& name, StreamOptions options = pool_options())
+      : engine_(open_pool_reader(servers.context(), name, solo(), options)) {}
+  // Reads the next step and checks it; its number, or -1 at the end.
+  std::int64_t read(Timeout deadline = patience) {
+    const auto outcome = engine_->begin_step(deadline);
+    if (outcome != Outcome::ready) {
+      last = outcome;
+      return -1;
+    }
+    const auto& info = engine_->variable("x");
+    std::vector<double> values(info.shape[0]), expected(info.shape[0]);
+    engine_->get(info.id, Selection::all(), values.data(), Order::row, {});
+    engine_->wait(patience);
+    std::iota(expected.begin(), expected.end(), 1000.0 * static_cast<double>(engine_->step()));
+    EXPECT_EQ(values, expected);
+    EXPECT_EQ(engine_->attribute("step")->as<std::int64_t>(), static_cast<std::int64_t>(engine_->step()));
+    const auto step = static_cast<std::int64_t>(engine_->step());
+    engine_->end_step();
+    return step;
+  }
+  std::vector<std::int64_t> rest() {
+    std::vector<std::int64_t> steps;
+    for (auto step = read(); step >= 0; step = read()) steps.push_back(step);
+    return steps;
+  }
+  stream::ReaderEngine* operator->() { return engine_.get(); }
+  Outcome last = Outcome::ready;
+
+ private:
+  std::unique_ptr<stream::ReaderEngine> engine_;
+};
+
+TEST(StreamInPool, IsReadAfterItsWriterHasEnded) {
+  Servers servers(1);
+  {
+    TestWriter writer(servers, "late", 1000);
+    for (int i = 0; i < 10; ++i) writer.write();
+    writer->close(patience);
+    EXPECT_EQ(writer->statistics().steps, 10u);
+  }
+  for (int again = 0; again < 2; ++again) {
+    TestReader reader(servers, "late");
+    EXPECT_THAT(reader.rest(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+    EXPECT_EQ(reader.last, Outcome::end_of_stream);
+    EXPECT_EQ(reader->statistics().data_plane, "shm");
+  }
+}
+
+TEST(StreamInPool, IsReadWhileItIsWritten) {
+  Servers servers(2);
+  TestWriter writer(servers, "live", 300'000);
+  TestReader reader(servers, "live");
+  EXPECT_EQ(reader.read(Timeout(0)), -1);
+  EXPECT_EQ(reader.last, Outcome::not_ready);
+  for (int i = 0; i < 5; ++i) {
+    writer.write();
+    EXPECT_EQ(reader.read(), i);
+  }
+  writer->close(patience);
+  EXPECT_EQ(reader.read(), -1);
+  EXPECT_EQ(reader.last, Outcome::end_of_stream);
+}
+
+TEST(StreamInPool, ReadsOverSockets) {
+  Servers servers(2);
+  auto options = pool_options();
+  options.data_plane = DataPlane::tcp;
+  TestWriter writer(servers, "sockets", 1'000'000, options);
+  for (int i = 0; i < 3; ++i) writer.write();
+  writer->close(patience);
+  TestReader reader(servers, "sockets", options);
+  EXPECT_THAT(reader.rest(), ElementsAre(0, 1, 2));
+  EXPECT_EQ(reader->statistics().data_plane, "tcp");
+}
+
+TEST(StreamInPool, TheWriterIsHeldByThePoolOnly) {
+  Servers servers(1);
+  TestWriter writer(servers, "free", 100);
+  for (int i = 0; i < 50; ++i) writer.write();  // far more than its queue, and nobody reads
+  writer->close(patience);
+  TestReader reader(servers, "free");
+  EXPECT_EQ(reader->steps().size(), 50u);
+}
+
+TEST(StreamInPool, AnyKeptStepInAnyOrder) {
+  Servers servers(1);
+  TestWriter writer(servers, "replay", 100);
+  for (int i = 0; i < 6; ++i) writer.write();
+  writer->close(patience);
+  TestReader reader(servers, "replay");
+  reader->seek(4);
+  EXPECT_EQ(reader.read(), 4);
+  reader->seek(1);
+  EXPECT_EQ(reader.read(), 1);
+  EXPECT_EQ(reader.read(), 2);
+  auto options = pool_options();
+  options.start = "newest";
+  TestReader newest(servers, "replay", options);
+  EXPECT_EQ(newest.read(), 5);
+}
+
+TEST(StreamInPool, RetentionKeepsTheNewest) {
+  Servers servers(2);
+  auto options = pool_options();
+  options.retain_steps = 3;
+  TestWriter writer(servers, "bounded", 200'000, options);
+  for (int i = 0; i < 20; ++i) writer.write();
+  writer->close(patience);
+  TestReader reader(servers, "bounded");
+  const base::Deadline deadline(patience);
+  while (reader->steps().size() > 3 && !deadline.passed()) {
+  }
+  EXPECT_THAT(reader->steps(), ElementsAre(17, 18, 19));
+  std::uint64_t used = 0;
+  for (std::size_t i = 0; i < servers.size(); ++i) used += servers[i].core().store().statistics().memory_used;
+  EXPECT_LT(used, 4u * 200'000 * 8) << "what was dropped is gone";
+}
+
+TEST(StreamInPool, AGroupHoldsStepsUntilItHasReadThem) {
+  Servers servers(1);
+  auto options = pool_options();
+  options.retain_for = "analysis";
+  TestWriter writer(servers, "held", 100, options);
+  for (int i = 0; i < 8; ++i) writer.write();
+  auto group = pool_options();
+  group.group = "analysis";
+  {
+    TestReader reader(servers, "held", group);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(reader.read(), i);
+    const base::Deadline deadline(patience);
+    while (reader->steps().size() > 4 && !deadline.passed()) {
+    }
+    EXPECT_THAT(reader->steps(), ElementsAre(4, 5, 6, 7));
+  }
+  TestReader again(servers, "held", group);
+  EXPECT_EQ(again.read(), 4) << "the group goes on where it stopped";
+  writer->close(patience);
+}
+
+TEST(StreamInPool, ANewWriterReplacesTheStream) {
+  Servers servers(1);
+  for (int run = 0; run < 2; ++run) {
+    TestWriter writer(servers, "again", 100 + 50 * static_cast<std::uint64_t>(run));
+    for (int i = 0; i < 3 - run; ++i) writer.write();
+    if (run == 0) {
+      EXPECT_THROW(TestWriter(servers, "again", 10), Error) << "one writer at a time";
+    }
+    writer->close(patience);
+  }
+  TestReader reader(servers, "again");
+  EXPECT_THAT(reader.rest(), ElementsAre(0, 1));
+}
+
+TEST(StreamInPool, ALostWriterIsTold) {
+  Servers servers(1);
+  TestWriter writer(servers, "lost", 100);
+  TestReader reader(servers, "lost");
+  writer.write();
+  EXPECT_EQ(reader.read(), 0);
+  ASSERT_TRUE(writer->begin_step(patience));
+  writer->lose();
+  EXPECT_EQ(reader.read(), -1);
+  EXPECT_EQ(reader.last, Outcome::writer_lost);
+  EXPECT_THAT(reader->why(), testing::HasSubstr("the last step read was 0"));
+}
+
+// Each server in turn stops while steps come and go; with two replicas nothing is lost and everything goes on.
+TEST(StreamInPool, GoesOnWithoutAServer) {
+  for (std::size_t victim = 1; victim < 3; ++victim) {
+    Servers servers(3, 2);
+    TestWriter writer(servers, "survivor", 400'000);
+    TestReader reader(servers, "survivor");
+    for (int i = 0; i < 3; ++i) writer.write();
+    EXPECT_EQ(reader.read(), 0);
+    servers.stop(victim);
+    for (int i = 3; i < 8; ++i) writer.write();
+    EXPECT_THAT([&] {
+      std::vector<std::int64_t> steps;
+      for (int i = 1; i < 8; ++i) steps.push_back(reader.read());
+      return steps;
+    }(), ElementsAre(1, 2, 3, 4, 5, 6, 7));
+    writer->close(patience);
+    EXPECT_EQ(reader.read(), -1);
+    EXPECT_EQ(reader.last, Outcome::end_of_stream);
+  }
+}
+
+}  // namespace
+}  // namespace penstock::pool

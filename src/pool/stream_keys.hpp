@@ -1,0 +1,31 @@
+// Names of the objects that a stream in a pool is made of (docs/internals/pools.md). Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "penstock/pool.hpp"
+
+namespace penstock::pool {
+
+const Namespace& streams_namespace();  // "penstock.streams"
+
+inline constexpr std::string_view stream_row_prefix = "stream/";
+std::string stream_row(std::string_view stream);
+// "" unless it is a stream's row.
+std::string stream_of_row(std::string_view row);
+
+inline constexpr std::string_view record_column = "stream";
+std::string epoch_column(std::uint64_t life, std::uint64_t epoch);
+std::string step_column(std::uint64_t step);  // 20 digits
+std::string group_column(std::string_view group);
+
+// One object for each: its column is the life of the writer that put it, so that a later one's cannot be taken for it.
+std::string stripe_row(std::string_view stream, std::uint64_t step, std::uint32_t rank, std::uint32_t stripe);
+std::string stripe_column(std::uint64_t life);
+// Of all stripes of a stream.
+std::string stripe_pattern(std::string_view stream);
+inline std::uint64_t stripe_tag(std::uint32_t rank, std::uint32_t stripe) { return std::uint64_t{rank} + stripe; }
+
+}  // namespace penstock::pool

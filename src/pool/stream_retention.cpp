@@ -1,0 +1,122 @@
+// How steps leave the pool: by the bounds of retention, and when a new writer replaces the stream.
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "pool/stream_home.hpp"
+#include "pool/stream_keys.hpp"
+#include "pool/stream_objects.hpp"
+
+namespace penstock::pool {
+namespace {
+
+constexpr Timeout drop_within(10'000);
+
+std::int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Task<void> StreamHome::put_groups() {
+  auto self = shared_from_this();
+  for (const auto& [group, next] : std::map<std::string, std::uint64_t>(readers_.groups())) {
+    fb::GroupRecordT record;
+    record.life = record_.life;
+    record.next = next;
+    const Deadline deadline(drop_within);
+    co_await put_object(group_column(group), encode_object<fb::GroupRecord>(record), deadline);
+  }
+}
+
+// The oldest step, if it may go now. The newest stays: it tells a home that is new how far the pool has come.
+std::optional<std::uint64_t> StreamHome::step_to_drop() const {
+  if (steps_.size() < 2) return std::nullopt;
+  const auto& [number, oldest] = *steps_.begin();
+  const bool bounded = options_.retain_steps > 0 || options_.retain_bytes > 0 || options_.retain_age_ms > 0;
+  if (!bounded && options_.retain_for.empty()) return std::nullopt;
+  const bool beyond = (options_.retain_steps > 0 && steps_.size() > options_.retain_steps) ||
+                      (options_.retain_bytes > 0 && bytes_ > options_.retain_bytes) ||
+                      (options_.retain_age_ms > 0 &&
+                       now_us() - oldest.put_us > std::int64_t{options_.retain_age_ms} * 1000);
+  if (bounded && !beyond) return std::nullopt;
+  if (!options_.retain_for.empty())
+    for (const auto group : base::split(options_.retain_for, ','))
+      if (readers_.group_next(std::string(group)) <= number) return std::nullopt;
+  if (readers_.held(number)) return std::nullopt;
+  return number;
+}
+
+Task<void> StreamHome::trim() {
+  auto self = shared_from_this();
+  if (trimming_ || retired_) co_return;
+  trimming_ = true;
+  struct Done {
+    bool& trimming;
+    ~Done() { trimming = false; }
+  } done{trimming_};
+  try {
+    while (!retired_) {
+      const auto step = step_to_drop();
+      if (!step) break;
+      co_await drop_step(*step);
+    }
+  } catch (const std::exception& e) {
+    if (!retired_)
+      base::log(base::Level::warn, "a step could not be dropped yet", {{"stream", name_}, {"why", e.what()}});
+  }
+  if (options_.retain_age_ms == 0 || retired_ || steps_.size() < 2) co_return;
+  const auto age = std::chrono::milliseconds(std::clamp<std::uint32_t>(options_.retain_age_ms / 4, 20, 10'000));
+  age_timer_ = core_->progress()->after(age, [weak = weak_from_this()] {
+    if (const auto home = weak.lock()) fabric::spawn(*home->core_->progress(), home->trim());
+  });
+}
+
+// First nobody can find it any more, then its stripes go.
+Task<void> StreamHome::drop_step(std::uint64_t step) {
+  auto self = shared_from_this();
+  const auto found = steps_.find(step);
+  if (found == steps_.end()) co_return;
+  auto record = std::move(found->second);
+  steps_.erase(found);
+  bytes_ -= std::min(bytes_, record.bytes);
+  const Deadline deadline(drop_within);
+  const auto column = step_column(step);
+  co_await core_->drop(streams_namespace(), row_, column, std::nullopt, std::nullopt, Acknowledge::memory, deadline);
+  co_await drop_stripes(std::move(record), deadline);
+}
+
+Task<void> StreamHome::drop_stripes(fb::StepRecordT record, Deadline deadline) {
+  auto self = shared_from_this();
+  const auto epoch = co_await epoch_of(record.life, record.epoch, deadline);
+  if (!epoch) co_return;
+  const auto placement = core_->placement();
+  std::map<std::uint32_t, std::pair<std::uint64_t, std::vector<Key>>> keys;  // by primary owner: a tag, and keys
+  for (std::uint32_t rank = 0; rank < epoch->ranks.size(); ++rank) {
+    for (std::uint32_t number = 0; number < epoch->ranks[rank].stripes.size(); ++number) {
+      const auto tag = stripe_tag(rank, number);
+      auto& at = keys[placement->owners(streams_namespace(), "", tag).index[0]];
+      at.first = tag;  // whatever it is: all of them have these owners
+      at.second.push_back({stripe_row(name_, record.step, rank, number), stripe_column(record.life)});
+    }
+  }
+  for (auto& [owner, drop] : keys) {
+    auto& [tag, those] = drop;
+    co_await drop_at(*core_, placement->view().members[owner], placement->view().number, std::move(those), tag, deadline);
+  }
+}
+
+Task<void> StreamHome::drop_everything(Deadline deadline) {
+  auto self = shared_from_this();
+  const auto columns = co_await columns_of_row(deadline);
+  for (const auto& column : columns) {
+    if (column == record_column) continue;
+    co_await core_->drop(streams_namespace(), row_, column, std::nullopt, std::nullopt, Acknowledge::memory, deadline);
+  }
+  const auto placement = core_->placement();
+  for (const auto& member : placement->view().members)
+    co_await drop_stripes_at(*core_, member, placement->view().number, name_, deadline);
+}
+
+}  // namespace penstock::pool

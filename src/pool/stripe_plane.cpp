@@ -1,0 +1,369 @@
+#include "pool/stripe_plane.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "pool/protocol.hpp"
+#include "pool/stream_keys.hpp"
+
+namespace penstock::pool {
+namespace {
+
+constexpr std::uint64_t inline_bytes = 32 << 10;      // smaller stripes come with the answer
+constexpr std::uint64_t direct_bytes = 256 << 10;     // larger pieces that are contiguous go straight to where they belong
+constexpr std::uint64_t least_run = 512;              // shorter runs cost more than the bytes between them
+constexpr std::size_t most_runs = 4096;               // of one piece
+constexpr int max_tries = 20;
+constexpr Timeout settle_within(5'000);               // a transfer whose deadline has passed ends within this
+
+struct Reach {
+  std::uint64_t first, last;
+};
+
+// The stripe's bytes from the first to the last that a piece touches.
+Reach reach_of(const model::Piece& piece) {
+  if (!piece.points.empty()) {
+    Reach reach{~std::uint64_t{0}, 0};
+    for (const auto& p : piece.points) {
+      reach.first = std::min(reach.first, p.src);
+      reach.last = std::max(reach.last, p.src + piece.elem_size);
+    }
+    return reach;
+  }
+  std::int64_t low = piece.copy.src_offset, high = low;
+  for (std::uint32_t d = 0; d < piece.copy.ndims; ++d) {
+    const auto span = static_cast<std::int64_t>(piece.copy.count[d] - 1) * piece.copy.src_strides[d];
+    (span < 0 ? low : high) += span;
+  }
+  return {static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high) + piece.copy.elem_size};
+}
+
+}  // namespace
+
+// An owner's answer to a request for stripes.
+struct StripePlane::Leased {
+  std::vector<HeldStep::Key> keys;
+  std::shared_ptr<rpc::Channel> channel;
+  std::shared_ptr<fb::GetReplyT> reply;
+};
+
+// Parts of one stripe that are asked for together.
+struct StripePlane::Gather {
+  HeldStep::Key key;
+  std::vector<rpc::BulkSpace::Range> ranges;
+  std::uint64_t bytes = 0;
+  std::byte* into = nullptr;  // null: the buffer
+  std::vector<std::byte> buffer;
+  std::byte* memory() { return into ? into : buffer.data(); }
+};
+
+namespace {
+
+using LeasedPtr = std::shared_ptr<std::pair<std::shared_ptr<rpc::Channel>, std::shared_ptr<fb::GetReplyT>>>;
+
+Task<LeasedPtr> get_stripes(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                            std::shared_ptr<const std::vector<Key>> keys, std::uint64_t tag, base::Deadline deadline) {
+  fb::ObjectsClient client(channel);
+  fb::GetRequestT request;
+  request.view = view;
+  request.keys = pack_keys(streams_namespace(), *keys);
+  request.tag = tag;
+  request.tagged = true;
+  request.bytes = ~std::uint64_t{0};
+  request.inline_bytes = inline_bytes;
+  rpc::CallOptions options;
+  options.deadline = deadline;
+  auto reply = std::make_shared<fb::GetReplyT>(co_await client.get(std::move(request), options));
+  for (const auto& got : reply->got) {
+    const auto code = static_cast<Errc>(got->code);
+    if (code != Errc::ok && code != Errc::not_found) throw unpack_status(got->code, got->message);
+    // Another replica may have it.
+    if (code == Errc::not_found) throw Error(Errc::not_found, "a stripe is not there");
+  }
+  co_return std::make_shared<LeasedPtr::element_type>(std::move(channel), std::move(reply));
+}
+
+Task<LeasedPtr> lease_at_owner(std::shared_ptr<PoolClient> client, std::vector<Key> keys, std::uint64_t tag,
+                               base::Deadline deadline) {
+  auto shared = std::make_shared<const std::vector<Key>>(std::move(keys));
+  std::function<Task<LeasedPtr>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
+      [shared, tag, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, PoolClient::Attempt) {
+        return get_stripes(std::move(channel), view, shared, tag, deadline);
+      };
+  co_return co_await client->at_owner<LeasedPtr>(streams_namespace(), shared->front().row, tag, deadline, std::move(call));
+}
+
+Task<void> gather_at(std::shared_ptr<rpc::Channel> channel, rpc::BulkDescriptor from,
+                     std::vector<rpc::BulkSpace::Range> ranges, std::span<std::byte> into, base::Deadline deadline) {
+  co_await channel->bulk().gather(from, std::move(ranges), into, deadline);
+}
+
+}  // namespace
+
+StripeLease::~StripeLease() {
+  if (lease_ == 0 || !channel_) return;
+  try {
+    fb::ReleaseRequestT request;
+    request.leases.push_back(lease_);
+    fb::ObjectsClient(channel_).start_release(request);
+  } catch (const std::exception& e) {
+    base::log(base::Level::debug, "a stripe was not given back", {{"why", e.what()}});
+  }
+}
+
+HeldStep::~HeldStep() {
+  stripes.clear();
+  if (ended) ended();
+}
+
+StripePlane::StripePlane(std::shared_ptr<PoolClient> client, bool in_place, std::string name)
+    : client_(std::move(client)), in_place_(in_place), name_(std::move(name)) {}
+
+std::shared_ptr<HeldStep> StripePlane::held(std::uint64_t step) const {
+  auto held = held_.lock();
+  if (!held || held->step != step)
+    throw Error(Errc::step_gone, "step " + std::to_string(step) + " is not being read any more");
+  return held;
+}
+
+// ----------------------------------------------------------------------------------------------------------------- leases
+
+void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& keys, base::Deadline deadline) {
+  struct Batch {
+    std::vector<HeldStep::Key> keys;
+    std::vector<Key> objects;
+    std::uint64_t tag = 0;
+    fabric::Future<LeasedPtr> answer;
+  };
+  for (int attempt = 0;; ++attempt) {
+    const auto placement = client_->members().placement();
+    std::map<std::uint32_t, Batch> batches;  // by primary owner
+    for (const auto& key : keys) {
+      if (held.stripes.contains(key)) continue;
+      const auto tag = stripe_tag(key.first, key.second);
+      auto& batch = batches[placement->owners(streams_namespace(), "", tag).index[0]];
+      batch.tag = tag;  // whichever: all of them have these owners
+      batch.keys.push_back(key);
+      batch.objects.push_back({stripe_row(held.stream, held.step, key.first, key.second), stripe_column(held.life)});
+    }
+    if (batches.empty()) return;
+    for (auto& [owner, batch] : batches)
+      batch.answer =
+          fabric::spawn(*client_->progress(), lease_at_owner(client_, std::move(batch.objects), batch.tag, deadline));
+    std::optional<Error> failed;
+    for (auto& [owner, batch] : batches) {
+      try {
+        const auto answer = batch.answer.get(base::Deadline(deadline.is_never() ? forever : deadline.remaining() + settle_within));
+        take(held, {std::move(batch.keys), answer->first, answer->second}, deadline);
+      } catch (const Error& e) {
+        failed = e;
+      }
+    }
+    if (!failed) return;
+    if (failed->code() == Errc::not_found && attempt >= 3)
+      throw Error(Errc::step_gone, "step " + std::to_string(held.step) + " has gone from the pool: " + failed->what());
+    const bool again = failed->code() == Errc::not_found || PoolClient::may_retry(*failed);
+    if (!again || deadline.passed() || attempt >= max_tries) throw *failed;
+  }
+}
+
+void StripePlane::take(HeldStep& held, const Leased& leased, base::Deadline deadline) {
+  const auto& reply = *leased.reply;
+  const auto add = [&](std::uint32_t index, const std::shared_ptr<StripeLease>& stripe) {
+    if (index >= leased.keys.size()) throw Error(Errc::protocol, "an answer of other stripes");
+    held.stripes[leased.keys[index]] = stripe;
+  };
+  std::uint64_t offset = 0;
+  if (reply.simple.size() > leased.keys.size() || reply.bytes.size() != reply.simple.size())
+    throw Error(Errc::protocol, "an answer that does not fit together");
+  for (std::size_t i = 0; i < reply.simple.size(); ++i) {
+    auto stripe = std::make_shared<StripeLease>();
+    stripe->size_ = reply.bytes[i];
+    stripe->bytes_ = part_of(reply.data, offset, reply.bytes[i]);
+    stripe->owner_ = leased.reply;
+    offset += reply.bytes[i];
+    add(reply.simple[i], stripe);
+  }
+  for (const auto& got : reply.got) {
+    if (!got || !got->info) throw Error(Errc::protocol, "an answer without what it is about");
+    auto stripe = std::make_shared<StripeLease>();
+    stripe->channel_ = leased.channel;
+    stripe->lease_ = got->lease;
+    stripe->bulk_ = got->bulk;
+    stripe->size_ = got->info->bytes;
+    if (got->inlined) {
+      stripe->bytes_ = part_of(reply.data, got->offset, got->inline_size);
+      stripe->owner_ = leased.reply;
+    } else if (in_place_) {
+      if (auto mapped = leased.channel->bulk().map(got->bulk, deadline)) {
+        stripe->bytes_ = mapped->bytes;
+        stripe->owner_ = std::move(mapped->owner);
+      }
+    }
+    add(got->index, stripe);
+  }
+}
+
+std::shared_ptr<StripeLease> StripePlane::lease(HeldStep& held, HeldStep::Key key, base::Deadline deadline) {
+  if (const auto found = held.stripes.find(key); found != held.stripes.end()) return found->second;
+  lease_all(held, {key}, deadline);
+  const auto found = held.stripes.find(key);
+  if (found == held.stripes.end()) throw Error(Errc::protocol, "a stripe that was not answered for");
+  return found->second;
+}
+
+// --------------------------------------------------------------------------------------------------------------- requests
+
+// All at once; those whose server has gone meanwhile again, at another.
+void StripePlane::run(HeldStep& held, std::vector<Gather>& gathers, base::Deadline deadline) {
+  std::vector<Gather*> left;
+  for (auto& g : gathers) left.push_back(&g);
+  for (int attempt = 0; !left.empty(); ++attempt) {
+    struct Sent {
+      Gather* gather;
+      fabric::Future<void> done;
+    };
+    std::vector<Sent> sent;
+    std::vector<Gather*> again;
+    for (auto* g : left) {
+      const auto stripe = lease(held, g->key, deadline);
+      if (!g->into && g->buffer.size() != g->bytes) g->buffer.resize(g->bytes);
+      if (!stripe->bytes().empty()) {  // another replica's may be in place
+        std::uint64_t at = 0;
+        for (const auto& r : g->ranges) {
+          if (r.offset + r.bytes > stripe->bytes().size()) throw Error(Errc::protocol, "a stripe shorter than its blocks");
+          std::memcpy(g->memory() + at, stripe->bytes().data() + r.offset, r.bytes);
+          at += r.bytes;
+        }
+        continue;
+      }
+      sent.push_back({g, fabric::spawn(*client_->progress(), gather_at(stripe->channel_, stripe->bulk_, g->ranges,
+                                                                       std::span(g->memory(), g->bytes), deadline))});
+    }
+    std::optional<Error> fatal;
+    for (auto& s : sent) {
+      try {
+        s.done.get(base::Deadline::never());  // ends by its own deadline, and only then leaves the memory alone
+        bytes_moved_ += s.gather->bytes;
+      } catch (const Error& e) {
+        held.stripes.erase(s.gather->key);
+        again.push_back(s.gather);
+        if (!PoolClient::may_retry(e) || deadline.passed() || attempt >= max_tries) fatal = e;
+      }
+    }
+    if (fatal) throw *fatal;
+    left = std::move(again);
+  }
+}
+
+void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item> items, bool ordered,
+                        base::Deadline deadline) {
+  const auto held = this->held(step);
+  const auto key_of = [](const model::Piece& p) { return HeldStep::Key{static_cast<std::uint32_t>(p.writer_rank), p.segment}; };
+  std::vector<HeldStep::Key> keys;
+  for (const auto& item : items) {
+    const auto key = key_of(*item.piece);
+    if (!held->stripes.contains(key)) keys.push_back(key);
+  }
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  lease_all(*held, keys, deadline);
+
+  // Where each item's bytes are: in place, or in a gather, packed or as they lie.
+  struct Source {
+    std::size_t gather = ~std::size_t{0};
+    std::uint64_t at = 0;      // in its memory
+    std::uint64_t first = 0;   // as they lie: of the stripe
+    bool packed = false, direct = false;
+  };
+  std::vector<Source> sources(items.size());
+  std::vector<Gather> gathers;
+  std::map<HeldStep::Key, std::size_t> shared;  // gathers of small pieces
+  std::vector<model::SourceRun> runs;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto& piece = *items[i].piece;
+    const auto key = key_of(piece);
+    if (piece.bytes() == 0 || !held->stripes.at(key)->bytes().empty()) continue;
+    auto& source = sources[i];
+    runs.clear();
+    source.packed = model::contiguous_runs(piece, least_run, most_runs, runs);
+    source.direct = source.packed && !ordered && piece.bytes() >= direct_bytes &&
+                    model::packed_is_contiguous_at_destination(piece);
+    const auto [entry, fresh] = source.direct ? std::pair(shared.end(), true) : shared.try_emplace(key, gathers.size());
+    source.gather = fresh ? gathers.size() : entry->second;
+    if (fresh) {
+      gathers.emplace_back();
+      gathers.back().key = key;
+      if (source.direct) gathers.back().into = items[i].out + piece.copy.dst_offset;
+    }
+    auto& gather = gathers[source.gather];
+    source.at = gather.bytes;
+    if (!source.packed) {
+      const auto reach = reach_of(piece);
+      source.first = reach.first;
+      runs.push_back({reach.first, reach.last - reach.first});
+    }
+    for (const auto& r : runs) {
+      gather.ranges.push_back({r.offset, r.bytes});
+      gather.bytes += r.bytes;
+    }
+  }
+  run(*held, gathers, deadline);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto& [piece, out] = items[i];
+    const auto& source = sources[i];
+    if (source.direct || piece->bytes() == 0) continue;
+    if (source.gather == ~std::size_t{0}) {
+      const auto& stripe = *held->stripes.at(key_of(*piece));
+      if (reach_of(*piece).last > stripe.bytes().size()) throw Error(Errc::protocol, "a stripe shorter than its blocks");
+      model::execute(*piece, stripe.bytes().data(), out);
+    } else if (source.packed) {
+      model::unpack(*piece, gathers[source.gather].memory() + source.at, out);
+    } else {
+      model::execute(*piece, gathers[source.gather].memory() + source.at - source.first, out);
+    }
+  }
+}
+
+void StripePlane::read_part(HeldStep& held, HeldStep::Key key, std::uint64_t offset, std::span<std::byte> out,
+                            base::Deadline deadline) {
+  std::vector<Gather> gathers(1);
+  gathers[0].key = key;
+  gathers[0].ranges.push_back({offset, out.size()});
+  gathers[0].bytes = out.size();
+  gathers[0].into = out.data();
+  run(held, gathers, deadline);
+}
+
+fabric::DataPlane::Mapped StripePlane::map(std::uint64_t step, std::uint32_t, int writer_rank, std::uint32_t segment,
+                                           std::uint64_t offset, std::uint64_t bytes, base::Deadline deadline) {
+  const auto held = this->held(step);
+  const HeldStep::Key key{static_cast<std::uint32_t>(writer_rank), segment};
+  const auto stripe = lease(*held, key, deadline);
+  if (offset > stripe->size() || bytes > stripe->size() - offset)
+    throw Error(Errc::protocol, "a stripe shorter than its blocks");
+  if (!stripe->bytes().empty()) return {stripe->bytes().subspan(offset, bytes), stripe};
+  std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
+  read_part(*held, key, offset, std::span(memory.get(), bytes), deadline);
+  return {{memory.get(), bytes}, memory};
+}
+
+memory::SlotInfo StripePlane::header(std::uint64_t, std::uint32_t, int, base::Deadline) {
+  throw Error(Errc::unsupported, "steps in a pool lie in no slot");
+}
+
+void StripePlane::read_payload(std::uint64_t step, std::uint32_t, int writer_rank, std::vector<std::byte>& out,
+                               base::Deadline deadline) {
+  const auto held = this->held(step);
+  const auto rank = static_cast<std::uint32_t>(writer_rank);
+  if (rank >= held->payload_bytes.size() || held->payload_bytes[rank] == 0) return;
+  const auto bytes = held->payload_bytes[rank];
+  const auto stripe = lease(*held, {rank, 0}, deadline);
+  if (bytes > stripe->size()) throw Error(Errc::protocol, "a stripe shorter than its payload");
+  const auto at = out.size();
+  out.resize(at + bytes);
+  read_part(*held, {rank, 0}, stripe->size() - bytes, std::span(out).subspan(at), deadline);
+}
+
+}  // namespace penstock::pool

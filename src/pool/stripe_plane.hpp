@@ -1,0 +1,84 @@
+// A pool reader's data plane: the stripes of the step being read, leased at their owners. Where a server's memory can be mapped
+// it is read in place; else parts are asked for, one request for each stripe and call. A server that is gone is replaced by the
+// next replica, in the middle of a fetch too.
+//
+// The leases belong to the step (HeldStep) and to what was mapped of them, and go back when the last of those is gone, on
+// whatever thread. segment: the stripe's number; slot means nothing here. The rest as fabric/data_plane.hpp says.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "fabric/data_plane.hpp"
+#include "pool/client_core.hpp"
+#include "rpc/bulk.hpp"
+
+namespace penstock::pool {
+
+// One stripe's bytes, at one owner, as long as this lives.
+class StripeLease {
+ public:
+  ~StripeLease();
+  // In this process's memory, or mapped; empty: to be asked for.
+  std::span<const std::byte> bytes() const { return bytes_; }
+  std::uint64_t size() const { return size_; }
+
+ private:
+  friend class StripePlane;
+  std::shared_ptr<rpc::Channel> channel_;
+  std::uint64_t lease_ = 0;
+  rpc::BulkDescriptor bulk_;
+  std::uint64_t size_ = 0;
+  std::span<const std::byte> bytes_;
+  std::shared_ptr<const void> owner_;
+};
+
+// The step being read.
+struct HeldStep {
+  std::string stream;
+  std::uint64_t step = 0;
+  std::uint64_t life = 0;
+  std::vector<std::uint64_t> payload_bytes;  // by rank; at the end of stripe 0
+  using Key = std::pair<std::uint32_t, std::uint32_t>;  // rank, stripe
+  std::map<Key, std::shared_ptr<StripeLease>> stripes;  // the reader's thread only
+  std::function<void()> ended;                          // called by the destructor
+  ~HeldStep();
+};
+
+class StripePlane final : public fabric::DataPlane {
+ public:
+  // in_place: read mapped memory where it can be had.
+  StripePlane(std::shared_ptr<PoolClient> client, bool in_place, std::string name);
+
+  // What is fetched from now on is of this step.
+  void read(const std::shared_ptr<HeldStep>& step) { held_ = step; }
+
+  std::string_view name() const override { return name_; }
+  void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+             base::Deadline deadline) override;
+  Mapped map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment, std::uint64_t offset,
+             std::uint64_t bytes, base::Deadline deadline) override;
+  memory::SlotInfo header(std::uint64_t step, std::uint32_t slot, int writer_rank, base::Deadline deadline) override;
+  void read_payload(std::uint64_t step, std::uint32_t slot, int writer_rank, std::vector<std::byte>& out,
+                    base::Deadline deadline) override;
+
+ private:
+  struct Gather;
+  struct Leased;
+  std::shared_ptr<HeldStep> held(std::uint64_t step) const;
+  std::shared_ptr<StripeLease> lease(HeldStep& held, HeldStep::Key key, base::Deadline deadline);
+  void lease_all(HeldStep& held, const std::vector<HeldStep::Key>& keys, base::Deadline deadline);
+  void take(HeldStep& held, const Leased& leased, base::Deadline deadline);
+  void run(HeldStep& held, std::vector<Gather>& gathers, base::Deadline deadline);
+  void read_part(HeldStep& held, HeldStep::Key key, std::uint64_t offset, std::span<std::byte> out, base::Deadline deadline);
+
+  std::shared_ptr<PoolClient> client_;
+  const bool in_place_;
+  const std::string name_;
+  std::weak_ptr<HeldStep> held_;
+};
+
+}  // namespace penstock::pool

@@ -1,0 +1,191 @@
+// What is the embedded directory's alone: its disk, its roles, its bounds, and how it is found.
+#include "rpc/directory_server.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+
+#include "base/log.hpp"
+#include "penstock/error.hpp"
+#include "rpc/directory_test_support.hpp"
+#include "rpc/embedded_directory.hpp"
+#include "rpc/etcd_directory.hpp"
+#include "rpc/etcd_test_support.hpp"
+#include "rpc/open_directory.hpp"
+
+namespace penstock::rpc {
+namespace {
+
+using namespace std::chrono_literals;
+
+Errc code_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return Errc::ok;
+}
+
+class DirectoryServerTest : public ::testing::Test {
+ protected:
+  DirectoryServerTest() { base::set_log_level(base::Level::off); }
+  ~DirectoryServerTest() override { base::set_log_level(base::Level::warn); }
+  void serve(DirectoryServerOptions options) {
+    host_ = std::make_unique<DirectoryHost>(progress_, std::move(options), "127.0.0.1", "");
+    std::lock_guard lock(mutex_);
+    location_ = {host_->registration().endpoint, host_->registration().token};
+  }
+  Client open(const std::string& role = "write") {
+    auto locate = [this] {
+      std::lock_guard lock(mutex_);
+      return location_;
+    };
+    return {progress_, open_embedded_directory(progress_, locate, "here", role)};
+  }
+
+  TestFolder folder_;
+  std::shared_ptr<fabric::Progress> progress_ = std::make_shared<fabric::Progress>();
+  std::unique_ptr<DirectoryHost> host_;
+  std::mutex mutex_;  // guards what follows, which the engine reads
+  DirectoryLocation location_;
+};
+
+TEST_F(DirectoryServerTest, AFullDiskRefusesChangesUntilThereIsRoom) {
+  DirectoryServerOptions options;
+  options.folder = folder_.path();
+  serve(options);
+  auto client = open();
+  client.put("/before", "x");
+  struct rlimit old {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small { 400, old.rlim_max };
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const Errc first = code_of([&] { client.put("/large", std::string(10'000, 'x')); });
+  const Errc second = code_of([&] { client.put("/refused", "x", 0); });
+  const Errc third = code_of([&] { client.get("/refused"); });
+  const Errc grant = code_of([&] { client.grant(1s); });
+  ::setrlimit(RLIMIT_FSIZE, &old);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_EQ(first, Errc::system);
+  EXPECT_EQ(second, Errc::system);
+  EXPECT_EQ(third, Errc::ok);
+  EXPECT_EQ(grant, Errc::system);
+  EXPECT_FALSE(client.get("/refused"));
+  EXPECT_TRUE(client.put("/refused", "x", 0));
+  host_.reset();
+  serve(options);
+  EXPECT_TRUE(client.get("/before"));
+  EXPECT_TRUE(client.get("/refused"));
+}
+
+TEST_F(DirectoryServerTest, ReadersMayNotChangeAnything) {
+  serve({});
+  auto writer = open(), reader = open("read"), stranger = open("admin");
+  const auto lease = writer.grant(10s);
+  writer.put("/a", "1");
+  Told told(*progress_, *reader, "/");
+  ASSERT_TRUE(told.wait_value("/a", "1"));
+  EXPECT_EQ(reader.list("/").size(), 1U);
+  EXPECT_EQ(code_of([&] { reader.put("/a", "2"); }), Errc::forbidden);
+  EXPECT_EQ(code_of([&] { reader.remove("/a"); }), Errc::forbidden);
+  EXPECT_EQ(code_of([&] { reader.grant(1s); }), Errc::forbidden);
+  EXPECT_EQ(code_of([&] { reader.revoke(lease); }), Errc::forbidden);
+  EXPECT_NE(code_of([&] { fabric::run_task(*progress_, stranger->get("/a", base::Deadline(200ms)), soon()); }),
+            Errc::ok);
+  EXPECT_EQ(writer.get("/a")->value, "1");
+}
+
+TEST_F(DirectoryServerTest, AWatcherThatFellBehindIsToldTheDifferences) {
+  DirectoryServerOptions options;
+  options.limits.history = 1;
+  serve(options);
+  auto client = open(), other = open();
+  Told told(*progress_, *client, "/w/");
+  ASSERT_TRUE(told.wait_first());
+  std::vector<fabric::Future<std::optional<std::uint64_t>>> puts;
+  std::vector<fabric::Future<bool>> removals;
+  for (int i = 0; i < 500; ++i) {
+    const std::string path = "/w/" + std::to_string(i % 50);
+    if (i % 9 == 0) removals.push_back(fabric::spawn(*progress_, other->remove(path, {}, soon())));
+    else puts.push_back(fabric::spawn(*progress_, other->put(path, std::to_string(i), {}, 0, soon())));
+  }
+  for (auto& put : puts) put.get(soon());
+  for (auto& removal : removals) removal.get(soon());
+  other.put("/w/end", "");
+  ASSERT_TRUE(told.wait([&] { return told.now().contains("/w/end"); }));
+  const auto there = client.list("/w/");
+  ASSERT_TRUE(told.wait([&] {
+    const auto seen = told.now();
+    if (seen.size() != there.size()) return false;
+    for (const auto& entry : there)
+      if (!seen.contains(entry.path) || seen.at(entry.path).value != entry.value) return false;
+    return true;
+  }));
+}
+
+TEST_F(DirectoryServerTest, BoundsOfOneClientAreKept) {
+  DirectoryServerOptions options;
+  options.max_watches = 2;
+  options.limits.leases = 1;
+  serve(options);
+  auto client = open(), other = open();
+  Told a(*progress_, *client, "/"), b(*progress_, *client, "/");
+  ASSERT_TRUE(a.wait_first() && b.wait_first());
+  Told others(*progress_, *other, "/");
+  client.put("/a", "1");
+  EXPECT_TRUE(a.wait_value("/a", "1") && b.wait_value("/a", "1") && others.wait_value("/a", "1"));
+  client.grant(10s);
+  EXPECT_EQ(code_of([&] { other.grant(10s); }), Errc::overloaded);
+}
+
+TEST_F(DirectoryServerTest, ADirectoryThatBeganAnewEndsOldLeases) {
+  serve({});
+  auto client = open();
+  std::atomic<bool> lost{false};
+  const auto lease = client.grant(200ms, [&] {
+    lost = true;
+    progress_->notify();
+  });
+  client.put("/a", "", {}, lease);
+  Told told(*progress_, *client, "/");
+  ASSERT_TRUE(told.wait([&] { return told.now().contains("/a"); }));
+  host_.reset();
+  serve({});
+  EXPECT_TRUE(progress_->wait_for([&] { return lost.load(); }, soon()));
+  EXPECT_TRUE(told.wait_gone("/a"));
+}
+
+TEST_F(DirectoryServerTest, IsFoundByItsAddress) {
+  serve({});
+  Client client(progress_, open_directory(progress_, host_->address(), ""));
+  EXPECT_TRUE(client.put("/a", ""));
+  EXPECT_EQ(client->describe().find(host_->registration().token.hex()), std::string::npos);
+}
+
+TEST_F(DirectoryServerTest, NamesOfDirectoriesAreChecked) {
+  const auto address = fabric::Token::random().hex();
+  for (const std::string where :
+       {std::string("zookeeper"), "tcp://127.0.0.1:1/heat?token=" + address, std::string("etcd://"),
+        std::string("etcd://host"), std::string("etcd://h:1,/x"), std::string("etcd://h:1/a b")})
+    EXPECT_EQ(code_of([&] { open_directory(progress_, where, ""); }), Errc::invalid_argument) << where;
+  const auto etcd = parse_etcd_address("etcd://a:1,[::1]:2/x/y/");
+  EXPECT_EQ(etcd.members, (std::vector<std::string>{"a:1", "[::1]:2"}));
+  EXPECT_EQ(etcd.root, "/x/y");
+  EXPECT_EQ(parse_etcd_address("etcd://a:1").root, "/penstock");
+  EXPECT_EQ(resolve_directory_service("etcd://a:1"), "etcd://a:1");
+  ::setenv("PENSTOCK_DIRECTORY_SERVICE", "etcd://b:1", 1);
+  EXPECT_EQ(resolve_directory_service(""), "etcd://b:1");
+  ::unsetenv("PENSTOCK_DIRECTORY_SERVICE");
+  EXPECT_EQ(resolve_directory_service(""), "embedded");
+  // Nothing is registered: the first call says so.
+  Client nowhere(progress_, open_directory(progress_, "embedded", folder_.path() + "/none"));
+  EXPECT_EQ(code_of([&] { fabric::run_task(*progress_, nowhere->get("/a", base::Deadline(100ms)), soon()); }),
+            Errc::peer_lost);
+}
+
+}  // namespace
+}  // namespace penstock::rpc

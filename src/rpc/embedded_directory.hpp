@@ -1,0 +1,30 @@
+// The embedded directory's client: rpc::Directory over a channel to a directory server (rpc/directory_server.hpp).
+//
+// Connects when it is first used, and again whenever the connection is lost, asking `locate` each time (a server that was
+// restarted listens elsewhere). A conditional change whose answer was lost is made again; when that finds its own value under
+// its own lease, it has succeeded, and when it cannot know, Error(peer_lost) says so: read it back. A heartbeat without an
+// answer ends the connection, so that a server that hangs is noticed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "fabric/endpoint.hpp"
+#include "fabric/token.hpp"
+#include "rpc/directory.hpp"
+
+namespace penstock::rpc {
+
+struct DirectoryLocation {
+  fabric::Endpoint endpoint;
+  fabric::Token token;
+};
+// Engine thread; may read a small file. Throws Error when nothing is known (it is asked again).
+using LocateDirectory = std::function<DirectoryLocation()>;
+
+// where: for describe and messages ("embedded at ..."). role: "write" or "read".
+std::unique_ptr<Directory> open_embedded_directory(std::shared_ptr<fabric::Progress> progress, LocateDirectory locate,
+                                                   std::string where, std::string role = "write");
+
+}  // namespace penstock::rpc

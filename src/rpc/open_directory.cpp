@@ -1,0 +1,45 @@
+#include "rpc/open_directory.hpp"
+
+#include <cstdlib>
+
+#include "base/uri.hpp"
+#include "fabric/registration.hpp"
+#include "penstock/error.hpp"
+#include "rpc/directory_server.hpp"
+#include "rpc/embedded_directory.hpp"
+#include "rpc/etcd_directory.hpp"
+
+namespace penstock::rpc {
+
+std::string resolve_directory_service(const std::string& configured) {
+  if (!configured.empty()) return configured;
+  const char* value = std::getenv("PENSTOCK_DIRECTORY_SERVICE");
+  return value != nullptr && *value != '\0' ? value : "embedded";
+}
+
+std::unique_ptr<Directory> open_directory(std::shared_ptr<fabric::Progress> progress, const std::string& where,
+                                          const std::string& registration_directory) {
+  if (where == "embedded") {
+    const std::string path = fabric::resolve_directory(registration_directory);
+    auto locate = [path]() -> DirectoryLocation {
+      const auto found = fabric::Directory(path).read(directory_registration);
+      if (!found) throw Error(Errc::not_found, "no directory is registered in " + path);
+      return {found->endpoint, found->token};
+    };
+    return open_embedded_directory(std::move(progress), std::move(locate), "embedded directory registered in " + path);
+  }
+  if (where.starts_with("etcd://")) return open_etcd_directory(std::move(progress), parse_etcd_address(where));
+  if (fabric::is_address(where)) {
+    const auto found = fabric::parse_address(where);
+    if (found.stream != directory_registration)
+      throw Error(Errc::invalid_argument, "the address of a directory ends with /directory, not /" + found.stream);
+    const auto name = base::format_endpoint(found.endpoint.tcp_hosts.at(0), found.endpoint.tcp_port);
+    auto locate = [at = DirectoryLocation{found.endpoint, found.token}] { return at; };
+    return open_embedded_directory(std::move(progress), std::move(locate), "embedded directory at " + name);
+  }
+  throw Error(
+      Errc::invalid_argument,
+      "'" + where + "' is no directory: it is 'embedded', etcd://host:port or tcp://host:port/directory?token=...");
+}
+
+}  // namespace penstock::rpc

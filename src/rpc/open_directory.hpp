@@ -1,0 +1,23 @@
+// Where the directory is, and a client for it. Values:
+//
+//   embedded                                       registered as "directory" in the registration directory (rpc/directory_server.hpp)
+//   tcp://host:port/directory?token=hex            an embedded one, by its address
+//   etcd://host:port,host:port[/root]              etcd (rpc/etcd_directory.hpp)
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "rpc/directory.hpp"
+
+namespace penstock::rpc {
+
+// configured, else $PENSTOCK_DIRECTORY_SERVICE, else "embedded".
+std::string resolve_directory_service(const std::string& configured);
+
+// where: as resolved. registration_directory: as fabric::resolve_directory takes it. Nothing is connected yet; a directory that
+// is not there is found out by the first call. Throws Error: invalid_argument (names what is wrong, not the token), unsupported.
+std::unique_ptr<Directory> open_directory(std::shared_ptr<fabric::Progress> progress, const std::string& where,
+                                          const std::string& registration_directory);
+
+}  // namespace penstock::rpc

@@ -1,0 +1,405 @@
+// The conformance suite of tiers: every kind that is built in passes every case. A new kind adds its name to tier_kinds().
+#include "storage/tier.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "base/log.hpp"
+#include "storage/file.hpp"
+
+namespace penstock::storage {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Bytes = std::vector<std::byte>;
+
+Bytes pattern(std::size_t size, std::uint64_t seed) {
+  Bytes out(size);
+  std::mt19937_64 random(seed);
+  for (std::size_t i = 0; i < size; i += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(out.data() + i, &word, std::min<std::size_t>(8, size - i));
+  }
+  return out;
+}
+
+class TierTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    // Cases about damage make tiers warn.
+    base::set_log_sink([](base::Level, std::string_view) {});
+    std::string name = (fs::temp_directory_path() / "penstock-tier-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    options_.kind = GetParam();
+    options_.path = folder_ + "/tier";
+    open();
+  }
+  void TearDown() override {
+    tier_.reset();
+    fs::remove_all(folder_);
+    base::set_log_sink({});
+  }
+
+  void open() { tier_ = open_tier(options_); }
+  void reopen() {
+    tier_.reset();
+    open();
+  }
+  void put(std::string_view key, const Bytes& data, std::string_view metadata = "", bool sync = false) {
+    const TierWrite write{key, metadata, data, std::nullopt};
+    tier_->put({&write, 1}, sync);
+  }
+  Bytes get(std::string_view key) {
+    const auto entry = tier_->find(key);
+    if (!entry) throw Error(Errc::not_found, "no entry");
+    Bytes out(entry->data_bytes);
+    tier_->get(key, out);
+    EXPECT_EQ(entry->checksum, checksum(out));
+    EXPECT_EQ(entry->key, key);
+    return out;
+  }
+  std::vector<std::string> keys(std::string_view prefix = "") {
+    std::vector<std::string> out;
+    tier_->scan(prefix, [&](const TierEntry& entry) {
+      out.push_back(entry.key);
+      return true;
+    });
+    return out;
+  }
+  template <class Action>
+  void expect_error(Errc code, Action action) {
+    try {
+      action();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+    }
+  }
+
+  std::string folder_;
+  TierOptions options_;
+  std::unique_ptr<Tier> tier_;
+};
+
+TEST_P(TierTest, PutFindGetErase) {
+  EXPECT_EQ(tier_->kind(), GetParam());
+  const Bytes data = pattern(1000, 1);
+  put("key", data, "metadata", true);
+  const auto entry = tier_->find("key");
+  ASSERT_TRUE(entry);
+  EXPECT_EQ(entry->data_bytes, 1000u);
+  EXPECT_EQ(entry->metadata, "metadata");
+  EXPECT_EQ(get("key"), data);
+  EXPECT_FALSE(tier_->find("other"));
+  expect_error(Errc::not_found, [&] { tier_->get("other", {}); });
+  expect_error(Errc::invalid_argument, [&] {
+    Bytes wrong(999);
+    tier_->get("key", wrong);
+  });
+  EXPECT_TRUE(tier_->erase("key", true));
+  EXPECT_FALSE(tier_->erase("key", false));
+  EXPECT_FALSE(tier_->find("key"));
+  EXPECT_EQ(tier_->statistics().objects, 0u);
+  EXPECT_EQ(tier_->statistics().bytes, 0u);
+}
+
+TEST_P(TierTest, Replace) {
+  for (const bool first_synced : {false, true}) {
+    for (const bool second_synced : {false, true}) {
+      for (const std::size_t first : {10, 5000, 200000}) {
+        for (const std::size_t second : {0, 20, 6000, 300000}) {
+          put("key", pattern(first, 1), "one", first_synced);
+          put("key", pattern(second, 2), "two", second_synced);
+          EXPECT_EQ(get("key"), pattern(second, 2));
+          EXPECT_EQ(tier_->find("key")->metadata, "two");
+          EXPECT_EQ(tier_->statistics().objects, 1u);
+          EXPECT_EQ(tier_->statistics().bytes, second);
+        }
+      }
+    }
+  }
+  reopen();
+  EXPECT_EQ(get("key"), pattern(300000, 2));
+  EXPECT_EQ(tier_->statistics().objects, 1u);
+}
+
+TEST_P(TierTest, BinaryKeys) {
+  std::vector<std::string> names = {std::string("\0", 1),
+                                    std::string("a\0b", 3),
+                                    std::string("a\0", 2),
+                                    "a",
+                                    "a/b",
+                                    "../a",
+                                    "a%b",
+                                    "a%00b",
+                                    "\xff",
+                                    "\xff\xff",
+                                    ".",
+                                    "..",
+                                    "/",
+                                    "",
+                                    " ",
+                                    "\n\t",
+                                    std::string(4096, 'r') + std::string("\0\0", 2) + std::string(4096, 'c'),
+                                    std::string(4096, 'r') + std::string("\0\0", 2) + std::string(4095, 'c') + "d",
+                                    std::string(max_key_bytes, '\xfe')};
+  for (std::size_t i = 0; i < names.size(); ++i) put(names[i], pattern(100 + i, i), names[i], i % 2 == 0);
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(get(names[i]), pattern(100 + i, i));
+    auto sorted = names;
+    std::sort(sorted.begin(), sorted.end());  // std::string compares unsigned bytes
+    EXPECT_EQ(keys(), sorted);
+    reopen();
+  }
+  expect_error(Errc::invalid_argument, [&] { put(std::string(max_key_bytes + 1, 'x'), {}); });
+}
+
+TEST_P(TierTest, ScanPrefixOrderAndStop) {
+  for (int i = 299; i >= 0; --i) put("row/" + std::to_string(1000 + i), pattern(4, static_cast<std::uint64_t>(i)), "m");
+  put("rov", {});
+  put("rox", {});
+  const auto found = keys("row/");
+  ASSERT_EQ(found.size(), 300u);
+  EXPECT_TRUE(std::is_sorted(found.begin(), found.end()));
+  EXPECT_EQ(keys("row/105").size(), 10u);
+  EXPECT_TRUE(keys("s").empty());
+  EXPECT_EQ(keys().front(), "rov");
+  EXPECT_EQ(keys("\xff").size(), 0u);
+  int seen = 0;
+  tier_->scan("row/", [&](const TierEntry& entry) {
+    EXPECT_EQ(entry.metadata, "m");
+    EXPECT_EQ(entry.data_bytes, 4u);
+    tier_->erase(entry.key, false);  // a visit may call the tier
+    return ++seen < 100;
+  });
+  EXPECT_EQ(seen, 100);
+  EXPECT_EQ(keys("row/").size(), 200u);
+}
+
+TEST_P(TierTest, EmptyAndLarge) {
+  const std::string metadata(max_metadata_bytes, '\x80');
+  put("empty", {}, metadata, true);
+  put("large", pattern(32 << 20, 3), "", true);
+  EXPECT_EQ(tier_->find("empty")->metadata, metadata);
+  EXPECT_EQ(get("empty"), Bytes());
+  EXPECT_EQ(get("large"), pattern(32 << 20, 3));
+  expect_error(Errc::invalid_argument, [&] { put("more", {}, metadata + "x"); });
+  reopen();
+  EXPECT_EQ(tier_->find("empty")->metadata, metadata);
+  EXPECT_EQ(get("large"), pattern(32 << 20, 3));
+  EXPECT_EQ(tier_->statistics().bytes, 32u << 20);
+}
+
+TEST_P(TierTest, BatchesOfMixedSizes) {
+  std::vector<std::string> names;
+  std::vector<Bytes> data;
+  for (int i = 0; i < 300; ++i) {
+    names.push_back("key" + std::to_string(i));
+    data.push_back(pattern(i % 50 == 0 ? 100000 : static_cast<std::size_t>(i), static_cast<std::uint64_t>(i)));
+  }
+  std::vector<TierWrite> writes;
+  for (int i = 0; i < 300; ++i) writes.push_back({names[i], "m", data[i], checksum(data[i])});
+  const Bytes last = pattern(70000, 999);
+  writes.push_back({names[7], "again", last, std::nullopt});  // the last of one key counts
+  tier_->put(writes, true);
+  tier_->put({}, true);
+  data[7] = last;
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(tier_->statistics().objects, 300u);
+    for (int i = 0; i < 300; ++i) EXPECT_EQ(get(names[i]), data[i]) << i;
+    EXPECT_EQ(tier_->find(names[7])->metadata, "again");
+    reopen();
+  }
+}
+
+TEST_P(TierTest, WrongChecksumGivenIsSeenAtGet) {
+  const Bytes small = pattern(100, 1), large = pattern(100000, 2);
+  const TierWrite writes[] = {{"small", "", small, 1}, {"large", "", large, 1}};
+  tier_->put(writes, true);
+  for (const auto& write : writes) {
+    Bytes out(write.data.size());
+    expect_error(Errc::protocol, [&] { tier_->get(write.key, out); });
+  }
+  EXPECT_EQ(tier_->statistics().errors, 2u);
+}
+
+// Changes one byte of `data` wherever it lies below `folder`. How many places there were.
+int flip_byte_of(const Bytes& data, const fs::path& folder) {
+  const std::string needle(reinterpret_cast<const char*>(data.data()) + data.size() / 2, 16);
+  int found = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream in(entry.path(), std::ios::binary);
+    const std::string content((std::istreambuf_iterator<char>(in)), {});
+    const std::size_t at = content.find(needle);
+    if (at == std::string::npos) continue;
+    std::fstream out(entry.path(), std::ios::binary | std::ios::in | std::ios::out);
+    out.seekp(static_cast<std::streamoff>(at + 8));
+    out.put(static_cast<char>(content[at + 8] ^ 0x10));
+    ++found;
+  }
+  return found;
+}
+
+TEST_P(TierTest, DamageOnDiskIsSeen) {
+  const Bytes damaged = pattern(200000, 1), whole = pattern(200000, 2);
+  put("damaged", damaged, "", true);
+  put("whole", whole, "", true);
+  reopen();  // RocksDB: from its log to its tables
+  tier_.reset();
+  ASSERT_GE(flip_byte_of(damaged, options_.path), 1);
+  open();
+  Bytes out(damaged.size());
+  expect_error(Errc::protocol, [&] { tier_->get("damaged", out); });
+  EXPECT_EQ(get("whole"), whole);
+  put("damaged", whole, "", true);  // the tier goes on
+  EXPECT_EQ(get("damaged"), whole);
+}
+
+TEST_P(TierTest, ConcurrentThreads) {
+  constexpr int threads = 8, objects = 40;
+  std::vector<std::thread> running;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < threads; ++t) {
+    running.emplace_back([&, t] {
+      for (int i = 0; i < objects; ++i) {
+        const std::string key = std::to_string(t) + "/" + std::to_string(i);
+        const Bytes data = pattern(i % 8 == 0 ? 150000 : 300, static_cast<std::uint64_t>(t * 1000 + i));
+        put(key, data, key, i % 10 == 0);
+        if (get(key) != data) ++wrong;
+        if (i % 5 == 1) tier_->erase(key, false);
+        if (i % 16 == 3) tier_->sync();
+        if (i % 16 == 5) keys();
+      }
+    });
+  }
+  for (auto& thread : running) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(keys().size(), threads * objects * 4 / 5u);
+  EXPECT_EQ(tier_->statistics().errors, 0u);
+  reopen();
+  EXPECT_EQ(keys().size(), threads * objects * 4 / 5u);
+}
+
+TEST_P(TierTest, SecondOpenerIsRefused) {
+  put("key", pattern(10, 1));
+  expect_error(Errc::wrong_state, [&] { open_tier(options_); });
+  EXPECT_EQ(get("key"), pattern(10, 1));
+}
+
+TEST_P(TierTest, AnotherKindAndForeignFoldersAreRefused) {
+  tier_.reset();
+  for (const auto kind : tier_kinds()) {
+    auto other = options_;
+    other.kind = kind;
+    if (kind != options_.kind) expect_error(Errc::protocol, [&] { open_tier(other); });
+  }
+  fs::create_directory(folder_ + "/foreign");
+  std::ofstream(folder_ + "/foreign/file") << "text";
+  auto foreign = options_;
+  foreign.path = folder_ + "/foreign";
+  expect_error(Errc::protocol, [&] { open_tier(foreign); });
+  auto unknown = options_;
+  unknown.kind = "cassandra";
+  expect_error(Errc::unsupported, [&] { open_tier(unknown); });
+}
+
+TEST_P(TierTest, Limit) {
+  tier_.reset();
+  options_.limit_bytes = 250000;
+  open();
+  put("one", pattern(100000, 1));
+  put("two", pattern(100000, 2));
+  try {
+    put("three", pattern(60000, 3));
+    FAIL() << "more than the limit";
+  } catch (const TierFull& error) {
+    EXPECT_NE(std::string(error.what()).find("no space left"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find(options_.path), std::string::npos);
+  }
+  EXPECT_FALSE(tier_->find("three"));
+  put("two", pattern(120000, 4));  // what it replaces does not count
+  tier_->erase("one", false);
+  put("three", pattern(100000, 3));
+  EXPECT_EQ(tier_->statistics().bytes, 220000u);
+}
+
+TEST_P(TierTest, HalvesOfPutsAreDropped) {
+  put("kept", pattern(100000, 1), "", true);
+  tier_.reset();
+  const fs::path objects = options_.path + "/objects/ab";
+  if (!fs::exists(objects)) return;  // rocksdb: no files
+  const std::string suffix = GetParam() == "hdf5" ? ".h5" : ".obj";
+  std::ofstream(objects / ".tmp-0000000000000099") << "half";
+  std::ofstream(objects / ("ab00000000000000-0000000000000077-u" + suffix)) << "not synced, not whole";
+  std::ofstream(objects / ("ab00000000000000-0000000000000078-s" + suffix)) << "synced, damaged since";
+  open();
+  EXPECT_EQ(get("kept"), pattern(100000, 1));
+  EXPECT_EQ(tier_->statistics().objects, 1u);
+  if (GetParam() == "disk") {  // the index knows both for orphans
+    EXPECT_EQ(tier_->statistics().dropped, 3u);
+    return;
+  }
+  EXPECT_EQ(tier_->statistics().dropped, 2u);
+  EXPECT_EQ(tier_->statistics().errors, 1u);
+  EXPECT_TRUE(fs::exists(options_.path + "/damaged/ab00000000000000-0000000000000078-s" + suffix));
+}
+
+// Against a map, with reopening in between.
+TEST_P(TierTest, RandomOperations) {
+  for (const std::uint64_t seed : {1, 2}) {
+    std::mt19937_64 random(seed);
+    std::map<std::string, std::pair<std::size_t, std::uint64_t>> model;
+    for (const auto& key : keys()) tier_->erase(key, false);
+    for (std::uint64_t step = 0; step < 200; ++step) {
+      const std::string key = std::to_string(random() % 20);
+      const std::uint64_t what = random() % 20;
+      if (what < 12) {
+        const std::size_t size = random() % 3 == 0 ? random() % 200000 : random() % 3000;
+        put(key, pattern(size, step), std::to_string(step), random() % 8 == 0);
+        model[key] = {size, step};
+      } else if (what < 18) {
+        EXPECT_EQ(tier_->erase(key, what == 12), model.erase(key) == 1);
+      } else if (what == 18) {
+        tier_->sync();
+      } else {
+        reopen();
+      }
+    }
+    std::size_t bytes = 0;
+    for (const auto& [key, value] : model) {
+      EXPECT_EQ(get(key), pattern(value.first, value.second)) << "seed " << seed;
+      EXPECT_EQ(tier_->find(key)->metadata, std::to_string(value.second));
+      bytes += value.first;
+    }
+    EXPECT_EQ(tier_->statistics().objects, model.size()) << "seed " << seed;
+    EXPECT_EQ(tier_->statistics().bytes, bytes) << "seed " << seed;
+  }
+}
+
+std::vector<std::string> kinds() {
+  std::vector<std::string> out;
+  for (const auto kind : tier_kinds()) {
+#ifdef __SANITIZE_THREAD__  // RocksDB is not built with the sanitizer, which then does not see how its threads agree
+    if (kind == "rocksdb" || kind == "disk") continue;
+#endif
+    out.emplace_back(kind);
+  }
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, TierTest, testing::ValuesIn(kinds()), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace penstock::storage

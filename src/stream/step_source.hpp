@@ -1,0 +1,56 @@
+// Where a reader's steps come from, and how their bytes are reached: the seam between what plans, copies and decodes
+// (step_reader) and the engines. The direct engine's source is a node of the writer's network, the pool's asks servers.
+//
+// A source is used by one thread at a time, except that a step's lease may be dropped on any thread, after the source is
+// gone too. place() may be called with any layout of the stream, at any time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "fabric/data_plane.hpp"
+#include "model/layout.hpp"
+#include "penstock/stream.hpp"
+#include "stream/ledger.hpp"
+
+namespace penstock::stream {
+
+// How a rank's blocks lie where the source's data plane reads them. Each described block is there as one or more blocks,
+// in the same order, which are, one after the other, its bytes.
+struct PlacedLayout {
+  std::shared_ptr<const model::RankLayout> layout;  // null: as described
+  std::vector<std::uint32_t> first;  // by described block: its first block in `layout`; at the end, their number
+};
+
+class StepSource {
+ public:
+  struct Step {
+    std::uint64_t step = 0;
+    std::uint32_t slot = 0;
+    std::shared_ptr<const EpochBlobs> epoch;
+    std::shared_ptr<const void> lease;  // the step is released with its last owner
+  };
+
+  virtual ~StepSource() = default;
+  virtual const std::string& stream() const = 0;
+  virtual fabric::DataPlane& plane() = 0;
+
+  // ready, end_of_stream, writer_lost, or not_ready after the deadline.
+  virtual Outcome wait_step(Step& step, base::Deadline deadline) = 0;
+  virtual std::string why(Outcome outcome) const = 0;
+  virtual PlacedLayout place(const model::RankLayout&) const { return {}; }
+
+  // The next step is the first kept one with at least this number. Throws Error(unsupported) where steps are not kept.
+  virtual void seek(std::uint64_t step);
+  // The steps that can be read now, in order.
+  virtual std::vector<std::uint64_t> steps();
+
+  // Leases that live on keep what they need.
+  virtual void close() = 0;
+  virtual void add_statistics(StreamStatistics& statistics) const = 0;
+};
+
+}  // namespace penstock::stream

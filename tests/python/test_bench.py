@@ -1,0 +1,159 @@
+"""`penstock bench rpc` and `penstock bench pool`: what is made of figures, and one small run. No time is asserted."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from penstock.bench import pool, rpc, studies
+from penstock.bench.programs import find_programs
+from penstock.bench.runner import RunFailed, run_programs
+from penstock.bench.studies import Claim, Column, Measured, Panel, Row, Sheet
+from rich.console import Console
+
+OURS, THEIRS, OTHERS = ("s", "penstock", "a"), ("s", "redis", "b"), ("s", "redis", "c")
+
+
+def rows(**figures):
+    """A row for each key of ours, theirs, others, with the figures of its rounds."""
+    keys = {"ours": OURS, "theirs": THEIRS, "others": OTHERS}
+    made = {}
+    for name, rounds in figures.items():
+        key = keys[name]
+        row = Row(*key, label=name, run=lambda run: {})
+        made[key] = Measured(row, [{"x": value, "seen": [1.0, 2.0]} for value in rounds])
+    return made
+
+
+def judge_one(claim, measured):
+    (entry,) = studies.judge([claim], measured, ["s"])
+    return entry
+
+
+def test_a_claim_takes_the_best_of_theirs():
+    claim = Claim("faster", OURS, ("x",), 1.0, theirs=(THEIRS, OTHERS))
+    entry = judge_one(claim, rows(ours=[30, 10, 20], theirs=[5], others=[10]))
+    assert entry["figure"] == 2 and entry["met"]
+    assert not judge_one(claim, rows(ours=[9], theirs=[5], others=[10]))["met"]
+
+
+def test_less_is_better_in_times():
+    claim = Claim("quicker", OURS, ("x",), 1.0, theirs=(THEIRS, OTHERS), sense="at_most", theirs_lower=True)
+    entry = judge_one(claim, rows(ours=[8], theirs=[20], others=[10]))
+    assert entry["figure"] == 0.8 and entry["met"]
+    assert not judge_one(claim, rows(ours=[11], theirs=[20], others=[10]))["met"]
+
+
+def test_the_worst_figure_counts():
+    claim = Claim("all sizes", OURS, ("x", "y"), 0.8, theirs=(THEIRS,))
+    measured = rows(ours=[9], theirs=[10])
+    measured[OURS].rounds[0]["y"], measured[THEIRS].rounds[0]["y"] = 5, 10
+    entry = judge_one(claim, measured)
+    assert entry["figure"] == 0.5 and not entry["met"]
+
+
+@pytest.mark.parametrize("measured", [{}, rows(ours=[1]), rows(theirs=[1])])
+def test_what_was_not_measured_is_not_judged(measured):
+    entry = judge_one(Claim("faster", OURS, ("x",), 1.0, theirs=(THEIRS,)), measured)
+    assert entry["met"] is None and entry["figure"] is None
+
+
+def test_a_claim_without_others_is_about_the_figure():
+    claim = Claim("little", OURS, ("x",), 5, sense="at_most", unit=" %")
+    assert judge_one(claim, rows(ours=[4]))["met"] and not judge_one(claim, rows(ours=[6]))["met"]
+
+
+def test_studies_that_were_not_chosen_are_not_judged():
+    assert studies.judge([Claim("faster", OURS, ("x",), 1.0)], rows(ours=[1]), ["other"]) == []
+
+
+def test_tables_show_medians_and_spread():
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115 closed with the console
+    measured = rows(ours=[1, 3, 2], theirs=[40])
+    studies.print_sheet(console, Sheet("s", "a title", (Column("x", "figure"), Column("none", "nothing"))), measured)
+    studies.print_sheet(console, Sheet("other", "not there", (Column("x", "figure"),)), measured)
+    text = console.export_text()
+    console.file.close()
+    assert "a title" in text and "2 1–3" in text and "40" in text and "–" in text
+    assert "not there" not in text
+
+
+@pytest.mark.parametrize(
+    "value, text", [(None, "–"), (0, "0"), (0.01234, "0.0123"), (1234567.0, "1234567"), (12.345, "12.3")]
+)
+def test_figures_have_no_exponents(value, text):
+    assert studies.text_of(value) == text
+
+
+def test_figures_are_written(tmp_path):
+    studies.write_json(tmp_path / "out.json", rows(ours=[1, 3, 2]), {"claims": []})
+    read = json.loads((tmp_path / "out.json").read_text())
+    assert read["rows"][0]["median"] == {"x": 2} and len(read["rows"][0]["rounds"]) == 3
+    assert read["machine"]["cores"] > 0
+
+
+def test_pictures_are_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    panels = [
+        Panel("s", "bars", (("x", 0),)),
+        Panel("s", "lines", (("x", 4),), lines=True),
+        Panel("s", "seen", (("seen", 0),), histogram=True),
+        Panel("other", "nothing", (("x", 0),)),
+    ]
+    studies.plot(tmp_path / "out.png", panels, rows(ours=[1, 2], theirs=[3]))
+    assert (tmp_path / "out.png").stat().st_size > 1000
+    studies.plot(tmp_path / "none.png", panels[3:], rows(ours=[1]))
+    assert not (tmp_path / "none.png").exists()
+
+
+def test_claims_are_about_rows_and_figures_that_there_are(tmp_path):
+    for program in ("rpc_limits", "rpc_calls", "grpc_calls", "pool_steps", "pool_files", "pool_objects"):
+        (tmp_path / program).touch()
+    for quick in (False, True):
+        keys = {row.key for row in rpc.rows_of(tmp_path, quick)[0]}
+        for claim in rpc.claims_of(quick):
+            assert {claim.ours, *claim.theirs} <= keys, claim.text
+    keys = {row.key for row in pool.rows_of(tmp_path, pool.Sizes(quick=False))[0]}
+    for claim in pool.claims_of():
+        needed = {key for key in (claim.ours, *claim.theirs) if key[1] != "redis" and key[2] != "gray_scott"}
+        assert needed <= keys, claim.text
+
+
+def test_rows_of_what_was_not_built_are_named(tmp_path):
+    assert rpc.rows_of(tmp_path, True)[0] == [] and len(rpc.rows_of(tmp_path, True)[1]) == 4
+    made, left_out = pool.rows_of(tmp_path, pool.Sizes(quick=True))
+    assert made == [] and any("redis" in line for line in left_out)
+
+
+def test_a_row_that_fails_twice_is_given_up(tmp_path):
+    runs = []
+
+    def fail(run):
+        runs.append(run.folder)
+        raise RunFailed("it is broken")
+
+    options = SimpleNamespace(repeat=5, programs=tmp_path, disk=tmp_path, deadline=1)
+    measurement = studies.Measurement(options, Console(file=open("/dev/null", "w")))  # noqa: SIM115
+    assert measurement.measure([Row(*OURS, label="", run=fail)]) == {}
+    measurement.console.file.close()
+    assert len(runs) == studies.GIVE_UP_AFTER and "it is broken" in measurement.failed()[0]
+    assert not any(folder.exists() for folder in runs) and list(tmp_path.iterdir()) == []
+
+
+def test_programs_say_what_went_wrong(tmp_path):
+    with pytest.raises(RunFailed, match=r"sh ended with 3: this is why"):
+        run_programs([["sh", "-c", "echo this is why >&2; exit 3"]], {}, tmp_path, 20)
+    assert run_programs([["sh", "-c", "echo {1}; echo no; echo {2}"]], {}, tmp_path, 20) == ["{1}", "{2}"]
+
+
+def test_a_small_run(tmp_path):
+    """Objects through a real server, beside Redis where it is installed."""
+    programs = find_programs("pool_objects")
+    if not programs or not (programs / "pool_objects").exists():
+        pytest.skip("the benchmarks were not built")
+    out = tmp_path / "out.json"
+    words = ["--quick", "--only", "objects", "--objects", "2000", "--json", str(out), "--disk", str(tmp_path)]
+    assert pool.main([*words, "--programs", str(programs), "--deadline", "60"]) == 0
+    read = json.loads(out.read_text())
+    ours = {row["variant"]: row["median"] for row in read["rows"] if row["system"] == "penstock"}
+    assert set(ours) == {"memory", "durable"} and not read["failed"]
+    assert all(figures[name] > 0 for figures in ours.values() for name in ("put_per_s", "list_per_s", "get_per_s"))

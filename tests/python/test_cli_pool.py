@@ -1,0 +1,147 @@
+"""The commands that concern pools, as a user runs them, over real servers."""
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+TIMEOUT_S = 90
+
+
+@pytest.fixture
+def environment(tmp_path, pool_servers):
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_") or k in ("PENSTOCK_BIN", "PENSTOCK_BUILD")
+    }
+    return {**kept, "PENSTOCK_DIRECTORY": str(tmp_path / "runtime" / "penstock"), "COLUMNS": "160"}
+
+
+@pytest.fixture
+def penstock(tmp_path, environment):
+    """penstock("put", "row", "column", stdin=b"...") -> CompletedProcess, its outputs as bytes."""
+
+    def call(*words, stdin=b"", **more):
+        return subprocess.run(
+            [sys.executable, "-m", "penstock.cli.main", *map(str, words)],
+            cwd=tmp_path,
+            env=environment | more,
+            input=stdin,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+        )
+
+    return call
+
+
+@pytest.fixture
+def served(environment, tmp_path):
+    """`penstock serve` with two servers, found by everybody who shares the environment; ended by Ctrl-C."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli.main", "serve", "--servers", "2", "--memory", "64MiB", "--json",
+         "--replication", "2", "--name", "stage", "-o", "listen=127.0.0.1", "--disk", str(tmp_path / "disk")],
+        env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    lines = []
+    while not lines or lines[-1] != "}\n":
+        assert select.select([process.stdout], [], [], TIMEOUT_S)[0], "nothing printed"
+        lines.append(process.stdout.readline())
+        assert lines[-1], process.stderr.read()
+    yield json.loads("".join(lines))
+    process.send_signal(signal.SIGINT)
+    _, messages = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, messages
+
+
+def words_of(result):
+    return re.sub(r"\s+", " ", (result.stdout + result.stderr).decode())
+
+
+def test_objects_from_the_command_line(penstock, served, tmp_path):
+    assert served["pool"] == "stage" and len(served["servers"]) == 2
+    (tmp_path / "data.bin").write_bytes(bytes(range(256)))
+    done = penstock("put", "run 7", "bytes", "data.bin")
+    assert done.returncode == 0 and "run 7/bytes: version 1, 256 B" in words_of(done)
+    assert penstock("put", "run 7", "stdin", "-", stdin=b"from stdin").returncode == 0
+    assert penstock("put", "run 7", "text", "--text", "a text", "--acknowledge", "durable").returncode == 0
+    assert penstock("get", "run 7", "bytes").stdout == bytes(range(256))
+    assert penstock("need", "run 7", "stdin", "--output", "out.bin").returncode == 0
+    assert (tmp_path / "out.bin").read_bytes() == b"from stdin"
+
+    again = penstock("put", "run 7", "text", "--text", "b")
+    assert again.returncode == 1 and "Error: " in words_of(again)
+    assert penstock("put", "run 7", "text", "--text", "b", "--if-exists", "overwrite").returncode == 0
+    info = json.loads(penstock("info", "run 7", "text", "--json").stdout)
+    assert (info["bytes"], info["version"], info["row"]) == (1, 2, "run 7")
+    assert "version" in words_of(penstock("info", "run 7", "text"))
+
+    listed = json.loads(penstock("list", "run*", "--json").stdout)
+    assert [one["column"] for one in listed] == ["bytes", "stdin", "text"]
+    assert "256 B" in words_of(penstock("list"))
+    assert penstock("drop", "run 7", "stdin").returncode == 0
+    assert penstock("drop", "run 7", "stdin").returncode == 1
+    assert "2 dropped" in words_of(penstock("drop", "run*", "--matching"))
+    assert "no such objects" in words_of(penstock("list"))
+    missing = penstock("get", "run 7", "text")
+    assert missing.returncode == 1 and b"Traceback" not in missing.stderr
+    assert penstock("need", "run 7", "never", "--timeout", "0.5").returncode == 124
+
+
+def test_compute_and_operators_from_the_command_line(penstock, served, tmp_path):
+    np.arange(10.0).tofile(tmp_path / "a.bin")
+    described = json.dumps({"dtype": "float64", "shape": [10]})
+    assert penstock("put", "a", "T", "a.bin", "--metadata", described).returncode == 0
+    assert penstock("compute", "sum", "a/T").stdout == b"45.0\n"
+    assert penstock("compute", "histogram", "a/T", "-a", "bins=2", "-a", "range=[0, 10]").stdout == b"[5, 5]\n"
+    assert penstock("compute", "sum", "a/T", "-a", "bins").returncode == 2
+
+    status = json.loads(penstock("pool", "status", "--json").stdout)
+    assert [server["state"] for server in status["servers"]] == ["active", "active"]
+    assert "pool stage: view" in words_of(penstock("pool", "status"))
+    shown = words_of(penstock("ls"))
+    assert "stage" in shown and "directory" not in shown.replace("the directory", "")
+    known = json.loads(penstock("ls", "--json").stdout)
+    assert known["streams"] == [] and known["pools"][0]["name"] == "stage"
+
+    token = penstock("pool", "token", "--role", "read").stdout.decode().strip()
+    assert re.fullmatch("[0-9a-f]{64}", token)
+    assert penstock("pool", "token", "--role", "king").returncode == 1
+    wrong = penstock("pool", "drain", "nobody")
+    assert wrong.returncode == 1 and "has no server nobody" in words_of(wrong)
+
+
+def test_a_server_is_drained_from_the_command_line(penstock, pool_servers):
+    servers = pool_servers(2, drain_timeout_ms="30000")
+    name = servers.servers[1].ready["name"]
+    done = penstock("pool", "drain", name, PENSTOCK_DIRECTORY_SERVICE=servers.directory)
+    assert done.returncode == 0 and "has left the pool" in words_of(done)
+    assert servers.servers[1].process.wait(TIMEOUT_S) == 0
+
+
+def test_without_a_pool(penstock):
+    for words in (("get", "a"), ("list",), ("pool", "status")):
+        result = penstock(*words)
+        assert result.returncode == 1
+        assert "Start one with penstock serve" in words_of(result)
+
+
+@pytest.mark.parametrize(
+    "words, code, message",
+    [
+        (["serve", "--replication", "2"], 2, "--servers 2"),
+        (["serve", "-o", "memory"], 2, "'memory' is not KEY=VALUE"),
+        (["serve", "-o", "memroy=1GiB"], 1, "did you mean 'memory'?"),
+        (["put", "a", "b", "file", "--text", "x"], 2, "not both"),
+        (["pool"], 2, "Usage"),
+    ],
+)
+def test_wrong_words(penstock, words, code, message):
+    result = penstock(*words)
+    assert result.returncode == code
+    assert message in words_of(result)
+    assert b"Traceback" not in result.stderr

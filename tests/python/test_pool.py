@@ -1,0 +1,559 @@
+"""Pools, over real servers: every verb, batches, waiters, subscriptions, roles, and what happens when servers go."""
+
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import penstock
+import pytest
+
+TIMEOUT_S = 20.0
+SOON_S = 0.3  # within which what must not happen has not happened
+
+
+@pytest.fixture(scope="module")
+def monkeymodule():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory, monkeymodule):
+    """Two servers for the tests that break nothing; each test has a namespace of its own."""
+    from penstock.workflow.servers import PoolServers
+    from penstock.workflow.study import PoolPlan
+
+    if "PENSTOCK_BIN" not in os.environ:
+        build = Path(os.environ.get("PENSTOCK_BUILD", Path(__file__).parents[2] / "build"))
+        monkeymodule.setenv("PENSTOCK_BIN", str(build / "bin"))
+    folder = tmp_path_factory.mktemp("two")
+    plan = PoolPlan(servers=2, memory="64MiB", replication=2, options={"listen": "127.0.0.1", "log": "info"})
+    with PoolServers(plan, logs=folder, folder=folder / "own") as servers:
+        servers.wait_ready(60)
+        yield servers
+        assert not servers.ended()
+
+
+_names = itertools.count()
+
+
+@pytest.fixture
+def pool(two, open_pool):
+    return open_pool(two, ns=f"test {next(_names)}")
+
+
+@pytest.fixture
+def other(two, open_pool, pool):
+    """Another client, in the same namespace."""
+    return open_pool(two, ns=pool._options["ns"])
+
+
+def background(function, *arguments, **options):
+    return ThreadPoolExecutor(1).submit(function, *arguments, **options)
+
+
+# ---------------------------------------------------------------------------------------------------------- one object
+
+
+def test_put_and_get(pool, other):
+    assert pool.put("run 7", "a", b"some bytes") == 1
+    found = other.get("run 7", "a")
+    assert found.bytes() == b"some bytes"
+    assert (found.info.row, found.info.column, found.info.bytes, found.info.version) == ("run 7", "a", 10, 1)
+    assert found.info.in_memory and len(found) == 10
+    assert abs(found.info.put_us / 1e6 - time.time()) < 60
+
+
+def test_what_is_not_there(pool):
+    for call in (pool.get, pool.info):
+        with pytest.raises(penstock.NotFound, match="nothing"):
+            call("nothing", "here")
+    assert pool.drop("nothing", "here") is False
+    assert list(pool.list("nothing")) == []
+
+
+def test_write_once_overwrite_and_versions(pool):
+    pool.put("r", "c", b"1")
+    with pytest.raises(penstock.AlreadyExists):
+        pool.put("r", "c", b"2")
+    assert pool.get("r", "c").bytes() == b"1"
+    assert pool.put("r", "c", b"22", if_exists="overwrite") == 2
+    with pytest.raises(penstock.NotFound):
+        pool.get("r", "c", version=1)
+    assert pool.put("r", "c", b"333", if_exists="add_version") == 3
+    assert [pool.get("r", "c", version=v).bytes() for v in (2, 3)] == [b"22", b"333"]
+    assert pool.get("r", "c").bytes() == b"333"
+    assert pool.drop("r", "c", version=2) is True
+    assert pool.get("r", "c").bytes() == b"333"
+    assert pool.drop("r", "c") is True
+    assert pool.drop("r", "c") is False
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 32 << 10, (32 << 10) + 1, 1 << 20, 9_000_001])
+def test_sizes(pool, other, size):
+    data = random.Random(size).randbytes(size)
+    pool.put("size", str(size), data, acknowledge="replicated")
+    assert other.get("size", str(size)).bytes() == data
+    assert other.info("size", str(size)).bytes == size
+
+
+def test_parts_of_an_object(pool):
+    data = bytes(range(256)) * 1000
+    pool.put("part", "", data)
+    assert pool.get("part", offset=1000, size=24).bytes() == data[1000:1024]
+    assert pool.get("part", offset=len(data) - 3).bytes() == data[-3:]
+
+
+def test_arrays(pool):
+    array = np.arange(24.0).reshape(2, 3, 4)
+    pool.put("a", "array", array)
+    back = pool.need("a", "array").array()
+    assert back.dtype == array.dtype and np.array_equal(back, array)
+    with pytest.raises(ValueError):
+        back[0, 0, 0] = 1  # it may be the server's memory
+    pool.put("a", "transposed", array.T)
+    assert np.array_equal(pool.get("a", "transposed").array(), array.T)
+    pool.put("a", "scalar", np.float32(2.5))
+    assert pool.get("a", "scalar").array() == np.float32(2.5)
+    pool.put("a", "text", "Häher")
+    assert pool.get("a", "text").text() == "Häher"
+
+
+def test_an_object_outlives_its_drop_while_it_is_used(pool, other):
+    data = os.urandom(4 << 20)
+    pool.put("big", "", data)
+    held = other.get("big")
+    pool.drop("big")
+    pool.put("big", "", os.urandom(4 << 20), if_exists="overwrite")
+    assert held.bytes() == data
+
+
+def test_tags_place_objects(pool):
+    for tag in range(8):
+        pool.put("tagged", str(tag), str(tag).encode(), tag=tag)
+    for tag in range(8):
+        assert pool.get("tagged", str(tag), tag=tag).bytes() == str(tag).encode()
+        assert pool.drop("tagged", str(tag), tag=tag)
+
+
+def test_acknowledgement_without_a_tier(pool):
+    pool.put("safe", "memory", b"x", acknowledge="memory")
+    pool.put("safe", "replicated", b"x", acknowledge="replicated")
+    with pytest.raises(penstock.Unsupported):
+        pool.put("safe", "durable", b"x", acknowledge="durable")
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda p: p.put("", "c", b""), penstock.InvalidArgument, "row"),
+        (lambda p: p.put("r" * 4097, "c", b""), penstock.InvalidArgument, "4096"),
+        (lambda p: p.put("r", "c", b"", if_exists="maybe"), penstock.InvalidArgument, "refuse, overwrite"),
+        (lambda p: p.put("r", "c", b"", acknowledge="soon"), penstock.InvalidArgument, "memory, replicated"),
+        (lambda p: next(p.list("[a")), penstock.InvalidArgument, ""),
+        (lambda p: p.need("never", timeout=0.3), penstock.TimeoutError, "never|no answer in time"),
+        (lambda p: p.put("huge", "", bytes(300 << 20), timeout=5), penstock.InvalidArgument, "memory"),
+    ],
+)
+def test_errors_name_what_is_wrong(pool, call, error, message):
+    with pytest.raises(error, match=message):
+        call(pool)
+
+
+# --------------------------------------------------------------------------------------------------------------- keys
+
+
+def test_binary_keys_and_long_keys(pool):
+    keys = [
+        (b"\x00", b"\xff"),
+        (b"\x00\x00", b""),
+        (b"a\x00b", b"a"),
+        (b"a", b"\x00b"),
+        (b"\xff" * 4096, b"\x00" * 4096),
+        ("Ünïcode", "ключ"),
+        (b"*", b"?"),
+        (b"[x]", b"\\"),
+    ]
+    for number, (row, column) in enumerate(keys):
+        pool.put(row, column, str(number).encode())
+    for number, (row, column) in enumerate(keys):
+        assert pool.get(row, column).bytes() == str(number).encode()
+        info = pool.info(row, column)
+        as_bytes = tuple(k.encode() if isinstance(k, str) else k for k in (info.row, info.column))
+        assert as_bytes == tuple(k.encode() if isinstance(k, str) else k for k in (row, column))
+    assert len(list(pool.list())) == len(keys)
+    assert [pool.drop(row, column) for row, column in keys] == [True] * len(keys)
+
+
+def test_namespaces_keep_apart(two, open_pool, pool):
+    pool.put("same", "key", b"1")
+    elsewhere = open_pool(two, ns="elsewhere")
+    with pytest.raises(penstock.NotFound):
+        elsewhere.get("same", "key")
+    elsewhere.put("same", "key", b"2")
+    assert pool.get("same", "key").bytes() == b"1"
+    assert elsewhere.drop_matching("*") == 1
+
+
+# ------------------------------------------------------------------------------------------------- batches and patterns
+
+
+def test_batches_fail_one_by_one(pool):
+    pool.put("b", "1", b"there")
+    results = pool.put_many([(("b", str(i)), f"value {i}") for i in range(4)])
+    assert results[0] == 1 and results[2:] == [1, 1]
+    assert isinstance(results[1], penstock.AlreadyExists)
+    got = pool.get_many([("b", "0"), ("b", "9"), ("b", "1")])
+    assert (got[0].bytes(), got[2].bytes()) == (b"value 0", b"there")
+    assert isinstance(got[1], penstock.NotFound)
+    infos = pool.info_many([("b", "2"), ("b", "9")])
+    assert infos[0].bytes == 7 and isinstance(infos[1], penstock.NotFound)
+    assert pool.drop_many([("b", "0"), ("b", "9")]) == [True, False]
+
+
+def test_a_large_batch_comes_back_in_order(pool):
+    keys = [(f"row {i % 97}", f"{i:06d}") for i in range(5000)]
+    assert set(pool.put_many((key, f"{key}".encode()) for key in keys)) == {1}
+    found = pool.get_many(keys)
+    assert [one.bytes().decode() for one in found] == [f"{key}" for key in keys]
+    listed = [(info.row, info.column) for info in pool.list()]
+    assert listed == sorted(keys, key=lambda key: (key[0].encode(), key[1].encode()))
+    assert sum(pool.drop_many(keys)) == len(keys)
+
+
+def test_patterns(pool):
+    for row in ("heat 1", "heat 2", "wake 1"):
+        for column in ("T", "U", "p"):
+            pool.put(row, column, b"x")
+    assert len(list(pool.list("heat*"))) == 6
+    assert [i.row for i in pool.list("heat*", "T")] == ["heat 1", "heat 2"]
+    assert {(i.row, i.column) for i in pool.list("*1", "[T-U]")} == {
+        (row, column) for row in ("heat 1", "wake 1") for column in "TU"
+    }
+    assert len(list(pool.list(limit=4))) == 4
+    assert pool.drop_matching("heat ?", "p") == 2
+    assert pool.drop_matching("*") == 7
+    assert list(pool.list()) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- waiting
+
+
+def test_need_waits_until_the_object_comes(pool, other):
+    waiting = background(other.need, "late", "x", timeout=TIMEOUT_S)
+    want = other.want("late", "x", timeout=TIMEOUT_S)
+    with pytest.raises(TimeoutError):
+        waiting.result(SOON_S)
+    assert not want.done()
+    pool.put("late", "x", b"came")
+    assert waiting.result(TIMEOUT_S).bytes() == b"came"
+    assert want.wait().bytes() == b"came"
+
+
+def test_two_waiters_on_one_key(two, open_pool, pool):
+    clients = [open_pool(two, ns=pool._options["ns"]) for _ in range(2)]
+    waiting = [background(client.need, "one", "key", timeout=TIMEOUT_S) for client in clients for _ in range(2)]
+    pool.put("one", "key", b"for all")
+    assert [task.result(TIMEOUT_S).bytes() for task in waiting] == [b"for all"] * 4
+
+
+def test_drop_while_waited_on(pool, other):
+    """A drop does not end a wait: the next put does."""
+    wants = [other.want("again", str(i), timeout=TIMEOUT_S) for i in range(20)]
+    for i in range(20):
+        assert pool.drop("again", str(i)) is False
+    assert not any(want.done() for want in wants)
+    for i in range(20):
+        pool.put("again", str(i), b"first")
+    assert [want.wait().bytes() for want in wants] == [b"first"] * 20
+    for i in range(20):
+        assert pool.drop("again", str(i)) is True
+    again = other.want("again", "0", timeout=TIMEOUT_S)
+    pool.put("again", "0", b"second")
+    assert again.wait().bytes() == b"second"
+
+
+def test_put_and_drop_race_with_waiters(pool, other):
+    """Whoever waits gets some version that was put, or goes on waiting; nobody gets anything else."""
+    stop = threading.Event()
+
+    def churn():
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            pool.put("race", "x", f"{number}".encode())
+            pool.drop("race", "x")
+
+    churner = background(churn)
+    try:
+        for _ in range(50):
+            assert other.need("race", "x", timeout=TIMEOUT_S).bytes().isdigit()
+    finally:
+        stop.set()
+        churner.result(TIMEOUT_S)
+
+
+def test_racing_puts(two, open_pool, pool):
+    """One of them wins; the others hear so, and everybody reads the winner's bytes."""
+    clients = [open_pool(two, ns=pool._options["ns"]) for _ in range(4)]
+    for key in (f"key {i}" for i in range(20)):
+
+        def put(number, key=key):
+            try:
+                return clients[number].put("racing", key, f"{number}".encode() * 1000)
+            except penstock.AlreadyExists:
+                return None
+
+        with ThreadPoolExecutor(4) as threads:
+            versions = list(threads.map(put, range(4)))
+        winners = [number for number, version in enumerate(versions) if version is not None]
+        assert len(winners) == 1 and versions[winners[0]] == 1
+        assert {client.get("racing", key).bytes() for client in clients} == {f"{winners[0]}".encode() * 1000}
+
+
+def test_racing_overwrites_number_their_versions(two, open_pool, pool):
+    clients = [open_pool(two, ns=pool._options["ns"]) for _ in range(4)]
+
+    def put(number):
+        return clients[number].put("racing", "over", f"{number}".encode(), if_exists="overwrite")
+
+    with ThreadPoolExecutor(4) as threads:
+        versions = sorted(threads.map(put, range(4)))
+    assert versions == [1, 2, 3, 4]
+
+
+def test_wait_row(pool, other):
+    task = background(other.wait_row, "complete", 3, "part *", timeout=TIMEOUT_S)
+    pool.put("complete", "part 1", b"")
+    pool.put("complete", "else", b"")
+    pool.put("complete", "part 2", b"")
+    with pytest.raises(TimeoutError):
+        task.result(SOON_S)
+    pool.put("complete", "part 3", b"")
+    assert [info.column for info in task.result(TIMEOUT_S)] == ["part 1", "part 2", "part 3"]
+    with pytest.raises(penstock.TimeoutError):
+        pool.wait_row("complete", 9, timeout=0.05)
+
+
+def test_start_put(pool):
+    pending = [pool.start_put("async", str(i), bytes(100_000)) for i in range(20)]
+    assert [put.wait() for put in pending] == [1] * 20
+    assert all(put.done() for put in pending)
+    assert len(list(pool.list("async"))) == 20
+
+
+def test_subscriptions(pool, other):
+    pool.put("news", "before", b"")
+    with other.subscribe("news", existing=True) as events, other.subscribe("news", "[bd]*") as fresh:
+        first = events.next(TIMEOUT_S)
+        assert (first.what, first.info.column) == ("put", "before")
+        # Subscribing is known to a server once it has told of something, so this one is put until it is heard of.
+        for number in itertools.count():
+            pool.put("news", f"during {number}", b"12345")
+            try:
+                event = fresh.next(SOON_S)
+                break
+            except penstock.TimeoutError:
+                assert number < 50
+        assert (event.what, event.info.bytes) == ("put", 5)
+        pool.drop("news", "before")
+        seen = []
+        while not seen or seen[-1].what == "put":
+            seen.append(events.next(TIMEOUT_S))
+        assert (seen[-1].what, seen[-1].info.column) == ("dropped", "before")
+        assert events.lost == 0
+
+
+# ------------------------------------------------------------------------------------------------------------- compute
+
+
+def test_compute_beside_the_data(pool):
+    blocks = [np.arange(10.0) + 10 * i for i in range(5)]
+    for i, block in enumerate(blocks):
+        pool.put(f"block {i}", "T", block)
+    keys = [(f"block {i}", "T") for i in range(5)]
+    assert pool.compute("sum", keys) == sum(block.sum() for block in blocks)
+    assert pool.compute("max", keys) == 49.0
+    counts = pool.compute("histogram", keys, bins=5, range=[0, 50])
+    assert counts.tolist() == [10] * 5
+    with pytest.raises(penstock.NotFound, match="smu"):
+        pool.compute("smu", keys)
+    with pytest.raises(penstock.NotFound, match="block 9"):
+        pool.compute("sum", [("block 9", "T")])
+    waiting = background(pool.compute, "min", [("block 7", "T")], wait=True)
+    pool.put("block 7", "T", np.array([3, 1, 2]))
+    assert waiting.result(TIMEOUT_S) == 1
+
+
+# -------------------------------------------------------------------------------------------------- status, operators
+
+
+def test_status(pool):
+    pool.put("status", "x", bytes(1000))
+    status = pool.status()
+    assert status["name"] == "default" and status["replication"] == 2
+    assert [server["state"] for server in status["servers"]] == ["active", "active"]
+    assert sum(server["puts"] for server in status["servers"]) >= 1
+    assert all(server["memory_limit"] == 64 << 20 for server in status["servers"])
+
+
+def test_what_a_directory_knows(two, context):
+    (known,) = penstock.known_pools(two.directory, context=context)
+    assert known["name"] == "default" and len(known["servers"]) == 2
+    with pytest.raises(penstock.NotFound, match="it knows default"):
+        penstock.Pool("other", context=context, directory=two.directory, timeout=TIMEOUT_S)
+    with pytest.raises((penstock.NotFound, penstock.TimeoutError), match="registered in"):
+        penstock.known_pools(context=context, timeout=0.3)  # nothing is registered in this context's folder
+
+
+def test_administer(pool, two):
+    name = two.servers[0].ready["name"]
+    assert "pool: default" in pool.administer(name, "config")["config"]
+    with pytest.raises(penstock.NotFound, match=name.partition(":")[0]):
+        pool.administer("nobody", "config")
+    with pytest.raises(penstock.UnknownOption, match="did you mean 'drain'"):
+        pool.administer(name, "drian")
+
+
+CALLS = {
+    "get": ("read", lambda p: p.get("role", "x")),
+    "need": ("read", lambda p: p.need("role", "x")),
+    "info": ("read", lambda p: p.info("role", "x")),
+    "list": ("read", lambda p: list(p.list("role"))),
+    "wait_row": ("read", lambda p: p.wait_row("role", 1)),
+    "status": ("read", lambda p: p.status()["servers"][0]["puts"] + 0),
+    "put": ("write", lambda p: p.put("role", "x", b"", if_exists="overwrite")),
+    "drop": ("write", lambda p: p.drop("role", "absent")),
+    "drop matching": ("write", lambda p: p.drop_matching("role", "absent*")),
+    "compute": ("compute", lambda p: p.compute("first", [("role", "x")])),
+    "administer": ("admin", lambda p: p.administer(p.status()["servers"][0]["name"], "config")),
+}
+
+
+def test_roles_and_tokens(two, open_pool, pool):
+    """Each role with its own token may do what it should and nothing above it; the table is written for people."""
+    ns = pool._options["ns"]
+    pool.put("role", "x", b"")
+    roles = ["read", "write", "compute", "admin"]
+    lines = ["| call | " + " | ".join(roles) + " |", "|---" * (len(roles) + 1) + "|"]
+    for name, (least, call) in CALLS.items():
+        cells = []
+        for role in roles:
+            client = open_pool(two, "default", ns=ns, role=role, token=pool.token(role))
+            try:
+                call(client)
+                allowed = True
+            except penstock.Forbidden:
+                allowed = False
+            assert allowed == (roles.index(role) >= roles.index(least)), (name, role)
+            cells.append("yes" if allowed else "forbidden")
+            client.close()
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    # A token opens no other role's door, nor does a wrong one any.
+    for role, token in (("admin", pool.token("read")), ("write", pool.token("read")), ("read", "0" * 64)):
+        with pytest.raises((penstock.AuthenticationError, penstock.Forbidden, penstock.TimeoutError)):
+            open_pool(two, "default", ns=ns, role=role, token=token, timeout=3).get("role", "x")
+        lines.append(f"| any, as {role} with another token | " + " | ".join(["refused"] * len(roles)) + " |")
+    with pytest.raises(penstock.Forbidden):
+        open_pool(two, "default", ns=ns, role="read", token=pool.token("read")).token("admin")
+    with pytest.raises(penstock.InvalidArgument, match="role server"):
+        pool.token("server")
+    build = os.environ.get("PENSTOCK_BUILD", str(Path(__file__).parents[2] / "build"))
+    if os.path.isdir(build):
+        Path(build, "roles-table.md").write_text("\n".join(lines) + "\n")
+
+
+# ---------------------------------------------------------------------------------------------------------- servers go
+
+
+def test_a_full_pool_waits_then_says_so(pool_servers, open_pool):
+    servers = pool_servers(1, memory="8MiB")
+    pool = open_pool(servers)
+    with pytest.raises(penstock.PoolFull):
+        for i in range(20):
+            pool.put("fill", str(i), bytes(1 << 20), timeout=1)
+    count = len(list(pool.list("fill")))
+    assert 5 <= count <= 8
+    waiting = background(pool.put, "fill", "more", bytes(1 << 20), timeout=TIMEOUT_S)
+    with pytest.raises(TimeoutError):
+        waiting.result(SOON_S)
+    pool.drop("fill", "0")
+    assert waiting.result(TIMEOUT_S) == 1
+
+
+def test_disk_lets_more_in_than_memory_holds(pool_servers, open_pool):
+    servers = pool_servers(1, memory="8MiB", disk=True)
+    pool = open_pool(servers)
+    contents = {str(i): random.Random(i).randbytes(1 << 20) for i in range(32)}
+    for key, data in contents.items():
+        pool.put("spill", key, data)
+    for key, data in contents.items():
+        assert pool.get("spill", key).bytes() == data
+    (server,) = pool.status()["servers"]
+    assert server["evictions"] >= 24 and server["recalls"] >= 24 and server["memory_bytes"] <= 8 << 20
+
+
+def test_what_is_durable_survives_kill_and_restart(pool_servers, open_pool):
+    servers = pool_servers(1, disk=True)
+    pool = open_pool(servers)
+    pool.put("kept", "x", b"durable", acknowledge="durable")
+    name = servers.servers[0].ready["id"]
+    servers.stop_one(servers.servers[0], number=signal.SIGKILL)
+    servers.start_one(1)
+    servers.wait_ready(60)
+    assert servers.servers[0].ready["id"] == name
+    assert open_pool(servers).get("kept", "x").bytes() == b"durable"
+
+
+def test_a_clean_stop_writes_what_only_memory_had(pool_servers, open_pool):
+    servers = pool_servers(1, disk=True, write_behind="off")
+    open_pool(servers).put("kept", "x", b"at the end")
+    assert servers.stop_one(servers.servers[0]) == 0
+    servers.start_one(1)
+    servers.wait_ready(60)
+    assert open_pool(servers).get("kept", "x").bytes() == b"at the end"
+
+
+def test_replicas_answer_when_a_server_is_killed(pool_servers, open_pool):
+    servers = pool_servers(3, replication=2, lease_ms="500")
+    pool = open_pool(servers)
+    keys = [("replicated", str(i)) for i in range(200)] + [(f"row {i}", "x") for i in range(200)]
+    assert set(pool.put_many(((key, str(key)) for key in keys), acknowledge="replicated")) == {1}
+    servers.stop_one(servers.servers[2], number=signal.SIGKILL)
+    found = pool.get_many(keys)
+    assert [one.bytes().decode() for one in found] == [str(key) for key in keys]
+    pool.put("after", "x", b"goes on", acknowledge="replicated")
+
+
+def test_draining_hands_everything_on(pool_servers, open_pool):
+    servers = pool_servers(3, drain_timeout_ms="30000")
+    pool = open_pool(servers)
+    keys = [(f"row {i}", "x") for i in range(300)]
+    assert set(pool.put_many((key, str(key)) for key in keys)) == {1}
+    leaving = servers.servers[1]
+    assert pool.administer(leaving.ready["name"], "drain") == {"draining": True}
+    assert leaving.process.wait(TIMEOUT_S) == 0
+    assert [one.bytes().decode() for one in pool.get_many(keys)] == [str(key) for key in keys]
+    assert len(pool.status()["servers"]) == 2
+
+
+def test_a_server_joins(pool_servers, open_pool):
+    servers = pool_servers(1)
+    pool = open_pool(servers)
+    keys = [(f"row {i}", "x") for i in range(300)]
+    pool.put_many((key, str(key)) for key in keys)
+    servers.start_one(2)
+    servers.wait_ready(60)
+    assert [one.bytes().decode() for one in pool.get_many(keys)] == [str(key) for key in keys]
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (status := pool.status())["settled"] or len(status["servers"]) < 2:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+    assert [one.bytes().decode() for one in pool.get_many(keys)] == [str(key) for key in keys]
+    assert all(server["objects"] > 50 for server in status["servers"])
