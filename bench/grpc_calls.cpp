@@ -43,8 +43,7 @@ class Exchange {
         if (!good) break;
         answer();
         return;
-      default:
-        break;
+      default: break;
     }
     delete this;
   }
@@ -56,7 +55,8 @@ class Exchange {
     } else if (context_.method() == sized_reply) {
       grpc::Slice slice;
       std::uint64_t size = 0;
-      if (message_.DumpToSingleSlice(&slice).ok() && slice.size() == sizeof size) std::memcpy(&size, slice.begin(), sizeof size);
+      if (message_.DumpToSingleSlice(&slice).ok() && slice.size() == sizeof size)
+        std::memcpy(&size, slice.begin(), sizeof size);
       message_ = buffer_of(memory_.first(std::min<std::size_t>(size, memory_.size())));
     }
     stream_.WriteAndFinish(message_, grpc::WriteOptions(), grpc::Status::OK, this);

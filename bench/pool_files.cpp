@@ -64,8 +64,7 @@ void write_rank(const StepPlan& plan, const std::string& folder, int rank, bool 
 void write_files(const StepPlan& plan, const std::string& folder, bool synced, FigureLine& line) {
   std::vector<std::unique_ptr<Child>> ranks;
   for (int rank = 0; rank < plan.ranks; ++rank)
-    ranks.push_back(std::make_unique<Child>(
-        [&, rank](int socket) { write_rank(plan, folder, rank, synced, socket); }));
+    ranks.push_back(std::make_unique<Child>([&, rank](int socket) { write_rank(plan, folder, rank, synced, socket); }));
   char ready = 0;
   for (const auto& rank : ranks) require(receive_all(rank->socket(), &ready, 1), "a rank");
   const double start = now();

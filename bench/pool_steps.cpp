@@ -199,6 +199,9 @@ void write_figures(const std::string& study, const StepPlan& plan, const Shared&
   const auto stalls = Shared::slowest(shared.stalls);
   line.add("step_mb", plan.step_bytes() / 1e6);
   line.add("stall_ms", 1e3 * median(stalls));
+  std::vector<double> each(stalls);
+  for (double& one : each) one *= 1e3;
+  line.add("steps_ms", each);
   if (study == "io") {
     line.add("io_s", sum_of(stalls));
     line.add("until_safe_s", shared.all_s);

@@ -35,7 +35,8 @@ class Redis {
   }
   Reply next() {
     void* reply = nullptr;
-    if (redisGetReply(context_, &reply) != REDIS_OK) throw std::runtime_error(std::string("Redis: ") + context_->errstr);
+    if (redisGetReply(context_, &reply) != REDIS_OK)
+      throw std::runtime_error(std::string("Redis: ") + context_->errstr);
     Reply owned(static_cast<redisReply*>(reply));
     if (owned->type == REDIS_REPLY_ERROR) throw std::runtime_error(std::string("Redis: ") + owned->str);
     return owned;

@@ -107,7 +107,8 @@ void measure_latency(CallsClient& client, std::uint64_t calls, std::size_t bytes
   line.add("latency_p99_us", 1e6 * times[times.size() * 99 / 100]);
 }
 
-void measure_rates(rpc::Progress& progress, CallsClient& client, std::uint64_t calls, std::size_t bytes, FigureLine& line) {
+void measure_rates(rpc::Progress& progress, CallsClient& client, std::uint64_t calls, std::size_t bytes,
+                   FigureLine& line) {
   for (const int under_way : {1, 16, 256}) {
     auto left = std::make_shared<std::uint64_t>(under_way == 1 ? calls / 4 : calls);
     const double count = static_cast<double>(*left);
@@ -119,7 +120,8 @@ void measure_rates(rpc::Progress& progress, CallsClient& client, std::uint64_t c
   }
 }
 
-void measure_bulk(const Arguments& arguments, CallsClient& client, rpc::Channel& channel, bool shared, FigureLine& line) {
+void measure_bulk(const Arguments& arguments, CallsClient& client, rpc::Channel& channel, bool shared,
+                  FigureLine& line) {
   const std::uint64_t total = arguments.number("total", 512 << 20);
   for (const std::uint64_t size : arguments.numbers("sizes")) {
     const std::uint64_t window = window_of(size);

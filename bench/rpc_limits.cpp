@@ -27,8 +27,9 @@ struct Pair {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
     auto* where = reinterpret_cast<sockaddr*>(&address);
-    require(bind(listener, where, length) == 0 && listen(listener, 1) == 0 && getsockname(listener, where, &length) == 0,
-            "listening");
+    require(
+        bind(listener, where, length) == 0 && listen(listener, 1) == 0 && getsockname(listener, where, &length) == 0,
+        "listening");
     ends[0] = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     require(connect(ends[0], where, length) == 0, "connecting");
     ends[1] = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
@@ -87,7 +88,8 @@ void copies(std::uint64_t size, std::uint32_t times, FigureLine& line) {
       std::memcpy((push ? theirs : mine).data() + at, (push ? mine : theirs).data() + at, size);
       asm volatile("" : : "r"(mine.data()), "r"(theirs.data()) : "memory");  // each copy is made
     }
-    line.add((push ? "push_" : "pull_") + std::to_string(size), static_cast<double>(size) * times / 1e9 / (now() - start));
+    line.add((push ? "push_" : "pull_") + std::to_string(size),
+             static_cast<double>(size) * times / 1e9 / (now() - start));
   }
   require(check_words(mine, size), "a copy");
   munmap(theirs.data(), window);

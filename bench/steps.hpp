@@ -24,7 +24,7 @@ struct StepPlan {
   static constexpr int fields = 2;
 
   std::uint64_t planes() const { return side / static_cast<std::uint64_t>(ranks); }  // of one rank
-  std::size_t slab() const { return planes() * side * side; }                       // elements of one field of one rank
+  std::size_t slab() const { return planes() * side * side; }  // elements of one field of one rank
   std::size_t rank_elements() const {
     return many > 0 ? static_cast<std::size_t>(many) * small_elements : fields * slab();
   }
@@ -41,7 +41,8 @@ inline void next_values(const StepPlan& plan, std::vector<double>& own, int step
     for (int v = 0; v < plan.many; ++v) own[static_cast<std::size_t>(v) * StepPlan::small_elements] = w3_value(step, v);
     return;
   }
-  for (int f = 0; f < StepPlan::fields; ++f) stamp(own.data() + static_cast<std::size_t>(f) * plan.slab(), plan.slab(), step);
+  for (int f = 0; f < StepPlan::fields; ++f)
+    stamp(own.data() + static_cast<std::size_t>(f) * plan.slab(), plan.slab(), step);
 }
 inline void check_slab(const StepPlan& plan, const double* slab, int step) { check_samples(slab, plan.slab(), step); }
 

@@ -144,7 +144,7 @@ class Program {
     const std::string configuration = server::to_yaml(options_);
     for (const std::string_view line : base::split(configuration, '\n'))
       if (!line.empty()) base::log(Level::info, "configuration: " + std::string(line));
-    progress_ = std::make_shared<fabric::Progress>();
+    progress_ = fabric::Progress::create();
     auto admin = [this](std::string command, std::string) { return answer(this, std::move(command)); };
     server_ = std::make_unique<pool::PoolServer>(progress_, server::pool_options(options_, folder_.id()), std::move(admin));
     if (!during("start", [this] { start(); })) return 1;

@@ -207,6 +207,8 @@ class PyReader {
   const std::string& name() const { return name_; }
   std::string try_begin_step(std::int64_t timeout_ms);
   void begin_step(std::int64_t timeout_ms);
+  void seek(std::uint64_t step);
+  std::vector<std::uint64_t> steps();
   std::uint64_t step_number();
   std::vector<VariableInfo> variables();
   VariableInfo variable(const std::string& name);

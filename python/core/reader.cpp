@@ -52,6 +52,18 @@ void PyReader::begin_step(std::int64_t timeout_ms) {
   step_.emplace(reader.begin_step(timeout_of(timeout_ms)));
 }
 
+void PyReader::seek(std::uint64_t step) {
+  Turn turn(mutex_);
+  reader().seek(step);
+}
+
+std::vector<std::uint64_t> PyReader::steps() {
+  Turn turn(mutex_);
+  auto& reader = this->reader();
+  Unlocked unlocked;
+  return reader.steps();
+}
+
 std::uint64_t PyReader::step_number() {
   Turn turn(mutex_);
   return step().number();
@@ -227,6 +239,8 @@ void bind_reader(nb::module_& m) {
       .def_prop_ro("closed", &PyReader::closed)
       .def("try_begin_step", &PyReader::try_begin_step, "timeout_ms"_a)
       .def("begin_step", &PyReader::begin_step, "timeout_ms"_a)
+      .def("seek", &PyReader::seek, "step"_a)
+      .def("steps", &PyReader::steps)
       .def("step_number", &PyReader::step_number)
       .def("variables", &PyReader::variables)
       .def("variable", &PyReader::variable, "name"_a)

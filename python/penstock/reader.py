@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .attributes import StepAttributes
-from .errors import EndOfStream, Error, WrongState
+from .errors import EndOfStream, Error, NotFound, WrongState
 from .stream import Deadline, Stream, to_ms
 from .variable import Variable
 
@@ -60,6 +60,26 @@ class Reader(Stream):
             slice_ms = deadline.slice_ms()
             if slice_ms == 0:
                 return None
+
+    @property
+    def steps(self) -> list[int]:
+        """The numbers of the steps that are kept now (engine pool). Raises Unsupported where none are."""
+        return self._core.steps()
+
+    def seek(self, number: int) -> None:
+        """The next step is the first kept one with at least this number (engine pool); iteration goes on from there."""
+        self._core.seek(number)
+
+    def __getitem__(self, number: int) -> ReadStep:
+        """A kept step by its number (engine pool): with stream[3] as step: ... Raises NotFound when it is not kept."""
+        if number not in self.steps:
+            raise NotFound(f"stream '{self.name}' does not keep step {number}")
+        self.seek(number)
+        step = self.step()
+        if step.number != number:
+            step.end()
+            raise NotFound(f"stream '{self.name}' does not keep step {number} any more")
+        return step
 
     def close(self) -> None:
         """Leaves the stream; the writer goes on. An open step is given back; views stay valid. Twice does nothing."""

@@ -131,8 +131,8 @@ class DataPlaneTest : public ::testing::TestWithParam<PlaneCase> {
   }
 
   const Token token = Token::random();
-  std::shared_ptr<Progress> server_progress = std::make_shared<Progress>();
-  std::shared_ptr<Progress> progress = std::make_shared<Progress>();
+  std::shared_ptr<Progress> server_progress = Progress::create();
+  std::shared_ptr<Progress> progress = Progress::create();
   std::vector<std::unique_ptr<WriterRank>> ranks;
   std::unique_ptr<DataPlane> plane;
 };

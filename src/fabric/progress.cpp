@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/log.hpp"
@@ -87,6 +88,14 @@ void release_owners(Progress::Impl& impl) {
     owners.swap(impl.owners);
   }
   for (const auto& [key, release] : owners) release();
+}
+
+std::shared_ptr<Progress> Progress::create(Mode mode) {
+  return {new Progress(mode), [](Progress* progress) {
+            // The engine thread cannot wait for its own end.
+            if (progress->threaded() && progress->on_engine_thread()) std::thread([progress] { delete progress; }).detach();
+            else delete progress;
+          }};
 }
 
 Progress::~Progress() {

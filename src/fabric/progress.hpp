@@ -34,6 +34,8 @@ class Progress {
  public:
   enum class Mode { threaded, explicit_poll };
   explicit Progress(Mode mode = Mode::threaded);
+  // Shared, and safe to be let go of last by what runs on it: then another thread destroys it.
+  static std::shared_ptr<Progress> create(Mode mode = Mode::threaded);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -115,7 +115,7 @@ TEST(Progress, DropsWhatIsPendingWhenDestroyed) {
 }
 
 TEST(Progress, LastOwnerMayLetGoInsideACallback) {
-  auto progress = std::make_shared<Progress>();
+  auto progress = Progress::create();
   std::weak_ptr<Progress> watch = progress;
   std::atomic<bool> released{false};
   std::atomic<bool> done{false};

@@ -8,6 +8,7 @@
 
 #include "penstock/pool.hpp"
 #include "pool/client_core.hpp"
+#include "pool/recorder.hpp"
 #include "rpc/bulk.hpp"
 #include "storage/tier.hpp"
 
@@ -21,18 +22,18 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   using Attempt = pool::PoolClient::Attempt;
   using Keys = std::unique_ptr<pool::fb::KeysT>;
   template <class R>
-  using Send = std::function<Task<std::vector<Result<R>>>(Channel, std::uint64_t view, Keys, std::vector<std::size_t> indices,
-                                                          Attempt)>;
+  using Send = std::function<Task<std::vector<Result<R>>>(Channel, std::uint64_t view, Keys,
+                                                          std::vector<std::size_t> indices, Attempt)>;
 
   std::shared_ptr<fabric::Progress> progress;
   std::shared_ptr<pool::PoolClient> client;
   std::unique_ptr<fabric::Workers> workers;
   PoolOptions options;
   Namespace ns;
+  std::shared_ptr<pool::Recorder> recorder;  // null: no trace
 
-  Deadline deadline(Timeout timeout) const {
-    return Deadline(timeout == configured ? Timeout(options.timeout_ms) : timeout);
-  }
+  Timeout resolved(Timeout timeout) const { return timeout == configured ? Timeout(options.timeout_ms) : timeout; }
+  Deadline deadline(Timeout timeout) const { return Deadline(resolved(timeout)); }
   static void check_key(const Key& key);
   static std::string item_text(const Key& key);
 
@@ -52,11 +53,12 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   // Sends to each owner its keys; again where a server is gone or the view has changed, until the deadline.
   template <class R>
   Task<std::vector<Result<R>>> scatter(std::vector<Key> keys, std::optional<std::uint64_t> tag, bool replicas,
-                                       Deadline deadline, std::function<std::uint64_t(std::size_t)> bytes_of, Send<R> send);
+                                       Deadline deadline, std::function<std::uint64_t(std::size_t)> bytes_of,
+                                       Send<R> send);
   template <class R>
   Task<std::vector<Result<R>>> send_to(pool::Member member, std::uint64_t view, const std::vector<Key>& keys,
-                                       std::vector<std::size_t> indices, Attempt attempt, bool replicas, Deadline deadline,
-                                       Send<R> send);
+                                       std::vector<std::size_t> indices, Attempt attempt, bool replicas,
+                                       Deadline deadline, Send<R> send);
   Task<std::vector<Result<std::uint64_t>>> send_put(Channel channel, std::uint64_t view, Keys packed,
                                                     std::vector<std::size_t> indices, Attempt attempt,
                                                     std::shared_ptr<const std::vector<PutItem>> items,
@@ -69,8 +71,8 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
                                              Deadline deadline);
   static std::size_t take_simple(const std::shared_ptr<pool::fb::GetReplyT>& reply, const std::vector<Key>& keys,
                                  std::vector<Result<Object>>& results);
-  Task<void> fetch_bytes(Channel channel, std::shared_ptr<pool::fb::GetReplyT> reply, const pool::fb::GotT& got, Object& object,
-                         Deadline deadline);
+  Task<void> fetch_bytes(Channel channel, std::shared_ptr<pool::fb::GetReplyT> reply, const pool::fb::GotT& got,
+                         Object& object, Deadline deadline);
   Task<std::optional<rpc::BulkSpace::Mapped>> map(Channel channel, rpc::BulkDescriptor from, Deadline deadline);
   Task<std::vector<Result<bool>>> send_drop(Channel channel, std::uint64_t view, Keys packed, std::size_t count,
                                             Attempt attempt, std::shared_ptr<const GetOptions> get_options,

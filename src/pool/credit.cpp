@@ -36,9 +36,11 @@ Credit::Outcome Credit::try_grant(std::span<const std::uint64_t> sizes, std::uin
       out.push_back(std::move(blob));
     }
     if (out.size() == sizes.size()) return Outcome::granted;
+    // What was refused would fit where those before it lie, which are given back and need their places again.
+    const bool beside = !out.empty();
     out.clear();
-    if (memory.used() + charge <= memory.limit() && memory.could_grow(sizes[refused])) {
-      grow(sizes[refused]);
+    if (memory.used() + charge <= memory.limit() && memory.could_grow(sizes[refused], beside)) {
+      grow(sizes[refused], beside);
       return Outcome::growing;
     }
     if (!source_.evict_one()) return Outcome::later;
@@ -106,10 +108,10 @@ void Credit::watch() {
   });
 }
 
-void Credit::grow(std::uint64_t bytes) {
+void Credit::grow(std::uint64_t bytes, bool beside) {
   if (growing_) return;
   growing_ = true;
-  source_.run_aside([memory = source_.memory, bytes] { memory->grow(bytes); },
+  source_.run_aside([memory = source_.memory, bytes, beside] { memory->grow(bytes, beside); },
                     [self = weak_from_this()](std::exception_ptr error) {
                       const auto credit = self.lock();
                       if (!credit || credit->stopped_) return;

@@ -23,7 +23,7 @@ class Credit : public std::enable_shared_from_this<Credit> {
   using Blobs = std::vector<std::shared_ptr<Blob>>;
   struct Request {
     std::vector<std::uint64_t> sizes;
-    std::uint64_t charge = 0;  // of all
+    std::uint64_t charge = 0;                                // of all
     std::function<void(Blobs, std::exception_ptr)> granted;  // called once, never from within ask
   };
   struct Source {
@@ -41,7 +41,8 @@ class Credit : public std::enable_shared_from_this<Credit> {
   // At once, when nobody waits and nothing blocks; else empty.
   Blobs try_take(std::span<const std::uint64_t> sizes, std::uint64_t charge);
   // Throws Error(invalid_argument) for more than there is in all.
-  std::shared_ptr<Request> ask(std::vector<std::uint64_t> sizes, std::function<void(Blobs, std::exception_ptr)> granted);
+  std::shared_ptr<Request> ask(std::vector<std::uint64_t> sizes,
+                               std::function<void(Blobs, std::exception_ptr)> granted);
   void withdraw(const std::shared_ptr<Request>& request);
   // Something may have come free.
   void serve();
@@ -56,7 +57,7 @@ class Credit : public std::enable_shared_from_this<Credit> {
  private:
   enum class Outcome { granted, later, growing };
   Outcome try_grant(std::span<const std::uint64_t> sizes, std::uint64_t charge, Blobs& out);
-  void grow(std::uint64_t bytes);
+  void grow(std::uint64_t bytes, bool beside);
   void watch();
 
   fabric::Progress& progress_;

@@ -18,7 +18,8 @@ class WriteBatch {
     const auto& o = write.object;
     strings_.push_back(tier_key(write.packed_key, o.version));
     const auto& key = strings_.back();
-    strings_.push_back(encode_record({o.put_us, o.tag, write.keep_older, o.metadata ? std::string_view(*o.metadata) : ""}));
+    strings_.push_back(
+        encode_record({o.put_us, o.tag, write.keep_older, o.metadata ? std::string_view(*o.metadata) : ""}));
     writes_.push_back({key, strings_.back(), o.blob->bytes(), o.checksum});
   }
   std::span<const storage::TierWrite> writes() const { return writes_; }
@@ -132,7 +133,8 @@ std::vector<DiskQueue::JobPtr> DiskQueue::take_group(std::deque<JobPtr>& ready) 
   std::uint64_t bytes = 0;
   while (!ready.empty()) {
     const auto& next = ready.front();
-    if (!group.empty() && (writes + next->writes.size() > max_group_writes || bytes + next->bytes > max_group_bytes)) break;
+    if (!group.empty() && (writes + next->writes.size() > max_group_writes || bytes + next->bytes > max_group_bytes))
+      break;
     writes += next->writes.size() + 1;
     bytes += next->bytes;
     group.push_back(next);
@@ -150,17 +152,18 @@ void DiskQueue::dispatch() {
     ++busy_;
     busy_behind_ += behind ? 1 : 0;
     ++groups_;
-    write_workers_->submit([self = weak_from_this(), tiers = &tiers_, progress = &progress_, group = std::move(group), behind] {
-      run_group(*tiers, group);
-      progress->post([self, group, behind] {
-        const auto queue = self.lock();
-        if (!queue) return;
-        --queue->busy_;
-        queue->busy_behind_ -= behind ? 1 : 0;
-        for (const auto& job : group) queue->finish(job);
-        queue->dispatch();
-      });
-    });
+    write_workers_->submit(
+        [self = weak_from_this(), tiers = &tiers_, progress = &progress_, group = std::move(group), behind] {
+          run_group(*tiers, group);
+          progress->post([self, group, behind] {
+            const auto queue = self.lock();
+            if (!queue) return;
+            --queue->busy_;
+            queue->busy_behind_ -= behind ? 1 : 0;
+            for (const auto& job : group) queue->finish(job);
+            queue->dispatch();
+          });
+        });
   }
 }
 
@@ -213,11 +216,12 @@ void DiskQueue::run_group(const Tiers& tiers, const std::vector<JobPtr>& group) 
   };
   unless_failed([](const DiskJob& job) { return !job.erases.empty(); }, [&](DiskJob& job) { run_erases(tiers, job); });
   bool synced = false;  // one sync serves all
-  unless_failed([](const DiskJob& job) { return job.sync_erases; }, [&](DiskJob&) {
-    if (!synced)
-      for (const auto& tier : tiers) tier->sync();
-    synced = true;
-  });
+  unless_failed([](const DiskJob& job) { return job.sync_erases; },
+                [&](DiskJob&) {
+                  if (!synced)
+                    for (const auto& tier : tiers) tier->sync();
+                  synced = true;
+                });
 }
 
 void DiskQueue::put_writes(const Tiers& tiers, const std::vector<JobPtr>& group) {
@@ -255,6 +259,7 @@ void DiskQueue::run_erases(const Tiers& tiers, DiskJob& job) {
     put_below(tiers, {&write, 1});
   }
   for (const auto& key : job.erases)
-    for (auto tier = tiers.rbegin(); tier != tiers.rend(); ++tier) (*tier)->erase(key, false);}
+    for (auto tier = tiers.rbegin(); tier != tiers.rend(); ++tier) (*tier)->erase(key, false);
+}
 
 }  // namespace penstock::pool

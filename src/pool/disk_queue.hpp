@@ -37,10 +37,10 @@ struct DiskWrite {
 };
 
 struct DiskJob {
-  std::vector<std::string> keys;      // packed; those of the writes need not be named
-  std::vector<DiskWrite> writes;      // all or none
-  std::vector<std::string> erases;    // tier keys, in this order, after the writes
-  std::uint64_t version_floor = 0;    // recorded before the erases, if not 0 (object_store.hpp: first_version)
+  std::vector<std::string> keys;    // packed; those of the writes need not be named
+  std::vector<DiskWrite> writes;    // all or none
+  std::vector<std::string> erases;  // tier keys, in this order, after the writes
+  std::uint64_t version_floor = 0;  // recorded before the erases, if not 0 (object_store.hpp: first_version)
   bool sync_erases = false;
   bool urgent = false;
   // Instead of all that: runs on a reading thread; what it throws goes to done.

@@ -22,6 +22,7 @@ class KeyLocks {
     Held(KeyLocks* locks, std::vector<std::string> keys) : locks_(locks), keys_(std::move(keys)) {}
     Held(Held&& other) noexcept : locks_(std::exchange(other.locks_, nullptr)), keys_(std::move(other.keys_)) {}
     Held& operator=(Held&&) = delete;
+    std::size_t size() const { return keys_.size(); }  // keys, each counted once
     ~Held() {
       if (locks_)
         for (const auto& key : keys_) locks_->release(key);

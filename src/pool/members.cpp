@@ -94,6 +94,8 @@ Task<void> Members::read_view(base::Deadline deadline) {
 
 Task<std::shared_ptr<const Placement>> Members::at_least(std::uint64_t number, base::Deadline deadline) {
   auto self = shared_from_this();
+  // Whoever asks again and again must come to an end here: nothing else would suspend it.
+  if (closed_) throw Error(Errc::stream_closed, "pool " + options_.pool + ": closed");
   const auto enough = [&] {
     const auto present = placement();
     return present && present->view().number >= number;

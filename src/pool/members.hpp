@@ -52,6 +52,7 @@ class Members : public std::enable_shared_from_this<Members> {
   rpc::Directory& directory() { return *directory_; }
   const std::shared_ptr<fabric::Progress>& progress() const { return progress_; }
   void close();
+  bool closed() const { return closed_; }  // engine thread
 
  private:
   void take(const std::string& json);

@@ -38,7 +38,8 @@ struct TrailingAllocator {
 };
 
 // What glibc takes for a small blob: the shared counts, the allocator and the Blob before its bytes, and malloc's own word.
-constexpr std::uint64_t heap_header_bytes = round_up(sizeof(Blob) + sizeof(TrailingAllocator<Blob>) + 16, heap_alignment);
+constexpr std::uint64_t heap_header_bytes =
+    round_up(sizeof(Blob) + sizeof(TrailingAllocator<Blob>) + 16, heap_alignment);
 
 }  // namespace
 
@@ -134,23 +135,23 @@ std::shared_ptr<Blob> ObjectMemory::allocate(std::uint64_t bytes, bool may_map) 
   }
 }
 
-bool ObjectMemory::could_grow(std::uint64_t bytes) const {
+bool ObjectMemory::could_grow(std::uint64_t bytes, bool beside) const {
   const auto pages = charge_of(bytes);
   std::lock_guard lock(impl_->mutex);
   // Empty segments that are too small for it are given back first.
   const auto in_use = impl_->slab.mapped() - impl_->slab.empty_bytes() + impl_->promised;
-  return bytes >= slab_object_bytes && !impl_->slab.fits(pages) &&
+  return bytes >= slab_object_bytes && (beside || !impl_->slab.fits(pages)) &&
          in_use + impl_->segment_for(pages) <= impl_->mapped_limit();
 }
 
-void ObjectMemory::grow(std::uint64_t bytes) {
+void ObjectMemory::grow(std::uint64_t bytes, bool beside) {
   auto& m = *impl_;
   const auto pages = charge_of(bytes);
   const auto size = m.segment_for(pages);
   std::vector<std::shared_ptr<rpc::BulkBuffer>> unmapped;
   {
     std::lock_guard lock(m.mutex);
-    if (m.slab.fits(pages)) return;
+    if (!beside && m.slab.fits(pages)) return;
     const auto room = m.mapped_limit();
     if (size + m.promised > room) return;
     unmapped = m.slab.trim(max_empty_segments, room - size - m.promised);
@@ -204,7 +205,8 @@ double ObjectMemory::Usage::fragmentation() const {
 ObjectMemory::Usage ObjectMemory::usage() const {
   std::lock_guard lock(impl_->mutex);
   const auto& slab = impl_->slab;
-  return {used(), slab.used(), slab.mapped(), slab.largest_free(), slab.free_parts(), slab.segments(), slab.empty_segments()};
+  return {used(),          slab.used(),          slab.mapped(), slab.largest_free(), slab.free_parts(),
+          slab.segments(), slab.empty_segments()};
 }
 
 }  // namespace penstock::pool

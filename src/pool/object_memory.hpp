@@ -24,8 +24,9 @@
 
 namespace penstock::pool {
 
-inline constexpr std::uint64_t slab_object_bytes = 32 << 10;      // from here on objects lie in the slab
-inline constexpr std::uint64_t slab_segment_bytes = 64ull << 20;  // for limits of 1 GiB or more; smaller limits have smaller ones
+inline constexpr std::uint64_t slab_object_bytes = 32 << 10;  // from here on objects lie in the slab
+inline constexpr std::uint64_t slab_segment_bytes =
+    64ull << 20;  // for limits of 1 GiB or more; smaller limits have smaller ones
 inline constexpr std::size_t max_empty_segments = 4;
 
 class ObjectMemory;
@@ -64,15 +65,16 @@ class ObjectMemory : public std::enable_shared_from_this<ObjectMemory> {
   std::shared_ptr<Blob> try_allocate(std::uint64_t bytes);
   // The same, but null also when a segment would have to be mapped.
   std::shared_ptr<Blob> try_allocate_mapped(std::uint64_t bytes);
-  // Whether only a new segment is missing for an object of this size.
-  bool could_grow(std::uint64_t bytes) const;
+  // Whether only a new segment is missing for an object of this size. beside: for it and others that are to have what is free
+  // now.
+  bool could_grow(std::uint64_t bytes, bool beside = false) const;
   // Maps one if could_grow. Blocks for a while. Throws Error(memory).
-  void grow(std::uint64_t bytes);
+  void grow(std::uint64_t bytes, bool beside = false);
 
   // What an object of this size is charged: rounded as it is allocated.
   static std::uint64_t charge_of(std::uint64_t bytes);
-  std::uint64_t used() const;           // the sum of charges
-  std::uint64_t peak() const;           // the highest that it was
+  std::uint64_t used() const;  // the sum of charges
+  std::uint64_t peak() const;  // the highest that it was
   std::uint64_t limit() const;
   std::uint64_t segment_bytes() const;  // mapped, free parts included
 

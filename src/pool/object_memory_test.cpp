@@ -173,7 +173,8 @@ TEST(ObjectMemory, ThreadsShareIt) {
       StoreRandom random(100 + t);
       std::vector<Held> held;
       for (std::uint64_t i = 0; i < 1500; ++i) {
-        if (auto blob = memory->try_allocate(random.chance(50) ? random.from(1, 500) : random.from(32 << 10, 200 << 10))) {
+        if (auto blob =
+                memory->try_allocate(random.chance(50) ? random.from(1, 500) : random.from(32 << 10, 200 << 10))) {
           fill_with(blob->writable(), t << 32 | i);
           held.push_back({std::move(blob), t << 32 | i});
         }

@@ -64,7 +64,8 @@ std::string tier_key(std::string_view packed_key, std::uint64_t version) {
 TierKey split_tier_key(std::string_view key) {
   if (key.size() < 8) throw Error(Errc::protocol, "a key on disk is too short");
   TierKey parts{key.substr(0, key.size() - 8), 0};
-  for (const char byte : key.substr(key.size() - 8)) parts.version = parts.version << 8 | static_cast<std::uint8_t>(byte);
+  for (const char byte : key.substr(key.size() - 8))
+    parts.version = parts.version << 8 | static_cast<std::uint8_t>(byte);
   return parts;
 }
 

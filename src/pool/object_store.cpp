@@ -98,7 +98,8 @@ fabric::Task<void> ObjectStore::put(std::vector<Write> writes, bool durable, boo
   const auto self = impl_;
   for (const auto& write : writes) {
     if (write.row.size() > max_key_bytes || write.column.size() > max_key_bytes)
-      throw Error(Errc::invalid_argument, "a key's row or column is longer than " + std::to_string(max_key_bytes) + " bytes");
+      throw Error(Errc::invalid_argument,
+                  "a key's row or column is longer than " + std::to_string(max_key_bytes) + " bytes");
     if (!write.object.blob || write.object.blob->size() != write.object.bytes)
       throw Error(Errc::invalid_argument, "an object without its bytes: " + describe_key(write.row, write.column));
   }
@@ -123,8 +124,8 @@ fabric::Task<void> ObjectStore::put(std::vector<Write> writes, bool durable, boo
   for (auto& done : pending) co_await finished_by(self->progress, done, deadline, "the disk did not take an object");
 }
 
-fabric::Task<bool> ObjectStore::drop(Namespace ns, std::string row, std::string column, std::optional<std::uint64_t> version,
-                                     bool durable, Deadline deadline) {
+fabric::Task<bool> ObjectStore::drop(Namespace ns, std::string row, std::string column,
+                                     std::optional<std::uint64_t> version, bool durable, Deadline deadline) {
   const auto self = impl_;
   if (!self->disk) co_return self->table.erase(ns, row, column, version);
   Impl::Done done;

@@ -40,20 +40,21 @@ struct StoreOptions {
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;
   double high_watermark = 0.9, low_watermark = 0.75;  // of memory_bytes
   std::vector<storage::TierOptions> tiers;            // from fast to slow; none: memory only
-  bool write_behind = true;                           // of objects that were not put as durable; false: only when memory is short
-  std::uint32_t writers = 2;                          // threads that write to tiers; as many read
+  bool write_behind = true;   // of objects that were not put as durable; false: only when memory is short
+  std::uint32_t writers = 2;  // threads that write to tiers; as many read
 };
 
 struct StoreStatistics {
-  std::uint64_t objects = 0, bytes = 0;           // all versions, wherever they are
-  std::uint64_t memory_used = 0, memory_peak = 0, memory_limit = 0;  // bytes of objects in memory, reservations included
-  std::uint64_t segment_bytes = 0;                // of shared segments mapped, free parts included
-  double fragmentation = 0;                       // share of the free parts that is not in the largest one
+  std::uint64_t objects = 0, bytes = 0;  // all versions, wherever they are
+  std::uint64_t memory_used = 0, memory_peak = 0,
+                memory_limit = 0;   // bytes of objects in memory, reservations included
+  std::uint64_t segment_bytes = 0;  // of shared segments mapped, free parts included
+  double fragmentation = 0;         // share of the free parts that is not in the largest one
   std::uint64_t index_bytes = 0;
-  std::uint64_t unwritten_bytes = 0;              // in memory only, to be written behind
+  std::uint64_t unwritten_bytes = 0;  // in memory only, to be written behind
   std::uint64_t evictions = 0, recalls = 0, waiting = 0, demotions = 0;
-  std::uint64_t write_groups = 0;                 // write batches given to tiers, each with one sync
-  std::string disk_error;                         // the last, "" when the last write went well
+  std::uint64_t write_groups = 0;  // write batches given to tiers, each with one sync
+  std::string disk_error;          // the last, "" when the last write went well
   std::vector<storage::TierStatistics> tiers;
 };
 
@@ -87,7 +88,7 @@ class ObjectStore {
   struct Write {
     Namespace ns;
     std::string row, column;
-    StoredObject object;      // version, checksum, blob and the rest filled in
+    StoredObject object;  // version, checksum, blob and the rest filled in
     bool keep_older = false;
   };
   // Makes a batch present and, if durable, returns when it is. The table has them (and waiters are told) before the disk does
@@ -101,8 +102,8 @@ class ObjectStore {
   struct Loaded {
     StoredObject object;  // object.blob is set; holding it keeps the bytes
   };
-  Task<std::optional<Loaded>> load(Namespace ns, std::string row, std::string column, std::optional<std::uint64_t> version,
-                                   Deadline deadline);
+  Task<std::optional<Loaded>> load(Namespace ns, std::string row, std::string column,
+                                   std::optional<std::uint64_t> version, Deadline deadline);
   // From memory and tiers. False when there was none. durable: returns when it is synced, and so are earlier drops of the
   // key; if that fails, Error(system), and it is tried again in the background.
   Task<bool> drop(Namespace ns, std::string row, std::string column, std::optional<std::uint64_t> version, bool durable,

@@ -94,7 +94,8 @@ TEST(ObjectStore, EvictsTheLeastRecentlyUsedFirst) {
   options.low_watermark = 0.5;
   StoreOnEngine s(options);
   const auto name = [](int i) { return numbered("r", static_cast<std::uint64_t>(i)); };
-  for (int i = 0; i < 12; ++i) s.put({.row = name(i), .number = static_cast<std::uint64_t>(i), .bytes = 256 * KiB, .durable = true});
+  for (int i = 0; i < 12; ++i)
+    s.put({.row = name(i), .number = static_cast<std::uint64_t>(i), .bytes = 256 * KiB, .durable = true});
   for (int i : {0, 3, 5}) ASSERT_TRUE(s.load(name(i)));  // used again: 1 2 4 6 7 8 9 10 11 0 3 5
   EXPECT_EQ(s.statistics().evictions, 0u);
   s.put({.row = "one more", .bytes = 256 * KiB, .durable = true});
@@ -111,7 +112,8 @@ TEST(ObjectStore, AReservationWaitsUntilALeaseEnds) {
   s.put({.row = "a", .number = 1, .bytes = 3 * MiB, .durable = true});
   auto lease = s.load("a");
   std::string why;
-  EXPECT_EQ(code_of([&] { s.put({.row = "b", .bytes = 2 * MiB, .deadline = base::Deadline(30ms)}); }, &why), Errc::pool_full);
+  EXPECT_EQ(code_of([&] { s.put({.row = "b", .bytes = 2 * MiB, .deadline = base::Deadline(30ms)}); }, &why),
+            Errc::pool_full);
   EXPECT_NE(why.find("leased"), std::string::npos) << why;
   EXPECT_NE(why.find("3MiB of 4MiB are in use"), std::string::npos) << why;
 
@@ -129,7 +131,8 @@ TEST(ObjectStore, WithoutATierAFullMemorySaysSo) {
   StoreOnEngine s(small_store("", 1 * MiB));
   s.put({.row = "a", .bytes = 900 * KiB});
   std::string why;
-  EXPECT_EQ(code_of([&] { s.put({.row = "b", .bytes = 200 * KiB, .deadline = base::Deadline(10ms)}); }, &why), Errc::pool_full);
+  EXPECT_EQ(code_of([&] { s.put({.row = "b", .bytes = 200 * KiB, .deadline = base::Deadline(10ms)}); }, &why),
+            Errc::pool_full);
   EXPECT_NE(why.find("no tier"), std::string::npos) << why;
   auto waiting = s.start(s.store().reserve(200 * KiB, soon()));
   ASSERT_TRUE(s.until([](const auto& now) { return now.waiting == 1; }));
@@ -159,6 +162,14 @@ TEST(ObjectStore, SeveralAreReservedTogetherOrNotAtAll) {
   EXPECT_EQ(s.statistics().memory_used, 400 * KiB);
   sizes.pop_back();
   EXPECT_EQ(s.run(s.store().reserve_all(sizes, soon())).size(), 3u);
+}
+
+// The first would fit in what is free, and so would the second, but not both: memory must grow for them.
+TEST(ObjectStore, MemoryGrowsForSeveralThatFitOneByOne) {
+  StoreOnEngine s(small_store("", 512 * MiB));  // in segments of 32 MiB
+  const auto most = s.run(s.store().reserve(27 * MiB, soon()));
+  std::vector<std::uint64_t> sizes(2, 4 * MiB);
+  EXPECT_EQ(s.run(s.store().reserve_all(sizes, soon())).size(), 2u);
 }
 
 TEST(ObjectStore, AWaiterThatGoesAwayLeavesTheQueue) {
@@ -294,7 +305,8 @@ TEST(ObjectStore, BytesThatRotOnDiskAreFound) {
   int wrong = 0;
   for (const std::string row : {"a", "b"}) {
     std::string message;
-    const auto code = code_of([&] { ASSERT_TRUE(is_filled_with(s.load(row)->object.blob->bytes(), row == "a" ? 5 : 6)); }, &message);
+    const auto code =
+        code_of([&] { ASSERT_TRUE(is_filled_with(s.load(row)->object.blob->bytes(), row == "a" ? 5 : 6)); }, &message);
     if (code == Errc::ok) continue;
     EXPECT_EQ(code, Errc::protocol) << message;
     EXPECT_NE(message.find(row + "/c in " + path), std::string::npos) << message;

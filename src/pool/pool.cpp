@@ -52,17 +52,52 @@ Pool::Pool(const Context& context, PoolOptions options) : impl_(std::make_shared
   impl_->options = std::move(options);
   impl_->ns = Namespace::named(impl_->options.ns);
   const auto deadline = impl_->deadline(configured);
-  impl_->client = pool::PoolClient::open(impl_->progress, impl_->options, base::settings(context.options_).directory, deadline);
+  impl_->client =
+      pool::PoolClient::open(impl_->progress, impl_->options, base::settings(context.options_).directory, deadline);
+  impl_->recorder = pool::Recorder::open(impl_->options.trace, impl_->client->pool(), impl_->ns);
   impl_->workers = std::make_unique<fabric::Workers>(*impl_->progress, 2, "pool-client");
 }
 
 Pool::Pool(Pool&&) noexcept = default;
 Pool& Pool::operator=(Pool&&) noexcept = default;
 Pool::~Pool() {
-  if (impl_ && impl_->client) impl_->client->close();
+  if (!impl_) return;
+  if (impl_->client) impl_->client->close();
+  if (impl_->recorder) impl_->recorder->flush();
 }
 
 const std::string& Pool::name() const { return impl_->client->pool(); }
+
+namespace {
+
+using pool::Operation;
+using pool::Verb;
+
+Operation put_of(Pool::Impl& impl, std::span<const Pool::PutItem> items, const PutOptions& options) {
+  std::vector<Key> keys;
+  for (const auto& item : items) keys.push_back(item.key);
+  Operation operation = Operation::on(Verb::put, std::move(keys)).with(options, impl.resolved(options.timeout));
+  for (const auto& item : items) operation.sizes.push_back(item.bytes.size());
+  return operation;
+}
+
+// Makes the record of a call on keys.
+auto on_keys(Pool::Impl& impl, Verb verb, std::span<const Key> keys, const GetOptions& options) {
+  return [&impl, verb, keys, &options] {
+    return Operation::on(verb, {keys.begin(), keys.end()}).with(options, impl.resolved(options.timeout));
+  };
+}
+
+auto on_pattern(Pool::Impl& impl, Verb verb, const Pattern& pattern, std::uint64_t count = 0) {
+  return [&impl, verb, &pattern, count] {
+    Operation operation = Operation::on(verb, {{pattern.row, pattern.column}});
+    operation.fields.count = count;
+    operation.fields.timeout = impl.resolved(configured);
+    return operation;
+  };
+}
+
+}  // namespace
 
 // A blocking call ends with its task, whose own deadline is the call's.
 template <class T>
@@ -73,18 +108,24 @@ static T wait(Pool::Impl& impl, Task<T> task) {
 std::uint64_t Pool::put(const Key& key, std::span<const std::byte> bytes, const PutOptions& options) {
   Impl::check_key(key);
   std::vector<PutItem> items{{key, bytes}};
-  return wait(*impl_, single(impl_->put(std::move(items), options, impl_->deadline(options.timeout))));
+  return pool::recorded(
+      impl_->recorder, [&] { return put_of(*impl_, items, options); },
+      [&] { return wait(*impl_, single(impl_->put(items, options, impl_->deadline(options.timeout)))); });
 }
 
 Pending<std::uint64_t> Pool::start_put(const Key& key, std::span<const std::byte> bytes, const PutOptions& options) {
   Impl::check_key(key);
   std::vector<PutItem> items{{key, bytes}};
-  return pending(impl_->progress, single(impl_->put(std::move(items), options, impl_->deadline(options.timeout))));
+  auto task = single(impl_->put(items, options, impl_->deadline(options.timeout)));
+  const auto make = [&] { return put_of(*impl_, items, options); };
+  return pending(impl_->progress, pool::record_task(impl_->recorder, make, std::move(task)));
 }
 
 Object Pool::get(const Key& key, const GetOptions& options) {
   Impl::check_key(key);
-  return wait(*impl_, single(impl_->get({key}, options, false, false, impl_->deadline(options.timeout))));
+  return pool::recorded(impl_->recorder, on_keys(*impl_, Verb::get, {&key, 1}, options), [&] {
+    return wait(*impl_, single(impl_->get({key}, options, false, false, impl_->deadline(options.timeout))));
+  });
 }
 
 std::uint64_t Pool::get_into(const Key& key, std::span<std::byte> memory, const GetOptions& options) {
@@ -92,25 +133,31 @@ std::uint64_t Pool::get_into(const Key& key, std::span<std::byte> memory, const 
   const auto bytes = object.bytes();
   if (bytes.size() > memory.size())
     throw Error(Errc::invalid_argument, Impl::item_text(key) + " has " + std::to_string(bytes.size()) +
-                                            " bytes, more than there is memory for (" + std::to_string(memory.size()) + ")");
+                                            " bytes, more than there is memory for (" + std::to_string(memory.size()) +
+                                            ")");
   std::copy(bytes.begin(), bytes.end(), memory.begin());
   return bytes.size();
 }
 
 Object Pool::need(const Key& key, const GetOptions& options) {
   Impl::check_key(key);
-  return wait(*impl_, single(impl_->get({key}, options, true, false, impl_->deadline(options.timeout))));
+  return pool::recorded(impl_->recorder, on_keys(*impl_, Verb::need, {&key, 1}, options), [&] {
+    return wait(*impl_, single(impl_->get({key}, options, true, false, impl_->deadline(options.timeout))));
+  });
 }
 
 Pending<Object> Pool::want(const Key& key, const GetOptions& options) {
   Impl::check_key(key);
-  return pending(impl_->progress, single(impl_->get({key}, options, true, false, impl_->deadline(options.timeout))));
+  auto task = single(impl_->get({key}, options, true, false, impl_->deadline(options.timeout)));
+  const auto make = on_keys(*impl_, Verb::want, {&key, 1}, options);
+  return pending(impl_->progress, pool::record_task(impl_->recorder, make, std::move(task)));
 }
 
 void Pool::want(const Key& key, std::function<void(Result<Object>)> callback, const GetOptions& options) {
   Impl::check_key(key);
   auto future = std::make_shared<fabric::Future<std::vector<Result<Object>>>>(fabric::spawn(
-      *impl_->progress, impl_->get({key}, options, true, false, impl_->deadline(options.timeout))));
+      *impl_->progress, pool::record_task(impl_->recorder, on_keys(*impl_, Verb::want, {&key, 1}, options),
+                                          impl_->get({key}, options, true, false, impl_->deadline(options.timeout)))));
   future->then([future, callback = std::move(callback)] {
     Result<Object> result;
     try {
@@ -125,44 +172,59 @@ void Pool::want(const Key& key, std::function<void(Result<Object>)> callback, co
 
 ObjectInfo Pool::info(const Key& key, const GetOptions& options) {
   Impl::check_key(key);
-  return wait(*impl_, single(impl_->get({key}, options, false, true, impl_->deadline(options.timeout)))).info;
+  return pool::recorded(impl_->recorder, on_keys(*impl_, Verb::info, {&key, 1}, options), [&] {
+    return wait(*impl_, single(impl_->get({key}, options, false, true, impl_->deadline(options.timeout)))).info;
+  });
 }
 
 Listing Pool::list(const Pattern& pattern, std::size_t limit, const std::string& next) {
   pool::KeyPattern checked(pattern);
   if (limit == 0) throw Error(Errc::invalid_argument, "a listing of at most 0 objects");
-  return wait(*impl_, impl_->list(pattern, limit, next, impl_->deadline(configured)));
+  return pool::recorded(impl_->recorder, on_pattern(*impl_, Verb::list, pattern, limit),
+                        [&] { return wait(*impl_, impl_->list(pattern, limit, next, impl_->deadline(configured))); });
 }
 
 bool Pool::drop(const Key& key, const GetOptions& options) {
   Impl::check_key(key);
-  return wait(*impl_, single(impl_->drop({key}, options, impl_->deadline(options.timeout))));
+  return pool::recorded(impl_->recorder, on_keys(*impl_, Verb::drop, {&key, 1}, options), [&] {
+    return wait(*impl_, single(impl_->drop({key}, options, impl_->deadline(options.timeout))));
+  });
 }
 
 std::uint64_t Pool::drop_matching(const Pattern& pattern) {
   pool::KeyPattern checked(pattern);
-  return wait(*impl_, impl_->drop_pattern(pattern, impl_->deadline(configured)));
+  return pool::recorded(impl_->recorder, on_pattern(*impl_, Verb::drop_pattern, pattern),
+                        [&] { return wait(*impl_, impl_->drop_pattern(pattern, impl_->deadline(configured))); });
 }
 
 std::vector<Result<std::uint64_t>> Pool::put(std::span<const PutItem> items, const PutOptions& options) {
   for (const auto& item : items) Impl::check_key(item.key);
   std::vector<PutItem> copied(items.begin(), items.end());
-  return wait(*impl_, impl_->put(std::move(copied), options, impl_->deadline(options.timeout)));
+  return pool::recorded(
+      impl_->recorder, [&] { return put_of(*impl_, items, options); },
+      [&] { return wait(*impl_, impl_->put(std::move(copied), options, impl_->deadline(options.timeout))); });
 }
 
 std::vector<Result<Object>> Pool::get(std::span<const Key> keys, const GetOptions& options) {
   for (const auto& key : keys) Impl::check_key(key);
-  return wait(*impl_, impl_->get({keys.begin(), keys.end()}, options, false, false, impl_->deadline(options.timeout)));
+  return pool::recorded(impl_->recorder, on_keys(*impl_, Verb::get, keys, options), [&] {
+    return wait(*impl_,
+                impl_->get({keys.begin(), keys.end()}, options, false, false, impl_->deadline(options.timeout)));
+  });
 }
 
 std::vector<Result<Object>> Pool::need(std::span<const Key> keys, const GetOptions& options) {
   for (const auto& key : keys) Impl::check_key(key);
-  return wait(*impl_, impl_->get({keys.begin(), keys.end()}, options, true, false, impl_->deadline(options.timeout)));
+  return pool::recorded(impl_->recorder, on_keys(*impl_, Verb::need, keys, options), [&] {
+    return wait(*impl_, impl_->get({keys.begin(), keys.end()}, options, true, false, impl_->deadline(options.timeout)));
+  });
 }
 
 std::vector<Result<ObjectInfo>> Pool::info(std::span<const Key> keys, const GetOptions& options) {
   for (const auto& key : keys) Impl::check_key(key);
-  auto objects = wait(*impl_, impl_->get({keys.begin(), keys.end()}, options, false, true, impl_->deadline(options.timeout)));
+  auto objects = pool::recorded(impl_->recorder, on_keys(*impl_, Verb::info, keys, options), [&] {
+    return wait(*impl_, impl_->get({keys.begin(), keys.end()}, options, false, true, impl_->deadline(options.timeout)));
+  });
   std::vector<Result<ObjectInfo>> infos(objects.size());
   for (std::size_t i = 0; i < objects.size(); ++i) {
     infos[i].code = objects[i].code;
@@ -174,28 +236,55 @@ std::vector<Result<ObjectInfo>> Pool::info(std::span<const Key> keys, const GetO
 
 std::vector<Result<bool>> Pool::drop(std::span<const Key> keys, const GetOptions& options) {
   for (const auto& key : keys) Impl::check_key(key);
-  return wait(*impl_, impl_->drop({keys.begin(), keys.end()}, options, impl_->deadline(options.timeout)));
+  return pool::recorded(impl_->recorder, on_keys(*impl_, Verb::drop, keys, options), [&] {
+    return wait(*impl_, impl_->drop({keys.begin(), keys.end()}, options, impl_->deadline(options.timeout)));
+  });
 }
 
 std::vector<ObjectInfo> Pool::wait_row(const std::string& row, std::size_t count, const std::string& column,
                                        Timeout timeout) {
   Impl::check_key({row, ""});
-  return wait(*impl_, impl_->wait_row(row, count, column, impl_->deadline(timeout)));
+  const auto make = [&] {
+    Operation operation = Operation::on(Verb::wait_row, {{row, column}});
+    operation.fields.count = count;
+    operation.fields.timeout = impl_->resolved(timeout);
+    return operation;
+  };
+  return pool::recorded(impl_->recorder, make,
+                        [&] { return wait(*impl_, impl_->wait_row(row, count, column, impl_->deadline(timeout))); });
 }
 
 std::unique_ptr<Subscription> Pool::subscribe(const Pattern& pattern, std::function<void(const ObjectEvent&)> callback,
                                               bool existing) {
   pool::KeyPattern checked(pattern);
-  return impl_->subscribe(pattern, std::move(callback), existing);
+  const auto make = [&] {
+    Operation operation = on_pattern(*impl_, Verb::subscribe, pattern)();
+    operation.fields.existing = existing;
+    return operation;
+  };
+  return pool::recorded(impl_->recorder, make,
+                        [&] { return impl_->subscribe(pattern, std::move(callback), existing); });
 }
 
 Object Pool::compute(const std::string& function, std::span<const Key> keys, const ComputeOptions& options) {
   for (const auto& key : keys) Impl::check_key(key);
   if (keys.empty()) throw Error(Errc::invalid_argument, "nothing to compute on");
-  return wait(*impl_, impl_->compute(function, {keys.begin(), keys.end()}, options, impl_->deadline(options.timeout)));
+  const auto make = [&] {
+    Operation operation = Operation::on(Verb::compute, {keys.begin(), keys.end()});
+    operation.with(options, impl_->resolved(options.timeout)).function = function;
+    return operation;
+  };
+  return pool::recorded(impl_->recorder, make, [&] {
+    return wait(*impl_,
+                impl_->compute(function, {keys.begin(), keys.end()}, options, impl_->deadline(options.timeout)));
+  });
 }
 
-PoolStatus Pool::status() { return wait(*impl_, impl_->status(impl_->deadline(configured))); }
+PoolStatus Pool::status() {
+  return pool::recorded(
+      impl_->recorder, [] { return Operation::on(Verb::status); },
+      [&] { return wait(*impl_, impl_->status(impl_->deadline(configured))); });
+}
 
 // --------------------------------------------------------------------------------------------------------- subscriptions
 
@@ -232,8 +321,10 @@ Task<void> PoolSubscription::Shared::watch() {
   std::uint64_t seen = 0;
   while (!ended) {
     auto& members = impl->client->members();
+    if (members.closed()) co_return;
     auto placement = members.placement();
-    if (placement && placement->view().number != seen) {
+    // Also in a view seen before: a poll that failed is begun again.
+    if (placement) {
       for (const auto& member : placement->view().members) {
         if (polling[member.id]) continue;
         polling[member.id] = true;

@@ -15,9 +15,9 @@
 namespace penstock::pool {
 namespace {
 
-constexpr Timeout longest_poll(5'000);   // then the home is asked again
+constexpr Timeout longest_poll(5'000);           // then the home is asked again
 constexpr std::uint64_t fixed_reply_bytes = 96;  // of a step's announcement, about, without layouts
-constexpr Timeout answer_within(3'000);  // beyond what the home may wait
+constexpr Timeout answer_within(3'000);          // beyond what the home may wait
 
 template <class Request>
 using Send = std::function<Task<Request>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)>;
@@ -42,7 +42,8 @@ Task<fb::EmptyT> send_end(std::shared_ptr<rpc::Channel> channel, fb::EndStepRequ
   fb::StreamsClient client(std::move(channel));
   co_return co_await client.end_step(std::move(request), until(deadline));
 }
-Task<fb::EmptyT> send_close(std::shared_ptr<rpc::Channel> channel, fb::CloseReaderRequestT request, base::Deadline deadline) {
+Task<fb::EmptyT> send_close(std::shared_ptr<rpc::Channel> channel, fb::CloseReaderRequestT request,
+                            base::Deadline deadline) {
   fb::StreamsClient client(std::move(channel));
   co_return co_await client.close_reader(std::move(request), until(deadline));
 }
@@ -55,7 +56,8 @@ Task<fb::StreamInfoReplyT> send_info(std::shared_ptr<rpc::Channel> channel, fb::
 // Calls the stream's home, wherever it is now.
 template <class Reply, class Request>
 Task<Reply> at_home(std::shared_ptr<PoolClient> client, Request request,
-                    Task<Reply> (*send)(std::shared_ptr<rpc::Channel>, Request, base::Deadline), base::Deadline deadline) {
+                    Task<Reply> (*send)(std::shared_ptr<rpc::Channel>, Request, base::Deadline),
+                    base::Deadline deadline) {
   const auto row = stream_row(request.stream);
   auto shared = std::make_shared<const Request>(std::move(request));
   Send<Reply> call = [shared, send, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
@@ -71,7 +73,8 @@ Task<Reply> at_home(std::shared_ptr<PoolClient> client, Request request,
 template <class Reply, class Request>
 void tell_home(const std::shared_ptr<PoolClient>& client, Request request,
                Task<Reply> (*send)(std::shared_ptr<rpc::Channel>, Request, base::Deadline)) {
-  fabric::spawn(*client->progress(), at_home<Reply, Request>(client, std::move(request), send, base::Deadline(answer_within)));
+  fabric::spawn(*client->progress(),
+                at_home<Reply, Request>(client, std::move(request), send, base::Deadline(answer_within)));
 }
 
 std::uint64_t random_number() {
@@ -87,7 +90,8 @@ std::int64_t start_of(const std::string& start) {
 
 class PoolSource final : public stream::StepSource {
  public:
-  PoolSource(const stream::EngineContext& context, const std::string& name, Cohort& cohort, const StreamOptions& options);
+  PoolSource(const stream::EngineContext& context, const std::string& name, Cohort& cohort,
+             const StreamOptions& options);
 
   const std::string& stream() const override { return name_; }
   fabric::DataPlane& plane() override { return *plane_; }
@@ -116,8 +120,8 @@ class PoolSource final : public stream::StepSource {
   std::uint64_t reader_ = 0, life_ = 0, stripe_bytes_ = 0;
   std::uint32_t writer_ranks_ = 0;
   std::string writer_, why_;
-  std::uint64_t index_ = 0;     // of the step to ask for
-  std::int64_t last_ = -1;      // the step given before
+  std::uint64_t index_ = 0;  // of the step to ask for
+  std::int64_t last_ = -1;   // the step given before
   std::int64_t seek_ = -1;
   std::shared_ptr<const stream::EpochBlobs> epoch_;
   std::uint64_t epochs_ = 0, reply_bytes_ = 0;
@@ -149,7 +153,8 @@ void PoolSource::open(Cohort& cohort, base::Deadline deadline) {
   const auto text = stream::share_text(cohort, [&] {
     const auto reply = wait_for_stream(deadline);
     std::ostringstream out;
-    out << random_number() << ' ' << reply.life << ' ' << reply.stripe_bytes << ' ' << reply.writer_ranks << ' ' << reply.writer;
+    out << random_number() << ' ' << reply.life << ' ' << reply.stripe_bytes << ' ' << reply.writer_ranks << ' '
+        << reply.writer;
     return out.str();
   });
   std::istringstream in(text);
@@ -174,8 +179,9 @@ fb::OpenReaderReplyT PoolSource::wait_for_stream(base::Deadline deadline) {
       why = e.what();
     }
     if (deadline.passed())
-      throw Error(Errc::timeout, "stream " + name_ + " did not open within " + std::to_string(options_.open_timeout_ms) +
-                                     " ms in pool " + client_->pool() + ": " + why);
+      throw Error(Errc::timeout, "stream " + name_ + " did not open within " +
+                                     std::to_string(options_.open_timeout_ms) + " ms in pool " + client_->pool() +
+                                     ": " + why);
   }
 }
 
@@ -204,7 +210,8 @@ Outcome PoolSource::wait_step(Step& step, base::Deadline deadline) {
     try {
       auto reply = fabric::run_task(*client_->progress(),
                                     at_home<fb::NextStepReplyT>(client_, request(wait), &send_next, answer), answer);
-      if (reply.outcome > static_cast<std::uint8_t>(Outcome::writer_lost)) throw Error(Errc::protocol, "no such outcome");
+      if (reply.outcome > static_cast<std::uint8_t>(Outcome::writer_lost))
+        throw Error(Errc::protocol, "no such outcome");
       const auto outcome = static_cast<Outcome>(reply.outcome);
       why_ = reply.why;
       if (outcome == Outcome::ready) take(step, reply);

@@ -34,8 +34,8 @@ class Attachment : public std::enable_shared_from_this<Attachment> {
           copy.view = view;
           return send_attach(std::move(channel), std::move(copy), deadline);
         };
-    co_await client_->at_primary<fb::AttachReplyT>(streams_namespace(), stream_row(request_.stream), std::nullopt, deadline,
-                                                   std::move(call));
+    co_await client_->at_primary<fb::AttachReplyT>(streams_namespace(), stream_row(request_.stream), std::nullopt,
+                                                   deadline, std::move(call));
   }
 
   Task<void> keep() {
@@ -50,7 +50,9 @@ class Attachment : public std::enable_shared_from_this<Attachment> {
         co_await attach(deadline);
         well = true;
       } catch (const Error& e) {
-        if (well) base::log(base::Level::warn, "the pool is not to be reached", {{"stream", request_.stream}, {"why", e.what()}});
+        if (well)
+          base::log(base::Level::warn, "the pool is not to be reached",
+                    {{"stream", request_.stream}, {"why", e.what()}});
         well = false;
       }
     }
@@ -112,8 +114,7 @@ class PoolWriter final : public stream::WriterEngine {
              const StreamOptions& options)
       : options_(options),
         progress_(context.progress),
-        direct_(context, name, cohort, direct_options(options),
-                {.registered = false, .keep_undelivered = true}) {
+        direct_(context, name, cohort, direct_options(options), {.registered = false, .keep_undelivered = true}) {
     stream::share_outcome(*cohort, [&] { attach(context, *cohort); });
   }
   ~PoolWriter() override {
@@ -136,7 +137,9 @@ class PoolWriter final : public stream::WriterEngine {
   void put(std::uint32_t variable, const Box& box, const void* data, std::span<const std::int64_t> strides) override {
     direct_.put(variable, box, data, strides);
   }
-  std::span<std::byte> put_span(std::uint32_t variable, const Box& box) override { return direct_.put_span(variable, box); }
+  std::span<std::byte> put_span(std::uint32_t variable, const Box& box) override {
+    return direct_.put_span(variable, box);
+  }
   void lend(std::uint32_t variable, const Box& box, const void* data) override { direct_.lend(variable, box, data); }
   void put_whole(std::uint32_t variable, const void* data) override { direct_.put_whole(variable, data); }
   void put_string(std::uint32_t variable, std::string_view value) override { direct_.put_string(variable, value); }
@@ -207,8 +210,8 @@ void PoolWriter::close(Timeout timeout) {
   } catch (const Error& e) {
     if (attachment_) stop_attaching();
     if (!attachment_ || e.code() != Errc::timeout) throw;
-    throw Error(Errc::timeout, "stream " + name() + ": closed before every step was in pool " + attachment_->pool() + "; " +
-                                   e.what());
+    throw Error(Errc::timeout,
+                "stream " + name() + ": closed before every step was in pool " + attachment_->pool() + "; " + e.what());
   }
   if (!attachment_) return;
   stop_attaching();
@@ -229,7 +232,8 @@ void PoolWriter::lose() {
   try {
     fabric::run_task(*progress_, attachment_->finish("it ended with an error", deadline), deadline);
   } catch (const Error& e) {
-    base::log(base::Level::info, "the pool was not told that the writer is lost", {{"stream", name()}, {"why", e.what()}});
+    base::log(base::Level::info, "the pool was not told that the writer is lost",
+              {{"stream", name()}, {"why", e.what()}});
   }
 }
 

@@ -28,7 +28,8 @@ std::optional<std::uint64_t> ReaderBook::choose(const Cohort& cohort, const Ask&
 }
 
 std::optional<std::uint64_t> ReaderBook::step_for(const Ask& ask, const Kept& kept) {
-  if (ask.ranks == 0 || ask.ranks > max_ranks || ask.rank >= ask.ranks) throw Error(Errc::protocol, "no such reader rank");
+  if (ask.ranks == 0 || ask.ranks > max_ranks || ask.rank >= ask.ranks)
+    throw Error(Errc::protocol, "no such reader rank");
   if (!cohorts_.contains(ask.reader) && cohorts_.size() >= max_reader_cohorts)
     throw Error(Errc::overloaded, "too many readers");
   auto& cohort = cohorts_[ask.reader];

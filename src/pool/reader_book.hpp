@@ -63,11 +63,12 @@ class ReaderBook {
   struct Cohort {
     std::string group;
     std::vector<Rank> ranks;
-    std::uint64_t base = 0;             // index of the first that is remembered
-    std::deque<std::uint64_t> given;    // steps by index
-    std::uint64_t read = 0;             // indices below were read by all ranks
+    std::uint64_t base = 0;           // index of the first that is remembered
+    std::deque<std::uint64_t> given;  // steps by index
+    std::uint64_t read = 0;           // indices below were read by all ranks
   };
-  std::optional<std::uint64_t> choose(const Cohort& cohort, const Ask& ask, std::int64_t before, const Kept& kept) const;
+  std::optional<std::uint64_t> choose(const Cohort& cohort, const Ask& ask, std::int64_t before,
+                                      const Kept& kept) const;
   bool settle(Cohort& cohort);
 
   std::map<std::uint64_t, Cohort> cohorts_;

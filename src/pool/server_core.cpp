@@ -93,10 +93,36 @@ Task<std::vector<ServerCore::PutResult>> ServerCore::put(std::vector<Put> puts, 
   auto held = co_await locks_->acquire(packed, deadline);
 
   const auto placement = members_->placement();
+  // Reserving memory and the lock took their time: another server may be the primary by now, and put the same key.
+  const auto check_primary = [&] {
+    const auto present = members_->placement();
+    for (const auto& p : puts)
+      if (!is_primary(*present, p.ns, p.row, p.tag))
+        throw Error(Errc::stale_view, "the pool's membership changed during the put");
+  };
+  check_primary();
+  std::unordered_map<std::string, std::uint64_t> in_batch;  // versions given here; only where the batch names a key twice
+  const bool twice = held.size() != packed.size();
   std::vector<ObjectStore::Write> writes;
   std::vector<std::size_t> written;  // index of each write in puts
   writes.reserve(puts.size());
   const auto now = now_us();
+  const auto write_of = [&](std::size_t i) {
+    const auto& p = puts[i];
+    ObjectStore::Write write;
+    write.ns = p.ns;
+    write.row = p.row;
+    write.column = p.column;
+    write.object.version = results[i].version;
+    write.object.bytes = p.blob->size();
+    write.object.checksum = p.checksum;
+    write.object.put_us = now;
+    write.object.tag = p.tag;
+    write.object.metadata = p.metadata;
+    write.object.blob = p.blob;
+    write.keep_older = if_exists == IfExists::add_version;
+    return write;
+  };
   for (std::size_t i = 0; i < puts.size(); ++i) {
     auto& p = puts[i];
     // A batch may name a key twice: the second finds the first.
@@ -105,27 +131,18 @@ Task<std::vector<ServerCore::PutResult>> ServerCore::put(std::vector<Put> puts, 
       const bool fetched = co_await fetch_from_others(p.ns, p.row, p.column, p.tag, placement, deadline);
       if (fetched) present = store_->table().find(p.ns, p.row, p.column);
     }
-    if (present && if_exists == IfExists::refuse) {
-      results[i].error = Error(Errc::already_exists, "the object is there already (version " +
-                                                         std::to_string(present->version) + ")");
+    std::uint64_t newest = present ? present->version : 0;
+    if (auto it = in_batch.find(packed[i]); it != in_batch.end()) newest = std::max(newest, it->second);
+    if (newest != 0 && if_exists == IfExists::refuse) {
+      results[i].error =
+          Error(Errc::already_exists, "the object is there already (version " + std::to_string(newest) + ")");
       continue;
     }
-    std::uint64_t version = present ? present->version + 1 : 1;
+    std::uint64_t version = newest != 0 ? newest + 1 : store_->first_version();
     if (auto it = dropped_.find(packed[i]); it != dropped_.end()) version = std::max(version, it->second + 1);
-    ObjectStore::Write write;
-    write.ns = p.ns;
-    write.row = p.row;
-    write.column = p.column;
-    write.object.version = version;
-    write.object.bytes = p.blob->size();
-    write.object.checksum = p.checksum;
-    write.object.put_us = now;
-    write.object.tag = p.tag;
-    write.object.metadata = p.metadata;
-    write.object.blob = p.blob;
-    write.keep_older = if_exists == IfExists::add_version;
     results[i].version = version;
-    writes.push_back(std::move(write));
+    if (twice) in_batch[packed[i]] = version;
+    writes.push_back(write_of(i));
     written.push_back(i);
   }
   if (writes.empty()) co_return results;
@@ -133,10 +150,20 @@ Task<std::vector<ServerCore::PutResult>> ServerCore::put(std::vector<Put> puts, 
   try {
     // Replicas first: what can be read has been made as safe as it was asked to be.
     const std::vector<bool> none(writes.size(), false);
+    auto counted = members_->placement();
     co_await replicate_to_owners(writes, none, acknowledge != Acknowledge::memory, durable, deadline);
+    if (members_->placement() != placement) check_primary();
     counters_.puts += writes.size();
     for (const auto& w : writes) counters_.bytes_in += w.object.bytes;
     co_await store_->put(std::move(writes), durable, durable, deadline);
+    // In a view that came meanwhile these may be missing: they came after what was here had been passed on.
+    while (members_->placement() != counted) {
+      check_primary();
+      counted = members_->placement();
+      writes.clear();
+      for (const auto i : written) writes.push_back(write_of(i));
+      co_await replicate_to_owners(writes, none, true, durable, deadline);
+    }
   } catch (const Error& error) {
     for (const auto i : written) results[i].error = error;
   }
@@ -278,6 +305,8 @@ Task<bool> ServerCore::drop(Namespace ns, std::string row, std::string column, s
   std::vector<std::string> packed{pack_key(ns, row, column)};
   auto held = co_await locks_->acquire(packed, deadline);
   const auto placement = members_->placement();
+  if (!is_primary(*placement, ns, row, tag))
+    throw Error(Errc::stale_view, "the pool's membership changed before the drop");
   auto* present = store_->table().find(ns, row, column, version);
   if (!present && !placement->view().settled) {
     const bool fetched = co_await fetch_from_others(ns, row, column, tag, placement, deadline);
@@ -351,6 +380,7 @@ Task<void> ServerCore::replicate_to_owners(const std::vector<ObjectStore::Write>
     if (failed->code() != Errc::peer_lost && failed->code() != Errc::stale_view && failed->code() != Errc::timeout &&
         failed->code() != Errc::protocol)
       throw *failed;
+    if (stopping_) throw Error(Errc::stale_view, "this server is stopping");
     // The replica is gone: a view without it will come. Until then this object is not as safe as it was asked to be.
     if (members_->placement()->view().number == view.number) {
       const auto soon = earlier(deadline, Deadline(Timeout(500)));
@@ -414,7 +444,7 @@ Task<void> ServerCore::send_replicas(Member member, std::vector<ObjectStore::Wri
   rpc::CallOptions options{deadline};
   auto reply = co_await peer.replicate(std::move(request), options);
   if (!reply.failures.empty())
-    throw Error(static_cast<Errc>(reply.failures[0]->code), reply.failures[0]->message);
+    throw unpack_status(reply.failures[0]->code, reply.failures[0]->message);
   counters_.replicated_bytes += total;
 }
 
@@ -476,6 +506,8 @@ Task<fb::ReplicateReplyT> ServerCore::replicate(rpc::Call& call, fb::ReplicateRe
         throw Error(Errc::protocol, "an object's bytes do not match their checksum on arrival");
   };
   co_await workers_->run(std::move(verify));
+  // A new primary may have asked this server meanwhile, and put the key: a former one's bytes come too late.
+  if (members_->placement() != placement) throw Error(Errc::stale_view, "the pool's membership changed on the way");
   co_await store_->put(std::move(writes), request.durable, request.durable, call.deadline());
   co_return reply;
 }
@@ -548,9 +580,8 @@ Task<bool> ServerCore::fetch_from_others(Namespace ns, std::string row, std::str
       }
       auto blob = co_await store_->reserve(got.info->bytes, deadline);
       if (got.inlined) {
-        if (got.offset + got.info->bytes > reply.data.size()) throw Error(Errc::protocol, "a reply is too short");
-        std::copy_n(reinterpret_cast<const std::byte*>(reply.data.data()) + got.offset, got.info->bytes,
-                    blob->writable().data());
+        const auto part = part_of(reply.data, got.offset, got.info->bytes);
+        std::copy(part.begin(), part.end(), blob->writable().begin());
       } else {
         if (got.bulk.bytes() == 0) throw Error(Errc::protocol, "a reply without bytes");
         const rpc::BulkDescriptor from = got.bulk;

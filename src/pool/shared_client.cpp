@@ -22,8 +22,8 @@ Clients& clients() {
 std::shared_ptr<PoolClient> shared_client(const stream::EngineContext& context, const std::string& pool,
                                           const std::string& role, base::Deadline deadline) {
   const char* service = std::getenv("PENSTOCK_DIRECTORY_SERVICE");
-  const auto key = std::to_string(reinterpret_cast<std::uintptr_t>(context.progress.get())) + " " + pool + " " + role + " " +
-                   context.directory + " " + (service ? service : "");
+  const auto key = std::to_string(reinterpret_cast<std::uintptr_t>(context.progress.get())) + " " + pool + " " + role +
+                   " " + context.directory + " " + (service ? service : "");
   auto& all = clients();
   {
     std::lock_guard lock(all.mutex);

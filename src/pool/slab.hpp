@@ -72,7 +72,8 @@ class Slab {
     while (empty_ > 0 && (empty_ > keep || mapped_ > bytes)) {
       auto chosen = segments_.end();
       for (auto it = segments_.begin(); it != segments_.end(); ++it)
-        if (it->second.used == 0 && (chosen == segments_.end() || it->second.bytes >= chosen->second.bytes)) chosen = it;
+        if (it->second.used == 0 && (chosen == segments_.end() || it->second.bytes >= chosen->second.bytes))
+          chosen = it;
       erase_free(chosen->second, chosen->first, chosen->second.bytes);
       mapped_ -= chosen->second.bytes;
       --empty_;

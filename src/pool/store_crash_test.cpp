@@ -36,7 +36,8 @@ class History {
  private:
   // One write: whole in the pipe, or not at all.
   void say(const std::string& line) {
-    if (::write(fd_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) throw std::runtime_error("history");
+    if (::write(fd_, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+      throw std::runtime_error("history");
   }
   int fd_;
 };
@@ -70,7 +71,8 @@ void write_until_killed(const std::string& folder, int fd, std::uint64_t seed, s
   StoreOnEngine s(small_store(folder, 2 << 20));
   History history(fd);
   std::vector<fabric::Future<void>> running;
-  for (std::uint64_t key = 0; key < keys; ++key) running.push_back(s.start(change(s.store(), history, key, seed, steps)));
+  for (std::uint64_t key = 0; key < keys; ++key)
+    running.push_back(s.start(change(s.store(), history, key, seed, steps)));
   for (auto& task : running) task.get(base::Deadline(120s));
 }
 
@@ -129,7 +131,8 @@ std::string run_child(const std::string& folder, std::uint64_t seed, std::size_t
   char* const argv[] = {self.data(), filter.data(), quiet.data(), nullptr};
   const auto executable = std::filesystem::read_symlink("/proc/self/exe").string();
   pid_t child = 0;
-  if (::posix_spawn(&child, executable.c_str(), nullptr, nullptr, argv, envp.data()) != 0) throw std::runtime_error("spawn");
+  if (::posix_spawn(&child, executable.c_str(), nullptr, nullptr, argv, envp.data()) != 0)
+    throw std::runtime_error("spawn");
   pipe.close_writer();
   std::string history;
   char buffer[4096];
@@ -179,14 +182,16 @@ TEST(StoreCrash, TheChildWrites) {
     write_until_killed(own / "tier", pipe.ends[1], 1, 3);
     pipe.close_writer();
     std::string history(1 << 16, '\0');
-    history.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(pipe.ends[0], history.data(), history.size()), 0)));
+    history.resize(
+        static_cast<std::size_t>(std::max<ssize_t>(::read(pipe.ends[0], history.data(), history.size()), 0)));
     States states;
     for (std::uint64_t key = 0; key < keys; ++key) states[key] = {State{}};
     take_history(history, states);
     check(own / "tier", states);
     return;
   }
-  write_until_killed(folder, std::atoi(std::getenv(pipe_variable)), std::strtoull(std::getenv(seed_variable), nullptr, 10), 100'000);
+  write_until_killed(folder, std::atoi(std::getenv(pipe_variable)),
+                     std::strtoull(std::getenv(seed_variable), nullptr, 10), 100'000);
 }
 
 TEST(StoreCrash, WhatWasAcknowledgedAsDurableSurvivesSigkill) {

@@ -64,7 +64,8 @@ TEST_F(StoreDisk, AfterDiskMeansThatNobodySeesItBefore) {
 TEST_F(StoreDisk, ADurablePutThatTakesTooLongTimesOutAndGoesOn) {
   auto s = open();
   disk->closed = true;
-  EXPECT_EQ(code_of([&] { s->put({.row = "a", .after_disk = true, .deadline = base::Deadline(20ms)}); }), Errc::timeout);
+  EXPECT_EQ(code_of([&] { s->put({.row = "a", .after_disk = true, .deadline = base::Deadline(20ms)}); }),
+            Errc::timeout);
   disk->closed = false;
   s->flush();
   EXPECT_TRUE(s->on_disk("a"));
@@ -75,7 +76,8 @@ TEST_F(StoreDisk, ConcurrentDurablePutsShareWrites) {
   disk->closed = true;
   std::vector<fabric::Future<void>> puts;
   for (std::uint64_t i = 0; i < 100; ++i)
-    puts.push_back(s->start(StoreOnEngine::put_task(s->store(), {.row = numbered("r", i), .number = i, .durable = true})));
+    puts.push_back(
+        s->start(StoreOnEngine::put_task(s->store(), {.row = numbered("r", i), .number = i, .durable = true})));
   s->on_engine([] {});
   disk->closed = false;
   for (auto& put : puts) put.get(soon());
@@ -91,7 +93,8 @@ TEST_F(StoreDisk, AFullDiskFailsDurablePutsAndMemoryGoesOn) {
   EXPECT_NE(why.find("fake/fast: no space left"), std::string::npos) << why;
   EXPECT_FALSE(s->load("hidden"));
   EXPECT_EQ(code_of([&] { s->put({.row = "seen", .number = 3, .durable = true}); }), Errc::system);
-  EXPECT_TRUE(is_filled_with(s->load("seen")->object.blob->bytes(), 3)) << "it is in memory, and will be written behind";
+  EXPECT_TRUE(is_filled_with(s->load("seen")->object.blob->bytes(), 3))
+      << "it is in memory, and will be written behind";
   s->put({.row = "memory", .number = 4, .bytes = 700 * KiB});
   EXPECT_EQ(code_of([&] { s->put({.row = "more", .bytes = 700 * KiB, .deadline = base::Deadline(200ms)}); }, &why),
             Errc::pool_full);
@@ -120,7 +123,8 @@ TEST_F(StoreDisk, OneThatDoesNotFitDoesNotFailOthersOfItsGroup) {
         s->store(), {.row = numbered("r", i), .number = i, .bytes = i == 5 ? 2 * MiB : 10 * KiB, .after_disk = true})));
   s->on_engine([] {});
   disk->closed = false;
-  for (std::uint64_t i = 0; i < 8; ++i) EXPECT_EQ(code_of([&] { puts[i].get(soon()); }), i == 5 ? Errc::system : Errc::ok) << i;
+  for (std::uint64_t i = 0; i < 8; ++i)
+    EXPECT_EQ(code_of([&] { puts[i].get(soon()); }), i == 5 ? Errc::system : Errc::ok) << i;
   EXPECT_EQ(entries(*disk), 7u);
 }
 
@@ -278,13 +282,13 @@ TEST_F(StoreDisk, OtherBytesOnDiskAreNoticedThoughTheTierDoesNot) {
 TEST_F(StoreDisk, AFullFirstTierIsPassedOver) {
   disk->limit = 100 * KiB;
   auto s = open_two(0);
-  for (std::uint64_t i = 0; i < 4; ++i) s->put({.row = numbered("r", i), .number = i, .bytes = 60 * KiB, .durable = true});
+  for (std::uint64_t i = 0; i < 4; ++i)
+    s->put({.row = numbered("r", i), .number = i, .bytes = 60 * KiB, .durable = true});
   EXPECT_EQ(entries(*disk), 1u);
   EXPECT_EQ(entries(*slow), 3u);
   s.reset();
   s = open_two(0);
-  for (std::uint64_t i = 0; i < 4; ++i)
-    EXPECT_TRUE(is_filled_with(s->load(numbered("r", i))->object.blob->bytes(), i));
+  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(is_filled_with(s->load(numbered("r", i))->object.blob->bytes(), i));
   for (std::uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(s->drop(numbered("r", i), "c", {}, true));
   EXPECT_EQ(entries(*disk) + entries(*slow), 0u);
 }
@@ -417,13 +421,14 @@ Task<void> live(StoreOnEngine& s, std::string row, std::uint64_t seed, int steps
       std::optional<std::uint64_t> version;
       if (random->chance(40)) version = random->from(1, model.version + 1);
       const auto found = co_await store.load({}, row, "c", version, soon());
-      const auto expected = version                ? model.there.find(*version)
+      const auto expected = version               ? model.there.find(*version)
                             : model.there.empty() ? model.there.end()
-                                                   : std::prev(model.there.end());
+                                                  : std::prev(model.there.end());
       EXPECT_EQ(found.has_value(), expected != model.there.end()) << row;
       if (found && expected != model.there.end()) {
         EXPECT_EQ(found->object.version, expected->first);
-        EXPECT_TRUE(is_filled_with(found->object.blob->bytes(), expected->second)) << row << " version " << expected->first;
+        EXPECT_TRUE(is_filled_with(found->object.blob->bytes(), expected->second))
+            << row << " version " << expected->first;
       }
     }
   }

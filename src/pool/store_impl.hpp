@@ -44,7 +44,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   struct Recall {
     UnpackedKey key;
     std::string tier_key;
-    StoredObject object;  // as it was when the read began; without bytes
+    StoredObject object;                      // as it was when the read began; without bytes
     std::shared_ptr<Credit::Request> memory;  // while it waits for it
     std::vector<std::shared_ptr<fabric::Promise<std::shared_ptr<const Blob>>>> waiters;  // null: it is gone, look again
   };
@@ -64,17 +64,18 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
 
   // Writing (store_write.cpp)
   Done start_put(std::span<Write> writes, bool durable, bool after_disk, std::size_t& taken);
-  bool start_drop(const Namespace& ns, std::string_view row, std::string_view column, std::optional<std::uint64_t> version,
-                  bool durable, Done& done);
+  bool start_drop(const Namespace& ns, std::string_view row, std::string_view column,
+                  std::optional<std::uint64_t> version, bool durable, Done& done);
   void replace_older(const UnpackedKey& key, KeyState& state, bool keep_older, std::vector<std::uint64_t>& obsolete);
   void void_version(KeyState& state, std::uint64_t version, bool on_disk, std::vector<std::uint64_t>& obsolete);
   void write_behind();
   void submit_writes(std::shared_ptr<DiskJob> job, Done done, bool behind);
   void written(DiskJob& job, std::exception_ptr error);
   void stored(const DiskWrite& write, const Pending& pending, std::vector<Place>& erases);
-  void submit_erases(const std::string& packed_key, const std::vector<std::uint64_t>& versions, std::uint64_t floor, bool sync,
+  void submit_erases(const std::string& packed_key, const std::vector<std::uint64_t>& versions, std::uint64_t floor,
+                     bool sync, Done done);
+  void submit_erases(std::shared_ptr<DiskJob> job, std::vector<Place> erases, std::uint64_t floor, bool sync,
                      Done done);
-  void submit_erases(std::shared_ptr<DiskJob> job, std::vector<Place> erases, std::uint64_t floor, bool sync, Done done);
   void retry_failed();
   void note_disk(std::exception_ptr error, bool retry_later);
   void forget_if_empty(const std::string& packed_key);
@@ -143,7 +144,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   std::uint64_t floor_written = 0, floor_recovered = 0;
 
   EvictionHeap evictable, demotable;
-  std::deque<EvictionHeap::Entry> leased;  // evictable but for somebody who uses them
+  std::deque<EvictionHeap::Entry> leased;                            // evictable but for somebody who uses them
   std::unordered_map<std::string, std::shared_ptr<Recall>> recalls;  // by tier key
   std::uint64_t evictions = 0, recall_count = 0, demotions = 0;
   bool demoting = false, demoting_on = false, stopped = false;

@@ -73,7 +73,8 @@ fabric::Task<std::optional<ObjectStore::Loaded>> ObjectStore::load(Namespace ns,
   }
 }
 
-std::shared_ptr<ObjectStore::Impl::Recall> ObjectStore::Impl::recall(const UnpackedKey& key, const StoredObject& object) {
+std::shared_ptr<ObjectStore::Impl::Recall> ObjectStore::Impl::recall(const UnpackedKey& key,
+                                                                     const StoredObject& object) {
   auto on_disk = tier_key(pack_key(key.ns, key.row, key.column), object.version);
   auto& slot = recalls[on_disk];
   if (slot) return slot;
@@ -90,13 +91,14 @@ std::shared_ptr<ObjectStore::Impl::Recall> ObjectStore::Impl::recall(const Unpac
     return begun;
   }
   try {
-    begun->memory = credit->ask(std::move(sizes), [weak = weak_from_this(), begun](Credit::Blobs blobs, std::exception_ptr error) {
-      begun->memory = nullptr;
-      const auto self = weak.lock();
-      if (!self) return;
-      if (error) self->recalled(begun, nullptr, error);
-      else self->read(begun, std::move(blobs.front()));
-    });
+    begun->memory =
+        credit->ask(std::move(sizes), [weak = weak_from_this(), begun](Credit::Blobs blobs, std::exception_ptr error) {
+          begun->memory = nullptr;
+          const auto self = weak.lock();
+          if (!self) return;
+          if (error) self->recalled(begun, nullptr, error);
+          else self->read(begun, std::move(blobs.front()));
+        });
   } catch (...) {
     recalls.erase(begun->tier_key);
     throw;
@@ -118,7 +120,8 @@ void ObjectStore::Impl::read(const std::shared_ptr<Recall>& recall, std::shared_
   disk->submit(std::move(job));
 }
 
-void ObjectStore::Impl::recalled(const std::shared_ptr<Recall>& recall, std::shared_ptr<Blob> blob, std::exception_ptr error) {
+void ObjectStore::Impl::recalled(const std::shared_ptr<Recall>& recall, std::shared_ptr<Blob> blob,
+                                 std::exception_ptr error) {
   recalls.erase(recall->tier_key);
   const auto& key = recall->key;
   auto* object = table.find(key.ns, key.row, key.column, recall->object.version);
@@ -139,7 +142,8 @@ void ObjectStore::Impl::recalled(const std::shared_ptr<Recall>& recall, std::sha
 }
 
 // The last one who leaves ends a recall that has not begun to read.
-void ObjectStore::Impl::leave_recall(const std::shared_ptr<Recall>& recall, const std::shared_ptr<Promise<BlobPtr>>& waiter) {
+void ObjectStore::Impl::leave_recall(const std::shared_ptr<Recall>& recall,
+                                     const std::shared_ptr<Promise<BlobPtr>>& waiter) {
   std::erase(recall->waiters, waiter);
   if (!recall->waiters.empty() || !recall->memory) return;
   const auto request = std::exchange(recall->memory, nullptr);

@@ -149,7 +149,8 @@ std::string ObjectStore::Impl::why_full(std::uint64_t charge) const {
   const auto others = used - std::min(used, unwritten_bytes);
   if (others > 0) text += ", " + base::format_size(others) + " are leased, arriving, or being written";
   const auto usage = memory->usage();
-  if (used + charge <= memory->limit()) text += "; the free parts are too small (largest " + base::format_size(usage.largest_free) + ")";
+  if (used + charge <= memory->limit())
+    text += "; the free parts are too small (largest " + base::format_size(usage.largest_free) + ")";
   return text;
 }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr double demote_above = 0.9, demote_to = 0.8;  // of the first tier's limit
 constexpr std::uint64_t demotion_bytes = 16 << 20;     // at a time
 constexpr std::size_t demotion_objects = 1024;
-constexpr std::size_t recovery_chunk = 20'000;         // objects taken over between two turns of the engine
+constexpr std::size_t recovery_chunk = 20'000;  // objects taken over between two turns of the engine
 
 struct Entry {
   storage::TierEntry entry;

@@ -86,8 +86,9 @@ inline bool is_filled_with(std::span<const std::byte> bytes, std::uint64_t numbe
 // A store on an engine of its own, used from the test's thread.
 class StoreOnEngine {
  public:
-  explicit StoreOnEngine(StoreOptions options, std::vector<std::unique_ptr<storage::Tier>> tiers = {}, bool recover = true) {
-    progress_ = std::make_shared<Progress>();
+  explicit StoreOnEngine(StoreOptions options, std::vector<std::unique_ptr<storage::Tier>> tiers = {},
+                         bool recover = true) {
+    progress_ = Progress::create();
     progress_->call([&] {
       store_ = tiers.empty() ? std::make_unique<ObjectStore>(progress_, std::move(options))
                              : std::make_unique<ObjectStore>(progress_, std::move(options), std::move(tiers));
@@ -220,7 +221,8 @@ struct FakeDisk {
 
 class FakeTier : public storage::Tier {
  public:
-  explicit FakeTier(std::shared_ptr<FakeDisk> disk, std::string path = "fake") : disk_(std::move(disk)), path_(std::move(path)) {}
+  explicit FakeTier(std::shared_ptr<FakeDisk> disk, std::string path = "fake")
+      : disk_(std::move(disk)), path_(std::move(path)) {}
   std::string_view kind() const override { return "fake"; }
   const std::string& path() const override { return path_; }
   void put(std::span<const storage::TierWrite> writes, bool) override {
@@ -231,7 +233,8 @@ class FakeTier : public storage::Tier {
     for (const auto& write : writes) bytes += write.data.size();
     if (disk_->full || bytes > disk_->limit) throw storage::TierFull(path_ + ": no space left on device");
     for (const auto& w : writes)
-      disk_->entries[std::string(w.key)] = {std::string(w.metadata), {w.data.begin(), w.data.end()},
+      disk_->entries[std::string(w.key)] = {std::string(w.metadata),
+                                            {w.data.begin(), w.data.end()},
                                             w.checksum ? *w.checksum : storage::checksum(w.data)};
   }
   std::optional<storage::TierEntry> find(std::string_view key) override {

@@ -171,7 +171,8 @@ void ObjectStore::Impl::forget_if_empty(const std::string& packed_key) {
 void ObjectStore::Impl::submit_writes(std::shared_ptr<DiskJob> job, Done done, bool behind_callers) {
   ++writing_jobs;
   behind_jobs += behind_callers ? 1 : 0;
-  job->done = [weak = weak_from_this(), done = std::move(done), behind_callers](DiskJob& job, std::exception_ptr error) {
+  job->done = [weak = weak_from_this(), done = std::move(done), behind_callers](DiskJob& job,
+                                                                                std::exception_ptr error) {
     const auto self = weak.lock();
     if (!self || self->stopped) {
       if (done) done->set_error(error);
@@ -285,8 +286,8 @@ void ObjectStore::Impl::submit_erases(const std::string& packed_key, const std::
   submit_erases(std::move(job), std::move(places), floor, sync, std::move(done));
 }
 
-void ObjectStore::Impl::submit_erases(std::shared_ptr<DiskJob> job, std::vector<Place> erases, std::uint64_t floor, bool sync,
-                                      Done done) {
+void ObjectStore::Impl::submit_erases(std::shared_ptr<DiskJob> job, std::vector<Place> erases, std::uint64_t floor,
+                                      bool sync, Done done) {
   for (const auto& place : erases) {
     job->keys.push_back(place.packed_key);
     job->erases.push_back(tier_key(place.packed_key, place.id_or_version));
@@ -294,8 +295,8 @@ void ObjectStore::Impl::submit_erases(std::shared_ptr<DiskJob> job, std::vector<
   job->version_floor = floor;
   job->sync_erases = job->urgent = sync;
   ++writing_jobs;
-  job->done = [weak = weak_from_this(), done = std::move(done), erases = std::move(erases), floor](DiskJob& job,
-                                                                                                std::exception_ptr error) {
+  job->done = [weak = weak_from_this(), done = std::move(done), erases = std::move(erases), floor](
+                  DiskJob& job, std::exception_ptr error) {
     const auto self = weak.lock();
     if (!self || self->stopped) {
       if (done) done->set_error(error);
@@ -306,9 +307,9 @@ void ObjectStore::Impl::submit_erases(std::shared_ptr<DiskJob> job, std::vector<
     else self->failed_erases.insert(self->failed_erases.end(), erases.begin(), erases.end());
     const auto outcome = error;
     // One that answers for earlier drops of its key.
-    if (done && !error &&
-        std::any_of(self->failed_erases.begin(), self->failed_erases.end(),
-                    [&](const Place& place) { return place.packed_key == job.keys.front(); }))
+    if (done && !error && std::any_of(self->failed_erases.begin(), self->failed_erases.end(), [&](const Place& place) {
+          return place.packed_key == job.keys.front();
+        }))
       error = std::make_exception_ptr(Error(Errc::system, "an earlier drop has failed: " + self->disk_error));
     self->note_disk(outcome, true);
     if (done && error) done->set_error(error);
@@ -354,15 +355,14 @@ void ObjectStore::Impl::retry_failed() {
     const auto key = unpack_key(place.packed_key);
     if (table.find(key.ns, key.row, key.column, place.id_or_version) != nullptr) return true;
     const auto at = keys.find(place.packed_key);
-    return at != keys.end() && std::any_of(at->second.pending.begin(), at->second.pending.end(), [&](const auto& p) {
-             return p.version == place.id_or_version && !p.gone;
-           });
+    return at != keys.end() && std::any_of(at->second.pending.begin(), at->second.pending.end(),
+                                           [&](const auto& p) { return p.version == place.id_or_version && !p.gone; });
   });
   if (!failed_erases.empty()) {
     std::uint64_t floor = 0;
     for (const auto& place : failed_erases) floor = std::max(floor, place.id_or_version);
-    submit_erases(std::make_shared<DiskJob>(), std::exchange(failed_erases, {}), floor > floor_written ? floor : 0, false,
-                  nullptr);
+    submit_erases(std::make_shared<DiskJob>(), std::exchange(failed_erases, {}), floor > floor_written ? floor : 0,
+                  false, nullptr);
   }
   write_behind();
 }

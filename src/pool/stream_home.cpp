@@ -14,7 +14,7 @@
 namespace penstock::pool {
 namespace {
 
-constexpr auto rejoin_for = std::chrono::seconds(3);   // a writer that does not answer for so long is lost
+constexpr auto rejoin_for = std::chrono::seconds(3);  // a writer that does not answer for so long is lost
 constexpr auto rejoin_pause = std::chrono::milliseconds(100);
 constexpr auto join_within = std::chrono::seconds(10);
 
@@ -69,7 +69,8 @@ void StreamHome::read_options(const std::string& yaml) {
     const auto colon = line.find(':');
     if (colon == std::string_view::npos) continue;
     try {
-      set_option(options_, std::string(base::trim(line.substr(0, colon))), std::string(base::trim(line.substr(colon + 1))));
+      set_option(options_, std::string(base::trim(line.substr(0, colon))),
+                 std::string(base::trim(line.substr(colon + 1))));
     } catch (const Error& e) {  // of a writer newer than this server
       base::log(base::Level::warn, "an option of a stream is not understood", {{"stream", name_}, {"why", e.what()}});
     }
@@ -192,7 +193,8 @@ Task<fb::AttachReplyT> StreamHome::attach(fb::AttachRequestT request, Deadline d
   auto self = shared_from_this();
   while (attaching_) {
     check_ours();
-    if (!co_await changed_.wait(deadline)) throw Error(Errc::timeout, "stream " + name_ + " is being opened by another writer");
+    if (!co_await changed_.wait(deadline))
+      throw Error(Errc::timeout, "stream " + name_ + " is being opened by another writer");
   }
   check_ours();
   attaching_ = true;
@@ -223,7 +225,8 @@ Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
     ++feed_number_;
     while (!staging_.empty()) {  // of the last writer: they notice
       check_ours();
-      if (!co_await changed_.wait(deadline)) throw Error(Errc::timeout, "stream " + name_ + ": its last writer's steps");
+      if (!co_await changed_.wait(deadline))
+        throw Error(Errc::timeout, "stream " + name_ + ": its last writer's steps");
     }
     if (record_.life != 0) co_await drop_everything(deadline);
     steps_.clear();
@@ -244,7 +247,6 @@ Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
   record_ = record;
   co_await put_object(std::string(record_column), encode_object<fb::StreamRecord>(record_), deadline);
   changed_.notify_all();
-
 }
 
 Task<void> StreamHome::join_writer(Deadline deadline) {
@@ -254,7 +256,8 @@ Task<void> StreamHome::join_writer(Deadline deadline) {
     check_ours();
     if (!feed_) throw Error(Errc::peer_lost, "stream " + name_ + ": the pool cannot join its writer: " + feed_why_);
     const bool in_time = co_await changed_.wait(deadline);
-    if (!in_time && !feed_joined_) throw Error(Errc::timeout, "stream " + name_ + ": the pool could not join its writer");
+    if (!in_time && !feed_joined_)
+      throw Error(Errc::timeout, "stream " + name_ + ": the pool could not join its writer");
   }
 }
 
@@ -306,7 +309,8 @@ Task<void> StreamHome::settle_end(Outcome outcome, std::string why, std::uint64_
       if (!rejoin_until_) rejoin_until_ = Deadline(std::chrono::duration_cast<Timeout>(rejoin_for));
       if (!rejoin_until_->passed()) {
         co_await fabric::pause_for(*core_->progress(), rejoin_pause);
-        if (!retired_ && feed == feed_number_ && !feed_ && record_.state == open && primary()) start_feed(*rejoin_until_);
+        if (!retired_ && feed == feed_number_ && !feed_ && record_.state == open && primary())
+          start_feed(*rejoin_until_);
         co_return;  // its end, if it comes to that, comes here again
       }
       outcome = Outcome::writer_lost;
@@ -317,7 +321,9 @@ Task<void> StreamHome::settle_end(Outcome outcome, std::string why, std::uint64_
     }
     if (retired_ || feed != feed_number_ || record_.state != open) co_return;
     if (outcome == Outcome::end_of_stream) co_await put_state(ended, "");
-    else co_await put_state(lost, "the writer " + record_.host + ":" + std::to_string(record_.pid) + " was lost (" + why + ")");
+    else
+      co_await put_state(lost,
+                         "the writer " + record_.host + ":" + std::to_string(record_.pid) + " was lost (" + why + ")");
   } catch (const std::exception& e) {
     if (!retired_) base::log(base::Level::warn, "the end of a stream", {{"stream", name_}, {"why", e.what()}});
   }
@@ -328,7 +334,8 @@ Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
   if (request.life != record_.life) co_return;  // another has begun since
   while (!staging_.empty() && request.why.empty()) {
     check_ours();
-    if (!co_await changed_.wait(deadline)) throw Error(Errc::timeout, "stream " + name_ + ": steps are not in the pool yet");
+    if (!co_await changed_.wait(deadline))
+      throw Error(Errc::timeout, "stream " + name_ + ": steps are not in the pool yet");
   }
   check_ours();
   if (record_.state == ended) co_return;
@@ -403,8 +410,9 @@ Task<fb::NextStepReplyT> StreamHome::next_step(std::shared_ptr<rpc::Channel> cha
     co_await changed_.wait(until);
   }
   const auto found = steps_.find(reply.step);
-  if (found == steps_.end()) throw Error(Errc::step_gone, "stream " + name_ + ": step " + std::to_string(reply.step) +
-                                                              " has gone by its policy of retention");
+  if (found == steps_.end())
+    throw Error(Errc::step_gone,
+                "stream " + name_ + ": step " + std::to_string(reply.step) + " has gone by its policy of retention");
   reply.outcome = static_cast<std::uint8_t>(Outcome::ready);
   reply.epoch = found->second.epoch;
   reply.payload_bytes = found->second.payload_bytes;

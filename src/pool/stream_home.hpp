@@ -37,7 +37,8 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   Task<fb::AttachReplyT> attach(fb::AttachRequestT request, Deadline deadline);
   Task<void> finish(fb::FinishRequestT request, Deadline deadline);
   Task<fb::OpenReaderReplyT> open_reader(fb::OpenReaderRequestT request, Deadline deadline);
-  Task<fb::NextStepReplyT> next_step(std::shared_ptr<rpc::Channel> channel, fb::NextStepRequestT request, Deadline deadline);
+  Task<fb::NextStepReplyT> next_step(std::shared_ptr<rpc::Channel> channel, fb::NextStepRequestT request,
+                                     Deadline deadline);
   Task<void> end_step(fb::EndStepRequestT request, Deadline deadline);
   void close_reader(const fb::CloseReaderRequestT& request) { readers_.close(request.reader, request.rank); }
   fb::StreamInfoReplyT info() const;
@@ -84,7 +85,8 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   Task<void> drop_step(std::uint64_t step);
   Task<void> drop_stripes(fb::StepRecordT record, Deadline deadline);
   void read_options(const std::string& yaml);
-  void fill_layouts(fb::NextStepReplyT& reply, std::shared_ptr<const Epoch> epoch, std::shared_ptr<const Epoch> base) const;
+  void fill_layouts(fb::NextStepReplyT& reply, std::shared_ptr<const Epoch> epoch,
+                    std::shared_ptr<const Epoch> base) const;
   void watch(const std::shared_ptr<rpc::Channel>& channel, std::uint64_t reader, std::uint32_t rank);
   void check_ours() const;
   bool primary() const;
@@ -95,10 +97,10 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   const std::string name_, row_;
   fb::StreamRecordT record_;
   StreamOptions options_;
-  std::map<std::uint64_t, fb::StepRecordT> steps_;  // in the pool, by number
-  std::uint64_t bytes_ = 0;                         // of them
+  std::map<std::uint64_t, fb::StepRecordT> steps_;                // in the pool, by number
+  std::uint64_t bytes_ = 0;                                       // of them
   std::map<std::uint64_t, std::shared_ptr<const Epoch>> epochs_;  // of this life
-  std::map<std::uint64_t, Staging> staging_;                // announced, not yet in the pool
+  std::map<std::uint64_t, Staging> staging_;                      // announced, not yet in the pool
   std::uint32_t pulling_ = 0;
   std::map<std::uint64_t, std::shared_ptr<fabric::Signal>> keeping_epochs_;  // being put
   std::unique_ptr<stream::Feed> feed_;

@@ -41,7 +41,7 @@ class Servers {
     std::filesystem::remove_all(folder_);
   }
   stream::EngineContext context() {
-    if (!client_) client_ = std::make_shared<fabric::Progress>();
+    if (!client_) client_ = fabric::Progress::create();
     return {client_, folder_, "127.0.0.1"};
   }
   PoolServer& operator[](std::size_t i) { return *starting_[i]->server; }
@@ -50,7 +50,7 @@ class Servers {
 
  private:
   struct Running {
-    std::shared_ptr<fabric::Progress> progress = std::make_shared<fabric::Progress>();
+    std::shared_ptr<fabric::Progress> progress = fabric::Progress::create();
     std::unique_ptr<PoolServer> server;
     std::atomic<bool> directory_first{false};
   };
@@ -293,11 +293,13 @@ TEST(StreamInPool, GoesOnWithoutAServer) {
     EXPECT_EQ(reader.read(), 0);
     servers.stop(victim);
     for (int i = 3; i < 8; ++i) writer.write();
-    EXPECT_THAT([&] {
-      std::vector<std::int64_t> steps;
-      for (int i = 1; i < 8; ++i) steps.push_back(reader.read());
-      return steps;
-    }(), ElementsAre(1, 2, 3, 4, 5, 6, 7));
+    EXPECT_THAT(
+        [&] {
+          std::vector<std::int64_t> steps;
+          for (int i = 1; i < 8; ++i) steps.push_back(reader.read());
+          return steps;
+        }(),
+        ElementsAre(1, 2, 3, 4, 5, 6, 7));
     writer->close(patience);
     EXPECT_EQ(reader.read(), -1);
     EXPECT_EQ(reader.last, Outcome::end_of_stream);

@@ -52,7 +52,8 @@ Task<void> drop_at(ServerCore& core, Member member, std::uint64_t view, std::vec
   co_await client.drop(std::move(request), options);
 }
 
-Task<void> drop_stripes_at(ServerCore& core, Member member, std::uint64_t view, std::string stream, base::Deadline deadline) {
+Task<void> drop_stripes_at(ServerCore& core, Member member, std::uint64_t view, std::string stream,
+                           base::Deadline deadline) {
   const auto row = stripe_pattern(stream);
   if (member.id != core.self()) {
     auto channel = co_await core.members().channel(std::move(member), deadline);
@@ -82,7 +83,8 @@ Task<void> drop_stripes_at(ServerCore& core, Member member, std::uint64_t view, 
     return true;
   });
   for (auto& f : found)
-    co_await core.drop(streams_namespace(), f.key.row, f.key.column, f.tag, std::nullopt, Acknowledge::memory, deadline);
+    co_await core.drop(streams_namespace(), f.key.row, f.key.column, f.tag, std::nullopt, Acknowledge::memory,
+                       deadline);
 }
 
 }  // namespace penstock::pool

@@ -29,6 +29,7 @@ Task<std::vector<std::string>> list_columns(ServerCore& core, Member member, std
 Task<void> drop_at(ServerCore& core, Member member, std::uint64_t view, std::vector<Key> keys,
                    std::optional<std::uint64_t> tag, base::Deadline deadline);
 // Of all stripes of a stream, those whose primary owner the server is.
-Task<void> drop_stripes_at(ServerCore& core, Member member, std::uint64_t view, std::string stream, base::Deadline deadline);
+Task<void> drop_stripes_at(ServerCore& core, Member member, std::uint64_t view, std::string stream,
+                           base::Deadline deadline);
 
 }  // namespace penstock::pool

@@ -36,10 +36,10 @@ std::optional<std::uint64_t> StreamHome::step_to_drop() const {
   const auto& [number, oldest] = *steps_.begin();
   const bool bounded = options_.retain_steps > 0 || options_.retain_bytes > 0 || options_.retain_age_ms > 0;
   if (!bounded && options_.retain_for.empty()) return std::nullopt;
-  const bool beyond = (options_.retain_steps > 0 && steps_.size() > options_.retain_steps) ||
-                      (options_.retain_bytes > 0 && bytes_ > options_.retain_bytes) ||
-                      (options_.retain_age_ms > 0 &&
-                       now_us() - oldest.put_us > std::int64_t{options_.retain_age_ms} * 1000);
+  const bool beyond =
+      (options_.retain_steps > 0 && steps_.size() > options_.retain_steps) ||
+      (options_.retain_bytes > 0 && bytes_ > options_.retain_bytes) ||
+      (options_.retain_age_ms > 0 && now_us() - oldest.put_us > std::int64_t{options_.retain_age_ms} * 1000);
   if (bounded && !beyond) return std::nullopt;
   if (!options_.retain_for.empty())
     for (const auto group : base::split(options_.retain_for, ','))
@@ -103,7 +103,8 @@ Task<void> StreamHome::drop_stripes(fb::StepRecordT record, Deadline deadline) {
   }
   for (auto& [owner, drop] : keys) {
     auto& [tag, those] = drop;
-    co_await drop_at(*core_, placement->view().members[owner], placement->view().number, std::move(those), tag, deadline);
+    co_await drop_at(*core_, placement->view().members[owner], placement->view().number, std::move(those), tag,
+                     deadline);
   }
 }
 

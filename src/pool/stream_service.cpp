@@ -31,7 +31,8 @@ void StreamService::stop() {
 }
 
 // The home of a stream, if this server is it. Throws stale_view otherwise.
-Task<std::shared_ptr<StreamHome>> StreamService::home_of(std::string stream, std::uint64_t view, base::Deadline deadline) {
+Task<std::shared_ptr<StreamHome>> StreamService::home_of(std::string stream, std::uint64_t view,
+                                                         base::Deadline deadline) {
   auto self = shared_from_this();
   auto core = core_.lock();
   if (!core || stopped_) throw Error(Errc::stale_view, "this server is stopping");

@@ -109,7 +109,8 @@ Task<fb::StepRecordT> StreamHome::pull_until_done(std::uint64_t step, Staging st
   }
 }
 
-std::shared_ptr<StreamHome::Epoch> StreamHome::epoch_from(std::vector<std::shared_ptr<const std::string>> layouts) const {
+std::shared_ptr<StreamHome::Epoch> StreamHome::epoch_from(
+    std::vector<std::shared_ptr<const std::string>> layouts) const {
   auto epoch = std::make_shared<Epoch>();
   epoch->layouts = std::move(layouts);
   for (std::uint32_t rank = 0; rank < epoch->layouts.size(); ++rank) {

@@ -10,12 +10,12 @@
 namespace penstock::pool {
 namespace {
 
-constexpr std::uint64_t inline_bytes = 32 << 10;      // smaller stripes come with the answer
-constexpr std::uint64_t direct_bytes = 256 << 10;     // larger pieces that are contiguous go straight to where they belong
-constexpr std::uint64_t least_run = 512;              // shorter runs cost more than the bytes between them
-constexpr std::size_t most_runs = 4096;               // of one piece
+constexpr std::uint64_t inline_bytes = 32 << 10;   // smaller stripes come with the answer
+constexpr std::uint64_t direct_bytes = 256 << 10;  // larger pieces that are contiguous go straight to where they belong
+constexpr std::uint64_t least_run = 512;           // shorter runs cost more than the bytes between them
+constexpr std::size_t most_runs = 4096;            // of one piece
 constexpr int max_tries = 20;
-constexpr Timeout settle_within(5'000);               // a transfer whose deadline has passed ends within this
+constexpr Timeout settle_within(5'000);  // a transfer whose deadline has passed ends within this
 
 struct Reach {
   std::uint64_t first, last;
@@ -91,7 +91,8 @@ Task<LeasedPtr> lease_at_owner(std::shared_ptr<PoolClient> client, std::vector<K
       [shared, tag, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, PoolClient::Attempt) {
         return get_stripes(std::move(channel), view, shared, tag, deadline);
       };
-  co_return co_await client->at_owner<LeasedPtr>(streams_namespace(), shared->front().row, tag, deadline, std::move(call));
+  co_return co_await client->at_owner<LeasedPtr>(streams_namespace(), shared->front().row, tag, deadline,
+                                                 std::move(call));
 }
 
 Task<void> gather_at(std::shared_ptr<rpc::Channel> channel, rpc::BulkDescriptor from,
@@ -154,7 +155,8 @@ void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& ke
     std::optional<Error> failed;
     for (auto& [owner, batch] : batches) {
       try {
-        const auto answer = batch.answer.get(base::Deadline(deadline.is_never() ? forever : deadline.remaining() + settle_within));
+        const auto answer =
+            batch.answer.get(base::Deadline(deadline.is_never() ? forever : deadline.remaining() + settle_within));
         take(held, {std::move(batch.keys), answer->first, answer->second}, deadline);
       } catch (const Error& e) {
         failed = e;
@@ -232,7 +234,8 @@ void StripePlane::run(HeldStep& held, std::vector<Gather>& gathers, base::Deadli
       if (!stripe->bytes().empty()) {  // another replica's may be in place
         std::uint64_t at = 0;
         for (const auto& r : g->ranges) {
-          if (r.offset + r.bytes > stripe->bytes().size()) throw Error(Errc::protocol, "a stripe shorter than its blocks");
+          if (r.offset + r.bytes > stripe->bytes().size())
+            throw Error(Errc::protocol, "a stripe shorter than its blocks");
           std::memcpy(g->memory() + at, stripe->bytes().data() + r.offset, r.bytes);
           at += r.bytes;
         }
@@ -260,7 +263,9 @@ void StripePlane::run(HeldStep& held, std::vector<Gather>& gathers, base::Deadli
 void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item> items, bool ordered,
                         base::Deadline deadline) {
   const auto held = this->held(step);
-  const auto key_of = [](const model::Piece& p) { return HeldStep::Key{static_cast<std::uint32_t>(p.writer_rank), p.segment}; };
+  const auto key_of = [](const model::Piece& p) {
+    return HeldStep::Key{static_cast<std::uint32_t>(p.writer_rank), p.segment};
+  };
   std::vector<HeldStep::Key> keys;
   for (const auto& item : items) {
     const auto key = key_of(*item.piece);
@@ -273,8 +278,8 @@ void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item>
   // Where each item's bytes are: in place, or in a gather, packed or as they lie.
   struct Source {
     std::size_t gather = ~std::size_t{0};
-    std::uint64_t at = 0;      // in its memory
-    std::uint64_t first = 0;   // as they lie: of the stripe
+    std::uint64_t at = 0;     // in its memory
+    std::uint64_t first = 0;  // as they lie: of the stripe
     bool packed = false, direct = false;
   };
   std::vector<Source> sources(items.size());
@@ -288,8 +293,8 @@ void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item>
     auto& source = sources[i];
     runs.clear();
     source.packed = model::contiguous_runs(piece, least_run, most_runs, runs);
-    source.direct = source.packed && !ordered && piece.bytes() >= direct_bytes &&
-                    model::packed_is_contiguous_at_destination(piece);
+    source.direct =
+        source.packed && !ordered && piece.bytes() >= direct_bytes && model::packed_is_contiguous_at_destination(piece);
     const auto [entry, fresh] = source.direct ? std::pair(shared.end(), true) : shared.try_emplace(key, gathers.size());
     source.gather = fresh ? gathers.size() : entry->second;
     if (fresh) {
@@ -316,7 +321,8 @@ void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item>
     if (source.direct || piece->bytes() == 0) continue;
     if (source.gather == ~std::size_t{0}) {
       const auto& stripe = *held->stripes.at(key_of(*piece));
-      if (reach_of(*piece).last > stripe.bytes().size()) throw Error(Errc::protocol, "a stripe shorter than its blocks");
+      if (reach_of(*piece).last > stripe.bytes().size())
+        throw Error(Errc::protocol, "a stripe shorter than its blocks");
       model::execute(*piece, stripe.bytes().data(), out);
     } else if (source.packed) {
       model::unpack(*piece, gathers[source.gather].memory() + source.at, out);

@@ -41,7 +41,7 @@ struct HeldStep {
   std::string stream;
   std::uint64_t step = 0;
   std::uint64_t life = 0;
-  std::vector<std::uint64_t> payload_bytes;  // by rank; at the end of stripe 0
+  std::vector<std::uint64_t> payload_bytes;             // by rank; at the end of stripe 0
   using Key = std::pair<std::uint32_t, std::uint32_t>;  // rank, stripe
   std::map<Key, std::shared_ptr<StripeLease>> stripes;  // the reader's thread only
   std::function<void()> ended;                          // called by the destructor
@@ -73,7 +73,8 @@ class StripePlane final : public fabric::DataPlane {
   void lease_all(HeldStep& held, const std::vector<HeldStep::Key>& keys, base::Deadline deadline);
   void take(HeldStep& held, const Leased& leased, base::Deadline deadline);
   void run(HeldStep& held, std::vector<Gather>& gathers, base::Deadline deadline);
-  void read_part(HeldStep& held, HeldStep::Key key, std::uint64_t offset, std::span<std::byte> out, base::Deadline deadline);
+  void read_part(HeldStep& held, HeldStep::Key key, std::uint64_t offset, std::span<std::byte> out,
+                 base::Deadline deadline);
 
   std::shared_ptr<PoolClient> client_;
   const bool in_place_;

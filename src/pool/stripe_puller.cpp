@@ -135,7 +135,7 @@ Task<fb::PullReplyT> StripePuller::pull(fb::PullRequestT given, base::Deadline d
   fb::PullReplyT reply;
   reply.checksums.resize(request.stripes.size());
   reply.payload_bytes.resize(request.stripes.size());
-  std::vector<std::size_t> index;  // of each item among the stripes
+  std::vector<std::size_t> index;    // of each item among the stripes
   std::vector<std::uint64_t> fixed;  // bytes of blocks of each stripe
   for (std::size_t i = 0; i < request.stripes.size(); ++i) {
     const auto& stripe = *request.stripes[i];

@@ -26,7 +26,8 @@ struct Written {
 Written random_rank(Random& random, int rank, const Dims& shape) {
   Written w;
   w.layout.rank = rank;
-  w.layout.variables.push_back({"a", DType::float64, Kind::global_array, random.chance(50) ? Order::row : Order::column, shape});
+  w.layout.variables.push_back(
+      {"a", DType::float64, Kind::global_array, random.chance(50) ? Order::row : Order::column, shape});
   w.layout.variables.push_back({"l", DType::int16, Kind::local_array, random.chance(50) ? Order::row : Order::column});
   w.layout.variables.push_back({"v", DType::int32, Kind::local_value});
   std::uint64_t at = 128;

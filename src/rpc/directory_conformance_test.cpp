@@ -42,7 +42,7 @@ class Embedded final : public Backend {
 
  private:
   TestFolder folder_;
-  std::shared_ptr<fabric::Progress> progress_ = std::make_shared<fabric::Progress>();
+  std::shared_ptr<fabric::Progress> progress_ = fabric::Progress::create();
   std::unique_ptr<DirectoryHost> host_;
 };
 
@@ -94,7 +94,7 @@ class DirectoryConformance : public ::testing::TestWithParam<Kind> {
     ASSERT_TRUE(told.wait_gone("/clock/tick"));
   }
 
-  std::shared_ptr<fabric::Progress> progress_ = std::make_shared<fabric::Progress>();
+  std::shared_ptr<fabric::Progress> progress_ = fabric::Progress::create();
   std::unique_ptr<Backend> backend_;
 };
 
@@ -369,7 +369,7 @@ std::unique_ptr<Backend> make_embedded() { return std::make_unique<Embedded>(); 
 std::unique_ptr<Backend> make_etcd() {
   if (find_etcd().empty()) return nullptr;
   try {
-    open_directory(std::make_shared<fabric::Progress>(), "etcd://127.0.0.1:1", "");
+    open_directory(fabric::Progress::create(), "etcd://127.0.0.1:1", "");
   } catch (const Error&) {
     return nullptr;
   }

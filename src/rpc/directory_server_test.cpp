@@ -47,7 +47,7 @@ class DirectoryServerTest : public ::testing::Test {
   }
 
   TestFolder folder_;
-  std::shared_ptr<fabric::Progress> progress_ = std::make_shared<fabric::Progress>();
+  std::shared_ptr<fabric::Progress> progress_ = fabric::Progress::create();
   std::unique_ptr<DirectoryHost> host_;
   std::mutex mutex_;  // guards what follows, which the engine reads
   DirectoryLocation location_;

@@ -50,7 +50,7 @@ fabric::Task<std::uint64_t> count_up(Directory& directory, std::string path, fab
 TEST(EtcdCluster, GoesOnWhenAMemberIsKilledUnderLoad) {
   if (find_etcd().empty()) GTEST_SKIP() << "there is no etcd here";
   base::set_log_level(base::Level::error);
-  auto progress = std::make_shared<fabric::Progress>();
+  auto progress = fabric::Progress::create();
   EtcdCluster cluster(3);
   std::unique_ptr<Directory> opened;
   try {

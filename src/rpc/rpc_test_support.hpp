@@ -190,8 +190,8 @@ class RpcTest : public ::testing::Test {
     return fabric::run_task(*progress, std::move(task), soon());
   }
 
-  std::shared_ptr<Progress> progress = std::make_shared<Progress>();
-  std::shared_ptr<Progress> server_progress = std::make_shared<Progress>();
+  std::shared_ptr<Progress> progress = Progress::create();
+  std::shared_ptr<Progress> server_progress = Progress::create();
   std::map<std::string, fabric::Token> tokens{{"pool/write", fabric::Token::random()},
                                               {"pool/read", fabric::Token::random()}};
   std::shared_ptr<Tester> tester = std::make_shared<Tester>(server_progress);

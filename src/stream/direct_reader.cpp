@@ -54,9 +54,9 @@ Outcome DirectSource::wait_step(Step& step, base::Deadline deadline) {
   return outcome;
 }
 
-std::unique_ptr<fabric::DataPlane> make_direct_plane(std::shared_ptr<fabric::Progress> progress, const std::string& stream,
-                                                     const Admission& admission, std::uint32_t rank,
-                                                     DataPlane wanted) {
+std::unique_ptr<fabric::DataPlane> make_direct_plane(std::shared_ptr<fabric::Progress> progress,
+                                                     const std::string& stream, const Admission& admission,
+                                                     std::uint32_t rank, DataPlane wanted) {
   fabric::DataPlaneOptions plane;
   plane.stream = stream;
   plane.token = admission.token;
@@ -77,10 +77,11 @@ std::unique_ptr<fabric::DataPlane> make_direct_plane(std::shared_ptr<fabric::Pro
     throw Error(Errc::unsupported, "stream " + stream + ": data_plane=shm, but writer rank " +
                                        std::to_string(elsewhere) + " cannot be reached on this host");
   if (!local && admission.endpoints.front().tcp_hosts.empty())
-    throw Error(Errc::unsupported,
-                "stream " + stream +
-                    ": its writer serves shared memory only (data_plane=shm), and is not on this host");
-  return local ? fabric::make_shm_plane(std::move(progress), std::move(plane)) : fabric::make_tcp_plane(std::move(plane));
+    throw Error(
+        Errc::unsupported,
+        "stream " + stream + ": its writer serves shared memory only (data_plane=shm), and is not on this host");
+  return local ? fabric::make_shm_plane(std::move(progress), std::move(plane))
+               : fabric::make_tcp_plane(std::move(plane));
 }
 
 std::unique_ptr<ReaderEngine> open_direct_reader(const EngineContext& context, const std::string& name,

@@ -30,8 +30,8 @@ class DirectSource final : public StepSource {
 
 // The plane to the ranks of a writer that admitted this reader: shared memory when all of them are on this host, unless
 // options say otherwise. Throws Error: unsupported, writer_lost.
-std::unique_ptr<fabric::DataPlane> make_direct_plane(std::shared_ptr<fabric::Progress> progress, const std::string& stream,
-                                                     const Admission& admission, std::uint32_t rank,
-                                                     DataPlane wanted);
+std::unique_ptr<fabric::DataPlane> make_direct_plane(std::shared_ptr<fabric::Progress> progress,
+                                                     const std::string& stream, const Admission& admission,
+                                                     std::uint32_t rank, DataPlane wanted);
 
 }  // namespace penstock::stream

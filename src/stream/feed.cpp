@@ -1,5 +1,5 @@
-#include "fabric/handshake.hpp"
 #include "stream/feed.hpp"
+#include "fabric/handshake.hpp"
 
 #include "base/log.hpp"
 #include "fabric/handshake.hpp"
@@ -41,14 +41,14 @@ void Feed::State::start(fabric::Reach reach, base::Deadline deadline) {
   wire::Hello hello;
   hello.purpose = wire::Purpose::join;
   hello.stream = writer.stream;
-  fabric::connect_async(*progress, writer.endpoint, writer.token, hello, reach, deadline,
-                        [weak = weak_from_this(), deadline](std::shared_ptr<fabric::Connection> to,
-                                                            std::optional<Error> error) {
-                          const auto self = weak.lock();
-                          if (!self || self->over) return;
-                          if (to) self->connected(std::move(to), deadline);
-                          else self->end(Outcome::not_ready, error->what());
-                        });
+  fabric::connect_async(
+      *progress, writer.endpoint, writer.token, hello, reach, deadline,
+      [weak = weak_from_this(), deadline](std::shared_ptr<fabric::Connection> to, std::optional<Error> error) {
+        const auto self = weak.lock();
+        if (!self || self->over) return;
+        if (to) self->connected(std::move(to), deadline);
+        else self->end(Outcome::not_ready, error->what());
+      });
 }
 
 void Feed::State::connected(std::shared_ptr<fabric::Connection> to, base::Deadline deadline) {

@@ -25,8 +25,8 @@ class Feed {
     // broken. not_ready: it could not be joined in time, or lets another take over; it may still be there.
     std::function<void(Outcome, const std::string& why)> ended;
   };
-  Feed(std::shared_ptr<fabric::Progress> progress, fabric::Registration writer, fabric::Reach reach, base::Deadline deadline,
-       Events events);
+  Feed(std::shared_ptr<fabric::Progress> progress, fabric::Registration writer, fabric::Reach reach,
+       base::Deadline deadline, Events events);
   ~Feed();  // leaves
 
   // Of steps that were given, in any order.

@@ -246,8 +246,7 @@ struct Kept {
       grant = writer.take_grant();
     }
     if (!grant) return false;
-    if (!grant->dropped)
-      writer.record(*grant, false, first ? std::make_shared<const std::string>("layout") : nullptr);
+    if (!grant->dropped) writer.record(*grant, false, first ? std::make_shared<const std::string>("layout") : nullptr);
     first = false;
     return true;
   }

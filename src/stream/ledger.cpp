@@ -144,7 +144,8 @@ void Ledger::commit(std::uint32_t slot, bool voided, const std::vector<wire::Ran
 }
 
 bool Ledger::marked(std::uint32_t slot) const {
-  return slots_[slot].kept || std::any_of(readers_.begin(), readers_.end(), [&](const auto& r) { return r->marks[slot] != Mark::none; });
+  return slots_[slot].kept ||
+         std::any_of(readers_.begin(), readers_.end(), [&](const auto& r) { return r->marks[slot] != Mark::none; });
 }
 
 bool Ledger::leased(std::uint32_t slot) const {

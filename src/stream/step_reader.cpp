@@ -347,7 +347,8 @@ fabric::DataPlane::Mapped StepReader::view_part(std::uint32_t id, const model::V
   const auto chunks = chunks_of(id, part.block);
   if (!chunks.cut()) {
     const auto& block = placed[chunks.first];
-    return plane.map(step.step, step.slot, part.writer_rank, block.segment, block.offset + within, part.bytes, deadline);
+    return plane.map(step.step, step.slot, part.writer_rank, block.segment, block.offset + within, part.bytes,
+                     deadline);
   }
   std::shared_ptr<std::byte[]> memory(new std::byte[part.bytes]);
   std::vector<model::Piece> pieces;

@@ -91,8 +91,8 @@ class StepReader final : public ReaderEngine {
   std::vector<std::shared_ptr<const model::RankLayout>> rank_layouts_;
   std::vector<PlacedLayout> rank_places_;
   std::vector<std::uint32_t> payload_ranks_;
-  std::shared_ptr<const model::Epoch> epoch_;   // as described
-  std::shared_ptr<const model::Epoch> placed_;  // as it lies; the same object where nothing differs
+  std::shared_ptr<const model::Epoch> epoch_;            // as described
+  std::shared_ptr<const model::Epoch> placed_;           // as it lies; the same object where nothing differs
   std::vector<std::vector<std::uint32_t>> chunk_first_;  // by variable, by block number; empty when placed_ is epoch_
   std::optional<std::vector<RankPayload>> payloads_;     // of the step being read, once asked for
   model::PlanCache plans_;

@@ -196,7 +196,7 @@ Context::Context(ContextOptions options) : options_(std::move(options)) {
   options_.directory = settings.directory;
   options_.listen = settings.listen;
   if (!settings.log.empty()) base::set_log_level(base::parse_level(settings.log));
-  progress_ = std::make_shared<fabric::Progress>(options_.explicit_progress ? fabric::Progress::Mode::explicit_poll
+  progress_ = fabric::Progress::create(options_.explicit_progress ? fabric::Progress::Mode::explicit_poll
                                                                             : fabric::Progress::Mode::threaded);
 }
 Context::~Context() = default;

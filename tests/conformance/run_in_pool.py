@@ -38,6 +38,7 @@ def main():
             directory = json.loads(line.removeprefix("ready "))["directory"]
             environment = os.environ | {
                 "PENSTOCK_CONFIG": str(configuration),
+                "PENSTOCK_SCENARIOS_IN_POOL": "1",
                 "PENSTOCK_DIRECTORY_SERVICE": directory,
             }
             return subprocess.run(arguments.program, env=environment, timeout=PROGRAM_S, check=False).returncode

@@ -55,17 +55,25 @@ inline std::ostream& operator<<(std::ostream& out, const Place& place) {
   return out << (place.pool ? "pool_" : "") << (place.plane == DataPlane::shm ? "shm" : "tcp");
 }
 
-// One server of a pool, registered in a folder.
+// One server of a pool, registered in a folder; killed when it goes: a scenario is over, and nothing of it worth keeping.
 class ServerProcess {
  public:
-  explicit ServerProcess(const std::string& folder) {
+  explicit ServerProcess(const std::string& folder, const std::vector<std::string>& more = {}, bool wait = true) {
     const char* named = std::getenv("PENSTOCK_SERVER");
     const std::string program = named ? named : PENSTOCK_SERVER_PROGRAM;
     int ready[2];
     if (pipe2(ready, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
-    std::vector<std::string> words{program,           "--with-parent",          "--ready-fd",       "3",
-                                   "pool=scenarios",  "registration=" + folder, "listen=127.0.0.1", "memory=512MiB",
-                                   "http=off",        "log=warn"};
+    std::vector<std::string> words{program,
+                                   "--with-parent",
+                                   "--ready-fd",
+                                   "3",
+                                   "pool=scenarios",
+                                   "registration=" + folder,
+                                   "listen=127.0.0.1",
+                                   "memory=512MiB",
+                                   "http=off",
+                                   "log=warn"};
+    words.insert(words.end(), more.begin(), more.end());
     std::vector<char*> argv;
     for (auto& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -75,21 +83,25 @@ class ServerProcess {
     const int failed = posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ready[1]);
+    ready_ = ready[0];
+    if (failed) throw std::runtime_error("the server " + program + " did not start");
+    if (wait) wait_ready();
+  }
+  void wait_ready() {
     char line[512];
-    const auto got = failed ? 0 : read(ready[0], line, sizeof line);  // nothing when it ends first
-    close(ready[0]);
-    if (got <= 0) throw std::runtime_error("the server " + program + " did not start");
+    if (read(ready_, line, sizeof line) <= 0) throw std::runtime_error("a server ended before it was ready");
   }
   ~ServerProcess() {
+    close(ready_);
     if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);  // a scenario is over: nothing of it is worth keeping
+    kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
   ServerProcess(const ServerProcess&) = delete;
-  pid_t pid() const { return pid_; }
 
  private:
   pid_t pid_ = -1;
+  int ready_ = -1;
 };
 
 // Parametrised by place. Every scenario uses options(), so that adding a plane is one line below.
@@ -175,15 +187,15 @@ class Scenario : public testing::TestWithParam<Place> {
 inline std::string place_name(const testing::TestParamInfo<Place>& info) { return testing::PrintToString(info.param); }
 
 // Wherever streams may live; and what is said of direct streams only (a pool's contract differs: scenarios.yaml says how).
-#define PENSTOCK_SCENARIOS(Suite)                                                                              \
-  INSTANTIATE_TEST_SUITE_P(planes, Suite,                                                                      \
-                           testing::Values(scenario::Place{DataPlane::shm}, scenario::Place{DataPlane::tcp},   \
-                                           scenario::Place{DataPlane::shm, true},                              \
-                                           scenario::Place{DataPlane::tcp, true}),                             \
-                           scenario::place_name)
-#define PENSTOCK_DIRECT_SCENARIOS(Suite)                                                                         \
-  INSTANTIATE_TEST_SUITE_P(planes, Suite,                                                                        \
-                           testing::Values(scenario::Place{DataPlane::shm}, scenario::Place{DataPlane::tcp}),   \
+#define PENSTOCK_SCENARIOS(Suite)                                                                    \
+  INSTANTIATE_TEST_SUITE_P(                                                                          \
+      planes, Suite,                                                                                 \
+      testing::Values(scenario::Place{DataPlane::shm}, scenario::Place{DataPlane::tcp},              \
+                      scenario::Place{DataPlane::shm, true}, scenario::Place{DataPlane::tcp, true}), \
+      scenario::place_name)
+#define PENSTOCK_DIRECT_SCENARIOS(Suite)                                                                      \
+  INSTANTIATE_TEST_SUITE_P(planes, Suite,                                                                     \
+                           testing::Values(scenario::Place{DataPlane::shm}, scenario::Place{DataPlane::tcp}), \
                            scenario::place_name)
 
 // An array whose elements say where they are and of which step.

@@ -6,6 +6,7 @@
 
 const char* plane;
 const char* directory;
+bool in_pool;
 
 /* -------------------------------------------------------------------------------------------------------- handles */
 
@@ -71,6 +72,7 @@ typedef struct member {
   penstock_context* context;
   write_rank* write; /* or: */
   read_rank* read;
+  const char* stream;
 } member;
 
 static int broadcast(void* user, void* data, size_t size, int root) {
@@ -97,18 +99,22 @@ static void* run_member(void* argument) {
   penstock_cohort several = {self->rank, self->team->size, self, broadcast, gather, NULL};
   const penstock_cohort* cohort = self->team->size > 1 ? &several : NULL;
   if (self->write) {
-    penstock_writer* writer = create_as(self->context, "s", cohort, NULL);
+    penstock_writer* writer = create_as(self->context, self->stream, cohort, NULL);
     self->write(writer, self->rank);
     finish(writer);
   } else {
-    penstock_reader* reader = join_as(self->context, "s", cohort, NULL);
+    penstock_reader* reader = join_as(self->context, self->stream, cohort, NULL);
     self->read(reader, self->rank);
     penstock_reader_destroy(reader);
   }
   return NULL;
 }
 
+/* Each time another stream: a pool would give the readers the last one. */
 void cohorts(int m, int n, write_rank* write, read_rank* read) {
+  static int made = 0;
+  char stream[16];
+  snprintf(stream, sizeof stream, "s%d", ++made);
   penstock_context* context = new_context(NULL);
   team writers = {.size = m}, readers = {.size = n};
   member members[2 * most_ranks];
@@ -117,7 +123,8 @@ void cohorts(int m, int n, write_rank* write, read_rank* read) {
   pthread_barrier_init(&writers.barrier, NULL, (unsigned)m);
   pthread_barrier_init(&readers.barrier, NULL, (unsigned)n);
   for (int i = 0; i < m + n; ++i) {
-    members[i] = i < m ? (member){&writers, i, context, write, NULL} : (member){&readers, i - m, context, NULL, read};
+    members[i] = i < m ? (member){&writers, i, context, write, NULL, stream}
+                       : (member){&readers, i - m, context, NULL, read, stream};
     CHECK(pthread_create(&threads[i], NULL, run_member, &members[i]) == 0);
   }
   for (int i = 0; i < m + n; ++i) pthread_join(threads[i], NULL);
@@ -256,6 +263,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   plane = argv[2];
+  in_pool = getenv("PENSTOCK_SCENARIOS_IN_POOL") != NULL; /* run_in_pool.py */
   alarm(100);
   directory = mkdtemp(made);
   CHECK(directory != NULL);

@@ -48,6 +48,7 @@ enum { wait_ms = 20000, most_ranks = 8 };
 
 extern const char* plane;     /* "shm" or "tcp" */
 extern const char* directory; /* where the streams of this run register */
+extern bool in_pool;          /* every stream's engine is pool, by configuration */
 
 typedef struct scenario {
   const char* name;

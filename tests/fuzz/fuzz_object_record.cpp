@@ -30,8 +30,7 @@ void check_key(std::string_view bytes) {
 std::vector<fuzz::Bytes> fuzz::seeds() {
   const auto packed = pool::pack_key(Namespace{}, std::string("heat\0x", 6), "step/7");
   return {choose(record, pool::encode_record({1'700'000'000'000'000, 17, true, "{\"dtype\": \"float64\"}"})),
-          choose(record, pool::encode_record({})),
-          choose(key, pool::tier_key(packed, 1)),
+          choose(record, pool::encode_record({})), choose(key, pool::tier_key(packed, 1)),
           choose(key, pool::tier_key(packed, ~std::uint64_t{0}))};
 }
 

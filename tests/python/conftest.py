@@ -1,20 +1,24 @@
 """Fixtures: a context of its own for each test, writers and readers that it closes, servers of pools that it ends."""
 
 import gc
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import penstock
 import pytest
+import yaml
 
 TIMEOUT_S = 20.0
 READY_S = 60.0
 
 
 @pytest.fixture
-def context(tmp_path):
+def context(tmp_path, request):
     """A context with a directory of its own. The test fails when it leaves a stream open."""
+    if "plane" in request.fixturenames:
+        request.getfixturevalue("plane")  # it may say by configuration that streams live in a pool
     context = penstock.Context(directory=str(tmp_path / "streams"), listen="127.0.0.1")
     yield context
     left = _open_streams(context)
@@ -29,9 +33,43 @@ def _open_streams(context):
     return [stream for stream in context._streams if not stream.closed]
 
 
-@pytest.fixture(params=["shm", "tcp"])
-def plane(request):
-    return request.param
+def _direct_only():
+    """The tests of scenarios whose contract is another in a pool: tests/conformance/scenarios.yaml says why."""
+    rows = Path(__file__).parents[1] / "conformance" / "scenarios.yaml"
+    sections = yaml.safe_load(rows.read_text())
+    return {f"test_{row['id']}" for section in sections for row in section["rows"] if "not_in_pool" in row}
+
+
+def pytest_collection_modifyitems(config, items):
+    """Only scenarios run over pools too, and of them those that mean there what they mean elsewhere."""
+    direct_only = _direct_only()
+
+    def leave_out(item):
+        plane = getattr(item, "callspec", None) and item.callspec.params.get("plane", "")
+        scenario = item.path.name.startswith("test_scenarios")
+        return bool(plane) and plane.startswith("pool_") and (not scenario or item.originalname in direct_only)
+
+    left_out = [item for item in items if leave_out(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(params=["shm", "tcp", "pool_shm", "pool_tcp"])
+def plane(request, tmp_path, monkeypatch):
+    """The data plane to run over. pool_...: streams live in a pool with a server of its own."""
+    if request.param.startswith("pool_"):
+        servers = request.getfixturevalue("pool_servers")(1, memory="512MiB", http="off")
+        configuration = tmp_path / "pool.yaml"
+        configuration.write_text('streams: {"*": {engine: pool}}\n')
+        monkeypatch.setenv("PENSTOCK_CONFIG", str(configuration))
+        monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", servers.directory)
+    return request.param.removeprefix("pool_")
+
+
+@pytest.fixture
+def in_pool(request):
+    """Whether the streams of this test live in a pool."""
+    return request.node.callspec.params["plane"].startswith("pool_")
 
 
 @pytest.fixture
@@ -75,13 +113,17 @@ def hand_over(pair):
 def cohorts(context, plane):
     """cohorts(m, n, write, read): write(stream) on each of m threads, the ranks of a writer, read(stream) on n."""
 
+    numbers = itertools.count()
+
     def run(m, n, write, read, **options):
+        name = f"s{next(numbers)}"  # another each time: a pool would give the readers the last one
+
         def rank_of_writer(cohort):
-            with context.create("s", comm=cohort, timeout=TIMEOUT_S, data_plane=plane, **options) as stream:
+            with context.create(name, comm=cohort, timeout=TIMEOUT_S, data_plane=plane, **options) as stream:
                 write(stream)
 
         def rank_of_reader(cohort):
-            with context.open("s", comm=cohort, timeout=TIMEOUT_S, data_plane=plane) as stream:
+            with context.open(name, comm=cohort, timeout=TIMEOUT_S, data_plane=plane) as stream:
                 read(stream)
 
         def team(size):

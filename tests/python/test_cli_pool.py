@@ -3,10 +3,11 @@
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -47,14 +48,12 @@ def served(environment, tmp_path):
          "--replication", "2", "--name", "stage", "-o", "listen=127.0.0.1", "--disk", str(tmp_path / "disk")],
         env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    lines = []
-    while not lines or lines[-1] != "}\n":
-        assert select.select([process.stdout], [], [], TIMEOUT_S)[0], "nothing printed"
-        lines.append(process.stdout.readline())
-        assert lines[-1], process.stderr.read()
-    yield json.loads("".join(lines))
-    process.send_signal(signal.SIGINT)
-    _, messages = process.communicate(timeout=TIMEOUT_S)
+    try:
+        lines = ThreadPoolExecutor(1).submit(lambda: list(takewhile("}\n".__ne__, process.stdout))).result(TIMEOUT_S)
+        yield json.loads("".join(lines) + "}")
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, messages = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, messages
 
 

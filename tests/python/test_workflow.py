@@ -137,7 +137,8 @@ def test_the_output_folder_may_lie_beside_the_study(write, tmp_path):
 def test_stream_options_are_those_of_the_library():
     header = Path(__file__).parents[2] / "include" / "penstock" / "options.hpp"
     body = header.read_text().partition("struct StreamOptions {")[2].partition("};")[0]
-    fields = [line.split("=")[0].split()[-1] for line in body.splitlines() if "=" in line.partition("//")[0]]
+    lines = [line.partition("//")[0].strip() for line in body.splitlines()]
+    fields = [line.rstrip(";").split("=")[0].split()[-1] for line in lines if line.endswith(";")]
     assert sorted(fields) == sorted(STREAM_KEYS)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -85,6 +86,7 @@ def _show(running: PoolServers, as_json: bool) -> None:
     ready = [server.ready for server in running.servers if server.ready]
     if as_json:
         print_json({"pool": running.plan.name, "directory": running.directory, "servers": ready})
+        sys.stdout.flush()  # whoever reads it waits for it
         return
     table = Table(title=f"pool {running.plan.name}", title_style="bold")
     for title in ("server", "id", "pid", "status page"):

@@ -1,0 +1,158 @@
+// A program's calls recorded, and done again on a real server: every verb, with the same outcomes.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <latch>
+#include <set>
+#include <thread>
+
+#include "penstock/stream.hpp"
+#include "pool/replay.hpp"
+#include "pool/server.hpp"
+
+namespace penstock {
+namespace {
+
+constexpr Timeout patience(30'000);
+
+class ReplayOnAPool : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "penstock-replay-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder = name;
+    pool::PoolServerOptions options;
+    options.server.pool = "stage";
+    options.server.id = 7;
+    options.server.name = "server";
+    options.server.listen = "127.0.0.1";
+    options.server.store.memory_bytes = 64 << 20;
+    options.directory = "embedded";
+    options.registration_directory = folder.string();
+    progress = fabric::Progress::create();
+    server = std::make_unique<pool::PoolServer>(progress, std::move(options));
+    server->start(patience);
+  }
+  void TearDown() override {
+    if (server) server->stop(Timeout(5000));
+    server.reset();
+    std::filesystem::remove_all(folder);
+  }
+  Context context() {
+    ContextOptions options;
+    options.directory = folder.string();
+    return Context(options);
+  }
+  std::string trace() const { return (folder / "one.trace").string(); }
+
+  std::filesystem::path folder;
+  std::shared_ptr<fabric::Progress> progress;
+  std::unique_ptr<pool::PoolServer> server;
+};
+
+template <class Call>
+void fails_with(Errc code, Call call) {
+  try {
+    call();
+    ADD_FAILURE() << "did not fail with " << name_of(code);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+  }
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+void write_objects(Pool& pool) {
+  pool.put({"row", "a"}, bytes_of("hello"));
+  fails_with(Errc::already_exists, [&] { pool.put({"row", "a"}, bytes_of("again")); });
+  pool.put({"row", "a"}, bytes_of("newer"), {.if_exists = IfExists::overwrite, .tag = {}, .metadata = "text"});
+  const std::string large(1 << 20, 'x');
+  const std::vector<Pool::PutItem> items = {
+      {{"row", "a"}, bytes_of("refused")}, {{"row", "b"}, bytes_of("")}, {{"row", "large"}, bytes_of(large)}};
+  EXPECT_TRUE(pool.put(items)[2]);
+  pool.put({"tagged", ""}, bytes_of("t"), {.tag = 7, .metadata = {}});
+  pool.start_put({"row", "later"}, bytes_of("pending")).get();
+}
+
+void read_objects(Pool& pool) {
+  EXPECT_EQ(pool.get({"row", "a"}).text(), "newer");
+  EXPECT_EQ(pool.get({"tagged", ""}, {.version = {}, .tag = 7}).text(), "t");
+  GetOptions part;
+  part.offset = 2, part.bytes = 2;
+  EXPECT_EQ(pool.get({"row", "a"}, part).text(), "we");
+  fails_with(Errc::not_found, [&] { pool.get({"row", "none"}); });
+  const std::vector<Key> keys = {{"row", "a"}, {"row", "none"}, {"row", "large"}};
+  EXPECT_FALSE(pool.get(keys)[1]);
+  std::vector<std::byte> memory(16);
+  EXPECT_EQ(pool.get_into({"row", "later"}, memory), 7u);
+  EXPECT_EQ(pool.need({"row", "a"}).text(), "newer");
+  GetOptions soon;
+  soon.timeout = Timeout(50);
+  fails_with(Errc::timeout, [&] { pool.need({"row", "none"}, soon); });
+  EXPECT_EQ(pool.info({"row", "large"}).bytes, 1u << 20);
+  EXPECT_TRUE(pool.info(keys)[0]);
+  EXPECT_EQ(pool.list({"row", "*"}).objects.size(), 4u);
+  EXPECT_EQ(pool.wait_row("row", 2).size(), 4u);
+  pool.status();
+}
+
+void wait_and_drop(Pool& pool) {
+  std::latch wanted(1);
+  std::jthread other([&] {
+    wanted.wait();
+    pool.put({"late", "one"}, bytes_of("here"));
+  });
+  auto pending = pool.want({"late", "one"});
+  wanted.count_down();
+  EXPECT_EQ(pending.get(patience).text(), "here");
+  const auto subscription = pool.subscribe(
+      {"row", "*"}, [](const ObjectEvent&) {}, true);
+  fails_with(Errc::not_found, [&] {
+    const std::vector<Key> keys = {{"row", "a"}};
+    pool.compute("no such function", keys);
+  });
+  EXPECT_TRUE(pool.drop({"row", "a"}));
+  const std::vector<Key> keys = {{"row", "a"}, {"row", "b"}};
+  EXPECT_TRUE(pool.drop(keys)[1]);
+  EXPECT_EQ(pool.drop_matching({"row", "*"}), 2u);
+  fails_with(Errc::not_found, [&] { pool.get({"row", "large"}); });
+}
+
+TEST_F(ReplayOnAPool, EveryVerbWithTheSameOutcome) {
+  const Context ctx = context();
+  {
+    PoolOptions options;
+    options.pool = "stage";
+    options.ns = "recorded";
+    options.trace = trace();
+    Pool pool(ctx, options);
+    write_objects(pool);
+    read_objects(pool);
+    wait_and_drop(pool);
+  }
+  const pool::Timeline timeline = pool::merge(pool::read_traces(trace()));
+  std::set<pool::Verb> verbs;
+  for (const auto& item : timeline.items) verbs.insert(timeline.record(item).verb);
+  EXPECT_EQ(verbs.size(), pool::verb_count);
+
+  for (const double factor : {0.0, 4.0}) {
+    PoolOptions options;
+    options.pool = "stage";
+    const auto target = pool::make_pool_target(ctx, options);
+    const auto report = pool::replay(timeline, pool::plan_replay(timeline, {factor}), *target, patience);
+    EXPECT_FALSE(report.stopped);
+    EXPECT_EQ(report.same, timeline.items.size()) << describe(timeline, report);
+    options.ns = pool::replay_namespace(Namespace::named("recorded"));
+    Pool cleaner(ctx, options);
+    cleaner.drop_matching({});
+    cleaner.drop({"tagged", ""}, {.version = {}, .tag = 7});
+  }
+  std::ofstream out(folder / "chrome.json");
+  pool::write_chrome_trace(timeline, out);
+  EXPECT_TRUE(out.good());
+}
+
+}  // namespace
+}  // namespace penstock

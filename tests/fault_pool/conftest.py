@@ -1,0 +1,133 @@
+"""Pools to be broken: servers with a directory of its own beside them, and the report of what happened."""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # pool_load
+CALL_S = 20.0
+READY_S = 60.0
+LEASE_MS = "1000"
+
+
+def build_folder():
+    return Path(os.environ.get("PENSTOCK_BUILD", HERE.parents[1] / "build"))
+
+
+class Pools:
+    """A server of a pool "names" that only runs the directory, and the servers of the pool "stage" that use it."""
+
+    def __init__(self, folder, context, **options):
+        from penstock.workflow.servers import PoolServers
+        from penstock.workflow.study import PoolPlan
+
+        self.context, self.opened = context, []
+        plan = {key: options.pop(key) for key in list(options) if key in PoolPlan.__dataclass_fields__}
+        common = {"listen": "127.0.0.1", "log": "info", "lease_ms": LEASE_MS, "http": "off", "compute_workers": "1"}
+        registration = folder / "registration"
+        self.names = PoolServers(
+            PoolPlan(name="names", memory="16MiB", disk=folder / "names", registration=registration, options=common),
+            logs=folder / "log names", folder=folder / "own",
+        )  # fmt: skip
+        plan = {"name": "stage", "memory": "512MiB", "disk": folder / "disk", "directory": "registered"} | plan
+        self.stage = PoolServers(
+            PoolPlan(registration=registration, options=common | {k: str(v) for k, v in options.items()}, **plan),
+            logs=folder / "log", folder=folder / "own",
+        )  # fmt: skip
+
+    def start(self):
+        self.names.start()
+        self.names.wait_ready(READY_S)
+        self.stage.start()
+        self.stage.wait_ready(READY_S)
+
+    def open(self, timeout=CALL_S, **options):
+        import penstock
+
+        # Found by its registration: a directory that comes back has another address.
+        pool = penstock.Pool("stage", context=self.context, directory="embedded", timeout=timeout, **options)
+        self.opened.append(pool)
+        return pool
+
+    def server(self, number):
+        return next(s for s in self.stage.servers if s.number == number)
+
+    def members(self):
+        return {s.ready["id"] for s in self.stage.servers if s.ready}
+
+    def settled(self, pool, members):
+        """Waits until the view names these servers and has settled."""
+        deadline = time.monotonic() + READY_S
+        while True:
+            status = pool.status()
+            if status["settled"] and {server["id"] for server in status["servers"]} == set(members):
+                return status
+            assert time.monotonic() < deadline, f"the view did not settle: {status}, not {members}"
+            threading.Event().wait(0.02)  # a status has no waiting form
+
+    def close(self):
+        for pool in self.opened:
+            pool.close()
+        self.stage.stop()
+        self.names.stop()
+
+
+@pytest.fixture
+def context(tmp_path):
+    import penstock
+
+    made = penstock.Context(directory=str(tmp_path / "registration"), listen="127.0.0.1")
+    yield made
+    made._shut_down(failed=False)
+
+
+@pytest.fixture
+def pools(tmp_path, context, monkeypatch):
+    """pools(servers=3, replication=2, key=value of penstock-server...) runs a pool that ends with the test."""
+    if "PENSTOCK_BIN" not in os.environ:
+        monkeypatch.setenv("PENSTOCK_BIN", str(build_folder() / "bin"))
+    running = []
+
+    def start(begin=True, **options):
+        running.append(Pools(tmp_path, context, **options))
+        if begin:
+            running[-1].start()
+        return running[-1]
+
+    yield start
+    for pool in running:
+        pool.close()
+
+
+@pytest.fixture(scope="session")
+def _rows():
+    rows = {}
+    yield rows
+    lines = ["# Pools under faults", "", "| scenario | seeds | result |", "|---|---|---|"]
+    for scenario, results in rows.items():
+        bad = {seed: text for seed, text in results.items() if not text.startswith("ok")}
+        seeds = ", ".join(map(str, sorted(results)))
+        shown = "; ".join(f"seed {s}: {t}" for s, t in bad.items()) if bad else list(results.values())[-1]
+        lines.append(f"| {scenario} | {seeds} | {len(results) - len(bad)} of {len(results)} ok; {shown} |")
+    folder = build_folder()
+    if folder.is_dir():
+        (folder / "pool-fault-report.md").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def report(_rows):
+    """report(scenario, seed, wrong, figures) writes a line of the report, and fails the test when anything is wrong."""
+
+    def tell(scenario, seed, wrong, figures):
+        text = f"{len(wrong)} wrong, e.g. {wrong[0]}" if wrong else "ok"
+        shown = ", ".join(f"{key} {value}" for key, value in figures.items())
+        print(f"{scenario}: seed {seed}: {text} ({shown})")
+        _rows.setdefault(scenario, {})[seed] = f"{text} ({shown})".replace("|", "/").replace("\n", " ")
+        assert not wrong, f"{scenario}, seed {seed}: " + "\n".join(wrong[:20])
+
+    return tell

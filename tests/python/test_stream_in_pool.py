@@ -1,0 +1,49 @@
+"""Streams in a pool: what Python adds to the scenarios that all engines share."""
+
+import numpy as np
+import penstock
+import pytest
+
+STEPS = 6
+
+
+@pytest.fixture
+def kept(pool_servers, monkeypatch, context):
+    """A stream of six steps in a pool, whose writer has ended."""
+    servers = pool_servers(1, memory="256MiB", http="off")
+    monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", servers.directory)
+    with context.create("kept", engine="pool") as writer:
+        for t in range(STEPS):
+            with writer.step() as step:
+                step["v"] = np.full(100, float(t))
+    return context
+
+
+def test_any_kept_step_in_any_order(kept):
+    with kept.open("kept", engine="pool") as stream:
+        assert stream.steps == list(range(STEPS))
+        for number in (4, 0, 5, 2):
+            with stream[number] as step:
+                assert step.number == number and step["v"][0] == number
+        assert [step.number for step in stream] == [3, 4, 5]
+        with pytest.raises(penstock.NotFound):
+            stream[17]
+
+
+def test_where_a_reader_starts(kept):
+    with kept.open("kept", engine="pool", start="newest") as stream, stream.step() as step:
+        assert step.number == STEPS - 1
+    with kept.open("kept", engine="pool", start="3") as stream:
+        assert [step.number for step in stream] == [3, 4, 5]
+
+
+def test_a_group_goes_on_where_it_stopped(kept):
+    for expected in (0, 1):
+        with kept.open("kept", engine="pool", group="plots") as stream, stream.step() as step:
+            assert step.number == expected
+
+
+def test_direct_streams_keep_no_steps(context):
+    with context.create("plain", rendezvous_readers=0), context.open("plain") as stream:
+        with pytest.raises(penstock.Unsupported, match="engine=pool"):
+            stream.seek(0)
