@@ -80,10 +80,16 @@ def rows_of(output):
         return list(csv.DictReader(file))
 
 
-def test_run_file(example, environment, tmp_path):
+@pytest.mark.parametrize("study", ["run.yaml", "one word changed", "pool.yaml", "later.yaml"])
+def test_run_file(example, environment, tmp_path, study):
     environment["PENSTOCK_BIN"] = program_folder()
     output = tmp_path / "output"
-    command = [sys.executable, "-m", "penstock.cli.main", "run", example / "run.yaml", "--output", output]
+    if study == "one word changed":
+        study = "run.yaml"
+        text = (example / study).read_text()
+        assert text.count("engine: direct") == 1
+        (example / study).write_text(text.replace("engine: direct", "engine: pool"))
+    command = [sys.executable, "-m", "penstock.cli.main", "run", example / study, "--output", output]
     code, text = run(command, env=environment, cwd=tmp_path)
     assert code == 0, text
     assert [int(row["sim_step"]) for row in rows_of(output)] == list(range(3, 31, 3))
