@@ -13,14 +13,17 @@ ROWS = """
     - {id: values, point: "values, of any kind"}
     - {id: views, point: views, not_in: {c: not there yet}}
 """
+PLANES = ("shm", "tcp", "pool_shm", "pool_tcp")
 CASES = {
     "ctest": [
         "test_scenarios.planes/DataScenario.values/shm  # GetParam() = 1-byte object <01>",
-        "test_scenarios.planes/DataScenario.values/tcp",
-        "cpp.views.shm", "cpp.views.tcp", "c.values.shm", "c.values.tcp", "test_model.Box.values",
+        *(f"test_scenarios.planes/DataScenario.values/{plane}" for plane in PLANES[1:]),
+        *(f"cpp.views.{plane}" for plane in PLANES),
+        *(f"c.values.{plane}" for plane in PLANES),
+        "test_model.Box.values",
     ],
-    "pytest": ["test_values[shm]", "test_values[tcp]", "test_views[shm]", "test_views[tcp]"],
-}  # fmt: skip
+    "pytest": [f"test_{name}[{plane}]" for name in ("values", "views") for plane in PLANES],
+}
 
 
 @pytest.fixture
@@ -47,9 +50,9 @@ def run(tmp_path):
 
 def test_a_full_table(run, tmp_path):
     code, out = run()
-    assert code == 0 and "2 points in 2 scenarios: 10 ok, 2 – of 12 cells" in out
+    assert code == 0 and "2 points in 2 scenarios: 20 ok, 4 – of 24 cells" in out
     assert (
-        "| values, of any kind | `values` | ok | ok | ok | ok | ok | ok |"
+        "| values, of any kind | `values` |" + " ok |" * 12
         in (tmp_path / "scenario-table.md").read_text()
     )
     assert "`views` is not in C: not there yet" in (tmp_path / "scenario-table.md").read_text()

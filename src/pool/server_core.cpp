@@ -188,7 +188,9 @@ Task<std::optional<ObjectStore::Loaded>> ServerCore::load_anywhere(Namespace ns,
                                                                    Deadline deadline) {
   auto self = shared_from_this();
   const auto placement = members_->placement();
-  if (is_owner(*placement, ns, row, tag)) {
+  // A replica may lag behind what its primary has acknowledged: only what it has counts there.
+  const bool here = is_owner(*placement, ns, row, tag) && store_->table().find(ns, row, column) != nullptr;
+  if (here || is_primary(*placement, ns, row, tag)) {
     for (;;) {
       auto loaded = co_await load(ns, row, column, tag, std::nullopt, deadline);
       if (loaded || !wait) co_return loaded;
@@ -200,6 +202,7 @@ Task<std::optional<ObjectStore::Loaded>> ServerCore::load_anywhere(Namespace ns,
   const auto owners = placement->owners(ns, row, tag);
   for (const auto o : owners.all()) {
     const Member member = placement->view().members[o];
+    if (member.id == options_.id) continue;
     try {
       Key key{row, column};
       co_return co_await load_from(member, placement->view().number, ns, std::move(key), tag, wait, deadline);
