@@ -237,13 +237,15 @@ Task<std::uint64_t> ServerCore::offer(Member member, Namespace ns, std::vector<O
   std::uint64_t total = 0;
   std::vector<ObjectStore::Write> batch;
   std::uint64_t batch_bytes = 0;
+  bool batch_durable = false;
   for (std::size_t n = 0; n <= reply.missing.size(); ++n) {
     const bool end = n == reply.missing.size();
     if (!batch.empty() && (end || batch_bytes >= rebalance_batch_bytes || batch.size() >= rebalance_batch)) {
       std::vector<bool> none(batch.size(), false);
       auto sending = std::exchange(batch, {});
       total += std::exchange(batch_bytes, 0);
-      co_await send_replicas(member, std::move(sending), std::move(none), false, deadline);
+      const bool durable = std::exchange(batch_durable, false);
+      co_await send_replicas(member, std::move(sending), std::move(none), durable, deadline);
     }
     if (end) break;
     const auto index = reply.missing[n];
@@ -253,6 +255,8 @@ Task<std::uint64_t> ServerCore::offer(Member member, Namespace ns, std::vector<O
     auto loaded = co_await store_->load(ns, w.row, w.column, version, deadline);
     if (!loaded) continue;  // dropped meanwhile
     w.object = loaded->object;
+    // What is on disk here must be there, too, before anybody lets go of it.
+    batch_durable = batch_durable || w.object.on_disk;
     batch_bytes += w.object.bytes;
     batch.push_back(std::move(w));
   }
