@@ -51,10 +51,7 @@ def run(tmp_path):
 def test_a_full_table(run, tmp_path):
     code, out = run()
     assert code == 0 and "2 points in 2 scenarios: 20 ok, 4 – of 24 cells" in out
-    assert (
-        "| values, of any kind | `values` |" + " ok |" * 12
-        in (tmp_path / "scenario-table.md").read_text()
-    )
+    assert "| values, of any kind | `values` |" + " ok |" * 12 in (tmp_path / "scenario-table.md").read_text()
     assert "`views` is not in C: not there yet" in (tmp_path / "scenario-table.md").read_text()
 
 

@@ -1,7 +1,7 @@
 """The transfer service and its client as two processes.
 
-  run_transfer.py SERVER CLIENT [WAY [RECORDS [REPEATS]]]
-  run_transfer.py SERVER CLIENT WAY kill     the server is killed while calls are under way: the client says so and ends
+run_transfer.py SERVER CLIENT [WAY [RECORDS [REPEATS]]]
+run_transfer.py SERVER CLIENT WAY kill     the server is killed while calls are under way: the client says so and ends
 """
 
 import subprocess

@@ -1,5 +1,5 @@
-"""Runs a program of scenarios with its streams in a pool: starts a server, makes `engine: pool` the default by configuration,
-and passes on how the program ends.
+"""Runs a program of scenarios with its streams in a pool: starts a server, makes `engine: pool` the default by
+configuration, and passes on how the program ends.
 
   run_in_pool.py --server PENSTOCK_SERVER -- PROGRAM ARGUMENT...
 """
@@ -25,7 +25,14 @@ def main():
         configuration = Path(folder, "penstock.yaml")
         configuration.write_text('streams: {"*": {engine: pool}}\n')
         ready, told = os.pipe()
-        options = ["pool=scenarios", f"registration={folder}", "listen=127.0.0.1", "memory=512MiB", "http=off", "log=warn"]
+        options = [
+            "pool=scenarios",
+            f"registration={folder}",
+            "listen=127.0.0.1",
+            "memory=512MiB",
+            "http=off",
+            "log=warn",
+        ]
         server = subprocess.Popen(
             [arguments.server, "--with-parent", "--ready-fd", str(told), *options], pass_fds=[told]
         )

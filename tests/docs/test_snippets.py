@@ -84,7 +84,9 @@ def test_every_block_is_checked():
         if block.page.parent.name == "internals" or block.page.parent.name == "decisions":
             continue  # drawings
         # Unit files and job scripts belong to systems that are not here.
-        assert block.language in ("console", "ini", "bash") or block.marker.split(":")[0] in known, f"{block} has no marker"
+        assert block.language in ("console", "ini", "bash") or block.marker.split(":")[0] in known, (
+            f"{block} has no marker"
+        )
     assert {block.marker.split(":")[0] for block in BLOCKS if block.marker} <= known
 
 

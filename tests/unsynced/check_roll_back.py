@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The storage that discards, against a program whose operations are known: what was synced is there, nothing else is.
 
-  check_roll_back.py --preload libunsynced_preload.so
+check_roll_back.py --preload libunsynced_preload.so
 """
 
 import argparse

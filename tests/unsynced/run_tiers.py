@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Kills a program that uses a tier, over and over, and checks what is left. A test; prints its seeds.
 
-  run_tiers.py --child tier_child --kind disk --mode kill      only the process dies
-  run_tiers.py --child tier_child --kind disk --mode loss --preload libunsynced_preload.so
-                                                               and what was not synced is lost
-  run_tiers.py --child tier_child --kind disk --mode full      the disk fills
+run_tiers.py --child tier_child --kind disk --mode kill      only the process dies
+run_tiers.py --child tier_child --kind disk --mode loss --preload libunsynced_preload.so
+                                                             and what was not synced is lost
+run_tiers.py --child tier_child --kind disk --mode full      the disk fills
 """
 
 import argparse

@@ -121,7 +121,7 @@ def _not_found(word: str, here: Path, folders: list[Path]) -> str:
     suggestion = nearest(word, ours) if ours else ""
     looked = ", ".join([str(f) for f in folders] + ["PATH"])
     hint = "" if "PENSTOCK_BIN" in os.environ else "; set PENSTOCK_BIN to the folder of a build tree's programs"
-    return f"program '{word}' was not found in {looked}{suggestion or hint}"
+    return f"program '{word}' was not found in {looked}{suggestion}{'' if 'did you mean' in suggestion else hint}"
 
 
 # ------------------------------------------------------------------------------------------------------------- MPI
