@@ -3,12 +3,15 @@
 //   pool_steps --role writer --study io      [--steps N]    time in begin, put and end; then until the pool has everything
 //   pool_steps --role writer --study room    [--bursts N]   the same while the queue has room, beside one copy into memory
 //   pool_steps --role writer --study sustain [--lengths N]  N queue lengths at full speed, then at 80 % of what that gave
+//   pool_steps --role writer --study overlap [--compute-ms N] [--origin S]   when each step was computed and written
 //   pool_steps --role reader --study io                     reads all kept steps, whole fields, checked
+//   pool_steps --role reader --study overlap                the same while they are written, and when each was read
 //   common: --ranks 2 --side 128 --queue 4 --acknowledge memory|durable --retain N --many V --plane shm|tcp
 //
 // room: a burst is as many steps as the queue holds; the next one begins when the pool has taken all. The reference is a
 // memcpy of the same arrays into as many slots of memory with pages made, by the same threads, just before each burst; the
-// first burst counts for neither. sustain: the writer sleeps between steps, where a simulation would compute.
+// first burst counts for neither. sustain, overlap: programs sleep where a simulation or an analysis would compute. overlap
+// prints spans (start, end, ...) in seconds since the origin, a time of the kernel's monotonic clock.
 #include <barrier>
 #include <chrono>
 #include <mutex>
@@ -47,6 +50,7 @@ struct Shared {
   std::mutex mutex;  // guards what follows
   std::vector<std::vector<double>> stalls, copies;
   double io_s = 0, all_s = 0, pull_gb_per_s = 0, wall_s = 0;
+  std::vector<double> computing, writing;  // spans of rank 0
 
   // Of each step or copy, the slowest rank.
   static std::vector<double> slowest(const std::vector<std::vector<double>>& ranks) {
@@ -115,6 +119,24 @@ class RankWriter {
     shared_.stalls[rank_] = std::move(stalls);
     shared_.io_s = std::max(shared_.io_s, put);
     shared_.all_s = std::max(shared_.all_s, now() - start);
+  }
+
+  void overlap(std::chrono::milliseconds compute, double origin) {
+    std::vector<double> computing, writing;
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // the reader opens the stream meanwhile
+    for (int step = 0; step < plan_.steps; ++step) {
+      shared_.meet.arrive_and_wait();
+      const double start = now();
+      std::this_thread::sleep_for(compute);
+      const double computed = now();
+      (void)write(step);
+      computing.insert(computing.end(), {start - origin, computed - origin});
+      writing.insert(writing.end(), {computed - origin, now() - origin});
+    }
+    close();
+    if (rank_ != 0) return;
+    shared_.computing = std::move(computing);
+    shared_.writing = std::move(writing);
   }
 
   void room(int bursts) {
@@ -196,6 +218,11 @@ double sum_of(const std::vector<double>& values) {
 }
 
 void write_figures(const std::string& study, const StepPlan& plan, const Shared& shared, FigureLine& line) {
+  if (study == "overlap") {
+    line.add("computing_s", shared.computing);
+    line.add("writing_s", shared.writing);
+    return;
+  }
   const auto stalls = Shared::slowest(shared.stalls);
   line.add("step_mb", plan.step_bytes() / 1e6);
   line.add("stall_ms", 1e3 * median(stalls));
@@ -225,6 +252,8 @@ void write_stream(Context& context, const Arguments& arguments) {
   const std::string study = arguments.text("study", "io");
   const int bursts = static_cast<int>(arguments.number("bursts", 10));
   const int lengths = static_cast<int>(arguments.number("lengths", 10));
+  const std::chrono::milliseconds compute(arguments.number("compute-ms", 40));
+  const double origin = std::stod(arguments.text("origin", "0"));
   arguments.check();
   Shared shared(plan.ranks);
   run_thread_cohort(plan.ranks, [&](std::shared_ptr<Cohort> cohort) {
@@ -232,6 +261,7 @@ void write_stream(Context& context, const Arguments& arguments) {
     if (study == "io") writer.io();
     else if (study == "room") writer.room(bursts);
     else if (study == "sustain") writer.sustain(lengths);
+    else if (study == "overlap") writer.overlap(compute, origin);
     else throw std::runtime_error("no study " + study);
   });
   FigureLine line;
@@ -242,8 +272,11 @@ void write_stream(Context& context, const Arguments& arguments) {
 void read_stream(Context& context, const Arguments& arguments) {
   const StepPlan plan(arguments);
   const auto options = stream_options(arguments, plan);
-  (void)arguments.text("study");
+  const bool overlap = arguments.text("study") == "overlap";
+  const std::chrono::milliseconds analyse(overlap ? arguments.number("compute-ms", 40) : 0);
+  const double origin = std::stod(arguments.text("origin", "0"));
   arguments.check();
+  std::vector<double> reading, analysing;  // spans
   std::vector<double> own(StepPlan::fields * plan.side * plan.side * plan.side, 0.0);
   Reader reader = context.open_stream(stream_name, solo(), options);
   int steps = 0;
@@ -252,12 +285,19 @@ void read_stream(Context& context, const Arguments& arguments) {
     for (;; ++steps) {
       const double start = now();
       ReadStep step = reader.begin_step(patience);
+      const double found = now();
       if (plan.many == 0)
         for (int f = 0; f < StepPlan::fields; ++f)
           step.get(field_name(f), Selection::all(), own.data() + static_cast<std::size_t>(f) * own.size() / 2);
       const int number = static_cast<int>(step.number());
       step.end();
       const double taken = now() - start;
+      if (overlap) {
+        const double read = now();
+        std::this_thread::sleep_for(analyse / 2);
+        reading.insert(reading.end(), {found - origin, read - origin});
+        analysing.insert(analysing.end(), {read - origin, now() - origin});
+      }
       (steps == 0 ? first_s : read_s) += taken;  // the first one opens connections and maps memory
       if (plan.many == 0)
         for (int part = 0; part < plan.ranks * StepPlan::fields; ++part)
@@ -269,6 +309,12 @@ void read_stream(Context& context, const Arguments& arguments) {
   require(steps == plan.steps, "the number of steps");
   reader.close();
   FigureLine line;
+  if (overlap) {
+    line.add("reading_s", reading);
+    line.add("analysing_s", analysing);
+    line.print();
+    return;
+  }
   line.add("read_gb_per_s", plan.step_bytes() * (steps - 1) / 1e9 / read_s);
   line.add("read_s", first_s + read_s);
   line.print();

@@ -4,14 +4,21 @@
 //   rpc_calls --study bulk --way shm|unix|tcp [--sizes A,B,...] [--total BYTES]
 //
 // shm: over the Unix socket, memory shared. unix: the same socket, memory that is not shared. tcp: loopback. A call is an
-// echo of --bytes bytes. Bulk is moved by the server (pull: it reads, push: it writes), 4 transfers under way, through the same
-// window of memory as the limits are (rpc_limits). The clock of bulk is the server's.
+// echo of --bytes bytes. Bulk is moved by the server (pull: it reads, push: it writes), 4 transfers under way.
+//
+// In turns with it the same memory is moved in pieces of the same size without the library (bare_...): by memcpy in the server's
+// thread, through the mapping that the library made, or by blocking calls on a socket of the same kind. Both walk through a
+// window of memory that no cache holds. The clock is the server's. Figures are medians over the turns; ratio_...: of what
+// follows each other.
+
+#include <thread>
 
 #include "arguments.hpp"
 #include "bench/rpc_calls_service.hpp"
 #include "fabric/endpoint.hpp"
 #include "rpc/bulk.hpp"
 #include "rpc/channel.hpp"
+#include "socket_pair.hpp"
 
 namespace penstock::bench {
 namespace {
@@ -19,6 +26,7 @@ namespace {
 using namespace penstock::bench::calls;
 
 constexpr std::uint32_t bulk_under_way = 4;
+constexpr std::uint32_t turns = 8;
 const std::string realm_and_role = "bench/user";
 
 base::Deadline patience() { return base::Deadline(Timeout(300'000)); }
@@ -27,27 +35,59 @@ base::Deadline patience() { return base::Deadline(Timeout(300'000)); }
 
 class Answering final : public CallsService {
  public:
-  explicit Answering(std::shared_ptr<rpc::Progress> progress) : progress_(std::move(progress)) {}
+  Answering(std::shared_ptr<rpc::Progress> progress, int bare_socket)
+      : progress_(std::move(progress)), bare_socket_(bare_socket) {}
 
   rpc::Task<BytesT> echo(rpc::Call&, BytesT request) override { co_return request; }
 
   rpc::Task<MovedT> transfer(rpc::Call& call, MoveT request) override {
     const std::span<std::byte> mine = memory(request.memory.bytes());
     if (request.push) fill_words(mine, request.seed);
+    else std::memset(mine.data(), 0, mine.size());
+    if (request.bare) co_return move_bare(call.channel(), request, mine);
     auto done = std::make_shared<std::uint32_t>(0);
     std::vector<rpc::Future<void>> chains;
     const double start = now();
     for (std::uint32_t i = 0; i < request.under_way; ++i)
       chains.push_back(fabric::spawn(*progress_, chain(call.shared_channel(), request, mine, done)));
     for (auto& each : chains) co_await std::move(each);
-    MovedT reply;
-    reply.seconds = now() - start;
-    // Where all of it was moved.
-    reply.right = request.push || request.times * request.bytes < mine.size() || check_words(mine, request.seed);
-    co_return reply;
+    co_return moved(request, mine, now() - start);
   }
 
  private:
+  static MovedT moved(const MoveT& request, std::span<const std::byte> mine, double seconds) {
+    MovedT reply;
+    reply.seconds = seconds;
+    // Where all of it was moved.
+    reply.right = request.push || request.times * request.bytes < mine.size() || check_words(mine, request.seed);
+    return reply;
+  }
+
+  // Blocks the engine's thread, which has nothing else to do.
+  MovedT move_bare(rpc::Channel& channel, const MoveT& request, std::span<std::byte> mine) const {
+    const std::uint64_t places = mine.size() / request.bytes;
+    const auto mapped = channel.bulk().map(request.memory, patience());
+    auto* theirs = mapped ? const_cast<std::byte*>(mapped->bytes.data()) : nullptr;  // it is exposed for both
+    const double start = now();
+    for (std::uint32_t i = 0; i < request.times; ++i) {
+      const std::uint64_t at = i % places * request.bytes;
+      if (theirs != nullptr) {
+        std::memcpy((request.push ? theirs : mine.data()) + at, (request.push ? mine.data() : theirs) + at,
+                    request.bytes);
+        asm volatile("" : : "r"(mine.data()), "r"(theirs) : "memory");  // each copy is made
+      } else if (request.push) {
+        send_all(bare_socket_, mine.data() + at, request.bytes);
+      } else {
+        require(receive_all(bare_socket_, mine.data() + at, request.bytes), "a message");
+      }
+    }
+    if (theirs == nullptr && request.push) {  // until the client has all of it
+      char c = 0;
+      require(receive_all(bare_socket_, &c, 1), "the end");
+    }
+    return moved(request, mine, now() - start);
+  }
+
   static rpc::Task<void> chain(std::shared_ptr<rpc::Channel> channel, MoveT request, std::span<std::byte> mine,
                                std::shared_ptr<std::uint32_t> done) {
     const std::uint64_t places = mine.size() / request.bytes;
@@ -63,14 +103,15 @@ class Answering final : public CallsService {
     return memory_.first(bytes);
   }
   std::shared_ptr<rpc::Progress> progress_;
+  const int bare_socket_;
   std::span<std::byte> memory_;
 };
 
-void serve(int socket) {
+void serve(int socket, int bare_socket) {
   const auto token = fabric::Token::random();
   auto progress = std::make_shared<rpc::Progress>();
   auto services = std::make_shared<rpc::ServiceTable>();
-  services->add(std::make_shared<Answering>(progress));
+  services->add(std::make_shared<Answering>(progress, bare_socket));
   rpc::Server server(
       progress, services, [token](const std::string&) -> std::optional<fabric::Token> { return token; }, "127.0.0.1");
   send_text(socket, fabric::to_text(server.endpoint()));
@@ -120,7 +161,26 @@ void measure_rates(rpc::Progress& progress, CallsClient& client, std::uint64_t c
   }
 }
 
-void measure_bulk(const Arguments& arguments, CallsClient& client, rpc::Channel& channel, bool shared,
+// Has the server move the client's memory, and does the client's part where the socket beside the channel is used. GB/s.
+double move(CallsClient& client, const MoveT& request, std::span<std::byte> mine, bool shared, int bare_socket) {
+  if (request.push) std::memset(mine.data(), 0, mine.size());
+  auto moving = client.start_transfer(request, rpc::CallOptions{patience()});
+  if (request.bare && !shared) {
+    const std::uint64_t places = mine.size() / request.bytes;
+    for (std::uint32_t i = 0; i < request.times; ++i) {
+      std::byte* part = mine.data() + i % places * request.bytes;
+      if (request.push) require(receive_all(bare_socket, part, request.bytes), "a message");
+      else send_all(bare_socket, part, request.bytes);
+    }
+    if (request.push) send_all(bare_socket, "e", 1);
+  }
+  const auto moved = moving.get(patience());
+  const bool all = request.times * request.bytes >= mine.size();
+  require(moved.right && (!request.push || !all || check_words(mine, request.seed)), "bulk memory");
+  return static_cast<double>(request.bytes) * request.times / 1e9 / moved.seconds;
+}
+
+void measure_bulk(const Arguments& arguments, CallsClient& client, rpc::Channel& channel, bool shared, int bare_socket,
                   FigureLine& line) {
   const std::uint64_t total = arguments.number("total", 512 << 20);
   for (const std::uint64_t size : arguments.numbers("sizes")) {
@@ -130,22 +190,31 @@ void measure_bulk(const Arguments& arguments, CallsClient& client, rpc::Channel&
     const std::span<std::byte> mine = shared ? buffer.span() : std::span(plain);
     const auto exposure = channel.bulk().expose(mine, rpc::Access::read_write);
     for (const bool push : {false, true}) {
-      const std::uint64_t seed = size + (push ? 1 : 0);
-      if (!push) fill_words(mine, seed);
       MoveT request;
       request.memory = exposure.descriptor();
       request.bytes = size;
       request.under_way = bulk_under_way;
       request.push = push;
-      request.seed = seed;
-      request.times = static_cast<std::uint32_t>(window / size);  // once around before the clock: connections, pages
-      (void)client.start_transfer(request, rpc::CallOptions{patience()}).get(patience());
-      request.times = times_for(size, total);
-      const auto moved = client.start_transfer(request, rpc::CallOptions{patience()}).get(patience());
-      const bool all = request.times * size >= window;
-      require(moved.right && (!push || !all || check_words(mine, seed)), "bulk memory");
-      const double gigabytes = static_cast<double>(size) * request.times / 1e9;
-      line.add((push ? "push_" : "pull_") + std::to_string(size), gigabytes / moved.seconds);
+      request.seed = size + (push ? 1 : 0);
+      if (!push) fill_words(mine, request.seed);
+      std::vector<double> ours, bare, ratios;
+      for (std::uint32_t turn = 0; turn <= turns; ++turn) {
+        // First once around, which is not counted: connections, pages, and that all arrives.
+        request.times = static_cast<std::uint32_t>(turn == 0 ? window / size : times_for(size, total / turns));
+        double rates[2];
+        for (const bool first : {true, false}) {
+          request.bare = first == (turn % 2 == 0);
+          rates[request.bare] = move(client, request, mine, shared, bare_socket);
+        }
+        if (turn == 0) continue;
+        ours.push_back(rates[false]);
+        bare.push_back(rates[true]);
+        ratios.push_back(rates[false] / rates[true]);
+      }
+      const std::string name = (push ? "push_" : "pull_") + std::to_string(size);
+      line.add(name, median(ours));
+      line.add("bare_" + name, median(bare));
+      line.add("ratio_" + name, median(ratios));
     }
   }
 }
@@ -158,7 +227,8 @@ void run(const Arguments& arguments) {
   (void)arguments.number("total", 0);
   arguments.check();
   const bool shared = way == "shm";
-  Child server(serve);
+  const SocketPair beside(way);
+  Child server([&](int socket) { serve(socket, beside.ends[1]); });
   const auto endpoint = fabric::endpoint_from_text(receive_text(server.socket()));
   const auto token = fabric::Token::from_hex(receive_text(server.socket()));
   FigureLine line;
@@ -169,7 +239,7 @@ void run(const Arguments& arguments) {
         *progress, rpc::connect(progress, endpoint, token, realm_and_role, nullptr, patience(), reach), patience());
     CallsClient client(channel);
     if (study == "bulk") {
-      measure_bulk(arguments, client, *channel, shared, line);
+      measure_bulk(arguments, client, *channel, shared, beside.ends[0], line);
     } else {
       FigureLine unused;
       measure_latency(client, calls / 20 + 1, bytes, unused);  // warm

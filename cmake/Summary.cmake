@@ -7,7 +7,7 @@ function(penstock_print_summary)
   message(STATUS "  rooms             ${rooms}")
   set(parts
       "tests|PENSTOCK_TESTS" "simulations|PENSTOCK_SIMS" "benchmarks|PENSTOCK_BENCH" "Python module|PENSTOCK_PYTHON"
-      "MPI|PENSTOCK_HAVE_MPI" "MPMD splitter|PENSTOCK_HAVE_MPMD" "RocksDB|PENSTOCK_HAVE_ROCKSDB" "HDF5|PENSTOCK_HAVE_HDF5" "etcd (httplib)|PENSTOCK_HAVE_HTTPLIB" "ZeroMQ (bench)|PENSTOCK_HAVE_ZEROMQ"
+      "MPI|PENSTOCK_HAVE_MPI" "MPMD splitter|PENSTOCK_HAVE_MPMD" "RocksDB|PENSTOCK_HAVE_ROCKSDB" "HDF5|PENSTOCK_HAVE_HDF5" "HDF5+MPI (bench)|PENSTOCK_HAVE_HDF5_MPI" "etcd (httplib)|PENSTOCK_HAVE_HTTPLIB" "ZeroMQ (bench)|PENSTOCK_HAVE_ZEROMQ"
       "gRPC (bench)|PENSTOCK_HAVE_GRPC" "hiredis (bench)|PENSTOCK_HAVE_HIREDIS"
       "ccache|PENSTOCK_CCACHE" "sanitizers|PENSTOCK_SANITIZE")
   if(PENSTOCK_PYTHON)

@@ -125,6 +125,19 @@ if(PENSTOCK_BENCH)
   endif()
 endif()
 
+# Files that all ranks of a simulation write together; beside the serial HDF5, whose headers it shares the names of.
+set(PENSTOCK_HAVE_HDF5_MPI OFF)
+if(PENSTOCK_BENCH AND PENSTOCK_HAVE_MPI AND PkgConfig_FOUND)
+  pkg_check_modules(PENSTOCK_HDF5_MPI QUIET IMPORTED_TARGET hdf5-openmpi)
+  set(PENSTOCK_HAVE_HDF5_MPI ${PENSTOCK_HDF5_MPI_FOUND})
+  if(PENSTOCK_HAVE_HDF5_MPI)
+    add_library(penstock_hdf5_mpi INTERFACE)
+    add_library(hdf5_mpi::hdf5_mpi ALIAS penstock_hdf5_mpi)
+    target_include_directories(penstock_hdf5_mpi SYSTEM INTERFACE ${PENSTOCK_HDF5_MPI_INCLUDE_DIRS})
+    target_link_libraries(penstock_hdf5_mpi INTERFACE PkgConfig::PENSTOCK_HDF5_MPI)
+  endif()
+endif()
+
 if(PENSTOCK_PYTHON)  # python/ finds nanobind
   find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
   # Used at run time, where they are installed; the module builds without them.

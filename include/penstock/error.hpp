@@ -20,7 +20,7 @@ enum class Errc : int {
   unsupported = 5,       // not built in, or not defined for this type
   // The step is lost; the stream goes on.
   step_too_large = 20,  // the step outgrew the stream's memory bound; it is void on every rank
-  step_voided = 21,     // another rank voided this step
+  step_voided = 21,     // this rank's step is void: an earlier call of it failed
   step_gone = 22,       // the step's memory was taken back (lease revoked)
   // The stream cannot go on.
   timeout = 40,        // a deadline passed; the message names who was awaited

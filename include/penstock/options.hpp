@@ -64,6 +64,8 @@ struct StreamOptions {
   std::uint64_t retain_bytes = 0;
   std::uint32_t retain_age_ms = 0;
   std::string retain_for;        // names of reader groups, with commas between them (in the environment: +)
+  std::string resume = "no";     // writer: no (replaces an earlier stream of the name), append (goes on after its newest step),
+                                 // or a number, that of this run's first step: what the pool has of them is passed over
   std::string group;             // reader: a name under which later runs go on where this one stopped; "": none
   std::string start = "oldest";  // reader: the first step: oldest, newest, or a number (the first kept one not less)
 
@@ -76,8 +78,9 @@ struct StreamOptions {
 
 struct ContextOptions {
   std::string config_file;  // "": $PENSTOCK_CONFIG, else penstock.yaml in the working directory if there
-  std::string directory;    // where streams register; "": $PENSTOCK_DIRECTORY, else $XDG_RUNTIME_DIR/penstock, else
-                            // /tmp/penstock-<uid>
+  std::string directory;    // where streams register, and pools are found: a folder, or a directory service
+                            // (tcp://host:port/directory?token=..., etcd://host:port,...); "": $PENSTOCK_DIRECTORY, else
+                            // $XDG_RUNTIME_DIR/penstock, else /tmp/penstock-<uid>
   std::string listen = "";  // IPv4/IPv6 address for tcp; "": $PENSTOCK_LISTEN, else every interface
   bool explicit_progress = false;  // true: no library thread; the application calls Context::progress()
 };

@@ -163,7 +163,9 @@ struct PoolOptions {
   std::string token;      // "": from the directory
   std::string ns;         // the namespace's name
   std::uint32_t timeout_ms = 30'000;
-  std::string trace;      // a file (or folder) to record this client's operations in; "": $PENSTOCK_TRACE, else none
+  std::string trace;      // where to record this client's operations (penstock/trace.hpp): a file "*.trace", or a folder with
+                          // one file for each process; "": $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere;
+                          // "off": nowhere, whatever those say
 };
 
 class Pool {
@@ -222,8 +224,14 @@ class Pool {
   // What lets a client have this role and none above it, as PoolOptions::token takes it. It comes from the directory: throws
   // forbidden where this client was given a token itself.
   std::string token(const std::string& role);
+  // Where a client with such a token finds the pool (PoolOptions::directory): an address whose holder sees the servers and no
+  // secret. Throws unsupported for etcd, which has users and roles of its own.
+  std::string directory_for_roles() const;
   // Of a stream in this pool, as JSON: state, writer, ranks, steps, bytes, readers. Throws not_found.
   std::string stream_info(const std::string& stream);
+  // Removes a stream, with its steps. Throws wrong_state while a writer has it open, not_found, forbidden (it needs the role
+  // write). Readers that have it open are told that it is lost.
+  void drop_stream(const std::string& stream);
   // The pools that a directory knows (as in PoolOptions), with their servers' names and states and no figures.
   static std::vector<PoolStatus> known(const Context& context, const std::string& directory = {},
                                        Timeout timeout = Timeout(10'000));

@@ -251,7 +251,7 @@ class WriteStep {
 class Writer {
  public:
   Writer(Writer&&) noexcept;
-  Writer& operator=(Writer&&) noexcept;
+  Writer& operator=(Writer&&) noexcept;  // ends what it held, as the destructor does
   // As close(), if that was not called, but failures are only logged. While an exception unwinds, readers are told at
   // once that the writer is lost instead.
   ~Writer();

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "penstock/penstock.hpp"
+#include "penstock/pool.hpp"
 
 namespace penstock::python {
 
@@ -122,17 +123,6 @@ class Turn {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Releases the interpreter lock when the work is worth it.
-class MaybeUnlocked {
- public:
-  explicit MaybeUnlocked(std::size_t bytes) {
-    if (bytes >= 32768) unlocked_ = std::make_unique<Unlocked>();
-  }
-
- private:
-  std::unique_ptr<Unlocked> unlocked_;
-};
-
 // A cohort whose operations are methods of a Python object: rank, size, broadcast(bytes, root) and gather(bytes, root).
 // None: solo.
 std::shared_ptr<Cohort> cohort_of(nb::object object);
@@ -144,7 +134,12 @@ void bind_writer(nb::module_& m);
 void bind_reader(nb::module_& m);
 void bind_context(nb::module_& m);
 void bind_pool(nb::module_& m);
+void bind_trace(nb::module_& m);
+void bind_rpc(nb::module_& m);
 nb::object open_pool(const Context& context, const nb::dict& options);
+nb::object start_replay(std::shared_ptr<Context> context, const nb::object& recording, const nb::dict& options,
+                        double speed, std::uint32_t clients, bool keep, std::int64_t timeout_ms);
+PoolOptions pool_options_of(const nb::dict& options);
 nb::list known_pools(const Context& context, const std::string& directory, std::int64_t timeout_ms);
 
 class PyWriter {

@@ -23,6 +23,14 @@ Key key_of(nb::handle pair) {
   return {text_of(parts[0]), text_of(parts[1])};
 }
 
+// An object's bytes lie as they are sent: one after the other.
+Buffer packed_bytes(nb::handle data) {
+  Buffer buffer(data, false);
+  if (!buffer.packed(Order::row))
+    throw Error(Errc::invalid_argument, "the data's bytes do not lie one after the other: copy it first (bytes(data))");
+  return buffer;
+}
+
 std::vector<Key> keys_of(const nb::list& list) {
   std::vector<Key> keys;
   keys.reserve(list.size());
@@ -127,24 +135,40 @@ class PySubscription {
   std::unique_ptr<Subscription> subscription_;
 };
 
-// A put that is under way: keeps its bytes.
+// What it came to, or nothing after the slice. An outcome of its own that is a timeout is told from the slice's.
+template <class T>
+std::optional<T> within_slice(Pending<T>& pending, std::int64_t slice_ms) {
+  Unlocked unlocked;
+  if (!pending.done()) try {
+      return pending.get(Timeout(slice_ms));
+    } catch (const Error& error) {
+      if (error.code() != Errc::timeout) throw;
+      if (!pending.done()) return std::nullopt;
+    }
+  return pending.get();
+}
+
+// A put that is under way: keeps its bytes until it is done, which its deadline bounds, even when nobody waits for it.
 class PyPendingPut {
  public:
-  PyPendingPut(Pending<std::uint64_t> pending, Buffer buffer) : pending_(std::move(pending)), buffer_(std::move(buffer)) {}
+  PyPendingPut(Pending<std::uint64_t> pending, Buffer buffer)
+      : pending_(std::move(pending)), buffer_(std::move(buffer)) {}
+  ~PyPendingPut() {
+    if (pending_.done()) return;
+    Unlocked unlocked;
+    try {
+      pending_.get(forever);
+    } catch (const Error&) {
+      // Whoever wanted to know would have waited.
+    }
+  }
+  PyPendingPut(const PyPendingPut&) = delete;
+  PyPendingPut& operator=(const PyPendingPut&) = delete;
   bool done() const { return pending_.done(); }
   // The version, or None after the slice.
   nb::object wait(std::int64_t slice_ms) {
-    std::uint64_t version = 0;
-    {
-      Unlocked unlocked;
-      try {
-        version = pending_.get(Timeout(slice_ms));
-      } catch (const Error& error) {
-        if (error.code() == Errc::timeout && !pending_.done()) version = 0;
-        else throw;
-      }
-    }
-    return version == 0 ? nb::none() : nb::object(nb::int_(version));
+    const auto version = within_slice(pending_, slice_ms);
+    return version ? nb::object(nb::int_(*version)) : nb::none();
   }
 
  private:
@@ -158,15 +182,7 @@ class PyWant {
   bool done() const { return pending_.done(); }
   // (memory, info), or None after the slice.
   nb::object wait(std::int64_t slice_ms) {
-    std::optional<Object> object;
-    {
-      Unlocked unlocked;
-      try {
-        object = pending_.get(Timeout(slice_ms));
-      } catch (const Error& error) {
-        if (error.code() != Errc::timeout || pending_.done()) throw;
-      }
-    }
+    auto object = within_slice(pending_, slice_ms);
     if (!object) return nb::none();
     return nb::make_tuple(nb::cast(memory_of(*object)), to_dict(object->info));
   }
@@ -189,22 +205,22 @@ class PyPool {
   std::string name() { return pool().name(); }
 
   static PutOptions put_options(const std::string& if_exists, const std::string& acknowledge,
-                                std::optional<std::uint64_t> tag, const std::string& metadata, std::int64_t timeout_ms) {
+                                std::optional<std::uint64_t> tag, const std::string& metadata,
+                                std::int64_t timeout_ms) {
     PutOptions options;
     options.if_exists = choice<IfExists>(
         if_exists, "if_exists",
         {{"refuse", IfExists::refuse}, {"overwrite", IfExists::overwrite}, {"add_version", IfExists::add_version}});
-    options.acknowledge = choice<Acknowledge>(acknowledge, "acknowledge",
-                                              {{"memory", Acknowledge::memory},
-                                               {"replicated", Acknowledge::replicated},
-                                               {"durable", Acknowledge::durable}});
+    options.acknowledge = choice<Acknowledge>(
+        acknowledge, "acknowledge",
+        {{"memory", Acknowledge::memory}, {"replicated", Acknowledge::replicated}, {"durable", Acknowledge::durable}});
     options.tag = tag;
     options.metadata = metadata;
     options.timeout = timeout_of(timeout_ms);
     return options;
   }
-  static GetOptions get_options(std::optional<std::uint64_t> version, std::optional<std::uint64_t> tag, std::uint64_t offset,
-                                std::optional<std::uint64_t> bytes, std::int64_t timeout_ms) {
+  static GetOptions get_options(std::optional<std::uint64_t> version, std::optional<std::uint64_t> tag,
+                                std::uint64_t offset, std::optional<std::uint64_t> bytes, std::int64_t timeout_ms) {
     GetOptions options;
     options.version = version;
     options.tag = tag;
@@ -223,7 +239,7 @@ class PyPool {
     buffers.reserve(items.size());
     for (nb::handle each : items) {
       auto item = nb::cast<nb::tuple>(each);
-      buffers.emplace_back(item[2], false);
+      buffers.push_back(packed_bytes(item[2]));
       put.push_back({{text_of(item[0]), text_of(item[1])},
                      {static_cast<const std::byte*>(buffers.back().data()), buffers.back().bytes()}});
     }
@@ -245,7 +261,7 @@ class PyPool {
                                           const std::string& acknowledge, std::optional<std::uint64_t> tag,
                                           const std::string& metadata, std::int64_t timeout_ms) {
     const auto options = put_options(if_exists, acknowledge, tag, metadata, timeout_ms);
-    Buffer buffer(data, false);
+    Buffer buffer = packed_bytes(data);
     const std::span<const std::byte> bytes(static_cast<const std::byte*>(buffer.data()), buffer.bytes());
     auto pending = pool().start_put(key_of(key), bytes, options);
     return std::make_unique<PyPendingPut>(std::move(pending), std::move(buffer));
@@ -342,8 +358,8 @@ class PyPool {
     return std::make_unique<PySubscription>(pool_, Pattern{text_of(row), text_of(column)}, existing);
   }
 
-  nb::tuple compute(const std::string& function, const nb::list& keys, const std::string& arguments, std::uint32_t time_ms,
-                    std::uint64_t memory_bytes, bool wait, std::int64_t timeout_ms) {
+  nb::tuple compute(const std::string& function, const nb::list& keys, const std::string& arguments,
+                    std::uint32_t time_ms, std::uint64_t memory_bytes, bool wait, std::int64_t timeout_ms) {
     const auto wanted = keys_of(keys);
     ComputeOptions options;
     options.arguments = arguments;
@@ -378,6 +394,16 @@ class PyPool {
     auto keep = pool_;
     Unlocked unlocked;
     return held(keep).token(role);
+  }
+  std::string directory_for_roles() {
+    auto keep = pool_;
+    Unlocked unlocked;
+    return held(keep).directory_for_roles();
+  }
+  void drop_stream(const std::string& stream) {
+    auto keep = pool_;
+    Unlocked unlocked;
+    held(keep).drop_stream(stream);
   }
   std::string stream_info(const std::string& stream) {
     auto keep = pool_;
@@ -426,7 +452,7 @@ class PyPool {
 
 }  // namespace
 
-nb::object open_pool(const Context& context, const nb::dict& options) {
+PoolOptions pool_options_of(const nb::dict& options) {
   PoolOptions chosen;
   for (auto [key, value] : options) {
     const auto name = nb::cast<std::string>(key);
@@ -439,7 +465,11 @@ nb::object open_pool(const Context& context, const nb::dict& options) {
     else if (name == "trace") chosen.trace = nb::cast<std::string>(value);
     else throw Error(Errc::unknown_option, "a pool has no option '" + name + "'");
   }
-  return nb::cast(std::make_unique<PyPool>(context, std::move(chosen)));
+  return chosen;
+}
+
+nb::object open_pool(const Context& context, const nb::dict& options) {
+  return nb::cast(std::make_unique<PyPool>(context, pool_options_of(options)));
 }
 
 nb::list known_pools(const Context& context, const std::string& directory, std::int64_t timeout_ms) {
@@ -481,7 +511,9 @@ void bind_pool(nb::module_& m) {
       .def("status", &PyPool::status)
       .def("administer", &PyPool::administer, "server"_a, "command"_a)
       .def("token", &PyPool::token, "role"_a)
+      .def("directory_for_roles", &PyPool::directory_for_roles)
       .def("stream_info", &PyPool::stream_info, "stream"_a)
+      .def("drop_stream", &PyPool::drop_stream, "stream"_a)
       .def("close", &PyPool::close)
       .def("forget", &PyPool::forget);
 }

@@ -110,12 +110,18 @@ bool PyReader::covered(std::uint32_t variable, const Sizes& shape) {
 
 std::vector<std::string> PyReader::attribute_names() {
   Turn turn(mutex_);
-  return step().attribute_names();
+  auto& step = this->step();
+  Unlocked unlocked;  // what varies from step to step is asked for when it is first looked at
+  return step.attribute_names();
 }
 
 nb::object PyReader::attribute(const std::string& name) {
   Turn turn(mutex_);
-  auto value = step().attribute(name);
+  auto& step = this->step();
+  const auto value = [&] {
+    Unlocked unlocked;
+    return step.attribute(name);
+  }();
   if (!value) return nb::none();
   return nb::make_tuple(std::string(name_of(value->dtype)), value->is_array,
                         nb::bytes(reinterpret_cast<const char*>(value->bytes.data()), value->bytes.size()),
@@ -124,7 +130,11 @@ nb::object PyReader::attribute(const std::string& name) {
 
 nb::object PyReader::min_max(std::uint32_t variable, std::optional<std::uint64_t> block) {
   Turn turn(mutex_);
-  auto found = block ? step().min_max(variable, *block) : step().min_max(variable);
+  auto& step = this->step();
+  const auto found = [&] {
+    Unlocked unlocked;
+    return block ? step.min_max(variable, *block) : step.min_max(variable);
+  }();
   if (!found) return nb::none();
   auto size = size_of(found->dtype);
   return nb::make_tuple(nb::bytes(reinterpret_cast<const char*>(found->min), size),

@@ -81,7 +81,7 @@ void PyWriter::put(std::uint32_t variable, const Sizes& start, nb::handle array)
   auto order = orders_.find(variable);
   bool packed = order != orders_.end() && buffer.packed(order->second);
   auto strides = packed ? std::vector<std::int64_t>() : buffer.strides();
-  MaybeUnlocked unlocked(buffer.bytes());
+  Unlocked unlocked;  // whatever its size: memory for it may have to be waited for
   step.put(variable, box, buffer.data(), strides);
 }
 
@@ -92,7 +92,11 @@ void PyWriter::lend(std::uint32_t variable, const Sizes& start, nb::handle array
   auto order = orders_.find(variable);
   if (order == orders_.end() || !buffer.packed(order->second))
     throw Error(Errc::invalid_argument, "only arrays that are contiguous in the variable's order can be lent");
-  step.lend(variable, box_of(start, buffer.shape()), buffer.data());
+  const auto box = box_of(start, buffer.shape());
+  {
+    Unlocked unlocked;
+    step.lend(variable, box, buffer.data());
+  }
   lent_.push_back(std::move(buffer));
 }
 
@@ -100,6 +104,7 @@ void PyWriter::put_value(std::uint32_t variable, nb::handle array) {
   Turn turn(mutex_);
   auto& step = this->step();
   Buffer buffer(array, false);
+  Unlocked unlocked;
   step.put_whole(variable, buffer.data());
 }
 
@@ -111,7 +116,11 @@ void PyWriter::put_string(std::uint32_t variable, const std::string& value) {
 std::unique_ptr<Memory> PyWriter::put_span(std::uint32_t variable, const Sizes& start, const Sizes& count) {
   Turn turn(mutex_);
   auto box = box_of(start, dims_of(count));
-  auto span = step().put_span(variable, box);
+  auto& step = this->step();
+  const auto span = [&] {
+    Unlocked unlocked;
+    return step.put_span(variable, box);
+  }();
   auto order = orders_.find(variable);
   auto out = std::make_unique<Memory>();
   out->data = span.data();

@@ -51,6 +51,7 @@ from .errors import (
 from .pool import Object, ObjectEvent, ObjectInfo, Pool, Subscription, known_pools
 from .reader import Reader, ReadStep
 from .statistics import PeerStatistics, Statistics
+from .trace import Recording
 from .variable import Block, Variable
 from .writer import Writer, WriteStep
 
@@ -80,6 +81,7 @@ __all__ = [
     "ProtocolError",
     "ReadStep",
     "Reader",
+    "Recording",
     "StaleView",
     "Statistics",
     "StepGone",

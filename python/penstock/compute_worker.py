@@ -216,7 +216,7 @@ class Worker:
     def success(self, number, limit, result):
         info = ""
         if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
-            result, info = result[0], json.dumps(result[1])
+            result, info = result[0], json.dumps(result[1], allow_nan=False)
         info = info.encode()
         if len(info) > MAX_INFO_BYTES:
             raise ComputeError(MEMORY, f"{len(info)} bytes of JSON beside the result are more than {MAX_INFO_BYTES}")

@@ -87,7 +87,7 @@ class StepTooLarge(Error):
 
 
 class StepVoided(Error):
-    """Another rank gave this step up. The stream goes on."""
+    """This step of this rank was given up: an earlier call said why. The stream goes on."""
 
     code = "step_voided"
 

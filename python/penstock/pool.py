@@ -119,7 +119,7 @@ def _payload(data: Any, metadata: str | None) -> tuple[Any, str]:
     if isinstance(data, str):
         return data.encode(), metadata or ""
     if isinstance(data, np.ndarray | np.generic):
-        array = np.ascontiguousarray(data)
+        array = np.ascontiguousarray(data, np.asarray(data).dtype.newbyteorder("<"))
         if metadata is None:
             metadata = json.dumps({"dtype": array.dtype.name, "shape": list(np.shape(data))})
         return array.reshape(-1).view(np.uint8) if array.size else b"", metadata
@@ -212,8 +212,8 @@ class Pool:
 
     name: "" means the only pool there is. ns: the namespace of the keys, by name. directory: the directory service's
     address; "" means $PENSTOCK_DIRECTORY_SERVICE, else the one registered on this machine. role and token: what this
-    client may do (read, write, compute, admin). timeout: seconds for each call unless it says otherwise. trace: a file
-    or folder in which this client's operations are recorded ("" means $PENSTOCK_TRACE).
+    client may do (read, write, compute, admin). timeout: seconds for each call unless it says otherwise. trace: where
+    this client's operations are recorded, a folder or a file *.trace: "" means $PENSTOCK_TRACE, "off" nowhere.
     Raises NotFound (no such pool), TimeoutError, AuthenticationError.
     """
 
@@ -364,7 +364,7 @@ class Pool:
         timeout: float | None = None,
     ) -> list[Any]:
         """Puts many objects with one message to each server. Returns, in order, each one's version or the exception."""
-        raw = [(*_key(key), data.encode() if isinstance(data, str) else data) for key, data in items]
+        raw = [(*_key(key), _payload(data, metadata)[0]) for key, data in items]
         return _all(self._core.put(raw, if_exists, acknowledge, tag, metadata, _timeout(timeout)), lambda v: v)
 
     def get_many(
@@ -459,9 +459,14 @@ class Pool:
         client was given a token itself."""
         return self._core.token(role)
 
+    def directory_for_roles(self) -> str:
+        """Where a client with such a token finds the pool: Pool(directory=...). Its holder sees the servers and no secret.
+        Raises Unsupported for etcd, which has users and roles of its own."""
+        return self._core.directory_for_roles()
+
     def streams(self) -> list[dict[str, Any]]:
         """The streams in this pool: each one's state (open, ended or lost), writer, ranks, steps, bytes, readers."""
-        options = self._options | {"pool": self.name, "ns": STREAMS_NAMESPACE, "trace": ""}
+        options = self._options | {"pool": self.name, "ns": STREAMS_NAMESPACE, "trace": "off"}
         with Pool._opened(self._context, options) as inside:
             names = [_text(_bytes(info.row)[len(b"stream/") :]) for info in inside.list("stream/*", "stream")]
         found = []
@@ -469,6 +474,11 @@ class Pool:
             with contextlib.suppress(NotFound):  # dropped meanwhile
                 found.append(json.loads(self._core.stream_info(str(name))))
         return found
+
+    def drop_stream(self, name: str) -> None:
+        """Removes a stream, with its steps. Raises WrongState while a writer has it open, NotFound, Forbidden (it needs
+        the role write). Readers that have it open are told that it is lost."""
+        self._core.drop_stream(name)
 
     def close(self) -> None:
         self._core.close()

@@ -1,14 +1,18 @@
 // gray-scott: a Gray-Scott simulation that writes U and V as steps of a stream.
 //
-//   mpiexec -n 2 gray-scott settings.yaml [--set key=value]... [--report FILE]
+//   mpiexec -n 2 gray-scott settings.yaml [--set key=value]... [--restart STREAM] [--report FILE]
 //
 // Each step holds the global arrays U and V (float64, row-major) and the values sim_step (time steps done) and time;
 // attributes F, k, Du, Dv, dt hold for the whole stream. Where the steps live and whether the simulation waits for its
 // readers is configured (penstock.yaml, PENSTOCK_STREAM_GRAY_SCOTT), not programmed here.
+//
+// A step is all of the simulation's state, so that each is a checkpoint: --restart goes on from the newest one of a stream
+// that is kept (engine pool), whatever the number of ranks that wrote it.
 #include <mpi.h>
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -28,22 +32,27 @@ using gray_scott::Settings;
 using gray_scott::SettingsError;
 using gray_scott::Simulation;
 
-constexpr const char* usage = "usage: gray-scott SETTINGS [--set key=value]... [--report FILE]";
+constexpr const char* usage =
+    "usage: gray-scott SETTINGS [--set key=value]... [--restart STREAM] [--report FILE] [--die-in OUTPUT]";
 
 struct Arguments {
   std::string settings;
   std::vector<std::string> overrides;
+  std::string restart;  // "": from the beginning
   std::string report;
+  std::int64_t die_in = 0;  // of this run's outputs, from 1; 0: none
 };
 
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    const bool takes_value = word == "--set" || word == "--report";
+    const bool takes_value = word == "--set" || word == "--report" || word == "--restart" || word == "--die-in";
     if (takes_value && i + 1 == argc) throw SettingsError(word + " needs a value\n" + usage);
     if (word == "--set") arguments.overrides.emplace_back(argv[++i]);
+    else if (word == "--restart") arguments.restart = argv[++i];
     else if (word == "--report") arguments.report = argv[++i];
+    else if (word == "--die-in") arguments.die_in = std::atoll(argv[++i]);
     else if (word.starts_with("-")) throw SettingsError("unknown option " + word + "\n" + usage);
     else if (arguments.settings.empty()) arguments.settings = word;
     else throw SettingsError("more than one settings file\n" + std::string(usage));
@@ -54,12 +63,15 @@ Arguments parse(int argc, char** argv) {
 
 // Seconds of this rank, by what they were spent on.
 struct Timings {
-  double simulation = 0;  // computing, halo exchange included
-  double halo = 0;        // of which waiting for neighbours
-  double put = 0;         // copying blocks into the stream and ending steps
-  double wait = 0;        // in begin_step, for room or for the first reader
-  double close = 0;       // for readers to finish what was written
-  double total = 0;
+  double start = 0;             // until the first time step, a restart included
+  double restart = 0;           // of which for opening the stream and reading the state
+  double simulation = 0;        // computing, halo exchange included
+  double halo = 0;              // of which waiting for neighbours
+  double put = 0;               // copying blocks into the stream and ending steps
+  double wait = 0;              // in begin_step, for room or for the first reader
+  double close = 0;             // for readers to finish what was written
+  double total = 0;             // from the first time step on
+  std::vector<double> outputs;  // of put and wait, each output
 };
 
 class Stopwatch {
@@ -80,12 +92,33 @@ penstock::Dims dims(const gray_scott::Index& index) {
   return penstock::Dims(values);
 }
 
+penstock::Box box_of(const Simulation& simulation) { return {dims(simulation.start()), dims(simulation.count())}; }
+
+// Collective. Fills the simulation with the newest state of a stream: each rank reads its part of U and V.
+void restart(penstock::Context& context, const std::string& name, const Settings& settings, Simulation& simulation) {
+  const auto refuse = [&](const std::string& why) { throw SettingsError("--restart " + name + ": " + why); };
+  // A new writer replaces what a stream holds: were it killed before its first output, there would be nothing left.
+  if (name == settings.stream && context.options_for(name).resume == "no")
+    refuse("this run would replace it; name another with --set stream=NAME, or configure resume: append");
+  auto reader = context.open_stream(name, penstock::mpi_cohort(MPI_COMM_WORLD), {.start = "newest"});
+  auto [outcome, step] = reader.try_begin_step(penstock::configured);
+  if (!step) refuse("the stream holds no step to go on from");
+  const auto& u = step->variable("U");
+  if (u.shape != dims(settings.shape)) refuse("its fields have another shape than the settings say");
+  const auto state = simulation.restart(step->read_value<std::int64_t>("sim_step"));
+  const auto mine = penstock::Selection::box(box_of(simulation));
+  step->get(u.id, mine, state.u, penstock::Order::row, state.strides);
+  step->get(step->variable("V").id, mine, state.v, penstock::Order::row, state.strides);
+  step->end();
+  reader.close();
+}
+
 // What the simulation writes, and where.
 class Output {
  public:
   Output(penstock::Context& context, const Settings& settings, const Simulation& simulation, int rank)
       : rank_(rank),
-        box_{dims(simulation.start()), dims(simulation.count())},
+        box_(box_of(simulation)),
         writer_(context.create_stream(settings.stream, penstock::mpi_cohort(MPI_COMM_WORLD), options())),
         u_(writer_.define<double>("U", dims(settings.shape))),
         v_(writer_.define<double>("V", dims(settings.shape))),
@@ -96,13 +129,16 @@ class Output {
     for (const auto& [name, value] : parameters) writer_.put_attribute(name, penstock::Attribute::of(value));
   }
 
-  void write(const Simulation& simulation, Timings& timings) {
+  // dies: when half of it is put, for tests of restarts.
+  void write(const Simulation& simulation, Timings& timings, bool dies) {
+    Stopwatch all(timings.outputs.emplace_back());
     auto step = [&] {
       Stopwatch watch(timings.wait);
       return writer_.begin_step();
     }();
     Stopwatch watch(timings.put);
     put(step, u_, simulation.u());
+    if (dies) std::raise(SIGKILL);
     put(step, v_, simulation.v());
     if (rank_ == 0) {
       step.put(sim_step_, simulation.step());
@@ -132,35 +168,43 @@ class Output {
   penstock::Variable<double> time_;
 };
 
-// Collective. Times are those of the slowest rank, bytes and copies are summed over the ranks.
-nlohmann::ordered_json make_report(const Settings& settings, const Timings& timings,
+// Collective. Times are those of the slowest rank, bytes and copies are summed over the ranks. first: the time steps that
+// were done when this run began.
+nlohmann::ordered_json make_report(const Settings& settings, std::int64_t first, Timings& timings,
                                    const penstock::StreamStatistics& statistics, int ranks) {
-  std::array<double, 7> seconds{timings.simulation, timings.halo,  timings.put,      timings.wait,
-                                timings.close,      timings.total, statistics.copy_s};
+  std::array<double, 9> seconds{timings.simulation, timings.halo,      timings.put,   timings.wait,   timings.close,
+                                timings.total,      statistics.copy_s, timings.start, timings.restart};
   std::array<std::uint64_t, 4> sums{statistics.bytes, statistics.bytes_copied, statistics.copies,
                                     statistics.memory_bytes};
   MPI_Allreduce(MPI_IN_PLACE, seconds.data(), seconds.size(), MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   MPI_Allreduce(MPI_IN_PLACE, sums.data(), sums.size(), MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+  auto& outputs = timings.outputs;
+  MPI_Allreduce(MPI_IN_PLACE, outputs.data(), static_cast<int>(outputs.size()), MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   const auto cells = static_cast<double>(settings.shape[0] * settings.shape[1] * settings.shape[2]);
+  const auto steps = static_cast<double>(settings.steps - first);
   return {{"program", "gray-scott"},
           {"stream", settings.stream},
           {"ranks", ranks},
           {"shape", settings.shape},
           {"sim_steps", settings.steps},
+          {"first_sim_step", first},
           {"steps_written", statistics.steps},
           {"steps_dropped", statistics.steps_dropped},
+          {"start_s", seconds[7]},
+          {"restart_s", seconds[8]},
           {"simulation_s", seconds[0]},
           {"halo_s", seconds[1]},
           {"put_s", seconds[2]},
           {"wait_s", seconds[3]},
           {"close_s", seconds[4]},
           {"total_s", seconds[5]},
+          {"outputs_s", outputs},
           {"copy_s", seconds[6]},
           {"bytes", sums[0]},
           {"bytes_copied", sums[1]},
           {"copies", sums[2]},
           {"memory_bytes", sums[3]},
-          {"cell_updates_per_s", seconds[0] > 0 ? cells * static_cast<double>(settings.steps) / seconds[0] : 0.0}};
+          {"cell_updates_per_s", seconds[0] > 0 ? cells * steps / seconds[0] : 0.0}};
 }
 
 void save(const nlohmann::ordered_json& report, const std::string& path) {
@@ -176,30 +220,40 @@ void run(const Arguments& arguments) {
   const Settings settings = gray_scott::load_settings(arguments.settings, arguments.overrides);
   Timings timings;
   nlohmann::ordered_json report;
+  std::int64_t first = 0;
   {
+    const double begin = MPI_Wtime();
     Simulation simulation(settings, MPI_COMM_WORLD);
     penstock::Context context;
+    if (!arguments.restart.empty()) {
+      MPI_Barrier(MPI_COMM_WORLD);  // the clock is not to count whom the others waited for
+      Stopwatch watch(timings.restart);
+      restart(context, arguments.restart, settings, simulation);
+      first = simulation.step();
+    }
     Output output(context, settings, simulation, rank);
+    timings.start = MPI_Wtime() - begin;
     {
       Stopwatch total(timings.total);
-      for (std::int64_t i = 0; i < settings.outputs(); ++i) {
+      for (std::int64_t i = 1; simulation.step() < settings.last_output(); ++i) {
         {
           Stopwatch watch(timings.simulation);
-          for (std::int64_t j = 0; j < settings.plot_every; ++j) simulation.advance();
+          do simulation.advance();
+          while (simulation.step() % settings.plot_every != 0);
         }
-        output.write(simulation, timings);
+        output.write(simulation, timings, i == arguments.die_in && rank == ranks - 1);
       }
       Stopwatch closing(timings.close);
       output.close();
     }
     timings.halo = simulation.halo_s();
-    report = make_report(settings, timings, output.statistics(), ranks);
+    report = make_report(settings, first, timings, output.statistics(), ranks);
   }
   if (rank != 0) return;
   if (!arguments.report.empty()) save(report, arguments.report);
   std::printf(
       "gray-scott: %lld time steps on %d rank%s, %llu steps written: simulation %.2f s, put %.2f s, wait %.2f s\n",
-      static_cast<long long>(settings.steps), ranks, ranks == 1 ? "" : "s",
+      static_cast<long long>(settings.last_output() - first), ranks, ranks == 1 ? "" : "s",
       report["steps_written"].get<unsigned long long>(), report["simulation_s"].get<double>(),
       report["put_s"].get<double>(), report["wait_s"].get<double>());
 }

@@ -34,6 +34,7 @@ struct Settings {
   std::string stream = "gray-scott";
 
   std::int64_t outputs() const { return steps / plot_every; }
+  std::int64_t last_output() const { return outputs() * plot_every; }  // the time step of
 };
 
 // Reads a file; `overrides` ("F=0.03") are applied after it and checked alike.

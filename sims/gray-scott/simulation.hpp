@@ -30,6 +30,13 @@ struct FieldView {
   Index strides{};  // bytes between neighbours in each dimension
 };
 
+// Where a state is filled in: this rank's part of both fields, as in FieldView.
+struct StateView {
+  double* u = nullptr;
+  double* v = nullptr;
+  Index strides{};
+};
+
 class Simulation {
  public:
   // Throws SettingsError when a rank would have no cells.
@@ -38,6 +45,9 @@ class Simulation {
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
 
+  // Goes on from a state that was put out after `step` time steps, by any number of ranks. The caller fills all of the
+  // view before the next advance.
+  StateView restart(std::int64_t step);
   // One time step.
   void advance();
 

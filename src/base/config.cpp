@@ -92,6 +92,16 @@ std::string parse_start(std::string_view text) {
   }
 }
 
+std::string parse_resume(std::string_view text) {
+  const std::string_view resume = base::trim(text);
+  if (resume == "no" || resume == "append") return std::string(resume);
+  try {
+    return std::to_string(base::parse_integer(resume, 0, INT64_MAX));
+  } catch (const Error&) {
+    throw Error(Errc::invalid_argument, "'" + std::string(resume.substr(0, 40)) + "' is neither no, append nor a step");
+  }
+}
+
 using O = StreamOptions;
 constexpr std::array stream_fields{
     text<&O::engine, parse_word>("engine"),
@@ -112,6 +122,7 @@ constexpr std::array stream_fields{
     size<&O::retain_bytes>("retain_bytes"),
     number<&O::retain_age_ms>("retain_age_ms"),
     text<&O::retain_for, parse_names>("retain_for"),
+    text<&O::resume, parse_resume>("resume"),
     text<&O::group, parse_name>("group"),
     text<&O::start, parse_start>("start"),
     number<&O::spin_us>("spin_us"),
@@ -131,7 +142,7 @@ void set_option(StreamOptions& options, const std::string& key, const std::strin
 namespace base {
 namespace {
 
-constexpr std::array<std::string_view, 4> file_keys{"streams", "directory", "listen", "log"};
+constexpr std::array<std::string_view, 5> file_keys{"streams", "directory", "listen", "log", "trace"};
 constexpr std::string_view every_stream = "*";
 
 [[noreturn]] void fail(const std::string& file, const YAML::Node& node, Errc code, const std::string& message) {
@@ -297,6 +308,8 @@ Settings settings(const ContextOptions& options) {
                      } else if (key == "log") {
                        result.log = scalar(file, value, key);
                        at(file, place, [&] { parse_level(result.log); });
+                     } else if (key == "trace") {
+                       result.trace = scalar(file, value, key);
                      } else {
                        fail(file, place, Errc::unknown_option, unknown_name("key", key, file_keys));
                      }
@@ -304,6 +317,7 @@ Settings settings(const ContextOptions& options) {
   }
   result.directory = first_of({options.directory, environment("PENSTOCK_DIRECTORY"), directory, default_directory()});
   result.listen = first_of({options.listen, environment("PENSTOCK_LISTEN"), listen});
+  result.trace = first_of({environment("PENSTOCK_TRACE"), result.trace});
   return result;
 }
 

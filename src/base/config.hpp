@@ -12,6 +12,7 @@
 //     directory: /run/user/1000/penstock
 //     listen: 10.0.0.1
 //     log: info
+//     trace: /scratch/traces
 #pragma once
 
 #include <functional>
@@ -49,6 +50,7 @@ struct Settings {
   std::string directory;    // never empty
   std::string listen;       // "" for every interface
   std::string log;          // a level's name, "" when the file does not say; $PENSTOCK_LOG is read by the logger
+  std::string trace;        // where clients of pools record what they do; "" for nowhere
 };
 Settings settings(const ContextOptions& options);
 

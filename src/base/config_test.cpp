@@ -199,17 +199,20 @@ TEST_F(ConfigTest, SettingsComeFromCodeEnvironmentFileDefaults) {
   EXPECT_EQ(settings({.config_file = write("streams:\n")}).directory, "/run/user/7/penstock");
 
   const std::string file =
-      write("directory: /from/file\nlisten: 10.0.0.1\nlog: debug\nstreams: {heat: {queue_steps: 2}}\n");
+      write("directory: /from/file\nlisten: 10.0.0.1\nlog: debug\ntrace: traces\nstreams: {heat: {queue_steps: 2}}\n");
   set("PENSTOCK_CONFIG", file);
   Settings result = settings({});
   EXPECT_EQ(result.config_file, file);
   EXPECT_EQ(result.directory, "/from/file");
   EXPECT_EQ(result.listen, "10.0.0.1");
   EXPECT_EQ(result.log, "debug");
+  EXPECT_EQ(result.trace, "traces");
 
   set("PENSTOCK_DIRECTORY", "/from/environment");
   EXPECT_EQ(settings({}).directory, "/from/environment");
   EXPECT_EQ(settings({.directory = "/from/code"}).directory, "/from/code");
+  set("PENSTOCK_TRACE", "/elsewhere");
+  EXPECT_EQ(settings({}).trace, "/elsewhere");
 }
 
 }  // namespace

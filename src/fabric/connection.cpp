@@ -60,6 +60,7 @@ struct Connection::Impl {
   // Guards what follows, and that the socket stays open while send() uses it.
   std::mutex mutex;
   SendQueue queue;
+  std::size_t owed = 0;       // bytes queued since it was last empty that its bound does not count
   bool write_broken = false;  // the peer takes nothing any more
   bool write_armed = false;
 
@@ -119,7 +120,7 @@ void Connection::start(OnMessage on_message, OnClosed on_closed) {
         const auto again = weak.lock();
         if (!again) return;
         again->impl_->read_armed = false;
-        if (again->deliver()) again->arm_read();
+        again->guarded(&Connection::on_resumed);
       });
     }
   };
@@ -143,7 +144,8 @@ UniqueFd Connection::release() {
 
 // ------------------------------------------------------------------------------------------------------------ sending
 
-void Connection::send(std::uint16_t kind, std::string_view kind_name, std::span<const std::byte> bytes, int fd) {
+void Connection::send(std::uint16_t kind, std::string_view kind_name, std::span<const std::byte> bytes, int fd,
+                      bool owed) {
   Impl& impl = *impl_;
   if (bytes.size() > max_frame_bytes)
     throw Error(Errc::invalid_argument, "a message of " + std::to_string(bytes.size()) + " bytes is too long");
@@ -169,14 +171,14 @@ void Connection::send(std::uint16_t kind, std::string_view kind_name, std::span<
     }
     if (sent == -EAGAIN || sent == -EWOULDBLOCK) sent = 0;
     if (sent < 0) break_writing(std::nullopt, static_cast<int>(-sent));
-    else enqueue(std::as_bytes(std::span(&header, 1)), bytes, static_cast<std::size_t>(sent), fd);
+    else enqueue(std::as_bytes(std::span(&header, 1)), bytes, static_cast<std::size_t>(sent), fd, owed);
   }
   if (watched) base::fault_point("send", kind_name, FaultPhase::after);
 }
 
 // Queues what was not sent of a message. Called with the mutex held.
-void Connection::enqueue(std::span<const std::byte> header, std::span<const std::byte> bytes, std::size_t sent,
-                         int fd) {
+void Connection::enqueue(std::span<const std::byte> header, std::span<const std::byte> bytes, std::size_t sent, int fd,
+                         bool owed) {
   Impl& impl = *impl_;
   if (sent == header.size() + bytes.size()) return;
   if (sent == 0 && fd >= 0) {
@@ -187,17 +189,19 @@ void Connection::enqueue(std::span<const std::byte> header, std::span<const std:
       return;
     }
   }
+  if (impl.queue.empty()) impl.owed = 0;
+  if (owed) impl.owed += header.size() + bytes.size() - sent;
   if (sent < header.size()) impl.queue.append(header.subspan(sent));
   impl.queue.append(bytes.subspan(sent > header.size() ? sent - header.size() : 0));
   impl.queued_bytes.store(impl.queue.size(), std::memory_order_relaxed);
-  if (impl.queue.size() > max_queue_bytes) {
+  if (impl.queue.size() > max_queue_bytes + impl.owed) {
     break_writing(Error(Errc::peer_lost, impl.peer_name + " stopped reading"), 0);
     return;
   }
   if (impl.write_armed) return;
   impl.write_armed = true;
   impl.progress.post([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->on_writable();
+    if (const auto self = weak.lock()) self->guarded(&Connection::on_writable);
   });
 }
 
@@ -224,7 +228,8 @@ void Connection::arm_write() {
   impl_->descriptor.async_wait(asio::posix::descriptor_base::wait_write,
                                [weak = weak_from_this()](const asio::error_code& error) {
                                  const auto self = weak.lock();
-                                 if (self && error != asio::error::operation_aborted) self->on_writable();
+                                 if (self && error != asio::error::operation_aborted)
+                                   self->guarded(&Connection::on_writable);
                                });
 }
 
@@ -263,8 +268,22 @@ void Connection::arm_read() {
                                  const auto self = weak.lock();
                                  if (!self) return;
                                  self->impl_->read_armed = false;
-                                 if (error != asio::error::operation_aborted) self->on_readable();
+                                 if (error != asio::error::operation_aborted) self->guarded(&Connection::on_readable);
                                });
+}
+
+// No memory to go on with, say: that ends this connection, not the engine thread.
+void Connection::guarded(void (Connection::*handler)()) {
+  try {
+    (this->*handler)();
+  } catch (const std::exception& error) {
+    base::log(base::Level::warn, "a connection failed", {{"peer", impl_->peer_name}, {"error", error.what()}});
+    fail(Error(Errc::peer_lost, impl_->peer_name + ": " + error.what()));
+  }
+}
+
+void Connection::on_resumed() {
+  if (deliver()) arm_read();
 }
 
 void Connection::on_readable() {

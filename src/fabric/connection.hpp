@@ -24,7 +24,8 @@ namespace penstock::fabric {
 using memory::UniqueFd;
 
 inline constexpr std::size_t max_frame_bytes = std::size_t{16} << 20;
-inline constexpr std::size_t max_queue_bytes = std::size_t{64} << 20;  // waiting to be sent on one connection
+inline constexpr std::size_t max_queue_bytes = std::size_t{64}
+                                               << 20;  // waiting to be sent on one connection, but see send
 
 struct FrameHeader {
   std::uint32_t length;
@@ -52,7 +53,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Never blocks, and never throws because of the peer: what the socket does not take at once is queued; when the peer is gone it is dropped
   // (on_closed tells). kind_name names the fault points "send:<name>". fd: sent along (Unix only); stays the caller's.
   // Throws Error(invalid_argument) when the message is too long.
-  void send(std::uint16_t kind, std::string_view kind_name, std::span<const std::byte> bytes, int fd = -1);
+  // owed: does not count against max_queue_bytes; for what is large, and bounded by what the peer has still to answer.
+  void send(std::uint16_t kind, std::string_view kind_name, std::span<const std::byte> bytes, int fd = -1,
+            bool owed = false);
 
   // Sends what is queued (two seconds at most), then closes. No callbacks any more.
   void close();
@@ -74,13 +77,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   struct Impl;
   explicit Connection(std::unique_ptr<Impl> impl);
-  void enqueue(std::span<const std::byte> header, std::span<const std::byte> bytes, std::size_t sent, int fd);
+  void enqueue(std::span<const std::byte> header, std::span<const std::byte> bytes, std::size_t sent, int fd,
+               bool owed);
   void break_writing(std::optional<Error> now, int code);
   void arm_read();
   void arm_write();
   void on_readable();
+  void on_resumed();
   bool read_some();
   bool deliver();
+  void guarded(void (Connection::*handler)());
   void on_writable();
   void fail(Error error);
   void finish_close();

@@ -206,6 +206,24 @@ TEST_P(ConnectionTest, APeerThatDoesNotReadNeverBlocksUsAndIsDropped) {
   EXPECT_EQ(a.closed, std::vector{Errc::peer_lost});
 }
 
+TEST_P(ConnectionTest, WhatIsOwedToAPeerMayExceedTheQueue) {
+  auto [one, two] = sockets();
+  End a(progress, std::move(one));
+  a.start();
+  const auto bytes = pattern(8u << 20, 0);
+  constexpr std::size_t count = 9;
+  static_assert(count * (8u << 20) > max_queue_bytes);
+  for (std::size_t i = 0; i < count; ++i) a.connection->send(1, "test", bytes, -1, true);
+  a.connection->send(2, "test", pattern(1000, 1));
+  progress.call([] {});
+  EXPECT_TRUE(a.connection->open());
+  End b(progress, std::move(two));
+  b.start();
+  ASSERT_TRUE(b.wait_messages(count + 1));
+  EXPECT_EQ(b.messages[count - 1], bytes);
+  EXPECT_EQ(b.kinds.back(), 2);
+}
+
 TEST_P(ConnectionTest, PausedMessagesWaitForTheNextHandler) {
   auto [one, two] = sockets();
   End a(progress, std::move(one)), b(progress, std::move(two));

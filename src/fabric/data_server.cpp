@@ -50,6 +50,7 @@ class DataServer::Session : public std::enable_shared_from_this<Session> {
   void run();
 
  private:
+  void advance();
   bool receive();
   bool take_request();
   bool send();
@@ -69,8 +70,18 @@ class DataServer::Session : public std::enable_shared_from_this<Session> {
   bool watched_ = false;
 };
 
-// Does what can be done without waiting; each turn ends with a wait, a post, or the end.
+// What goes wrong with one reader's request (there may be no memory for it) is the end of that reader's connection only.
 void DataServer::Session::run() {
+  try {
+    advance();
+  } catch (const std::exception& error) {
+    base::log(base::Level::warn, "a request for data failed", {{"peer", peer_}, {"error", error.what()}});
+    end(error.what());
+  }
+}
+
+// Does what can be done without waiting; each turn ends with a wait, a post, or the end.
+void DataServer::Session::advance() {
   for (int turn = 0; turn < batches_per_turn && !ended_;) {
     if (replying_) {
       if (!send()) return;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <unordered_map>
+#include <utility>
 
 #include "base/log.hpp"
 #include "fabric/asio.hpp"
@@ -28,6 +29,10 @@ struct Listener::Impl : std::enable_shared_from_this<Listener::Impl> {
     ServerHandshake handshake;
     Timer timer;
   };
+  struct Socket {
+    asio::posix::stream_descriptor descriptor;
+    bool armed = false;
+  };
 
   Impl(Progress& owner, const Token& secret, TokenOf lookup, std::string name, OnPeer handler)
       : progress(owner),
@@ -37,19 +42,29 @@ struct Listener::Impl : std::enable_shared_from_this<Listener::Impl> {
         on_peer(std::move(handler)) {}
 
   void add_socket(UniqueFd socket) {
-    sockets.push_back(std::make_unique<asio::posix::stream_descriptor>(context_of(progress), socket.release()));
+    sockets.push_back(std::make_unique<Socket>(
+        Socket{asio::posix::stream_descriptor(context_of(progress), socket.release()), false}));
   }
-  void arm(asio::posix::stream_descriptor& socket) {
-    socket.async_wait(asio::posix::descriptor_base::wait_read,
-                      [weak = weak_from_this(), &socket](const asio::error_code& error) {
-                        const auto self = weak.lock();
-                        if (self && !self->stopped && !error) self->accept_from(socket);
-                      });
+  void arm(Socket& socket) {
+    if (std::exchange(socket.armed, true)) return;
+    socket.descriptor.async_wait(asio::posix::descriptor_base::wait_read,
+                                 [weak = weak_from_this(), &socket](const asio::error_code& error) {
+                                   const auto self = weak.lock();
+                                   if (!self || self->stopped || error) return;
+                                   socket.armed = false;
+                                   self->accept_from(socket);
+                                 });
   }
-  void accept_from(asio::posix::stream_descriptor& socket);
+  void arm_all() {
+    if (stopped) return;
+    for (auto& socket : sockets) arm(*socket);
+  }
+  void accept_from(Socket& socket);
+  void accept_later(const std::string& why);
   void welcome(UniqueFd socket);
   void on_frame(std::uint64_t id, std::uint16_t kind, std::span<const std::byte> bytes);
   void drop(std::uint64_t id, const std::string& why, bool log);
+  void forget(std::unordered_map<std::uint64_t, Guest>::iterator guest);
   void stop();
 
   Progress& progress;
@@ -58,40 +73,43 @@ struct Listener::Impl : std::enable_shared_from_this<Listener::Impl> {
   const std::string stream;
   OnPeer on_peer;
   Endpoint endpoint;
-  std::vector<std::unique_ptr<asio::posix::stream_descriptor>> sockets;
+  std::vector<std::unique_ptr<Socket>> sockets;
   std::unordered_map<std::uint64_t, Guest> guests;
   std::uint64_t next_guest = 1;
   Timer pause;
   bool stopped = false;
 };
 
-void Listener::Impl::accept_from(asio::posix::stream_descriptor& socket) {
-  for (;;) {
-    UniqueFd peer(::accept4(socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (peer) {
-      welcome(std::move(peer));
-      if (stopped) return;
-      continue;
+void Listener::Impl::accept_from(Socket& socket) {
+  while (guests.size() < max_handshakes) {  // forget() goes on when one of so many has finished
+    UniqueFd peer(::accept4(socket.descriptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!peer) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) arm(socket);
+      else accept_later(errno_text(errno));
+      return;
     }
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) break;
-    // Out of descriptors or memory: others may give some back.
-    base::log(base::Level::warn, "cannot accept connections", {{"stream", stream}, {"error", errno_text(errno)}});
-    pause = progress.after(accept_pause, [weak = weak_from_this()] {
-      const auto self = weak.lock();
-      if (!self || self->stopped) return;
-      for (auto& each : self->sockets) self->arm(*each);
-    });
-    return;
+    try {
+      welcome(std::move(peer));
+    } catch (const std::exception& error) {
+      accept_later(error.what());
+      return;
+    }
+    if (stopped) return;
   }
-  arm(socket);
+  base::log(base::Level::warn, "too many connections that have not proved the token; others wait",
+            {{"stream", stream}});
+}
+
+// Out of descriptors or memory: others may give some back.
+void Listener::Impl::accept_later(const std::string& why) {
+  base::log(base::Level::warn, "cannot accept connections", {{"stream", stream}, {"error", why}});
+  pause = progress.after(accept_pause, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->arm_all();
+  });
 }
 
 void Listener::Impl::welcome(UniqueFd socket) {
-  if (guests.size() >= max_handshakes) {
-    base::log(base::Level::warn, "too many connections that have not proved the token", {{"stream", stream}});
-    return;
-  }
   auto connection = Connection::adopt(progress, std::move(socket), "an unknown process");
   connection->limit_frames(max_handshake_bytes);
   const std::uint64_t id = next_guest++;
@@ -127,7 +145,7 @@ void Listener::Impl::on_frame(std::uint64_t id, std::uint16_t kind, std::span<co
   if (!guest.handshake.done()) return;
   const auto connection = std::move(guest.connection);
   const wire::Hello hello = guest.handshake.hello();
-  guests.erase(found);
+  forget(found);
   connection->pause();
   connection->limit_frames(max_frame_bytes);
   connection->set_peer_name(hello.name);
@@ -139,8 +157,14 @@ void Listener::Impl::drop(std::uint64_t id, const std::string& why, bool log) {
   if (found == guests.end()) return;
   if (log) base::log(base::Level::warn, "a peer was turned away", {{"stream", stream}, {"why", why}});
   const auto connection = std::move(found->second.connection);
-  guests.erase(found);
+  forget(found);
   connection->close();
+}
+
+void Listener::Impl::forget(std::unordered_map<std::uint64_t, Guest>::iterator guest) {
+  const bool full = guests.size() >= max_handshakes;
+  guests.erase(guest);
+  if (full) arm_all();
 }
 
 void Listener::Impl::stop() {
@@ -154,23 +178,24 @@ void Listener::Impl::stop() {
 Listener::Listener(Progress& progress, const Token& token, std::string stream, const std::string& address,
                    OnPeer on_peer)
     : impl_(std::make_shared<Impl>(progress, token, TokenOf(), std::move(stream), std::move(on_peer))) {
-  listen(address);
+  listen(address, 0);
 }
 
-Listener::Listener(Progress& progress, TokenOf token_of, std::string name, const std::string& address, OnPeer on_peer)
+Listener::Listener(Progress& progress, TokenOf token_of, std::string name, const std::string& address, OnPeer on_peer,
+                   std::uint16_t port)
     : impl_(std::make_shared<Impl>(progress, Token{}, std::move(token_of), std::move(name), std::move(on_peer))) {
-  listen(address);
+  listen(address, port);
 }
 
-void Listener::listen(const std::string& address) {
+void Listener::listen(const std::string& address, std::uint16_t port) {
   UniqueFd local = listen_unix(impl_->endpoint.unix_name);
-  UniqueFd tcp = listen_tcp(address, impl_->endpoint.tcp_port);
+  UniqueFd tcp = listen_tcp(address, impl_->endpoint.tcp_port, port);
   if (address.empty() || address == "0.0.0.0" || address == "::") impl_->endpoint.tcp_hosts = interface_addresses();
   else impl_->endpoint.tcp_hosts = {address};
   impl_->progress.call([&] {
     impl_->add_socket(std::move(local));
     impl_->add_socket(std::move(tcp));
-    for (auto& socket : impl_->sockets) impl_->arm(*socket);
+    impl_->arm_all();
   });
 }
 

@@ -1,7 +1,7 @@
 // Where peers come in: listens on an abstract Unix socket and on TCP, and hands over only those that know the token.
 //
-// A handshake that is not finished in ten seconds is dropped; at most 256 are under way at once. Peers that fail are
-// logged and dropped, and nothing else happens. on_peer runs on the engine thread; it is not called any more once the
+// A handshake that is not finished in ten seconds is dropped; at most 256 are under way at once, and who comes meanwhile
+// waits in the sockets' queues. Peers that fail are logged and dropped, and nothing else happens. on_peer runs on the engine thread; it is not called any more once the
 // Listener is destroyed (any thread; waits for the engine thread).
 #pragma once
 
@@ -21,17 +21,19 @@ class Listener {
   // The connection is authenticated and not started.
   using OnPeer = std::function<void(std::shared_ptr<Connection>, const wire::Hello&)>;
 
-  // address: an IPv4 or IPv6 address for TCP; "": every interface. Throws Error(system, invalid_argument).
+  // address: an IPv4 or IPv6 address for TCP; "": every interface. port: taken when it is free; 0: any. Throws Error(system,
+  // invalid_argument).
   Listener(Progress& progress, const Token& token, std::string stream, const std::string& address, OnPeer on_peer);
   // For many names, each with its own token; name: for messages. token_of is called on the engine thread.
-  Listener(Progress& progress, TokenOf token_of, std::string name, const std::string& address, OnPeer on_peer);
+  Listener(Progress& progress, TokenOf token_of, std::string name, const std::string& address, OnPeer on_peer,
+           std::uint16_t port = 0);
   ~Listener();
 
   const Endpoint& endpoint() const;
 
  private:
   struct Impl;
-  void listen(const std::string& address);
+  void listen(const std::string& address, std::uint16_t port);
   std::shared_ptr<Impl> impl_;
 };
 

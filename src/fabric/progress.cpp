@@ -27,6 +27,18 @@ void run_guarded(const std::function<void()>& task) {
   }
 }
 
+// Runs the loop through handlers that throw, which is a defect as well, as long as there is something to do.
+template <class Run>
+auto run_loop(Run run) {
+  for (;;) {
+    try {
+      return run();
+    } catch (const std::exception& error) {
+      base::log(base::Level::error, "a handler on the engine thread failed", {{"error", error.what()}});
+    }
+  }
+}
+
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -77,7 +89,7 @@ Progress::Progress(Mode mode) : impl_(std::make_unique<Impl>(mode)) {
   impl_->thread = std::thread([impl = impl_.get()] {
     impl->engine.store(std::this_thread::get_id());
     ::pthread_setname_np(::pthread_self(), "penstock");
-    impl->context.run();
+    run_loop([impl] { return impl->context.run(); });
   });
 }
 
@@ -93,7 +105,8 @@ void release_owners(Progress::Impl& impl) {
 std::shared_ptr<Progress> Progress::create(Mode mode) {
   return {new Progress(mode), [](Progress* progress) {
             // The engine thread cannot wait for its own end.
-            if (progress->threaded() && progress->on_engine_thread()) std::thread([progress] { delete progress; }).detach();
+            if (progress->threaded() && progress->on_engine_thread())
+              std::thread([progress] { delete progress; }).detach();
             else delete progress;
           }};
 }
@@ -161,7 +174,7 @@ void Progress::call(const std::function<void()>& task) {
 bool Progress::poll() {
   if (impl_->threaded) return false;
   const auto outer = impl_->engine.exchange(std::this_thread::get_id());
-  const bool ran = impl_->context.poll() > 0;
+  const bool ran = run_loop([this] { return impl_->context.poll(); }) > 0;
   impl_->engine.store(outer);
   return ran;
 }
@@ -193,7 +206,7 @@ bool Progress::wait_for(const std::function<bool()>& ready, base::Deadline deadl
     const auto until = std::min(deadline.when(), next_question);
     if (!impl_->threaded) {
       const auto outer = impl_->engine.exchange(std::this_thread::get_id());
-      impl_->context.run_one_until(until);
+      run_loop([&] { return impl_->context.run_one_until(until); });
       impl_->engine.store(outer);
     } else {
       std::unique_lock lock(impl_->mutex);

@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <memory>
+#include <new>
 #include <thread>
 
 #include "base/log.hpp"
+#include "fabric/asio.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::fabric {
@@ -15,6 +17,23 @@ namespace {
 
 using base::Deadline;
 const Deadline soon() { return Deadline{Timeout(30'000)}; }
+
+TEST(Progress, OutlivesHandlersThatThrow) {
+  base::set_log_sink([](base::Level, std::string_view) {});
+  for (const auto mode : {Progress::Mode::threaded, Progress::Mode::explicit_poll}) {
+    Progress progress(mode);
+    std::atomic<int> ran = 0;
+    for (int i = 0; i < 3; ++i) {
+      asio::post(context_of(progress), [] { throw std::bad_alloc(); });
+      asio::post(context_of(progress), [&] {
+        ++ran;
+        progress.notify();
+      });
+    }
+    EXPECT_TRUE(progress.wait_for([&] { return ran == 3; }, soon()));
+  }
+  base::set_log_sink({});
+}
 
 TEST(Progress, RunsTasksOnItsOwnThread) {
   Progress progress;

@@ -57,39 +57,6 @@ UniqueFd open_directory(const std::string& path, bool make) {
   return fd;
 }
 
-std::string encode(const Registration& registration) {
-  const nlohmann::json json = {{"version", format_version},
-                               {"stream", registration.stream},
-                               {"endpoint", to_json(registration.endpoint)},
-                               {"token", registration.token.hex()},
-                               {"pid", registration.pid},
-                               {"host", registration.host},
-                               {"ranks", registration.ranks},
-                               {"started", registration.started}};
-  return json.dump(2) + "\n";
-}
-
-Registration decode(const std::string& text, const std::string& path) {
-  try {
-    const auto json = nlohmann::json::parse(text);
-    if (json.at("version").get<int>() != format_version)
-      throw Error(Errc::protocol, path + " was written by another version of Penstock");
-    Registration registration;
-    registration.stream = json.at("stream").get<std::string>();
-    registration.endpoint = endpoint_from_json(json.at("endpoint"));
-    registration.token = Token::from_hex(json.at("token").get<std::string>());
-    registration.pid = json.at("pid").get<std::int64_t>();
-    registration.host = json.at("host").get<std::string>();
-    registration.ranks = json.at("ranks").get<std::uint32_t>();
-    registration.started = json.at("started").get<std::int64_t>();
-    return registration;
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(Errc::protocol, path + " is not a stream's registration: " + error.what());
-  } catch (const Error& error) {
-    throw Error(Errc::protocol, path + ": " + error.what());
-  }
-}
-
 // Empty when there is no such file.
 std::optional<std::string> read_private_file(int directory, const std::string& name, const std::string& path) {
   UniqueFd fd(::openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -125,6 +92,39 @@ void write_all(int fd, std::string_view text, const std::string& path) {
 
 }  // namespace
 
+std::string registration_text(const Registration& registration) {
+  const nlohmann::json json = {{"version", format_version},
+                               {"stream", registration.stream},
+                               {"endpoint", to_json(registration.endpoint)},
+                               {"token", registration.token.hex()},
+                               {"pid", registration.pid},
+                               {"host", registration.host},
+                               {"ranks", registration.ranks},
+                               {"started", registration.started}};
+  return json.dump(2) + "\n";
+}
+
+Registration registration_from_text(const std::string& text, const std::string& where) {
+  try {
+    const auto json = nlohmann::json::parse(text);
+    if (json.at("version").get<int>() != format_version)
+      throw Error(Errc::protocol, where + " was written by another version of Penstock");
+    Registration registration;
+    registration.stream = json.at("stream").get<std::string>();
+    registration.endpoint = endpoint_from_json(json.at("endpoint"));
+    registration.token = Token::from_hex(json.at("token").get<std::string>());
+    registration.pid = json.at("pid").get<std::int64_t>();
+    registration.host = json.at("host").get<std::string>();
+    registration.ranks = json.at("ranks").get<std::uint32_t>();
+    registration.started = json.at("started").get<std::int64_t>();
+    return registration;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(Errc::protocol, where + " is not a stream's registration: " + error.what());
+  } catch (const Error& error) {
+    throw Error(Errc::protocol, where + ": " + error.what());
+  }
+}
+
 void check_stream_name(std::string_view stream) {
   const auto allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
@@ -158,7 +158,7 @@ void Directory::write(const Registration& registration) const {
   UniqueFd fd(::openat(directory.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd) throw Error(Errc::system, "cannot write " + path + ": " + errno_text(errno));
   try {
-    write_all(fd.get(), encode(registration), path);
+    write_all(fd.get(), registration_text(registration), path);
     if (::renameat(directory.get(), temporary.c_str(), directory.get(), name.c_str()) != 0)
       throw Error(Errc::system, "cannot write " + path + ": " + errno_text(errno));
   } catch (...) {
@@ -173,7 +173,7 @@ std::optional<Registration> Directory::read(std::string_view stream) const {
   if (!directory) return std::nullopt;
   const auto text = read_private_file(directory.get(), name, path_ + "/" + name);
   if (!text) return std::nullopt;
-  return decode(*text, path_ + "/" + name);
+  return registration_from_text(*text, path_ + "/" + name);
 }
 
 void Directory::remove(const Registration& registration) const {
@@ -205,11 +205,15 @@ std::vector<Registration> Directory::list() const {
 
 std::string resolve_directory(const std::string& configured) {
   if (!configured.empty()) return configured;
-  if (const char* path = std::getenv("PENSTOCK_DIRECTORY"); path != nullptr && *path != '\0') return path;
+  if (const char* path = std::getenv("PENSTOCK_DIRECTORY");
+      path != nullptr && *path != '\0' && !is_directory_service(path))
+    return path;
   if (const char* path = std::getenv("XDG_RUNTIME_DIR"); path != nullptr && *path != '\0')
     return std::string(path) + "/penstock";
   return "/tmp/penstock-" + std::to_string(::geteuid());
 }
+
+bool is_directory_service(std::string_view where) { return where.find("://") != std::string_view::npos; }
 
 bool alive(const Registration& registration, std::uint32_t timeout_ms) {
   return answers(registration.endpoint, registration.token, registration.stream, base::Deadline{Timeout(timeout_ms)});

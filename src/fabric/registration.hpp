@@ -50,8 +50,15 @@ class Directory {
   std::string path_;
 };
 
-// "": $PENSTOCK_DIRECTORY, else $XDG_RUNTIME_DIR/penstock, else /tmp/penstock-<uid>.
+// A registration as text (JSON), and back. Secret: holds the token. Throws Error(protocol), naming `where` it was found.
+std::string registration_text(const Registration& registration);
+Registration registration_from_text(const std::string& text, const std::string& where);
+
+// The folder: "": $PENSTOCK_DIRECTORY unless that is a directory service, else $XDG_RUNTIME_DIR/penstock, else
+// /tmp/penstock-<uid>.
 std::string resolve_directory(const std::string& configured);
+// Whether streams register with a service (tcp://..., etcd://...; stream/registry.hpp) and not in a folder.
+bool is_directory_service(std::string_view where);
 
 // Its writer answers at its Unix name or, knowing its token, at one of its TCP addresses (fabric/connect.hpp).
 bool alive(const Registration& registration, std::uint32_t timeout_ms = 500);

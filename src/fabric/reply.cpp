@@ -14,6 +14,7 @@ constexpr std::size_t batch_parts = 512;          // below the kernel's limit of
 constexpr std::uint64_t chunk_bytes = 256 << 10;  // packed at a time: stays in the cache
 constexpr std::uint64_t least_run_bytes = 4096;   // shorter runs are cheaper packed
 constexpr std::size_t most_runs = 1u << 16;
+constexpr std::size_t most_parts = 1u << 18;  // of one request: after that pieces are packed, however they lie
 
 }  // namespace
 
@@ -89,7 +90,8 @@ void Reply::add_piece(const wire::ReadPiece& wanted, std::span<const std::uint64
   }
   const std::uint64_t bytes = wire::bytes_of(wanted);
   runs_.clear();
-  if (model::contiguous_runs(piece, std::min(least_run_bytes, bytes), most_runs, runs_)) {
+  const std::size_t runs = std::min(most_runs, most_parts - std::min(most_parts, parts_.size()));
+  if (model::contiguous_runs(piece, std::min(least_run_bytes, bytes), runs, runs_)) {
     for (const model::SourceRun& run : runs_) parts_.push_back({base + run.offset, run.bytes, 0, false});
     return;
   }

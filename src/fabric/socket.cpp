@@ -65,12 +65,16 @@ void append_tcp_addresses(const std::string& host, std::uint16_t port, std::vect
 
 UniqueFd new_socket(int family) { return UniqueFd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
-UniqueFd try_listen(const SocketAddress& address) {
+// reuse: although connections of an earlier listener have not died down. The kernel allows it only when that one allowed it,
+// too: so all do, once they have their port (before, port 0 could get one that such connections use).
+UniqueFd try_listen(const SocketAddress& address, bool reuse = false) {
   UniqueFd fd = new_socket(address.storage.ss_family);
   if (!fd) return fd;
   if (address.storage.ss_family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 ||
-      ::listen(fd.get(), backlog) != 0) {
+  if (reuse) set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  const bool bound = ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0;
+  if (bound) set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (!bound || ::listen(fd.get(), backlog) != 0) {
     const int code = errno;
     fd.reset();
     errno = code;
@@ -111,19 +115,19 @@ UniqueFd listen_unix(std::string& name) {
   return fd;
 }
 
-UniqueFd listen_tcp(const std::string& address, std::uint16_t& port) {
-  std::vector<SocketAddress> candidates;
-  std::string unresolved;
-  if (address.empty()) {
-    append_tcp_addresses("::", 0, candidates, unresolved);  // both families where IPv6 is there
-    append_tcp_addresses("0.0.0.0", 0, candidates, unresolved);
-  } else {
-    append_tcp_addresses(address, 0, candidates, unresolved);
-    if (candidates.empty()) throw Error(Errc::invalid_argument, "cannot listen on '" + address + "': " + unresolved);
-  }
+UniqueFd listen_tcp(const std::string& address, std::uint16_t& port, std::uint16_t wanted) {
+  std::vector<std::string> hosts{address};
+  if (address.empty()) hosts = {"::", "0.0.0.0"};  // both families where IPv6 is there
   UniqueFd fd;
-  for (const SocketAddress& candidate : candidates)
-    if (fd = try_listen(candidate); fd) break;
+  for (const std::uint16_t number : {wanted, std::uint16_t{0}}) {
+    std::vector<SocketAddress> candidates;
+    std::string unresolved;
+    for (const std::string& host : hosts) append_tcp_addresses(host, number, candidates, unresolved);
+    if (candidates.empty()) throw Error(Errc::invalid_argument, "cannot listen on '" + address + "': " + unresolved);
+    for (const SocketAddress& candidate : candidates)
+      if (fd = try_listen(candidate, number != 0); fd) break;
+    if (fd || number == 0) break;
+  }
   if (!fd) fail("listening on TCP address '" + address + "'");
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;

@@ -32,8 +32,9 @@ std::vector<SocketAddress> addresses_of(const Endpoint& endpoint, Reach reach, s
 
 // Listens on a fresh abstract name. Throws Error(system).
 UniqueFd listen_unix(std::string& name);
-// Listens on a free port of the address ("": every interface). Throws Error(system, invalid_argument).
-UniqueFd listen_tcp(const std::string& address, std::uint16_t& port);
+// Listens on a port of the address ("": every interface): the wanted one (0: none is) when it is free. Throws Error(system,
+// invalid_argument).
+UniqueFd listen_tcp(const std::string& address, std::uint16_t& port, std::uint16_t wanted = 0);
 // The addresses of this node's interfaces, loopback last.
 std::vector<std::string> interface_addresses();
 

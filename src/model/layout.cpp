@@ -22,14 +22,6 @@ constexpr std::uint64_t max_bytes = std::numeric_limits<std::int64_t>::max();  /
   refuse(layout, "variable '" + variable.name + "': " + what);
 }
 
-bool fits(const Dims& count, std::size_t elem_size, std::uint64_t& bytes) {
-  bytes = elem_size;
-  if (std::find(count.begin(), count.end(), 0u) != count.end()) return bytes = 0, true;
-  for (const auto size : count)
-    if (__builtin_mul_overflow(bytes, size, &bytes)) return false;
-  return bytes <= max_bytes;
-}
-
 void validate_definition(const RankLayout& layout, const VariableDefinition& variable) {
   if (variable.name.empty() || variable.name.size() > max_name_bytes)
     refuse(layout, "a variable's name has " + std::to_string(variable.name.size()) + " bytes");
@@ -41,8 +33,7 @@ void validate_definition(const RankLayout& layout, const VariableDefinition& var
     refuse(layout, variable, "only global arrays have a shape");
   if (variable.dtype == DType::string && (variable.kind == Kind::global_array || variable.kind == Kind::local_array))
     refuse(layout, variable, "strings are values, not arrays");
-  std::uint64_t bytes = 0;
-  if (!fits(variable.shape, size_of(variable.dtype), bytes))
+  if (!packed_bytes(variable.shape, size_of(variable.dtype)))
     refuse(layout, variable, "the shape " + to_string(variable.shape) + " is too large");
 }
 
@@ -67,11 +58,11 @@ void validate_block(const RankLayout& layout, const BlockDefinition& block, std:
       break;
   }
   const std::size_t elem_size = size_of(variable.dtype);
-  std::uint64_t bytes = 0;
-  if (!fits(block.box.count, elem_size, bytes)) refuse(layout, variable, "a block is too large");
-  if (variable.dtype != DType::string && bytes != block.bytes)
+  const auto bytes = packed_bytes(block.box.count, elem_size);
+  if (!bytes) refuse(layout, variable, "a block is too large");
+  if (variable.dtype != DType::string && *bytes != block.bytes)
     refuse(layout, variable,
-           "a block of " + std::to_string(bytes) + " bytes says that it has " + std::to_string(block.bytes));
+           "a block of " + std::to_string(*bytes) + " bytes says that it has " + std::to_string(block.bytes));
   if (block.segment >= segments) refuse(layout, variable, "segment " + std::to_string(block.segment));
   std::uint64_t end = 0;
   if (__builtin_add_overflow(block.offset, block.bytes, &end) || end > max_bytes)
@@ -105,6 +96,15 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+std::optional<std::uint64_t> packed_bytes(const Dims& count, std::size_t elem_size) {
+  std::uint64_t bytes = elem_size;
+  if (std::find(count.begin(), count.end(), 0u) != count.end()) return 0;
+  for (const auto size : count)
+    if (__builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
+  if (bytes > max_bytes) return std::nullopt;
+  return bytes;
+}
+
 void validate(const RankLayout& layout, std::uint32_t segments) {
   if (layout.rank < 0) refuse(layout, "a negative rank");
   if (layout.variables.size() > max_variables)
@@ -126,8 +126,7 @@ std::vector<std::uint64_t> segment_extents(const RankLayout& layout) {
   return extents;
 }
 
-std::shared_ptr<const Epoch> Epoch::build(std::uint64_t number,
-                                          std::vector<std::shared_ptr<const RankLayout>> layouts,
+std::shared_ptr<const Epoch> Epoch::build(std::uint64_t number, std::vector<std::shared_ptr<const RankLayout>> layouts,
                                           std::uint32_t segments) {
   std::size_t blocks = 0;
   for (std::size_t r = 0; r < layouts.size(); ++r) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -53,6 +54,9 @@ struct RankLayout {
   std::vector<BlockDefinition> blocks;  // in the order of puts, all variables
   friend bool operator==(const RankLayout&, const RankLayout&) = default;
 };
+
+// Bytes of so many packed elements; empty when that is more than a description may say (2^63 - 1).
+std::optional<std::uint64_t> packed_bytes(const Dims& count, std::size_t elem_size);
 
 // Throws Error(protocol) when anything in it is out of bounds or contradicts itself.
 void validate(const RankLayout& layout, std::uint32_t segments = max_segments);

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <numeric>
 
 #include "base/text.hpp"
 #include "fabric/registration.hpp"
@@ -49,6 +51,23 @@ std::string printable(std::string_view text) {
   return text.size() > 64 ? out + "..." : out;
 }
 
+// What goes in one request each.
+std::vector<std::vector<std::size_t>> parts_of(std::vector<std::size_t> indices,
+                                               const std::function<std::uint64_t(std::size_t)>& bytes_of) {
+  std::vector<std::vector<std::size_t>> parts(1);
+  std::uint64_t bytes = 0;
+  for (const auto i : indices) {
+    const std::uint64_t more = bytes_of ? bytes_of(i) : 0;
+    if (parts.back().size() == max_batch || (!parts.back().empty() && bytes + more > max_batch_bytes)) {
+      parts.emplace_back();
+      bytes = 0;
+    }
+    bytes += more;
+    parts.back().push_back(i);
+  }
+  return parts;
+}
+
 // Memory of an object that a server of this node keeps for us: given back with the last owner.
 struct Leased {
   std::shared_ptr<rpc::Channel> channel;
@@ -72,42 +91,27 @@ struct Leased {
 // ------------------------------------------------------------------------------------------------------------- scattering
 
 template <class R>
-Task<std::vector<Result<R>>> Pool::Impl::scatter(std::vector<Key> keys, std::optional<std::uint64_t> tag, bool replicas,
-                                                 base::Deadline deadline, std::function<std::uint64_t(std::size_t)> bytes_of,
-                                                 Send<R> send) {
+Task<std::vector<Result<R>>> Pool::Impl::scatter(std::shared_ptr<Batch<R>> batch, std::optional<std::uint64_t> tag,
+                                                 bool replicas, base::Deadline deadline,
+                                                 std::function<std::uint64_t(std::size_t)> bytes_of, Send<R> send) {
   auto self = shared_from_this();
-  std::vector<Result<R>> results(keys.size());
-  std::vector<std::size_t> left(keys.size());
-  for (std::size_t i = 0; i < left.size(); ++i) left[i] = i;
+  auto& results = batch->results;
+  Indices left(results.size());
+  std::iota(left.begin(), left.end(), std::size_t{0});
   for (PoolClient::Attempt attempt = 0; !left.empty(); ++attempt) {
     const auto placement = co_await client->members().at_least(1, deadline);
     const auto& view = placement->view();
-    // While the primary cannot be reached, reads go to the replicas in turn.
-    std::map<std::uint32_t, std::vector<std::size_t>> groups;
-    for (const auto i : left) {
-      const auto owners = placement->owners(ns, keys[i].row, tag);
-      groups[owners.index[replicas ? attempt % owners.count : 0]].push_back(i);
-    }
     struct Sent {
-      std::vector<std::size_t> indices;
+      std::shared_ptr<const Indices> indices;
       std::string server;
-      fabric::Future<std::vector<Result<R>>> future;
+      fabric::Future<void> future;
     };
     std::vector<Sent> sent;
-    for (auto& [member, indices] : groups) {
-      for (std::size_t begin = 0; begin < indices.size();) {
-        Sent part;
-        std::uint64_t bytes = 0;
-        while (begin < indices.size() && part.indices.size() < max_batch) {
-          const std::uint64_t more = bytes_of ? bytes_of(indices[begin]) : 0;
-          if (!part.indices.empty() && bytes + more > max_batch_bytes) break;
-          bytes += more;
-          part.indices.push_back(indices[begin++]);
-        }
-        part.server = view.members[member].name;
-        auto task = send_to(view.members[member], view.number, keys, part.indices, attempt, replicas, deadline, send);
-        part.future = fabric::spawn(*client->progress(), std::move(task));
-        sent.push_back(std::move(part));
+    for (auto& [member, indices] : by_server(*placement, *batch, left, tag, replicas ? attempt : 0)) {
+      for (auto& part : parts_of(std::move(indices), bytes_of)) {
+        auto shared = std::make_shared<const Indices>(std::move(part));
+        auto task = send_to(view.members[member], view.number, batch, shared, attempt, replicas, deadline, send);
+        sent.push_back({shared, view.members[member].name, fabric::spawn(*client->progress(), std::move(task))});
       }
     }
     left.clear();
@@ -115,23 +119,21 @@ Task<std::vector<Result<R>>> Pool::Impl::scatter(std::vector<Key> keys, std::opt
     for (auto& s : sent) {
       std::optional<Error> failed;
       try {
-        auto part = co_await std::move(s.future);
-        for (std::size_t n = 0; n < s.indices.size(); ++n) {
+        co_await std::move(s.future);
+        for (const auto i : *s.indices) {
           // A replica that does not have it may lag behind; the primary decides.
-          if (part[n].code == Errc::not_found && replicas && attempt > 0 &&
-              attempt % std::max(1u, placement->owners(ns, keys[s.indices[n]].row, tag).count) != 0) {
-            left.push_back(s.indices[n]);
-            last = Error(Errc::not_found, part[n].message);
-            continue;
-          }
-          results[s.indices[n]] = std::move(part[n]);
+          if (results[i].code != Errc::not_found || !replicas || attempt == 0) continue;
+          if (attempt % std::max(1u, placement->owners(ns, batch->key(i).row, tag).count) == 0) continue;
+          left.push_back(i);
+          last = Error(Errc::not_found, results[i].message);
         }
       } catch (const Error& error) {
         failed = error.in("server " + s.server);
       }
       if (!failed) continue;
       const bool retry = (PoolClient::may_retry(*failed) || failed->code() == Errc::timeout) && !deadline.passed();
-      for (const auto i : s.indices) {
+      for (const auto i : *s.indices) {
+        results[i] = {};
         if (retry) {
           left.push_back(i);
         } else {
@@ -142,6 +144,7 @@ Task<std::vector<Result<R>>> Pool::Impl::scatter(std::vector<Key> keys, std::opt
       last = failed;
     }
     if (left.empty()) break;
+    for (const auto i : left) results[i] = {};
     if (deadline.passed()) {
       for (const auto i : left) {
         results[i].code = Errc::timeout;
@@ -157,23 +160,43 @@ Task<std::vector<Result<R>>> Pool::Impl::scatter(std::vector<Key> keys, std::opt
       co_await client->before_retry(view.number, attempt, why, deadline);
     }
   }
-  co_return results;
+  co_return std::move(results);
+}
+
+// Whom to ask for which keys. While the primary cannot be reached, reads go to the replicas in turn.
+template <class R>
+std::map<std::uint32_t, Pool::Impl::Indices> Pool::Impl::by_server(const pool::Placement& placement,
+                                                                   const Batch<R>& batch, const Indices& wanted,
+                                                                   std::optional<std::uint64_t> tag,
+                                                                   PoolClient::Attempt attempt) const {
+  std::map<std::uint32_t, Indices> groups;
+  Indices* group = nullptr;
+  const std::string* row = nullptr;
+  for (const auto i : wanted) {
+    const Key& key = batch.key(i);
+    if (row == nullptr || *row != key.row) {  // most batches stay in a row for a while
+      row = &key.row;
+      const auto owners = placement.owners(ns, key.row, tag);
+      group = &groups[owners.index[attempt % owners.count]];
+    }
+    group->push_back(i);
+  }
+  return groups;
 }
 
 template <class R>
-Task<std::vector<Result<R>>> Pool::Impl::send_to(pool::Member member, std::uint64_t view, const std::vector<Key>& keys,
-                                                 std::vector<std::size_t> indices, PoolClient::Attempt attempt,
-                                                 bool replicas, base::Deadline deadline, Send<R> send) {
+std::unique_ptr<fb::KeysT> Pool::Impl::packed_keys(const Batch<R>& batch, const Indices& indices) const {
+  return pool::pack_keys(ns, indices.size(), [&](std::size_t n) -> const Key& { return batch.key(indices[n]); });
+}
+
+template <class R>
+Task<void> Pool::Impl::send_to(pool::Member member, std::uint64_t view, std::shared_ptr<Batch<R>> batch,
+                               std::shared_ptr<const Indices> indices, PoolClient::Attempt attempt, bool replicas,
+                               base::Deadline deadline, Send<R> send) {
   auto self = shared_from_this();
   const auto connect_by = replicas ? earlier(deadline, base::Deadline(Timeout(2000))) : deadline;
   auto channel = co_await client->members().channel(std::move(member), connect_by);
-  std::vector<Key> part;
-  part.reserve(indices.size());
-  for (const auto i : indices) part.push_back(keys[i]);
-  auto packed = pool::pack_keys(ns, part);
-  auto results = co_await send(std::move(channel), view, std::move(packed), indices, attempt);
-  if (results.size() != indices.size()) throw Error(Errc::protocol, "a reply of another length");
-  co_return results;
+  co_await send(std::move(channel), view, std::move(batch), std::move(indices), attempt);
 }
 
 // -------------------------------------------------------------------------------------------------------------------- put
@@ -183,34 +206,38 @@ Task<std::vector<Result<std::uint64_t>>> Pool::Impl::put(std::vector<PutItem> it
   auto self = shared_from_this();
   auto shared = std::make_shared<const std::vector<PutItem>>(std::move(items));
   auto shared_options = std::make_shared<const PutOptions>(std::move(put_options));
-  std::vector<Key> keys;
-  keys.reserve(shared->size());
-  for (const auto& item : *shared) keys.push_back(item.key);
+  auto batch = std::make_shared<Batch<std::uint64_t>>();
+  batch->key = [shared](std::size_t i) -> const Key& { return (*shared)[i].key; };
+  batch->results.resize(shared->size());
   auto bytes_of = [shared](std::size_t i) { return static_cast<std::uint64_t>((*shared)[i].bytes.size()); };
   Send<std::uint64_t> send = [self, shared, shared_options, deadline](
-                                 std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::unique_ptr<fb::KeysT> packed,
-                                 std::vector<std::size_t> indices, PoolClient::Attempt attempt) {
-    return self->send_put(std::move(channel), view, std::move(packed), std::move(indices), attempt, shared, shared_options,
+                                 Channel channel, std::uint64_t view, std::shared_ptr<Batch<std::uint64_t>> of,
+                                 std::shared_ptr<const Indices> indices, PoolClient::Attempt attempt) {
+    return self->send_put(std::move(channel), view, std::move(of), std::move(indices), attempt, shared, shared_options,
                           deadline);
   };
   const auto tag = shared_options->tag;
-  co_return co_await scatter<std::uint64_t>(std::move(keys), tag, false, deadline, std::move(bytes_of), std::move(send));
+  co_return co_await scatter<std::uint64_t>(std::move(batch), tag, false, deadline, std::move(bytes_of),
+                                            std::move(send));
 }
 
-Task<std::vector<Result<std::uint64_t>>> Pool::Impl::send_put(
-    std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::unique_ptr<fb::KeysT> packed,
-    std::vector<std::size_t> indices, PoolClient::Attempt attempt, std::shared_ptr<const std::vector<PutItem>> items,
-    std::shared_ptr<const PutOptions> put_options, base::Deadline deadline) {
+Task<void> Pool::Impl::send_put(Channel channel, std::uint64_t view, std::shared_ptr<Batch<std::uint64_t>> batch,
+                                std::shared_ptr<const Indices> shared_indices, PoolClient::Attempt attempt,
+                                std::shared_ptr<const std::vector<PutItem>> items,
+                                std::shared_ptr<const PutOptions> put_options, base::Deadline deadline) {
   auto self = shared_from_this();
+  const auto& indices = *shared_indices;
   fb::PutRequestT request;
   request.view = view;
-  request.keys = std::move(packed);
+  request.keys = packed_keys(*batch, indices);
   request.if_exists = static_cast<std::uint8_t>(put_options->if_exists);
   request.acknowledge = static_cast<std::uint8_t>(put_options->acknowledge);
   request.tagged = put_options->tag.has_value();
   request.tag = put_options->tag.value_or(0);
   request.metadata = put_options->metadata;
+  request.again = attempt > 0;  // the answer to an earlier try may have been lost on its way
   std::uint64_t total = 0;
+  request.sizes.reserve(indices.size());
   for (const auto i : indices) {
     request.sizes.push_back((*items)[i].bytes.size());
     total += (*items)[i].bytes.size();
@@ -219,11 +246,9 @@ Task<std::vector<Result<std::uint64_t>>> Pool::Impl::send_put(
   rpc::Exposure exposure;
   const bool one = indices.size() == 1;
   if (total <= inline_put_bytes) {
-    request.data.reserve(total);
-    for (const auto i : indices) {
-      const auto* from = reinterpret_cast<const std::uint8_t*>((*items)[i].bytes.data());
-      request.data.insert(request.data.end(), from, from + (*items)[i].bytes.size());
-    }
+    request.data.resize(total);
+    auto* to = reinterpret_cast<std::byte*>(request.data.data());
+    for (const auto i : indices) to = std::copy((*items)[i].bytes.begin(), (*items)[i].bytes.end(), to);
   } else if (one && !channel->local()) {
     exposure = channel->bulk().expose((*items)[indices[0]].bytes);
   } else {
@@ -241,47 +266,20 @@ Task<std::vector<Result<std::uint64_t>>> Pool::Impl::send_put(
   if (total > inline_put_bytes) request.bulk = exposure.descriptor();
   rpc::CallOptions call_options{deadline};
   auto reply = co_await fb::ObjectsClient(channel).put(std::move(request), call_options);
-  std::vector<Result<std::uint64_t>> results(indices.size());
+  auto& results = batch->results;
   if (reply.versions.size() != indices.size() || reply.failed.size() != reply.failures.size())
     throw Error(Errc::protocol, "a reply of another length");
-  for (std::size_t n = 0; n < results.size(); ++n) results[n].value = reply.versions[n];
+  for (std::size_t n = 0; n < indices.size(); ++n) results[indices[n]].value = reply.versions[n];
   for (std::size_t f = 0; f < reply.failed.size(); ++f) {
     const auto n = reply.failed[f];
-    if (n >= results.size()) throw Error(Errc::protocol, "a reply about another object");
+    if (n >= indices.size()) throw Error(Errc::protocol, "a reply about another object");
     const auto code = static_cast<Errc>(reply.failures[f]->code);
-    // The answer to an earlier try of this put may have been lost on its way.
-    if (code == Errc::already_exists && attempt > 0) {
-      const auto& item = (*items)[indices[n]];
-      const auto there = co_await same_object(channel, view, item, put_options->tag, deadline);
-      if (there) {
-        results[n].value = *there;
-        continue;
-      }
-    }
     if (code == Errc::stale_view || code == Errc::peer_lost) throw Error(code, reply.failures[f]->message);
-    results[n].value.reset();
-    results[n].code = code;
-    results[n].message = "pool " + client->pool() + ": " + item_text((*items)[indices[n]].key) + ": " + reply.failures[f]->message;
+    auto& result = results[indices[n]];
+    result.value.reset();
+    result.code = code;
+    result.message = "pool " + client->pool() + ": " + item_text((*items)[indices[n]].key) + ": " + reply.failures[f]->message;
   }
-  co_return results;
-}
-
-Task<std::optional<std::uint64_t>> Pool::Impl::same_object(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
-                                                           PutItem item, std::optional<std::uint64_t> tag,
-                                                           base::Deadline deadline) {
-  fb::GetRequestT request;
-  request.view = view;
-  std::vector<Key> keys{item.key};
-  request.keys = pool::pack_keys(ns, keys);
-  request.tagged = tag.has_value();
-  request.tag = tag.value_or(0);
-  request.info_only = true;
-  rpc::CallOptions call_options{deadline};
-  auto reply = co_await fb::ObjectsClient(channel).get(std::move(request), call_options);
-  if (reply.got.size() != 1 || reply.got[0]->code != 0 || !reply.got[0]->info) co_return std::nullopt;
-  const auto& info = *reply.got[0]->info;
-  if (info.bytes != item.bytes.size() || info.checksum != storage::checksum(item.bytes)) co_return std::nullopt;
-  co_return info.version;
 }
 
 // -------------------------------------------------------------------------------------------------------------------- get
@@ -290,30 +288,30 @@ Task<std::vector<Result<Object>>> Pool::Impl::get(std::vector<Key> keys, GetOpti
                                                   base::Deadline deadline) {
   auto self = shared_from_this();
   auto shared_options = std::make_shared<const GetOptions>(get_options);
-  auto shared_keys = std::make_shared<const std::vector<Key>>(keys);
-  Send<Object> send = [self, shared_options, shared_keys, wait, info_only, deadline](
-                          std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::unique_ptr<fb::KeysT> packed,
-                          std::vector<std::size_t> indices, PoolClient::Attempt) {
-    auto sent = std::make_shared<std::vector<Key>>();
-    sent->reserve(indices.size());
-    for (const auto i : indices) sent->push_back((*shared_keys)[i]);
-    return self->send_get(std::move(channel), view, std::move(packed), std::move(sent), shared_options, wait, info_only,
+  auto shared_keys = std::make_shared<const std::vector<Key>>(std::move(keys));
+  auto batch = std::make_shared<Batch<Object>>();
+  batch->key = [shared_keys](std::size_t i) -> const Key& { return (*shared_keys)[i]; };
+  batch->results.resize(shared_keys->size());
+  Send<Object> send = [self, shared_options, wait, info_only, deadline](
+                          Channel channel, std::uint64_t view, std::shared_ptr<Batch<Object>> of,
+                          std::shared_ptr<const Indices> indices, PoolClient::Attempt) {
+    return self->send_get(std::move(channel), view, std::move(of), std::move(indices), shared_options, wait, info_only,
                           deadline);
   };
   const auto tag = shared_options->tag;
-  co_return co_await scatter<Object>(std::move(keys), tag, true, deadline, {}, std::move(send));
+  co_return co_await scatter<Object>(std::move(batch), tag, true, deadline, {}, std::move(send));
 }
 
-Task<std::vector<Result<Object>>> Pool::Impl::send_get(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
-                                                       std::unique_ptr<fb::KeysT> packed,
-                                                       std::shared_ptr<const std::vector<Key>> keys_sent,
-                                                       std::shared_ptr<const GetOptions> get_options, bool wait,
-                                                       bool info_only, base::Deadline deadline) {
+Task<void> Pool::Impl::send_get(Channel channel, std::uint64_t view, std::shared_ptr<Batch<Object>> batch,
+                                std::shared_ptr<const Indices> shared_indices,
+                                std::shared_ptr<const GetOptions> get_options, bool wait, bool info_only,
+                                base::Deadline deadline) {
   auto self = shared_from_this();
-  const std::size_t count = keys_sent->size();
+  const auto& indices = *shared_indices;
+  const std::size_t count = indices.size();
   fb::GetRequestT request;
   request.view = view;
-  request.keys = std::move(packed);
+  request.keys = packed_keys(*batch, indices);
   request.version = get_options->version.value_or(0);
   request.tagged = get_options->tag.has_value();
   request.tag = get_options->tag.value_or(0);
@@ -325,16 +323,16 @@ Task<std::vector<Result<Object>>> Pool::Impl::send_get(std::shared_ptr<rpc::Chan
   rpc::CallOptions call_options{deadline};
   auto reply = std::make_shared<fb::GetReplyT>();
   *reply = co_await fb::ObjectsClient(channel).get(std::move(request), call_options);
-  std::vector<Result<Object>> results(count);
-  std::size_t answered = take_simple(reply, *keys_sent, results);
+  std::size_t answered = take_simple(reply, *batch, indices);
   for (const auto& got : reply->got) {
-    if (got->index >= count || results[got->index].value || results[got->index].code != Errc::ok)
-      throw Error(Errc::protocol, "a reply about another object");
-    auto& result = results[got->index];
+    if (got->index >= count) throw Error(Errc::protocol, "a reply about another object");
+    const auto i = indices[got->index];
+    auto& result = batch->results[i];
+    if (result.value || result.code != Errc::ok) throw Error(Errc::protocol, "a reply about another object");
     ++answered;
     if (got->code != 0) {
       result.code = static_cast<Errc>(got->code);
-      result.message = "pool " + client->pool() + ": " + item_text((*keys_sent)[got->index]) + ": " + got->message;
+      result.message = "pool " + client->pool() + ": " + item_text(batch->key(i)) + ": " + got->message;
       continue;
     }
     if (!got->info) throw Error(Errc::protocol, "a reply without information");
@@ -344,12 +342,11 @@ Task<std::vector<Result<Object>>> Pool::Impl::send_get(std::shared_ptr<rpc::Chan
     result.value = std::move(object);
   }
   if (answered != count) throw Error(Errc::protocol, "a reply of another length");
-  co_return results;
 }
 
 // Objects whose bytes lie in the reply one after the other; all of them share it.
-std::size_t Pool::Impl::take_simple(const std::shared_ptr<fb::GetReplyT>& reply, const std::vector<Key>& keys,
-                                    std::vector<Result<Object>>& results) {
+std::size_t Pool::Impl::take_simple(const std::shared_ptr<fb::GetReplyT>& reply, Batch<Object>& batch,
+                                    const Indices& indices) {
   const std::size_t n = reply->simple.size();
   if (reply->bytes.size() != n || reply->versions.size() != n || reply->checksums.size() != n ||
       reply->put_us.size() != n || reply->where.size() != n)
@@ -359,15 +356,15 @@ std::size_t Pool::Impl::take_simple(const std::shared_ptr<fb::GetReplyT>& reply,
   std::size_t other = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const auto index = reply->simple[i];
-    if (index >= results.size() || (i > 0 && index <= reply->simple[i - 1]))
+    if (index >= indices.size() || (i > 0 && index <= reply->simple[i - 1]))
       throw Error(Errc::protocol, "a reply about another object");
     for (; other < reply->got.size() && reply->got[other]->index < index; ++other)
       if (reply->got[other]->inlined) offset = reply->got[other]->offset + reply->got[other]->inline_size;
     const std::uint64_t size = reply->bytes[i];
     if (offset > reply->data.size() || size > reply->data.size() - offset)
       throw Error(Errc::protocol, "a reply is too short");
-    Object object;
-    object.info.key = keys[index];
+    Object& object = batch.results[indices[index]].value.emplace();
+    object.info.key = batch.key(indices[index]);
     object.info.bytes = size;
     object.info.version = reply->versions[i];
     object.info.checksum = reply->checksums[i];
@@ -376,7 +373,6 @@ std::size_t Pool::Impl::take_simple(const std::shared_ptr<fb::GetReplyT>& reply,
     object.info.on_disk = (reply->where[i] & 2) != 0;
     object.bytes_ = {reinterpret_cast<const std::byte*>(reply->data.data()) + offset, size};
     object.owner = reply;
-    results[index].value = std::move(object);
     offset += size;
   }
   return n;
@@ -422,39 +418,48 @@ Task<std::optional<rpc::BulkSpace::Mapped>> Pool::Impl::map(std::shared_ptr<rpc:
 Task<std::vector<Result<bool>>> Pool::Impl::drop(std::vector<Key> keys, GetOptions get_options, base::Deadline deadline) {
   auto self = shared_from_this();
   auto shared_options = std::make_shared<const GetOptions>(get_options);
-  Send<bool> send = [self, shared_options, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
-                                                     std::unique_ptr<fb::KeysT> packed, std::vector<std::size_t> indices,
-                                                     PoolClient::Attempt attempt) {
-    return self->send_drop(std::move(channel), view, std::move(packed), indices.size(), attempt, shared_options, deadline);
+  auto shared_keys = std::make_shared<const std::vector<Key>>(std::move(keys));
+  auto batch = std::make_shared<Batch<bool>>();
+  batch->key = [shared_keys](std::size_t i) -> const Key& { return (*shared_keys)[i]; };
+  batch->results.resize(shared_keys->size());
+  std::uint64_t request_id = 0;  // by which servers know a later try of this drop
+  std::memcpy(&request_id, fabric::Token::random().bytes.data(), sizeof(request_id));
+  Send<bool> send = [self, shared_options, request_id, deadline](Channel channel, std::uint64_t view,
+                                                     std::shared_ptr<Batch<bool>> of,
+                                                     std::shared_ptr<const Indices> indices, PoolClient::Attempt) {
+    return self->send_drop(std::move(channel), view, std::move(of), std::move(indices), shared_options, request_id,
+                           deadline);
   };
   const auto tag = shared_options->tag;
-  co_return co_await scatter<bool>(std::move(keys), tag, false, deadline, {}, std::move(send));
+  co_return co_await scatter<bool>(std::move(batch), tag, false, deadline, {}, std::move(send));
 }
 
-Task<std::vector<Result<bool>>> Pool::Impl::send_drop(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
-                                                      std::unique_ptr<fb::KeysT> packed, std::size_t count,
-                                                      PoolClient::Attempt, std::shared_ptr<const GetOptions> get_options,
-                                                      base::Deadline deadline) {
+Task<void> Pool::Impl::send_drop(Channel channel, std::uint64_t view, std::shared_ptr<Batch<bool>> batch,
+                                 std::shared_ptr<const Indices> shared_indices,
+                                 std::shared_ptr<const GetOptions> get_options, std::uint64_t request_id,
+                                 base::Deadline deadline) {
+  auto self = shared_from_this();
+  const auto& indices = *shared_indices;
   fb::DropRequestT request;
+  request.request = request_id;
   request.view = view;
-  request.keys = std::move(packed);
+  request.keys = packed_keys(*batch, indices);
   request.version = get_options->version.value_or(0);
   request.tagged = get_options->tag.has_value();
   request.tag = get_options->tag.value_or(0);
   rpc::CallOptions call_options{deadline};
   auto reply = co_await fb::ObjectsClient(channel).drop(std::move(request), call_options);
-  if (reply.dropped.size() != count || reply.failures.size() != count)
+  if (reply.dropped.size() != indices.size() || reply.failures.size() != indices.size())
     throw Error(Errc::protocol, "a reply of another length");
-  std::vector<Result<bool>> results(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (reply.failures[i] && reply.failures[i]->code != 0) {
-      results[i].code = static_cast<Errc>(reply.failures[i]->code);
-      results[i].message = reply.failures[i]->message;
+  for (std::size_t n = 0; n < indices.size(); ++n) {
+    auto& result = batch->results[indices[n]];
+    if (reply.failures[n] && reply.failures[n]->code != 0) {
+      result.code = static_cast<Errc>(reply.failures[n]->code);
+      result.message = reply.failures[n]->message;
     } else {
-      results[i].value = reply.dropped[i];
+      result.value = reply.dropped[n];
     }
   }
-  co_return results;
 }
 
 // Each server gives its part in key order, and says how far it has looked. What all have looked past can be given out.
@@ -469,6 +474,11 @@ Task<Listing> Pool::Impl::list(Pattern pattern, std::size_t limit, std::string n
       for (const auto& member : placement->view().members) {
         auto task = list_one(member, number, pattern, limit, next, deadline);
         asked.push_back(fabric::spawn(*client->progress(), std::move(task)));
+      }
+      if (asked.size() == 1) {  // in order and without doubles as it is
+        auto reply = co_await std::move(asked.front());
+        Listing listing{pool::unpack_infos(reply.objects.get()), {reply.next.begin(), reply.next.end()}};
+        co_return listing;
       }
       std::map<std::string, ObjectInfo> found;
       std::optional<std::string> looked;  // the least of what the servers have looked at; empty: everything
@@ -539,6 +549,7 @@ Task<std::uint64_t> Pool::Impl::drop_pattern(Pattern pattern, base::Deadline dea
         rpc::CallOptions call_options{deadline};
         auto reply = co_await fb::ObjectsClient(channel).drop_pattern(std::move(request), call_options);
         dropped += reply.dropped;
+        if (reply.more) failed = Error(Errc::stale_view, "the pool's membership changed");
       } catch (const Error& error) {
         if (!PoolClient::may_retry(error) || deadline.passed()) throw;
         failed = error;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,10 +21,20 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   using Deadline = base::Deadline;
   using Channel = std::shared_ptr<rpc::Channel>;
   using Attempt = pool::PoolClient::Attempt;
-  using Keys = std::unique_ptr<pool::fb::KeysT>;
+  using Indices = std::vector<std::size_t>;
+
+  std::string registration;  // where streams and directories register, as configured
+
+  // A call on many keys, shared by its requests: what was asked (kept as long as anybody uses it) and what came of each key.
   template <class R>
-  using Send = std::function<Task<std::vector<Result<R>>>(Channel, std::uint64_t view, Keys,
-                                                          std::vector<std::size_t> indices, Attempt)>;
+  struct Batch {
+    std::function<const Key&(std::size_t)> key;
+    std::vector<Result<R>> results;
+  };
+  // Asks one server for the keys with these numbers, and fills in their results.
+  template <class R>
+  using Send = std::function<Task<void>(Channel, std::uint64_t view, std::shared_ptr<Batch<R>>,
+                                        std::shared_ptr<const Indices>, Attempt)>;
 
   std::shared_ptr<fabric::Progress> progress;
   std::shared_ptr<pool::PoolClient> client;
@@ -52,31 +63,34 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
  private:
   // Sends to each owner its keys; again where a server is gone or the view has changed, until the deadline.
   template <class R>
-  Task<std::vector<Result<R>>> scatter(std::vector<Key> keys, std::optional<std::uint64_t> tag, bool replicas,
+  Task<std::vector<Result<R>>> scatter(std::shared_ptr<Batch<R>> batch, std::optional<std::uint64_t> tag, bool replicas,
                                        Deadline deadline, std::function<std::uint64_t(std::size_t)> bytes_of,
                                        Send<R> send);
   template <class R>
-  Task<std::vector<Result<R>>> send_to(pool::Member member, std::uint64_t view, const std::vector<Key>& keys,
-                                       std::vector<std::size_t> indices, Attempt attempt, bool replicas,
-                                       Deadline deadline, Send<R> send);
-  Task<std::vector<Result<std::uint64_t>>> send_put(Channel channel, std::uint64_t view, Keys packed,
-                                                    std::vector<std::size_t> indices, Attempt attempt,
-                                                    std::shared_ptr<const std::vector<PutItem>> items,
-                                                    std::shared_ptr<const PutOptions> put_options, Deadline deadline);
-  Task<std::optional<std::uint64_t>> same_object(Channel channel, std::uint64_t view, PutItem item,
-                                                 std::optional<std::uint64_t> tag, Deadline deadline);
-  Task<std::vector<Result<Object>>> send_get(Channel channel, std::uint64_t view, Keys packed,
-                                             std::shared_ptr<const std::vector<Key>> keys_sent,
-                                             std::shared_ptr<const GetOptions> get_options, bool wait, bool info_only,
-                                             Deadline deadline);
-  static std::size_t take_simple(const std::shared_ptr<pool::fb::GetReplyT>& reply, const std::vector<Key>& keys,
-                                 std::vector<Result<Object>>& results);
+  Task<void> send_to(pool::Member member, std::uint64_t view, std::shared_ptr<Batch<R>> batch,
+                     std::shared_ptr<const Indices> indices, Attempt attempt, bool replicas, Deadline deadline,
+                     Send<R> send);
+  template <class R>
+  std::map<std::uint32_t, Indices> by_server(const pool::Placement& placement, const Batch<R>& batch,
+                                             const Indices& wanted, std::optional<std::uint64_t> tag,
+                                             Attempt attempt) const;
+  template <class R>
+  std::unique_ptr<pool::fb::KeysT> packed_keys(const Batch<R>& batch, const Indices& indices) const;
+  Task<void> send_put(Channel channel, std::uint64_t view, std::shared_ptr<Batch<std::uint64_t>> batch,
+                      std::shared_ptr<const Indices> indices, Attempt attempt,
+                      std::shared_ptr<const std::vector<PutItem>> items, std::shared_ptr<const PutOptions> put_options,
+                      Deadline deadline);
+  Task<void> send_get(Channel channel, std::uint64_t view, std::shared_ptr<Batch<Object>> batch,
+                      std::shared_ptr<const Indices> indices, std::shared_ptr<const GetOptions> get_options, bool wait,
+                      bool info_only, Deadline deadline);
+  static std::size_t take_simple(const std::shared_ptr<pool::fb::GetReplyT>& reply, Batch<Object>& batch,
+                                 const Indices& indices);
   Task<void> fetch_bytes(Channel channel, std::shared_ptr<pool::fb::GetReplyT> reply, const pool::fb::GotT& got,
                          Object& object, Deadline deadline);
   Task<std::optional<rpc::BulkSpace::Mapped>> map(Channel channel, rpc::BulkDescriptor from, Deadline deadline);
-  Task<std::vector<Result<bool>>> send_drop(Channel channel, std::uint64_t view, Keys packed, std::size_t count,
-                                            Attempt attempt, std::shared_ptr<const GetOptions> get_options,
-                                            Deadline deadline);
+  Task<void> send_drop(Channel channel, std::uint64_t view, std::shared_ptr<Batch<bool>> batch,
+                       std::shared_ptr<const Indices> indices, std::shared_ptr<const GetOptions> get_options,
+                       std::uint64_t request_id, Deadline deadline);
   Task<pool::fb::ListReplyT> list_one(pool::Member member, std::uint64_t view, Pattern pattern, std::size_t limit,
                                       std::string next, Deadline deadline);
   Task<pool::fb::ListReplyT> send_wait_row(Channel channel, std::uint64_t view, std::string row, std::size_t count,

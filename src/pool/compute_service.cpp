@@ -42,7 +42,11 @@ std::string describe_result(const compute::ComputeResult& result) {
     json["dtype"] = std::string(name_of(result.dtype));
     json["shape"] = std::vector<std::uint64_t>(result.shape.begin(), result.shape.end());
   }
-  if (!result.info.empty()) json["info"] = nlohmann::json::parse(result.info, nullptr, false);
+  if (!result.info.empty()) {
+    auto info = nlohmann::json::parse(result.info, nullptr, false);
+    if (info.is_discarded()) throw Error(Errc::invalid_argument, "what the function says of its result is no JSON");
+    json["info"] = std::move(info);
+  }
   return json.dump();
 }
 

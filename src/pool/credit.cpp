@@ -23,9 +23,20 @@ std::uint64_t Credit::charge_of(std::span<const std::uint64_t> sizes) const {
   return charge;
 }
 
+// out: those that an earlier try has got, and kept because it was growing.
 Credit::Outcome Credit::try_grant(std::span<const std::uint64_t> sizes, std::uint64_t charge, Blobs& out) {
-  source_.make_room(charge);
+  const auto rest = [&] {
+    auto left = charge;
+    for (const auto& blob : out) left -= std::min(left, blob->charged());
+    return left;
+  };
+  source_.make_room(rest());
   auto& memory = *source_.memory;
+  if (std::ranges::all_of(sizes, [](std::uint64_t size) { return size < slab_object_bytes; })) {
+    while (!memory.try_allocate_small(sizes, out))
+      if (!source_.evict_one()) return Outcome::later;
+    return Outcome::granted;
+  }
   out.reserve(sizes.size());
   for (;;) {
     std::size_t refused = 0;
@@ -36,13 +47,12 @@ Credit::Outcome Credit::try_grant(std::span<const std::uint64_t> sizes, std::uin
       out.push_back(std::move(blob));
     }
     if (out.size() == sizes.size()) return Outcome::granted;
-    // What was refused would fit where those before it lie, which are given back and need their places again.
-    const bool beside = !out.empty();
-    out.clear();
-    if (memory.used() + charge <= memory.limit() && memory.could_grow(sizes[refused], beside)) {
-      grow(sizes[refused], beside);
+    // Those before it stay: what they lie in would be given back to the system when it is much.
+    if (memory.used() + rest() <= memory.limit() && memory.could_grow(sizes[refused])) {
+      grow(sizes[refused]);
       return Outcome::growing;
     }
+    out.clear();
     if (!source_.evict_one()) return Outcome::later;
   }
 }
@@ -60,7 +70,7 @@ std::shared_ptr<Credit::Request> Credit::ask(std::vector<std::uint64_t> sizes,
   if (charge > source_.memory->limit())
     throw Error(Errc::invalid_argument, base::format_size(charge) + " of objects do not fit into a memory of " +
                                             base::format_size(source_.memory->limit()));
-  auto request = std::make_shared<Request>(Request{std::move(sizes), charge, std::move(granted)});
+  auto request = std::make_shared<Request>(Request{std::move(sizes), charge, {}, std::move(granted)});
   waiting_.push_back(request);
   waiting_now_ = true;
   // What came free before the flag was set told nobody.
@@ -74,6 +84,7 @@ std::shared_ptr<Credit::Request> Credit::ask(std::vector<std::uint64_t> sizes,
 void Credit::withdraw(const std::shared_ptr<Request>& request) {
   const bool first = !waiting_.empty() && waiting_.front() == request;
   std::erase(waiting_, request);
+  request->begun.clear();
   waiting_now_ = !waiting_.empty();
   if (first) serve();
 }
@@ -83,15 +94,15 @@ void Credit::serve() {
   serving_ = true;
   while (!waiting_.empty() && !growing_) {
     const auto request = waiting_.front();
-    Blobs blobs;
     std::exception_ptr error;
     try {
-      if (try_grant(request->sizes, request->charge, blobs) != Outcome::granted) break;
+      if (try_grant(request->sizes, request->charge, request->begun) != Outcome::granted) break;
     } catch (...) {
       error = std::current_exception();
+      request->begun.clear();
     }
     waiting_.pop_front();
-    request->granted(std::move(blobs), error);
+    request->granted(std::exchange(request->begun, {}), error);
   }
   serving_ = false;
   waiting_now_ = !waiting_.empty();
@@ -108,10 +119,10 @@ void Credit::watch() {
   });
 }
 
-void Credit::grow(std::uint64_t bytes, bool beside) {
+void Credit::grow(std::uint64_t bytes) {
   if (growing_) return;
   growing_ = true;
-  source_.run_aside([memory = source_.memory, bytes, beside] { memory->grow(bytes, beside); },
+  source_.run_aside([memory = source_.memory, bytes] { memory->grow(bytes); },
                     [self = weak_from_this()](std::exception_ptr error) {
                       const auto credit = self.lock();
                       if (!credit || credit->stopped_) return;
@@ -119,6 +130,7 @@ void Credit::grow(std::uint64_t bytes, bool beside) {
                       if (error && !credit->waiting_.empty()) {
                         const auto request = credit->waiting_.front();
                         credit->waiting_.pop_front();
+                        request->begun.clear();
                         request->granted({}, error);
                       }
                       credit->serve();

@@ -24,6 +24,7 @@ class Credit : public std::enable_shared_from_this<Credit> {
   struct Request {
     std::vector<std::uint64_t> sizes;
     std::uint64_t charge = 0;                                // of all
+    Blobs begun;                                             // the first of them, while memory for the rest is mapped
     std::function<void(Blobs, std::exception_ptr)> granted;  // called once, never from within ask
   };
   struct Source {
@@ -57,7 +58,7 @@ class Credit : public std::enable_shared_from_this<Credit> {
  private:
   enum class Outcome { granted, later, growing };
   Outcome try_grant(std::span<const std::uint64_t> sizes, std::uint64_t charge, Blobs& out);
-  void grow(std::uint64_t bytes, bool beside);
+  void grow(std::uint64_t bytes);
   void watch();
 
   fabric::Progress& progress_;

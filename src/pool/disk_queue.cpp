@@ -20,7 +20,7 @@ class WriteBatch {
     const auto& key = strings_.back();
     strings_.push_back(
         encode_record({o.put_us, o.tag, write.keep_older, o.metadata ? std::string_view(*o.metadata) : ""}));
-    writes_.push_back({key, strings_.back(), o.blob->bytes(), o.checksum});
+    writes_.push_back({key, strings_.back(), o.blob->bytes(), o.checksum, write.fresh});
   }
   std::span<const storage::TierWrite> writes() const { return writes_; }
 
@@ -89,16 +89,16 @@ void DiskQueue::submit(JobPtr job) {
   ++jobs_;
   for (const auto& write : job->writes) job->bytes += write.object.bytes;
   job->lines.reserve(job->keys.size() + job->writes.size());
-  for (const auto& key : job->keys) stand_in_line(key, job);
-  for (const auto& write : job->writes) stand_in_line(write.packed_key, job);
+  for (const auto& key : job->keys) stand_in_line(line_of(key), job);
+  for (const auto& write : job->writes) stand_in_line(line_of(write.packed_key), job);
   if (job->blocked == 0) make_ready(job);
   dispatch();
 }
 
-void DiskQueue::stand_in_line(const std::string& key, const JobPtr& job) {
-  auto& [name, line] = *lines_.try_emplace(key).first;
+void DiskQueue::stand_in_line(std::uint64_t key, const JobPtr& job) {
+  auto& line = lines_[key];
   if ((line.rest.empty() ? line.first : line.rest.back()) == job) return;  // a batch may name a key twice
-  job->lines.push_back(&name);
+  job->lines.push_back(key);
   if (!line.first) {
     line.first = job;
   } else {
@@ -154,7 +154,12 @@ void DiskQueue::dispatch() {
     ++groups_;
     write_workers_->submit(
         [self = weak_from_this(), tiers = &tiers_, progress = &progress_, group = std::move(group), behind] {
-          run_group(*tiers, group);
+          try {
+            run_group(*tiers, group);
+          } catch (...) {  // out of memory, where no job is to blame
+            for (const auto& job : group)
+              if (!job->error) job->error = std::current_exception();
+          }
           progress->post([self, group, behind] {
             const auto queue = self.lock();
             if (!queue) return;
@@ -169,8 +174,8 @@ void DiskQueue::dispatch() {
 
 void DiskQueue::finish(const JobPtr& job) {
   if (stopped_) return;
-  for (const auto* key : job->lines) {
-    const auto at = lines_.find(*key);
+  for (const auto key : job->lines) {
+    const auto at = lines_.find(key);
     auto& line = at->second;
     if (line.rest.empty()) {
       lines_.erase(at);

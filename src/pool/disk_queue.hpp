@@ -17,6 +17,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,6 +35,7 @@ struct DiskWrite {
   StoredObject object;  // with its blob
   bool keep_older = false;
   std::uint64_t id = 0;  // the submitter's
+  bool fresh = false;    // no tier can have it
 };
 
 struct DiskJob {
@@ -49,7 +51,7 @@ struct DiskJob {
 
  private:
   friend class DiskQueue;
-  std::vector<const std::string*> lines;  // keys of the queue's lines
+  std::vector<std::uint64_t> lines;  // where it stands
   std::size_t blocked = 0;
   std::exception_ptr error;
   std::uint64_t bytes = 0;
@@ -66,7 +68,7 @@ class DiskQueue : public std::enable_shared_from_this<DiskQueue> {
   void stop();
 
   std::size_t jobs() const { return jobs_; }  // submitted and not done
-  bool busy(const std::string& packed_key) const { return lines_.contains(packed_key); }
+  bool busy(const std::string& packed_key) const { return lines_.contains(line_of(packed_key)); }
   const Tiers& tiers() const { return tiers_; }
   std::uint64_t groups() const { return groups_; }  // write batches begun
 
@@ -82,7 +84,8 @@ class DiskQueue : public std::enable_shared_from_this<DiskQueue> {
     JobPtr first;
     std::vector<JobPtr> rest;
   };
-  void stand_in_line(const std::string& key, const JobPtr& job);
+  static std::uint64_t line_of(const std::string& key) { return storage::checksum(std::as_bytes(std::span(key))); }
+  void stand_in_line(std::uint64_t key, const JobPtr& job);
   void make_ready(const JobPtr& job);
   void dispatch();
   std::vector<JobPtr> take_group(std::deque<JobPtr>& ready);
@@ -94,7 +97,7 @@ class DiskQueue : public std::enable_shared_from_this<DiskQueue> {
   fabric::Progress& progress_;
   Tiers tiers_;
   std::uint32_t writers_, busy_ = 0, busy_behind_ = 0;
-  std::unordered_map<std::string, Line> lines_;
+  std::unordered_map<std::uint64_t, Line> lines_;  // by a strong hash of the key: two that share it wait for each other
   std::deque<JobPtr> urgent_, behind_;
   std::size_t jobs_ = 0;
   std::uint64_t groups_ = 0;

@@ -1,14 +1,18 @@
 // One holder a key at a time: changes of one object happen one after the other, in the order in which they came. Engine thread.
+//
+// Keys are known by a strong hash of 64 bits: two that share one wait for each other, which does no harm.
 #pragma once
 
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "fabric/task.hpp"
+#include "storage/tier.hpp"
 
 namespace penstock::pool {
 
@@ -19,22 +23,25 @@ class KeyLocks {
   class Held {
    public:
     Held() = default;
-    Held(KeyLocks* locks, std::vector<std::string> keys) : locks_(locks), keys_(std::move(keys)) {}
+    Held(KeyLocks* locks, std::vector<std::uint64_t> keys) : locks_(locks), keys_(std::move(keys)) {}
     Held(Held&& other) noexcept : locks_(std::exchange(other.locks_, nullptr)), keys_(std::move(other.keys_)) {}
     Held& operator=(Held&&) = delete;
     std::size_t size() const { return keys_.size(); }  // keys, each counted once
     ~Held() {
       if (locks_)
-        for (const auto& key : keys_) locks_->release(key);
+        for (const auto key : keys_) locks_->release(key);
     }
 
    private:
     KeyLocks* locks_ = nullptr;
-    std::vector<std::string> keys_;
+    std::vector<std::uint64_t> keys_;
   };
 
   // All of them, taken in ascending order so that no two callers wait for each other. Throws Error(timeout).
-  fabric::Task<Held> acquire(std::vector<std::string> keys, base::Deadline deadline) {
+  fabric::Task<Held> acquire(std::vector<std::string> packed_keys, base::Deadline deadline) {
+    std::vector<std::uint64_t> keys;
+    keys.reserve(packed_keys.size());
+    for (const auto& key : packed_keys) keys.push_back(storage::checksum(std::as_bytes(std::span(key))));
     std::sort(keys.begin(), keys.end());
     keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
     // The common case takes everything at once, without a suspension.
@@ -59,14 +66,14 @@ class KeyLocks {
  private:
   struct Partial {  // gives back what was taken when the caller goes away half-way
     KeyLocks* locks;
-    const std::vector<std::string>& keys;
+    const std::vector<std::uint64_t>& keys;
     const std::size_t& taken;
     ~Partial() {
       if (locks)
         for (std::size_t i = 0; i < taken; ++i) locks->release(keys[i]);
     }
   };
-  void release(const std::string& key) {
+  void release(std::uint64_t key) {
     auto it = held_.find(key);
     if (it == held_.end()) return;
     auto released = std::move(it->second);
@@ -75,7 +82,7 @@ class KeyLocks {
   }
 
   fabric::Progress& progress_;
-  std::unordered_map<std::string, std::shared_ptr<fabric::Signal>> held_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<fabric::Signal>> held_;
 };
 
 }  // namespace penstock::pool

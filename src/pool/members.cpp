@@ -64,16 +64,21 @@ void Members::take(const std::string& json) {
       std::lock_guard lock(mutex_);
       placement_ = next;
     }
-    // Channels to servers that are gone end here, so that calls to them fail at once.
+    // Channels to servers that are gone end here, so that calls to them fail at once. One that was only out of reach for a
+    // while must not hear of it while we read its memory in place: it would use that for something else.
     for (auto it = links_.begin(); it != links_.end();) {
       if (!next->view().find(it->first) && it->second.channel) {
-        it->second.channel->close();
+        it->second.channel->retire();
         it = links_.erase(it);
       } else {
         ++it;
       }
     }
     if (changed_) changed_(next->view());
+    std::erase_if(watchers_, [](const auto& watcher) { return watcher.first.expired(); });
+    const auto watchers = watchers_;  // one may add another
+    for (const auto& [owner, changed] : watchers)
+      if (const auto alive = owner.lock()) changed(next->view());
     view_changed_.notify_all();
   } catch (const Error& error) {
     base::log(base::Level::error, "the pool's view cannot be read", {{"pool", options_.pool}, {"why", error.what()}});
@@ -151,8 +156,8 @@ Task<std::shared_ptr<rpc::Channel>> Members::channel(Member member, base::Deadli
   } done{*this, member.id, connecting};
   fabric::Endpoint endpoint = member.endpoint;
   std::string realm = options_.pool + "/" + options_.role;
-  auto channel = co_await rpc::connect(progress_, std::move(endpoint), options_.token, std::move(realm), options_.services,
-                                       deadline);
+  auto channel = co_await rpc::connect(progress_, std::move(endpoint), options_.token, std::move(realm),
+                                       options_.services, deadline);
   if (closed_) {
     channel->close();
     throw Error(Errc::peer_lost, "pool " + options_.pool + ": closed");

@@ -28,8 +28,8 @@ class Members : public std::enable_shared_from_this<Members> {
   struct Options {
     std::string pool;
     std::string role;
-    fabric::Token token;   // of that role
-    std::uint64_t self = 0;  // a server's own id: never connected to
+    fabric::Token token;                                // of that role
+    std::uint64_t self = 0;                             // a server's own id: never connected to
     std::shared_ptr<const rpc::ServiceTable> services;  // what we offer to those we connect to; may be null
   };
   Members(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory, Options options);
@@ -37,6 +37,11 @@ class Members : public std::enable_shared_from_this<Members> {
 
   // Watches the view from now on. changed: called on the engine thread after each newer view was taken over.
   void start(std::function<void(const View&)> changed = {});
+
+  // More who are told, as long as the owner lives. Engine thread.
+  void watch(std::weak_ptr<const void> owner, std::function<void(const View&)> changed) {
+    watchers_.emplace_back(std::move(owner), std::move(changed));
+  }
 
   // The newest view known; null before the first. Any thread.
   std::shared_ptr<const Placement> placement() const;
@@ -65,6 +70,7 @@ class Members : public std::enable_shared_from_this<Members> {
   std::shared_ptr<rpc::Directory> directory_;
   const Options options_;
   std::function<void(const View&)> changed_;
+  std::vector<std::pair<std::weak_ptr<const void>, std::function<void(const View&)>>> watchers_;
   std::unique_ptr<rpc::Directory::Watch> watch_;
   std::map<std::uint64_t, Link> links_;
   fabric::Signal view_changed_;

@@ -135,6 +135,28 @@ std::shared_ptr<Blob> ObjectMemory::allocate(std::uint64_t bytes, bool may_map) 
   }
 }
 
+bool ObjectMemory::try_allocate_small(std::span<const std::uint64_t> sizes, std::vector<std::shared_ptr<Blob>>& out) {
+  std::uint64_t charge = 0;
+  for (const auto size : sizes) charge += charge_of(size);
+  if (!impl_->charge(charge)) return false;
+  const auto self = shared_from_this();
+  out.reserve(out.size() + sizes.size());
+  std::size_t made = 0;
+  try {
+    for (; made < sizes.size(); ++made) {
+      auto blob = allocate_heap(sizes[made]);
+      blob->size_ = sizes[made];
+      blob->charged_ = charge_of(sizes[made]);
+      blob->memory_ = self;
+      out.push_back(std::move(blob));
+    }
+  } catch (...) {
+    for (; made < sizes.size(); ++made) impl_->give_back(charge_of(sizes[made]));
+    throw;
+  }
+  return true;
+}
+
 bool ObjectMemory::could_grow(std::uint64_t bytes, bool beside) const {
   const auto pages = charge_of(bytes);
   std::lock_guard lock(impl_->mutex);
@@ -160,7 +182,7 @@ void ObjectMemory::grow(std::uint64_t bytes, bool beside) {
   }
   unmapped.clear();
   try {
-    auto buffer = std::make_shared<rpc::BulkBuffer>(rpc::BulkBuffer::allocate(size));
+    auto buffer = std::make_shared<rpc::BulkBuffer>(rpc::BulkBuffer::allocate(size, false));
     std::lock_guard lock(m.mutex);
     m.promised -= size;
     m.slab.add(buffer, buffer->span().data(), size);

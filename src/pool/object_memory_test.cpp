@@ -22,6 +22,30 @@ struct Held {
   std::uint64_t number;
 };
 
+TEST(ObjectMemory, ManySmallObjectsAllOrNone) {
+  const auto memory = ObjectMemory::create(100'000, {});
+  std::vector<std::shared_ptr<Blob>> blobs;
+  const std::vector<std::uint64_t> sizes{0, 1, 100, 1000, slab_object_bytes - 1};
+  ASSERT_TRUE(memory->try_allocate_small(sizes, blobs));
+  ASSERT_EQ(blobs.size(), sizes.size());
+  std::uint64_t charged = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(blobs[i]->size(), sizes[i]);
+    EXPECT_EQ(blobs[i]->charged(), ObjectMemory::charge_of(sizes[i]));
+    std::ranges::fill(blobs[i]->writable(), std::byte{1});
+    charged += blobs[i]->charged();
+  }
+  EXPECT_EQ(memory->used(), charged);
+  const std::vector<std::uint64_t> more(4, slab_object_bytes - 1);
+  EXPECT_FALSE(memory->try_allocate_small(more, blobs));
+  EXPECT_EQ(blobs.size(), sizes.size());
+  EXPECT_EQ(memory->used(), charged);
+  blobs.erase(blobs.begin() + 1);
+  EXPECT_EQ(memory->used(), charged - ObjectMemory::charge_of(1));
+  blobs.clear();
+  EXPECT_EQ(memory->used(), 0u);
+}
+
 TEST(Slab, JoinsNeighboursAndNeverOverlaps) {
   StoreRandom random(1);
   SCOPED_TRACE(numbered("PENSTOCK_TEST_SEED=", store_test_seed()));

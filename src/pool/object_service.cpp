@@ -1,5 +1,6 @@
 #include "pool/object_service.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "pool/infos.hpp"
@@ -13,7 +14,7 @@ constexpr std::size_t max_scan = 100'000;
 constexpr std::size_t max_events = 100'000;      // kept for a subscriber that does not come for them
 constexpr std::size_t max_events_reply = 10'000;
 constexpr std::size_t max_inline_reply = std::size_t{8} << 20;
-constexpr std::uint64_t check_inline_bytes = 256 << 10;  // more than this is checked on a worker thread
+constexpr std::chrono::milliseconds version_poll(20);
 
 std::optional<std::uint64_t> tag_of(bool tagged, std::uint64_t tag) {
   return tagged ? std::optional<std::uint64_t>(tag) : std::nullopt;
@@ -23,7 +24,8 @@ std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begi
 
 std::vector<std::uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 
-// A little before the caller's deadline, so that what did come in time is still told.
+}  // namespace
+
 base::Deadline answer_in_time(base::Deadline deadline) {
   if (deadline.is_never()) return deadline;
   const auto left = deadline.remaining();
@@ -31,77 +33,29 @@ base::Deadline answer_in_time(base::Deadline deadline) {
   return base::Deadline::at(deadline.when() - margin);
 }
 
-}  // namespace
+// Counts one who waits, among those of a channel.
+struct ObjectService::Waiting {
+  Waiting(const std::shared_ptr<Waits>& waits, rpc::Channel& channel, std::uint32_t most)
+      : waits(waits), channel(&channel) {
+    auto& count = (*waits)[&channel];
+    if (count >= most)
+      throw Error(Errc::overloaded, "a client may wait for " + std::to_string(most) + " objects at a server");
+    ++count;
+  }
+  Waiting(const Waiting&) = delete;
+  ~Waiting() {
+    if (--(*waits)[channel] == 0) waits->erase(channel);
+  }
+  std::shared_ptr<Waits> waits;
+  rpc::Channel* channel;
+};
 
 ObjectService::ObjectService(std::shared_ptr<ServerCore> core, Compute compute, Admin admin)
     : core_(std::move(core)), compute_(std::move(compute)), admin_(std::move(admin)) {}
 
-Task<fb::PutReplyT> ObjectService::put(rpc::Call& call, fb::PutRequestT request) {
-  ServerCore::require_role(call, "write");
-  auto core = core_;
-  const auto placement = co_await core->check_view(request.view, call.deadline());
-  auto keys = unpack_keys(request.keys.get());
-  const bool bulk = request.bulk.bytes() > 0;
-  check_sizes(keys.keys.size(), request.sizes, bulk ? request.bulk.bytes() : request.data.size());
-  if (!request.checksums.empty() && request.checksums.size() != keys.keys.size())
-    throw Error(Errc::protocol, "checksums do not match the keys");
-  const auto if_exists = checked_enum(request.if_exists, IfExists::add_version);
-  const auto acknowledge = checked_enum(request.acknowledge, Acknowledge::durable);
-  const auto tag = tag_of(request.tagged, request.tag);
-  std::shared_ptr<const std::string> metadata;
-  if (!request.metadata.empty()) metadata = std::make_shared<const std::string>(std::move(request.metadata));
-
-  std::vector<ServerCore::Put> puts;
-  puts.reserve(keys.keys.size());
-  std::uint64_t offset = 0;
-  for (std::size_t i = 0; i < keys.keys.size(); ++i) {
-    auto& key = keys.keys[i];
-    if (!core->is_primary(*placement, keys.ns, key.row, tag))
-      throw Error(Errc::stale_view, "this server does not own the object");
-    auto blob = co_await core->store().reserve(request.sizes[i], answer_in_time(call.deadline()));
-    if (bulk) {
-      const rpc::BulkDescriptor from = request.bulk;
-      co_await call.channel().bulk().pull(from, offset, blob->writable(), call.deadline());
-    } else {
-      std::copy_n(reinterpret_cast<const std::byte*>(request.data.data()) + offset, request.sizes[i],
-                  blob->writable().data());
-    }
-    offset += request.sizes[i];
-    ServerCore::Put put;
-    put.ns = keys.ns;
-    put.row = std::move(key.row);
-    put.column = std::move(key.column);
-    put.tag = tag;
-    put.blob = std::move(blob);
-    put.metadata = metadata;
-    puts.push_back(std::move(put));
-  }
-  auto check = [&puts, &request] {
-    for (std::size_t i = 0; i < puts.size(); ++i) {
-      puts[i].checksum = storage::checksum(puts[i].blob->bytes());
-      if (!request.checksums.empty() && request.checksums[i] != puts[i].checksum)
-        throw Error(Errc::protocol, "an object's bytes do not match their checksum on arrival");
-    }
-  };
-  if (offset <= check_inline_bytes) check();
-  else co_await core->workers().run(check);
-
-  auto results = co_await core->put(std::move(puts), if_exists, acknowledge, call.deadline());
-  fb::PutReplyT reply;
-  reply.view = placement->view().number;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    reply.versions.push_back(results[i].version);
-    if (!results[i].error) continue;
-    reply.failed.push_back(static_cast<std::uint32_t>(i));
-    reply.failures.push_back(pack_status(*results[i].error));
-  }
-  co_return reply;
-}
-
 Task<fb::GotT> ObjectService::get_one(rpc::Call& call, const fb::GetRequestT& request, Namespace ns, Key key,
                                       std::vector<std::uint8_t>& data) {
   auto core = core_;
-  const auto tag = tag_of(request.tagged, request.tag);
   std::optional<std::uint64_t> version;
   if (request.version != 0) version = request.version;
   const auto wait_until = answer_in_time(call.deadline());
@@ -113,13 +67,19 @@ Task<fb::GotT> ObjectService::get_one(rpc::Call& call, const fb::GetRequestT& re
         co_return got;
       }
     }
-    auto loaded = co_await core->load(ns, key.row, key.column, tag, version, call.deadline());
-    if (loaded && request.info_only) continue;  // fetched from another server just now
-    if (loaded) {
-      co_return core->give(call.channel(), ns, key, loaded->object, request.offset, request.bytes, request.inline_bytes,
-                           data);
+    if (!request.info_only) {
+      auto loaded = co_await core->load_here(ns, key.row, key.column, version, call.deadline());
+      if (loaded)
+        co_return core->give(call.channel(), ns, key, loaded->object, request.offset, request.bytes,
+                             request.inline_bytes, data);
     }
     if (!request.wait) throw Error(Errc::not_found, "no such object");
+    const Waiting waiting(waits_, call.channel(), core->options().max_waits);
+    if (version && core->store().table().find(ns, key.row, key.column)) {  // the key is there, this version is not
+      if (wait_until.passed()) throw Error(Errc::timeout, "this version of the object did not come in time");
+      co_await fabric::pause_for(*core->progress(), version_poll);
+      continue;
+    }
     const bool present = co_await core->wait_present(ns, key.row, key.column, wait_until);
     if (!present) throw Error(Errc::timeout, "the object did not come in time");
   }
@@ -129,17 +89,23 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
   ServerCore::require_role(call, "read");
   auto core = core_;
   const auto placement = co_await core->check_view(request.view, call.deadline());
-  const auto keys = unpack_keys(request.keys.get());
+  const auto keys = view_keys(request.keys.get());
+  if (!placement->view().settled) co_await fetch_newer(*placement, request, keys, call.deadline());
   fb::GetReplyT reply;
   reply.view = placement->view().number;
+  const std::string_view* row = nullptr;
   for (std::size_t i = 0; i < keys.keys.size(); ++i) {
     const auto& key = keys.keys[i];
-    if (!core->is_owner(*placement, keys.ns, key.row, tag_of(request.tagged, request.tag)))
-      throw Error(Errc::stale_view, "this server does not own the object");
+    if (row == nullptr || *row != key.row) {
+      row = &key.row;
+      if (!core->is_owner(*placement, keys.ns, key.row, tag_of(request.tagged, request.tag)))
+        throw Error(Errc::stale_view, "this server does not own the object");
+    }
     if (give_simply(request, keys.ns, key, static_cast<std::uint32_t>(i), reply)) continue;
     auto got = std::make_unique<fb::GotT>();
     try {
-      *got = co_await get_one(call, request, keys.ns, key, reply.data);
+      Key owned{std::string(key.row), std::string(key.column)};
+      *got = co_await get_one(call, request, keys.ns, std::move(owned), reply.data);
     } catch (const Error& error) {
       if (error.code() == Errc::stale_view) throw;
       got->code = static_cast<std::uint16_t>(error.code());
@@ -151,9 +117,25 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
   co_return reply;
 }
 
+// What other servers have not yet passed on to this one.
+Task<void> ObjectService::fetch_newer(const Placement& placement, const fb::GetRequestT& request, const ViewedKeys& keys,
+                                      base::Deadline deadline) {
+  auto core = core_;
+  const auto tag = tag_of(request.tagged, request.tag);
+  std::vector<Key> owned;
+  for (const auto& key : keys.keys) {
+    if (!core->is_owner(placement, keys.ns, key.row, tag))
+      throw Error(Errc::stale_view, "this server does not own the object");
+    owned.push_back({std::string(key.row), std::string(key.column)});
+  }
+  std::optional<std::uint64_t> version;
+  if (request.version != 0) version = request.version;
+  co_await core->fetch_newer(keys.ns, std::move(owned), tag, version, deadline);
+}
+
 // The common case of small objects: whole, newest, in memory, without metadata. Costs no table of its own in the reply.
-bool ObjectService::give_simply(const fb::GetRequestT& request, const Namespace& ns, const Key& key, std::uint32_t index,
-                                fb::GetReplyT& reply) {
+bool ObjectService::give_simply(const fb::GetRequestT& request, const Namespace& ns, const ViewedKey& key,
+                                std::uint32_t index, fb::GetReplyT& reply) {
   if (request.info_only || request.version != 0 || request.offset != 0) return false;
   auto* present = core_->store().table().find(ns, key.row, key.column);
   if (!present || !present->blob || present->metadata || present->bytes > request.inline_bytes ||
@@ -217,7 +199,8 @@ Task<fb::DropReplyT> ObjectService::drop(rpc::Call& call, fb::DropRequestT reque
     auto status = std::make_unique<fb::StatusT>();
     bool dropped = false;
     try {
-      dropped = co_await core->drop(keys.ns, key.row, key.column, tag, version, Acknowledge::durable, call.deadline());
+      dropped = co_await core->drop(keys.ns, key.row, key.column, tag, version, Acknowledge::durable, call.deadline(),
+                                     request.request);
     } catch (const Error& error) {
       if (error.code() == Errc::stale_view) throw;
       status = pack_status(error);
@@ -249,9 +232,15 @@ Task<fb::DropPatternReplyT> ObjectService::drop_pattern(rpc::Call& call, fb::Dro
     };
     after = core->store().table().scan(ns, pattern, after, max_scan, visit);
     for (auto& f : found) {
-      const bool dropped = co_await core->drop(ns, f.key.row, f.key.column, f.tag, std::nullopt, Acknowledge::durable,
-                                               call.deadline());
-      reply.dropped += dropped;
+      try {
+        const bool dropped = co_await core->drop(ns, f.key.row, f.key.column, f.tag, std::nullopt, Acknowledge::durable,
+                                                 call.deadline());
+        reply.dropped += dropped;
+      } catch (const Error& error) {
+        if (error.code() != Errc::stale_view || reply.dropped == 0) throw;
+        reply.more = true;  // what was done is told; the caller asks again by the new view
+      }
+      if (reply.more) co_return reply;
     }
   } while (!after.empty() && !call.cancelled());
   co_return reply;
@@ -269,6 +258,7 @@ Task<fb::ListReplyT> ObjectService::wait_row(rpc::Call& call, fb::WaitRowRequest
   pattern.row = escape_pattern(row);
   pattern.column = text_of(request.column);
   const KeyPattern wanted(pattern);
+  const Waiting waiting(waits_, call.channel(), core->options().max_waits);
   const bool reached = co_await core->wait_count(ns, row, wanted, request.count, answer_in_time(call.deadline()));
   if (!reached) throw Error(Errc::timeout, "the row did not reach " + std::to_string(request.count) + " objects in time");
   fb::ListReplyT reply;
@@ -302,6 +292,11 @@ Task<fb::SubscribeReplyT> ObjectService::subscribe(rpc::Call& call, fb::Subscrib
   std::shared_ptr<Subscriber> subscriber;
   std::uint64_t id = request.id;
   if (id == 0) {
+    const auto theirs = [&](const auto& s) { return s.second->channel == &call.channel(); };
+    if (static_cast<std::size_t>(std::count_if(subscribers_.begin(), subscribers_.end(), theirs)) >=
+        core->options().max_subscriptions)
+      throw Error(Errc::overloaded, "a client may have " + std::to_string(core->options().max_subscriptions) +
+                                        " subscriptions at a server");
     subscriber = std::make_shared<Subscriber>(*core->progress());
     subscriber->channel = &call.channel();
     const auto ns = unpack_namespace(request.ns);
@@ -395,6 +390,10 @@ Task<fb::ReplicateReplyT> PeerService::replicate(rpc::Call& call, fb::ReplicateR
 
 Task<fb::GetReplyT> PeerService::fetch(rpc::Call& call, fb::FetchRequestT request) {
   co_return co_await core_->fetch(call, std::move(request));
+}
+
+Task<fb::HaveReplyT> PeerService::have(rpc::Call& call, fb::HaveRequestT request) {
+  co_return co_await core_->have(call, std::move(request));
 }
 
 Task<fb::MissingReplyT> PeerService::missing(rpc::Call& call, fb::MissingRequestT request) {

@@ -34,15 +34,29 @@ class ObjectService final : public fb::ObjectsService {
 
  private:
   struct Subscriber;
+  struct Waiting;
+  using Waits = std::map<rpc::Channel*, std::uint32_t>;  // how many by channel
   Task<fb::GotT> get_one(rpc::Call& call, const fb::GetRequestT& request, Namespace ns, Key key,
                          std::vector<std::uint8_t>& data);
-  bool give_simply(const fb::GetRequestT& request, const Namespace& ns, const Key& key, std::uint32_t index,
+  bool give_simply(const fb::GetRequestT& request, const Namespace& ns, const ViewedKey& key, std::uint32_t index,
                    fb::GetReplyT& reply);
+  Task<void> fetch_newer(const Placement& placement, const fb::GetRequestT& request, const ViewedKeys& keys,
+                         base::Deadline deadline);
+  // Putting (object_put.cpp).
+  struct PutPart;
+  PutPart part_after(const PutPart& last, const std::vector<std::uint64_t>& sizes) const;
+  Task<std::vector<ServerCore::PutResult>> put_part(rpc::Call& call, const fb::PutRequestT& request,
+                                                    const std::vector<ViewedKey>& keys,
+                                                    const ServerCore::PutTerms& terms, PutPart part,
+                                                    base::Deadline wait_until);
+  Task<void> take_bytes(rpc::Call& call, const fb::PutRequestT& request, PutPart part,
+                        const ObjectStore::Blobs& blobs);
   std::shared_ptr<ServerCore> core_;
   Compute compute_;
   Admin admin_;
   std::map<std::uint64_t, std::shared_ptr<Subscriber>> subscribers_;
   std::uint64_t next_subscriber_ = 1;
+  std::shared_ptr<Waits> waits_ = std::make_shared<Waits>();
 };
 
 class PeerService final : public fb::PeersService {
@@ -51,6 +65,7 @@ class PeerService final : public fb::PeersService {
   using Pull = std::function<Task<fb::PullReplyT>(rpc::Call&, fb::PullRequestT)>;
   PeerService(std::shared_ptr<ServerCore> core, Pull pull) : core_(std::move(core)), pull_(std::move(pull)) {}
   Task<fb::ReplicateReplyT> replicate(rpc::Call& call, fb::ReplicateRequestT request) override;
+  Task<fb::HaveReplyT> have(rpc::Call& call, fb::HaveRequestT request) override;
   Task<fb::GetReplyT> fetch(rpc::Call& call, fb::FetchRequestT request) override;
   Task<fb::MissingReplyT> missing(rpc::Call& call, fb::MissingRequestT request) override;
   Task<fb::PullReplyT> pull(rpc::Call& call, fb::PullRequestT request) override;
@@ -59,6 +74,9 @@ class PeerService final : public fb::PeersService {
   std::shared_ptr<ServerCore> core_;
   Pull pull_;
 };
+
+// A little before the caller's deadline, so that what did come in time is still told.
+base::Deadline answer_in_time(base::Deadline deadline);
 
 // The server's state as JSON: for the Status call and the HTTP page.
 std::string status_json(ServerCore& core);

@@ -1,5 +1,7 @@
 #include "pool/object_store.hpp"
 
+#include <algorithm>
+
 #include "pool/store_impl.hpp"
 
 namespace penstock::pool {
@@ -61,6 +63,12 @@ std::shared_ptr<Blob> ObjectStore::try_reserve(std::uint64_t bytes) {
   return blobs.empty() ? nullptr : std::move(blobs.front());
 }
 
+ObjectStore::Blobs ObjectStore::try_reserve_all(std::span<const std::uint64_t> sizes) {
+  return impl_->credit->try_take(sizes, impl_->credit->charge_of(sizes));
+}
+
+std::uint64_t ObjectStore::memory_limit() const { return impl_->memory->limit(); }
+
 fabric::Task<std::shared_ptr<Blob>> ObjectStore::reserve(std::uint64_t bytes, Deadline deadline) {
   if (auto blob = try_reserve(bytes)) co_return blob;
   std::vector<std::uint64_t> sizes(1, bytes);
@@ -106,13 +114,15 @@ fabric::Task<void> ObjectStore::put(std::vector<Write> writes, bool durable, boo
   durable = durable || after_disk;
   if (!self->disk) {
     if (durable) throw Error(Errc::unsupported, "this pool server keeps nothing on disk (it has no tier)");
-    for (auto& write : writes) {
-      write.object.on_disk = false;
-      write.object.last_used = ++self->uses;
-      self->table.insert(write.ns, write.row, write.column, std::move(write.object), write.keep_older);
-    }
+    for (auto& write : writes)
+      put_now(write.ns, write.row, write.column, std::move(write.object), write.keep_older);
     co_return;
   }
+  // What is there already, in memory only, is made durable too.
+  const bool again = durable && std::any_of(writes.begin(), writes.end(), [&](const Write& write) {
+    const auto* same = self->table.find(write.ns, write.row, write.column, write.object.version);
+    return same != nullptr && !same->on_disk;
+  });
   std::vector<Impl::Done> pending;
   for (std::span<Write> rest(writes); !rest.empty();) {
     std::size_t taken = 0;
@@ -122,6 +132,16 @@ fabric::Task<void> ObjectStore::put(std::vector<Write> writes, bool durable, boo
   writes.clear();
   self->write_behind();
   for (auto& done : pending) co_await finished_by(self->progress, done, deadline, "the disk did not take an object");
+  if (again) co_await flush(deadline);
+}
+
+bool ObjectStore::memory_only() const { return impl_->disk == nullptr; }
+
+bool ObjectStore::put_now(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object,
+                          bool keep_older) {
+  object.on_disk = false;
+  object.last_used = ++impl_->uses;
+  return impl_->table.insert(ns, row, column, std::move(object), keep_older);
 }
 
 fabric::Task<bool> ObjectStore::drop(Namespace ns, std::string row, std::string column,

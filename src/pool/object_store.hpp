@@ -82,8 +82,12 @@ class ObjectStore {
   Task<std::shared_ptr<Blob>> reserve(std::uint64_t bytes, Deadline deadline);
   // Several, together or not at all (so that two callers cannot wait for each other's halves).
   Task<Blobs> reserve_all(std::vector<std::uint64_t> sizes, Deadline deadline);
-  // What needs no waiting; null otherwise. For callers that put many small objects.
+  // What needs no waiting; null otherwise, or nothing at all.
   std::shared_ptr<Blob> try_reserve(std::uint64_t bytes);
+  Blobs try_reserve_all(std::span<const std::uint64_t> sizes);
+  // What an object of this size counts against memory_bytes.
+  static std::uint64_t charge_of(std::uint64_t bytes) { return ObjectMemory::charge_of(bytes); }
+  std::uint64_t memory_limit() const;
 
   struct Write {
     Namespace ns;
@@ -93,9 +97,15 @@ class ObjectStore {
   };
   // Makes a batch present and, if durable, returns when it is. The table has them (and waiters are told) before the disk does
   // unless `after_disk` is set (it means durable): then only once they are durable. When the disk fails, an error is thrown
-  // and after_disk objects are not there; others are, in memory. Versions that are not newer than what is there are skipped.
+  // and after_disk objects are not there; others are, in memory. Versions that are there already, or that
+  // newer ones have replaced, are skipped (ObjectTable::insert).
   // Throws Error: system, timeout, unsupported (durable without a tier), invalid_argument (key too long, no bytes).
   Task<void> put(std::vector<Write> writes, bool durable, bool after_disk, Deadline deadline);
+  // Whether there is no tier. Then put_now is all that a put needs.
+  bool memory_only() const;
+  // The same for one object whose bytes and key are known to be in order, without a tier. False: it was skipped.
+  bool put_now(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object,
+               bool keep_older);
 
   // The object with its bytes in memory (recalled from a tier if need be; concurrent loads share one read). Empty when there
   // is none. Throws pool_full, timeout, protocol (the bytes on disk are not those that were put), system.

@@ -43,6 +43,16 @@ class Node {
   }
   KeyView key() const { return {{text(), row_bytes_}, {text() + row_bytes_, column_bytes_}}; }
   std::size_t bytes() const { return bytes_of(key()); }
+  std::span<const StoredObject> all_older() const {
+    return older ? std::span<const StoredObject>(*older) : std::span<const StoredObject>();
+  }
+  // Whether a version may be there below the newest: every later one keeps what came before it.
+  bool takes_below(std::uint64_t version) const {
+    if (version >= newest.version || !newest.keeps_older) return false;
+    for (const StoredObject& old : all_older())
+      if (old.version == version || (old.version > version && !old.keeps_older)) return false;
+    return true;
+  }
 
  private:
   Node(KeyView key, StoredObject object)
@@ -88,13 +98,19 @@ class Space {
   const Tree& tree() const { return tree_; }
   Node* find(KeyView key) {
     if (last_ != tree_.end()) {
-      if (compare((*last_)->key(), key) == 0) return *last_;
-      const auto next = std::next(last_);
-      if (next != tree_.end() && compare((*next)->key(), key) == 0) return *(last_ = next);
+      const int beyond_last = compare(key, (*last_)->key());
+      if (beyond_last == 0) return *last_;
+      if (beyond_last > 0) {
+        const auto next = std::next(last_);
+        const int beyond_next = next == tree_.end() ? -1 : compare(key, (*next)->key());
+        if (beyond_next < 0) return nullptr;  // it would lie between them
+        if (beyond_next == 0) return *(last_ = next);
+      }
     }
-    const auto found = tree_.find(key);
-    if (found == tree_.end()) return nullptr;
-    return *(last_ = found);
+    const auto at = tree_.lower_bound(key);
+    if (at != tree_.end() && compare((*at)->key(), key) == 0) return *(last_ = at);
+    last_ = at == tree_.begin() ? tree_.end() : std::prev(at);  // the place where add will want it
+    return nullptr;
   }
   void add(Node* node) { last_ = tree_.insert(last_ == tree_.end() ? last_ : std::next(last_), node); }
   void remove(Node* node) {
@@ -169,6 +185,7 @@ struct ObjectTable::Impl {
   void forget(std::unordered_map<WaiterId, Waiter>::iterator waiter);
   std::size_t count_matching(const Namespace& ns, std::string_view row, const TextPattern& column, std::size_t enough);
   void remove_node(const Namespace& ns, Node* node);
+  void insert_below(Node& node, StoredObject object);
 
   struct Walk {
     const KeyPattern* pattern;  // null: everything
@@ -202,7 +219,12 @@ bool ObjectTable::insert(const Namespace& ns, std::string_view row, std::string_
   const KeyView key{row, column};
   Space& space = impl_->spaces[ns];
   Node* node = space.find(key);
-  if (node != nullptr && object.version <= node->newest.version) return false;
+  object.keeps_older = keep_older;
+  if (node != nullptr && object.version <= node->newest.version) {
+    if (!node->takes_below(object.version)) return false;
+    impl_->insert_below(*node, std::move(object));
+    return true;
+  }
   impl_->object_bytes += object.bytes;
   if (node == nullptr) {
     node = Node::make(key, std::move(object));
@@ -228,6 +250,37 @@ bool ObjectTable::insert(const Namespace& ns, std::string_view row, std::string_
   }
   impl_->change(false, ns, key, node->newest);
   return true;
+}
+
+std::vector<StoredObject> ObjectTable::versions(const Namespace& ns, std::string_view row, std::string_view column) const {
+  std::vector<StoredObject> all;
+  const Node* node = impl_->find(ns, {row, column});
+  if (node == nullptr) return all;
+  all.assign(node->all_older().begin(), node->all_older().end());
+  all.push_back(node->newest);
+  return all;
+}
+
+bool ObjectTable::takes(const Namespace& ns, std::string_view row, std::string_view column, std::uint64_t version) {
+  const Node* node = impl_->find(ns, {row, column});
+  return node == nullptr || version > node->newest.version || node->takes_below(version);
+}
+
+void ObjectTable::Impl::insert_below(Node& node, StoredObject object) {
+  object_bytes += object.bytes;
+  if (!node.older) {
+    node.older = std::make_unique<std::vector<StoredObject>>();
+    node_bytes += allocated(sizeof(*node.older));
+  }
+  auto& older = *node.older;
+  auto at = std::ranges::lower_bound(older, object.version, {}, &StoredObject::version);
+  if (!object.keeps_older) {
+    for (auto gone = older.begin(); gone != at; ++gone) object_bytes -= gone->bytes;
+    node_bytes -= static_cast<std::uint64_t>(at - older.begin()) * sizeof(StoredObject);
+    at = older.erase(older.begin(), at);
+  }
+  older.insert(at, std::move(object));
+  node_bytes += sizeof(StoredObject);
 }
 
 bool ObjectTable::erase(const Namespace& ns, std::string_view row, std::string_view column,
@@ -310,7 +363,7 @@ const Node* ObjectTable::Impl::walk(const Namespace& ns, Space& space, std::opti
     --walk.visits_left;
     last = node;
     if (walk.pattern != nullptr && !walk.pattern->matches(key.row, key.column)) continue;
-    if (!walk.visit(Entry{ns, key.row, key.column, node->newest})) return last;
+    if (!walk.visit(Entry{ns, key.row, key.column, node->newest, node->all_older()})) return last;
   }
   return nullptr;
 }

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,7 @@ struct StoredObject {
   std::shared_ptr<const std::string> metadata;  // shared by the objects of a batch
   std::shared_ptr<const Blob> blob;             // null: not in memory
   bool on_disk = false;                         // a tier holds it, synced
+  bool keeps_older = false;                     // versions before it stay beside it (add_version)
   std::uint64_t last_used = 0;                  // for eviction: a count that ascends
 };
 
@@ -46,9 +48,14 @@ class ObjectTable {
   // The newest version, or the one named; null when absent. Valid until the next change of that key.
   StoredObject* find(const Namespace& ns, std::string_view row, std::string_view column,
                      std::optional<std::uint64_t> version = {});
-  // Makes it present and tells those who wait. keep_older: older versions stay (add_version). The version given must be newer
-  // than the newest there; else nothing happens and false is returned. Throws Error(invalid_argument): a key that is too long.
+  // Makes it present and tells those who wait. keep_older: older versions stay (add_version). A version that is not newer than
+  // the newest there is kept beside it when it is not there and all newer ones keep older ones (nobody is told: the key was
+  // there); else nothing happens and false is returned. Throws Error(invalid_argument): a key that is too long.
   bool insert(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object, bool keep_older);
+  // All versions, ascending.
+  std::vector<StoredObject> versions(const Namespace& ns, std::string_view row, std::string_view column) const;
+  // Whether insert would take it.
+  bool takes(const Namespace& ns, std::string_view row, std::string_view column, std::uint64_t version);
   // All versions, or one. False when there was none. The version that the key had is remembered by the caller (tombstones).
   bool erase(const Namespace& ns, std::string_view row, std::string_view column,
              std::optional<std::uint64_t> version = {});
@@ -56,7 +63,8 @@ class ObjectTable {
   struct Entry {
     const Namespace& ns;
     std::string_view row, column;
-    StoredObject& object;  // the newest
+    StoredObject& object;                 // the newest
+    std::span<const StoredObject> older;  // ascending
   };
   // Visits entries matching the pattern after the packed key `after` ("": from the first), in order, until visit returns false
   // or max_visits index entries (at least one) were looked at, matching or not; only those that begin with the row pattern's

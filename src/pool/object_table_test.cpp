@@ -401,6 +401,7 @@ TEST_F(Waiting, SubscriptionsHearOfEveryMatchingChange) {
 struct Model {
   using Key = std::tuple<Namespace, std::string, std::string>;
   std::map<Key, std::map<std::uint64_t, std::uint64_t>> objects;  // sizes by version
+  std::map<Key, std::set<std::uint64_t>> keeps;                   // versions put with keep_older
   std::multiset<std::pair<Key, int>> waiting;
   struct Row {
     Namespace ns;
@@ -438,10 +439,17 @@ class RandomTable {
       case 2:
       case 3: {
         const bool keep = random_.chance(50);
-        const bool newer = versions.empty() || version > versions.rbegin()->first;
-        ASSERT_EQ(table_.insert(ns, row, column, object(version, 10 * version), keep), newer);
-        if (newer && !keep) versions.clear();
-        if (newer) versions[version] = 10 * version;
+        auto& keeps = model_.keeps[{ns, row, column}];
+        const auto later = versions.lower_bound(version);  // itself, if it is there
+        const bool taken = std::all_of(later, versions.end(),
+                                       [&](const auto& v) { return v.first != version && keeps.contains(v.first); });
+        ASSERT_EQ(table_.takes(ns, row, column, version), taken);
+        ASSERT_EQ(table_.insert(ns, row, column, object(version, 10 * version), keep), taken);
+        if (!taken) break;
+        if (!keep) versions.erase(versions.begin(), later);
+        versions[version] = 10 * version;
+        if (keep) keeps.insert(version);
+        else keeps.erase(version);
         break;
       }
       case 4:

@@ -52,9 +52,11 @@ Pool::Pool(const Context& context, PoolOptions options) : impl_(std::make_shared
   impl_->options = std::move(options);
   impl_->ns = Namespace::named(impl_->options.ns);
   const auto deadline = impl_->deadline(configured);
-  impl_->client =
-      pool::PoolClient::open(impl_->progress, impl_->options, base::settings(context.options_).directory, deadline);
-  impl_->recorder = pool::Recorder::open(impl_->options.trace, impl_->client->pool(), impl_->ns);
+  const auto settings = base::settings(context.options_);
+  impl_->registration = settings.directory;
+  impl_->client = pool::PoolClient::open(impl_->progress, impl_->options, settings.directory, deadline);
+  const std::string& trace = impl_->options.trace.empty() ? settings.trace : impl_->options.trace;
+  if (trace != "off") impl_->recorder = pool::Recorder::open(trace, impl_->client->pool(), impl_->ns);
   impl_->workers = std::make_unique<fabric::Workers>(*impl_->progress, 2, "pool-client");
 }
 
@@ -296,13 +298,14 @@ class PoolSubscription final : public Subscription {
   struct Shared : std::enable_shared_from_this<Shared> {
     std::shared_ptr<Pool::Impl> impl;
     Pattern pattern;
-    std::function<void(const ObjectEvent&)> callback;
+    std::shared_ptr<const std::function<void(const ObjectEvent&)>> callback;  // null when it has ended
     bool existing = false;
     bool ended = false;                     // engine thread
     std::map<std::uint64_t, bool> polling;  // by server
 
     Task<void> watch();
     Task<void> poll(pool::Member member, bool with_existing);
+    void tell(const fb::EventT& event);
   };
   explicit PoolSubscription(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
   ~PoolSubscription() override {
@@ -336,6 +339,22 @@ Task<void> PoolSubscription::Shared::watch() {
   }
 }
 
+// The callback may end the subscription, and what it throws is its own affair.
+void PoolSubscription::Shared::tell(const fb::EventT& event) {
+  ObjectEvent e;
+  e.what = event.dropped ? ObjectEvent::What::dropped : ObjectEvent::What::put;
+  if (event.info) e.info = pool::unpack_info(*event.info);
+  const auto alive = callback;
+  try {
+    (*alive)(e);
+  } catch (const std::exception& error) {
+    base::log(base::Level::error, "a subscription's callback has failed",
+              {{"pool", impl->client->pool()}, {"why", error.what()}});
+  } catch (...) {
+    base::log(base::Level::error, "a subscription's callback has failed", {{"pool", impl->client->pool()}});
+  }
+}
+
 Task<void> PoolSubscription::Shared::poll(pool::Member member, bool with_existing) {
   auto self = shared_from_this();
   const auto id = member.id;
@@ -360,13 +379,10 @@ Task<void> PoolSubscription::Shared::poll(pool::Member member, bool with_existin
                   {{"pool", impl->client->pool()}, {"server", member.name}});
       for (const auto& event : reply.events) {
         if (ended) break;
-        ObjectEvent e;
-        e.what = event->dropped ? ObjectEvent::What::dropped : ObjectEvent::What::put;
-        if (event->info) e.info = pool::unpack_info(*event->info);
-        callback(e);
+        tell(*event);
       }
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     base::log(base::Level::info, "a server's events have ended",
               {{"pool", impl->client->pool()}, {"server", member.name}, {"why", error.what()}});
   }
@@ -380,7 +396,7 @@ std::unique_ptr<Subscription> Pool::Impl::subscribe(const Pattern& pattern,
   auto shared = std::make_shared<PoolSubscription::Shared>();
   shared->impl = shared_from_this();
   shared->pattern = pattern;
-  shared->callback = std::move(callback);
+  shared->callback = std::make_shared<const std::function<void(const ObjectEvent&)>>(std::move(callback));
   shared->existing = existing;
   fabric::spawn(*progress, shared->watch());
   return std::make_unique<PoolSubscription>(std::move(shared));

@@ -34,7 +34,8 @@ Task<std::string> tell(std::shared_ptr<pool::PoolClient> client, std::string ser
   throw Error(Errc::not_found, "pool " + client->pool() + " has no server " + server + "; it has " + known);
 }
 
-Task<std::string> token_from_directory(std::shared_ptr<pool::PoolClient> client, std::string role, base::Deadline deadline) {
+Task<std::string> token_from_directory(std::shared_ptr<pool::PoolClient> client, std::string role,
+                                       base::Deadline deadline) {
   auto path = pool::pool_path(client->pool(), "secret");
   auto secret = co_await client->members().directory().get(std::move(path), deadline);
   if (!secret) throw Error(Errc::not_found, "the directory no longer has pool " + client->pool());
@@ -60,8 +61,29 @@ Task<std::string> info_of(std::shared_ptr<pool::PoolClient> client, std::string 
                                                      std::move(call));
 }
 
+Task<fb::EmptyT> send_drop(std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::string stream,
+                           base::Deadline deadline) {
+  fb::DropStreamRequestT request;
+  request.view = view;
+  request.stream = std::move(stream);
+  rpc::CallOptions options{deadline};
+  fb::StreamsClient client(std::move(channel));
+  co_return co_await client.drop_stream(std::move(request), options);
+}
+
+Task<void> drop_there(std::shared_ptr<pool::PoolClient> client, std::string stream, base::Deadline deadline) {
+  std::function<Task<fb::EmptyT>(std::shared_ptr<rpc::Channel>, std::uint64_t, pool::PoolClient::Attempt)> call =
+      [stream, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, pool::PoolClient::Attempt) {
+        return send_drop(std::move(channel), view, stream, deadline);
+      };
+  auto row = pool::stream_row(stream);
+  co_await client->at_primary<fb::EmptyT>(pool::streams_namespace(), std::move(row), std::nullopt, deadline,
+                                          std::move(call));
+}
+
 // Every entry below /pools/, which are few: views, secrets, servers.
-Task<std::vector<rpc::DirectoryEntry>> pool_entries(std::shared_ptr<rpc::Directory> directory, base::Deadline deadline) {
+Task<std::vector<rpc::DirectoryEntry>> pool_entries(std::shared_ptr<rpc::Directory> directory,
+                                                    base::Deadline deadline) {
   constexpr std::size_t page = 1000;
   std::vector<rpc::DirectoryEntry> all;
   std::string after;
@@ -87,12 +109,22 @@ std::string Pool::token(const std::string& role) {
     throw Error(Errc::invalid_argument, "role " + role + ": choose read, write, compute or admin");
   if (!impl_->options.token.empty()) throw Error(Errc::forbidden, "tokens are given out by who can read the directory");
   const auto deadline = impl_->deadline(configured);
-  return fabric::run_task(*impl_->progress, token_from_directory(impl_->client, role, deadline), base::Deadline::never());
+  return fabric::run_task(*impl_->progress, token_from_directory(impl_->client, role, deadline),
+                          base::Deadline::never());
+}
+
+std::string Pool::directory_for_roles() const {
+  return rpc::reader_address(rpc::resolve_directory_service(impl_->options.directory), impl_->registration);
 }
 
 std::string Pool::stream_info(const std::string& stream) {
   const auto deadline = impl_->deadline(configured);
   return fabric::run_task(*impl_->progress, info_of(impl_->client, stream, deadline), base::Deadline::never());
+}
+
+void Pool::drop_stream(const std::string& stream) {
+  const auto deadline = impl_->deadline(configured);
+  fabric::run_task(*impl_->progress, drop_there(impl_->client, stream, deadline), base::Deadline::never());
 }
 
 std::vector<PoolStatus> Pool::known(const Context& context, const std::string& directory, Timeout timeout) {

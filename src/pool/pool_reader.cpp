@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <sstream>
+#include <utility>
 
 #include "base/log.hpp"
 #include "fabric/reach.hpp"
@@ -15,7 +17,8 @@
 namespace penstock::pool {
 namespace {
 
-constexpr Timeout longest_poll(5'000);           // then the home is asked again
+constexpr Timeout longest_poll(5'000);  // then the home is asked again
+constexpr std::uint32_t max_writer_ranks = 1u << 24;
 constexpr std::uint64_t fixed_reply_bytes = 96;  // of a step's announcement, about, without layouts
 constexpr Timeout answer_within(3'000);          // beyond what the home may wait
 
@@ -46,6 +49,10 @@ Task<fb::EmptyT> send_close(std::shared_ptr<rpc::Channel> channel, fb::CloseRead
                             base::Deadline deadline) {
   fb::StreamsClient client(std::move(channel));
   co_return co_await client.close_reader(std::move(request), until(deadline));
+}
+Task<fb::EmptyT> send_hold(std::shared_ptr<rpc::Channel> channel, fb::HoldRequestT request, base::Deadline deadline) {
+  fb::StreamsClient client(std::move(channel));
+  co_return co_await client.hold(std::move(request), until(deadline));
 }
 Task<fb::StreamInfoReplyT> send_info(std::shared_ptr<rpc::Channel> channel, fb::StreamInfoRequestT request,
                                      base::Deadline deadline) {
@@ -88,6 +95,37 @@ std::int64_t start_of(const std::string& start) {
   return start == "oldest" ? -1 : start == "newest" ? -2 : std::stoll(start);
 }
 
+// What a rank was given and reads, as it tells a home that is new. The reader's thread, whoever drops a step, and the engine
+// share it.
+struct Given {
+  static constexpr std::size_t remembered = 64;
+  explicit Given(fb::HoldRequestT who) : told(std::move(who)) {}
+
+  void take(std::uint64_t index, std::uint64_t step) {
+    const std::lock_guard lock(mutex);
+    if (told.given.size() == remembered) told.given.erase(told.given.begin());
+    told.given.push_back(step);
+    told.index = index + 1;
+    told.held.push_back(index);
+  }
+  void end(std::uint64_t index) {
+    const std::lock_guard lock(mutex);
+    std::erase(told.held, index);
+  }
+  fb::HoldRequestT now() const {
+    const std::lock_guard lock(mutex);
+    return told;
+  }
+  mutable std::mutex mutex;  // guards told
+  fb::HoldRequestT told;
+  std::uint64_t home = 0;  // whom it was told last; engine thread
+};
+
+std::uint64_t home_of(const Placement& placement, const std::string& stream) {
+  const auto owners = placement.owners(streams_namespace(), stream_row(stream), std::nullopt);
+  return owners.count == 0 ? 0 : placement.view().members[owners.index[0]].id;
+}
+
 class PoolSource final : public stream::StepSource {
  public:
   PoolSource(const stream::EngineContext& context, const std::string& name, Cohort& cohort,
@@ -107,6 +145,7 @@ class PoolSource final : public stream::StepSource {
 
  private:
   void open(Cohort& cohort, base::Deadline deadline);
+  void tell_new_homes();
   fb::OpenReaderReplyT wait_for_stream(base::Deadline deadline);
   fb::NextStepRequestT request(Timeout wait) const;
   void take(Step& step, fb::NextStepReplyT& reply);
@@ -125,6 +164,7 @@ class PoolSource final : public stream::StepSource {
   std::int64_t seek_ = -1;
   std::shared_ptr<const stream::EpochBlobs> epoch_;
   std::uint64_t epochs_ = 0, reply_bytes_ = 0;
+  std::shared_ptr<Given> given_;
   std::shared_ptr<std::atomic<std::uint64_t>> held_ = std::make_shared<std::atomic<std::uint64_t>>(0);
 };
 
@@ -139,6 +179,7 @@ PoolSource::PoolSource(const stream::EngineContext& context, const std::string& 
   const base::Deadline deadline(Timeout(options.open_timeout_ms));
   client_ = shared_client(context, options.pool, "read", deadline);
   open(cohort, deadline);
+  tell_new_homes();
   // All servers on this node: their memory can be mapped. (If one is not, its stripes are asked for all the same.)
   bool local = options.data_plane != DataPlane::tcp;
   for (const auto& member : client_->members().placement()->view().members)
@@ -159,6 +200,30 @@ void PoolSource::open(Cohort& cohort, base::Deadline deadline) {
   });
   std::istringstream in(text);
   in >> reader_ >> life_ >> stripe_bytes_ >> writer_ranks_ >> writer_;
+}
+
+// Another server becomes the stream's home: it hears at once what this rank holds, whatever the rank is doing.
+void PoolSource::tell_new_homes() {
+  fb::HoldRequestT who;
+  who.stream = name_;
+  who.reader = reader_;
+  who.rank = rank_;
+  who.ranks = ranks_;
+  who.group = options_.group;
+  who.life = life_;
+  given_ = std::make_shared<Given>(std::move(who));
+  client_->progress()->call([client = client_, given = given_] {
+    given->home = home_of(*client->members().placement(), given->told.stream);
+    const auto tell = [weak = std::weak_ptr<PoolClient>(client), told = std::weak_ptr<Given>(given)](const View&) {
+      const auto to = weak.lock();
+      const auto what = told.lock();
+      if (!to || !what) return;
+      const auto home = home_of(*to->members().placement(), what->told.stream);
+      if (std::exchange(what->home, home) == home) return;
+      tell_home<fb::EmptyT, fb::HoldRequestT>(to, what->now(), &send_hold);
+    };
+    client->members().watch(given, tell);
+  });
 }
 
 fb::OpenReaderReplyT PoolSource::wait_for_stream(base::Deadline deadline) {
@@ -231,7 +296,7 @@ void PoolSource::take(Step& step, fb::NextStepReplyT& reply) {
   auto held = std::make_shared<HeldStep>();
   held->stream = name_;
   held->step = reply.step;
-  held->life = reply.life;
+  held->life = reply.writer;
   held->payload_bytes = std::move(reply.payload_bytes);
   fb::EndStepRequestT end;
   end.stream = name_;
@@ -239,8 +304,10 @@ void PoolSource::take(Step& step, fb::NextStepReplyT& reply) {
   end.rank = rank_;
   end.index = index_;
   held_->fetch_add(1);
-  held->ended = [client = client_, end, count = held_] {
+  given_->take(index_, reply.step);
+  held->ended = [client = client_, end, count = held_, given = given_] {
     count->fetch_sub(1);
+    given->end(end.index);
     try {
       tell_home<fb::EmptyT, fb::EndStepRequestT>(client, end, &send_end);
     } catch (const std::exception& e) {
@@ -261,6 +328,8 @@ void PoolSource::take_layouts(const fb::NextStepReplyT& reply) {
   auto epoch = std::make_shared<stream::EpochBlobs>();
   epoch->number = reply.epoch;
   if (reply.base != 0 && epoch_ && reply.base == epoch_->number) epoch->layouts = epoch_->layouts;
+  if (reply.ranks == 0 || reply.ranks > max_writer_ranks) throw Error(Errc::protocol, "a step of so many ranks");
+  writer_ranks_ = reply.ranks;
   epoch->layouts.resize(writer_ranks_);
   for (const auto& blob : reply.layouts) {
     if (!blob || blob->rank >= writer_ranks_) throw Error(Errc::protocol, "a layout of a rank that is not there");

@@ -55,7 +55,7 @@ class PoolTest : public testing::Test {
     o.server.replication = replication;
     o.server.lease_ms = 1000;
     o.server.store.memory_bytes = 256 << 20;
-    o.directory = number == 0 ? "embedded" : "";
+    o.directory = number == 0 ? "embedded" : "registered";
     o.registration_directory = folder.path();
     return o;
   }

@@ -24,21 +24,27 @@ class Attachment : public std::enable_shared_from_this<Attachment> {
 
   const std::string& pool() const { return client_->pool(); }
 
-  // Engine thread.
-  Task<void> attach(base::Deadline deadline) {
+  // Engine thread. The number of this writer's first step.
+  Task<std::uint64_t> attach(base::Deadline deadline) {
     auto self = shared_from_this();
-    auto request = std::make_shared<const fb::AttachRequestT>(request_);
+    auto said = request_;
+    said.again = replaced_.has_value();
+    said.replaced = replaced_.value_or(0);
+    auto request = std::make_shared<const fb::AttachRequestT>(std::move(said));
     std::function<Task<fb::AttachReplyT>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
         [request, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, PoolClient::Attempt) {
           auto copy = *request;
           copy.view = view;
           return send_attach(std::move(channel), std::move(copy), deadline);
         };
-    co_await client_->at_primary<fb::AttachReplyT>(streams_namespace(), stream_row(request_.stream), std::nullopt,
-                                                   deadline, std::move(call));
+    const auto reply = co_await client_->at_primary<fb::AttachReplyT>(streams_namespace(), stream_row(request_.stream),
+                                                                      std::nullopt, deadline, std::move(call));
+    replaced_ = reply.replaced;
+    co_return reply.base;
   }
 
-  Task<void> keep() {
+  // refused: called when the pool will never take steps of this writer again, unless it was stopped before.
+  Task<void> keep(std::function<void(const std::string& why)> refused) {
     auto self = shared_from_this();
     bool well = true;
     while (!stopped_) {
@@ -50,6 +56,11 @@ class Attachment : public std::enable_shared_from_this<Attachment> {
         co_await attach(deadline);
         well = true;
       } catch (const Error& e) {
+        if (stopped_) break;
+        if (e.code() == Errc::wrong_state || e.code() == Errc::invalid_argument || e.code() == Errc::unsupported) {
+          refused("pool " + pool() + ": " + e.what());
+          break;
+        }
         if (well)
           base::log(base::Level::warn, "the pool is not to be reached",
                     {{"stream", request_.stream}, {"why", e.what()}});
@@ -98,6 +109,7 @@ class Attachment : public std::enable_shared_from_this<Attachment> {
   std::shared_ptr<PoolClient> client_;
   const fb::AttachRequestT request_;
   fabric::Signal stirred_;
+  std::optional<std::uint64_t> replaced_;  // once it was let in: whom it replaced
   bool stopped_ = false;
 };
 
@@ -115,7 +127,8 @@ class PoolWriter final : public stream::WriterEngine {
       : options_(options),
         progress_(context.progress),
         direct_(context, name, cohort, direct_options(options), {.registered = false, .keep_undelivered = true}) {
-    stream::share_outcome(*cohort, [&] { attach(context, *cohort); });
+    const auto base = stream::share_text(*cohort, [&] { return std::to_string(attach(context, *cohort)); });
+    base_ = std::stoull(base);
   }
   ~PoolWriter() override {
     if (attachment_) stop_attaching();
@@ -131,7 +144,7 @@ class PoolWriter final : public stream::WriterEngine {
   std::string awaited() const override {
     return attachment_ ? "pool " + attachment_->pool() + " (" + direct_.awaited() + ")" : direct_.awaited();
   }
-  std::uint64_t step() const override { return direct_.step(); }
+  std::uint64_t step() const override { return base_ + direct_.step(); }
   bool dropped() const override { return direct_.dropped(); }
   void set_shape(std::uint32_t variable, const Dims& shape) override { direct_.set_shape(variable, shape); }
   void put(std::uint32_t variable, const Box& box, const void* data, std::span<const std::int64_t> strides) override {
@@ -159,17 +172,18 @@ class PoolWriter final : public stream::WriterEngine {
     options.keep_first_step = false;
     return options;
   }
-  void attach(const stream::EngineContext& context, const Cohort& cohort);
+  std::uint64_t attach(const stream::EngineContext& context, const Cohort& cohort);
   void stop_attaching();
 
   const StreamOptions options_;
   std::shared_ptr<fabric::Progress> progress_;
   stream::DirectWriter direct_;
+  std::uint64_t base_ = 0;                  // number of the first step: of a writer that resumes a stream, not 0
   std::shared_ptr<Attachment> attachment_;  // rank 0
   fabric::Future<void> attaching_;
 };
 
-void PoolWriter::attach(const stream::EngineContext& context, const Cohort& cohort) {
+std::uint64_t PoolWriter::attach(const stream::EngineContext& context, const Cohort& cohort) {
   const base::Deadline deadline(Timeout(options_.open_timeout_ms));
   auto client = shared_client(context, options_.pool, "write", deadline);
   fb::AttachRequestT request;
@@ -183,13 +197,16 @@ void PoolWriter::attach(const stream::EngineContext& context, const Cohort& coho
   request.pid = getpid();
   request.ranks = static_cast<std::uint32_t>(cohort.size());
   auto attachment = std::make_shared<Attachment>(std::move(client), std::move(request));
+  std::uint64_t base = 0;
   try {
-    fabric::run_task(*progress_, attachment->attach(deadline), deadline);
+    base = fabric::run_task(*progress_, attachment->attach(deadline), deadline);
   } catch (const Error& e) {
     throw e.in("stream " + name() + ": pool " + attachment->pool());
   }
   attachment_ = std::move(attachment);
-  attaching_ = fabric::spawn(*progress_, attachment_->keep());
+  std::function<void(const std::string&)> refused = [this](const std::string& why) { direct_.node().fail(why); };
+  attaching_ = fabric::spawn(*progress_, attachment_->keep(std::move(refused)));
+  return base;
 }
 
 // What it says next would open the stream again: so it has ended before the stream does.

@@ -11,29 +11,45 @@ namespace {
 }  // namespace
 
 std::unique_ptr<fb::KeysT> pack_keys(const Namespace& ns, std::span<const Key> keys) {
-  if (keys.size() > max_batch_keys)
+  return pack_keys(ns, keys.size(), [keys](std::size_t i) -> const Key& { return keys[i]; });
+}
+
+std::unique_ptr<fb::KeysT> pack_keys(const Namespace& ns, std::size_t count,
+                                     const std::function<const Key&(std::size_t)>& key_of) {
+  if (count > max_batch_keys)
     throw Error(Errc::invalid_argument, "a batch of more than " + std::to_string(max_batch_keys) + " keys");
   auto packed = std::make_unique<fb::KeysT>();
   packed->ns = pack_namespace(ns);
-  packed->lengths.reserve(2 * keys.size());
+  packed->lengths.resize(2 * count);
   std::size_t bytes = 0;
-  for (const Key& key : keys) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const Key& key = key_of(i);
     if (key.row.size() > max_key_bytes || key.column.size() > max_key_bytes)
       throw Error(Errc::invalid_argument,
                   "a key's row or column is longer than " + std::to_string(max_key_bytes) + " bytes");
+    packed->lengths[2 * i] = static_cast<std::uint16_t>(key.row.size());
+    packed->lengths[2 * i + 1] = static_cast<std::uint16_t>(key.column.size());
     bytes += key.row.size() + key.column.size();
   }
-  packed->bytes.reserve(bytes);
-  for (const Key& key : keys) {
-    for (const std::string* part : {&key.row, &key.column}) {
-      packed->bytes.insert(packed->bytes.end(), part->begin(), part->end());
-      packed->lengths.push_back(static_cast<std::uint16_t>(part->size()));
-    }
+  packed->bytes.resize(bytes);
+  std::uint8_t* to = packed->bytes.data();
+  for (std::size_t i = 0; i < count; ++i) {
+    const Key& key = key_of(i);
+    to = std::copy(key.row.begin(), key.row.end(), to);
+    to = std::copy(key.column.begin(), key.column.end(), to);
   }
   return packed;
 }
 
 UnpackedKeys unpack_keys(const fb::KeysT* keys) {
+  const ViewedKeys viewed = view_keys(keys);
+  UnpackedKeys unpacked{viewed.ns, {}};
+  unpacked.keys.reserve(viewed.keys.size());
+  for (const auto& key : viewed.keys) unpacked.keys.push_back({std::string(key.row), std::string(key.column)});
+  return unpacked;
+}
+
+ViewedKeys view_keys(const fb::KeysT* keys) {
   if (keys == nullptr) refuse("a request without keys");
   const std::size_t count = keys->lengths.size() / 2;
   if (keys->lengths.size() % 2 != 0) refuse("a row without a column");
@@ -44,15 +60,15 @@ UnpackedKeys unpack_keys(const fb::KeysT* keys) {
     sum += length;
   }
   if (sum != keys->bytes.size()) refuse("keys whose lengths do not add up");
-  UnpackedKeys unpacked{unpack_namespace(keys->ns), {}};
-  unpacked.keys.reserve(count);
+  ViewedKeys viewed{unpack_namespace(keys->ns), {}};
+  viewed.keys.reserve(count);
   const char* text = reinterpret_cast<const char*>(keys->bytes.data());
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t row = keys->lengths[2 * i], column = keys->lengths[2 * i + 1];
-    unpacked.keys.push_back({std::string(text, row), std::string(text + row, column)});
+    viewed.keys.push_back({{text, row}, {text + row, column}});
     text += row + column;
   }
-  return unpacked;
+  return viewed;
 }
 
 std::vector<std::uint8_t> pack_namespace(const Namespace& ns) { return {ns.bytes.begin(), ns.bytes.end()}; }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,12 +25,23 @@ inline constexpr std::size_t max_message_text = 4096;  // of an error, in bytes;
 
 // Throws Error(invalid_argument) for a key that is too long and for a batch of too many.
 std::unique_ptr<fb::KeysT> pack_keys(const Namespace& ns, std::span<const Key> keys);
+std::unique_ptr<fb::KeysT> pack_keys(const Namespace& ns, std::size_t count,
+                                     const std::function<const Key&(std::size_t)>& key_of);
 struct UnpackedKeys {
   Namespace ns;
   std::vector<Key> keys;
 };
 // null is refused. A batch of no keys is a batch.
 UnpackedKeys unpack_keys(const fb::KeysT* keys);
+// The same without copies: views into the message.
+struct ViewedKey {
+  std::string_view row, column;
+};
+struct ViewedKeys {
+  Namespace ns;
+  std::vector<ViewedKey> keys;
+};
+ViewedKeys view_keys(const fb::KeysT* keys);
 
 std::vector<std::uint8_t> pack_namespace(const Namespace& ns);
 Namespace unpack_namespace(const std::vector<std::uint8_t>& bytes);

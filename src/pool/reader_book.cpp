@@ -8,6 +8,7 @@ namespace penstock::pool {
 namespace {
 
 constexpr std::uint32_t max_ranks = 1u << 20;
+constexpr std::size_t max_told = 4096;
 
 }  // namespace
 
@@ -27,21 +28,64 @@ std::optional<std::uint64_t> ReaderBook::choose(const Cohort& cohort, const Ask&
   return kept.first_from(std::max(from, start));
 }
 
-std::optional<std::uint64_t> ReaderBook::step_for(const Ask& ask, const Kept& kept) {
-  if (ask.ranks == 0 || ask.ranks > max_ranks || ask.rank >= ask.ranks)
-    throw Error(Errc::protocol, "no such reader rank");
-  if (!cohorts_.contains(ask.reader) && cohorts_.size() >= max_reader_cohorts)
-    throw Error(Errc::overloaded, "too many readers");
-  auto& cohort = cohorts_[ask.reader];
-  if (cohort.ranks.empty()) {
-    cohort.ranks.resize(ask.ranks);
-    for (auto& rank : cohort.ranks) rank.asked = rank.ended = ask.index;
-    cohort.group = ask.group;
-    cohort.base = cohort.read = ask.index;
+// Whether all ranks that have said something are: then those that have not will not come either. (If they do, they speak.)
+bool ReaderBook::gone(const Cohort& cohort) {
+  return std::none_of(cohort.ranks.begin(), cohort.ranks.end(), [](const auto& r) { return r.heard && !r.gone; });
+}
+
+// The rank has spoken.
+ReaderBook::Cohort& ReaderBook::cohort_of(std::uint64_t reader, std::uint32_t rank, std::uint32_t ranks) {
+  if (ranks == 0 || ranks > max_ranks || rank >= ranks) throw Error(Errc::protocol, "no such reader rank");
+  if (!cohorts_.contains(reader) && cohorts_.size() >= max_reader_cohorts) {
+    std::erase_if(cohorts_, [](const auto& entry) { return gone(entry.second); });
+    if (cohorts_.size() >= max_reader_cohorts) throw Error(Errc::overloaded, "too many readers");
   }
-  if (cohort.ranks.size() != ask.ranks) throw Error(Errc::protocol, "a reader whose number of ranks changes");
+  auto& cohort = cohorts_[reader];
+  if (cohort.ranks.empty()) cohort.ranks.resize(ranks);
+  if (cohort.ranks.size() != ranks) throw Error(Errc::protocol, "a reader whose number of ranks changes");
+  cohort.ranks[rank].gone = false;
+  cohort.ranks[rank].heard = true;
+  return cohort;
+}
+
+bool ReaderBook::awaits_others(const Ask& ask) {
+  const auto& cohort = cohort_of(ask.reader, ask.rank, ask.ranks);
+  if (ask.index >= cohort.base && ask.index < cohort.base + cohort.given.size()) return false;
+  return std::any_of(cohort.ranks.begin(), cohort.ranks.end(), [](const auto& r) { return !r.heard; });
+}
+
+void ReaderBook::tell(const Told& told) {
+  if (told.given.size() > max_told || told.held.size() > max_told || told.given.size() > told.index)
+    throw Error(Errc::protocol, "a reader that was given more than it says");
+  auto& cohort = cohort_of(told.reader, told.rank, told.ranks);
+  const auto first = told.index - told.given.size();
+  if (!cohort.begun) begin(cohort, told.group, first);
+  if (first > cohort.base + cohort.given.size()) {  // what lies between is not known
+    cohort.given.clear();
+    cohort.base = first;
+  }
+  for (auto i = told.given.size(); i-- > 0;)
+    if (first + i + 1 == cohort.base) cohort.given.push_front(told.given[i]), --cohort.base;
+  for (std::size_t i = 0; i < told.given.size(); ++i)
+    if (first + i == cohort.base + cohort.given.size()) cohort.given.push_back(told.given[i]);
+  cohort.read = std::min(cohort.read, cohort.base);
+  auto& rank = cohort.ranks[told.rank];
+  rank.asked = std::max(rank.asked, told.index);
+  rank.ended = told.held.empty() ? told.index : *std::min_element(told.held.begin(), told.held.end());
+}
+
+// All ranks stand at this index, as far as is known.
+void ReaderBook::begin(Cohort& cohort, const std::string& group, std::uint64_t index) {
+  for (auto& rank : cohort.ranks) rank.asked = rank.ended = index;
+  cohort.group = group;
+  cohort.base = cohort.read = index;
+  cohort.begun = true;
+}
+
+std::optional<std::uint64_t> ReaderBook::step_for(const Ask& ask, const Kept& kept) {
+  auto& cohort = cohort_of(ask.reader, ask.rank, ask.ranks);
+  if (!cohort.begun) begin(cohort, ask.group, ask.index);
   auto& rank = cohort.ranks[ask.rank];
-  rank.gone = false;
   std::optional<std::uint64_t> step;
   const auto end = cohort.base + cohort.given.size();
   if (ask.index >= cohort.base && ask.index < end) {
@@ -105,6 +149,7 @@ void ReaderBook::close(std::uint64_t reader, std::uint32_t rank) {
 
 bool ReaderBook::held(std::uint64_t step) const {
   for (const auto& [number, cohort] : cohorts_) {
+    if (gone(cohort)) continue;
     const auto at = std::find(cohort.given.begin(), cohort.given.end(), step);
     if (at == cohort.given.end()) continue;
     const auto index = cohort.base + static_cast<std::uint64_t>(at - cohort.given.begin());

@@ -45,6 +45,20 @@ class ReaderBook {
   // Its process is gone, perhaps: it holds nothing until it speaks again.
   void lost(std::uint64_t reader, std::uint32_t rank);
 
+  // What a rank was given by an earlier home: the last of `given` had index - 1; held: indices that it reads still.
+  // Throws Error(protocol, overloaded).
+  struct Told {
+    std::uint64_t reader = 0;
+    std::uint32_t rank = 0, ranks = 1;
+    std::string group;
+    std::uint64_t index = 0;
+    std::vector<std::uint64_t> given, held;
+  };
+  void tell(const Told& told);
+  // Whether another rank, which has not spoken here yet, may have been given this index by an earlier home. The rank itself
+  // has spoken by this.
+  bool awaits_others(const Ask& ask);
+
   bool held(std::uint64_t step) const;
   // The first step that the group has not read; 0 for one that nobody knows.
   std::uint64_t group_next(const std::string& group) const;
@@ -59,10 +73,12 @@ class ReaderBook {
     std::uint64_t asked = 0;  // index after the last that it was given
     std::uint64_t ended = 0;  // index after the last that it ended
     bool gone = false;        // closed, or its process is
+    bool heard = false;       // it has said something
   };
   struct Cohort {
     std::string group;
     std::vector<Rank> ranks;
+    bool begun = false;               // it is known where it stands
     std::uint64_t base = 0;           // index of the first that is remembered
     std::deque<std::uint64_t> given;  // steps by index
     std::uint64_t read = 0;           // indices below were read by all ranks
@@ -70,6 +86,9 @@ class ReaderBook {
   std::optional<std::uint64_t> choose(const Cohort& cohort, const Ask& ask, std::int64_t before,
                                       const Kept& kept) const;
   bool settle(Cohort& cohort);
+  static void begin(Cohort& cohort, const std::string& group, std::uint64_t index);
+  static bool gone(const Cohort& cohort);
+  Cohort& cohort_of(std::uint64_t reader, std::uint32_t rank, std::uint32_t ranks);
 
   std::map<std::uint64_t, Cohort> cohorts_;
   std::map<std::string, std::uint64_t> groups_;

@@ -57,6 +57,44 @@ TEST(ReaderBook, AllRanksAreGivenTheSame) {
   EXPECT_FALSE(book.held(0));
 }
 
+// A home that is new: rank 0 was given 4, 6, 9 and reads the last; rank 1 had only 4 and 6.
+TEST(ReaderBook, LearnsFromRanksWhatTheyWereGiven) {
+  ReaderBook book;
+  Steps kept{4, 6, 9, 12};
+  auto second = ask(2, 6, 1, 2);
+  second.latest = true;
+  EXPECT_TRUE(book.awaits_others(second)) << "rank 0 has not spoken";
+  book.tell({.reader = 7, .rank = 0, .ranks = 2, .index = 3, .given = {4, 6, 9}, .held = {2}});
+  EXPECT_FALSE(book.awaits_others(second));
+  EXPECT_EQ(book.step_for(second, kept), 9u) << "not the newest";
+  EXPECT_TRUE(book.held(9));
+  book.end_step(7, 0, 2);
+  book.end_step(7, 1, 2);
+  EXPECT_FALSE(book.held(9));
+  auto next = ask(3, 9, 0, 2);
+  next.latest = true;
+  EXPECT_EQ(book.step_for(next, kept), 12u);
+}
+
+TEST(ReaderBook, KeepsWhatARankSaysItHolds) {
+  ReaderBook book;
+  book.tell({.reader = 7, .rank = 0, .ranks = 1, .group = "g", .index = 6, .given = {10, 11, 12}, .held = {4, 5}});
+  EXPECT_FALSE(book.held(10));
+  EXPECT_TRUE(book.held(11));
+  EXPECT_TRUE(book.held(12));
+  book.end_step(7, 0, 4);
+  EXPECT_FALSE(book.held(11));
+  book.end_step(7, 0, 5);
+  EXPECT_FALSE(book.held(12));
+  EXPECT_EQ(book.group_next("g"), 13u);
+  // A rank that is behind speaks later; one that says what cannot be is refused.
+  book.tell({.reader = 8, .rank = 1, .ranks = 2, .index = 3, .given = {5}});
+  book.tell({.reader = 8, .rank = 0, .ranks = 2, .index = 2, .given = {3, 4}, .held = {1}});
+  EXPECT_TRUE(book.held(4));
+  EXPECT_THROW(book.tell({.reader = 9, .rank = 0, .ranks = 1, .index = 1, .given = {1, 2}}), Error);
+  EXPECT_THROW(book.tell({.reader = 8, .rank = 2, .ranks = 2}), Error);
+}
+
 TEST(ReaderBook, StartsWhereItIsTold) {
   Steps kept{2, 3, 7};
   const auto started = [&](std::int64_t start) {
@@ -115,6 +153,28 @@ TEST(ReaderBook, TheLostHoldNothing) {
   EXPECT_FALSE(book.held(0));
   EXPECT_EQ(book.step_for(ask(1, 0), kept), 1u) << "it speaks again";
   EXPECT_TRUE(book.held(1));
+}
+
+TEST(ReaderBook, ALostCohortHoldsNothingForRanksThatNeverCame) {
+  ReaderBook book;
+  Steps kept{0, 1};
+  EXPECT_EQ(book.step_for(ask(0, -1, 0, 2), kept), 0u);
+  EXPECT_TRUE(book.held(0));
+  book.lost(7, 0);
+  EXPECT_FALSE(book.held(0)) << "rank 1 has never said anything";
+  EXPECT_EQ(book.step_for(ask(0, -1, 1, 2), kept), 0u);
+  EXPECT_TRUE(book.held(0)) << "it was only late";
+}
+
+TEST(ReaderBook, TheLostMakeRoomForOthers) {
+  ReaderBook book;
+  Steps kept{0};
+  auto a = ask(0);
+  for (a.reader = 1; a.reader <= max_reader_cohorts; ++a.reader) EXPECT_EQ(book.step_for(a, kept), 0u);
+  EXPECT_THROW(book.step_for(a, kept), Error);
+  for (std::uint64_t reader = 2; reader <= max_reader_cohorts; ++reader) book.lost(reader, 0);
+  EXPECT_EQ(book.step_for(a, kept), 0u);
+  EXPECT_EQ(book.cohorts(), 2u) << "the first, and the new one";
 }
 
 TEST(ReaderBook, RefusesNonsense) {

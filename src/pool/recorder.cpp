@@ -1,7 +1,5 @@
 #include "pool/recorder.hpp"
 
-#include <cstdlib>
-
 namespace penstock::pool {
 
 Operation Operation::on(Verb verb, std::vector<Key> keys) {
@@ -56,14 +54,9 @@ void note(Operation& operation, const std::vector<Result<Object>>& results) {
 }
 
 std::shared_ptr<Recorder> Recorder::open(const std::string& path, const std::string& pool, const Namespace& ns) {
-  std::string file = path;
-  if (file.empty()) {
-    const char* named = std::getenv("PENSTOCK_TRACE");
-    if (named != nullptr) file = named;
-  }
-  if (file.empty()) return nullptr;
+  if (path.empty()) return nullptr;
   auto recorder = std::make_shared<Recorder>();
-  recorder->writer_ = TraceWriter::shared(file);
+  recorder->writer_ = TraceWriter::shared(path);
   recorder->client_ = recorder->writer_->client(pool);
   recorder->ns_ = ns;
   return recorder;

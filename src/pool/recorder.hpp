@@ -45,7 +45,7 @@ void note(Operation&, const T&) {}
 
 class Recorder {
  public:
-  // path: PoolOptions::trace; "": $PENSTOCK_TRACE. Null when neither names a file. Throws what TraceWriter::open throws.
+  // path: as TraceWriter::open; "": null, nothing is recorded. Throws what that throws.
   static std::shared_ptr<Recorder> open(const std::string& path, const std::string& pool, const Namespace& ns);
 
   void begin(Operation& operation) const;

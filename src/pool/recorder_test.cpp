@@ -10,13 +10,13 @@ namespace {
 
 struct TemporaryFile {
   std::string path = (std::filesystem::temp_directory_path() /
-                      ("penstock-recorder-" + std::to_string(::getpid()) + "-" + std::to_string(TraceWriter::now_ns())))
+                      ("penstock-recorder-" + std::to_string(::getpid()) + "-" + std::to_string(TraceWriter::now_ns()) +
+                       ".trace"))
                          .string();
   ~TemporaryFile() { std::filesystem::remove(path); }
 };
 
 TEST(Recorder, WithoutATraceNothingIsMade) {
-  ::unsetenv("PENSTOCK_TRACE");
   const auto recorder = Recorder::open("", "heat", {});
   EXPECT_EQ(recorder, nullptr);
   const auto never = []() -> Operation { throw std::logic_error("made"); };

@@ -20,6 +20,7 @@ using base::Deadline;
 
 constexpr std::uint32_t max_lanes = 1024;
 constexpr std::size_t max_differences = 100;
+constexpr std::chrono::milliseconds look_every{50};  // at whether it shall stop
 
 std::int64_t nanoseconds(Clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
@@ -34,8 +35,14 @@ struct Under {
 
 class Executor {
  public:
-  Executor(const Timeline& timeline, const ReplayPlan& plan, ReplayTarget& target, Timeout timeout)
-      : timeline_(timeline), plan_(plan), target_(target), deadline_(timeout), steps_(plan.steps.size()) {}
+  Executor(const Timeline& timeline, const ReplayPlan& plan, ReplayTarget& target, Timeout timeout,
+           ReplayControl* control)
+      : timeline_(timeline),
+        plan_(plan),
+        target_(target),
+        deadline_(timeout),
+        control_(control),
+        steps_(plan.steps.size()) {}
 
   ReplayReport run() {
     std::vector<std::vector<std::uint32_t>> lanes(plan_.lanes);
@@ -68,23 +75,25 @@ class Executor {
     const auto at = begin_ + std::chrono::nanoseconds(step.at_ns);
     std::unique_lock lock(mutex_);
     while (!stopped_ && Clock::now() < at) {
-      if (deadline_.passed()) return stop();
-      wake_.wait_until(lock, std::min(at, deadline_.when()));
+      if (must_stop()) return stop();
+      wake_.wait_until(lock, std::min(at, next_look()));
     }
     for (const std::uint32_t earlier : step.after) {
       while (!stopped_ && !steps_[earlier]) {
-        if (deadline_.passed()) return stop();
-        if (deadline_.is_never()) wake_.wait(lock);
-        else wake_.wait_until(lock, deadline_.when());
+        if (must_stop()) return stop();
+        wake_.wait_until(lock, next_look());
       }
       if (stopped_) return false;
       lock.unlock();
       end(earlier);
       lock.lock();
     }
-    if (deadline_.passed()) return stop();
+    if (must_stop()) return stop();
     return !stopped_;
   }
+
+  bool must_stop() const { return deadline_.passed() || (control_ != nullptr && control_->stop); }
+  Clock::time_point next_look() const { return std::min(Clock::now() + look_every, deadline_.when()); }
 
   // Holding mutex_.
   bool stop() {
@@ -137,7 +146,13 @@ class Executor {
     ++(same ? report_.same : report_.different);
     verb.different += !same;
     report_.bytes += outcome.bytes;
-    if (!plan_.steps[step].detached) verb.recorded_ns += record.duration_ns, verb.replayed_ns += duration_ns;
+    ++verb.outcomes[record.outcome].recorded;
+    ++verb.outcomes[outcome.code].replayed;
+    if (!plan_.steps[step].detached) {
+      verb.recorded_ns += record.duration_ns, verb.replayed_ns += duration_ns;
+      verb.durations_ns.push_back(duration_ns);
+    }
+    if (control_ != nullptr) ++control_->ended;
     if (!same && report_.differences.size() < max_differences) report_.differences.push_back({item, outcome});
   }
 
@@ -145,6 +160,7 @@ class Executor {
   const ReplayPlan& plan_;
   ReplayTarget& target_;
   const Deadline deadline_;
+  ReplayControl* const control_;  // null: nobody looks
   Clock::time_point begin_;
 
   std::mutex mutex_;  // guards all below; taken after Under::mutex where both are
@@ -157,11 +173,12 @@ class Executor {
 
 }  // namespace
 
-ReplayReport replay(const Timeline& timeline, const ReplayPlan& plan, ReplayTarget& target, Timeout timeout) {
+ReplayReport replay(const Timeline& timeline, const ReplayPlan& plan, ReplayTarget& target, Timeout timeout,
+                    ReplayControl* control) {
   if (plan.lanes > max_lanes)
     throw Error(Errc::invalid_argument, "the recording is of " + std::to_string(plan.lanes) + " client threads; " +
                                             std::to_string(max_lanes) + " can be replayed at once");
-  return Executor(timeline, plan, target, timeout).run();
+  return Executor(timeline, plan, target, timeout, control).run();
 }
 
 std::string describe(const Timeline& timeline, const ReplayReport& report) {

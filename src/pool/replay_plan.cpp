@@ -174,7 +174,63 @@ class Planner {
   std::vector<Read> early_reads_;
 };
 
+// An object's name in a timeline: an object that was put with a tag is found by that tag only.
+std::string name_of_object(const Trace& trace, const TraceRecord& record, TraceKey named) {
+  const Key key = trace.key(named);
+  std::string name = pack_key(trace.ns(record), key.row, key.column);
+  return record.tag ? name + "#" + std::to_string(*record.tag) : name;
+}
+
+std::uint64_t end_of(std::uint64_t offset, std::uint64_t size) {
+  return size > std::numeric_limits<std::uint64_t>::max() - offset ? 0 : offset + size;
+}
+
+// Whether the operation says that its i-th key was there when it began or came to be.
+bool found(const TraceRecord& record, std::size_t i) {
+  switch (record.verb) {
+    case Verb::put: return record.outcome == Errc::already_exists && record.failed == record.keys.size();
+    case Verb::get:
+    case Verb::need:
+    case Verb::want:
+    case Verb::info: return !record.version && (record.failed == 0 || (i < record.sizes.size() && record.sizes[i] > 0));
+    default: return false;
+  }
+}
+
 }  // namespace
+
+std::vector<ReplayObject> objects_before(const Timeline& timeline) {
+  std::unordered_map<std::string, std::int64_t> first_puts;  // when the first that may have succeeded began
+  for (const auto& item : timeline.items) {
+    const TraceRecord& record = timeline.record(item);
+    if (record.verb != Verb::put || (record.failed > 0 && record.failed == record.keys.size())) continue;
+    for (const TraceKey key : record.keys)
+      first_puts.try_emplace(name_of_object(timeline.processes[item.process], record, key), item.start_ns);
+  }
+  std::vector<ReplayObject> objects;
+  std::unordered_map<std::string, std::size_t> known;
+  for (std::uint32_t number = 0; number < timeline.items.size(); ++number) {
+    const auto& item = timeline.items[number];
+    const TraceRecord& record = timeline.record(item);
+    const Trace& trace = timeline.processes[item.process];
+    for (std::size_t i = 0; i < record.keys.size(); ++i) {
+      if (!found(record, i)) continue;
+      const std::string name = name_of_object(trace, record, record.keys[i]);
+      const auto put = first_puts.find(name);
+      const auto began_after = [&](std::int64_t other) {  // as doubles: times may be any numbers
+        return static_cast<double>(other) - static_cast<double>(item.start_ns) >=
+               static_cast<double>(record.duration_ns);
+      };
+      if (put != first_puts.end() && !began_after(put->second)) continue;
+      const auto [place, fresh] = known.try_emplace(name, objects.size());
+      if (fresh) objects.push_back({number, trace.ns(record), trace.key(record.keys[i]), record.tag, 0});
+      if (record.verb == Verb::put || i >= record.sizes.size()) continue;
+      auto& bytes = objects[place->second].bytes;
+      bytes = std::max(bytes, end_of(record.offset, record.sizes[i]));
+    }
+  }
+  return objects;
+}
 
 ReplayPlan plan_replay(const Timeline& timeline, ReplayPace pace) {
   if (!(pace.factor >= 0)) throw Error(Errc::invalid_argument, "a replay's speed is a number from 0 up");

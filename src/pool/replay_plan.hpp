@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "pool/timeline.hpp"
@@ -34,5 +35,16 @@ struct ReplayPlan {
 
 // Throws Error(invalid_argument): a factor that is negative or no number.
 ReplayPlan plan_replay(const Timeline& timeline, ReplayPace pace);
+
+// An object that was there before the recording: an operation found it, and none that had begun by then can have put it. To be
+// put before a replay; how many bytes it had is known as far as somebody read them.
+struct ReplayObject {
+  std::uint32_t item = 0;  // that found it first
+  Namespace ns;
+  Key key;
+  std::optional<std::uint64_t> tag;
+  std::uint64_t bytes = 0;
+};
+std::vector<ReplayObject> objects_before(const Timeline& timeline);
 
 }  // namespace penstock::pool

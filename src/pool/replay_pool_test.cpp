@@ -1,4 +1,5 @@
 // A program's calls recorded, and done again on a real server: every verb, with the same outcomes.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "penstock/stream.hpp"
+#include "penstock/trace.hpp"
 #include "pool/replay.hpp"
 #include "pool/server.hpp"
 
@@ -152,6 +154,47 @@ TEST_F(ReplayOnAPool, EveryVerbWithTheSameOutcome) {
   std::ofstream out(folder / "chrome.json");
   pool::write_chrome_trace(timeline, out);
   EXPECT_TRUE(out.good());
+}
+
+// What users have: copies at once, objects that were there before, and nothing left behind.
+TEST_F(ReplayOnAPool, CopiesAtOnce) {
+  const Context ctx = context();
+  PoolOptions options;
+  options.pool = "stage";
+  options.ns = "recorded";
+  options.trace = "off";
+  Pool before(ctx, options);
+  before.put({"old", "a"}, bytes_of("there before"));
+  before.put({"old", "tagged"}, bytes_of("t"), {.tag = 3, .metadata = {}});
+  options.trace = (folder / "traces").string();
+  {
+    Pool pool(ctx, options);
+    pool.get({"old", "a"});
+    pool.get({"old", "tagged"}, {.version = {}, .tag = 3});
+    fails_with(Errc::already_exists, [&] { pool.put({"old", "a"}, bytes_of("again")); });
+    pool.put({"new", "b"}, bytes_of("b"));
+    pool.drop({"old", "a"});
+    fails_with(Errc::not_found, [&] { pool.get({"old", "a"}); });
+  }
+  const auto recording = Recording::read({options.trace});
+  EXPECT_EQ(recording.operations(), 6u);
+  EXPECT_THAT(recording.summary(), testing::HasSubstr("\"already_exists\":1"));
+  EXPECT_EQ(std::ranges::count(recording.lines(2, 3), '\n'), 3);
+  const auto objects = before.status().servers.at(0).objects;
+  for (const std::uint32_t clients : {1u, 5u}) {
+    ReplayOptions how;
+    how.speed = 0;
+    how.clients = clients;
+    Replay replay(ctx, recording, how);
+    ASSERT_TRUE(replay.wait(patience));
+    EXPECT_EQ(replay.progress(), std::pair(std::uint64_t{6 * clients}, std::uint64_t{6 * clients}));
+    EXPECT_THAT(replay.report(), testing::HasSubstr("\"different\":0,"));
+    EXPECT_THAT(replay.report(), testing::HasSubstr("\"prepared_objects\":2,"));
+  }
+  EXPECT_EQ(before.status().servers.at(0).objects, objects);
+  ReplayOptions none;
+  none.clients = 0;
+  EXPECT_THROW(Replay(ctx, recording, none), Error);
 }
 
 }  // namespace

@@ -68,7 +68,8 @@ std::vector<std::vector<std::byte>> make_bytes(const ReplayOperation& operation)
 
 class PoolTarget final : public ReplayTarget {
  public:
-  PoolTarget(const Context& context, PoolOptions options) : context_(context), options_(std::move(options)) {}
+  PoolTarget(const Context& context, PoolOptions options, std::string run)
+      : context_(context), options_(std::move(options)), run_(std::move(run)) {}
 
   Finish start(const ReplayOperation& operation) override {
     try {
@@ -96,7 +97,8 @@ class PoolTarget final : public ReplayTarget {
     if (!pool) {
       PoolOptions options = options_;
       if (options.pool.empty()) options.pool = operation.pool;
-      options.ns = replay_namespace(operation.ns);
+      options.ns = replay_namespace(operation.ns, run_);
+      options.trace = "off";
       pool = std::make_unique<Pool>(context_, std::move(options));
     }
     return *pool;
@@ -199,6 +201,7 @@ class PoolTarget final : public ReplayTarget {
 
   const Context& context_;
   const PoolOptions options_;
+  const std::string run_;
   std::mutex mutex_;  // guards what follows
   std::map<std::tuple<std::uint32_t, std::uint32_t, Namespace>, std::unique_ptr<Pool>> pools_;
   std::deque<std::unique_ptr<Subscription>> subscriptions_;  // end before their pools
@@ -206,12 +209,13 @@ class PoolTarget final : public ReplayTarget {
 
 }  // namespace
 
-std::string replay_namespace(const Namespace& recorded) {
-  return "replay/" + base::to_hex({reinterpret_cast<const char*>(recorded.bytes.data()), recorded.bytes.size()});
+std::string replay_namespace(const Namespace& recorded, const std::string& run) {
+  return "replay/" + (run.empty() ? run : run + "/") +
+         base::to_hex({reinterpret_cast<const char*>(recorded.bytes.data()), recorded.bytes.size()});
 }
 
-std::unique_ptr<ReplayTarget> make_pool_target(const Context& context, PoolOptions options) {
-  return std::make_unique<PoolTarget>(context, std::move(options));
+std::unique_ptr<ReplayTarget> make_pool_target(const Context& context, PoolOptions options, std::string run) {
+  return std::make_unique<PoolTarget>(context, std::move(options), std::move(run));
 }
 
 }  // namespace penstock::pool

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "model/random_test_support.hpp"
 #include "pool/object_table.hpp"
@@ -141,6 +142,44 @@ class MapTarget final : public ReplayTarget {
   std::vector<std::uint32_t> begun;
   std::map<std::uint32_t, std::vector<std::uint32_t>> threads;
 };
+
+TEST(ReplayPlan, WhatWasThereBefore) {
+  Recording recording;
+  recording.add(0, Verb::get, "read", 0, 10).sizes = {100};
+  recording.add(0, Verb::get, "read", 20, 30).sizes = {40};
+  recording.last().offset = 80;
+  recording.add(0, Verb::put, "refused", 40, 50, Errc::already_exists);
+  recording.add(0, Verb::get, "missing", 60, 70, Errc::not_found);
+  recording.add(0, Verb::put, "put", 80, 90);
+  recording.add(0, Verb::get, "put", 100, 110).sizes = {7};
+  recording.add(0, Verb::need, "waited for", 120, 200).sizes = {8};
+  recording.add(1, Verb::put, "waited for", 150, 160);
+  recording.add(0, Verb::get, "replaced", 210, 220).sizes = {9};
+  recording.add(0, Verb::put, "replaced", 230, 240);
+  recording.add(0, Verb::info, "tagged", 250, 260).tag = 7;
+  std::map<std::string, std::uint64_t> found;
+  const auto before = objects_before(recording.timeline());
+  for (const auto& object : before) found[object.key.row] = object.bytes;
+  EXPECT_THAT(found, ElementsAre(std::pair("read", 120), std::pair("refused", 0), std::pair("replaced", 9),
+                                 std::pair("tagged", 0)));
+  EXPECT_EQ(before.back().tag, 7u);
+}
+
+TEST(Replay, ItCanBeStopped) {
+  Recording recording;
+  recording.add(0, Verb::put, "a", 0, 10);
+  recording.add(1, Verb::put, "b", 3'600'000'000'000, 3'600'000'000'010);
+  const Timeline timeline = recording.timeline();
+  MapTarget target;
+  ReplayControl control;
+  std::jthread other([&] {
+    while (control.ended == 0) std::this_thread::yield();
+    control.stop = true;
+  });
+  const auto report = replay(timeline, plan_replay(timeline, {1}), target, forever, &control);
+  EXPECT_TRUE(report.stopped);
+  EXPECT_EQ(report.verbs[0].outcomes.at(Errc::ok).replayed, 1u);
+}
 
 TEST(Replay, DoesItAgainWithTheSameOutcomes) {
   SCOPED_TRACE("PENSTOCK_TEST_SEED=" + std::to_string(model::test_seed()));

@@ -31,12 +31,13 @@ PoolServer::~PoolServer() {
 // The pool's secret lies in the directory; the first server makes it.
 fabric::Token PoolServer::find_secret(base::Deadline deadline) {
   const auto path = pool_path(options_.server.pool, "secret");
+  const auto silent = directory_->describe() + " did not answer";
   for (;;) {
-    auto there = fabric::run_task(*progress_, directory_->get(path, deadline), deadline, directory_->describe());
+    auto there = fabric::run_task(*progress_, directory_->get(path, deadline), deadline, silent);
     if (there) return fabric::Token::from_hex(there->value);
     const auto secret = fabric::Token::random();
-    const auto made = fabric::run_task(*progress_, directory_->put(path, secret.hex(), 0, 0, deadline), deadline,
-                                       directory_->describe());
+    const auto made =
+        fabric::run_task(*progress_, directory_->put(path, secret.hex(), 0, 0, deadline), deadline, silent);
     if (made) return secret;
   }
 }
@@ -50,8 +51,9 @@ void PoolServer::start(Timeout timeout) {
         new Embedded{rpc::DirectoryHost(progress_, directory, options_.server.listen, options_.registration_directory)});
     directory_ = rpc::open_directory(progress_, embedded_->host.address(), options_.registration_directory);
   } else {
-    const std::string named = options_.directory == "registered" ? "" : options_.directory;
-    directory_ = rpc::open_directory(progress_, rpc::resolve_directory_service(named), options_.registration_directory);
+    // What the environment tells clients does not count: it may name the one that ran here before.
+    const std::string where = options_.directory == "registered" ? "embedded" : options_.directory;
+    directory_ = rpc::open_directory(progress_, where, options_.registration_directory);
   }
   secret_ = find_secret(deadline);
   core_ = std::make_shared<ServerCore>(progress_, directory_, options_.server, secret_);

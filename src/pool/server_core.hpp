@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,6 +19,8 @@
 #include "pool/members.hpp"
 #include "pool/object_store.hpp"
 #include "pool/pool_service.hpp"  // generated from pool.fbs
+#include "pool/protocol.hpp"
+#include "pool/tombstones.hpp"
 
 namespace penstock::pool {
 
@@ -31,6 +34,8 @@ struct ServerOptions {
   std::uint32_t lease_ms = 2000;       // without a heartbeat for so long, a server is taken for dead
   std::uint64_t rebalance_bytes_per_s = std::uint64_t{512} << 20;
   std::uint32_t workers = 2;           // threads that copy and check bytes
+  // Of one client (a channel): objects whose memory it reads in place, subscriptions, and waits. More: Error(overloaded).
+  std::uint32_t max_leases = 262'144, max_subscriptions = 1024, max_waits = 16'384;
   StoreOptions store;
 };
 
@@ -69,14 +74,37 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
     std::uint64_t version = 0;
     std::optional<Error> error;
   };
+  // What a batch's objects have in common.
+  struct PutTerms {
+    Namespace ns;
+    std::optional<std::uint64_t> tag;
+    std::shared_ptr<const std::string> metadata;
+    IfExists if_exists = IfExists::refuse;
+    Acknowledge acknowledge = Acknowledge::memory;
+    bool again = false;  // as in put
+  };
+  // A whole put, when nothing has to be waited for: in memory only, by the one owner in a settled view, no key being changed.
+  // Else empty, and nothing was done.
+  std::optional<std::vector<PutResult>> try_put(const PutTerms& terms, std::span<const ViewedKey> keys,
+                                                std::span<const std::shared_ptr<Blob>> blobs,
+                                                std::span<const std::uint64_t> checksums);
   // Locks the keys, looks for what is there (asking others while the view is not settled), replicates, stores; returns when
-  // the objects are as safe as asked. Objects of one batch succeed or fail each on its own; a timeout fails those not yet done.
-  Task<std::vector<PutResult>> put(std::vector<Put> puts, IfExists if_exists, Acknowledge acknowledge, Deadline deadline);
+  // the objects are as safe as asked. Objects of one batch (of one namespace) succeed or fail each on its own; a timeout fails
+  // those not yet done. again: an earlier try may have been done; an object with the same bytes is taken for what it put.
+  // Throws Error(stale_view): the membership changed, or (unsettled) a server that may hold the key does not answer.
+  Task<std::vector<PutResult>> put(std::vector<Put> puts, IfExists if_exists, Acknowledge acknowledge, Deadline deadline,
+                                   bool again = false);
 
   // The object with its bytes in memory; in a view that is not settled, fetched from whoever has it. Empty: not there.
   Task<std::optional<ObjectStore::Loaded>> load(Namespace ns, std::string row, std::string column,
                                                 std::optional<std::uint64_t> tag, std::optional<std::uint64_t> version,
                                                 Deadline deadline);
+  // What this server has, without asking others.
+  Task<std::optional<ObjectStore::Loaded>> load_here(Namespace ns, std::string row, std::string column,
+                                                     std::optional<std::uint64_t> version, Deadline deadline);
+  // In a view that is not settled: brings here what load would ask others for. Throws as put.
+  Task<void> fetch_newer(Namespace ns, std::vector<Key> keys, std::optional<std::uint64_t> tag,
+                         std::optional<std::uint64_t> version, Deadline deadline);
   // The same for objects that other servers own, for reading only; wait: until it is there. Empty: not there.
   Task<std::optional<ObjectStore::Loaded>> load_anywhere(Namespace ns, std::string row, std::string column,
                                                          std::optional<std::uint64_t> tag, bool wait, Deadline deadline);
@@ -86,8 +114,11 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   // The same for a row that is to hold so many objects.
   Task<bool> wait_count(Namespace ns, std::string row, const KeyPattern& pattern, std::size_t count, Deadline deadline);
 
+  // Everywhere. False: it was not there. request: the caller's number for this drop, the same in each try (0: none); what an
+  // earlier try has done is told again. Throws as put.
   Task<bool> drop(Namespace ns, std::string row, std::string column, std::optional<std::uint64_t> tag,
-                  std::optional<std::uint64_t> version, Acknowledge acknowledge, Deadline deadline);
+                  std::optional<std::uint64_t> version, Acknowledge acknowledge, Deadline deadline,
+                  std::uint64_t request = 0);
 
   // Joins the pool: recovers the store, announces the server, watches the view, passes on and lets go what views ask for.
   Task<void> start(fabric::Endpoint endpoint, Deadline deadline);
@@ -101,6 +132,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
 
   // Served to peers.
   Task<fb::ReplicateReplyT> replicate(rpc::Call& call, fb::ReplicateRequestT request);
+  Task<fb::HaveReplyT> have(rpc::Call& call, fb::HaveRequestT request);
   Task<fb::GetReplyT> fetch(rpc::Call& call, fb::FetchRequestT request);
   Task<fb::MissingReplyT> missing(rpc::Call& call, fb::MissingRequestT request);
 
@@ -117,13 +149,61 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Counters& counters() { return counters_; }
 
  private:
+  static Error already_there(std::uint64_t version);
   struct ChannelLeases;
-  Task<bool> fetch_from_others(Namespace ns, std::string row, std::string column, std::optional<std::uint64_t> tag,
-                               std::shared_ptr<const Placement> placement, Deadline deadline);
-  Task<void> replicate_to_owners(const std::vector<ObjectStore::Write>& writes, const std::vector<bool>& dropped, bool wait,
-                                 bool durable, Deadline deadline);
-  Task<void> send_replicas(Member member, std::vector<ObjectStore::Write> writes, std::vector<bool> dropped, bool durable,
+  // A replica has another object of a version, or a newer one: the key goes on above.
+  struct VersionsTaken : Error {
+    VersionsTaken() : Error(Errc::internal, "a replica has another object of this version") {}
+    std::vector<std::pair<std::string, std::uint64_t>> newest;  // by packed key
+  };
+  struct Holding {
+    std::uint64_t server = 0, version = 0, bytes = 0, checksum = 0;
+  };
+  using Elsewhere = std::unordered_map<std::string, std::vector<Holding>>;  // by packed key
+  struct Wanted {
+    Key key;
+    std::uint64_t version = 0, bytes = 0;
+  };
+  struct Plan;
+
+  // Puts (server_core.cpp)
+  void check_primary(const std::vector<Put>& puts) const;
+  Task<void> learn_versions(std::shared_ptr<Plan> plan, Deadline deadline);
+  Task<std::shared_ptr<const Placement>> replicate_plan(std::shared_ptr<Plan> plan, bool durable, Deadline deadline);
+  Task<void> store_one(std::shared_ptr<Plan> plan, bool durable, Deadline deadline);
+  static std::vector<ObjectStore::Write> plan_writes(const Plan& plan);
+  static void raise_plan(Plan& plan, const VersionsTaken& taken);
+  Task<void> drop_here(Namespace ns, std::string row, std::string column, std::uint64_t version, bool only, bool durable,
+                       Deadline deadline);
+
+  // Replication (server_replication.cpp). A batch is of one namespace, and all puts or all drops.
+  std::map<std::uint64_t, std::vector<std::size_t>> receivers(const Placement& placement,
+                                                              const std::vector<ObjectStore::Write>& writes,
+                                                              bool dropped) const;
+  Task<void> replicate_to_owners(std::vector<ObjectStore::Write> writes, bool dropped, bool durable, std::uint64_t request,
+                                 Deadline deadline);
+  Task<void> replicate_behind(std::shared_ptr<Plan> plan, std::shared_ptr<KeyLocks::Held> held);
+  Task<void> send_replicas(Member member, std::uint64_t view, std::vector<ObjectStore::Write> writes, bool dropped,
+                           bool durable, std::uint64_t request_id, bool offered, Deadline deadline);
+  Task<std::vector<ObjectStore::Write>> take_replicas(rpc::Call& call, const UnpackedKeys& keys,
+                                                      fb::ReplicateRequestT& request);
+  std::uint64_t refused_for(const ObjectStore::Write& write);
+
+  // Views that are not settled (server_unsettled.cpp)
+  bool may_lie_elsewhere(const Placement& placement, const Namespace& ns, std::string_view row,
+                         std::optional<std::uint64_t> tag) const;
+  void remember_view();
+  bool has_finished(const Member& member, std::uint64_t view) const;
+  Task<fb::HaveReplyT> ask(Member member, std::uint64_t view, std::shared_ptr<const std::vector<Key>> keys, Namespace ns,
                            Deadline deadline);
+  // Which versions others have. Throws Error(stale_view) when one does not answer, or the view changes.
+  Task<Elsewhere> ask_others(Namespace ns, std::vector<Key> keys, std::shared_ptr<const Placement> placement,
+                             Deadline deadline);
+  Task<void> fetch_from(Member member, std::shared_ptr<const Placement> placement, Namespace ns, std::vector<Wanted> wanted,
+                        Deadline deadline);
+  Task<ObjectStore::Write> take_fetched(std::shared_ptr<rpc::Channel> channel, Namespace ns, Key key,
+                                        const fb::GetReplyT& reply, const fb::GotT& got, Deadline deadline);
+
   void view_changed(const View& view);
   Task<void> announce(bool leaving, std::uint64_t finished, Deadline deadline);
   Task<void> keep_announced();
@@ -134,6 +214,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<bool> wait_woken(std::function<ObjectTable::WaiterId(std::function<void()>)> park, Deadline deadline);
   Task<std::uint64_t> offer(Member member, Namespace ns, std::vector<ObjectStore::Write> writes,
                             std::shared_ptr<const Placement> placement);
+  Task<void> wait_member(bool there, Deadline deadline);
   Task<void> let_go(std::shared_ptr<const Placement> placement);
 
   std::shared_ptr<fabric::Progress> progress_;
@@ -147,9 +228,10 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   std::map<rpc::Channel*, std::shared_ptr<ChannelLeases>> leases_;
   std::uint64_t next_lease_ = 1;
   std::vector<std::function<void(const View&)>> view_callbacks_;
-  std::unordered_map<std::string, std::uint64_t> dropped_;  // packed key -> version, while a view is not settled
+  Tombstones tombstones_;
+  std::vector<std::shared_ptr<const Placement>> history_;  // the last settled view, and those since
   fabric::Endpoint endpoint_;
-  std::uint64_t lease_ = 0;
+  std::uint64_t lease_ = 0, leases_lost_ = 0;
   bool leaving_ = false, stopping_ = false;
   std::uint64_t finished_view_ = 0;
   std::unique_ptr<fabric::Signal> changed_, propose_;

@@ -20,6 +20,18 @@ std::string server_path(const std::string& pool, std::uint64_t id) {
   return pool_path(pool, "servers/" + std::to_string(id));
 }
 
+// One version of an object, still without its bytes.
+ObjectStore::Write offer_of(const ObjectTable::Entry& entry, const StoredObject& version) {
+  ObjectStore::Write write;
+  write.ns = entry.ns;
+  write.row = entry.row;
+  write.column = entry.column;
+  write.object = version;
+  write.object.blob = nullptr;
+  write.keep_older = version.keeps_older;
+  return write;
+}
+
 }  // namespace
 
 Task<void> ServerCore::start(fabric::Endpoint endpoint, Deadline deadline) {
@@ -71,6 +83,7 @@ Task<void> ServerCore::announce(bool leaving, std::uint64_t finished, Deadline d
     auto lost = [weak = weak_from_this()] {
       if (auto self = weak.lock()) {
         self->lease_ = 0;
+        ++self->leases_lost_;
         self->changed_->notify_all();
       }
     };
@@ -147,8 +160,8 @@ void ServerCore::view_changed(const View& view) {
   for (const auto& w : wakes) w->notify_all();
   propose_->notify_all();
   auto placement = members_->placement();
+  remember_view();
   if (view.settled) {
-    dropped_.clear();
     fabric::spawn(*progress_, let_go(placement));
   } else {
     fabric::spawn(*progress_, rebalance(placement));
@@ -156,7 +169,7 @@ void ServerCore::view_changed(const View& view) {
   for (const auto& callback : view_callbacks_) callback(view);
 }
 
-// Offers each object that is here to the owners that lack it. Ends early when the view changes again.
+// Offers each object that is here, the oldest version first, to the owners that lack it. Ends early when the view changes again.
 Task<void> ServerCore::rebalance(std::shared_ptr<const Placement> placement) {
   auto self = shared_from_this();
   const auto& view = placement->view();
@@ -176,13 +189,9 @@ Task<void> ServerCore::rebalance(std::shared_ptr<const Placement> placement) {
       for (const auto o : owners.all()) {
         const auto id = view.members[o].id;
         if (id == options_.id) continue;
-        ObjectStore::Write write;
-        write.ns = entry.ns;
-        write.row = entry.row;
-        write.column = entry.column;
-        write.object = entry.object;
-        write.object.blob = nullptr;
-        offers[{entry.ns, id}].push_back(std::move(write));
+        auto& to = offers[{entry.ns, id}];
+        for (const auto& older : entry.older) to.push_back(offer_of(entry, older));
+        to.push_back(offer_of(entry, entry.object));
       }
       return ++visited < rebalance_batch;
     };
@@ -241,11 +250,10 @@ Task<std::uint64_t> ServerCore::offer(Member member, Namespace ns, std::vector<O
   for (std::size_t n = 0; n <= reply.missing.size(); ++n) {
     const bool end = n == reply.missing.size();
     if (!batch.empty() && (end || batch_bytes >= rebalance_batch_bytes || batch.size() >= rebalance_batch)) {
-      std::vector<bool> none(batch.size(), false);
       auto sending = std::exchange(batch, {});
       total += std::exchange(batch_bytes, 0);
       const bool durable = std::exchange(batch_durable, false);
-      co_await send_replicas(member, std::move(sending), std::move(none), durable, deadline);
+      co_await send_replicas(member, placement->view().number, std::move(sending), false, durable, 0, true, deadline);
     }
     if (end) break;
     const auto index = reply.missing[n];
@@ -283,17 +291,35 @@ Task<void> ServerCore::let_go(std::shared_ptr<const Placement> placement) {
     }
     co_await fabric::pause_for(*progress_, 1ms);
   } while (!after.empty() && !stopping_ && members_->placement() == placement);
+  if (stopping_ || members_->placement() != placement) co_return;
+  finished_view_ = placement->view().number;  // nothing that others own is left here (receivers)
+  changed_->notify_all();
 }
 
+// A server that is taken for dead while it leaves has not handed on what it has: it comes back, and leaves again.
 Task<void> ServerCore::leave(Deadline deadline) {
   auto self = shared_from_this();
-  leaving_ = true;
-  co_await announce(true, finished_view_, deadline);
-  // Gone from the settled view: others hold everything.
+  for (;;) {
+    co_await wait_member(true, deadline);
+    const auto lost = leases_lost_;
+    leaving_ = true;
+    co_await announce(true, finished_view_, deadline);
+    co_await wait_member(false, deadline);
+    auto path = server_path(options_.pool, options_.id);
+    const auto entry = co_await directory_->get(std::move(path), deadline);
+    if (entry && lost == leases_lost_) co_return;
+    leaving_ = false;
+    changed_->notify_all();
+  }
+}
+
+// Until the view names this server; or until it does not, or nobody else is there.
+Task<void> ServerCore::wait_member(bool there, Deadline deadline) {
+  auto self = shared_from_this();
   for (;;) {
     const auto placement = members_->placement();
-    if (placement && !placement->view().find(options_.id)) break;
-    if (placement && placement->view().members.size() == 1) break;  // nobody could take it over
+    const bool found = placement && placement->view().find(options_.id);
+    if (found == there || (found && placement->view().members.size() == 1)) co_return;
     if (deadline.passed())
       throw Error(Errc::timeout, "pool " + options_.pool + ": the other servers did not take over in time");
     co_await members_->newer_than(placement ? placement->view().number : 0, deadline);

@@ -67,6 +67,8 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   bool start_drop(const Namespace& ns, std::string_view row, std::string_view column,
                   std::optional<std::uint64_t> version, bool durable, Done& done);
   void replace_older(const UnpackedKey& key, KeyState& state, bool keep_older, std::vector<std::uint64_t>& obsolete);
+  void take_below(const UnpackedKey& key, KeyState& state, std::uint64_t version, bool keep_older,
+                  std::vector<std::uint64_t>& obsolete);
   void void_version(KeyState& state, std::uint64_t version, bool on_disk, std::vector<std::uint64_t>& obsolete);
   void write_behind();
   void submit_writes(std::shared_ptr<DiskJob> job, Done done, bool behind);

@@ -53,6 +53,20 @@ void ObjectStore::Impl::replace_older(const UnpackedKey& key, KeyState& state, b
   }
 }
 
+// A version older than the newest is about to be inserted.
+void ObjectStore::Impl::take_below(const UnpackedKey& key, KeyState& state, std::uint64_t version, bool keep_older,
+                                   std::vector<std::uint64_t>& obsolete) {
+  auto at = std::lower_bound(state.older.begin(), state.older.end(), version);
+  if (!keep_older) {
+    for (auto old = state.older.begin(); old != at; ++old) {
+      const auto* object = table.find(key.ns, key.row, key.column, *old);
+      void_version(state, *old, object != nullptr && object->on_disk, obsolete);
+    }
+    at = state.older.erase(state.older.begin(), at);
+  }
+  state.older.insert(at, version);
+}
+
 // Begins with the first writes, up to one whose key was among them. Null: nothing to wait for.
 ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bool durable, bool after_disk,
                                                      std::size_t& taken) {
@@ -69,7 +83,8 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bo
     object.on_disk = false;
     object.last_used = ++uses;
     const auto* newest = table.find(write.ns, write.row, write.column);
-    if (newest != nullptr && newest->version >= object.version) {
+    const bool below = newest != nullptr && newest->version >= object.version;
+    if (!table.takes(write.ns, write.row, write.column, object.version)) {
       forget_if_empty(packed);
       continue;
     }
@@ -83,12 +98,13 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bo
     pending.keep_older = write.keep_older;
     if (!after_disk) {
       const UnpackedKey key{write.ns, write.row, write.column};
-      replace_older(key, state, write.keep_older, pending.obsolete);
+      if (below) take_below(key, state, object.version, write.keep_older, pending.obsolete);
+      else replace_older(key, state, write.keep_older, pending.obsolete);
       unwritten_bytes += object.bytes;
       ++unwritten_objects;
     }
     if (durable) {
-      job->writes.push_back({packed, object, write.keep_older, pending.id});
+      job->writes.push_back({packed, object, write.keep_older, pending.id, failures == 0});
     } else {
       behind.push_back({packed, pending.id});
     }
@@ -110,6 +126,7 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bo
     const auto packed = pack_key(write.ns, write.row, write.column);
     std::vector<std::uint64_t> obsolete;
     void_version(keys[packed], version, false, obsolete);
+    std::erase(keys[packed].older, version);
     if (!obsolete.empty()) submit_erases(packed, obsolete, 0, false, nullptr);
     forget_if_empty(packed);
   }
@@ -215,7 +232,7 @@ void ObjectStore::Impl::write_behind() {
           if (object == nullptr || !object->blob) break;  // about to be inserted
           p->in_flight = true;
           bytes += p->bytes;
-          job->writes.push_back({packed, *object, p->keep_older, id});
+          job->writes.push_back({packed, *object, p->keep_older, id, failures == 0});
         }
       }
       behind.pop_front();
@@ -250,12 +267,16 @@ void ObjectStore::Impl::stored(const DiskWrite& write, const Pending& pending, s
   const auto key = unpack_key(write.packed_key);
   auto obsolete = pending.obsolete;
   if (pending.hidden) {
-    const auto* newest = table.find(key.ns, key.row, key.column);
-    if (newest != nullptr && newest->version >= pending.version) {
+    // Put twice: the tier has one entry for both.
+    if (table.find(key.ns, key.row, key.column, pending.version) != nullptr) return;
+    if (!table.takes(key.ns, key.row, key.column, pending.version)) {
       erases.push_back({write.packed_key, pending.version});
       return;
     }
-    replace_older(key, keys[write.packed_key], write.keep_older, obsolete);
+    const auto* newest = table.find(key.ns, key.row, key.column);
+    if (newest != nullptr && newest->version > pending.version)
+      take_below(key, keys[write.packed_key], pending.version, write.keep_older, obsolete);
+    else replace_older(key, keys[write.packed_key], write.keep_older, obsolete);
     auto object = write.object;
     object.on_disk = true;
     add_evictable(write.packed_key, object);

@@ -17,6 +17,24 @@ namespace {
 constexpr auto rejoin_for = std::chrono::seconds(3);  // a writer that does not answer for so long is lost
 constexpr auto rejoin_pause = std::chrono::milliseconds(100);
 constexpr auto join_within = std::chrono::seconds(10);
+// Readers tell a home that is new what they hold as soon as they hear of it; so long it drops nothing, and decides nothing for
+// cohorts of which it has not heard all.
+constexpr Timeout settle_within(2'000);
+
+// "no", "append" or a number. A newer writer's other words count as no.
+std::string resume_of(const std::string& options) {
+  for (const auto line : base::split(options, '\n')) {
+    const auto colon = line.find(':');
+    if (colon == std::string_view::npos || base::trim(line.substr(0, colon)) != "resume") continue;
+    StreamOptions parsed;
+    try {
+      set_option(parsed, "resume", std::string(base::trim(line.substr(colon + 1))));
+    } catch (const Error&) {
+    }
+    return parsed.resume;
+  }
+  return "no";
+}
 
 }  // namespace
 
@@ -49,6 +67,7 @@ void StreamHome::retire() {
   retired_ = true;
   feed_.reset();
   age_timer_.cancel();
+  settled_timer_.cancel();
   changed_.notify_all();
 }
 
@@ -63,9 +82,9 @@ bool StreamHome::primary() const {
   return placement && core_->is_primary(*placement, streams_namespace(), row_, std::nullopt);
 }
 
-void StreamHome::read_options(const std::string& yaml) {
+void StreamHome::read_options() {
   options_ = {};
-  for (const auto line : base::split(yaml, '\n')) {
+  for (const auto line : base::split(record_.options, '\n')) {
     const auto colon = line.find(':');
     if (colon == std::string_view::npos) continue;
     try {
@@ -75,6 +94,7 @@ void StreamHome::read_options(const std::string& yaml) {
       base::log(base::Level::warn, "an option of a stream is not understood", {{"stream", name_}, {"why", e.what()}});
     }
   }
+  if (record_.stripe_bytes != 0) options_.stripe_bytes = record_.stripe_bytes;  // readers know the first writer's
 }
 
 // ---------------------------------------------------------------------------------------------------------------- objects
@@ -140,7 +160,7 @@ Task<void> StreamHome::load(Deadline deadline) {
   auto record = co_await get_object<fb::StreamRecord>(std::string(record_column), deadline);
   if (!record) co_return;
   record_ = std::move(*record);
-  read_options(record_.options);
+  read_options();
   const auto columns = co_await columns_of_row(deadline);
   for (const auto& column : columns) {
     if (column.starts_with("step/")) {
@@ -157,6 +177,13 @@ Task<void> StreamHome::load(Deadline deadline) {
   check_ours();
   base::log(base::Level::info, "this server is the home of a stream",
             {{"stream", name_}, {"steps", steps_.size()}, {"state", static_cast<int>(record_.state)}});
+  settled_from_ = Deadline(settle_within);
+  settled_timer_ = core_->progress()->after(settle_within, [weak = weak_from_this()] {
+    const auto home = weak.lock();
+    if (!home) return;
+    home->changed_.notify_all();
+    fabric::spawn(*home->core_->progress(), home->trim());
+  });
   if (record_.state == open) start_feed(Deadline(std::chrono::duration_cast<Timeout>(join_within)));
 }
 
@@ -176,10 +203,8 @@ Task<std::vector<std::string>> StreamHome::columns_of_row(Deadline deadline) {
     try {
       auto more = co_await list_columns(*core_, member, placement->view().number, row_, deadline);
       columns.insert(columns.end(), more.begin(), more.end());
-    } catch (const Error& e) {
-      if (e.code() == Errc::stale_view) throw;
-      base::log(base::Level::warn, "a server could not be asked for a stream's objects",
-                {{"stream", name_}, {"server", member.name}, {"why", e.what()}});
+    } catch (const Error& e) {  // it may be the only one that has a step: whoever asks does so again, in a newer view
+      throw e.in("server " + member.name);
     }
   }
   std::sort(columns.begin(), columns.end());
@@ -197,46 +222,70 @@ Task<fb::AttachReplyT> StreamHome::attach(fb::AttachRequestT request, Deadline d
       throw Error(Errc::timeout, "stream " + name_ + " is being opened by another writer");
   }
   check_ours();
-  attaching_ = true;
-  struct Done {
-    StreamHome& home;
-    ~Done() {
-      home.attaching_ = false;
-      home.changed_.notify_all();
-    }
-  } done{*this};
-  const bool over = record_.life == request.life && record_.state == ended;  // said before that, and late
-  if (record_.life != request.life || record_.state == lost) co_await become(std::move(request), deadline);
+  const Attaching attaching(*this);
+  const bool same = known() && record_.writer == request.life;
+  if (!same && request.again && known() && record_.writer != request.replaced)
+    throw Error(Errc::wrong_state, "stream " + name_ + " was taken over by another writer (" + record_.host + ":" +
+                                       std::to_string(record_.pid) +
+                                       ") while this one did not answer and was taken for lost");
+  if (same && !refused_.empty()) throw Error(Errc::invalid_argument, refused_);
+  const bool over = same && record_.state == ended;  // said before that, and late
+  if (!same || record_.state == lost) co_await become(std::move(request), deadline);
   if (!over) co_await join_writer(deadline);
   fb::AttachReplyT reply;
-  reply.next_step = steps_.empty() ? 0 : steps_.rbegin()->first + 1;
+  reply.base = record_.base;
+  reply.next_step = next_number();
+  reply.replaced = record_.replaced;
   co_return reply;
 }
 
-// A new writer's stream replaces what an earlier one of the same name left.
+void StreamHome::forget_steps() {
+  steps_.clear();
+  leaving_.reset();
+  epochs_.clear();
+  readers_.clear();
+  bytes_ = 0;
+}
+
+Task<void> StreamHome::let_last_writer_go(Deadline deadline) {
+  auto self = shared_from_this();
+  feed_.reset();
+  ++feed_number_;
+  while (!staging_.empty()) {  // its steps: they notice
+    check_ours();
+    if (!co_await changed_.wait(deadline)) throw Error(Errc::timeout, "stream " + name_ + ": its last writer's steps");
+  }
+}
+
+// A new writer's stream replaces what an earlier one of the same name left, or goes on with it.
 Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
   auto self = shared_from_this();
-  const bool same = record_.life == request.life;
-  if (!same && record_.life != 0 && record_.state == open && feed_ && feed_joined_)
+  const bool same = known() && record_.writer == request.life;
+  if (!same && record_.state == open && feed_ && feed_joined_)
     throw Error(Errc::wrong_state, "stream " + name_ + " is being written already, by " + record_.host + ":" +
                                        std::to_string(record_.pid));
-  if (!same) {
-    feed_.reset();
-    ++feed_number_;
-    while (!staging_.empty()) {  // of the last writer: they notice
-      check_ours();
-      if (!co_await changed_.wait(deadline))
-        throw Error(Errc::timeout, "stream " + name_ + ": its last writer's steps");
-    }
-    if (record_.life != 0) co_await drop_everything(deadline);
-    steps_.clear();
-    epochs_.clear();
-    readers_.clear();
-    bytes_ = 0;
-  }
-  read_options(request.options);
   fb::StreamRecordT record;
-  record.life = request.life;
+  if (same) {
+    record = record_;
+    record.why.clear();
+  } else {
+    co_await let_last_writer_go(deadline);
+    const auto resume = resume_of(request.options);
+    const bool goes_on = known() && resume != "no";
+    if (goes_on) {
+      co_await drop_orphans(record_.writer, deadline);
+      record.stripe_bytes = options_.stripe_bytes;
+      record.epoch_base = co_await newest_epoch(deadline);
+    } else if (known()) {
+      co_await drop_everything(deadline);
+    }
+    record.life = goes_on ? record_.life : request.life;
+    record.replaced = record_.writer;
+    if (!goes_on) forget_steps();
+    if (resume == "append") record.base = goes_on ? next_number() : 0;
+    else if (resume != "no") record.base = std::stoull(resume);
+  }
+  record.writer = request.life;
   record.state = open;
   record.address = request.address;
   record.token = request.token;
@@ -245,8 +294,36 @@ Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
   record.ranks = request.ranks;
   record.options = request.options;
   record_ = record;
-  co_await put_object(std::string(record_column), encode_object<fb::StreamRecord>(record_), deadline);
+  refused_.clear();
+  read_options();
+  std::optional<Error> failed;
+  try {
+    co_await put_object(std::string(record_column), encode_object<fb::StreamRecord>(record), deadline);
+  } catch (const Error& e) {
+    failed = e;
+  }
+  if (failed) {  // a home to come would not know of it: as one that is lost it is let in, and put, again
+    if (record_.writer == record.writer) {
+      record_.state = lost;
+      record_.why = std::string("the pool could not keep its record: ") + failed->what();
+    }
+    changed_.notify_all();
+    throw *failed;
+  }
   changed_.notify_all();
+}
+
+// The highest number of a description that this stream has.
+Task<std::uint64_t> StreamHome::newest_epoch(Deadline deadline) {
+  auto self = shared_from_this();
+  std::uint64_t newest = epochs_.empty() ? 0 : epochs_.rbegin()->first;
+  const auto prefix = epoch_column(record_.life, 0);  // ends in its number
+  const std::string_view before = std::string_view(prefix).substr(0, prefix.size() - 1);
+  const auto columns = co_await columns_of_row(deadline);
+  for (const auto& column : columns)
+    if (column.starts_with(before))
+      newest = std::max<std::uint64_t>(newest, std::strtoull(column.c_str() + before.size(), nullptr, 10));
+  co_return newest;
 }
 
 Task<void> StreamHome::join_writer(Deadline deadline) {
@@ -322,16 +399,31 @@ Task<void> StreamHome::settle_end(Outcome outcome, std::string why, std::uint64_
     if (retired_ || feed != feed_number_ || record_.state != open) co_return;
     if (outcome == Outcome::end_of_stream) co_await put_state(ended, "");
     else
-      co_await put_state(lost,
-                         "the writer " + record_.host + ":" + std::to_string(record_.pid) + " was lost (" + why + ")");
+      co_await end_as_lost("the writer " + record_.host + ":" + std::to_string(record_.pid) + " was lost (" + why +
+                           ")");
   } catch (const std::exception& e) {
     if (!retired_) base::log(base::Level::warn, "the end of a stream", {{"stream", name_}, {"why", e.what()}});
   }
 }
 
+// Its steps that did not come into the pool go, before it (or another) may come again.
+Task<void> StreamHome::end_as_lost(std::string why) {
+  auto self = shared_from_this();
+  co_await put_state(lost, std::move(why));
+  const auto writer = record_.writer;
+  while (attaching_ && !retired_) {
+    const Deadline soon(Timeout(1000));
+    co_await changed_.wait(soon);
+  }
+  if (retired_ || record_.state != lost || record_.writer != writer || !staging_.empty()) co_return;
+  const Attaching attaching(*this);
+  const Deadline deadline(settle_within);
+  co_await drop_orphans(writer, deadline);
+}
+
 Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
   auto self = shared_from_this();
-  if (request.life != record_.life) co_return;  // another has begun since
+  if (request.life != record_.writer) co_return;  // another has begun since
   while (!staging_.empty() && request.why.empty()) {
     check_ours();
     if (!co_await changed_.wait(deadline))
@@ -340,7 +432,7 @@ Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
   check_ours();
   if (record_.state == ended) co_return;
   if (request.why.empty()) co_await put_state(ended, "");
-  else co_await put_state(lost, request.why);
+  else co_await end_as_lost(request.why);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- readers
@@ -384,16 +476,23 @@ Task<fb::NextStepReplyT> StreamHome::next_step(std::shared_ptr<rpc::Channel> cha
                             request.latest, request.start, request.last,  request.seek};
   const KeptSteps kept(steps_);
   fb::NextStepReplyT reply;
+  watch(channel, request.reader, request.rank);
   for (;;) {
     check_ours();
+    if (!channel->open()) throw Error(Errc::peer_lost, "the reader has gone");  // what asks for it would revive it
     reply.life = record_.life;
     if (request.life != 0 && request.life != record_.life) {
       reply.outcome = static_cast<std::uint8_t>(Outcome::writer_lost);
-      reply.why = "another writer has begun the stream anew";
+      reply.why = known() ? "another writer has begun the stream anew" : "the stream was dropped";
       co_return reply;
     }
+    if (!settled() && !until.passed() && readers_.awaits_others(ask)) {
+      const auto soon = earlier(until, settled_from_);
+      co_await changed_.wait(soon);
+      continue;
+    }
     if (const auto step = readers_.step_for(ask, kept)) {
-      watch(channel, request.reader, request.rank);
+      if (!settled()) changed_.notify_all();  // another rank may have waited for this one
       reply.step = *step;
       break;
     }
@@ -416,6 +515,8 @@ Task<fb::NextStepReplyT> StreamHome::next_step(std::shared_ptr<rpc::Channel> cha
   reply.outcome = static_cast<std::uint8_t>(Outcome::ready);
   reply.epoch = found->second.epoch;
   reply.payload_bytes = found->second.payload_bytes;
+  reply.writer = found->second.writer;
+  reply.ranks = static_cast<std::uint32_t>(reply.payload_bytes.size());
   if (reply.epoch == request.known_epoch) co_return reply;
   auto epoch = co_await epoch_of(record_.life, reply.epoch, deadline);
   std::shared_ptr<const Epoch> base;
@@ -436,6 +537,14 @@ void StreamHome::fill_layouts(fb::NextStepReplyT& reply, std::shared_ptr<const E
     blob->layout.assign(layout.begin(), layout.end());
     reply.layouts.push_back(std::move(blob));
   }
+}
+
+void StreamHome::hold(const std::shared_ptr<rpc::Channel>& channel, const fb::HoldRequestT& request) {
+  if (request.life != record_.life) return;
+  readers_.tell(
+      {request.reader, request.rank, request.ranks, request.group, request.index, request.given, request.held});
+  watch(channel, request.reader, request.rank);
+  changed_.notify_all();
 }
 
 Task<void> StreamHome::end_step(fb::EndStepRequestT request, Deadline) {

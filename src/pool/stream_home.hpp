@@ -41,6 +41,10 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
                                      Deadline deadline);
   Task<void> end_step(fb::EndStepRequestT request, Deadline deadline);
   void close_reader(const fb::CloseReaderRequestT& request) { readers_.close(request.reader, request.rank); }
+  // What a reader was given by the home before this one.
+  void hold(const std::shared_ptr<rpc::Channel>& channel, const fb::HoldRequestT& request);
+  // With all that it is made of. Throws wrong_state while it is written, not_found.
+  Task<void> drop_stream(Deadline deadline);
   fb::StreamInfoReplyT info() const;
 
  private:
@@ -53,24 +57,40 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   };
   struct Staging {
     std::uint32_t slot = 0;
-    std::uint64_t feed = 0;  // which feed gave it
+    std::uint64_t feed = 0;         // which feed gave it last
+    std::uint64_t writer_step = 0;  // its number at the writer: ours less record_.base
+    bool after_gap = false;         // an earlier step was given up since
+  };
+  // One writer at a time is let in.
+  struct Attaching {
+    explicit Attaching(StreamHome& h) : home(h) { home.attaching_ = true; }
+    ~Attaching() {
+      home.attaching_ = false;
+      home.changed_.notify_all();
+    }
+    StreamHome& home;
   };
   class KeptSteps;
 
   Task<void> become(fb::AttachRequestT request, Deadline deadline);
+  Task<void> let_last_writer_go(Deadline deadline);
+  void forget_steps();
+  std::uint64_t next_number() const { return steps_.empty() ? record_.base : steps_.rbegin()->first + 1; }
   Task<void> join_writer(Deadline deadline);
   void start_feed(Deadline deadline);
-  void release(std::uint64_t step, Staging staging);
+  void release(Staging staging);
   void on_step(stream::ReaderProtocol::Step step, std::uint64_t feed);
   void on_end(Outcome outcome, std::string why, std::uint64_t feed);
   Task<void> settle_end(Outcome outcome, std::string why, std::uint64_t feed);
-  Task<void> stage(std::uint64_t step, Staging staging, std::shared_ptr<const stream::EpochBlobs> blobs);
-  Task<fb::StepRecordT> pull_until_done(std::uint64_t step, Staging staging,
-                                        std::shared_ptr<const stream::EpochBlobs> blobs);
+  Task<void> end_as_lost(std::string why);
+  Task<std::uint64_t> newest_epoch(Deadline deadline);
+  Task<void> stage(std::uint64_t step, std::shared_ptr<const stream::EpochBlobs> blobs);
+  void give_up(std::uint64_t step, const Error& why);
+  Task<fb::StepRecordT> pull_until_done(std::uint64_t step, std::shared_ptr<const stream::EpochBlobs> blobs);
   Task<fb::StepRecordT> pull_once(std::uint64_t step, Staging staging, std::shared_ptr<const Epoch> epoch);
   Task<fb::PullReplyT> pull_at(Member member, std::shared_ptr<fb::PullRequestT> request, Deadline deadline);
   std::shared_ptr<Epoch> epoch_from(std::vector<std::shared_ptr<const std::string>> layouts) const;
-  Task<void> keep_epoch(std::shared_ptr<const stream::EpochBlobs> blobs);
+  Task<void> keep_epoch(std::uint64_t number, std::shared_ptr<const stream::EpochBlobs> blobs);
   Task<std::shared_ptr<const Epoch>> epoch_of(std::uint64_t life, std::uint64_t number, Deadline deadline);
   Task<void> put_object(std::string column, std::vector<std::byte> bytes, Deadline deadline);
   template <class Table>
@@ -83,8 +103,13 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   Task<void> trim();
   std::optional<std::uint64_t> step_to_drop() const;
   Task<void> drop_step(std::uint64_t step);
+  Task<void> drop_leaving();
+  Task<void> drop_old_epochs();
   Task<void> drop_stripes(fb::StepRecordT record, Deadline deadline);
-  void read_options(const std::string& yaml);
+  Task<void> drop_orphans(std::uint64_t writer, Deadline deadline);
+  void read_options();
+  // Whether readers have had time to say what they hold, since this server became the home.
+  bool settled() const { return settled_from_.passed(); }
   void fill_layouts(fb::NextStepReplyT& reply, std::shared_ptr<const Epoch> epoch,
                     std::shared_ptr<const Epoch> base) const;
   void watch(const std::shared_ptr<rpc::Channel>& channel, std::uint64_t reader, std::uint32_t rank);
@@ -100,7 +125,10 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   std::map<std::uint64_t, fb::StepRecordT> steps_;                // in the pool, by number
   std::uint64_t bytes_ = 0;                                       // of them
   std::map<std::uint64_t, std::shared_ptr<const Epoch>> epochs_;  // of this life
-  std::map<std::uint64_t, Staging> staging_;                      // announced, not yet in the pool
+  std::map<std::uint64_t, Staging> staging_;                      // announced, not yet in the pool, by our number
+  std::uint64_t given_up_feed_ = 0;  // one of its steps was given up: later ones wait until the writer is joined again
+  std::string refused_;              // why no more of this writer's steps can come into the pool
+  std::optional<fb::StepRecordT> leaving_;  // no step any more; its objects are still to be dropped
   std::uint32_t pulling_ = 0;
   std::map<std::uint64_t, std::shared_ptr<fabric::Signal>> keeping_epochs_;  // being put
   std::unique_ptr<stream::Feed> feed_;
@@ -112,7 +140,8 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::weak_ptr<rpc::Channel>> watched_;
   fabric::Signal changed_;
   bool attaching_ = false, trimming_ = false, retired_ = false;
-  fabric::Timer age_timer_;
+  Deadline settled_from_{Timeout(0)};
+  fabric::Timer age_timer_, settled_timer_;
   std::uint64_t stall_retries_ = 0;
 };
 

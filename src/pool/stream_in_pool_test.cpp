@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <numeric>
+#include <semaphore>
 #include <thread>
 
 #include "pool/pool_engine.hpp"
@@ -281,6 +282,228 @@ TEST(StreamInPool, ALostWriterIsTold) {
   EXPECT_EQ(reader.read(), -1);
   EXPECT_EQ(reader.last, Outcome::writer_lost);
   EXPECT_THAT(reader->why(), testing::HasSubstr("the last step read was 0"));
+}
+
+StreamOptions resuming(const std::string& how) {
+  auto options = pool_options();
+  options.resume = how;
+  return options;
+}
+
+TEST(StreamInPool, AWriterGoesOnWhereAnEarlierOneEnded) {
+  Servers servers(2);
+  for (const int steps : {3, 2, 4}) {
+    TestWriter writer(servers, "goes-on", 100'000, resuming("append"));
+    for (int i = 0; i < steps; ++i) writer.write();
+    writer->close(patience);
+  }
+  TestReader reader(servers, "goes-on");
+  EXPECT_THAT(reader.rest(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
+}
+
+TEST(StreamInPool, ARestartFromACheckpointPassesOverWhatIsThere) {
+  Servers servers(2);
+  {
+    TestWriter writer(servers, "restart", 1000);
+    for (int i = 0; i < 5; ++i) writer.write();
+    ASSERT_TRUE(writer->begin_step(patience));
+    writer->lose();  // in mid-step
+  }
+  TestReader early(servers, "restart");
+  EXPECT_EQ(early.read(), 0);
+  {
+    TestWriter writer(servers, "restart", 2000, resuming("3"));  // its arrays have another shape: 3 and 4 must stay
+    for (int i = 0; i < 5; ++i) {
+      writer.write();
+      if (i == 0) {
+        EXPECT_EQ(early.read(), 1) << "who has the stream open goes on";
+      }
+    }
+    writer->close(patience);
+  }
+  TestReader reader(servers, "restart");
+  EXPECT_THAT(reader.rest(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(early.rest(), ElementsAre(2, 3, 4, 5, 6, 7));
+  EXPECT_EQ(early.last, Outcome::end_of_stream);
+}
+
+TEST(StreamInPool, ARunOfMoreRanksGoesOn) {
+  Servers servers(2);
+  std::uint64_t step = 0;
+  for (const int ranks : {1, 3}) {
+    run_thread_cohort(ranks, [&](std::shared_ptr<Cohort> cohort) {
+      const auto rank = static_cast<std::uint64_t>(cohort->rank());
+      auto writer = create_pool_writer(servers.context(), "ranks", cohort, resuming("append"));
+      const auto x = writer->define("x", DType::float64, {6}, {});
+      ASSERT_TRUE(writer->begin_step(patience));
+      EXPECT_EQ(writer->step(), step);
+      std::vector<double> values(6 / static_cast<std::size_t>(ranks));
+      std::iota(values.begin(), values.end(),
+                100.0 * static_cast<double>(step) + static_cast<double>(rank * values.size()));
+      writer->put(x, Box{{rank * values.size()}, {values.size()}}, values.data(), {});
+      writer->end_step();
+      writer->close(patience);
+    });
+    ++step;
+  }
+  auto reader = open_pool_reader(servers.context(), "ranks", solo(), pool_options());
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(reader->begin_step(patience), Outcome::ready);
+    std::vector<double> values(6), expected(6);
+    std::iota(expected.begin(), expected.end(), 100.0 * i);
+    reader->get(reader->variable("x").id, Selection::all(), values.data(), Order::row, {});
+    reader->wait(patience);
+    EXPECT_EQ(values, expected);
+    reader->end_step();
+  }
+}
+
+TEST(StreamInPool, OnlyOneWriterGoesOn) {
+  Servers servers(1);
+  TestWriter writer(servers, "one", 100);
+  writer.write();
+  EXPECT_THROW(TestWriter(servers, "one", 100, resuming("append")), Error);
+  writer.write();
+  writer->close(patience);
+}
+
+// Objects of the streams' namespace that servers hold, whose rows begin so.
+std::size_t objects_of(Servers& servers, const std::string& rows) {
+  Pattern pattern;
+  pattern.row = rows + "*";
+  const KeyPattern keys(pattern);
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    auto& core = servers[i].core();
+    core.progress()->call([&] {
+      core.store().table().scan(streams_namespace(), keys, "", ~std::size_t{0}, [&](const ObjectTable::Entry&) {
+        ++found;
+        return true;
+      });
+    });
+  }
+  return found;
+}
+
+Task<fb::EmptyT> send_drop(std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::string stream,
+                           base::Deadline deadline) {
+  fb::DropStreamRequestT request;
+  request.view = view;
+  request.stream = std::move(stream);
+  rpc::CallOptions options{deadline};
+  fb::StreamsClient client(std::move(channel));
+  co_return co_await client.drop_stream(std::move(request), options);
+}
+
+void drop(Servers& servers, const std::string& name) {
+  const base::Deadline deadline(patience);
+  const auto client = shared_client(servers.context(), "", "write", deadline);
+  std::function<Task<fb::EmptyT>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
+      [name, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, PoolClient::Attempt) {
+        return send_drop(std::move(channel), view, name, deadline);
+      };
+  fabric::run_task(*client->progress(),
+                   client->at_primary<fb::EmptyT>(streams_namespace(), stream_row(name), std::nullopt, deadline, call),
+                   deadline);
+}
+
+TEST(StreamInPool, ADroppedStreamLeavesNothing) {
+  Servers servers(2);
+  TestWriter writer(servers, "gone", 300'000);
+  for (int i = 0; i < 3; ++i) writer.write();
+  EXPECT_THROW(drop(servers, "gone"), Error) << "it is being written";
+  TestReader reader(servers, "gone");
+  EXPECT_EQ(reader.read(), 0);
+  writer->close(patience);
+  drop(servers, "gone");
+  EXPECT_EQ(objects_of(servers, "stripe/gone/"), 0u);
+  EXPECT_EQ(objects_of(servers, "stream/gone"), 0u);
+  EXPECT_EQ(reader.read(), -1);
+  EXPECT_EQ(reader.last, Outcome::writer_lost);
+  EXPECT_THROW(drop(servers, "gone"), Error) << "there is none";
+  TestWriter again(servers, "gone", 100);
+  again.write();
+  again->close(patience);
+  TestReader anew(servers, "gone");
+  EXPECT_THAT(anew.rest(), ElementsAre(0));
+}
+
+// At its primary owner.
+void put_stripe(Servers& servers, const std::string& row, std::uint64_t life, std::uint64_t tag) {
+  const base::Deadline deadline(patience);
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    auto& core = servers[i].core();
+    if (!core.is_primary(*core.placement(), streams_namespace(), row, tag)) continue;
+    std::vector<ServerCore::Put> puts(1);
+    puts[0].ns = streams_namespace();
+    puts[0].row = row;
+    puts[0].column = stripe_column(life);
+    puts[0].tag = tag;
+    puts[0].blob = fabric::run_task(*core.progress(), core.store().reserve(100, deadline), deadline);
+    puts[0].checksum = storage::checksum(puts[0].blob->bytes());
+    const auto results = fabric::run_task(
+        *core.progress(), core.put(std::move(puts), IfExists::refuse, Acknowledge::memory, deadline), deadline);
+    ASSERT_FALSE(results[0].error);
+  }
+}
+
+// Stripes of steps that have no record, as a home leaves them that dies with its writer, go when a writer comes again.
+TEST(StreamInPool, WhatALostWriterLeftIsDropped) {
+  Servers servers(2);
+  std::uint64_t life = 0;
+  {
+    TestWriter writer(servers, "orphans", 100'000);
+    for (int i = 0; i < 2; ++i) writer.write();
+    const base::Deadline deadline(patience);
+    while (writer->statistics().queue_depth > 0 && !deadline.passed()) {
+    }
+    auto& store = servers[0].core().store();
+    servers[0].core().progress()->call([&] {
+      Pattern pattern;
+      pattern.row = "stripe/orphans/*";
+      store.table().scan(streams_namespace(), KeyPattern(pattern), "", 1, [&](const ObjectTable::Entry& entry) {
+        life = std::stoull(std::string(entry.column));
+        return true;
+      });
+    });
+    ASSERT_NE(life, 0u);
+    put_stripe(servers, stripe_row("orphans", 2, 0, 1), life, stripe_tag(0, 1));
+    writer->lose();
+  }
+  const auto whole = objects_of(servers, "stripe/orphans/00000000000000000000/");
+  TestWriter writer(servers, "orphans", 100'000, resuming("append"));
+  EXPECT_EQ(objects_of(servers, "stripe/orphans/00000000000000000002/"), 0u);
+  EXPECT_EQ(objects_of(servers, "stripe/orphans/"), 2 * whole);
+  writer.write();
+  writer->close(patience);
+  TestReader reader(servers, "orphans");
+  EXPECT_THAT(reader.rest(), ElementsAre(0, 1, 2));
+}
+
+// While the writer computes step n + 1 (it is between its puts and its end_step), a reader finds, reads and ends step n.
+TEST(StreamInPool, ReadersWorkOnAStepWhileTheWriterComputesTheNext) {
+  Servers servers(2);
+  std::binary_semaphore computing(0), read(0);
+  std::atomic<int> in_computation{-1};
+  std::thread reading([&] {
+    TestReader reader(servers, "overlap");
+    for (int step = 0; step < 5; ++step) {
+      computing.acquire();
+      EXPECT_EQ(reader.read(), step);
+      EXPECT_EQ(in_computation.load(), step + 1) << "the writer has not gone on";
+      read.release();
+    }
+  });
+  TestWriter writer(servers, "overlap", 50'000);
+  writer.write();
+  for (int step = 1; step <= 5; ++step) {
+    in_computation = step;
+    computing.release();
+    EXPECT_TRUE(read.try_acquire_for(patience)) << "step " << step - 1 << " was not read during this one's computation";
+    writer.write();
+  }
+  reading.join();
+  writer->close(patience);
 }
 
 // Each server in turn stops while steps come and go; with two replicas nothing is lost and everything goes on.

@@ -34,5 +34,8 @@ std::string stripe_row(std::string_view stream, std::uint64_t step, std::uint32_
 }
 std::string stripe_column(std::uint64_t life) { return std::to_string(life); }
 std::string stripe_pattern(std::string_view stream) { return "stripe/" + std::string(stream) + "/*"; }
+std::string stripe_pattern(std::string_view stream, std::uint64_t step) {
+  return "stripe/" + std::string(stream) + "/" + digits(step, 20) + "/*";
+}
 
 }  // namespace penstock::pool

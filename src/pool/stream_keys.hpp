@@ -24,8 +24,9 @@ std::string group_column(std::string_view group);
 // One object for each: its column is the life of the writer that put it, so that a later one's cannot be taken for it.
 std::string stripe_row(std::string_view stream, std::uint64_t step, std::uint32_t rank, std::uint32_t stripe);
 std::string stripe_column(std::uint64_t life);
-// Of all stripes of a stream.
+// Of all stripes of a stream; of one step.
 std::string stripe_pattern(std::string_view stream);
+std::string stripe_pattern(std::string_view stream, std::uint64_t step);
 inline std::uint64_t stripe_tag(std::uint32_t rank, std::uint32_t stripe) { return std::uint64_t{rank} + stripe; }
 
 }  // namespace penstock::pool

@@ -49,27 +49,29 @@ Task<void> drop_at(ServerCore& core, Member member, std::uint64_t view, std::vec
   request.tag = tag.value_or(0);
   rpc::CallOptions options;
   options.deadline = deadline;
-  co_await client.drop(std::move(request), options);
+  const auto reply = co_await client.drop(std::move(request), options);
+  for (const auto& failure : reply.failures)
+    if (failure && failure->code != 0) throw unpack_status(failure->code, failure->message);
 }
 
-Task<void> drop_stripes_at(ServerCore& core, Member member, std::uint64_t view, std::string stream,
+Task<void> drop_stripes_at(ServerCore& core, Member member, std::uint64_t view, std::string rows, std::string column,
                            base::Deadline deadline) {
-  const auto row = stripe_pattern(stream);
   if (member.id != core.self()) {
     auto channel = co_await core.members().channel(std::move(member), deadline);
     fb::ObjectsClient client(std::move(channel));
     fb::DropPatternRequestT request;
     request.view = view;
     request.ns = pack_namespace(streams_namespace());
-    request.row = pack_bytes(row);
-    request.column = pack_bytes("*");
+    request.row = pack_bytes(rows);
+    request.column = pack_bytes(column);
     rpc::CallOptions options;
     options.deadline = deadline;
     co_await client.drop_pattern(std::move(request), options);
     co_return;
   }
   Pattern pattern;
-  pattern.row = row;
+  pattern.row = rows;
+  pattern.column = column;
   const KeyPattern keys(pattern);
   const auto placement = core.placement();
   struct Found {

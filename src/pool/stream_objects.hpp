@@ -28,8 +28,8 @@ Task<std::vector<std::string>> list_columns(ServerCore& core, Member member, std
 // Drops objects at the server that is their primary owner; those that are not there are passed over.
 Task<void> drop_at(ServerCore& core, Member member, std::uint64_t view, std::vector<Key> keys,
                    std::optional<std::uint64_t> tag, base::Deadline deadline);
-// Of all stripes of a stream, those whose primary owner the server is.
-Task<void> drop_stripes_at(ServerCore& core, Member member, std::uint64_t view, std::string stream,
+// Of the stripes whose rows and columns match (stripe_pattern, stripe_column), those whose primary owner the server is.
+Task<void> drop_stripes_at(ServerCore& core, Member member, std::uint64_t view, std::string rows, std::string column,
                            base::Deadline deadline);
 
 }  // namespace penstock::pool

@@ -11,6 +11,7 @@ namespace penstock::pool {
 namespace {
 
 constexpr Timeout drop_within(10'000);
+constexpr std::chrono::milliseconds drop_again(1'000);
 
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -32,7 +33,7 @@ Task<void> StreamHome::put_groups() {
 
 // The oldest step, if it may go now. The newest stays: it tells a home that is new how far the pool has come.
 std::optional<std::uint64_t> StreamHome::step_to_drop() const {
-  if (steps_.size() < 2) return std::nullopt;
+  if (steps_.size() < 2 || !settled()) return std::nullopt;
   const auto& [number, oldest] = *steps_.begin();
   const bool bounded = options_.retain_steps > 0 || options_.retain_bytes > 0 || options_.retain_age_ms > 0;
   if (!bounded && options_.retain_for.empty()) return std::nullopt;
@@ -57,17 +58,21 @@ Task<void> StreamHome::trim() {
     ~Done() { trimming = false; }
   } done{trimming_};
   try {
+    co_await drop_leaving();
     while (!retired_) {
       const auto step = step_to_drop();
       if (!step) break;
       co_await drop_step(*step);
     }
+    co_await drop_old_epochs();
   } catch (const std::exception& e) {
     if (!retired_)
       base::log(base::Level::warn, "a step could not be dropped yet", {{"stream", name_}, {"why", e.what()}});
   }
-  if (options_.retain_age_ms == 0 || retired_ || steps_.size() < 2) co_return;
-  const auto age = std::chrono::milliseconds(std::clamp<std::uint32_t>(options_.retain_age_ms / 4, 20, 10'000));
+  const bool aging = options_.retain_age_ms > 0 && steps_.size() >= 2;
+  if (retired_ || (!aging && !leaving_)) co_return;
+  const auto age =
+      aging ? std::chrono::milliseconds(std::clamp<std::uint32_t>(options_.retain_age_ms / 4, 20, 10'000)) : drop_again;
   age_timer_ = core_->progress()->after(age, [weak = weak_from_this()] {
     if (const auto home = weak.lock()) fabric::spawn(*home->core_->progress(), home->trim());
   });
@@ -78,13 +83,36 @@ Task<void> StreamHome::drop_step(std::uint64_t step) {
   auto self = shared_from_this();
   const auto found = steps_.find(step);
   if (found == steps_.end()) co_return;
-  auto record = std::move(found->second);
+  bytes_ -= std::min(bytes_, found->second.bytes);
+  leaving_ = std::move(found->second);
   steps_.erase(found);
-  bytes_ -= std::min(bytes_, record.bytes);
+  co_await drop_leaving();
+}
+
+// When it fails, the next time: no other step goes before.
+Task<void> StreamHome::drop_leaving() {
+  auto self = shared_from_this();
+  if (!leaving_ || retired_) co_return;
+  const auto record = *leaving_;
   const Deadline deadline(drop_within);
-  const auto column = step_column(step);
+  const auto column = step_column(record.step);
   co_await core_->drop(streams_namespace(), row_, column, std::nullopt, std::nullopt, Acknowledge::memory, deadline);
-  co_await drop_stripes(std::move(record), deadline);
+  co_await drop_stripes(record, deadline);
+  leaving_.reset();
+}
+
+// Descriptions that no step has any more. Steps and descriptions are numbered in the same order.
+Task<void> StreamHome::drop_old_epochs() {
+  auto self = shared_from_this();
+  const auto life = record_.life;
+  while (!retired_ && !steps_.empty() && !leaving_ && !epochs_.empty() && life == record_.life) {
+    const auto oldest = epochs_.begin()->first;
+    if (oldest >= steps_.begin()->second.epoch) co_return;
+    const Deadline deadline(drop_within);
+    const auto column = epoch_column(life, oldest);
+    co_await core_->drop(streams_namespace(), row_, column, std::nullopt, std::nullopt, Acknowledge::memory, deadline);
+    if (life == record_.life) epochs_.erase(oldest);
+  }
 }
 
 Task<void> StreamHome::drop_stripes(fb::StepRecordT record, Deadline deadline) {
@@ -98,7 +126,7 @@ Task<void> StreamHome::drop_stripes(fb::StepRecordT record, Deadline deadline) {
       const auto tag = stripe_tag(rank, number);
       auto& at = keys[placement->owners(streams_namespace(), "", tag).index[0]];
       at.first = tag;  // whatever it is: all of them have these owners
-      at.second.push_back({stripe_row(name_, record.step, rank, number), stripe_column(record.life)});
+      at.second.push_back({stripe_row(name_, record.step, rank, number), stripe_column(record.writer)});
     }
   }
   for (auto& [owner, drop] : keys) {
@@ -117,7 +145,48 @@ Task<void> StreamHome::drop_everything(Deadline deadline) {
   }
   const auto placement = core_->placement();
   for (const auto& member : placement->view().members)
-    co_await drop_stripes_at(*core_, member, placement->view().number, name_, deadline);
+    co_await drop_stripes_at(*core_, member, placement->view().number, stripe_pattern(name_), "*", deadline);
+}
+
+// What a writer that is gone left of steps that nobody will see: stripes that were pulled of steps without a record. They
+// follow the newest step, by no more than the writer's queue held.
+Task<void> StreamHome::drop_orphans(std::uint64_t writer, Deadline deadline) {
+  auto self = shared_from_this();
+  if (writer == 0) co_return;
+  const auto first = steps_.empty() ? record_.base : std::max(record_.base, steps_.rbegin()->first + 1);
+  const auto last = first + options_.queue_steps;
+  try {
+    const auto placement = core_->placement();
+    for (auto step = first; step < last && !retired_; ++step)
+      for (const auto& member : placement->view().members)
+        co_await drop_stripes_at(*core_, member, placement->view().number, stripe_pattern(name_, step),
+                                 stripe_column(writer), deadline);
+  } catch (const Error& e) {
+    if (!retired_)
+      base::log(base::Level::warn, "what a lost writer left was not dropped", {{"stream", name_}, {"why", e.what()}});
+  }
+}
+
+Task<void> StreamHome::drop_stream(Deadline deadline) {
+  auto self = shared_from_this();
+  while (attaching_) {
+    check_ours();
+    if (!co_await changed_.wait(deadline))
+      throw Error(Errc::timeout, "stream " + name_ + " is being opened by a writer");
+  }
+  check_ours();
+  if (!known()) throw Error(Errc::not_found, "the pool has no stream " + name_);
+  if (record_.state == open && feed_ && feed_joined_)
+    throw Error(Errc::wrong_state, "stream " + name_ + " is being written, by " + record_.host + ":" +
+                                       std::to_string(record_.pid) + "; it can be dropped when its writer has ended");
+  const Attaching attaching(*this);
+  co_await let_last_writer_go(deadline);
+  // Its record goes first: then nobody finds the stream, and a home that takes over now has nothing to load.
+  co_await core_->drop(streams_namespace(), row_, std::string(record_column), std::nullopt, std::nullopt,
+                       Acknowledge::memory, deadline);
+  record_ = {};
+  forget_steps();
+  co_await drop_everything(deadline);
 }
 
 }  // namespace penstock::pool

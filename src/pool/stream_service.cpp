@@ -161,6 +161,20 @@ Task<fb::StreamInfoReplyT> StreamService::stream_info(rpc::Call& call, fb::Strea
   co_return home->info();
 }
 
+Task<fb::EmptyT> StreamService::hold(rpc::Call& call, fb::HoldRequestT request) {
+  ServerCore::require_role(call, "read");
+  auto home = co_await home_of(request.stream, request.view, call.deadline());
+  home->hold(call.shared_channel(), request);
+  co_return fb::EmptyT{};
+}
+
+Task<fb::EmptyT> StreamService::drop_stream(rpc::Call& call, fb::DropStreamRequestT request) {
+  ServerCore::require_role(call, "write");
+  auto home = co_await home_of(request.stream, request.view, call.deadline());
+  co_await home->drop_stream(call.deadline());
+  co_return fb::EmptyT{};
+}
+
 Task<fb::PullReplyT> StreamService::pull(rpc::Call& call, fb::PullRequestT request) {
   ServerCore::require_role(call, "server");
   auto core = core_.lock();

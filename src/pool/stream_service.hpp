@@ -24,6 +24,8 @@ class StreamService final : public fb::StreamsService, public std::enable_shared
   Task<fb::EmptyT> end_step(rpc::Call& call, fb::EndStepRequestT request) override;
   Task<fb::EmptyT> close_reader(rpc::Call& call, fb::CloseReaderRequestT request) override;
   Task<fb::StreamInfoReplyT> stream_info(rpc::Call& call, fb::StreamInfoRequestT request) override;
+  Task<fb::EmptyT> hold(rpc::Call& call, fb::HoldRequestT request) override;
+  Task<fb::EmptyT> drop_stream(rpc::Call& call, fb::DropStreamRequestT request) override;
 
   // What PeerService::pull does.
   Task<fb::PullReplyT> pull(rpc::Call& call, fb::PullRequestT request);

@@ -18,61 +18,80 @@ std::int64_t now_us() {
       .count();
 }
 
+// Errors of a pull that trying again does not mend.
+bool is_final(const Error& error) {
+  return error.code() == Errc::invalid_argument || error.code() == Errc::unsupported;
+}
+
 }  // namespace
 
 void StreamHome::on_step(stream::ReaderProtocol::Step step, std::uint64_t feed) {
   if (retired_ || feed != feed_number_) return;
-  const Staging staging{step.slot, feed};
+  const Staging staging{step.slot, feed, step.step};
+  const auto number = record_.base + step.step;
   // Steps come into the pool in order: what is not newer than its newest was there, and may be gone by retention.
-  if (!steps_.empty() && step.step <= steps_.rbegin()->first) return release(step.step, staging);
-  staging_[step.step] = staging;
-  fabric::spawn(*core_->progress(), stage(step.step, staging, std::move(step.epoch)));
+  if (!steps_.empty() && number <= steps_.rbegin()->first) return release(staging);
+  if (feed == given_up_feed_) return;  // an earlier one is missing: both are said again to the next feed
+  const auto [entry, fresh] = staging_.insert_or_assign(number, staging);
+  // One that is under way (the writer was joined again) goes on with the new feed.
+  if (fresh) fabric::spawn(*core_->progress(), stage(number, std::move(step.epoch)));
 }
 
-void StreamHome::release(std::uint64_t step, Staging staging) {
-  if (feed_ && staging.feed == feed_number_) feed_->release(step, staging.slot);
+void StreamHome::release(Staging staging) {
+  if (feed_ && staging.feed == feed_number_) feed_->release(staging.writer_step, staging.slot);
 }
 
 // Takes a step over: its stripes, in parallel with other steps', then its record, when all earlier steps have theirs.
-Task<void> StreamHome::stage(std::uint64_t step, Staging staging, std::shared_ptr<const stream::EpochBlobs> blobs) {
+// Its entry in staging_ is there until the end; nobody else takes the same step over.
+Task<void> StreamHome::stage(std::uint64_t step, std::shared_ptr<const stream::EpochBlobs> blobs) {
   auto self = shared_from_this();
   struct Out {
     StreamHome& home;
     std::uint64_t step;
-    Staging staging;
     ~Out() {
-      const auto found = home.staging_.find(step);
-      if (found != home.staging_.end() && found->second.feed == staging.feed) home.staging_.erase(found);
+      home.staging_.erase(step);
       home.changed_.notify_all();
     }
-  } out{*this, step, staging};
+  } out{*this, step};
   try {
-    auto record = co_await pull_until_done(step, staging, std::move(blobs));
+    auto record = co_await pull_until_done(step, std::move(blobs));
     const Deadline never = Deadline::never();
     while (!retired_ && staging_.begin()->first < step) co_await changed_.wait(never);
     check_ours();
-    if (record_.life != record.life) co_return;  // of a writer before the present one
-    if (steps_.contains(step)) {                 // the writer was joined again meanwhile, and said it again
-      release(step, staging);
-      co_return;
-    }
+    if (record_.writer != record.writer) co_return;  // of a writer before the present one
+    if (staging_.at(step).after_gap) throw Error(Errc::step_gone, "an earlier step did not come");
     record.put_us = now_us();
     co_await keep_trying_put(step_column(step), encode_object<fb::StepRecord>(record));
     bytes_ += record.bytes;
     steps_[step] = std::move(record);
-    release(step, staging);
+    release(staging_.at(step));
     fabric::spawn(*core_->progress(), trim());
+  } catch (const Error& e) {
+    give_up(step, e);
   } catch (const std::exception& e) {
-    // The home has moved (the next one takes the step over), or the writer is gone: then nobody has seen it.
-    base::log(base::Level::info, "a step did not come into the pool",
-              {{"stream", name_}, {"step", step}, {"why", e.what()}});
+    give_up(step, Error(Errc::internal, e.what()));
   }
 }
 
-Task<fb::StepRecordT> StreamHome::pull_until_done(std::uint64_t step, Staging staging,
-                                                  std::shared_ptr<const stream::EpochBlobs> blobs) {
+// The home has moved (the next one takes the step over), or the writer is gone (then nobody has seen it), or the pool can
+// never take it. Steps come into the pool in order: those after it must not be there without it.
+void StreamHome::give_up(std::uint64_t step, const Error& why) {
+  base::log(base::Level::info, "a step did not come into the pool",
+            {{"stream", name_}, {"step", step}, {"why", why.what()}});
+  for (auto later = staging_.upper_bound(step); later != staging_.end(); ++later) later->second.after_gap = true;
+  const auto staging = staging_.at(step);
+  if (retired_ || staging.feed != feed_number_) return;
+  given_up_feed_ = staging.feed;
+  if (is_final(why)) {  // the writer hears of it when it attaches the next time
+    if (refused_.empty()) refused_ = "step " + std::to_string(step) + " cannot be kept by the pool: " + why.what();
+  } else if (feed_ && feed_joined_) {
+    on_end(Outcome::not_ready, why.what(), staging.feed);  // joined again, the writer says it again
+  }
+}
+
+Task<fb::StepRecordT> StreamHome::pull_until_done(std::uint64_t step, std::shared_ptr<const stream::EpochBlobs> blobs) {
   auto self = shared_from_this();
-  const auto number = blobs->number;
+  const auto number = record_.epoch_base + blobs->number;
   const Deadline never = Deadline::never();
   while (!retired_ && pulling_ >= max_pulling) co_await changed_.wait(never);
   ++pulling_;
@@ -84,19 +103,20 @@ Task<fb::StepRecordT> StreamHome::pull_until_done(std::uint64_t step, Staging st
     }
   } pulled{*this};
   check_ours();
-  co_await keep_epoch(std::move(blobs));
+  co_await keep_epoch(number, std::move(blobs));
   const auto epoch = epochs_.at(number);
   for (int failures = 0;; ++failures) {
     const auto placement = core_->placement();
     const auto view = placement->view().number;
     try {
+      const auto staging = staging_.at(step);
       auto record = co_await pull_once(step, staging, epoch);
       record.epoch = number;
       co_return record;
     } catch (const Error& e) {
       check_ours();
-      const bool writer_there = feed_ && feed_joined_ && staging.feed == feed_number_;
-      if (e.code() == Errc::step_gone || (!writer_there && failures > 0)) throw;
+      const bool writer_there = feed_ && feed_joined_ && staging_.at(step).feed == feed_number_;
+      if (e.code() == Errc::step_gone || is_final(e) || (!writer_there && failures > 0)) throw;
       if (!primary()) throw retired_error();
       ++stall_retries_;
       if (failures % 20 == 0)
@@ -125,9 +145,8 @@ std::shared_ptr<StreamHome::Epoch> StreamHome::epoch_from(
 }
 
 // The epoch's object is there before any step of it.
-Task<void> StreamHome::keep_epoch(std::shared_ptr<const stream::EpochBlobs> blobs) {
+Task<void> StreamHome::keep_epoch(std::uint64_t number, std::shared_ptr<const stream::EpochBlobs> blobs) {
   auto self = shared_from_this();
-  const auto number = blobs->number;
   const Deadline never = Deadline::never();
   while (keeping_epochs_.contains(number)) {
     auto signal = keeping_epochs_[number];
@@ -184,6 +203,7 @@ Task<fb::StepRecordT> StreamHome::pull_once(std::uint64_t step, Staging staging,
   std::map<std::uint32_t, Order> orders;  // by index of the member
   fb::StepRecordT record;
   record.life = record_.life;
+  record.writer = record_.writer;
   record.step = step;
   record.payload_bytes.resize(epoch->ranks.size());
   for (std::uint32_t rank = 0; rank < epoch->ranks.size(); ++rank) {
@@ -222,9 +242,10 @@ Task<fb::StepRecordT> StreamHome::pull_once(std::uint64_t step, Staging staging,
     for (const auto& endpoint : admission.endpoints) request.endpoints.push_back(fabric::to_text(endpoint));
     request.token = record_.token;
     request.step = step;
+    request.writer_step = staging.writer_step;
     request.slot = staging.slot;
     request.acknowledge = static_cast<std::uint8_t>(options_.acknowledge);
-    request.life = record_.life;
+    request.life = record_.writer;
     request.version = core_->store().first_version();
     order.reply = fabric::spawn(*core_->progress(), pull_at(placement->view().members[owner], order.request, deadline));
   }

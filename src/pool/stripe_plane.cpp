@@ -39,6 +39,10 @@ Reach reach_of(const model::Piece& piece) {
   return {static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high) + piece.copy.elem_size};
 }
 
+HeldStep::Key key_of(const model::Piece& p) { return {static_cast<std::uint32_t>(p.writer_rank), p.segment}; }
+
+Error gone_meanwhile() { return Error(Errc::peer_lost, "a server went away while its memory was read"); }
+
 }  // namespace
 
 // An owner's answer to a request for stripes.
@@ -200,6 +204,7 @@ void StripePlane::take(HeldStep& held, const Leased& leased, base::Deadline dead
     } else if (in_place_) {
       if (auto mapped = leased.channel->bulk().map(got->bulk, deadline)) {
         stripe->bytes_ = mapped->bytes;
+        stripe->mapped_ = true;
         stripe->owner_ = std::move(mapped->owner);
       }
     }
@@ -217,6 +222,15 @@ std::shared_ptr<StripeLease> StripePlane::lease(HeldStep& held, HeldStep::Key ke
 
 // --------------------------------------------------------------------------------------------------------------- requests
 
+void StripePlane::copy_ranges(const StripeLease& stripe, Gather& gather) {
+  std::uint64_t at = 0;
+  for (const auto& r : gather.ranges) {
+    if (r.offset + r.bytes > stripe.bytes().size()) throw Error(Errc::protocol, "a stripe shorter than its blocks");
+    std::memcpy(gather.memory() + at, stripe.bytes().data() + r.offset, r.bytes);
+    at += r.bytes;
+  }
+}
+
 // All at once; those whose server has gone meanwhile again, at another.
 void StripePlane::run(HeldStep& held, std::vector<Gather>& gathers, base::Deadline deadline) {
   std::vector<Gather*> left;
@@ -228,23 +242,27 @@ void StripePlane::run(HeldStep& held, std::vector<Gather>& gathers, base::Deadli
     };
     std::vector<Sent> sent;
     std::vector<Gather*> again;
+    std::exception_ptr fatal;
+    sent.reserve(left.size());
     for (auto* g : left) {
-      const auto stripe = lease(held, g->key, deadline);
-      if (!g->into && g->buffer.size() != g->bytes) g->buffer.resize(g->bytes);
-      if (!stripe->bytes().empty()) {  // another replica's may be in place
-        std::uint64_t at = 0;
-        for (const auto& r : g->ranges) {
-          if (r.offset + r.bytes > stripe->bytes().size())
-            throw Error(Errc::protocol, "a stripe shorter than its blocks");
-          std::memcpy(g->memory() + at, stripe->bytes().data() + r.offset, r.bytes);
-          at += r.bytes;
+      try {
+        const auto stripe = lease(held, g->key, deadline);
+        if (!g->into && g->buffer.size() != g->bytes) g->buffer.resize(g->bytes);
+        if (!stripe->bytes().empty()) {  // another replica's may be in place
+          copy_ranges(*stripe, *g);
+          if (stripe->there()) continue;
+          held.stripes.erase(g->key);
+          again.push_back(g);
+          if (deadline.passed() || attempt >= max_tries) throw gone_meanwhile();
+          continue;
         }
-        continue;
+        auto task = gather_at(stripe->channel_, stripe->bulk_, g->ranges, std::span(g->memory(), g->bytes), deadline);
+        sent.push_back({g, fabric::spawn(*client_->progress(), std::move(task))});
+      } catch (...) {  // told when those that were sent leave the caller's memory alone
+        fatal = std::current_exception();
+        break;
       }
-      sent.push_back({g, fabric::spawn(*client_->progress(), gather_at(stripe->channel_, stripe->bulk_, g->ranges,
-                                                                       std::span(g->memory(), g->bytes), deadline))});
     }
-    std::optional<Error> fatal;
     for (auto& s : sent) {
       try {
         s.done.get(base::Deadline::never());  // ends by its own deadline, and only then leaves the memory alone
@@ -252,28 +270,43 @@ void StripePlane::run(HeldStep& held, std::vector<Gather>& gathers, base::Deadli
       } catch (const Error& e) {
         held.stripes.erase(s.gather->key);
         again.push_back(s.gather);
-        if (!PoolClient::may_retry(e) || deadline.passed() || attempt >= max_tries) fatal = e;
+        if (!PoolClient::may_retry(e) || deadline.passed() || attempt >= max_tries) fatal = std::current_exception();
+      } catch (...) {
+        fatal = std::current_exception();
       }
     }
-    if (fatal) throw *fatal;
+    if (fatal) std::rethrow_exception(fatal);
     left = std::move(again);
   }
 }
 
+// Until all of it was read from servers that are still there.
 void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item> items, bool ordered,
                         base::Deadline deadline) {
   const auto held = this->held(step);
-  const auto key_of = [](const model::Piece& p) {
-    return HeldStep::Key{static_cast<std::uint32_t>(p.writer_rank), p.segment};
-  };
+  for (int attempt = 0;; ++attempt) {
+    fetch_once(*held, items, ordered, deadline);
+    bool again = false;
+    for (const auto& item : items) {
+      const auto found = held->stripes.find(key_of(*item.piece));
+      if (found == held->stripes.end() || found->second->there()) continue;
+      held->stripes.erase(found);
+      again = true;
+    }
+    if (!again) return;
+    if (deadline.passed() || attempt >= max_tries) throw gone_meanwhile();
+  }
+}
+
+void StripePlane::fetch_once(HeldStep& held, std::span<const Item> items, bool ordered, base::Deadline deadline) {
   std::vector<HeldStep::Key> keys;
   for (const auto& item : items) {
     const auto key = key_of(*item.piece);
-    if (!held->stripes.contains(key)) keys.push_back(key);
+    if (!held.stripes.contains(key)) keys.push_back(key);
   }
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-  lease_all(*held, keys, deadline);
+  lease_all(held, keys, deadline);
 
   // Where each item's bytes are: in place, or in a gather, packed or as they lie.
   struct Source {
@@ -289,7 +322,7 @@ void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item>
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& piece = *items[i].piece;
     const auto key = key_of(piece);
-    if (piece.bytes() == 0 || !held->stripes.at(key)->bytes().empty()) continue;
+    if (piece.bytes() == 0 || !held.stripes.at(key)->bytes().empty()) continue;
     auto& source = sources[i];
     runs.clear();
     source.packed = model::contiguous_runs(piece, least_run, most_runs, runs);
@@ -314,13 +347,13 @@ void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item>
       gather.bytes += r.bytes;
     }
   }
-  run(*held, gathers, deadline);
+  run(held, gathers, deadline);
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& [piece, out] = items[i];
     const auto& source = sources[i];
     if (source.direct || piece->bytes() == 0) continue;
     if (source.gather == ~std::size_t{0}) {
-      const auto& stripe = *held->stripes.at(key_of(*piece));
+      const auto& stripe = *held.stripes.at(key_of(*piece));
       if (reach_of(*piece).last > stripe.bytes().size())
         throw Error(Errc::protocol, "a stripe shorter than its blocks");
       model::execute(*piece, stripe.bytes().data(), out);
@@ -346,7 +379,11 @@ fabric::DataPlane::Mapped StripePlane::map(std::uint64_t step, std::uint32_t, in
                                            std::uint64_t offset, std::uint64_t bytes, base::Deadline deadline) {
   const auto held = this->held(step);
   const HeldStep::Key key{static_cast<std::uint32_t>(writer_rank), segment};
-  const auto stripe = lease(*held, key, deadline);
+  auto stripe = lease(*held, key, deadline);
+  if (!stripe->there()) {
+    held->stripes.erase(key);
+    stripe = lease(*held, key, deadline);
+  }
   if (offset > stripe->size() || bytes > stripe->size() - offset)
     throw Error(Errc::protocol, "a stripe shorter than its blocks");
   if (!stripe->bytes().empty()) return {stripe->bytes().subspan(offset, bytes), stripe};

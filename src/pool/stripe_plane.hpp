@@ -1,6 +1,8 @@
 // A pool reader's data plane: the stripes of the step being read, leased at their owners. Where a server's memory can be mapped
 // it is read in place; else parts are asked for, one request for each stripe and call. A server that is gone is replaced by the
-// next replica, in the middle of a fetch too.
+// next replica, in the middle of a fetch too. What a server gave is right while the channel to it stands: after each copy that
+// is looked at. What map() gave stays with its owner as long as the server keeps it; one that closes the channel itself (it
+// has stopped) does not touch it any more.
 //
 // The leases belong to the step (HeldStep) and to what was mapped of them, and go back when the last of those is gone, on
 // whatever thread. segment: the stripe's number; slot means nothing here. The rest as fabric/data_plane.hpp says.
@@ -25,9 +27,12 @@ class StripeLease {
   // In this process's memory, or mapped; empty: to be asked for.
   std::span<const std::byte> bytes() const { return bytes_; }
   std::uint64_t size() const { return size_; }
+  // Whether what was read until now is right: memory mapped from a server that let us go may be another object's since.
+  bool there() const { return !mapped_ || channel_->open(); }
 
  private:
   friend class StripePlane;
+  bool mapped_ = false;
   std::shared_ptr<rpc::Channel> channel_;
   std::uint64_t lease_ = 0;
   rpc::BulkDescriptor bulk_;
@@ -73,6 +78,8 @@ class StripePlane final : public fabric::DataPlane {
   void lease_all(HeldStep& held, const std::vector<HeldStep::Key>& keys, base::Deadline deadline);
   void take(HeldStep& held, const Leased& leased, base::Deadline deadline);
   void run(HeldStep& held, std::vector<Gather>& gathers, base::Deadline deadline);
+  void fetch_once(HeldStep& held, std::span<const Item> items, bool ordered, base::Deadline deadline);
+  static void copy_ranges(const StripeLease& stripe, Gather& gather);
   void read_part(HeldStep& held, HeldStep::Key key, std::uint64_t offset, std::span<std::byte> out,
                  base::Deadline deadline);
 

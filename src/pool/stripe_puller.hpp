@@ -1,8 +1,12 @@
 // An owner's part of a stream in the pool: takes stripes over from the writer's ranks into this server's store, by the direct
 // data planes (shared memory on one node, else TCP), on threads of its own. Engine thread.
 //
+// From shared memory each byte is read once and written once: a part that fits the processor's cache is copied, and summed
+// while it is there, and the stripes of one pull are shared out to all threads.
+//
 // Stripes that are there already (a pull that is made again) are not fetched again. A pull waits for the store's memory before
-// anything is fetched, and ends by its deadline: pool_full, timeout, step_gone or peer_lost (the writer's rank).
+// anything is fetched, in parts if it is much of that memory, and ends by its deadline: pool_full, timeout, step_gone or
+// peer_lost (the writer's rank). What can never fit is refused: invalid_argument.
 #pragma once
 
 #include <cstdint>
@@ -18,26 +22,33 @@ namespace penstock::pool {
 
 class StripePuller : public std::enable_shared_from_this<StripePuller> {
  public:
-  StripePuller(std::weak_ptr<ServerCore> core, std::shared_ptr<fabric::Progress> progress, unsigned threads = 2);
+  StripePuller(std::weak_ptr<ServerCore> core, std::shared_ptr<fabric::Progress> progress,
+               unsigned threads = 0);  // 0: half of the cores, two to four
   ~StripePuller();
 
   Task<fb::PullReplyT> pull(fb::PullRequestT request, base::Deadline deadline);
   std::uint64_t bytes_pulled() const { return bytes_pulled_; }
 
  private:
-  struct Planes;
   struct Work;
-  std::shared_ptr<fabric::DataPlane> take_plane(const fb::PullRequestT& request);
-  void give_plane(const fb::PullRequestT& request, std::shared_ptr<fabric::DataPlane> plane);
+  struct Plane;
+  std::shared_ptr<Plane> take_plane(const fb::PullRequestT& request);
+  std::shared_ptr<Plane> make_plane(const fb::PullRequestT& request);
+  void give_plane(const fb::PullRequestT& request, std::shared_ptr<Plane> plane);
+  Task<void> fetch(std::shared_ptr<Work> work);
+  Task<void> pull_part(std::shared_ptr<ServerCore> core, std::shared_ptr<Work> work, fb::PullReplyT& reply);
 
   std::weak_ptr<ServerCore> core_;
   std::shared_ptr<fabric::Progress> progress_;
-  // Idle planes of each writer, by its token: one for each pull that was under way at once.
-  struct Idle {
-    std::vector<std::shared_ptr<fabric::DataPlane>> planes;
+  // Planes to each writer, by its token: one of mapped memory for all pulls, or idle ones, of which a pull takes one for
+  // itself.
+  struct Writer {
+    std::shared_ptr<Plane> shared;
+    std::vector<std::shared_ptr<Plane>> idle;
     base::Clock::time_point used;
   };
-  std::map<std::string, Idle> idle_;
+  std::map<std::string, Writer> writers_;
+  const unsigned threads_;
   std::uint64_t bytes_pulled_ = 0;
   std::unique_ptr<fabric::Workers> workers_;
 };

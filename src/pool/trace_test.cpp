@@ -256,6 +256,8 @@ TEST_F(TraceTest, Files) {
   EXPECT_EQ(read_traces(folder.string()).size(), 2u);
   EXPECT_EQ(read_traces(one->path()).size(), 1u);
   EXPECT_THROW(TraceWriter::open(one->path()), Error);
+  const auto deep = folder / "a" / "b";
+  EXPECT_EQ(std::filesystem::path(TraceWriter::open(deep.string())->path()).parent_path(), deep);
   const auto kept = TraceWriter::shared(file("kept.trace"));
   EXPECT_EQ(kept, TraceWriter::shared(file("kept.trace")));
   EXPECT_THROW(read_trace(file("none")), Error);

@@ -75,7 +75,9 @@ storage::File create(const std::string& path) {
 
 storage::File create_in(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) return create(path);
+  if (path.ends_with(".trace") && !std::filesystem::is_directory(path, error)) return create(path);
+  std::filesystem::create_directories(path, error);
+  if (error) throw Error(Errc::system, "cannot make the folder " + path + " for traces: " + error.message());
   const std::string stem = path + "/" + host_name() + "-" + std::to_string(::getpid());
   for (int number = 2;; ++number) {
     const std::string name = stem + (number == 2 ? "" : "-" + std::to_string(number - 1)) + ".trace";
@@ -210,10 +212,10 @@ std::shared_ptr<TraceWriter> TraceWriter::open(const std::string& path) {
 }
 
 std::shared_ptr<TraceWriter> TraceWriter::shared(const std::string& path) {
-  static std::mutex mutex;  // guards writers
-  static std::map<std::string, std::weak_ptr<TraceWriter>> writers;
+  static std::mutex mutex;                                                             // guards writers
+  static std::map<std::pair<pid_t, std::string>, std::weak_ptr<TraceWriter>> writers;  // a forked child has its own
   const std::lock_guard lock(mutex);
-  auto& known = writers[path];
+  auto& known = writers[{::getpid(), path}];
   if (auto writer = known.lock()) return writer;
   auto writer = open(path);
   known = writer;

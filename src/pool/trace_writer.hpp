@@ -16,8 +16,8 @@ namespace penstock::pool {
 
 class TraceWriter {
  public:
-  // path: a new file, or a folder, in which the file is HOST-PID.trace (HOST-PID-2.trace ... when that is there already).
-  // Throws Error: already_exists (the file), system.
+  // path: a new file, when it ends with ".trace"; else a folder, made if need be, in which the file is HOST-PID.trace
+  // (HOST-PID-2.trace ... when that is there already). Throws Error: already_exists (the file), system.
   static std::shared_ptr<TraceWriter> open(const std::string& path);
   // The writer that this process has open for this path, or a new one: several Pools share it.
   static std::shared_ptr<TraceWriter> shared(const std::string& path);

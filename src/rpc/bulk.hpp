@@ -33,11 +33,12 @@ enum class Access : std::uint8_t { read = 1, write = 2, read_write = 3 };
 using BulkDescriptor = fb::Bulk;  // struct { id:ulong; bytes:ulong; offset:ulong; segment:uint; access:ubyte; }
 
 // Memory of this process that can be shared with peers on this node: whole pages of a memory file, pre-faulted, reused
-// (released buffers of a size are kept, within bounds, and handed out again). Copies are the same memory; any thread.
+// (released buffers of a size are kept, up to 256 MiB, and handed out again). Copies are the same memory; any thread.
 class BulkBuffer {
  public:
   BulkBuffer() = default;
-  static BulkBuffer allocate(std::uint64_t bytes);
+  // keep: false for memory that its owner keeps as long as it may be used again; then it goes back to the system.
+  static BulkBuffer allocate(std::uint64_t bytes, bool keep = true);
   std::span<std::byte> span() const;
   std::uint64_t size() const { return span().size(); }
   explicit operator bool() const { return state_ != nullptr; }

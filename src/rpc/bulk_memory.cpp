@@ -109,12 +109,13 @@ BulkBuffer::State::State(std::shared_ptr<BulkSegment> owned, std::uint64_t wante
 
 BulkBuffer::State::~State() {
   buffers().remove(segment->span().data());
-  if (!tainted) buffers().give_back(segment);
+  if (keep && !tainted) buffers().give_back(segment);
 }
 
-BulkBuffer BulkBuffer::allocate(std::uint64_t bytes) {
+BulkBuffer BulkBuffer::allocate(std::uint64_t bytes, bool keep) {
   BulkBuffer buffer;
   buffer.state_ = std::make_shared<State>(buffers().take(bytes), bytes);
+  buffer.state_->keep = keep;
   buffers().add(buffer.state_);
   return buffer;
 }

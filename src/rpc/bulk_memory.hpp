@@ -46,6 +46,7 @@ struct BulkBuffer::State {
   ~State();
   const std::shared_ptr<BulkSegment> segment;
   const std::uint64_t bytes;
+  bool keep = true;                  // its memory for others, when nobody uses it any more
   std::atomic<bool> tainted{false};  // a peer that is not to be trusted any more may still write it: not used again
 };
 

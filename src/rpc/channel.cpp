@@ -379,6 +379,7 @@ void Channel::Impl::start(std::weak_ptr<Channel> owner_) {
 }
 
 void Channel::Impl::on_frame(std::uint16_t kind, std::span<const std::byte> bytes, memory::UniqueFd fd) {
+  if (ended) return;  // retired
   switch (static_cast<FrameKind>(kind)) {
     case FrameKind::items: {
       struct Delivering {
@@ -418,8 +419,12 @@ void Channel::Impl::on_item(Item& item) {
 }
 
 // The first end counts. Everything that is under way ends with it.
-void Channel::Impl::end(const Error& error) {
+void Channel::Impl::end(const Error& error, bool hang_up) {
   const auto self = shared_from_this();
+  if (ended) {
+    if (hang_up) connection->close();  // after retire
+    return;
+  }
   std::vector<std::function<void(const Error&)>> callbacks;
   decltype(pending) calls;
   {
@@ -441,7 +446,7 @@ void Channel::Impl::end(const Error& error) {
   for (const auto id : served) cancel_serving(id);
   bulk->end(error);
   for (const auto& callback : callbacks) callback(error);
-  connection->close();
+  if (hang_up) connection->close();
 }
 
 // ------------------------------------------------------------------------------------------------------------ Channel
@@ -535,14 +540,17 @@ void Channel::on_closed(std::function<void(const Error&)> callback) {
   else impl_->progress->post([callback = std::move(callback), why] { callback(*why); });
 }
 
-void Channel::close() {
-  impl_->flush();
-  if (impl_->ended) return;
-  const auto finish = [impl = impl_] {
-    impl->end(Error(Errc::peer_lost, impl->connection->peer_name() + ": the channel was closed"));
+void Channel::close() { impl_->finish(true); }
+void Channel::retire() { impl_->finish(false); }
+
+void Channel::Impl::finish(bool hang_up) {
+  flush();
+  if (ended && !(hang_up && connection->open())) return;
+  const auto now = [self = shared_from_this(), hang_up] {
+    self->end(Error(Errc::peer_lost, self->connection->peer_name() + ": the channel was closed"), hang_up);
   };
-  if (impl_->progress->on_engine_thread() || !impl_->progress->threaded()) finish();
-  else impl_->progress->post(finish);
+  if (progress->on_engine_thread() || !progress->threaded()) now();
+  else progress->post(now);
 }
 
 bool Channel::open() const { return !impl_->ended && impl_->connection->open(); }

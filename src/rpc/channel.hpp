@@ -123,6 +123,7 @@ class ServiceTable {
 struct ServerOptions {
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
   std::uint32_t max_calls = 65'536;
+  std::uint16_t port = 0;  // of a Server, for TCP: taken when it is free; 0: any
 };
 
 // What is told how a call ended: exactly one of the two is called, once, on the engine thread (or, when the channel is closed
@@ -165,6 +166,9 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // The peer is gone, or close() was called. Several callbacks may be set; engine thread; each called once, at once if closed.
   void on_closed(std::function<void(const Error&)> callback);
   void close();
+  // Ends for this side as close does, but the peer sees it only when nobody holds the channel any more: what it keeps for us
+  // (exposed memory that is mapped here) stays until then, as far as it is still there.
+  void retire();
   bool open() const;
   bool local() const;  // the peer is on this node: memory can be shared
   const std::string& peer_name() const;

@@ -40,8 +40,9 @@ struct Channel::Impl : std::enable_shared_from_this<Channel::Impl> {
   void flush();
 
   void start(std::weak_ptr<Channel> owner);
-  void end(const Error& error);  // engine thread
-  bool behind() const;           // the peer does not read as fast as we send
+  void end(const Error& error, bool hang_up = true);  // engine thread
+  void finish(bool hang_up);                          // any thread
+  bool behind() const;                                // the peer does not read as fast as we send
 
   // Calls made.
   std::uint64_t begin(std::string_view service, std::uint32_t method, std::vector<std::byte> body, CallOptions options,

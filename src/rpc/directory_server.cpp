@@ -94,7 +94,8 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
   Task<fb::GetReplyT> get(Call& call, fb::GetRequestT request) override {
     check_open();
     fb::GetReplyT reply;
-    if (auto entry = state_.get(request.path)) reply.entry = to_wire(std::move(*entry));
+    if (auto entry = state_.get(request.path); entry && !hidden(call, entry->path))
+      reply.entry = to_wire(std::move(*entry));
     auto shown = latest();
     co_await settle(std::move(shown), call.deadline(), false);
     co_return reply;
@@ -105,7 +106,8 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
     auto page =
         state_.list(request.prefix, request.after, std::min<std::size_t>(request.limit, answer_items), answer_bytes);
     fb::ListReplyT reply;
-    for (auto& entry : page.entries) reply.entries.push_back(to_wire(std::move(entry)));
+    for (auto& entry : page.entries)
+      if (!hidden(call, entry.path)) reply.entries.push_back(to_wire(std::move(entry)));
     reply.more = page.more;
     reply.tree = state_.tree();
     reply.revision = state_.revision();
@@ -176,6 +178,7 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
     reply.reset = events.reset;
     if (!events.reset) {
       for (auto& event : events.events) {
+        if (hidden(call, event.entry.path)) continue;
         auto out = std::make_unique<fb::EventT>();
         out->removed = event.removed;
         out->entry = to_wire(std::move(event.entry));
@@ -209,6 +212,10 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
   }
   static void check_role(const Call& call) {
     if (call.channel().role() == "read") throw Error(Errc::forbidden, "the role 'read' may not change the directory");
+  }
+
+  static bool hidden(const Call& call, std::string_view path) {
+    return call.channel().role() == "read" && path.ends_with(secret_suffix);
   }
 
   // Changes nothing in memory that the disk is known not to take.
@@ -263,6 +270,9 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
         if (!std::exchange(self->broken_, true))
           base::log(base::Level::error, "directory journal: changes are refused", {{"error", error.what()}});
         self->writing_->error = std::make_exception_ptr(error.in("the directory"));
+      } catch (const std::exception& error) {  // out of memory: the next change may find some
+        self->writing_->error =
+            std::make_exception_ptr(Error(Errc::memory, std::string("the directory: ") + error.what()));
       }
       self->writing_->done = true;
       self->writing_->settled.notify_all();
@@ -358,22 +368,51 @@ std::string host_name() {
 
 DirectoryHost::DirectoryHost(std::shared_ptr<Progress> progress, DirectoryServerOptions options,
                              const std::string& listen, std::string registration_directory)
-    : registration_directory_(std::move(registration_directory)), directory_(progress, std::move(options)) {
+    : registration_directory_(std::move(registration_directory)), directory_(progress, options) {
   auto table = std::make_shared<ServiceTable>();
   table->add(directory_.service());
   registration_.stream = directory_registration;
   registration_.token = fabric::Token::random();
+  const auto server_options = use_last_address(options.folder);
   registration_.pid = ::getpid();
   registration_.host = host_name();
   registration_.ranks = 1;
   registration_.started = std::time(nullptr);
   auto token_of = [token = registration_.token](const std::string& name) -> std::optional<fabric::Token> {
-    if (name == "directory/write" || name == "directory/read") return token;
+    if (name == "directory/write") return token;
+    if (name == "directory/read") return reader_token(token);
     return std::nullopt;
   };
-  server_ = std::make_unique<Server>(progress, table, std::move(token_of), listen);
+  server_ = std::make_unique<Server>(progress, table, std::move(token_of), listen, server_options);
   registration_.endpoint = server_->endpoint();
+  keep_address(options.folder);
   if (!registration_directory_.empty()) fabric::Directory(registration_directory_).write(registration_);
+}
+
+// The folder is this process's alone by now.
+ServerOptions DirectoryHost::use_last_address(const std::string& folder) {
+  ServerOptions options;
+  if (folder.empty()) return options;
+  try {
+    if (const auto last = fabric::Directory(folder).read(directory_registration)) {
+      registration_.token = last->token;
+      options.port = last->endpoint.tcp_port;
+    }
+  } catch (const Error& error) {
+    if (error.code() != Errc::protocol) throw;
+    base::log(base::Level::warn, "directory: it gets another address", {{"error", error.what()}});
+  }
+  return options;
+}
+
+void DirectoryHost::keep_address(const std::string& folder) const {
+  if (folder.empty()) return;
+  try {
+    fabric::Directory(folder).write(registration_);
+  } catch (const Error& error) {
+    if (error.code() != Errc::system) throw;
+    base::log(base::Level::warn, "directory: after a restart it may have another address", {{"error", error.what()}});
+  }
 }
 
 DirectoryHost::~DirectoryHost() {

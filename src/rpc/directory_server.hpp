@@ -2,7 +2,8 @@
 //
 // A change is acknowledged once it is on disk; changes that arrive while the disk is busy share the next sync. Answers to reads
 // and watches wait for the changes they show, so nobody sees what a crash could take back. When the disk is full, changes are
-// refused with Error(system) until it has room, and reads go on. Peers whose role is "read" may not change anything. Each
+// refused with Error(system) until it has room, and reads go on. Peers whose role is "read" may not change anything, and do not
+// see entries whose last name is "secret". Each
 // channel may have max_watches long polls under way; everything else is bounded by DirectoryLimits.
 #pragma once
 
@@ -35,9 +36,13 @@ class DirectoryServer {
   std::shared_ptr<Impl> impl_;
 };
 
-// A server of its own: listens, lets in who knows the token as "directory/write" or "directory/read", and registers as
-// "directory" in the registration directory.
+// A server of its own: listens, lets in who knows the token as "directory/write", or the readers' token as "directory/read",
+// and registers as "directory" in the registration directory. Its port and token are kept in the folder: one that is started
+// again there has the same address, unless somebody else has taken the port.
 inline constexpr std::string_view directory_registration = "directory";
+inline constexpr std::string_view reader_registration = "directory.read";  // in an address: its token is the readers'
+inline constexpr std::string_view secret_suffix = "/secret";
+inline fabric::Token reader_token(const fabric::Token& token) { return token.derive("directory/read"); }
 
 class DirectoryHost {
  public:
@@ -49,6 +54,9 @@ class DirectoryHost {
   std::string address() const { return fabric::to_address(registration_); }  // secret: holds the token
 
  private:
+  ServerOptions use_last_address(const std::string& folder);
+  void keep_address(const std::string& folder) const;
+
   std::string registration_directory_;
   fabric::Registration registration_;
   DirectoryServer directory_;

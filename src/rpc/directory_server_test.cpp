@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/log.hpp"
+#include "fabric/socket.hpp"
 #include "penstock/error.hpp"
 #include "rpc/directory_test_support.hpp"
 #include "rpc/embedded_directory.hpp"
@@ -39,9 +40,11 @@ class DirectoryServerTest : public ::testing::Test {
     location_ = {host_->registration().endpoint, host_->registration().token};
   }
   Client open(const std::string& role = "write") {
-    auto locate = [this] {
+    auto locate = [this, role] {
       std::lock_guard lock(mutex_);
-      return location_;
+      auto location = location_;
+      if (role == "read") location.token = reader_token(location.token);
+      return location;
     };
     return {progress_, open_embedded_directory(progress_, locate, "here", role)};
   }
@@ -52,6 +55,31 @@ class DirectoryServerTest : public ::testing::Test {
   std::mutex mutex_;  // guards what follows, which the engine reads
   DirectoryLocation location_;
 };
+
+TEST_F(DirectoryServerTest, HasTheSameAddressAfterARestartUnlessItsPortIsTaken) {
+  DirectoryServerOptions options;
+  options.folder = folder_.path();
+  serve(options);
+  const std::string address = host_->address();
+  const std::uint16_t port = location_.endpoint.tcp_port;
+  auto client = Client{progress_, open_directory(progress_, address, "")};
+  EXPECT_TRUE(client.put("/a", "1"));
+  host_.reset();
+  serve(options);
+  EXPECT_EQ(host_->address(), address);
+  EXPECT_EQ(client.get("/a")->value, "1");
+
+  host_.reset();
+  std::uint16_t taken = 0;
+  const auto other = fabric::listen_tcp("127.0.0.1", taken, port);
+  ASSERT_EQ(taken, port);
+  serve(options);
+  EXPECT_NE(location_.endpoint.tcp_port, port);
+  const std::string second = host_->address();
+  host_.reset();
+  serve(options);
+  EXPECT_EQ(host_->address(), second);
+}
 
 TEST_F(DirectoryServerTest, AFullDiskRefusesChangesUntilThereIsRoom) {
   DirectoryServerOptions options;
@@ -97,6 +125,33 @@ TEST_F(DirectoryServerTest, ReadersMayNotChangeAnything) {
   EXPECT_NE(code_of([&] { fabric::run_task(*progress_, stranger->get("/a", base::Deadline(200ms)), soon()); }),
             Errc::ok);
   EXPECT_EQ(writer.get("/a")->value, "1");
+}
+
+TEST_F(DirectoryServerTest, ReadersSeeNoSecrets) {
+  serve({});
+  auto writer = open();
+  writer.put("/pools/a/secret", "x");
+  writer.put("/pools/a/servers", "y");
+  const auto address = reader_address(host_->address(), "");
+  EXPECT_EQ(reader_address(address, ""), address);
+  EXPECT_EQ(address.find(host_->registration().token.hex()), std::string::npos);
+  auto reader = Client{progress_, open_directory(progress_, address, "")};
+  EXPECT_FALSE(reader.get("/pools/a/secret"));
+  EXPECT_EQ(reader.get("/pools/a/servers")->value, "y");
+  ASSERT_EQ(reader.list("/pools/").size(), 1U);
+  EXPECT_EQ(code_of([&] { reader.put("/a", "2"); }), Errc::forbidden);
+  Told told(*progress_, *reader, "/pools/");
+  ASSERT_TRUE(told.wait_value("/pools/a/servers", "y"));
+  writer.put("/pools/b/secret", "z");
+  writer.put("/pools/b/servers", "z");
+  ASSERT_TRUE(told.wait_value("/pools/b/servers", "z"));
+  EXPECT_FALSE(told.now().contains("/pools/a/secret"));
+  EXPECT_FALSE(told.now().contains("/pools/b/secret"));
+  // The readers' token does not open the writers' door.
+  auto claimed = fabric::parse_address(address);
+  claimed.stream = directory_registration;
+  auto thief = Client{progress_, open_directory(progress_, fabric::to_address(claimed), "")};
+  EXPECT_NE(code_of([&] { fabric::run_task(*progress_, thief->get("/a", base::Deadline(200ms)), soon()); }), Errc::ok);
 }
 
 TEST_F(DirectoryServerTest, AWatcherThatFellBehindIsToldTheDifferences) {

@@ -16,7 +16,7 @@ namespace penstock::rpc {
 // Any thread.
 template <class Table>
 std::vector<std::byte> encode(const typename Table::NativeTableType& value) {
-  constexpr std::size_t kept_bytes = std::size_t{1} << 16;
+  constexpr std::size_t kept_bytes = max_inline_bytes;
   thread_local flatbuffers::FlatBufferBuilder kept(1024);
   flatbuffers::FlatBufferBuilder& builder = kept;
   builder.Clear();

@@ -143,7 +143,8 @@ Server::Server(std::shared_ptr<Progress> progress, std::shared_ptr<const Service
       *impl_->progress, std::move(token_of), "services", listen,
       [weak = std::weak_ptr(impl_)](std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) {
         if (const auto self = weak.lock()) self->on_peer(std::move(connection), hello);
-      });
+      },
+      options.port);
 }
 
 Server::~Server() {

@@ -108,6 +108,7 @@ std::uint64_t ObjectFolder::recover(std::uint64_t watermark, const std::function
   watermark_ = watermark;
   std::uint64_t removed = recover_batches();
   std::uint64_t last = watermark;
+  FolderSync::Folders to_sync;
   for (unsigned folder = 0; folder < FolderSync::folder_count; ++folder) {
     for (const auto& entry : std::filesystem::directory_iterator(folder_sync_.folder_path(folder))) {
       const std::string name = entry.path().filename().string();
@@ -119,9 +120,12 @@ std::uint64_t ObjectFolder::recover(std::uint64_t watermark, const std::function
       if (!file) continue;  // not ours
       file->path = entry.path().string();
       last = std::max(last, file->file.number);
+      if (file->file.synced && file->file.number > watermark) to_sync.set(folder);
       found(*file);
     }
   }
+  // Whoever made these files may have ended before their names were durable; from now on they count as that.
+  if (to_sync.any()) folder_sync_.sync(to_sync);
   next_number_ = last + 1;
   return removed;
 }
@@ -132,10 +136,11 @@ std::uint64_t ObjectFolder::recover_batches() {
   for (const auto& entry : std::filesystem::directory_iterator(path_))
     if (entry.is_regular_file() && entry.path().filename().string().starts_with(list_prefix))
       lists.push_back(entry.path().string());
-  for (const std::string& list : lists) {
+  for (const std::string& list : lists)
     if (!list.ends_with(".new") && !finish_batch(list)) ++removed;
-    remove_file(list);
-  }
+  // A list goes when what it asks for is durable.
+  if (!lists.empty()) folder_sync_.sync(FolderSync::Folders().set());
+  for (const std::string& list : lists) remove_file(list);
   return removed;
 }
 

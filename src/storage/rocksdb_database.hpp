@@ -42,10 +42,11 @@ class RocksDatabase {
   std::unique_ptr<rocksdb::Iterator> iterate(std::string_view prefix) const;
   // Throws when the iterator ended for another reason than that there is no more.
   void check(const rocksdb::Iterator& iterator) const;
+  // Throws what a status that is not ok means.
+  [[noreturn]] void fail(const rocksdb::Status& status) const;
 
  private:
   class Recovery;
-  [[noreturn]] void fail(const rocksdb::Status& status) const;
 
   const std::string path_;
   const std::uint64_t spare_bytes_;

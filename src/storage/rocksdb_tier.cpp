@@ -173,7 +173,7 @@ void RocksTier::do_put(std::span<const TierWrite> writes, bool sync) {
   std::vector<std::optional<Existing>> replaced;
   replaced.reserve(writes.size());
   for (const TierWrite& write : writes) {
-    replaced.push_back(existing(write.key));
+    replaced.push_back(write.fresh ? std::nullopt : existing(write.key));
     change.objects_new += 1;
     change.bytes_new += write.data.size();
     if (!replaced.back()) continue;
@@ -245,9 +245,12 @@ void RocksTier::add_to_batch(rocksdb::WriteBatch& batch, const TierWrite& write,
   const rocksdb::Slice key = slice(write.key);
   const rocksdb::Slice parts[3] = {slice(head), slice(write.metadata),
                                    entry.where == Where::here ? slice(data) : rocksdb::Slice()};
-  batch.Put(database_.index(), rocksdb::SliceParts(&key, 1), rocksdb::SliceParts(parts, 3));
-  if (entry.where == Where::column) batch.Put(database_.data(), key, slice(data));
-  else if (replaced && replaced->where == Where::column) batch.Delete(database_.data(), key);
+  const auto add = [&](const rocksdb::Status& status) {
+    if (!status.ok()) database_.fail(status);
+  };
+  add(batch.Put(database_.index(), rocksdb::SliceParts(&key, 1), rocksdb::SliceParts(parts, 3)));
+  if (entry.where == Where::column) add(batch.Put(database_.data(), key, slice(data)));
+  else if (replaced && replaced->where == Where::column) add(batch.Delete(database_.data(), key));
 }
 
 // What RocksDB has in its write buffers and its log (half of its memory each) it must be able to write into tables; it is not

@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "penstock/error.hpp"
+#include "storage/checksum.hpp"
 
 namespace penstock::storage {
 
@@ -64,6 +65,9 @@ struct TierWrite {
   std::string_view metadata;
   std::span<const std::byte> data;
   std::optional<std::uint64_t> checksum;  // of the data, when the caller has it
+  // Nothing is there under this key, to the caller's knowledge: it need not be looked for. What was there all the same is
+  // replaced; the space and the counts that it took are set right when the tier is opened again.
+  bool fresh = false;
 };
 
 struct TierStatistics {
@@ -112,8 +116,5 @@ std::unique_ptr<Tier> open_tier(const TierOptions& options);
 
 // The kinds that are built in.
 std::vector<std::string_view> tier_kinds();
-
-// XXH3, 64 bits (libxxhash): the checksum of everything that a pool keeps, end to end.
-std::uint64_t checksum(std::span<const std::byte> data);
 
 }  // namespace penstock::storage

@@ -20,6 +20,13 @@ void check_key(std::string_view key) {
                 "a key of " + base::format_size(key.size()) + " is longer than " + base::format_size(max_key_bytes));
 }
 
+// Then no key is there twice.
+bool ascending(std::span<const TierWrite> writes) {
+  for (std::size_t i = 1; i < writes.size(); ++i)
+    if (writes[i - 1].key >= writes[i].key) return false;
+  return !writes.empty();
+}
+
 // Of several writes with one key the last counts.
 std::vector<TierWrite> last_of_each_key(std::span<const TierWrite> writes) {
   std::vector<TierWrite> kept;
@@ -80,6 +87,7 @@ void TierBase::put(std::span<const TierWrite> writes, bool sync) {
       bytes += write.data.size();
     }
     if (writes.size() == 1) do_put(writes, sync);
+    else if (ascending(writes)) do_put(writes, sync);
     else if (!writes.empty()) do_put(last_of_each_key(writes), sync);
     written_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     if (sync) syncs_.fetch_add(1, std::memory_order_relaxed);

@@ -1,16 +1,12 @@
-#define XXH_INLINE_ALL
 #include "storage/verified_read.hpp"
-
-#include <xxhash.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "storage/tier.hpp"
+#include "penstock/error.hpp"
+#include "storage/checksum.hpp"
 
 namespace penstock::storage {
-
-std::uint64_t checksum(std::span<const std::byte> data) { return XXH3_64bits(data.data(), data.size()); }
 
 namespace {
 
@@ -23,15 +19,14 @@ constexpr std::uint64_t chunk_bytes = 256 << 10;  // fits the second-level cache
 // `chunk_at(done, bytes)` says where the next bytes are to go.
 template <class ChunkAt>
 void read_chunks(const File& file, const DataPlace& place, ChunkAt chunk_at) {
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
+  RunningChecksum running;
   for (std::uint64_t done = 0; done < place.bytes;) {
     const std::span<std::byte> part = chunk_at(done, std::min(chunk_bytes, place.bytes - done));
     if (file.read_at(place.offset + done, part) != part.size()) damaged(file);
-    XXH3_64bits_update(&state, part.data(), part.size());
+    running.add(part);
     done += part.size();
   }
-  if (XXH3_64bits_digest(&state) != place.checksum) damaged(file);
+  if (running.value() != place.checksum) damaged(file);
 }
 
 }  // namespace

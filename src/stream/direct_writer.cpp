@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "model/box.hpp"
 #include "model/copy.hpp"
@@ -15,6 +16,16 @@ double seconds_since(base::Clock::time_point start) {
 }
 
 constexpr std::uint64_t timed_copy_bytes = 16 << 10;  // smaller copies are counted but not timed: a clock costs as much
+
+// Of an encoded payload, with room to spare: everything but values; a value besides its characters or elements.
+constexpr std::uint64_t payload_frame_bytes = 512;
+constexpr std::uint64_t payload_value_bytes = 64;
+
+std::uint64_t encoded_bytes(std::string_view name, const Attribute& value) {
+  std::uint64_t bytes = payload_value_bytes + name.size() + value.bytes.size();
+  for (const auto& s : value.strings) bytes += 16 + s.size();
+  return bytes;
+}
 
 }  // namespace
 
@@ -61,7 +72,8 @@ std::uint32_t DirectWriter::define(std::string_view name, DType dtype, const Dim
                 "variable " + std::string(name) + ": a shape belongs to a global array, and only to one");
   if (dtype == DType::string && (options.kind == Kind::global_array || options.kind == Kind::local_array))
     throw Error(Errc::unsupported, "variable " + std::string(name) + ": strings are values, not arrays");
-  element_count(shape);
+  if (!model::packed_bytes(shape, size_of(dtype)))
+    throw Error(Errc::invalid_argument, "variable " + std::string(name) + ": the shape is too large");
   if (ids_.contains(std::string(name)))
     throw Error(Errc::invalid_argument, "variable " + std::string(name) + " is defined already");
   if (layout_.variables.size() >= model::max_variables) throw Error(Errc::invalid_argument, "too many variables");
@@ -83,10 +95,25 @@ void DirectWriter::set_shape(std::uint32_t id, const Dims& shape) {
   auto& v = variable(id);
   if (v.kind != Kind::global_array || shape.size() != v.shape.size())
     throw Error(Errc::invalid_argument, "variable " + v.name + ": a new shape has as many dimensions as the old one");
-  element_count(shape);
+  if (!model::packed_bytes(shape, size_of(v.dtype)))
+    throw Error(Errc::invalid_argument, "variable " + v.name + ": the shape is too large");
   if (v.shape == shape) return;
+  for (std::size_t b = 0; b < blocks_put_; ++b)
+    if (layout_.blocks[b].variable == id && !model::is_within(layout_.blocks[b].box, shape))
+      throw Error(Errc::invalid_argument, "variable " + v.name + ": " + model::to_string(layout_.blocks[b].box) +
+                                              " was put already and is not inside shape " + to_string(shape));
   v.shape = shape;
   layout_changed_ = true;
+}
+
+// A payload is one message to those who read it.
+void DirectWriter::require_payload_room(const std::string& what, std::uint64_t attributes,
+                                        std::uint64_t strings) const {
+  if (payload_frame_bytes + attributes + strings > wire::max_message_bytes)
+    throw Error(Errc::invalid_argument, "stream " + name_ + ": no room for " + what +
+                                            ": the attributes in force and the strings of one step take " +
+                                            base::format_size(wire::max_message_bytes) +
+                                            " of a rank at most, all together");
 }
 
 void DirectWriter::put_attribute(std::string_view name, Attribute value) {
@@ -97,11 +124,17 @@ void DirectWriter::put_attribute(std::string_view name, Attribute value) {
   for (auto& [have, old] : payload_.attributes) {
     if (have != name) continue;
     if (old == value) return;
+    const auto bytes = attribute_bytes_ - encoded_bytes(name, old) + encoded_bytes(name, value);
+    require_payload_room("attribute " + have, bytes, string_bytes_);
+    attribute_bytes_ = bytes;
     old = std::move(value);
     payload_changed_ = true;
     return;
   }
+  const auto bytes = attribute_bytes_ + encoded_bytes(name, value);
+  require_payload_room("attribute " + std::string(name), bytes, string_bytes_);
   payload_.attributes.emplace_back(name, std::move(value));
+  attribute_bytes_ = bytes;
   payload_changed_ = true;
 }
 
@@ -111,31 +144,42 @@ bool DirectWriter::begin_step(Timeout timeout) {
   if (closed_) throw Error(Errc::stream_closed, "stream " + name_ + " is closed");
   if (state_ != State::idle) throw Error(Errc::wrong_state, "stream " + name_ + ": the last step has not ended");
   const base::Deadline deadline(timeout == configured ? Timeout(options_.step_timeout_ms) : timeout);
-  const auto start = base::Clock::now();
-  const auto grant = node_->wait_grant(deadline);
-  counters_.wait_s += seconds_since(start);
-  if (!grant) return false;
-  grant_ = *grant;
-  dropped_ = grant_.dropped;
+  if (!open_) {
+    const auto start = base::Clock::now();
+    const auto grant = node_->wait_grant(deadline);
+    counters_.wait_s += seconds_since(start);
+    if (!grant) return false;
+    grant_ = *grant;
+    dropped_ = grant_.dropped;
+    open_ = !dropped_;
+  }
   blocks_put_ = 0;
   payload_.strings.clear();
   payload_.ranges.clear();
+  string_bytes_ = 0;
   lent_.clear();
   ranged_.clear();
-  if (!dropped_ && !reserve_slot(deadline)) {
-    // Out of bytes though not out of steps. Policy drops the step; without one the step is tried again.
-    if (options_.when_full == WhenFull::block) {
+  discards_used_ = 0;
+  try {
+    if (open_ && !reserve_slot(deadline)) {
+      // Out of bytes though not out of steps. Policy drops the step; without one the same step is tried again, for the
+      // other ranks write it.
+      if (options_.when_full == WhenFull::block) return false;
       void_step();
-      return false;
+      dropped_ = true;
     }
-    void_step();
-    dropped_ = true;
+  } catch (...) {
+    give_up();
+    throw;
   }
   state_ = State::writing;
   return true;
 }
 
-std::string DirectWriter::awaited() const { return node_->awaited(); }
+std::string DirectWriter::awaited() const {
+  if (!open_) return node_->awaited();
+  return "memory of earlier steps (queue_bytes=" + base::format_size(options_.queue_bytes) + "): " + node_->awaited();
+}
 
 // Makes room for a step as large as the last one. False when bytes are short until the deadline.
 bool DirectWriter::reserve_slot(base::Deadline deadline) {
@@ -248,19 +292,22 @@ void DirectWriter::put(std::uint32_t id, const Box& box, const void* data, std::
   counters_.bytes_copied += bytes;
 }
 
-std::byte* DirectWriter::reserve_block(std::uint32_t id, const Box& box, std::uint64_t bytes) {
-  if (!dropped_) return add_block(id, box, bytes);
-  if (discard_bytes_ < bytes) {
-    discard_ = std::make_unique<std::byte[]>(bytes);
-    discard_bytes_ = bytes;
+std::byte* DirectWriter::discard_block(std::uint64_t bytes) {
+  if (discards_used_ == discards_.size()) discards_.emplace_back();
+  auto& discard = discards_[discards_used_];
+  const std::uint64_t lines = bytes / sizeof(Line) + 1;
+  if (discard.count < lines) {
+    discard = {};
+    discard = {std::make_unique_for_overwrite<Line[]>(lines), lines};
   }
-  return discard_.get();
+  ++discards_used_;
+  return discard.lines[0].bytes;
 }
 
 std::span<std::byte> DirectWriter::put_span(std::uint32_t id, const Box& box) {
   require_writing();
   const auto bytes = checked_bytes(variable(id), box);
-  return {reserve_block(id, box, bytes), bytes};
+  return {dropped_ ? discard_block(bytes) : add_block(id, box, bytes), bytes};
 }
 
 void DirectWriter::lend(std::uint32_t id, const Box& box, const void* data) {
@@ -280,7 +327,10 @@ void DirectWriter::put_string(std::uint32_t id, std::string_view value) {
   const auto& v = variable(id);
   if (v.dtype != DType::string) throw Error(Errc::invalid_argument, "variable " + v.name + " does not hold strings");
   if (dropped_) return;
+  const auto all = string_bytes_ + payload_value_bytes + value.size();
+  require_payload_room("a string of variable " + v.name, attribute_bytes_, all);
   payload_.strings.push_back({static_cast<std::uint32_t>(blocks_put_), std::string(value)});
+  string_bytes_ = all;
   payload_changed_ = true;
   note_block({id, Box{}, 0, memory::slot_header_bytes, 0});
   counters_.bytes += value.size();
@@ -301,6 +351,10 @@ void DirectWriter::write_payload() {
     wire::encode(payload_, payload_bytes_);
     payload_changed_ = !payload_.strings.empty() || !payload_.ranges.empty();
   }
+  if (payload_bytes_.size() > wire::max_message_bytes)  // ranges: what else is in it was counted as it was put
+    throw Error(Errc::step_too_large, "stream " + name_ + ": the minima and maxima of " +
+                                          std::to_string(payload_.ranges.size()) +
+                                          " blocks of one rank do not fit into one message; the step is void");
   const auto place = allocate(payload_bytes_.size());
   std::memcpy(place.data, payload_bytes_.data(), payload_bytes_.size());
   arena_->set_payload(grant_.slot, place, payload_bytes_.size());
@@ -315,13 +369,10 @@ std::shared_ptr<const std::string> DirectWriter::described() {
   if (!layout_changed_) return nullptr;
   layout_changed_ = false;
   auto text = wire::encode_layout(layout_, had_payload_);
-  if (text.size() + 4096 > wire::max_message_bytes) {
-    void_step();
-    state_ = State::idle;
+  if (text.size() + 4096 > wire::max_message_bytes)
     throw Error(Errc::step_too_large,
                 "stream " + name_ + ": " + std::to_string(blocks_put_) +
                     " blocks of one rank cannot be described in one message; put fewer, larger ones");
-  }
   return std::make_shared<const std::string>(std::move(text));
 }
 
@@ -331,10 +382,19 @@ void DirectWriter::end_step() {
     throw Error(Errc::step_voided, "stream " + name_ + ": step " + std::to_string(grant_.step) + " was voided");
   }
   require_writing();
-  if (dropped_) {
-    state_ = State::idle;
-    return;
+  if (!dropped_) {
+    try {
+      commit_step();
+    } catch (...) {
+      give_up();
+      state_ = State::idle;
+      throw;
+    }
   }
+  state_ = State::idle;
+}
+
+void DirectWriter::commit_step() {
   for (const auto& l : lent_) {
     const auto start = base::Clock::now();
     std::memcpy(l.place, l.data, l.bytes);
@@ -342,33 +402,39 @@ void DirectWriter::end_step() {
     ++counters_.copies;
     counters_.bytes_copied += l.bytes;
   }
-  try {
-    write_payload();
-  } catch (const Error&) {
-    state_ = State::idle;
-    throw;
-  }
+  write_payload();
   last_bytes_ = arena_->used_bytes(grant_.slot);
   auto layout = described();
   arena_->publish(grant_.slot, grant_.step);
-  state_ = State::idle;
   node_->record(grant_, false, std::move(layout));
+  open_ = false;
   ++counters_.steps;
   statistics_file_.update([this] { return statistics(); });
 }
 
 // The record says that the step is void; what was noted of its layout was never described.
 void DirectWriter::void_step() {
+  open_ = false;
   layout_changed_ = true;
   node_->record(grant_, true, nullptr);
   ++counters_.steps_voided;
 }
 
+// Of an error that is on its way out already: the other ranks must not wait for this one's record.
+void DirectWriter::give_up() noexcept {
+  if (!open_) return;
+  try {
+    void_step();
+  } catch (const std::exception& e) {
+    base::log(base::Level::debug, "a step could not be voided",
+              {{"stream", name_}, {"step", grant_.step}, {"why", e.what()}});
+  }
+}
+
 void DirectWriter::abandon_step() {
   if (state_ == State::idle) throw Error(Errc::wrong_state, "stream " + name_ + ": no step is being written");
-  const bool open = state_ == State::writing && !dropped_;
   state_ = State::idle;
-  if (open) void_step();
+  if (open_) void_step();
 }
 
 // --------------------------------------------------------------------------------------------------------------- close
@@ -376,6 +442,7 @@ void DirectWriter::abandon_step() {
 void DirectWriter::close(Timeout timeout) {
   if (closed_) return;
   if (state_ != State::idle) abandon_step();
+  give_up();  // what begin_step was to try again
   closed_ = true;
   struct Final {
     DirectWriter& writer;

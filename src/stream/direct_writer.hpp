@@ -61,14 +61,17 @@ class DirectWriter final : public WriterEngine {
   model::VariableDefinition& variable(std::uint32_t id);
   void prefault();
   void require_writing() const;
+  void require_payload_room(const std::string& what, std::uint64_t attributes, std::uint64_t strings) const;
   std::uint64_t checked_bytes(const model::VariableDefinition& v, const Box& box) const;
   std::byte* add_block(std::uint32_t id, const Box& box, std::uint64_t bytes);
-  std::byte* reserve_block(std::uint32_t id, const Box& box, std::uint64_t bytes);
+  std::byte* discard_block(std::uint64_t bytes);
   memory::Place allocate(std::uint64_t bytes);
   bool reserve_slot(base::Deadline deadline);
   void note_block(model::BlockDefinition block);
   void write_payload();
+  void commit_step();
   void void_step();
+  void give_up() noexcept;
   std::shared_ptr<const std::string> described();
 
   const std::string name_;
@@ -82,6 +85,7 @@ class DirectWriter final : public WriterEngine {
   bool had_payload_ = false;
   std::unordered_map<std::string, std::uint32_t> ids_;
   wire::Payload payload_;
+  std::uint64_t attribute_bytes_ = 0, string_bytes_ = 0;  // of payload_, encoded; rather more than less
   std::vector<std::byte> payload_bytes_;
   bool payload_changed_ = false;
   std::vector<Lent> lent_;
@@ -89,11 +93,20 @@ class DirectWriter final : public WriterEngine {
 
   State state_ = State::idle;
   WriterProtocol::Grant grant_;
+  bool open_ = false;  // grant_ is neither recorded nor void yet; between steps too, while memory for it is short
   bool dropped_ = false;
   std::uint64_t last_bytes_ = 0;
   bool closed_ = false;
-  std::unique_ptr<std::byte[]> discard_;  // what put_span hands out in a dropped step
-  std::uint64_t discard_bytes_ = 0;
+  // What put_span hands out in a dropped step: another buffer for each call, all of them there until the next step.
+  struct alignas(memory::block_alignment) Line {
+    std::byte bytes[memory::block_alignment];
+  };
+  struct Discard {
+    std::unique_ptr<Line[]> lines;
+    std::uint64_t count = 0;
+  };
+  std::vector<Discard> discards_;
+  std::size_t discards_used_ = 0;
 
   StreamStatistics counters_;
   StatisticsFile statistics_file_;

@@ -2,29 +2,43 @@
 
 #include <unistd.h>
 
+#include <new>
+
 #include "fabric/connect.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::stream {
 
-std::string share_text(Cohort& cohort, const std::function<std::string()>& make) {
-  // "0 text" or "<code> message"
-  std::string answer;
-  if (cohort.rank() == 0) {
-    try {
-      answer = "0 " + make();
-    } catch (const Error& e) {
-      answer = std::to_string(static_cast<int>(e.code())) + " " + e.what();
-    } catch (const std::exception& e) {
-      answer = std::to_string(static_cast<int>(Errc::internal)) + " " + e.what();
-    }
+namespace {
+
+// "0 text" or "<code> message"
+std::string answer_of(const std::function<std::string()>& make) {
+  try {
+    return "0 " + make();
+  } catch (const Error& e) {
+    return std::to_string(static_cast<int>(e.code())) + " " + e.what();
+  } catch (const std::bad_alloc&) {
+    return std::to_string(static_cast<int>(Errc::memory)) + " there is not enough memory";
+  } catch (const std::exception& e) {
+    return std::to_string(static_cast<int>(Errc::internal)) + " " + e.what();
   }
-  if (cohort.size() > 1) answer = cohort.broadcast(answer, 0);
+}
+
+std::string text_of(const std::string& answer) {
   const auto blank = answer.find(' ');
   const int code = std::stoi(answer.substr(0, blank));
   auto text = answer.substr(blank + 1);
   if (code != 0) throw Error(static_cast<Errc>(code), text);
   return text;
+}
+
+}  // namespace
+
+std::string share_text(Cohort& cohort, const std::function<std::string()>& make) {
+  std::string answer;
+  if (cohort.rank() == 0) answer = answer_of(make);
+  if (cohort.size() > 1) answer = cohort.broadcast(answer, 0);
+  return text_of(answer);
 }
 
 void share_outcome(Cohort& cohort, const std::function<void()>& action) {
@@ -38,22 +52,39 @@ fabric::Token shared_token(Cohort& cohort) {
   return fabric::Token::from_hex(share_text(cohort, [] { return fabric::Token::random().hex(); }));
 }
 
-std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const fabric::Endpoint& own) {
-  if (cohort.size() == 1) return {own};
-  const auto texts = cohort.gather(fabric::to_text(own), 0);
+std::vector<std::string> gather_texts(Cohort& cohort, const std::function<std::string()>& make) {
+  if (cohort.size() == 1) return {make()};
+  const auto answers = cohort.gather(answer_of(make), 0);
+  // "length text" for each rank
   const auto joined = share_text(cohort, [&] {
-    std::string lines;
-    for (const auto& text : texts) lines += text + "\n";
-    return lines;
+    std::string all;
+    for (std::size_t rank = 0; rank < answers.size(); ++rank) {
+      try {
+        const auto text = text_of(answers[rank]);
+        all += std::to_string(text.size()) + " " + text;
+      } catch (const Error& e) {
+        throw e.in("rank " + std::to_string(rank));
+      }
+    }
+    return all;
   });
-  std::vector<fabric::Endpoint> endpoints;
+  std::vector<std::string> texts;
   for (std::size_t at = 0; at < joined.size();) {
-    const auto end = joined.find('\n', at);
-    endpoints.push_back(fabric::endpoint_from_text(std::string_view(joined).substr(at, end - at)));
-    at = end + 1;
+    const auto blank = joined.find(' ', at);
+    const auto size = std::stoull(joined.substr(at, blank - at));
+    texts.push_back(joined.substr(blank + 1, size));
+    at = blank + 1 + size;
   }
-  if (endpoints.size() != static_cast<std::size_t>(cohort.size()))
-    throw Error(Errc::internal, "the cohort's gather lost a rank's endpoint");
+  if (texts.size() != static_cast<std::size_t>(cohort.size()))
+    throw Error(Errc::internal, "the cohort's gather lost what a rank said");
+  return texts;
+}
+
+std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const std::function<fabric::Endpoint()>& listen) {
+  if (cohort.size() == 1) return {listen()};
+  std::vector<fabric::Endpoint> endpoints;
+  for (const auto& text : gather_texts(cohort, [&] { return fabric::to_text(listen()); }))
+    endpoints.push_back(fabric::endpoint_from_text(text));
   return endpoints;
 }
 

@@ -3,7 +3,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -23,8 +26,29 @@ void share_outcome(Cohort& cohort, const std::function<void()>& action);
 std::string share_text(Cohort& cohort, const std::function<std::string()>& make);
 // A secret of the cohort's own.
 fabric::Token shared_token(Cohort& cohort);
-// Every rank's endpoint, by rank.
-std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const fabric::Endpoint& own);
+// Every rank makes a text; returns all of them, by rank, on every rank. When ranks fail every rank throws what the first of
+// them threw, saying which it was: one that fails alone would leave the others waiting for it.
+std::vector<std::string> gather_texts(Cohort& cohort, const std::function<std::string()>& make);
+// As that, for what yields something of the rank's own, or nothing.
+template <class Make>
+auto on_every_rank(Cohort& cohort, Make make) {
+  using Made = decltype(make());
+  if constexpr (std::is_void_v<Made>) {
+    gather_texts(cohort, [&] {
+      make();
+      return std::string();
+    });
+  } else {
+    std::optional<Made> made;
+    gather_texts(cohort, [&] {
+      made.emplace(make());
+      return std::string();
+    });
+    return std::move(*made);
+  }
+}
+// Every rank's endpoint, by rank, once every rank listens.
+std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const std::function<fabric::Endpoint()>& listen);
 // Connects to the parent in the control tree. Not collective. Throws Error(timeout, peer_lost).
 std::shared_ptr<fabric::Connection> connect_tree(fabric::Progress& progress, const fabric::Endpoint& parent,
                                                  const fabric::Token& token, const std::string& stream,

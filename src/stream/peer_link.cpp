@@ -75,7 +75,10 @@ void PeerLink::send_on_connection(const wire::Message& message) {
   scratch_.clear();
   wire::encode(message, scratch_);
   if (message.kind == Kind::announce) announcement_bytes_ += sizeof(fabric::FrameHeader) + scratch_.size();
-  connection_->send(static_cast<std::uint16_t>(message.kind), wire::name_of(message.kind), scratch_);
+  // A large cohort's layouts may come to more than a connection queues at once. They are as many as there are slots, for
+  // each goes before a step that the peer has still to answer.
+  const bool owed = !message.layouts.empty();
+  connection_->send(static_cast<std::uint16_t>(message.kind), wire::name_of(message.kind), scratch_, -1, owed);
 }
 
 bool PeerLink::pop(wire::Message& message) {

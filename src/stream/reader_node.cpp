@@ -5,41 +5,43 @@
 #include "base/log.hpp"
 #include "fabric/connect.hpp"
 #include "fabric/handshake.hpp"
+#include "stream/registry.hpp"
 
 namespace penstock::stream {
 
 using wire::Kind;
 using wire::Message;
 
-ReaderNode::ReaderNode(const EngineContext& context, const StreamOptions& options, std::uint32_t rank,
-                       std::uint32_t ranks)
-    : options_(options), rank_(rank), ranks_(ranks), waiter_(context.progress, options.spin_us) {}
+ReaderNode::ReaderNode(const EngineContext& context, const StreamOptions& options, Cohort& cohort)
+    : options_(options),
+      rank_(static_cast<std::uint32_t>(cohort.rank())),
+      ranks_(static_cast<std::uint32_t>(cohort.size())),
+      waiter_(context.progress, options.spin_us, on_every_rank(cohort, [] { return memory::Doorbell::create(); })) {}
 
 ReaderNode::~ReaderNode() { shut_down(); }
 
 std::shared_ptr<ReaderNode> ReaderNode::open(const EngineContext& context, const std::string& name, Cohort& cohort,
                                              const StreamOptions& options) {
-  std::shared_ptr<ReaderNode> node(new ReaderNode(context, options, static_cast<std::uint32_t>(cohort.rank()),
-                                                  static_cast<std::uint32_t>(cohort.size())));
+  std::shared_ptr<ReaderNode> node(new ReaderNode(context, options, cohort));
   const base::Deadline deadline(Timeout(options.open_timeout_ms));
   node->stream_ = fabric::is_address(name) ? fabric::parse_address(name).stream : name;
   share_outcome(cohort, [&] { node->join(context, name, deadline); });
   node->share_admission(cohort);
-  node->open_tree(context, cohort, deadline);
+  if (cohort.size() > 1) node->open_tree(context, cohort, deadline);
   return node;
 }
 
 // ---------------------------------------------------------------------------------------------------------------- join
 
 void ReaderNode::join(const EngineContext& context, const std::string& name, base::Deadline deadline) {
-  const fabric::Directory directory(context.directory);
-  std::string last = "it is not registered in " + directory.path();
+  const auto registry = open_registry(context.progress, context.directory);
+  std::string last = "it is not registered in " + registry->describe();
   std::unique_lock lock(mutex_);
   for (;;) {
     lock.unlock();
     try {
       const auto registration =
-          fabric::is_address(name) ? std::optional(fabric::parse_address(name)) : directory.read(name);
+          fabric::is_address(name) ? std::optional(fabric::parse_address(name)) : registry->read(name, deadline);
       if (registration && try_join(*registration, deadline)) return;
       if (registration) last = "its writer did not admit this reader (" + join_failed_ + ")";
     } catch (const Error& e) {
@@ -49,7 +51,7 @@ void ReaderNode::join(const EngineContext& context, const std::string& name, bas
     lock.lock();
     // Not yet there, stale, or just ending: look again soon, until the deadline.
     waiter_.wait(
-        lock, [] { return false; }, earlier(deadline, base::Deadline(Timeout(20))));
+        lock, [] { return false; }, earlier(deadline, base::Deadline(registry->patience())));
     if (deadline.passed()) break;
   }
   throw Error(Errc::timeout, "stream " + stream_ + " did not open within " + std::to_string(options_.open_timeout_ms) +
@@ -124,15 +126,22 @@ void ReaderNode::share_admission(Cohort& cohort) {
 }
 
 void ReaderNode::open_tree(const EngineContext& context, Cohort& cohort, base::Deadline deadline) {
-  if (cohort.size() == 1) return;
   const auto token = shared_token(cohort);
-  listener_ = std::make_unique<fabric::Listener>(
-      waiter_.progress(), token, stream_, context.listen,
-      [this](std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) {
-        if (hello.purpose == wire::Purpose::tree) accept_child(std::move(connection), hello.rank);
-        else connection->close();
-      });
-  const auto endpoints = exchange_endpoints(cohort, listener_->endpoint());
+  const auto endpoints = exchange_endpoints(cohort, [&] {
+    listener_ = std::make_unique<fabric::Listener>(
+        waiter_.progress(), token, stream_, context.listen,
+        [this](std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) {
+          if (hello.purpose == wire::Purpose::tree) accept_child(std::move(connection), hello.rank);
+          else connection->close();
+        });
+    return listener_->endpoint();
+  });
+  connect_ranks(endpoints, token, deadline);  // no rank waits for another after this, but to its deadline
+}
+
+// To the parent, and the children to this.
+void ReaderNode::connect_ranks(const std::vector<fabric::Endpoint>& endpoints, const fabric::Token& token,
+                               base::Deadline deadline) {
   if (rank_ != 0) {
     auto connection =
         connect_tree(waiter_.progress(), endpoints[parent_of(rank_, default_fan_out)], token, stream_, rank_, deadline);

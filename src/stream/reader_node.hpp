@@ -55,12 +55,14 @@ class ReaderNode final : public std::enable_shared_from_this<ReaderNode>, privat
   void count_lease();
 
  private:
-  ReaderNode(const EngineContext& context, const StreamOptions& options, std::uint32_t rank, std::uint32_t ranks);
+  ReaderNode(const EngineContext& context, const StreamOptions& options, Cohort& cohort);
   void send(LinkId link, const wire::Message& message) override;
   void join(const EngineContext& context, const std::string& name, base::Deadline deadline);
   bool try_join(const fabric::Registration& registration, base::Deadline deadline);
   void share_admission(Cohort& cohort);
   void open_tree(const EngineContext& context, Cohort& cohort, base::Deadline deadline);
+  void connect_ranks(const std::vector<fabric::Endpoint>& endpoints, const fabric::Token& token,
+                     base::Deadline deadline);
   void start_link(LinkId link, const std::shared_ptr<fabric::Connection>& connection);
   void on_frame(LinkId link, std::uint16_t kind, std::span<const std::byte> bytes, fabric::UniqueFd fd);
   void on_admit(const wire::Message& message);

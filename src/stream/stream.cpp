@@ -8,9 +8,12 @@
 #include "fabric/registration.hpp"
 #include "stream/engine.hpp"
 #include "stream/inspect.hpp"
+#include "stream/registry.hpp"
 
 namespace penstock {
 namespace {
+
+constexpr Timeout directory_patience(10'000);
 
 stream::WriterEngine& live(stream::WriterEngine* engine) {
   if (!engine) throw Error(Errc::wrong_state, "this step has ended");
@@ -71,7 +74,10 @@ void WriteStep::abandon() {
 
 Writer::Writer(std::unique_ptr<stream::WriterEngine> engine) : engine_(std::move(engine)) {}
 Writer::Writer(Writer&&) noexcept = default;
-Writer& Writer::operator=(Writer&&) noexcept = default;
+Writer& Writer::operator=(Writer&& other) noexcept {
+  Writer old(std::exchange(engine_, std::exchange(other.engine_, nullptr)));
+  return *this;
+}
 Writer::~Writer() {
   if (!engine_ || engine_->closed()) return;
   try {
@@ -156,7 +162,10 @@ void ReadStep::require_type(const VariableInfo& variable, DType dtype) {
 
 Reader::Reader(std::unique_ptr<stream::ReaderEngine> engine) : engine_(std::move(engine)) {}
 Reader::Reader(Reader&&) noexcept = default;
-Reader& Reader::operator=(Reader&&) noexcept = default;
+Reader& Reader::operator=(Reader&& other) noexcept {
+  Reader old(std::exchange(engine_, std::exchange(other.engine_, nullptr)));
+  return *this;
+}
 Reader::~Reader() {
   if (!engine_) return;
   try {
@@ -197,7 +206,7 @@ Context::Context(ContextOptions options) : options_(std::move(options)) {
   options_.listen = settings.listen;
   if (!settings.log.empty()) base::set_log_level(base::parse_level(settings.log));
   progress_ = fabric::Progress::create(options_.explicit_progress ? fabric::Progress::Mode::explicit_poll
-                                                                            : fabric::Progress::Mode::threaded);
+                                                                  : fabric::Progress::Mode::threaded);
 }
 Context::~Context() = default;
 Context::Context(Context&&) noexcept = default;
@@ -225,17 +234,19 @@ Reader Context::open_stream(std::string_view name, std::shared_ptr<Cohort> cohor
 
 std::vector<StreamEntry> Context::list_streams() const {
   std::vector<StreamEntry> entries;
-  for (const auto& r : fabric::Directory(options_.directory).list())
+  const auto registry = stream::open_registry(progress_, options_.directory);
+  for (const auto& r : registry->list(base::Deadline(directory_patience)))
     entries.push_back({r.stream, fabric::to_address(r), r.host, r.pid, r.ranks, fabric::alive(r)});
   return entries;
 }
 
 std::string Context::inspect(std::string_view name, Timeout deadline) const {
-  std::optional<fabric::Registration> found;
-  if (fabric::is_address(name)) found = fabric::parse_address(name);
-  else found = fabric::Directory(options_.directory).read(name);
+  if (fabric::is_address(name))
+    return stream::inspect_writer(*progress_, fabric::parse_address(name), base::Deadline(deadline));
+  const auto registry = stream::open_registry(progress_, options_.directory);
+  const auto found = registry->read(name, base::Deadline(deadline));
   if (!found)
-    throw Error(Errc::not_found, "no stream " + std::string(name) + " is registered in " + options_.directory);
+    throw Error(Errc::not_found, "no stream " + std::string(name) + " is registered in " + registry->describe());
   return stream::inspect_writer(*progress_, *found, base::Deadline(deadline));
 }
 

@@ -14,8 +14,8 @@ namespace penstock::stream {
 
 class Waiter {
  public:
-  Waiter(std::shared_ptr<fabric::Progress> progress, std::uint32_t spin_us)
-      : progress_(std::move(progress)), bell_(memory::Doorbell::create()), spin_us_(spin_us) {}
+  Waiter(std::shared_ptr<fabric::Progress> progress, std::uint32_t spin_us, memory::Doorbell bell)
+      : progress_(std::move(progress)), bell_(std::move(bell)), spin_us_(spin_us) {}
 
   memory::Doorbell& bell() { return bell_; }
   fabric::Progress& progress() { return *progress_; }

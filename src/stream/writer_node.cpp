@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <exception>
 
 #include "base/log.hpp"
 #include "fabric/connect.hpp"
@@ -40,27 +41,68 @@ WriterNode::WriterNode(const EngineContext& context, const std::string& name, Co
       use_(use),
       ranks_(static_cast<std::uint32_t>(cohort.size())),
       arena_(std::move(arena)),
-      waiter_(context.progress, options.spin_us),
+      waiter_(context.progress, options.spin_us, on_every_rank(cohort, [] { return memory::Doorbell::create(); })),
       protocol_(static_cast<std::uint32_t>(cohort.rank()), ledger_settings(options, ranks_, use), *this) {
-  const base::Deadline deadline(Timeout(options.open_timeout_ms));
+  try {
+    open(context, cohort);
+  } catch (...) {
+    unregister();
+    shut_down();  // what calls in knows this
+    throw;
+  }
+}
+
+void WriterNode::open(const EngineContext& context, Cohort& cohort) {
+  const base::Deadline deadline(Timeout(options_.open_timeout_ms));
   token_ = shared_token(cohort);
-  server_ = std::make_unique<fabric::BlockServer>(waiter_.progress(), arena_);
-  listener_ =
-      std::make_unique<fabric::Listener>(waiter_.progress(), token_, name_, context.listen,
-                                         [this](std::shared_ptr<fabric::Connection> connection,
-                                                const wire::Hello& hello) { on_peer(std::move(connection), hello); });
-  auto endpoints = exchange_endpoints(cohort, listener_->endpoint());
+  auto endpoints = exchange_endpoints(cohort, [&] {
+    server_ = std::make_unique<fabric::BlockServer>(waiter_.progress(), arena_);
+    listener_ =
+        std::make_unique<fabric::Listener>(waiter_.progress(), token_, name_, context.listen,
+                                           [this](std::shared_ptr<fabric::Connection> connection,
+                                                  const wire::Hello& hello) { on_peer(std::move(connection), hello); });
+    return listener_->endpoint();
+  });
   {
     std::lock_guard lock(mutex_);  // the engine thread tells readers of them
     endpoints_ = std::move(endpoints);
   }
-  open_tree(cohort, deadline);
-  // Rank 0 registers last, when every rank can be reached; the others learn whether it could.
-  share_outcome(cohort, [&] { register_stream(context, endpoints_[0].unix_name); });
+  // Rank 0 registers last, when every rank can be reached; the others wait for what comes of it, also those that could not
+  // connect.
+  std::exception_ptr own;
+  try {
+    if (cohort.rank() != 0) open_tree(cohort, deadline);
+  } catch (const std::exception&) {
+    own = std::current_exception();
+  }
+  try {
+    share_outcome(cohort, [&] {
+      open_tree(cohort, deadline);
+      register_stream(context, endpoints_[0].unix_name, deadline);
+    });
+  } catch (const std::exception&) {
+    if (!own) throw;
+  }
+  if (own) std::rethrow_exception(own);
 }
 
 WriterNode::~WriterNode() {
-  if (registration_) directory_->remove(*registration_);
+  unregister();
+  shut_down();
+}
+
+void WriterNode::unregister() {
+  const auto registration = std::exchange(registration_, std::nullopt);
+  if (!registration) return;
+  try {
+    registry_->remove(*registration);
+  } catch (const std::exception& e) {
+    base::log(base::Level::warn, "a stream's registration could not be removed",
+              {{"stream", name_}, {"why", e.what()}});
+  }
+}
+
+void WriterNode::shut_down() {
   listener_.reset();
   waiter_.progress().call([this] {
     std::unique_lock lock(mutex_);
@@ -101,7 +143,8 @@ void WriterNode::open_tree(Cohort& cohort, base::Deadline deadline) {
                 "stream " + name_ + ": rank " + std::to_string(missing) + " of the writer did not connect in time");
 }
 
-void WriterNode::register_stream(const EngineContext& context, const std::string& listen_unix) {
+void WriterNode::register_stream(const EngineContext& context, const std::string& listen_unix,
+                                 base::Deadline deadline) {
   if (protocol_.rank() != 0) return;
   fabric::Registration registration;
   registration.stream = name_;
@@ -115,8 +158,8 @@ void WriterNode::register_stream(const EngineContext& context, const std::string
   address_ = fabric::to_address(registration);
   advertised_ = registration.endpoint;
   if (!use_.registered) return;
-  directory_.emplace(context.directory);
-  directory_->write(registration);
+  registry_ = open_registry(context.progress, context.directory);
+  registry_->write(registration, deadline);
   registration_ = std::move(registration);
 }
 
@@ -343,15 +386,16 @@ std::optional<WriterNode::Grant> WriterNode::wait_grant(base::Deadline deadline)
 
 bool WriterNode::wait_recycled(std::uint64_t seen, base::Deadline deadline) {
   std::unique_lock lock(mutex_);
-  return waiter_.wait(
-             lock,
-             [&] {
-               pump();
-               recycle_freed();
-               return recycled() != seen || protocol_.broken();
-             },
-             deadline) &&
-         !protocol_.broken();
+  const bool in_time = waiter_.wait(
+      lock,
+      [&] {
+        pump();
+        recycle_freed();
+        return recycled() != seen || protocol_.broken();
+      },
+      deadline);
+  if (protocol_.broken()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + protocol_.broken_why());
+  return in_time;
 }
 
 bool WriterNode::wait_released(base::Deadline deadline) {
@@ -388,8 +432,7 @@ void WriterNode::close(base::Deadline deadline) {
   if (!in_time) protocol_.close_now();
   closed_ = true;
   lock.unlock();
-  if (registration_) directory_->remove(*registration_);
-  registration_.reset();
+  unregister();
   if (!broken.empty()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + broken);
   if (!in_time)
     throw Error(Errc::timeout, "stream " + name_ + ": closed before every step was read; awaited: " + awaited);
@@ -400,6 +443,13 @@ void WriterNode::lose(const std::string& why) {
   if (closed_) return;
   protocol_.fail(why);
   closed_ = true;
+}
+
+void WriterNode::fail(const std::string& why) {
+  std::unique_lock lock(mutex_);
+  if (closed_) return;
+  protocol_.fail(why);
+  settle();
 }
 
 std::string WriterNode::awaited() const {

@@ -18,6 +18,7 @@
 #include "memory/arena.hpp"
 #include "stream/engine.hpp"
 #include "stream/peer_link.hpp"
+#include "stream/registry.hpp"
 #include "stream/waiter.hpp"
 #include "stream/writer_protocol.hpp"
 
@@ -41,7 +42,7 @@ class WriterNode final : private Sink {
 
   // The next step to write. Empty when the deadline passes. Throws Error(peer_lost) when the cohort is broken.
   std::optional<Grant> wait_grant(base::Deadline deadline);
-  // Until a slot has been recycled since `seen` (as recycled() gave it), or the deadline.
+  // Until a slot has been recycled since `seen` (as recycled() gave it), or the deadline. Throws as wait_grant does.
   bool wait_recycled(std::uint64_t seen, base::Deadline deadline);
   // Root: until no committed step waits for a reader or its release, or the deadline; others: at once.
   bool wait_released(base::Deadline deadline);
@@ -51,6 +52,8 @@ class WriterNode final : private Sink {
   // Throws Error(timeout) naming who holds steps; closed all the same.
   void close(base::Deadline deadline);
   void lose(const std::string& why);
+  // From now on every rank's calls throw Error(peer_lost, why). Any thread.
+  void fail(const std::string& why);
 
   std::string awaited() const;
   const std::string& address() const { return address_; }
@@ -62,8 +65,11 @@ class WriterNode final : private Sink {
 
  private:
   void send(LinkId link, const wire::Message& message) override;
+  void open(const EngineContext& context, Cohort& cohort);
+  void unregister();
+  void shut_down();
   void open_tree(Cohort& cohort, base::Deadline deadline);
-  void register_stream(const EngineContext& context, const std::string& listen_unix);
+  void register_stream(const EngineContext& context, const std::string& listen_unix, base::Deadline deadline);
   void on_peer(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello);
   void accept_child(std::shared_ptr<fabric::Connection> connection, std::uint32_t rank);
   void answer_inspection(fabric::Connection& connection) const;
@@ -89,7 +95,7 @@ class WriterNode final : private Sink {
   std::string address_;
   fabric::Endpoint advertised_;
   std::vector<fabric::Endpoint> endpoints_;  // by rank
-  std::optional<fabric::Directory> directory_;
+  std::unique_ptr<Registry> registry_;
   std::optional<fabric::Registration> registration_;
 
   mutable std::mutex mutex_;  // guards what follows

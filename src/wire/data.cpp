@@ -31,6 +31,7 @@ void check_box(const ReadPiece& piece) {
   __int128 high = static_cast<__int128>(piece.offset) + piece.elem_size;
   for (std::uint32_t d = 0; d < piece.ndims; ++d) {
     if (piece.count[d] == 0) bad_piece("a zero count");
+    if (piece.count[d] > 1 && piece.strides[d] == 0) bad_piece("a stride of zero");
     bytes *= piece.count[d];
     const __int128 span = static_cast<__int128>(piece.count[d] - 1) * piece.strides[d];
     (span < 0 ? low : high) += span;

@@ -69,6 +69,9 @@ TEST(ReadRequest, NonsenseIsRefused) {
   request.pieces[0].strides[0] = INT64_MIN;
   EXPECT_EQ(decode_code(request), Errc::protocol);
   request = sample_request();
+  request.pieces[0].strides[0] = 0;  // the same bytes again and again
+  EXPECT_EQ(decode_code(request), Errc::protocol);
+  request = sample_request();
   request.pieces[0].elem_size = 3;
   EXPECT_EQ(decode_code(request), Errc::protocol);
   request = sample_request();

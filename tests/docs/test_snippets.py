@@ -163,7 +163,7 @@ OTHER_OPTIONS = {
     "ssh": {"-L", "-N"},
     "pytest": {"-k"},
 }
-OWN_VARIABLES = re.compile(r"PENSTOCK_(CONFIG|DIRECTORY|LISTEN|LOG|STATISTICS|BIN|STREAM_[A-Z0-9_]+)")
+OWN_VARIABLES = re.compile(r"PENSTOCK_(CONFIG|DIRECTORY|LISTEN|LOG|STATISTICS|TRACE|BIN|STREAM_[A-Z0-9_]+)")
 
 
 def commands_of(text):
@@ -202,7 +202,8 @@ def check_command(words):
             check_command(part[2:])
     elif "/" in program:
         listings = [file.read_text() for file in (ROOT / "examples").glob("*/CMakeLists.txt")]
-        listings += [file.read_text() for file in (ROOT / "src").rglob("CMakeLists.txt")]
+        for room in ("src", "sims"):
+            listings += [file.read_text() for file in (ROOT / room).rglob("CMakeLists.txt")]
         name = Path(program).name.removeprefix("test_")
         assert any(re.search(rf"\b{re.escape(name)}\b", listing) for listing in listings), f"no program {program}"
     else:
@@ -214,7 +215,8 @@ def check_command(words):
 def benchmark_options():
     import penstock.bench
 
-    texts = [file.read_text(encoding="utf-8") for file in Path(penstock.bench.__file__).parent.glob("*.py")]
+    files = [file for file in Path(penstock.bench.__file__).parent.glob("*.py") if not file.stem.endswith("_peer")]
+    texts = [file.read_text(encoding="utf-8") for file in files]
     return set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', "".join(texts)))
 
 

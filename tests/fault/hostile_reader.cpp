@@ -129,6 +129,7 @@ void attack_data_server(const fabric::Registration& to) {
       {"huge count", request_of([](Request&, Piece& p) { p.count[0] = 1ull << 39; })},
       {"overflowing count", request_of([](Request&, Piece& p) { p.count[0] = ~0ull; })},
       {"backwards", request_of([](Request&, Piece& p) { p.strides[0] = -(1ll << 61); })},
+      {"no stride", request_of([](Request&, Piece& p) { p.count[0] = 1ull << 28, p.strides[0] = 0; })},
       {"least stride", request_of([](Request&, Piece& p) { p.strides[0] = INT64_MIN; })},
       {"elements of no size", request_of([](Request&, Piece& p) { p.elem_size = 0; })},
   };

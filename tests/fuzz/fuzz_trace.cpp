@@ -54,6 +54,7 @@ void check(std::span<const std::byte> bytes) {
     const Timeline timeline = merge(std::move(traces));
     std::ostringstream out;
     write_chrome_trace(timeline, out);
+    for (const auto& object : objects_before(timeline)) fuzz::check(object.item < timeline.items.size());
     const auto plan = plan_replay(timeline, {1});
     for (const auto& step : plan.steps)
       for (const auto after : step.after) fuzz::check(after < plan.steps.size());
@@ -63,7 +64,7 @@ void check(std::span<const std::byte> bytes) {
 }  // namespace
 
 std::vector<fuzz::Bytes> fuzz::seeds() {
-  const auto path = std::filesystem::temp_directory_path() / ("penstock-fuzz-trace-" + std::to_string(::getpid()));
+  const auto path = std::filesystem::temp_directory_path() / ("penstock-fuzz-" + std::to_string(::getpid()) + ".trace");
   {
     const auto writer = TraceWriter::open(path.string());
     writer->client("heat");

@@ -178,7 +178,8 @@ def open_pool(context):
 
     def open_client(servers, name="", **options):
         options.setdefault("timeout", TIMEOUT_S)
-        pool = penstock.Pool(name, context=context, directory=servers.directory, **options)
+        options.setdefault("directory", servers.directory)
+        pool = penstock.Pool(name, context=context, **options)
         opened.append(pool)
         return pool
 

@@ -125,6 +125,24 @@ def test_arrays(pool):
     assert pool.get("a", "text").text() == "Häher"
 
 
+def test_arrays_of_the_other_byte_order(pool, other):
+    values = np.arange(6.0).reshape(2, 3)
+    pool.put("a", "big", values.astype(">f4"))
+    assert np.array_equal(other.get("a", "big").array(), values)
+
+
+def test_bytes_that_do_not_lie_together(pool, other):
+    values = np.arange(24.0).reshape(4, 6)
+    strided = {"columns": values[:, ::2], "backwards": values[::-1], "turned": values.T}
+    pool.put_many([(("a", name), array) for name, array in strided.items()])
+    for name, array in strided.items():
+        assert np.array_equal(other.get("a", name).array("float64", array.shape), array)
+    with pytest.raises(penstock.InvalidArgument, match="one after the other"):
+        pool.put("a", "view", memoryview(b"abcdef")[::2])
+    with pytest.raises(penstock.NotFound):
+        other.get("a", "view")
+
+
 def test_an_object_outlives_its_drop_while_it_is_used(pool, other):
     data = os.urandom(4 << 20)
     pool.put("big", "", data)
@@ -348,6 +366,11 @@ def test_start_put(pool):
     assert len(list(pool.list("async"))) == 20
 
 
+def test_start_put_that_nobody_waits_for(pool, other):
+    pool.start_put("a", "forgotten", np.full(1 << 20, 7, np.uint8))  # the only holder of these bytes
+    assert other.need("a", "forgotten").array("uint8").min() == 7
+
+
 def test_subscriptions(pool, other):
     pool.put("news", "before", b"")
     with other.subscribe("news", existing=True) as events, other.subscribe("news", "[bd]*") as fresh:
@@ -441,11 +464,12 @@ def test_roles_and_tokens(two, open_pool, pool):
     ns = pool._options["ns"]
     pool.put("role", "x", b"")
     roles = ["read", "write", "compute", "admin"]
+    directory = pool.directory_for_roles()
     lines = ["| call | " + " | ".join(roles) + " |", "|---" * (len(roles) + 1) + "|"]
     for name, (least, call) in CALLS.items():
         cells = []
         for role in roles:
-            client = open_pool(two, "default", ns=ns, role=role, token=pool.token(role))
+            client = open_pool(two, "default", ns=ns, role=role, token=pool.token(role), directory=directory)
             try:
                 call(client)
                 allowed = True
@@ -462,6 +486,11 @@ def test_roles_and_tokens(two, open_pool, pool):
         lines.append(f"| any, as {role} with another token | " + " | ".join(["refused"] * len(roles)) + " |")
     with pytest.raises(penstock.Forbidden):
         open_pool(two, "default", ns=ns, role="read", token=pool.token("read")).token("admin")
+    # Where they find the servers they find no secret, from which every token is made.
+    assert two.directory.partition("token=")[2] not in directory
+    with pytest.raises(penstock.NotFound):
+        open_pool(two, "default", ns=ns, directory=directory)
+    lines.append("| the pool's secret, from the directory for roles | " + " | ".join(["refused"] * len(roles)) + " |")
     with pytest.raises(penstock.InvalidArgument, match="role server"):
         pool.token("server")
     build = os.environ.get("PENSTOCK_BUILD", str(Path(__file__).parents[2] / "build"))

@@ -55,6 +55,26 @@ def test_timeouts(pair):
             reader.step(timeout=bad)
 
 
+def test_a_put_that_waits_for_memory_leaves_the_interpreter_to_others(pair):
+    writer, reader = pair(queue_steps=2, queue_bytes="4MiB")
+    fill(writer, 1)
+    held = reader.step()
+
+    def release():  # once the writer's thread is inside
+        until = time.monotonic() + TIMEOUT_S
+        while not writer._core.busy() and time.monotonic() < until:
+            time.sleep(0)
+        held.end()
+
+    with ThreadPoolExecutor() as pool, writer.step(timeout=TIMEOUT_S) as step:
+        step.span("large", count=(2 << 20,), dtype=np.uint8)[:] = 1
+        done = pool.submit(release)
+        step.put("small", np.arange(1000.0))
+        done.result(TIMEOUT_S)
+    with reader.step() as step:
+        assert step["small"][-1] == 999 and step["large"][0] == 1
+
+
 def test_opening_what_is_not_there(context):
     began = time.monotonic()
     with pytest.raises(penstock.TimeoutError, match=r"nothing.* within 400 ms"):

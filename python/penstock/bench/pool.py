@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from . import restart
 from .programs import find_programs
 from .runner import MPI_ENVIRONMENT, run_programs
-from .stores import ROCKSDB_BYTES, SEGMENT_BYTES, Memory, pool, redis, redis_program
+from .stores import ROCKSDB_BYTES, SEGMENT_BYTES, Memory, disk_rates, pool, redis, redis_program
 from .studies import (
     Benchmark,
     Claim,
@@ -32,10 +34,12 @@ STUDIES = {
     "io": "a Gray-Scott-like writer of two ranks against servers and tiers, and a later reader; beside HDF5 files",
     "room": "what a step costs its writer while the queue has room, beside one copy into memory",
     "sustain": "ten queue lengths of steps, produced at 80 % of what the pool was seen to take",
+    "overlap": "a reader works on a step while the writer computes the next: when each did what",
     "packing": "what a stream's steps are in the pool: objects for each step and rank, key bytes",
     "readers": "one reader's bandwidth against servers",
     "objects": "small objects put, listed and fetched in batches of 1000; beside Redis",
     "spill": "blocks through a pool whose memory is a tenth of them, read back and checked",
+    restart.STUDY: restart.TEXT,
 }
 MIB, GIB = 1 << 20, 1 << 30
 SERVERS = (1, 2, 4)
@@ -43,6 +47,11 @@ TIERS = {  # what a step is when its writer may forget it
     "memory": ("in memory", False, "memory"),
     "disk": ("in memory, written behind", True, "memory"),
     "durable": ("on disk, synced", True, "durable"),
+}
+LEVELS = {  # of small objects when put returns: words, a disk, acknowledgement; Redis's appendfsync, and words for it
+    "memory": ("in memory", False, "memory", "", "no persistence"),
+    "behind": ("in memory, written behind", True, "memory", "everysec", "appendfsync everysec"),
+    "durable": ("durable", True, "durable", "always", "appendfsync always"),
 }
 RANKS = 2
 QUEUE = 4
@@ -52,12 +61,13 @@ class Sizes:
     """How much is moved."""
 
     def __init__(self, quick: bool, objects: int = 0):
+        self.quick = quick
         self.side = 64 if quick else 128  # of the fields: 4 or 32 MiB a step
         self.steps = 8 if quick else 20
         self.bursts = 3 if quick else 10
         self.lengths = 3 if quick else 10
+        self.overlap_steps = 6 if quick else 12
         self.objects = objects or (20_000 if quick else 1_000_000)
-        self.durable_objects = min(self.objects, 5_000 if quick else 50_000)
         self.spill_memory = 128 * MIB if quick else GIB
         self.spill_bytes = (GIB if quick else 10 * GIB) // (4 * MIB) * 4 * MIB
         self.gray_scott_steps = 4 if quick else 10
@@ -100,6 +110,24 @@ def read_only(sizes: Sizes, servers: int, plane: str, run: Run) -> Figures:
         run.figures(run.program("pool_steps", "--role", "writer", *options), environment=environment)
         reader = run.program("pool_steps", "--role", "reader", "--plane", plane, *options)
         return run.figures(reader, environment=environment)
+
+
+def overlap(sizes: Sizes, servers: int, run: Run) -> Figures:
+    """The last step has no next one; in the first two the reader makes its connections and maps memory."""
+    words = ("--origin", time.monotonic(), "--compute-ms", 80)
+    shape = ("--ranks", RANKS, "--side", 64, "--queue", QUEUE, "--steps", sizes.overlap_steps)
+    options = ("--study", "overlap", *shape, *words)
+    with pool(run, servers, "2GiB") as started:
+        programs = [run.program("pool_steps", "--role", role, *options) for role in ("writer", "reader")]
+        spans = run.figures(*programs, environment=started.environment())
+    begun, ends = spans["reading_s"][::2], spans["writing_s"][1::2]
+    done, computed = spans["analysing_s"][1::2], spans["computing_s"][1::2]
+    pairs = range(2, sizes.overlap_steps - 1)
+    return spans | {
+        "visible_ms": 1e3 * median(begun[n] - ends[n] for n in pairs),
+        "begun_percent": 100 * mean(begun[n] < computed[n + 1] for n in pairs),
+        "done_percent": 100 * mean(done[n] < computed[n + 1] for n in pairs),
+    }
 
 
 # -------------------------------------------------------------------------------------------------------------- packing
@@ -155,20 +183,22 @@ def pack_gray_scott(program: Path, settings: Path, sizes: Sizes, run: Run) -> Fi
 # -------------------------------------------------------------------------------------------------------------- objects
 
 
-def small_objects(sizes: Sizes, durable: bool, run: Run) -> Figures:
-    count = sizes.durable_objects if durable else sizes.objects
-    options = ("--study", "small", "--count", count, "--acknowledge", "durable" if durable else "memory")
-    with pool(run, 1, "2GiB", durable) as started:
+def small_objects(sizes: Sizes, level: str, run: Run) -> Figures:
+    _, disk, acknowledge, _, _ = LEVELS[level]
+    options = ("--study", "small", "--count", sizes.objects, "--acknowledge", acknowledge)
+    with pool(run, 1, "2GiB", disk) as started:
         return run.figures(run.program("pool_objects", *options), environment=started.environment())
 
 
-def redis_objects(sizes: Sizes, variant: str, durable: bool, run: Run) -> Figures:
-    count = sizes.durable_objects if durable else sizes.objects
-    with redis(run, durable) as path:
-        return run.figures(run.program("redis_objects", "--socket", path, "--variant", variant, "--count", count))
+def redis_objects(sizes: Sizes, variant: str, level: str, run: Run) -> Figures:
+    with redis(run, LEVELS[level][3]) as path:
+        return run.figures(
+            run.program("redis_objects", "--socket", path, "--variant", variant, "--count", sizes.objects)
+        )
 
 
 def spill(sizes: Sizes, run: Run) -> Figures:
+    plain_write, plain_read = disk_rates(run.disk, sizes.spill_bytes // 5)
     with pool(run, 1, str(sizes.spill_memory), disk=True) as started:
         memory = Memory(started.servers[0].process.pid)
         with memory:
@@ -179,6 +209,8 @@ def spill(sizes: Sizes, run: Run) -> Figures:
     limit = sizes.spill_memory / MIB
     declared = (SEGMENT_BYTES + ROCKSDB_BYTES) / MIB
     return figures | {
+        "plain_write_gb_per_s": plain_write,
+        "plain_read_gb_per_s": plain_read,
         "pss_mib": memory.pss,
         "rss_mib": memory.rss,
         "idle_pss_mib": memory.first_pss,
@@ -206,6 +238,8 @@ def stream_rows(sizes: Sizes) -> Iterator[Row]:
             yield Row(study, "penstock", tier, f"1 server, {words}", partial(stall, sizes, study, tier, 1))
         label = f"{servers_text(2)}, in memory"
         yield Row(study, "penstock", "memory_2", label, partial(stall, sizes, study, "memory", 2))
+    for servers in (1, 2):
+        yield Row("overlap", "penstock", f"memory_{servers}", servers_text(servers), partial(overlap, sizes, servers))
     for plane in ("shm", "tcp"):
         for servers in SERVERS:
             label = f"{servers_text(servers)}, {plane}"
@@ -216,15 +250,15 @@ def stream_rows(sizes: Sizes) -> Iterator[Row]:
 
 
 def object_rows(sizes: Sizes) -> Iterator[Row]:
-    yield Row("objects", "penstock", "memory", "acknowledged in memory", partial(small_objects, sizes, False))
-    yield Row("objects", "penstock", "durable", "acknowledged durable", partial(small_objects, sizes, True))
+    for level, (words, *_) in LEVELS.items():
+        yield Row("objects", "penstock", level, f"acknowledged {words}", partial(small_objects, sizes, level))
 
 
 def redis_rows(sizes: Sizes) -> Iterator[Row]:
-    for durable, words in ((False, "no persistence"), (True, "appendfsync always")):
+    for level, (*_, words) in LEVELS.items():
         for variant, how in (("multi", "MSET, MGET"), ("pipeline", "pipelined SET, GET")):
-            name = f"{variant}_{'durable' if durable else 'memory'}"
-            yield Row("objects", "redis", name, f"{words}: {how}", partial(redis_objects, sizes, variant, durable))
+            run = partial(redis_objects, sizes, variant, level)
+            yield Row("objects", "redis", f"{variant}_{level}", f"{words}: {how}", run)
 
 
 def gray_scott_row(programs: Path, sizes: Sizes) -> Row | None:
@@ -265,6 +299,9 @@ def rows_of(programs: Path, sizes: Sizes) -> tuple[list[Row], list[str]]:
         rows += redis_rows(sizes)
     else:
         left_out.append("redis: redis_objects was not built (no hiredis), or there is no redis-server")
+    restarts, missing = restart.rows_of(programs, sizes.quick)
+    rows += restarts
+    left_out += missing
     order = list(STUDIES)
     return sorted(rows, key=lambda row: order.index(row.study)), left_out
 
@@ -317,6 +354,16 @@ def claims_of() -> list[Claim]:
             theirs_lower=True,
         ),
     ]
+    claims.append(
+        Claim(
+            "readers work on a step while the writer computes the next: every step was begun before that",
+            ("overlap", "penstock", "memory_1"),
+            ("begun_percent",),
+            100,
+            sense="at_least",
+            unit=" %",
+        )
+    )
     for variant, words in (("gray_scott", "Gray-Scott"), ("many_500", "500 small blocks a rank")):
         claims.append(
             Claim(
@@ -349,7 +396,7 @@ def claims_of() -> list[Claim]:
             sense="at_most",
         )
     )
-    return claims
+    return claims + restart.claims_of()
 
 
 # ----------------------------------------------------------------------------------------------------- tables, pictures
@@ -382,6 +429,15 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
             ),
         ),
         Sheet(
+            "overlap",
+            f"overlap: {STUDIES['overlap']}; of the steps but the first two and the last",
+            (
+                Column("visible_ms", "from end_step\nto begin_step ms"),
+                Column("begun_percent", "begun before the\nnext was computed %"),
+                Column("done_percent", "analysed before\nthat %"),
+            ),
+        ),
+        Sheet(
             "packing",
             f"packing: {STUDIES['packing']}",
             (
@@ -397,7 +453,7 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
         Sheet("readers", f"readers: {STUDIES['readers']}; whole fields, copied", (Column("read_gb_per_s", "GB/s"),)),
         Sheet(
             "objects",
-            f"objects: {sizes.objects} of 100 bytes (durable: {sizes.durable_objects}); {STUDIES['objects']}; 1000/s",
+            f"objects: {sizes.objects} of 100 bytes; {STUDIES['objects']}; 1000/s",
             (
                 Column("put_per_s", "put", 1e-3),
                 Column("list_per_s", "listed", 1e-3),
@@ -410,6 +466,8 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
             (
                 Column("put_gb_per_s", "put GB/s"),
                 Column("get_gb_per_s", "get GB/s"),
+                Column("plain_write_gb_per_s", "a plain file\nwritten GB/s"),
+                Column("plain_read_gb_per_s", "read\nGB/s"),
                 Column("limit_mib", "memory\nlimit"),
                 Column("declared_mib", "declared\noverhead"),
                 Column("pss_mib", "largest\nPSS"),
@@ -417,6 +475,7 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
                 Column("idle_pss_mib", "PSS\nat start"),
             ),
         ),
+        restart.sheet(sizes.quick),
     ]
 
 
@@ -425,12 +484,20 @@ PANELS = (
     Panel("io", "until all is safe, s", (("until_safe_s", 0),)),
     Panel("room", "stall of a step, ms", (("stall_ms", 0),)),
     Panel("sustain", "stall beyond one copy, % of the time", (("stall_percent", 0),)),
+    Panel(
+        "overlap",
+        "a writer and a reader, ms; the number is the step's",
+        tuple((f"{name}_s", 0) for name in ("computing", "writing", "reading", "analysing")),
+        spans=True,
+        scale=1e3,
+    ),
     Panel("packing", "objects in the pool against their size, bytes", (("object_sizes", 0),), histogram=True),
     Panel("packing", "objects in the pool against the size of their key, bytes", (("key_sizes", 0),), histogram=True),
     Panel("readers", "one reader, GB/s", (("read_gb_per_s", 0),)),
     Panel("objects", "small objects put, 1000/s", (("put_per_s", 0),), scale=1e-3),
     Panel("objects", "small objects listed, 1000/s", (("list_per_s", 0),), scale=1e-3),
     Panel("objects", "small objects fetched, 1000/s", (("get_per_s", 0),), scale=1e-3),
+    *restart.PANELS,
 )
 
 

@@ -89,8 +89,9 @@ def redis_program() -> str | None:
 
 
 @contextlib.contextmanager
-def redis(run: Run, durable: bool) -> Iterator[Path]:
-    """A Redis server on a Unix socket, ready; ended afterwards. durable: writes are synced before they are answered."""
+def redis(run: Run, fsync: str = "") -> Iterator[Path]:
+    """A Redis server on a Unix socket, ready; ended afterwards. fsync: of its log, "always" (writes are synced before
+    they are answered) or "everysec"; "": nothing is written."""
     folder = run.disk / "redis"
     folder.mkdir()
     path = run.folder / "redis.sock"
@@ -98,8 +99,8 @@ def redis(run: Run, durable: bool) -> Iterator[Path]:
         "port": "0",
         "unixsocket": str(path),
         "save": "",
-        "appendonly": "yes" if durable else "no",
-        "appendfsync": "always",
+        "appendonly": "yes" if fsync else "no",
+        "appendfsync": fsync or "no",
         "dir": str(folder),
     }
     words = [word for name, value in settings.items() for word in (f"--{name}", value)]
@@ -130,3 +131,25 @@ def wait_for_socket(path: Path, process: subprocess.Popen) -> None:
             return
         time.sleep(0.02)
     raise RunFailed("redis-server did not begin to listen")
+
+
+def disk_rates(folder: Path, total: int, block: int = 4 << 20) -> tuple[float, float]:
+    """What the disk does without a pool, GB/s: one file written block by block and synced, and read back from it."""
+    path = folder / "plain"
+    data = os.urandom(block)
+    blocks = max(1, total // block)
+    try:
+        start = time.perf_counter()
+        with open(path, "wb", buffering=0) as file:
+            for _ in range(blocks):
+                file.write(data)
+            os.fsync(file.fileno())
+            written = time.perf_counter() - start
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        start = time.perf_counter()
+        with open(path, "rb", buffering=0) as file:
+            while file.read(block):
+                pass
+        return blocks * block / written / 1e9, blocks * block / (time.perf_counter() - start) / 1e9
+    finally:
+        path.unlink(missing_ok=True)

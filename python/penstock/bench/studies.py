@@ -347,6 +347,7 @@ class Panel:
     figures: tuple[tuple[str, float], ...]  # name, x; bars: one name, x is not used
     lines: bool = False
     histogram: bool = False
+    spans: bool = False  # figures are [start, end, start, ...]: a lane for each, over time
     scale: float = 1.0
 
 
@@ -364,7 +365,7 @@ def plot(path: Path, panels: Iterable[Panel], rows: Rows) -> None:
             shown.append((panel, mine))
     if not shown:
         return
-    heights = [4.0 if panel.lines or panel.histogram else 0.6 + 0.24 * len(mine) for panel, mine in shown]
+    heights = [panel_height(panel, len(mine)) for panel, mine in shown]
     picture, axes = pyplot.subplots(
         len(shown),
         1,
@@ -374,12 +375,41 @@ def plot(path: Path, panels: Iterable[Panel], rows: Rows) -> None:
         layout="constrained",
     )
     for axis, (panel, mine) in zip(axes[:, 0], shown, strict=True):
-        (draw_lines if panel.lines else draw_histogram if panel.histogram else draw_bars)(axis, panel, mine)
+        draw = (
+            draw_lines
+            if panel.lines
+            else draw_histogram
+            if panel.histogram
+            else draw_spans
+            if panel.spans
+            else draw_bars
+        )
+        draw(axis, panel, mine)
         axis.set_title(panel.title, fontsize=9, loc="left")
         axis.tick_params(labelsize=7)
         axis.spines[["top", "right"]].set_visible(False)
     picture.savefig(path, dpi=150)
     pyplot.close(picture)
+
+
+def panel_height(panel: Panel, rows: int) -> float:
+    if panel.lines or panel.histogram:
+        return 4.0
+    return 0.6 + 0.24 * rows * (len(panel.figures) if panel.spans else 1)
+
+
+def draw_spans(axis: Any, panel: Panel, rows: list[Measured]) -> None:
+    """Of the last round of each row, a lane for each figure; steps are numbered, and every other one is lighter."""
+    lanes = []
+    for one in rows:
+        for n, (name, _) in enumerate(panel.figures):
+            spans = [t * panel.scale for t in one.rounds[-1][name]]
+            for step, (start, end) in enumerate(zip(spans[::2], spans[1::2], strict=True)):
+                axis.barh(len(lanes), end - start, left=start, height=0.7, color=f"C{n}", alpha=0.9 - 0.4 * (step % 2))
+                axis.text((start + end) / 2, len(lanes), str(step), ha="center", va="center", fontsize=6)
+            lanes.append(f"{name.removesuffix('_s')} ({one.row.label})")
+    axis.set_yticks(range(len(lanes)), lanes, fontsize=8)
+    axis.invert_yaxis()
 
 
 def draw_lines(axis: Any, panel: Panel, rows: list[Measured]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..workflow.registry import runtime_directory
+from ..workflow.registry import where_streams_register
 from ..workflow.study import nearest
 
 
@@ -28,7 +28,7 @@ def not_found_hint(name: str) -> str:
         return ""
     if not names:
         return (
-            f"No stream is being written now by this user on this machine (looked in {runtime_directory()}). "
+            f"No stream is being written now by this user on this machine (looked in {where_streams_register()}). "
             "Start its writer, or give an address (penstock ls --address, where the writer runs)."
         )
     near = nearest(name, names)

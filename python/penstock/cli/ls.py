@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import size
-from ..workflow.registry import DIRECTORY, runtime_directory
+from ..workflow.registry import DIRECTORY, directory_service, where_streams_register
 from .console import command, messages, output, print_json
 
 TIMEOUT_S = 5.0
@@ -28,14 +27,14 @@ def ls(
 
     registered = sorted(penstock.list_streams(), key=lambda entry: entry.name)
     entries = [entry for entry in registered if entry.name != DIRECTORY]
-    there = len(entries) < len(registered) or bool(os.environ.get("PENSTOCK_DIRECTORY_SERVICE"))
+    there = len(entries) < len(registered) or directory_service() is not None
     pools = _pools() if there else None
     if as_json:
         streams = [_as_dict(entry, address) for entry in entries]
         print_json(streams if pools is None else {"streams": streams, "pools": pools})
         return
     if not entries:
-        messages().print(Text(f"no streams in {runtime_directory()}"), soft_wrap=True)
+        messages().print(Text(f"no streams in {where_streams_register()}"), soft_wrap=True)
     else:
         _show_streams(entries, address)
     if pools:

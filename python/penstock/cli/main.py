@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, doctor, inspect, ls, objects, pool, run, save, serve, top
+from . import bench, doctor, inspect, ls, objects, pool, run, save, serve, top, trace
 
 app = typer.Typer(
     name="penstock",
@@ -30,6 +30,8 @@ app.command("info")(objects.info)
 app.command("list")(objects.list_objects)
 app.command("drop")(objects.drop)
 app.command("compute")(objects.compute)
+app.add_typer(trace.app, name="trace")
+app.command("replay")(trace.replay)
 app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
 

@@ -31,12 +31,17 @@ Into = Annotated[
 def open_pool(pool: str, namespace: str, timeout: float) -> Any:
     import penstock
 
+    check_directory()
+    return penstock.Pool(pool, ns=namespace, timeout=timeout)
+
+
+def check_directory() -> None:
+    """Fails where no pool can be found."""
     if not directory_is_known():
         fail(
             f"no directory service is registered in {runtime_directory()}, so there is no pool to find",
             "Start one with penstock serve, or set PENSTOCK_DIRECTORY_SERVICE to the address of one.",
         )
-    return penstock.Pool(pool, ns=namespace, timeout=timeout)
 
 
 @command
@@ -165,8 +170,11 @@ def list_objects(
 
 @command
 def drop(
-    row: Annotated[str, typer.Argument(help="The key's row; a pattern with --matching.")],
+    row: Annotated[
+        str, typer.Argument(help="The key's row; a pattern with --matching; a stream's name with --stream.")
+    ],
     column: Annotated[str, typer.Argument(help="The key's column; a pattern with --matching.")] = "",
+    stream: Annotated[bool, typer.Option("--stream", help="Drop the stream of this name, with all its steps.")] = False,
     matching: Annotated[bool, typer.Option("--matching", help="Drop all that match; COLUMN may be left out.")] = False,
     version: Annotated[int | None, typer.Option(min=1, help="Only this version.")] = None,
     tag: Tag = None,
@@ -174,8 +182,13 @@ def drop(
     namespace: Namespace = "",
     timeout: Timeout = 30.0,
 ) -> None:
-    """Remove objects, from memory and disk."""
+    """Remove objects, or a stream, from memory and disk."""
+    if stream and (column or matching or version or tag or namespace):
+        fail("--stream takes a stream's name, and no other choice", code=2)
     with open_pool(pool, namespace, timeout) as there:
+        if stream:
+            there.drop_stream(row)
+            return
         if matching:
             count = there.drop_matching(row, column or "*")
             messages().print(Text(f"{count} dropped"))

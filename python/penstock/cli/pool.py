@@ -126,7 +126,15 @@ def token(
 ) -> None:
     """Print the token of a role, for a client that shall have no more.
 
-    Who can read the directory can give out tokens. Keep them secret.
+    Who has the directory's own address can give out tokens; give with them the one that `penstock pool directory` prints.
     """
     with open_pool(pool, "", timeout) as there:
         print(there.token(role))
+
+
+@app.command("directory")
+@command
+def directory(pool: PoolName = "", timeout: Timeout = 10.0) -> None:
+    """Print where clients with a role's token find the pool. It shows them the servers and no secret."""
+    with open_pool(pool, "", timeout) as there:
+        print(there.directory_for_roles())

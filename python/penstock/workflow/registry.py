@@ -29,12 +29,24 @@ class Run:
 
 
 def runtime_directory() -> Path:
-    """Where streams register: the rule of penstock::ContextOptions::directory."""
+    """The folder where streams register: the rule of penstock::ContextOptions::directory."""
     chosen = os.environ.get("PENSTOCK_DIRECTORY")
-    if chosen:
+    if chosen and "://" not in chosen:
         return Path(chosen)
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) / "penstock" if runtime else Path(f"/tmp/penstock-{os.getuid()}")
+
+
+def directory_service() -> str | None:
+    """The directory service that the environment names, without its token."""
+    where = os.environ.get("PENSTOCK_DIRECTORY_SERVICE") or os.environ.get("PENSTOCK_DIRECTORY", "")
+    return where.partition("?")[0] if "://" in where else None
+
+
+def where_streams_register() -> str:
+    """A folder or a service, for messages."""
+    chosen = os.environ.get("PENSTOCK_DIRECTORY", "")
+    return chosen.partition("?")[0] if "://" in chosen else str(runtime_directory())
 
 
 DIRECTORY = "directory"  # how a directory service registers beside the streams
@@ -44,7 +56,7 @@ def directory_is_known() -> bool:
     """Whether something says where a directory service is; it may be gone."""
     import penstock
 
-    if os.environ.get("PENSTOCK_DIRECTORY_SERVICE"):
+    if directory_service():
         return True
     return any(entry.name == DIRECTORY for entry in penstock.list_streams())
 

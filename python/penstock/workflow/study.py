@@ -53,6 +53,7 @@ STREAM_KEYS = (
     "retain_bytes",
     "retain_age_ms",
     "retain_for",
+    "resume",
     "group",
     "start",
     "spin_us",

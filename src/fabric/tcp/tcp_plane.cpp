@@ -10,6 +10,7 @@
 #include "fabric/data_plane.hpp"
 #include "fabric/socket.hpp"
 #include "fabric/tcp/read_stream.hpp"
+#include "wire/control.hpp"
 
 namespace penstock::fabric {
 
@@ -192,7 +193,7 @@ void TcpPlane::read_payload(std::uint64_t step, std::uint32_t slot, int writer_r
                             Deadline deadline) {
   const SlotInfo info = header(step, slot, writer_rank, deadline);
   if (info.payload_bytes == 0) return;
-  if (info.payload_bytes > wire::max_read_bytes || info.payload_segment >= memory::max_slot_segments)
+  if (info.payload_bytes > wire::max_message_bytes || info.payload_segment >= memory::max_slot_segments)
     throw Error(Errc::protocol, "writer rank " + std::to_string(writer_rank) + " has a payload of impossible size");
   const std::size_t before = out.size();
   out.resize(before + info.payload_bytes);

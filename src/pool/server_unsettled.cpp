@@ -1,0 +1,266 @@
+// Views that are not settled: what an owner may lack lies with other servers, which pass it on in their own time. Until then
+// an owner asks before it answers for a key that was not its own.
+#include <algorithm>
+#include <map>
+
+#include "pool/protocol.hpp"
+#include "pool/server_core.hpp"
+
+namespace penstock::pool {
+namespace {
+
+constexpr Timeout ask_patience(3000);  // then a server that does not answer is about to leave the view
+constexpr std::size_t fetch_batch = 256;
+constexpr std::uint64_t fetch_batch_bytes = 64 << 20;
+constexpr std::uint64_t inline_fetch_bytes = 256 << 10;
+
+}  // namespace
+
+// Whether this server answers for the key and may not have the newest of it: others had it at some time since the pool was
+// settled last.
+bool ServerCore::may_lie_elsewhere(const Placement& placement, const Namespace& ns, std::string_view row,
+                                   std::optional<std::uint64_t> tag) const {
+  if (placement.view().settled) return false;
+  const auto mine = [&](const auto& past) { return is_primary(*past, ns, row, tag); };
+  return history_.empty() || !std::all_of(history_.begin(), history_.end(), mine);
+}
+
+// A settled view in which this life of the server takes part, and those that came after it.
+void ServerCore::remember_view() {
+  const auto placement = members_->placement();
+  const auto& view = placement->view();
+  const auto* self = view.find(options_.id);
+  const bool follows = !history_.empty() && history_.back()->view().number + 1 == view.number;
+  if (view.settled || !follows) history_.clear();
+  if (self && self->endpoint == endpoint_ && (view.settled || follows)) history_.push_back(placement);
+  tombstones_.keep_all(!view.settled);
+}
+
+// It has passed on everything it had before this view.
+bool ServerCore::has_finished(const Member& member, std::uint64_t view) const {
+  return std::any_of(announced_.begin(), announced_.end(), [&](const auto& entry) {
+    const auto& a = entry.second;
+    return a.member.id == member.id && a.member.endpoint == member.endpoint && a.finished_view >= view;
+  });
+}
+
+Task<fb::HaveReplyT> ServerCore::ask(Member member, std::uint64_t view, std::shared_ptr<const std::vector<Key>> keys,
+                                     Namespace ns, Deadline deadline) {
+  auto self = shared_from_this();
+  auto channel = co_await members_->channel(std::move(member), deadline);
+  fb::PeersClient peer(channel);
+  fb::HaveRequestT request;
+  request.view = view;
+  request.keys = pack_keys(ns, *keys);
+  rpc::CallOptions options{deadline};
+  auto reply = co_await peer.have(std::move(request), options);
+  if (reply.index.size() != reply.versions.size() || reply.bytes.size() != reply.versions.size() ||
+      reply.checksums.size() != reply.versions.size())
+    throw Error(Errc::protocol, "a reply of another length");
+  for (const auto i : reply.index)
+    if (i >= keys->size()) throw Error(Errc::protocol, "a reply about another object");
+  co_return reply;
+}
+
+Task<ServerCore::Elsewhere> ServerCore::ask_others(Namespace ns, std::vector<Key> keys,
+                                                   std::shared_ptr<const Placement> placement, Deadline deadline) {
+  auto self = shared_from_this();
+  const auto& view = placement->view();
+  const auto asked_for = std::make_shared<const std::vector<Key>>(std::move(keys));
+  const auto soon = earlier(deadline, Deadline(ask_patience));
+  std::vector<std::pair<const Member*, fabric::Future<fb::HaveReplyT>>> asked;
+  for (const auto& member : view.members) {
+    if (member.id == options_.id || has_finished(member, view.number)) continue;
+    asked.emplace_back(&member, fabric::spawn(*progress_, ask(member, view.number, asked_for, ns, soon)));
+  }
+  Elsewhere found;
+  std::optional<Error> unanswered;
+  for (auto& [member, future] : asked) {
+    try {
+      const auto reply = co_await std::move(future);
+      for (std::size_t n = 0; n < reply.index.size(); ++n) {
+        const auto& key = (*asked_for)[reply.index[n]];
+        auto packed = pack_key(ns, key.row, key.column);
+        if (tombstones_.covers(packed, reply.versions[n])) continue;
+        found[std::move(packed)].push_back({member->id, reply.versions[n], reply.bytes[n], reply.checksums[n]});
+      }
+    } catch (const Error& error) {
+      unanswered = error.in("server " + member->name);
+    }
+  }
+  // Not knowing is not absence: the caller asks again, until the server answers or a view without it has come.
+  if (unanswered)
+    throw Error(Errc::stale_view, "the pool is unsettled (view " + std::to_string(view.number) +
+                                      "), and one that may have the object does not answer: " + unanswered->what());
+  if (members_->placement() != placement) throw Error(Errc::stale_view, "the pool's membership changed meanwhile");
+  co_return found;
+}
+
+Task<fb::HaveReplyT> ServerCore::have(rpc::Call& call, fb::HaveRequestT request) {
+  auto self = shared_from_this();
+  require_role(call, "server");
+  const auto placement = co_await check_view(request.view, call.deadline());
+  const auto keys = unpack_keys(request.keys.get());
+  fb::HaveReplyT reply;
+  reply.view = placement->view().number;
+  for (std::size_t i = 0; i < keys.keys.size(); ++i) {
+    const auto& key = keys.keys[i];
+    for (const auto& object : store_->table().versions(keys.ns, key.row, key.column)) {
+      reply.index.push_back(static_cast<std::uint32_t>(i));
+      reply.versions.push_back(object.version);
+      reply.bytes.push_back(object.bytes);
+      reply.checksums.push_back(object.checksum);
+    }
+  }
+  co_return reply;
+}
+
+// Brings the newest version of each key here (or the one asked for), if another server has it and this one does not. Older
+// ones come when they are passed on.
+Task<void> ServerCore::fetch_newer(Namespace ns, std::vector<Key> keys, std::optional<std::uint64_t> tag,
+                                   std::optional<std::uint64_t> version, Deadline deadline) {
+  auto self = shared_from_this();
+  const auto placement = members_->placement();
+  if (!placement || placement->view().settled) co_return;
+  // A replica that has a key is believed; the primary must know of the newest.
+  std::erase_if(keys, [&](const Key& key) {
+    if (!may_lie_elsewhere(*placement, ns, key.row, tag)) return true;
+    const bool here = store_->table().find(ns, key.row, key.column, version) != nullptr;
+    return here && (version || !is_primary(*placement, ns, key.row, tag));
+  });
+  if (keys.empty()) co_return;
+  auto copy = keys;
+  const auto elsewhere = co_await ask_others(ns, std::move(copy), placement, deadline);
+  std::map<std::uint64_t, std::vector<Wanted>> wanted;  // by server
+  for (auto& key : keys) {
+    const auto found = elsewhere.find(pack_key(ns, key.row, key.column));
+    if (found == elsewhere.end()) continue;
+    const Holding* best = nullptr;
+    for (const auto& h : found->second)
+      if ((!version || h.version == *version) && (!best || h.version > best->version)) best = &h;
+    if (!best || store_->table().find(ns, key.row, key.column, best->version) ||
+        !store_->table().takes(ns, key.row, key.column, best->version))
+      continue;
+    wanted[best->server].push_back({std::move(key), best->version, best->bytes});
+  }
+  for (auto& [server, objects] : wanted) {
+    for (std::size_t begin = 0; begin < objects.size();) {
+      std::vector<Wanted> part;
+      std::uint64_t bytes = 0;
+      while (begin < objects.size() && part.size() < fetch_batch && (part.empty() || bytes < fetch_batch_bytes)) {
+        bytes += objects[begin].bytes;
+        part.push_back(std::move(objects[begin++]));
+      }
+      co_await fetch_from(*placement->view().find(server), placement, ns, std::move(part), deadline);
+    }
+  }
+}
+
+Task<void> ServerCore::fetch_from(Member member, std::shared_ptr<const Placement> placement, Namespace ns,
+                                  std::vector<Wanted> wanted, Deadline deadline) {
+  auto self = shared_from_this();
+  auto channel = co_await members_->channel(std::move(member), deadline);
+  fb::PeersClient peer(channel);
+  fb::FetchRequestT request;
+  request.view = placement->view().number;
+  std::vector<Key> keys;
+  for (const auto& w : wanted) {
+    keys.push_back(w.key);
+    request.versions.push_back(w.version);
+  }
+  request.keys = pack_keys(ns, keys);
+  rpc::CallOptions options{deadline};
+  auto reply = co_await peer.fetch(std::move(request), options);
+  if (reply.got.size() != wanted.size()) throw Error(Errc::protocol, "a reply of another length");
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const auto& got = *reply.got[i];
+    if (got.code == static_cast<std::uint16_t>(Errc::not_found)) continue;  // dropped meanwhile
+    if (got.code != 0) throw unpack_status(got.code, got.message);
+    if (!got.info) throw Error(Errc::protocol, "a reply without information");
+    auto write = co_await take_fetched(channel, ns, keys[i], reply, got, deadline);
+    if (members_->placement() != placement) throw Error(Errc::stale_view, "the pool's membership changed meanwhile");
+    if (refused_for(write) != 0) continue;
+    std::vector<ObjectStore::Write> writes;
+    writes.push_back(std::move(write));
+    co_await store_->put(std::move(writes), false, false, deadline);
+  }
+}
+
+Task<ObjectStore::Write> ServerCore::take_fetched(std::shared_ptr<rpc::Channel> channel, Namespace ns, Key key,
+                                                  const fb::GetReplyT& reply, const fb::GotT& got, Deadline deadline) {
+  auto self = shared_from_this();
+  auto blob = co_await store_->reserve(got.info->bytes, deadline);
+  if (got.inlined) {
+    const auto part = part_of(reply.data, got.offset, got.info->bytes);
+    std::copy(part.begin(), part.end(), blob->writable().begin());
+  } else {
+    if (got.bulk.bytes() != got.info->bytes) throw Error(Errc::protocol, "a reply of another length");
+    const rpc::BulkDescriptor from = got.bulk;
+    co_await channel->bulk().pull(from, 0, blob->writable(), deadline);
+    fb::ReleaseRequestT release;
+    release.leases.push_back(got.lease);
+    rpc::CallOptions options{deadline};
+    (void)fb::ObjectsClient(channel).start_release(release, options);
+  }
+  ObjectStore::Write write;
+  write.ns = ns;
+  write.row = std::move(key.row);
+  write.column = std::move(key.column);
+  write.object.version = got.info->version;
+  write.object.bytes = got.info->bytes;
+  write.object.checksum = got.info->checksum;
+  write.object.put_us = got.info->put_us;
+  if (got.tagged) write.object.tag = got.tag;
+  if (!got.info->metadata.empty()) write.object.metadata = std::make_shared<const std::string>(got.info->metadata);
+  write.object.blob = std::move(blob);
+  write.keep_older = got.keep_older;
+  co_return write;
+}
+
+Task<fb::GetReplyT> ServerCore::fetch(rpc::Call& call, fb::FetchRequestT request) {
+  auto self = shared_from_this();
+  require_role(call, "server");
+  const auto placement = co_await check_view(request.view, call.deadline());
+  const auto keys = unpack_keys(request.keys.get());
+  if (keys.keys.size() != request.versions.size()) throw Error(Errc::protocol, "versions do not match the keys");
+  fb::GetReplyT reply;
+  reply.view = placement->view().number;
+  for (std::size_t i = 0; i < keys.keys.size(); ++i) {
+    const auto& key = keys.keys[i];
+    auto got = std::make_unique<fb::GotT>();
+    auto loaded = co_await store_->load(keys.ns, key.row, key.column, request.versions[i], call.deadline());
+    if (loaded) {
+      *got =
+          give(call.channel(), keys.ns, key, loaded->object, 0, loaded->object.bytes, inline_fetch_bytes, reply.data);
+      got->tag = loaded->object.tag.value_or(0);
+      got->tagged = loaded->object.tag.has_value();
+      got->keep_older = loaded->object.keeps_older;
+    } else {
+      got->code = static_cast<std::uint16_t>(Errc::not_found);
+    }
+    reply.got.push_back(std::move(got));
+  }
+  co_return reply;
+}
+
+// Which of the objects offered this server lacks.
+Task<fb::MissingReplyT> ServerCore::missing(rpc::Call& call, fb::MissingRequestT request) {
+  auto self = shared_from_this();
+  require_role(call, "server");
+  const auto placement = co_await check_view(request.view, call.deadline());
+  const auto keys = unpack_keys(request.keys.get());
+  if (keys.keys.size() != request.versions.size()) throw Error(Errc::protocol, "versions do not match the keys");
+  fb::MissingReplyT reply;
+  reply.view = placement->view().number;
+  for (std::size_t i = 0; i < keys.keys.size(); ++i) {
+    const auto& key = keys.keys[i];
+    const auto version = request.versions[i];
+    if (tombstones_.covers(pack_key(keys.ns, key.row, key.column), version)) continue;
+    if (store_->table().find(keys.ns, key.row, key.column, version)) continue;
+    if (store_->table().takes(keys.ns, key.row, key.column, version))
+      reply.missing.push_back(static_cast<std::uint32_t>(i));
+  }
+  co_return reply;
+}
+
+}  // namespace penstock::pool

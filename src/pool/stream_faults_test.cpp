@@ -1,0 +1,350 @@
+// Streams in a pool when something goes wrong: a record that cannot be kept, a writer that wakes up too late, one that is joined
+// again and again, steps that are too large, and what must go with the last step that needs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+
+#include "pool/pool_engine.hpp"
+#include "pool/server.hpp"
+#include "pool/stream_keys.hpp"
+#include "pool/stream_objects.hpp"
+#include "stream/feed.hpp"
+
+namespace penstock::pool {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr Timeout patience(20'000);
+
+// A pool of one server, and what is needed to look into it.
+class OneServer {
+ public:
+  explicit OneServer(std::uint64_t memory_bytes = 256u << 20, bool with_tier = false) {
+    char name[] = "/tmp/penstock_pool_XXXXXX";
+    folder_ = mkdtemp(name);
+    PoolServerOptions options;
+    options.server.listen = "127.0.0.1";
+    options.server.id = 1;
+    options.server.store.memory_bytes = memory_bytes;
+    if (with_tier) {
+      storage::TierOptions tier;
+      tier.kind = std::string(storage::tier_kinds().front());
+      tier.path = folder_ + "/tier";
+      options.server.store.tiers.push_back(tier);
+    }
+    options.registration_directory = folder_;
+    server_ = std::make_unique<PoolServer>(progress_, options);
+    server_->start(patience);
+  }
+  ~OneServer() {
+    server_->stop(Timeout(2000));
+    server_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  stream::EngineContext context() { return {client_, folder_, "127.0.0.1"}; }
+  PoolServer& server() { return *server_; }
+  ObjectStore& store() { return server_->core().store(); }
+  const std::shared_ptr<fabric::Progress>& progress() { return progress_; }
+
+  // Columns of a stream's row.
+  std::vector<std::string> columns(const std::string& stream) {
+    std::vector<std::string> columns;
+    progress_->call([&] {
+      store().table().scan(streams_namespace(), exact_row(stream_row(stream)), "", ~std::size_t{0},
+                           [&](const ObjectTable::Entry& entry) {
+                             columns.emplace_back(entry.column);
+                             return true;
+                           });
+    });
+    return columns;
+  }
+  fb::StreamRecordT record(const std::string& stream) {
+    fb::StreamRecordT record;
+    progress_->call([&] {
+      const auto* object = store().table().find(streams_namespace(), stream_row(stream), record_column);
+      if (object != nullptr) record = decode_object<fb::StreamRecord>(object->blob->bytes());
+    });
+    return record;
+  }
+  // The client's, to the server.
+  std::shared_ptr<rpc::Channel> channel(const std::shared_ptr<PoolClient>& client) {
+    const base::Deadline deadline(patience);
+    Member member = client->members().placement()->view().members.at(0);
+    return fabric::run_task(*client_, client->members().channel(std::move(member), deadline), deadline);
+  }
+  // Says it as a writer would.
+  fb::AttachReplyT attach(fb::AttachRequestT request, Timeout within) {
+    const base::Deadline deadline(within);
+    auto client = shared_client(context(), "", "write", deadline);
+    return fabric::run_task(*client_, send(client, std::move(request), deadline), base::Deadline(patience));
+  }
+
+ private:
+  static Task<fb::AttachReplyT> send(std::shared_ptr<PoolClient> client, fb::AttachRequestT request,
+                                     base::Deadline deadline) {
+    const auto placement = client->members().placement();
+    Member member = placement->view().members.at(0);
+    auto channel = co_await client->members().channel(std::move(member), deadline);
+    request.view = placement->view().number;
+    fb::StreamsClient streams(std::move(channel));
+    rpc::CallOptions options;
+    options.deadline = deadline;
+    co_return co_await streams.attach(std::move(request), options);
+  }
+
+  std::string folder_;
+  std::shared_ptr<fabric::Progress> progress_ = fabric::Progress::create(), client_ = fabric::Progress::create();
+  std::unique_ptr<PoolServer> server_;
+};
+
+StreamOptions pool_options() {
+  StreamOptions options;
+  options.engine = "pool";
+  options.step_timeout_ms = options.open_timeout_ms = options.close_timeout_ms = 20'000;
+  return options;
+}
+
+// A vector whose values follow from the step.
+class Writer {
+ public:
+  Writer(OneServer& pool, const std::string& name, std::uint64_t elements, StreamOptions options = pool_options())
+      : engine_(create_pool_writer(pool.context(), name, solo(), options)), elements_(elements) {
+    x_ = engine_->define("x", DType::float64, {elements}, {});
+  }
+  void write() {
+    ASSERT_TRUE(engine_->begin_step(patience)) << engine_->awaited();
+    engine_->set_shape(x_, {elements_});
+    std::vector<double> values(elements_);
+    std::iota(values.begin(), values.end(), 1000.0 * static_cast<double>(engine_->step()));
+    engine_->put(x_, Box{{0}, {elements_}}, values.data(), {});
+    engine_->end_step();
+  }
+  void resize(std::uint64_t elements) { elements_ = elements; }
+  stream::WriterEngine* operator->() { return engine_.get(); }
+
+ private:
+  std::unique_ptr<stream::WriterEngine> engine_;
+  std::uint64_t elements_;
+  std::uint32_t x_ = 0;
+};
+
+std::vector<std::uint64_t> read_all(OneServer& pool, const std::string& name) {
+  const auto reader = open_pool_reader(pool.context(), name, solo(), pool_options());
+  std::vector<std::uint64_t> steps;
+  while (reader->begin_step(patience) == Outcome::ready) {
+    const auto& info = reader->variable("x");
+    std::vector<double> values(info.shape[0]), expected(info.shape[0]);
+    reader->get(info.id, Selection::all(), values.data(), Order::row, {});
+    reader->wait(patience);
+    std::iota(expected.begin(), expected.end(), 1000.0 * static_cast<double>(reader->step()));
+    EXPECT_EQ(values, expected);
+    steps.push_back(reader->step());
+    reader->end_step();
+  }
+  return steps;
+}
+
+fb::AttachRequestT writer_of_life(OneServer& pool, const std::string& stream, std::uint64_t life) {
+  fb::AttachRequestT request;
+  request.stream = stream;
+  request.life = life;
+  request.ranks = 1;
+  request.host = "elsewhere";
+  request.address = fabric::to_text(pool.server().endpoint());  // where no writer is
+  const auto token = fabric::Token::random();
+  request.token.assign(token.bytes.begin(), token.bytes.end());
+  return request;
+}
+
+// All memory of the server, to the last byte.
+std::vector<std::shared_ptr<Blob>> take_all(OneServer& pool) {
+  std::vector<std::shared_ptr<Blob>> all;
+  for (auto size = pool.store().memory_limit(); size > 0; size /= 2) {
+    try {
+      for (;;) {
+        const base::Deadline soon(Timeout(50));
+        all.push_back(fabric::run_task(*pool.progress(), pool.store().reserve(size, soon), base::Deadline(patience)));
+      }
+    } catch (const Error&) {
+    }
+  }
+  return all;
+}
+
+TEST(StreamFaults, ARecordThatCouldNotBeKeptIsKeptTheNextTime) {
+  OneServer pool(16u << 20);
+  auto all = take_all(pool);
+  const auto request = writer_of_life(pool, "late", 77);
+  EXPECT_THROW(pool.attach(request, Timeout(500)), Error);
+  EXPECT_EQ(pool.record("late").life, 0u) << "there was no room for it";
+  all.clear();
+  EXPECT_THROW(pool.attach(request, Timeout(500)), Error) << "no such writer";
+  EXPECT_EQ(pool.record("late").life, 77u) << "but a home to come must know of it";
+}
+
+TEST(StreamFaults, AWriterThatWakesUpTooLateDestroysNothing) {
+  OneServer pool;
+  {
+    Writer writer(pool, "taken", 1000);
+    for (int i = 0; i < 3; ++i) writer.write();
+    writer->close(patience);
+  }
+  auto request = writer_of_life(pool, "taken", 99);
+  request.again = true;
+  try {
+    pool.attach(request, Timeout(2000));
+    FAIL() << "it was let in";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Errc::wrong_state) << e.what();
+    EXPECT_THAT(e.what(), HasSubstr("taken over by another writer"));
+  }
+  EXPECT_THAT(read_all(pool, "taken"), ElementsAre(0, 1, 2));
+}
+
+// A home to come may have an older record than the writer: the one that this writer replaced.
+TEST(StreamFaults, AWriterMayReplaceWhomItReplaced) {
+  OneServer pool;
+  {
+    Writer writer(pool, "before", 10);
+    writer.write();
+    writer->close(patience);
+  }
+  auto request = writer_of_life(pool, "before", 99);
+  request.again = true;
+  request.replaced = pool.record("before").writer;
+  EXPECT_THROW(pool.attach(request, Timeout(500)), Error) << "no such writer";
+  EXPECT_EQ(pool.record("before").writer, 99u);
+  EXPECT_EQ(pool.record("before").replaced, request.replaced);
+}
+
+// Another consumer takes the steps from the home, which joins the writer again: each step comes once, in order, none is left out.
+TEST(StreamFaults, NoStepIsLostWhenTheWriterIsJoinedAgain) {
+  OneServer pool;
+  Writer writer(pool, "rejoined", 50'000);
+  const auto record = pool.record("rejoined");
+  fabric::Registration registration;
+  registration.stream = "rejoined";
+  registration.endpoint = fabric::endpoint_from_text(record.address);
+  std::copy(record.token.begin(), record.token.end(), registration.token.bytes.begin());
+  constexpr int rounds = 10, steps_a_round = 4;
+  for (int round = 0; round < rounds; ++round) {
+    for (int i = 0; i < steps_a_round; ++i) writer.write();
+    std::unique_ptr<stream::Feed> thief;
+    std::atomic<bool> over{false};
+    pool.progress()->call([&] {
+      stream::Feed::Events events;
+      events.joined = [&](const stream::Admission&) { over = true; };
+      events.step = [](stream::ReaderProtocol::Step) {};
+      events.ended = [&](Outcome, const std::string&) { over = true; };
+      thief = std::make_unique<stream::Feed>(pool.progress(), registration, fabric::Reach::automatic,
+                                             base::Deadline(patience), std::move(events));
+    });
+    pool.progress()->wait_for([&] { return over.load(); }, base::Deadline(patience));
+    pool.progress()->call([&] { thief.reset(); });
+  }
+  writer->close(patience);
+  std::vector<std::uint64_t> all(rounds * steps_a_round);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(read_all(pool, "rejoined"), all);
+}
+
+TEST(StreamFaults, AStepTooLargeForTheServerIsToldToTheWriter) {
+  OneServer pool(16u << 20);
+  Writer writer(pool, "large", 5'000'000);
+  try {
+    writer.write();
+    writer->close(patience);
+    FAIL() << "it cannot have been kept";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("do not fit into the server's memory of"));
+    EXPECT_THAT(e.what(), HasSubstr("tier"));
+  }
+}
+
+TEST(StreamFaults, AStepLargerThanMemoryGoesToDiskInParts) {
+  OneServer pool(48u << 20, true);
+  {
+    auto options = pool_options();
+    options.stripe_bytes = 1u << 20;
+    Writer writer(pool, "parts", 8'000'000, options);
+    for (int i = 0; i < 2; ++i) writer.write();
+    writer->close(patience);
+  }
+  const auto reader = open_pool_reader(pool.context(), "parts", solo(), pool_options());
+  EXPECT_THAT(reader->steps(), ElementsAre(0, 1));
+}
+
+// A server that was out of reach for a while left the view: it must not use for something else what is still read in place.
+TEST(StreamFaults, AServerThatIsLetGoKeepsWhatIsReadInPlace) {
+  OneServer pool;
+  constexpr std::uint64_t elements = 100'000;  // one stripe
+  {
+    Writer writer(pool, "viewed", elements);
+    writer.write();
+    writer->close(patience);
+  }
+  const auto leases = [&] {
+    std::uint64_t count = 0;
+    pool.progress()->call([&] { count = pool.server().core().leases(); });
+    return count;
+  };
+  auto reader = open_pool_reader(pool.context(), "viewed", solo(), pool_options());
+  ASSERT_EQ(reader->begin_step(patience), Outcome::ready);
+  const auto id = reader->variable("x").id;
+  {
+    const auto views = reader->view(id, Selection::all());
+    ASSERT_EQ(views.size(), 1u);
+    EXPECT_EQ(leases(), 1u);
+    const auto client = shared_client(pool.context(), "", "read", base::Deadline(patience));
+    const auto channel = pool.channel(client);
+    client->progress()->call([&] { channel->retire(); });  // as Members does
+    std::vector<double> values(elements), expected(elements);
+    reader->get(id, Selection::all(), values.data(), Order::row, {});
+    reader->wait(patience);
+    std::iota(expected.begin(), expected.end(), 0.0);
+    EXPECT_EQ(values, expected) << "asked for again";
+    EXPECT_FALSE(channel->open());
+    EXPECT_EQ(leases(), 2u) << "by the new channel, and for the view";
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), views.front().as<double>().begin()));
+  }
+  reader->end_step();
+  reader.reset();
+  const base::Deadline deadline(patience);
+  while (leases() > 0 && !deadline.passed()) {
+  }
+  EXPECT_EQ(leases(), 0u);
+}
+
+TEST(StreamFaults, DescriptionsGoWithTheirLastStep) {
+  OneServer pool;
+  auto options = pool_options();
+  options.retain_steps = 2;
+  {
+    Writer writer(pool, "refined", 100, options);
+    for (std::uint64_t i = 0; i < 12; ++i) {
+      writer.resize(100 + i);
+      writer.write();
+    }
+    writer->close(patience);
+  }
+  const auto of = [&](const char* prefix) {
+    const auto columns = pool.columns("refined");
+    return std::count_if(columns.begin(), columns.end(), [&](const auto& c) { return c.starts_with(prefix); });
+  };
+  const base::Deadline deadline(patience);
+  while ((of("step/") > 2 || of("epoch/") > 2) && !deadline.passed()) {
+  }
+  EXPECT_EQ(of("step/"), 2);
+  EXPECT_EQ(of("epoch/"), 2);
+  EXPECT_THAT(read_all(pool, "refined"), ElementsAre(10, 11));
+}
+
+}  // namespace
+}  // namespace penstock::pool
