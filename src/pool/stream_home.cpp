@@ -204,7 +204,9 @@ Task<std::vector<std::string>> StreamHome::columns_of_row(Deadline deadline) {
       auto more = co_await list_columns(*core_, member, placement->view().number, row_, deadline);
       columns.insert(columns.end(), more.begin(), more.end());
     } catch (const Error& e) {  // it may be the only one that has a step: whoever asks does so again, in a newer view
-      throw e.in("server " + member.name);
+      if (e.code() == Errc::stale_view) throw;
+      throw Error(Errc::peer_lost,
+                  "server " + member.name + " could not be asked for stream " + name_ + ": " + e.what());
     }
   }
   std::sort(columns.begin(), columns.end());
