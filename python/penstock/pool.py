@@ -460,7 +460,7 @@ class Pool:
         return self._core.token(role)
 
     def directory_for_roles(self) -> str:
-        """Where a client with such a token finds the pool: Pool(directory=...). Its holder sees the servers and no secret.
+        """Where a client with such a token finds the pool: Pool(directory=...). Its holder sees servers and no secret.
         Raises Unsupported for etcd, which has users and roles of its own."""
         return self._core.directory_for_roles()
 

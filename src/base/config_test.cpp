@@ -81,6 +81,7 @@ TEST_F(ConfigTest, EveryOptionGoesThereAndBack) {
                         .min_max = true,
                         .step_bytes = 1 << 20,
                         .delivery = Delivery::latest,
+                        .resume = "append",
                         .spin_us = 5,
                         .open_timeout_ms = 1,
                         .step_timeout_ms = 2,
@@ -93,7 +94,7 @@ TEST_F(ConfigTest, EveryOptionGoesThereAndBack) {
     const auto colon = line.find(": ");
     set_option(copy, line.substr(0, colon), line.substr(colon + 2));
   }
-  EXPECT_EQ(count, 24);
+  EXPECT_EQ(count, 25);
   EXPECT_EQ(to_yaml(copy), yaml);
   // What is printed can be put into the file as it is.
   std::string section = "streams:\n  heat:\n";

@@ -126,7 +126,7 @@ def token(
 ) -> None:
     """Print the token of a role, for a client that shall have no more.
 
-    Who has the directory's own address can give out tokens; give with them the one that `penstock pool directory` prints.
+    Who has the directory's own address can give out tokens; give with them the one that penstock pool directory prints.
     """
     with open_pool(pool, "", timeout) as there:
         print(there.token(role))
