@@ -37,7 +37,7 @@ enum class Errc : int {
   pool_full = 72,       // no memory (or disk) came free within the deadline
   stale_view = 73,      // the pool's membership has changed since the caller looked
   cancelled = 74,
-  forbidden = 75,       // the caller's role does not allow it
+  forbidden = 75,  // the caller's role does not allow it
   // The machine or a library failed.
   system = 80,  // the operating system refused; the message carries errno's text
   memory = 81,

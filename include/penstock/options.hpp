@@ -57,16 +57,17 @@ struct StreamOptions {
   // Engine pool. Readers do not hold the writer: rendezvous_readers, reserve_steps and keep_first_step do not count here;
   // the queue is what the pool has not taken yet. A step may go once it is beyond a bound of retention (0: no such bound)
   // and every group in retain_for has read it; with retain_for alone, as soon as they have. No step goes while it is read.
-  std::string pool;                              // "": the only one there is
-  Acknowledge acknowledge = Acknowledge::memory;  // how safe a step is when its writer may forget it
+  std::string pool;                                     // "": the only one there is
+  Acknowledge acknowledge = Acknowledge::memory;        // how safe a step is when its writer may forget it
   std::uint64_t stripe_bytes = std::uint64_t{4} << 20;  // a step is kept in pieces of about this size, on all servers
   std::uint32_t retain_steps = 0;
   std::uint64_t retain_bytes = 0;
   std::uint32_t retain_age_ms = 0;
-  std::string retain_for;        // names of reader groups, with commas between them (in the environment: +)
-  std::string resume = "no";     // writer: no (replaces an earlier stream of the name), append (goes on after its newest step),
-                                 // or a number, that of this run's first step: what the pool has of them is passed over
-  std::string group;             // reader: a name under which later runs go on where this one stopped; "": none
+  std::string retain_for;  // names of reader groups, with commas between them (in the environment: +)
+  std::string resume =
+      "no";           // writer: no (replaces an earlier stream of the name), append (goes on after its newest step),
+                      // or a number, that of this run's first step: what the pool has of them is passed over
+  std::string group;  // reader: a name under which later runs go on where this one stopped; "": none
   std::string start = "oldest";  // reader: the first step: oldest, newest, or a number (the first kept one not less)
 
   // Both
@@ -79,9 +80,9 @@ struct StreamOptions {
 struct ContextOptions {
   std::string config_file;  // "": $PENSTOCK_CONFIG, else penstock.yaml in the working directory if there
   std::string directory;    // where streams register, and pools are found: a folder, or a directory service
-                            // (tcp://host:port/directory?token=..., etcd://host:port,...); "": $PENSTOCK_DIRECTORY, else
-                            // $XDG_RUNTIME_DIR/penstock, else /tmp/penstock-<uid>
-  std::string listen = "";  // IPv4/IPv6 address for tcp; "": $PENSTOCK_LISTEN, else every interface
+      // (tcp://host:port/directory?token=..., etcd://host:port,...); "": $PENSTOCK_DIRECTORY, else
+      // $XDG_RUNTIME_DIR/penstock, else /tmp/penstock-<uid>
+  std::string listen = "";         // IPv4/IPv6 address for tcp; "": $PENSTOCK_LISTEN, else every interface
   bool explicit_progress = false;  // true: no library thread; the application calls Context::progress()
 };
 

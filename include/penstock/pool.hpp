@@ -52,8 +52,8 @@ struct PutOptions {
   IfExists if_exists = IfExists::refuse;
   Acknowledge acknowledge = Acknowledge::memory;  // how safe it is when put returns (options.hpp)
   std::optional<std::uint64_t> tag;  // placed by this number instead of the key's hash (rank, stripe, curve position)
-  std::string metadata;              // returned by info and get; at most 64 KiB. Computing expects described arrays here
-                                     // (describe below)
+  std::string metadata;  // returned by info and get; at most 64 KiB. Computing expects described arrays here
+                         // (describe below)
   Timeout timeout = configured;
 };
 // get, need, info, drop of an object that was put with a tag need the same tag.
@@ -156,16 +156,18 @@ struct PoolStatus {
 };
 
 struct PoolOptions {
-  std::string pool;       // "": the only pool in the directory
-  std::string directory;  // the directory service: "", an address, or "etcd://host:port,..."; "": $PENSTOCK_DIRECTORY_SERVICE,
-                          // else the one registered on this machine
-  std::string role;       // "", or read, write, compute, admin: what to ask for; "": the highest that the token allows
-  std::string token;      // "": from the directory
-  std::string ns;         // the namespace's name
+  std::string pool;  // "": the only pool in the directory
+  std::string
+      directory;  // the directory service: "", an address, or "etcd://host:port,..."; "": $PENSTOCK_DIRECTORY_SERVICE,
+                  // else the one registered on this machine
+  std::string role;   // "", or read, write, compute, admin: what to ask for; "": the highest that the token allows
+  std::string token;  // "": from the directory
+  std::string ns;     // the namespace's name
   std::uint32_t timeout_ms = 30'000;
-  std::string trace;      // where to record this client's operations (penstock/trace.hpp): a file "*.trace", or a folder with
-                          // one file for each process; "": $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere;
-                          // "off": nowhere, whatever those say
+  std::string
+      trace;  // where to record this client's operations (penstock/trace.hpp): a file "*.trace", or a folder with
+              // one file for each process; "": $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere;
+              // "off": nowhere, whatever those say
 };
 
 class Pool {

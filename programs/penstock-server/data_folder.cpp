@@ -55,7 +55,8 @@ DataFolder::DataFolder(const std::string& path) {
   }
   id_ = random_id();
   const std::string line = std::to_string(id_) + "\n";
-  if (::pwrite(lock_.get(), line.data(), line.size(), 0) != static_cast<ssize_t>(line.size()) || ::fsync(lock_.get()) != 0)
+  if (::pwrite(lock_.get(), line.data(), line.size(), 0) != static_cast<ssize_t>(line.size()) ||
+      ::fsync(lock_.get()) != 0)
     throw system_error(file);
   // The name must last as the data does.
   memory::UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -92,8 +92,14 @@ std::string metrics_of(const std::string& status_json) {
       if (tiers.empty()) break;
       describe(out, metric);
       for (std::size_t i = 0; i < tiers.size(); ++i)
-        out.append(metric.name).append("{").append(labels).append(",tier=\"").append(std::to_string(i)).append("\"} ")
-            .append(number(tiers[i].at(nlohmann::json::json_pointer(metric.pointer)))).append("\n");
+        out.append(metric.name)
+            .append("{")
+            .append(labels)
+            .append(",tier=\"")
+            .append(std::to_string(i))
+            .append("\"} ")
+            .append(number(tiers[i].at(nlohmann::json::json_pointer(metric.pointer))))
+            .append("\n");
     }
     return out;
   } catch (const nlohmann::json::exception& error) {
@@ -137,10 +143,13 @@ std::string page_of(const std::string& status_json) {
   const auto status = nlohmann::json::parse(status_json);
   const std::string title = "Penstock: pool " + escaped(status.at("pool").get<std::string>()) + ", server " +
                             escaped(status.at("name").get<std::string>());
-  std::string out = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"5\"><title>" +
-                    title + "</title><style>body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}"
-                            "th{text-align:left;font-weight:normal;color:#555}td,th{padding:.1em .8em .1em 0;vertical-align:top}"
-                            "</style><h1>" + title + "</h1><p><a href=\"status\">status</a> <a href=\"metrics\">metrics</a></p>";
+  std::string out =
+      "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"5\"><title>" +
+      title +
+      "</title><style>body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}"
+      "th{text-align:left;font-weight:normal;color:#555}td,th{padding:.1em .8em .1em 0;vertical-align:top}"
+      "</style><h1>" +
+      title + "</h1><p><a href=\"status\">status</a> <a href=\"metrics\">metrics</a></p>";
   rows(out, status);
   return out;
 }
@@ -149,7 +158,8 @@ std::string page_of(const std::string& status_json) {
 bool same(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  for (std::size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
   return difference == 0;
 }
 

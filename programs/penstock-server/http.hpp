@@ -25,7 +25,7 @@ class HttpServer {
  public:
   // address: "host:port", port 0 for any. Throws Error: invalid_argument, system (cannot listen), unsupported (not built in).
   HttpServer(const std::string& address, HttpSource source);
-  ~HttpServer();  // ends what is under way
+  ~HttpServer();                       // ends what is under way
   const std::string& address() const;  // "host:port" as it listens
 
  private:

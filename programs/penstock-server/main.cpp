@@ -47,12 +47,14 @@ namespace {
 constexpr const char* usage =
     "usage: penstock-server [--config FILE] [--print-config] [--ready-fd N] [--with-parent] [KEY=VALUE]...\n"
     "\n"
-    "Runs one server of a staging pool in the foreground, until SIGTERM or SIGINT: then it hands its objects on to the\n"
+    "Runs one server of a staging pool in the foreground, until SIGTERM or SIGINT: then it hands its objects on to "
+    "the\n"
     "other servers (a second signal stops it at once), or writes to its tiers what they should hold, and ends.\n"
     "\n"
     "  --config FILE    YAML, KEY: VALUE a line; $PENSTOCK_SERVER_<KEY> and KEY=VALUE here win over it\n"
     "  --print-config   print the configuration in effect, and leave\n"
-    "  --ready-fd N     write the line \"ready {...}\", with the directory's address, to this descriptor (else to standard\n"
+    "  --ready-fd N     write the line \"ready {...}\", with the directory's address, to this descriptor (else to "
+    "standard\n"
     "                   output, without the address's token)\n"
     "  --with-parent    end when the process that started this one dies\n"
     "  --version        print the version, and leave\n"
@@ -90,8 +92,8 @@ std::optional<Arguments> parse_arguments(int argc, char** argv) {
     else if (word.starts_with("-"))
       throw Error(Errc::unknown_option,
                   base::unknown_name("option", word,
-                                     std::array<std::string_view, 6>{"--config", "--print-config", "--ready-fd", "--with-parent",
-                                                                     "--version", "--help"}));
+                                     std::array<std::string_view, 6>{"--config", "--print-config", "--ready-fd",
+                                                                     "--with-parent", "--version", "--help"}));
     else arguments.settings.push_back(word);
   }
   return arguments;
@@ -121,7 +123,8 @@ class Events {
   int wait() {
     for (;;) {
       pollfd fds[2]{{signals_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-      if (::poll(fds, 2, -1) < 0 && errno != EINTR) throw Error(Errc::system, std::string("poll: ") + std::strerror(errno));
+      if (::poll(fds, 2, -1) < 0 && errno != EINTR)
+        throw Error(Errc::system, std::string("poll: ") + std::strerror(errno));
       signalfd_siginfo info;
       if (::read(signals_.get(), &info, sizeof info) == sizeof info) {
         if (info.ssi_signo != SIGHUP) return static_cast<int>(info.ssi_signo);
@@ -147,7 +150,8 @@ class Program {
       if (!line.empty()) base::log(Level::info, "configuration: " + std::string(line));
     progress_ = fabric::Progress::create();
     auto admin = [this](std::string command, std::string) { return answer(this, std::move(command)); };
-    server_ = std::make_unique<pool::PoolServer>(progress_, server::pool_options(options_, folder_.id()), std::move(admin));
+    server_ =
+        std::make_unique<pool::PoolServer>(progress_, server::pool_options(options_, folder_.id()), std::move(admin));
     if (!during("start", [this] { start(); })) return 1;
     announce();
     while (!draining_ && !stopping_) {
@@ -158,7 +162,9 @@ class Program {
   }
 
  private:
-  static fabric::Task<std::string> answer(Program* program, std::string command) { co_return program->administer(command); }
+  static fabric::Task<std::string> answer(Program* program, std::string command) {
+    co_return program->administer(command);
+  }
 
   std::string administer(const std::string& command) {
     if (command == "drain" || command == "stop") {
@@ -237,8 +243,11 @@ class Program {
                         {"pid", ::getpid()},
                         {"directory", ready_fd_ == STDOUT_FILENO ? server::without_token(directory) : directory},
                         {"http", http_ ? http_->address() : ""}};
-    base::log(Level::info, "ready", {{"pool", options_.pool}, {"id", server_->core().self()},
-                                     {"directory", server::without_token(directory)}, {"http", http_ ? http_->address() : "off"}});
+    base::log(Level::info, "ready",
+              {{"pool", options_.pool},
+               {"id", server_->core().self()},
+               {"directory", server::without_token(directory)},
+               {"http", http_ ? http_->address() : "off"}});
     server::write_ready_line(ready_fd_, json.dump());
     server::notify_manager("READY=1");
   }

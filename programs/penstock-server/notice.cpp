@@ -36,7 +36,8 @@ void write_ready_line(int fd, const std::string& json) {
   for (std::size_t done = 0; done < line.size();) {
     const auto written = ::write(fd, line.data() + done, line.size() - done);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw Error(Errc::system, "the ready line could not be written: " + std::string(std::strerror(errno)));
+    if (written < 0)
+      throw Error(Errc::system, "the ready line could not be written: " + std::string(std::strerror(errno)));
     done += static_cast<std::size_t>(written);
   }
   if (fd != STDOUT_FILENO) ::close(fd);

@@ -26,9 +26,11 @@ std::string parse_pool(std::string_view text) {
 
 std::string parse_directory(std::string_view text) {
   const std::string where = parse_line(text);
-  if (where == "embedded" || where == "registered" || where.starts_with("etcd://") || where.starts_with("tcp://")) return where;
-  throw Error(Errc::invalid_argument, "'" + without_token(where).substr(0, 80) +
-                                          "' is not embedded, registered, tcp://host:port/directory?token=... or etcd://host:port");
+  if (where == "embedded" || where == "registered" || where.starts_with("etcd://") || where.starts_with("tcp://"))
+    return where;
+  throw Error(Errc::invalid_argument,
+              "'" + without_token(where).substr(0, 80) +
+                  "' is not embedded, registered, tcp://host:port/directory?token=... or etcd://host:port");
 }
 
 std::string parse_log(std::string_view text) {
@@ -127,7 +129,8 @@ void set_option(ServeOptions& options, std::string_view key, std::string_view va
 ServeOptions load_options(const std::string& file, const std::vector<std::string>& arguments) {
   ServeOptions options;
   if (!file.empty())
-    base::read_settings_file(file, [&](const std::string& key, const std::string& value) { set_option(options, key, value); });
+    base::read_settings_file(
+        file, [&](const std::string& key, const std::string& value) { set_option(options, key, value); });
   apply_environment(options);
   for (const std::string& argument : arguments) {
     const auto equals = argument.find('=');
@@ -144,7 +147,8 @@ void check(const ServeOptions& options) {
   if (options.replication > options.servers && options.servers > 1)
     throw Error(Errc::invalid_argument, "replication is more than there are servers to begin with");
   if (!parse_tiers(options).empty() && options.folder.empty())
-    throw Error(Errc::invalid_argument, "tiers need a folder: the server's id is kept there, so that it is itself again");
+    throw Error(Errc::invalid_argument,
+                "tiers need a folder: the server's id is kept there, so that it is itself again");
   compute_options(options);
 }
 
@@ -176,7 +180,8 @@ pool::PoolServerOptions pool_options(const ServeOptions& options, std::uint64_t 
   pool::PoolServerOptions result;
   result.registration_directory = fabric::resolve_directory(options.registration);
   result.directory = options.directory;
-  if (!options.folder.empty()) result.directory_journal = (std::filesystem::path(options.folder) / "directory").string();
+  if (!options.folder.empty())
+    result.directory_journal = (std::filesystem::path(options.folder) / "directory").string();
   auto& server = result.server;
   server.pool = options.pool;
   server.name = options.name;
@@ -205,9 +210,11 @@ pool::compute::ComputeOptions compute_options(const ServeOptions& options) {
   result.python = options.compute_python;
   for (const std::string& item : items_of(options.compute_functions)) {
     const auto equals = item.find('='), colon = item.rfind(':');
-    if (equals == std::string::npos || equals == 0 || colon == std::string::npos || colon < equals + 2 || colon + 1 == item.size())
+    if (equals == std::string::npos || equals == 0 || colon == std::string::npos || colon < equals + 2 ||
+        colon + 1 == item.size())
       throw Error(Errc::invalid_argument, "compute_functions: '" + item + "' is not name=file.py:function");
-    result.python_functions[item.substr(0, equals)] = {item.substr(equals + 1, colon - equals - 1), item.substr(colon + 1)};
+    result.python_functions[item.substr(0, equals)] = {item.substr(equals + 1, colon - equals - 1),
+                                                       item.substr(colon + 1)};
   }
   return result;
 }

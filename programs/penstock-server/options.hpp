@@ -14,12 +14,13 @@ namespace penstock::server {
 
 struct ServeOptions {
   std::string pool = "default";
-  std::string name;     // in messages; "": host:pid
-  std::string folder;   // the server's own: its id, an embedded directory's journal, tiers with relative paths
-  std::string listen;   // address for TCP; "": every interface
-  std::string directory = "embedded";  // run one here; or registered, tcp://host:port/directory?token=..., etcd://host:port
-  std::string registration;            // folder where an embedded directory is registered; "": as for streams
-  std::uint32_t servers = 1;           // the pool begins with so many
+  std::string name;    // in messages; "": host:pid
+  std::string folder;  // the server's own: its id, an embedded directory's journal, tiers with relative paths
+  std::string listen;  // address for TCP; "": every interface
+  std::string directory =
+      "embedded";             // run one here; or registered, tcp://host:port/directory?token=..., etcd://host:port
+  std::string registration;   // folder where an embedded directory is registered; "": as for streams
+  std::uint32_t servers = 1;  // the pool begins with so many
   std::uint32_t replication = 1;
   std::uint32_t lease_ms = 2000;
   std::uint64_t memory = std::uint64_t{1} << 30;
@@ -28,7 +29,7 @@ struct ServeOptions {
   bool write_behind = true;
   std::uint64_t rebalance_bytes_per_s = std::uint64_t{512} << 20;
   std::uint32_t workers = 2;
-  std::string http = "127.0.0.1:0";  // or off
+  std::string http = "127.0.0.1:0";   // or off
   std::uint32_t compute_workers = 0;  // processes for plug-ins and Python; 0: as many as hardware threads
   std::uint32_t compute_time_ms = 60'000;
   std::uint64_t compute_memory = std::uint64_t{1} << 30;

@@ -47,7 +47,9 @@ std::string parse_word(std::string_view text) {
 }
 
 std::string parse_name(std::string_view text) {
-  const auto fits = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.'; };
+  const auto fits = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
+  };
   const std::string_view name = trim(text);
   if (name.size() > 128 || !std::ranges::all_of(name, fits))
     throw Error(Errc::invalid_argument, "'" + std::string(name.substr(0, 40)) +
@@ -88,7 +90,8 @@ std::string parse_start(std::string_view text) {
   try {
     return std::to_string(base::parse_integer(start, 0, INT64_MAX));
   } catch (const Error&) {
-    throw Error(Errc::invalid_argument, "'" + std::string(start.substr(0, 40)) + "' is neither oldest, newest nor a step");
+    throw Error(Errc::invalid_argument,
+                "'" + std::string(start.substr(0, 40)) + "' is neither oldest, newest nor a step");
   }
 }
 
@@ -251,12 +254,14 @@ void apply_text(StreamOptions& options, std::string_view text) {
 
 void check(const StreamOptions& options) { check_fields(stream_fields, options); }
 
-void read_settings_file(const std::string& file, const std::function<void(const std::string&, const std::string&)>& set) {
+void read_settings_file(const std::string& file,
+                        const std::function<void(const std::string&, const std::string&)>& set) {
   for_each_entry(file, load(file), "the configuration",
                  [&](const std::string& key, const YAML::Node& value, const YAML::Node& place) {
                    std::string text;
                    if (value.IsSequence()) {
-                     for (const auto& item : value) text.append(text.empty() ? "" : ";").append(scalar(file, item, key));
+                     for (const auto& item : value)
+                       text.append(text.empty() ? "" : ";").append(scalar(file, item, key));
                    } else if (!value.IsNull()) {
                      text = scalar(file, value, key);
                    }

@@ -40,7 +40,8 @@ std::string environment_name(std::string_view stream);
 
 // Reads a YAML file of "key: value" and calls set(key, value as text) for each, in the file's order; a list's items have ';'
 // between them. Errors, also those that set throws, name the file and line. Throws Error(not_found, invalid_argument).
-void read_settings_file(const std::string& file, const std::function<void(const std::string&, const std::string&)>& set);
+void read_settings_file(const std::string& file,
+                        const std::function<void(const std::string&, const std::string&)>& set);
 
 // What concerns the whole process. Values given in code win here, because tests and launchers give them; then the
 // environment, then the file, then the defaults of ContextOptions. Reads and checks the whole file, so that a misspelt

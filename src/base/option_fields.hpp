@@ -92,7 +92,8 @@ constexpr Field<ClassOf<Member>> share(std::string_view name) {
             const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
             if (percent) value /= 100;
             if (error != std::errc() || end != digits.data() + digits.size() || !(value > 0 && value <= 1))
-              throw Error(Errc::invalid_argument, "'" + std::string(text.substr(0, 40)) + "' is no share, such as 0.9 or 90%");
+              throw Error(Errc::invalid_argument,
+                          "'" + std::string(text.substr(0, 40)) + "' is no share, such as 0.9 or 90%");
             options.*Member = value;
           },
           [](const O& options) {
@@ -113,10 +114,9 @@ template <auto Member>
 constexpr Field<ClassOf<Member>> choice(std::string_view name) {
   using O = ClassOf<Member>;
   using T = ValueOf<Member>;
-  return {name, [](O& options, std::string_view text) { options.*Member = parse_enum<T>(text); },
-          [](const O& options) {
-            return std::string(EnumNames<T>::names.at(static_cast<std::size_t>(options.*Member)));
-          }};
+  return {
+      name, [](O& options, std::string_view text) { options.*Member = parse_enum<T>(text); },
+      [](const O& options) { return std::string(EnumNames<T>::names.at(static_cast<std::size_t>(options.*Member))); }};
 }
 
 // Text that Parse checks and puts in order.

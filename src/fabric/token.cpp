@@ -30,7 +30,8 @@ Token Token::derive(std::string_view text) const {
   Token derived;
   unsigned int length = 0;
   if (HMAC(EVP_sha256(), bytes.data(), static_cast<int>(bytes.size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(), derived.bytes.data(), &length) == nullptr ||
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), derived.bytes.data(),
+           &length) == nullptr ||
       length != derived.bytes.size())
     throw Error(Errc::internal, "HMAC-SHA256 is not available");
   return derived;

@@ -30,9 +30,9 @@ Namespace Namespace::named(std::string_view name) {
 
 namespace {
 
-constexpr std::uint64_t inline_put_bytes = 512 << 10;   // a batch below this travels in the message
-constexpr std::uint64_t inline_get_bytes = 128 << 10;   // objects up to this do
-constexpr std::size_t max_batch = 10'000;               // keys in one request
+constexpr std::uint64_t inline_put_bytes = 512 << 10;  // a batch below this travels in the message
+constexpr std::uint64_t inline_get_bytes = 128 << 10;  // objects up to this do
+constexpr std::size_t max_batch = 10'000;              // keys in one request
 constexpr std::uint64_t max_batch_bytes = 64 << 20;
 
 void check(const Key& key) {
@@ -153,8 +153,8 @@ Task<std::vector<Result<R>>> Pool::Impl::scatter(std::shared_ptr<Batch<R>> batch
       break;
     }
     // Reads with another replica to ask do not wait for a new view first.
-    const bool try_replica = replicas && last->code() != Errc::stale_view && view.replication > 1 &&
-                             (attempt + 1) % view.replication != 0;
+    const bool try_replica =
+        replicas && last->code() != Errc::stale_view && view.replication > 1 && (attempt + 1) % view.replication != 0;
     if (!try_replica) {
       const Error why = *last;
       co_await client->before_retry(view.number, attempt, why, deadline);
@@ -278,14 +278,15 @@ Task<void> Pool::Impl::send_put(Channel channel, std::uint64_t view, std::shared
     auto& result = results[indices[n]];
     result.value.reset();
     result.code = code;
-    result.message = "pool " + client->pool() + ": " + item_text((*items)[indices[n]].key) + ": " + reply.failures[f]->message;
+    result.message =
+        "pool " + client->pool() + ": " + item_text((*items)[indices[n]].key) + ": " + reply.failures[f]->message;
   }
 }
 
 // -------------------------------------------------------------------------------------------------------------------- get
 
-Task<std::vector<Result<Object>>> Pool::Impl::get(std::vector<Key> keys, GetOptions get_options, bool wait, bool info_only,
-                                                  base::Deadline deadline) {
+Task<std::vector<Result<Object>>> Pool::Impl::get(std::vector<Key> keys, GetOptions get_options, bool wait,
+                                                  bool info_only, base::Deadline deadline) {
   auto self = shared_from_this();
   auto shared_options = std::make_shared<const GetOptions>(get_options);
   auto shared_keys = std::make_shared<const std::vector<Key>>(std::move(keys));
@@ -406,8 +407,8 @@ Task<void> Pool::Impl::fetch_bytes(std::shared_ptr<rpc::Channel> channel, std::s
 }
 
 // map may wait for a descriptor: on a worker.
-Task<std::optional<rpc::BulkSpace::Mapped>> Pool::Impl::map(std::shared_ptr<rpc::Channel> channel, rpc::BulkDescriptor from,
-                                                            base::Deadline deadline) {
+Task<std::optional<rpc::BulkSpace::Mapped>> Pool::Impl::map(std::shared_ptr<rpc::Channel> channel,
+                                                            rpc::BulkDescriptor from, base::Deadline deadline) {
   if (!channel->local()) co_return std::nullopt;
   auto job = [channel, from, deadline] { return channel->bulk().map(from, deadline); };
   co_return co_await workers->run(job);
@@ -415,7 +416,8 @@ Task<std::optional<rpc::BulkSpace::Mapped>> Pool::Impl::map(std::shared_ptr<rpc:
 
 // ------------------------------------------------------------------------------------------------------------- list, drop
 
-Task<std::vector<Result<bool>>> Pool::Impl::drop(std::vector<Key> keys, GetOptions get_options, base::Deadline deadline) {
+Task<std::vector<Result<bool>>> Pool::Impl::drop(std::vector<Key> keys, GetOptions get_options,
+                                                 base::Deadline deadline) {
   auto self = shared_from_this();
   auto shared_options = std::make_shared<const GetOptions>(get_options);
   auto shared_keys = std::make_shared<const std::vector<Key>>(std::move(keys));
@@ -424,9 +426,9 @@ Task<std::vector<Result<bool>>> Pool::Impl::drop(std::vector<Key> keys, GetOptio
   batch->results.resize(shared_keys->size());
   std::uint64_t request_id = 0;  // by which servers know a later try of this drop
   std::memcpy(&request_id, fabric::Token::random().bytes.data(), sizeof(request_id));
-  Send<bool> send = [self, shared_options, request_id, deadline](Channel channel, std::uint64_t view,
-                                                     std::shared_ptr<Batch<bool>> of,
-                                                     std::shared_ptr<const Indices> indices, PoolClient::Attempt) {
+  Send<bool> send = [self, shared_options, request_id, deadline](
+                        Channel channel, std::uint64_t view, std::shared_ptr<Batch<bool>> of,
+                        std::shared_ptr<const Indices> indices, PoolClient::Attempt) {
     return self->send_drop(std::move(channel), view, std::move(of), std::move(indices), shared_options, request_id,
                            deadline);
   };
@@ -565,15 +567,17 @@ Task<std::vector<ObjectInfo>> Pool::Impl::wait_row(std::string row, std::size_t 
                                                    base::Deadline deadline) {
   auto self = shared_from_this();
   std::function<Task<fb::ListReplyT>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
-      [self, row, count, column, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, PoolClient::Attempt) {
+      [self, row, count, column, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                                           PoolClient::Attempt) {
         return self->send_wait_row(std::move(channel), view, row, count, column, deadline);
       };
   auto reply = co_await client->at_primary<fb::ListReplyT>(ns, row, std::nullopt, deadline, std::move(call));
   co_return pool::unpack_infos(reply.objects.get());
 }
 
-Task<fb::ListReplyT> Pool::Impl::send_wait_row(std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::string row,
-                                               std::size_t count, std::string column, base::Deadline deadline) {
+Task<fb::ListReplyT> Pool::Impl::send_wait_row(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                                               std::string row, std::size_t count, std::string column,
+                                               base::Deadline deadline) {
   fb::WaitRowRequestT request;
   request.view = view;
   request.ns = {ns.bytes.begin(), ns.bytes.end()};

@@ -56,8 +56,7 @@ Task<std::pair<std::string, fabric::Token>> find_pool(rpc::Directory& directory,
   auto secret = co_await directory.get(std::move(path), deadline);
   if (!secret) {
     const auto names = co_await pool_names(directory, deadline);
-    throw Error(Errc::not_found,
-                "no pool " + pool + " at " + directory.describe() + "; it knows " + joined(names));
+    throw Error(Errc::not_found, "no pool " + pool + " at " + directory.describe() + "; it knows " + joined(names));
   }
   co_return std::pair(pool, role_token(fabric::Token::from_hex(secret->value), role));
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t max_list = 10'000;
 constexpr std::size_t max_scan = 100'000;
-constexpr std::size_t max_events = 100'000;      // kept for a subscriber that does not come for them
+constexpr std::size_t max_events = 100'000;  // kept for a subscriber that does not come for them
 constexpr std::size_t max_events_reply = 10'000;
 constexpr std::size_t max_inline_reply = std::size_t{8} << 20;
 constexpr std::chrono::milliseconds version_poll(20);
@@ -53,8 +53,8 @@ struct ObjectService::Waiting {
 ObjectService::ObjectService(std::shared_ptr<ServerCore> core, Compute compute, Admin admin)
     : core_(std::move(core)), compute_(std::move(compute)), admin_(std::move(admin)) {}
 
-Task<fb::GotT> ObjectService::get_one(rpc::Call& call, const fb::GetRequestT& request, Namespace ns, Key key,
-                                      std::vector<std::uint8_t>& data) {
+Task<fb::GotT> ObjectService::get_one(rpc::Call& call, const fb::GetRequestT& request, std::uint64_t view, Namespace ns,
+                                      Key key, std::vector<std::uint8_t>& data) {
   auto core = core_;
   std::optional<std::uint64_t> version;
   if (request.version != 0) version = request.version;
@@ -74,6 +74,9 @@ Task<fb::GotT> ObjectService::get_one(rpc::Call& call, const fb::GetRequestT& re
                              request.inline_bytes, data);
     }
     if (!request.wait) throw Error(Errc::not_found, "no such object");
+    // Getting here took its time: what is put in a newer view may come to other servers.
+    if (core->placement()->view().number != view)
+      throw Error(Errc::stale_view, "the pool's membership changed before the wait");
     const Waiting waiting(waits_, call.channel(), core->options().max_waits);
     if (version && core->store().table().find(ns, key.row, key.column)) {  // the key is there, this version is not
       if (wait_until.passed()) throw Error(Errc::timeout, "this version of the object did not come in time");
@@ -105,7 +108,7 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
     auto got = std::make_unique<fb::GotT>();
     try {
       Key owned{std::string(key.row), std::string(key.column)};
-      *got = co_await get_one(call, request, keys.ns, std::move(owned), reply.data);
+      *got = co_await get_one(call, request, reply.view, keys.ns, std::move(owned), reply.data);
     } catch (const Error& error) {
       if (error.code() == Errc::stale_view) throw;
       got->code = static_cast<std::uint16_t>(error.code());
@@ -118,8 +121,8 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
 }
 
 // What other servers have not yet passed on to this one.
-Task<void> ObjectService::fetch_newer(const Placement& placement, const fb::GetRequestT& request, const ViewedKeys& keys,
-                                      base::Deadline deadline) {
+Task<void> ObjectService::fetch_newer(const Placement& placement, const fb::GetRequestT& request,
+                                      const ViewedKeys& keys, base::Deadline deadline) {
   auto core = core_;
   const auto tag = tag_of(request.tagged, request.tag);
   std::vector<Key> owned;
@@ -200,7 +203,7 @@ Task<fb::DropReplyT> ObjectService::drop(rpc::Call& call, fb::DropRequestT reque
     bool dropped = false;
     try {
       dropped = co_await core->drop(keys.ns, key.row, key.column, tag, version, Acknowledge::durable, call.deadline(),
-                                     request.request);
+                                    request.request);
     } catch (const Error& error) {
       if (error.code() == Errc::stale_view) throw;
       status = pack_status(error);
@@ -260,7 +263,8 @@ Task<fb::ListReplyT> ObjectService::wait_row(rpc::Call& call, fb::WaitRowRequest
   const KeyPattern wanted(pattern);
   const Waiting waiting(waits_, call.channel(), core->options().max_waits);
   const bool reached = co_await core->wait_count(ns, row, wanted, request.count, answer_in_time(call.deadline()));
-  if (!reached) throw Error(Errc::timeout, "the row did not reach " + std::to_string(request.count) + " objects in time");
+  if (!reached)
+    throw Error(Errc::timeout, "the row did not reach " + std::to_string(request.count) + " objects in time");
   fb::ListReplyT reply;
   reply.view = placement->view().number;
   reply.objects = std::make_unique<fb::InfosT>();
@@ -301,8 +305,9 @@ Task<fb::SubscribeReplyT> ObjectService::subscribe(rpc::Call& call, fb::Subscrib
     subscriber->channel = &call.channel();
     const auto ns = unpack_namespace(request.ns);
     const auto pattern = unpack_pattern(request.row, request.column);
-    const auto note = [raw = subscriber.get(), core = core.get()](bool dropped, const Namespace& in, std::string_view row,
-                                                                std::string_view column, const StoredObject& object) {
+    const auto note = [raw = subscriber.get(), core = core.get()](bool dropped, const Namespace& in,
+                                                                  std::string_view row, std::string_view column,
+                                                                  const StoredObject& object) {
       const auto placement = core->placement();
       if (!core->is_primary(*placement, in, row, object.tag)) return;
       if (raw->events.size() >= max_events) {
@@ -416,28 +421,43 @@ std::string status_json(ServerCore& core) {
       {"replication", core.options().replication},
       {"objects", s.objects},
       {"bytes", s.bytes},
-      {"memory", {{"used", s.memory_used}, {"peak", s.memory_peak}, {"limit", s.memory_limit},
-                  {"segments", s.segment_bytes}, {"index", s.index_bytes}, {"unwritten", s.unwritten_bytes}}},
+      {"memory",
+       {{"used", s.memory_used},
+        {"peak", s.memory_peak},
+        {"limit", s.memory_limit},
+        {"segments", s.segment_bytes},
+        {"index", s.index_bytes},
+        {"unwritten", s.unwritten_bytes}}},
       {"evictions", s.evictions},
       {"recalls", s.recalls},
       {"waiting", s.waiting},
       {"leases", core.leases()},
       {"disk_error", s.disk_error},
-      {"puts", c.puts}, {"gets", c.gets}, {"drops", c.drops},
-      {"bytes_in", c.bytes_in}, {"bytes_out", c.bytes_out},
-      {"replicated_bytes", c.replicated_bytes}, {"rebalanced_bytes", c.rebalanced_bytes},
+      {"puts", c.puts},
+      {"gets", c.gets},
+      {"drops", c.drops},
+      {"bytes_in", c.bytes_in},
+      {"bytes_out", c.bytes_out},
+      {"replicated_bytes", c.replicated_bytes},
+      {"rebalanced_bytes", c.rebalanced_bytes},
   };
   auto tiers = nlohmann::json::array();
   for (const auto& t : s.tiers)
-    tiers.push_back({{"objects", t.objects}, {"bytes", t.bytes}, {"free", t.free_bytes}, {"written", t.written_bytes},
-                     {"read", t.read_bytes}, {"syncs", t.syncs}, {"errors", t.errors}});
+    tiers.push_back({{"objects", t.objects},
+                     {"bytes", t.bytes},
+                     {"free", t.free_bytes},
+                     {"written", t.written_bytes},
+                     {"read", t.read_bytes},
+                     {"syncs", t.syncs},
+                     {"errors", t.errors}});
   json["tiers"] = tiers;
   auto members = nlohmann::json::array();
   if (const auto placement = core.placement()) {
     json["view"] = placement->view().number;
     json["settled"] = placement->view().settled;
     for (const auto& m : placement->view().members)
-      members.push_back({{"id", std::to_string(m.id)}, {"name", m.name},
+      members.push_back({{"id", std::to_string(m.id)},
+                         {"name", m.name},
                          {"state", m.state == ServerState::active ? "active" : "draining"}});
   }
   json["servers"] = members;

@@ -36,7 +36,7 @@ class ObjectService final : public fb::ObjectsService {
   struct Subscriber;
   struct Waiting;
   using Waits = std::map<rpc::Channel*, std::uint32_t>;  // how many by channel
-  Task<fb::GotT> get_one(rpc::Call& call, const fb::GetRequestT& request, Namespace ns, Key key,
+  Task<fb::GotT> get_one(rpc::Call& call, const fb::GetRequestT& request, std::uint64_t view, Namespace ns, Key key,
                          std::vector<std::uint8_t>& data);
   bool give_simply(const fb::GetRequestT& request, const Namespace& ns, const ViewedKey& key, std::uint32_t index,
                    fb::GetReplyT& reply);
@@ -49,8 +49,7 @@ class ObjectService final : public fb::ObjectsService {
                                                     const std::vector<ViewedKey>& keys,
                                                     const ServerCore::PutTerms& terms, PutPart part,
                                                     base::Deadline wait_until);
-  Task<void> take_bytes(rpc::Call& call, const fb::PutRequestT& request, PutPart part,
-                        const ObjectStore::Blobs& blobs);
+  Task<void> take_bytes(rpc::Call& call, const fb::PutRequestT& request, PutPart part, const ObjectStore::Blobs& blobs);
   std::shared_ptr<ServerCore> core_;
   Compute compute_;
   Admin admin_;

@@ -114,15 +114,14 @@ fabric::Task<void> ObjectStore::put(std::vector<Write> writes, bool durable, boo
   durable = durable || after_disk;
   if (!self->disk) {
     if (durable) throw Error(Errc::unsupported, "this pool server keeps nothing on disk (it has no tier)");
-    for (auto& write : writes)
-      put_now(write.ns, write.row, write.column, std::move(write.object), write.keep_older);
+    for (auto& write : writes) put_now(write.ns, write.row, write.column, std::move(write.object), write.keep_older);
     co_return;
   }
   // What is there already, in memory only, is made durable too.
   const bool again = durable && std::any_of(writes.begin(), writes.end(), [&](const Write& write) {
-    const auto* same = self->table.find(write.ns, write.row, write.column, write.object.version);
-    return same != nullptr && !same->on_disk;
-  });
+                       const auto* same = self->table.find(write.ns, write.row, write.column, write.object.version);
+                       return same != nullptr && !same->on_disk;
+                     });
   std::vector<Impl::Done> pending;
   for (std::span<Write> rest(writes); !rest.empty();) {
     std::size_t taken = 0;

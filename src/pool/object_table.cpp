@@ -252,7 +252,8 @@ bool ObjectTable::insert(const Namespace& ns, std::string_view row, std::string_
   return true;
 }
 
-std::vector<StoredObject> ObjectTable::versions(const Namespace& ns, std::string_view row, std::string_view column) const {
+std::vector<StoredObject> ObjectTable::versions(const Namespace& ns, std::string_view row,
+                                                std::string_view column) const {
   std::vector<StoredObject> all;
   const Node* node = impl_->find(ns, {row, column});
   if (node == nullptr) return all;

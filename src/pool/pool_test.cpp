@@ -72,11 +72,11 @@ class PoolTest : public testing::Test {
     for (auto& s : servers) {
       starting.push_back(std::async(std::launch::async, [&s, this] { start_one(s); }));
       if (starting.size() == 1)
-        while (!std::filesystem::exists(folder.path() + "/directory.json") && !done(starting[0])) std::this_thread::yield();
+        while (!std::filesystem::exists(folder.path() + "/directory.json") && !done(starting[0]))
+          std::this_thread::yield();
     }
     // What went wrong first is said last otherwise.
-    for (auto& s : starting)
-      s.wait();
+    for (auto& s : starting) s.wait();
     std::string why;
     for (auto& s : starting) {
       try {
@@ -233,11 +233,14 @@ TEST_F(PoolTest, BatchesRowsAndSubscriptions) {
   std::mutex mutex;
   std::vector<std::string> seen;
   std::condition_variable more;
-  auto subscription = pool.subscribe(Pattern{"b *", "*"}, [&](const ObjectEvent& event) {
-    std::lock_guard lock(mutex);
-    seen.push_back((event.what == ObjectEvent::What::put ? "+" : "-") + event.info.key.row);
-    more.notify_all();
-  }, true);
+  auto subscription = pool.subscribe(
+      Pattern{"b *", "*"},
+      [&](const ObjectEvent& event) {
+        std::lock_guard lock(mutex);
+        seen.push_back((event.what == ObjectEvent::What::put ? "+" : "-") + event.info.key.row);
+        more.notify_all();
+      },
+      true);
   std::vector<std::string> values;
   std::vector<Key> keys;
   for (int i = 0; i < 500; ++i) {
@@ -245,7 +248,8 @@ TEST_F(PoolTest, BatchesRowsAndSubscriptions) {
     keys.push_back({"b " + std::to_string(i), "c"});
   }
   std::vector<Pool::PutItem> items;
-  for (int i = 0; i < 500; ++i) items.push_back({keys[static_cast<std::size_t>(i)], bytes_of(values[static_cast<std::size_t>(i)])});
+  for (int i = 0; i < 500; ++i)
+    items.push_back({keys[static_cast<std::size_t>(i)], bytes_of(values[static_cast<std::size_t>(i)])});
   PutOptions replicated;
   replicated.acknowledge = Acknowledge::replicated;
   for (const auto& r : pool.put(items, replicated)) EXPECT_EQ(r.value, 1u) << r.message;
@@ -305,7 +309,11 @@ TEST_F(PoolTest, ServersJoinAndDrainWhileObjectsComeAndGo) {
   stop = true;
   writer.join();
   for (int i = 0; i < put; ++i)
-    ASSERT_EQ(code_of([&] { EXPECT_EQ(pool.get({"k " + std::to_string(i), ""}).text(), std::to_string(i)); }), Errc::ok) << i;
+    ASSERT_EQ(code_of([&] {
+                EXPECT_EQ(pool.get({"k " + std::to_string(i), ""}).text(), std::to_string(i));
+              }),
+              Errc::ok)
+        << i;
   std::size_t listed = 0;  // a fast machine puts more than one listing gives
   std::string next;
   do {

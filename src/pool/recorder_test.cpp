@@ -9,9 +9,8 @@ namespace penstock::pool {
 namespace {
 
 struct TemporaryFile {
-  std::string path = (std::filesystem::temp_directory_path() /
-                      ("penstock-recorder-" + std::to_string(::getpid()) + "-" + std::to_string(TraceWriter::now_ns()) +
-                       ".trace"))
+  std::string path = (std::filesystem::temp_directory_path() / ("penstock-recorder-" + std::to_string(::getpid()) +
+                                                                "-" + std::to_string(TraceWriter::now_ns()) + ".trace"))
                          .string();
   ~TemporaryFile() { std::filesystem::remove(path); }
 };

@@ -13,8 +13,7 @@ struct PoolServer::Embedded {
   rpc::DirectoryHost host;
 };
 
-PoolServer::PoolServer(std::shared_ptr<fabric::Progress> progress, PoolServerOptions options,
-                       Admin admin)
+PoolServer::PoolServer(std::shared_ptr<fabric::Progress> progress, PoolServerOptions options, Admin admin)
     : progress_(std::move(progress)), options_(std::move(options)), admin_(std::move(admin)) {
   if (options_.server.name.empty()) options_.server.name = fabric::process_name();
   if (options_.server.id == 0) throw Error(Errc::invalid_argument, "a server needs an id");
@@ -47,8 +46,8 @@ void PoolServer::start(Timeout timeout) {
   if (options_.directory == "embedded") {
     rpc::DirectoryServerOptions directory;
     directory.folder = options_.directory_journal;
-    embedded_ = std::unique_ptr<Embedded>(
-        new Embedded{rpc::DirectoryHost(progress_, directory, options_.server.listen, options_.registration_directory)});
+    embedded_ = std::unique_ptr<Embedded>(new Embedded{
+        rpc::DirectoryHost(progress_, directory, options_.server.listen, options_.registration_directory)});
     directory_ = rpc::open_directory(progress_, embedded_->host.address(), options_.registration_directory);
   } else {
     // What the environment tells clients does not count: it may name the one that ran here before.
@@ -93,9 +92,7 @@ void PoolServer::stop(Timeout timeout) {
 
 const fabric::Endpoint& PoolServer::endpoint() const { return server_->endpoint(); }
 
-std::string PoolServer::directory_address() const {
-  return embedded_ ? embedded_->host.address() : options_.directory;
-}
+std::string PoolServer::directory_address() const { return embedded_ ? embedded_->host.address() : options_.directory; }
 
 fabric::Token PoolServer::token(std::string_view role) const { return role_token(secret_, role); }
 

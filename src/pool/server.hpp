@@ -16,10 +16,11 @@ class StreamService;
 
 struct PoolServerOptions {
   ServerOptions server;
-  std::string directory = "embedded";   // run one here; "registered": the one that is registered; or as rpc::open_directory
-                                        // takes it
-  std::string registration_directory;   // where an embedded directory registers, and others look for it
-  std::string directory_journal;        // embedded: folder of its journal; "": not kept over a restart
+  std::string directory =
+      "embedded";  // run one here; "registered": the one that is registered; or as rpc::open_directory
+                   // takes it
+  std::string registration_directory;  // where an embedded directory registers, and others look for it
+  std::string directory_journal;       // embedded: folder of its journal; "": not kept over a restart
   compute::ComputeOptions compute;
 };
 

@@ -37,7 +37,8 @@ ServerCore::ServerCore(std::shared_ptr<fabric::Progress> progress, std::shared_p
       store_(std::make_unique<ObjectStore>(progress_, options_.store)),
       locks_(std::make_unique<KeyLocks>(*progress_)),
       changed_(std::make_unique<fabric::Signal>(*progress_)),
-      propose_(std::make_unique<fabric::Signal>(*progress_)) {
+      propose_(std::make_unique<fabric::Signal>(*progress_)),
+      background_ended_(std::make_unique<fabric::Signal>(*progress_)) {
   Members::Options members;
   members.pool = options_.pool;
   members.role = "server";
@@ -103,10 +104,12 @@ struct ServerCore::Plan {
       const auto* present = table.find(p.ns, p.row, p.column);
       const auto earlier = in_batch.find(packed[i]);
       Holding newest;
+      std::uint64_t dropped = tombstones.newest(packed[i]);
       if (present) newest = {0, present->version, present->bytes, present->checksum};
       if (const auto others = elsewhere.find(packed[i]); others != elsewhere.end())
         for (const auto& h : others->second)
-          if (h.version > newest.version) newest = h;
+          if (h.dropped) dropped = std::max(dropped, h.version);
+          else if (h.version > newest.version) newest = h;
       const bool same = newest.version != 0 && newest.checksum == p.checksum && newest.bytes == p.blob->size();
       if (again && same && earlier == in_batch.end() && !least.contains(packed[i])) {
         results[i].version = newest.version;  // an earlier try did it; what it did not come to is done now
@@ -117,7 +120,7 @@ struct ServerCore::Plan {
           results[i].error = already_there(version);
           continue;
         }
-        version = std::max(version != 0 ? version + 1 : first_version, tombstones.newest(packed[i]) + 1);
+        version = std::max(version != 0 ? version + 1 : first_version, dropped + 1);
         if (const auto at = least.find(packed[i]); at != least.end()) version = std::max(version, at->second + 1);
         results[i].version = version;
       }
@@ -236,7 +239,7 @@ Task<void> ServerCore::learn_versions(std::shared_ptr<Plan> plan, Deadline deadl
   for (const auto& p : plan->puts)
     if (may_lie_elsewhere(*placement, p.ns, p.row, p.tag)) keys.push_back({p.row, p.column});
   if (keys.empty()) co_return;
-  plan->elsewhere = co_await ask_others(plan->puts[0].ns, std::move(keys), placement, deadline);
+  plan->elsewhere = co_await ask_others(plan->puts[0].ns, std::move(keys), placement, true, deadline);
 }
 
 // Chooses versions and has the other owners take the objects, with higher versions where they have others already.
@@ -284,6 +287,8 @@ Task<std::optional<ObjectStore::Loaded>> ServerCore::load_anywhere(Namespace ns,
     for (;;) {
       auto loaded = co_await load(ns, row, column, tag, std::nullopt, deadline);
       if (loaded || !wait) co_return loaded;
+      if (members_->placement() != placement)
+        throw Error(Errc::stale_view, "the pool's membership changed before the wait");
       const bool present = co_await wait_present(ns, row, column, deadline);
       if (!present) throw Error(Errc::timeout, "the object did not come in time");
     }
@@ -417,10 +422,10 @@ Task<bool> ServerCore::drop(Namespace ns, std::string row, std::string column, s
     if (const auto* present = store_->table().find(ns, row, column, version)) newest = present->version;
     if (may_lie_elsewhere(*placement, ns, row, tag)) {
       std::vector<Key> keys{{row, column}};
-      const auto elsewhere = co_await ask_others(ns, std::move(keys), placement, deadline);
+      const auto elsewhere = co_await ask_others(ns, std::move(keys), placement, false, deadline);
       if (const auto found = elsewhere.find(packed); found != elsewhere.end())
         for (const auto& h : found->second)
-          if (!version || h.version == *version) newest = std::max(newest, h.version);
+          if (!h.dropped && (!version || h.version == *version)) newest = std::max(newest, h.version);
     }
   }
   if (newest == 0) co_return false;

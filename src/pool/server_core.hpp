@@ -26,14 +26,14 @@ namespace penstock::pool {
 
 struct ServerOptions {
   std::string pool = "default";
-  std::string name;                    // for messages; "": host:pid
-  std::uint64_t id = 0;                // 0: random (kept with the data by the program)
-  std::string listen;                  // address for TCP; "": every interface
-  std::uint32_t servers = 1;           // the first view waits for so many
+  std::string name;           // for messages; "": host:pid
+  std::uint64_t id = 0;       // 0: random (kept with the data by the program)
+  std::string listen;         // address for TCP; "": every interface
+  std::uint32_t servers = 1;  // the first view waits for so many
   std::uint32_t replication = 1;
-  std::uint32_t lease_ms = 2000;       // without a heartbeat for so long, a server is taken for dead
+  std::uint32_t lease_ms = 2000;  // without a heartbeat for so long, a server is taken for dead
   std::uint64_t rebalance_bytes_per_s = std::uint64_t{512} << 20;
-  std::uint32_t workers = 2;           // threads that copy and check bytes
+  std::uint32_t workers = 2;  // threads that copy and check bytes
   // Of one client (a channel): objects whose memory it reads in place, subscriptions, and waits. More: Error(overloaded).
   std::uint32_t max_leases = 262'144, max_subscriptions = 1024, max_waits = 16'384;
   StoreOptions store;
@@ -42,8 +42,8 @@ struct ServerOptions {
 class ServerCore : public std::enable_shared_from_this<ServerCore> {
  public:
   using Deadline = base::Deadline;
-  ServerCore(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory, ServerOptions options,
-             fabric::Token secret);
+  ServerCore(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory,
+             ServerOptions options, fabric::Token secret);
   ~ServerCore();
 
   const ServerOptions& options() const { return options_; }
@@ -56,8 +56,10 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
 
   // Throws stale_view when the caller's view is older than ours; takes a newer one over first. Returns the placement.
   Task<std::shared_ptr<const Placement>> check_view(std::uint64_t callers, Deadline deadline);
-  bool is_primary(const Placement& placement, const Namespace& ns, std::string_view row, std::optional<std::uint64_t> tag) const;
-  bool is_owner(const Placement& placement, const Namespace& ns, std::string_view row, std::optional<std::uint64_t> tag) const;
+  bool is_primary(const Placement& placement, const Namespace& ns, std::string_view row,
+                  std::optional<std::uint64_t> tag) const;
+  bool is_owner(const Placement& placement, const Namespace& ns, std::string_view row,
+                std::optional<std::uint64_t> tag) const;
   // Throws Error(forbidden) unless the channel's role is at least this one.
   static void require_role(const rpc::Call& call, std::string_view role);
 
@@ -92,8 +94,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   // the objects are as safe as asked. Objects of one batch (of one namespace) succeed or fail each on its own; a timeout fails
   // those not yet done. again: an earlier try may have been done; an object with the same bytes is taken for what it put.
   // Throws Error(stale_view): the membership changed, or (unsettled) a server that may hold the key does not answer.
-  Task<std::vector<PutResult>> put(std::vector<Put> puts, IfExists if_exists, Acknowledge acknowledge, Deadline deadline,
-                                   bool again = false);
+  Task<std::vector<PutResult>> put(std::vector<Put> puts, IfExists if_exists, Acknowledge acknowledge,
+                                   Deadline deadline, bool again = false);
 
   // The object with its bytes in memory; in a view that is not settled, fetched from whoever has it. Empty: not there.
   Task<std::optional<ObjectStore::Loaded>> load(Namespace ns, std::string row, std::string column,
@@ -107,7 +109,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
                          std::optional<std::uint64_t> version, Deadline deadline);
   // The same for objects that other servers own, for reading only; wait: until it is there. Empty: not there.
   Task<std::optional<ObjectStore::Loaded>> load_anywhere(Namespace ns, std::string row, std::string column,
-                                                         std::optional<std::uint64_t> tag, bool wait, Deadline deadline);
+                                                         std::optional<std::uint64_t> tag, bool wait,
+                                                         Deadline deadline);
   // Waits until the key is there (false: deadline). Throws stale_view when the view changes meanwhile.
   Task<bool> wait_present(Namespace ns, std::string row, std::string column, Deadline deadline);
 
@@ -137,13 +140,14 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<fb::MissingReplyT> missing(rpc::Call& call, fb::MissingRequestT request);
 
   // Bytes of a stored object as they go to a peer: inlined, or exposed until the lease is released or the channel closes.
-  fb::GotT give(rpc::Channel& channel, const Namespace& ns, const Key& key, const StoredObject& object, std::uint64_t offset, std::uint64_t bytes,
-                std::uint64_t inline_bytes, std::vector<std::uint8_t>& data);
+  fb::GotT give(rpc::Channel& channel, const Namespace& ns, const Key& key, const StoredObject& object,
+                std::uint64_t offset, std::uint64_t bytes, std::uint64_t inline_bytes, std::vector<std::uint8_t>& data);
   void release(rpc::Channel& channel, std::uint64_t lease);
   std::uint64_t leases() const;
 
   struct Counters {
-    std::uint64_t puts = 0, gets = 0, drops = 0, bytes_in = 0, bytes_out = 0, replicated_bytes = 0, rebalanced_bytes = 0;
+    std::uint64_t puts = 0, gets = 0, drops = 0, bytes_in = 0, bytes_out = 0, replicated_bytes = 0,
+                  rebalanced_bytes = 0;
   };
   const Counters& counters() const { return counters_; }
   Counters& counters() { return counters_; }
@@ -158,6 +162,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   };
   struct Holding {
     std::uint64_t server = 0, version = 0, bytes = 0, checksum = 0;
+    bool dropped = false;  // no object: it remembers that this version was dropped
   };
   using Elsewhere = std::unordered_map<std::string, std::vector<Holding>>;  // by packed key
   struct Wanted {
@@ -173,15 +178,15 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<void> store_one(std::shared_ptr<Plan> plan, bool durable, Deadline deadline);
   static std::vector<ObjectStore::Write> plan_writes(const Plan& plan);
   static void raise_plan(Plan& plan, const VersionsTaken& taken);
-  Task<void> drop_here(Namespace ns, std::string row, std::string column, std::uint64_t version, bool only, bool durable,
-                       Deadline deadline);
+  Task<void> drop_here(Namespace ns, std::string row, std::string column, std::uint64_t version, bool only,
+                       bool durable, Deadline deadline);
 
   // Replication (server_replication.cpp). A batch is of one namespace, and all puts or all drops.
   std::map<std::uint64_t, std::vector<std::size_t>> receivers(const Placement& placement,
                                                               const std::vector<ObjectStore::Write>& writes,
                                                               bool dropped) const;
-  Task<void> replicate_to_owners(std::vector<ObjectStore::Write> writes, bool dropped, bool durable, std::uint64_t request,
-                                 Deadline deadline);
+  Task<void> replicate_to_owners(std::vector<ObjectStore::Write> writes, bool dropped, bool durable,
+                                 std::uint64_t request, Deadline deadline);
   Task<void> replicate_behind(std::shared_ptr<Plan> plan, std::shared_ptr<KeyLocks::Held> held);
   Task<void> send_replicas(Member member, std::uint64_t view, std::vector<ObjectStore::Write> writes, bool dropped,
                            bool durable, std::uint64_t request_id, bool offered, Deadline deadline);
@@ -194,16 +199,18 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
                          std::optional<std::uint64_t> tag) const;
   void remember_view();
   bool has_finished(const Member& member, std::uint64_t view) const;
-  Task<fb::HaveReplyT> ask(Member member, std::uint64_t view, std::shared_ptr<const std::vector<Key>> keys, Namespace ns,
-                           Deadline deadline);
-  // Which versions others have. Throws Error(stale_view) when one does not answer, or the view changes.
+  Task<fb::HaveReplyT> ask(Member member, std::uint64_t view, std::shared_ptr<const std::vector<Key>> keys,
+                           Namespace ns, Deadline deadline);
+  // Which versions others have; finished_too: also those who have passed on all, for what they remember of drops. Throws
+  // Error(stale_view) when one does not answer, or the view changes.
   Task<Elsewhere> ask_others(Namespace ns, std::vector<Key> keys, std::shared_ptr<const Placement> placement,
-                             Deadline deadline);
-  Task<void> fetch_from(Member member, std::shared_ptr<const Placement> placement, Namespace ns, std::vector<Wanted> wanted,
-                        Deadline deadline);
+                             bool finished_too, Deadline deadline);
+  Task<void> fetch_from(Member member, std::shared_ptr<const Placement> placement, Namespace ns,
+                        std::vector<Wanted> wanted, Deadline deadline);
   Task<ObjectStore::Write> take_fetched(std::shared_ptr<rpc::Channel> channel, Namespace ns, Key key,
                                         const fb::GetReplyT& reply, const fb::GotT& got, Deadline deadline);
 
+  struct Background;  // in a coroutine that nobody waits for until stop
   void view_changed(const View& view);
   Task<void> announce(bool leaving, std::uint64_t finished, Deadline deadline);
   Task<void> keep_announced();
@@ -234,7 +241,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   std::uint64_t lease_ = 0, leases_lost_ = 0;
   bool leaving_ = false, stopping_ = false;
   std::uint64_t finished_view_ = 0;
-  std::unique_ptr<fabric::Signal> changed_, propose_;
+  std::unique_ptr<fabric::Signal> changed_, propose_, background_ended_;
+  std::size_t background_ = 0;
   std::set<std::shared_ptr<fabric::Signal>> stale_wakes_;  // of waits that a new view must end
   std::unique_ptr<rpc::Directory::Watch> announcements_watch_;
   std::map<std::string, Announcement> announced_;

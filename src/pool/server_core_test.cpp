@@ -325,6 +325,78 @@ TEST_F(Servers, AHolderThatDoesNotAnswerIsNotAbsence) {
   directory.reset();
 }
 
+TEST_F(Servers, WhatOverlapsAChangeOfViewIsNeitherLostNorBroughtBack) {
+  start(3, 2);
+  std::vector<Key> keys;
+  std::vector<std::string> texts;  // "": dropped
+  std::atomic<bool> enough{false};
+  std::atomic<int> done{0};
+  std::thread writer([&] {
+    for (int n = 0; !enough; ++n, ++done) {
+      const Key key{"row " + std::to_string(n % 20), std::to_string(n)};
+      std::string text = "put " + std::to_string(n);
+      const auto code = code_of([&] {
+        pool->put(key, bytes_of(text), with(IfExists::refuse, Acknowledge::replicated));
+        if (n % 3 == 1) {
+          pool->drop(key);
+          text.clear();
+        } else if (n % 3 == 2) {
+          text += " again";
+          pool->put(key, bytes_of(text), with(IfExists::overwrite, Acknowledge::replicated));
+        }
+      });
+      EXPECT_EQ(code, Errc::ok) << n;
+      keys.push_back(key);
+      texts.push_back(text);
+    }
+  });
+  const auto more = [&] {
+    const base::Deadline deadline(patience);
+    for (const int until = done + 100; done < until && !deadline.passed();) std::this_thread::yield();
+  };
+  more();
+  add(options(3, 3, 2));
+  servers[3].server->start(patience);
+  more();
+  servers[1].server->drain(patience);
+  more();
+  enough = true;
+  writer.join();
+  settle();
+  const auto found = pool->get(keys);
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    EXPECT_EQ(static_cast<bool>(found[k]), !texts[k].empty()) << keys[k].row << "/" << keys[k].column;
+    if (found[k]) {
+      EXPECT_EQ(found[k].value->text(), texts[k]);
+    }
+    const auto copies = held(0, keys[k]).size() + held(2, keys[k]).size() + held(3, keys[k]).size();
+    EXPECT_GE(copies, texts[k].empty() ? 0u : 2u) << keys[k].row << "/" << keys[k].column;
+  }
+}
+
+TEST_F(Servers, WhatIsPutAgainAfterADropComesBackToItsFormerOwner) {
+  start(2);
+  std::vector<Key> keys;
+  for (int i = 0; i < 100; ++i) {
+    keys.push_back({"row " + std::to_string(i), "a"});
+    pool->put(keys.back(), bytes_of("old"));
+    EXPECT_TRUE(pool->drop(keys.back()));
+  }
+  add(options(2, 2, 1));
+  servers[2].server->start(patience);
+  const auto put = [&](int i) { pool->put(keys[i], bytes_of(std::to_string(i))); };
+  for (int i = 0; i < 50; ++i) put(i);  // not settled, as likely as not
+  settle();
+  for (int i = 50; i < 100; ++i) put(i);
+  servers[2].server->drain(patience);
+  settle();
+  const auto found = pool->get(keys);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(found[i]) << i << ": " << found[i].message;
+    EXPECT_EQ(found[i].value->text(), std::to_string(i));
+  }
+}
+
 TEST_F(Servers, ADropWhoseAnswerWasLostIsToldAgain) {
   start(2, 2);
   const Key key{"row", "a"};

@@ -12,7 +12,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto directory_patience = Timeout(5000);
-constexpr auto settle_delay = Timeout(100);  // changes that come together make one view
+constexpr Timeout background_patience(1000);  // they look up at once, unless the directory does not answer
+constexpr auto settle_delay = Timeout(100);   // changes that come together make one view
 constexpr std::size_t rebalance_batch = 1000;
 constexpr std::uint64_t rebalance_batch_bytes = 8 << 20;
 
@@ -34,6 +35,15 @@ ObjectStore::Write offer_of(const ObjectTable::Entry& entry, const StoredObject&
 
 }  // namespace
 
+struct ServerCore::Background {
+  explicit Background(ServerCore& of) : core(of) { ++core.background_; }
+  Background(const Background&) = delete;
+  ~Background() {
+    if (--core.background_ == 0) core.background_ended_->notify_all();
+  }
+  ServerCore& core;
+};
+
 Task<void> ServerCore::start(fabric::Endpoint endpoint, Deadline deadline) {
   auto self = shared_from_this();
   endpoint_ = std::move(endpoint);
@@ -42,23 +52,24 @@ Task<void> ServerCore::start(fabric::Endpoint endpoint, Deadline deadline) {
     if (auto self = weak.lock()) self->view_changed(view);
   });
   const auto prefix = pool_path(options_.pool, "servers/");
-  announcements_watch_ = directory_->watch(prefix, [weak = weak_from_this()](const std::vector<rpc::DirectoryEvent>& all) {
-    auto self = weak.lock();
-    if (!self) return;
-    for (const auto& event : all) {
-      if (event.removed) {
-        self->announced_.erase(event.entry.path);
-        continue;
-      }
-      try {
-        self->announced_[event.entry.path] = announcement_from_json(event.entry.value);
-      } catch (const Error& error) {
-        base::log(base::Level::error, "a server's announcement cannot be read",
-                  {{"path", event.entry.path}, {"why", error.what()}});
-      }
-    }
-    self->propose_->notify_all();
-  });
+  announcements_watch_ =
+      directory_->watch(prefix, [weak = weak_from_this()](const std::vector<rpc::DirectoryEvent>& all) {
+        auto self = weak.lock();
+        if (!self) return;
+        for (const auto& event : all) {
+          if (event.removed) {
+            self->announced_.erase(event.entry.path);
+            continue;
+          }
+          try {
+            self->announced_[event.entry.path] = announcement_from_json(event.entry.value);
+          } catch (const Error& error) {
+            base::log(base::Level::error, "a server's announcement cannot be read",
+                      {{"path", event.entry.path}, {"why", error.what()}});
+          }
+        }
+        self->propose_->notify_all();
+      });
   co_await announce(false, 0, deadline);
   fabric::spawn(*progress_, keep_announced());
   fabric::spawn(*progress_, propose_views());
@@ -103,6 +114,7 @@ Task<void> ServerCore::announce(bool leaving, std::uint64_t finished, Deadline d
 // Announces again whenever something changed, or the lease was lost (the directory was away, or this server was stopped).
 Task<void> ServerCore::keep_announced() {
   auto self = shared_from_this();
+  const Background background(*this);
   bool failed = false;
   while (!stopping_) {
     if (!failed) co_await changed_->wait(Deadline::never());
@@ -123,6 +135,7 @@ Task<void> ServerCore::keep_announced() {
 // The announced server with the lowest id writes the next view. If two think they are, the directory takes one's.
 Task<void> ServerCore::propose_views() {
   auto self = shared_from_this();
+  const Background background(*this);
   while (!stopping_) {
     co_await propose_->wait(Deadline(Timeout(1000)));
     if (stopping_) break;
@@ -153,15 +166,22 @@ Task<void> ServerCore::propose_views() {
 }
 
 void ServerCore::view_changed(const View& view) {
-  base::log(base::Level::info, "view",
-            {{"pool", options_.pool}, {"number", view.number}, {"servers", view.members.size()},
-             {"settled", view.settled}});
+  base::log(
+      base::Level::info, "view",
+      {{"pool", options_.pool}, {"number", view.number}, {"servers", view.members.size()}, {"settled", view.settled}});
   auto wakes = std::exchange(stale_wakes_, {});
   for (const auto& w : wakes) w->notify_all();
   propose_->notify_all();
   auto placement = members_->placement();
   remember_view();
   if (view.settled) {
+    // What others own now they may put again under versions that were dropped here. Nobody holds those any more, and what is
+    // still under way is of an older view.
+    if (!view.members.empty())
+      tombstones_.forget_if([&](const std::string& packed) {
+        const auto key = unpack_key(packed);
+        return !is_owner(*placement, key.ns, key.row, std::nullopt);
+      });
     fabric::spawn(*progress_, let_go(placement));
   } else {
     fabric::spawn(*progress_, rebalance(placement));
@@ -172,6 +192,7 @@ void ServerCore::view_changed(const View& view) {
 // Offers each object that is here, the oldest version first, to the owners that lack it. Ends early when the view changes again.
 Task<void> ServerCore::rebalance(std::shared_ptr<const Placement> placement) {
   auto self = shared_from_this();
+  const Background background(*this);
   const auto& view = placement->view();
   const auto current = [&] { return !stopping_ && members_->placement() == placement; };
   std::string after;
@@ -204,8 +225,9 @@ Task<void> ServerCore::rebalance(std::shared_ptr<const Placement> placement) {
         sent_bytes += bytes;
         counters_.rebalanced_bytes += bytes;
         // Bounded in bandwidth: wait until what was sent is within it.
-        const std::chrono::duration<double> due(static_cast<double>(sent_bytes) /
-                                                static_cast<double>(std::max<std::uint64_t>(1, options_.rebalance_bytes_per_s)));
+        const std::chrono::duration<double> due(
+            static_cast<double>(sent_bytes) /
+            static_cast<double>(std::max<std::uint64_t>(1, options_.rebalance_bytes_per_s)));
         const auto spent = base::Clock::now() - started;
         const auto ahead = std::chrono::duration_cast<std::chrono::nanoseconds>(due) - spent;
         if (ahead > 1ms) co_await fabric::pause_for(*progress_, ahead);
@@ -274,6 +296,7 @@ Task<std::uint64_t> ServerCore::offer(Member member, Namespace ns, std::vector<O
 // Former owners drop what others hold now.
 Task<void> ServerCore::let_go(std::shared_ptr<const Placement> placement) {
   auto self = shared_from_this();
+  const Background background(*this);
   std::string after;
   do {
     std::vector<UnpackedKey> gone;
@@ -347,6 +370,12 @@ Task<void> ServerCore::stop(Deadline deadline) {
   }
   leases_.clear();
   members_->close();
+  // They hold the store, and with it the disk, which must not be closed while the program's statics go.
+  const auto soon = earlier(deadline, Deadline(background_patience));
+  while (background_ != 0) {
+    const bool ended = co_await background_ended_->wait(soon);
+    if (!ended) break;
+  }
 }
 
 }  // namespace penstock::pool

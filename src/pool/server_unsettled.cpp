@@ -13,6 +13,7 @@ constexpr Timeout ask_patience(3000);  // then a server that does not answer is 
 constexpr std::size_t fetch_batch = 256;
 constexpr std::uint64_t fetch_batch_bytes = 64 << 20;
 constexpr std::uint64_t inline_fetch_bytes = 256 << 10;
+constexpr std::uint64_t dropped_bytes = ~std::uint64_t{0};  // in HaveReply, of a version that is remembered as dropped
 
 }  // namespace
 
@@ -63,14 +64,15 @@ Task<fb::HaveReplyT> ServerCore::ask(Member member, std::uint64_t view, std::sha
 }
 
 Task<ServerCore::Elsewhere> ServerCore::ask_others(Namespace ns, std::vector<Key> keys,
-                                                   std::shared_ptr<const Placement> placement, Deadline deadline) {
+                                                   std::shared_ptr<const Placement> placement, bool finished_too,
+                                                   Deadline deadline) {
   auto self = shared_from_this();
   const auto& view = placement->view();
   const auto asked_for = std::make_shared<const std::vector<Key>>(std::move(keys));
   const auto soon = earlier(deadline, Deadline(ask_patience));
   std::vector<std::pair<const Member*, fabric::Future<fb::HaveReplyT>>> asked;
   for (const auto& member : view.members) {
-    if (member.id == options_.id || has_finished(member, view.number)) continue;
+    if (member.id == options_.id || (!finished_too && has_finished(member, view.number))) continue;
     asked.emplace_back(&member, fabric::spawn(*progress_, ask(member, view.number, asked_for, ns, soon)));
   }
   Elsewhere found;
@@ -81,8 +83,10 @@ Task<ServerCore::Elsewhere> ServerCore::ask_others(Namespace ns, std::vector<Key
       for (std::size_t n = 0; n < reply.index.size(); ++n) {
         const auto& key = (*asked_for)[reply.index[n]];
         auto packed = pack_key(ns, key.row, key.column);
-        if (tombstones_.covers(packed, reply.versions[n])) continue;
-        found[std::move(packed)].push_back({member->id, reply.versions[n], reply.bytes[n], reply.checksums[n]});
+        const bool dropped = reply.bytes[n] == dropped_bytes;
+        if (!dropped && tombstones_.covers(packed, reply.versions[n])) continue;
+        found[std::move(packed)].push_back(
+            {member->id, reply.versions[n], reply.bytes[n], reply.checksums[n], dropped});
       }
     } catch (const Error& error) {
       unanswered = error.in("server " + member->name);
@@ -111,6 +115,13 @@ Task<fb::HaveReplyT> ServerCore::have(rpc::Call& call, fb::HaveRequestT request)
       reply.bytes.push_back(object.bytes);
       reply.checksums.push_back(object.checksum);
     }
+    // Whoever puts the key now goes on above: this server would refuse a version that it knows as dropped.
+    if (const auto dropped = tombstones_.newest(pack_key(keys.ns, key.row, key.column)); dropped != 0) {
+      reply.index.push_back(static_cast<std::uint32_t>(i));
+      reply.versions.push_back(dropped);
+      reply.bytes.push_back(dropped_bytes);
+      reply.checksums.push_back(0);
+    }
   }
   co_return reply;
 }
@@ -130,14 +141,14 @@ Task<void> ServerCore::fetch_newer(Namespace ns, std::vector<Key> keys, std::opt
   });
   if (keys.empty()) co_return;
   auto copy = keys;
-  const auto elsewhere = co_await ask_others(ns, std::move(copy), placement, deadline);
+  const auto elsewhere = co_await ask_others(ns, std::move(copy), placement, false, deadline);
   std::map<std::uint64_t, std::vector<Wanted>> wanted;  // by server
   for (auto& key : keys) {
     const auto found = elsewhere.find(pack_key(ns, key.row, key.column));
     if (found == elsewhere.end()) continue;
     const Holding* best = nullptr;
     for (const auto& h : found->second)
-      if ((!version || h.version == *version) && (!best || h.version > best->version)) best = &h;
+      if (!h.dropped && (!version || h.version == *version) && (!best || h.version > best->version)) best = &h;
     if (!best || store_->table().find(ns, key.row, key.column, best->version) ||
         !store_->table().takes(ns, key.row, key.column, best->version))
       continue;

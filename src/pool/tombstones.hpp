@@ -60,6 +60,11 @@ class Tombstones {
     return request != 0 && found != entries_.end() && found->second.request == request ? found->second.version : 0;
   }
   void keep_all(bool keep) { keep_all_ = keep; }
+  // Those of these keys (packed).
+  template <class Predicate>
+  void forget_if(Predicate predicate) {
+    std::erase_if(entries_, [&](const auto& entry) { return predicate(entry.first); });
+  }
   std::size_t size() const { return entries_.size(); }
 
  private:

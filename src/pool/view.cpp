@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "fabric/endpoint_json.hpp"
 #include "penstock/error.hpp"
@@ -72,6 +73,20 @@ auto parse(std::string_view text, const char* what, Read read) {
   }
 }
 
+// Whom nobody could take over from: when all leave, one stays active for the others to hand on to. Rather one that still is:
+// what those that drain have handed on need not come back. 0: not all leave.
+std::uint64_t last_to_leave(const View& present, const std::vector<Announcement>& announced) {
+  const Member* last = nullptr;
+  for (const Announcement& one : announced) {
+    if (!one.leaving) return 0;
+    const Member* was = present.find(one.member.id);
+    if (was == nullptr) continue;
+    const auto rank = [](const Member& m) { return std::pair(m.state == ServerState::active, m.id); };
+    if (last == nullptr || rank(*was) > rank(*last)) last = was;
+  }
+  return last == nullptr ? 0 : last->id;
+}
+
 }  // namespace
 
 const Member* View::find(std::uint64_t id) const {
@@ -130,13 +145,15 @@ View next_view(const View& present, const std::vector<Announcement>& announced, 
   next.replication = std::clamp<std::uint32_t>(replication, 1, max_owners);
   next.members.clear();
   bool all_finished = true;
+  const std::uint64_t last = last_to_leave(present, announced);
   for (const Announcement& one : announced) {
     const Member* was = present.find(one.member.id);
+    const bool leaving = one.leaving && one.member.id != last;
     // It has nothing to pass on, or others have all of it.
-    if (one.leaving && (was == nullptr || (present.settled && was->state == ServerState::draining))) continue;
+    if (leaving && (was == nullptr || (present.settled && was->state == ServerState::draining))) continue;
     next.members.push_back(one.member);
     next.members.back().weight = std::clamp<std::uint32_t>(one.member.weight, 1, max_weight);
-    next.members.back().state = one.leaving ? ServerState::draining : ServerState::active;
+    next.members.back().state = leaving ? ServerState::draining : ServerState::active;
     all_finished = all_finished && one.finished_view >= present.number;
   }
   std::ranges::sort(next.members, {}, &Member::id);

@@ -54,7 +54,8 @@ Announcement announcement_from_json(std::string_view text);
 // are gone (left out), a server that is back in a new process (what it had in memory is lost), another replication: a view
 // that is not settled. All have finished: the same, settled. Draining servers are left out of the view after that, which
 // stays settled. Pure; whoever writes it first wins. No announcements at all mean that the directory lost them: the present
-// view stays. When every server leaves, the view has no active one and nobody owns anything.
+// view stays. Nobody drains who could hand on to nobody: when every server leaves, one stays active (an active one if there is
+// any, of these the one with the highest id), the others drain; it may end once it is alone.
 View next_view(const View& present, const std::vector<Announcement>& announced, std::uint32_t replication);
 
 }  // namespace penstock::pool

@@ -151,9 +151,28 @@ TEST(NextView, ADirectoryThatForgotAllSaysNothing) {
   EXPECT_EQ(next_view(present, {}, 2), present);
 }
 
-TEST(NextView, WhenAllLeaveNobodyOwnsAnything) {
-  const View next = next_view(view_of(4, {member(1)}, true), {announce(1, 4, true)}, 2);
-  EXPECT_EQ(next, view_of(5, {member(1, ServerState::draining)}, false));
+TEST(NextView, WhenAllLeaveTheLastStaysActive) {
+  const auto draining = ServerState::draining;
+  const View alone = view_of(4, {member(1)}, true);
+  EXPECT_EQ(next_view(alone, {announce(1, 4, true)}, 2), alone);
+  View view = view_of(4, {member(1), member(2), member(3)}, true);
+  view = next_view(view, {announce(1, 4, true), announce(2, 4, true), announce(3, 4, true)}, 2);
+  EXPECT_EQ(view, view_of(5, {member(1, draining), member(2, draining), member(3)}, false));
+  view = next_view(view, {announce(1, 5, true), announce(2, 5, true), announce(3, 5, true)}, 2);
+  EXPECT_EQ(view, view_of(6, {member(1, draining), member(2, draining), member(3)}, true));
+  view = next_view(view, {announce(1, 5, true), announce(2, 5, true), announce(3, 5, true)}, 2);
+  EXPECT_EQ(view, view_of(7, {member(3)}, true));
+  // One that is active is the last, whoever has the highest id: the other has handed on to it.
+  view = view_of(4, {member(1), member(2, draining)}, true);
+  EXPECT_EQ(next_view(view, {announce(1, 4, true), announce(2, 4, true)}, 2), view_of(5, {member(1)}, true));
+}
+
+TEST(NextView, ADrainingServerIsActiveAgainWhenNobodyElseIsLeft) {
+  const View present = view_of(5, {member(1), member(2, ServerState::draining)}, false);
+  const View next = next_view(present, {announce(2, 5, true)}, 2);
+  EXPECT_EQ(next, view_of(6, {member(2)}, false));
+  const View back = next_view(next, {announce(1), announce(2, 6, true)}, 2);
+  EXPECT_EQ(back, view_of(7, {member(1), member(2, ServerState::draining)}, false));
 }
 
 }  // namespace
