@@ -106,10 +106,12 @@ struct ServerCore::Plan {
       Holding newest;
       std::uint64_t dropped = tombstones.newest(packed[i]);
       if (present) newest = {0, present->version, present->bytes, present->checksum};
-      if (const auto others = elsewhere.find(packed[i]); others != elsewhere.end())
-        for (const auto& h : others->second)
+      if (const auto others = elsewhere.find(packed[i]); others != elsewhere.end()) {
+        for (const auto& h : others->second) {
           if (h.dropped) dropped = std::max(dropped, h.version);
           else if (h.version > newest.version) newest = h;
+        }
+      }
       const bool same = newest.version != 0 && newest.checksum == p.checksum && newest.bytes == p.blob->size();
       if (again && same && earlier == in_batch.end() && !least.contains(packed[i])) {
         results[i].version = newest.version;  // an earlier try did it; what it did not come to is done now
