@@ -64,10 +64,10 @@ struct StreamOptions {
   std::uint64_t retain_bytes = 0;
   std::uint32_t retain_age_ms = 0;
   std::string retain_for;  // names of reader groups, with commas between them (in the environment: +)
-  std::string resume =
-      "no";           // writer: no (replaces an earlier stream of the name), append (goes on after its newest step),
-                      // or a number, that of this run's first step: what the pool has of them is passed over
-  std::string group;  // reader: a name under which later runs go on where this one stopped; "": none
+  // Writer: no (replaces an earlier stream of the name), append (goes on after its newest step), or a number, that of this
+  // run's first step: what the pool has of them is passed over.
+  std::string resume = "no";
+  std::string group;             // reader: a name under which later runs go on where this one stopped; "": none
   std::string start = "oldest";  // reader: the first step: oldest, newest, or a number (the first kept one not less)
 
   // Both
