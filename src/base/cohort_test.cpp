@@ -5,19 +5,11 @@
 
 #include <atomic>
 
+#include "base/test_support.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock {
 namespace {
-
-Errc code_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 TEST(CohortTest, SoloHearsItself) {
   auto cohort = solo();

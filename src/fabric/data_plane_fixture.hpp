@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/test_support.hpp"
 #include "fabric/block_server.hpp"
 #include "fabric/data_plane.hpp"
 #include "fabric/listener.hpp"
@@ -25,16 +26,6 @@ using memory::Place;
 inline constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
 inline Deadline soon() { return Deadline{Timeout(60'000)}; }
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 // A writer rank: an arena and who serves it.
 struct WriterRank {

@@ -68,10 +68,13 @@ void require(std::uint16_t kind, HandshakeKind expected, const char* what) {
 
 }  // namespace
 
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
 std::string process_name() {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  std::string name(host);
+  std::string name = host_name();
   if (name.size() > 200) name.resize(200);
   return name + ":" + std::to_string(::getpid());
 }

@@ -64,5 +64,6 @@ class ServerHandshake {
 
 // "host:pid" of this process.
 std::string process_name();
+std::string host_name();  // "unknown" where it has none
 
 }  // namespace penstock::fabric

@@ -1,4 +1,5 @@
 #include "fabric/handshake.hpp"
+#include "base/test_support.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,16 +10,6 @@ using wire::HandshakeKind;
 using wire::Purpose;
 
 std::uint16_t kind(HandshakeKind k) { return static_cast<std::uint16_t>(k); }
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 wire::Hello hello() { return {.purpose = Purpose::data, .rank = 3, .stream = "heat"}; }
 

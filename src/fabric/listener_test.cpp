@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/log.hpp"
+#include "base/test_support.hpp"
 #include "fabric/connect.hpp"
 #include "fabric/socket.hpp"
 
@@ -18,16 +19,6 @@ using base::Deadline;
 using wire::Purpose;
 
 Deadline soon() { return Deadline{Timeout(30'000)}; }
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 class ListenerTest : public ::testing::Test {
  protected:

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/log.hpp"
+#include "base/test_support.hpp"
 #include "fabric/listener.hpp"
 #include "penstock/error.hpp"
 
@@ -16,16 +17,6 @@ namespace penstock::fabric {
 namespace {
 
 namespace fs = std::filesystem;
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 class RegistrationTest : public ::testing::Test {
  protected:

@@ -6,22 +6,13 @@
 #include <cstring>
 #include <thread>
 
+#include "base/test_support.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::memory {
 namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 std::byte* fill(Arena& arena, std::uint32_t slot, std::uint64_t bytes, int value) {
   const Place place = arena.allocate(slot, bytes);

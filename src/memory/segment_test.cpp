@@ -7,20 +7,11 @@
 
 #include <cstring>
 
+#include "base/test_support.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::memory {
 namespace {
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 TEST(Segment, WriterWritesAndReaderSees) {
   Segment segment = Segment::create(10'000);

@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "base/test_support.hpp"
 #include "penstock/stream.hpp"
 #include "pool/server.hpp"
 
@@ -112,16 +113,6 @@ class PoolTest : public testing::Test {
   Folder folder;
   std::vector<Running> servers;
 };
-
-template <class F>
-Errc code_of(F call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 TEST_F(PoolTest, PutsGetsListsAndDrops) {
   start(2);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/log.hpp"
+#include "fabric/handshake.hpp"
 #include "pool/pool_engine.hpp"
 #include "pool/stream_keys.hpp"
 #include "stream/direct_writer.hpp"
@@ -193,7 +194,7 @@ std::uint64_t PoolWriter::attach(const stream::EngineContext& context, const Coh
   const auto& token = direct_.node().token().bytes;
   request.token.assign(token.begin(), token.end());
   request.life = random_life();
-  request.host = stream::host_name();
+  request.host = fabric::host_name();
   request.pid = getpid();
   request.ranks = static_cast<std::uint32_t>(cohort.size());
   auto attachment = std::make_shared<Attachment>(std::move(client), std::move(request));

@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/test_support.hpp"
 #include "penstock/stream.hpp"
 #include "pool/server.hpp"
 #include "rpc/open_directory.hpp"
@@ -27,16 +28,6 @@ constexpr Timeout patience(20'000);
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 std::vector<std::uint8_t> data_of(std::string_view text) { return {text.begin(), text.end()}; }
-
-template <class F>
-Errc code_of(F call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 class Servers : public testing::Test {
  protected:

@@ -13,6 +13,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "fabric/handshake.hpp"
 #include "pool/trace_encoding.hpp"
 #include "storage/file.hpp"
 #include "storage/little_endian.hpp"
@@ -35,11 +36,6 @@ std::int64_t realtime_ns() {
       .count();
 }
 
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
 // A line of a file of the system's; "" where there is none.
 std::string first_line(const char* path) {
   try {
@@ -58,7 +54,7 @@ std::string header() {
   append_little<std::uint64_t>(body, static_cast<std::uint64_t>(realtime_ns()));
   append_little<std::uint64_t>(body, static_cast<std::uint64_t>(TraceWriter::now_ns()));
   append_varint(body, static_cast<std::uint64_t>(::getpid()));
-  append_text(body, host_name());
+  append_text(body, fabric::host_name());
   append_text(body, first_line("/proc/sys/kernel/random/boot_id"));
   append_text(body, first_line("/proc/self/comm"));
   std::string bytes(trace_magic);
@@ -78,7 +74,7 @@ storage::File create_in(const std::string& path) {
   if (path.ends_with(".trace") && !std::filesystem::is_directory(path, error)) return create(path);
   std::filesystem::create_directories(path, error);
   if (error) throw Error(Errc::system, "cannot make the folder " + path + " for traces: " + error.message());
-  const std::string stem = path + "/" + host_name() + "-" + std::to_string(::getpid());
+  const std::string stem = path + "/" + fabric::host_name() + "-" + std::to_string(::getpid());
   for (int number = 2;; ++number) {
     const std::string name = stem + (number == 2 ? "" : "-" + std::to_string(number - 1)) + ".trace";
     if (!storage::exists(name)) return create(name);

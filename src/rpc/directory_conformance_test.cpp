@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "base/test_support.hpp"
 #include "penstock/error.hpp"
 #include "rpc/directory_server.hpp"
 #include "rpc/directory_test_support.hpp"
@@ -97,15 +98,6 @@ class DirectoryConformance : public ::testing::TestWithParam<Kind> {
   std::shared_ptr<fabric::Progress> progress_ = fabric::Progress::create();
   std::unique_ptr<Backend> backend_;
 };
-
-Errc code_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 TEST_P(DirectoryConformance, CreateIfAbsent) {
   auto client = open();

@@ -15,6 +15,7 @@
 #include <random>
 
 #include "base/fault.hpp"
+#include "base/test_support.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::rpc {
@@ -31,15 +32,6 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
   std::string path;
 };
-
-Errc code_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 std::string read(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

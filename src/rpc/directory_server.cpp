@@ -9,6 +9,7 @@
 
 #include "base/bytes.hpp"
 #include "base/log.hpp"
+#include "fabric/handshake.hpp"
 #include "fabric/task.hpp"
 #include "penstock/error.hpp"
 #include "rpc/directory_codec.hpp"
@@ -357,15 +358,6 @@ DirectoryServer::~DirectoryServer() { impl_->close(); }
 
 std::shared_ptr<Service> DirectoryServer::service() const { return impl_; }
 
-namespace {
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
-}  // namespace
-
 DirectoryHost::DirectoryHost(std::shared_ptr<Progress> progress, DirectoryServerOptions options,
                              const std::string& listen, std::string registration_directory)
     : registration_directory_(std::move(registration_directory)), directory_(progress, options) {
@@ -375,7 +367,7 @@ DirectoryHost::DirectoryHost(std::shared_ptr<Progress> progress, DirectoryServer
   registration_.token = fabric::Token::random();
   const auto server_options = use_last_address(options.folder);
   registration_.pid = ::getpid();
-  registration_.host = host_name();
+  registration_.host = fabric::host_name();
   registration_.ranks = 1;
   registration_.started = std::time(nullptr);
   auto token_of = [token = registration_.token](const std::string& name) -> std::optional<fabric::Token> {

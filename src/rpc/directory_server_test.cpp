@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/log.hpp"
+#include "base/test_support.hpp"
 #include "fabric/socket.hpp"
 #include "penstock/error.hpp"
 #include "rpc/directory_test_support.hpp"
@@ -20,15 +21,6 @@ namespace penstock::rpc {
 namespace {
 
 using namespace std::chrono_literals;
-
-Errc code_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 class DirectoryServerTest : public ::testing::Test {
  protected:
@@ -223,9 +215,9 @@ TEST_F(DirectoryServerTest, IsFoundByItsAddress) {
 
 TEST_F(DirectoryServerTest, NamesOfDirectoriesAreChecked) {
   const auto address = fabric::Token::random().hex();
-  for (const std::string where :
-       {std::string("zookeeper"), "tcp://127.0.0.1:1/heat?token=" + address, std::string("etcd://"),
-        std::string("etcd://host"), std::string("etcd://h:1,/x"), std::string("etcd://h:1/a b")})
+  const std::string elsewhere = "tcp://127.0.0.1:1/heat?token=" + address;
+  for (const char* where :
+       {"zookeeper", elsewhere.c_str(), "etcd://", "etcd://host", "etcd://h:1,/x", "etcd://h:1/a b"})
     EXPECT_EQ(code_of([&] { open_directory(progress_, where, ""); }), Errc::invalid_argument) << where;
   const auto etcd = parse_etcd_address("etcd://a:1,[::1]:2/x/y/");
   EXPECT_EQ(etcd.members, (std::vector<std::string>{"a:1", "[::1]:2"}));

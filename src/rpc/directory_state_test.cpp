@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "base/test_support.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::rpc {
@@ -11,15 +12,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Time = DirectoryState::Time;
-
-Errc code_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::ok;
-}
 
 TEST(DirectoryState, CreateIfAbsentAndCompareAndPut) {
   DirectoryState state(1);

@@ -1,7 +1,5 @@
 #include "stream/open.hpp"
 
-#include <unistd.h>
-
 #include <new>
 
 #include "fabric/connect.hpp"
@@ -97,12 +95,6 @@ std::shared_ptr<fabric::Connection> connect_tree(fabric::Progress& progress, con
   hello.stream = stream;
   auto socket = fabric::connect_blocking(parent, token, hello, fabric::Reach::automatic, deadline);
   return fabric::Connection::adopt(progress, std::move(socket), "rank " + std::to_string(rank));
-}
-
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 }  // namespace penstock::stream

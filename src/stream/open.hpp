@@ -53,6 +53,5 @@ std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const std::func
 std::shared_ptr<fabric::Connection> connect_tree(fabric::Progress& progress, const fabric::Endpoint& parent,
                                                  const fabric::Token& token, const std::string& stream,
                                                  std::uint32_t rank, base::Deadline deadline);
-std::string host_name();
 
 }  // namespace penstock::stream

@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "base/test_support.hpp"
 #include "fabric/task.hpp"
 #include "penstock/error.hpp"
 #include "penstock/stream.hpp"
@@ -30,15 +31,6 @@ fabric::Registration of_nobody(const std::string& stream) {
   registration.host = "somewhere";
   registration.ranks = 2;
   return registration;
-}
-
-Errc code_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return Errc::internal;
 }
 
 class StreamRegistry : public testing::Test {

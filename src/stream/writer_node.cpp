@@ -152,7 +152,7 @@ void WriterNode::register_stream(const EngineContext& context, const std::string
   registration.endpoint.unix_name = options_.data_plane == DataPlane::tcp ? "" : listen_unix;
   registration.token = token_;
   registration.pid = getpid();
-  registration.host = host_name();
+  registration.host = fabric::host_name();
   registration.ranks = ranks_;
   registration.started = static_cast<std::int64_t>(std::time(nullptr));
   address_ = fabric::to_address(registration);
