@@ -41,10 +41,21 @@ function(penstock_room name)
   set_property(GLOBAL APPEND PROPERTY PENSTOCK_ROOMS ${target})
 
   if(PENSTOCK_TESTS AND room_TESTS)
-    add_executable(test_${id} ${room_TESTS})
-    target_link_libraries(test_${id} PRIVATE penstock_warnings ${target} ${below} GTest::gmock GTest::gtest_main)
-    penstock_discover_tests(test_${id})
+    penstock_test_program(test_${id} ROOM ${name} SOURCES ${room_TESTS})
   endif()
+endfunction()
+
+# A test program that links a room and those below it.
+function(penstock_test_program target)
+  cmake_parse_arguments(PARSE_ARGV 1 test "" "ROOM" "SOURCES")
+  string(REPLACE "/" "_" id ${test_ROOM})
+  get_target_property(below penstock_${id} PENSTOCK_BELOW)
+  add_executable(${target} ${test_SOURCES})
+  target_link_libraries(${target} PRIVATE penstock_warnings penstock_${id} ${below} GTest::gmock GTest::gtest_main)
+  if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
+    target_compile_options(${target} PRIVATE -O1)  # a quarter less time to compile
+  endif()
+  penstock_discover_tests(${target})
 endfunction()
 
 # Registers each case of a GoogleTest program with ctest, as program.Suite.Case. A hang fails after two minutes.

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <sys/wait.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -83,12 +84,22 @@ inline std::string text_of(const ComputeResult& result) {
   return {reinterpret_cast<const char*>(result.bytes.data()), result.bytes.size()};
 }
 
+// A Python that has NumPy: the one that scripts/run_tests names (.venv's), or the one CMake found; "" if it has none.
+inline const std::string& python() {
+  static const std::string found = [] {
+    const char* named = std::getenv("PENSTOCK_TEST_PYTHON");
+    const std::string python = named != nullptr ? named : COMPUTE_PYTHON;
+    return std::system((python + " -c 'import numpy' 2>/dev/null").c_str()) == 0 ? python : "";
+  }();
+  return found;
+}
+
 class ComputeFixture : public ::testing::Test {
  protected:
   ComputeFixture() {
     options.worker_program = COMPUTE_WORKER;
     options.plugins = {COMPUTE_PLUGIN};
-    options.python = COMPUTE_PYTHON;
+    options.python = python();
     options.python_worker = COMPUTE_PYTHON_WORKER;
     options.workers = 2;
   }
@@ -98,7 +109,6 @@ class ComputeFixture : public ::testing::Test {
     progress.call([] {});  // calls that were cut off have ended, and with the last of them the workers were reaped
     EXPECT_TRUE(::waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD) << "a worker survived, or was not reaped";
   }
-  static bool has_python() { return std::string(COMPUTE_PYTHON) != ""; }
   void use_python(std::initializer_list<std::string> names) {
     for (const auto& name : names) options.python_functions["py_" + name] = {COMPUTE_PYTHON_FUNCTIONS, name};
   }
