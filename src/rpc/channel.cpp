@@ -117,7 +117,7 @@ std::unique_ptr<Channel::Impl::LongBody> Channel::Impl::expose_body(std::vector<
 
 std::uint64_t Channel::Impl::begin(std::string_view service, std::uint32_t method, std::vector<std::byte> body,
                                    CallOptions options, std::unique_ptr<Completion> completion) {
-  Pending call{std::move(completion), service, method, options.deadline, nullptr};
+  Pending call{std::move(completion), service, method, options.method_name, options.deadline, nullptr};
   const auto id_of_service = service_id(service);
   const auto deadline_ms = wire_deadline(options.deadline);
   try {
@@ -202,8 +202,7 @@ void Channel::Impl::on_due_calls() {
     if (!call) continue;
     send_item([&](auto& to) { append_plain(to, ItemType::cancel, id); });
     call->completion->failed(std::make_exception_ptr(
-        Error(Errc::timeout, connection->peer_name() + " " + std::string(call->service) + " method " +
-                                 std::to_string(call->method) + ": no answer in time")));
+        Error(Errc::timeout, connection->peer_name() + " " + call->what() + ": no answer in time")));
   }
 }
 

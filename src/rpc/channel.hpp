@@ -72,6 +72,7 @@ constexpr std::uint64_t service_id(std::string_view name) {
 
 struct CallOptions {
   base::Deadline deadline{std::chrono::milliseconds(10'000)};
+  std::string_view method_name = {};  // a literal, for errors; else they say the number
 };
 
 // What a method knows of the call that it serves. Lives until the method's task has ended.

@@ -77,8 +77,13 @@ struct Channel::Impl : std::enable_shared_from_this<Channel::Impl> {
     std::unique_ptr<Completion> completion;
     std::string_view service;
     std::uint32_t method = 0;
+    std::string_view method_name;
     base::Deadline deadline = base::Deadline::never();
     std::unique_ptr<LongBody> request;
+
+    std::string what() const {  // "service.Method"
+      return std::string(service) + "." + (method_name.empty() ? std::to_string(method) : std::string(method_name));
+    }
   };
   struct Serving {
     explicit Serving(std::shared_ptr<Channel> channel, base::Deadline deadline) : call(std::move(channel), deadline) {}

@@ -67,14 +67,19 @@ class ReplyTo final : public Completion {
   const char* what_;
 };
 
-// The bodies of generated clients' methods.
+// The bodies of generated clients' methods. what: "Method reply".
+inline CallOptions named(CallOptions options, std::string_view what) {
+  options.method_name = what.substr(0, what.find(' '));
+  return options;
+}
+
 template <class Request, class Reply>
 Future<typename Reply::NativeTableType> start_typed(Channel& channel, std::string_view service, std::uint32_t method,
                                                     const char* what, const typename Request::NativeTableType& request,
                                                     CallOptions options) {
   auto reply = std::make_unique<ReplyTo<Reply>>(*channel.progress(), what);
   auto future = reply->future();
-  channel.begin(service, method, encode<Request>(request), options, std::move(reply));
+  channel.begin(service, method, encode<Request>(request), named(options, what), std::move(reply));
   return future;
 }
 
@@ -83,7 +88,7 @@ Task<typename Reply::NativeTableType> call_typed(std::shared_ptr<Channel> channe
                                                  std::uint32_t method, const char* what,
                                                  typename Request::NativeTableType request, CallOptions options) {
   std::vector<std::byte> body = encode<Request>(request);
-  const std::vector<std::byte> bytes = co_await channel->call(service, method, std::move(body), options);
+  const std::vector<std::byte> bytes = co_await channel->call(service, method, std::move(body), named(options, what));
   co_return decode<Reply>(bytes, what);
 }
 
