@@ -89,7 +89,9 @@ BulkSegment::BulkSegment(std::uint32_t number, std::uint64_t bytes)
     : number_(number), mapping_(memory::create_shared(fd_, bytes)) {}
 
 BulkSegment::~BulkSegment() {
-  for (const auto& callback : gone_) callback(number_);
+  for (const auto& listener : gone_) {
+    if (!listener.asker.expired()) listener.callback(number_);
+  }
 }
 
 int BulkSegment::descriptor(bool writable) {
@@ -99,9 +101,10 @@ int BulkSegment::descriptor(bool writable) {
   return read_only_.get();
 }
 
-void BulkSegment::on_gone(std::function<void(std::uint32_t)> callback) {
+void BulkSegment::on_gone(std::weak_ptr<const void> asker, std::function<void(std::uint32_t)> callback) {
   std::lock_guard lock(mutex_);
-  gone_.push_back(std::move(callback));
+  std::erase_if(gone_, [](const Listener& listener) { return listener.asker.expired(); });
+  gone_.push_back({std::move(asker), std::move(callback)});
 }
 
 BulkBuffer::State::State(std::shared_ptr<BulkSegment> owned, std::uint64_t wanted)

@@ -29,7 +29,8 @@ class BulkSegment {
   std::span<std::byte> span() const { return {mapping_.data(), mapping_.size()}; }
   // To give to a peer. Throws Error(system).
   int descriptor(bool writable);
-  void on_gone(std::function<void(std::uint32_t number)> callback);
+  // Kept as long as the one who asks lives: a segment may see many channels come and go.
+  void on_gone(std::weak_ptr<const void> asker, std::function<void(std::uint32_t number)> callback);
 
  private:
   const std::uint32_t number_;
@@ -37,7 +38,11 @@ class BulkSegment {
   memory::Mapping mapping_;
   std::mutex mutex_;  // guards what follows
   memory::UniqueFd read_only_;
-  std::vector<std::function<void(std::uint32_t)>> gone_;
+  struct Listener {
+    std::weak_ptr<const void> asker;
+    std::function<void(std::uint32_t)> callback;
+  };
+  std::vector<Listener> gone_;
 };
 
 // A buffer owns a segment, and gives it back to be used again.

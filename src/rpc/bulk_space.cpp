@@ -158,7 +158,8 @@ std::shared_ptr<Leases> Space::announce(BulkBuffer::State& buffer, bool writable
     channel_.send_frame(FrameKind::segment, "rpc-segment", std::as_bytes(std::span(&frame, 1)),
                         buffer.segment->descriptor(writable));
     if (given == given_.end()) {
-      buffer.segment->on_gone([weak = channel_.weak_from_this()](std::uint32_t gone) {
+      const auto weak = channel_.weak_from_this();
+      buffer.segment->on_gone(weak, [weak](std::uint32_t gone) {
         if (const auto impl = weak.lock()) impl->send_item([&](auto& to) { append_plain(to, ItemType::forget, gone); });
       });
     }
