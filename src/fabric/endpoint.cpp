@@ -1,9 +1,8 @@
 #include "fabric/endpoint.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include "base/uri.hpp"
 #include "fabric/endpoint_json.hpp"
+#include "fabric/json_integer.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::fabric {
@@ -16,7 +15,7 @@ Endpoint endpoint_from_json(const nlohmann::json& json) {
   Endpoint endpoint;
   endpoint.unix_name = json.at("unix").get<std::string>();
   endpoint.tcp_hosts = json.at("tcp_hosts").get<std::vector<std::string>>();
-  endpoint.tcp_port = json.at("tcp_port").get<std::uint16_t>();
+  endpoint.tcp_port = json_integer<std::uint16_t>(json, "tcp_port");
   if (endpoint.unix_name.size() > 100 || endpoint.tcp_hosts.size() > 64)
     throw Error(Errc::protocol, "an endpoint with impossible fields");
   return endpoint;

@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 #include "base/bytes.hpp"
 #include "base/log.hpp"
 #include "base/uri.hpp"
 #include "fabric/connect.hpp"
 #include "fabric/endpoint_json.hpp"
+#include "fabric/json_integer.hpp"
 #include "fabric/socket.hpp"
 #include "penstock/error.hpp"
 
@@ -107,16 +107,16 @@ std::string registration_text(const Registration& registration) {
 Registration registration_from_text(const std::string& text, const std::string& where) {
   try {
     const auto json = nlohmann::json::parse(text);
-    if (json.at("version").get<int>() != format_version)
+    if (json_integer<int>(json, "version") != format_version)
       throw Error(Errc::protocol, where + " was written by another version of Penstock");
     Registration registration;
     registration.stream = json.at("stream").get<std::string>();
     registration.endpoint = endpoint_from_json(json.at("endpoint"));
     registration.token = Token::from_hex(json.at("token").get<std::string>());
-    registration.pid = json.at("pid").get<std::int64_t>();
+    registration.pid = json_integer<std::int64_t>(json, "pid");
     registration.host = json.at("host").get<std::string>();
-    registration.ranks = json.at("ranks").get<std::uint32_t>();
-    registration.started = json.at("started").get<std::int64_t>();
+    registration.ranks = json_integer<std::uint32_t>(json, "ranks");
+    registration.started = json_integer<std::int64_t>(json, "started");
     return registration;
   } catch (const nlohmann::json::exception& error) {
     throw Error(Errc::protocol, where + " is not a stream's registration: " + error.what());

@@ -105,6 +105,22 @@ TEST_F(RegistrationTest, NonsenseFilesAreRefusedOneByOne) {
   EXPECT_TRUE(directory->read("bad"));
 }
 
+TEST_F(RegistrationTest, NumbersThatDoNotFitAreRefused) {
+  const auto text_with = [this](const std::string& name, const std::string& number) {
+    const std::string text = registration_text(sample("heat"));
+    const auto at = text.find("\"" + name + "\": ") + name.size() + 4;
+    return std::string(text).replace(at, text.find_first_of(",\n", at) - at, number);
+  };
+  EXPECT_EQ(registration_from_text(text_with("tcp_port", "65535"), "here").endpoint.tcp_port, 65535);
+  EXPECT_EQ(registration_from_text(text_with("pid", "-7"), "here").pid, -7);
+  for (const char* name : {"tcp_port", "ranks", "pid", "started", "version"})
+    for (const char* number : {"1e40", "1.5", "\"1\"", "null", "18446744073709551616", "9223372036854775808"})
+      EXPECT_EQ(code_of([&] { registration_from_text(text_with(name, number), "here"); }), Errc::protocol)
+          << name << " " << number;
+  for (const char* number : {"-1", "65536"})
+    EXPECT_EQ(code_of([&] { registration_from_text(text_with("tcp_port", number), "here"); }), Errc::protocol);
+}
+
 TEST_F(RegistrationTest, ALiveWriterKeepsItsName) {
   Progress progress;
   Registration mine = sample("heat");

@@ -9,9 +9,17 @@ namespace {
 
 constexpr std::size_t max_reply_bytes = std::size_t{512} << 20;
 
-Dims dims_of(const nlohmann::json& json) {
-  std::vector<std::uint64_t> values = json.get<std::vector<std::uint64_t>>();
-  return Dims(std::span<const std::uint64_t>(values));
+// None when it is there but no list of natural numbers: metadata of the user's own.
+std::optional<Dims> dims_of(const nlohmann::json& described, const char* name) {
+  if (!described.contains(name)) return Dims{};
+  const auto& list = described.at(name);
+  if (!list.is_array()) return std::nullopt;
+  std::vector<std::uint64_t> values;
+  for (const auto& value : list) {
+    if (!value.is_number_unsigned()) return std::nullopt;  // nlohmann would make one of anything
+    values.push_back(value.get<std::uint64_t>());
+  }
+  return Dims(values);
 }
 
 }  // namespace
@@ -25,9 +33,11 @@ compute::ComputeInput described_input(const Key& key, const StoredObject& object
   try {
     const auto json = nlohmann::json::parse(*object.metadata);
     if (!json.contains("dtype")) return input;
+    const auto shape = dims_of(json, "shape"), start = dims_of(json, "start");
+    if (!shape || !start) return input;
     input.dtype = dtype_from_name(json.at("dtype").get<std::string>());
-    input.shape = json.contains("shape") ? dims_of(json.at("shape")) : Dims{};
-    if (json.contains("start")) input.box = Box{dims_of(json.at("start")), input.shape};
+    input.shape = *shape;
+    if (json.contains("start")) input.box = Box{*start, *shape};
   } catch (const nlohmann::json::exception&) {
     return input;  // metadata of the user's own
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fabric/endpoint_json.hpp"
+#include "fabric/json_integer.hpp"
 #include "penstock/error.hpp"
 #include "pool/placement.hpp"
 
@@ -12,20 +13,12 @@ namespace penstock::pool {
 
 namespace {
 
+using fabric::json_integer;
 using nlohmann::json;
 
 constexpr std::uint64_t format_version = 1;
 constexpr std::size_t max_text_bytes = 4 << 20;
 constexpr std::size_t max_name_bytes = 256;
-constexpr std::uint64_t any = ~std::uint64_t{0};
-
-// nlohmann turns -1 and 1.5 into unsigned numbers without a word.
-std::uint64_t number(const json& object, const char* name, std::uint64_t least, std::uint64_t greatest) {
-  const json& value = object.at(name);
-  if (!value.is_number_unsigned() || value.get<std::uint64_t>() < least || value.get<std::uint64_t>() > greatest)
-    throw Error(Errc::protocol, std::string("a value out of range for ") + name);
-  return value.get<std::uint64_t>();
-}
 
 bool boolean(const json& object, const char* name) {
   const json& value = object.at(name);
@@ -43,11 +36,11 @@ json member_to_json(const Member& member) {
 
 Member member_from_json(const json& object) {
   Member member;
-  member.id = number(object, "id", 1, any);
+  member.id = json_integer<std::uint64_t>(object, "id", 1);
   member.name = object.at("name").get<std::string>();
   if (member.name.size() > max_name_bytes) throw Error(Errc::protocol, "a server's name is too long");
   member.endpoint = fabric::endpoint_from_json(object.at("endpoint"));
-  member.weight = static_cast<std::uint32_t>(number(object, "weight", 1, max_weight));
+  member.weight = json_integer<std::uint32_t>(object, "weight", 1, max_weight);
   const auto state = object.at("state").get<std::string>();
   if (state != "active" && state != "draining") throw Error(Errc::protocol, "no such state of a server: " + state);
   member.state = state == "active" ? ServerState::active : ServerState::draining;
@@ -64,7 +57,7 @@ auto parse(std::string_view text, const char* what, Read read) {
   if (text.size() > max_text_bytes) throw Error(Errc::protocol, std::string(what) + " is too long");
   try {
     const json object = json::parse(text);
-    number(object, "version", format_version, format_version);
+    json_integer(object, "version", format_version, format_version);
     return read(object);
   } catch (const json::exception& error) {
     throw Error(Errc::protocol, std::string(what) + ": " + error.what());
@@ -107,9 +100,9 @@ std::string to_json(const View& view) {
 View view_from_json(std::string_view text) {
   return parse(text, "a pool's view", [](const json& object) {
     View view;
-    view.number = number(object, "number", 0, any);
+    view.number = json_integer<std::uint64_t>(object, "number");
     view.settled = boolean(object, "settled");
-    view.replication = static_cast<std::uint32_t>(number(object, "replication", 1, max_owners));
+    view.replication = json_integer<std::uint32_t>(object, "replication", 1, max_owners);
     const json& members = object.at("members");
     if (!members.is_array() || members.size() > max_members) throw Error(Errc::protocol, "no list of servers");
     for (const json& member : members) {
@@ -134,7 +127,7 @@ Announcement announcement_from_json(std::string_view text) {
     Announcement announcement;
     announcement.member = member_from_json(object.at("member"));
     announcement.leaving = boolean(object, "leaving");
-    announcement.finished_view = number(object, "finished_view", 0, any);
+    announcement.finished_view = json_integer<std::uint64_t>(object, "finished_view");
     return announcement;
   });
 }

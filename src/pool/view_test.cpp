@@ -59,6 +59,8 @@ TEST(View, WhatIsNoView) {
   expect_refused(replaced(good, "\"number\":7", "\"number\":-7"));
   expect_refused(replaced(good, "\"number\":7", "\"number\":7.5"));
   expect_refused(replaced(good, "\"number\":7", "\"number\":\"7\""));
+  expect_refused(replaced(good, "\"number\":7", "\"number\":1e40"));
+  expect_refused(replaced(good, "\"tcp_port\":4711", "\"tcp_port\":1e40"));
   expect_refused(replaced(good, "\"settled\":true", "\"settled\":1"));
   expect_refused(replaced(good, "\"replication\":2", "\"replication\":0"));
   expect_refused(replaced(good, "\"replication\":2", "\"replication\":9"));
