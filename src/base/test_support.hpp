@@ -7,6 +7,13 @@
 
 namespace penstock {
 
+// Whether a sanitizer was built in: it takes memory and time of its own, and ends a process that crashes in its own way.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool sanitized = true;
+#else
+inline constexpr bool sanitized = false;
+#endif
+
 // The code of the Error that a call throws; ok when it throws none.
 template <class F>
 Errc code_of(F&& f) {

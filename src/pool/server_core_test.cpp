@@ -474,7 +474,12 @@ TEST_F(Servers, AClientsLeasesWaitsAndSubscriptionsAreBounded) {
     EXPECT_EQ(code_of([&] { pool->get({"large", "2"}); }), Errc::overloaded);
   }
   const base::Deadline deadline(patience);
-  while (core(0).leases() != 0 && !deadline.passed()) std::this_thread::yield();
+  const auto leases = [&] {
+    std::uint64_t all = 0;
+    servers[0].progress->call([&] { all = core(0).leases(); });
+    return all;
+  };
+  while (leases() != 0 && !deadline.passed()) std::this_thread::yield();
   EXPECT_EQ(pool->get({"large", "2"}).text(), large);
 
   auto first = pool->want({"never", "1"});

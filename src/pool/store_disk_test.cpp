@@ -184,8 +184,8 @@ TEST_F(StoreDisk, AnObjectOnDiskStaysUntilItsSuccessorIsThere) {
   EXPECT_EQ(code_of([&] { s->flush(); }), Errc::system);
   EXPECT_EQ(s->load("a")->object.version, 2u);
   EXPECT_EQ(entries(*disk), 1u);
+  s.reset();  // as if killed: 2 was acknowledged in memory only, and is tried again while the store lives
   disk->full = false;
-  s.reset();  // as if killed: 2 was acknowledged in memory only
   s = open();
   EXPECT_EQ(s->load("a")->object.version, 1u);
   s->put({.row = "a", .number = 3, .version = 2});

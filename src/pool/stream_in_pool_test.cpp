@@ -41,10 +41,7 @@ class Servers {
     starting_.clear();
     std::filesystem::remove_all(folder_);
   }
-  stream::EngineContext context() {
-    if (!client_) client_ = fabric::Progress::create();
-    return {client_, folder_, "127.0.0.1"};
-  }
+  stream::EngineContext context() { return {client_, folder_, "127.0.0.1"}; }
   PoolServer& operator[](std::size_t i) { return *starting_[i]->server; }
   void stop(std::size_t i) { starting_[i]->server->stop(Timeout(2000)); }
   std::size_t size() const { return starting_.size(); }
@@ -83,7 +80,7 @@ class Servers {
   std::uint32_t replication_;
   std::string folder_;
   std::vector<std::unique_ptr<Running>> starting_;
-  std::shared_ptr<fabric::Progress> client_;
+  const std::shared_ptr<fabric::Progress> client_ = fabric::Progress::create();
 };
 
 StreamOptions pool_options() {

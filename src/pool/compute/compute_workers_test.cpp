@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/test_support.hpp"
 #include "pool/compute/compute_test_support.hpp"
 
 namespace penstock::pool::compute {
@@ -18,13 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::Test;
-
-// A sanitizer in the worker takes crashes and failed allocations over, and ends it in its own way.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 
 void expect_has(const std::string& text, std::string_view part) {
   EXPECT_NE(text.find(part), std::string::npos) << "'" << text << "' does not say '" << part << "'";
