@@ -41,37 +41,50 @@ std::string joined(const std::set<std::string>& names) {
   return text.empty() ? "none" : text;
 }
 
-// The pool's name, and the token of the role asked for.
-Task<std::pair<std::string, fabric::Token>> find_pool(rpc::Directory& directory, PoolOptions options, std::string role,
-                                                      base::Deadline deadline) {
-  std::string pool = options.pool;
-  if (pool.empty()) {
-    const auto names = co_await pool_names(directory, deadline);
-    if (names.size() != 1)
-      throw Error(Errc::not_found, "name a pool: " + directory.describe() + " knows " + joined(names));
-    pool = *names.begin();
+constexpr auto look_again = std::chrono::milliseconds(50);
+
+// The pool's name, and the token of the role asked for. A directory that knows no pool yet is one whose first server is still
+// coming up; wait_for_it: one that knows others is asked again, too.
+Task<std::pair<std::string, fabric::Token>> find_pool(std::shared_ptr<fabric::Progress> progress,
+                                                      rpc::Directory& directory, PoolOptions options, std::string role,
+                                                      bool wait_for_it, base::Deadline deadline) {
+  for (;;) {
+    std::set<std::string> names;
+    std::string pool = options.pool;
+    if (pool.empty()) {
+      names = co_await pool_names(directory, deadline);
+      if (names.size() == 1) pool = *names.begin();
+    }
+    if (!pool.empty()) {
+      if (!options.token.empty()) co_return std::pair(std::move(pool), fabric::Token::from_hex(options.token));
+      auto path = pool_path(pool, "secret");
+      auto secret = co_await directory.get(std::move(path), deadline);
+      if (secret) co_return std::pair(std::move(pool), role_token(fabric::Token::from_hex(secret->value), role));
+      names = co_await pool_names(directory, deadline);
+    }
+    const bool several = pool.empty() && !names.empty();
+    const bool others = !names.empty() && !names.contains(pool);
+    if (several || (others && !wait_for_it) || deadline.remaining() <= look_again)
+      throw Error(Errc::not_found, (pool.empty() ? "name a pool: " + directory.describe() + " knows "
+                                                 : "no pool " + pool + " at " + directory.describe() + "; it knows ") +
+                                       joined(names));
+    co_await fabric::pause_for(*progress, look_again);
   }
-  if (!options.token.empty()) co_return std::pair(pool, fabric::Token::from_hex(options.token));
-  auto path = pool_path(pool, "secret");
-  auto secret = co_await directory.get(std::move(path), deadline);
-  if (!secret) {
-    const auto names = co_await pool_names(directory, deadline);
-    throw Error(Errc::not_found, "no pool " + pool + " at " + directory.describe() + "; it knows " + joined(names));
-  }
-  co_return std::pair(pool, role_token(fabric::Token::from_hex(secret->value), role));
 }
 
 }  // namespace
 
 std::shared_ptr<PoolClient> PoolClient::open(std::shared_ptr<fabric::Progress> progress, const PoolOptions& options,
-                                             const std::string& registration_directory, Deadline deadline) {
+                                             const std::string& registration_directory, Deadline deadline,
+                                             bool wait_for_it) {
   const std::string where = rpc::resolve_directory_service(options.directory);
   std::shared_ptr<rpc::Directory> directory = rpc::open_directory(progress, where, registration_directory);
   const std::string role = options.role.empty() ? "admin" : options.role;
   if (role_rank(role) < 0 || role == "server")
     throw Error(Errc::invalid_argument, "role " + role + ": choose read, write, compute or admin");
-  auto [pool, token] = fabric::run_task(*progress, find_pool(*directory, options, role, deadline), deadline,
-                                        "directory " + directory->describe() + " did not answer");
+  auto [pool, token] =
+      fabric::run_task(*progress, find_pool(progress, *directory, options, role, wait_for_it, deadline), deadline,
+                       "directory " + directory->describe() + " did not answer");
   Members::Options member_options;
   member_options.pool = pool;
   member_options.role = role;

@@ -18,9 +18,12 @@ class PoolClient : public std::enable_shared_from_this<PoolClient> {
   using Deadline = base::Deadline;
 
   // Finds the directory and the pool, and waits for its first view. registration_directory: ContextOptions::directory,
-  // resolved. From an application thread. Throws Error: not_found (no directory, no such pool: names those there are), timeout.
+  // resolved. Where the directory knows no pool at all, one is waited for: its first server is coming up; wait_for_it: also where
+  // it knows others. From an application thread. Throws Error: not_found (no directory, no such pool: names those there are),
+  // timeout.
   static std::shared_ptr<PoolClient> open(std::shared_ptr<fabric::Progress> progress, const PoolOptions& options,
-                                          const std::string& registration_directory, Deadline deadline);
+                                          const std::string& registration_directory, Deadline deadline,
+                                          bool wait_for_it = false);
   PoolClient(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory,
              std::shared_ptr<Members> members, std::string pool);
   ~PoolClient();

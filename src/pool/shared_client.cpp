@@ -32,7 +32,8 @@ std::shared_ptr<PoolClient> shared_client(const stream::EngineContext& context, 
   PoolOptions options;
   options.pool = pool;
   options.role = role;
-  auto made = PoolClient::open(context.progress, options, context.directory, deadline);
+  // A stream's other side may be there before its pool.
+  auto made = PoolClient::open(context.progress, options, context.directory, deadline, /*wait_for_it=*/true);
   // Its channels are the engine thread's: its end is there too, whoever holds it last.
   std::shared_ptr<PoolClient> client(made.get(), [made](PoolClient*) mutable {
     auto progress = made->progress();

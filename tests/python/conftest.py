@@ -141,8 +141,9 @@ def cohorts(context, plane):
 @pytest.fixture
 def pool_servers(tmp_path_factory, monkeypatch):
     """pool_servers(n, **options) starts n penstock-server processes, waits until they are ready, and returns a running
-    pool (PoolServers); exactly these processes are ended with the test. disk=True gives them folders that outlive them;
-    `name`, `memory`, `replication`, `tier`, `directory` are PoolPlan's, anything else is a key of penstock-server.
+    pool (PoolServers); exactly these processes are ended with the test. start=False: the test starts each (start_one).
+    disk=True gives them folders that outlive them; `name`, `memory`, `replication`, `tier`, `directory`, `registration`
+    are PoolPlan's, anything else is a key of penstock-server.
     """
     from penstock.workflow.servers import PoolServers
     from penstock.workflow.study import PoolPlan
@@ -152,7 +153,7 @@ def pool_servers(tmp_path_factory, monkeypatch):
         monkeypatch.setenv("PENSTOCK_BIN", str(build / "bin"))
     running = []
 
-    def start(n=1, *, disk=False, wait=True, **options):
+    def start(n=1, *, disk=False, start=True, wait=True, **options):
         folder = tmp_path_factory.mktemp("pool")
         plan = {key: options.pop(key) for key in list(options) if key in PoolPlan.__dataclass_fields__}
         chosen = {"listen": "127.0.0.1", "log": "info", **{key: str(value) for key, value in options.items()}}
@@ -161,6 +162,9 @@ def pool_servers(tmp_path_factory, monkeypatch):
         plan.setdefault("memory", "64MiB")
         servers = PoolServers(PoolPlan(servers=n, options=chosen, **plan), logs=folder, folder=folder / "own")
         running.append(servers)
+        if not start:
+            servers.prepare()
+            return servers
         servers.start()
         if wait:
             servers.wait_ready(READY_S)

@@ -77,10 +77,14 @@ class PoolServers:
 
     def start(self) -> None:
         """Starts all of them. Throws LaunchError when the program is not there."""
-        self.program = find_program("penstock-server", Path.cwd())
-        self.logs.mkdir(parents=True, exist_ok=True)
+        self.prepare()
         for number in range(1, self.plan.servers + 1):
             self.start_one(number)
+
+    def prepare(self) -> None:
+        """For start_one; start does it by itself. Throws LaunchError when the program is not there."""
+        self.program = find_program("penstock-server", Path.cwd())
+        self.logs.mkdir(parents=True, exist_ok=True)
 
     def start_one(self, number: int, **options: str) -> Server:
         """Starts server `number`, also one that has ended (with its disk folder it is the same server again)."""
