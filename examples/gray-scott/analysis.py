@@ -59,17 +59,20 @@ def plot(rows, path):
 
 
 def analyse(stream, output, picture_every):
-    """Reads the stream to its end; returns the rows, the picture files, and seconds and bytes by what they were for."""
+    """Reads the stream to its end; returns the rows, the picture files, and seconds and bytes by what they were for:
+    start_s, steady_s, close_s one after the other, and what the steady time was spent on."""
     (output / "frames").mkdir(parents=True, exist_ok=True)
     for old in (output / "frames").glob("*.png"):
         old.unlink()
     rows, frames = [], []
     used = {"wait_s": 0.0, "transfer_s": 0.0, "analysis_s": 0.0, "bytes": 0}
+    opened = perf_counter()
     with open(output / "statistics.csv", "w", newline="", encoding="utf-8") as file:
         table = None
-        ended = perf_counter()
+        ended = first = opened
         for step in stream:
             began = perf_counter()
+            first = began if not rows else first
             U, V = step["U"][...], step["V"][...]
             sim_step, time = step["sim_step"].value, step["time"].value
             taken = perf_counter()
@@ -92,6 +95,7 @@ def analyse(stream, output, picture_every):
             ended = perf_counter()
             used["analysis_s"] += ended - taken
         used["wait_s"] += perf_counter() - ended  # for the end of the stream
+        used |= {"start_s": first - opened, "steady_s": ended - first, "close_s": perf_counter() - ended}
     return rows, frames, used
 
 
@@ -102,8 +106,11 @@ def main():
     parser.add_argument("--picture-every", type=int, default=1, metavar="N", help="a picture every N steps; 0: none")
     arguments = parser.parse_args()
     output = arguments.output
+    began = perf_counter()
     with penstock.open(arguments.stream) as stream:
+        opening = perf_counter() - began
         rows, frames, used = analyse(stream, output, arguments.picture_every)
+    used["start_s"] += opening
     if not rows:
         raise SystemExit(f"{arguments.stream}: the stream ended before a step could be read")
 

@@ -101,6 +101,9 @@ def test_run_file(example, environment, tmp_path, study):
     assert (simulation["steps_written"], simulation["steps_dropped"], simulation["ranks"]) == (10, 0, 2)
     assert analysis["steps"] == analysis["pictures"] == 10
     assert analysis["bytes"] == 10 * 2 * 20**3 * 8
+    for report in (simulation, analysis):  # init, steady and drain apart, as the table shows them
+        assert report["start_s"] > 0 and report["steady_s"] > 0 and report["close_s"] >= 0
+    assert all(word in text for word in ("init (to its", "steady (to its", "drain (until"))
 
 
 def test_check_finds_a_difference(example, environment, tmp_path):
