@@ -3,6 +3,7 @@
 //   pool_objects --study small [--count N] [--batch 1000] [--bytes 100] [--acknowledge memory|durable]
 //                put, list, get in batches, one batch under way
 //   pool_objects --study blocks [--total BYTES] [--bytes 4194304]     put all, then get all back and check every byte
+//   pool_objects --study depth [--bytes 1024] [--count N]           put and fetched one by one, 1, 2, 4 ... 64 of them under way
 //   pool_objects --study census [--namespace NAME]                    what a pool holds: counts, sizes, key bytes
 //
 // Keys are "rank/00001" and "var001/T"; those of blocks are placed by number. Keys and values are made before the clock
@@ -17,7 +18,6 @@
 namespace penstock::bench {
 namespace {
 
-constexpr std::size_t columns = 1000;  // of a row of small objects
 constexpr int blocks_under_way = 4;
 
 PutOptions put_options(const std::string& acknowledge) {
@@ -28,7 +28,7 @@ PutOptions put_options(const std::string& acknowledge) {
   return options;
 }
 
-std::vector<Key> small_keys(std::size_t count) {
+std::vector<Key> small_keys(std::size_t count, std::size_t columns) {
   std::vector<Key> keys;
   keys.reserve(count);
   char row[24], column[24];
@@ -44,8 +44,9 @@ void small(Pool& pool, const Arguments& arguments, FigureLine& line) {
   const std::size_t count = arguments.number("count", 1'000'000), batch = arguments.number("batch", 1000);
   const std::size_t bytes = std::max<std::size_t>(8, arguments.number("bytes", 100));
   const auto options = put_options(arguments.text("acknowledge", "memory"));
+  const std::size_t columns = arguments.number("columns", 1000);  // of a row
   arguments.check();
-  const auto keys = small_keys(count);
+  const auto keys = small_keys(count, columns);
   std::vector<std::byte> values(bytes * batch, std::byte{'x'});
   auto stamp_values = [&](std::size_t first) {
     for (std::size_t i = 0; i < batch; ++i) {
@@ -125,6 +126,38 @@ void blocks(Pool& pool, const Arguments& arguments, FigureLine& line) {
   line.add("blocks", static_cast<double>(count));
 }
 
+// `window` calls under way, each waited for in its turn. Calls a second.
+template <class Start>
+double in_a_window(std::size_t count, std::size_t window, Start start_one) {
+  using Running = decltype(start_one(std::size_t{0}));
+  std::vector<std::optional<Running>> running(window);
+  const double start = now();
+  for (std::size_t i = 0; i < count + window; ++i) {
+    auto& slot = running[i % window];
+    if (slot) (void)slot->get(Timeout(300'000));
+    slot.reset();
+    if (i < count) slot.emplace(start_one(i));
+  }
+  return static_cast<double>(count) / (now() - start);
+}
+
+void depth(Pool& pool, const Arguments& arguments, FigureLine& line) {
+  const std::size_t bytes = arguments.number("bytes", 1024), count = arguments.number("count", 4000);
+  arguments.check();
+  const std::vector<std::byte> value(bytes, std::byte{'x'});
+  for (const std::size_t window : {0, 1, 2, 4, 8, 16, 32, 64}) {  // the first warms
+    const std::string name = std::to_string(window);
+    auto key_of = [&](std::size_t i) { return Key{"depth/" + name + "/" + std::to_string(i), "x"}; };
+    const std::size_t under_way = std::max<std::size_t>(1, window);
+    const double puts = in_a_window(count, under_way, [&](std::size_t i) { return pool.start_put(key_of(i), value); });
+    const double gets = in_a_window(count, under_way, [&](std::size_t i) { return pool.want(key_of(i)); });
+    pool.drop_matching({"depth/" + name + "/*", "*"});
+    if (window == 0) continue;
+    line.add("put_per_s_" + name, puts);
+    line.add("get_per_s_" + name, gets);
+  }
+}
+
 // What lies in a namespace: of stripes and of everything else apart.
 void census(Pool& pool, const Arguments& arguments, FigureLine& line) {
   arguments.check();
@@ -156,6 +189,7 @@ void run(const Arguments& arguments) {
   FigureLine line;
   if (study == "small") small(pool, arguments, line);
   else if (study == "blocks") blocks(pool, arguments, line);
+  else if (study == "depth") depth(pool, arguments, line);
   else if (study == "census") census(pool, arguments, line);
   else throw std::runtime_error("no study " + study);
   line.add("client_rss_mb", peak_rss_mb());

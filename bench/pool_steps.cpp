@@ -5,7 +5,7 @@
 //   pool_steps --role writer --study sustain [--lengths N]  N queue lengths at full speed, then at 80 % of what that gave
 //   pool_steps --role writer --study overlap [--compute-ms N] [--origin S]   when each step was computed and written
 //   pool_steps --role reader --study io                     reads all kept steps, whole fields, checked
-//   pool_steps --role reader --study overlap                the same while they are written, and when each was read
+//   pool_steps --role reader --study overlap [--late-ms N]  the same while they are written, and when each was read
 //   common: --ranks 2 --side 128 --queue 4 --acknowledge memory|durable --retain N --many V --plane shm|tcp
 //
 // room: a burst is as many steps as the queue holds; the next one begins when the pool has taken all. The reference is a
@@ -49,6 +49,7 @@ struct Shared {
   std::barrier<> meet;
   std::mutex mutex;  // guards what follows
   std::vector<std::vector<double>> stalls, copies;
+  double announced = 0;  // bytes, of rank 0
   double io_s = 0, all_s = 0, pull_gb_per_s = 0, wall_s = 0;
   std::vector<double> computing, writing;  // spans of rank 0
 
@@ -116,6 +117,7 @@ class RankWriter {
     const double put = now() - start;
     close();
     const std::lock_guard lock(shared_.mutex);
+    if (rank_ == 0) shared_.announced = static_cast<double>(writer_.statistics().announcement_bytes);
     shared_.stalls[rank_] = std::move(stalls);
     shared_.io_s = std::max(shared_.io_s, put);
     shared_.all_s = std::max(shared_.all_s, now() - start);
@@ -231,6 +233,7 @@ void write_figures(const std::string& study, const StepPlan& plan, const Shared&
   line.add("steps_ms", each);
   if (study == "io") {
     line.add("io_s", sum_of(stalls));
+    line.add("announced_bytes", shared.announced / plan.steps);
     line.add("until_safe_s", shared.all_s);
     line.add("gb_per_s", plan.step_bytes() * plan.steps / 1e9 / shared.all_s);
     return;
@@ -275,7 +278,9 @@ void read_stream(Context& context, const Arguments& arguments) {
   const bool overlap = arguments.text("study") == "overlap";
   const std::chrono::milliseconds analyse(overlap ? arguments.number("compute-ms", 40) : 0);
   const double origin = std::stod(arguments.text("origin", "0"));
+  const std::chrono::milliseconds late(arguments.number("late-ms", 0));
   arguments.check();
+  std::this_thread::sleep_for(late);
   std::vector<double> reading, analysing;  // spans
   std::vector<double> own(StepPlan::fields * plan.side * plan.side * plan.side, 0.0);
   Reader reader = context.open_stream(stream_name, solo(), options);

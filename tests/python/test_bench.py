@@ -5,7 +5,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from penstock.bench import pool, rpc, studies
+from penstock.bench import pictures, pool, rpc, studies
 from penstock.bench.programs import find_programs
 from penstock.bench.runner import RunFailed, run_programs
 from penstock.bench.studies import Claim, Column, Measured, Panel, Row, Sheet
@@ -100,9 +100,9 @@ def test_pictures_are_drawn(tmp_path):
         Panel("s", "seen", (("seen", 0),), histogram=True),
         Panel("other", "nothing", (("x", 0),)),
     ]
-    studies.plot(tmp_path / "out.png", panels, rows(ours=[1, 2], theirs=[3]))
+    pictures.plot(tmp_path / "out.png", panels, rows(ours=[1, 2], theirs=[3]))
     assert (tmp_path / "out.png").stat().st_size > 1000
-    studies.plot(tmp_path / "none.png", panels[3:], rows(ours=[1]))
+    pictures.plot(tmp_path / "none.png", panels[3:], rows(ours=[1]))
     assert not (tmp_path / "none.png").exists()
 
 
@@ -112,14 +112,15 @@ def test_claims_are_about_rows_and_figures_that_there_are(tmp_path):
         folder.mkdir()
     (tmp_path / "bin" / "gray-scott").touch()
     of_rpc = ("rpc_limits", "rpc_calls", "grpc_calls")
-    for program in (*of_rpc, "pool_steps", "pool_files", "pool_objects", "checkpoint_files"):
+    of_pool = ("pool_steps", "pool_files", "pool_objects", "checkpoint_files", "workflow_stream", "workflow_files")
+    for program in (*of_rpc, *of_pool):
         (programs / program).touch()
     for quick in (False, True):
         keys = {row.key for row in rpc.rows_of(programs, quick)[0]}
         for claim in rpc.claims_of(quick):
             assert {claim.ours, *claim.theirs} <= keys, claim.text
     keys = {row.key for row in pool.rows_of(programs, pool.Sizes(quick=False))[0]}
-    without = {study for study, launcher in (("restart", "mpiexec"),) if not shutil.which(launcher)}
+    without = set() if shutil.which("mpiexec") else {"restart", "workflow", "consumer"}
     for claim in pool.claims_of():
         needed = {key for key in (claim.ours, *claim.theirs) if key[1] != "redis" and key[2] != "gray_scott"}
         assert {key for key in needed if key[0] not in without} <= keys, claim.text
@@ -151,7 +152,9 @@ def test_a_row_that_fails_twice_is_given_up(tmp_path):
 
     options = SimpleNamespace(repeat=5, programs=tmp_path, disk=tmp_path, deadline=1)
     measurement = studies.Measurement(options, Console(file=open("/dev/null", "w")))  # noqa: SIM115
-    assert measurement.measure([Row(*OURS, label="", run=fail)]) == {}
+    row = Row(*OURS, label="", run=fail)
+    measurement.measure([row])
+    assert measurement.measured([row]) == {}
     measurement.console.file.close()
     assert len(runs) == studies.GIVE_UP_AFTER and "it is broken" in measurement.failed()[0]
     assert not any(folder.exists() for folder in runs) and list(tmp_path.iterdir()) == []
@@ -163,11 +166,12 @@ def test_programs_say_what_went_wrong(tmp_path):
     assert run_programs([["sh", "-c", "echo {1}; echo no; echo {2}"]], {}, tmp_path, 20) == ["{1}", "{2}"]
 
 
-def test_a_small_run(tmp_path):
+def test_a_small_run(tmp_path, monkeypatch):
     """Objects through a real server, beside Redis where it is installed."""
     programs = find_programs("pool_objects")
     if not programs or not (programs / "pool_objects").exists():
         pytest.skip("the benchmarks were not built")
+    monkeypatch.setenv("PENSTOCK_BIN", str(programs.parent / "bin"))  # main changes it, for this process
     out = tmp_path / "out.json"
     words = ["--quick", "--only", "objects", "--objects", "2000", "--json", str(out), "--disk", str(tmp_path)]
     assert pool.main([*words, "--programs", str(programs), "--deadline", "60"]) == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from . import restart
+from . import counts, limits, pool_claims, restart, workflow
 from .programs import find_programs
 from .runner import MPI_ENVIRONMENT, run_programs
 from .stores import ROCKSDB_BYTES, SEGMENT_BYTES, Memory, disk_rates, pool, redis, redis_program
@@ -40,6 +40,8 @@ STUDIES = {
     "objects": "small objects put, listed and fetched in batches of 1000; beside Redis",
     "spill": "blocks through a pool whose memory is a tenth of them, read back and checked",
     restart.STUDY: restart.TEXT,
+    **workflow.STUDIES,
+    **counts.STUDIES,
 }
 MIB, GIB = 1 << 20, 1 << 30
 SERVERS = (1, 2, 4)
@@ -263,8 +265,9 @@ def redis_rows(sizes: Sizes) -> Iterator[Row]:
 
 def gray_scott_row(programs: Path, sizes: Sizes) -> Row | None:
     program = programs.parent / "bin" / "gray-scott"
-    settings = Path(__file__).resolve().parents[3] / "examples" / "gray-scott" / "settings.yaml"
-    if not program.exists() or not settings.exists() or not shutil.which("mpiexec"):
+    trees = (Path(__file__).resolve().parents[3], programs.resolve().parents[1], Path.cwd())
+    settings = next((p for tree in trees if (p := tree / "examples/gray-scott/settings.yaml").exists()), None)
+    if not settings or not program.exists() or not shutil.which("mpiexec"):
         return None
     return Row(
         "packing",
@@ -299,104 +302,11 @@ def rows_of(programs: Path, sizes: Sizes) -> tuple[list[Row], list[str]]:
         rows += redis_rows(sizes)
     else:
         left_out.append("redis: redis_objects was not built (no hiredis), or there is no redis-server")
-    restarts, missing = restart.rows_of(programs, sizes.quick)
-    rows += restarts
-    left_out += missing
+    for more, missing in (part.rows_of(programs, sizes.quick) for part in (restart, workflow, counts)):
+        rows += more
+        left_out += missing
     order = list(STUDIES)
     return sorted(rows, key=lambda row: order.index(row.study)), left_out
-
-
-# --------------------------------------------------------------------------------------------------------------- claims
-
-
-def claims_of() -> list[Claim]:
-    room, sustain = "room", "sustain"
-    claims = [
-        Claim(
-            "a step in memory costs its writer at most 1.3 copies while the queue has room",
-            (room, "penstock", "memory"),
-            ("stall_per_copy",),
-            1.3,
-            sense="at_most",
-        ),
-        Claim(
-            "over ten queue lengths at 80 % of the pull bandwidth the writer stalls for less than 5 %",
-            (sustain, "penstock", "memory"),
-            ("stall_percent",),
-            5,
-            sense="at_most",
-            unit=" %",
-        ),
-        Claim(
-            "durable acknowledgement is off the producer's path: a step costs at most 1.15× one in memory, with room",
-            (room, "penstock", "durable"),
-            ("stall_ms",),
-            1.15,
-            theirs=((room, "penstock", "memory"),),
-            sense="at_most",
-        ),
-        Claim(
-            "the writer's I/O time into a memory pool is below that of files without fsync",
-            ("io", "penstock", "memory_1"),
-            ("io_s",),
-            1.0,
-            theirs=(("io", "hdf5 files", "plain"),),
-            sense="at_most",
-            theirs_lower=True,
-        ),
-        Claim(
-            "durable steps are safe no later than files with fsync",
-            ("io", "penstock", "durable_1"),
-            ("until_safe_s",),
-            1.0,
-            theirs=(("io", "hdf5 files", "fsync"),),
-            sense="at_most",
-            theirs_lower=True,
-        ),
-    ]
-    claims.append(
-        Claim(
-            "readers work on a step while the writer computes the next: every step was begun before that",
-            ("overlap", "penstock", "memory_1"),
-            ("begun_percent",),
-            100,
-            sense="at_least",
-            unit=" %",
-        )
-    )
-    for variant, words in (("gray_scott", "Gray-Scott"), ("many_500", "500 small blocks a rank")):
-        claims.append(
-            Claim(
-                f"keys take at most 1 % of the payload: {words}",
-                ("packing", "penstock", variant),
-                ("key_percent",),
-                1,
-                sense="at_most",
-                unit=" %",
-            )
-        )
-    for durability, words in (("memory", "in memory"), ("durable", "durable")):
-        theirs = tuple(("objects", "redis", f"{variant}_{durability}") for variant in ("multi", "pipeline"))
-        for figure, verb in (("put_per_s", "put"), ("list_per_s", "listed"), ("get_per_s", "fetched")):
-            claims.append(
-                Claim(
-                    f"small objects, {words}, are {verb} faster than by Redis",
-                    ("objects", "penstock", durability),
-                    (figure,),
-                    1.0,
-                    theirs=theirs,
-                )
-            )
-    claims.append(
-        Claim(
-            "PSS at most 1.1× the memory limit, and the declared overhead (a segment, RocksDB's cache)",
-            ("spill", "penstock", "disk"),
-            ("pss_share",),
-            1.0,
-            sense="at_most",
-        )
-    )
-    return claims + restart.claims_of()
 
 
 # ----------------------------------------------------------------------------------------------------- tables, pictures
@@ -476,6 +386,8 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
             ),
         ),
         restart.sheet(sizes.quick),
+        *workflow.sheets(sizes.quick),
+        *counts.sheets(sizes.quick),
     ]
 
 
@@ -498,7 +410,13 @@ PANELS = (
     Panel("objects", "small objects listed, 1000/s", (("list_per_s", 0),), scale=1e-3),
     Panel("objects", "small objects fetched, 1000/s", (("get_per_s", 0),), scale=1e-3),
     *restart.PANELS,
+    *workflow.PANELS,
+    *counts.PANELS,
 )
+
+
+def claims_of() -> list[Claim]:
+    return [claim for part in (pool_claims, restart, workflow, counts) for claim in part.claims_of()]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -508,7 +426,10 @@ def main(arguments: list[str] | None = None) -> int:
     add_options(parser, STUDIES)
     parser.add_argument("--objects", type=int, default=0, metavar="N", help="so many small objects")
     options: Any = parser.parse_args(arguments)
-    check_options(parser, options, STUDIES)
+    claims = claims_of()
+    if limits.ONLY in options.only.split(","):
+        options.only = ",".join([options.only, *limits.studies_of(claims)])
+    check_options(parser, options, {limits.ONLY: "", **STUDIES})
     options.programs = options.programs or find_programs("pool_objects")
     if not options.programs or not (options.programs / "pool_objects").exists():
         parser.error("the benchmark programs are not built; build them (cmake --build build) or give --programs FOLDER")
@@ -518,5 +439,5 @@ def main(arguments: list[str] | None = None) -> int:
     )
     sizes = Sizes(options.quick, options.objects)
     rows, left_out = rows_of(options.programs, sizes)
-    chosen = [row for row in rows if row.study in options.studies]
-    return carry_out(Benchmark(chosen, left_out, claims_of(), sheets_of(sizes), PANELS), options)
+    benchmark = Benchmark(rows, left_out, claims, sheets_of(sizes), PANELS, conclude=limits.print_limits)
+    return carry_out(benchmark, options)

@@ -220,7 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
     quick = options.quick
     return carry_out(
         Benchmark(
-            [row for row in rows if row.study in options.studies],
+            rows,
             left_out,
             claims_of(quick),
             sheets_of(quick),

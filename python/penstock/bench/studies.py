@@ -1,7 +1,8 @@
 """What `penstock bench rpc` and `penstock bench pool` share: rows measured in rounds, tables, claims, JSON, pictures.
 
-A row is one run of programs that gives figures by name. Each round runs every row once, so that drift of the machine
-meets all rows alike; what is shown are medians over the rounds, and with more than one their spread.
+A row is one run of programs that gives figures by name. The studies come one after the other; each round of a study
+runs every row of it once, so that drift of the machine meets all of them alike. What is shown are medians over the
+rounds, and with more than one their spread. A study's tables appear, and the JSON file grows, when it is done.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import json
 import os
 import platform
 import shutil
+import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +29,7 @@ from rich.table import Table
 
 from .runner import RunFailed, run_programs
 
-Figures = dict[str, Any]  # a name -> a number, or a list of numbers (all that was seen)
+Figures = dict[str, Any]  # a name -> a number, a list of numbers (all that was seen), or a word
 Key = tuple[str, str, str]  # study, system, variant
 Rows = dict[Key, "Measured"]
 
@@ -93,6 +96,11 @@ class Measured:
         values = self.values(name)
         return median(values) if values else None
 
+    def word(self, name: str) -> str:
+        """The one that most rounds have; "" without."""
+        words = Counter(one[name] for one in self.rounds if isinstance(one.get(name), str))
+        return words.most_common(1)[0][0] if words else ""
+
     def names(self) -> list[str]:
         return sorted({name for one in self.rounds for name in one})
 
@@ -105,6 +113,14 @@ def add_options(parser: argparse.ArgumentParser, studies: dict[str, str]) -> Non
     parser.add_argument("--only", default=",".join(studies), metavar="STUDY,...", help="only these studies")
     parser.add_argument("--quick", action="store_true", help="small sizes and one round: to see that everything works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument(
+        "--add",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="rounds of earlier runs (--json) count too: for a measurement in pieces",
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the medians there (PNG, PDF or SVG)")
     parser.add_argument("--repeat", type=int, default=0, metavar="N", help="rounds (default 3; quick: 1)")
     parser.add_argument("--programs", type=Path, metavar="FOLDER", help="the built benchmark programs")
@@ -149,17 +165,34 @@ class Measurement:
         self.rounds: dict[Key, list[Figures]] = {}
         self.failures: dict[Key, list[str]] = {}
 
-    def measure(self, rows: list[Row]) -> Rows:
+    def add(self, path: Path) -> None:
+        """The rounds of an earlier run. Raises OSError, ValueError: no such file."""
+        earlier = json.loads(path.read_text())
+        if earlier.get("quick", False) != getattr(self.options, "quick", False):
+            raise ValueError(f"{path} is of other sizes (--quick)")
+        for row in earlier["rows"]:
+            self.rounds.setdefault((row["study"], row["system"], row["variant"]), []).extend(row["rounds"])
+
+    def measure(self, rows: list[Row]) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        # Drawn between runs only: a refreshing thread would take time from them.
-        with Progress(*columns, console=self.console, auto_refresh=False, transient=True) as progress:
+        # Drawn between runs only: a refreshing thread would take time from them. Where it cannot be drawn, lines tell.
+        told = not self.console.is_terminal
+        with Progress(
+            *columns, console=self.console, auto_refresh=False, transient=True, disable=not self.console.is_terminal
+        ) as progress:
             task = progress.add_task("", total=self.options.repeat * len(rows))
             for number in range(self.options.repeat):
                 for row in rows:
-                    progress.update(task, description=f"round {number + 1}: {row.study} {row.system} {row.variant:<24}")
+                    text = f"round {number + 1}: {row.study} {row.system} {row.variant}"
+                    progress.update(task, description=f"{text:<40}")
                     progress.refresh()
+                    started = time.monotonic()
                     self.run_once(row)
                     progress.advance(task)
+                    if told:
+                        print(f"{text}: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
+
+    def measured(self, rows: Iterable[Row]) -> Rows:
         return {row.key: Measured(row, self.rounds[row.key]) for row in rows if row.key in self.rounds}
 
     def run_once(self, row: Row) -> None:
@@ -202,12 +235,14 @@ class Claim:
     sense: str = "at_least"
     theirs_lower: bool = False
     unit: str = "×"
+    answers: str = ""  # the limitation that this is about (limits.py)
 
     def judge(self, rows: Rows) -> dict[str, Any]:
         entry: dict[str, Any] = {
             "claim": self.text,
             "bound": self.bound,
             "unit": self.unit,
+            "answers": self.answers,
             "figure": None,
             "met": None,
         }
@@ -252,6 +287,19 @@ class Sheet:
     columns: tuple[Column, ...]
 
 
+@dataclass(frozen=True)
+class Panel:
+    """One panel of the picture: points where x is given for each figure name (lines), else bars of one figure."""
+
+    study: str
+    title: str
+    figures: tuple[tuple[str, float], ...]  # name, x; bars: one name, x is not used
+    lines: bool = False
+    histogram: bool = False
+    spans: bool = False  # figures are [start, end, start, ...]: a lane for each, over time
+    scale: float = 1.0
+
+
 def text_of(value: float | None, digits: int = 3) -> str:
     """Significant digits; no exponent for large values."""
     if value is None:
@@ -265,9 +313,9 @@ def text_of(value: float | None, digits: int = 3) -> str:
 def cell_of(measured: Measured, column: Column) -> str:
     values = [value * column.scale for value in measured.values(column.name)]
     if not values:
-        return "–"
+        return measured.word(column.name) or "–"
     middle = text_of(median(values))
-    if len(values) == 1:
+    if min(values) == max(values):
         return middle
     return f"{middle} [dim]{text_of(min(values), 2)}–{text_of(max(values), 2)}[/]"
 
@@ -326,146 +374,12 @@ def write_json(path: Path, rows: Rows, extra: dict[str, Any]) -> None:
     path.write_text(json.dumps({"machine": machine, "rows": listed, **extra}, indent=2) + "\n")
 
 
-# ------------------------------------------------------------------------------------------------------------- pictures
-
-COLOURS = {
-    "limit": "#8a8f98",
-    "penstock": "#1f6fb4",
-    "grpc": "#c8553d",
-    "redis": "#c8553d",
-    "hdf5 files": "#8d6cab",
-}
-DASHES = ("-", "--", ":", "-.")
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One panel of the picture: points where x is given for each figure name (lines), else bars of one figure."""
-
-    study: str
-    title: str
-    figures: tuple[tuple[str, float], ...]  # name, x; bars: one name, x is not used
-    lines: bool = False
-    histogram: bool = False
-    spans: bool = False  # figures are [start, end, start, ...]: a lane for each, over time
-    scale: float = 1.0
-
-
-def plot(path: Path, panels: Iterable[Panel], rows: Rows) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    shown = []
-    for panel in panels:
-        mine = [one for key, one in rows.items() if key[0] == panel.study]
-        mine = [one for one in mine if any(name in one.names() for name, _ in panel.figures)]
-        if mine:
-            shown.append((panel, mine))
-    if not shown:
-        return
-    heights = [panel_height(panel, len(mine)) for panel, mine in shown]
-    picture, axes = pyplot.subplots(
-        len(shown),
-        1,
-        figsize=(9, sum(heights) + 0.5 * len(shown)),
-        squeeze=False,
-        gridspec_kw={"height_ratios": heights},
-        layout="constrained",
-    )
-    for axis, (panel, mine) in zip(axes[:, 0], shown, strict=True):
-        draw = (
-            draw_lines
-            if panel.lines
-            else draw_histogram
-            if panel.histogram
-            else draw_spans
-            if panel.spans
-            else draw_bars
-        )
-        draw(axis, panel, mine)
-        axis.set_title(panel.title, fontsize=9, loc="left")
-        axis.tick_params(labelsize=7)
-        axis.spines[["top", "right"]].set_visible(False)
-    picture.savefig(path, dpi=150)
-    pyplot.close(picture)
-
-
-def panel_height(panel: Panel, rows: int) -> float:
-    if panel.lines or panel.histogram:
-        return 4.0
-    return 0.6 + 0.24 * rows * (len(panel.figures) if panel.spans else 1)
-
-
-def draw_spans(axis: Any, panel: Panel, rows: list[Measured]) -> None:
-    """Of the last round of each row, a lane for each figure; steps are numbered, and every other one is lighter."""
-    lanes = []
-    for one in rows:
-        for n, (name, _) in enumerate(panel.figures):
-            spans = [t * panel.scale for t in one.rounds[-1][name]]
-            for step, (start, end) in enumerate(zip(spans[::2], spans[1::2], strict=True)):
-                axis.barh(len(lanes), end - start, left=start, height=0.7, color=f"C{n}", alpha=0.9 - 0.4 * (step % 2))
-                axis.text((start + end) / 2, len(lanes), str(step), ha="center", va="center", fontsize=6)
-            lanes.append(f"{name.removesuffix('_s')} ({one.row.label})")
-    axis.set_yticks(range(len(lanes)), lanes, fontsize=8)
-    axis.invert_yaxis()
-
-
-def draw_lines(axis: Any, panel: Panel, rows: list[Measured]) -> None:
-    seen: dict[str, int] = {}
-    for one in rows:
-        points = [(x, one.median(name)) for name, x in panel.figures if one.median(name) is not None]
-        number = seen[one.row.system] = seen.get(one.row.system, -1) + 1
-        axis.plot(
-            [x for x, _ in points],
-            [y for _, y in points],
-            DASHES[number % len(DASHES)],
-            marker="o",
-            markersize=3,
-            color=COLOURS.get(one.row.system),
-            label=f"{one.row.system}: {one.row.label}",
-        )
-    axis.set_xscale("log", base=2)
-    axis.set_ylim(bottom=0)
-    axis.legend(fontsize=6, frameon=False)
-
-
-def draw_bars(axis: Any, panel: Panel, rows: list[Measured]) -> None:
-    name = panel.figures[0][0]
-    values = [(one.median(name) or 0.0) * panel.scale for one in rows]
-    positions = range(len(rows))
-    axis.barh(positions, values, color=[COLOURS.get(one.row.system) for one in rows])
-    spans = [[value * panel.scale for value in one.values(name)] or [0.0] for one in rows]
-    axis.hlines(positions, [min(span) for span in spans], [max(span) for span in spans], color="#333333", linewidth=1)
-    for position, (value, span) in enumerate(zip(values, spans, strict=True)):
-        axis.annotate("  " + text_of(value), (max(span), position), va="center", fontsize=7)
-    axis.set_yticks(positions, [f"{one.row.system}: {one.row.label}" for one in rows], fontsize=7)
-    axis.invert_yaxis()
-    axis.margins(x=0.12)
-
-
-def draw_histogram(axis: Any, panel: Panel, rows: list[Measured]) -> None:
-    """Of all values seen, on logarithmic bins."""
-    import numpy
-
-    for one in rows:
-        values = [value for name, _ in panel.figures for figures in one.rounds for value in figures.get(name, [])]
-        if values:
-            low, high = max(1.0, min(values)), max(values) * 1.01 + 1
-            bins = numpy.geomspace(low, high, 30)
-            axis.hist(values, bins=bins, histtype="step", label=f"{one.row.label}: {len(values)}")
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.legend(fontsize=6, frameon=False)
-
-
 # -------------------------------------------------------------------------------------------------------------- one run
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Everything that a command measures and says."""
+    """Everything that a command measures and says. rows: all that there are; the options choose studies."""
 
     rows: list[Row]
     left_out: list[str]
@@ -473,6 +387,8 @@ class Benchmark:
     sheets: Sequence[Sheet]
     panels: Sequence[Panel]
     notes: Sequence[str] = ()
+    # Prints what follows from the claims as they were judged, and the number of rounds.
+    conclude: Callable[[Console, list[dict[str, Any]], int], None] | None = None
 
 
 def carry_out(benchmark: Benchmark, options: argparse.Namespace) -> int:
@@ -480,11 +396,32 @@ def carry_out(benchmark: Benchmark, options: argparse.Namespace) -> int:
     load = warn_if_busy(console)
     started = time.monotonic()
     measurement = Measurement(options, console)
-    rows = measurement.measure(benchmark.rows)
-    for sheet in benchmark.sheets:
-        print_sheet(console, sheet, rows)
-    judged = judge(benchmark.claims, rows, options.studies)
+    for path in options.add:
+        try:
+            measurement.add(path)
+        except (OSError, ValueError, KeyError) as error:
+            console.print(f"[red]--add: {error}[/]")
+            return 2
+    studies = set(options.studies) | {key[0] for key in measurement.rounds}
+    interrupted = False
+    for study in dict.fromkeys(row.study for row in benchmark.rows if row.study in studies):
+        mine = [row for row in benchmark.rows if row.study == study]
+        try:
+            if study in options.studies and not interrupted:
+                measurement.measure(mine)
+        except KeyboardInterrupt:  # what there is is shown
+            interrupted = True
+        for sheet in benchmark.sheets:
+            if sheet.study == study:
+                print_sheet(console, sheet, measurement.measured(mine))
+        if options.json:
+            save(benchmark, measurement, studies, load)
+    rows = measurement.measured(benchmark.rows)
+    judged = judge(benchmark.claims, rows, studies)
     print_claims(console, judged)
+    rounds = max((len(one.rounds) for one in rows.values()), default=0)
+    if benchmark.conclude:
+        benchmark.conclude(console, judged, rounds)
     for note in benchmark.notes:
         console.print(note)
     for line in benchmark.left_out:
@@ -492,17 +429,24 @@ def carry_out(benchmark: Benchmark, options: argparse.Namespace) -> int:
     for line in measurement.failed():
         console.print(f"[red]{line}[/]")
     seconds = time.monotonic() - started
-    console.print(f"medians of {options.repeat} rounds, {seconds:.0f} s in all; what is measured: bench/README.md")
-    if options.json:
-        extra = {
-            "repeat": options.repeat,
-            "quick": options.quick,
-            "load_before": load,
-            "claims": judged,
-            "left_out": benchmark.left_out,
-            "failed": measurement.failed(),
-        }
-        write_json(options.json, rows, extra)
+    console.print(f"medians of {rounds} rounds, {seconds:.0f} s in all; what is measured: bench/README.md")
     if options.plot:
+        from .pictures import plot
+
         plot(options.plot, benchmark.panels, rows)
+    if interrupted:
+        raise KeyboardInterrupt
     return 1 if measurement.failed() else 0
+
+
+def save(benchmark: Benchmark, measurement: Measurement, studies: set[str], load: float) -> None:
+    options, rows = measurement.options, measurement.measured(benchmark.rows)
+    extra = {
+        "repeat": options.repeat,
+        "quick": options.quick,
+        "load_before": load,
+        "claims": judge(benchmark.claims, rows, studies),
+        "left_out": benchmark.left_out,
+        "failed": measurement.failed(),
+    }
+    write_json(options.json, rows, extra)

@@ -1,0 +1,133 @@
+"""What staging pools promise, judged by the studies of pool.py."""
+
+from __future__ import annotations
+
+from .studies import Claim
+
+
+def claims_of() -> list[Claim]:
+    room, sustain = "room", "sustain"
+    claims = [
+        Claim(
+            "a step in memory costs its writer at most 1.3 copies while the queue has room",
+            (room, "penstock", "memory"),
+            ("stall_per_copy",),
+            1.3,
+            sense="at_most",
+        ),
+        Claim(
+            "over ten queue lengths at 80 % of the pull bandwidth the writer stalls for less than 5 %",
+            (sustain, "penstock", "memory"),
+            ("stall_percent",),
+            5,
+            sense="at_most",
+            unit=" %",
+        ),
+        Claim(
+            "durable acknowledgement is off the producer's path: a step costs at most 1.15× one in memory, with room",
+            (room, "penstock", "durable"),
+            ("stall_ms",),
+            1.15,
+            theirs=((room, "penstock", "memory"),),
+            sense="at_most",
+            answers="acknowledge",
+        ),
+        Claim(
+            "the writer's I/O time into a memory pool is below that of files without fsync",
+            ("io", "penstock", "memory_1"),
+            ("io_s",),
+            1.0,
+            theirs=(("io", "hdf5 files", "plain"),),
+            sense="at_most",
+            theirs_lower=True,
+        ),
+        Claim(
+            "durable steps are safe no later than files with fsync",
+            ("io", "penstock", "durable_1"),
+            ("until_safe_s",),
+            1.0,
+            theirs=(("io", "hdf5 files", "fsync"),),
+            sense="at_most",
+            theirs_lower=True,
+        ),
+    ]
+    claims.append(
+        Claim(
+            "readers work on a step while the writer computes the next: every step was begun before that",
+            ("overlap", "penstock", "memory_1"),
+            ("begun_percent",),
+            100,
+            sense="at_least",
+            unit=" %",
+            answers="overlap",
+        )
+    )
+    for variant, words in (("gray_scott", "Gray-Scott"), ("many_500", "500 small blocks a rank")):
+        claims.append(
+            Claim(
+                f"keys take at most 1 % of the payload: {words}",
+                ("packing", "penstock", variant),
+                ("key_percent",),
+                1,
+                sense="at_most",
+                unit=" %",
+                answers="keys",
+            )
+        )
+    claims.append(
+        Claim(
+            "500 small blocks are at most 2 objects for a step and rank",
+            ("packing", "penstock", "many_500"),
+            ("objects",),
+            2,
+            sense="at_most",
+            unit="",
+            answers="small objects",
+        )
+    )
+    for plane, name in (("shm", "shared memory"), ("tcp", "TCP")):
+        claims.append(
+            Claim(
+                f"one reader gains from 4 servers, over {name}: at least 1.2× what it has from 1",
+                ("readers", "penstock", f"{plane}_4"),
+                ("read_gb_per_s",),
+                1.2,
+                theirs=(("readers", "penstock", f"{plane}_1"),),
+                answers="one server",
+            )
+        )
+    claims.append(
+        Claim(
+            "the writer's I/O time into 4 servers is below that into 1",
+            ("io", "penstock", "memory_4"),
+            ("io_s",),
+            1.0,
+            theirs=(("io", "penstock", "memory_1"),),
+            sense="at_most",
+            theirs_lower=True,
+            answers="plateau",
+        )
+    )
+    for durability, words in (("memory", "in memory"), ("durable", "durable")):
+        theirs = tuple(("objects", "redis", f"{variant}_{durability}") for variant in ("multi", "pipeline"))
+        for figure, verb in (("put_per_s", "put"), ("list_per_s", "listed"), ("get_per_s", "fetched")):
+            claims.append(
+                Claim(
+                    f"small objects, {words}, are {verb} faster than by Redis",
+                    ("objects", "penstock", durability),
+                    (figure,),
+                    1.0,
+                    theirs=theirs,
+                )
+            )
+    claims.append(
+        Claim(
+            "PSS at most 1.1× the memory limit, and the declared overhead (a segment, RocksDB's cache)",
+            ("spill", "penstock", "disk"),
+            ("pss_share",),
+            1.0,
+            sense="at_most",
+            answers="accounting",
+        )
+    )
+    return claims
