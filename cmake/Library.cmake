@@ -1,4 +1,5 @@
-# libpenstock: all rooms in one shared library, exported as Penstock::penstock.
+# libpenstock: the rooms in one shared library, exported as Penstock::penstock. What only servers need is not in it
+# (penstock_room's SERVER): the program penstock-server links that beside the library.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -24,6 +25,9 @@ endforeach()
 set_target_properties(penstock PROPERTIES LINKER_LANGUAGE CXX)
 if(NOT SKBUILD)  # wheels turn the symbolic links of versioned libraries into copies
   set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+endif()
+if(NOT PENSTOCK_SANITIZE)  # their runtime comes with the program
+  target_link_options(penstock PRIVATE LINKER:-z,defs)  # nothing in it needs what is in the server alone
 endif()
 target_compile_features(penstock PUBLIC cxx_std_20)
 target_include_directories(penstock PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>

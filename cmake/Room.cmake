@@ -1,16 +1,21 @@
 # Rooms: one folder under src/, one CMake target, one test program.
 #
-#   penstock_room(model SOURCES box.cpp USES base THIRD_PARTY fmt::fmt TESTS box_test.cpp [PRECOMPILE <asio.hpp>])
+#   penstock_room(model SOURCES box.cpp USES base THIRD_PARTY fmt::fmt TESTS box_test.cpp [PRECOMPILE <asio.hpp>] [SERVER])
 #
 # makes the object library penstock_model, which becomes part of libpenstock, and the GoogleTest program test_model. A
 # test program links the objects of its room and of the rooms below it, not the whole library: a room can be built and
 # tested while the ones above it are broken, and an upward call does not link.
 # The folder of a room is its name; a room inside another is named with a slash (fabric/ucx -> penstock_fabric_ucx).
+#
+# SERVER: what only servers of pools need. It becomes part of the program penstock-server instead of the library, so that
+# its third-party libraries are not loaded by every simulation and every analysis. A room of which this is one part has a
+# second target for it in the same folder (storage: storage_tiers; pool: pool_server).
 
 set_property(GLOBAL PROPERTY PENSTOCK_ROOMS "")
+set_property(GLOBAL PROPERTY PENSTOCK_SERVER_ROOMS "")
 
 function(penstock_room name)
-  cmake_parse_arguments(PARSE_ARGV 1 room "" "" "SOURCES;USES;THIRD_PARTY;TESTS;PRECOMPILE")
+  cmake_parse_arguments(PARSE_ARGV 1 room "SERVER" "" "SOURCES;USES;THIRD_PARTY;TESTS;PRECOMPILE")
   if(room_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "penstock_room(${name}): unknown arguments ${room_UNPARSED_ARGUMENTS}")
   endif()
@@ -38,7 +43,11 @@ function(penstock_room name)
   list(REMOVE_DUPLICATES below)
   set_target_properties(${target} PROPERTIES PENSTOCK_BELOW "${below}")
   target_link_libraries(${target} PUBLIC ${below})
-  set_property(GLOBAL APPEND PROPERTY PENSTOCK_ROOMS ${target})
+  set(where PENSTOCK_ROOMS)
+  if(room_SERVER)
+    set(where PENSTOCK_SERVER_ROOMS)
+  endif()
+  set_property(GLOBAL APPEND PROPERTY ${where} ${target})
 
   if(PENSTOCK_TESTS AND room_TESTS)
     penstock_test_program(test_${id} ROOM ${name} SOURCES ${room_TESTS})

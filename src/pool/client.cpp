@@ -11,7 +11,7 @@
 #include "penstock/stream.hpp"
 #include "pool/client_impl.hpp"
 #include "pool/infos.hpp"
-#include "pool/object_table.hpp"
+#include "pool/object_key.hpp"
 #include "pool/protocol.hpp"
 
 namespace penstock {

@@ -124,18 +124,8 @@ class Space {
   Tree::iterator last_ = tree_.end();
 };
 
-constexpr std::string_view row_end("\0\1", 2);
-
 // What malloc takes for a block (glibc: a word, rounded to two).
 std::uint64_t allocated(std::uint64_t bytes) { return (bytes + 8 + 15) / 16 * 16; }
-
-void append_row(std::string& to, std::string_view row) {
-  for (const char c : row) {
-    to.push_back(c);
-    if (c == '\0') to.push_back('\xff');
-  }
-  to += row_end;
-}
 
 }  // namespace
 
@@ -557,39 +547,6 @@ ObjectTable::WaiterId ObjectTable::subscribe(
   const WaiterId id = impl_->next_id++;
   impl_->watchers.emplace(id, std::make_shared<Impl::Watcher>(Impl::Watcher{ns, std::move(pattern), std::move(event)}));
   return id;
-}
-
-// -------------------------------------------------------------------------------------------------------- packed keys
-
-std::string pack_key(const Namespace& ns, std::string_view row, std::string_view column) {
-  std::string packed;
-  packed.reserve(ns.bytes.size() + row.size() + row_end.size() + column.size());
-  packed.append(reinterpret_cast<const char*>(ns.bytes.data()), ns.bytes.size());
-  append_row(packed, row);
-  packed += column;
-  return packed;
-}
-
-UnpackedKey unpack_key(std::string_view packed) {
-  UnpackedKey key;
-  if (packed.size() < key.ns.bytes.size()) throw Error(Errc::protocol, "a packed key that is too short");
-  std::memcpy(key.ns.bytes.data(), packed.data(), key.ns.bytes.size());
-  packed.remove_prefix(key.ns.bytes.size());
-  for (;;) {
-    const std::size_t zero = packed.find('\0');
-    if (zero == std::string_view::npos || zero + 1 == packed.size() || key.row.size() + zero > max_key_bytes)
-      throw Error(Errc::protocol, "a packed key whose row does not end");
-    key.row += packed.substr(0, zero);
-    const char next = packed[zero + 1];
-    packed.remove_prefix(zero + 2);
-    if (next == '\1') break;
-    if (next != '\xff') throw Error(Errc::protocol, "a packed key with a stray zero");
-    key.row.push_back('\0');
-  }
-  if (key.row.size() > max_key_bytes || packed.size() > max_key_bytes)
-    throw Error(Errc::protocol, "a packed key that is too long");
-  key.column = packed;
-  return key;
 }
 
 }  // namespace penstock::pool

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "penstock/pool.hpp"
+#include "pool/object_key.hpp"
 #include "pool/pattern.hpp"
 
 namespace penstock::pool {
@@ -105,15 +106,5 @@ class ObjectTable {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// namespace, row, column as one string whose order (of unsigned bytes) is (namespace, row, column) and that splits again: 16
-// bytes; the row with each 0 written as 00 FF; 00 01; the column. Tiers and listings use it.
-std::string pack_key(const Namespace& ns, std::string_view row, std::string_view column);
-struct UnpackedKey {
-  Namespace ns;
-  std::string row, column;
-};
-// Throws Error(protocol).
-UnpackedKey unpack_key(std::string_view packed);
 
 }  // namespace penstock::pool

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/clock.hpp"
-#include "pool/object_table.hpp"
+#include "pool/object_key.hpp"
 
 namespace penstock::pool {
 

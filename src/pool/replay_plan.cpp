@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "penstock/error.hpp"
-#include "pool/object_table.hpp"
+#include "pool/object_key.hpp"
 
 namespace penstock::pool {
 

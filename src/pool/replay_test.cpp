@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "model/random_test_support.hpp"
-#include "pool/object_table.hpp"
+#include "pool/object_key.hpp"
 #include "pool/trace_test_support.hpp"
 
 namespace penstock::pool {

@@ -21,6 +21,12 @@ foreach(file IN LISTS packaged)
   endif()
 endforeach()
 
+# The installed server finds the installed library, and starts (it prints its configuration).
+run(${WORK}/prefix/bin/penstock-server --print-config)
+if(NOT output MATCHES "memory: ")
+  message(FATAL_ERROR "the installed server printed no configuration:\n${output}")
+endif()
+
 set(flags "")
 if(SANITIZE)
   set(flags "-fsanitize=${SANITIZE}")

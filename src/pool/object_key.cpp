@@ -1,0 +1,45 @@
+#include "pool/object_key.hpp"
+
+#include <cstring>
+
+#include "penstock/error.hpp"
+
+namespace penstock::pool {
+
+std::string pack_key(const Namespace& ns, std::string_view row, std::string_view column) {
+  constexpr std::string_view row_end("\0\1", 2);
+  std::string packed;
+  packed.reserve(ns.bytes.size() + row.size() + row_end.size() + column.size());
+  packed.append(reinterpret_cast<const char*>(ns.bytes.data()), ns.bytes.size());
+  for (const char c : row) {
+    packed.push_back(c);
+    if (c == '\0') packed.push_back('\xff');
+  }
+  packed += row_end;
+  packed += column;
+  return packed;
+}
+
+UnpackedKey unpack_key(std::string_view packed) {
+  UnpackedKey key;
+  if (packed.size() < key.ns.bytes.size()) throw Error(Errc::protocol, "a packed key that is too short");
+  std::memcpy(key.ns.bytes.data(), packed.data(), key.ns.bytes.size());
+  packed.remove_prefix(key.ns.bytes.size());
+  for (;;) {
+    const std::size_t zero = packed.find('\0');
+    if (zero == std::string_view::npos || zero + 1 == packed.size() || key.row.size() + zero > max_key_bytes)
+      throw Error(Errc::protocol, "a packed key whose row does not end");
+    key.row += packed.substr(0, zero);
+    const char next = packed[zero + 1];
+    packed.remove_prefix(zero + 2);
+    if (next == '\1') break;
+    if (next != '\xff') throw Error(Errc::protocol, "a packed key with a stray zero");
+    key.row.push_back('\0');
+  }
+  if (key.row.size() > max_key_bytes || packed.size() > max_key_bytes)
+    throw Error(Errc::protocol, "a packed key that is too long");
+  key.column = packed;
+  return key;
+}
+
+}  // namespace penstock::pool
