@@ -107,18 +107,19 @@ void DiskQueue::stand_in_line(std::uint64_t key, const JobPtr& job) {
   }
 }
 
+// Jobs go back to the engine thread for good: what they hold (an object's memory) has been let go of when `done` was seen.
 void DiskQueue::make_ready(const JobPtr& job) {
   if (!job->read) {
     (job->urgent ? urgent_ : behind_).push_back(job);
     return;
   }
-  read_workers_->submit([self = weak_from_this(), tiers = &tiers_, progress = &progress_, job] {
+  read_workers_->submit([self = weak_from_this(), tiers = &tiers_, progress = &progress_, job = JobPtr(job)]() mutable {
     try {
       job->read(*tiers);
     } catch (...) {
       job->error = std::current_exception();
     }
-    progress->post([self, job] {
+    progress->post([self, job = std::move(job)] {
       if (const auto queue = self.lock()) {
         queue->finish(job);
         queue->dispatch();
@@ -153,14 +154,14 @@ void DiskQueue::dispatch() {
     busy_behind_ += behind ? 1 : 0;
     ++groups_;
     write_workers_->submit(
-        [self = weak_from_this(), tiers = &tiers_, progress = &progress_, group = std::move(group), behind] {
+        [self = weak_from_this(), tiers = &tiers_, progress = &progress_, group = std::move(group), behind]() mutable {
           try {
             run_group(*tiers, group);
           } catch (...) {  // out of memory, where no job is to blame
             for (const auto& job : group)
               if (!job->error) job->error = std::current_exception();
           }
-          progress->post([self, group, behind] {
+          progress->post([self, group = std::move(group), behind] {
             const auto queue = self.lock();
             if (!queue) return;
             --queue->busy_;
