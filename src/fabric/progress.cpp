@@ -17,6 +17,7 @@ namespace {
 
 using base::Clock;
 constexpr std::chrono::milliseconds interruption_period{100};
+constexpr std::chrono::seconds exit_patience{2};  // it may be an engine's own thread that exits
 
 // A callback that throws is a defect; it must not take the application down with it.
 void run_guarded(const std::function<void()>& task) {
@@ -50,6 +51,42 @@ class BlockedSignals {
 
  private:
   sigset_t before_;
+};
+
+// Ends engines in threads of their own, for who cannot wait. A process that exits waits for them: what they still use (OpenSSL's
+// locks, static objects) goes next.
+class Enders {
+ public:
+  static Enders& all() {
+    static auto* const enders = new Enders;  // never destroyed: the threads come here last
+    static const Wait wait{*enders};
+    return *enders;
+  }
+  void run(std::function<void()> end) {
+    {
+      std::lock_guard lock(mutex_);
+      ++running_;
+    }
+    BlockedSignals blocked;
+    std::thread([this, end = std::move(end)]() mutable {
+      std::exchange(end, nullptr)();
+      std::lock_guard lock(mutex_);
+      --running_;
+      ended_.notify_all();
+    }).detach();
+  }
+
+ private:
+  struct Wait {
+    Enders& enders;
+    ~Wait() {
+      std::unique_lock lock(enders.mutex_);
+      enders.ended_.wait_for(lock, exit_patience, [this] { return enders.running_ == 0; });
+    }
+  };
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable ended_;
+  int running_ = 0;
 };
 
 }  // namespace
@@ -106,7 +143,7 @@ std::shared_ptr<Progress> Progress::create(Mode mode) {
   return {new Progress(mode), [](Progress* progress) {
             // The engine thread cannot wait for its own end.
             if (progress->threaded() && progress->on_engine_thread())
-              std::thread([progress] { delete progress; }).detach();
+              Enders::all().run([progress] { delete progress; });
             else delete progress;
           }};
 }
@@ -119,11 +156,10 @@ Progress::~Progress() {
     return;
   }
   // The last owner let go inside a callback: the loop is still below us on this stack, so someone else must end it.
-  BlockedSignals blocked;
-  std::thread([impl = std::move(impl_)] {
+  Enders::all().run([impl = std::shared_ptr<Impl>(std::move(impl_))] {
     impl->thread.join();
     release_owners(*impl);
-  }).detach();
+  });
 }
 
 void Progress::post(std::function<void()> task) {

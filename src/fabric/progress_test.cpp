@@ -4,6 +4,8 @@
 #include <signal.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <thread>
@@ -149,6 +151,33 @@ TEST(Progress, LastOwnerMayLetGoInsideACallback) {
   while (!done && !deadline.passed()) std::this_thread::yield();
   EXPECT_TRUE(done);
   EXPECT_TRUE(watch.expired());
+}
+
+std::atomic<bool> exiting{false};
+
+// The engine lets go of itself, and is not done with that when the process exits.
+void exit_meanwhile() {
+  auto progress = Progress::create();
+  std::atomic<bool> released{false}, ending{false};
+  progress->impl().owners.emplace(nullptr, [&ending] {
+    ending = true;
+    while (!exiting) std::this_thread::yield();
+    for (int i = 0; i < 100'000; ++i) std::this_thread::yield();  // nobody who does not wait is still there
+    std::fputs("ended", stderr);
+  });
+  progress->post([owner = progress, &released] {
+    while (!released) std::this_thread::yield();
+  });
+  progress.reset();
+  released = true;
+  while (!ending) std::this_thread::yield();
+  std::atexit([] { exiting = true; });
+  std::exit(0);
+}
+
+TEST(ProgressDeathTest, AProcessThatExitsWaitsForEnginesThatEnd) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_meanwhile(), ::testing::ExitedWithCode(0), "ended");
 }
 
 }  // namespace
