@@ -76,12 +76,12 @@ Task<Reply> at_home(std::shared_ptr<PoolClient> client, Request request,
   co_return co_await client->at_primary<Reply>(streams_namespace(), row, std::nullopt, deadline, std::move(call));
 }
 
-// What nobody waits for.
+// What nobody need wait for.
 template <class Reply, class Request>
-void tell_home(const std::shared_ptr<PoolClient>& client, Request request,
-               Task<Reply> (*send)(std::shared_ptr<rpc::Channel>, Request, base::Deadline)) {
-  fabric::spawn(*client->progress(),
-                at_home<Reply, Request>(client, std::move(request), send, base::Deadline(answer_within)));
+fabric::Future<Reply> tell_home(const std::shared_ptr<PoolClient>& client, Request request,
+                                Task<Reply> (*send)(std::shared_ptr<rpc::Channel>, Request, base::Deadline)) {
+  return fabric::spawn(*client->progress(),
+                       at_home<Reply, Request>(client, std::move(request), send, base::Deadline(answer_within)));
 }
 
 std::uint64_t random_number() {
@@ -365,7 +365,12 @@ void PoolSource::close() {
   request.stream = name_;
   request.reader = reader_;
   request.rank = rank_;
-  tell_home<fb::EmptyT, fb::CloseReaderRequestT>(client_, std::move(request), &send_close);
+  auto told = tell_home<fb::EmptyT, fb::CloseReaderRequestT>(client_, std::move(request), &send_close);
+  if (client_->progress()->threaded()) return;
+  try {  // nobody may poll any more, and what waits for an answer holds the client
+    told.get(base::Deadline(answer_within));
+  } catch (const Error&) {
+  }
 }
 
 void PoolSource::add_statistics(StreamStatistics& statistics) const {

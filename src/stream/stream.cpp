@@ -14,6 +14,7 @@ namespace penstock {
 namespace {
 
 constexpr Timeout directory_patience(10'000);
+constexpr int most_last_turns = 1000;  // of an engine that the application polls
 
 stream::WriterEngine& live(stream::WriterEngine* engine) {
   if (!engine) throw Error(Errc::wrong_state, "this step has ended");
@@ -208,7 +209,12 @@ Context::Context(ContextOptions options) : options_(std::move(options)) {
   progress_ = fabric::Progress::create(options_.explicit_progress ? fabric::Progress::Mode::explicit_poll
                                                                   : fabric::Progress::Mode::threaded);
 }
-Context::~Context() = default;
+Context::~Context() {
+  if (!progress_ || progress_->threaded()) return;
+  // What was closed has posted its end, which holds the engine, and from now on nobody polls.
+  for (int turn = 0; turn < most_last_turns && progress_->poll(); ++turn) {
+  }
+}
 Context::Context(Context&&) noexcept = default;
 Context& Context::operator=(Context&&) noexcept = default;
 
