@@ -76,6 +76,7 @@ Task<fb::ComputeReplyT> run(std::shared_ptr<ServerCore> core, std::shared_ptr<co
   if (request.memory_bytes != 0) limits.memory_bytes = request.memory_bytes;
   wanted.limits = limits;
   for (const auto& key : keys.keys) {
+    ServerCore::require_for_clients(keys.ns, key.row, key.column);
     auto loaded = co_await core->load_anywhere(keys.ns, key.row, key.column, tag, request.wait, deadline);
     if (!loaded) throw Error(Errc::not_found, "no object " + key.row + "/" + key.column);
     wanted.inputs.push_back(described_input(key, loaded->object));

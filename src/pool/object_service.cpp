@@ -93,6 +93,8 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
   auto core = core_;
   const auto placement = co_await core->check_view(request.view, call.deadline());
   const auto keys = view_keys(request.keys.get());
+  if (!request.info_only && call.channel().role() != "server")
+    for (const auto& key : keys.keys) ServerCore::require_for_clients(keys.ns, key.row, key.column);
   if (!placement->view().settled) co_await fetch_newer(*placement, request, keys, call.deadline());
   fb::GetReplyT reply;
   reply.view = placement->view().number;

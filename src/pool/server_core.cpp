@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "pool/key_locks.hpp"
 #include "pool/protocol.hpp"
+#include "pool/stream_keys.hpp"
 
 namespace penstock::pool {
 namespace {
@@ -55,6 +56,11 @@ void ServerCore::require_role(const rpc::Call& call, std::string_view role) {
   const auto& theirs = call.channel().role();
   if (role_rank(theirs) < role_rank(role))
     throw Error(Errc::forbidden, "role " + theirs + " may not do this; it takes role " + std::string(role));
+}
+
+void ServerCore::require_for_clients(const Namespace& ns, std::string_view row, std::string_view column) {
+  if (is_stream_record(ns, row, column))
+    throw Error(Errc::forbidden, "only the pool's servers read a stream's record: it holds its writer's token");
 }
 
 Task<std::shared_ptr<const Placement>> ServerCore::check_view(std::uint64_t callers, Deadline deadline) {

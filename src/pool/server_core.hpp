@@ -66,6 +66,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   // One object of a put by its primary.
   struct Put {
     Namespace ns;
+  // Throws Error(forbidden) for an object whose bytes are not for clients.
+  static void require_for_clients(const Namespace& ns, std::string_view row, std::string_view column);
     std::string row, column;
     std::optional<std::uint64_t> tag;
     std::shared_ptr<const Blob> blob;

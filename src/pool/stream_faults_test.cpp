@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "base/test_support.hpp"
 #include "pool/pool_engine.hpp"
 #include "pool/server.hpp"
 #include "pool/stream_keys.hpp"
@@ -253,6 +254,35 @@ TEST(StreamFaults, NoStepIsLostWhenTheWriterIsJoinedAgain) {
   std::vector<std::uint64_t> all(rounds * steps_a_round);
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(read_all(pool, "rejoined"), all);
+}
+
+// Who has the record's token can join the writer as the pool does, and have steps given back that the pool has not taken over.
+TEST(StreamFaults, OnlyServersAreGivenAStreamsRecord) {
+  OneServer pool;
+  Writer writer(pool, "kept", 10);
+  writer.write();
+  const auto bytes_for = [&](const std::string& role, const std::string& column) {
+    const base::Deadline deadline(patience);
+    auto& server = pool.server();
+    auto connecting =
+        rpc::connect(pool.progress(), server.endpoint(), server.token(role), "default/" + role, nullptr, deadline);
+    const auto channel = fabric::run_task(*pool.progress(), std::move(connecting), deadline);
+    fb::ObjectsClient client(channel);
+    fb::GetRequestT request;
+    const std::vector<Key> keys{{stream_row("kept"), column}};
+    request.keys = pack_keys(streams_namespace(), keys);
+    request.bytes = ~std::uint64_t{0};
+    request.inline_bytes = 1 << 20;
+    const auto reply = client.start_get(request, {}).get(deadline);
+    channel->close();
+    return reply.data.size();
+  };
+  for (const std::string role : {"read", "write", "compute", "admin"}) {
+    EXPECT_EQ(code_of([&] { bytes_for(role, std::string(record_column)); }), Errc::forbidden) << role;
+    EXPECT_GT(bytes_for(role, epoch_column(pool.record("kept").life, 1)), 0u) << role;
+  }
+  EXPECT_GT(bytes_for("server", std::string(record_column)), 0u);
+  writer->close(patience);
 }
 
 TEST(StreamFaults, AStepTooLargeForTheServerIsToldToTheWriter) {

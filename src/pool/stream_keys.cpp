@@ -22,6 +22,10 @@ std::string stream_of_row(std::string_view row) {
   return std::string(row.substr(stream_row_prefix.size()));
 }
 
+bool is_stream_record(const Namespace& ns, std::string_view row, std::string_view column) {
+  return column == record_column && row.starts_with(stream_row_prefix) && ns == streams_namespace();
+}
+
 std::string epoch_column(std::uint64_t life, std::uint64_t epoch) {
   return "epoch/" + std::to_string(life) + "/" + std::to_string(epoch);
 }

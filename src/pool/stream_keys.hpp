@@ -17,6 +17,9 @@ std::string stream_row(std::string_view stream);
 std::string stream_of_row(std::string_view row);
 
 inline constexpr std::string_view record_column = "stream";
+// Whether the object is a stream's record. It holds its writer's token, with which one can join the writer in place of the
+// pool and take its steps from it: no client is given its bytes, whatever its role.
+bool is_stream_record(const Namespace& ns, std::string_view row, std::string_view column);
 std::string epoch_column(std::uint64_t life, std::uint64_t epoch);
 std::string step_column(std::uint64_t step);  // 20 digits
 std::string group_column(std::string_view group);

@@ -43,6 +43,24 @@ def test_a_group_goes_on_where_it_stopped(kept):
             assert step.number == expected
 
 
+def test_no_client_is_given_a_writers_token(kept):
+    """A stream's record holds it; whatever is computed runs for clients too."""
+    with penstock.Pool(context=kept, ns="penstock.streams") as admin:
+        directory = admin.directory_for_roles()
+        for role in ("read", "write", "compute", "admin"):
+            options = {"role": role, "token": admin.token(role), "directory": directory}
+            with penstock.Pool("default", context=kept, ns="penstock.streams", **options) as client:
+                columns = {entry.column: entry.bytes for entry in client.list("stream/kept")}
+                assert columns["stream"] == client.info("stream/kept", "stream").bytes > 32
+                step = min(column for column in columns if column.startswith("step/"))
+                assert len(client.get("stream/kept", step)) == columns[step]
+                for call in (client.get, client.need):
+                    with pytest.raises(penstock.Forbidden, match="only the pool's servers"):
+                        call("stream/kept", "stream")
+                with pytest.raises(penstock.Forbidden):
+                    client.compute("first", [("stream/kept", "stream")])
+
+
 def test_direct_streams_keep_no_steps(context):
     with context.create("plain", rendezvous_readers=0), context.open("plain") as stream:
         with pytest.raises(penstock.Unsupported, match="engine=pool"):
