@@ -22,6 +22,8 @@ constexpr std::uint32_t max_writer_ranks = 1u << 24;
 constexpr std::uint64_t fixed_reply_bytes = 96;  // of a step's announcement, about, without layouts
 constexpr Timeout answer_within(3'000);          // beyond what the home may wait
 
+constexpr Timeout tell_within(30'000);           // a home that is new, which may be loading the stream
+constexpr auto tell_again = std::chrono::milliseconds(20);
 template <class Request>
 using Send = std::function<Task<Request>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)>;
 
@@ -36,11 +38,6 @@ Task<fb::OpenReaderReplyT> send_open(std::shared_ptr<rpc::Channel> channel, fb::
   fb::StreamsClient client(std::move(channel));
   co_return co_await client.open_reader(std::move(request), until(deadline));
 }
-Task<fb::NextStepReplyT> send_next(std::shared_ptr<rpc::Channel> channel, fb::NextStepRequestT request,
-                                   base::Deadline deadline) {
-  fb::StreamsClient client(std::move(channel));
-  co_return co_await client.next_step(std::move(request), until(deadline));
-}
 Task<fb::EmptyT> send_end(std::shared_ptr<rpc::Channel> channel, fb::EndStepRequestT request, base::Deadline deadline) {
   fb::StreamsClient client(std::move(channel));
   co_return co_await client.end_step(std::move(request), until(deadline));
@@ -49,10 +46,6 @@ Task<fb::EmptyT> send_close(std::shared_ptr<rpc::Channel> channel, fb::CloseRead
                             base::Deadline deadline) {
   fb::StreamsClient client(std::move(channel));
   co_return co_await client.close_reader(std::move(request), until(deadline));
-}
-Task<fb::EmptyT> send_hold(std::shared_ptr<rpc::Channel> channel, fb::HoldRequestT request, base::Deadline deadline) {
-  fb::StreamsClient client(std::move(channel));
-  co_return co_await client.hold(std::move(request), until(deadline));
 }
 Task<fb::StreamInfoReplyT> send_info(std::shared_ptr<rpc::Channel> channel, fb::StreamInfoRequestT request,
                                      base::Deadline deadline) {
@@ -95,33 +88,116 @@ std::int64_t start_of(const std::string& start) {
   return start == "oldest" ? -1 : start == "newest" ? -2 : std::stoll(start);
 }
 
-// What a rank was given and reads, as it tells a home that is new. The reader's thread, whoever drops a step, and the engine
-// share it.
-struct Given {
-  static constexpr std::size_t remembered = 64;
-  explicit Given(fb::HoldRequestT who) : told(std::move(who)) {}
+// What a rank was given and reads, as it tells whoever is its stream's home. The reader's thread, whoever drops a step, and the
+// engine share it.
+//
+// All ranks of a cohort must be given the same step for an index, also when one was given it by a home that died, and another
+// asks the next home. So a home hears on each channel what the rank was given before it is asked for more; and once one was
+// told, no answer of another counts: what that gave meanwhile the new one does not know, and may give otherwise.
+class Given {
+ public:
+  explicit Given(fb::HoldRequestT who) : told_(std::move(who)) {}
 
-  void take(std::uint64_t index, std::uint64_t step) {
-    const std::lock_guard lock(mutex);
-    if (told.given.size() == remembered) told.given.erase(told.given.begin());
-    told.given.push_back(step);
-    told.index = index + 1;
-    told.held.push_back(index);
+  // What a home is to be told on this channel, in the view it was found by. Throws stale_view when one of a newer view was told.
+  fb::HoldRequestT tell(const std::shared_ptr<rpc::Channel>& channel, std::uint64_t view) {
+    const std::lock_guard lock(mutex_);
+    if (!same(channel)) {
+      if (view < view_) throw Error(Errc::stale_view, "a newer home of the stream knows of this reader");
+      channel_ = channel;
+      heard_ = false;
+    }
+    view_ = std::max(view_, view);
+    auto request = told_;
+    request.view = view;
+    return request;
+  }
+  void heard(const std::shared_ptr<rpc::Channel>& channel) {
+    const std::lock_guard lock(mutex_);
+    if (same(channel)) heard_ = true;
+  }
+  bool heard_on(const std::shared_ptr<rpc::Channel>& channel) const {
+    const std::lock_guard lock(mutex_);
+    return heard_ && same(channel);
+  }
+  // A step that came on this channel. False: it does not count.
+  bool take(const std::shared_ptr<rpc::Channel>& channel, std::uint64_t index, std::uint64_t step) {
+    const std::lock_guard lock(mutex_);
+    if (!same(channel)) return false;
+    if (told_.index > index) return true;  // again, after an answer that could not be used
+    if (told_.given.size() == remembered) told_.given.erase(told_.given.begin());
+    told_.given.push_back(step);
+    told_.index = index + 1;
+    told_.held.push_back(index);
+    return true;
   }
   void end(std::uint64_t index) {
-    const std::lock_guard lock(mutex);
-    std::erase(told.held, index);
+    const std::lock_guard lock(mutex_);
+    std::erase(told_.held, index);
   }
-  fb::HoldRequestT now() const {
-    const std::lock_guard lock(mutex);
-    return told;
+  const std::string& stream() const { return told_.stream; }  // never changes
+
+  std::uint64_t home = 0;  // whom the last view names; engine thread
+
+ private:
+  static constexpr std::size_t remembered = 1024;
+  bool same(const std::shared_ptr<rpc::Channel>& channel) const {
+    return !channel_.owner_before(channel) && !channel.owner_before(channel_);
   }
-  mutable std::mutex mutex;  // guards told
-  fb::HoldRequestT told;
-  std::uint64_t home = 0;  // whom it was told last; engine thread
+  mutable std::mutex mutex_;  // guards what follows
+  fb::HoldRequestT told_;
+  std::weak_ptr<rpc::Channel> channel_;  // the last on which it was told
+  std::uint64_t view_ = 0;
+  bool heard_ = false;
+};
+
+Task<fb::EmptyT> tell(std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::shared_ptr<Given> given,
+                      base::Deadline deadline) {
+  fb::StreamsClient client(channel);
+  auto request = given->tell(channel, view);
+  auto reply = co_await client.hold(std::move(request), until(deadline));
+  given->heard(channel);
+  co_return reply;
+}
+
+// Until the home has heard it, or there is yet another.
+Task<void> tell_new_home(std::shared_ptr<PoolClient> client, std::shared_ptr<Given> given, std::uint64_t home) {
+  const auto row = stream_row(given->stream());
+  const base::Deadline end(tell_within);
+  while (given->home == home && !end.passed()) {
+    try {
+      const base::Deadline deadline(answer_within);
+      Send<fb::EmptyT> call = [given, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                                                PoolClient::Attempt) {
+        return tell(std::move(channel), view, given, deadline);
+      };
+      co_await client->at_primary<fb::EmptyT>(streams_namespace(), row, std::nullopt, deadline, std::move(call));
+      co_return;
+    } catch (const Error& e) {
+      base::log(base::Level::info, "a new home of a stream was not told yet what is read",
+                {{"stream", given->stream()}, {"why", e.what()}});
+      if (e.code() == Errc::stream_closed) co_return;
+    }
+    co_await fabric::pause_for(*client->progress(), tell_again);
+  }
+}
+
+struct Answer {
+  fb::NextStepReplyT reply;
+  std::shared_ptr<rpc::Channel> channel;  // on which it came
 };
 
 std::uint64_t home_of(const Placement& placement, const std::string& stream) {
+Task<Answer> ask(std::shared_ptr<rpc::Channel> channel, std::uint64_t view, fb::NextStepRequestT request,
+                 std::shared_ptr<Given> given, base::Deadline deadline) {
+  if (!given->heard_on(channel)) co_await tell(channel, view, given, deadline);
+  request.view = view;
+  fb::StreamsClient client(channel);
+  Answer answer;
+  answer.reply = co_await client.next_step(std::move(request), until(deadline));
+  answer.channel = std::move(channel);
+  co_return answer;
+}
+
   const auto owners = placement.owners(streams_namespace(), stream_row(stream), std::nullopt);
   return owners.count == 0 ? 0 : placement.view().members[owners.index[0]].id;
 }
@@ -149,6 +225,7 @@ class PoolSource final : public stream::StepSource {
   fb::OpenReaderReplyT wait_for_stream(base::Deadline deadline);
   fb::NextStepRequestT request(Timeout wait) const;
   void take(Step& step, fb::NextStepReplyT& reply);
+  Task<Answer> ask_home(fb::NextStepRequestT request, base::Deadline deadline) const;
   void take_layouts(const fb::NextStepReplyT& reply);
 
   const std::string name_;
@@ -213,14 +290,14 @@ void PoolSource::tell_new_homes() {
   who.life = life_;
   given_ = std::make_shared<Given>(std::move(who));
   client_->progress()->call([client = client_, given = given_] {
-    given->home = home_of(*client->members().placement(), given->told.stream);
+    given->home = home_of(*client->members().placement(), given->stream());
     const auto tell = [weak = std::weak_ptr<PoolClient>(client), told = std::weak_ptr<Given>(given)](const View&) {
       const auto to = weak.lock();
       const auto what = told.lock();
       if (!to || !what) return;
-      const auto home = home_of(*to->members().placement(), what->told.stream);
+      const auto home = home_of(*to->members().placement(), what->stream());
       if (std::exchange(what->home, home) == home) return;
-      tell_home<fb::EmptyT, fb::HoldRequestT>(to, what->now(), &send_hold);
+      fabric::spawn(*to->progress(), tell_new_home(to, what, home));
     };
     client->members().watch(given, tell);
   });
@@ -269,6 +346,17 @@ fb::NextStepRequestT PoolSource::request(Timeout wait) const {
 }
 
 Outcome PoolSource::wait_step(Step& step, base::Deadline deadline) {
+Task<Answer> PoolSource::ask_home(fb::NextStepRequestT request, base::Deadline deadline) const {
+  auto shared = std::make_shared<const fb::NextStepRequestT>(std::move(request));
+  const auto row = stream_row(shared->stream);
+  const auto client = client_;
+  Send<Answer> call = [shared, deadline, given = given_](std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                                                         PoolClient::Attempt) {
+    return ask(std::move(channel), view, *shared, given, deadline);
+  };
+  co_return co_await client->at_primary<Answer>(streams_namespace(), row, std::nullopt, deadline, std::move(call));
+}
+
   for (;;) {
     const auto wait = std::min(longest_poll, deadline.remaining());
     const base::Deadline answer(wait + answer_within);
@@ -280,6 +368,8 @@ Outcome PoolSource::wait_step(Step& step, base::Deadline deadline) {
       const auto outcome = static_cast<Outcome>(reply.outcome);
       why_ = reply.why;
       if (outcome == Outcome::ready) take(step, reply);
+      if (outcome == Outcome::ready && !given_->take(channel, index_, reply.step))
+        continue;  // another home has been told that this rank was not given this one
       if (outcome != Outcome::not_ready || deadline.passed()) return outcome;
     } catch (const Error& e) {
       if (e.code() != Errc::timeout && !PoolClient::may_retry(e)) throw;
@@ -304,7 +394,6 @@ void PoolSource::take(Step& step, fb::NextStepReplyT& reply) {
   end.rank = rank_;
   end.index = index_;
   held_->fetch_add(1);
-  given_->take(index_, reply.step);
   held->ended = [client = client_, end, count = held_, given = given_] {
     count->fetch_sub(1);
     given->end(end.index);
@@ -362,6 +451,7 @@ std::vector<std::uint64_t> PoolSource::steps() {
 
 void PoolSource::close() {
   fb::CloseReaderRequestT request;
+  client_->progress()->post([given = given_] { given->home = 0; });  // nobody needs to be told any more
   request.stream = name_;
   request.reader = reader_;
   request.rank = rank_;

@@ -48,13 +48,17 @@ ReaderBook::Cohort& ReaderBook::cohort_of(std::uint64_t reader, std::uint32_t ra
   return cohort;
 }
 
-bool ReaderBook::awaits_others(const Ask& ask) {
-  const auto& cohort = cohort_of(ask.reader, ask.rank, ask.ranks);
+bool ReaderBook::awaits_others(const Ask& ask) const {
+  const auto found = cohorts_.find(ask.reader);
+  if (found == cohorts_.end()) return ask.ranks > 1;
+  const auto& cohort = found->second;
   if (ask.index >= cohort.base && ask.index < cohort.base + cohort.given.size()) return false;
-  return std::any_of(cohort.ranks.begin(), cohort.ranks.end(), [](const auto& r) { return !r.heard; });
+  for (std::uint32_t rank = 0; rank < cohort.ranks.size(); ++rank)
+    if (rank != ask.rank && !cohort.ranks[rank].told) return true;
+  return false;
 }
 
-void ReaderBook::tell(const Told& told) {
+bool ReaderBook::tell(const Told& told) {
   if (told.given.size() > max_told || told.held.size() > max_told || told.given.size() > told.index)
     throw Error(Errc::protocol, "a reader that was given more than it says");
   auto& cohort = cohort_of(told.reader, told.rank, told.ranks);
@@ -74,6 +78,8 @@ void ReaderBook::tell(const Told& told) {
   rank.ended = told.held.empty() ? told.index : *std::min_element(told.held.begin(), told.held.end());
 }
 
+  rank.told = true;
+  return settle(cohort);
 // All ranks stand at this index, as far as is known.
 void ReaderBook::begin(Cohort& cohort, const std::string& group, std::uint64_t index) {
   for (auto& rank : cohort.ranks) rank.asked = rank.ended = index;

@@ -46,7 +46,7 @@ class ReaderBook {
   void lost(std::uint64_t reader, std::uint32_t rank);
 
   // What a rank was given by an earlier home: the last of `given` had index - 1; held: indices that it reads still.
-  // Throws Error(protocol, overloaded).
+  // True when its group has moved by that. Throws Error(protocol, overloaded).
   struct Told {
     std::uint64_t reader = 0;
     std::uint32_t rank = 0, ranks = 1;
@@ -54,10 +54,9 @@ class ReaderBook {
     std::uint64_t index = 0;
     std::vector<std::uint64_t> given, held;
   };
-  void tell(const Told& told);
-  // Whether another rank, which has not spoken here yet, may have been given this index by an earlier home. The rank itself
-  // has spoken by this.
-  bool awaits_others(const Ask& ask);
+  bool tell(const Told& told);
+  // Whether another rank, which has not told anything here yet, may have been given this index by an earlier home.
+  bool awaits_others(const Ask& ask) const;
 
   bool held(std::uint64_t step) const;
   // The first step that the group has not read; 0 for one that nobody knows.
@@ -73,6 +72,7 @@ class ReaderBook {
     std::uint64_t asked = 0;  // index after the last that it was given
     std::uint64_t ended = 0;  // index after the last that it ended
     bool gone = false;        // closed, or its process is
+    bool told = false;        // what it was given before
     bool heard = false;       // it has said something
   };
   struct Cohort {

@@ -76,6 +76,32 @@ TEST(ReaderBook, LearnsFromRanksWhatTheyWereGiven) {
   EXPECT_EQ(book.step_for(next, kept), 12u);
 }
 
+// What a rank asks for says nothing of what it was given before: others must not decide by that.
+TEST(ReaderBook, WaitsForWhatOthersTell) {
+  ReaderBook book;
+  Steps kept{4, 6, 9, 12};
+  const auto first = ask(3, 9, 0, 2), second = ask(2, 6, 1, 2);
+  EXPECT_TRUE(book.awaits_others(first));
+  EXPECT_EQ(book.cohorts(), 0u) << "a question tells nothing";
+  EXPECT_FALSE(book.awaits_others(ask(3, 9, 0, 1))) << "there is no other";
+  EXPECT_EQ(book.step_for(first, kept), 12u) << "asked without waiting";
+  EXPECT_TRUE(book.awaits_others(second));
+  book.tell({.reader = 7, .rank = 1, .ranks = 2, .index = 2, .given = {4, 6}});
+  EXPECT_TRUE(book.awaits_others(second)) << "its own word is not the other's";
+  book.tell({.reader = 7, .rank = 0, .ranks = 2, .index = 3, .given = {4, 6, 9}});
+  EXPECT_FALSE(book.awaits_others(second));
+  EXPECT_EQ(book.step_for(second, kept), 9u);
+}
+
+TEST(ReaderBook, AGroupMovesByWhatItsRanksTell) {
+  ReaderBook book;
+  EXPECT_FALSE(book.tell({.reader = 7, .rank = 0, .ranks = 2, .group = "g", .index = 2, .given = {4, 6}}));
+  EXPECT_TRUE(book.tell({.reader = 7, .rank = 1, .ranks = 2, .group = "g", .index = 2, .given = {4, 6}, .held = {1}}));
+  EXPECT_EQ(book.group_next("g"), 5u) << "rank 1 reads the second";
+  EXPECT_TRUE(book.tell({.reader = 7, .rank = 1, .ranks = 2, .group = "g", .index = 2, .given = {4, 6}}));
+  EXPECT_EQ(book.group_next("g"), 7u);
+}
+
 TEST(ReaderBook, KeepsWhatARankSaysItHolds) {
   ReaderBook book;
   book.tell({.reader = 7, .rank = 0, .ranks = 1, .group = "g", .index = 6, .given = {10, 11, 12}, .held = {4, 5}});

@@ -19,7 +19,7 @@ constexpr auto rejoin_pause = std::chrono::milliseconds(100);
 constexpr auto join_within = std::chrono::seconds(10);
 // Readers tell a home that is new what they hold as soon as they hear of it; so long it drops nothing, and decides nothing for
 // cohorts of which it has not heard all.
-constexpr Timeout settle_within(2'000);
+constexpr Timeout settle_within(5'000);
 
 // "no", "append" or a number. A newer writer's other words count as no.
 std::string resume_of(const std::string& options) {
@@ -111,7 +111,10 @@ Task<void> StreamHome::put_object(std::string column, std::vector<std::byte> byt
   puts[0].checksum = storage::checksum(blob->bytes());
   puts[0].blob = std::move(blob);
   check_ours();
-  auto results = co_await core_->put(std::move(puts), IfExists::overwrite, options_.acknowledge, deadline);
+  // What readers are told, and what the writer forgets for it, the next home must know: at least every owner has the record. The
+  // step itself lies at all of its owners already, whatever the level.
+  const auto safe = std::max(options_.acknowledge, Acknowledge::replicated);
+  auto results = co_await core_->put(std::move(puts), IfExists::overwrite, safe, deadline);
   if (results[0].error) throw *results[0].error;
 }
 
@@ -488,24 +491,26 @@ Task<fb::NextStepReplyT> StreamHome::next_step(std::shared_ptr<rpc::Channel> cha
       reply.why = known() ? "another writer has begun the stream anew" : "the stream was dropped";
       co_return reply;
     }
-    if (!settled() && !until.passed() && readers_.awaits_others(ask)) {
+    // An earlier home may have given another rank this step. Also one that does not wait gets none before that is known.
+    const bool awaits_others = !settled() && readers_.awaits_others(ask);
+    if (awaits_others && !until.passed()) {
       const auto soon = earlier(until, settled_from_);
       co_await changed_.wait(soon);
       continue;
     }
-    if (const auto step = readers_.step_for(ask, kept)) {
-      if (!settled()) changed_.notify_all();  // another rank may have waited for this one
+    if (const auto step = awaits_others ? std::nullopt : readers_.step_for(ask, kept)) {
       reply.step = *step;
       break;
     }
-    if (record_.state != open && staging_.empty()) {
+    if (record_.state != open && staging_.empty() && !awaits_others) {
       reply.outcome = static_cast<std::uint8_t>(record_.state == ended ? Outcome::end_of_stream : Outcome::writer_lost);
       reply.why = record_.state == ended ? "the writer has closed it" : record_.why;
       co_return reply;
     }
     if (until.passed()) {
       reply.outcome = static_cast<std::uint8_t>(Outcome::not_ready);
-      reply.why = "awaited: writer " + record_.host + ":" + std::to_string(record_.pid);
+      reply.why = awaits_others ? "awaited: the other ranks of this reader, by the stream's new home"
+                                : "awaited: writer " + record_.host + ":" + std::to_string(record_.pid);
       co_return reply;
     }
     co_await changed_.wait(until);
@@ -543,11 +548,23 @@ void StreamHome::fill_layouts(fb::NextStepReplyT& reply, std::shared_ptr<const E
 
 void StreamHome::hold(const std::shared_ptr<rpc::Channel>& channel, const fb::HoldRequestT& request) {
   if (request.life != record_.life) return;
-  readers_.tell(
+  const bool moved = readers_.tell(
       {request.reader, request.rank, request.ranks, request.group, request.index, request.given, request.held});
   watch(channel, request.reader, request.rank);
   changed_.notify_all();
 }
+  if (moved) fabric::spawn(*core_->progress(), keep_groups());
+}
+
+// What was read to its end at an earlier home, which may not have kept that.
+Task<void> StreamHome::keep_groups() {
+  auto self = shared_from_this();
+  try {
+    co_await put_groups();
+    co_await trim();
+  } catch (const std::exception& e) {  // the next step that is read brings it again
+    if (!retired_) base::log(base::Level::info, "a group was not kept", {{"stream", name_}, {"why", e.what()}});
+  }
 
 Task<void> StreamHome::end_step(fb::EndStepRequestT request, Deadline) {
   auto self = shared_from_this();
@@ -560,10 +577,11 @@ fb::StreamInfoReplyT StreamHome::info() const {
   fb::StreamInfoReplyT reply;
   for (const auto& [number, step] : steps_) reply.steps.push_back(number);
   const char* states[] = {"open", "ended", "lost"};
-  reply.json = "{\"stream\":\"" + name_ + "\",\"state\":\"" + states[std::min<int>(record_.state, 2)] +
-               "\",\"writer\":\"" + record_.host + ":" + std::to_string(record_.pid) +
-               "\",\"ranks\":" + std::to_string(record_.ranks) + ",\"steps\":" + std::to_string(steps_.size()) +
-               ",\"bytes\":" + std::to_string(bytes_) + ",\"staging\":" + std::to_string(staging_.size()) +
+  reply.json = "{\"stream\":\"" + name_ + "\",\"home\":\"" + core_->options().name + "\",\"state\":\"" +
+               states[std::min<int>(record_.state, 2)] + "\",\"writer\":\"" + record_.host + ":" +
+               std::to_string(record_.pid) + "\",\"ranks\":" + std::to_string(record_.ranks) +
+               ",\"steps\":" + std::to_string(steps_.size()) + ",\"bytes\":" + std::to_string(bytes_) +
+               ",\"staging\":" + std::to_string(staging_.size()) +
                ",\"readers\":" + std::to_string(readers_.cohorts()) + "}";
   return reply;
 }

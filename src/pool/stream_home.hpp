@@ -97,6 +97,7 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   Task<std::optional<typename Table::NativeTableType>> get_object(std::string column, Deadline deadline);
   Task<void> keep_trying_put(std::string column, std::vector<std::byte> bytes);
   Task<void> put_groups();
+  Task<void> keep_groups();
   Task<void> put_state(State state, std::string why);
   Task<std::vector<std::string>> columns_of_row(Deadline deadline);
   Task<void> drop_everything(Deadline deadline);

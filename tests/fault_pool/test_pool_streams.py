@@ -1,14 +1,17 @@
 """Streams in a pool whose writer, reader or servers are killed: no step that is seen is partial, none that the pool has
 acknowledged is lost. Points are drawn from the seed, as steps and places in a step. PENSTOCK_SOAK=1: 20 seeds."""
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
+import numpy as np
 import penstock
 import pytest
 from pool_load import History, Load, seeds
@@ -17,6 +20,7 @@ from stream_peer import BLOCKS, whole
 DEADLINE_S = 60.0
 CALL_S = 20.0
 PEER = Path(__file__).parent / "stream_peer.py"
+RANK = Path(__file__).parent / "rank_peer.py"
 
 
 class Peers:
@@ -41,8 +45,9 @@ class Peers:
 
 
 class Peer:
-    def __init__(self, command, environment):
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    def __init__(self, command, environment, told=False):
+        stdin = subprocess.PIPE if told else None
+        self.process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, env=environment, text=True)
         self.lines = []
         self._said = threading.Condition()
         self._ended = False
@@ -77,6 +82,8 @@ class Peer:
             self.lines.append("error it did not end in time")
         self._thread.join(DEADLINE_S)
         self.process.stdout.close()
+        if self.process.stdin:
+            self.process.stdin.close()
         return self
 
 
@@ -187,6 +194,143 @@ def test_a_server_is_killed_under_a_stream(pools, report, context, seed):
         "read": [len(r.numbers("read")) for r in readers],
     }
     report("a server of three is killed under a stream", seed, wrong, figures)
+
+
+# ------------------------------------------------------------------------------------------------- ranks of one reader
+
+
+class Ranks:
+    """A writer in this process and two reader ranks (rank_peer.py) of a stream of which they want the latest step."""
+
+    def __init__(self, peers, context, client, phase, victim, folder):
+        for count in range(100):  # whose home is the victim: the name says which server that is
+            self.name = f"{phase}-{count}"
+            self.writer = context.create(
+                self.name, engine="pool", pool="stage", queue_steps=8, timeout=CALL_S, acknowledge="memory"
+            )
+            self.client = client
+            if self.info()["home"] == victim:
+                break
+            self.writer.close()
+        self.write(2)
+        self.peers = []
+        for rank in (0, 1):
+            place = folder / self.name
+            place.mkdir(parents=True, exist_ok=True)
+            peer = Peer([sys.executable, str(RANK), self.name, str(rank), "2", str(place)], peers.environment, True)
+            peers.started.append(peer)
+            self.peers.append(peer)
+
+    def info(self):
+        return next(stream for stream in self.client.streams() if stream["stream"] == self.name)
+
+    def write(self, count=1):
+        for _ in range(count):
+            with self.writer.step() as step:
+                step["T"] = np.full(1000, float(step.number))
+            self.last = step.number
+
+    def kept(self):
+        """Waits until the pool has what was written."""
+        until = time.monotonic() + DEADLINE_S
+        while self.info()["steps"] <= self.last:
+            assert time.monotonic() < until, f"{self.name}: {self.info()}, step {self.last} was written"
+            threading.Event().wait(0.01)  # no call waits for that
+
+    def tell(self, rank, *words):
+        for word in words:
+            self.peers[rank].process.stdin.write(word + "\n")
+        self.peers[rank].process.stdin.flush()
+
+    def given(self, rank, count):
+        """Waits until it was given so many."""
+        self.peers[rank].until("given", count)
+        return self.peers[rank].numbers("given")
+
+
+def reads(ranks):
+    ranks.tell(0, "take")
+    ranks.given(0, 2)
+
+
+def has_read(ranks):
+    reads(ranks)
+    ranks.tell(0, "end")
+    ranks.peers[0].until("ended", 2)
+
+
+def is_ahead(ranks):
+    for count in (2, 3, 4):
+        ranks.tell(0, "take", "end")
+        ranks.peers[0].until("ended", count)
+        ranks.write()
+        ranks.kept()
+
+
+def is_stopped(ranks):
+    reads(ranks)
+    ranks.peers[0].process.send_signal(signal.SIGSTOP)
+
+
+# What rank 0 is doing when the home dies; rank 1 has not yet asked for that step.
+PHASES = {"untouched": lambda ranks: None, "read": reads, "over": has_read, "ahead": is_ahead, "stopped": is_stopped}
+
+
+@pytest.mark.parametrize("seed", seeds(1))
+def test_ranks_are_given_the_same_by_the_next_home(pools, report, context, tmp_path, seed):
+    pool = pools(servers=2, replication=2)
+    client, dying = pool.open(), 1 + seed % 2
+    victim = pool.server(dying).ready["name"]
+    with Peers(pool) as peers, contextlib.ExitStack() as closing:
+        all_ranks = {}
+        for phase in PHASES:
+            ranks = all_ranks[phase] = Ranks(peers, context, client, phase, victim, tmp_path / "cohorts")
+            closing.callback(ranks.writer.close)
+        for phase, ranks in all_ranks.items():
+            for rank in (0, 1):
+                ranks.tell(rank, "take", "end")
+                ranks.peers[rank].until("ended", 1)
+            ranks.write()
+            ranks.kept()
+            PHASES[phase](ranks)
+            ranks.write()  # so that the latest is another one now
+            ranks.kept()
+        pool.kill(dying)
+        for ranks in all_ranks.values():
+            ranks.tell(1, "take", "end")
+        until = time.monotonic() + DEADLINE_S
+        while {ranks.info()["home"] for ranks in all_ranks.values()} & {victim}:
+            assert time.monotonic() < until
+            threading.Event().wait(0.01)
+        for ranks in all_ranks.values():
+            ranks.write()
+        # Rank 1 asks the new home again and again meanwhile, which waits for rank 0 for five seconds.
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            all_ranks["stopped"].write()
+            all_ranks["stopped"].kept()
+        all_ranks["stopped"].peers[0].process.send_signal(signal.SIGCONT)
+        for ranks in all_ranks.values():
+            ranks.given(1, 2)
+            if ranks.peers[0].numbers("given")[1:] and len(ranks.peers[0].numbers("ended")) < 2:
+                ranks.tell(0, "end")
+            for rank in (0, 1):
+                ranks.tell(rank, "rest")
+            for _ in range(3):
+                ranks.write()
+            ranks.writer.close()
+        for peer in peers.started:
+            peer.end()
+    wrong, figures = [], {}
+    for phase, ranks in all_ranks.items():
+        first, second = (peer.numbers("given") for peer in ranks.peers)
+        figures[phase] = second
+        wrong += [f"{phase}: {line}" for peer in ranks.peers for line in peer.lines if line.startswith("error")]
+        if first != second:
+            wrong.append(f"{phase}: one rank was given {first}, the other {second}")
+        if not second or second[-1] != ranks.last:
+            wrong.append(f"{phase}: the last step, {ranks.last}, was not given: {second}")
+    report("the home dies while ranks take the latest step", seed, wrong, figures)
 
 
 @pytest.mark.parametrize("seed", seeds(1))
