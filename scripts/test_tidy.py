@@ -37,6 +37,25 @@ def test_a_clean_tree_passes(tidy, tmp_path):
     assert errors(tidy, tmp_path, files) == []
 
 
+def test_a_schema_that_changed_asks_for_another_version(tidy, tmp_path):
+    versions = (
+        "// Versions.\n#pragma once\n// schemas: wire/a.fbs = {}\ninline constexpr std::uint32_t a_protocol = 2;\n"
+    )
+    files = {
+        "src/wire/versions.hpp": versions.format("0"),
+        "src/wire/a.cpp": '#include "wire/versions.hpp"\n',
+        "src/wire/CMakeLists.txt": "penstock_room(wire SOURCES a.cpp)\n",
+        "src/wire/a.fbs": "table A { x:int; }  // a comment\n",
+    }
+    (error,) = errors(tidy, tmp_path, files)
+    assert "raise a_protocol" in error
+    files["src/wire/versions.hpp"] = versions.format(error.rpartition("= ")[2].partition("'")[0])
+    files["src/wire/a.fbs"] = "table A {\n  x:int;  // another\n}\n"
+    assert errors(tidy, tmp_path, files) == []
+    files["src/wire/a.fbs"] = "table A { x:long; }\n"
+    assert len(errors(tidy, tmp_path, files)) == 1
+
+
 @pytest.mark.parametrize(
     ("path", "text", "message"),
     [

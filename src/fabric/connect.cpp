@@ -34,7 +34,8 @@ class Failures {
   void add(const std::string& where, const Error& error) {
     text_ += (text_.empty() ? "" : "; ") + where + ": " + error.what();
     // What a process that did answer said is worth more than that others did not.
-    if (error.code() == Errc::authentication || code_ == Errc::ok) code_ = error.code();
+    const bool told = error.code() == Errc::authentication || error.code() == Errc::unsupported;
+    if (told || code_ == Errc::ok) code_ = error.code();
   }
   Error error(const std::string& stream) const {
     if (text_.empty()) return Error(Errc::peer_lost, "stream '" + stream + "' has no address that may be tried");
@@ -150,8 +151,9 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     if (at_ >= addresses_.size()) return;
     failures_.add(addresses_[at_].text, error);
     ++at_;
-    // A wrong token at the Unix socket, whose name nobody else can have, is wrong everywhere.
-    if (error.code() == Errc::authentication && connection_ && connection_->local()) at_ = addresses_.size();
+    // A wrong token at the Unix socket, whose name nobody else can have, is wrong everywhere; so is a wrong version.
+    const bool final = error.code() == Errc::authentication || error.code() == Errc::unsupported;
+    if (final && connection_ && connection_->local()) at_ = addresses_.size();
     if (deadline_.passed()) at_ = addresses_.size();
     next();
   }

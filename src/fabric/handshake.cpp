@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/bytes.hpp"
+#include "wire/versions.hpp"
 
 namespace penstock::fabric {
 
@@ -61,6 +62,16 @@ wire::Nonce new_nonce() {
   return nonce;
 }
 
+// The hello's reader may be a build of years later.
+void require_version(const wire::Hello& hello) {
+  const auto ours = wire::protocol_of(hello.purpose);
+  if (hello.version == ours.version) return;
+  throw Error(Errc::unsupported, hello.name + " speaks version " + std::to_string(hello.version) + " of the " +
+                                     std::string(ours.name) + ", " + process_name() + " version " +
+                                     std::to_string(ours.version) +
+                                     ": run programs and servers of the same release of Penstock");
+}
+
 void require(std::uint16_t kind, HandshakeKind expected, const char* what) {
   if (kind != static_cast<std::uint16_t>(expected))
     throw Error(Errc::protocol, std::string("expected a ") + what + ", got message kind " + std::to_string(kind));
@@ -82,6 +93,7 @@ std::string process_name() {
 ClientHandshake::ClientHandshake(const Token& token, wire::Hello hello) : token_(token), hello_(std::move(hello)) {
   hello_.nonce = new_nonce();
   if (hello_.name.empty()) hello_.name = process_name();
+  if (hello_.version == 0) hello_.version = wire::protocol_of(hello_.purpose).version;
 }
 
 HandshakeFrame ClientHandshake::start() {
@@ -91,8 +103,10 @@ HandshakeFrame ClientHandshake::start() {
 }
 
 std::optional<HandshakeFrame> ClientHandshake::receive(std::uint16_t kind, std::span<const std::byte> bytes) {
-  if (kind == static_cast<std::uint16_t>(HandshakeKind::refused))
-    throw Error(Errc::authentication, "refused: " + wire::decode_refused(bytes));
+  if (kind == static_cast<std::uint16_t>(HandshakeKind::refused)) {
+    const auto refused = wire::decode_refused(bytes);
+    throw Error(refused.code, "refused: " + refused.reason);
+  }
   switch (state_) {
     case State::hello: {
       require(kind, HandshakeKind::challenge, "challenge");
@@ -121,9 +135,7 @@ std::optional<HandshakeFrame> ServerHandshake::receive(std::uint16_t kind, std::
     case State::hello: {
       require(kind, HandshakeKind::hello, "hello");
       hello_ = wire::decode_hello(bytes);
-      if (hello_.version != wire::protocol_version)
-        throw Error(Errc::protocol, "protocol version " + std::to_string(hello_.version) + "; this side speaks " +
-                                        std::to_string(wire::protocol_version));
+      require_version(hello_);
       if (token_of_) {
         const auto token = token_of_(hello_.stream);
         if (!token) throw Error(Errc::authentication, "nothing named '" + hello_.stream + "' is offered here");
@@ -155,7 +167,7 @@ std::optional<HandshakeFrame> ServerHandshake::receive(std::uint16_t kind, std::
 
 HandshakeFrame ServerHandshake::refusal(const Error& error) {
   HandshakeFrame frame{HandshakeKind::refused, {}};
-  wire::encode_refused(error.what(), frame.bytes);
+  encode(wire::Refused{error.what(), error.code()}, frame.bytes);
   return frame;
 }
 

@@ -27,7 +27,8 @@ class ClientHandshake {
   // hello.nonce and, if empty, hello.name are filled in.
   ClientHandshake(const Token& token, wire::Hello hello);
   HandshakeFrame start();
-  // Throws Error: authentication (the server does not know this token, or refused ours), protocol.
+  // Throws Error: authentication (the server does not know this token, or refused ours), unsupported (it is of another
+  // version), protocol.
   std::optional<HandshakeFrame> receive(std::uint16_t kind, std::span<const std::byte> bytes);
   bool done() const { return state_ == State::done; }
   const std::string& server_name() const { return challenge_.name; }
@@ -41,7 +42,7 @@ class ClientHandshake {
 };
 
 // Server: feed each frame received to receive() and send what it returns, until done(). When it throws
-// Error(authentication or protocol), send refusal() and close.
+// Error(authentication, unsupported or protocol), send refusal() and close.
 class ServerHandshake {
  public:
   ServerHandshake(const Token& token, std::string stream);

@@ -1,5 +1,6 @@
 #include "fabric/handshake.hpp"
 #include "base/test_support.hpp"
+#include "wire/versions.hpp"
 
 #include <gtest/gtest.h>
 
@@ -100,12 +101,46 @@ TEST(Handshake, NonsenseIsRefused) {
     EXPECT_EQ(error.code(), Errc::authentication);
     EXPECT_NE(std::string(error.what()).find("heat"), std::string::npos);
   }
-  auto old = hello();
-  old.version = 99;
-  std::vector<std::byte> bytes;
-  encode(old, bytes);
-  EXPECT_EQ(code_of([&] { ServerHandshake(token, "heat").receive(kind(HandshakeKind::hello), bytes); }),
-            Errc::protocol);
+}
+
+// A double of another build, on either side: what it says is all that is known of it.
+TEST(Handshake, AnotherVersionIsRefusedAndBothAreNamed) {
+  const Token token = Token::random();
+  for (const auto purpose : {Purpose::join, Purpose::data, Purpose::rpc, Purpose::bulk}) {
+    const auto ours = wire::protocol_of(purpose);
+    auto newer = hello();
+    newer.purpose = purpose;
+    newer.version = ours.version + 1;
+    newer.name = "node1:42";
+    ClientHandshake client(token, newer);
+    ServerHandshake server(token, "heat");
+    const auto first = client.start();
+    Error refused(Errc::ok, "");
+    try {
+      server.receive(kind(first.kind), first.bytes);
+      FAIL();
+    } catch (const Error& error) {
+      refused = error;
+    }
+    EXPECT_EQ(refused.code(), Errc::unsupported);
+    const auto refusal = ServerHandshake::refusal(refused);
+    try {
+      client.receive(kind(refusal.kind), refusal.bytes);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::unsupported);
+      const std::string text = error.what(), name(ours.name);
+      EXPECT_NE(text.find("node1:42 speaks version " + std::to_string(ours.version + 1) + " of the " + name),
+                std::string::npos)
+          << text;
+      EXPECT_NE(text.find(process_name() + " version " + std::to_string(ours.version)), std::string::npos) << text;
+      EXPECT_NE(text.find("the same release"), std::string::npos) << text;
+    }
+  }
+  // The version is part of what is proved: nobody between can change it.
+  ClientHandshake client(token, hello());
+  auto changed = wire::decode_hello(client.start().bytes);
+  EXPECT_EQ(changed.version, wire::stream_protocol);
 }
 
 TEST(Token, HexRoundTrips) {

@@ -11,6 +11,7 @@
 #include "base/test_support.hpp"
 #include "fabric/connect.hpp"
 #include "fabric/socket.hpp"
+#include "wire/versions.hpp"
 
 namespace penstock::fabric {
 namespace {
@@ -47,10 +48,11 @@ class ListenerTest : public ::testing::Test {
   }
   std::pair<std::shared_ptr<Connection>, std::optional<Error>> connect(const Token& with, Reach reach,
                                                                        const Endpoint& endpoint,
-                                                                       Deadline deadline = soon()) {
+                                                                       Deadline deadline = soon(),
+                                                                       wire::Hello as = hello()) {
     std::pair<std::shared_ptr<Connection>, std::optional<Error>> result;
     std::atomic<int> calls{0};
-    connect_async(progress, endpoint, with, hello(), reach, deadline,
+    connect_async(progress, endpoint, with, as, reach, deadline,
                   [&](std::shared_ptr<Connection> connection, std::optional<Error> error) {
                     result = {std::move(connection), std::move(error)};
                     ++calls;
@@ -122,6 +124,19 @@ TEST_F(ListenerTest, WrongTokenIsAnAuthenticationErrorAtTheClientOnly) {
   }
   EXPECT_TRUE(peers.empty());
   EXPECT_TRUE(connect(token, Reach::automatic, listener->endpoint()).first);
+}
+
+TEST_F(ListenerTest, AnotherVersionIsToldAtOnce) {
+  auto newer = hello();
+  newer.version = wire::stream_protocol + 1;
+  for (const Reach reach : {Reach::automatic, Reach::unix_only, Reach::tcp_only}) {
+    const auto [connection, error] = connect(token, reach, listener->endpoint(), soon(), newer);
+    EXPECT_FALSE(connection);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::unsupported) << error->what();
+    EXPECT_EQ(code_of([&] { connect_blocking(listener->endpoint(), token, newer, reach, soon()); }), Errc::unsupported);
+  }
+  EXPECT_TRUE(peers.empty());
 }
 
 TEST_F(ListenerTest, NobodyThereIsSaidAtOnce) {

@@ -51,6 +51,7 @@ struct Core : std::enable_shared_from_this<Core> {
       if (core->channel && core->channel->open()) co_return core->channel;
       core->start_connecting();
       const bool ended = co_await core->changed.wait(deadline);
+      if (core->refused) throw core->refused->in(core->where);
       if (!ended) throw core->unreachable();
     }
   }
@@ -75,9 +76,12 @@ struct Core : std::enable_shared_from_this<Core> {
       else core->channel = std::move(made);
       core->pause = shortest_pause;
       core->failure.clear();
+      core->refused.reset();
     } catch (const Error& error) {
       core->failure = error.what();
+      if (error.code() == Errc::unsupported) core->refused = error;
     }
+    if (core->refused) core->changed.notify_all();  // whoever waits now hears it now
     if (!core->failure.empty() && !core->closed) {
       co_await fabric::pause_for(*core->progress, core->pause);
       core->pause = std::min(2 * core->pause, longest_pause);
@@ -91,7 +95,8 @@ struct Core : std::enable_shared_from_this<Core> {
   std::string where, role;
   std::shared_ptr<Channel> channel;
   bool connecting = false, closed = false;
-  std::string failure;  // of the last attempt to connect
+  std::string failure;           // of the last attempt to connect
+  std::optional<Error> refused;  // it is of another version: no waiting mends that
   milliseconds pause = shortest_pause;
   fabric::Signal changed;  // connecting has ended
   std::unordered_map<std::uint64_t, Lease> leases;

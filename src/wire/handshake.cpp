@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "penstock/error.hpp"
 #include "wire/handshake_generated.h"
 #include "wire/verified.hpp"
 
@@ -81,9 +80,10 @@ void encode_proof(const Mac& mac, std::vector<std::byte>& out) {
   append(builder, fb::CreateProof(builder, builder.CreateVector(mac.data(), mac.size())), out);
 }
 
-void encode_refused(const std::string& reason, std::vector<std::byte>& out) {
+void encode(const Refused& refused, std::vector<std::byte>& out) {
   Builder builder(256);
-  append(builder, fb::CreateRefused(builder, builder.CreateString(reason.substr(0, max_reason_bytes))), out);
+  const auto reason = builder.CreateString(refused.reason.substr(0, max_reason_bytes));
+  append(builder, fb::CreateRefused(builder, reason, static_cast<std::uint16_t>(refused.code)), out);
 }
 
 Hello decode_hello(std::span<const std::byte> bytes) {
@@ -114,9 +114,12 @@ Mac decode_proof(std::span<const std::byte> bytes) {
   return key_of(Verified<fb::Proof>(bytes, max_handshake_bytes, "proof")->mac(), "a proof");
 }
 
-std::string decode_refused(std::span<const std::byte> bytes) {
-  return text_of(Verified<fb::Refused>(bytes, max_handshake_bytes, "refusal")->reason(), max_reason_bytes,
-                 "a refusal's reason");
+Refused decode_refused(std::span<const std::byte> bytes) {
+  const Verified<fb::Refused> table(bytes, max_handshake_bytes, "refusal");
+  Refused refused;
+  refused.reason = text_of(table->reason(), max_reason_bytes, "a refusal's reason");
+  if (table->code() == static_cast<std::uint16_t>(Errc::unsupported)) refused.code = Errc::unsupported;
+  return refused;
 }
 
 }  // namespace penstock::wire

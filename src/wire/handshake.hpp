@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-namespace penstock::wire {
+#include "penstock/error.hpp"
 
-inline constexpr std::uint32_t protocol_version = 1;
+namespace penstock::wire {
 
 // Frame kinds of the handshake; other messages use other ranges.
 enum class HandshakeKind : std::uint16_t {
@@ -35,7 +35,7 @@ using Nonce = std::array<std::uint8_t, 32>;
 using Mac = std::array<std::uint8_t, 32>;
 
 struct Hello {
-  std::uint32_t version = protocol_version;
+  std::uint32_t version = 0;  // of its purpose's protocol (wire/versions.hpp); 0: this build's, filled by the handshake
   Purpose purpose = Purpose::join;
   std::uint32_t rank = 0;  // of the connecting side, in its own cohort
   std::string stream;      // at most 128 bytes
@@ -51,11 +51,16 @@ struct Challenge {
 void encode(const Hello&, std::vector<std::byte>& out);
 void encode(const Challenge&, std::vector<std::byte>& out);
 void encode_proof(const Mac&, std::vector<std::byte>& out);
-void encode_refused(const std::string& reason, std::vector<std::byte>& out);
+// code: what the other end throws; authentication unless it is unsupported.
+struct Refused {
+  std::string reason;
+  Errc code = Errc::authentication;
+};
+void encode(const Refused&, std::vector<std::byte>& out);
 
 Hello decode_hello(std::span<const std::byte> bytes);
 Challenge decode_challenge(std::span<const std::byte> bytes);
 Mac decode_proof(std::span<const std::byte> bytes);
-std::string decode_refused(std::span<const std::byte> bytes);
+Refused decode_refused(std::span<const std::byte> bytes);
 
 }  // namespace penstock::wire

@@ -10,7 +10,7 @@ namespace penstock::wire {
 namespace {
 
 Hello sample_hello() {
-  Hello hello{.purpose = Purpose::segments, .rank = 7, .stream = "heat", .name = "node1:42"};
+  Hello hello{.version = 3, .purpose = Purpose::segments, .rank = 7, .stream = "heat", .name = "node1:42"};
   for (std::size_t i = 0; i < hello.nonce.size(); ++i) hello.nonce[i] = static_cast<std::uint8_t>(i);
   return hello;
 }
@@ -19,7 +19,7 @@ TEST(HandshakeMessages, RoundTrip) {
   std::vector<std::byte> bytes;
   encode(sample_hello(), bytes);
   const Hello hello = decode_hello(bytes);
-  EXPECT_EQ(hello.version, protocol_version);
+  EXPECT_EQ(hello.version, 3u);
   EXPECT_EQ(hello.purpose, Purpose::segments);
   EXPECT_EQ(hello.rank, 7u);
   EXPECT_EQ(hello.stream, "heat");
@@ -39,8 +39,15 @@ TEST(HandshakeMessages, RoundTrip) {
   EXPECT_EQ(decode_proof(bytes), challenge.mac);
 
   bytes.clear();
-  encode_refused("not you", bytes);
-  EXPECT_EQ(decode_refused(bytes), "not you");
+  encode(Refused{"not you"}, bytes);
+  EXPECT_EQ(decode_refused(bytes).reason, "not you");
+  EXPECT_EQ(decode_refused(bytes).code, Errc::authentication);
+  bytes.clear();
+  encode(Refused{"too old", Errc::unsupported}, bytes);
+  EXPECT_EQ(decode_refused(bytes).code, Errc::unsupported);
+  bytes.clear();
+  encode(Refused{"odd", Errc::memory}, bytes);
+  EXPECT_EQ(decode_refused(bytes).code, Errc::authentication) << "a peer chooses no other error";
 }
 
 TEST(HandshakeMessages, FieldsAreChecked) {

@@ -2,6 +2,7 @@
 #include "fabric/handshake.hpp"
 #include "fuzz.hpp"
 #include "wire/handshake.hpp"
+#include "wire/versions.hpp"
 
 using namespace penstock;
 using fuzz::Bytes;
@@ -17,12 +18,14 @@ template <class Machine>
 void feed(Machine& machine, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   const auto kind = static_cast<std::uint16_t>(0x8000 + std::to_integer<std::uint16_t>(bytes[0]));
-  fuzz::refuses_with({Errc::protocol, Errc::authentication}, [&] { machine.receive(kind, bytes.subspan(1)); });
+  fuzz::refuses_with({Errc::protocol, Errc::authentication, Errc::unsupported},
+                     [&] { machine.receive(kind, bytes.subspan(1)); });
   fuzz::check(!machine.done());
 }
 
-wire::Hello some_hello() {
+wire::Hello some_hello(std::uint32_t version = wire::stream_protocol) {
   wire::Hello h;
+  h.version = version;
   h.stream = "heat";
   h.name = "node:17";
   return h;
@@ -37,6 +40,9 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   all.push_back(choose(hello, bytes));
   all.push_back(choose(server, choose(1, bytes)));
   bytes.clear();
+  wire::encode(some_hello(wire::stream_protocol + 1), bytes);
+  all.push_back(choose(server, choose(1, bytes)));
+  bytes.clear();
   wire::encode(wire::Challenge{.name = "node:18", .nonce = {}, .mac = {}}, bytes);
   all.push_back(choose(challenge, bytes));
   all.push_back(choose(client, choose(2, bytes)));
@@ -45,7 +51,11 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   all.push_back(choose(proof, bytes));
   all.push_back(choose(server, choose(3, bytes)));
   bytes.clear();
-  wire::encode_refused("no such stream", bytes);
+  encode(wire::Refused{"no such stream"}, bytes);
+  all.push_back(choose(refused, bytes));
+  all.push_back(choose(client, choose(5, bytes)));
+  bytes.clear();
+  encode(wire::Refused{"another version", Errc::unsupported}, bytes);
   all.push_back(choose(refused, bytes));
   all.push_back(choose(client, choose(5, bytes)));
   all.push_back(choose(client, choose(4, std::string_view())));
