@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "penstock/interrupt.hpp"
 #include "penstock/penstock.hpp"
 #include "penstock/pool.hpp"
 
@@ -80,7 +81,9 @@ struct Memory {
   bool revoked = false;  // gives no further buffers
 };
 
-// The interpreter lock, released. A thread that comes back when the interpreter is about to end finds no way in, and may
+// The interpreter lock, released. Signals are looked at meanwhile where the library waits: what their handlers raise
+// (KeyboardInterrupt) is kept, ends the wait, and is raised in place of the error that this gives (raise_kept), or, when the call
+// gives none, as soon as Python runs again. A thread that comes back when the interpreter is about to end finds no way in, and may
 // not unwind C++ frames either: it stays here until the process has ended.
 class Unlocked {
  public:
@@ -90,8 +93,15 @@ class Unlocked {
   Unlocked& operator=(const Unlocked&) = delete;
 
  private:
+  static bool look_at_signals(void* self);
   PyThreadState* thread_;
+  InterruptHandler handler_;
+  PyObject* kept_ = nullptr;  // what a signal's handler has raised
+  const int unwinding_;
 };
+
+// Raises what a signal's handler raised in the call that has just thrown, if one did. With the interpreter lock.
+bool raise_kept();
 
 // Called as the interpreter ends, on the thread that ends it: other threads, daemons all of them, may come back from
 // where they are (waited for a little) but not in again.
@@ -109,18 +119,27 @@ void drop_unlocked(T& holder) {
   dropped = T{};
 }
 
-// One call at a time: waits for the stream's mutex without the interpreter lock, which is held again afterwards.
+// One call at a time: waits for the stream's mutex without the interpreter lock, which is held again afterwards. A signal's
+// handler, which may run while a call of the same thread waits, gets Error(wrong_state).
 class Turn {
  public:
-  explicit Turn(std::mutex& mutex) : lock_(mutex, std::defer_lock) {
+  explicit Turn(std::mutex& mutex) : lock_(mutex, std::defer_lock), before_(mine) {
     stop_here_when_exiting();
-    if (lock_.try_lock()) return;
-    Unlocked unlocked;
-    lock_.lock();
+    if (mine == &mutex) throw Error(Errc::wrong_state, "this thread is inside a call on the same stream");
+    if (!lock_.try_lock()) {
+      Unlocked unlocked;
+      lock_.lock();
+    }
+    mine = &mutex;
   }
+  ~Turn() { mine = before_; }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
 
  private:
+  static inline thread_local const std::mutex* mine = nullptr;  // the innermost that this thread has
   std::unique_lock<std::mutex> lock_;
+  const std::mutex* const before_;
 };
 
 // A cohort whose operations are methods of a Python object: rank, size, broadcast(bytes, root) and gather(bytes, root).

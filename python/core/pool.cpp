@@ -4,6 +4,8 @@
 
 #include <condition_variable>
 #include <deque>
+#include <list>
+#include <thread>
 
 #include "core.hpp"
 #include "penstock/pool.hpp"
@@ -148,19 +150,16 @@ std::optional<T> within_slice(Pending<T>& pending, std::int64_t slice_ms) {
   return pending.get();
 }
 
-// A put that is under way: keeps its bytes until it is done, which its deadline bounds, even when nobody waits for it.
+// A put that is under way and its bytes. Those that nobody waits for any more, because a signal came or the object was dropped,
+// are kept until they have ended, which their deadlines bound: the library reads the bytes until then.
 class PyPendingPut {
  public:
   PyPendingPut(Pending<std::uint64_t> pending, Buffer buffer)
       : pending_(std::move(pending)), buffer_(std::move(buffer)) {}
   ~PyPendingPut() {
-    if (pending_.done()) return;
-    Unlocked unlocked;
-    try {
-      pending_.get(forever);
-    } catch (const Error&) {
-      // Whoever wanted to know would have waited.
-    }
+    auto& left = left_over();
+    std::erase_if(left, [](const auto& one) { return one.first.done(); });
+    if (!pending_.done()) left.emplace_back(std::move(pending_), std::move(buffer_));
   }
   PyPendingPut(const PyPendingPut&) = delete;
   PyPendingPut& operator=(const PyPendingPut&) = delete;
@@ -172,6 +171,12 @@ class PyPendingPut {
   }
 
  private:
+  using Left = std::list<std::pair<Pending<std::uint64_t>, Buffer>>;
+  // Used with the interpreter lock; never destroyed, as the interpreter may be gone by then.
+  static Left& left_over() {
+    static auto* left = new Left();
+    return *left;
+  }
   Pending<std::uint64_t> pending_;
   Buffer buffer_;
 };
@@ -189,6 +194,58 @@ class PyWant {
 
  private:
   Pending<Object> pending_;
+};
+
+// A batch of puts, by a thread that Python need not wait for: when a signal comes, it goes on alone until its deadline, and its
+// bytes are kept as long.
+struct Batch {
+  Batch(std::shared_ptr<Pool> to, std::vector<Buffer> bytes, std::vector<Pool::PutItem> what, PutOptions how)
+      : pool(std::move(to)), buffers(std::move(bytes)), items(std::move(what)), options(how) {}
+
+  static std::vector<Result<std::uint64_t>> run(const std::shared_ptr<Batch>& batch) {
+    if (!batch->pool) throw Error(Errc::wrong_state, "the pool is closed");
+    static auto* all = new std::list<std::shared_ptr<Batch>>();  // with the interpreter lock; never destroyed
+    std::erase_if(*all, [](const auto& one) { return one->ended(); });
+    all->push_back(batch);
+    Unlocked unlocked;
+    std::thread([batch = batch.get()] { batch->put(); }).detach();
+    std::unique_lock lock(batch->mutex);
+    while (!batch->changed.wait_for(lock, slice, [&] { return batch->done; })) {
+      lock.unlock();
+      if (interrupted()) throw Error(Errc::cancelled, "interrupted by a signal");
+      lock.lock();
+    }
+    if (batch->error) std::rethrow_exception(batch->error);
+    return std::move(batch->results);
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds slice{50};
+  void put() {
+    try {
+      results = pool->put(items, options);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    auto last = std::exchange(pool, nullptr);
+    last.reset();
+    const std::lock_guard lock(mutex);  // held to the end: who has seen done may free this
+    done = true;
+    changed.notify_all();
+  }
+  bool ended() {
+    const std::lock_guard lock(mutex);
+    return done;
+  }
+  std::shared_ptr<Pool> pool;
+  const std::vector<Buffer> buffers;
+  const std::vector<Pool::PutItem> items;
+  const PutOptions options;
+  std::vector<Result<std::uint64_t>> results;
+  std::exception_ptr error;
+  std::mutex mutex;  // guards done
+  std::condition_variable changed;
+  bool done = false;
 };
 
 class PyPool {
@@ -243,12 +300,8 @@ class PyPool {
       put.push_back({{text_of(item[0]), text_of(item[1])},
                      {static_cast<const std::byte*>(buffers.back().data()), buffers.back().bytes()}});
     }
-    std::vector<Result<std::uint64_t>> results;
-    {
-      auto keep = pool_;
-      Unlocked unlocked;
-      results = held(keep).put(put, options);
-    }
+    auto batch = std::make_shared<Batch>(pool_, std::move(buffers), std::move(put), options);
+    auto results = Batch::run(batch);
     nb::list out;
     for (auto& r : results) {
       if (r) out.append(*r.value);

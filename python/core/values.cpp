@@ -55,7 +55,29 @@ bool is_outsider() { return std::this_thread::get_id() != exiting_thread; }
 
 }  // namespace
 
-Unlocked::Unlocked() {
+namespace {
+
+thread_local PyObject* kept = nullptr;  // by an Unlocked that an error has left
+
+// Called by the interpreter in the main thread, where alone signals are handled.
+int raise_later(void* exception) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), static_cast<PyObject*>(exception));
+  Py_DECREF(static_cast<PyObject*>(exception));
+  return -1;
+}
+
+PyObject* take_raised() {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  Py_XDECREF(type);
+  Py_XDECREF(trace);
+  return value;
+}
+
+}  // namespace
+
+Unlocked::Unlocked() : handler_(look_at_signals, this), unwinding_(std::uncaught_exceptions()) {
   ++inside;
   thread_ = PyEval_SaveThread();
 }
@@ -64,6 +86,25 @@ Unlocked::~Unlocked() {
   if (too_late && is_outsider()) stay();
   PyEval_RestoreThread(thread_);
   --inside;
+  if (!kept_) return;
+  if (std::uncaught_exceptions() > unwinding_) Py_XDECREF(std::exchange(kept, kept_));
+  else if (Py_AddPendingCall(raise_later, kept_) != 0) Py_DECREF(kept_);
+}
+
+bool Unlocked::look_at_signals(void* context) {
+  auto& self = *static_cast<Unlocked*>(context);
+  if (too_late && is_outsider()) return true;
+  PyEval_RestoreThread(self.thread_);
+  if (PyErr_CheckSignals() != 0) self.kept_ = take_raised();
+  self.thread_ = PyEval_SaveThread();
+  return self.kept_ != nullptr;
+}
+
+bool raise_kept() {
+  auto* exception = std::exchange(kept, nullptr);
+  if (!exception) return false;
+  raise_later(exception);
+  return true;
 }
 
 void begin_exit() {
@@ -221,6 +262,7 @@ void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
   } catch (const Error& e) {
+    if (raise_kept()) return;
     nb::object exception =
         nb::module_::import_("penstock.errors").attr("error_of")(std::string(name_of(e.code())), std::string(e.what()));
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());

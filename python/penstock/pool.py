@@ -281,9 +281,8 @@ class Pool:
         the key.
         Raises AlreadyExists, PoolFull, TimeoutError, Forbidden.
         """
-        data, metadata = _payload(data, metadata)
-        items = [(_bytes(row), _bytes(column), data)]
-        return _one(self._core.put(items, if_exists, acknowledge, tag, metadata, _timeout(timeout)))
+        options = {"if_exists": if_exists, "acknowledge": acknowledge, "tag": tag, "metadata": metadata}
+        return self.start_put(row, column, data, **options, timeout=timeout).wait()
 
     def start_put(
         self,

@@ -5,6 +5,7 @@
 
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "penstock/interrupt.hpp"
 #include "penstock/stream.hpp"
 #include "pool/client_impl.hpp"
 #include "pool/protocol.hpp"
@@ -101,9 +102,19 @@ auto on_pattern(Pool::Impl& impl, Verb verb, const Pattern& pattern, std::uint64
 
 }  // namespace
 
-// A blocking call ends with its task, whose own deadline is the call's.
+// A blocking call ends with its task, whose own deadline is the call's. It may be interrupted: then the task goes on alone, and
+// has all that it needs.
 template <class T>
 static T wait(Pool::Impl& impl, Task<T> task) {
+  auto future = fabric::spawn(*impl.progress, std::move(task));
+  if (!impl.progress->wait_for([&] { return future.done(); }, base::Deadline::never(), interrupted))
+    throw Error(Errc::cancelled, "interrupted by a signal");
+  return future.take();
+}
+
+// The same for one that uses the caller's memory: only its own deadline ends it.
+template <class T>
+static T wait_whole(Pool::Impl& impl, Task<T> task) {
   return fabric::run_task(*impl.progress, std::move(task), base::Deadline::never());
 }
 
@@ -112,7 +123,7 @@ std::uint64_t Pool::put(const Key& key, std::span<const std::byte> bytes, const 
   std::vector<PutItem> items{{key, bytes}};
   return pool::recorded(
       impl_->recorder, [&] { return put_of(*impl_, items, options); },
-      [&] { return wait(*impl_, single(impl_->put(items, options, impl_->deadline(options.timeout)))); });
+      [&] { return wait_whole(*impl_, single(impl_->put(items, options, impl_->deadline(options.timeout)))); });
 }
 
 Pending<std::uint64_t> Pool::start_put(const Key& key, std::span<const std::byte> bytes, const PutOptions& options) {
@@ -204,7 +215,7 @@ std::vector<Result<std::uint64_t>> Pool::put(std::span<const PutItem> items, con
   std::vector<PutItem> copied(items.begin(), items.end());
   return pool::recorded(
       impl_->recorder, [&] { return put_of(*impl_, items, options); },
-      [&] { return wait(*impl_, impl_->put(std::move(copied), options, impl_->deadline(options.timeout))); });
+      [&] { return wait_whole(*impl_, impl_->put(std::move(copied), options, impl_->deadline(options.timeout))); });
 }
 
 std::vector<Result<Object>> Pool::get(std::span<const Key> keys, const GetOptions& options) {

@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "fabric/reach.hpp"
 #include "fabric/registration.hpp"
+#include "penstock/interrupt.hpp"
 #include "pool/pool_engine.hpp"
 #include "pool/stream_keys.hpp"
 #include "pool/stripe_plane.hpp"
@@ -21,9 +22,9 @@ constexpr Timeout longest_poll(5'000);  // then the home is asked again
 constexpr std::uint32_t max_writer_ranks = 1u << 24;
 constexpr std::uint64_t fixed_reply_bytes = 96;  // of a step's announcement, about, without layouts
 constexpr Timeout answer_within(3'000);          // beyond what the home may wait
-
 constexpr Timeout tell_within(30'000);           // a home that is new, which may be loading the stream
 constexpr auto tell_again = std::chrono::milliseconds(20);
+
 template <class Request>
 using Send = std::function<Task<Request>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)>;
 
@@ -186,7 +187,6 @@ struct Answer {
   std::shared_ptr<rpc::Channel> channel;  // on which it came
 };
 
-std::uint64_t home_of(const Placement& placement, const std::string& stream) {
 Task<Answer> ask(std::shared_ptr<rpc::Channel> channel, std::uint64_t view, fb::NextStepRequestT request,
                  std::shared_ptr<Given> given, base::Deadline deadline) {
   if (!given->heard_on(channel)) co_await tell(channel, view, given, deadline);
@@ -198,6 +198,7 @@ Task<Answer> ask(std::shared_ptr<rpc::Channel> channel, std::uint64_t view, fb::
   co_return answer;
 }
 
+std::uint64_t home_of(const Placement& placement, const std::string& stream) {
   const auto owners = placement.owners(streams_namespace(), stream_row(stream), std::nullopt);
   return owners.count == 0 ? 0 : placement.view().members[owners.index[0]].id;
 }
@@ -224,8 +225,8 @@ class PoolSource final : public stream::StepSource {
   void tell_new_homes();
   fb::OpenReaderReplyT wait_for_stream(base::Deadline deadline);
   fb::NextStepRequestT request(Timeout wait) const;
-  void take(Step& step, fb::NextStepReplyT& reply);
   Task<Answer> ask_home(fb::NextStepRequestT request, base::Deadline deadline) const;
+  void take(Step& step, fb::NextStepReplyT& reply);
   void take_layouts(const fb::NextStepReplyT& reply);
 
   const std::string name_;
@@ -345,7 +346,6 @@ fb::NextStepRequestT PoolSource::request(Timeout wait) const {
   return request;
 }
 
-Outcome PoolSource::wait_step(Step& step, base::Deadline deadline) {
 Task<Answer> PoolSource::ask_home(fb::NextStepRequestT request, base::Deadline deadline) const {
   auto shared = std::make_shared<const fb::NextStepRequestT>(std::move(request));
   const auto row = stream_row(shared->stream);
@@ -357,24 +357,25 @@ Task<Answer> PoolSource::ask_home(fb::NextStepRequestT request, base::Deadline d
   co_return co_await client->at_primary<Answer>(streams_namespace(), row, std::nullopt, deadline, std::move(call));
 }
 
+Outcome PoolSource::wait_step(Step& step, base::Deadline deadline) {
   for (;;) {
     const auto wait = std::min(longest_poll, deadline.remaining());
     const base::Deadline answer(wait + answer_within);
     try {
-      auto reply = fabric::run_task(*client_->progress(),
-                                    at_home<fb::NextStepReplyT>(client_, request(wait), &send_next, answer), answer);
+      auto asked = fabric::spawn(*client_->progress(), ask_home(request(wait), answer));
+      auto [reply, channel] = asked.get(answer, "no answer", interrupted);
       if (reply.outcome > static_cast<std::uint8_t>(Outcome::writer_lost))
         throw Error(Errc::protocol, "no such outcome");
       const auto outcome = static_cast<Outcome>(reply.outcome);
       why_ = reply.why;
-      if (outcome == Outcome::ready) take(step, reply);
       if (outcome == Outcome::ready && !given_->take(channel, index_, reply.step))
         continue;  // another home has been told that this rank was not given this one
-      if (outcome != Outcome::not_ready || deadline.passed()) return outcome;
+      if (outcome == Outcome::ready) take(step, reply);
+      if (outcome != Outcome::not_ready || deadline.passed() || interrupted()) return outcome;
     } catch (const Error& e) {
       if (e.code() != Errc::timeout && !PoolClient::may_retry(e)) throw;
       why_ = std::string("the pool does not answer: ") + e.what();
-      if (deadline.passed()) return Outcome::not_ready;
+      if (deadline.passed() || interrupted()) return Outcome::not_ready;
     }
   }
 }
@@ -450,8 +451,8 @@ std::vector<std::uint64_t> PoolSource::steps() {
 }
 
 void PoolSource::close() {
-  fb::CloseReaderRequestT request;
   client_->progress()->post([given = given_] { given->home = 0; });  // nobody needs to be told any more
+  fb::CloseReaderRequestT request;
   request.stream = name_;
   request.reader = reader_;
   request.rank = rank_;

@@ -4,6 +4,7 @@
 
 #include "base/log.hpp"
 #include "fabric/handshake.hpp"
+#include "penstock/interrupt.hpp"
 #include "pool/pool_engine.hpp"
 #include "pool/stream_keys.hpp"
 #include "stream/direct_writer.hpp"
@@ -200,7 +201,8 @@ std::uint64_t PoolWriter::attach(const stream::EngineContext& context, const Coh
   auto attachment = std::make_shared<Attachment>(std::move(client), std::move(request));
   std::uint64_t base = 0;
   try {
-    base = fabric::run_task(*progress_, attachment->attach(deadline), deadline);
+    auto attaching = fabric::spawn(*progress_, attachment->attach(deadline));
+    base = attaching.get(deadline, "no answer", interrupted);
   } catch (const Error& e) {
     throw e.in("stream " + name() + ": pool " + attachment->pool());
   }

@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "fabric/reach.hpp"
+#include "penstock/interrupt.hpp"
 #include "stream/recycling_allocator.hpp"
 #include "stream/step_reader.hpp"
 
@@ -61,6 +62,7 @@ std::unique_ptr<fabric::DataPlane> make_direct_plane(std::shared_ptr<fabric::Pro
   plane.stream = stream;
   plane.token = admission.token;
   plane.rank = rank;
+  plane.interrupted = interrupted;
   plane.writers = admission.endpoints;
   // Shared memory when every writer rank's Unix socket can be reached from here, which is what being on one host means.
   bool local = wanted != DataPlane::tcp;
