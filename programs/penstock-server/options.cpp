@@ -57,6 +57,13 @@ constexpr std::array serve_fields{
     boolean<&O::write_behind>("write_behind"),
     size<&O::rebalance_bytes_per_s, 1 << 20>("rebalance_bytes_per_s"),
     number<&O::workers, 1>("workers"),
+    number<&O::max_leases, 1>("max_leases"),
+    number<&O::max_subscriptions, 1>("max_subscriptions"),
+    number<&O::max_waits, 1>("max_waits"),
+    number<&O::max_events, 1>("max_events"),
+    number<&O::max_readers, 1>("max_readers"),
+    number<&O::max_calls, 1>("max_calls"),
+    size<&O::call_memory, 1 << 20>("call_memory"),
     text<&O::http, parse_line>("http"),
     number<&O::compute_workers>("compute_workers"),
     number<&O::compute_time_ms, 1>("compute_time_ms"),
@@ -192,6 +199,13 @@ pool::PoolServerOptions pool_options(const ServeOptions& options, std::uint64_t 
   server.lease_ms = options.lease_ms;
   server.rebalance_bytes_per_s = options.rebalance_bytes_per_s;
   server.workers = options.workers;
+  server.max_leases = options.max_leases;
+  server.max_subscriptions = options.max_subscriptions;
+  server.max_waits = options.max_waits;
+  server.max_events = options.max_events;
+  server.max_readers = options.max_readers;
+  server.max_calls = options.max_calls;
+  server.call_memory = options.call_memory;
   server.store.memory_bytes = options.memory;
   server.store.high_watermark = options.high_watermark;
   server.store.low_watermark = options.low_watermark;

@@ -29,6 +29,10 @@ struct ServeOptions {
   bool write_behind = true;
   std::uint64_t rebalance_bytes_per_s = std::uint64_t{512} << 20;
   std::uint32_t workers = 2;
+  // Of one client, of a stream, of all clients: as in pool::ServerOptions.
+  std::uint32_t max_leases = 262'144, max_subscriptions = 1024, max_waits = 16'384, max_events = 100'000;
+  std::uint32_t max_readers = 4096, max_calls = 65'536;
+  std::uint64_t call_memory = std::uint64_t{256} << 20;
   std::string http = "127.0.0.1:0";   // or off
   std::uint32_t compute_workers = 0;  // processes for plug-ins and Python; 0: as many as hardware threads
   std::uint32_t compute_time_ms = 60'000;

@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::size_t max_list = 10'000;
 constexpr std::size_t max_scan = 100'000;
-constexpr std::size_t max_events = 100'000;  // kept for a subscriber that does not come for them
 constexpr std::size_t max_events_reply = 10'000;
 constexpr std::size_t max_inline_reply = std::size_t{8} << 20;
 constexpr std::chrono::milliseconds version_poll(20);
@@ -39,7 +38,8 @@ struct ObjectService::Waiting {
       : waits(waits), channel(&channel) {
     auto& count = (*waits)[&channel];
     if (count >= most)
-      throw Error(Errc::overloaded, "a client may wait for " + std::to_string(most) + " objects at a server");
+      throw Error(Errc::overloaded,
+                  "a client may wait for " + std::to_string(most) + " objects at a server (its max_waits)");
     ++count;
   }
   Waiting(const Waiting&) = delete;
@@ -302,7 +302,7 @@ Task<fb::SubscribeReplyT> ObjectService::subscribe(rpc::Call& call, fb::Subscrib
     if (static_cast<std::size_t>(std::count_if(subscribers_.begin(), subscribers_.end(), theirs)) >=
         core->options().max_subscriptions)
       throw Error(Errc::overloaded, "a client may have " + std::to_string(core->options().max_subscriptions) +
-                                        " subscriptions at a server");
+                                        " subscriptions at a server (its max_subscriptions)");
     subscriber = std::make_shared<Subscriber>(*core->progress());
     subscriber->channel = &call.channel();
     const auto ns = unpack_namespace(request.ns);
@@ -312,7 +312,7 @@ Task<fb::SubscribeReplyT> ObjectService::subscribe(rpc::Call& call, fb::Subscrib
                                                                   const StoredObject& object) {
       const auto placement = core->placement();
       if (!core->is_primary(*placement, in, row, object.tag)) return;
-      if (raw->events.size() >= max_events) {
+      if (raw->events.size() >= core->options().max_events) {
         raw->events.pop_front();
         raw->lost = true;
       }

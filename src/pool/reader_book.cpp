@@ -36,9 +36,11 @@ bool ReaderBook::gone(const Cohort& cohort) {
 // The rank has spoken.
 ReaderBook::Cohort& ReaderBook::cohort_of(std::uint64_t reader, std::uint32_t rank, std::uint32_t ranks) {
   if (ranks == 0 || ranks > max_ranks || rank >= ranks) throw Error(Errc::protocol, "no such reader rank");
-  if (!cohorts_.contains(reader) && cohorts_.size() >= max_reader_cohorts) {
+  if (!cohorts_.contains(reader) && cohorts_.size() >= max_cohorts_) {
     std::erase_if(cohorts_, [](const auto& entry) { return gone(entry.second); });
-    if (cohorts_.size() >= max_reader_cohorts) throw Error(Errc::overloaded, "too many readers");
+    if (cohorts_.size() >= max_cohorts_)
+      throw Error(Errc::overloaded,
+                  "a stream may have " + std::to_string(max_cohorts_) + " readers at once (the servers' max_readers)");
   }
   auto& cohort = cohorts_[reader];
   if (cohort.ranks.empty()) cohort.ranks.resize(ranks);
@@ -76,10 +78,10 @@ bool ReaderBook::tell(const Told& told) {
   auto& rank = cohort.ranks[told.rank];
   rank.asked = std::max(rank.asked, told.index);
   rank.ended = told.held.empty() ? told.index : *std::min_element(told.held.begin(), told.held.end());
-}
-
   rank.told = true;
   return settle(cohort);
+}
+
 // All ranks stand at this index, as far as is known.
 void ReaderBook::begin(Cohort& cohort, const std::string& group, std::uint64_t index) {
   for (auto& rank : cohort.ranks) rank.asked = rank.ended = index;

@@ -14,10 +14,9 @@
 
 namespace penstock::pool {
 
-inline constexpr std::size_t max_reader_cohorts = 4096;
-
 class ReaderBook {
  public:
+  explicit ReaderBook(std::size_t max_cohorts = 4096) : max_cohorts_(max_cohorts) {}
   struct Ask {
     std::uint64_t reader = 0;
     std::uint32_t rank = 0, ranks = 1;
@@ -72,8 +71,8 @@ class ReaderBook {
     std::uint64_t asked = 0;  // index after the last that it was given
     std::uint64_t ended = 0;  // index after the last that it ended
     bool gone = false;        // closed, or its process is
-    bool told = false;        // what it was given before
     bool heard = false;       // it has said something
+    bool told = false;        // what it was given before
   };
   struct Cohort {
     std::string group;
@@ -90,6 +89,7 @@ class ReaderBook {
   static bool gone(const Cohort& cohort);
   Cohort& cohort_of(std::uint64_t reader, std::uint32_t rank, std::uint32_t ranks);
 
+  const std::size_t max_cohorts_;
   std::map<std::uint64_t, Cohort> cohorts_;
   std::map<std::string, std::uint64_t> groups_;
 };

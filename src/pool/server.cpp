@@ -70,7 +70,10 @@ void PoolServer::start(Timeout timeout) {
     if (role_rank(role) < 0) return std::nullopt;
     return role_token(secret, role);
   };
-  server_ = std::make_unique<rpc::Server>(progress_, services_, std::move(token_of), options_.server.listen);
+  rpc::ServerOptions calls;
+  calls.max_calls = options_.server.max_calls;
+  calls.memory_bytes = options_.server.call_memory;
+  server_ = std::make_unique<rpc::Server>(progress_, services_, std::move(token_of), options_.server.listen, calls);
   fabric::run_task(*progress_, core_->start(server_->endpoint(), deadline), base::Deadline::never());
 }
 

@@ -490,8 +490,8 @@ fb::GotT ServerCore::give(rpc::Channel& channel, const Namespace& ns, const Key&
     });
   }
   if (leases->leases.size() >= options_.max_leases)
-    throw Error(Errc::overloaded,
-                "a client may hold the memory of " + std::to_string(options_.max_leases) + " objects at a server");
+    throw Error(Errc::overloaded, "a client may hold the memory of " + std::to_string(options_.max_leases) +
+                                      " objects at a server (its max_leases)");
   got.lease = next_lease_++;
   auto exposure = channel.bulk().expose(part);
   got.bulk = exposure.descriptor();

@@ -36,6 +36,10 @@ struct ServerOptions {
   std::uint32_t workers = 2;  // threads that copy and check bytes
   // Of one client (a channel): objects whose memory it reads in place, subscriptions, and waits. More: Error(overloaded).
   std::uint32_t max_leases = 262'144, max_subscriptions = 1024, max_waits = 16'384;
+  std::uint32_t max_events = 100'000;                    // kept for a subscription whose client does not come for them
+  std::uint32_t max_readers = 4096;                      // reader cohorts of one stream
+  std::uint32_t max_calls = 65'536;                      // of one client, under way at once
+  std::uint64_t call_memory = std::uint64_t{256} << 20;  // for requests and replies that are under way, of all clients
   StoreOptions store;
 };
 
@@ -62,12 +66,12 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
                 std::optional<std::uint64_t> tag) const;
   // Throws Error(forbidden) unless the channel's role is at least this one.
   static void require_role(const rpc::Call& call, std::string_view role);
+  // Throws Error(forbidden) for an object whose bytes are not for clients.
+  static void require_for_clients(const Namespace& ns, std::string_view row, std::string_view column);
 
   // One object of a put by its primary.
   struct Put {
     Namespace ns;
-  // Throws Error(forbidden) for an object whose bytes are not for clients.
-  static void require_for_clients(const Namespace& ns, std::string_view row, std::string_view column);
     std::string row, column;
     std::optional<std::uint64_t> tag;
     std::shared_ptr<const Blob> blob;

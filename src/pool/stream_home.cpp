@@ -58,6 +58,7 @@ StreamHome::StreamHome(std::shared_ptr<ServerCore> core, std::shared_ptr<StripeP
       puller_(std::move(puller)),
       name_(std::move(name)),
       row_(stream_row(name_)),
+      readers_(core_->options().max_readers),
       changed_(*core_->progress()) {}
 
 StreamHome::~StreamHome() = default;
@@ -552,7 +553,6 @@ void StreamHome::hold(const std::shared_ptr<rpc::Channel>& channel, const fb::Ho
       {request.reader, request.rank, request.ranks, request.group, request.index, request.given, request.held});
   watch(channel, request.reader, request.rank);
   changed_.notify_all();
-}
   if (moved) fabric::spawn(*core_->progress(), keep_groups());
 }
 
@@ -565,6 +565,7 @@ Task<void> StreamHome::keep_groups() {
   } catch (const std::exception& e) {  // the next step that is read brings it again
     if (!retired_) base::log(base::Level::info, "a group was not kept", {{"stream", name_}, {"why", e.what()}});
   }
+}
 
 Task<void> StreamHome::end_step(fb::EndStepRequestT request, Deadline) {
   auto self = shared_from_this();

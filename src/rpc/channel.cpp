@@ -266,7 +266,7 @@ void Channel::Impl::on_call(const Item& item) {
   serving.emplace(item.id, record);
   if (serving.size() > options.max_calls) {
     fail(item.id, record, fabric::process_name(), Errc::overloaded,
-         "more than " + std::to_string(options.max_calls) + " calls at once");
+         "more than " + std::to_string(options.max_calls) + " calls at once (max_calls)");
     return;
   }
   const auto service = services ? services->find(item.service) : nullptr;

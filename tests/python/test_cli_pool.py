@@ -57,6 +57,15 @@ def served(environment, tmp_path):
     assert process.returncode == 0, messages
 
 
+def test_serve_prints_the_configuration_in_effect(penstock):
+    shown = penstock("serve", "--memory", "64MiB", "-o", "max_waits=7", "--print-config")
+    assert shown.returncode == 0, shown.stderr
+    lines = shown.stdout.decode().splitlines()
+    assert {"memory: 64MiB", "max_waits: 7", "max_leases: 262144", "log: warn"} <= set(lines)
+    wrong = penstock("serve", "-o", "max_wait=7", "--print-config")
+    assert wrong.returncode == 1 and b"did you mean 'max_waits'?" in wrong.stderr
+
+
 def words_of(result):
     return re.sub(r"\s+", " ", (result.stdout + result.stderr).decode())
 

@@ -9,6 +9,7 @@ import subprocess
 import urllib.error
 import urllib.request
 
+import penstock
 import pytest
 
 DEADLINE_S = 60
@@ -119,6 +120,30 @@ def test_what_cannot_start_says_why(server, pool_servers, tmp_path):
     result = server(f"registration={servers.registration}", "http=off", "listen=127.0.0.1")
     assert result.returncode == 1  # there is a directory already
     assert "directory" in result.stderr
+
+
+def test_bounds_of_a_client_can_be_chosen(pool_servers, open_pool, server, tmp_path):
+    (tmp_path / "server.yaml").write_text("max_calls: 10\ncall_memory: 2MiB\n")
+    shown = options_of(
+        server("--config", "server.yaml", "--print-config", "max_events=3", PENSTOCK_SERVER_MAX_READERS="5").stdout
+    )
+    assert (shown["max_calls"], shown["call_memory"], shown["max_events"]) == ("10", "2MiB", "3")
+    assert (shown["max_readers"], shown["max_waits"], shown["max_subscriptions"]) == ("5", "16384", "1024")
+    assert "max_waits: " in server("max_waits=0", "--print-config").stderr
+
+    servers = pool_servers(1, http="off", max_waits="1", max_leases="1")
+    pool = open_pool(servers)
+    waiting = pool.want("never", "1", timeout=DEADLINE_S)
+    with pytest.raises(penstock.Overloaded, match=r"1 objects at a server \(its max_waits\)"):
+        pool.need("never", "2", timeout=5)
+    pool.put("never", "1", b"x")
+    assert waiting.wait().bytes() == b"x"
+    for column in "ab":
+        pool.put("large", column, bytes(300_000))
+    held = pool.get("large", "a")
+    with pytest.raises(penstock.Overloaded, match="max_leases"):
+        pool.get("large", "b")
+    assert len(held) == 300_000
 
 
 # --------------------------------------------------------------------------------------------------- ready, and the end

@@ -43,6 +43,9 @@ def serve(
         float, typer.Option(min=0.1, metavar="SECONDS", help="How long all may take to be ready.")
     ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print where they are as JSON.")] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the first server's configuration in effect, and leave.")
+    ] = False,
 ) -> None:
     """Run the servers of a staging pool, until Ctrl-C.
 
@@ -63,6 +66,12 @@ def serve(
         registration=runtime_directory(),
         options={"log": "warn", **options},
     )
+    if print_config:
+        with contextlib.ExitStack() as stack:
+            planned = PoolServers(plan)
+            stack.callback(planned.stop)
+            sys.stdout.write(planned.configuration())
+        return
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(PoolServers(plan))
         with messages().status(f"starting {servers} server{'s' if servers > 1 else ''}"):

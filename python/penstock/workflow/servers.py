@@ -88,7 +88,7 @@ class PoolServers:
 
     def start_one(self, number: int, **options: str) -> Server:
         """Starts server `number`, also one that has ended (with its disk folder it is the same server again)."""
-        settings = self._settings(number) | self.plan.options | options
+        settings = self._words(number, options)
         words = [self.program, "--with-parent", "--ready-fd"]
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         log = self.logs / f"server-{number}.log"
@@ -97,7 +97,7 @@ class PoolServers:
         try:
             with open(log, "ab") as file:
                 process = subprocess.Popen(
-                    [*words, str(write_end), *(f"{key}={value}" for key, value in settings.items())],
+                    [*words, str(write_end), *settings],
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=file,
@@ -114,6 +114,19 @@ class PoolServers:
         self.servers = [s for s in self.servers if s.number != number] + [server]
         self.servers.sort(key=lambda s: s.number)
         return server
+
+    def configuration(self, number: int = 1) -> str:
+        """What is in effect for server `number`, as YAML; starts nothing. Throws LaunchError."""
+        program = find_program("penstock-server", Path.cwd())
+        words = [program, "--print-config", *self._words(number, {})]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_SERVER_")}
+        shown = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if shown.returncode != 0:
+            raise LaunchError(shown.stderr.strip())
+        return shown.stdout
+
+    def _words(self, number: int, options: dict[str, str]) -> list[str]:
+        return [f"{key}={value}" for key, value in (self._settings(number) | self.plan.options | options).items()]
 
     def _settings(self, number: int) -> dict[str, str]:
         plan = self.plan
