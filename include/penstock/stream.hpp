@@ -35,6 +35,7 @@ class Pool;
 namespace stream {
 class WriterEngine;
 class ReaderEngine;
+struct EngineContext;
 }  // namespace stream
 namespace fabric {
 class Progress;
@@ -481,10 +482,11 @@ class Context {
 
   // Collective. Registers the stream and returns at once; readers are awaited in the first begin_step.
   // Throws Error: invalid_argument, timeout (a rank that did not come), stream already being written.
-  Writer create_stream(std::string_view name, std::shared_ptr<Cohort> cohort = solo(), StreamOptions options = {});
+  Writer create_stream(std::string_view name, std::shared_ptr<Cohort> cohort = solo(),
+                       StreamOptions options = {}) const;
   // Collective. Waits until the stream exists and its writer has admitted this cohort. name: a registered stream, or an
   // address as printed by `penstock ls --address`. Throws Error: timeout, authentication.
-  Reader open_stream(std::string_view name, std::shared_ptr<Cohort> cohort = solo(), StreamOptions options = {});
+  Reader open_stream(std::string_view name, std::shared_ptr<Cohort> cohort = solo(), StreamOptions options = {}) const;
 
   std::vector<StreamEntry> list_streams() const;
   // The writer's statistics of a live stream, with its readers, as JSON text; asks the writer's engine, joins nothing.
@@ -496,6 +498,7 @@ class Context {
 
  private:
   friend class Pool;
+  stream::EngineContext engine_context() const;
   ContextOptions options_;
   std::shared_ptr<fabric::Progress> progress_;
 };

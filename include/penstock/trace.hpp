@@ -1,11 +1,12 @@
-// Traces: what clients of pools did, recorded (PoolOptions::trace), looked at, and done again.
+// Traces: what clients of pools did to objects and to streams, recorded (PoolOptions::trace, StreamOptions::trace), looked at,
+// and done again.
 //
 // A recording is what several processes left, put on one clock: processes of one machine share the kernel's steady clock, so
 // that their order is exact; between machines it is as good as their real-time clocks agree. It is immutable; cheap to copy.
 // What is given back as text is JSON. Times in it are seconds since the first operation, durations microseconds.
 //
-// Objects' bytes are not recorded: a replay puts bytes of the recorded sizes, in namespaces of its own, and drops them at its
-// end. What the recorded clients found but none of them had put is put before it begins.
+// Bytes are not recorded: a replay puts bytes of the recorded sizes, in namespaces and streams of its own, and drops them at its
+// end. What the recorded clients found but none of them had put or written is put before it begins.
 // Errors: not_found, protocol (no trace), system, invalid_argument.
 #pragma once
 
@@ -48,7 +49,7 @@ struct ReplayOptions {
   PoolOptions pool;           // pool: "" for the recorded names. Its namespace does not matter
   double speed = 1;           // 2: twice as fast as recorded; 0: as fast as outcomes allow
   std::uint32_t clients = 1;  // so many copies of the whole recording at once
-  bool keep = false;          // the objects that it put, in the namespaces that the report names
+  bool keep = false;          // what it put, in the namespaces and streams that the report names
   Timeout timeout = forever;  // then nothing more is begun
 };
 

@@ -1,7 +1,7 @@
 """Traces: what clients of pools did, recorded, looked at, and done again.
 
-A client records when its Pool has `trace`, or by $PENSTOCK_TRACE, or by `trace` in penstock.yaml: a folder gets one
-compact file for each process. Objects' bytes are not recorded.
+A client records when its Pool or its stream in a pool has `trace`, or by $PENSTOCK_TRACE, or by `trace` in
+penstock.yaml: a folder gets one compact file for each process. The bytes of objects and steps are not recorded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Recording:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Operations in the order of their starts: at_s since the first, us that it took, process, thread, pool, verb,
-        outcome, keys, and where they have them bytes, failed, tag, function."""
+        outcome, keys, and where they have them bytes, failed, tag, function; of streams step and what (box,
+        selection)."""
         for first in range(0, len(self), PAGE):
             for line in self._core.lines(first, PAGE).splitlines():
                 yield json.loads(line)
@@ -73,8 +74,9 @@ class Recording:
 
         pool: "" for the recorded one. speed: 2 is twice as fast, 0 as fast as the outcomes allow. clients: so many
         copies of the whole recording at once. Each copy has namespaces of its own, where what the recorded clients
-        found and none had put is put first, and which are emptied at the end unless `keep`. timeout: seconds, after
-        which nothing more is begun. on_progress(ended, all) is called a few times a second. Ctrl-C stops it.
+        found and none had put is put first, and which are emptied at the end unless `keep`. Streams are written and
+        read under names of their own, which are dropped. timeout: seconds, after which nothing more is begun.
+        on_progress(ended, all) is called a few times a second. Ctrl-C stops it.
         """
         from .context import _default_context
 

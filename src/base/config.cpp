@@ -128,6 +128,7 @@ constexpr std::array stream_fields{
     text<&O::resume, parse_resume>("resume"),
     text<&O::group, parse_name>("group"),
     text<&O::start, parse_start>("start"),
+    text<&O::trace, parse_line>("trace"),
     number<&O::spin_us>("spin_us"),
     number<&O::open_timeout_ms>("open_timeout_ms"),
     number<&O::step_timeout_ms>("step_timeout_ms"),

@@ -9,6 +9,7 @@
 #include "fabric/registration.hpp"
 #include "penstock/interrupt.hpp"
 #include "pool/pool_engine.hpp"
+#include "pool/recorded_stream.hpp"
 #include "pool/stream_keys.hpp"
 #include "pool/stripe_plane.hpp"
 #include "pool/stripes.hpp"
@@ -482,8 +483,10 @@ void PoolSource::add_statistics(StreamStatistics& statistics) const {
 
 std::unique_ptr<stream::ReaderEngine> open_pool_reader(const stream::EngineContext& context, const std::string& name,
                                                        std::shared_ptr<Cohort> cohort, const StreamOptions& options) {
-  return std::make_unique<stream::StepReader>(std::make_unique<PoolSource>(context, name, *cohort, options), options,
-                                              cohort->rank());
+  return recorded_reader(context, name, *cohort, options, [&] {
+    return std::make_unique<stream::StepReader>(std::make_unique<PoolSource>(context, name, *cohort, options), options,
+                                                cohort->rank());
+  });
 }
 
 }  // namespace penstock::pool

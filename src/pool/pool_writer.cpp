@@ -6,6 +6,7 @@
 #include "fabric/handshake.hpp"
 #include "penstock/interrupt.hpp"
 #include "pool/pool_engine.hpp"
+#include "pool/recorded_stream.hpp"
 #include "pool/stream_keys.hpp"
 #include "stream/direct_writer.hpp"
 #include "stream/open.hpp"
@@ -191,7 +192,9 @@ std::uint64_t PoolWriter::attach(const stream::EngineContext& context, const Coh
   fb::AttachRequestT request;
   request.stream = name();
   request.address = fabric::to_text(direct_.node().endpoint());
-  request.options = to_yaml(options_);
+  StreamOptions said = options_;
+  said.trace.clear();  // it is about this process
+  request.options = to_yaml(said);
   const auto& token = direct_.node().token().bytes;
   request.token.assign(token.begin(), token.end());
   request.life = random_life();
@@ -261,7 +264,8 @@ void PoolWriter::lose() {
 
 std::unique_ptr<stream::WriterEngine> create_pool_writer(const stream::EngineContext& context, const std::string& name,
                                                          std::shared_ptr<Cohort> cohort, const StreamOptions& options) {
-  return std::make_unique<PoolWriter>(context, name, std::move(cohort), options);
+  return recorded_writer(context, name, *cohort, options,
+                         [&] { return std::make_unique<PoolWriter>(context, name, cohort, options); });
 }
 
 }  // namespace penstock::pool

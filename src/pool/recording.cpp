@@ -72,6 +72,9 @@ json describe(const Timeline& timeline, const Timeline::Item& item) {
   if (record.failed > 0) line["failed"] = record.failed;
   if (record.tag) line["tag"] = *record.tag;
   if (record.function > 0) line["function"] = trace.texts[record.function];
+  if (!pool::is_of_stream(record.verb)) return line;
+  if (record.version) line["step"] = *record.version;
+  if (record.arguments > 0) line["what"] = trace.texts[record.arguments];
   return line;
 }
 

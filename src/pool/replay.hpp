@@ -45,6 +45,8 @@ class ReplayTarget {
   virtual std::function<ReplayOutcome()> start(const ReplayOperation& operation) = 0;
 };
 
+class StreamReplay;
+
 struct ReplayReport {
   std::uint64_t operations = 0, same = 0, different = 0;  // outcome and number of failures
   std::uint64_t bytes = 0;
@@ -86,8 +88,10 @@ std::string describe(const Timeline& timeline, const ReplayReport& report);
 std::string replay_namespace(const Namespace& recorded, const std::string& run = {});
 
 // Operations done to pools. pool: "" for the recorded names. Each recorded client has a Pool of its own, opened when it is
-// first used; subscriptions last as long as the target. Nothing of it is recorded.
-std::unique_ptr<ReplayTarget> make_pool_target(const Context& context, PoolOptions options, std::string run = {});
+// first used; subscriptions last as long as the target. Nothing of it is recorded. streams: does what was done to streams;
+// null: that is unsupported.
+std::unique_ptr<ReplayTarget> make_pool_target(const Context& context, PoolOptions options, std::string run = {},
+                                               std::shared_ptr<StreamReplay> streams = nullptr);
 
 // The bytes that a replay puts: they depend on the key and the size alone.
 void fill_replayed(const Key& key, std::span<std::byte> bytes);

@@ -117,7 +117,9 @@ class Planner {
     step.item = number;
     step.at_ns = pace_.factor == 0 ? 0 : to_ns(static_cast<double>(start) / pace_.factor);
     into_lane(item, record, span, step);
-    order_keys(record, timeline_.processes[item.process], span, step);
+    const Trace& trace = timeline_.processes[item.process];
+    if (is_of_stream(record.verb)) order_stream(item, record, trace, span, step);
+    else order_keys(record, trace, span, step);
   }
 
   static std::int64_t to_ns(double ns) {
@@ -142,6 +144,22 @@ class Planner {
     });
     if (step.detached) lane.detached.push_back(span);
     lane.last = span;
+  }
+
+  // One call after the other of each Writer and Reader, whatever threads made them. And what readers find: nobody opens a
+  // stream, ends a step or closes before the looks that found nothing yet have ended.
+  void order_stream(const Timeline::Item& item, const TraceRecord& record, const Trace& trace, const Span& span,
+                    ReplayStep& step) {
+    Order& own = clients_[{item.process, record.client}];
+    own.find(span, true, step.after);
+    own.add(span, true);
+    const bool looks = record.verb == Verb::read_open || record.verb == Verb::read_begin;
+    const bool shows =
+        record.verb == Verb::write_open || record.verb == Verb::write_end || record.verb == Verb::write_close;
+    if ((!looks && !shows) || record.keys.empty()) return;
+    Order& stream = streams_[trace.key(record.keys[0]).row];
+    stream.find(span, shows, step.after);
+    stream.add(span, shows);
   }
 
   void order_keys(const TraceRecord& record, const Trace& trace, const Span& span, ReplayStep& step) {
@@ -170,6 +188,8 @@ class Planner {
   ReplayPlan plan_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Lane> lanes_;
   std::map<Namespace, Order> namespaces_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Order> clients_;  // of streams: process, client
+  std::map<std::string, Order> streams_;
   std::unordered_map<std::string, KeyState> keys_;  // stable addresses
   std::vector<Read> early_reads_;
 };

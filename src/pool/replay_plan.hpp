@@ -5,7 +5,8 @@
 // and a change waits for the reads of its keys that had ended. A read that found an object while the put of it was still
 // under way waits for the put. Patterns, rows and computations count as reads (drop_pattern: changes) of every key of their
 // namespace. Operations that overlapped, and could have come out either way, may do so again. Needs, wants and row waits wait
-// by themselves for what was put while they waited.
+// by themselves for what was put while they waited. Calls on a stream in a pool keep the order of their Writer or Reader;
+// readers wait by themselves for steps, but a step ends after the looks for it that were in vain.
 #pragma once
 
 #include <cstdint>

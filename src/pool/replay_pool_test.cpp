@@ -137,7 +137,7 @@ TEST_F(ReplayOnAPool, EveryVerbWithTheSameOutcome) {
   const pool::Timeline timeline = pool::merge(pool::read_traces(trace()));
   std::set<pool::Verb> verbs;
   for (const auto& item : timeline.items) verbs.insert(timeline.record(item).verb);
-  EXPECT_EQ(verbs.size(), pool::verb_count);
+  EXPECT_EQ(verbs.size(), static_cast<std::size_t>(pool::Verb::write_open));  // those before are of objects
 
   for (const double factor : {0.0, 4.0}) {
     PoolOptions options;

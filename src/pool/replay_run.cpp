@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "pool/recording.hpp"
 #include "pool/replay.hpp"
+#include "pool/replay_stream.hpp"
 
 namespace penstock {
 
@@ -77,14 +78,20 @@ class Copy {
       : context_(context), timeline_(timeline), options_(options), run_(random_name()) {}
 
   void prepare(const std::vector<pool::ReplayObject>& before) {
-    for (const auto& item : timeline_.items) open(place_of(item));
+    bool streams = false;
+    for (const auto& item : timeline_.items) {
+      if (pool::is_of_stream(timeline_.record(item).verb)) streams = true;
+      else open(place_of(item));
+    }
+    if (streams) streams_ = std::make_shared<pool::StreamReplay>(context_, timeline_, options_.pool.pool, run_);
     std::map<Place, Preparation> preparations;
     for (const auto& object : before) {
       const Place place = place_of(timeline_.items[object.item]);
       preparations.try_emplace(place, *pools_.at(place)).first->second.add(object);
     }
     for (auto& [place, preparation] : preparations) preparation.flush();
-    target_ = pool::make_pool_target(context_, options_.pool, run_);
+    if (streams_) streams_->prepare();
+    target_ = pool::make_pool_target(context_, options_.pool, run_, streams_);
   }
   void run(const pool::ReplayPlan& plan, base::Deadline deadline, pool::ReplayControl& control) {
     report_ = pool::replay(timeline_, plan, *target_, deadline.remaining(), &control);
@@ -100,11 +107,21 @@ class Copy {
                   {{"namespace", std::string_view(namespace_of(place))}, {"why", std::string_view(error.what())}});
       }
     }
+    if (!streams_) return;
+    made_ = streams_->made();
+    streams_.reset();
+    if (!options_.keep)
+      for (const auto& [pool, stream] : made_) drop(pool, stream);
   }
   const ReplayReport& report() const { return report_; }
   std::vector<std::string> namespaces() const {
     std::vector<std::string> names;
     for (const auto& [place, pool] : pools_) names.push_back(namespace_of(place));
+    return names;
+  }
+  std::vector<std::string> streams() const {
+    std::vector<std::string> names;
+    for (const auto& one : made_) names.push_back(one.stream);
     return names;
   }
 
@@ -125,11 +142,26 @@ class Copy {
     pool = std::make_unique<Pool>(context_, std::move(options));
   }
 
+  void drop(const std::string& pool_name, const std::string& stream) {
+    try {
+      PoolOptions options = options_.pool;
+      options.pool = pool_name;
+      options.trace = "off";
+      Pool(context_, std::move(options)).drop_stream(stream);
+    } catch (const Error& error) {
+      if (error.code() == Errc::not_found) return;  // it was never opened
+      base::log(base::Level::warn, "a replay's stream stays in the pool",
+                {{"stream", std::string_view(stream)}, {"why", std::string_view(error.what())}});
+    }
+  }
+
   const Context& context_;
   const Timeline& timeline_;
   const ReplayOptions& options_;
   const std::string run_;
   std::map<Place, std::unique_ptr<Pool>> pools_;
+  std::shared_ptr<pool::StreamReplay> streams_;  // null: none were recorded
+  std::vector<pool::StreamReplay::Made> made_;
   std::unique_ptr<pool::ReplayTarget> target_;
   ReplayReport report_;
 };
@@ -226,7 +258,7 @@ struct Replay::Impl {
 
 json Replay::Impl::report() const {
   ReplayReport sum;
-  json differences = json::array(), namespaces = json::array(), verbs = json::array();
+  json differences = json::array(), namespaces = json::array(), streams = json::array(), verbs = json::array();
   for (std::size_t client = 0; client < copies.size(); ++client) {
     const ReplayReport& one = copies[client]->report();
     sum.operations += one.operations;
@@ -240,6 +272,7 @@ json Replay::Impl::report() const {
     for (const auto& difference : one.differences)
       if (differences.size() < 100) differences.push_back(describe_difference(timeline(), client, difference));
     for (const auto& name : copies[client]->namespaces()) namespaces.push_back(name);
+    for (const auto& name : copies[client]->streams()) streams.push_back(name);
   }
   std::map<Verb, std::vector<std::int64_t>> recorded;
   for (const auto& item : timeline().items) {
@@ -265,6 +298,7 @@ json Replay::Impl::report() const {
                  {"verbs", verbs},
                  {"differences", differences}};
   if (options.keep) report["namespaces"] = namespaces;
+  if (options.keep && !streams.empty()) report["streams"] = streams;
   return report;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/bytes.hpp"
 #include "pool/replay.hpp"
+#include "pool/replay_stream.hpp"
 
 namespace penstock::pool {
 
@@ -68,10 +69,14 @@ std::vector<std::vector<std::byte>> make_bytes(const ReplayOperation& operation)
 
 class PoolTarget final : public ReplayTarget {
  public:
-  PoolTarget(const Context& context, PoolOptions options, std::string run)
-      : context_(context), options_(std::move(options)), run_(std::move(run)) {}
+  PoolTarget(const Context& context, PoolOptions options, std::string run, std::shared_ptr<StreamReplay> streams)
+      : context_(context), options_(std::move(options)), run_(std::move(run)), streams_(std::move(streams)) {}
 
   Finish start(const ReplayOperation& operation) override {
+    if (is_of_stream(operation.record.verb)) {
+      if (!streams_) return ended({Errc::unsupported, 0, 0, "streams are not replayed here"});
+      return [this, operation] { return streams_->run(operation); };
+    }
     try {
       Pool& pool = pool_of(operation);
       if (operation.record.asynchronous && operation.keys.size() == 1) {
@@ -161,6 +166,7 @@ class PoolTarget final : public ReplayTarget {
       }
       case Verb::compute: compute(pool, operation, outcome); break;
       case Verb::status: pool.status(); break;
+      default: throw Error(Errc::internal, "a stream's call");
     }
   }
 
@@ -202,6 +208,7 @@ class PoolTarget final : public ReplayTarget {
   const Context& context_;
   const PoolOptions options_;
   const std::string run_;
+  const std::shared_ptr<StreamReplay> streams_;
   std::mutex mutex_;  // guards what follows
   std::map<std::tuple<std::uint32_t, std::uint32_t, Namespace>, std::unique_ptr<Pool>> pools_;
   std::deque<std::unique_ptr<Subscription>> subscriptions_;  // end before their pools
@@ -214,8 +221,9 @@ std::string replay_namespace(const Namespace& recorded, const std::string& run) 
          base::to_hex({reinterpret_cast<const char*>(recorded.bytes.data()), recorded.bytes.size()});
 }
 
-std::unique_ptr<ReplayTarget> make_pool_target(const Context& context, PoolOptions options, std::string run) {
-  return std::make_unique<PoolTarget>(context, std::move(options), std::move(run));
+std::unique_ptr<ReplayTarget> make_pool_target(const Context& context, PoolOptions options, std::string run,
+                                               std::shared_ptr<StreamReplay> streams) {
+  return std::make_unique<PoolTarget>(context, std::move(options), std::move(run), std::move(streams));
 }
 
 }  // namespace penstock::pool

@@ -45,6 +45,11 @@ json arguments_of(const Trace& trace, const TraceRecord& record) {
     arguments["row"] = key.row;
     arguments["column"] = key.column;
   }
+  if (is_of_stream(record.verb)) {
+    if (record.version) arguments["step"] = *record.version;
+    const bool opens = record.verb == Verb::write_open || record.verb == Verb::read_open;  // its options are long
+    if (!opens && record.arguments > 0) arguments["what"] = trace.texts[record.arguments];
+  }
   if (record.batch) arguments["keys"] = record.keys.size();
   if (record.failed > 0) arguments["failed"] = record.failed;
   std::uint64_t bytes = 0;
@@ -98,7 +103,7 @@ void write_chrome_trace(const Timeline& timeline, std::ostream& out) {
     const TraceRecord& record = timeline.record(item);
     std::int64_t& busy = busy_until.try_emplace({item.process, record.thread}, 0).first->second;
     json event = {{"name", name_of(record.verb)},
-                  {"cat", "pool"},
+                  {"cat", is_of_stream(record.verb) ? "stream" : "pool"},
                   {"pid", item.process + 1},
                   {"tid", record.thread},
                   {"ts", static_cast<double>(item.start_ns) / 1e3},

@@ -17,8 +17,14 @@ namespace {
 
 using storage::read_little;
 
-constexpr std::string_view verbs[verb_count] = {"put",  "get",          "need",     "want",      "info",    "list",
-                                                "drop", "drop_pattern", "wait_row", "subscribe", "compute", "status"};
+constexpr std::string_view verbs[verb_count] = {
+    "put",         "get",          "need",         "want",         "info",
+    "list",        "drop",         "drop_pattern", "wait_row",     "subscribe",
+    "compute",     "status",       "write_open",   "write_define", "write_attribute",
+    "write_begin", "write_shape",  "write_put",    "write_end",    "write_abandon",
+    "write_close", "read_open",    "read_seek",    "read_steps",   "read_begin",
+    "read_get",    "read_strings", "read_wait",    "read_view",    "read_end",
+    "read_close"};
 
 [[noreturn]] void refuse(const char* why) { throw Error(Errc::protocol, why); }
 

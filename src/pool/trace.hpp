@@ -27,7 +27,20 @@ inline constexpr std::uint32_t trace_version = 1;
 inline constexpr std::size_t max_trace_block = 16 << 20;
 inline constexpr std::size_t max_trace_text = 1 << 20;
 
-// The calls of penstock/pool.hpp. get_into is a get.
+// The calls of penstock/pool.hpp (get_into is a get), then those of penstock/stream.hpp on streams in pools, of a writer
+// (write_) and of a reader (read_). Numbers are in files: new ones come last.
+//
+// Of a stream's calls the key is (stream, variable or attribute), the client stands for one Writer or Reader, `version` is the
+// step's number, and `sizes` says how many bytes were put or asked for. Besides:
+//   write_open, read_open   count, tag: ranks, rank; arguments: the options in effect, as YAML
+//   write_define            arguments: the variable (stream_trace.hpp)
+//   write_attribute         arguments: its type and size
+//   write_begin, read_begin outcome: timeout when there was none in time; read_begin: end_of_stream, writer_lost;
+//                           existing: dropped by policy
+//   write_shape             arguments: the shape
+//   write_put               arguments: the box; function: "" copied, "span", "lend", "whole", "string"
+//   write_close             count: 1 when the writer was given up because of an error
+//   read_get, read_view     arguments: the selection; function: the variable, when it is new to this reader or has changed
 enum class Verb : std::uint8_t {
   put,
   get,
@@ -40,10 +53,30 @@ enum class Verb : std::uint8_t {
   wait_row,
   subscribe,
   compute,
-  status
+  status,
+  write_open,
+  write_define,
+  write_attribute,
+  write_begin,
+  write_shape,
+  write_put,
+  write_end,
+  write_abandon,
+  write_close,
+  read_open,
+  read_seek,
+  read_steps,
+  read_begin,
+  read_get,
+  read_strings,
+  read_wait,
+  read_view,
+  read_end,
+  read_close
 };
-inline constexpr std::size_t verb_count = 12;
+inline constexpr std::size_t verb_count = 31;
 std::string_view name_of(Verb verb);
+inline bool is_of_stream(Verb verb) { return verb >= Verb::write_open; }
 
 // Of a record, what is neither keys nor text. Times are nanoseconds of this process's steady clock.
 struct TraceFields {
@@ -73,7 +106,7 @@ struct TraceEvent : TraceFields {
   std::span<const Key> keys;
   std::span<const std::uint64_t> sizes;  // put, and what was got: of each key's object; else empty
   std::string_view metadata;             // put
-  std::string_view function, arguments;  // compute
+  std::string_view function, arguments;  // compute; of streams, see Verb
 };
 
 // As read. Texts are shared: numbers into Trace::texts.

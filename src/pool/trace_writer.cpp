@@ -208,14 +208,12 @@ std::shared_ptr<TraceWriter> TraceWriter::open(const std::string& path) {
 }
 
 std::shared_ptr<TraceWriter> TraceWriter::shared(const std::string& path) {
-  static std::mutex mutex;                                                             // guards writers
-  static std::map<std::pair<pid_t, std::string>, std::weak_ptr<TraceWriter>> writers;  // a forked child has its own
+  static std::mutex mutex;                                                               // guards writers
+  static std::map<std::pair<pid_t, std::string>, std::shared_ptr<TraceWriter>> writers;  // a forked child has its own
   const std::lock_guard lock(mutex);
   auto& known = writers[{::getpid(), path}];
-  if (auto writer = known.lock()) return writer;
-  auto writer = open(path);
-  known = writer;
-  return writer;
+  if (!known || !storage::exists(known->path())) known = open(path);
+  return known;
 }
 
 std::uint32_t TraceWriter::client(std::string_view pool) {

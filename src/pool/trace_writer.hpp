@@ -19,7 +19,8 @@ class TraceWriter {
   // path: a new file, when it ends with ".trace"; else a folder, made if need be, in which the file is HOST-PID.trace
   // (HOST-PID-2.trace ... when that is there already). Throws Error: already_exists (the file), system.
   static std::shared_ptr<TraceWriter> open(const std::string& path);
-  // The writer that this process has open for this path, or a new one: several Pools share it.
+  // The writer that this process has for this path, or a new one (also when its file was removed): Pools and streams share it,
+  // also one after the other. It stays open until the process ends.
   static std::shared_ptr<TraceWriter> shared(const std::string& path);
   ~TraceWriter();
 

@@ -77,6 +77,7 @@ struct EngineContext {
   std::shared_ptr<fabric::Progress> progress;
   std::string directory;
   std::string listen;
+  std::string trace = {};  // where streams in pools are recorded unless their options say otherwise; "": nowhere
 };
 
 // One engine: how each side of a stream is opened.

@@ -222,20 +222,24 @@ StreamOptions Context::options_for(std::string_view stream, StreamOptions defaul
   return base::options_for_stream(stream, std::move(defaults), options_.config_file);
 }
 
-Writer Context::create_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) {
-  fabric::check_stream_name(name);
-  base::check(options);
-  return Writer(stream::create_writer({progress_, options_.directory, options_.listen}, std::string(name),
-                                      std::move(cohort), options_for(name, std::move(options))));
+stream::EngineContext Context::engine_context() const {
+  return {progress_, options_.directory, options_.listen, base::settings(options_).trace};
 }
 
-Reader Context::open_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) {
+Writer Context::create_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) const {
+  fabric::check_stream_name(name);
+  base::check(options);
+  return Writer(stream::create_writer(engine_context(), std::string(name), std::move(cohort),
+                                      options_for(name, std::move(options))));
+}
+
+Reader Context::open_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) const {
   std::string stream(name);
   if (fabric::is_address(name)) stream = fabric::parse_address(name).stream;
   else fabric::check_stream_name(name);
   base::check(options);
-  return Reader(stream::open_reader({progress_, options_.directory, options_.listen}, std::string(name),
-                                    std::move(cohort), options_for(stream, std::move(options))));
+  return Reader(stream::open_reader(engine_context(), std::string(name), std::move(cohort),
+                                    options_for(stream, std::move(options))));
 }
 
 std::vector<StreamEntry> Context::list_streams() const {

@@ -222,3 +222,75 @@ def test_wrong_words(tmp_path, words, code, message):
     said = re.sub(r"\s+", " ", done.stderr)
     assert (done.returncode, "Traceback" in said) == (code, False), said
     assert message in said
+
+
+# ------------------------------------------------------------------------------------------------------- streams
+
+# A small simulation, and an analysis of it: once beside it and once after it.
+SIMULATION = """
+import numpy as np
+import penstock
+
+with penstock.create("gray-scott", engine="pool", min_max=True) as stream:
+    stream.attributes["F"] = 0.02
+    U, V = np.ones((32, 32)), np.zeros((32, 32))
+    V[12:20, 12:20] = 0.5
+    for t in range(6):
+        with stream.step() as step:
+            step["U"] = U
+            step.put("V", V[:16], start=(0, 0), shape=(32, 32))
+            step.put("V", V[16:], start=(16, 0), shape=(32, 32))
+            step["time"] = float(t)
+        laplacian = sum(np.roll(V, s, a) for s in (1, -1) for a in (0, 1)) - 4 * V
+        U, V = U - U * V * V + 0.02 * (1 - U), V + 0.1 * laplacian + U * V * V - 0.07 * V
+"""
+ANALYSIS = """
+import penstock
+
+with penstock.open("gray-scott", engine="pool") as stream:
+    for step in stream:
+        whole, half = step["V"][:], step["U"][::2, 3:9]
+        view = step["U"].view()
+        print(step.number, float(whole.max()) > 0, half.shape, float(step["time"][...]))
+"""
+STREAM_VERBS = {
+    "write_open", "write_define", "write_attribute", "write_begin", "write_put", "write_end", "write_close",
+    "read_open", "read_begin", "read_get", "read_wait", "read_view", "read_end", "read_close",
+}  # fmt: skip
+
+
+def test_streams_recorded_and_replayed(run, tmp_path, pool_servers, open_pool):
+    traces = tmp_path / "traces"
+    beside = subprocess_of(run, ANALYSIS, traces)
+    run("-c", SIMULATION, trace=traces)
+    later = run("-c", ANALYSIS, trace=traces)
+    assert beside.result(TIMEOUT_S) == later and len(later.splitlines()) == 6
+    recording = penstock.Recording(traces)
+    verbs = {verb["verb"]: verb for verb in recording.summary()["verbs"]}
+    assert set(verbs) == STREAM_VERBS
+    assert verbs["write_put"]["bytes"] == 6 * (2 * 32 * 32 + 1) * 8
+    assert verbs["read_begin"]["errors"]["end_of_stream"] == 2
+    words = re.sub(r"\s+", " ", run.penstock("trace", "show", traces))
+    assert "write_put" in words and "read_view" in words
+    puts = [line for line in recording if line["verb"] == "write_put" and line["keys"] == [["gray-scott", "V"]]]
+    assert [put["what"] for put in puts[:2]] == ["0,0+16,32", "16,0+16,32"]
+    run.penstock("trace", "convert", traces, "--output", "chrome.json")
+    events = json.loads((tmp_path / "chrome.json").read_text())["traceEvents"]
+    assert {event["name"] for event in events if event.get("cat") == "stream"} == STREAM_VERBS
+
+    # On the servers that were recorded, and on fresh ones.
+    fresh = pool_servers(2, replication=2, http="off")
+    for servers in (run.servers, fresh):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PENSTOCK_DIRECTORY_SERVICE", servers.directory)
+            for speed, clients in ((1, 1), (0, 1), (0, 3)):
+                report = recording.replay(speed=speed, clients=clients)
+                assert report["same"] == report["operations"] == len(recording) * clients, report["differences"]
+                for verb in report["verbs"]:
+                    assert all(count["recorded"] == count["replayed"] for count in verb["outcomes"].values())
+            left = open_pool(servers, ns=penstock.pool.STREAMS_NAMESPACE, trace="off").list("replay-*")
+            assert not list(left)  # it leaves nothing
+    counted = f"{len(STREAM_VERBS)} verbs, {len(recording)} operations"
+    _results.append(("a stream written, read beside and later", counted))
+    counted = f"{report['same']} of {report['operations']} outcomes the same"
+    _results.append(("its replay on fresh servers, three copies", counted))

@@ -115,7 +115,7 @@ def replay(
         int, typer.Option(min=1, max=1024, help="A stress load: so many copies of the whole recording at once.")
     ] = 1,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the objects in the pool, and say in what namespaces.")
+        bool, typer.Option("--keep", help="Leave objects and streams in the pool, and say by what names.")
     ] = False,
     timeout: Annotated[
         float | None, typer.Option(min=0.001, metavar="SECONDS", help="Begin nothing more after that.")
@@ -124,8 +124,8 @@ def replay(
 ) -> None:
     """Do again what clients recorded, on a pool, and compare the outcomes.
 
-    It works in namespaces of its own, which are empty again at the end. Exit code 1 when an operation ended otherwise
-    than it was recorded, 124 when the timeout passed.
+    It works in namespaces and streams of its own, which are gone again at the end. Exit code 1 when an operation ended
+    otherwise than it was recorded, 124 when the timeout passed.
     """
     factor = parse_speed(speed)
     recording = read(traces)
@@ -187,6 +187,8 @@ def show_report(report: dict[str, Any]) -> None:
         )
     for namespace in report.get("namespaces", ()):
         messages().print(Text(f"kept in the namespace {namespace}"), soft_wrap=True)
+    for stream in report.get("streams", ()):
+        messages().print(Text(f"kept: the stream {stream}"), soft_wrap=True)
 
 
 def _durations(durations: dict[str, float] | None) -> tuple[str, str]:

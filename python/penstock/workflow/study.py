@@ -56,6 +56,7 @@ STREAM_KEYS = (
     "resume",
     "group",
     "start",
+    "trace",
     "spin_us",
     "open_timeout_ms",
     "step_timeout_ms",
