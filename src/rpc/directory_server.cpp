@@ -371,7 +371,7 @@ DirectoryHost::DirectoryHost(std::shared_ptr<Progress> progress, DirectoryServer
   registration_.ranks = 1;
   registration_.started = std::time(nullptr);
   auto token_of = [token = registration_.token](const std::string& name) -> std::optional<fabric::Token> {
-    if (name == "directory/write") return token;
+    if (name == "directory/write" || name == directory_registration) return token;  // the latter: whether it is alive
     if (name == "directory/read") return reader_token(token);
     return std::nullopt;
   };

@@ -73,6 +73,19 @@ TEST_F(DirectoryServerTest, HasTheSameAddressAfterARestartUnlessItsPortIsTaken) 
   EXPECT_EQ(host_->address(), second);
 }
 
+// In a folder that several hosts share, its registration is looked at from where its Unix name means nothing.
+TEST_F(DirectoryServerTest, ItsRegistrationIsAliveFromAnotherHost) {
+  serve({});
+  fabric::Registration found;
+  found.stream = directory_registration;
+  found.token = location_.token;
+  found.endpoint = location_.endpoint;
+  found.endpoint.unix_name.clear();
+  EXPECT_TRUE(fabric::alive(found));
+  found.token = fabric::Token::random();
+  EXPECT_FALSE(fabric::alive(found));
+}
+
 TEST_F(DirectoryServerTest, AFullDiskRefusesChangesUntilThereIsRoom) {
   DirectoryServerOptions options;
   options.folder = folder_.path();
