@@ -46,38 +46,7 @@ inline int size_of_world() {
   return size;
 }
 
-class Analysis {
- public:
-  explicit Analysis(int levels) : levels_(levels) {}
-  // Rows are contiguous; strides in bytes.
-  void add(const double* first, const Index& count, const Index& strides) {
-    const double start = now();
-    for (std::int64_t i = 0; i < count[0]; ++i)
-      for (std::int64_t j = 0; j < count[1]; ++j) {
-        const auto* at = reinterpret_cast<const char*>(first) + i * strides[0] + j * strides[1];
-        add_row(reinterpret_cast<const double*>(at), static_cast<std::size_t>(count[2]));
-      }
-    seconds_ += now() - start;
-  }
-  double crossings() const { return static_cast<double>(crossings_); }
-  double seconds() const { return seconds_; }
-
- private:
-  void add_row(const double* row, std::size_t length) {
-    for (int level = 1; level <= levels_; ++level) {
-      const double value = level / (levels_ + 1.0);
-      std::uint32_t found = 0;
-      for (std::size_t k = 0; k + 1 < length; ++k)
-        found += static_cast<std::uint32_t>((row[k] < value) != (row[k + 1] < value));
-      crossings_ += found;
-    }
-  }
-  int levels_;
-  std::uint64_t crossings_ = 0;
-  double seconds_ = 0;
-};
-
-// The most that this process has taken, looked at after each step: its proportional share of memory (PSS), all that it maps
+// The most that this process has taken, looked at while outputs are in hand: its proportional share of memory (PSS), all that it maps
 // (RSS), and what is its own only.
 class MemoryPeak {
  public:
@@ -106,6 +75,39 @@ class MemoryPeak {
  private:
   bool wanted_;
   double pss_ = 0, rss_ = 0, own_ = 0;
+};
+
+class Analysis {
+ public:
+  Analysis(int levels, MemoryPeak& memory) : levels_(levels), memory_(memory) {}
+  // Rows are contiguous; strides in bytes.
+  void add(const double* first, const Index& count, const Index& strides) {
+    const double start = now();
+    for (std::int64_t i = 0; i < count[0]; ++i)
+      for (std::int64_t j = 0; j < count[1]; ++j) {
+        const auto* at = reinterpret_cast<const char*>(first) + i * strides[0] + j * strides[1];
+        add_row(reinterpret_cast<const double*>(at), static_cast<std::size_t>(count[2]));
+      }
+    seconds_ += now() - start;
+    memory_.look();
+  }
+  double crossings() const { return static_cast<double>(crossings_); }
+  double seconds() const { return seconds_; }
+
+ private:
+  void add_row(const double* row, std::size_t length) {
+    for (int level = 1; level <= levels_; ++level) {
+      const double value = level / (levels_ + 1.0);
+      std::uint32_t found = 0;
+      for (std::size_t k = 0; k + 1 < length; ++k)
+        found += static_cast<std::uint32_t>((row[k] < value) != (row[k + 1] < value));
+      crossings_ += found;
+    }
+  }
+  int levels_;
+  MemoryPeak& memory_;
+  std::uint64_t crossings_ = 0;
+  double seconds_ = 0;
 };
 
 struct WorkflowPlan {
@@ -163,7 +165,7 @@ template <class Next, class Close>
 FigureLine analyse(const WorkflowPlan& plan, Next next, Close close) {
   FigureLine line;
   MemoryPeak memory(plan.memory);
-  Analysis analysis(plan.levels);
+  Analysis analysis(plan.levels, memory);
   double waiting = 0, taking = 0, first = 0, waited_first = 0;
   int outputs = 0;
   while (next(analysis, waiting, taking)) {
@@ -171,7 +173,6 @@ FigureLine analyse(const WorkflowPlan& plan, Next next, Close close) {
       first = now() - analysis.seconds();
       waited_first = waiting;
     }
-    memory.look();
   }
   const double last = now();
   close();

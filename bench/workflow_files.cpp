@@ -26,7 +26,8 @@ FigureLine simulation(const WorkflowPlan& plan, const std::string& way, const st
         nothing);
   }
   require(way == "insitu" || way == "nothing", "a way");
-  Analysis analysis(plan.levels);
+  MemoryPeak unused(false);  // simulate looks
+  Analysis analysis(plan.levels, unused);
   auto line = simulate(
       plan, simulation,
       [&](const Simulation& state, double&) {

@@ -1,10 +1,11 @@
 // The workflow of workflow.hpp through a stream.
 //
-//   mpiexec -n 2 workflow_stream --role simulation --settings FILE [--engine pool|direct] [--queue 4]
+//   mpiexec -n 2 workflow_stream --role simulation --settings FILE [--engine pool|direct] [--queue 4] [--stripe-bytes N]
 //   mpiexec -n 2 workflow_stream --role analysis --settings FILE [--levels 16] [--plane shm|tcp]
 //   common: --origin SECONDS --memory 1
 //
-// The analysis takes no copy: it works on views. A pool keeps a step until the analysis has read it.
+// The analysis works on views: without a copy, but for blocks that a pool has cut into stripes. A pool keeps a step until the
+// analysis has read it.
 #include "penstock/mpi.hpp"
 #include "penstock/penstock.hpp"
 #include "workflow.hpp"
@@ -26,6 +27,7 @@ StreamOptions options_of(const Arguments& arguments) {
   options.engine = arguments.text("engine", "pool");
   options.queue_steps = static_cast<std::uint32_t>(arguments.number("queue", 4));
   if (options.engine == "pool") options.retain_for = options.group = "analysis";
+  options.stripe_bytes = arguments.number("stripe-bytes", options.stripe_bytes);
   options.step_timeout_ms = options.close_timeout_ms = options.open_timeout_ms = 300'000;
   const std::string plane = arguments.text("plane");
   if (plane == "tcp") options.data_plane = DataPlane::tcp;

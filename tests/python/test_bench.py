@@ -100,7 +100,9 @@ def test_pictures_are_drawn(tmp_path):
         Panel("s", "seen", (("seen", 0),), histogram=True),
         Panel("other", "nothing", (("x", 0),)),
     ]
-    pictures.plot(tmp_path / "out.png", panels, rows(ours=[1, 2], theirs=[3]))
+    measured = rows(ours=[1, 2], theirs=[3])
+    measured["s", "a new one", "d"] = Measured(Row("s", "a new one", "d", "d", run=lambda run: {}), [{"x": 1.0}])
+    pictures.plot(tmp_path / "out.png", panels, measured)
     assert (tmp_path / "out.png").stat().st_size > 1000
     pictures.plot(tmp_path / "none.png", panels[3:], rows(ours=[1]))
     assert not (tmp_path / "none.png").exists()

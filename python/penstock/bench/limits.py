@@ -97,8 +97,7 @@ LIMITATIONS = (
         "servers come and go while I/O runs",
         (
             "PoolTest.ServersJoinAndDrainWhileObjectsComeAndGo",
-            "tests/python/test_pool.py::test_a_server_joins",
-            "tests/python/test_pool.py::test_draining_hands_everything_on",
+            "tests/fault_pool/test_pool_faults.py::test_one_is_killed_one_added_and_one_drained",
         ),
     ),
     Limitation(
@@ -122,8 +121,10 @@ LIMITATIONS = (
         "independent failure claimed, not shown",
         "kill and restart",
         (
-            "PoolFaults.AServerIsKilledWhileStepsComeAndGo",
-            "PoolFaults.AReaderThatVanishesHoldsNobody",
+            "tests/fault_pool/test_pool_faults.py::test_a_server_is_killed_under_load",
+            "tests/fault_pool/test_pool_streams.py::test_a_writer_is_killed",
+            "tests/fault_pool/test_pool_streams.py::test_a_reader_is_killed",
+            "tests/fault_pool/test_pool_network.py::test_the_network_is_cut_and_healed",
             "StoreCrash.WhatWasAcknowledgedAsDurableSurvivesSigkill",
             "tests/python/test_restart.py::test_killed_from_outside",
         ),

@@ -14,7 +14,9 @@ COLOURS = {
     "grpc": "#c8553d",
     "redis": "#c8553d",
     "hdf5 files": "#8d6cab",
+    "one process": "#3f9c6b",
 }
+OTHERS = "#555555"
 DASHES = ("-", "--", ":", "-.")
 
 
@@ -90,7 +92,7 @@ def draw_lines(axis: Any, panel: Panel, rows: list[Measured]) -> None:
             DASHES[number % len(DASHES)],
             marker="o",
             markersize=3,
-            color=COLOURS.get(one.row.system),
+            color=COLOURS.get(one.row.system, OTHERS),
             label=f"{one.row.system}: {one.row.label}",
         )
     axis.set_xscale("log", base=2)
@@ -102,7 +104,7 @@ def draw_bars(axis: Any, panel: Panel, rows: list[Measured]) -> None:
     name = panel.figures[0][0]
     values = [(one.median(name) or 0.0) * panel.scale for one in rows]
     positions = range(len(rows))
-    axis.barh(positions, values, color=[COLOURS.get(one.row.system) for one in rows])
+    axis.barh(positions, values, color=[COLOURS.get(one.row.system, OTHERS) for one in rows])
     spans = [[value * panel.scale for value in one.values(name)] or [0.0] for one in rows]
     axis.hlines(positions, [min(span) for span in spans], [max(span) for span in spans], color="#333333", linewidth=1)
     for position, (value, span) in enumerate(zip(values, spans, strict=True)):

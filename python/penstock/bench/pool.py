@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from . import counts, limits, pool_claims, restart, workflow
+from . import counts, limits, links, pool_claims, restart, workflow
 from .programs import find_programs
 from .runner import MPI_ENVIRONMENT, run_programs
 from .stores import ROCKSDB_BYTES, SEGMENT_BYTES, Memory, disk_rates, pool, redis, redis_program
@@ -40,6 +40,7 @@ STUDIES = {
     "objects": "small objects put, listed and fetched in batches of 1000; beside Redis",
     "spill": "blocks through a pool whose memory is a tenth of them, read back and checked",
     restart.STUDY: restart.TEXT,
+    links.STUDY: links.TEXT,
     **workflow.STUDIES,
     **counts.STUDIES,
 }
@@ -244,7 +245,7 @@ def stream_rows(sizes: Sizes) -> Iterator[Row]:
         yield Row("overlap", "penstock", f"memory_{servers}", servers_text(servers), partial(overlap, sizes, servers))
     for plane in ("shm", "tcp"):
         for servers in SERVERS:
-            label = f"{servers_text(servers)}, {plane}"
+            label = f"{servers_text(servers)}, {'in place' if plane == 'shm' else 'asked for'}"
             yield Row("readers", "penstock", f"{plane}_{servers}", label, partial(read_only, sizes, servers, plane))
     for count in (10, 500):
         label = f"4 ranks, {count} blocks of 1 KiB each"
@@ -302,7 +303,7 @@ def rows_of(programs: Path, sizes: Sizes) -> tuple[list[Row], list[str]]:
         rows += redis_rows(sizes)
     else:
         left_out.append("redis: redis_objects was not built (no hiredis), or there is no redis-server")
-    for more, missing in (part.rows_of(programs, sizes.quick) for part in (restart, workflow, counts)):
+    for more, missing in (part.rows_of(programs, sizes.quick) for part in (restart, links, workflow, counts)):
         rows += more
         left_out += missing
     order = list(STUDIES)
@@ -386,6 +387,7 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
             ),
         ),
         restart.sheet(sizes.quick),
+        *links.sheets(sizes.quick),
         *workflow.sheets(sizes.quick),
         *counts.sheets(sizes.quick),
     ]
@@ -416,7 +418,7 @@ PANELS = (
 
 
 def claims_of() -> list[Claim]:
-    return [claim for part in (pool_claims, restart, workflow, counts) for claim in part.claims_of()]
+    return [claim for part in (pool_claims, restart, links, workflow, counts) for claim in part.claims_of()]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -85,17 +85,16 @@ def claims_of() -> list[Claim]:
             answers="small objects",
         )
     )
-    for plane, name in (("shm", "shared memory"), ("tcp", "TCP")):
-        claims.append(
-            Claim(
-                f"one reader gains from 4 servers, over {name}: at least 1.2× what it has from 1",
-                ("readers", "penstock", f"{plane}_4"),
-                ("read_gb_per_s",),
-                1.2,
-                theirs=(("readers", "penstock", f"{plane}_1"),),
-                answers="one server",
-            )
+    claims.append(
+        Claim(
+            "on one machine one reader loses nothing to 4 servers: at least 0.95× what it has from 1",
+            ("readers", "penstock", "shm_4"),
+            ("read_gb_per_s",),
+            0.95,
+            theirs=(("readers", "penstock", "shm_1"),),
+            answers="one server",
         )
+    )
     claims.append(
         Claim(
             "the writer's I/O time into 4 servers is below that into 1",
