@@ -1,6 +1,8 @@
 // The event loop as this room's sources see it; no header of another room includes this one.
 #pragma once
 
+#include <version>  // first: Asio asks the standard library's macros how to allocate, and all sources must have one answer
+
 #include <asio.hpp>
 
 #include <atomic>
@@ -16,6 +18,7 @@ namespace penstock::fabric {
 struct Progress::Impl {
   explicit Impl(Mode mode) : threaded(mode == Mode::threaded) {}
 
+  const std::shared_ptr<const int> life = std::make_shared<const int>();  // as long as this
   const bool threaded;
   std::atomic<std::thread::id> engine{};  // which thread runs the loop just now
   std::mutex mutex;                       // guards `notices`, for wait_for

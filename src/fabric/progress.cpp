@@ -7,9 +7,11 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/log.hpp"
 #include "fabric/asio.hpp"
+#include "fabric/exit.hpp"
 
 namespace penstock::fabric {
 
@@ -53,8 +55,7 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-// Ends engines in threads of their own, for who cannot wait. A process that exits waits for them: what they still use (OpenSSL's
-// locks, static objects) goes next.
+// Ends engines in threads of their own, for who cannot wait. A process that exits waits for them: what they still use goes next.
 class Enders {
  public:
   static Enders& all() {
@@ -72,21 +73,33 @@ class Enders {
       std::exchange(end, nullptr)();
       std::lock_guard lock(mutex_);
       --running_;
-      ended_.notify_all();
     }).detach();
+  }
+  void wait_for(std::weak_ptr<const int> life) {
+    std::lock_guard lock(mutex_);
+    drop_ended();
+    lives_.push_back(std::move(life));
   }
 
  private:
   struct Wait {
     Enders& enders;
     ~Wait() {
-      std::unique_lock lock(enders.mutex_);
-      enders.ended_.wait_for(lock, exit_patience, [this] { return enders.running_ == 0; });
+      const auto until = Clock::now() + exit_patience;
+      while (!enders.ended() && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   };
+  bool ended() {
+    std::lock_guard lock(mutex_);
+    drop_ended();
+    return running_ == 0 && lives_.empty();
+  }
+  void drop_ended() {
+    std::erase_if(lives_, [](const auto& life) { return life.expired(); });
+  }
   std::mutex mutex_;  // guards what follows
-  std::condition_variable ended_;
   int running_ = 0;
+  std::vector<std::weak_ptr<const int>> lives_;  // of engines
 };
 
 }  // namespace
@@ -161,6 +174,8 @@ Progress::~Progress() {
     release_owners(*impl);
   });
 }
+
+void wait_at_exit(Progress& progress) { Enders::all().wait_for(progress.impl().life); }
 
 void Progress::post(std::function<void()> task) {
   asio::post(impl_->context, [task = std::move(task)] { run_guarded(task); });

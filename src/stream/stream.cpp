@@ -5,6 +5,7 @@
 
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "fabric/exit.hpp"
 #include "fabric/registration.hpp"
 #include "stream/engine.hpp"
 #include "stream/inspect.hpp"
@@ -210,7 +211,11 @@ Context::Context(ContextOptions options) : options_(std::move(options)) {
                                                                   : fabric::Progress::Mode::threaded);
 }
 Context::~Context() {
-  if (!progress_ || progress_->threaded()) return;
+  if (!progress_) return;
+  if (progress_->threaded()) {
+    fabric::wait_at_exit(*progress_);
+    return;
+  }
   // What was closed has posted its end, which holds the engine, and from now on nobody polls.
   for (int turn = 0; turn < most_last_turns && progress_->poll(); ++turn) {
   }
