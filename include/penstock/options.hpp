@@ -49,7 +49,7 @@ struct StreamOptions {
   std::uint32_t reserve_steps = 0;       // newest released steps kept for late joiners, beyond queue_steps
   bool keep_first_step = false;          // the first step stays for late joiners, beyond queue_steps
   bool min_max = false;                  // compute min and max of every block at put (reads each block once more)
-  std::uint64_t step_bytes = 0;          // the largest step expected per rank; reserved and pre-faulted at open
+  std::uint64_t step_bytes = 0;          // the largest step expected per rank; its memory is made aside from open on
 
   // Reader
   Delivery delivery = Delivery::every;

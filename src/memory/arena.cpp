@@ -47,11 +47,52 @@ Arena::Slot& Arena::slot_at(std::uint32_t slot) const {
 
 SlotHeader& Arena::header_of(const Slot& slot) { return *reinterpret_cast<SlotHeader*>(slot.segments[0]->data()); }
 
+bool Arena::prepare(std::uint32_t number, std::uint64_t reserve_bytes) {
+  Slot& slot = slot_at(number);
+  std::uint64_t size = whole_pages(slot_header_bytes + std::min(reserve_bytes, most_block_bytes));
+  {
+    std::lock_guard lock(mutex_);
+    const std::uint64_t left = limit_bytes_ - total_bytes_.load(std::memory_order_relaxed);
+    if (!slot.idle || slot.preparing || !slot.segments.empty() || size > left) return false;
+    size = std::max(size, std::min(whole_pages(least_first_bytes()), left / whole_pages(1) * whole_pages(1)));
+    slot.preparing = true;
+    total_bytes_.fetch_add(size, std::memory_order_relaxed);
+  }
+  std::shared_ptr<Segment> segment;
+  std::exception_ptr error;
+  try {
+    segment = first_segment(size);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  {
+    std::lock_guard lock(mutex_);
+    slot.preparing = false;
+    if (segment) {
+      slot.segments.push_back(std::move(segment));
+      tell({number, 0, slot.generation, slot.segments[0]->size(), slot.segments[0]->fd()});
+    } else {
+      total_bytes_.fetch_sub(size, std::memory_order_relaxed);
+    }
+  }
+  prepared_.notify_all();
+  if (error) std::rethrow_exception(error);
+  return true;
+}
+
+std::uint64_t Arena::least_first_bytes() const { return std::min(least_first_segment, limit_bytes_ / slots_.size()); }
+
+// Called with mutex_ held.
+bool Arena::none_preparing() const {
+  return std::ranges::none_of(slots_, [](const auto& slot) { return slot->preparing; });
+}
+
 void Arena::begin(std::uint32_t number, std::uint64_t step, std::uint64_t reserve_bytes) {
   Slot& slot = slot_at(number);
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     slot.idle = false;
+    prepared_.wait(lock, [&] { return !slot.preparing; });
   }
   slot.filling = step;
   slot.step.store(slot_filling, std::memory_order_relaxed);
@@ -77,7 +118,6 @@ void Arena::begin(std::uint32_t number, std::uint64_t step, std::uint64_t reserv
 void Arena::make_first_segment(std::uint32_t number, std::uint64_t needed_bytes) {
   Slot& slot = *slots_[number];
   const std::uint64_t last = slot.segments.size() > 1 ? slot.used_total.load(std::memory_order_relaxed) : 0;
-  const std::uint64_t least = std::min(least_first_segment, limit_bytes_ / slots_.size());
   Segments released;
   {
     std::lock_guard lock(mutex_);
@@ -87,7 +127,7 @@ void Arena::make_first_segment(std::uint32_t number, std::uint64_t needed_bytes)
   released.clear();
   bool added = false;
   try {
-    added = add_segment(number, std::max({needed_bytes, last, least}), needed_bytes);
+    added = add_segment(number, std::max({needed_bytes, last, least_first_bytes()}), needed_bytes);
   } catch (...) {
     recycle(number);
     throw;
@@ -163,14 +203,19 @@ std::uint64_t Arena::used_bytes(std::uint32_t slot) const {
 // enough; idle slots keep their memory then.
 bool Arena::take_room(std::uint64_t bytes) {
   std::vector<Segments> released;  // unmapped after the lock is given back
-  std::lock_guard lock(mutex_);
-  std::uint64_t reclaimable = 0;
-  for (const auto& slot : slots_) {
-    if (!slot->idle) continue;
-    for (const auto& segment : slot->segments) reclaimable += segment->size();
-  }
-  const std::uint64_t total = total_bytes_.load(std::memory_order_relaxed);
-  if (bytes > limit_bytes_ || total - reclaimable > limit_bytes_ - bytes) return false;
+  std::unique_lock lock(mutex_);
+  const auto room = [&] {
+    std::uint64_t reclaimable = 0;
+    for (const auto& slot : slots_) {
+      if (!slot->idle) continue;
+      for (const auto& segment : slot->segments) reclaimable += segment->size();
+    }
+    const std::uint64_t total = total_bytes_.load(std::memory_order_relaxed);
+    return bytes <= limit_bytes_ && total - reclaimable <= limit_bytes_ - bytes;
+  };
+  // What is being prepared for an idle slot can be taken once it is there.
+  if (!room()) prepared_.wait(lock, [&] { return none_preparing(); });
+  if (!room()) return false;
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     if (total_bytes_.load(std::memory_order_relaxed) <= limit_bytes_ - bytes) break;
     Slot& slot = *slots_[i];
@@ -197,6 +242,14 @@ Arena::Segments Arena::drop_segments(Slot& slot) {
   return std::exchange(slot.segments, {});
 }
 
+std::shared_ptr<Segment> Arena::first_segment(std::uint64_t bytes) {
+  auto segment = std::make_shared<Segment>(Segment::create(bytes));
+  auto* header = new (segment->data()) SlotHeader;
+  header->payload_bytes.store(0, std::memory_order_relaxed);
+  header->step.store(slot_filling, std::memory_order_release);
+  return segment;
+}
+
 bool Arena::add_segment(std::uint32_t number, std::uint64_t wanted_bytes, std::uint64_t needed_bytes) {
   Slot& slot = *slots_[number];
   std::uint64_t size = whole_pages(wanted_bytes);
@@ -206,15 +259,10 @@ bool Arena::add_segment(std::uint32_t number, std::uint64_t wanted_bytes, std::u
   }
   std::shared_ptr<Segment> segment;
   try {
-    segment = std::make_shared<Segment>(Segment::create(size));
+    segment = slot.segments.empty() ? first_segment(size) : std::make_shared<Segment>(Segment::create(size));
   } catch (...) {
     total_bytes_.fetch_sub(size, std::memory_order_relaxed);
     throw;
-  }
-  if (slot.segments.empty()) {
-    auto* header = new (segment->data()) SlotHeader;
-    header->payload_bytes.store(0, std::memory_order_relaxed);
-    header->step.store(slot_filling, std::memory_order_release);
   }
   std::lock_guard lock(mutex_);
   slot.segments.push_back(std::move(segment));

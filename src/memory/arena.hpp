@@ -5,11 +5,12 @@
 // Segment 0 of a slot opens with a SlotHeader that says which step the slot holds; who copies from a slot compares it
 // before and after (a seqlock), so memory that was taken back is noticed, never silently wrong.
 //
-// Threads: one thread fills slots (begin, allocate, set_payload, publish); recycle, read, subscribe, unsubscribe and the
-// counters may be called from any thread. A subscriber is called with the arena's lock held: it must not call back.
+// Threads: one thread fills slots (begin, allocate, set_payload, publish); prepare, recycle, read, subscribe, unsubscribe and
+// the counters may be called from any thread. A subscriber is called with the arena's lock held: it must not call back.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -80,6 +81,10 @@ class Arena {
   std::uint32_t slots() const { return static_cast<std::uint32_t>(slots_.size()); }
   std::uint64_t limit_bytes() const { return limit_bytes_; }
 
+  // Makes the memory of a slot that has none, so that begin with as many bytes finds it there; begin waits for what is
+  // being made for its own slot, no more. False: the slot is in use or has memory, or the limit leaves no room beside what
+  // there is. Throws Error(memory).
+  bool prepare(std::uint32_t slot, std::uint64_t reserve_bytes);
   // Starts filling a slot; what it held is lost. Room for reserve_bytes of blocks (each rounded up to block_alignment)
   // is made in one segment. Throws Error(step_too_large) when that exceeds the limit, and leaves the slot idle.
   void begin(std::uint32_t slot, std::uint64_t step, std::uint64_t reserve_bytes);
@@ -97,7 +102,7 @@ class Arena {
   std::uint64_t used_bytes(std::uint32_t slot) const;
   std::uint64_t total_bytes() const { return total_bytes_.load(std::memory_order_relaxed); }
 
-  // Calls the subscriber at once for every segment there is, then for each new one, in the thread that allocates it,
+  // Calls the subscriber at once for every segment there is, then for each new one, in the thread that makes it,
   // before that memory is handed out.
   std::uint64_t subscribe(Subscriber subscriber);
   // The subscriber is not called any more once this returns.
@@ -118,7 +123,8 @@ class Arena {
     // Changed by the filling thread with mutex_ held; it may read them without.
     std::vector<std::shared_ptr<Segment>> segments;
     std::uint64_t generation = 0;
-    bool idle = true;  // guarded by mutex_
+    bool idle = true;        // guarded by mutex_
+    bool preparing = false;  // guarded by mutex_; its bytes count in the total
     // The filling thread's own.
     std::vector<std::uint64_t> used;  // bytes of each segment that are taken
     std::size_t current = 0;          // the segment being filled
@@ -130,6 +136,9 @@ class Arena {
 
   Slot& slot_at(std::uint32_t slot) const;
   static SlotHeader& header_of(const Slot& slot);
+  static std::shared_ptr<Segment> first_segment(std::uint64_t bytes);
+  std::uint64_t least_first_bytes() const;
+  bool none_preparing() const;
   static std::optional<Place> bump(Slot& slot, std::uint64_t bytes);
   bool add_segment(std::uint32_t number, std::uint64_t wanted_bytes, std::uint64_t needed_bytes);
   bool take_room(std::uint64_t bytes);
@@ -145,6 +154,7 @@ class Arena {
   mutable std::mutex mutex_;
   std::uint64_t next_subscriber_ = 1;
   std::vector<std::pair<std::uint64_t, Subscriber>> subscribers_;
+  std::condition_variable prepared_;  // with mutex_
 };
 
 }  // namespace penstock::memory

@@ -122,6 +122,58 @@ TEST(Arena, LimitHoldsAndIdleMemoryIsTakenBack) {
   EXPECT_EQ(code_of([&] { arena.allocate(2, ~0ull); }), Errc::step_too_large);
 }
 
+TEST(Arena, BeginFindsWhatWasPrepared) {
+  Arena arena(3, 8 * mib);
+  std::vector<SegmentInfo> made;
+  arena.subscribe([&](const SegmentInfo& info) { made.push_back(info); });
+  EXPECT_TRUE(arena.prepare(0, 3 * mib));
+  EXPECT_FALSE(arena.prepare(0, 3 * mib)) << "it has memory";
+  EXPECT_TRUE(arena.prepare(1, 3 * mib));
+  EXPECT_FALSE(arena.prepare(2, 3 * mib)) << "beyond the limit; what there is stays";
+  ASSERT_EQ(made.size(), 2u);
+  EXPECT_EQ(made[1].slot, 1u);
+  const auto total = arena.total_bytes();
+  for (std::uint32_t slot = 0; slot < 2; ++slot) {
+    arena.begin(slot, slot, 3 * mib);
+    fill(arena, slot, 3 * mib, 1);
+    arena.publish(slot, slot);
+  }
+  EXPECT_EQ(made.size(), 2u);
+  EXPECT_EQ(arena.total_bytes(), total);
+  EXPECT_FALSE(arena.prepare(1, 3 * mib)) << "in use";
+}
+
+TEST(Arena, StepsAreWrittenWhileMemoryIsPrepared) {
+  constexpr std::uint32_t slots = 4;
+  for (int round = 0; round < 100; ++round) {
+    // Either all slots have room for what was announced, or the first step, which is larger, takes the room of two.
+    const bool short_of_room = round % 2 == 1;
+    Arena arena(slots, (short_of_room ? 5 : 8) * mib + 64 * 4096);
+    std::vector<std::uint64_t> mapped(slots);  // by slot; the subscriber is called with the arena's lock held
+    arena.subscribe([&](const SegmentInfo& info) { mapped[info.slot] = info.bytes; });
+    std::thread preparing([&] {
+      for (std::uint32_t slot = 0; slot < slots; ++slot) arena.prepare(slot, mib);
+    });
+    for (std::uint32_t step = 0; step < 2 * slots; ++step) {
+      const std::uint64_t bytes = short_of_room && step == 0 ? 3 * mib : mib;
+      arena.begin(step % slots, step, mib);
+      const auto* data = fill(arena, step % slots, bytes, static_cast<int>(step + 1));
+      arena.publish(step % slots, step);
+      EXPECT_EQ(data[bytes - 1], static_cast<std::byte>(step + 1));
+      EXPECT_LE(arena.total_bytes(), arena.limit_bytes());
+      arena.recycle(step % slots);
+    }
+    preparing.join();
+    if (short_of_room) continue;
+    std::uint64_t sum = 0;
+    for (const auto bytes : mapped) {
+      EXPECT_GT(bytes, 0u);
+      sum += bytes;
+    }
+    EXPECT_EQ(sum, arena.total_bytes()) << "no slot's memory was made twice";
+  }
+}
+
 TEST(Arena, DoublingFallsBackToWhatFits) {
   Arena arena(1, 10 * mib);
   arena.begin(0, 0, 6 * mib);

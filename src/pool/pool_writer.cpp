@@ -132,6 +132,7 @@ class PoolWriter final : public stream::WriterEngine {
         direct_(context, name, cohort, direct_options(options), {.registered = false, .keep_undelivered = true}) {
     const auto base = stream::share_text(*cohort, [&] { return std::to_string(attach(context, *cohort)); });
     base_ = std::stoull(base);
+    direct_.prefault(*progress_);
   }
   ~PoolWriter() override {
     if (attachment_) stop_attaching();

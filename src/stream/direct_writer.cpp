@@ -38,24 +38,31 @@ DirectWriter::DirectWriter(const EngineContext& context, const std::string& name
       node_(std::make_unique<WriterNode>(context, name, *cohort, options, arena_, use)),
       statistics_file_(name, "writer", cohort->rank()) {
   layout_.rank = cohort->rank();
-  prefault();
 }
 
 DirectWriter::~DirectWriter() = default;
 
 std::unique_ptr<WriterEngine> create_direct_writer(const EngineContext& context, const std::string& name,
                                                    std::shared_ptr<Cohort> cohort, const StreamOptions& options) {
-  return std::make_unique<DirectWriter>(context, name, std::move(cohort), options);
+  auto writer = std::make_unique<DirectWriter>(context, name, std::move(cohort), options);
+  writer->prefault(*context.progress);
+  return writer;
 }
 
-// With step_bytes given, every slot's memory is there before the first step, as far as queue_bytes allows.
-void DirectWriter::prefault() {
+// With step_bytes given, every slot's memory is made from now on, as far as queue_bytes allows, while the application computes
+// its first step. A step that comes earlier waits for the memory of its own slot.
+void DirectWriter::prefault(fabric::Progress& progress) {
   if (options_.step_bytes == 0) return;
-  for (std::uint32_t slot = 0; slot < arena_->slots(); ++slot) {
-    if (arena_->total_bytes() + options_.step_bytes + memory::slot_header_bytes > options_.queue_bytes) return;
-    arena_->begin(slot, 0, options_.step_bytes);
-    arena_->recycle(slot);
-  }
+  prefaulting_ = std::make_unique<fabric::Workers>(progress, 1, "stream-memory");
+  for (std::uint32_t slot = 0; slot < arena_->slots(); ++slot)
+    prefaulting_->submit([arena = arena_, slot, bytes = options_.step_bytes, stream = name_] {
+      try {
+        arena->prepare(slot, bytes);
+      } catch (const Error& e) {  // begin_step will say so if it is still so then
+        base::log(base::Level::warn, "memory for a step could not be made ahead",
+                  {{"stream", stream}, {"why", e.what()}});
+      }
+    });
 }
 
 // --------------------------------------------------------------------------------------------------------- definitions
@@ -444,6 +451,7 @@ void DirectWriter::close(Timeout timeout) {
   if (state_ != State::idle) abandon_step();
   give_up();  // what begin_step was to try again
   closed_ = true;
+  prefaulting_.reset();
   struct Final {
     DirectWriter& writer;
     ~Final() {
@@ -456,6 +464,7 @@ void DirectWriter::close(Timeout timeout) {
 void DirectWriter::lose() {
   if (closed_) return;
   closed_ = true;
+  prefaulting_.reset();
   node_->lose("it ended with an error");
 }
 

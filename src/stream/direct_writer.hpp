@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "fabric/task.hpp"
 #include "memory/arena.hpp"
 #include "stream/statistics_file.hpp"
 #include "stream/writer_node.hpp"
@@ -21,6 +22,8 @@ class DirectWriter final : public WriterEngine {
                const StreamOptions& options, WriterUse use = {});
   ~DirectWriter() override;
   WriterNode& node() { return *node_; }
+  // Once, when nobody waits for the stream to open any more: the memory is mapped by readers, too, as it is made.
+  void prefault(fabric::Progress& progress);
 
   const std::string& name() const override { return name_; }
   std::string address() const override { return node_->address(); }
@@ -59,7 +62,6 @@ class DirectWriter final : public WriterEngine {
   };
 
   model::VariableDefinition& variable(std::uint32_t id);
-  void prefault();
   void require_writing() const;
   void require_payload_room(const std::string& what, std::uint64_t attributes, std::uint64_t strings) const;
   std::uint64_t checked_bytes(const model::VariableDefinition& v, const Box& box) const;
@@ -78,6 +80,7 @@ class DirectWriter final : public WriterEngine {
   const StreamOptions options_;
   std::shared_ptr<memory::Arena> arena_;
   std::unique_ptr<WriterNode> node_;
+  std::unique_ptr<fabric::Workers> prefaulting_;  // null: step_bytes is not given, or the stream was closed
 
   model::RankLayout layout_;  // what was last described, edited in place
   std::size_t blocks_put_ = 0;

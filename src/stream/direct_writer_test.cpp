@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <thread>
 
 #include "base/log.hpp"
 #include "penstock/penstock.hpp"
@@ -116,6 +117,32 @@ TEST_F(DirectWriterTest, AStepThatBytesAreShortForIsTriedAgainUnderItsNumber) {
   writer.close();
   EXPECT_EQ(writer.statistics().steps_voided, 1u);
   EXPECT_EQ(reader.try_begin_step(20s).outcome, Outcome::end_of_stream);
+}
+
+TEST_F(DirectWriterTest, MemoryForStepsIsMadeWhileTheApplicationComputes) {
+  const auto options = with([](auto& o) {
+    o.queue_steps = 3;
+    o.step_bytes = 8 * mib;
+    o.rendezvous_readers = 0;
+  });
+  auto writer = context_->create_stream("s", solo(), options);
+  const std::vector<std::uint8_t> data(8 * mib, 1);
+  const auto v = writer.define<std::uint8_t>("v", {data.size()});
+  {
+    auto step = writer.begin_step();  // its memory may not be there yet
+    step.put(v, data.data());
+    step.end();
+  }
+  const base::Deadline deadline(20s);
+  while (writer.statistics().memory_bytes < 3 * options.step_bytes && !deadline.passed()) std::this_thread::yield();
+  const auto all = writer.statistics().memory_bytes;
+  EXPECT_GE(all, 3 * options.step_bytes);
+  for (int t = 0; t < 6; ++t) {
+    auto step = writer.begin_step();
+    step.put(v, data.data());
+    step.end();
+  }
+  EXPECT_EQ(writer.statistics().memory_bytes, all);
 }
 
 TEST_F(DirectWriterTest, SpansOfADroppedStepAreMemoryUntilItEnds) {
