@@ -219,6 +219,8 @@ std::uint64_t ObjectMemory::segment_bytes() const {
   return impl_->slab.mapped();
 }
 
+std::uint64_t ObjectMemory::new_segment_bytes() const { return impl_->segment; }
+
 double ObjectMemory::Usage::fragmentation() const {
   const auto free = segment_bytes - slab_used;
   return free == 0 ? 0.0 : 1.0 - static_cast<double>(largest_free) / static_cast<double>(free);

@@ -11,7 +11,7 @@
 // too small for an object can refuse it although the limit would allow it; usage() says how much and in what parts.
 //
 // Pages: segments are pre-faulted when they are mapped and never given back in parts (no madvise), so that memory that is
-// used again costs no page fault; they go back as a whole. Mapping one takes about 20 ms for 64 MiB: the engine thread
+// used again costs no page fault; they go back as a whole. Mapping one takes about 15 ms for 64 MiB: the engine thread
 // allocates with try_allocate_mapped and lets a worker call grow. Thread-safe.
 #pragma once
 
@@ -79,7 +79,8 @@ class ObjectMemory : public std::enable_shared_from_this<ObjectMemory> {
   std::uint64_t used() const;  // the sum of charges
   std::uint64_t peak() const;  // the highest that it was
   std::uint64_t limit() const;
-  std::uint64_t segment_bytes() const;  // mapped, free parts included
+  std::uint64_t segment_bytes() const;      // mapped, free parts included
+  std::uint64_t new_segment_bytes() const;  // of one that is shared by objects
 
   struct Usage {
     std::uint64_t used = 0, slab_used = 0, segment_bytes = 0;

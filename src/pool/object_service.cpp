@@ -50,11 +50,65 @@ struct ObjectService::Waiting {
   rpc::Channel* channel;
 };
 
+// What a request for several objects will need from the disk, begun before its turn comes: so the disk has always something
+// to do, and all of its reading threads have.
+class ObjectService::Ahead {
+ public:
+  Ahead(std::shared_ptr<ServerCore> core, const fb::GetRequestT& request, const ViewedKeys& keys,
+        base::Deadline deadline)
+      : core_(std::move(core)), keys_(keys), deadline_(deadline) {
+    if (request.version != 0) version_ = request.version;
+    if (request.info_only || keys.keys.size() == 1) next_ = keys.keys.size();
+    most_bytes_ = std::min<std::uint64_t>(64 << 20, core_->store().memory_limit() / 16);
+  }
+  // The load of the key whose turn it is, if it is not in memory; those after it are begun, too.
+  Load take(std::size_t turn) {
+    next_ = std::max(next_, turn);
+    // What is in memory asks for nothing here, in this or in earlier turns.
+    if (next_ == turn && on_disk(turn) == nullptr) return {};
+    while (next_ < keys_.keys.size() && (next_ == turn || bytes_ < most_bytes_)) {
+      if (const auto* object = on_disk(next_)) begin(next_, object->bytes);
+      ++next_;
+    }
+    const auto found = begun_.find(turn);
+    if (found == begun_.end()) return {};
+    bytes_ -= found->second.bytes;
+    auto load = std::move(found->second.load);
+    begun_.erase(found);
+    return load;
+  }
+
+ private:
+  struct Begun {
+    Load load;
+    std::uint64_t bytes = 0;
+  };
+  const StoredObject* on_disk(std::size_t i) const {
+    const auto& key = keys_.keys[i];
+    const auto* object = core_->store().table().find(keys_.ns, key.row, key.column, version_);
+    return object != nullptr && !object->blob ? object : nullptr;
+  }
+  void begin(std::size_t i, std::uint64_t bytes) {
+    const auto& key = keys_.keys[i];
+    auto task = core_->load_here(keys_.ns, std::string(key.row), std::string(key.column), version_, deadline_);
+    begun_.emplace(i, Begun{fabric::spawn(*core_->progress(), std::move(task)), bytes});
+    bytes_ += bytes;
+  }
+
+  std::shared_ptr<ServerCore> core_;
+  const ViewedKeys& keys_;
+  const base::Deadline deadline_;
+  std::optional<std::uint64_t> version_;
+  std::map<std::size_t, Begun> begun_;  // by the key's index
+  std::size_t next_ = 0;                // the first that was not looked at
+  std::uint64_t bytes_ = 0, most_bytes_ = 0;
+};
+
 ObjectService::ObjectService(std::shared_ptr<ServerCore> core, Compute compute, Admin admin)
     : core_(std::move(core)), compute_(std::move(compute)), admin_(std::move(admin)) {}
 
 Task<fb::GotT> ObjectService::get_one(rpc::Call& call, const fb::GetRequestT& request, std::uint64_t view, Namespace ns,
-                                      Key key, std::vector<std::uint8_t>& data) {
+                                      Key key, Load begun, std::vector<std::uint8_t>& data) {
   auto core = core_;
   std::optional<std::uint64_t> version;
   if (request.version != 0) version = request.version;
@@ -68,7 +122,9 @@ Task<fb::GotT> ObjectService::get_one(rpc::Call& call, const fb::GetRequestT& re
       }
     }
     if (!request.info_only) {
-      auto loaded = co_await core->load_here(ns, key.row, key.column, version, call.deadline());
+      std::optional<ObjectStore::Loaded> loaded;
+      if (auto load = std::exchange(begun, {}); load.valid()) loaded = co_await std::move(load);
+      else loaded = co_await core->load_here(ns, key.row, key.column, version, call.deadline());
       if (loaded)
         co_return core->give(call.channel(), ns, key, loaded->object, request.offset, request.bytes,
                              request.inline_bytes, data);
@@ -98,6 +154,7 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
   if (!placement->view().settled) co_await fetch_newer(*placement, request, keys, call.deadline());
   fb::GetReplyT reply;
   reply.view = placement->view().number;
+  Ahead ahead(core, request, keys, call.deadline());
   const std::string_view* row = nullptr;
   for (std::size_t i = 0; i < keys.keys.size(); ++i) {
     const auto& key = keys.keys[i];
@@ -110,7 +167,8 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
     auto got = std::make_unique<fb::GotT>();
     try {
       Key owned{std::string(key.row), std::string(key.column)};
-      *got = co_await get_one(call, request, reply.view, keys.ns, std::move(owned), reply.data);
+      auto begun = ahead.take(i);
+      *got = co_await get_one(call, request, reply.view, keys.ns, std::move(owned), std::move(begun), reply.data);
     } catch (const Error& error) {
       if (error.code() == Errc::stale_view) throw;
       got->code = static_cast<std::uint16_t>(error.code());

@@ -36,8 +36,10 @@ class ObjectService final : public fb::ObjectsService {
   struct Subscriber;
   struct Waiting;
   using Waits = std::map<rpc::Channel*, std::uint32_t>;  // how many by channel
+  class Ahead;
+  using Load = fabric::Future<std::optional<ObjectStore::Loaded>>;
   Task<fb::GotT> get_one(rpc::Call& call, const fb::GetRequestT& request, std::uint64_t view, Namespace ns, Key key,
-                         std::vector<std::uint8_t>& data);
+                         Load begun, std::vector<std::uint8_t>& data);
   bool give_simply(const fb::GetRequestT& request, const Namespace& ns, const ViewedKey& key, std::uint32_t index,
                    fb::GetReplyT& reply);
   Task<void> fetch_newer(const Placement& placement, const fb::GetRequestT& request, const ViewedKeys& keys,

@@ -41,7 +41,8 @@ struct StoreOptions {
   double high_watermark = 0.9, low_watermark = 0.75;  // of memory_bytes
   std::vector<storage::TierOptions> tiers;            // from fast to slow; none: memory only
   bool write_behind = true;   // of objects that were not put as durable; false: only when memory is short
-  std::uint32_t writers = 2;  // threads that write to tiers; as many read
+  std::uint32_t writers = 2;  // threads that write to tiers
+  std::uint32_t readers = 4;  // and that read from them
 };
 
 struct StoreStatistics {
@@ -73,7 +74,8 @@ class ObjectStore {
   // Ends what writes, closes the tiers; does not flush. Tasks that wait get Error.
   ~ObjectStore();
 
-  // Reads what the tiers hold into the table (objects stay on disk). Call once, before use.
+  // Reads what the tiers hold into the table (objects stay on disk). Call once, before use. Memory for as much of it as
+  // would be kept empty (max_empty_segments) is made in the background, for those who will ask for it.
   Task<void> recover();
 
   ObjectTable& table();

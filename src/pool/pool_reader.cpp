@@ -266,7 +266,8 @@ PoolSource::PoolSource(const stream::EngineContext& context, const std::string& 
   if (options.data_plane == DataPlane::shm && !local)
     throw Error(Errc::unsupported, "stream " + name + ": data_plane=shm, but a server of pool " + client_->pool() +
                                        " cannot be reached on this host");
-  plane_ = std::make_unique<StripePlane>(client_, options.data_plane != DataPlane::tcp, local ? "shm" : "tcp");
+  plane_ = std::make_unique<StripePlane>(client_, options.data_plane != DataPlane::tcp, stripe_bytes_,
+                                         local ? "shm" : "tcp");
 }
 
 void PoolSource::open(Cohort& cohort, base::Deadline deadline) {

@@ -1,7 +1,10 @@
 // A pool of real servers in this process (each with its own engine, sockets and store), used through penstock::Pool.
 #include "penstock/pool.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -313,6 +316,58 @@ TEST_F(PoolTest, ServersJoinAndDrainWhileObjectsComeAndGo) {
     next = part.next;
   } while (!next.empty());
   EXPECT_EQ(listed, static_cast<std::size_t>(put));
+}
+
+// The first object's file is made one that holds up whoever reads it: those behind it are read meanwhile.
+TEST_F(PoolTest, ABatchOfObjectsOnDiskIsReadSideBySide) {
+  auto with_disk = options(0, 1, 1);
+  storage::TierOptions tier;
+  tier.path = folder.path() + "/tier";
+  with_disk.server.store.tiers.push_back(tier);
+  add(with_disk);
+  start_one(servers[0]);
+  constexpr std::size_t first_bytes = 100 << 10, other_bytes = 200 << 10, others = 5;
+  const std::string first(first_bytes, 'a'), other(other_bytes, 'b');
+  std::vector<Key> keys{{"row", "0"}};
+  {
+    auto ctx = context();
+    Pool pool(ctx, client());
+    PutOptions durable;
+    durable.acknowledge = Acknowledge::durable;
+    pool.put(keys[0], bytes_of(first), durable);
+    for (std::size_t i = 1; i <= others; ++i) {
+      keys.push_back({"row", std::to_string(i)});
+      pool.put(keys[i], bytes_of(other), durable);
+    }
+  }
+  servers[0].server->stop(Timeout(5000));
+  servers.clear();
+  std::string file;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(tier.path + "/objects"))
+    if (entry.is_regular_file() && entry.file_size() >= first_bytes && entry.file_size() < other_bytes)
+      file = entry.path();
+  ASSERT_NE(file, "");
+  std::filesystem::remove(file);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  add(with_disk);
+  start_one(servers[0]);
+
+  auto ctx = context();
+  Pool pool(ctx, client());
+  auto getting = std::async(std::launch::async, [&] { return pool.get(keys); });
+  std::uint64_t read = 0;
+  const base::Deadline deadline(patience);
+  while (read < others * other_bytes && !deadline.passed())
+    servers[0].progress->call([&] { read = servers[0].server->core().store().statistics().tiers[0].read_bytes; });
+  EXPECT_EQ(read, others * other_bytes);
+  EXPECT_FALSE(getting.wait_for(0s) == std::future_status::ready);
+  ::close(::open(file.c_str(), O_WRONLY | O_CLOEXEC));  // lets the reader go on, to an error
+  const auto got = getting.get();
+  EXPECT_FALSE(got[0]);
+  for (std::size_t i = 1; i <= others; ++i) {
+    ASSERT_TRUE(got[i]) << got[i].message;
+    EXPECT_EQ(got[i].value->text(), other);
+  }
 }
 
 TEST_F(PoolTest, ABatchThatNamesAKeyTwicePutsOneAfterTheOther) {

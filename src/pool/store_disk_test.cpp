@@ -230,6 +230,30 @@ TEST_F(StoreDisk, ConcurrentLoadsShareOneRead) {
   EXPECT_EQ(s->statistics().recalls, 1u);
 }
 
+TEST_F(StoreDisk, MemoryForWhatWasFoundIsMadeBeforeItIsAskedFor) {
+  constexpr std::uint64_t limit = 32 * MiB, segment = 2 * MiB;
+  EXPECT_EQ(open(limit)->statistics().segment_bytes, 0u) << "nothing was found";
+  const auto put = [&](std::uint64_t from, std::uint64_t to) {
+    auto s = open(limit);
+    for (auto i = from; i < to; ++i)
+      s->put({.row = numbered("r", i), .number = i, .bytes = 256 * KiB, .durable = true});
+  };
+  put(0, 12);
+  auto s = open(limit);
+  EXPECT_TRUE(s->until([](const auto& now) { return now.segment_bytes == 2 * segment; }));
+  EXPECT_EQ(s->statistics().memory_used, 0u);
+  EXPECT_EQ(disk->gets, 0u);
+  for (std::uint64_t i = 0; i < 12; ++i)
+    EXPECT_TRUE(is_filled_with(s->load(numbered("r", i))->object.blob->bytes(), i));
+  EXPECT_EQ(s->statistics().segment_bytes, 2 * segment);
+  s.reset();
+  put(12, 80);
+  s = open(limit);
+  EXPECT_TRUE(s->until([](const auto& now) { return now.segment_bytes == max_empty_segments * segment; }));
+  for (std::uint64_t i = 0; i < 80; ++i)
+    EXPECT_TRUE(is_filled_with(s->load(numbered("r", i))->object.blob->bytes(), i));
+}
+
 TEST_F(StoreDisk, ARecallWaitsForMemoryAndSaysSo) {
   open()->put({.row = "a", .number = 7, .bytes = MiB, .durable = true});
   auto s = open(2 * MiB);

@@ -54,6 +54,8 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   void stop();
 
   // Memory (store_memory.cpp)
+  void map_aside(std::function<void()> job, std::function<void(std::exception_ptr)> done);
+  void make_memory_ahead(std::uint64_t bytes);
   void make_room(std::uint64_t charge);
   bool evict_one();
   void review_leased();
@@ -109,6 +111,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
     std::uint64_t moved = 0;
   };
   static void read_tiers(const Tiers& tiers, Recovered& out);
+  void make_memory_for(std::span<const Found> objects);
   void take_over(Found& found, std::vector<Place>& obsolete);
   void demote_if_full();
   void demote(const std::shared_ptr<Demotion>& demotion, Credit::Blobs blobs);

@@ -40,20 +40,36 @@ void ObjectStore::Impl::start(Tiers tiers) {
   source.make_room = [this](std::uint64_t charge) { make_room(charge); };
   source.evict_one = [this] { return evict_one(); };
   source.run_aside = [this](std::function<void()> job, std::function<void(std::exception_ptr)> done) {
-    mapper->submit([progress = &progress, job = std::move(job), done = std::move(done)] {
-      std::exception_ptr error;
-      try {
-        job();
-      } catch (...) {
-        error = std::current_exception();
-      }
-      progress->post([done, error] { done(error); });
-    });
+    map_aside(std::move(job), std::move(done));
   };
   credit = std::make_shared<Credit>(progress, std::move(source));
   wake->progress = &progress;
   wake->credit = credit;
-  if (!tiers.empty()) disk = std::make_shared<DiskQueue>(progress, std::move(tiers), options.writers, options.writers);
+  if (!tiers.empty()) disk = std::make_shared<DiskQueue>(progress, std::move(tiers), options.writers, options.readers);
+}
+
+// done: on the engine thread.
+void ObjectStore::Impl::map_aside(std::function<void()> job, std::function<void(std::exception_ptr)> done) {
+  mapper->submit([progress = &progress, job = std::move(job), done = std::move(done)] {
+    std::exception_ptr error;
+    try {
+      job();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    progress->post([done, error] { done(error); });
+  });
+}
+
+// One segment after the other, so that whoever needs one at once waits for one at most.
+void ObjectStore::Impl::make_memory_ahead(std::uint64_t bytes) {
+  const auto mapped = memory->segment_bytes();
+  if (stopped || mapped >= bytes) return;
+  map_aside([memory = memory] { memory->grow(slab_object_bytes, true); },
+            [weak = weak_from_this(), bytes, mapped](std::exception_ptr error) {
+              const auto self = weak.lock();
+              if (self && !error && self->memory->segment_bytes() > mapped) self->make_memory_ahead(bytes);
+            });
 }
 
 void ObjectStore::Impl::stop() {

@@ -84,6 +84,17 @@ void ObjectStore::Impl::read_tiers(const Tiers& tiers, Recovered& out) {
     base::log(base::Level::warn, "a pool's tier holds entries that are no objects of a pool", {{"entries", unknown}});
 }
 
+void ObjectStore::Impl::make_memory_for(std::span<const Found> objects) {
+  const auto segment = memory->new_segment_bytes(), most = max_empty_segments * segment;
+  std::uint64_t bytes = 0;
+  for (const auto& found : objects) {
+    const auto size = found.object.bytes;
+    if (size >= slab_object_bytes && size <= segment / 4) bytes += size;  // larger ones have segments of their own size
+    if (bytes >= most) break;
+  }
+  make_memory_ahead(std::min<std::uint64_t>(bytes, most));
+}
+
 // obsolete: entries of versions that this one has replaced.
 void ObjectStore::Impl::take_over(Found& found, std::vector<Place>& obsolete) {
   const auto packed = pack_key(found.key.ns, found.key.row, found.key.column);
@@ -110,6 +121,7 @@ fabric::Task<void> ObjectStore::recover() {
                         });
   co_await read->future();
   self->floor_recovered = self->floor_written = found->floor;
+  self->make_memory_for(found->objects);
   std::vector<Impl::Place> obsolete;
   std::size_t done = 0;
   for (auto& object : found->objects) {

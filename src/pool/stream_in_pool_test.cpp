@@ -178,6 +178,48 @@ TEST(StreamInPool, IsReadWhileItIsWritten) {
   EXPECT_EQ(reader.last, Outcome::end_of_stream);
 }
 
+// Many stripes, asked for in several requests of which each is copied as it comes; read in place and over sockets.
+TEST(StreamInPool, LargeStepsComeInParts) {
+  Servers servers(2);
+  constexpr std::uint64_t rows = 600, columns = 8192;  // 37.5 MiB
+  auto options = pool_options();
+  options.stripe_bytes = 1 << 20;
+  const auto value = [](std::uint64_t i, std::uint64_t j) { return static_cast<double>(i * columns + j); };
+  run_thread_cohort(2, [&](std::shared_ptr<Cohort> cohort) {
+    const auto mine = rows / 2, first = static_cast<std::uint64_t>(cohort->rank()) * mine;
+    auto writer = create_pool_writer(servers.context(), "large", cohort, options);
+    const auto x = writer->define("x", DType::float64, {rows, columns}, {});
+    std::vector<double> values(mine * columns);
+    std::iota(values.begin(), values.end(), value(first, 0));
+    ASSERT_TRUE(writer->begin_step(patience));
+    writer->put(x, Box{{first, 0}, {mine, columns}}, values.data(), {});
+    writer->end_step();
+    writer->close(patience);
+  });
+  for (const auto plane : {DataPlane::automatic, DataPlane::tcp}) {
+    options.data_plane = plane;
+    auto reader = open_pool_reader(servers.context(), "large", solo(), options);
+    ASSERT_EQ(reader->begin_step(patience), Outcome::ready);
+    // All of it, a part of it, and that again from what is leased.
+    const Box part{{100, 3}, {400, 8000}};
+    std::vector<double> all(rows * columns), some(part.count[0] * part.count[1]), again(some.size());
+    const auto id = reader->variable("x").id;
+    reader->get(id, Selection::all(), all.data(), Order::row, {});
+    reader->get(id, Selection::box(part), some.data(), Order::row, {});
+    reader->wait(patience);
+    reader->get(id, Selection::box(part), again.data(), Order::row, {});
+    reader->wait(patience);
+    std::uint64_t wrong = 0;
+    for (std::uint64_t n = 0; n < all.size(); ++n) wrong += all[n] != static_cast<double>(n);
+    for (std::uint64_t i = 0, n = 0; i < part.count[0]; ++i)
+      for (std::uint64_t j = 0; j < part.count[1]; ++j, ++n)
+        wrong += some[n] != value(part.start[0] + i, part.start[1] + j);
+    EXPECT_EQ(wrong, 0u);
+    EXPECT_EQ(some, again);
+    reader->end_step();
+  }
+}
+
 TEST(StreamInPool, ReadsOverSockets) {
   Servers servers(2);
   auto options = pool_options();

@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "pool/protocol.hpp"
 #include "pool/stream_keys.hpp"
+#include "pool/stripes.hpp"
 
 namespace penstock::pool {
 namespace {
@@ -14,6 +15,8 @@ constexpr std::uint64_t inline_bytes = 32 << 10;   // smaller stripes come with 
 constexpr std::uint64_t direct_bytes = 256 << 10;  // larger pieces that are contiguous go straight to where they belong
 constexpr std::uint64_t least_run = 512;           // shorter runs cost more than the bytes between them
 constexpr std::size_t most_runs = 4096;            // of one piece
+// Asked for in one request: what has come is copied while the server reads the rest from its disk.
+constexpr std::uint64_t bytes_together = 16 << 20;
 constexpr int max_tries = 20;
 constexpr Timeout settle_within(5'000);  // a transfer whose deadline has passed ends within this
 
@@ -122,8 +125,12 @@ HeldStep::~HeldStep() {
   if (ended) ended();
 }
 
-StripePlane::StripePlane(std::shared_ptr<PoolClient> client, bool in_place, std::string name)
-    : client_(std::move(client)), in_place_(in_place), name_(std::move(name)) {}
+StripePlane::StripePlane(std::shared_ptr<PoolClient> client, bool in_place, std::uint64_t stripe_bytes,
+                         std::string name)
+    : client_(std::move(client)),
+      in_place_(in_place),
+      stripes_together_(std::max<std::uint64_t>(1, bytes_together / std::max(stripe_bytes, least_stripe_bytes))),
+      name_(std::move(name)) {}
 
 std::shared_ptr<HeldStep> StripePlane::held(std::uint64_t step) const {
   auto held = held_.lock();
@@ -134,7 +141,8 @@ std::shared_ptr<HeldStep> StripePlane::held(std::uint64_t step) const {
 
 // ----------------------------------------------------------------------------------------------------------------- leases
 
-void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& keys, base::Deadline deadline) {
+void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& keys, base::Deadline deadline,
+                            const Came& came) {
   struct Batch {
     std::vector<HeldStep::Key> keys;
     std::vector<Key> objects;
@@ -143,25 +151,32 @@ void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& ke
   };
   for (int attempt = 0;; ++attempt) {
     const auto placement = client_->members().placement();
-    std::map<std::uint32_t, Batch> batches;  // by primary owner
+    std::vector<Batch> batches;
+    std::map<std::uint32_t, std::size_t> filling;  // the batch, by primary owner
     for (const auto& key : keys) {
       if (held.stripes.contains(key)) continue;
       const auto tag = stripe_tag(key.first, key.second);
-      auto& batch = batches[placement->owners(streams_namespace(), "", tag).index[0]];
+      const auto [open, fresh] =
+          filling.try_emplace(placement->owners(streams_namespace(), "", tag).index[0], batches.size());
+      if (!fresh && batches[open->second].keys.size() == stripes_together_) open->second = batches.size();
+      if (open->second == batches.size()) batches.emplace_back();
+      auto& batch = batches[open->second];
       batch.tag = tag;  // whichever: all of them have these owners
       batch.keys.push_back(key);
       batch.objects.push_back({stripe_row(held.stream, held.step, key.first, key.second), stripe_column(held.life)});
     }
     if (batches.empty()) return;
-    for (auto& [owner, batch] : batches)
+    for (auto& batch : batches)
       batch.answer =
           fabric::spawn(*client_->progress(), lease_at_owner(client_, std::move(batch.objects), batch.tag, deadline));
     std::optional<Error> failed;
-    for (auto& [owner, batch] : batches) {
+    for (auto& batch : batches) {
       try {
         const auto answer =
             batch.answer.get(base::Deadline(deadline.is_never() ? forever : deadline.remaining() + settle_within));
-        take(held, {std::move(batch.keys), answer->first, answer->second}, deadline);
+        const Leased leased{std::move(batch.keys), answer->first, answer->second};
+        take(held, leased, deadline);
+        if (came) came(leased.keys);
       } catch (const Error& e) {
         failed = e;
       }
@@ -298,6 +313,28 @@ void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item>
   }
 }
 
+void StripePlane::copy_in_place(const StripeLease& stripe, const model::Piece& piece, std::byte* out) {
+  if (reach_of(piece).last > stripe.bytes().size()) throw Error(Errc::protocol, "a stripe shorter than its blocks");
+  model::execute(piece, stripe.bytes().data(), out);
+}
+
+// Copies the pieces of stripes that have come and can be read in place, and notes which.
+StripePlane::Came StripePlane::copier(const HeldStep& held, std::span<const Item> items, std::vector<bool>& done) {
+  std::multimap<HeldStep::Key, std::size_t> by_stripe;
+  for (std::size_t i = 0; i < items.size(); ++i) by_stripe.emplace(key_of(*items[i].piece), i);
+  return [&held, items, &done, by_stripe = std::move(by_stripe)](const std::vector<HeldStep::Key>& came) {
+    for (const auto& key : came) {
+      const auto stripe = held.stripes.find(key);
+      if (stripe == held.stripes.end() || stripe->second->bytes().empty()) continue;
+      for (auto [at, end] = by_stripe.equal_range(key); at != end; ++at) {
+        const auto& [piece, out] = items[at->second];
+        if (piece->bytes() != 0) copy_in_place(*stripe->second, *piece, out);
+        done[at->second] = true;
+      }
+    }
+  };
+}
+
 void StripePlane::fetch_once(HeldStep& held, std::span<const Item> items, bool ordered, base::Deadline deadline) {
   std::vector<HeldStep::Key> keys;
   for (const auto& item : items) {
@@ -306,7 +343,9 @@ void StripePlane::fetch_once(HeldStep& held, std::span<const Item> items, bool o
   }
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-  lease_all(held, keys, deadline);
+  std::vector<bool> done(items.size());
+  if (ordered) lease_all(held, keys, deadline);
+  else lease_all(held, keys, deadline, copier(held, items, done));
 
   // Where each item's bytes are: in place, or in a gather, packed or as they lie.
   struct Source {
@@ -322,7 +361,7 @@ void StripePlane::fetch_once(HeldStep& held, std::span<const Item> items, bool o
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& piece = *items[i].piece;
     const auto key = key_of(piece);
-    if (piece.bytes() == 0 || !held.stripes.at(key)->bytes().empty()) continue;
+    if (done[i] || piece.bytes() == 0 || !held.stripes.at(key)->bytes().empty()) continue;
     auto& source = sources[i];
     runs.clear();
     source.packed = model::contiguous_runs(piece, least_run, most_runs, runs);
@@ -351,12 +390,9 @@ void StripePlane::fetch_once(HeldStep& held, std::span<const Item> items, bool o
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& [piece, out] = items[i];
     const auto& source = sources[i];
-    if (source.direct || piece->bytes() == 0) continue;
+    if (done[i] || source.direct || piece->bytes() == 0) continue;
     if (source.gather == ~std::size_t{0}) {
-      const auto& stripe = *held.stripes.at(key_of(*piece));
-      if (reach_of(*piece).last > stripe.bytes().size())
-        throw Error(Errc::protocol, "a stripe shorter than its blocks");
-      model::execute(*piece, stripe.bytes().data(), out);
+      copy_in_place(*held.stripes.at(key_of(*piece)), *piece, out);
     } else if (source.packed) {
       model::unpack(*piece, gathers[source.gather].memory() + source.at, out);
     } else {

@@ -8,6 +8,7 @@
 // whatever thread. segment: the stripe's number; slot means nothing here. The rest as fabric/data_plane.hpp says.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,8 +56,8 @@ struct HeldStep {
 
 class StripePlane final : public fabric::DataPlane {
  public:
-  // in_place: read mapped memory where it can be had.
-  StripePlane(std::shared_ptr<PoolClient> client, bool in_place, std::string name);
+  // in_place: read mapped memory where it can be had. stripe_bytes: how large stripes are about.
+  StripePlane(std::shared_ptr<PoolClient> client, bool in_place, std::uint64_t stripe_bytes, std::string name);
 
   // What is fetched from now on is of this step.
   void read(const std::shared_ptr<HeldStep>& step) { held_ = step; }
@@ -75,8 +76,13 @@ class StripePlane final : public fabric::DataPlane {
   struct Leased;
   std::shared_ptr<HeldStep> held(std::uint64_t step) const;
   std::shared_ptr<StripeLease> lease(HeldStep& held, HeldStep::Key key, base::Deadline deadline);
-  void lease_all(HeldStep& held, const std::vector<HeldStep::Key>& keys, base::Deadline deadline);
+  // came: called with those that have come, as they do.
+  using Came = std::function<void(const std::vector<HeldStep::Key>&)>;
+  void lease_all(HeldStep& held, const std::vector<HeldStep::Key>& keys, base::Deadline deadline,
+                 const Came& came = {});
   void take(HeldStep& held, const Leased& leased, base::Deadline deadline);
+  static void copy_in_place(const StripeLease& stripe, const model::Piece& piece, std::byte* out);
+  static Came copier(const HeldStep& held, std::span<const Item> items, std::vector<bool>& done);
   void run(HeldStep& held, std::vector<Gather>& gathers, base::Deadline deadline);
   void fetch_once(HeldStep& held, std::span<const Item> items, bool ordered, base::Deadline deadline);
   static void copy_ranges(const StripeLease& stripe, Gather& gather);
@@ -85,6 +91,7 @@ class StripePlane final : public fabric::DataPlane {
 
   std::shared_ptr<PoolClient> client_;
   const bool in_place_;
+  const std::size_t stripes_together_;  // in one request
   const std::string name_;
   std::weak_ptr<HeldStep> held_;
 };
