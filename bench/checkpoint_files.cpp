@@ -45,17 +45,21 @@ void run(const Arguments& arguments) {
     restart_s = slowest(MPI_Wtime() - reading);
   }
   const double start_s = slowest(MPI_Wtime() - begin), first = MPI_Wtime();
+  double simulation_s = 0;
   std::vector<double> outputs;
   while (simulation.step() < settings.last_output()) {
+    const double computing = MPI_Wtime();
     do simulation.advance();
     while (simulation.step() % settings.plot_every != 0);
     const double output = MPI_Wtime();
+    simulation_s += output - computing;
     files.write(simulation.step(), simulation.u(), simulation.v());
     outputs.push_back(slowest(MPI_Wtime() - output));
   }
   FigureLine line;
   line.add("start_s", start_s);
   line.add("restart_s", restart_s);
+  line.add("simulation_s", slowest(simulation_s));
   line.add("total_s", slowest(MPI_Wtime() - first));
   line.add("outputs_s", outputs);
   if (rank == 0) line.print();
