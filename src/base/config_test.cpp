@@ -82,6 +82,7 @@ TEST_F(ConfigTest, EveryOptionGoesThereAndBack) {
                         .step_bytes = 1 << 20,
                         .delivery = Delivery::latest,
                         .resume = "append",
+                        .trace = "off",
                         .spin_us = 5,
                         .open_timeout_ms = 1,
                         .step_timeout_ms = 2,
@@ -94,7 +95,7 @@ TEST_F(ConfigTest, EveryOptionGoesThereAndBack) {
     const auto colon = line.find(": ");
     set_option(copy, line.substr(0, colon), line.substr(colon + 2));
   }
-  EXPECT_EQ(count, 25);
+  EXPECT_EQ(count, 26);
   EXPECT_EQ(to_yaml(copy), yaml);
   // What is printed can be put into the file as it is.
   std::string section = "streams:\n  heat:\n";

@@ -48,6 +48,10 @@ class Recorder {
   // path: as TraceWriter::open; "": null, nothing is recorded. Throws what that throws.
   static std::shared_ptr<Recorder> open(const std::string& path, const std::string& pool, const Namespace& ns);
 
+  ~Recorder() {
+    if (writer_) writer_->flush();  // which stays open for whoever records next
+  }
+
   void begin(Operation& operation) const;
   void end(Operation& operation) const;
   // What has been recorded is in the file when it returns. A Pool calls it when it goes: what it started may outlive it.

@@ -100,6 +100,22 @@ TEST(ReplayPlan, LanesKeepTheirOrder) {
   EXPECT_TRUE(plan.steps[3].detached);
 }
 
+// A look for a step that was in vain comes before the step; a Writer's calls keep their order, whatever threads made them.
+TEST(ReplayPlan, StreamsShowTheirStepsInOrder) {
+  Recording recording;
+  recording.add(0, Verb::read_begin, "heat", 0, 10, Errc::timeout);
+  recording.add(1, Verb::write_put, "heat", 12, 14).client = 1;
+  recording.add(2, Verb::write_end, "heat", 20, 30).client = 1;
+  recording.add(0, Verb::read_begin, "heat", 25, 40);  // waited for the step by itself
+  recording.add(3, Verb::read_begin, "other", 1, 2, Errc::timeout).client = 2;
+  recording.add(0, Verb::read_begin, "heat", 50, 60, Errc::end_of_stream);
+  const auto plan = plan_replay(recording.timeline(), fast);
+  EXPECT_THAT(plan.steps[2].after, IsEmpty());          // the put
+  EXPECT_THAT(plan.steps[3].after, ElementsAre(0, 2));  // the step's end
+  EXPECT_THAT(plan.steps[4].after, ElementsAre(0));
+  EXPECT_THAT(plan.steps[5].after, ElementsAre(3, 4));
+}
+
 TEST(ReplayPlan, ManyOperationsStayCheap) {
   Recording recording;
   recording.add(3, Verb::put, "hot", 0, 1);
