@@ -73,6 +73,7 @@ class Enders {
       std::exchange(end, nullptr)();
       std::lock_guard lock(mutex_);
       --running_;
+      changed_.notify_all();
     }).detach();
   }
   void wait_for(std::weak_ptr<const int> life) {
@@ -86,18 +87,19 @@ class Enders {
     Enders& enders;
     ~Wait() {
       const auto until = Clock::now() + exit_patience;
-      while (!enders.ended() && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::unique_lock lock(enders.mutex_);
+      while (!enders.ended() && Clock::now() < until) enders.changed_.wait_for(lock, std::chrono::milliseconds(1));
     }
   };
-  bool ended() {
-    std::lock_guard lock(mutex_);
+  bool ended() {  // under the lock
     drop_ended();
     return running_ == 0 && lives_.empty();
   }
   void drop_ended() {
     std::erase_if(lives_, [](const auto& life) { return life.expired(); });
   }
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                 // guards what follows
+  std::condition_variable changed_;  // running_
   int running_ = 0;
   std::vector<std::weak_ptr<const int>> lives_;  // of engines
 };
