@@ -189,6 +189,12 @@ void Arena::publish(std::uint32_t number, std::uint64_t step) {
   slot.step.store(step, std::memory_order_release);
 }
 
+void Arena::note_copying(bool copying) {
+  const std::lock_guard lock(mutex_);  // others may be preparing slots
+  for (const auto& slot : slots_)
+    if (!slot->segments.empty()) header_of(*slot).copying.store(copying ? 1 : 0, std::memory_order_relaxed);
+}
+
 void Arena::recycle(std::uint32_t slot) {
   Slot& which = slot_at(slot);
   std::lock_guard lock(mutex_);

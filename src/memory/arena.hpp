@@ -5,8 +5,9 @@
 // Segment 0 of a slot opens with a SlotHeader that says which step the slot holds; who copies from a slot compares it
 // before and after (a seqlock), so memory that was taken back is noticed, never silently wrong.
 //
-// Threads: one thread fills slots (begin, allocate, set_payload, publish); prepare, recycle, read, subscribe, unsubscribe and
-// the counters may be called from any thread. A subscriber is called with the arena's lock held: it must not call back.
+// Threads: one thread fills slots (begin, allocate, set_payload, publish, note_copying); prepare, recycle, read, subscribe,
+// unsubscribe and the counters may be called from any thread. A subscriber is called with the arena's lock held: it must not
+// call back.
 #pragma once
 
 #include <atomic>
@@ -38,6 +39,8 @@ struct SlotHeader {
   std::atomic<std::uint64_t> payload_segment;
   std::atomic<std::uint64_t> payload_offset;
   std::atomic<std::uint64_t> payload_bytes;
+  // Whether the arena's owner is copying, into whichever slot: who copies from this one may let it go first.
+  std::atomic<std::uint64_t> copying;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(SlotHeader) <= slot_header_bytes);
 
@@ -95,6 +98,8 @@ class Arena {
   void set_payload(std::uint32_t slot, const Place& place, std::uint64_t bytes);
   // From here on readers find the step. The step's number is the one given to begin, or another.
   void publish(std::uint32_t slot, std::uint64_t step);
+  // Of the thread that fills slots: for peers that look at any slot's header meanwhile.
+  void note_copying(bool copying);
   // The slot is idle: nobody reads it any more. Its memory is kept until begin reuses it or another slot needs it.
   void recycle(std::uint32_t slot);
 

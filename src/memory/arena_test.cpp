@@ -43,6 +43,21 @@ TEST(Arena, PlacesAreAlignedAndReadable) {
   EXPECT_FALSE(arena.holds(1, 7));
 }
 
+TEST(Arena, EverySlotTellsOfCopies) {
+  Arena arena(3, 64 * mib);
+  std::vector<const SlotHeader*> headers;
+  for (std::uint32_t slot = 0; slot < 2; ++slot) {  // the third has no memory yet
+    arena.begin(slot, slot, 0);
+    arena.publish(slot, slot);
+    headers.push_back(reinterpret_cast<const SlotHeader*>(arena.read(slot, slot, 0, 0, 128).bytes.data()));
+    EXPECT_EQ(headers.back()->copying.load(), 0u);
+  }
+  arena.note_copying(true);
+  for (const auto* header : headers) EXPECT_EQ(header->copying.load(), 1u);
+  arena.note_copying(false);
+  for (const auto* header : headers) EXPECT_EQ(header->copying.load(), 0u);
+}
+
 TEST(Arena, ReadChecksEverything) {
   Arena arena(1, 64 * mib);
   arena.begin(0, 1, 0);

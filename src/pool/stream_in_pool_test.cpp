@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <semaphore>
 #include <thread>
 
+#include "memory/arena.hpp"
 #include "pool/pool_engine.hpp"
 #include "pool/server.hpp"
 #include "pool/stream_keys.hpp"
@@ -147,6 +149,27 @@ class TestReader {
   std::unique_ptr<stream::ReaderEngine> engine_;
 };
 
+// Objects of the streams' namespace that servers hold, whose rows begin so. seen: called with each, on its server's engine.
+std::size_t objects_of(
+    Servers& servers, const std::string& rows,
+    const std::function<void(const StoredObject&)>& seen = [](const StoredObject&) {}) {
+  Pattern pattern;
+  pattern.row = rows + "*";
+  const KeyPattern keys(pattern);
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    auto& core = servers[i].core();
+    core.progress()->call([&] {
+      core.store().table().scan(streams_namespace(), keys, "", ~std::size_t{0}, [&](const ObjectTable::Entry& entry) {
+        seen(entry.object);
+        ++found;
+        return true;
+      });
+    });
+  }
+  return found;
+}
+
 TEST(StreamInPool, IsReadAfterItsWriterHasEnded) {
   Servers servers(1);
   {
@@ -230,6 +253,43 @@ TEST(StreamInPool, ReadsOverSockets) {
   TestReader reader(servers, "sockets", options);
   EXPECT_THAT(reader.rest(), ElementsAre(0, 1, 2));
   EXPECT_EQ(reader->statistics().data_plane, "tcp");
+}
+
+// What a server copies in pieces, with an end that fills none, is what was put, and so is its checksum.
+TEST(StreamInPool, LargeStepsAreWholeAndWellSummed) {
+  Servers servers(1);
+  TestWriter writer(servers, "large", 900'001);  // 7.2 MB
+  for (int i = 0; i < 2; ++i) writer.write();
+  writer->close(patience);
+  const auto stripes = objects_of(servers, "stripe/large/", [](const StoredObject& object) {
+    EXPECT_EQ(object.checksum, storage::checksum(object.blob->bytes()));
+  });
+  EXPECT_GE(stripes, 2u);
+  TestReader reader(servers, "large");
+  EXPECT_THAT(reader.rest(), ElementsAre(0, 1));
+}
+
+// Its copies go before a pull; but one that never says that they have ended holds nothing up for long.
+TEST(StreamInPool, APullWaitsForItsWritersCopiesForAWhile) {
+  constexpr std::uint64_t bytes = 1 << 20;
+  Servers servers(1);
+  auto options = pool_options();
+  options.step_bytes = 2 * bytes;  // in one segment
+  const auto writer = create_pool_writer(servers.context(), "busy", solo(), options);
+  const auto x = writer->define("x", DType::uint8, {bytes}, {});
+  ASSERT_TRUE(writer->begin_step(patience)) << writer->awaited();
+  const auto span = writer->put_span(x, Box{{0}, {bytes}});
+  std::ranges::fill(span, std::byte{7});
+  // The first block of a slot follows its header.
+  reinterpret_cast<memory::SlotHeader*>(span.data() - memory::slot_header_bytes)->copying.store(1);
+  const auto start = base::Clock::now();
+  writer->end_step();
+  const base::Deadline deadline(patience);
+  while (writer->statistics().queue_depth > 0 && !deadline.passed()) std::this_thread::yield();
+  EXPECT_GE(base::Clock::now() - start, std::chrono::milliseconds(5));
+  EXPECT_EQ(writer->statistics().queue_depth, 0u);
+  EXPECT_GE(objects_of(servers, "stripe/busy/"), 1u);
+  writer->close(patience);
 }
 
 TEST(StreamInPool, TheWriterIsHeldByThePoolOnly) {
@@ -410,24 +470,6 @@ TEST(StreamInPool, OnlyOneWriterGoesOn) {
   EXPECT_THROW(TestWriter(servers, "one", 100, resuming("append")), Error);
   writer.write();
   writer->close(patience);
-}
-
-// Objects of the streams' namespace that servers hold, whose rows begin so.
-std::size_t objects_of(Servers& servers, const std::string& rows) {
-  Pattern pattern;
-  pattern.row = rows + "*";
-  const KeyPattern keys(pattern);
-  std::size_t found = 0;
-  for (std::size_t i = 0; i < servers.size(); ++i) {
-    auto& core = servers[i].core();
-    core.progress()->call([&] {
-      core.store().table().scan(streams_namespace(), keys, "", ~std::size_t{0}, [&](const ObjectTable::Entry&) {
-        ++found;
-        return true;
-      });
-    });
-  }
-  return found;
 }
 
 Task<fb::EmptyT> send_drop(std::shared_ptr<rpc::Channel> channel, std::uint64_t view, std::string stream,

@@ -19,6 +19,8 @@ namespace {
 
 constexpr auto keep_idle = std::chrono::seconds(60);
 constexpr std::size_t copy_bytes = 128 << 10;  // copied, and summed while they are in the cache
+// A thread waits so long, at most, for the writer's own copies to end: in all that it copies of one pull.
+constexpr std::chrono::microseconds give_way_at_most{5000}, give_way_nap{20};
 
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -65,6 +67,7 @@ struct StripePuller::Work {
     std::vector<std::byte> payload;
     std::uint64_t block_bytes = 0;                   // where the payload begins, if there is one
     std::vector<fabric::DataPlane::Mapped> sources;  // in place: of its ranges
+    fabric::DataPlane::Mapped header;                // in place: of the rank's slot
     std::shared_ptr<Blob> blob;
     std::uint64_t checksum = 0;
     std::uint64_t bytes() const { return payload.empty() ? block_bytes : aligned(block_bytes) + payload.size(); }
@@ -93,6 +96,7 @@ struct StripePuller::Work {
       const auto rank = static_cast<int>(item.stripe->rank);
       if (item.stripe->payload) from.read_payload(request.writer_step, request.slot, rank, item.payload, deadline);
       if (!plane->in_place) continue;
+      item.header = from.map(request.writer_step, request.slot, rank, 0, 0, sizeof(memory::SlotHeader), deadline);
       for (std::uint32_t r = 0; r < item.stripe->ranges; ++r) {
         const auto& part = range(item, r);
         item.sources.push_back(
@@ -103,6 +107,7 @@ struct StripePuller::Work {
 
   // In place: items `from` to `to`.
   void copy(std::size_t from, std::size_t to) {
+    base::Clock::duration patience = give_way_at_most;
     for (auto i = from; i < to; ++i) {
       auto& item = items[i];
       const auto memory = item.blob->writable();
@@ -110,7 +115,10 @@ struct StripePuller::Work {
       std::uint64_t at = 0;
       for (const auto& source : item.sources) {
         pad(memory, at, sum);
-        put(source.bytes, memory, at, sum);
+        for (std::size_t done = 0; done < source.bytes.size(); done += copy_bytes) {
+          give_way(item, patience);
+          put(source.bytes.subspan(done, std::min(copy_bytes, source.bytes.size() - done)), memory, at, sum);
+        }
       }
       if (!item.payload.empty()) {
         pad(memory, at, sum);
@@ -172,6 +180,16 @@ struct StripePuller::Work {
       sum.add(memory.subspan(at, part));
       done += part;
       at += part;
+    }
+  }
+  // A simulation stands still while its step is copied, and the memory's bandwidth is one for all: the pull of the last
+  // step waits. patience: what is left of it.
+  static void give_way(const Item& item, base::Clock::duration& patience) {
+    const auto& header = *reinterpret_cast<const memory::SlotHeader*>(item.header.bytes.data());
+    while (patience.count() > 0 && header.copying.load(std::memory_order_relaxed) != 0) {
+      const auto start = base::Clock::now();
+      std::this_thread::sleep_for(give_way_nap);
+      patience -= base::Clock::now() - start;
     }
   }
   static void pad(std::span<std::byte> memory, std::uint64_t& at, storage::RunningChecksum& sum) {

@@ -2,7 +2,8 @@
 // data planes (shared memory on one node, else TCP), on threads of its own. Engine thread.
 //
 // From shared memory each byte is read once and written once: a part that fits the processor's cache is copied, and summed
-// while it is there, and the stripes of one pull are shared out to all threads.
+// while it is there, and the stripes of one pull are shared out to all threads. While the rank they come from copies its next
+// step, and its queue has room, they wait: 5 ms at most for each thread and pull.
 //
 // Stripes that are there already (a pull that is made again) are not fetched again. A pull waits for the store's memory before
 // anything is fetched, in parts if it is much of that memory, and ends by its deadline: pool_full, timeout, step_gone or

@@ -15,6 +15,8 @@ double seconds_since(base::Clock::time_point start) {
   return std::chrono::duration<double>(base::Clock::now() - start).count();
 }
 
+constexpr std::uint64_t noted_copy_bytes = 1 << 20;   // others give way to copies from this size on
+constexpr std::chrono::microseconds no_wait{100};     // begin_step takes less while the queue has room
 constexpr std::uint64_t timed_copy_bytes = 16 << 10;  // smaller copies are counted but not timed: a clock costs as much
 
 // Of an encoded payload, with room to spare: everything but values; a value besides its characters or elements.
@@ -26,6 +28,22 @@ std::uint64_t encoded_bytes(std::string_view name, const Attribute& value) {
   for (const auto& s : value.strings) bytes += 16 + s.size();
   return bytes;
 }
+
+// While it lives, who copies from the arena may wait for this rank's own copy: a simulation stands still for that one.
+// Null: nobody shall wait.
+class Copying {
+ public:
+  explicit Copying(memory::Arena* arena) : arena_(arena) {
+    if (arena_) arena_->note_copying(true);
+  }
+  Copying(const Copying&) = delete;
+  ~Copying() {
+    if (arena_) arena_->note_copying(false);
+  }
+
+ private:
+  memory::Arena* arena_;
+};
 
 }  // namespace
 
@@ -151,8 +169,8 @@ bool DirectWriter::begin_step(Timeout timeout) {
   if (closed_) throw Error(Errc::stream_closed, "stream " + name_ + " is closed");
   if (state_ != State::idle) throw Error(Errc::wrong_state, "stream " + name_ + ": the last step has not ended");
   const base::Deadline deadline(timeout == configured ? Timeout(options_.step_timeout_ms) : timeout);
+  const auto start = base::Clock::now();
   if (!open_) {
-    const auto start = base::Clock::now();
     const auto grant = node_->wait_grant(deadline);
     counters_.wait_s += seconds_since(start);
     if (!grant) return false;
@@ -179,6 +197,7 @@ bool DirectWriter::begin_step(Timeout timeout) {
     give_up();
     throw;
   }
+  waited_ = base::Clock::now() - start > no_wait;
   state_ = State::writing;
   return true;
 }
@@ -186,6 +205,12 @@ bool DirectWriter::begin_step(Timeout timeout) {
 std::string DirectWriter::awaited() const {
   if (!open_) return node_->awaited();
   return "memory of earlier steps (queue_bytes=" + base::format_size(options_.queue_bytes) + "): " + node_->awaited();
+}
+
+// The arena, if those who copy from it shall wait for a copy of so many bytes. Where this rank has waited for them, the next
+// step will too: what they lose it does not gain.
+memory::Arena* DirectWriter::goes_first(std::uint64_t bytes) const {
+  return bytes >= noted_copy_bytes && !waited_ ? arena_.get() : nullptr;
 }
 
 // Makes room for a step as large as the last one. False when bytes are short until the deadline.
@@ -288,6 +313,7 @@ void DirectWriter::put(std::uint32_t id, const Box& box, const void* data, std::
   const bool timed = bytes >= timed_copy_bytes;
   const auto start = timed ? base::Clock::now() : base::Clock::time_point();
   const auto size = size_of(v.dtype);
+  const Copying copying(goes_first(bytes));
   if (strides.empty() || model::is_contiguous(box.count, strides.data(), size, v.order)) {
     std::memcpy(place, data, bytes);
   } else {
@@ -404,6 +430,7 @@ void DirectWriter::end_step() {
 void DirectWriter::commit_step() {
   for (const auto& l : lent_) {
     const auto start = base::Clock::now();
+    const Copying copying(goes_first(l.bytes));
     std::memcpy(l.place, l.data, l.bytes);
     counters_.copy_s += seconds_since(start);
     ++counters_.copies;

@@ -69,6 +69,7 @@ class DirectWriter final : public WriterEngine {
   std::byte* discard_block(std::uint64_t bytes);
   memory::Place allocate(std::uint64_t bytes);
   bool reserve_slot(base::Deadline deadline);
+  memory::Arena* goes_first(std::uint64_t bytes) const;
   void note_block(model::BlockDefinition block);
   void write_payload();
   void commit_step();
@@ -98,6 +99,7 @@ class DirectWriter final : public WriterEngine {
   WriterProtocol::Grant grant_;
   bool open_ = false;  // grant_ is neither recorded nor void yet; between steps too, while memory for it is short
   bool dropped_ = false;
+  bool waited_ = false;  // this step, for room
   std::uint64_t last_bytes_ = 0;
   bool closed_ = false;
   // What put_span hands out in a dropped step: another buffer for each call, all of them there until the next step.

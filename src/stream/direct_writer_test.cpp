@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -143,6 +144,40 @@ TEST_F(DirectWriterTest, MemoryForStepsIsMadeWhileTheApplicationComputes) {
     step.end();
   }
   EXPECT_EQ(writer.statistics().memory_bytes, all);
+}
+
+// Servers that pull let the writer's own copies go first.
+TEST_F(DirectWriterTest, SaysThatItCopiesWhileItDoes) {
+  const std::vector<std::uint8_t> data(64 * mib, 1);
+  const auto options = with([&](auto& o) {
+    o.rendezvous_readers = 0;
+    o.queue_steps = 2;
+    o.step_bytes = data.size() + mib;  // all slots' memory is there, and stays where it is
+  });
+  auto writer = context_->create_stream("s", solo(), options);
+  const auto first = writer.define<std::uint8_t>("first", {64});
+  const auto v = writer.define<std::uint8_t>("v", {data.size()});
+  std::atomic<bool> seen{false};
+  std::jthread watcher;
+  const std::atomic<std::uint64_t>* copying = nullptr;
+  const base::Deadline deadline(20s);
+  while (!seen && !deadline.passed()) {
+    auto step = writer.begin_step();
+    if (!copying) {  // the first block of a slot follows its header
+      const auto* memory = step.put_span<std::uint8_t>(first, {{0}, {64}}).data() - memory::slot_header_bytes;
+      copying = &reinterpret_cast<const memory::SlotHeader*>(memory)->copying;
+      watcher = std::jthread([&](const std::stop_token& stop) {
+        while (!seen && !stop.stop_requested())
+          if (copying->load() != 0) seen = true;
+      });
+    }
+    EXPECT_EQ(copying->load(), 0u);
+    step.put(v, data.data());
+    EXPECT_EQ(copying->load(), 0u);
+    step.end();
+  }
+  watcher = {};
+  EXPECT_TRUE(seen) << "the slot that was filled first tells of copies into every slot";
 }
 
 TEST_F(DirectWriterTest, SpansOfADroppedStepAreMemoryUntilItEnds) {

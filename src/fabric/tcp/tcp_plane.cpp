@@ -179,9 +179,9 @@ DataPlane::Mapped TcpPlane::map(std::uint64_t step, std::uint32_t slot, int writ
 }
 
 SlotInfo TcpPlane::header(std::uint64_t step, std::uint32_t slot, int writer_rank, Deadline deadline) {
-  // As the writer's memory has it: four words in its byte order, which the handshake's version implies.
+  // As the writer's memory has it: its first four words in its byte order, which the handshake's version implies.
   SlotInfo info;
-  static_assert(sizeof info == sizeof(memory::SlotHeader));
+  static_assert(sizeof info == offsetof(memory::SlotHeader, copying));
   read_bytes(step, slot, writer_rank, 0, 0, std::as_writable_bytes(std::span(&info, 1)), deadline);
   if (info.step != step)
     throw Error(Errc::step_gone, "writer rank " + std::to_string(writer_rank) + " does not hold step " +
