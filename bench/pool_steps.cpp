@@ -1,7 +1,8 @@
 // Streams in a pool: a Gray-Scott-like writer of N ranks (threads), and a reader that comes later.
 //
 //   pool_steps --role writer --study io      [--steps N]    time in begin, put and end; then until the pool has everything
-//   pool_steps --role writer --study room    [--bursts N]   the same while the queue has room, beside one copy into memory
+//   pool_steps --role writer --study room    [--bursts N]   the same while the queue has room, beside one copy into memory;
+//                            [--beside memory]            in turns with a second stream, acknowledged so, of the same pool
 //   pool_steps --role writer --study sustain [--lengths N]  N queue lengths at full speed, then at 80 % of what that gave
 //   pool_steps --role writer --study overlap [--compute-ms N] [--origin S]   when each step was computed and written
 //   pool_steps --role reader --study io                     reads all kept steps, whole fields, checked
@@ -10,11 +11,15 @@
 //
 // room: a burst is as many steps as the queue holds; the next one begins when the pool has taken all. The reference is a
 // memcpy of the same arrays into as many slots of memory with pages made, by the same threads, just before each burst; the
-// first burst counts for neither. sustain, overlap: programs sleep where a simulation or an analysis would compute. overlap
-// prints spans (start, end, ...) in seconds since the origin, a time of the kernel's monotonic clock.
+// first burst counts for neither. Two streams take turns at being first.
+// sustain: two queue lengths make the pool's memory before the clock starts. The reference is made after sleeps of the same
+// length, and back to back in bursts, half of it before and half after the steps; the faster of the two counts.
+// sustain, overlap: programs sleep where a simulation or an analysis would compute. overlap prints spans (start, end, ...) in
+// seconds since the origin, a time of the kernel's monotonic clock.
 #include <barrier>
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "penstock/penstock.hpp"
@@ -27,6 +32,12 @@ constexpr const char* stream_name = "fields";
 constexpr double producing_share = 0.8;  // of the measured pull bandwidth
 const Timeout patience(300'000);
 
+Acknowledge acknowledge_of(const std::string& text) {
+  if (text == "durable") return Acknowledge::durable;
+  if (text != "memory") throw std::runtime_error("no acknowledgement level " + text);
+  return Acknowledge::memory;
+}
+
 StreamOptions stream_options(const Arguments& arguments, const StepPlan& plan) {
   StreamOptions options;
   options.engine = "pool";
@@ -34,9 +45,7 @@ StreamOptions stream_options(const Arguments& arguments, const StepPlan& plan) {
   options.retain_steps = static_cast<std::uint32_t>(arguments.number("retain", 0));
   options.step_bytes = plan.rank_elements() * 8 + 65536;
   options.step_timeout_ms = options.close_timeout_ms = 300'000;
-  const std::string acknowledge = arguments.text("acknowledge", "memory");
-  if (acknowledge == "durable") options.acknowledge = Acknowledge::durable;
-  else if (acknowledge != "memory") throw std::runtime_error("no acknowledgement level " + acknowledge);
+  options.acknowledge = acknowledge_of(arguments.text("acknowledge", "memory"));
   const std::string plane = arguments.text("plane");
   if (plane == "tcp") options.data_plane = DataPlane::tcp;
   else if (plane == "shm") options.data_plane = DataPlane::shm;
@@ -45,11 +54,12 @@ StreamOptions stream_options(const Arguments& arguments, const StepPlan& plan) {
 
 // What all ranks meet at, and where they leave their figures.
 struct Shared {
-  explicit Shared(int ranks) : meet(ranks), stalls(static_cast<std::size_t>(ranks)), copies(stalls) {}
+  explicit Shared(int ranks)
+      : meet(ranks), stalls(static_cast<std::size_t>(ranks)), beside(stalls), copies(stalls), slept_copies(stalls) {}
   std::barrier<> meet;
-  std::mutex mutex;  // guards what follows
-  std::vector<std::vector<double>> stalls, copies;
-  double announced = 0;  // bytes, of rank 0
+  std::mutex mutex;                                                       // guards what follows
+  std::vector<std::vector<double>> stalls, beside, copies, slept_copies;  // beside: of the second stream
+  double announced = 0;                                                   // bytes, of rank 0
   double io_s = 0, all_s = 0, pull_gb_per_s = 0, wall_s = 0;
   std::vector<double> computing, writing;  // spans of rank 0
 
@@ -62,16 +72,43 @@ struct Shared {
   }
 };
 
+// The reference: a rank's arrays, copied into slots of memory with pages made.
+class CopySlots {
+ public:
+  CopySlots(const StepPlan& plan, std::size_t slots)
+      : plan_(plan), slots_(slots), memory_(populated(slots * plan.rank_elements() * 8)) {}
+  CopySlots(const CopySlots&) = delete;
+  ~CopySlots() { munmap(memory_.data(), memory_.size()); }
+
+  // Into the next slot, field by field as they are put; returns the seconds.
+  double copy(std::vector<double>& own) {
+    next_values(plan_, own, -1);
+    std::byte* slot = memory_.data() + next_++ % slots_ * own.size() * 8;
+    const std::size_t bytes = plan_.slab() * 8;
+    const double start = now();
+    for (std::size_t f = 0; f < StepPlan::fields; ++f)
+      std::memcpy(slot + f * bytes, own.data() + f * plan_.slab(), bytes);
+    asm volatile("" : : "r"(slot) : "memory");
+    return now() - start;
+  }
+
+ private:
+  const StepPlan& plan_;
+  const std::size_t slots_;
+  const std::span<std::byte> memory_;
+  std::size_t next_ = 0;
+};
+
 class RankWriter {
  public:
   RankWriter(Context& context, const StepPlan& plan, const StreamOptions& options, std::shared_ptr<Cohort> cohort,
-             Shared& shared)
+             Shared& shared, const char* name = stream_name)
       : plan_(plan),
         options_(options),
         rank_(static_cast<std::size_t>(cohort->rank())),
         shared_(shared),
         own_(plan.rank_elements()),
-        writer_(context.create_stream(stream_name, cohort, options)) {
+        writer_(context.create_stream(name, cohort, options)) {
     first_values(own_);
     const Dims shape{plan.side, plan.side, plan.side};
     if (plan.many > 0) {
@@ -141,71 +178,93 @@ class RankWriter {
     shared_.writing = std::move(writing);
   }
 
-  void room(int bursts) {
-    const std::size_t bytes = own_.size() * 8, slots = options_.queue_steps;
-    const auto arena = populated(slots * bytes);
-    std::vector<double> stalls, copies;
+  void room(int bursts, RankWriter* beside) {
+    const std::size_t slots = options_.queue_steps;
+    CopySlots reference(plan_, slots);
+    std::vector<double> stalls, copies, theirs;
     for (int burst = 0; burst <= bursts; ++burst) {
-      shared_.meet.arrive_and_wait();
-      for (std::size_t slot = 0; slot < slots; ++slot) {
-        next_values(plan_, own_, -1);
-        const double start = now();
-        std::memcpy(arena.data() + slot * bytes, own_.data(), bytes);
-        asm volatile("" : : "r"(arena.data()) : "memory");
-        if (burst > 0) copies.push_back(now() - start);
+      std::vector<RankWriter*> turns{this};
+      if (beside) turns.insert(burst % 2 == 0 ? turns.begin() : turns.end(), beside);
+      for (RankWriter* writer : turns) {
+        shared_.meet.arrive_and_wait();
+        for (std::size_t slot = 0; slot < slots; ++slot) {
+          const double copy = reference.copy(own_);
+          if (burst > 0) copies.push_back(copy);
+        }
+        shared_.meet.arrive_and_wait();
+        for (std::size_t slot = 0; slot < slots; ++slot) {
+          const double stall = writer->write(burst * static_cast<int>(slots) + static_cast<int>(slot));
+          if (burst > 0) (writer == this ? stalls : theirs).push_back(stall);
+        }
+        writer->drain();
       }
-      shared_.meet.arrive_and_wait();
-      for (std::size_t slot = 0; slot < slots; ++slot) {
-        const double stall = write(burst * static_cast<int>(slots) + static_cast<int>(slot));
-        if (burst > 0) stalls.push_back(stall);
-      }
-      drain();
     }
-    munmap(arena.data(), slots * bytes);
     close();
+    if (beside) beside->close();
     const std::lock_guard lock(shared_.mutex);
     shared_.stalls[rank_] = std::move(stalls);
+    shared_.beside[rank_] = std::move(theirs);
     shared_.copies[rank_] = std::move(copies);
   }
 
   void sustain(int lengths) {
-    const int steps = lengths * static_cast<int>(options_.queue_steps);
-    const auto arena = populated(own_.size() * 8);
-    std::vector<double> copies, stalls;
-    for (int i = 0; i < 5; ++i) {
-      const double start = now();
-      std::memcpy(arena.data(), own_.data(), own_.size() * 8);
-      asm volatile("" : : "r"(arena.data()) : "memory");
-      copies.push_back(now() - start);
-    }
-    munmap(arena.data(), own_.size() * 8);
+    const int queue = static_cast<int>(options_.queue_steps), steps = lengths * queue;
+    int number = 0;
+    for (int step = 0; step < 2 * queue; ++step) (void)write(number++);
+    drain();
     shared_.meet.arrive_and_wait();
-    double start = now();
-    for (int step = 0; step < steps; ++step) (void)write(step);
+    const double start = now();
+    for (int step = 0; step < steps; ++step) (void)write(number++);
     drain();
     shared_.meet.arrive_and_wait();
     if (rank_ == 0) shared_.pull_gb_per_s = plan_.step_bytes() * steps / 1e9 / (now() - start);
     shared_.meet.arrive_and_wait();
     const double period = plan_.step_bytes() / 1e9 / (producing_share * shared_.pull_gb_per_s);
-    start = now();
+
+    CopySlots reference(plan_, options_.queue_steps);
+    std::vector<double> copies, slept_copies, stalls;
+    copy_half(reference, steps / 2, period, copies, slept_copies);
+    shared_.meet.arrive_and_wait();
+    const double begun = now();
     for (int step = 0; step < steps; ++step) {
-      const double early = start + step * period - now();
-      if (early > 0) std::this_thread::sleep_for(std::chrono::duration<double>(early));
-      stalls.push_back(write(steps + step));
+      sleep_until(begun + step * period);
+      stalls.push_back(write(number++));
     }
-    const double wall = now() - start;
+    const double wall = now() - begun;
+    drain();
+    copy_half(reference, steps / 2, period, copies, slept_copies);
     close();
     const std::lock_guard lock(shared_.mutex);
     shared_.stalls[rank_] = std::move(stalls);
     shared_.copies[rank_] = std::move(copies);
+    shared_.slept_copies[rank_] = std::move(slept_copies);
     shared_.wall_s = std::max(shared_.wall_s, wall);
   }
 
  private:
   void close() { writer_.close(patience); }
+  static void sleep_until(double time) {
+    const double early = time - now();
+    if (early > 0) std::this_thread::sleep_for(std::chrono::duration<double>(early));
+  }
+
+  // So many copies after sleeps, and as many back to back, in bursts as long as the queue.
+  void copy_half(CopySlots& reference, int count, double period, std::vector<double>& copies,
+                 std::vector<double>& slept_copies) {
+    shared_.meet.arrive_and_wait();
+    const double begun = now();
+    for (int i = 0; i < count; ++i) {
+      sleep_until(begun + i * period);
+      slept_copies.push_back(reference.copy(own_));
+    }
+    for (int i = 0; i < count; ++i) {
+      if (i % static_cast<int>(options_.queue_steps) == 0) shared_.meet.arrive_and_wait();
+      copies.push_back(reference.copy(own_));
+    }
+  }
 
   const StepPlan& plan_;
-  const StreamOptions& options_;
+  const StreamOptions options_;
   std::size_t rank_;
   Shared& shared_;
   std::vector<double> own_;
@@ -238,14 +297,23 @@ void write_figures(const std::string& study, const StepPlan& plan, const Shared&
     line.add("gb_per_s", plan.step_bytes() * plan.steps / 1e9 / shared.all_s);
     return;
   }
-  const auto copies = Shared::slowest(shared.copies);
-  line.add("copy_ms", 1e3 * median(copies));
-  line.add("stall_per_copy", median(stalls) / median(copies));
+  double copy = median(Shared::slowest(shared.copies));
   if (study == "sustain") {
+    const double slept = median(Shared::slowest(shared.slept_copies));
+    line.add("burst_copy_ms", 1e3 * copy);
+    line.add("slept_copy_ms", 1e3 * slept);
+    copy = std::min(copy, slept);
     line.add("pull_gb_per_s", shared.pull_gb_per_s);
     line.add("io_percent", 100 * sum_of(stalls) / shared.wall_s);
-    const double beyond = sum_of(stalls) - median(copies) * static_cast<double>(stalls.size());
+    const double beyond = sum_of(stalls) - copy * static_cast<double>(stalls.size());
     line.add("stall_percent", 100 * std::max(0.0, beyond) / shared.wall_s);
+  }
+  line.add("copy_ms", 1e3 * copy);
+  line.add("stall_per_copy", median(stalls) / copy);
+  if (!shared.beside.front().empty()) {
+    const double beside = median(Shared::slowest(shared.beside));
+    line.add("beside_ms", 1e3 * beside);
+    line.add("stall_per_beside", median(stalls) / beside);
   }
 }
 
@@ -257,12 +325,20 @@ void write_stream(Context& context, const Arguments& arguments) {
   const int lengths = static_cast<int>(arguments.number("lengths", 10));
   const std::chrono::milliseconds compute(arguments.number("compute-ms", 40));
   const double origin = std::stod(arguments.text("origin", "0"));
+  const std::string beside = arguments.text("beside");
+  if (!beside.empty() && study != "room") throw std::runtime_error("two streams: only in the study room");
   arguments.check();
   Shared shared(plan.ranks);
   run_thread_cohort(plan.ranks, [&](std::shared_ptr<Cohort> cohort) {
-    RankWriter writer(context, plan, options, std::move(cohort), shared);
+    RankWriter writer(context, plan, options, cohort, shared);
+    std::optional<RankWriter> second;
+    if (!beside.empty()) {
+      auto others = options;
+      others.acknowledge = acknowledge_of(beside);
+      second.emplace(context, plan, others, cohort, shared, "beside");
+    }
     if (study == "io") writer.io();
-    else if (study == "room") writer.room(bursts);
+    else if (study == "room") writer.room(bursts, second ? &*second : nullptr);
     else if (study == "sustain") writer.sustain(lengths);
     else if (study == "overlap") writer.overlap(compute, origin);
     else throw std::runtime_error("no study " + study);

@@ -98,11 +98,14 @@ def file_io(sizes: Sizes, synced: bool, run: Run) -> Figures:
 
 
 def stall(sizes: Sizes, study: str, tier: str, servers: int, run: Run) -> Figures:
-    """Steps go as soon as later ones are there, so that memory is not what stops the writer."""
+    """Steps go as soon as later ones are there, so that memory is not what stops the writer. In `room`, durable steps
+    are in turns with steps in memory, of a second stream of the same pool, which writes only what it must."""
     _, disk, acknowledge = TIERS[tier]
     amount = ("--bursts", sizes.bursts) if study == "room" else ("--lengths", sizes.lengths)
-    options = sizes.fields("--study", study, *amount, "--acknowledge", acknowledge, "--retain", QUEUE)
-    with pool(run, servers, "2GiB", disk) as started:
+    beside = study == "room" and acknowledge == "durable"
+    turns = ("--beside", "memory") if beside else ()
+    options = sizes.fields("--study", study, *amount, "--acknowledge", acknowledge, "--retain", QUEUE, *turns)
+    with pool(run, servers, "2GiB", disk, **({"write_behind": "false"} if beside else {})) as started:
         return run.figures(run.program("pool_steps", "--role", "writer", *options), environment=started.environment())
 
 
@@ -328,7 +331,15 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
                 Column("read_gb_per_s", "read back\nGB/s"),
             ),
         ),
-        Sheet("room", f"room: {STUDIES['room']}", (*stalls, Column("stall_per_copy", "stall ×\ncopy"))),
+        Sheet(
+            "room",
+            f"room: {STUDIES['room']}",
+            (
+                *stalls,
+                Column("stall_per_copy", "stall ×\ncopy"),
+                Column("stall_per_beside", "× one in memory,\nin turns"),
+            ),
+        ),
         Sheet(
             "sustain",
             f"sustain: {STUDIES['sustain']}; the writer sleeps between steps",

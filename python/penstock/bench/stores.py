@@ -24,15 +24,15 @@ ROCKSDB_BYTES = 32 << 20  # TierOptions::rocksdb_cache_bytes (src/storage/tier.h
 
 
 @contextlib.contextmanager
-def pool(run: Run, servers: int = 1, memory: str = "1GiB", disk: bool = False) -> Iterator[PoolServers]:
-    """Servers of a pool, ready; ended afterwards."""
+def pool(run: Run, servers: int = 1, memory: str = "1GiB", disk: bool = False, **options: str) -> Iterator[PoolServers]:
+    """Servers of a pool, ready; ended afterwards. options: more of penstock-server's."""
     folder = run.folder / "pool"
     plan = PoolPlan(
         name="bench",
         servers=servers,
         memory=memory,
         disk=run.disk / "tiers" if disk else None,
-        options={"http": "off", "listen": "127.0.0.1"},
+        options={"http": "off", "listen": "127.0.0.1"} | options,
     )
     try:
         with PoolServers(plan, logs=folder, folder=folder) as started:
