@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "penstock/interrupt.hpp"
 #include "rpc/open_directory.hpp"
 
 namespace penstock::pool {
@@ -46,8 +47,9 @@ constexpr auto look_again = std::chrono::milliseconds(50);
 // The pool's name, and the token of the role asked for. A directory that knows no pool yet is one whose first server is still
 // coming up; wait_for_it: one that knows others is asked again, too.
 Task<std::pair<std::string, fabric::Token>> find_pool(std::shared_ptr<fabric::Progress> progress,
-                                                      rpc::Directory& directory, PoolOptions options, std::string role,
-                                                      bool wait_for_it, base::Deadline deadline) {
+                                                      std::shared_ptr<rpc::Directory> at, PoolOptions options,
+                                                      std::string role, bool wait_for_it, base::Deadline deadline) {
+  auto& directory = *at;
   for (;;) {
     std::set<std::string> names;
     std::string pool = options.pool;
@@ -82,16 +84,16 @@ std::shared_ptr<PoolClient> PoolClient::open(std::shared_ptr<fabric::Progress> p
   const std::string role = options.role.empty() ? "admin" : options.role;
   if (role_rank(role) < 0 || role == "server")
     throw Error(Errc::invalid_argument, "role " + role + ": choose read, write, compute or admin");
-  auto [pool, token] =
-      fabric::run_task(*progress, find_pool(progress, *directory, options, role, wait_for_it, deadline), deadline,
-                       "directory " + directory->describe() + " did not answer");
+  auto finding = fabric::spawn(*progress, find_pool(progress, directory, options, role, wait_for_it, deadline));
+  auto [pool, token] = finding.get(deadline, "directory " + directory->describe() + " did not answer", interrupted);
   Members::Options member_options;
   member_options.pool = pool;
   member_options.role = role;
   member_options.token = token;
   auto members = std::make_shared<Members>(progress, directory, std::move(member_options));
   members->start();
-  fabric::run_task(*progress, members->at_least(1, deadline), deadline, "pool " + pool + ": no server came");
+  auto first_view = fabric::spawn(*progress, members->at_least(1, deadline));
+  first_view.get(deadline, "pool " + pool + ": no server came", interrupted);
   return std::make_shared<PoolClient>(std::move(progress), std::move(directory), std::move(members), pool);
 }
 

@@ -2,10 +2,14 @@
 #include "rpc/directory_server.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "base/log.hpp"
 #include "base/test_support.hpp"
@@ -16,6 +20,7 @@
 #include "rpc/etcd_directory.hpp"
 #include "rpc/etcd_test_support.hpp"
 #include "rpc/open_directory.hpp"
+#include "wire/versions.hpp"
 
 namespace penstock::rpc {
 namespace {
@@ -84,6 +89,35 @@ TEST_F(DirectoryServerTest, ItsRegistrationIsAliveFromAnotherHost) {
   EXPECT_TRUE(fabric::alive(found));
   found.token = fabric::Token::random();
   EXPECT_FALSE(fabric::alive(found));
+}
+
+// A double of a server of another release: it refuses whoever says hello. Nobody waits for it to come to its senses.
+TEST_F(DirectoryServerTest, AServerOfAnotherVersionIsNotWaitedFor) {
+  const auto listener = fabric::listen_unix(location_.endpoint.unix_name);
+  std::atomic<bool> over{false};
+  std::thread server([&] {
+    while (!over) {
+      pollfd entry{listener.get(), POLLIN, 0};
+      if (::poll(&entry, 1, 10) <= 0) continue;
+      const memory::UniqueFd peer(::accept(listener.get(), nullptr, nullptr));
+      fabric::FrameHeader header{};
+      if (::recv(peer.get(), &header, sizeof header, MSG_WAITALL) != sizeof header) continue;
+      std::vector<std::byte> bytes(header.length);
+      if (::recv(peer.get(), bytes.data(), bytes.size(), MSG_WAITALL) != static_cast<ssize_t>(bytes.size())) continue;
+      EXPECT_EQ(wire::decode_hello(bytes).version, wire::service_protocol);
+      bytes.clear();
+      encode(wire::Refused{"node:1 speaks version 1", Errc::unsupported}, bytes);
+      header = {static_cast<std::uint32_t>(bytes.size()), static_cast<std::uint16_t>(wire::HandshakeKind::refused), 0};
+      ::send(peer.get(), &header, sizeof header, MSG_NOSIGNAL);
+      ::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      ::recv(peer.get(), &header, 1, 0);  // its end
+    }
+  });
+  auto client = open();
+  EXPECT_EQ(code_of([&] { client.get("/a"); }), Errc::unsupported);
+  EXPECT_EQ(code_of([&] { client.put("/a", "1"); }), Errc::unsupported);
+  over = true;
+  server.join();
 }
 
 TEST_F(DirectoryServerTest, AFullDiskRefusesChangesUntilThereIsRoom) {

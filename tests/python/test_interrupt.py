@@ -296,6 +296,15 @@ def test_other_threads_are_not_interrupted(pool_servers, open_pool, alarm):
     assert outcome == [b"x"]
 
 
+def test_a_pool_that_does_not_come(pool_servers, context, monkeypatch, alarm):
+    monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", pool_servers(1, http="off").directory)
+    began = time.monotonic()
+    alarm()
+    with pytest.raises(KeyboardInterrupt):
+        context.create("heat", engine="pool", pool="absent", timeout=TIMEOUT_S)
+    assert time.monotonic() - began < SOON_S
+
+
 def test_again_and_again(pool_servers, open_pool, alarm):
     pool = open_pool(pool_servers(1, http="off"))
     for _ in range(3):
