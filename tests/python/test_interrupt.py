@@ -174,10 +174,8 @@ def child(tmp_path):
 
 
 @pytest.fixture
-def soon(record_property, capsys):
+def soon():
     def check(seconds):
-        with capsys.disabled():
-            print(f" {1000 * seconds:.0f} ms", end="")
         assert seconds < SOON_S
 
     return check

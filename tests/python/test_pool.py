@@ -489,7 +489,7 @@ def test_roles_and_tokens(two, open_pool, pool):
     # Where they find the servers they find no secret, from which every token is made.
     assert two.directory.partition("token=")[2] not in directory
     with pytest.raises(penstock.NotFound):
-        open_pool(two, "default", ns=ns, directory=directory)
+        open_pool(two, "default", ns=ns, directory=directory, timeout=0.5)
     lines.append("| the pool's secret, from the directory for roles | " + " | ".join(["refused"] * len(roles)) + " |")
     with pytest.raises(penstock.InvalidArgument, match="role server"):
         pool.token("server")
