@@ -206,7 +206,7 @@ TEST_F(StoreDisk, ADropThatTheDiskRefusesIsTriedAgain) {
   s->put({.row = "b", .number = 2, .durable = true});  // under the version of the one that is still there
   disk->fail_erases = false;
   s->flush();
-  EXPECT_EQ(entries(*disk), 1u);
+  EXPECT_TRUE(until([&] { return entries(*disk) == 1; }));
   s.reset();
   s = open();
   EXPECT_FALSE(s->load("a"));
@@ -324,14 +324,13 @@ TEST_F(StoreDisk, TheFirstTiersLeastRecentlyUsedMoveDown) {
     s->put({.row = name(i), .number = i, .bytes = 100 * KiB, .durable = true});
     ASSERT_TRUE(s->load(name(0)));  // in use all the time
   }
-  ASSERT_TRUE(until([&] {
+  ASSERT_TRUE(until([&] {  // a move is counted when it has ended
+    if (s->statistics().demotions <= 8 || entries(*disk) + entries(*slow) != 20) return false;
     std::lock_guard lock(disk->mutex);
     std::uint64_t bytes = 0;
     for (const auto& [key, value] : disk->entries) bytes += value.data.size();
     return bytes <= 900 * KiB;
   }));
-  EXPECT_GT(s->statistics().demotions, 8u);
-  EXPECT_EQ(entries(*disk) + entries(*slow), 20u);
   {
     std::lock_guard lock(disk->mutex);
     EXPECT_TRUE(std::any_of(disk->entries.begin(), disk->entries.end(),
