@@ -48,7 +48,7 @@ rocksdb::DBOptions database_options(std::uint64_t cache_bytes, const std::shared
   options.create_missing_column_families = true;
   // Write buffers are charged to the cache, so that cache_bytes bounds both.
   options.write_buffer_manager = std::make_shared<rocksdb::WriteBufferManager>(cache_bytes / 2, cache);
-  options.max_total_wal_size = cache_bytes / 2;
+  options.atomic_flush = true;
   options.max_open_files = 512;
   options.max_background_jobs = 2;
   options.bytes_per_sync = 1 << 20;  // tables are written back evenly, not in one burst that synced puts wait for
@@ -82,10 +82,15 @@ rocksdb::ColumnFamilyOptions column_options(std::uint64_t cache_bytes, const std
 
 }  // namespace
 
-// Whether a background error is being recovered from, which RocksDB does by itself when a disk was full, looking every few
-// seconds whether it still is.
-class RocksDatabase::Recovery final : public rocksdb::EventListener {
+// Tells of flushes, and whether a background error is being recovered from, which RocksDB does by itself when a disk was full,
+// looking every few seconds whether it still is.
+class RocksDatabase::Listener final : public rocksdb::EventListener {
  public:
+  explicit Listener(std::function<void(std::uint64_t)> flushed) : flushed_(std::move(flushed)) {}
+  // Called for each column family when all of them are done. In the default one is something of every write.
+  void OnFlushCompleted(rocksdb::DB*, const rocksdb::FlushJobInfo& info) override {
+    if (info.cf_name == rocksdb::kDefaultColumnFamilyName) flushed_(info.largest_seqno);
+  }
   void OnErrorRecoveryEnd(const rocksdb::BackgroundErrorRecoveryInfo&) override {
     std::lock_guard lock(mutex_);
     ++ended_;
@@ -101,13 +106,15 @@ class RocksDatabase::Recovery final : public rocksdb::EventListener {
   }
 
  private:
+  const std::function<void(std::uint64_t)> flushed_;
   std::mutex mutex_;  // guards ended_
   std::condition_variable changed_;
   std::uint64_t ended_ = 0;
 };
 
-RocksDatabase::RocksDatabase(const std::string& path, std::uint64_t cache_bytes)
-    : path_(path), spare_bytes_(cache_bytes), recovery_(std::make_shared<Recovery>()) {
+RocksDatabase::RocksDatabase(const std::string& path, std::uint64_t cache_bytes,
+                             std::function<void(std::uint64_t)> flushed)
+    : path_(path), spare_bytes_(cache_bytes), listener_(std::make_shared<Listener>(std::move(flushed))) {
   const auto cache = rocksdb::NewLRUCache(cache_bytes, cache_shard_bits, false, 0.5);
   const auto column = column_options(cache_bytes, cache);
   auto data_column = column;
@@ -118,7 +125,7 @@ RocksDatabase::RocksDatabase(const std::string& path, std::uint64_t cache_bytes)
   make_folder(path);                                   // RocksDB does not make its own folder's name durable
   auto options = database_options(cache_bytes, cache);
   options.info_log = std::make_shared<LogToOurs>(path);
-  options.listeners.push_back(recovery_);
+  options.listeners.push_back(listener_);
   rocksdb::DB* database = nullptr;
   const auto status = rocksdb::DB::Open(
       options, path, {{rocksdb::kDefaultColumnFamilyName, column}, {"index", column}, {"data", data_column}}, &handles_,
@@ -141,28 +148,25 @@ void RocksDatabase::fail(const rocksdb::Status& status) const {
   throw Error(Errc::system, what);
 }
 
-void RocksDatabase::write(rocksdb::WriteBatch& batch, bool sync) {
+std::uint64_t RocksDatabase::write(rocksdb::WriteBatch& batch) {
   rocksdb::WriteOptions options;
-  options.sync = sync;
+  options.disableWAL = true;
   const auto deadline = std::chrono::steady_clock::now() + longest_recovery;
   for (;;) {
-    const std::uint64_t ended = recovery_->ended();
+    const std::uint64_t ended = listener_->ended();
     const auto status = database_->Write(options, &batch);
-    if (status.ok()) return;
+    if (status.ok()) return database_->GetLatestSequenceNumber();
     // Of a disk that is still full there is nothing to wait for.
     if (free_bytes(path_) < batch.GetDataSize() + spare_bytes_) fail(status);
     const auto resumed = database_->Resume();
     if (resumed.ok()) continue;
-    if (!resumed.IsBusy() || !recovery_->wait_beyond(ended, deadline)) fail(status);
+    if (!resumed.IsBusy() || !listener_->wait_beyond(ended, deadline)) fail(status);
   }
 }
 
-// Not SyncWAL: that goes on with a log to which a write failed, which Debian's RocksDB, built with assertions, does not live
-// through. A write looks first.
-void RocksDatabase::sync() {
-  rocksdb::WriteBatch batch;
-  batch.Put(own(), "synced", "");
-  write(batch, true);
+void RocksDatabase::flush() {
+  const auto status = database_->Flush({}, handles_);
+  if (!status.ok()) fail(status);
 }
 
 void RocksDatabase::free_erased_data() {

@@ -3,12 +3,16 @@
 //
 // RocksDB stops taking writes when one failed, of a caller's or of its own, until it has recovered. When there is space again,
 // write() has it recover, which may take some seconds; while there is none it fails at once.
-// Safe from any thread.
+//
+// Nothing is written to RocksDB's own log: what was written is durable when a flush has ended, which is of all column families
+// at once, so that what is there after a crash is what was written up to some point (journaled_database.hpp keeps the rest).
+// Safe from any thread, but for write.
 #pragma once
 
 #include <rocksdb/db.h>
 #include <rocksdb/write_batch.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,17 +25,19 @@ inline std::string_view text(const rocksdb::Slice& slice) { return {slice.data()
 
 class RocksDatabase {
  public:
-  // cache_bytes: at least 4 MiB.
-  RocksDatabase(const std::string& path, std::uint64_t cache_bytes);
+  // cache_bytes: at least 4 MiB. flushed(sequence): called on a thread of RocksDB's when what was written up to this sequence
+  // number is durable.
+  RocksDatabase(const std::string& path, std::uint64_t cache_bytes, std::function<void(std::uint64_t)> flushed);
   ~RocksDatabase();
 
   rocksdb::ColumnFamilyHandle* own() const { return handles_[0]; }
   rocksdb::ColumnFamilyHandle* index() const { return handles_[1]; }
   rocksdb::ColumnFamilyHandle* data() const { return handles_[2]; }
 
-  void write(rocksdb::WriteBatch& batch, bool sync);
+  // One caller at a time. Returns the sequence number of its end.
+  std::uint64_t write(rocksdb::WriteBatch& batch);
   // What was written before is durable.
-  void sync();
+  void flush();
   // Gives the space of erased data back to the file system, as far as that takes no more space first.
   void free_erased_data();
   // Whether data files that are partly garbage are written anew, which takes space before it gives some.
@@ -46,11 +52,11 @@ class RocksDatabase {
   [[noreturn]] void fail(const rocksdb::Status& status) const;
 
  private:
-  class Recovery;
+  class Listener;
 
   const std::string path_;
   const std::uint64_t spare_bytes_;
-  const std::shared_ptr<Recovery> recovery_;
+  const std::shared_ptr<Listener> listener_;
   std::unique_ptr<rocksdb::DB> database_;
   std::vector<rocksdb::ColumnFamilyHandle*> handles_;
 };

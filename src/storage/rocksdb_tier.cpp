@@ -1,5 +1,5 @@
 // The tiers `rocksdb` and `disk`. The index is in RocksDB; data is in the index entry when it is tiny, in a column family of
-// its own when it is small, and (disk) in a file when it is large. The RocksDB batch with the index entries is the commit:
+// its own when it is small, and (disk) in a file when it is large. The batch with the index entries is the commit, in the journal:
 // files are written before it, under their final names, and removed only when the batch that lets go of them is durable.
 #include <algorithm>
 #include <atomic>
@@ -10,9 +10,9 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "storage/index_entry.hpp"
+#include "storage/journaled_database.hpp"
 #include "storage/little_endian.hpp"
 #include "storage/object_folder.hpp"
-#include "storage/rocksdb_database.hpp"
 #include "storage/tier_base.hpp"
 
 namespace penstock::storage {
@@ -41,7 +41,7 @@ struct Existing {
 class RocksTier final : public TierBase {
  public:
   explicit RocksTier(const TierOptions& options)
-      : TierBase(options), database_(options.path + "/rocksdb", database_bytes(options)) {
+      : TierBase(options), database_(options.path, database_bytes(options)) {
     if (options.kind == "disk") folder_ = std::make_unique<ObjectFolder>(options.path + "/objects", raw_codec());
     recover();
   }
@@ -79,14 +79,14 @@ class RocksTier final : public TierBase {
   void check_space(std::uint64_t bytes);
   bool is_large(const TierWrite& write) const { return folder_ && write.data.size() >= options().small_bytes; }
 
-  void commit(rocksdb::WriteBatch& batch, bool sync);
+  void commit(rocksdb::WriteBatch batch, bool sync);
   void retire(std::vector<Retired> files, bool synced);
   bool release_retired();
   bool make_space();
   std::vector<Retired> take_retired();
   void remove_files(const std::vector<Retired>& files);
 
-  RocksDatabase database_;
+  JournaledDatabase database_;
   std::atomic<bool> erased_in_column_{true};  // the data column may have files of which nothing is alive
   std::atomic<bool> scarce_{true};            // little space: garbage is not collected
   std::unique_ptr<ObjectFolder> folder_;      // disk
@@ -156,7 +156,7 @@ bool RocksTier::recover_file(const ObjectFolder::Found& found, const Used& used)
 void RocksTier::drop(const std::string& key, std::uint64_t data_bytes) {
   rocksdb::WriteBatch batch;
   batch.Delete(database_.index(), slice(key));
-  database_.write(batch, false);
+  database_.write(std::move(batch), false);
   count_erased(data_bytes);
   count_dropped();
 }
@@ -221,7 +221,7 @@ void RocksTier::put_once(std::span<const TierWrite> writes, const std::vector<st
     if (replaced[i] && replaced[i]->where == Where::file)
       retired.push_back({std::string(writes[i].key), replaced[i]->file, replaced[i]->data_bytes});
   }
-  commit(batch, sync);
+  commit(std::move(batch), sync);
   if (files) files->keep();
   retire(std::move(retired), sync);
 }
@@ -313,7 +313,7 @@ bool RocksTier::do_erase(std::string_view key, bool sync) {
     batch.Delete(database_.data(), slice(key));
     erased_in_column_ = true;
   }
-  commit(batch, sync);
+  commit(std::move(batch), sync);
   count_erased(found->data_bytes);
   if (found->where == Where::file) retire({{std::string(key), found->file, found->data_bytes}}, sync);
   return true;
@@ -344,7 +344,7 @@ void RocksTier::do_sync() {
       append_little(value, watermark);
       rocksdb::WriteBatch batch;
       batch.Put(database_.own(), slice(watermark_key), slice(value));
-      database_.write(batch, true);
+      database_.write(std::move(batch), true);
       folder_->set_watermark(watermark);
     } else {
       database_.sync();
@@ -357,11 +357,11 @@ void RocksTier::do_sync() {
 }
 
 // A synced write makes every write before it durable, and so lets go of the files that those retired.
-void RocksTier::commit(rocksdb::WriteBatch& batch, bool sync) {
-  if (!sync) return database_.write(batch, false);
+void RocksTier::commit(rocksdb::WriteBatch batch, bool sync) {
+  if (!sync) return database_.write(std::move(batch), false);
   const auto retired = take_retired();
   try {
-    database_.write(batch, true);
+    database_.write(std::move(batch), true);
   } catch (const Error&) {
     retire(retired, false);
     throw;

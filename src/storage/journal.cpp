@@ -1,0 +1,239 @@
+#include "storage/journal.hpp"
+
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "base/log.hpp"
+#include "storage/tier.hpp"
+
+namespace penstock::storage {
+
+namespace {
+
+constexpr std::string_view suffix = ".log";
+constexpr std::size_t most_free_files = 2;
+
+std::uint64_t random_seed() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+void write_at(const File& file, std::uint64_t offset, std::string_view head, std::string_view body) {
+  while (!head.empty() || !body.empty()) {
+    const iovec parts[2] = {{const_cast<char*>(head.data()), head.size()},
+                            {const_cast<char*>(body.data()), body.size()}};
+    const ssize_t count = ::pwritev(file.fd(), parts, 2, static_cast<off_t>(offset));
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      fail("write", file.path(), errno);
+    }
+    const auto written = static_cast<std::size_t>(count);
+    const std::size_t of_head = std::min(head.size(), written);
+    head.remove_prefix(of_head);
+    body.remove_prefix(written - of_head);
+    offset += written;
+  }
+}
+
+std::string read_whole(const File& file) {
+  std::string content(file.size(), '\0');
+  content.resize(file.read_at(0, std::as_writable_bytes(std::span(content))));
+  return content;
+}
+
+std::shared_ptr<File> create(const std::string& path, std::uint64_t bytes) {
+  auto file = std::make_shared<File>(path, O_RDWR | O_CREAT | O_EXCL);
+  if (const int error = ::posix_fallocate(file->fd(), 0, static_cast<off_t>(bytes)); error != 0) {
+    remove_file(path);
+    fail("write", path, error);
+  }
+  return file;
+}
+
+}  // namespace
+
+Journal::Journal(std::string folder, std::uint64_t file_bytes, Number released,
+                 const std::function<void(Number, std::string_view)>& replay)
+    : folder_(std::move(folder)), file_bytes_(file_bytes) {
+  make_folder(folder_);
+  recover(released, replay);
+}
+
+// Files of which nothing was replayed go, before there are new ones: they may hold numbers that will be given again.
+void Journal::recover(Number released, const std::function<void(Number, std::string_view)>& replay) {
+  std::vector<Segment> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    if (entry.path().extension() != suffix) continue;
+    Segment segment;
+    segment.file = std::make_shared<File>(entry.path().string(), O_RDONLY);
+    std::string start(journal_head_bytes, '\0');
+    start.resize(segment.file->read_at(0, std::as_writable_bytes(std::span(start))));
+    segment.head = decode_journal_head(start).value_or(JournalHead());
+    found.push_back(std::move(segment));
+  }
+  std::ranges::sort(found, {}, [](const Segment& segment) { return segment.head.file; });
+  last_ = released;
+  bool removed = false;
+  std::size_t out_of_line = 0;
+  for (auto& segment : found) {
+    files_used_ = std::max(files_used_, segment.head.file);
+    const std::string content = read_whole(*segment.file);
+    FrameReader reader(content);
+    while (const auto body = reader.next()) {
+      if (reader.number() <= last_) continue;
+      if (reader.number() != last_ + 1) {  // those before it are lost
+        ++out_of_line;
+        break;
+      }
+      replay(reader.number(), *body);
+      segment.last = last_ = reader.number();
+    }
+    if (segment.last != 0) {
+      segments_.push_back(std::move(segment));
+    } else {
+      remove_file(segment.file->path());
+      removed = true;
+    }
+  }
+  if (removed) sync_folder(folder_);
+  if (out_of_line != 0)
+    base::log(base::Level::warn, "a journal's frames are left out: earlier ones are damaged", {{"path", folder_}});
+  synced_ = released;  // what was replayed may be in the system's memory only
+  if (last_ > released) {
+    for (const Segment& segment : segments_) segment.file->sync_data();
+    synced_ = last_;
+  }
+}
+
+// Takes append_mutex_ for granted. What is in the present file is made durable: syncs are of one file.
+void Journal::start_segment(std::uint64_t least_bytes) {
+  if (open_) {
+    sync_file(*segments_.back().file);
+    std::lock_guard lock(sync_mutex_);
+    synced_ = std::max(synced_, last_);
+  }
+  Segment segment;
+  segment.size = std::max(file_bytes_, least_bytes);
+  segment.reusable = segment.size == file_bytes_;
+  segment.head = {++files_used_, last_ + 1, random_seed()};
+  if (segment.reusable && !free_.empty()) {
+    segment.file = free_.back();
+    free_.pop_back();
+  } else {
+    segment.file = create(folder_ + "/" + std::to_string(segment.head.file) + std::string(suffix), segment.size);
+    sync_folder(folder_);
+  }
+  const auto head = encode_journal_head(segment.head);
+  write_at(*segment.file, 0, head, {});
+  segment.at = head.size();
+  segments_.push_back(std::move(segment));
+  open_ = true;
+}
+
+Journal::Number Journal::append(std::string_view body, const std::function<void(Number)>& appended) {
+  std::lock_guard lock(append_mutex_);
+  throw_if_failed();
+  const std::uint64_t bytes = frame_head_bytes + body.size();
+  if (!open_ || segments_.back().at + bytes > segments_.back().size) start_segment(journal_head_bytes + bytes);
+  Segment& segment = segments_.back();
+  write_at(*segment.file, segment.at, encode_frame_head(segment.head, last_ + 1, body), body);
+  segment.at += bytes;
+  segment.last = ++last_;
+  appended(last_);
+  return last_;
+}
+
+void Journal::sync(Number number) {
+  std::unique_lock lock(sync_mutex_);
+  sync_ended_.wait(lock, [&] { return !syncing_ || synced_ >= number || failed_; });
+  if (synced_ >= number) return;
+  if (failed_) {
+    lock.unlock();
+    throw_if_failed();
+  }
+  syncing_ = true;
+  lock.unlock();
+  Number upto = 0;
+  std::shared_ptr<File> file;  // files before it are synced
+  {
+    std::lock_guard appending(append_mutex_);
+    upto = last_;
+    file = segments_.back().file;
+  }
+  const auto end = [&](bool done) {
+    lock.lock();
+    syncing_ = false;
+    if (done) synced_ = std::max(synced_, upto);
+    sync_ended_.notify_all();
+    lock.unlock();
+  };
+  try {
+    sync_file(*file);
+  } catch (...) {
+    end(false);
+    throw;
+  }
+  end(true);
+}
+
+// The system tells of a failure once only, and forgets what it could not write.
+void Journal::sync_file(const File& file) {
+  try {
+    file.sync_data();
+  } catch (const Error& error) {
+    {
+      std::lock_guard lock(sync_mutex_);
+      failed_ = true;
+    }
+    sync_ended_.notify_all();
+    throw Error(Errc::system, error.what());  // also when the disk is full: the frames are there for now
+  }
+}
+
+void Journal::throw_if_failed() {
+  if (failed()) throw Error(Errc::system, "a sync of the journal " + folder_ + " has failed");
+}
+
+bool Journal::failed() {
+  std::lock_guard lock(sync_mutex_);
+  return failed_;
+}
+
+Journal::Number Journal::last() {
+  std::lock_guard lock(append_mutex_);
+  return last_;
+}
+
+void Journal::release(Number number) {
+  std::vector<std::shared_ptr<File>> gone;
+  {
+    std::lock_guard lock(append_mutex_);
+    while (segments_.size() > (open_ ? 1 : 0) && segments_.front().last <= number) {
+      auto& segment = segments_.front();
+      if (segment.reusable && free_.size() < most_free_files) free_.push_back(std::move(segment.file));
+      else gone.push_back(std::move(segment.file));
+      segments_.pop_front();
+    }
+  }
+  for (const auto& file : gone) remove_file(file->path());
+}
+
+void Journal::restart() {
+  {
+    std::scoped_lock lock(append_mutex_, sync_mutex_);
+    open_ = false;
+    for (auto& segment : segments_) segment.reusable = false;  // a disk that failed once
+    failed_ = false;
+    synced_ = last_;
+  }
+  release(last());
+}
+
+}  // namespace penstock::storage

@@ -1,0 +1,249 @@
+#include "storage/journaled_database.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <unordered_map>
+
+#include "base/log.hpp"
+#include "storage/little_endian.hpp"
+#include "storage/tier.hpp"
+
+namespace penstock::storage {
+
+namespace {
+
+constexpr std::string_view journaled_key = "journaled";  // the number of the newest frame that RocksDB has
+constexpr std::chrono::seconds try_again(1);
+constexpr std::uint64_t sequence_bytes = 64 << 10;  // between two that are remembered
+
+}  // namespace
+
+class JournaledDatabase::Waiting {
+ public:
+  explicit Waiting(rocksdb::WriteBatch batch) : batch_(std::move(batch)) {}
+  const rocksdb::WriteBatch& batch() const { return batch_; }
+  std::uint64_t bytes() const { return batch_.GetDataSize(); }
+  Journal::Number number = 0;
+
+  // Whether something is done to the key; deleted: found is empty.
+  bool find(std::uint32_t column, std::string_view key, std::optional<std::string_view>& found) {
+    std::call_once(indexed_, [&] {
+      Indexer indexer(index_);
+      batch_.Iterate(&indexer);
+    });
+    const auto at = index_.find({column, key});
+    if (at == index_.end()) return false;
+    found = at->second;
+    return true;
+  }
+
+ private:
+  struct Key {
+    std::uint32_t column;
+    std::string_view key;
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Key& key) const { return std::hash<std::string_view>()(key.key) + key.column; }
+  };
+  using Index = std::unordered_map<Key, std::optional<std::string_view>, Hash>;
+  struct Indexer final : rocksdb::WriteBatch::Handler {
+    explicit Indexer(Index& index) : index(index) {}
+    rocksdb::Status PutCF(std::uint32_t column, const rocksdb::Slice& key, const rocksdb::Slice& value) override {
+      index[{column, text(key)}] = text(value);
+      return rocksdb::Status::OK();
+    }
+    rocksdb::Status DeleteCF(std::uint32_t column, const rocksdb::Slice& key) override {
+      index[{column, text(key)}] = std::nullopt;
+      return rocksdb::Status::OK();
+    }
+    Index& index;
+  };
+
+  const rocksdb::WriteBatch batch_;
+  std::once_flag indexed_;  // by the first who looks: most are never looked into
+  Index index_;             // views into batch_
+};
+
+JournaledDatabase::JournaledDatabase(const std::string& path, std::uint64_t cache_bytes)
+    : most_waiting_bytes_(cache_bytes / 8) {
+  database_ = std::make_unique<RocksDatabase>(path + "/rocksdb", cache_bytes,
+                                              [this](std::uint64_t sequence) { flushed(sequence); });
+  rocksdb::PinnableSlice value;
+  if (database_->get(own(), journaled_key, value) && value.size() == 8)
+    brought_ = read_little<std::uint64_t>(std::as_bytes(std::span(value.data(), value.size())), 0);
+  const auto replay = [&](Journal::Number number, std::string_view body) {
+    rocksdb::WriteBatch batch{std::string(body)};
+    const std::uint64_t sequence = bring(std::move(batch), number);
+    std::lock_guard lock(mutex_);
+    sequences_.emplace_back(sequence, number);
+    brought_ = number;
+  };
+  journal_ = std::make_unique<Journal>(path + "/journal", std::max<std::uint64_t>(cache_bytes / 4, 1 << 20), brought_,
+                                       replay);
+  {
+    std::lock_guard lock(mutex_);
+    open_ = true;
+  }
+  bringing_ = std::thread([this] { bring_over(); });
+}
+
+JournaledDatabase::~JournaledDatabase() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_all();
+  bringing_.join();
+  database_.reset();  // flushes
+}
+
+void JournaledDatabase::write(rocksdb::WriteBatch batch, bool sync) {
+  if (journal_->failed()) repair_journal();
+  const auto waiting = std::make_shared<Waiting>(std::move(batch));
+  wait_for_room(waiting->bytes());
+  const auto number = journal_->append(waiting->batch().Data(), [&](Journal::Number given) {
+    waiting->number = given;
+    std::lock_guard lock(mutex_);
+    waiting_.push_back(waiting);
+    waiting_bytes_ += waiting->bytes();
+    prodded_ = true;
+  });
+  work_.notify_one();
+  if (sync) journal_->sync(number);
+}
+
+void JournaledDatabase::sync() {
+  if (journal_->failed()) repair_journal();
+  journal_->sync();
+}
+
+void JournaledDatabase::wait_for_room(std::uint64_t bytes) {
+  std::unique_lock lock(mutex_);
+  const auto has_room = [&] { return waiting_.empty() || waiting_bytes_ + bytes <= most_waiting_bytes_; };
+  if (has_room()) return;
+  if (error_) {  // there may be space by now
+    error_ = nullptr;
+    prodded_ = true;
+    work_.notify_one();
+  }
+  progress_.wait(lock, [&] { return has_room() || error_; });
+  if (!has_room()) std::rethrow_exception(error_);
+}
+
+// Waits until RocksDB has what was written before.
+void JournaledDatabase::settle() {
+  std::unique_lock lock(mutex_);
+  if (waiting_.empty()) return;
+  const auto last = waiting_.back()->number;
+  if (error_) {
+    error_ = nullptr;
+    prodded_ = true;
+    work_.notify_one();
+  }
+  progress_.wait(lock, [&] { return brought_ >= last || error_; });
+  if (brought_ < last) std::rethrow_exception(error_);
+}
+
+// After a sync that failed: what was written is made durable in RocksDB instead.
+void JournaledDatabase::repair_journal() {
+  std::lock_guard one(repair_mutex_);
+  if (!journal_->failed()) return;
+  settle();
+  database_->flush();
+  journal_->restart();
+}
+
+std::uint64_t JournaledDatabase::bring(rocksdb::WriteBatch batch, Journal::Number number) {
+  std::string value;
+  append_little(value, number);
+  const auto status = batch.Put(own(), slice(journaled_key), slice(value));
+  if (!status.ok()) fail(status);
+  return database_->write(batch);
+}
+
+void JournaledDatabase::bring_over() {
+  std::uint64_t bytes = 0;  // since the last sequence number that is remembered
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    const auto waiting = waiting_.front();
+    prodded_ = false;
+    lock.unlock();
+    std::exception_ptr error;
+    std::uint64_t sequence = 0;
+    try {
+      sequence = bring(waiting->batch(), waiting->number);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error) {
+      error_ = error;
+      progress_.notify_all();
+      if (stopping_) return;  // the journal has it
+      work_.wait_for(lock, try_again, [&] { return stopping_ || prodded_; });
+      continue;
+    }
+    error_ = nullptr;
+    brought_ = waiting->number;
+    bytes += waiting->bytes();
+    if (sequences_.empty() || bytes >= sequence_bytes) {
+      sequences_.emplace_back(sequence, brought_);
+      bytes = 0;
+    } else {
+      sequences_.back() = {sequence, brought_};
+    }
+    waiting_bytes_ -= waiting->bytes();
+    waiting_.pop_front();
+    progress_.notify_all();
+  }
+}
+
+void JournaledDatabase::flushed(std::uint64_t sequence) {
+  Journal::Number number = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!open_) return;  // a later flush tells of it again
+    while (!sequences_.empty() && sequences_.front().first <= sequence) {
+      number = sequences_.front().second;
+      sequences_.pop_front();
+    }
+  }
+  if (number == 0) return;
+  try {
+    journal_->release(number);
+  } catch (const Error& error) {
+    base::log(base::Level::warn, "a journal's file could not be removed", {{"why", error.what()}});
+  }
+}
+
+bool JournaledDatabase::get(rocksdb::ColumnFamilyHandle* column, std::string_view key,
+                            rocksdb::PinnableSlice& out) const {
+  std::vector<std::shared_ptr<Waiting>> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    waiting.assign(waiting_.rbegin(), waiting_.rend());
+  }
+  for (const auto& one : waiting) {
+    std::optional<std::string_view> found;
+    if (!one->find(column->GetID(), key, found)) continue;
+    if (found) out.PinSelf(slice(*found));
+    return found.has_value();
+  }
+  return database_->get(column, key, out);
+}
+
+std::unique_ptr<rocksdb::Iterator> JournaledDatabase::iterate(std::string_view prefix) {
+  settle();
+  return database_->iterate(prefix);
+}
+
+void JournaledDatabase::free_erased_data() {
+  settle();
+  database_->free_erased_data();
+}
+
+}  // namespace penstock::storage

@@ -1,0 +1,82 @@
+// RocksDB behind a journal of our own. A write is appended to the journal and, if asked, synced there: that is all that its
+// caller waits for. One thread brings what was written into RocksDB, in order; reads look first at what it has not come to. The
+// journal's frames are RocksDB's batches, and are released when a flush has made them durable there; at open, those that are not
+// in RocksDB are brought there again.
+//
+// What is not in RocksDB yet is kept in memory, up to an eighth of cache_bytes (one larger batch is taken alone): then writes
+// wait. When RocksDB takes nothing more (the disk is full), it is tried again now and then and at each write, reads go on, and
+// writes fail with its error as soon as there is no room for them.
+//
+// Safe from any thread; errors as RocksDatabase's. After Error(system) from a write with sync it may be there or not; what
+// follows is safe again as soon as RocksDB could be flushed.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "storage/journal.hpp"
+#include "storage/rocksdb_database.hpp"
+
+namespace penstock::storage {
+
+class JournaledDatabase {
+ public:
+  // In the folders `rocksdb` and `journal` of path. cache_bytes: at least 4 MiB.
+  JournaledDatabase(const std::string& path, std::uint64_t cache_bytes);
+  ~JournaledDatabase();
+
+  rocksdb::ColumnFamilyHandle* own() const { return database_->own(); }
+  rocksdb::ColumnFamilyHandle* index() const { return database_->index(); }
+  rocksdb::ColumnFamilyHandle* data() const { return database_->data(); }
+
+  // Puts and deletes only. All or none; survives the process; with sync it is durable on return.
+  void write(rocksdb::WriteBatch batch, bool sync);
+  // What was written before is durable.
+  void sync();
+  // False when there is none.
+  bool get(rocksdb::ColumnFamilyHandle* column, std::string_view key, rocksdb::PinnableSlice& out) const;
+  // As RocksDatabase's; both wait until RocksDB has all that was written before, and throw its error if it does not take it.
+  std::unique_ptr<rocksdb::Iterator> iterate(std::string_view prefix);
+  void free_erased_data();
+  void collect_garbage(bool on) { database_->collect_garbage(on); }
+  void check(const rocksdb::Iterator& iterator) const { database_->check(iterator); }
+  [[noreturn]] void fail(const rocksdb::Status& status) const { database_->fail(status); }
+
+ private:
+  class Waiting;  // a batch that is in the journal and not yet in RocksDB
+
+  void wait_for_room(std::uint64_t bytes);
+  void settle();
+  void repair_journal();
+  void bring_over();
+  std::uint64_t bring(rocksdb::WriteBatch batch, Journal::Number number);
+  void flushed(std::uint64_t sequence);
+
+  const std::uint64_t most_waiting_bytes_;
+
+  mutable std::mutex mutex_;  // guards what follows, to journal_; the journal's are taken before it
+  std::condition_variable work_, progress_;
+  std::deque<std::shared_ptr<Waiting>> waiting_;  // oldest first
+  std::uint64_t waiting_bytes_ = 0;
+  Journal::Number brought_ = 0;  // RocksDB has it
+  std::exception_ptr error_;     // why RocksDB does not take the oldest
+  bool stopping_ = false, prodded_ = false;
+  bool open_ = false;                                                // journal_ is there
+  std::deque<std::pair<std::uint64_t, Journal::Number>> sequences_;  // of what RocksDB has, and has not flushed
+
+  std::mutex repair_mutex_;           // one at a time; taken before all others
+  std::unique_ptr<Journal> journal_;  // outlives the database, which tells of flushes
+  std::unique_ptr<RocksDatabase> database_;
+  std::thread bringing_;
+};
+
+}  // namespace penstock::storage
