@@ -22,6 +22,18 @@ class WriteBatch {
         encode_record({o.put_us, o.tag, write.keep_older, o.metadata ? std::string_view(*o.metadata) : ""}));
     writes_.push_back({key, strings_.back(), o.blob->bytes(), o.checksum, write.fresh});
   }
+  void add(const FreshBatch& batch) {
+    const auto& o = batch.common;
+    strings_.push_back(
+        encode_record({o.put_us, o.tag, batch.keep_older, o.metadata ? std::string_view(*o.metadata) : ""}));
+    writes_.reserve(writes_.size() + batch.items.size());
+    for (const auto& item : batch.items)
+      writes_.push_back({batch.tier_key(item), strings_.back(), item.blob->bytes(), item.checksum, batch.absent});
+  }
+  void add(const DiskJob& job) {
+    if (job.fresh) return add(*job.fresh);
+    for (const auto& write : job.writes) add(write);
+  }
   std::span<const storage::TierWrite> writes() const { return writes_; }
 
  private:
@@ -88,9 +100,12 @@ void DiskQueue::submit(JobPtr job) {
   }
   ++jobs_;
   for (const auto& write : job->writes) job->bytes += write.object.bytes;
-  job->lines.reserve(job->keys.size() + job->writes.size());
+  if (job->fresh) job->bytes += job->fresh->bytes;
+  job->lines.reserve(job->keys.size() + job->objects());
   for (const auto& key : job->keys) stand_in_line(line_of(key), job);
   for (const auto& write : job->writes) stand_in_line(line_of(write.packed_key), job);
+  if (job->fresh)
+    for (const auto& item : job->fresh->items) stand_in_line(item.line, job);
   if (job->blocked == 0) make_ready(job);
   dispatch();
 }
@@ -134,9 +149,9 @@ std::vector<DiskQueue::JobPtr> DiskQueue::take_group(std::deque<JobPtr>& ready) 
   std::uint64_t bytes = 0;
   while (!ready.empty()) {
     const auto& next = ready.front();
-    if (!group.empty() && (writes + next->writes.size() > max_group_writes || bytes + next->bytes > max_group_bytes))
+    if (!group.empty() && (writes + next->objects() > max_group_writes || bytes + next->bytes > max_group_bytes))
       break;
-    writes += next->writes.size() + 1;
+    writes += next->objects() + 1;
     bytes += next->bytes;
     group.push_back(next);
     ready.pop_front();
@@ -234,22 +249,23 @@ void DiskQueue::put_writes(const Tiers& tiers, const std::vector<JobPtr>& group)
   std::vector<DiskJob*> writing;
   WriteBatch all;
   for (const auto& job : group) {
-    if (job->writes.empty()) continue;
+    if (job->objects() == 0) continue;
     writing.push_back(job.get());
-    for (const auto& write : job->writes) all.add(write);
+    all.add(*job);
   }
   if (writing.empty()) return;
-  if (writing.size() > 1) {
-    try {
-      tiers.front()->put(all.writes(), true);
-      return;
-    } catch (const Error&) {
-      // Each for itself below: that tells whose fault it was.
-    }
+  try {
+    if (writing.size() > 1) tiers.front()->put(all.writes(), true);
+    else put_below(tiers, all.writes());
+    return;
+  } catch (const Error&) {
+    if (writing.size() == 1) writing.front()->error = std::current_exception();
+    if (writing.size() == 1) return;
+    // Else each for itself: that tells whose fault it was.
   }
   for (auto* job : writing) {
     WriteBatch batch;
-    for (const auto& write : job->writes) batch.add(write);
+    batch.add(*job);
     try {
       put_below(tiers, batch.writes());
     } catch (...) {

@@ -12,6 +12,8 @@
 // Error(cancelled) once the queue was stopped (also for a job that had come to its end).
 #pragma once
 
+#include <absl/container/flat_hash_map.h>
+
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -19,10 +21,10 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "fabric/task.hpp"
+#include "pool/fresh_batch.hpp"
 #include "pool/object_table.hpp"
 #include "storage/tier.hpp"
 
@@ -41,6 +43,7 @@ struct DiskWrite {
 struct DiskJob {
   std::vector<std::string> keys;    // packed; those of the writes need not be named
   std::vector<DiskWrite> writes;    // all or none
+  std::shared_ptr<FreshBatch> fresh;  // instead of writes: the same for all of it
   std::vector<std::string> erases;  // tier keys, in this order, after the writes
   std::uint64_t version_floor = 0;  // recorded before the erases, if not 0 (object_store.hpp: first_version)
   bool sync_erases = false;
@@ -55,6 +58,7 @@ struct DiskJob {
   std::size_t blocked = 0;
   std::exception_ptr error;
   std::uint64_t bytes = 0;
+  std::size_t objects() const { return fresh ? fresh->items.size() : writes.size(); }
 };
 
 class DiskQueue : public std::enable_shared_from_this<DiskQueue> {
@@ -69,6 +73,12 @@ class DiskQueue : public std::enable_shared_from_this<DiskQueue> {
 
   std::size_t jobs() const { return jobs_; }  // submitted and not done
   bool busy(const std::string& packed_key) const { return lines_.contains(line_of(packed_key)); }
+  bool busy(std::uint64_t line) const { return lines_.contains(line); }
+  // The job that has the key, before others that wait for it. Null: none.
+  DiskJob* first_of(const std::string& packed_key) const {
+    const auto at = lines_.find(line_of(packed_key));
+    return at == lines_.end() ? nullptr : at->second.first.get();
+  }
   const Tiers& tiers() const { return tiers_; }
   std::uint64_t groups() const { return groups_; }  // write batches begun
 
@@ -97,7 +107,10 @@ class DiskQueue : public std::enable_shared_from_this<DiskQueue> {
   fabric::Progress& progress_;
   Tiers tiers_;
   std::uint32_t writers_, busy_ = 0, busy_behind_ = 0;
-  std::unordered_map<std::uint64_t, Line> lines_;  // by a strong hash of the key: two that share it wait for each other
+  struct AsIs {
+    std::size_t operator()(std::uint64_t hash) const { return hash; }
+  };
+  absl::flat_hash_map<std::uint64_t, Line, AsIs> lines_;  // by a strong hash of the key: two that share it wait for each other
   std::deque<JobPtr> urgent_, behind_;
   std::size_t jobs_ = 0;
   std::uint64_t groups_ = 0;

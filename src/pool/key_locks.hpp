@@ -3,12 +3,14 @@
 // Keys are known by a strong hash of 64 bits: two that share one wait for each other, which does no harm.
 #pragma once
 
+#include <absl/container/flat_hash_map.h>
+
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "fabric/task.hpp"
@@ -61,6 +63,16 @@ class KeyLocks {
     co_return Held(this, std::move(keys));
   }
 
+  // The keys by their hashes, each once: all of them without waiting, or none.
+  std::optional<Held> try_acquire(std::vector<std::uint64_t> keys) {
+    for (std::size_t taken = 0; taken < keys.size(); ++taken) {
+      if (held_.try_emplace(keys[taken]).second) continue;
+      for (std::size_t i = 0; i < taken; ++i) held_.erase(keys[i]);
+      return std::nullopt;
+    }
+    return Held(this, std::move(keys));
+  }
+
   std::size_t held() const { return held_.size(); }
 
  private:
@@ -82,7 +94,10 @@ class KeyLocks {
   }
 
   fabric::Progress& progress_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<fabric::Signal>> held_;
+  struct AsIs {
+    std::size_t operator()(std::uint64_t hash) const { return hash; }
+  };
+  absl::flat_hash_map<std::uint64_t, std::shared_ptr<fabric::Signal>, AsIs> held_;
 };
 
 }  // namespace penstock::pool

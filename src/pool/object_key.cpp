@@ -6,18 +6,30 @@
 
 namespace penstock::pool {
 
+namespace {
+
+constexpr std::string_view row_end("\0\1", 2);
+
+}  // namespace
+
 std::string pack_key(const Namespace& ns, std::string_view row, std::string_view column) {
-  constexpr std::string_view row_end("\0\1", 2);
   std::string packed;
   packed.reserve(ns.bytes.size() + row.size() + row_end.size() + column.size());
-  packed.append(reinterpret_cast<const char*>(ns.bytes.data()), ns.bytes.size());
-  for (const char c : row) {
-    packed.push_back(c);
-    if (c == '\0') packed.push_back('\xff');
-  }
-  packed += row_end;
-  packed += column;
+  append_packed_key(packed, ns, row, column);
   return packed;
+}
+
+void append_packed_key(std::string& to, const Namespace& ns, std::string_view row, std::string_view column) {
+  to.append(reinterpret_cast<const char*>(ns.bytes.data()), ns.bytes.size());
+  for (;;) {
+    const std::size_t zero = row.find('\0');
+    to += row.substr(0, zero);
+    if (zero == std::string_view::npos) break;
+    to += std::string_view("\0\xff", 2);
+    row.remove_prefix(zero + 1);
+  }
+  to += row_end;
+  to += column;
 }
 
 UnpackedKey unpack_key(std::string_view packed) {

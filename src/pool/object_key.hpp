@@ -10,6 +10,7 @@
 namespace penstock::pool {
 
 std::string pack_key(const Namespace& ns, std::string_view row, std::string_view column);
+void append_packed_key(std::string& to, const Namespace& ns, std::string_view row, std::string_view column);
 struct UnpackedKey {
   Namespace ns;
   std::string row, column;

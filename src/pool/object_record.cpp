@@ -54,11 +54,14 @@ ObjectRecord decode_record(std::string_view bytes) {
 }
 
 std::string tier_key(std::string_view packed_key, std::uint64_t version) {
-  std::string key;
-  key.reserve(packed_key.size() + 8);
-  key.append(packed_key);
-  for (int shift = 56; shift >= 0; shift -= 8) key.push_back(static_cast<char>(version >> shift));
+  std::string key(packed_key.size() + 8, '\0');
+  packed_key.copy(key.data(), packed_key.size());
+  write_version(key.data() + packed_key.size(), version);
   return key;
+}
+
+void write_version(char* to, std::uint64_t version) {
+  for (int shift = 56; shift >= 0; shift -= 8) *to++ = static_cast<char>(version >> shift);
 }
 
 TierKey split_tier_key(std::string_view key) {

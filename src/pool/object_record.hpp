@@ -27,6 +27,8 @@ std::string encode_record(const ObjectRecord& record);
 ObjectRecord decode_record(std::string_view bytes);
 
 std::string tier_key(std::string_view packed_key, std::uint64_t version);
+// The 8 bytes behind the packed key.
+void write_version(char* to, std::uint64_t version);
 struct TierKey {
   std::string_view packed_key;
   std::uint64_t version = 0;

@@ -134,6 +134,10 @@ fabric::Task<void> ObjectStore::put(std::vector<Write> writes, bool durable, boo
   if (again) co_await flush(deadline);
 }
 
+std::shared_ptr<Promise<void>> ObjectStore::start_fresh(std::shared_ptr<FreshBatch> batch) {
+  return impl_->start_fresh(std::move(batch));
+}
+
 bool ObjectStore::memory_only() const { return impl_->disk == nullptr; }
 
 bool ObjectStore::put_now(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object,

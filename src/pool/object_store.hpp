@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "fabric/task.hpp"
+#include "pool/fresh_batch.hpp"
 #include "pool/object_memory.hpp"
 #include "pool/object_table.hpp"
 #include "storage/tier.hpp"
@@ -109,6 +110,11 @@ class ObjectStore {
   bool put_now(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object,
                bool keep_older);
 
+  // A put with after_disk of objects whose keys are not in the table, all at once, as lightly as can be; their versions are
+  // set. Null, and nothing was done, unless nothing is under way for any of the keys: then put does it. The promise is kept
+  // when they are durable and present; it must not be abandoned (finished_by waits for it).
+  std::shared_ptr<fabric::Promise<void>> start_fresh(std::shared_ptr<FreshBatch> batch);
+
   // The object with its bytes in memory (recalled from a tier if need be; concurrent loads share one read). Empty when there
   // is none. Throws pool_full, timeout, protocol (the bytes on disk are not those that were put), system.
   struct Loaded {
@@ -134,5 +140,9 @@ class ObjectStore {
   std::shared_ptr<fabric::Progress> progress_;
   std::shared_ptr<Impl> impl_;
 };
+
+// Waits for the promise, until the deadline.
+fabric::Task<void> finished_by(fabric::Progress& progress, std::shared_ptr<fabric::Promise<void>> done,
+                               base::Deadline deadline, std::string what);
 
 }  // namespace penstock::pool

@@ -1,4 +1,4 @@
-// The store's inside, in four parts: memory (store_memory.cpp), writing and dropping (store_write.cpp), loading
+// The store's inside, in parts: memory (store_memory.cpp), writing and dropping (store_write.cpp, store_fresh.cpp), loading
 // (store_load.cpp), recovery and demotion (store_recover.cpp). Engine thread.
 #pragma once
 
@@ -75,6 +75,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   void write_behind();
   void submit_writes(std::shared_ptr<DiskJob> job, Done done, bool behind);
   void written(DiskJob& job, std::exception_ptr error);
+  void written_one(const DiskWrite& write, const std::exception_ptr& error, std::vector<Place>& erases);
   void stored(const DiskWrite& write, const Pending& pending, std::vector<Place>& erases);
   void submit_erases(const std::string& packed_key, const std::vector<std::uint64_t>& versions, std::uint64_t floor,
                      bool sync, Done done);
@@ -83,6 +84,11 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   void retry_failed();
   void note_disk(std::exception_ptr error, bool retry_later);
   void forget_if_empty(const std::string& packed_key);
+
+  // Batches of new objects (store_fresh.cpp)
+  Done start_fresh(std::shared_ptr<FreshBatch> batch);
+  void adopt(const std::string& packed_key);
+  void written_fresh(FreshBatch& batch, const std::exception_ptr& error, std::vector<Place>& erases);
 
   // Loading (store_load.cpp)
   std::shared_ptr<Recall> recall(const UnpackedKey& key, const StoredObject& object);
@@ -130,7 +136,8 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   struct Wake;
   std::shared_ptr<Wake> wake;
 
-  std::unordered_map<std::string, KeyState> keys;  // by packed key
+  std::unordered_map<std::string, KeyState> keys;  // by packed key; not of what is only in fresh batches
+  std::size_t fresh_jobs = 0;
   std::deque<Place> behind;                        // pending, oldest first
   std::uint64_t next_id = 1, batch = 0, uses = 1;
   std::uint64_t unwritten_bytes = 0, unwritten_objects = 0;
@@ -154,9 +161,5 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   std::uint64_t evictions = 0, recall_count = 0, demotions = 0;
   bool demoting = false, demoting_on = false, stopped = false;
 };
-
-// Waits for the promise, until the deadline.
-fabric::Task<void> finished_by(fabric::Progress& progress, std::shared_ptr<fabric::Promise<void>> done,
-                               base::Deadline deadline, std::string what);
 
 }  // namespace penstock::pool

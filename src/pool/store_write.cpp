@@ -76,6 +76,7 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bo
   for (taken = 0; taken < writes.size(); ++taken) {
     auto& write = writes[taken];
     auto packed = pack_key(write.ns, write.row, write.column);
+    adopt(packed);
     auto& state = keys[packed];
     if (state.batch == batch) break;
     state.batch = batch;
@@ -136,6 +137,7 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bo
 bool ObjectStore::Impl::start_drop(const Namespace& ns, std::string_view row, std::string_view column,
                                    std::optional<std::uint64_t> version, bool durable, Done& done) {
   const auto packed = pack_key(ns, row, column);
+  adopt(packed);
   const auto* newest = table.find(ns, row, column);
   const auto at = keys.find(packed);
   // Earlier work on the key that has not ended, or failed: a durable drop answers for it too.
@@ -244,22 +246,27 @@ void ObjectStore::Impl::write_behind() {
 
 void ObjectStore::Impl::written(DiskJob& job, std::exception_ptr error) {
   std::vector<Place> erases;
-  for (const auto& write : job.writes) {
-    auto& state = keys.at(write.packed_key);
-    const auto at = find_pending(state.pending, write.id);
-    if (error && !at->hidden && !at->gone) {
-      // In memory still, and to be tried again.
-      at->in_flight = false;
-      behind.push_back({write.packed_key, write.id});
-      continue;
-    }
-    const Pending pending = std::move(*at);
-    state.pending.erase(at);
-    if (!error && !pending.gone) stored(write, pending, erases);
-    forget_if_empty(write.packed_key);
-  }
+  for (const auto& write : job.writes) written_one(write, error, erases);
+  if (job.fresh) written_fresh(*job.fresh, error, erases);
   job.writes.clear();  // and with them the bytes
+  job.fresh = nullptr;
   if (!erases.empty()) submit_erases(std::make_shared<DiskJob>(), std::move(erases), 0, false, nullptr);
+}
+
+void ObjectStore::Impl::written_one(const DiskWrite& write, const std::exception_ptr& error,
+                                    std::vector<Place>& erases) {
+  auto& state = keys.at(write.packed_key);
+  const auto at = find_pending(state.pending, write.id);
+  if (error && !at->hidden && !at->gone) {
+    // In memory still, and to be tried again.
+    at->in_flight = false;
+    behind.push_back({write.packed_key, write.id});
+    return;
+  }
+  const Pending pending = std::move(*at);
+  state.pending.erase(at);
+  if (!error && !pending.gone) stored(write, pending, erases);
+  forget_if_empty(write.packed_key);
 }
 
 // A tier holds it. erases: what it has replaced there.

@@ -16,6 +16,7 @@ constexpr std::size_t head_bytes = 32;
 
 std::string encode_index_head(const IndexEntry& entry) {
   std::string out;
+  out.reserve(head_bytes);
   append_little(out, format);
   append_little(out, static_cast<std::uint8_t>(entry.where));
   append_little(out, static_cast<std::uint8_t>(entry.synced));

@@ -10,7 +10,9 @@ namespace penstock::storage {
 
 template <std::unsigned_integral T>
 void append_little(std::string& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) out.push_back(static_cast<char>(value >> (8 * i)));
+  char bytes[sizeof(T)];
+  for (std::size_t i = 0; i < sizeof(T); ++i) bytes[i] = static_cast<char>(value >> (8 * i));
+  out.append(bytes, sizeof bytes);
 }
 
 template <std::unsigned_integral T>
