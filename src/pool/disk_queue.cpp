@@ -70,6 +70,7 @@ DiskQueue::~DiskQueue() { stop(); }
 void DiskQueue::stop() {
   if (stopped_) return;
   stopped_ = true;
+  list_alone();
   write_workers_.reset();
   read_workers_.reset();
   tiers_.clear();
@@ -98,16 +99,24 @@ void DiskQueue::submit(JobPtr job) {
     if (job->done) job->done(*job, std::make_exception_ptr(Error(Errc::cancelled, "the object store was closed")));
     return;
   }
-  ++jobs_;
   for (const auto& write : job->writes) job->bytes += write.object.bytes;
   if (job->fresh) job->bytes += job->fresh->bytes;
+  if (jobs_++ == 0) {
+    alone_ = job;
+  } else {
+    list_alone();
+    stand_in_lines(job);
+  }
+  if (job->blocked == 0) make_ready(job);
+  dispatch();
+}
+
+void DiskQueue::stand_in_lines(const JobPtr& job) {
   job->lines.reserve(job->keys.size() + job->objects());
   for (const auto& key : job->keys) stand_in_line(line_of(key), job);
   for (const auto& write : job->writes) stand_in_line(line_of(write.packed_key), job);
   if (job->fresh)
     for (const auto& item : job->fresh->items) stand_in_line(item.line, job);
-  if (job->blocked == 0) make_ready(job);
-  dispatch();
 }
 
 void DiskQueue::stand_in_line(std::uint64_t key, const JobPtr& job) {
@@ -149,8 +158,7 @@ std::vector<DiskQueue::JobPtr> DiskQueue::take_group(std::deque<JobPtr>& ready) 
   std::uint64_t bytes = 0;
   while (!ready.empty()) {
     const auto& next = ready.front();
-    if (!group.empty() && (writes + next->objects() > max_group_writes || bytes + next->bytes > max_group_bytes))
-      break;
+    if (!group.empty() && (writes + next->objects() > max_group_writes || bytes + next->bytes > max_group_bytes)) break;
     writes += next->objects() + 1;
     bytes += next->bytes;
     group.push_back(next);
@@ -190,6 +198,7 @@ void DiskQueue::dispatch() {
 
 void DiskQueue::finish(const JobPtr& job) {
   if (stopped_) return;
+  if (alone_ == job) alone_ = nullptr;
   for (const auto key : job->lines) {
     const auto at = lines_.find(key);
     auto& line = at->second;

@@ -21,6 +21,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fabric/task.hpp"
@@ -41,11 +42,11 @@ struct DiskWrite {
 };
 
 struct DiskJob {
-  std::vector<std::string> keys;    // packed; those of the writes need not be named
-  std::vector<DiskWrite> writes;    // all or none
+  std::vector<std::string> keys;      // packed; those of the writes need not be named
+  std::vector<DiskWrite> writes;      // all or none
   std::shared_ptr<FreshBatch> fresh;  // instead of writes: the same for all of it
-  std::vector<std::string> erases;  // tier keys, in this order, after the writes
-  std::uint64_t version_floor = 0;  // recorded before the erases, if not 0 (object_store.hpp: first_version)
+  std::vector<std::string> erases;    // tier keys, in this order, after the writes
+  std::uint64_t version_floor = 0;    // recorded before the erases, if not 0 (object_store.hpp: first_version)
   bool sync_erases = false;
   bool urgent = false;
   // Instead of all that: runs on a reading thread; what it throws goes to done.
@@ -72,10 +73,15 @@ class DiskQueue : public std::enable_shared_from_this<DiskQueue> {
   void stop();
 
   std::size_t jobs() const { return jobs_; }  // submitted and not done
-  bool busy(const std::string& packed_key) const { return lines_.contains(line_of(packed_key)); }
-  bool busy(std::uint64_t line) const { return lines_.contains(line); }
+  bool busy(const std::string& packed_key) { return busy(line_of(packed_key)); }
+  bool busy(std::uint64_t line) {
+    if (jobs_ == 0) return false;
+    list_alone();
+    return lines_.contains(line);
+  }
   // The job that has the key, before others that wait for it. Null: none.
-  DiskJob* first_of(const std::string& packed_key) const {
+  DiskJob* first_of(const std::string& packed_key) {
+    list_alone();
     const auto at = lines_.find(line_of(packed_key));
     return at == lines_.end() ? nullptr : at->second.first.get();
   }
@@ -95,7 +101,11 @@ class DiskQueue : public std::enable_shared_from_this<DiskQueue> {
     std::vector<JobPtr> rest;
   };
   static std::uint64_t line_of(const std::string& key) { return storage::checksum(std::as_bytes(std::span(key))); }
+  void stand_in_lines(const JobPtr& job);
   void stand_in_line(std::uint64_t key, const JobPtr& job);
+  void list_alone() {
+    if (const auto job = std::exchange(alone_, nullptr)) stand_in_lines(job);
+  }
   void make_ready(const JobPtr& job);
   void dispatch();
   std::vector<JobPtr> take_group(std::deque<JobPtr>& ready);
@@ -110,7 +120,9 @@ class DiskQueue : public std::enable_shared_from_this<DiskQueue> {
   struct AsIs {
     std::size_t operator()(std::uint64_t hash) const { return hash; }
   };
-  absl::flat_hash_map<std::uint64_t, Line, AsIs> lines_;  // by a strong hash of the key: two that share it wait for each other
+  absl::flat_hash_map<std::uint64_t, Line, AsIs>
+      lines_;     // by a strong hash of the key: two that share it wait for each other
+  JobPtr alone_;  // came when there was no other, and stands in no line while nobody asks
   std::deque<JobPtr> urgent_, behind_;
   std::size_t jobs_ = 0;
   std::uint64_t groups_ = 0;

@@ -8,22 +8,27 @@
 
 namespace penstock::pool {
 
+void FreshBatch::reserve(std::size_t objects, std::size_t key_bytes) {
+  items.reserve(objects);
+  keys_->reserve(key_bytes + objects * (ns_bytes + row_end_bytes + version_bytes));
+}
+
 bool FreshBatch::add(std::string_view row, std::string_view column) {
   if (row.find('\0') != std::string_view::npos) return false;
   Item item;
-  item.at = keys_.size();
+  item.at = keys_->size();
   item.row_bytes = static_cast<std::uint32_t>(row.size());
   item.column_bytes = static_cast<std::uint32_t>(column.size());
-  append_packed_key(keys_, ns, row, column);
-  item.line = storage::checksum(std::as_bytes(std::span(keys_).subspan(item.at)));
-  keys_.append(version_bytes, '\0');
+  append_packed_key(*keys_, ns, row, column);
+  item.line = storage::checksum(std::as_bytes(std::span(*keys_).subspan(item.at)));
+  keys_->append(version_bytes, '\0');
   items.push_back(std::move(item));
   return true;
 }
 
 void FreshBatch::set_version(Item& item, std::uint64_t version) {
   item.version = version;
-  write_version(keys_.data() + item.at + packed_key(item).size(), version);
+  write_version(keys_->data() + item.at + packed_key(item).size(), version);
 }
 
 StoredObject FreshBatch::object(const Item& item) const {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pool/eviction.hpp"
 #include "pool/object_table.hpp"
 #include "storage/checksum.hpp"
 
@@ -30,18 +31,20 @@ class FreshBatch {
       : ns(ns), common(std::move(common)), keep_older(keep_older) {}
 
   // False: a row with zeros, whose packed key does not hold it as it is.
+  void reserve(std::size_t objects, std::size_t key_bytes);
   bool add(std::string_view row, std::string_view column);
   void set_version(Item& item, std::uint64_t version);  // once, for each
   std::string_view packed_key(const Item& item) const {
-    return {keys_.data() + item.at, ns_bytes + item.row_bytes + row_end_bytes + item.column_bytes};
+    return {keys_->data() + item.at, ns_bytes + item.row_bytes + row_end_bytes + item.column_bytes};
   }
   std::string_view tier_key(const Item& item) const {
-    return {keys_.data() + item.at, packed_key(item).size() + version_bytes};
+    return {keys_->data() + item.at, packed_key(item).size() + version_bytes};
   }
-  std::string_view row(const Item& item) const { return {keys_.data() + item.at + ns_bytes, item.row_bytes}; }
+  std::string_view row(const Item& item) const { return {keys_->data() + item.at + ns_bytes, item.row_bytes}; }
   std::string_view column(const Item& item) const {
-    return {keys_.data() + item.at + ns_bytes + item.row_bytes + row_end_bytes, item.column_bytes};
+    return {keys_->data() + item.at + ns_bytes + item.row_bytes + row_end_bytes, item.column_bytes};
   }
+  SharedKey shared_key(const Item& item) const { return {keys_, item.at, packed_key(item).size()}; }
   StoredObject object(const Item& item) const;
 
   const Namespace ns;
@@ -54,7 +57,7 @@ class FreshBatch {
 
  private:
   static constexpr std::size_t ns_bytes = sizeof(Namespace::bytes), row_end_bytes = 2, version_bytes = 8;
-  std::string keys_;  // as in tiers
+  std::shared_ptr<std::string> keys_ = std::make_shared<std::string>();  // as in tiers
 };
 
 }  // namespace penstock::pool

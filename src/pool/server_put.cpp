@@ -89,7 +89,9 @@ std::shared_ptr<ServerCore::ShortPut> ServerCore::begin_put(const PutTerms& term
   put->counted = members_->placement();
   put->batch = std::make_shared<FreshBatch>(terms.ns, common_of(terms), terms.if_exists == IfExists::add_version);
   auto& batch = *put->batch;
-  batch.items.reserve(keys.size());
+  std::size_t key_bytes = 0;
+  for (const auto& key : keys) key_bytes += key.row.size() + key.column.size();
+  batch.reserve(keys.size(), key_bytes);
   std::vector<std::uint64_t> lines;
   lines.reserve(keys.size());
   for (const auto& key : keys) {

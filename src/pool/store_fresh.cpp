@@ -50,15 +50,14 @@ void ObjectStore::Impl::written_fresh(FreshBatch& batch, const std::exception_pt
   --fresh_jobs;
   for (const auto& item : batch.items) {
     auto object = batch.object(item);
-    std::string packed(batch.packed_key(item));
     if (item.id != 0) {
-      written_one({std::move(packed), std::move(object), batch.keep_older, item.id}, error, erases);
+      written_one({std::string(batch.packed_key(item)), std::move(object), batch.keep_older, item.id}, error, erases);
       continue;
     }
     if (error) continue;
     object.on_disk = true;
-    if (demotes()) demotable.add({object.last_used, object.version, packed});
-    evictable.add({object.last_used, object.version, std::move(packed)});
+    if (demotes()) demotable.add({object.last_used, object.version, batch.shared_key(item)});
+    evictable.add({object.last_used, object.version, batch.shared_key(item)});
     table.insert(batch.ns, batch.row(item), batch.column(item), std::move(object), batch.keep_older);
   }
   trim_heap(evictable, true);

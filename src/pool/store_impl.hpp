@@ -138,7 +138,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
 
   std::unordered_map<std::string, KeyState> keys;  // by packed key; not of what is only in fresh batches
   std::size_t fresh_jobs = 0;
-  std::deque<Place> behind;                        // pending, oldest first
+  std::deque<Place> behind;  // pending, oldest first
   std::uint64_t next_id = 1, batch = 0, uses = 1;
   std::uint64_t unwritten_bytes = 0, unwritten_objects = 0;
   std::uint32_t behind_jobs = 0, writing_jobs = 0;

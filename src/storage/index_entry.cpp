@@ -8,23 +8,21 @@ namespace penstock::storage {
 namespace {
 
 constexpr std::uint8_t format = 1;
-constexpr std::size_t head_bytes = 32;
+constexpr std::size_t head_bytes = std::tuple_size_v<IndexHead>;
 
 [[noreturn]] void refuse() { throw Error(Errc::protocol, "an entry of the index is damaged"); }
 
 }  // namespace
 
-std::string encode_index_head(const IndexEntry& entry) {
-  std::string out;
-  out.reserve(head_bytes);
-  append_little(out, format);
-  append_little(out, static_cast<std::uint8_t>(entry.where));
-  append_little(out, static_cast<std::uint8_t>(entry.synced));
-  append_little(out, std::uint8_t{0});
-  append_little(out, static_cast<std::uint32_t>(entry.metadata.size()));
-  append_little(out, entry.number);
-  append_little(out, entry.data_bytes);
-  append_little(out, entry.checksum);
+IndexHead encode_index_head(const IndexEntry& entry) {
+  IndexHead out{};
+  write_little(out.data(), format);
+  write_little(out.data() + 1, static_cast<std::uint8_t>(entry.where));
+  write_little(out.data() + 2, static_cast<std::uint8_t>(entry.synced));
+  write_little(out.data() + 4, static_cast<std::uint32_t>(entry.metadata.size()));
+  write_little(out.data() + 8, entry.number);
+  write_little(out.data() + 16, entry.data_bytes);
+  write_little(out.data() + 24, entry.checksum);
   return out;
 }
 

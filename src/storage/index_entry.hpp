@@ -2,6 +2,7 @@
 // that is small. Pure functions; decode takes any bytes and throws Error(protocol).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -20,7 +21,8 @@ struct IndexEntry {
 };
 
 // All of the entry before metadata and data, which follow it as they are.
-std::string encode_index_head(const IndexEntry& entry);
+using IndexHead = std::array<char, 32>;
+IndexHead encode_index_head(const IndexEntry& entry);
 // The result's views are into `bytes`.
 IndexEntry decode_index_entry(std::string_view bytes);
 

@@ -64,7 +64,7 @@ class Journal {
   const std::string folder_;
   const std::uint64_t file_bytes_;
 
-  std::mutex append_mutex_;  // guards what follows, to sync_mutex_; taken before that
+  std::mutex append_mutex_;       // guards what follows, to sync_mutex_; taken before that
   std::deque<Segment> segments_;  // oldest first; frames are appended to the last one if open_
   bool open_ = false;
   std::vector<std::shared_ptr<File>> free_;

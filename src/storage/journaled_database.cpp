@@ -68,8 +68,9 @@ class JournaledDatabase::Waiting {
 
 JournaledDatabase::JournaledDatabase(const std::string& path, std::uint64_t cache_bytes)
     : most_waiting_bytes_(cache_bytes / 8) {
-  database_ = std::make_unique<RocksDatabase>(path + "/rocksdb", cache_bytes,
-                                              [this](std::uint64_t sequence) { flushed(sequence); });
+  const auto left = std::max(cache_bytes - most_waiting_bytes_, RocksDatabase::least_cache_bytes);
+  database_ =
+      std::make_unique<RocksDatabase>(path + "/rocksdb", left, [this](std::uint64_t sequence) { flushed(sequence); });
   rocksdb::PinnableSlice value;
   if (database_->get(own(), journaled_key, value) && value.size() == 8)
     brought_ = read_little<std::uint64_t>(std::as_bytes(std::span(value.data(), value.size())), 0);
@@ -80,8 +81,8 @@ JournaledDatabase::JournaledDatabase(const std::string& path, std::uint64_t cach
     sequences_.emplace_back(sequence, number);
     brought_ = number;
   };
-  journal_ = std::make_unique<Journal>(path + "/journal", std::max<std::uint64_t>(cache_bytes / 4, 1 << 20), brought_,
-                                       replay);
+  journal_ =
+      std::make_unique<Journal>(path + "/journal", std::max<std::uint64_t>(cache_bytes / 4, 1 << 20), brought_, replay);
   {
     std::lock_guard lock(mutex_);
     open_ = true;

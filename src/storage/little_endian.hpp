@@ -9,9 +9,14 @@
 namespace penstock::storage {
 
 template <std::unsigned_integral T>
+void write_little(char* to, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i) to[i] = static_cast<char>(value >> (8 * i));
+}
+
+template <std::unsigned_integral T>
 void append_little(std::string& out, T value) {
   char bytes[sizeof(T)];
-  for (std::size_t i = 0; i < sizeof(T); ++i) bytes[i] = static_cast<char>(value >> (8 * i));
+  write_little(bytes, value);
   out.append(bytes, sizeof bytes);
 }
 

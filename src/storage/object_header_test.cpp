@@ -79,7 +79,8 @@ TEST(IndexEntry, RoundTripAndShortBytes) {
   entry.data_bytes = 4;
   entry.checksum = 0x8877665544332211;
   entry.metadata = "meta";
-  const std::string text = encode_index_head(entry) + "meta" + "data";
+  const auto head = encode_index_head(entry);
+  const std::string text = std::string(head.data(), head.size()) + "meta" + "data";
   const IndexEntry back = decode_index_entry(text);
   EXPECT_EQ(back.where, entry.where);
   EXPECT_EQ(back.synced, entry.synced);

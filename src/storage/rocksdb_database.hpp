@@ -25,7 +25,8 @@ inline std::string_view text(const rocksdb::Slice& slice) { return {slice.data()
 
 class RocksDatabase {
  public:
-  // cache_bytes: at least 4 MiB. flushed(sequence): called on a thread of RocksDB's when what was written up to this sequence
+  static constexpr std::uint64_t least_cache_bytes = 4 << 20;
+  // cache_bytes: at least that. flushed(sequence): called on a thread of RocksDB's when what was written up to this sequence
   // number is durable.
   RocksDatabase(const std::string& path, std::uint64_t cache_bytes, std::function<void(std::uint64_t)> flushed);
   ~RocksDatabase();

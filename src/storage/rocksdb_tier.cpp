@@ -40,8 +40,7 @@ struct Existing {
 
 class RocksTier final : public TierBase {
  public:
-  explicit RocksTier(const TierOptions& options)
-      : TierBase(options), database_(options.path, database_bytes(options)) {
+  explicit RocksTier(const TierOptions& options) : TierBase(options), database_(options.path, database_bytes(options)) {
     if (options.kind == "disk") folder_ = std::make_unique<ObjectFolder>(options.path + "/objects", raw_codec());
     recover();
   }
@@ -241,9 +240,9 @@ void RocksTier::add_to_batch(rocksdb::WriteBatch& batch, const TierWrite& write,
     entry.where = data.size() <= most_bytes_in_entry ? Where::here : Where::column;
     entry.checksum = write.checksum ? *write.checksum : checksum(write.data);
   }
-  const std::string head = encode_index_head(entry);
+  const IndexHead head = encode_index_head(entry);
   const rocksdb::Slice key = slice(write.key);
-  const rocksdb::Slice parts[3] = {slice(head), slice(write.metadata),
+  const rocksdb::Slice parts[3] = {rocksdb::Slice(head.data(), head.size()), slice(write.metadata),
                                    entry.where == Where::here ? slice(data) : rocksdb::Slice()};
   const auto add = [&](const rocksdb::Status& status) {
     if (!status.ok()) database_.fail(status);

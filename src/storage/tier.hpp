@@ -1,7 +1,7 @@
 // A tier: where a server keeps objects below its memory. Each implementation passes one conformance suite (tier_test.cpp).
 //
 //   files    each object is a file with a checksummed header, below 256 subfolders. Needs nothing.
-//   rocksdb  everything in RocksDB: for small objects
+//   rocksdb  everything in RocksDB, behind a journal (journaled_database.hpp): for small objects
 //   disk     small objects, metadata and the index in RocksDB, large data in files. The usual local tier.
 //   hdf5     each object is an HDF5 file that other tools open: dataset `data` (bytes, or an array where the metadata
 //            begins with {"dtype": "float64", "shape": [..]}), dataset `metadata`, attributes `key`, `xxh3`, ...
@@ -87,8 +87,8 @@ class Tier {
   virtual const std::string& path() const = 0;
 
   // All of them or none; replaces what was there; of writes with one key the last counts. sync: durable on return
-  // (concurrent calls share what can be shared). One write call for an object in a file, one RocksDB batch for all that is
-  // in RocksDB.
+  // (concurrent calls share what can be shared). One write call for an object in a file, one frame of the
+  // journal for all that is in RocksDB.
   virtual void put(std::span<const TierWrite> writes, bool sync) = 0;
   virtual std::optional<TierEntry> find(std::string_view key) = 0;
   // Reads all data into `out` (data_bytes long) and verifies it.
@@ -108,7 +108,7 @@ struct TierOptions {
   std::string path;
   std::uint64_t small_bytes = 64 << 10;          // disk: smaller objects go to RocksDB
   std::uint64_t limit_bytes = 0;                 // of data; 0: what the file system has
-  std::uint64_t rocksdb_cache_bytes = 32 << 20;  // block cache and write buffers together
+  std::uint64_t rocksdb_cache_bytes = 32 << 20;  // block cache, write buffers, what is not in RocksDB yet: together
 };
 // Makes the directory if need be and recovers. Throws Error: unsupported (kind not built in: names those that are), system,
 // wrong_state (another process, or this one, has it open), protocol (not a tier of this kind).

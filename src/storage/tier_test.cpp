@@ -268,6 +268,66 @@ TEST_P(TierTest, DamageOnDiskIsSeen) {
   EXPECT_EQ(get("damaged"), whole);
 }
 
+// What a tier with a journal of its own had there when its process was killed, whole and then with an end that is not.
+TEST_P(TierTest, AJournalIsReadAgain) {
+  if (!fs::exists(options_.path + "/journal")) return;
+  put("first", pattern(300, 1), "", true);
+  put("replaced", pattern(300, 2), "", true);
+  put("replaced", pattern(5000, 3), "m", false);
+  put("erased", pattern(300, 4), "", true);
+  tier_->erase("erased", false);
+  put("last", pattern(300, 5), "", true);
+  TierOptions copy = options_;
+  copy.path = folder_ + "/copy";
+  for (const bool damaged : {false, true}) {
+    fs::remove_all(copy.path);
+    fs::copy(options_.path, copy.path, fs::copy_options::recursive);
+    const Bytes last = pattern(300, 5);
+    if (damaged) {
+      ASSERT_EQ(flip_byte_of(last, copy.path + "/journal"), 1);
+    }
+    const auto tier = open_tier(copy);
+    EXPECT_EQ(tier->statistics().objects, damaged ? 2u : 3u);
+    EXPECT_EQ(tier->find("last").has_value(), !damaged);
+    EXPECT_FALSE(tier->find("erased"));
+    EXPECT_EQ(tier->find("replaced")->metadata, "m");
+    Bytes replaced(5000), first(300);
+    tier->get("replaced", replaced);
+    tier->get("first", first);
+    EXPECT_EQ(replaced, pattern(5000, 3));
+    EXPECT_EQ(first, pattern(300, 1));
+    const TierWrite write{"new", "", first, std::nullopt};
+    tier->put({&write, 1}, true);
+    EXPECT_TRUE(tier->find("new"));
+  }
+}
+
+// More than is kept in memory before it is in RocksDB; what was just put is found, whichever side it is on.
+TEST_P(TierTest, ManySmallBatches) {
+  if (!fs::exists(options_.path + "/journal")) return;
+  tier_.reset();
+  options_.rocksdb_cache_bytes = 4 << 20;
+  open();
+  const Bytes data = pattern(100, 1);
+  for (int batch = 0; batch < 300; ++batch) {
+    std::vector<std::string> names;
+    for (int i = 0; i < 100; ++i) names.push_back(std::to_string(10000 + batch) + "/" + std::to_string(100 + i));
+    std::vector<TierWrite> writes;
+    for (const auto& name : names) writes.push_back({name, "m", data, std::nullopt, true});
+    tier_->put(writes, batch % 3 == 0);
+    EXPECT_TRUE(tier_->find(names[50]));
+    EXPECT_TRUE(tier_->erase(names[7], false));
+    EXPECT_FALSE(tier_->find(names[7]));
+    if (batch % 50 == 0) {
+      EXPECT_EQ(keys(std::to_string(10000 + batch)).size(), 99u);
+    }
+  }
+  EXPECT_EQ(tier_->statistics().objects, 300u * 99);
+  reopen();
+  EXPECT_EQ(tier_->statistics().objects, 300u * 99);
+  EXPECT_EQ(keys().size(), 300u * 99);
+}
+
 TEST_P(TierTest, ConcurrentThreads) {
   constexpr int threads = 8, objects = 40;
   std::vector<std::thread> running;

@@ -1,6 +1,7 @@
-// What tiers read back from the disk: headers of object files and entries of the index.
+// What tiers read back from the disk: headers of object files, entries of the index, a journal's files.
 #include "fuzz.hpp"
 #include "storage/index_entry.hpp"
+#include "storage/journal_frames.hpp"
 #include "storage/object_header.hpp"
 #include "storage/tier.hpp"
 
@@ -9,7 +10,7 @@ using fuzz::Bytes;
 
 namespace {
 
-enum Target : std::uint8_t { header, repaired_header, entry, targets };
+enum Target : std::uint8_t { header, repaired_header, entry, frames, repaired_frames, targets };
 
 storage::ObjectHeader some_header() {
   storage::ObjectHeader out;
@@ -44,14 +45,47 @@ void check_header(std::span<const std::byte> bytes) {
               back.checksum == decoded.checksum && back.number == decoded.number && back.synced == decoded.synced);
 }
 
+std::string head_of(const storage::IndexEntry& entry) {
+  const auto head = storage::encode_index_head(entry);
+  return {head.data(), head.size()};
+}
+
 void check_entry(std::string_view text) {
   storage::IndexEntry decoded;
   if (!fuzz::refuses_with({Errc::protocol}, [&] { decoded = storage::decode_index_entry(text); })) return;
-  const std::string again =
-      storage::encode_index_head(decoded) + std::string(decoded.metadata) + std::string(decoded.data);
+  const std::string again = head_of(decoded) + std::string(decoded.metadata) + std::string(decoded.data);
   const auto back = storage::decode_index_entry(again);
   fuzz::check(back.metadata == decoded.metadata && back.data == decoded.data && back.where == decoded.where &&
               back.data_bytes == decoded.data_bytes && back.number == decoded.number);
+}
+
+std::string some_frames() {
+  const storage::JournalHead head{3, 17, 0x1122334455667788};
+  std::string out = storage::encode_journal_head(head);
+  for (const std::string body : {"one", "", "three"}) {
+    out += storage::encode_frame_head(head, 17 + (body.empty() ? 1 : body == "three" ? 2 : 0), body);
+    out += body;
+  }
+  return out;
+}
+
+// What is read as frames is what is there: written again, it is the beginning of the file.
+void check_frames(std::string_view text) {
+  storage::FrameReader reader(text);
+  const auto head = storage::decode_journal_head(text);
+  std::string again;
+  if (head) again = storage::encode_journal_head(*head);
+  while (const auto body = reader.next())
+    again += storage::encode_frame_head(*head, reader.number(), *body) + std::string(*body);
+  fuzz::check(text.starts_with(again));
+}
+
+// A head that is whole, and a first frame: else the checksums refuse nearly everything.
+void check_repaired_frames(std::string_view text) {
+  const storage::JournalHead head{1, 5, text.size()};
+  check_frames(storage::encode_journal_head(head) + std::string(text));
+  const auto body = text.substr(0, text.size() / 2);
+  check_frames(storage::encode_journal_head(head) + storage::encode_frame_head(head, 5, body) + std::string(text));
 }
 
 }  // namespace
@@ -65,7 +99,10 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   large.number = 18;
   return {choose(header, storage::encode_header(some_header())),
           choose(repaired_header, storage::encode_header(some_header())),
-          choose(entry, storage::encode_index_head(small) + "data"), choose(entry, storage::encode_index_head(large))};
+          choose(entry, head_of(small) + "data"),
+          choose(entry, head_of(large)),
+          choose(frames, some_frames()),
+          choose(repaired_frames, some_frames())};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -75,6 +112,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case header: check_header(bytes); break;
     case repaired_header: check_header(with_checksum(bytes)); break;
     case entry: check_entry(fuzz::text(bytes)); break;
+    case frames: check_frames(fuzz::text(bytes)); break;
+    case repaired_frames: check_repaired_frames(fuzz::text(bytes)); break;
   }
   return 0;
 }

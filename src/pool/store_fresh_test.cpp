@@ -1,0 +1,137 @@
+// Batches of new objects on their way to disk, and what others do to their keys meanwhile.
+#include <gtest/gtest.h>
+
+#include "pool/disk_queue.hpp"
+#include "pool/store_test_support.hpp"
+
+namespace penstock::pool {
+namespace {
+
+class StoreFresh : public testing::Test {
+ protected:
+  void SetUp() override {
+    StoreOptions options;
+    options.memory_bytes = 1 << 20;
+    options.tiers.resize(1);
+    store_ = std::make_unique<StoreOnEngine>(options, fake_tiers(disk_, slow_));
+  }
+  using Done = std::shared_ptr<fabric::Promise<void>>;
+  // Rows from first on; null: refused.
+  Done start(std::uint64_t first, std::uint64_t count) {
+    Done done;
+    store_->on_engine([&] {
+      auto batch = std::make_shared<FreshBatch>(Namespace{}, StoredObject{}, false);
+      for (std::uint64_t i = 0; i < count; ++i) {
+        ASSERT_TRUE(batch->add(numbered("row", first + i), "c"));
+        auto& item = batch->items.back();
+        auto blob = store_->store().try_reserve(100);
+        fill_with(blob->writable(), first + i);
+        item.checksum = storage::checksum(blob->bytes());
+        item.blob = std::move(blob);
+        batch->set_version(item, 1);
+        batch->bytes += 100;
+      }
+      done = store_->store().start_fresh(batch);
+    });
+    return done;
+  }
+  void finish(const Done& done) {
+    disk_->closed = false;
+    store_->run(wait(done));
+  }
+  static fabric::Task<void> wait(Done done) { co_await done->future(); }
+  std::size_t entries() {
+    std::lock_guard lock(disk_->mutex);
+    return disk_->entries.size() - disk_->entries.count(DiskQueue::floor_key());
+  }
+
+  std::shared_ptr<FakeDisk> disk_ = std::make_shared<FakeDisk>(), slow_ = std::make_shared<FakeDisk>();
+  std::unique_ptr<StoreOnEngine> store_;
+};
+
+TEST_F(StoreFresh, NobodySeesThemBeforeTheyAreOnDisk) {
+  disk_->closed = true;
+  const auto done = start(0, 50);
+  ASSERT_TRUE(done);
+  EXPECT_FALSE(store_->load("row7"));
+  finish(done);
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    const auto row = numbered("row", i);
+    ASSERT_TRUE(store_->on_disk(row));
+    EXPECT_TRUE(is_filled_with(store_->load(row)->object.blob->bytes(), i));
+  }
+  EXPECT_EQ(entries(), 50u);
+  EXPECT_EQ(disk_->puts, 1u);
+}
+
+TEST_F(StoreFresh, KeysThatAreUnderWayAreRefused) {
+  disk_->closed = true;
+  const auto done = start(0, 10);
+  ASSERT_TRUE(done);
+  EXPECT_FALSE(start(9, 10));
+  const auto other = start(10, 10);
+  ASSERT_TRUE(other);
+  store_->put({.row = "row30"});  // in memory, to be written behind
+  EXPECT_FALSE(start(30, 1));
+  disk_->closed = false;
+  finish(done);
+  finish(other);
+  store_->flush();
+  EXPECT_EQ(entries(), 21u);
+}
+
+TEST_F(StoreFresh, ADropWins) {
+  disk_->closed = true;
+  const auto done = start(0, 10);
+  auto dropped = store_->start(store_->store().drop({}, "row3", "c", {}, true, soon()));
+  auto absent = store_->start(store_->store().drop({}, "row11", "c", {}, true, soon()));
+  finish(done);
+  EXPECT_TRUE(dropped.get(soon()));
+  EXPECT_FALSE(absent.get(soon()));
+  EXPECT_FALSE(store_->load("row3"));
+  EXPECT_TRUE(store_->load("row4"));
+  EXPECT_EQ(entries(), 9u);
+}
+
+TEST_F(StoreFresh, ANewerVersionWins) {
+  disk_->closed = true;
+  const auto done = start(0, 10);
+  auto newer = store_->start(
+      StoreOnEngine::put_task(store_->store(), {.row = "row3", .number = 99, .version = 2, .after_disk = true}));
+  store_->put({.row = "row4", .number = 98, .version = 2});
+  EXPECT_EQ(store_->load("row4")->object.version, 2u);
+  finish(done);
+  newer.get(soon());
+  store_->flush();
+  EXPECT_TRUE(is_filled_with(store_->load("row3")->object.blob->bytes(), 99));
+  EXPECT_TRUE(is_filled_with(store_->load("row4")->object.blob->bytes(), 98));
+  EXPECT_TRUE(is_filled_with(store_->load("row5")->object.blob->bytes(), 5));
+  EXPECT_EQ(entries(), 10u);
+}
+
+TEST_F(StoreFresh, AFullDiskLeavesNothing) {
+  disk_->full = slow_->full = true;
+  EXPECT_THROW(finish(start(0, 10)), Error);
+  EXPECT_FALSE(store_->load("row3"));
+  EXPECT_EQ(entries(), 0u);
+  disk_->full = false;
+  finish(start(0, 10));
+  EXPECT_EQ(entries(), 10u);
+}
+
+TEST_F(StoreFresh, TheyAreEvictedLikeOthers) {
+  for (std::uint64_t first = 0; first < 40'000; first += 500) finish(start(first, 500));
+  EXPECT_GT(store_->statistics().evictions, 0u);
+  for (std::uint64_t i = 0; i < 40'000; i += 997)
+    EXPECT_TRUE(is_filled_with(store_->load(numbered("row", i))->object.blob->bytes(), i));
+}
+
+TEST_F(StoreFresh, ARowWithAZeroIsNotForThem) {
+  FreshBatch batch(Namespace{}, StoredObject{}, false);
+  EXPECT_FALSE(batch.add(std::string_view("a\0b", 3), "c"));
+  EXPECT_TRUE(batch.add("a", std::string_view("c\0d", 3)));
+  EXPECT_EQ(batch.packed_key(batch.items[0]), pack_key({}, "a", std::string_view("c\0d", 3)));
+}
+
+}  // namespace
+}  // namespace penstock::pool
