@@ -2,7 +2,7 @@
 `penstock bench pool`.
 
 The limitations are those that SAND2020-9451 (SPARC, FAODEL, Catalyst on 32 nodes) reports of itself, and one that its
-source shows. Each is answered by claims that a run judges, by tests where it is a behaviour, or left to a later issue.
+source shows. Each is answered by claims that a run judges, by tests where it is a behaviour, or left to later parts.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def verdict_of(limitation: Limitation, judged: list[dict[str, Any]]) -> str:
 def answers_of(limitation: Limitation, judged: list[dict[str, Any]]) -> list[str]:
     """One line each: a claim with its figure; the tests."""
     if limitation.later:
-        return [f"belongs to a later issue: {limitation.later}"]
+        return [f"waits for later parts: {limitation.later}"]
     lines = []
     for one in judged:
         figure = f"{text_of(one['figure'])}{one['unit']}" if one["figure"] is not None else "not measured"

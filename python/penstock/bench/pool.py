@@ -440,7 +440,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--objects", type=int, default=0, metavar="N", help="so many small objects")
     options: Any = parser.parse_args(arguments)
     claims = claims_of()
-    if limits.ONLY in options.only.split(","):
+    chosen = set(options.only.split(","))
+    # The table of limitations is about many studies: one alone does without it.
+    conclude = limits.print_limits if limits.ONLY in chosen or chosen >= set(STUDIES) or options.add else None
+    if limits.ONLY in chosen:
         options.only = ",".join([options.only, *limits.studies_of(claims)])
     check_options(parser, options, {limits.ONLY: "", **STUDIES})
     options.programs = options.programs or find_programs("pool_objects")
@@ -452,5 +455,5 @@ def main(arguments: list[str] | None = None) -> int:
     )
     sizes = Sizes(options.quick, options.objects)
     rows, left_out = rows_of(options.programs, sizes)
-    benchmark = Benchmark(rows, left_out, claims, sheets_of(sizes), PANELS, conclude=limits.print_limits)
+    benchmark = Benchmark(rows, left_out, claims, sheets_of(sizes), PANELS, conclude=conclude)
     return carry_out(benchmark, options)
