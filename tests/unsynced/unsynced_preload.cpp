@@ -486,6 +486,12 @@ FILE* fopen(const char* path, const char* mode) {
   return file;
 }
 FILE* fopen64(const char* path, const char* mode) { return fopen(path, mode); }
+// Closes without close() what was opened with open() and given to fdopen: the descriptor's next user is another file.
+int fclose(FILE* file) {
+  REAL(fclose);
+  if (file != nullptr) set_handle(fileno(file), nullptr);
+  return next(file);
+}
 
 ssize_t write(int fd, const void* data, size_t size) {
   return writing(
