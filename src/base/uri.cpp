@@ -68,6 +68,7 @@ void parse_endpoint(std::string_view text, std::string& host, std::uint16_t& por
     port_text = text.substr(colon + 1);
   }
   if (host_text.empty()) invalid("the host is missing");
+  if (host_text.find_first_of("[]") != std::string_view::npos) invalid("a host has no brackets in it");
   try {
     port = static_cast<std::uint16_t>(parse_integer(port_text, 1, 65535));
   } catch (const Error& error) {

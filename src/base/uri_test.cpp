@@ -50,6 +50,7 @@ TEST(UriTest, RefusesWhatIsWrong) {
            "tcp://::1:5/s",
            "tcp://[::1]/s",
            "tcp://[::1/s",
+           "tcp://[[1]:81/s",
            "tcp://[]:1/s",
            "tcp://h:1/s?tok=00",
            "tcp://h:1/s?token=",
