@@ -268,9 +268,11 @@ void DiskQueue::put_writes(const Tiers& tiers, const std::vector<JobPtr>& group)
     else put_below(tiers, all.writes());
     return;
   } catch (const Error&) {
-    if (writing.size() == 1) writing.front()->error = std::current_exception();
-    if (writing.size() == 1) return;
-    // Else each for itself: that tells whose fault it was.
+    if (writing.size() == 1) {
+      writing.front()->error = std::current_exception();
+      return;
+    }
+    // Each for itself below: that tells whose fault it was.
   }
   for (auto* job : writing) {
     WriteBatch batch;

@@ -30,8 +30,8 @@ class FreshBatch {
   FreshBatch(const Namespace& ns, StoredObject common, bool keep_older)
       : ns(ns), common(std::move(common)), keep_older(keep_older) {}
 
-  // False: a row with zeros, whose packed key does not hold it as it is.
   void reserve(std::size_t objects, std::size_t key_bytes);
+  // False: a row with zeros, whose packed key does not hold it as it is.
   bool add(std::string_view row, std::string_view column);
   void set_version(Item& item, std::uint64_t version);  // once, for each
   std::string_view packed_key(const Item& item) const {

@@ -166,12 +166,15 @@ fabric::Task<void> ObjectStore::flush(Deadline deadline) {
   };
   ++self->flushing;
   Flushing flushing{self};
-  const auto failures = self->failures;
+  const auto begun = self->submitted;
+  auto failures = self->failures;
   self->retry_failed();
   while (self->unwritten_objects > 0 || self->writing_jobs > 0 || !self->failed_erases.empty()) {
     if (self->stopped) throw Error(Errc::cancelled, "the object store was closed");
-    if (self->failures != failures)
+    if (self->last_failed > begun)
       throw Error(Errc::system, "not everything could be written to disk: " + self->disk_error);
+    // Of before: once more, and that counts.
+    if (std::exchange(failures, self->failures) != self->failures) self->retry_failed();
     if (!co_await self->settled.wait(deadline))
       throw Error(Errc::timeout, std::to_string(self->unwritten_bytes) + " bytes were not written to disk in time");
   }

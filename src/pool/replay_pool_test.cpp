@@ -1,7 +1,6 @@
 // A program's calls recorded, and done again on a real server: every verb, with the same outcomes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,46 +11,16 @@
 #include "penstock/stream.hpp"
 #include "penstock/trace.hpp"
 #include "pool/replay.hpp"
-#include "pool/server.hpp"
+#include "pool/replay_pool_test_support.hpp"
 
 namespace penstock {
 namespace {
 
 constexpr Timeout patience(30'000);
 
-class ReplayOnAPool : public testing::Test {
+class ReplayOnAPool : public OnePoolServer {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-replay-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder = name;
-    pool::PoolServerOptions options;
-    options.server.pool = "stage";
-    options.server.id = 7;
-    options.server.name = "server";
-    options.server.listen = "127.0.0.1";
-    options.server.store.memory_bytes = 64 << 20;
-    options.directory = "embedded";
-    options.registration_directory = folder.string();
-    progress = fabric::Progress::create();
-    server = std::make_unique<pool::PoolServer>(progress, std::move(options));
-    server->start(patience);
-  }
-  void TearDown() override {
-    if (server) server->stop(Timeout(5000));
-    server.reset();
-    std::filesystem::remove_all(folder);
-  }
-  Context context() {
-    ContextOptions options;
-    options.directory = folder.string();
-    return Context(options);
-  }
   std::string trace() const { return (folder / "one.trace").string(); }
-
-  std::filesystem::path folder;
-  std::shared_ptr<fabric::Progress> progress;
-  std::unique_ptr<pool::PoolServer> server;
 };
 
 template <class Call>
@@ -123,7 +92,7 @@ void wait_and_drop(Pool& pool) {
 }
 
 TEST_F(ReplayOnAPool, EveryVerbWithTheSameOutcome) {
-  const Context ctx = context();
+  const Context ctx = new_context();
   {
     PoolOptions options;
     options.pool = "stage";
@@ -158,7 +127,7 @@ TEST_F(ReplayOnAPool, EveryVerbWithTheSameOutcome) {
 
 // What users have: copies at once, objects that were there before, and nothing left behind.
 TEST_F(ReplayOnAPool, CopiesAtOnce) {
-  const Context ctx = context();
+  const Context ctx = new_context();
   PoolOptions options;
   options.pool = "stage";
   options.ns = "recorded";

@@ -1,7 +1,6 @@
 // Streams in a pool recorded, shown, and written and read again on a real server, with the same outcomes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <latch>
@@ -14,7 +13,7 @@
 #include "penstock/trace.hpp"
 #include "pool/pool_engine.hpp"
 #include "pool/recording.hpp"
-#include "pool/server.hpp"
+#include "pool/replay_pool_test_support.hpp"
 
 namespace penstock {
 namespace {
@@ -29,31 +28,15 @@ constexpr Timeout patience(30'000);
   return true;
 }();
 
-class ReplayOfStreams : public testing::Test {
+class ReplayOfStreams : public OnePoolServer {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-streams-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder = name;
-    pool::PoolServerOptions options;
-    options.server.pool = "stage";
-    options.server.id = 7;
-    options.server.name = "server";
-    options.server.listen = "127.0.0.1";
-    options.server.store.memory_bytes = 256 << 20;
-    options.directory = "embedded";
-    options.registration_directory = folder.string();
-    server = std::make_unique<pool::PoolServer>(fabric::Progress::create(), std::move(options));
-    server->start(patience);
-    ContextOptions where;
-    where.directory = folder.string();
-    context = std::make_unique<Context>(where);
+    OnePoolServer::SetUp();
+    context = std::make_unique<Context>(new_context());
   }
   void TearDown() override {
     context.reset();
-    if (server) server->stop(Timeout(5000));
-    server.reset();
-    std::filesystem::remove_all(folder);
+    OnePoolServer::TearDown();
   }
   std::string traces() const { return (folder / "traces").string(); }
   StreamOptions recorded() const {
@@ -93,8 +76,6 @@ class ReplayOfStreams : public testing::Test {
     return verbs;
   }
 
-  std::filesystem::path folder;
-  std::unique_ptr<pool::PoolServer> server;
   std::unique_ptr<Context> context;
 };
 

@@ -199,18 +199,35 @@ TEST_F(StoreDisk, ADropThatTheDiskRefusesIsTriedAgain) {
   auto s = open();
   s->put({.row = "a", .durable = true});
   s->put({.row = "b", .durable = true});
-  disk->fail_erases = true;
+  disk->erases_to_fail = 1'000'000;
   EXPECT_EQ(code_of([&] { s->drop("a", "c", {}, true); }), Errc::system);
   EXPECT_FALSE(s->load("a"));
   EXPECT_TRUE(s->drop("b"));
   s->put({.row = "b", .number = 2, .durable = true});  // under the version of the one that is still there
-  disk->fail_erases = false;
+  disk->erases_to_fail = 0;
   s->flush();
   EXPECT_TRUE(until([&] { return entries(*disk) == 1; }));
   s.reset();
   s = open();
   EXPECT_FALSE(s->load("a"));
   EXPECT_TRUE(is_filled_with(s->load("b")->object.blob->bytes(), 2));
+}
+
+// What had begun before is no answer about what is there now.
+TEST_F(StoreDisk, AFlushTriesAgainWhatFailedOfAnEarlierTry) {
+  auto s = open();
+  s->put({.row = "a", .durable = true});
+  s->put({.row = "b", .durable = true});
+  disk->closed = true;
+  EXPECT_TRUE(s->drop("b"));
+  ASSERT_TRUE(until([&] { return disk->waiting == 1; }));
+  auto flush = s->start(s->store().flush(soon()));
+  s->statistics();  // it has begun
+  disk->erases_to_fail = 1;
+  disk->closed = false;
+  flush.get(soon());
+  EXPECT_EQ(entries(*disk), 1u);
+  EXPECT_EQ(disk->erases, 2u);
 }
 
 TEST_F(StoreDisk, ConcurrentLoadsShareOneRead) {

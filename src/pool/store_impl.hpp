@@ -147,7 +147,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   fabric::Signal settled;  // a writing job has ended
 
   std::string disk_error;
-  std::uint64_t failures = 0;
+  std::uint64_t failures = 0, submitted = 0, last_failed = 0;  // the latter two: of writing jobs, in their order
   std::chrono::milliseconds backoff{0};
   fabric::Timer retry;
   bool retry_pending = false;

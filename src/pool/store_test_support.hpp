@@ -204,7 +204,8 @@ struct FakeDisk {
     std::uint64_t checksum = 0;
   };
   std::map<std::string, Value> entries;
-  std::atomic<bool> full{false}, fail_erases{false};
+  std::atomic<bool> full{false};
+  std::atomic<std::int64_t> erases_to_fail{0};
   std::atomic<std::uint64_t> puts{0}, gets{0}, erases{0};
   std::atomic<std::uint64_t> limit{~std::uint64_t{0}};
   // Calls wait while it is closed.
@@ -255,7 +256,7 @@ class FakeTier : public storage::Tier {
   bool erase(std::string_view key, bool) override {
     disk_->pass();
     ++disk_->erases;
-    if (disk_->fail_erases) throw Error(Errc::system, path_ + ": input/output error");
+    if (--disk_->erases_to_fail >= 0) throw Error(Errc::system, path_ + ": input/output error");
     std::lock_guard lock(disk_->mutex);
     return disk_->entries.erase(std::string(key)) > 0;
   }

@@ -190,8 +190,8 @@ void ObjectStore::Impl::forget_if_empty(const std::string& packed_key) {
 void ObjectStore::Impl::submit_writes(std::shared_ptr<DiskJob> job, Done done, bool behind_callers) {
   ++writing_jobs;
   behind_jobs += behind_callers ? 1 : 0;
-  job->done = [weak = weak_from_this(), done = std::move(done), behind_callers](DiskJob& job,
-                                                                                std::exception_ptr error) {
+  job->done = [weak = weak_from_this(), done = std::move(done), behind_callers, number = ++submitted](
+                  DiskJob& job, std::exception_ptr error) {
     const auto self = weak.lock();
     if (!self || self->stopped) {
       if (done) done->set_error(error);
@@ -202,6 +202,7 @@ void ObjectStore::Impl::submit_writes(std::shared_ptr<DiskJob> job, Done done, b
       --self->behind_jobs;
       self->behind_objects = error ? 1 : std::min(2 * self->behind_objects, DiskQueue::max_group_writes);
     }
+    if (error) self->last_failed = std::max(self->last_failed, number);
     self->note_disk(error, behind_callers);
     self->written(job, error);
     if (done && error) done->set_error(error);
@@ -323,8 +324,8 @@ void ObjectStore::Impl::submit_erases(std::shared_ptr<DiskJob> job, std::vector<
   job->version_floor = floor;
   job->sync_erases = job->urgent = sync;
   ++writing_jobs;
-  job->done = [weak = weak_from_this(), done = std::move(done), erases = std::move(erases), floor](
-                  DiskJob& job, std::exception_ptr error) {
+  job->done = [weak = weak_from_this(), done = std::move(done), erases = std::move(erases), floor,
+               number = ++submitted](DiskJob& job, std::exception_ptr error) {
     const auto self = weak.lock();
     if (!self || self->stopped) {
       if (done) done->set_error(error);
@@ -339,6 +340,7 @@ void ObjectStore::Impl::submit_erases(std::shared_ptr<DiskJob> job, std::vector<
           return place.packed_key == job.keys.front();
         }))
       error = std::make_exception_ptr(Error(Errc::system, "an earlier drop has failed: " + self->disk_error));
+    if (outcome) self->last_failed = std::max(self->last_failed, number);
     self->note_disk(outcome, true);
     if (done && error) done->set_error(error);
     else if (done) done->set();

@@ -197,7 +197,7 @@ class Things:
         return {"text": "late"}
 
     async def wait_async(self, call, request):
-        await asyncio.sleep(0)
+        await asyncio.to_thread(str)  # it is away for a turn
         if request.number < 0:
             raise penstock.InvalidArgument("negative")
         return rpc.Message(text=f"waited for {request.number}")
