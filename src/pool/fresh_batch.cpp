@@ -37,8 +37,19 @@ StoredObject FreshBatch::object(const Item& item) const {
   object.bytes = item.blob->size();
   object.checksum = item.checksum;
   object.blob = item.blob;
-  object.last_used = first_use + static_cast<std::uint64_t>(&item - items.data());
+  object.last_used = last_used(item);
   return object;
+}
+
+void FreshBatch::make_ready() {
+  std::vector<ObjectTable::Ready> made;
+  made.reserve(items.size());
+  for (const auto& item : items) {
+    auto stored = object(item);
+    stored.on_disk = true;
+    made.push_back(ObjectTable::make_ready(row(item), column(item), std::move(stored), keep_older));
+  }
+  ready = std::move(made);
 }
 
 }  // namespace penstock::pool

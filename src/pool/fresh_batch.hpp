@@ -45,7 +45,12 @@ class FreshBatch {
     return {keys_->data() + item.at + ns_bytes + item.row_bytes + row_end_bytes, item.column_bytes};
   }
   SharedKey shared_key(const Item& item) const { return {keys_, item.at, packed_key(item).size()}; }
+  std::uint64_t last_used(const Item& item) const {
+    return first_use + static_cast<std::uint64_t>(&item - items.data());
+  }
   StoredObject object(const Item& item) const;
+  // What the table will keep of them: made while the disk works.
+  void make_ready();
 
   const Namespace ns;
   const StoredObject common;
@@ -54,6 +59,7 @@ class FreshBatch {
   std::uint64_t bytes = 0;
   std::uint64_t first_use = 0;  // last_used of the first; of the others, in order, one more each
   std::vector<Item> items;
+  std::vector<ObjectTable::Ready> ready;  // of each item, once made: in a tier
 
  private:
   static constexpr std::size_t ns_bytes = sizeof(Namespace::bytes), row_end_bytes = 2, version_bytes = 8;

@@ -20,28 +20,28 @@ namespace penstock::pool {
 
 class KeyLocks {
  public:
+  using Keys = std::vector<std::uint64_t>;
   explicit KeyLocks(fabric::Progress& progress) : progress_(progress) {}
 
   class Held {
    public:
     Held() = default;
-    Held(KeyLocks* locks, std::vector<std::uint64_t> keys) : locks_(locks), keys_(std::move(keys)) {}
+    Held(KeyLocks* locks, std::shared_ptr<const Keys> keys) : locks_(locks), keys_(std::move(keys)) {}
     Held(Held&& other) noexcept : locks_(std::exchange(other.locks_, nullptr)), keys_(std::move(other.keys_)) {}
     Held& operator=(Held&&) = delete;
-    std::size_t size() const { return keys_.size(); }  // keys, each counted once
+    std::size_t size() const { return keys_ ? keys_->size() : 0; }  // keys, each counted once
     ~Held() {
-      if (locks_)
-        for (const auto key : keys_) locks_->release(key);
+      if (locks_) locks_->release(*keys_);
     }
 
    private:
     KeyLocks* locks_ = nullptr;
-    std::vector<std::uint64_t> keys_;
+    std::shared_ptr<const Keys> keys_;
   };
 
   // All of them, taken in ascending order so that no two callers wait for each other. Throws Error(timeout).
   fabric::Task<Held> acquire(std::vector<std::string> packed_keys, base::Deadline deadline) {
-    std::vector<std::uint64_t> keys;
+    Keys keys;
     keys.reserve(packed_keys.size());
     for (const auto& key : packed_keys) keys.push_back(storage::checksum(std::as_bytes(std::span(key))));
     std::sort(keys.begin(), keys.end());
@@ -51,6 +51,7 @@ class KeyLocks {
     Partial partial{this, keys, taken};
     for (; taken < keys.size(); ++taken) {
       for (;;) {
+        list_alone();
         auto [it, fresh] = held_.try_emplace(keys[taken]);
         if (fresh) break;
         if (!it->second) it->second = std::make_shared<fabric::Signal>(progress_);
@@ -60,20 +61,26 @@ class KeyLocks {
       }
     }
     partial.locks = nullptr;
-    co_return Held(this, std::move(keys));
+    co_return Held(this, std::make_shared<const Keys>(std::move(keys)));
   }
 
-  // The keys by their hashes, each once: all of them without waiting, or none.
-  std::optional<Held> try_acquire(std::vector<std::uint64_t> keys) {
-    for (std::size_t taken = 0; taken < keys.size(); ++taken) {
-      if (held_.try_emplace(keys[taken]).second) continue;
-      for (std::size_t i = 0; i < taken; ++i) held_.erase(keys[i]);
+  // The keys by their hashes, no two of them alike: all of them without waiting, or none.
+  std::optional<Held> try_acquire(Keys keys) {
+    auto all = std::make_shared<const Keys>(std::move(keys));
+    if (held() == 0) {
+      alone_ = all;
+      return Held(this, std::move(all));
+    }
+    list_alone();
+    for (std::size_t taken = 0; taken < all->size(); ++taken) {
+      if (held_.try_emplace((*all)[taken]).second) continue;
+      for (std::size_t i = 0; i < taken; ++i) held_.erase((*all)[i]);
       return std::nullopt;
     }
-    return Held(this, std::move(keys));
+    return Held(this, std::move(all));
   }
 
-  std::size_t held() const { return held_.size(); }
+  std::size_t held() const { return held_.size() + (alone_ ? alone_->size() : 0); }
 
  private:
   struct Partial {  // gives back what was taken when the caller goes away half-way
@@ -85,6 +92,15 @@ class KeyLocks {
         for (std::size_t i = 0; i < taken; ++i) locks->release(keys[i]);
     }
   };
+  void list_alone() {
+    if (const auto keys = std::exchange(alone_, nullptr))
+      for (const auto key : *keys) held_.try_emplace(key);
+  }
+  void release(const Keys& keys) {
+    if (alone_.get() == &keys) alone_ = nullptr;
+    else
+      for (const auto key : keys) release(key);
+  }
   void release(std::uint64_t key) {
     auto it = held_.find(key);
     if (it == held_.end()) return;
@@ -98,6 +114,7 @@ class KeyLocks {
     std::size_t operator()(std::uint64_t hash) const { return hash; }
   };
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<fabric::Signal>, AsIs> held_;
+  std::shared_ptr<const Keys> alone_;  // came when nothing was held, and are not listed while nobody else comes
 };
 
 }  // namespace penstock::pool

@@ -27,9 +27,11 @@ int compare(const KeyView& a, const KeyView& b) {
   return rows != 0 ? rows : a.column.compare(b.column);
 }
 
+}  // namespace
+
 // One key with its versions; the key's bytes follow it in the same allocation. A million small objects are what its layout
 // is made for.
-class Node {
+class ObjectTable::Node {
  public:
   StoredObject newest;
   std::unique_ptr<std::vector<StoredObject>> older;  // ascending; null: none
@@ -70,7 +72,7 @@ class Node {
 };
 static_assert(max_key_bytes <= 0xffff);
 
-struct Order {
+struct ObjectTable::Order {
   using is_transparent = void;
   template <class A, class B>
   absl::weak_ordering operator()(const A& a, const B& b) const {
@@ -84,7 +86,7 @@ struct Order {
 
 // The keys of one namespace. Programs put and get keys in order, so the place of the last use is tried first: then a find
 // or an insert costs two comparisons instead of a search.
-class Space {
+class ObjectTable::Space {
  public:
   using Tree = absl::btree_set<Node*, Order>;
 
@@ -123,6 +125,8 @@ class Space {
   Tree tree_;
   Tree::iterator last_ = tree_.end();
 };
+
+namespace {
 
 // What malloc takes for a block (glibc: a word, rounded to two).
 std::uint64_t allocated(std::uint64_t bytes) { return (bytes + 8 + 15) / 16 * 16; }
@@ -163,9 +167,13 @@ struct ObjectTable::Impl {
   std::size_t keys = 0;
   std::uint64_t object_bytes = 0, node_bytes = 0;
 
+  Space* space(const Namespace& ns) {
+    const auto at = spaces.find(ns);
+    return at == spaces.end() ? nullptr : &at->second;
+  }
   Node* find(const Namespace& ns, KeyView key) {
-    const auto space = spaces.find(ns);
-    return space == spaces.end() ? nullptr : space->second.find(key);
+    Space* in = space(ns);
+    return in == nullptr ? nullptr : in->find(key);
   }
   void count_row(const Namespace& ns, KeyView key, bool added);
   void change(bool dropped, const Namespace& ns, KeyView key, const StoredObject& object);
@@ -175,6 +183,8 @@ struct ObjectTable::Impl {
   void forget(std::unordered_map<WaiterId, Waiter>::iterator waiter);
   std::size_t count_matching(const Namespace& ns, std::string_view row, const TextPattern& column, std::size_t enough);
   void remove_node(const Namespace& ns, Node* node);
+  void add(const Namespace& ns, Space& space, Ready ready);
+  bool replace(const Namespace& ns, Node& node, StoredObject object);
   void insert_below(Node& node, StoredObject object);
 
   struct Walk {
@@ -200,45 +210,73 @@ StoredObject* ObjectTable::find(const Namespace& ns, std::string_view row, std::
   return found != node->older->end() && found->version == *version ? &*found : nullptr;
 }
 
-bool ObjectTable::insert(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object,
-                         bool keep_older) {
-  assert(impl_->visiting == 0);
+void ObjectTable::DestroyNode::operator()(Node* node) const { Node::destroy(node); }
+
+ObjectTable::Ready ObjectTable::make_ready(std::string_view row, std::string_view column, StoredObject object,
+                                           bool keep_older) {
   if (row.size() > max_key_bytes || column.size() > max_key_bytes)
     throw Error(Errc::invalid_argument,
                 "a key's row or column is longer than " + std::to_string(max_key_bytes) + " bytes");
-  const KeyView key{row, column};
-  Space& space = impl_->spaces[ns];
-  Node* node = space.find(key);
   object.keeps_older = keep_older;
-  if (node != nullptr && object.version <= node->newest.version) {
-    if (!node->takes_below(object.version)) return false;
-    impl_->insert_below(*node, std::move(object));
+  return Ready(Node::make({row, column}, std::move(object)));
+}
+
+bool ObjectTable::insert(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object,
+                         bool keep_older) {
+  Space* space = impl_->space(ns);
+  if (Node* node = space ? space->find({row, column}) : nullptr) {
+    object.keeps_older = keep_older;
+    return impl_->replace(ns, *node, std::move(object));
+  }
+  auto ready = make_ready(row, column, std::move(object), keep_older);
+  impl_->add(ns, space ? *space : impl_->spaces[ns], std::move(ready));
+  return true;
+}
+
+bool ObjectTable::insert(const Namespace& ns, Ready ready) {
+  Space& space = impl_->spaces[ns];
+  if (Node* node = space.find(ready->key())) return impl_->replace(ns, *node, std::move(ready->newest));
+  impl_->add(ns, space, std::move(ready));
+  return true;
+}
+
+void ObjectTable::Impl::add(const Namespace& ns, Space& space, Ready ready) {
+  assert(visiting == 0);
+  Node* node = ready.get();
+  space.add(node);
+  (void)ready.release();
+  object_bytes += node->newest.bytes;
+  ++keys;
+  node_bytes += allocated(node->bytes());
+  count_row(ns, node->key(), true);
+  change(false, ns, node->key(), node->newest);
+}
+
+bool ObjectTable::Impl::replace(const Namespace& ns, Node& node, StoredObject object) {
+  assert(visiting == 0);
+  if (object.version <= node.newest.version) {
+    if (!node.takes_below(object.version)) return false;
+    insert_below(node, std::move(object));
     return true;
   }
-  impl_->object_bytes += object.bytes;
-  if (node == nullptr) {
-    node = Node::make(key, std::move(object));
-    space.add(node);
-    ++impl_->keys;
-    impl_->node_bytes += allocated(node->bytes());
-    impl_->count_row(ns, key, true);
-  } else if (keep_older) {
-    if (!node->older) {
-      node->older = std::make_unique<std::vector<StoredObject>>();
-      impl_->node_bytes += allocated(sizeof(*node->older));
+  object_bytes += object.bytes;
+  if (object.keeps_older) {
+    if (!node.older) {
+      node.older = std::make_unique<std::vector<StoredObject>>();
+      node_bytes += allocated(sizeof(*node.older));
     }
-    node->older->push_back(std::exchange(node->newest, std::move(object)));
-    impl_->node_bytes += sizeof(StoredObject);
+    node.older->push_back(std::exchange(node.newest, std::move(object)));
+    node_bytes += sizeof(StoredObject);
   } else {
-    impl_->object_bytes -= node->newest.bytes;
-    if (node->older) {
-      for (const StoredObject& old : *node->older) impl_->object_bytes -= old.bytes;
-      impl_->node_bytes -= allocated(sizeof(*node->older)) + node->older->size() * sizeof(StoredObject);
-      node->older.reset();
+    object_bytes -= node.newest.bytes;
+    if (node.older) {
+      for (const StoredObject& old : *node.older) object_bytes -= old.bytes;
+      node_bytes -= allocated(sizeof(*node.older)) + node.older->size() * sizeof(StoredObject);
+      node.older.reset();
     }
-    node->newest = std::move(object);
+    node.newest = std::move(object);
   }
-  impl_->change(false, ns, key, node->newest);
+  change(false, ns, node.key(), node.newest);
   return true;
 }
 
@@ -333,7 +371,7 @@ std::uint64_t ObjectTable::index_bytes() const { return impl_->node_bytes + impl
 // ------------------------------------------------------------------------------------------------------------- listing
 
 // Visits one namespace; returns the entry to go on after, null when it came to the end.
-const Node* ObjectTable::Impl::walk(const Namespace& ns, Space& space, std::optional<KeyView> after, Walk& walk) {
+const ObjectTable::Node* ObjectTable::Impl::walk(const Namespace& ns, Space& space, std::optional<KeyView> after, Walk& walk) {
   const auto& tree = space.tree();
   auto at = tree.begin();
   KeyView prefix;
@@ -368,7 +406,9 @@ struct Visit {
   int& count;
 };
 
-std::string pack(const Namespace& ns, const Node* node) { return pack_key(ns, node->key().row, node->key().column); }
+std::string pack(const Namespace& ns, const ObjectTable::Node* node) {
+  return pack_key(ns, node->key().row, node->key().column);
+}
 
 }  // namespace
 

@@ -18,6 +18,18 @@ StoredObject common_of(const ServerCore::PutTerms& terms) {
   return object;
 }
 
+// Mostly they come in order, which is cheap to see.
+bool are_distinct(std::span<const ViewedKey> keys, const KeyLocks::Keys& hashes) {
+  const auto not_below = [](const ViewedKey& a, const ViewedKey& b) {
+    const int rows = a.row.compare(b.row);
+    return rows != 0 ? rows > 0 : a.column >= b.column;
+  };
+  if (std::ranges::adjacent_find(keys, not_below) == keys.end()) return true;
+  auto sorted = hashes;
+  std::ranges::sort(sorted);
+  return std::ranges::adjacent_find(sorted) == sorted.end();
+}
+
 }  // namespace
 
 // A durable put that has begun.
@@ -92,13 +104,14 @@ std::shared_ptr<ServerCore::ShortPut> ServerCore::begin_put(const PutTerms& term
   std::size_t key_bytes = 0;
   for (const auto& key : keys) key_bytes += key.row.size() + key.column.size();
   batch.reserve(keys.size(), key_bytes);
-  std::vector<std::uint64_t> lines;
+  KeyLocks::Keys lines;
   lines.reserve(keys.size());
   for (const auto& key : keys) {
     if (!batch.add(key.row, key.column)) return nullptr;
     lines.push_back(batch.items.back().line);
   }
-  auto held = locks_->try_acquire(std::move(lines));  // no key twice
+  if (!are_distinct(keys, lines)) return nullptr;
+  auto held = locks_->try_acquire(std::move(lines));
   if (!held) return nullptr;
   put->places.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {

@@ -22,10 +22,11 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_fresh(std::shared_ptr<FreshBatc
   uses += batch->items.size();
   ++fresh_jobs;
   auto job = std::make_shared<DiskJob>();
-  job->fresh = std::move(batch);
+  job->fresh = batch;
   job->urgent = true;
   auto done = std::make_shared<Promise<void>>(progress);
   submit_writes(std::move(job), done, false);
+  batch->make_ready();
   return done;
 }
 
@@ -48,17 +49,17 @@ void ObjectStore::Impl::adopt(const std::string& packed_key) {
 
 void ObjectStore::Impl::written_fresh(FreshBatch& batch, const std::exception_ptr& error, std::vector<Place>& erases) {
   --fresh_jobs;
-  for (const auto& item : batch.items) {
-    auto object = batch.object(item);
+  auto ready = std::move(batch.ready);
+  for (std::size_t i = 0; i < batch.items.size(); ++i) {
+    const auto& item = batch.items[i];
     if (item.id != 0) {
-      written_one({std::string(batch.packed_key(item)), std::move(object), batch.keep_older, item.id}, error, erases);
+      written_one({std::string(batch.packed_key(item)), batch.object(item), batch.keep_older, item.id}, error, erases);
       continue;
     }
     if (error) continue;
-    object.on_disk = true;
-    if (demotes()) demotable.add({object.last_used, object.version, batch.shared_key(item)});
-    evictable.add({object.last_used, object.version, batch.shared_key(item)});
-    table.insert(batch.ns, batch.row(item), batch.column(item), std::move(object), batch.keep_older);
+    if (demotes()) demotable.add({batch.last_used(item), item.version, batch.shared_key(item)});
+    evictable.add({batch.last_used(item), item.version, batch.shared_key(item)});
+    table.insert(batch.ns, std::move(ready[i]));
   }
   trim_heap(evictable, true);
 }
