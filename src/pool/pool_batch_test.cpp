@@ -149,10 +149,15 @@ TEST_P(PoolBatch, MoreThanTheMemory) {
   for (int i = 0; i < 400; ++i) items.push_back({{"row", std::to_string(i)}, value});
   auto put = options();
   put.timeout = GetParam().disk ? patience : Timeout(1000);
-  const auto results = pool_->put(items, put);
+  auto results = pool_->put(items, put);
+  // A machine that stood still for a moment answers too late; asked again, it says what is there.
+  const base::Deadline deadline(patience);
+  bool again = false;
+  const auto late = [](const auto& result) { return result.code == Errc::timeout; };
+  for (; std::ranges::any_of(results, late) && !deadline.passed(); again = true) results = pool_->put(items, put);
   std::size_t there = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (results[i]) ++there;
+    if (results[i] || (again && results[i].code == Errc::already_exists)) ++there;
     else EXPECT_EQ(results[i].code, Errc::pool_full) << results[i].message;
   }
   if (GetParam().disk) EXPECT_EQ(there, items.size());

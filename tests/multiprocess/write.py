@@ -17,7 +17,7 @@ try:
     with penstock.create(name, **options) as stream:
         say("address", stream.address)
         for t in range(steps):
-            with stream.step() as step:
+            with stream.step(timeout=60 if t == 0 else None) as step:  # readers may be starting yet
                 step["T"] = np.arange(100_000, dtype=np.float64) + t
                 step.attributes["time"] = t / 2
             say("wrote", t)

@@ -19,6 +19,7 @@ import signal, sys, time
 import numpy as np
 import penstock
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 directory, name = sys.argv[1:]
 context = penstock.Context(listen="127.0.0.1")
 pool = penstock.Pool(context=context, directory=directory, timeout=60) if directory else None
@@ -274,7 +275,7 @@ def test_a_handler_that_raises_nothing_ends_no_wait(pool_servers, open_pool, chi
 
 @pytest.fixture
 def alarm():
-    """alarm() has KeyboardInterrupt raised in the main thread, soon."""
+    """alarm() has KeyboardInterrupt raised in the main thread, soon: call it where that is expected already."""
     previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
     yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.05)
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -286,8 +287,8 @@ def test_other_threads_are_not_interrupted(pool_servers, open_pool, alarm):
     pool, outcome = open_pool(pool_servers(1, http="off")), []
     thread = threading.Thread(target=lambda: outcome.append(pool.need("row", "x").bytes()))
     thread.start()
-    alarm()
     with pytest.raises(KeyboardInterrupt):
+        alarm()
         pool.wait_row("row", 2)
     pool.put("row", "x", b"x")
     thread.join(TIMEOUT_S)
@@ -297,8 +298,8 @@ def test_other_threads_are_not_interrupted(pool_servers, open_pool, alarm):
 def test_a_pool_that_does_not_come(pool_servers, context, monkeypatch, alarm):
     monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", pool_servers(1, http="off").directory)
     began = time.monotonic()
-    alarm()
     with pytest.raises(KeyboardInterrupt):
+        alarm()
         context.create("heat", engine="pool", pool="absent", timeout=TIMEOUT_S)
     assert time.monotonic() - began < SOON_S
 
@@ -306,7 +307,7 @@ def test_a_pool_that_does_not_come(pool_servers, context, monkeypatch, alarm):
 def test_again_and_again(pool_servers, open_pool, alarm):
     pool = open_pool(pool_servers(1, http="off"))
     for _ in range(3):
-        alarm()
         with pytest.raises(KeyboardInterrupt):
+            alarm()
             pool.wait_row("row", 1)
     assert list(pool.list("row")) == []

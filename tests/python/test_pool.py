@@ -1,5 +1,6 @@
 """Pools, over real servers: every verb, batches, waiters, subscriptions, roles, and what happens when servers go."""
 
+import contextlib
 import itertools
 import os
 import random
@@ -488,7 +489,7 @@ def test_roles_and_tokens(two, open_pool, pool):
         open_pool(two, "default", ns=ns, role="read", token=pool.token("read")).token("admin")
     # Where they find the servers they find no secret, from which every token is made.
     assert two.directory.partition("token=")[2] not in directory
-    with pytest.raises(penstock.NotFound):
+    with pytest.raises((penstock.NotFound, penstock.TimeoutError)):
         open_pool(two, "default", ns=ns, directory=directory, timeout=0.5)
     lines.append("| the pool's secret, from the directory for roles | " + " | ".join(["refused"] * len(roles)) + " |")
     with pytest.raises(penstock.InvalidArgument, match="role server"):
@@ -505,14 +506,16 @@ def test_a_full_pool_waits_then_says_so(pool_servers, open_pool):
     servers = pool_servers(1, memory="8MiB")
     pool = open_pool(servers)
     with pytest.raises(penstock.PoolFull):
-        for i in range(20):
-            pool.put("fill", str(i), bytes(1 << 20), timeout=1)
-    count = len(list(pool.list("fill")))
-    assert 5 <= count <= 8
+        for i in range(40):
+            # A machine that stands still for a moment answers too late to say why.
+            with contextlib.suppress(penstock.TimeoutError):
+                pool.put("fill", str(i), bytes(1 << 20), timeout=1)
+    filling = list(pool.list("fill"))
+    assert 5 <= len(filling) <= 8
     waiting = background(pool.put, "fill", "more", bytes(1 << 20), timeout=TIMEOUT_S)
     with pytest.raises(TimeoutError):
         waiting.result(SOON_S)
-    pool.drop("fill", "0")
+    pool.drop("fill", filling[0].column)
     assert waiting.result(TIMEOUT_S) == 1
 
 

@@ -262,7 +262,7 @@ def test_errors_cross_with_code_and_place(client):
 def test_deadlines_and_cancelling(client, things):
     with pytest.raises(penstock.TimeoutError):
         client.block(number=1, timeout=0.2)
-    assert things.blocked.is_set()
+    assert things.blocked.wait(TIMEOUT_S)
     things.go_on.set()
     assert things.seen_cancelled.wait(TIMEOUT_S)
     things.go_on.clear()

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -253,22 +252,20 @@ def test_ctrl_c_ends_every_wait(context):
 
 
 def test_other_threads_run_while_one_waits(pair):
-    _, reader = pair()
-    ticks = 0
-    stop = threading.Event()
+    """Another thread ends the wait, once it has seen it begin."""
+    writer, reader = pair()
 
-    def tick():
-        nonlocal ticks
-        while not stop.is_set():
-            ticks += 1
+    def write():
+        until = time.monotonic() + TIMEOUT_S
+        while not reader._core.busy() and time.monotonic() < until:
+            os.sched_yield()
+        fill(writer, 1)
 
-    thread = threading.Thread(target=tick)
-    thread.start()
-    before = ticks
-    assert reader.try_step(timeout=0.3) is None
-    stop.set()
-    thread.join(TIMEOUT_S)
-    assert ticks - before > 1000
+    with ThreadPoolExecutor() as pool:
+        done = pool.submit(write)
+        with reader.step(timeout=TIMEOUT_S) as step:
+            assert step["t"].value == 0
+        done.result(TIMEOUT_S)
 
 
 def test_threads_that_share_a_stream_take_turns(pair):

@@ -186,10 +186,10 @@ def test_differences_are_told(run, tmp_path, open_pool):
     run.penstock("replay", "one.trace")
     # A pool that is too small for what was recorded.
     big = open_pool(run.servers, ns="big", trace=str(tmp_path / "big"))
-    big.put("big", "", bytes(40 << 20), timeout=1)
+    big.put("big", "", bytes(40 << 20), timeout=3)  # so long its copies wait, too
     big.close()
     report = json.loads(run.penstock("replay", "big", "--clients", "3", "--speed", "max", "--json", code=1))
-    assert report["different"] >= 1 and report["differences"][0]["replayed"] == "pool_full"
+    assert "pool_full" in [difference["replayed"] for difference in report["differences"]]
     _results.append(("a pool too small for three copies", f"exit code 1: {report['different']} of 3 pool_full"))
 
 
