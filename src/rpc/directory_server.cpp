@@ -28,8 +28,9 @@ namespace {
 constexpr std::size_t answer_bytes = std::size_t{768} << 10;
 constexpr std::size_t answer_items = 4096;
 constexpr std::chrono::milliseconds longest_poll = 60s;
-// A timer that is later than this says that the server was stopped, or its host asleep: owners could not be heard.
-constexpr auto away = 500ms;
+// A timer that is later than this says that the server was stopped, or its host asleep: owners could not be heard. It is worth
+// a warning from long_away on.
+constexpr auto away = 20ms, long_away = 500ms;
 
 std::string_view text_of(const std::vector<std::uint8_t>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -326,11 +327,10 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
     const auto late = now - *armed_;
     armed_.reset();
     if (closed_) return;
-    if (late > away) {
-      base::log(base::Level::warn, "directory: was away, leases last longer by that",
+    if (late > away) state_.spare_leases(now);
+    if (late > long_away)
+      base::log(base::Level::warn, "directory: was away, leases last longer",
                 {{"ms", std::chrono::duration_cast<std::chrono::milliseconds>(late).count()}});
-      state_.extend_leases(late);
-    }
     for (auto& change : state_.expire(now)) commit(std::move(change));
     arm();
   }

@@ -236,11 +236,37 @@ TEST_F(DirectoryServerTest, BoundsOfOneClientAreKept) {
   EXPECT_EQ(code_of([&] { other.grant(10s); }), Errc::overloaded);
 }
 
+// However long it was away, whether a heartbeat had come before or not.
+TEST_F(DirectoryServerTest, ADirectoryThatWasAwayHearsOwnersBeforeTheirLeasesEnd) {
+  constexpr auto ttl = 1s;
+  serve({});
+  auto client = open();
+  std::atomic<bool> lost{false};
+  const auto lease = client.grant(ttl, [&] { lost = true; });
+  const auto revision = client.put("/a", "", {}, lease);
+  progress_->call([&] {
+    const base::Deadline away(ttl + 200ms);
+    while (!away.passed()) std::this_thread::yield();
+  });
+  // Until another's lease, which nobody keeps, has ended.
+  Told told(*progress_, *client, "/dead");
+  {
+    auto dying = open();
+    dying.put("/dead", "", {}, dying.grant(ttl));
+    ASSERT_TRUE(told.wait([&] { return told.now().contains("/dead"); }));
+  }
+  ASSERT_TRUE(told.wait_gone("/dead"));
+  EXPECT_FALSE(lost);
+  const auto entry = client.get("/a");
+  ASSERT_TRUE(entry);
+  EXPECT_EQ(entry->revision, *revision);
+}
+
 TEST_F(DirectoryServerTest, ADirectoryThatBeganAnewEndsOldLeases) {
   serve({});
   auto client = open();
   std::atomic<bool> lost{false};
-  const auto lease = client.grant(200ms, [&] {
+  const auto lease = client.grant(1s, [&] {
     lost = true;
     progress_->notify();
   });

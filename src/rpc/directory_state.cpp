@@ -146,6 +146,7 @@ bool DirectoryState::heartbeat(std::uint64_t lease, Time now) {
   if (at == leases_.end()) return false;
   ends_.erase({at->second.end, lease});
   at->second.end = std::max(at->second.end, now + at->second.ttl);
+  at->second.spared = false;
   ends_.insert({at->second.end, lease});
   return true;
 }
@@ -161,11 +162,13 @@ std::optional<DirectoryState::Time> DirectoryState::next_expiry() const {
   return ends_.begin()->first;
 }
 
-void DirectoryState::extend_leases(std::chrono::nanoseconds by) {
-  ends_.clear();
+void DirectoryState::spare_leases(Time now) {
   for (auto& [id, lease] : leases_) {
-    lease.end += std::chrono::duration_cast<Time::duration>(by);
-    ends_.insert({lease.end, id});
+    const Time end = now + std::min<std::chrono::milliseconds>(lease.ttl / 2, std::chrono::seconds(1));
+    if (lease.spared || lease.end >= end) continue;
+    lease.spared = true;
+    ends_.erase({lease.end, id});
+    ends_.insert({lease.end = end, id});
   }
 }
 

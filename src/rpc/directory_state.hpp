@@ -87,8 +87,9 @@ class DirectoryState {
   // Ends what is due.
   std::vector<DirectoryChange> expire(Time now);
   std::optional<Time> next_expiry() const;
-  // All leases last longer by this: the server itself was away (stopped, or its host asleep) for that long.
-  void extend_leases(std::chrono::nanoseconds by);
+  // The server itself was away (stopped, or its host asleep): whoever could not be heard meanwhile has half a ttl, and a second
+  // at most, to be heard. Once, until it is, so that a server which is late again and again lets the dead go, too.
+  void spare_leases(Time now);
 
   // A change that another state made. Throws Error(protocol) when it does not follow from this one.
   void apply(const DirectoryChange& change, Time now);
@@ -128,6 +129,7 @@ class DirectoryState {
   struct Lease {
     std::chrono::milliseconds ttl{};
     Time end{};
+    bool spared = false;
     std::set<std::string> paths;
   };
 

@@ -80,10 +80,27 @@ TEST(DirectoryState, LeasesEndWhenNobodyHeartbeats) {
   EXPECT_TRUE(events.events[0].removed);
   EXPECT_EQ(events.events[0].entry.path, "/left/a");
   EXPECT_EQ(events.events[1].entry.revision, before + 2);
-  state.extend_leases(1h);
-  EXPECT_TRUE(state.expire(start + 1h).empty());
-  EXPECT_EQ(state.expire(start + 1h + 190ms).size(), 1U);
+  EXPECT_EQ(state.expire(start + 190ms).size(), 1U);
   EXPECT_FALSE(state.revoke(kept));
+}
+
+TEST(DirectoryState, WhoCouldNotBeHeardIsSparedOnce) {
+  DirectoryState state(1);
+  const Time start{};
+  const auto alive = state.grant(100ms, start).lease, dead = state.grant(100ms, start).lease;
+  const auto slow = state.grant(10s, start).lease;
+  state.spare_leases(start + 1h);
+  EXPECT_TRUE(state.expire(start + 1h).empty());
+  EXPECT_EQ(*state.next_expiry(), start + 1h + 50ms);
+  EXPECT_TRUE(state.heartbeat(alive, start + 1h + 49ms));
+  state.spare_leases(start + 2h);
+  EXPECT_EQ(state.expire(start + 2h).size(), 2U) << "nothing was heard of two since the first time";
+  EXPECT_FALSE(state.heartbeat(dead, start + 2h));
+  EXPECT_FALSE(state.heartbeat(slow, start + 2h));
+  EXPECT_TRUE(state.heartbeat(alive, start + 2h + 49ms));
+  // One that has time left keeps what it has.
+  state.spare_leases(start + 2h + 50ms);
+  EXPECT_EQ(*state.next_expiry(), start + 2h + 149ms);
 }
 
 TEST(DirectoryState, EventsComeInPagesThatMissNothing) {
