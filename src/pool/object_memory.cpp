@@ -60,10 +60,14 @@ struct ObjectMemory::Impl {
     do {
       if (bytes > limit || now > limit - bytes) return false;
     } while (!used.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed));
-    auto highest = peak.load(std::memory_order_relaxed);
-    while (highest < now + bytes && !peak.compare_exchange_weak(highest, now + bytes, std::memory_order_relaxed)) {
-    }
     return true;
+  }
+  // Once what was charged is there: what is refused after all was never in use.
+  void note_peak() {
+    const auto now = used.load(std::memory_order_relaxed);
+    auto highest = peak.load(std::memory_order_relaxed);
+    while (highest < now && !peak.compare_exchange_weak(highest, now, std::memory_order_relaxed)) {
+    }
   }
   void give_back(std::uint64_t bytes) { used.fetch_sub(bytes, std::memory_order_relaxed); }
 };
@@ -128,6 +132,7 @@ std::shared_ptr<Blob> ObjectMemory::allocate(std::uint64_t bytes, bool may_map) 
     blob->size_ = bytes;
     blob->charged_ = charged;
     blob->memory_ = shared_from_this();
+    m.note_peak();
     return blob;
   } catch (...) {
     m.give_back(charged);
@@ -154,6 +159,7 @@ bool ObjectMemory::try_allocate_small(std::span<const std::uint64_t> sizes, std:
     for (; made < sizes.size(); ++made) impl_->give_back(charge_of(sizes[made]));
     throw;
   }
+  impl_->note_peak();
   return true;
 }
 

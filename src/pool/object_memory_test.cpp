@@ -152,6 +152,17 @@ TEST(ObjectMemory, TheLimitIsExact) {
   EXPECT_FALSE(memory->try_allocate(0)) << "an empty object takes its header";
 }
 
+TEST(ObjectMemory, WhatIsRefusedIsNoPeak) {
+  const auto memory = ObjectMemory::create(16 << 20, {});
+  std::vector<std::shared_ptr<Blob>> blobs;
+  while (auto blob = memory->try_allocate(192 << 10)) blobs.push_back(std::move(blob));
+  const auto peak = memory->used();
+  EXPECT_LT(peak, memory->limit());
+  blobs[0] = blobs[20] = nullptr;
+  EXPECT_FALSE(memory->try_allocate(memory->limit() - memory->used())) << "within the limit, but in two parts";
+  EXPECT_EQ(memory->peak(), peak);
+}
+
 TEST(ObjectMemory, AfterFragmentationAllCanBeHadAgain) {
   const auto memory = ObjectMemory::create(16 << 20, {});
   std::vector<std::shared_ptr<Blob>> blobs;
