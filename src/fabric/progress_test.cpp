@@ -162,7 +162,8 @@ void exit_meanwhile() {
   progress->impl().owners.emplace(nullptr, [&ending] {
     ending = true;
     while (!exiting) std::this_thread::yield();
-    for (int i = 0; i < 100'000; ++i) std::this_thread::yield();  // nobody who does not wait is still there
+    // Nobody who does not wait is still there; well below what the process waits.
+    for (const Deadline deadline{Timeout(50)}; !deadline.passed();) std::this_thread::yield();
     std::fputs("ended", stderr);
   });
   progress->post([owner = progress, &released] {
