@@ -42,6 +42,7 @@ Task<fb::PutReplyT> ObjectService::put(rpc::Call& call, fb::PutRequestT request)
   auto core = core_;
   const auto placement = co_await core->check_view(request.view, call.deadline());
   const auto keys = view_keys(request.keys.get());
+  ServerCore::require_changeable(call, keys.ns);
   const std::size_t count = keys.keys.size();
   const bool bulk = request.bulk.bytes() > 0;
   check_sizes(count, request.sizes, bulk ? request.bulk.bytes() : request.data.size());

@@ -251,6 +251,7 @@ Task<fb::DropReplyT> ObjectService::drop(rpc::Call& call, fb::DropRequestT reque
   auto core = core_;
   const auto placement = co_await core->check_view(request.view, call.deadline());
   const auto keys = unpack_keys(request.keys.get());
+  ServerCore::require_changeable(call, keys.ns);
   const auto tag = tag_of(request.tagged, request.tag);
   std::optional<std::uint64_t> version;
   if (request.version != 0) version = request.version;
@@ -279,6 +280,7 @@ Task<fb::DropPatternReplyT> ObjectService::drop_pattern(rpc::Call& call, fb::Dro
   auto core = core_;
   const auto placement = co_await core->check_view(request.view, call.deadline());
   const auto ns = unpack_namespace(request.ns);
+  ServerCore::require_changeable(call, ns);
   const auto pattern = unpack_pattern(request.row, request.column);
   fb::DropPatternReplyT reply;
   std::string after;
@@ -521,7 +523,7 @@ std::string status_json(ServerCore& core) {
                          {"state", m.state == ServerState::active ? "active" : "draining"}});
   }
   json["servers"] = members;
-  return json.dump();
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // servers' names may be any bytes
 }
 
 }  // namespace penstock::pool

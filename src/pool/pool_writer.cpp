@@ -81,6 +81,7 @@ class Attachment : public std::enable_shared_from_this<Attachment> {
     fb::FinishRequestT request;
     request.stream = request_.stream;
     request.life = request_.life;
+    request.token = request_.token;
     request.why = std::move(why);
     auto shared = std::make_shared<const fb::FinishRequestT>(std::move(request));
     std::function<Task<fb::EmptyT>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =

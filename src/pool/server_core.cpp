@@ -63,6 +63,13 @@ void ServerCore::require_for_clients(const Namespace& ns, std::string_view row, 
     throw Error(Errc::forbidden, "only the pool's servers read a stream's record: it holds its writer's token");
 }
 
+void ServerCore::require_changeable(const rpc::Call& call, const Namespace& ns) {
+  if (ns == streams_namespace() && call.channel().role() != "server")
+    throw Error(Errc::forbidden,
+                "what streams are made of is changed by the pool's servers only; a stream whose writer has "
+                "ended is dropped as a whole (penstock drop --stream)");
+}
+
 Task<std::shared_ptr<const Placement>> ServerCore::check_view(std::uint64_t callers, Deadline deadline) {
   auto placement = members_->placement();
   if (!placement || callers > placement->view().number) placement = co_await members_->at_least(callers, deadline);

@@ -68,6 +68,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   static void require_role(const rpc::Call& call, std::string_view role);
   // Throws Error(forbidden) for an object whose bytes are not for clients.
   static void require_for_clients(const Namespace& ns, std::string_view row, std::string_view column);
+  // Throws Error(forbidden) when the objects of this namespace are not for the channel's role to put or drop.
+  static void require_changeable(const rpc::Call& call, const Namespace& ns);
 
   // One object of a put by its primary.
   struct Put {

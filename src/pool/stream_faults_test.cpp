@@ -80,6 +80,13 @@ class OneServer {
     Member member = client->members().placement()->view().members.at(0);
     return fabric::run_task(*client_, client->members().channel(std::move(member), deadline), deadline);
   }
+  // Of a client of this role.
+  std::shared_ptr<rpc::Channel> channel_as(const std::string& role) {
+    const base::Deadline deadline(patience);
+    auto connecting =
+        rpc::connect(progress_, server_->endpoint(), server_->token(role), "default/" + role, nullptr, deadline);
+    return fabric::run_task(*progress_, std::move(connecting), deadline);
+  }
   // Says it as a writer would.
   fb::AttachReplyT attach(fb::AttachRequestT request, Timeout within) {
     const base::Deadline deadline(within);
@@ -266,10 +273,7 @@ TEST(StreamFaults, OnlyServersAreGivenAStreamsRecord) {
   writer.write();
   const auto bytes_for = [&](const std::string& role, const std::string& column) {
     const base::Deadline deadline(patience);
-    auto& server = pool.server();
-    auto connecting =
-        rpc::connect(pool.progress(), server.endpoint(), server.token(role), "default/" + role, nullptr, deadline);
-    const auto channel = fabric::run_task(*pool.progress(), std::move(connecting), deadline);
+    const auto channel = pool.channel_as(role);
     fb::ObjectsClient client(channel);
     fb::GetRequestT request;
     const std::vector<Key> keys{{stream_row("kept"), column}};
@@ -286,6 +290,88 @@ TEST(StreamFaults, OnlyServersAreGivenAStreamsRecord) {
   }
   EXPECT_GT(bytes_for("server", std::string(record_column)), 0u);
   writer->close(patience);
+}
+
+// Clients put and drop objects, also with the right to write; what streams are made of is changed by their home only.
+TEST(StreamFaults, OnlyServersChangeWhatStreamsAreMadeOf) {
+  OneServer pool;
+  Writer writer(pool, "kept", 10);
+  writer.write();
+  writer->close(patience);
+  const auto life = pool.record("kept").life;
+  const std::vector<Key> keys{{stream_row("kept"), std::string(record_column)},
+                              {stream_row("kept"), step_column(0)},
+                              {stripe_row("kept", 0, 0, 0), stripe_column(life)}};
+  for (const std::string role : {"write", "compute", "admin"}) {
+    const base::Deadline deadline(patience);
+    const auto channel = pool.channel_as(role);
+    fb::ObjectsClient client(channel);
+    for (const auto& key : keys) {
+      fb::PutRequestT put;
+      put.keys = pack_keys(streams_namespace(), std::span(&key, 1));
+      put.sizes = {1};
+      put.data = {7};
+      put.if_exists = static_cast<std::uint8_t>(IfExists::overwrite);
+      EXPECT_EQ(code_of([&] { client.start_put(put, {}).get(deadline); }), Errc::forbidden) << role << " " << key.row;
+      fb::DropRequestT drop;
+      drop.keys = pack_keys(streams_namespace(), std::span(&key, 1));
+      EXPECT_EQ(code_of([&] { client.start_drop(std::move(drop), {}).get(deadline); }), Errc::forbidden) << role;
+    }
+    fb::DropPatternRequestT all;
+    all.ns = pack_namespace(streams_namespace());
+    all.row = pack_bytes("*");
+    all.column = pack_bytes("*");
+    EXPECT_EQ(code_of([&] { client.start_drop_pattern(std::move(all), {}).get(deadline); }), Errc::forbidden) << role;
+    channel->close();
+  }
+  EXPECT_THAT(read_all(pool, "kept"), ElementsAre(0));
+}
+
+// Readers learn a writer's life. Who has no more than that cannot speak for it.
+TEST(StreamFaults, OnlyItsWriterSpeaksForAStream) {
+  OneServer pool;
+  Writer writer(pool, "spoken", 10);
+  writer.write();
+  const base::Deadline deadline(patience);
+  const auto record = pool.record("spoken");
+  const auto channel = pool.channel_as("write");
+  fb::StreamsClient client(channel);
+  for (const std::string why : {"", "a lie"}) {
+    fb::FinishRequestT finish;
+    finish.stream = "spoken";
+    finish.life = record.writer;
+    finish.why = why;
+    EXPECT_EQ(code_of([&] { client.start_finish(finish, {}).get(deadline); }), Errc::forbidden);
+  }
+  fb::AttachRequestT attach;
+  attach.stream = "spoken";
+  attach.life = record.writer;
+  attach.address = record.address;
+  attach.token.assign(32, 1);
+  EXPECT_EQ(code_of([&] { client.start_attach(attach, {}).get(deadline); }), Errc::forbidden);
+  channel->close();
+  EXPECT_EQ(pool.record("spoken").state, 0);
+  writer.write();
+  writer->close(patience);
+  EXPECT_EQ(pool.record("spoken").state, 1);
+  EXPECT_THAT(read_all(pool, "spoken"), ElementsAre(0, 1));
+}
+
+TEST(StreamFaults, EveryRankCountsAStepThatOneGaveUp) {
+  OneServer pool;
+  std::vector<std::uint64_t> voided(3);
+  run_thread_cohort(3, [&](std::shared_ptr<Cohort> cohort) {
+    const auto writer = create_pool_writer(pool.context(), "shared", cohort, pool_options());
+    for (int t = 0; t < 3; ++t) {
+      ASSERT_TRUE(writer->begin_step(patience));
+      if (t == 1 && cohort->rank() == 1) writer->abandon_step();
+      else writer->end_step();
+    }
+    writer->close(patience);
+    voided[static_cast<std::size_t>(cohort->rank())] = writer->statistics().steps_voided;
+  });
+  EXPECT_THAT(voided, ElementsAre(1, 1, 1));
+  EXPECT_THAT(open_pool_reader(pool.context(), "shared", solo(), pool_options())->steps(), ElementsAre(0, 2));
 }
 
 TEST(StreamFaults, AStepTooLargeForTheServerIsToldToTheWriter) {

@@ -3,6 +3,7 @@
 #include "pool/stream_home.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/config.hpp"
 #include "base/log.hpp"
@@ -230,6 +231,7 @@ Task<fb::AttachReplyT> StreamHome::attach(fb::AttachRequestT request, Deadline d
   check_ours();
   const Attaching attaching(*this);
   const bool same = known() && record_.writer == request.life;
+  if (same) require_writer(request.token);
   if (!same && request.again && known() && record_.writer != request.replaced)
     throw Error(Errc::wrong_state, "stream " + name_ + " was taken over by another writer (" + record_.host + ":" +
                                        std::to_string(record_.pid) +
@@ -243,6 +245,13 @@ Task<fb::AttachReplyT> StreamHome::attach(fb::AttachRequestT request, Deadline d
   reply.next_step = next_number();
   reply.replaced = record_.replaced;
   co_return reply;
+}
+
+// Readers know a writer's life, and so does everybody who lists the pool: that alone speaks for nobody.
+void StreamHome::require_writer(const std::vector<std::uint8_t>& token) const {
+  if (token != record_.token)
+    throw Error(Errc::forbidden,
+                "stream " + name_ + ": this is not its writer, " + record_.host + ":" + std::to_string(record_.pid));
 }
 
 void StreamHome::forget_steps() {
@@ -430,6 +439,7 @@ Task<void> StreamHome::end_as_lost(std::string why) {
 Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
   auto self = shared_from_this();
   if (request.life != record_.writer) co_return;  // another has begun since
+  require_writer(request.token);
   while (!staging_.empty() && request.why.empty()) {
     check_ours();
     if (!co_await changed_.wait(deadline))
@@ -578,12 +588,16 @@ fb::StreamInfoReplyT StreamHome::info() const {
   fb::StreamInfoReplyT reply;
   for (const auto& [number, step] : steps_) reply.steps.push_back(number);
   const char* states[] = {"open", "ended", "lost"};
-  reply.json = "{\"stream\":\"" + name_ + "\",\"home\":\"" + core_->options().name + "\",\"state\":\"" +
-               states[std::min<int>(record_.state, 2)] + "\",\"writer\":\"" + record_.host + ":" +
-               std::to_string(record_.pid) + "\",\"ranks\":" + std::to_string(record_.ranks) +
-               ",\"steps\":" + std::to_string(steps_.size()) + ",\"bytes\":" + std::to_string(bytes_) +
-               ",\"staging\":" + std::to_string(staging_.size()) +
-               ",\"readers\":" + std::to_string(readers_.cohorts()) + "}";
+  const nlohmann::json json{{"stream", name_},
+                            {"home", core_->options().name},
+                            {"state", states[std::min<int>(record_.state, 2)]},
+                            {"writer", record_.host + ":" + std::to_string(record_.pid)},
+                            {"ranks", record_.ranks},
+                            {"steps", steps_.size()},
+                            {"bytes", bytes_},
+                            {"staging", staging_.size()},
+                            {"readers", readers_.cohorts()}};
+  reply.json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // hosts say who they are
   return reply;
 }
 

@@ -72,6 +72,7 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   };
   class KeptSteps;
 
+  void require_writer(const std::vector<std::uint8_t>& token) const;
   Task<void> become(fb::AttachRequestT request, Deadline deadline);
   Task<void> let_last_writer_go(Deadline deadline);
   void forget_steps();
