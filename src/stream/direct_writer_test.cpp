@@ -316,6 +316,30 @@ TEST_F(DirectWriterTest, AStepThatFailsIsVoidAndNobodyWaitsForIt) {
   writer.close();
 }
 
+TEST_F(DirectWriterTest, EveryRankCountsAStepThatOneGaveUp) {
+  const auto options = with([](auto& o) { o.rendezvous_readers = 0; });
+  std::vector<std::uint64_t> voided(3);
+  std::string log;  // of rank 0's thread, or of its engine's, which waits for the lock that this one does
+  base::set_log_sink([&](base::Level level, std::string_view line) {
+    if (level == base::Level::warn) log += line;
+  });
+  run_thread_cohort(3, [&](std::shared_ptr<Cohort> cohort) {
+    Context mine(context_options());
+    auto writer = mine.create_stream("s", cohort, options);
+    for (int t = 0; t < 3; ++t) {
+      auto step = writer.begin_step();
+      if (t == 1 && cohort->rank() == 1) step.abandon();
+      else step.end();
+    }
+    writer.close();
+    voided[static_cast<std::size_t>(cohort->rank())] = writer.statistics().steps_voided;
+  });
+  base::set_log_sink([](base::Level, std::string_view) {});
+  EXPECT_THAT(voided, testing::ElementsAre(1, 1, 1));
+  EXPECT_THAT(log, HasSubstr("step=1"));
+  EXPECT_THAT(log, HasSubstr("rank=1"));
+}
+
 TEST_F(DirectWriterTest, EveryRankHearsThatOneCouldNotOpen) {
   const auto options = with([](auto& o) { o.rendezvous_readers = 0; });
   const auto writing = errors_of_two(

@@ -165,7 +165,7 @@ TEST(Ledger, AVoidedStepLetsTheWaitingBeJudgedAgain) {
   w.ledger().join(reader_a, 1, false, "a");
   w.sink.sent.clear();
   w.writer.record(grant, true, nullptr);
-  EXPECT_THAT(w.sink.take(1), ElementsAre("grant 2"));
+  EXPECT_THAT(w.sink.take(1), ElementsAre("voided 1", "grant 2"));
 }
 
 TEST(Ledger, NothingIsAnnouncedAfterTheEnd) {
@@ -267,6 +267,34 @@ TEST(WriterProtocol, JoinsRecordsOnTheWayUp) {
   EXPECT_THROW(middle.on_message(4, Message{.kind = Kind::release}), Error);
   EXPECT_THROW(middle.on_message(parent_link, Message{.kind = Kind::record}), Error);
   EXPECT_THROW(middle.on_message(parent_link, Message{.kind = Kind::grant, .step = 1, .slot = 99}), Error);
+}
+
+TEST(WriterProtocol, EveryRankHearsOfAStepThatOneGaveUp) {
+  Recorder sink;
+  WriterProtocol root(0, {.ranks = 7, .queue_steps = 2, .rendezvous_readers = 0}, sink, 2);  // its children are 1 and 2
+  const auto step = root.take_grant();
+  sink.sent.clear();
+  const auto record_of = [](bool voided, std::uint32_t by) {
+    return Message{.kind = Kind::record, .step = 0, .slot = 0, .ranks = by, .flag = voided};
+  };
+  EXPECT_THROW(root.on_message(2, record_of(true, 7)), Error) << "there is no such rank";
+  root.on_message(2, record_of(true, 5));
+  root.record(*step, false, nullptr);
+  EXPECT_THAT(sink.take(1), IsEmpty()) << "not before every record is in";
+  root.on_message(1, record_of(true, 3));
+  EXPECT_EQ(root.voided().count, 1u);
+  EXPECT_EQ(root.voided().by, 3u);
+  EXPECT_EQ(sink.last(Kind::voided).ranks, 3u);
+  EXPECT_THAT(sink.take(2), ElementsAre("voided 0", "grant 2"));
+
+  WriterProtocol middle(1, {.ranks = 7, .queue_steps = 2}, sink, 2);  // its children are 3 and 4
+  const Message voided{.kind = Kind::voided, .step = 0, .ranks = 3};
+  EXPECT_THROW(middle.on_message(parent_link, voided), Error) << "it was not granted";
+  middle.on_message(parent_link, Message{.kind = Kind::grant, .step = 0, .slot = 0});
+  middle.on_message(parent_link, voided);
+  EXPECT_EQ(middle.voided().count, 1u);
+  EXPECT_THAT(sink.take(4), ElementsAre("grant 0", "voided 0"));
+  EXPECT_THROW(middle.on_message(parent_link, voided), Error) << "once";
 }
 
 TEST(WriterProtocol, SplitsWhatDoesNotFitAMessage) {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <exception>
 
@@ -356,8 +357,20 @@ void WriterNode::recycle_freed() {
   if (freed) recycled_.fetch_add(1, std::memory_order_release);
 }
 
+// Of a step that another rank gave up: once, at the root (all ranks' statistics count it).
+void WriterNode::tell_voided() {
+  const auto& voided = protocol_.voided();
+  if (voided.count == voided_told_) return;
+  voided_told_ = voided.count;
+  if (voided.by != rank())
+    base::log(protocol_.is_root() ? base::Level::warn : base::Level::debug,
+              "a rank gave a step up, which is void for all",
+              {{"stream", name_}, {"step", voided.step}, {"rank", voided.by}});
+}
+
 // After the protocol has moved on the engine thread: wakes the application if it waits.
 void WriterNode::settle() {
+  tell_voided();
   recycle_freed();
   waiter_.bell().ring();
 }
@@ -414,6 +427,7 @@ void WriterNode::record(const Grant& grant, bool voided, std::shared_ptr<const s
   std::unique_lock lock(mutex_);
   if (protocol_.broken()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + protocol_.broken_why());
   protocol_.record(grant, voided, std::move(layout));
+  tell_voided();
 }
 
 void WriterNode::close(base::Deadline deadline) {
@@ -461,11 +475,12 @@ void WriterNode::add_statistics(StreamStatistics& statistics) const {
   std::unique_lock lock(mutex_);
   statistics.announcement_bytes = announcement_bytes_;
   for (const auto& [id, link] : links_) statistics.announcement_bytes += link.announcement_bytes();
+  // A rank knows of its own before the root has had every record.
+  statistics.steps_voided = std::max(statistics.steps_voided, protocol_.voided().count);
   if (!protocol_.is_root()) return;
   const auto& ledger = protocol_.ledger();
   statistics.steps = ledger.totals().committed;
   statistics.steps_dropped = ledger.totals().dropped;
-  statistics.steps_voided = ledger.totals().voided;
   statistics.epochs = ledger.totals().epochs;
   statistics.queue_depth = ledger.steps_waiting();
   for (const auto& r : ledger.readers()) {

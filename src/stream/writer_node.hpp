@@ -83,6 +83,7 @@ class WriterNode final : private Sink {
   void drop_link(LinkId link, const std::string& why);
   void pump();
   void recycle_freed();
+  void tell_voided();
   void settle();
 
   const std::string name_;
@@ -105,6 +106,7 @@ class WriterNode final : private Sink {
   LinkId next_reader_ = first_reader_link;
   WriterProtocol protocol_;
   std::uint64_t announcement_bytes_ = 0;
+  std::uint64_t voided_told_ = 0;
   bool closed_ = false;
 
   std::atomic<std::uint64_t> recycled_{0};

@@ -36,7 +36,7 @@ void WriterProtocol::accept_grant(const Grant& grant) {
     pending.step = grant.step;
     pending.remaining = 1 + children_;
     pending.given.assign(1 + children_, false);
-    pending.voided = false;
+    pending.voided_by.reset();
     pending.layouts.clear();
   }
   send_down(Message{.kind = Kind::grant, .step = grant.step, .slot = grant.slot, .flag = grant.dropped});
@@ -65,31 +65,45 @@ void WriterProtocol::want() {
 
 void WriterProtocol::record(const Grant& grant, bool voided, std::shared_ptr<const std::string> layout) {
   static const std::vector<wire::RankBlob> unchanged;
-  if (layout) contribute(own, grant.slot, grant.step, voided, {wire::RankBlob{rank_, std::move(layout)}});
-  else contribute(own, grant.slot, grant.step, voided, unchanged);
+  const auto by = voided ? std::optional(rank_) : std::nullopt;
+  if (layout) contribute(own, grant.slot, grant.step, by, {wire::RankBlob{rank_, std::move(layout)}});
+  else contribute(own, grant.slot, grant.step, by, unchanged);
 }
 
-void WriterProtocol::contribute(std::uint32_t who, std::uint32_t slot, std::uint64_t step, bool voided,
-                                const std::vector<wire::RankBlob>& layouts, bool more) {
+void WriterProtocol::contribute(std::uint32_t who, std::uint32_t slot, std::uint64_t step,
+                                std::optional<std::uint32_t> voided_by, const std::vector<wire::RankBlob>& layouts,
+                                bool more) {
   if (slot >= pending_.size() || pending_[slot].step != step || pending_[slot].remaining == 0 ||
       pending_[slot].given[who])
     throw Error(Errc::protocol, "a record of step " + std::to_string(step) + ", which is not being written");
   auto& pending = pending_[slot];
-  pending.voided |= voided;
+  if (voided_by && (!pending.voided_by || *voided_by < *pending.voided_by)) pending.voided_by = voided_by;
   pending.layouts.insert(pending.layouts.end(), layouts.begin(), layouts.end());
   if (more) return;
   pending.given[who] = true;
   if (--pending.remaining > 0) return;
   if (is_root()) {
-    ledger_->commit(slot, pending.voided, pending.layouts);
+    const auto by = pending.voided_by;  // the slot may be granted again at once
+    if (by) note_voided(step, *by);
+    ledger_->commit(slot, by.has_value(), pending.layouts);
     return;
   }
-  Message message{.kind = Kind::record, .step = step, .slot = slot, .flag = pending.voided};
+  Message message{.kind = Kind::record,
+                  .step = step,
+                  .slot = slot,
+                  .ranks = pending.voided_by.value_or(0),
+                  .flag = pending.voided_by.has_value()};
   split_layouts(pending.layouts, [&](auto first, auto last, bool more) {
     message.layouts.assign(first, last);
     message.value = more;
     sink_.send(parent_link, message);
   });
+}
+
+// On its way before `closed`, and on the same links: so every rank has counted every such step when it is closed.
+void WriterProtocol::note_voided(std::uint64_t step, std::uint32_t by) {
+  voided_ = {voided_.count + 1, step, by};
+  send_down(Message{.kind = Kind::voided, .step = step, .ranks = by});
 }
 
 // ------------------------------------------------------------------------------------------------------------- close
@@ -135,8 +149,10 @@ void WriterProtocol::on_message(LinkId link, const Message& message) {
         for (const auto& blob : message.layouts)
           if (blob.rank >= settings_.ranks)
             throw Error(Errc::protocol, "a layout of rank " + std::to_string(blob.rank));
-        contribute(1 + link - first_child_, message.slot, message.step, message.flag, message.layouts,
-                   message.value != 0);
+        if (message.flag && message.ranks >= settings_.ranks)
+          throw Error(Errc::protocol, "a step given up by rank " + std::to_string(message.ranks));
+        contribute(1 + link - first_child_, message.slot, message.step,
+                   message.flag ? std::optional(message.ranks) : std::nullopt, message.layouts, message.value != 0);
         break;
       case Kind::want:
         if (is_root()) ledger_->want(message.step);
@@ -162,6 +178,12 @@ void WriterProtocol::on_message(LinkId link, const Message& message) {
         if (message.step != granted_ || (!message.flag && pending_[message.slot].remaining != 0))
           throw Error(Errc::protocol, "a grant of step " + std::to_string(message.step) + " out of order");
         accept_grant({message.step, message.slot, message.flag});
+        break;
+      case Kind::voided:
+        if (message.step >= granted_ || (voided_.count > 0 && message.step <= voided_.step) ||
+            message.ranks >= settings_.ranks)
+          throw Error(Errc::protocol, "step " + std::to_string(message.step) + " is void, which was not granted");
+        note_voided(message.step, message.ranks);
         break;
       case Kind::closed:
         closed_ = true;

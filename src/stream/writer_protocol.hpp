@@ -43,6 +43,14 @@ class WriterProtocol {
   // A tree neighbour, or (root) a reader, is gone.
   void on_link_lost(LinkId link, const std::string& why);
 
+  // Steps that were given up by any rank, as far as this rank has heard: of all, once the stream is closed.
+  struct Voided {
+    std::uint64_t count = 0;
+    std::uint64_t step = 0;  // the last of them
+    std::uint32_t by = 0;    // the rank that gave it up; the lowest, if several did
+  };
+  const Voided& voided() const { return voided_; }
+
   bool broken() const { return !broken_.empty(); }
   const std::string& broken_why() const { return broken_; }
   // Who is awaited, for error messages.
@@ -58,15 +66,16 @@ class WriterProtocol {
     std::uint64_t step = 0;
     std::uint32_t remaining = 0;  // own record and children's
     std::vector<bool> given;      // own, then by child
-    bool voided = false;
+    std::optional<std::uint32_t> voided_by;
     std::vector<wire::RankBlob> layouts;
   };
 
   static constexpr std::uint32_t own = 0;
 
   void accept_grant(const Grant& grant);
-  void contribute(std::uint32_t who, std::uint32_t slot, std::uint64_t step, bool voided,
+  void contribute(std::uint32_t who, std::uint32_t slot, std::uint64_t step, std::optional<std::uint32_t> voided_by,
                   const std::vector<wire::RankBlob>& layouts, bool more = false);
+  void note_voided(std::uint64_t step, std::uint32_t by);
   void note_closing();
   void send_down(const wire::Message& message);
   void break_cohort(const std::string& why, LinkId except);
@@ -86,6 +95,7 @@ class WriterProtocol {
   std::uint64_t wanted_ = 0;      // steps below this were asked for
   std::uint32_t closing_left_;
   bool closed_ = false;
+  Voided voided_;
   std::vector<bool> child_closing_;
   std::string broken_;
 };

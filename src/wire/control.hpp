@@ -25,10 +25,12 @@ inline constexpr std::size_t max_text_bytes = std::size_t{1} << 20;
 
 // Which fields each kind uses, besides `kind`.
 //   within a writer cohort's tree:
-//   record    step, slot, flag (void), layouts (of ranks whose layout changed), value (1: more of them follow)
+//   record    step, slot, flag (void), ranks (which rank gave it up, if it is void), layouts (of ranks whose layout changed),
+//             value (1: more of them follow)
 //                                                                          up: this subtree's records are all in
 //   want      step                                                         up: a rank waits to begin this step
 //   grant     step, slot, flag (dropped by policy)                         down
+//   voided    step, ranks (which rank gave it up)                          down: every record of the step was in
 //   closing   -                                                            up: this subtree has ended its last step
 //   closed    -                                                            down: nobody needs our memory any more
 //   lost      text                                                         both ways, and to readers: the cohort is broken
@@ -66,8 +68,9 @@ enum class Kind : std::uint16_t {
   leave,
   poke,
   statistics,
+  voided,
 };
-inline constexpr std::uint16_t kind_count = 19;
+inline constexpr std::uint16_t kind_count = 20;
 std::string_view name_of(Kind);
 
 // One rank's encoded layout (encode_layout); shared because epochs, deltas and forwards repeat it.
