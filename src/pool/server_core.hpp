@@ -226,6 +226,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
 
   struct Background;  // in a coroutine that nobody waits for until stop
   void view_changed(const View& view);
+  Error other_protocol(const Announcement& other) const;
+  Task<void> require_same_protocol(std::uint64_t created, Deadline deadline);
   Task<void> announce(bool leaving, std::uint64_t finished, Deadline deadline);
   Task<void> keep_announced();
   Task<void> propose_views();

@@ -2,6 +2,7 @@
 // by hand.
 #include "pool/server_core.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -264,6 +265,52 @@ TEST_F(Servers, AReplicaWithOtherBytesIsNoticedAndReplaced) {
     EXPECT_EQ(held(replica, key), std::vector<std::string>{"mine"});
     EXPECT_EQ(held(1 - replica, key), std::vector<std::string>{"mine"});
   }
+}
+
+// An embedded directory refuses them when they connect; etcd, for which this one stands here, takes what anybody writes.
+TEST_F(Servers, OneOfAnotherProtocolComesIntoNoView) {
+  start(2);
+  auto directory = std::shared_ptr<rpc::Directory>(rpc::open_directory(client_progress, "embedded", folder));
+  const base::Deadline deadline(patience);
+  const auto path = pool_path("stage", "servers/7");
+  const auto come = [&](const std::string& announcement) {
+    fabric::run_task(*client_progress, directory->put(path, announcement, std::nullopt, 0, deadline), deadline);
+  };
+  const auto why_refused = [&] {
+    add(options(2, 2, 1));
+    try {
+      servers.back().server->start(patience);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::unsupported);
+      servers.pop_back();
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  Announcement other;
+  other.member.id = 7;  // the lowest
+  other.member.name = "node7:1";
+  other.member.endpoint = servers[0].server->endpoint();
+  other.protocol = wire::service_protocol + 1;
+  come(to_json(other));
+  const auto ours = "version " + std::to_string(wire::service_protocol);
+  EXPECT_THAT(why_refused(), testing::AllOf(testing::HasSubstr("server node7:1 of pool stage speaks version " +
+                                                               std::to_string(other.protocol) +
+                                                               " of the service protocol, server-2 " + ours),
+                                            testing::HasSubstr("same release")));
+  auto text = to_json(other);  // as one that does not say it
+  const auto said = "\"protocol\":" + std::to_string(other.protocol) + ",";
+  ASSERT_NE(text.find(said), std::string::npos);
+  text.erase(text.find(said), said.size());
+  come(text);
+  EXPECT_THAT(why_refused(), testing::HasSubstr("speaks version 2 of"));
+  // Views go on without it, and others come when it is gone.
+  servers[1].server->drain(patience);
+  const auto members = core(0).placement()->view().members;
+  ASSERT_EQ(members.size(), 1u);
+  EXPECT_EQ(members[0].id, 100u);
+  fabric::run_task(*client_progress, directory->remove(path, std::nullopt, deadline), deadline);
+  EXPECT_EQ(why_refused(), "");
 }
 
 TEST_F(Servers, AHolderThatDoesNotAnswerIsNotAbsence) {

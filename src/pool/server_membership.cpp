@@ -62,7 +62,15 @@ Task<void> ServerCore::start(fabric::Endpoint endpoint, Deadline deadline) {
             continue;
           }
           try {
-            self->announced_[event.entry.path] = announcement_from_json(event.entry.value);
+            auto announcement = announcement_from_json(event.entry.value);
+            if (announcement.protocol == wire::service_protocol) {
+              self->announced_[event.entry.path] = std::move(announcement);
+              continue;
+            }
+            // One that does not look whom it joins. No view that is made here names it.
+            self->announced_.erase(event.entry.path);
+            base::log(base::Level::error, "a server of another release wants to join the pool",
+                      {{"pool", self->options_.pool}, {"why", self->other_protocol(announcement).what()}});
           } catch (const Error& error) {
             base::log(base::Level::error, "a server's announcement cannot be read",
                       {{"path", event.entry.path}, {"why", error.what()}});
@@ -87,9 +95,38 @@ Task<void> ServerCore::start(fabric::Endpoint endpoint, Deadline deadline) {
   }
 }
 
+Error ServerCore::other_protocol(const Announcement& other) const {
+  const auto version = [](std::uint32_t protocol) { return "version " + std::to_string(protocol); };
+  return Error(Errc::unsupported, "server " + other.member.name + " of pool " + options_.pool + " speaks " +
+                                      version(other.protocol) + " of the service protocol, " + options_.name + " " +
+                                      version(wire::service_protocol) +
+                                      ": run programs and servers of the same release of Penstock");
+}
+
+// Throws Error(unsupported) when a server of another protocol came to the pool before `created`, a revision of the directory.
+// With an embedded directory such servers cannot speak to each other at all; etcd takes whoever comes.
+Task<void> ServerCore::require_same_protocol(std::uint64_t created, Deadline deadline) {
+  auto self = shared_from_this();
+  auto prefix = pool_path(options_.pool, "servers/");
+  std::string after;
+  const auto entries = co_await directory_->list(std::move(prefix), std::move(after), max_members, deadline);
+  for (const auto& entry : entries) {
+    if (entry.created >= created || entry.path == server_path(options_.pool, options_.id)) continue;
+    std::optional<Announcement> other;
+    try {
+      other = announcement_from_json(entry.value);
+    } catch (const Error&) {  // the watch says it
+    }
+    if (other && other->protocol != wire::service_protocol) throw other_protocol(*other);
+  }
+}
+
+// Of two that come at once and do not speak the same protocol, the later one sees the earlier, and goes.
 Task<void> ServerCore::announce(bool leaving, std::uint64_t finished, Deadline deadline) {
   auto self = shared_from_this();
-  if (lease_ == 0) {
+  const bool comes = lease_ == 0;
+  if (comes) {
+    co_await require_same_protocol(~std::uint64_t{0}, deadline);
     const std::chrono::milliseconds ttl(options_.lease_ms);
     auto lost = [weak = weak_from_this()] {
       if (auto self = weak.lock()) {
@@ -108,7 +145,19 @@ Task<void> ServerCore::announce(bool leaving, std::uint64_t finished, Deadline d
   announcement.finished_view = finished;
   auto path = server_path(options_.pool, options_.id);
   auto value = to_json(announcement);
-  co_await directory_->put(std::move(path), std::move(value), std::nullopt, lease_, deadline);
+  const auto revision = co_await directory_->put(std::move(path), std::move(value), std::nullopt, lease_, deadline);
+  if (!comes) co_return;
+  std::optional<Error> refused;
+  try {
+    co_await require_same_protocol(revision.value_or(0), deadline);
+  } catch (const Error& error) {
+    if (error.code() != Errc::unsupported) throw;
+    refused = error;
+  }
+  if (!refused) co_return;
+  const auto lease = std::exchange(lease_, 0);
+  if (lease != 0) co_await directory_->revoke(lease, deadline);
+  throw *refused;
 }
 
 // Announces again whenever something changed, or the lease was lost (the directory was away, or this server was stopped).

@@ -19,6 +19,7 @@ using nlohmann::json;
 constexpr std::uint64_t format_version = 1;
 constexpr std::size_t max_text_bytes = 4 << 20;
 constexpr std::size_t max_name_bytes = 256;
+constexpr std::uint32_t silent_protocol = 2;
 
 bool boolean(const json& object, const char* name) {
   const json& value = object.at(name);
@@ -119,6 +120,7 @@ std::string to_json(const Announcement& announcement) {
   return dump({{"version", format_version},
                {"member", member_to_json(announcement.member)},
                {"leaving", announcement.leaving},
+               {"protocol", announcement.protocol},
                {"finished_view", announcement.finished_view}});
 }
 
@@ -127,6 +129,8 @@ Announcement announcement_from_json(std::string_view text) {
     Announcement announcement;
     announcement.member = member_from_json(object.at("member"));
     announcement.leaving = boolean(object, "leaving");
+    announcement.protocol =
+        object.contains("protocol") ? json_integer<std::uint32_t>(object, "protocol") : silent_protocol;
     announcement.finished_view = json_integer<std::uint64_t>(object, "finished_view");
     return announcement;
   });

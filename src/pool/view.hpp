@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fabric/endpoint.hpp"
+#include "wire/versions.hpp"
 
 namespace penstock::pool {
 
@@ -46,6 +47,8 @@ struct Announcement {
   Member member;
   bool leaving = false;
   std::uint64_t finished_view = 0;  // the newest view whose objects it has passed on completely
+  // Of the service protocol (wire/versions). Those before version 3 did not say theirs: 2 stands for all of them.
+  std::uint32_t protocol = wire::service_protocol;
 };
 std::string to_json(const Announcement& announcement);
 Announcement announcement_from_json(std::string_view text);
