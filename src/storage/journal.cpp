@@ -96,6 +96,7 @@ void Journal::recover(Number released, const std::function<void(Number, std::str
       segment.last = last_ = reader.number();
     }
     if (segment.last != 0) {
+      segment.size = segment.file->size();
       segments_.push_back(std::move(segment));
     } else {
       remove_file(segment.file->path());
@@ -209,6 +210,13 @@ bool Journal::failed() {
 Journal::Number Journal::last() {
   std::lock_guard lock(append_mutex_);
   return last_;
+}
+
+std::uint64_t Journal::bytes() {
+  std::lock_guard lock(append_mutex_);
+  std::uint64_t bytes = free_.size() * file_bytes_;
+  for (const Segment& segment : segments_) bytes += segment.size;
+  return bytes;
 }
 
 void Journal::release(Number number) {

@@ -46,6 +46,8 @@ class Journal {
   // Every frame is released and there was no failure.
   void restart();
   Number last();
+  // Of all its files. Bounded by what was appended and not released, and by three files more.
+  std::uint64_t bytes();
 
  private:
   struct Segment {

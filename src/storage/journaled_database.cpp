@@ -67,7 +67,7 @@ class JournaledDatabase::Waiting {
 };
 
 JournaledDatabase::JournaledDatabase(const std::string& path, std::uint64_t cache_bytes)
-    : most_waiting_bytes_(cache_bytes / 8) {
+    : path_(path), most_waiting_bytes_(cache_bytes / 8) {
   const auto left = std::max(cache_bytes - most_waiting_bytes_, RocksDatabase::least_cache_bytes);
   database_ =
       std::make_unique<RocksDatabase>(path + "/rocksdb", left, [this](std::uint64_t sequence) { flushed(sequence); });
@@ -87,7 +87,17 @@ JournaledDatabase::JournaledDatabase(const std::string& path, std::uint64_t cach
     std::lock_guard lock(mutex_);
     open_ = true;
   }
+  if (journal_->bytes() != 0) flush_replayed();
   bringing_ = std::thread([this] { bring_over(); });
+}
+
+// A disk without space for that keeps the journal, and is no reason not to read what is there.
+void JournaledDatabase::flush_replayed() noexcept {
+  try {
+    if (free_bytes(path_) >= journal_->bytes()) database_->flush();
+  } catch (const std::exception& error) {
+    base::log(base::Level::warn, "a journal is kept for now", {{"path", path_}, {"why", error.what()}});
+  }
 }
 
 JournaledDatabase::~JournaledDatabase() {

@@ -1,7 +1,8 @@
 // RocksDB behind a journal of our own. A write is appended to the journal and, if asked, synced there: that is all that its
 // caller waits for. One thread brings what was written into RocksDB, in order; reads look first at what it has not come to. The
 // journal's frames are RocksDB's batches, and are released when a flush has made them durable there; at open, those that are not
-// in RocksDB are brought there again.
+// in RocksDB are brought there again, and flushed, so that nothing adds up over restarts. The journal's files are bounded by
+// RocksDB's write buffers (cache_bytes / 2), what waits for it, and three files more (cache_bytes / 4 each).
 //
 // What is not in RocksDB yet is kept in memory, up to an eighth of cache_bytes (one larger batch is taken alone): then writes
 // wait. When RocksDB takes nothing more (the disk is full), it is tried again now and then and at each write, reads go on, and
@@ -49,6 +50,7 @@ class JournaledDatabase {
   void free_erased_data();
   void collect_garbage(bool on) { database_->collect_garbage(on); }
   void check(const rocksdb::Iterator& iterator) const { database_->check(iterator); }
+  std::uint64_t journal_bytes() { return journal_->bytes(); }
   [[noreturn]] void fail(const rocksdb::Status& status) const { database_->fail(status); }
 
  private:
@@ -56,11 +58,13 @@ class JournaledDatabase {
 
   void wait_for_room(std::uint64_t bytes);
   void settle();
+  void flush_replayed() noexcept;
   void repair_journal();
   void bring_over();
   std::uint64_t bring(rocksdb::WriteBatch batch, Journal::Number number);
   void flushed(std::uint64_t sequence);
 
+  const std::string path_;
   const std::uint64_t most_waiting_bytes_;
 
   mutable std::mutex mutex_;  // guards what follows, to journal_; the journal's are taken before it

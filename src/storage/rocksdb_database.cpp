@@ -53,6 +53,7 @@ rocksdb::DBOptions database_options(std::uint64_t cache_bytes, const std::shared
   options.max_background_jobs = 2;
   options.bytes_per_sync = 1 << 20;  // tables are written back evenly, not in one burst that synced puts wait for
   options.manifest_preallocation_size = 64 << 10;
+  options.max_manifest_file_size = 4 << 20;  // then a new one, of what is there
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   return options;

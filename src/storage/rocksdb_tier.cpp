@@ -13,6 +13,7 @@
 #include "storage/journaled_database.hpp"
 #include "storage/little_endian.hpp"
 #include "storage/object_folder.hpp"
+#include "storage/spare_space.hpp"
 #include "storage/tier_base.hpp"
 
 namespace penstock::storage {
@@ -40,9 +41,13 @@ struct Existing {
 
 class RocksTier final : public TierBase {
  public:
-  explicit RocksTier(const TierOptions& options) : TierBase(options), database_(options.path, database_bytes(options)) {
+  explicit RocksTier(const TierOptions& options)
+      : TierBase(options),
+        spare_(options.path + "/SPARE", database_bytes(options) / 2 + least_spare_bytes),
+        database_(options.path, database_bytes(options)) {
     if (options.kind == "disk") folder_ = std::make_unique<ObjectFolder>(options.path + "/objects", raw_codec());
     recover();
+    spare_.hold();
   }
   ~RocksTier() override { close(); }
 
@@ -53,6 +58,7 @@ class RocksTier final : public TierBase {
   bool do_erase(std::string_view key, bool sync) override;
   void do_scan(std::string_view prefix, const std::function<bool(const TierEntry&)>& visit) override;
   void do_sync() override;
+  std::uint64_t journal_bytes() override { return database_.journal_bytes(); }
 
  private:
   // A file that no index entry names any more.
@@ -85,6 +91,7 @@ class RocksTier final : public TierBase {
   std::vector<Retired> take_retired();
   void remove_files(const std::vector<Retired>& files);
 
+  SpareSpace spare_;  // for opening what follows
   JournaledDatabase database_;
   std::atomic<bool> erased_in_column_{true};  // the data column may have files of which nothing is alive
   std::atomic<bool> scarce_{true};            // little space: garbage is not collected

@@ -72,8 +72,9 @@ struct TierWrite {
 
 struct TierStatistics {
   std::uint64_t objects = 0;
-  std::uint64_t bytes = 0;       // of data
-  std::uint64_t free_bytes = 0;  // of the file system
+  std::uint64_t bytes = 0;          // of data
+  std::uint64_t free_bytes = 0;     // of the file system
+  std::uint64_t journal_bytes = 0;  // of files, beside the data (bounded: journaled_database.hpp)
   // Since the tier was opened. errors: calls that threw, and damaged files found at open.
   std::uint64_t written_bytes = 0, read_bytes = 0, syncs = 0, errors = 0;
   // At open: files that are no object's (of puts that did not return), and objects that were not synced and are not whole.

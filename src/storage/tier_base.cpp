@@ -1,7 +1,13 @@
 #include "storage/tier_base.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <filesystem>
+#include <optional>
 #include <unordered_set>
 
 #include "base/log.hpp"
@@ -11,8 +17,30 @@ namespace penstock::storage {
 
 namespace {
 
-// "penstock tier 1 disk"
-constexpr std::string_view mark_begin = "penstock tier 1 ";
+// "penstock tier 2 disk": the format's number and the kind. 2 has a journal, which builds that know 1 only would not read: they
+// find that 2 is none of theirs, and do not open it.
+constexpr std::string_view mark_begin = "penstock tier ";
+constexpr std::uint64_t newest_format = 2;
+
+std::uint64_t format_of(std::string_view kind) { return kind == "rocksdb" || kind == "disk" ? 2 : 1; }
+
+std::string mark_of(std::uint64_t format, std::string_view kind) {
+  return std::string(mark_begin) + std::to_string(format) + " " + std::string(kind) + "\n";
+}
+
+struct Mark {
+  std::uint64_t format = 0;
+  std::string_view kind;
+};
+std::optional<Mark> parse_mark(std::string_view text) {
+  if (!text.starts_with(mark_begin)) return std::nullopt;
+  text.remove_prefix(mark_begin.size());
+  Mark mark;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), mark.format);
+  if (parsed.ec != std::errc() || parsed.ptr == text.data() + text.size() || *parsed.ptr != ' ') return std::nullopt;
+  mark.kind = base::trim(text.substr(static_cast<std::size_t>(parsed.ptr - text.data())));
+  return mark;
+}
 
 void check_key(std::string_view key) {
   if (key.size() > max_key_bytes)
@@ -38,7 +66,7 @@ std::vector<TierWrite> last_of_each_key(std::span<const TierWrite> writes) {
 }
 
 void check_mark(const TierOptions& options) {
-  const std::string path = options.path + "/TIER", mark = std::string(mark_begin) + options.kind + "\n";
+  const std::string path = options.path + "/TIER", mark = mark_of(format_of(options.kind), options.kind);
   if (!exists(path)) {
     for (const auto& entry : std::filesystem::directory_iterator(options.path)) {
       const auto name = entry.path().filename().string();
@@ -50,10 +78,20 @@ void check_mark(const TierOptions& options) {
   }
   const std::string found = read_small_file(path);
   if (found == mark) return;
-  if (!found.starts_with(mark_begin)) throw Error(Errc::protocol, path + " is not a tier's mark");
-  throw Error(Errc::protocol, "the tier in " + options.path + " is of kind " +
-                                  std::string(base::trim(std::string_view(found).substr(mark_begin.size()))) +
-                                  ", not " + options.kind);
+  const auto there = parse_mark(found);
+  if (!there) throw Error(Errc::protocol, path + " is not a tier's mark");
+  if (there->format > newest_format)
+    throw Error(Errc::unsupported, "the tier in " + options.path + " is of format " + std::to_string(there->format) +
+                                       ", of a newer release of Penstock; this one knows " +
+                                       std::to_string(newest_format) + " and older ones: open it with that release");
+  if (there->kind != options.kind)
+    throw Error(Errc::protocol,
+                "the tier in " + options.path + " is of kind " + std::string(there->kind) + ", not " + options.kind);
+  if (there->format >= format_of(options.kind)) return;
+  // Before there is a journal. In place, one digit: that takes no space, and is not torn.
+  const File file(path, O_WRONLY);
+  if (::pwrite(file.fd(), mark.data(), mark.size(), 0) != static_cast<ssize_t>(mark.size())) fail("write", path, errno);
+  file.sync_data();
 }
 
 }  // namespace
@@ -143,6 +181,7 @@ TierStatistics TierBase::statistics() {
     result.bytes = bytes_;
   }
   result.free_bytes = free_bytes(path());
+  result.journal_bytes = journal_bytes();
   result.written_bytes = written_bytes_;
   result.read_bytes = read_bytes_;
   result.syncs = syncs_;

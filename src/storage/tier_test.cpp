@@ -328,6 +328,47 @@ TEST_P(TierTest, ManySmallBatches) {
   EXPECT_EQ(keys().size(), 300u * 99);
 }
 
+TEST_P(TierTest, AJournalIsBounded) {
+  if (!fs::exists(options_.path + "/journal")) return;
+  tier_.reset();
+  options_.rocksdb_cache_bytes = 4 << 20;
+  open();
+  std::uint64_t most = 0;
+  for (int batch = 0; batch < 600; ++batch) {
+    const Bytes data = pattern(1000, static_cast<std::uint64_t>(batch));
+    std::vector<std::string> names;
+    for (int i = 0; i < 50; ++i) names.push_back(std::to_string(10000 + batch) + "/" + std::to_string(100 + i));
+    std::vector<TierWrite> writes;
+    for (const auto& name : names) writes.push_back({name, "", data, std::nullopt, true});
+    tier_->put(writes, true);
+    most = std::max(most, tier_->statistics().journal_bytes);
+  }
+  EXPECT_GE(most, std::uint64_t{1} << 20);
+  EXPECT_LE(most, 2 * options_.rocksdb_cache_bytes) << "of 30 MB";
+}
+
+// Each copy is what a killed server leaves, which then starts again and puts little.
+TEST_P(TierTest, RestartsAddNothingToAJournal) {
+  if (!fs::exists(options_.path + "/journal")) return;
+  tier_.reset();
+  options_.rocksdb_cache_bytes = 4 << 20;
+  open();
+  for (int life = 0; life < 6; ++life) {
+    put("life " + std::to_string(life), pattern(100, 1), "", true);
+    TierOptions next = options_;
+    next.path = folder_ + "/" + std::to_string(life);
+    fs::copy(options_.path, next.path, fs::copy_options::recursive);
+    options_ = next;
+    reopen();
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::seconds(20);  // for RocksDB to tell of its flush
+    while (tier_->statistics().journal_bytes != 0 && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    EXPECT_EQ(tier_->statistics().journal_bytes, 0u);
+  }
+  EXPECT_EQ(keys().size(), 6u);
+}
+
 TEST_P(TierTest, ConcurrentThreads) {
   constexpr int threads = 8, objects = 40;
   std::vector<std::thread> running;
@@ -374,6 +415,39 @@ TEST_P(TierTest, AnotherKindAndForeignFoldersAreRefused) {
   auto unknown = options_;
   unknown.kind = "cassandra";
   expect_error(Errc::unsupported, [&] { open_tier(unknown); });
+}
+
+TEST_P(TierTest, FormatsOfOtherReleases) {
+  put("kept", pattern(300, 1), "", true);
+  tier_.reset();
+  const std::string mark = options_.path + "/TIER";
+  const auto write = [&](const std::string& text) { std::ofstream(mark, std::ios::trunc) << text; };
+  const auto read = [&] {
+    std::ifstream in(mark);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const std::string ours = read();
+  write("penstock tier 3 " + options_.kind + "\n");
+  try {
+    open();
+    FAIL() << "it cannot know that format";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::unsupported);
+    EXPECT_NE(std::string(error.what()).find("is of format 3, of a newer release"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("knows 2"), std::string::npos) << error.what();
+  }
+  for (const auto& wrong :
+       std::vector<std::string>{"", "penstock tier", "penstock tier 2", "penstock tier x " + options_.kind})
+    expect_error(Errc::protocol, [&] {
+      write(wrong);
+      open();
+    });
+  // What a release left that had no journal: builds that know it alone must not open it from now on.
+  write("penstock tier 1 " + options_.kind + "\n");
+  open();
+  EXPECT_EQ(get("kept"), pattern(300, 1));
+  EXPECT_EQ(read(), ours);
+  EXPECT_EQ(ours.starts_with("penstock tier 2 "), fs::exists(options_.path + "/journal"));
 }
 
 TEST_P(TierTest, Limit) {

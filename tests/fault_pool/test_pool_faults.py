@@ -135,7 +135,7 @@ def with_sbin():
 @pytest.fixture
 def small_disk(tmp_path, monkeypatch):
     """A folder of 64 MiB, in a namespace of mounts of its own, where penstock-server finds itself started. Gives the
-    folder and grow(size)."""
+    folder, grow(size), and fill(), which leaves not a byte."""
     if any(shutil.which(tool, path=with_sbin()["PATH"]) is None for tool in ("unshare", "nsenter", "mount")):
         pytest.skip("needs unshare, nsenter and mount")
     folder = tmp_path / "disk" / "server-1"
@@ -164,7 +164,12 @@ def small_disk(tmp_path, monkeypatch):
             words = [*enter, "mount", "-o", f"remount,size={size}", str(folder)]
             subprocess.run(words, check=True, timeout=READY_S)
 
-        yield folder, grow
+        def fill():
+            script = f"dd if=/dev/zero of='{folder}/filler' bs=4096 2>/dev/null; df --output=avail -B1 '{folder}'"
+            left = subprocess.check_output([*enter, "sh", "-c", script], timeout=READY_S, text=True)
+            assert left.split()[-1] == "0", left
+
+        yield folder, grow, fill
     finally:
         holder.stdin.close()
         holder.wait(READY_S)
@@ -173,7 +178,7 @@ def small_disk(tmp_path, monkeypatch):
 
 
 def test_a_disk_fills(pools, report, small_disk):
-    folder, grow = small_disk
+    folder, grow, _ = small_disk
     chance, history = random.Random(1), History()
     pool = pools(servers=1, replication=1, memory="256MiB", write_behind="off")
     client = pool.open()
@@ -212,3 +217,42 @@ def test_a_disk_fills(pools, report, small_disk):
     client.put("after", "x", b"there is room again", acknowledge="durable")
     figures = {"durable": history.acknowledged, "memory": memory.acknowledged, "error": refused}
     report("a disk fills (64 MiB)", 1, wrong, figures)
+
+
+def test_a_server_starts_on_a_full_disk(pools, report, small_disk):
+    """Others have filled the disk while it was away: it serves what it has, and says what it cannot take."""
+    _, grow, fill = small_disk
+    chance, history = random.Random(1), History()
+    pool = pools(servers=1, replication=1, memory="256MiB", write_behind="off")
+    client = pool.open()
+
+    def put(row, bytes_each):
+        data = chance.randbytes(bytes_each)
+        change = history.begin((row, "x"), "durable", checksum(data))
+        client.put(row, "x", data, acknowledge="durable")
+        history.acknowledge((row, "x"), change)
+
+    for n in range(200):
+        put(f"small {n}", 500)
+    put("large", 1 << 20)
+    wrong = []
+    for _ in range(2):
+        pool.kill(1)
+        fill()
+        pool.stage.start_one(1)
+        pool.stage.wait_ready(READY_S)
+        client = pool.open()
+        wrong += history.verify(client)
+        try:
+            client.put("refused", "x", b"there is no room", acknowledge="durable")
+            wrong.append("a full disk took an object")
+        except penstock.Error as error:
+            if "no space" not in str(error).lower():
+                wrong.append(f"the error does not say what is wrong: {type(error).__name__}: {error}")
+    grow("256m")
+    put("after", 1000)
+    pool.kill(1)
+    pool.stage.start_one(1)
+    pool.stage.wait_ready(READY_S)
+    wrong += history.verify(pool.open())
+    report("a server starts on a full disk", 1, wrong, {"durable": history.acknowledged})

@@ -1,0 +1,45 @@
+#include "storage/spare_space.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "storage/file.hpp"
+
+namespace penstock::storage {
+
+namespace {
+
+constexpr std::uint64_t left_free = 1 << 20;  // of a disk that is nearly full
+
+std::string folder_of(const std::string& path) { return std::filesystem::path(path).parent_path().string(); }
+
+}  // namespace
+
+SpareSpace::SpareSpace(std::string path, std::uint64_t bytes) : path_(std::move(path)), bytes_(bytes) {
+  if (free_bytes(folder_of(path_)) < bytes_ && remove_file(path_))
+    base::log(base::Level::warn, "a disk is full: the space that was spared is used", {{"path", path_}});
+}
+
+void SpareSpace::hold() noexcept {
+  try {
+    const std::uint64_t free = free_bytes(folder_of(path_));
+    const File file(path_, O_RDWR | O_CREAT);
+    const std::uint64_t held = file.size();
+    const std::uint64_t wanted = std::min(bytes_, held + (free > left_free ? free - left_free : 0));
+    if (wanted > held)
+      if (const int error = ::posix_fallocate(file.fd(), 0, static_cast<off_t>(wanted)); error != 0)
+        fail("write", path_, error);
+    if (wanted < bytes_)
+      base::log(base::Level::warn, "a disk is nearly full: too little could be spared",
+                {{"path", path_}, {"spared", base::format_size(wanted)}, {"wanted", base::format_size(bytes_)}});
+  } catch (const std::exception& error) {
+    base::log(base::Level::warn, "no space could be spared", {{"path", path_}, {"why", error.what()}});
+  }
+}
+
+}  // namespace penstock::storage
