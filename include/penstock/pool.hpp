@@ -145,6 +145,7 @@ struct ComputeOptions {
 struct ServerStatus {
   std::string id, name, state;  // "active", "draining", "lost"
   std::uint64_t objects = 0, memory_bytes = 0, memory_limit = 0, disk_bytes = 0, disk_free = 0;
+  std::uint64_t journal_bytes = 0;  // of the tiers' journals, beside disk_bytes
   std::uint64_t puts = 0, gets = 0, evictions = 0, recalls = 0, waiting = 0, bytes_in = 0, bytes_out = 0;
 };
 struct PoolStatus {

@@ -476,6 +476,7 @@ class PyPool {
       d["memory_limit"] = s.memory_limit;
       d["disk_bytes"] = s.disk_bytes;
       d["disk_free"] = s.disk_free;
+      d["journal_bytes"] = s.journal_bytes;
       d["puts"] = s.puts;
       d["gets"] = s.gets;
       d["evictions"] = s.evictions;

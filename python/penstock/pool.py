@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InvalidArgument, NotFound, TimeoutError, error_of
+from .errors import InvalidArgument, NotFound, ProtocolError, TimeoutError, error_of
 from .stream import SLICE_MS, to_ms
 
 Text = str | bytes
@@ -39,6 +39,17 @@ def _text(raw: bytes) -> Text:
         return raw.decode()
     except UnicodeDecodeError:
         return raw
+
+
+def _said(text: str) -> dict[str, Any]:
+    """What a server said of itself, which another process may have got wrong."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"a server's answer cannot be read: {error}") from error
+    if not isinstance(said, dict):
+        raise ProtocolError(f"a server's answer is no object: {text[:80]}")
+    return said
 
 
 def _key(key: KeyLike) -> tuple[bytes, bytes]:
@@ -451,7 +462,7 @@ class Pool:
     def administer(self, server: str, command: str) -> dict[str, Any]:
         """Tells a server (by its name or id) to do something: "drain" (hand its objects on and end), "stop" (end),
         "config" (say its configuration). Raises Forbidden without the role admin, NotFound."""
-        return json.loads(self._core.administer(server, command))
+        return _said(self._core.administer(server, command))
 
     def token(self, role: str) -> str:
         """What lets a client have this role and none above it: Pool(token=..., role=...). Raises Forbidden where this
@@ -471,7 +482,7 @@ class Pool:
         found = []
         for name in names:
             with contextlib.suppress(NotFound):  # dropped meanwhile
-                found.append(json.loads(self._core.stream_info(str(name))))
+                found.append(_said(self._core.stream_info(str(name))))
         return found
 
     def drop_stream(self, name: str) -> None:

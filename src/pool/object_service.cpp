@@ -508,6 +508,7 @@ std::string status_json(ServerCore& core) {
     tiers.push_back({{"objects", t.objects},
                      {"bytes", t.bytes},
                      {"free", t.free_bytes},
+                     {"journal", t.journal_bytes},
                      {"written", t.written_bytes},
                      {"read", t.read_bytes},
                      {"syncs", t.syncs},

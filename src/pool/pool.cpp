@@ -1,14 +1,13 @@
 // The public face: blocking calls, pending results and subscriptions over the coroutines of client.cpp.
 #include "penstock/pool.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "penstock/interrupt.hpp"
 #include "penstock/stream.hpp"
 #include "pool/client_impl.hpp"
 #include "pool/protocol.hpp"
+#include "pool/server_status.hpp"
 
 namespace penstock {
 
@@ -462,31 +461,17 @@ Task<PoolStatus> Pool::Impl::status(Deadline deadline) {
     server.id = std::to_string(member.id);
     server.name = member.name;
     server.state = member.state == pool::ServerState::active ? "active" : "draining";
+    std::optional<std::string> text;
     try {
       auto channel = co_await client->members().channel(member, earlier(deadline, Deadline(Timeout(3000))));
       fb::StatusRequestT request;
       rpc::CallOptions call_options{deadline};
       auto reply = co_await fb::ObjectsClient(channel).status(std::move(request), call_options);
-      const auto json = nlohmann::json::parse(reply.json);
-      server.objects = json.at("objects");
-      server.memory_bytes = json.at("memory").at("used");
-      server.memory_limit = json.at("memory").at("limit");
-      for (const auto& tier : json.at("tiers")) {
-        server.disk_bytes += tier.at("bytes").get<std::uint64_t>();
-        server.disk_free = tier.at("free");
-      }
-      server.puts = json.at("puts");
-      server.gets = json.at("gets");
-      server.evictions = json.at("evictions");
-      server.recalls = json.at("recalls");
-      server.waiting = json.at("waiting");
-      server.bytes_in = json.at("bytes_in");
-      server.bytes_out = json.at("bytes_out");
+      text = std::move(reply.json);
     } catch (const Error&) {
       server.state = "lost";
-    } catch (const nlohmann::json::exception& error) {
-      throw Error(Errc::protocol, std::string("a status that cannot be read: ") + error.what());
     }
+    if (text) pool::read_status(*text, server);
     status.servers.push_back(std::move(server));
   }
   co_return status;

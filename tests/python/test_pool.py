@@ -589,3 +589,15 @@ def test_a_server_joins(pool_servers, open_pool):
         threading.Event().wait(0.05)
     assert [one.bytes().decode() for one in pool.get_many(keys)] == [str(key) for key in keys]
     assert all(server["objects"] > 50 for server in status["servers"])
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[1]", "3", "{", "[" * 100_000])
+def test_what_a_server_says_that_is_no_object(text):
+    with pytest.raises(penstock.ProtocolError):
+        penstock.pool._said(text)
+    assert penstock.pool._said('{"state": "open"}') == {"state": "open"}
+
+
+def test_status_says_how_large_journals_are(two, open_pool, tmp_path):
+    servers = open_pool(two, "default").status()["servers"]
+    assert [s["journal_bytes"] for s in servers] == [0, 0]  # no disks
