@@ -209,6 +209,7 @@ class PoolSource final : public stream::StepSource {
   PoolSource(const stream::EngineContext& context, const std::string& name, Cohort& cohort,
              const StreamOptions& options);
 
+  std::uint64_t reader() const { return reader_; }  // the cohort's number, chosen at random
   const std::string& stream() const override { return name_; }
   fabric::DataPlane& plane() override { return *plane_; }
   Outcome wait_step(Step& step, base::Deadline deadline) override;
@@ -484,9 +485,10 @@ void PoolSource::add_statistics(StreamStatistics& statistics) const {
 
 std::unique_ptr<stream::ReaderEngine> open_pool_reader(const stream::EngineContext& context, const std::string& name,
                                                        std::shared_ptr<Cohort> cohort, const StreamOptions& options) {
-  return recorded_reader(context, name, *cohort, options, [&] {
-    return std::make_unique<stream::StepReader>(std::make_unique<PoolSource>(context, name, *cohort, options), options,
-                                                cohort->rank());
+  return recorded_reader(context, name, *cohort, options, [&](std::uint64_t& number) {
+    auto source = std::make_unique<PoolSource>(context, name, *cohort, options);
+    number = source->reader();
+    return std::make_unique<stream::StepReader>(std::move(source), options, cohort->rank());
   });
 }
 

@@ -139,6 +139,13 @@ class PoolWriter final : public stream::WriterEngine {
     if (attachment_) stop_attaching();
   }
 
+  // Made of the token, which all ranks have, and does not tell it.
+  std::uint64_t cohort_number() {
+    const auto derived = direct_.node().token().derive("number of the cohort");
+    std::uint64_t number = 0;
+    std::copy_n(derived.bytes.begin(), sizeof(number), reinterpret_cast<std::uint8_t*>(&number));
+    return number;
+  }
   const std::string& name() const override { return direct_.name(); }
   std::string address() const override { return ""; }  // readers find it through the pool
   std::uint32_t define(std::string_view name, DType dtype, const Dims& shape, const VariableOptions& options) override {
@@ -266,8 +273,11 @@ void PoolWriter::lose() {
 
 std::unique_ptr<stream::WriterEngine> create_pool_writer(const stream::EngineContext& context, const std::string& name,
                                                          std::shared_ptr<Cohort> cohort, const StreamOptions& options) {
-  return recorded_writer(context, name, *cohort, options,
-                         [&] { return std::make_unique<PoolWriter>(context, name, cohort, options); });
+  return recorded_writer(context, name, *cohort, options, [&](std::uint64_t& number) {
+    auto writer = std::make_unique<PoolWriter>(context, name, cohort, options);
+    number = writer->cohort_number();
+    return writer;
+  });
 }
 
 }  // namespace penstock::pool

@@ -424,15 +424,17 @@ std::shared_ptr<StreamRecorder> open_recorder(const stream::EngineContext& conte
 template <class Recorded, class Engine>
 std::unique_ptr<Engine> opened(Verb verb, const stream::EngineContext& context, const std::string& name,
                                const Cohort& cohort, const StreamOptions& options,
-                               const std::function<std::unique_ptr<Engine>()>& open) {
+                               const std::function<std::unique_ptr<Engine>(std::uint64_t& number)>& open) {
   auto recorder = open_recorder(context, name, options);
-  if (!recorder) return open();
+  std::uint64_t number = 0;
+  if (!recorder) return open(number);
   auto engine = (*recorder)(
-      verb, [&](Call&) { return open(); },
+      verb, [&](Call&) { return open(number); },
       [&](Call& call) {
         call.timeout = Timeout(options.open_timeout_ms);
         call.count = static_cast<std::uint64_t>(cohort.size());
         call.tag = static_cast<std::uint64_t>(cohort.rank());
+        if (number != 0) call.version = number;
         recorder->text() = to_yaml(options);
       });
   return std::make_unique<Recorded>(std::move(engine), std::move(recorder));
@@ -442,13 +444,13 @@ std::unique_ptr<Engine> opened(Verb verb, const stream::EngineContext& context, 
 
 std::unique_ptr<stream::WriterEngine> recorded_writer(
     const stream::EngineContext& context, const std::string& name, const Cohort& cohort, const StreamOptions& options,
-    const std::function<std::unique_ptr<stream::WriterEngine>()>& open) {
+    const std::function<std::unique_ptr<stream::WriterEngine>(std::uint64_t& number)>& open) {
   return opened<RecordedWriter>(Verb::write_open, context, name, cohort, options, open);
 }
 
 std::unique_ptr<stream::ReaderEngine> recorded_reader(
     const stream::EngineContext& context, const std::string& name, const Cohort& cohort, const StreamOptions& options,
-    const std::function<std::unique_ptr<stream::ReaderEngine>()>& open) {
+    const std::function<std::unique_ptr<stream::ReaderEngine>(std::uint64_t& number)>& open) {
   return opened<RecordedReader>(Verb::read_open, context, name, cohort, options, open);
 }
 

@@ -4,6 +4,7 @@
 // cannot be begun is logged, and the stream goes on without.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,12 +13,13 @@
 
 namespace penstock::pool {
 
-// `open` makes the engine; its time and its outcome are recorded, too.
+// `open` makes the engine, and says a number that all ranks of its cohort share and no other has; its time and its outcome are
+// recorded, too.
 std::unique_ptr<stream::WriterEngine> recorded_writer(
     const stream::EngineContext& context, const std::string& name, const Cohort& cohort, const StreamOptions& options,
-    const std::function<std::unique_ptr<stream::WriterEngine>()>& open);
+    const std::function<std::unique_ptr<stream::WriterEngine>(std::uint64_t& number)>& open);
 std::unique_ptr<stream::ReaderEngine> recorded_reader(
     const stream::EngineContext& context, const std::string& name, const Cohort& cohort, const StreamOptions& options,
-    const std::function<std::unique_ptr<stream::ReaderEngine>()>& open);
+    const std::function<std::unique_ptr<stream::ReaderEngine>(std::uint64_t& number)>& open);
 
 }  // namespace penstock::pool

@@ -73,7 +73,8 @@ json describe(const Timeline& timeline, const Timeline::Item& item) {
   if (record.tag) line["tag"] = *record.tag;
   if (record.function > 0) line["function"] = trace.texts[record.function];
   if (!pool::is_of_stream(record.verb)) return line;
-  if (record.version) line["step"] = *record.version;
+  const bool opens = record.verb == Verb::write_open || record.verb == Verb::read_open;
+  if (record.version) line[opens ? "cohort" : "step"] = *record.version;
   if (record.arguments > 0) line["what"] = trace.texts[record.arguments];
   return line;
 }

@@ -168,12 +168,18 @@ StreamReplay::StreamReplay(const Context& context, const Timeline& timeline, std
 
 StreamReplay::~StreamReplay() = default;
 
-// The k-th time that a rank opened a stream is the k-th cohort's. Of reader cohorts of one size that read one stream at the
-// same time the ranks may get mixed, which does the same reads.
+// The ranks of a cohort have recorded its number. Where they could not open it they have none: then the k-th time that a rank
+// opened a stream in vain is the k-th cohort's.
 void StreamReplay::find_cohorts() {
-  using CohortName = std::tuple<Verb, std::string, std::uint64_t, std::uint64_t>;  // verb, stream, ranks, number
-  std::map<std::tuple<Verb, std::string, std::uint64_t, std::uint64_t>, std::uint64_t> opened;  // by ..., rank
-  std::map<CohortName, std::shared_ptr<Meeting>> meetings;
+  struct Name {
+    Verb verb;
+    std::string stream;
+    std::uint64_t ranks, number;
+    bool open;
+    auto operator<=>(const Name&) const = default;
+  };
+  std::map<std::tuple<Verb, std::string, std::uint64_t, std::uint64_t>, std::uint64_t> failed;  // by ..., rank
+  std::map<Name, std::vector<std::pair<std::uint64_t, Client>>> cohorts;  // ranks and who they are
   for (const auto& item : timeline_.items) {
     const TraceRecord& record = timeline_.record(item);
     if (!is_of_stream(record.verb)) continue;
@@ -181,11 +187,18 @@ void StreamReplay::find_cohorts() {
     if (record.verb != Verb::write_open && record.verb != Verb::read_open) continue;
     const Trace& trace = timeline_.processes[item.process];
     const std::string stream = record.keys.empty() ? "" : trace.key(record.keys[0]).row;
-    const auto number = opened[{record.verb, stream, record.count, record.tag.value_or(0)}]++;
-    auto& meeting = meetings[{record.verb, stream, record.count, number}];
-    if (!meeting) meeting = std::make_shared<Meeting>();
-    places_[{item.process, record.client}] = {meeting, meeting->size()};
-    meeting->add();
+    const auto rank = record.tag.value_or(0);
+    const auto number = record.version ? *record.version : failed[{record.verb, stream, record.count, rank}]++;
+    cohorts[{record.verb, stream, record.count, number, record.version.has_value()}].push_back(
+        {rank, {item.process, record.client}});
+  }
+  for (auto& [name, ranks] : cohorts) {
+    std::ranges::stable_sort(ranks, {}, &std::pair<std::uint64_t, Client>::first);
+    const auto meeting = std::make_shared<Meeting>();
+    for (const auto& [rank, client] : ranks) {
+      places_[client] = {meeting, meeting->size()};
+      meeting->add();
+    }
   }
 }
 

@@ -221,6 +221,61 @@ TEST_F(ReplayOfStreams, AStreamThatWasThereBefore) {
   replayed(0);
 }
 
+// Says when its first collective call is under way.
+class Telling final : public Cohort {
+ public:
+  Telling(std::shared_ptr<Cohort> cohort, std::latch& began) : cohort_(std::move(cohort)), began_(began) {}
+  int rank() const override { return cohort_->rank(); }
+  int size() const override { return cohort_->size(); }
+  std::string broadcast(const std::string& bytes, int root) override {
+    tell();
+    return cohort_->broadcast(bytes, root);
+  }
+  std::vector<std::string> gather(const std::string& bytes, int root) override {
+    tell();
+    return cohort_->gather(bytes, root);
+  }
+
+ private:
+  void tell() {
+    if (!std::exchange(told_, true)) began_.count_down();
+  }
+  const std::shared_ptr<Cohort> cohort_;
+  std::latch& began_;
+  bool told_ = false;
+};
+
+// Of two cohorts of equal size: rank 0 of the first opens, then both of the second, then rank 1 of the first.
+TEST_F(ReplayOfStreams, CohortsThatOpenAtOnceAreNotMixed) {
+  {
+    auto writer = context->create_stream("heat", solo(), recorded());
+    write_steps(writer, 5);
+  }
+  StreamOptions later = recorded();
+  later.start = "3";
+  {
+    std::latch first_began(1), second_is_open(2);
+    std::jthread first([&] {
+      run_thread_cohort(2, [&](std::shared_ptr<Cohort> cohort) {
+        if (cohort->rank() == 1) second_is_open.wait();
+        else cohort = std::make_shared<Telling>(cohort, first_began);
+        auto reader = context->open_stream("heat", cohort, recorded());
+        EXPECT_EQ(read_steps(reader), Outcome::end_of_stream);
+        reader.close();
+      });
+    });
+    first_began.wait();
+    run_thread_cohort(2, [&](std::shared_ptr<Cohort> cohort) {
+      auto reader = context->open_stream("heat", cohort, later);
+      second_is_open.count_down();
+      EXPECT_EQ(read_steps(reader), Outcome::end_of_stream);
+      reader.close();
+    });
+  }
+  EXPECT_EQ(verbs().at("read_end").at("operations"), 2 * 5 + 2 * 2);
+  replayed(0);
+}
+
 TEST_F(ReplayOfStreams, NothingIsRecordedUnlessAskedFor) {
   auto writer = context->create_stream("heat", solo(), unrecorded());
   write_steps(writer, 1);

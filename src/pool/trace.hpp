@@ -32,7 +32,8 @@ inline constexpr std::size_t max_trace_text = 1 << 20;
 //
 // Of a stream's calls the key is (stream, variable or attribute), the client stands for one Writer or Reader, `version` is the
 // step's number, and `sizes` says how many bytes were put or asked for. Besides:
-//   write_open, read_open   count, tag: ranks, rank; arguments: the options in effect, as YAML
+//   write_open, read_open   count, tag: ranks, rank; version: the cohort's number (none when it could not open);
+//                           arguments: the options in effect, as YAML
 //   write_define            arguments: the variable (stream_trace.hpp)
 //   write_attribute         arguments: its type and size
 //   write_begin, read_begin outcome: timeout when there was none in time; read_begin: end_of_stream, writer_lost;
