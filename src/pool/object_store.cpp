@@ -138,6 +138,17 @@ std::shared_ptr<Promise<void>> ObjectStore::start_fresh(std::shared_ptr<FreshBat
   return impl_->start_fresh(std::move(batch));
 }
 
+ObjectStore::OnItsWay ObjectStore::on_its_way(const std::string& packed_key) {
+  OnItsWay newest;
+  if (!impl_->disk) return newest;
+  impl_->adopt(packed_key);
+  const auto at = impl_->keys.find(packed_key);
+  if (at == impl_->keys.end()) return newest;
+  for (const auto& p : at->second.pending)
+    if (p.hidden && !p.gone && p.version >= newest.version) newest = {p.version, p.bytes, p.checksum};
+  return newest;
+}
+
 bool ObjectStore::memory_only() const { return impl_->disk == nullptr; }
 
 bool ObjectStore::put_now(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object,

@@ -114,6 +114,12 @@ class ObjectStore {
   // set. Null, and nothing was done, unless nothing is under way for any of the keys: then put does it. The promise is kept
   // when they are durable and present; it must not be abandoned (finished_by waits for it).
   std::shared_ptr<fabric::Promise<void>> start_fresh(std::shared_ptr<FreshBatch> batch);
+  // The newest version of a key that is on its way to disk and not in the table before it is there: its put may have timed out,
+  // and it may come yet. version 0: none.
+  struct OnItsWay {
+    std::uint64_t version = 0, bytes = 0, checksum = 0;
+  };
+  OnItsWay on_its_way(const std::string& packed_key);
 
   // The object with its bytes in memory (recalled from a tier if need be; concurrent loads share one read). Empty when there
   // is none. Throws pool_full, timeout, protocol (the bytes on disk are not those that were put), system.

@@ -108,13 +108,14 @@ struct ServerCore::Plan {
   std::vector<PutResult> results;
   std::vector<std::size_t> written;  // indices of puts
 
-  void choose(ObjectTable& table, const Tombstones& tombstones, std::uint64_t first_version) {
+  void choose(ObjectStore& store, const Tombstones& tombstones) {
     results.assign(puts.size(), {});
     written.clear();
     std::unordered_map<std::string, std::uint64_t> in_batch;  // where it names a key twice: the second finds the first
     for (std::size_t i = 0; i < puts.size(); ++i) {
       const auto& p = puts[i];
-      const auto* present = table.find(p.ns, p.row, p.column);
+      const auto* present = store.table().find(p.ns, p.row, p.column);
+      const auto coming = store.on_its_way(packed[i]);
       const auto earlier = in_batch.find(packed[i]);
       Holding newest;
       std::uint64_t dropped = tombstones.newest(packed[i]);
@@ -125,9 +126,14 @@ struct ServerCore::Plan {
           else if (h.version > newest.version) newest = h;
         }
       }
-      const bool same = newest.version != 0 && newest.checksum == p.checksum && newest.bytes == p.blob->size();
-      if (again && same && earlier == in_batch.end() && !least.contains(packed[i])) {
+      const auto same = [&](const auto& one) {
+        return one.version != 0 && one.checksum == p.checksum && one.bytes == p.blob->size();
+      };
+      const bool once = again && earlier == in_batch.end() && !least.contains(packed[i]);
+      if (once && same(newest)) {
         results[i].version = newest.version;  // an earlier try did it; what it did not come to is done now
+      } else if (once && same(coming) && coming.version > std::max(newest.version, dropped)) {
+        results[i].version = coming.version;  // an earlier try is doing it
       } else {
         auto version = newest.version;
         if (earlier != in_batch.end()) version = std::max(version, earlier->second);
@@ -135,7 +141,7 @@ struct ServerCore::Plan {
           results[i].error = already_there(version);
           continue;
         }
-        version = std::max(version != 0 ? version + 1 : first_version, dropped + 1);
+        version = std::max(version != 0 ? version + 1 : store.first_version(), std::max(dropped, coming.version) + 1);
         if (const auto at = least.find(packed[i]); at != least.end()) version = std::max(version, at->second + 1);
         results[i].version = version;
       }
@@ -207,7 +213,7 @@ Task<std::vector<ServerCore::PutResult>> ServerCore::put(std::vector<Put> puts, 
 
   // What is in memory is acknowledged; its replicas follow, before anything else is done to these keys.
   if (acknowledge == Acknowledge::memory) {
-    plan->choose(store_->table(), tombstones_, store_->first_version());
+    plan->choose(*store_, tombstones_);
     if (plan->written.empty()) co_return plan->results;
     auto counted = members_->placement();
     co_await store_one(plan, false, deadline);
@@ -262,7 +268,7 @@ Task<std::shared_ptr<const Placement>> ServerCore::replicate_plan(std::shared_pt
                                                                   Deadline deadline) {
   auto self = shared_from_this();
   for (;;) {
-    plan->choose(store_->table(), tombstones_, store_->first_version());
+    plan->choose(*store_, tombstones_);
     auto counted = members_->placement();
     if (plan->written.empty()) co_return counted;
     try {

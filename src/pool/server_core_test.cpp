@@ -75,7 +75,12 @@ class Servers : public testing::Test {
     servers.push_back(std::move(running));
   }
   void start(std::uint32_t count, std::uint32_t replication = 1) {
-    for (std::uint32_t i = 0; i < count; ++i) add(options(i, count, replication));
+    std::vector<PoolServerOptions> each;
+    for (std::uint32_t i = 0; i < count; ++i) each.push_back(options(i, count, replication));
+    start(std::move(each));
+  }
+  void start(std::vector<PoolServerOptions> each) {
+    for (auto& o : each) add(std::move(o));
     std::vector<std::future<void>> starting;
     for (auto& s : servers) {
       starting.push_back(std::async(std::launch::async, [&s] { s.server->start(patience); }));
@@ -474,6 +479,73 @@ TEST_F(Servers, APutWhoseAnswerWasLostIsDoneOnce) {
   EXPECT_EQ(put("y", IfExists::add_version, false).versions[0], 2u);
   EXPECT_EQ(put("y", IfExists::add_version, true).versions[0], 2u);
   EXPECT_EQ(held(0, key), (std::vector<std::string>{"x", "y"}));
+}
+
+// A put that timed out may come yet: the next one of its key goes on above it.
+TEST_F(Servers, WhatWasGivenUpDoesNotTakeTheNextOnesPlace) {
+  auto with_tier = options(0, 1, 1);
+  with_tier.server.store.memory_bytes = 4 << 20;
+  with_tier.server.store.tiers.resize(1);
+  with_tier.server.store.tiers[0].path = folder + "/tier";
+  start({with_tier});
+  auto& core = this->core(0);
+  auto& store = core.store();
+  const auto blob_of = [&](std::string_view text) {
+    auto blob = store.try_reserve(text.size());
+    std::ranges::copy(bytes_of(text), blob->writable().begin());
+    return blob;
+  };
+  const auto found = [&](const std::string& row) {
+    const auto loaded = run(0, core.load(Namespace{}, row, "c", std::nullopt, std::nullopt, base::Deadline(patience)));
+    const auto bytes = loaded.value().object.blob->bytes();
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  struct Case {
+    std::string row, second;
+    IfExists if_exists;
+    bool again;
+    Acknowledge acknowledge;
+    std::uint64_t version;
+  };
+  const auto durable = Acknowledge::durable;
+  const std::vector<Case> cases = {{"refuse", "second", IfExists::refuse, false, durable, 2},
+                                   {"overwrite", "second", IfExists::overwrite, false, durable, 2},
+                                   {"memory", "second", IfExists::refuse, false, Acknowledge::memory, 2},
+                                   {"again", "first", IfExists::add_version, true, durable, 1},
+                                   {"again, other bytes", "second", IfExists::add_version, true, durable, 2}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.row);
+    fabric::Future<std::vector<ServerCore::PutResult>> putting;
+    servers[0].progress->call([&] {
+      ServerCore::PutTerms terms;
+      terms.if_exists = c.if_exists;
+      terms.acknowledge = durable;
+      const ViewedKey key{c.row, "c"};
+      std::shared_ptr<Blob> first = blob_of("first");
+      const auto checksum = storage::checksum(first->bytes());
+      // Given up before it has ended, as by a deadline.
+      ASSERT_TRUE(core.begin_put(terms, std::span(&key, 1), std::span(&first, 1), std::span(&checksum, 1)));
+      std::vector<ServerCore::Put> puts(1);
+      puts[0].row = c.row;
+      puts[0].column = "c";
+      auto second = blob_of(c.second);
+      puts[0].checksum = storage::checksum(second->bytes());
+      puts[0].blob = std::move(second);
+      putting = fabric::spawn(*servers[0].progress,
+                              core.put(std::move(puts), c.if_exists, c.acknowledge, base::Deadline(patience), c.again));
+    });
+    const auto results = putting.get(base::Deadline(patience));
+    ASSERT_FALSE(results.at(0).error) << results[0].error->what();
+    EXPECT_EQ(results[0].version, c.version);
+    EXPECT_EQ(found(c.row), c.second);
+  }
+  const std::string large(1 << 20, 'x');
+  for (int i = 0; i < 8; ++i) pool->put({"large", std::to_string(i)}, bytes_of(large), with(IfExists::refuse, durable));
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.row);
+    servers[0].progress->call([&] { EXPECT_FALSE(store.table().find(Namespace{}, c.row, "c")->blob); });
+    EXPECT_EQ(found(c.row), c.second);
+  }
 }
 
 TEST_F(Servers, ASubscriptionMayEndInItsCallbackAndItsCallbackMayThrow) {

@@ -280,7 +280,11 @@ std::uint64_t ServerCore::refused_for(const ObjectStore::Write& write) {
   auto& table = store_->table();
   const auto packed = pack_key(write.ns, write.row, write.column);
   const auto* newest = table.find(write.ns, write.row, write.column);
-  const auto counts = std::max(newest ? newest->version : 0, tombstones_.newest(packed));
+  const auto coming = store_->on_its_way(packed);  // by a put that its primary may have given up
+  const auto counts = std::max({newest ? newest->version : 0, tombstones_.newest(packed), coming.version});
+  if (coming.version == write.object.version &&
+      (coming.checksum != write.object.checksum || coming.bytes != write.object.bytes))
+    return counts;
   if (tombstones_.covers(packed, write.object.version)) return counts;
   if (const auto* same = table.find(write.ns, write.row, write.column, write.object.version))
     return same->checksum == write.object.checksum && same->bytes == write.object.bytes ? 0 : counts;

@@ -42,6 +42,7 @@ void ObjectStore::Impl::adopt(const std::string& packed_key) {
   pending.id = item->id = next_id++;
   pending.version = item->version;
   pending.bytes = item->blob->size();
+  pending.checksum = item->checksum;
   pending.in_flight = pending.hidden = true;
   pending.keep_older = batch.keep_older;
   keys[packed_key].pending.push_back(std::move(pending));

@@ -109,6 +109,27 @@ TEST_F(StoreFresh, ANewerVersionWins) {
   EXPECT_EQ(entries(), 10u);
 }
 
+TEST_F(StoreFresh, WhatIsOnItsWayIsKnownByItsVersion) {
+  disk_->closed = true;
+  const auto done = start(0, 3);
+  auto put = store_->start(StoreOnEngine::put_task(
+      store_->store(), {.row = "row1", .number = 99, .bytes = 50, .version = 4, .after_disk = true}));
+  const auto coming = [&](const std::string& row) {
+    ObjectStore::OnItsWay out;
+    store_->on_engine([&] { out = store_->store().on_its_way(pack_key({}, row, "c")); });
+    return out;
+  };
+  EXPECT_EQ(coming("row0").version, 1u);
+  EXPECT_EQ(coming("row0").bytes, 100u);
+  EXPECT_EQ(coming("row1").version, 4u);
+  EXPECT_EQ(coming("row1").bytes, 50u);
+  EXPECT_EQ(coming("row3").version, 0u);
+  finish(done);
+  put.get(soon());
+  for (const auto* row : {"row0", "row1", "row2"}) EXPECT_EQ(coming(row).version, 0u);
+  EXPECT_TRUE(is_filled_with(store_->load("row1")->object.blob->bytes(), 99));
+}
+
 TEST_F(StoreFresh, AFullDiskLeavesNothing) {
   disk_->full = slow_->full = true;
   EXPECT_THROW(finish(start(0, 10)), Error);

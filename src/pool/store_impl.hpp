@@ -22,7 +22,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
 
   // A version that no tier holds yet.
   struct Pending {
-    std::uint64_t id = 0, version = 0, bytes = 0;
+    std::uint64_t id = 0, version = 0, bytes = 0, checksum = 0;
     bool in_flight = false;  // in a job
     bool hidden = false;     // not in the table until it is on disk
     bool gone = false;       // in flight, and dropped or replaced since

@@ -94,6 +94,7 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bo
     pending.id = next_id++;
     pending.version = object.version;
     pending.bytes = object.bytes;
+    pending.checksum = object.checksum;
     pending.in_flight = durable;
     pending.hidden = after_disk;
     pending.keep_older = write.keep_older;
@@ -105,7 +106,9 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bo
       ++unwritten_objects;
     }
     if (durable) {
-      job->writes.push_back({packed, object, write.keep_older, pending.id, failures == 0});
+      const bool first =
+          std::ranges::none_of(state.pending, [&](const auto& p) { return p.version == object.version; });
+      job->writes.push_back({packed, object, write.keep_older, pending.id, failures == 0 && first});
     } else {
       behind.push_back({packed, pending.id});
     }
