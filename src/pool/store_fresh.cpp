@@ -63,6 +63,7 @@ void ObjectStore::Impl::written_fresh(FreshBatch& batch, const std::exception_pt
     table.insert(batch.ns, std::move(ready[i]));
   }
   trim_heap(evictable, true);
+  if (demotes()) trim_heap(demotable, false);
 }
 
 }  // namespace penstock::pool

@@ -147,6 +147,32 @@ TEST_F(StoreFresh, TheyAreEvictedLikeOthers) {
     EXPECT_TRUE(is_filled_with(store_->load(numbered("row", i))->object.blob->bytes(), i));
 }
 
+// What may be demoted is remembered by key; those of keys that are gone are forgotten again.
+TEST_F(StoreFresh, WhatWasDroppedIsForgotten) {
+  StoreOptions options;
+  options.memory_bytes = 1 << 20;
+  options.tiers.resize(2);
+  options.tiers[0].limit_bytes = 1 << 30;
+  store_ = std::make_unique<StoreOnEngine>(options, fake_tiers(disk_, slow_));
+  const auto drop = [&](const std::string& row) {
+    return store_->start(store_->store().drop({}, row, "c", {}, false, soon()));
+  };
+  for (std::uint64_t first = 0; first < 40'000; first += 500) {
+    finish(start(first, 500));
+    for (std::uint64_t i = first; i < first + 500; ++i) drop(numbered("row", i));
+  }
+  EXPECT_LT(store_->statistics().index_bytes, 2u << 20);
+  for (std::uint64_t i = 0; i < 40'000; i += 50) {
+    std::vector<fabric::Future<void>> putting;
+    for (std::uint64_t n = i; n < i + 50; ++n)
+      putting.push_back(store_->start(
+          StoreOnEngine::put_task(store_->store(), {.row = numbered("single", n), .bytes = 10, .after_disk = true})));
+    for (auto& put : putting) put.get(soon());
+    for (std::uint64_t n = i; n < i + 50; ++n) drop(numbered("single", n));
+  }
+  EXPECT_LT(store_->statistics().index_bytes, 2u << 20);
+}
+
 TEST_F(StoreFresh, ARowWithAZeroIsNotForThem) {
   FreshBatch batch(Namespace{}, StoredObject{}, false);
   EXPECT_FALSE(batch.add(std::string_view("a\0b", 3), "c"));

@@ -291,7 +291,10 @@ void ObjectStore::Impl::stored(const DiskWrite& write, const Pending& pending, s
     auto object = write.object;
     object.on_disk = true;
     add_evictable(write.packed_key, object);
-    if (demotes()) demotable.add({object.last_used, object.version, write.packed_key});
+    if (demotes()) {
+      demotable.add({object.last_used, object.version, write.packed_key});
+      trim_heap(demotable, false);
+    }
     for (const auto version : obsolete) erases.push_back({write.packed_key, version});
     table.insert(key.ns, key.row, key.column, std::move(object), write.keep_older);
     return;
