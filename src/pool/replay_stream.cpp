@@ -133,7 +133,8 @@ struct StreamReplay::Handle {
   std::optional<Writer> writer;
   std::optional<WriteStep> written;
   std::map<std::string, Variable> variables;
-  std::vector<std::byte> bytes;  // of whatever is put
+  std::vector<std::byte> bytes;                  // of whatever is put
+  std::vector<std::vector<std::byte>> outgrown;  // what these were before; lent, perhaps, until the step ends
 
   std::optional<Reader> reader;
   std::optional<ReadStep> read;
@@ -146,11 +147,11 @@ struct StreamReplay::Handle {
   ~Handle() {
     views.clear();
     read.reset();
-    written.reset();
+    end_write();
   }
   const void* filled(std::uint64_t count) {
     if (bytes.size() < count) {
-      bytes.resize(count);
+      outgrown.push_back(std::exchange(bytes, std::vector<std::byte>(count)));
       fill_replayed({"stream", ""}, bytes);
     }
     return bytes.data();
@@ -164,6 +165,10 @@ struct StreamReplay::Handle {
 StreamReplay::StreamReplay(const Context& context, const Timeline& timeline, std::string pool, std::string run)
     : context_(context), timeline_(timeline), pool_(std::move(pool)), run_(std::move(run)) {
   find_cohorts();
+  void end_write() {
+    written.reset();
+    outgrown.clear();
+  }
 }
 
 StreamReplay::~StreamReplay() = default;
@@ -307,7 +312,7 @@ ReplayOutcome StreamReplay::run(const ReplayOperation& operation) {
     handle.reader.reset();
     if (handle.writer) {
       if (handle.written) handle.written->abandon();
-      handle.written.reset();
+      handle.end_write();
       lose(handle.writer);
     }
   } catch (const std::exception& error) {
@@ -350,7 +355,7 @@ void StreamReplay::write(Handle& handle, const ReplayOperation& operation, Repla
       break;
     case Verb::write_begin:
       if (std::exchange(handle.early, false)) break;
-      handle.written.reset();
+      handle.end_write();
       handle.written = writer.try_begin_step(wait_of(record));
       if (!handle.written) outcome.code = Errc::timeout;
       handle.early = handle.written && record.outcome == Errc::timeout;
@@ -387,14 +392,14 @@ void StreamReplay::write(Handle& handle, const ReplayOperation& operation, Repla
     }
     case Verb::write_end:
       open_step(handle.written).end();
-      handle.written.reset();
+      handle.end_write();
       break;
     case Verb::write_abandon:
       open_step(handle.written).abandon();
-      handle.written.reset();
+      handle.end_write();
       break;
     case Verb::write_close:
-      handle.written.reset();
+      handle.end_write();
       if (record.count == 1) lose(handle.writer);
       else writer.close(wait_of(record));
       break;

@@ -10,10 +10,13 @@
 #include <sstream>
 #include <thread>
 
+#include "base/test_support.hpp"
 #include "penstock/trace.hpp"
 #include "pool/pool_engine.hpp"
 #include "pool/recording.hpp"
+#include "pool/replay.hpp"
 #include "pool/replay_pool_test_support.hpp"
+#include "pool/trace_writer.hpp"
 
 namespace penstock {
 namespace {
@@ -274,6 +277,27 @@ TEST_F(ReplayOfStreams, CohortsThatOpenAtOnceAreNotMixed) {
   }
   EXPECT_EQ(verbs().at("read_end").at("operations"), 2 * 5 + 2 * 2);
   replayed(0);
+}
+
+TEST_F(ReplayOfStreams, WhatIsLentStaysUntilTheStepEnds) {
+  const std::vector<std::byte> few(16 << 20), many(32 << 20);
+  {
+    auto writer = context->create_stream("heat", solo(), recorded());
+    auto lent = writer.define_local<std::uint8_t>("lent"), put = writer.define_local<std::uint8_t>("put");
+    auto step = writer.begin_step();
+    step.lend(lent, Box{{0}, {few.size()}}, reinterpret_cast<const std::uint8_t*>(few.data()));
+    step.put(put, Box{{0}, {many.size()}}, reinterpret_cast<const std::uint8_t*>(many.data()));
+    step.end();
+    writer.close();
+  }
+  const auto kept = replayed(0, 1, true);
+  auto reader = context->open_stream(kept["streams"].at(0).get<std::string>(), solo(), unrecorded());
+  auto step = reader.begin_step();
+  std::vector<std::byte> seen(few.size()), expected(few.size());
+  step.get(step.variable("lent").id, Selection::block(0), seen.data());
+  step.wait();
+  pool::fill_replayed({"stream", ""}, expected);
+  EXPECT_TRUE(seen == expected);
 }
 
 TEST_F(ReplayOfStreams, NothingIsRecordedUnlessAskedFor) {
