@@ -1,5 +1,7 @@
 #include "pool/replay_stream.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <optional>
@@ -10,6 +12,7 @@
 #include "base/text.hpp"
 #include "penstock/stream.hpp"
 #include "pool/stream_trace.hpp"
+#include "storage/checksum.hpp"
 
 namespace penstock::pool {
 
@@ -208,7 +211,11 @@ void StreamReplay::find_cohorts() {
 }
 
 std::string StreamReplay::name_of(const std::string& recorded) const {
-  return ("replay-" + run_ + "-" + recorded).substr(0, longest_name);
+  std::string name = "replay-" + run_ + "-" + recorded;
+  if (name.size() <= longest_name) return name;
+  const std::string hash = fmt::format("-{:016x}", storage::checksum(std::as_bytes(std::span(recorded))));
+  return name.substr(0, longest_name - hash.size()) + hash;
+// What does not fit is told apart by its hash.
 }
 
 StreamOptions StreamReplay::options_of(const ReplayOperation& operation) const {

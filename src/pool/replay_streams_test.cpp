@@ -279,6 +279,18 @@ TEST_F(ReplayOfStreams, CohortsThatOpenAtOnceAreNotMixed) {
   replayed(0);
 }
 
+// Names of streams have a bound, and so have those of their copies.
+TEST_F(ReplayOfStreams, LongNamesAreKeptApart) {
+  const std::string name(127, 'n');
+  for (const char* last : {"a", "b"}) {
+    auto writer = context->create_stream(name + last, solo(), recorded());
+    write_steps(writer, 2);
+    writer.close();
+  }
+  const auto kept = replayed(0, 1, true);
+  EXPECT_EQ(kept["streams"].size(), 2u);
+}
+
 TEST_F(ReplayOfStreams, WhatIsLentStaysUntilTheStepEnds) {
   const std::vector<std::byte> few(16 << 20), many(32 << 20);
   {
