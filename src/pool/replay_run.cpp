@@ -77,7 +77,8 @@ class Copy {
   Copy(const Context& context, const Timeline& timeline, const ReplayOptions& options)
       : context_(context), timeline_(timeline), options_(options), run_(random_name()) {}
 
-  void prepare(const std::vector<pool::ReplayObject>& before) {
+  void prepare(const std::vector<pool::ReplayObject>& before, base::Deadline deadline,
+               const pool::ReplayControl& control) {
     bool streams = false;
     for (const auto& item : timeline_.items) {
       if (pool::is_of_stream(timeline_.record(item).verb)) streams = true;
@@ -86,11 +87,12 @@ class Copy {
     if (streams) streams_ = std::make_shared<pool::StreamReplay>(context_, timeline_, options_.pool.pool, run_);
     std::map<Place, Preparation> preparations;
     for (const auto& object : before) {
+      if (deadline.passed() || control.stop) break;
       const Place place = place_of(timeline_.items[object.item]);
       preparations.try_emplace(place, *pools_.at(place)).first->second.add(object);
     }
     for (auto& [place, preparation] : preparations) preparation.flush();
-    if (streams_) streams_->prepare();
+    if (streams_) streams_->prepare(deadline, control);
     target_ = pool::make_pool_target(context_, options_.pool, run_, streams_);
   }
   void run(const pool::ReplayPlan& plan, base::Deadline deadline, pool::ReplayControl& control) {
@@ -246,7 +248,7 @@ struct Replay::Impl {
     const base::Deadline deadline(options.timeout);
     const auto before = pool::objects_before(timeline());
     prepared = before.size();
-    for_copies([&](Copy& copy) { copy.prepare(before); });
+    for_copies([&](Copy& copy) { copy.prepare(before, deadline, control); });
     if (!control.stop) for_copies([&](Copy& copy) { copy.run(plan, deadline, control); });
     for_copies([](Copy& copy) { copy.clean(); });
     const std::lock_guard lock(mutex);

@@ -21,6 +21,8 @@ namespace {
 constexpr Timeout patience(60'000);  // for what came to be when it was recorded
 constexpr std::size_t longest_name = 128;
 constexpr std::uint64_t longest_string = 16 << 20;
+constexpr std::uint64_t most_steps = 100'000;  // of a stream, written before anything is done again
+constexpr Timeout look_every(100);             // whether to go on
 
 StreamOptions parse_options(const std::string& yaml) {
   StreamOptions options;
@@ -163,15 +165,15 @@ struct StreamReplay::Handle {
     views.clear();
     getting = 0;
   }
+  void end_write() {
+    written.reset();
+    outgrown.clear();
+  }
 };
 
 StreamReplay::StreamReplay(const Context& context, const Timeline& timeline, std::string pool, std::string run)
     : context_(context), timeline_(timeline), pool_(std::move(pool)), run_(std::move(run)) {
   find_cohorts();
-  void end_write() {
-    written.reset();
-    outgrown.clear();
-  }
 }
 
 StreamReplay::~StreamReplay() = default;
@@ -210,12 +212,12 @@ void StreamReplay::find_cohorts() {
   }
 }
 
+// What does not fit is told apart by its hash.
 std::string StreamReplay::name_of(const std::string& recorded) const {
   std::string name = "replay-" + run_ + "-" + recorded;
   if (name.size() <= longest_name) return name;
   const std::string hash = fmt::format("-{:016x}", storage::checksum(std::as_bytes(std::span(recorded))));
   return name.substr(0, longest_name - hash.size()) + hash;
-// What does not fit is told apart by its hash.
 }
 
 StreamOptions StreamReplay::options_of(const ReplayOperation& operation) const {
@@ -243,7 +245,8 @@ StreamReplay::Handle& StreamReplay::handle(const ReplayOperation& operation) {
   return *handle;
 }
 
-void StreamReplay::prepare() {
+void StreamReplay::prepare(base::Deadline deadline, const ReplayControl& control) {
+  const auto over = [&] { return deadline.passed() || control.stop; };
   struct Found {
     StreamOptions options;
     std::map<std::string, DescribedVariable> variables;
@@ -266,11 +269,18 @@ void StreamReplay::prepare() {
   }
   for (auto& [stream, found] : streams) {
     if (written.contains(stream)) continue;
+    if (over()) return;
+    const std::uint64_t first = found.steps.empty() ? 0 : *found.steps.begin();
+    const std::uint64_t count = found.steps.empty() ? 0 : *found.steps.rbegin() - first + 1;
+    if (found.steps.size() > count || count > most_steps)
+      throw Error(Errc::invalid_argument,
+                  fmt::format("the recording reads steps {} to {} of stream {}, which would have to be written first; "
+                              "that is done for {} at most",
+                              first, *found.steps.rbegin(), stream, most_steps));
     StreamOptions options;
     options.engine = "pool";
     options.trace = "off";
     options.pool = pool_.empty() ? found.options.pool : pool_;
-    const std::uint64_t first = found.steps.empty() ? 0 : *found.steps.begin();
     options.resume = first == 0 ? "no" : std::to_string(first);
     note_made(options.pool, name_of(stream));
     Writer writer = context_.create_stream(name_of(stream), solo(), options);
@@ -279,8 +289,14 @@ void StreamReplay::prepare() {
       if (variable.options.kind != Kind::global_array) variable.shape = {};
       handle.variables[name] = {writer.define(name, variable.dtype, variable.shape, variable.options), variable};
     }
-    for (std::uint64_t step = first; !found.steps.empty() && step <= *found.steps.rbegin(); ++step) {
-      WriteStep writing = writer.begin_step();
+    for (std::uint64_t step = 0; step < count; ++step) {
+      const base::Deadline awaited(patience);
+      std::optional<WriteStep> begun;
+      while (!begun) {
+        if (over()) return;
+        begun = awaited.passed() ? writer.begin_step(Timeout(0)) : writer.try_begin_step(look_every);
+      }
+      WriteStep& writing = *begun;
       for (const auto& [name, variable] : handle.variables) {
         const auto bytes = element_count(variable.is.shape) * size_of(variable.is.dtype);
         if (variable.is.dtype == DType::string) writing.put_string(variable.id, "");
@@ -290,7 +306,7 @@ void StreamReplay::prepare() {
       }
       writing.end();
     }
-    writer.close();
+    writer.close(patience);
   }
 }
 

@@ -25,8 +25,9 @@ class StreamReplay {
   ~StreamReplay();
 
   // Writes the streams that recorded readers found and no recorded writer had opened: the steps that they read, of the
-  // variables that they read. Before anything is done again.
-  void prepare();
+  // variables that they read. Before anything is done again; to be ended by the deadline or the control, half-way. Throws
+  // Error(invalid_argument): more steps than anybody would wait for.
+  void prepare(base::Deadline deadline, const ReplayControl& control);
   // Threads of different lanes at once. Never throws.
   ReplayOutcome run(const ReplayOperation& operation);
 

@@ -279,6 +279,47 @@ TEST_F(ReplayOfStreams, CohortsThatOpenAtOnceAreNotMixed) {
   replayed(0);
 }
 
+// A recording of one who read these steps of a stream that is not there.
+void record_reader(const std::string& path, std::initializer_list<std::uint64_t> seen) {
+  const auto writer = pool::TraceWriter::open(path);
+  writer->client("stage");
+  const Key key{"heat", ""};
+  pool::TraceEvent event;
+  event.keys = {&key, 1};
+  const auto record = [&](pool::Verb verb) {
+    event.verb = verb;
+    event.start_ns = pool::TraceWriter::now_ns();
+    writer->record(event);
+  };
+  event.count = 1;
+  record(pool::Verb::read_open);
+  for (const auto step : seen) {
+    event.version = step;
+    record(pool::Verb::read_begin);
+    record(pool::Verb::read_end);
+  }
+  record(pool::Verb::read_close);
+}
+
+TEST_F(ReplayOfStreams, WhatIsWrittenFirstHasABound) {
+  record_reader(traces(), {0, 1'000'000'000});
+  Replay replay(*context, recording(), {});
+  ASSERT_TRUE(replay.wait(patience));
+  EXPECT_EQ(code_of([&] { replay.report(); }), Errc::invalid_argument);
+}
+
+TEST_F(ReplayOfStreams, WhatIsWrittenFirstEndsWithTheDeadlineOrWhenStopped) {
+  record_reader(traces(), {0, 99'999});
+  for (const bool stop : {false, true}) {
+    ReplayOptions how;
+    if (!stop) how.timeout = Timeout(200);
+    Replay replay(*context, recording(), how);
+    if (stop) replay.stop();
+    ASSERT_TRUE(replay.wait(Timeout(10'000)));
+    EXPECT_EQ(json::parse(replay.report())["stopped"], true);
+  }
+}
+
 // Names of streams have a bound, and so have those of their copies.
 TEST_F(ReplayOfStreams, LongNamesAreKeptApart) {
   const std::string name(127, 'n');
