@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -220,6 +222,38 @@ TEST_F(TraceTest, AKilledProcessLosesItsLastBlock) {
   EXPECT_TRUE(WIFSIGNALED(status));
   const Trace trace = read_trace(file());
   EXPECT_EQ(trace.records.size(), 100u);
+  EXPECT_EQ(trace.problem, "");
+}
+
+TEST_F(TraceTest, AForkedChildWritesNothingOfItsParents) {
+  const auto writer = TraceWriter::shared(file());
+  writer->client("heat");
+  const Key key{"row", "column"};
+  writer->record(event(Verb::put, {&key, 1}));
+  std::atomic<bool> enough{false};
+  std::jthread busy([&] {  // has the lock, as likely as not, when the child is made
+    while (!enough) writer->flush();
+  });
+  for (int i = 0; i < 20; ++i) {
+    writer->record(event(Verb::put, {&key, 1}));
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      ::alarm(20);
+      std::quick_exit((writer->record(event(Verb::get, {&key, 1})), writer->flush(), 0));
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+  }
+  enough = true;
+  busy.join();
+  writer->record(event(Verb::put, {&key, 1}));
+  EXPECT_EXIT(std::exit(0), ::testing::ExitedWithCode(0), "");
+  writer->flush();
+  const Trace trace = read_trace(file());
+  EXPECT_EQ(trace.records.size(), 22u);
+  for (const auto& record : trace.records) EXPECT_EQ(record.verb, Verb::put);
   EXPECT_EQ(trace.problem, "");
 }
 

@@ -1,6 +1,7 @@
 #include "pool/trace_writer.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -81,6 +82,13 @@ storage::File create_in(const std::string& path) {
   }
 }
 
+// Forks between the first process and this one, since it was first asked.
+std::uint32_t generation_now() {
+  static std::atomic<std::uint32_t> forks{0};
+  [[maybe_unused]] static const int told = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  return forks.load(std::memory_order_relaxed);
+}
+
 struct TextHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -89,6 +97,10 @@ struct TextHash {
 }  // namespace
 
 struct TraceWriter::Impl {
+  const std::uint32_t generation = generation_now();
+  // In a forked child: the file is the parent's, and one of its threads may have had the mutex.
+  bool inherited() const { return generation != generation_now(); }
+
   std::mutex mutex;  // guards everything below
   storage::File file;
   bool broken = false;
@@ -217,6 +229,7 @@ std::shared_ptr<TraceWriter> TraceWriter::shared(const std::string& path) {
 }
 
 std::uint32_t TraceWriter::client(std::string_view pool) {
+  if (impl_->inherited()) return 0;
   const std::lock_guard lock(impl_->mutex);
   if (impl_->block.empty()) impl_->begin();
   impl_->block.push_back(static_cast<char>(TraceEntry::client));
@@ -225,7 +238,7 @@ std::uint32_t TraceWriter::client(std::string_view pool) {
 }
 
 void TraceWriter::record(const TraceEvent& event) {
-  if (event.keys.size() > max_records_keys) return;
+  if (event.keys.size() > max_records_keys || impl_->inherited()) return;
   const std::int64_t now = event.start_ns + event.duration_ns;
   const std::lock_guard lock(impl_->mutex);
   if (impl_->broken) return;
@@ -234,6 +247,7 @@ void TraceWriter::record(const TraceEvent& event) {
 }
 
 void TraceWriter::flush() {
+  if (impl_->inherited()) return;
   const std::lock_guard lock(impl_->mutex);
   impl_->write_block();
 }

@@ -2,7 +2,8 @@
 //
 // record() takes well under a microsecond: it appends to a block in memory under a lock; each full block, and each that is
 // older than a second, is written by whoever comes next. A process that is killed loses its last block. When the file cannot
-// be written, that is logged once and recording ends: a trace never disturbs what it records. Thread-safe.
+// be written, that is logged once and recording ends: a trace never disturbs what it records. In a forked child the parent's
+// writers do nothing. Thread-safe.
 #pragma once
 
 #include <cstdint>
