@@ -93,7 +93,7 @@ TEST_F(DirectoryServerTest, ItsRegistrationIsAliveFromAnotherHost) {
 
 // A double of a server of another release: it refuses whoever says hello. Nobody waits for it to come to its senses.
 TEST_F(DirectoryServerTest, AServerOfAnotherVersionIsNotWaitedFor) {
-  const auto listener = fabric::listen_unix(location_.endpoint.unix_name);
+  auto listener = fabric::listen_unix(location_.endpoint.unix_name);
   std::atomic<bool> over{false};
   std::thread server([&] {
     while (!over) {
@@ -118,6 +118,15 @@ TEST_F(DirectoryServerTest, AServerOfAnotherVersionIsNotWaitedFor) {
   EXPECT_EQ(code_of([&] { client.put("/a", "1"); }), Errc::unsupported);
   over = true;
   server.join();
+  // It is gone: whoever comes in its place may be of this version.
+  listener = memory::UniqueFd();
+  const base::Deadline deadline(20s);
+  const auto look = [&] { client.run(client->get("/a", base::Deadline(1s))); };
+  auto seen = Errc::unsupported;
+  while (seen == Errc::unsupported && !deadline.passed()) seen = code_of(look);
+  EXPECT_EQ(seen, Errc::peer_lost);
+  serve({});
+  EXPECT_FALSE(client.get("/a"));
 }
 
 TEST_F(DirectoryServerTest, AFullDiskRefusesChangesUntilThereIsRoom) {

@@ -80,6 +80,7 @@ struct Core : std::enable_shared_from_this<Core> {
     } catch (const Error& error) {
       core->failure = error.what();
       if (error.code() == Errc::unsupported) core->refused = error;
+      else core->refused.reset();
     }
     if (core->refused) core->changed.notify_all();  // whoever waits now hears it now
     if (!core->failure.empty() && !core->closed) {
