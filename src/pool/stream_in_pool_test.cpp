@@ -8,11 +8,13 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <semaphore>
 #include <thread>
 
 #include "memory/arena.hpp"
+#include "penstock/pool.hpp"
 #include "pool/pool_engine.hpp"
 #include "pool/server.hpp"
 #include "pool/stream_keys.hpp"
@@ -43,6 +45,7 @@ class Servers {
     starting_.clear();
     std::filesystem::remove_all(folder_);
   }
+  const std::string& folder() const { return folder_; }
   stream::EngineContext context() { return {client_, folder_, "127.0.0.1"}; }
   PoolServer& operator[](std::size_t i) { return *starting_[i]->server; }
   void stop(std::size_t i) { starting_[i]->server->stop(Timeout(2000)); }
@@ -61,6 +64,7 @@ class Servers {
     options.server.servers = count;
     options.server.replication = replication_;
     options.server.id = 1 + starting_.size();
+    options.server.name = "\"server\" " + std::to_string(starting_.size());
     options.server.store.memory_bytes = 256u << 20;
     options.directory = starting_.empty() ? "embedded" : "registered";
     options.registration_directory = folder_;
@@ -184,6 +188,24 @@ TEST(StreamInPool, IsReadAfterItsWriterHasEnded) {
     EXPECT_EQ(reader.last, Outcome::end_of_stream);
     EXPECT_EQ(reader->statistics().data_plane, "shm");
   }
+}
+
+TEST(StreamInPool, IsDescribed) {
+  Servers servers(1);
+  TestWriter writer(servers, "heat", 1000);
+  writer.write();
+  TestReader reader(servers, "heat");
+  EXPECT_EQ(reader.read(), 0);
+  ContextOptions where;
+  where.directory = servers.folder();
+  const Context context(where);
+  const auto told = nlohmann::json::parse(Pool(context, {}).stream_info("heat"));
+  EXPECT_EQ(told["stream"], "heat");
+  EXPECT_EQ(told["home"], "\"server\" 0");
+  EXPECT_EQ(told["state"], "open");
+  EXPECT_EQ(told["ranks"], 1);
+  EXPECT_EQ(told["steps"], 1);
+  EXPECT_EQ(told["readers"], 1);
 }
 
 TEST(StreamInPool, IsReadWhileItIsWritten) {
