@@ -207,19 +207,23 @@ struct Batch {
     static auto* all = new std::list<std::shared_ptr<Batch>>();  // with the interpreter lock; never destroyed
     std::erase_if(*all, [](const auto& one) { return one->ended(); });
     all->push_back(batch);
-    Unlocked unlocked;
-    std::thread([batch = batch.get()] { batch->put(); }).detach();
-    std::unique_lock lock(batch->mutex);
-    while (!batch->changed.wait_for(lock, slice, [&] { return batch->done; })) {
-      lock.unlock();
-      if (interrupted()) throw Error(Errc::cancelled, "interrupted by a signal");
-      lock.lock();
-    }
+    wait(*batch);
+    all->remove(batch);
     if (batch->error) std::rethrow_exception(batch->error);
     return std::move(batch->results);
   }
 
  private:
+  static void wait(Batch& batch) {
+    Unlocked unlocked;
+    std::thread([&batch] { batch.put(); }).detach();
+    std::unique_lock lock(batch.mutex);
+    while (!batch.changed.wait_for(lock, slice, [&] { return batch.done; })) {
+      lock.unlock();
+      if (interrupted()) throw Error(Errc::cancelled, "interrupted by a signal");
+      lock.lock();
+    }
+  }
   static constexpr std::chrono::milliseconds slice{50};
   void put() {
     try {

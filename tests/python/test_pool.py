@@ -236,6 +236,14 @@ def test_batches_fail_one_by_one(pool):
     assert pool.drop_many([("b", "0"), ("b", "9")]) == [True, False]
 
 
+def test_a_batch_lets_go_of_its_bytes(pool):
+    data = bytearray(1000)
+    assert pool.put_many([(("b", "1"), data)]) == [1]
+    data.append(0)  # a BufferError while somebody holds them
+    assert isinstance(pool.put_many([(("b", "1"), data)])[0], penstock.AlreadyExists)
+    data.append(0)
+
+
 def test_a_large_batch_comes_back_in_order(pool):
     keys = [(f"row {i % 97}", f"{i:06d}") for i in range(5000)]
     assert set(pool.put_many((key, f"{key}".encode()) for key in keys)) == {1}
