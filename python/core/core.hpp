@@ -123,23 +123,25 @@ void drop_unlocked(T& holder) {
 // handler, which may run while a call of the same thread waits, gets Error(wrong_state).
 class Turn {
  public:
-  explicit Turn(std::mutex& mutex) : lock_(mutex, std::defer_lock), before_(mine) {
+  explicit Turn(std::mutex& mutex) : lock_(mutex, std::defer_lock), before_(innermost) {
     stop_here_when_exiting();
-    if (mine == &mutex) throw Error(Errc::wrong_state, "this thread is inside a call on the same stream");
+    for (const Turn* turn = before_; turn != nullptr; turn = turn->before_)
+      if (turn->lock_.mutex() == &mutex)
+        throw Error(Errc::wrong_state, "this thread is inside a call on the same stream");
     if (!lock_.try_lock()) {
       Unlocked unlocked;
       lock_.lock();
     }
-    mine = &mutex;
+    innermost = this;
   }
-  ~Turn() { mine = before_; }
+  ~Turn() { innermost = before_; }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
  private:
-  static inline thread_local const std::mutex* mine = nullptr;  // the innermost that this thread has
+  static inline thread_local const Turn* innermost = nullptr;  // of this thread's: handlers may call within handlers
   std::unique_lock<std::mutex> lock_;
-  const std::mutex* const before_;
+  const Turn* const before_;
 };
 
 // A cohort whose operations are methods of a Python object: rank, size, broadcast(bytes, root) and gather(bytes, root).

@@ -273,6 +273,51 @@ def test_a_handler_that_raises_nothing_ends_no_wait(pool_servers, open_pool, chi
     one.end()
 
 
+NESTED = """
+import faulthandler, signal
+import penstock
+
+faulthandler.dump_traceback_later(30, exit=True)
+context = penstock.Context(listen="127.0.0.1")
+options = {"engine": "pool", "timeout": 60}
+with context.create("heat", **options), context.open("heat", **options) as a, context.open("heat", **options) as b:
+    heard = []
+
+    def first(*_):
+        print("first", flush=True)
+        b._core.begin_step(60_000)
+
+    def second(*_):
+        for stream in (a, b):
+            try:
+                stream._core.begin_step(0)
+            except penstock.WrongState:
+                heard.append(stream)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGUSR1, first)
+    signal.signal(signal.SIGUSR2, second)
+    print("ready", flush=True)
+    try:
+        a._core.begin_step(60_000)  # in one piece: step() waits in many, and handlers run between them
+    except KeyboardInterrupt:
+        assert heard == [a, b]
+        print("done", flush=True)
+"""
+
+
+def test_a_handler_within_a_handler_is_told_that_its_thread_is_inside(pool_servers, child):
+    one = child(NESTED, pool_servers(1, http="off").directory)
+    one.hear("ready")
+    one.waits()
+    one.process.send_signal(signal.SIGUSR1)
+    one.hear("first")
+    one.waits()
+    one.process.send_signal(signal.SIGUSR2)
+    one.hear("done")
+    one.end()
+
+
 @pytest.fixture
 def alarm():
     """alarm() has KeyboardInterrupt raised in the main thread, soon: call it where that is expected already."""
