@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +175,15 @@ def child(tmp_path):
         one.process.communicate()
 
 
+@contextmanager
+def silent(process):
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
 @pytest.fixture
 def soon():
     def check(seconds):
@@ -208,14 +218,9 @@ def test_a_step_of_a_stream_in_a_pool(pool_servers, child, soon, context, monkey
             write(0)
         one = child(CHILD, servers.directory, call)
         one.hear("ready")
-        (server,) = servers.servers
-        if call == "silent":
-            server.process.send_signal(signal.SIGSTOP)
-        try:
+        with silent(servers.servers[0].process) if call == "silent" else nullcontext():
             one.go()
             soon(one.interrupt())
-        finally:
-            server.process.send_signal(signal.SIGCONT)
         one.hear("go")
         for number in range(call == "silent", 3):
             write(number)
@@ -228,12 +233,9 @@ def test_bytes_of_a_writer_that_has_stopped(child, soon):
     one = child(CHILD, "", "fetch")
     writer.hear("written")
     one.hear("ready")
-    writer.process.send_signal(signal.SIGSTOP)
-    try:
+    with silent(writer.process):
         one.go()
         soon(one.interrupt())
-    finally:
-        writer.process.send_signal(signal.SIGCONT)
     one.hear("go")
     one.hear("done")
     one.end()

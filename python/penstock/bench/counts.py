@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from statistics import mean, median
 
+from ..workflow.servers import PoolServers
 from .runner import RunFailed, run_programs
 from .stores import pool
 from .studies import Claim, Column, Figures, Panel, Row, Run, Sheet
@@ -68,13 +69,25 @@ def counting(run: Run) -> Iterator[tuple[dict[str, str], mmap.mmap]]:
                     os.environ[name] = value
 
 
+def settle(servers: PoolServers, timeout_s: float) -> None:
+    """Returns once the servers have told each other of themselves."""
+    import penstock
+
+    deadline = time.monotonic() + timeout_s
+    with penstock.Pool(directory=servers.directory) as client:
+        while not client.status()["settled"]:
+            if time.monotonic() > deadline:
+                raise RunFailed("the pool did not settle")
+            time.sleep(0.01)
+
+
 def messages(plan: Plan, variables: int, run: Run) -> Figures:
     """Of a long stream less a short one, so that opening and closing do not count."""
     sent: dict[int, tuple[float, float]] = {}
     figures: Figures = {}
     for steps in (plan.few_steps, plan.many_steps):
         with counting(run) as (environment, counts), pool(run, 2, "1GiB") as started:
-            time.sleep(0.5)  # servers tell each other of themselves
+            settle(started, run.deadline_s)
             before = struct.unpack("QQ", counts[:])
             options = ("--ranks", RANKS, "--many", variables, "--side", RANKS, "--steps", steps, "--retain", 4)
             program = run.program("pool_steps", "--role", "writer", "--study", "io", *options)

@@ -198,24 +198,18 @@ def claims_of() -> list[Claim]:
 
     after, during = ("hdf5 files", "plain"), ("hdf5 files", "plain_at_once")
     synced, inside = ("hdf5 files", "fsync"), ("one process", "insitu")
-    claims = [
-        less(
+    whole = (
+        (
             "simulation and analysis in transit (1 server) end before the same through files (no fsync) that are "
             "analysed when all are there",
-            "pool_1",
-            "whole_s",
             after,
-            answers="end to end",
         ),
-        less("the same, files with fsync", "pool_1", "whole_s", synced, answers="end to end"),
-        less(
-            "no later than through files that are analysed one by one as they appear, no fsync",
-            "pool_1",
-            "whole_s",
-            during,
-            answers="end to end",
-        ),
-        less("before the analysis inside the simulation", "pool_1", "whole_s", inside, answers="end to end"),
+        ("the same, files with fsync", synced),
+        ("no later than through files that are analysed one by one as they appear, no fsync", during),
+        ("before the analysis inside the simulation", inside),
+    )
+    claims = [
+        *(less(text, "pool_1", "whole_s", theirs, answers="end to end") for text, theirs in whole),
         less(
             "the simulation alone takes no longer than one that writes files without fsync",
             "pool_1",
