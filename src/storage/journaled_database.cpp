@@ -110,7 +110,7 @@ JournaledDatabase::~JournaledDatabase() {
   database_.reset();  // flushes
 }
 
-void JournaledDatabase::write(rocksdb::WriteBatch batch, bool sync) {
+Journal::Number JournaledDatabase::write(rocksdb::WriteBatch batch) {
   if (journal_->failed()) repair_journal();
   const auto waiting = std::make_shared<Waiting>(std::move(batch));
   wait_for_room(waiting->bytes());
@@ -122,7 +122,7 @@ void JournaledDatabase::write(rocksdb::WriteBatch batch, bool sync) {
     prodded_ = true;
   });
   work_.notify_one();
-  if (sync) journal_->sync(number);
+  return number;
 }
 
 void JournaledDatabase::sync() {

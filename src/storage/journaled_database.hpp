@@ -8,8 +8,8 @@
 // wait. When RocksDB takes nothing more (the disk is full), it is tried again now and then and at each write, reads go on, and
 // writes fail with its error as soon as there is no room for them.
 //
-// Safe from any thread; errors as RocksDatabase's. After Error(system) from a write with sync it may be there or not; what
-// follows is safe again as soon as RocksDB could be flushed.
+// Safe from any thread; errors as RocksDatabase's. What was written is there whatever becomes of its sync, until the machine
+// loses it; after a sync that failed what follows is safe again as soon as RocksDB could be flushed.
 #pragma once
 
 #include <atomic>
@@ -39,9 +39,11 @@ class JournaledDatabase {
   rocksdb::ColumnFamilyHandle* index() const { return database_->index(); }
   rocksdb::ColumnFamilyHandle* data() const { return database_->data(); }
 
-  // Puts and deletes only. All or none; survives the process; with sync it is durable on return.
-  void write(rocksdb::WriteBatch batch, bool sync);
-  // What was written before is durable.
+  // Puts and deletes only. All or none; survives the process.
+  Journal::Number write(rocksdb::WriteBatch batch);
+  // What was written before, up to that write, is durable. Throws Error(system).
+  void sync(Journal::Number number) { journal_->sync(number); }
+  // All of it; by RocksDB when the journal has failed.
   void sync();
   // False when there is none.
   bool get(rocksdb::ColumnFamilyHandle* column, std::string_view key, rocksdb::PinnableSlice& out) const;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <unordered_map>
 
@@ -78,14 +79,16 @@ class RocksTier final : public TierBase {
   void drop(const std::string& key, std::uint64_t data_bytes);
   std::uint64_t stored_watermark() const;
   std::optional<Existing> existing(std::string_view key) const;
-  void put_once(std::span<const TierWrite> writes, const std::vector<std::optional<Existing>>& replaced, bool sync);
+  void put_once(std::span<const TierWrite> writes, const std::vector<std::optional<Existing>>& replaced, bool sync,
+                Room& room);
   void add_to_batch(rocksdb::WriteBatch& batch, const TierWrite& write, const PendingFiles::Item* file,
                     const std::optional<Existing>& replaced) const;
   void check_space(std::uint64_t bytes);
   bool is_large(const TierWrite& write) const { return folder_ && write.data.size() >= options().small_bytes; }
 
-  void commit(rocksdb::WriteBatch batch, bool sync);
-  void retire(std::vector<Retired> files, bool synced);
+  template <class Written>
+  void commit(rocksdb::WriteBatch batch, bool sync, std::vector<Retired> lets_go, Written written);
+  void retire(std::vector<Retired> files);
   bool release_retired();
   bool make_space();
   std::vector<Retired> take_retired();
@@ -162,7 +165,7 @@ bool RocksTier::recover_file(const ObjectFolder::Found& found, const Used& used)
 void RocksTier::drop(const std::string& key, std::uint64_t data_bytes) {
   rocksdb::WriteBatch batch;
   batch.Delete(database_.index(), slice(key));
-  database_.write(std::move(batch), false);
+  database_.write(std::move(batch));
   count_erased(data_bytes);
   count_dropped();
 }
@@ -188,16 +191,15 @@ void RocksTier::do_put(std::span<const TierWrite> writes, bool sync) {
   }
   Room room(*this, change);
   try {
-    put_once(writes, replaced, sync);
+    put_once(writes, replaced, sync, room);
   } catch (const TierFull&) {
     if (!make_space()) throw;
-    put_once(writes, replaced, sync);
+    put_once(writes, replaced, sync, room);
   }
-  room.commit();
 }
 
 void RocksTier::put_once(std::span<const TierWrite> writes, const std::vector<std::optional<Existing>>& replaced,
-                         bool sync) {
+                         bool sync, Room& room) {
   std::vector<TierWrite> large;
   bool sync_files = sync;
   std::uint64_t batch_bytes = 0, large_bytes = 0;
@@ -227,9 +229,10 @@ void RocksTier::put_once(std::span<const TierWrite> writes, const std::vector<st
     if (replaced[i] && replaced[i]->where == Where::file)
       retired.push_back({std::string(writes[i].key), replaced[i]->file, replaced[i]->data_bytes});
   }
-  commit(std::move(batch), sync);
-  if (files) files->keep();
-  retire(std::move(retired), sync);
+  commit(std::move(batch), sync, std::move(retired), [&] {
+    if (files) files->keep();
+    room.commit();
+  });
 }
 
 void RocksTier::add_to_batch(rocksdb::WriteBatch& batch, const TierWrite& write, const PendingFiles::Item* file,
@@ -319,9 +322,9 @@ bool RocksTier::do_erase(std::string_view key, bool sync) {
     batch.Delete(database_.data(), slice(key));
     erased_in_column_ = true;
   }
-  commit(std::move(batch), sync);
-  count_erased(found->data_bytes);
-  if (found->where == Where::file) retire({{std::string(key), found->file, found->data_bytes}}, sync);
+  std::vector<Retired> retired;
+  if (found->where == Where::file) retired.push_back({std::string(key), found->file, found->data_bytes});
+  commit(std::move(batch), sync, std::move(retired), [&] { count_erased(found->data_bytes); });
   return true;
 }
 
@@ -350,33 +353,38 @@ void RocksTier::do_sync() {
       append_little(value, watermark);
       rocksdb::WriteBatch batch;
       batch.Put(database_.own(), slice(watermark_key), slice(value));
-      database_.write(std::move(batch), true);
+      database_.sync(database_.write(std::move(batch)));
       folder_->set_watermark(watermark);
     } else {
       database_.sync();
     }
   } catch (const Error&) {
-    retire(retired, false);
+    retire(retired);
     throw;
   }
   remove_files(retired);
 }
 
-// A synced write makes every write before it durable, and so lets go of the files that those retired.
-void RocksTier::commit(rocksdb::WriteBatch batch, bool sync) {
-  if (!sync) return database_.write(std::move(batch), false);
-  const auto retired = take_retired();
+// written() is called when the batch is in the journal: from then on it holds, whatever becomes of its sync. A synced write
+// makes every write before it durable, and so lets go of the files that those retired.
+template <class Written>
+void RocksTier::commit(rocksdb::WriteBatch batch, bool sync, std::vector<Retired> lets_go, Written written) {
+  auto retired = sync ? take_retired() : std::vector<Retired>();
   try {
-    database_.write(std::move(batch), true);
+    const auto number = database_.write(std::move(batch));
+    written();
+    std::ranges::move(lets_go, std::back_inserter(retired));
+    if (sync) database_.sync(number);
   } catch (const Error&) {
-    retire(retired, false);
+    retire(std::move(retired));
     throw;
   }
-  remove_files(retired);
+  if (sync) remove_files(retired);
+  else retire(std::move(retired));
 }
 
-void RocksTier::retire(std::vector<Retired> files, bool synced) {
-  if (synced) return remove_files(files);
+void RocksTier::retire(std::vector<Retired> files) {
+  if (files.empty()) return;
   bool many = false;
   {
     std::lock_guard lock(retired_mutex_);
@@ -384,7 +392,7 @@ void RocksTier::retire(std::vector<Retired> files, bool synced) {
       retired_bytes_ += file.bytes;
       retired_.push_back(std::move(file));
     }
-    many = !files.empty() && (retired_.size() > most_retired_files || retired_bytes_ > most_retired_bytes);
+    many = retired_.size() > most_retired_files || retired_bytes_ > most_retired_bytes;
   }
   if (many) release_retired();
 }

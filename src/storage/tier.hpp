@@ -13,8 +13,9 @@
 //
 // Errors: Error(not_found); Error(invalid_argument) when a limit above is passed; TierFull, which is an Error(system), when
 // the disk or the tier's limit is full (it says "no space left" and names the path; nothing of that put remains);
-// Error(system) with errno's text; Error(protocol) when stored bytes do not match their checksum. After an error the tier
-// goes on; after TierFull a put works as soon as there is space.
+// Error(system) with errno's text: what was to be synced then is there or not, whole in any case; Error(protocol) when
+// stored bytes do not match their checksum. After an error the tier goes on; after TierFull a put works as soon as there is
+// space.
 //
 // What survives
 //   kill -9             every put that returned, and all or none of one that did not

@@ -1,0 +1,126 @@
+// Journals and the tiers that have one, on a disk that fails (disk_faults.hpp).
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/log.hpp"
+#include "storage/disk_faults.hpp"
+#include "storage/journal.hpp"
+#include "storage/tier.hpp"
+
+namespace penstock::storage {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Bytes = std::vector<std::byte>;
+using Kind = DiskCall::Kind;
+
+Bytes filled(std::size_t size, int with) { return Bytes(size, static_cast<std::byte>(with)); }
+
+bool is_below(const DiskCall& call, std::string_view folder) {
+  return call.path.find("/" + std::string(folder) + "/") != std::string::npos;
+}
+
+// In a folder of its own, where tiers are at `tier`.
+class DiskFaultTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    base::set_log_sink([](base::Level, std::string_view) {});
+    std::string name = (fs::temp_directory_path() / "penstock-faults-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    options_.path = folder_ + "/tier";
+    options_.rocksdb_cache_bytes = 4 << 20;
+  }
+  void TearDown() override {
+    fs::remove_all(folder_);
+    base::set_log_sink({});
+  }
+  // Empty when tiers of that kind are not built in.
+  std::unique_ptr<Tier> open(const std::string& kind) {
+    const auto kinds = tier_kinds();
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) return nullptr;
+    options_.kind = kind;
+    return open_tier(options_);
+  }
+  static void put(Tier& tier, std::string_view key, const Bytes& data, bool sync) {
+    const TierWrite write{key, "", data, std::nullopt};
+    tier.put({&write, 1}, sync);
+  }
+  // None: nothing is there.
+  static std::optional<Bytes> get(Tier& tier, std::string_view key) {
+    const auto entry = tier.find(key);
+    if (!entry) return std::nullopt;
+    Bytes out(entry->data_bytes);
+    tier.get(key, out);
+    return out;
+  }
+  template <class Action>
+  static void expect_error(Errc code, Action action) {
+    try {
+      action();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+    }
+  }
+  static std::size_t files_in(const fs::path& folder) {
+    const auto is_file = [](const auto& entry) { return entry.is_regular_file(); };
+    return static_cast<std::size_t>(
+        std::count_if(fs::recursive_directory_iterator(folder), fs::recursive_directory_iterator(), is_file));
+  }
+
+  std::string folder_;
+  TierOptions options_;
+};
+
+// A put whose journal was written and not synced may be there: then with its file, and it counts.
+TEST_F(DiskFaultTest, APutThatWasNotSyncedHasItsFile) {
+  auto tier = open("disk");
+  if (!tier) return;
+  put(*tier, "replaced", filled(200'000, 1), true);
+  put(*tier, "erased", filled(200'000, 2), true);
+  const auto fails_to_sync = [](const auto& action) {
+    std::atomic<int> failures{0};
+    const DiskFaults faults([&](const DiskCall& call) {
+      return call.kind == Kind::sync && is_below(call, "journal") && failures++ == 0 ? EIO : 0;
+    });
+    expect_error(Errc::system, action);
+    EXPECT_EQ(failures, 1);
+  };
+  fails_to_sync([&] { put(*tier, "new", filled(300'000, 3), true); });
+  fails_to_sync([&] { put(*tier, "replaced", filled(100'000, 4), true); });
+  fails_to_sync([&] { tier->erase("erased", true); });
+  for (const bool again : {false, true}) {
+    EXPECT_EQ(get(*tier, "new"), filled(300'000, 3));
+    EXPECT_EQ(get(*tier, "replaced"), filled(100'000, 4));
+    EXPECT_FALSE(get(*tier, "erased"));
+    EXPECT_EQ(tier->statistics().objects, 2u);
+    EXPECT_EQ(tier->statistics().bytes, 400'000u);
+    if (again) break;
+    tier->sync();  // lets go of the replaced and the erased file
+    EXPECT_EQ(files_in(options_.path + "/objects"), 2u);
+    tier.reset();
+    tier = open("disk");
+    EXPECT_EQ(tier->statistics().errors, 0u);
+    EXPECT_EQ(tier->statistics().dropped, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace penstock::storage
