@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -85,9 +86,49 @@ class DiskFaultTest : public testing::Test {
         std::count_if(fs::recursive_directory_iterator(folder), fs::recursive_directory_iterator(), is_file));
   }
 
+  // As it was left by a process that was killed now, with another's path.
+  TierOptions copy() const {
+    auto options = options_;
+    options.path = folder_ + "/copy";
+    fs::remove_all(options.path);
+    fs::copy(options_.path, options.path, fs::copy_options::recursive);
+    return options;
+  }
+  std::unique_ptr<Journal> open_journal(std::size_t replayed = 0) const {
+    std::size_t count = 0;
+    auto journal =
+        std::make_unique<Journal>(folder_ + "/journal", 4096, 0, [&](Journal::Number, std::string_view) { ++count; });
+    EXPECT_EQ(count, replayed);
+    return journal;
+  }
+  static Journal::Number append(Journal& journal, std::size_t bytes) {
+    return journal.append(std::string(bytes, 'x'), [](Journal::Number) {});
+  }
+
   std::string folder_;
   TierOptions options_;
 };
+
+// Things that happen, and who waits for them.
+class Events {
+ public:
+  void happened(const std::string& name) {
+    std::lock_guard lock(mutex_);
+    names_.insert(name);
+    changed_.notify_all();
+  }
+  // False when it did not happen in time.
+  bool wait(const std::string& name, std::chrono::milliseconds most = std::chrono::seconds(60)) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, most, [&] { return names_.contains(name); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<std::string> names_;
+};
+constexpr std::chrono::milliseconds a_while(300);  // for what must not happen
 
 // A put whose journal was written and not synced may be there: then with its file, and it counts.
 TEST_F(DiskFaultTest, APutThatWasNotSyncedHasItsFile) {
@@ -120,6 +161,28 @@ TEST_F(DiskFaultTest, APutThatWasNotSyncedHasItsFile) {
     EXPECT_EQ(tier->statistics().errors, 0u);
     EXPECT_EQ(tier->statistics().dropped, 0u);
   }
+}
+
+// The system tells of bytes that it could not write once: to one of two syncs of a file.
+TEST_F(DiskFaultTest, WhoSyncsAFileAtTheSameTimeHearsOfAFailure) {
+  const auto journal = open_journal();
+  const auto number = append(*journal, 1000);
+  Events events;
+  std::atomic<int> syncs{0};
+  const DiskFaults faults([&](const DiskCall& call) {
+    if (call.kind != Kind::sync || !call.path.ends_with(".log")) return 0;
+    const int before = syncs++;
+    events.happened(before == 0 ? "sync" : "another");
+    if (before == 0) return events.wait("another", a_while) ? 0 : EIO;
+    return before == 1 ? EIO : 0;
+  });
+  std::thread other([&] {
+    events.wait("sync");
+    expect_error(Errc::system, [&] { append(*journal, 4000); });  // needs another file
+  });
+  expect_error(Errc::system, [&] { journal->sync(number); });
+  other.join();
+  EXPECT_TRUE(journal->failed());
 }
 
 }  // namespace

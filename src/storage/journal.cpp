@@ -184,8 +184,10 @@ void Journal::sync(Number number) {
   end(true);
 }
 
-// The system tells of a failure once only, and forgets what it could not write.
+// The system tells of a failure once only, to one of two syncs at a time, and forgets what it could not write.
 void Journal::sync_file(const File& file) {
+  std::lock_guard one(file_sync_mutex_);
+  throw_if_failed();
   try {
     file.sync_data();
   } catch (const Error& error) {

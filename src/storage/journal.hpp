@@ -73,7 +73,8 @@ class Journal {
   Number last_ = 0;
   std::uint64_t files_used_ = 0;
 
-  std::mutex sync_mutex_;  // guards what follows
+  std::mutex file_sync_mutex_;  // one sync of a file at a time; taken after append_mutex_, before sync_mutex_
+  std::mutex sync_mutex_;       // guards what follows
   std::condition_variable sync_ended_;
   bool syncing_ = false, failed_ = false;
   Number synced_ = 0;
