@@ -185,5 +185,38 @@ TEST_F(DiskFaultTest, WhoSyncsAFileAtTheSameTimeHearsOfAFailure) {
   EXPECT_TRUE(journal->failed());
 }
 
+// A put that is on its way into the journal while that is repaired survives the process.
+TEST_F(DiskFaultTest, WhatIsWrittenDuringARepairIsKept) {
+  const auto tier = open("rocksdb");
+  if (!tier) return;
+  put(*tier, "first", filled(100, 1), true);
+  Events events;
+  std::atomic<bool> failed{false};
+  const DiskFaults faults([&](const DiskCall& call) {
+    if (call.kind == Kind::write && is_below(call, "journal") && call.bytes > 3000) {
+      events.happened("put begun");
+      if (events.wait("flushed", a_while)) events.wait("nothing", a_while);
+    }
+    if (call.kind != Kind::sync) return 0;
+    if (failed && call.path.find("/MANIFEST-") != std::string::npos) events.happened("flushed");
+    if (!is_below(call, "journal") || failed) return 0;
+    events.happened("sync begun");
+    events.wait("put begun");
+    failed = true;
+    return EIO;
+  });
+  std::thread slow([&] {
+    events.wait("sync begun");
+    put(*tier, "slow", filled(3000, 2), false);
+  });
+  expect_error(Errc::system, [&] { put(*tier, "not synced", filled(100, 3), true); });
+  put(*tier, "repairs", filled(100, 4), true);
+  slow.join();
+  const auto copied = open_tier(copy());
+  EXPECT_EQ(get(*copied, "slow"), filled(3000, 2));
+  EXPECT_EQ(get(*copied, "not synced"), filled(100, 3));
+  EXPECT_EQ(get(*copied, "repairs"), filled(100, 4));
+}
+
 }  // namespace
 }  // namespace penstock::storage

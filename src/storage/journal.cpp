@@ -162,11 +162,11 @@ void Journal::sync(Number number) {
   syncing_ = true;
   lock.unlock();
   Number upto = 0;
-  std::shared_ptr<File> file;  // files before it are synced
+  std::shared_ptr<File> file;  // files before it are synced; empty: everything is
   {
     std::lock_guard appending(append_mutex_);
     upto = last_;
-    file = segments_.back().file;
+    if (open_) file = segments_.back().file;
   }
   const auto end = [&](bool done) {
     lock.lock();
@@ -176,7 +176,7 @@ void Journal::sync(Number number) {
     lock.unlock();
   };
   try {
-    sync_file(*file);
+    if (file) sync_file(*file);
   } catch (...) {
     end(false);
     throw;
