@@ -218,5 +218,23 @@ TEST_F(DiskFaultTest, WhatIsWrittenDuringARepairIsKept) {
   EXPECT_EQ(get(*copied, "repairs"), filled(100, 4));
 }
 
+TEST_F(DiskFaultTest, AJournalFileThatCannotBeBegunDoesNotStay) {
+  auto journal = open_journal();
+  for (const bool name : {false, true}) {
+    for (int i = 0; i < 3; ++i) {
+      const DiskFaults faults([&](const DiskCall& call) {
+        if (name) return call.kind == Kind::sync && call.path.ends_with("/journal") ? EIO : 0;
+        return call.kind == Kind::write && call.bytes == journal_head_bytes ? EIO : 0;
+      });
+      expect_error(Errc::system, [&] { append(*journal, 3000); });
+      EXPECT_EQ(files_in(folder_ + "/journal"), name ? 1u : 0u);
+    }
+    append(*journal, 3000);
+    EXPECT_EQ(files_in(folder_ + "/journal"), name ? 2u : 1u);
+  }
+  journal.reset();
+  open_journal(2);
+}
+
 }  // namespace
 }  // namespace penstock::storage

@@ -124,15 +124,22 @@ void Journal::start_segment(std::uint64_t least_bytes) {
   segment.size = std::max(file_bytes_, least_bytes);
   segment.reusable = segment.size == file_bytes_;
   segment.head = {++files_used_, last_ + 1, random_seed()};
+  bool made = false;
   if (segment.reusable && !free_.empty()) {
     segment.file = free_.back();
     free_.pop_back();
   } else {
     segment.file = create(folder_ + "/" + std::to_string(segment.head.file) + std::string(suffix), segment.size);
-    sync_folder(folder_);
+    made = true;
   }
   const auto head = encode_journal_head(segment.head);
-  write_at(*segment.file, 0, head, {});
+  try {
+    if (made) sync_folder(folder_);
+    write_at(*segment.file, 0, head, {});
+  } catch (const Error&) {
+    remove_file(segment.file->path());
+    throw;
+  }
   segment.at = head.size();
   segments_.push_back(std::move(segment));
   open_ = true;
