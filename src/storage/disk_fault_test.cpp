@@ -236,5 +236,39 @@ TEST_F(DiskFaultTest, AJournalFileThatCannotBeBegunDoesNotStay) {
   open_journal(2);
 }
 
+TEST_F(DiskFaultTest, AJournalTakesWhatADiskHasLeft) {
+  auto journal = open_journal();
+  {
+    const DiskFaults faults(
+        [&](const DiskCall& call) { return call.kind == Kind::allocate && call.bytes > 1000 ? ENOSPC : 0; });
+    for (int i = 0; i < 10; ++i) append(*journal, 10);
+    append(*journal, 900);
+    EXPECT_EQ(files_in(folder_ + "/journal"), 3u);
+    EXPECT_THROW(append(*journal, 1100), TierFull);
+  }
+  append(*journal, 1100);
+  journal.reset();
+  open_journal(12);
+}
+
+// Without space for a journal's file as it usually is.
+TEST_F(DiskFaultTest, ATierOpensAndErasesOnADiskThatIsNearlyFull) {
+  const auto tier = open("disk");
+  if (!tier) return;
+  put(*tier, "kept", filled(200'000, 1), true);
+  put(*tier, "lost", filled(200'000, 2), false);
+  const auto options = copy();
+  for (const auto& entry : fs::recursive_directory_iterator(options.path))
+    if (entry.path().string().ends_with("-u.obj")) fs::resize_file(entry.path(), 1000);
+  const DiskFaults faults([&](const DiskCall& call) {
+    return call.kind == Kind::allocate && is_below(call, "journal") && call.bytes > 100'000 ? ENOSPC : 0;
+  });
+  const auto copied = open_tier(options);
+  EXPECT_EQ(copied->statistics().dropped, 1u);
+  EXPECT_EQ(get(*copied, "kept"), filled(200'000, 1));
+  EXPECT_TRUE(copied->erase("kept", true));
+  EXPECT_EQ(files_in(options.path + "/objects"), 0u);
+}
+
 }  // namespace
 }  // namespace penstock::storage

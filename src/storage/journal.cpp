@@ -48,13 +48,14 @@ std::string read_whole(const File& file) {
   return content;
 }
 
+// Empty when there is no space for that many bytes.
 std::shared_ptr<File> create(const std::string& path, std::uint64_t bytes) {
   auto file = std::make_shared<File>(path, O_RDWR | O_CREAT | O_EXCL);
-  if (const int error = ::posix_fallocate(file->fd(), 0, static_cast<off_t>(bytes)); error != 0) {
-    remove_file(path);
-    fail("write", path, error);
-  }
-  return file;
+  const int error = ::posix_fallocate(file->fd(), 0, static_cast<off_t>(bytes));
+  if (error == 0) return file;
+  remove_file(path);
+  if (error == ENOSPC || error == EDQUOT) return nullptr;
+  fail("write", path, error);
 }
 
 }  // namespace
@@ -122,16 +123,20 @@ void Journal::start_segment(std::uint64_t least_bytes) {
   }
   Segment segment;
   segment.size = std::max(file_bytes_, least_bytes);
-  segment.reusable = segment.size == file_bytes_;
   segment.head = {++files_used_, last_ + 1, random_seed()};
   bool made = false;
-  if (segment.reusable && !free_.empty()) {
+  if (segment.size == file_bytes_ && !free_.empty()) {
     segment.file = free_.back();
     free_.pop_back();
   } else {
-    segment.file = create(folder_ + "/" + std::to_string(segment.head.file) + std::string(suffix), segment.size);
+    const std::string path = folder_ + "/" + std::to_string(segment.head.file) + std::string(suffix);
+    while (!(segment.file = create(path, segment.size))) {
+      if (segment.size == least_bytes) fail("write", path, ENOSPC);
+      segment.size = std::max(segment.size / 16, least_bytes);  // what makes space must be written, too
+    }
     made = true;
   }
+  segment.reusable = segment.size == file_bytes_;
   const auto head = encode_journal_head(segment.head);
   try {
     if (made) sync_folder(folder_);

@@ -5,8 +5,9 @@
 //   the loss of what was not synced  every frame that was appended before a sync that returned; of later ones the first few
 //
 // Files are allocated ahead and used again, so that a sync has only data to write; a frame that does not fit has a file of its
-// own. A frame that could not be written is not there. After a sync that failed nothing is known of what was appended since
-// the last that did not: failed() is true and everything throws until restart().
+// own, and where the disk has no space for a usual file there is a smaller one. A frame that could not be written is not
+// there. After a sync that failed nothing is known of what was appended since the last that did not: failed() is true and
+// everything throws until restart().
 //
 // Safe from any thread. Errors: Error(system), TierFull.
 #pragma once

@@ -76,7 +76,6 @@ class RocksTier final : public TierBase {
 
   void recover();
   bool recover_file(const ObjectFolder::Found& found, const Used& used);
-  void drop(const std::string& key, std::uint64_t data_bytes);
   std::uint64_t stored_watermark() const;
   std::optional<Existing> existing(std::string_view key) const;
   void put_once(std::span<const TierWrite> writes, const std::vector<std::optional<Existing>>& replaced, bool sync,
@@ -130,15 +129,19 @@ void RocksTier::recover() {
     }
     of->second.seen = recover_file(found, of->second);
   }));
+  rocksdb::WriteBatch lost;
   for (const auto& [number, of] : used) {
     if (of.seen) continue;
     if (!folder_->is_durable({number, of.synced})) {
-      drop(of.key, of.data_bytes);
+      lost.Delete(database_.index(), slice(of.key));
+      count_erased(of.data_bytes);
+      count_dropped();
       continue;
     }
     count_error();  // the object stays, so that whoever asks for it hears why it is not there
     base::log(base::Level::error, "a tier lacks a file", {{"path", folder_->path_of(of.key, {number, of.synced})}});
   }
+  if (lost.Count() != 0) database_.write(std::move(lost));
   const TierStatistics counted = statistics();
   if (counted.dropped + counted.errors != 0)
     base::log(
@@ -160,14 +163,6 @@ bool RocksTier::recover_file(const ObjectFolder::Found& found, const Used& used)
     remove_file(found.path);
     return false;
   }
-}
-
-void RocksTier::drop(const std::string& key, std::uint64_t data_bytes) {
-  rocksdb::WriteBatch batch;
-  batch.Delete(database_.index(), slice(key));
-  database_.write(std::move(batch));
-  count_erased(data_bytes);
-  count_dropped();
 }
 
 std::optional<Existing> RocksTier::existing(std::string_view key) const {
