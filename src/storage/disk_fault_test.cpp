@@ -270,5 +270,31 @@ TEST_F(DiskFaultTest, ATierOpensAndErasesOnADiskThatIsNearlyFull) {
   EXPECT_EQ(files_in(options.path + "/objects"), 0u);
 }
 
+// When RocksDB could not be compacted on a full disk it is tried again, although nothing was erased since.
+TEST_F(DiskFaultTest, SpaceThatCouldNotBeFreedIsTriedAgain) {
+  const auto tier = open("rocksdb");
+  if (!tier) return;
+  const auto settle = [&] { tier->scan("", [](const TierEntry&) { return true; }); };
+  put(*tier, "erased", filled(200'000, 1), true);
+  tier->erase("erased", true);
+  settle();
+  for (const bool again : {false, true}) {
+    std::atomic<int> writes{0};
+    {
+      const DiskFaults faults([&](const DiskCall& call) {
+        if (call.kind == Kind::space) return call.path == options_.path ? ENOSPC : 0;
+        if (call.kind != Kind::write || !is_below(call, "rocksdb")) return 0;
+        ++writes;
+        return again ? 0 : ENOSPC;
+      });
+      EXPECT_THROW(put(*tier, "more", filled(100, 1), true), TierFull);
+      EXPECT_GT(writes, 0);
+    }
+    put(*tier, "after", filled(100, 1), true);  // RocksDB recovers
+    settle();
+  }
+  EXPECT_EQ(get(*tier, "after"), filled(100, 1));
+}
+
 }  // namespace
 }  // namespace penstock::storage

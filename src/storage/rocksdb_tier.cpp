@@ -412,11 +412,15 @@ bool RocksTier::release_retired() {
 // After a put found no space: what was erased and still takes some. False when there is nothing to gain.
 bool RocksTier::make_space() {
   const bool released = release_retired();
-  if (erased_in_column_.exchange(false)) {
+  if (!erased_in_column_.exchange(false)) return released;
+  try {
     database_.free_erased_data();
     return true;
+  } catch (const Error& error) {
+    erased_in_column_ = true;
+    base::log(base::Level::warn, "what was erased still takes space", {{"path", path()}, {"why", error.what()}});
+    return released;
   }
-  return released;
 }
 
 std::vector<RocksTier::Retired> RocksTier::take_retired() {
