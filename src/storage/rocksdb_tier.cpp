@@ -257,8 +257,8 @@ void RocksTier::add_to_batch(rocksdb::WriteBatch& batch, const TierWrite& write,
   else if (replaced && replaced->where == Where::column) add(batch.Delete(database_.data(), key));
 }
 
-// What RocksDB has in its write buffers and its log (half of its memory each) it must be able to write into tables; it is not
-// led to the very end of the disk, where it stops to take writes.
+// What RocksDB has in its write buffers (up to half of its memory) it must be able to write into tables, while the journal
+// takes a file more (a quarter of it); it is not led to the very end of the disk, where it stops to take writes.
 void RocksTier::check_space(std::uint64_t bytes) {
   const std::uint64_t free = free_bytes(path()), spare = database_bytes(options()) + least_spare_bytes;
   const bool scarce = free < bytes + spare + used_bytes() / 4;

@@ -257,7 +257,7 @@ TEST_P(TierTest, DamageOnDiskIsSeen) {
   const Bytes damaged = pattern(200000, 1), whole = pattern(200000, 2);
   put("damaged", damaged, "", true);
   put("whole", whole, "", true);
-  reopen();  // RocksDB: from its log to its tables
+  reopen();  // RocksDB: from the journal to its tables
   tier_.reset();
   ASSERT_GE(flip_byte_of(damaged, options_.path), 1);
   open();
