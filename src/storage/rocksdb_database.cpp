@@ -160,7 +160,7 @@ std::uint64_t RocksDatabase::write(rocksdb::WriteBatch& batch) {
     // Of a disk that is still full there is nothing to wait for.
     if (free_bytes(path_) < batch.GetDataSize() + spare_bytes_) fail(status);
     const auto resumed = database_->Resume();
-    if (resumed.ok()) continue;
+    if (resumed.ok() && std::chrono::steady_clock::now() < deadline) continue;
     if (!resumed.IsBusy() || !listener_->wait_beyond(ended, deadline)) fail(status);
   }
 }
