@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -167,23 +169,26 @@ TEST_F(JournalTest, FramesBehindALostOneAreLeftOutAndNeverComeBack) {
   EXPECT_TRUE(open(15).empty());
 }
 
-// Somebody who puts bytes that look like a frame, at the place where one could begin.
+// Somebody who puts bytes that look like the next frame, and has them where that one would begin.
 TEST_F(JournalTest, PutBytesAreNoFrames) {
   open();
   append(1, 10);
-  const JournalHead guessed{1, 1, 0};
-  const std::string inner = encode_frame_head(guessed, 3, "evil") + "evil";
-  std::string body = inner + inner;
-  journal_->append(body, [](Journal::Number) {});
+  journal_->append(std::string(100, 'x'), [](Journal::Number) {});
   journal_.reset();
   const fs::path file = fs::directory_iterator(folder_)->path();
-  std::string content = read(file);
+  const std::string content = read(file);
+  JournalHead head = *decode_journal_head(content);
   const std::size_t second = journal_head_bytes + frame_head_bytes + 10;
-  content.erase(second + frame_head_bytes, 0);
-  std::string shorter = content.substr(0, second) + inner;
-  shorter.resize(content.size());
-  write(file, shorter);
-  EXPECT_EQ(open().size(), 1u);
+  for (const bool guessed : {false, true}) {
+    if (!guessed) head.seed ^= 1;
+    const std::string forged = encode_frame_head(head, 2, "evil") + "evil";
+    std::string shorter = content.substr(0, second) + forged;
+    shorter.resize(content.size());
+    write(file, shorter);
+    EXPECT_EQ(open().size(), guessed ? 2u : 1u);  // the seed is what they lack
+    journal_.reset();
+    head = *decode_journal_head(content);
+  }
 }
 
 TEST_F(JournalTest, ManyThreads) {
