@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::string_view suffix = ".log";
 constexpr std::size_t most_free_files = 2;
+constexpr int most_damaged_files = 4;
 
 std::uint64_t random_seed() {
   std::random_device device;
@@ -77,25 +78,28 @@ void Journal::recover(Number released, const std::function<void(Number, std::str
     std::string start(journal_head_bytes, '\0');
     start.resize(segment.file->read_at(0, std::as_writable_bytes(std::span(start))));
     segment.head = decode_journal_head(start).value_or(JournalHead());
+    if (segment.head.file == 0 && start.find_first_not_of('\0') != std::string::npos)
+      keep_damaged(entry.path().string());
     found.push_back(std::move(segment));
   }
   std::ranges::sort(found, {}, [](const Segment& segment) { return segment.head.file; });
   last_ = released;
   bool removed = false;
-  std::size_t out_of_line = 0;
   for (auto& segment : found) {
     files_used_ = std::max(files_used_, segment.head.file);
     const std::string content = read_whole(*segment.file);
     FrameReader reader(content);
+    bool damaged = false;
     while (const auto body = reader.next()) {
       if (reader.number() <= last_) continue;
       if (reader.number() != last_ + 1) {  // those before it are lost
-        ++out_of_line;
+        damaged = true;
         break;
       }
       replay(reader.number(), *body);
       segment.last = last_ = reader.number();
     }
+    if (damaged || reader.is_before_frames_above(last_)) keep_damaged(segment.file->path());
     if (segment.last != 0) {
       segment.size = segment.file->size();
       segments_.push_back(std::move(segment));
@@ -105,13 +109,23 @@ void Journal::recover(Number released, const std::function<void(Number, std::str
     }
   }
   if (removed) sync_folder(folder_);
-  if (out_of_line != 0)
-    base::log(base::Level::warn, "a journal's frames are left out: earlier ones are damaged", {{"path", folder_}});
   synced_ = released;  // what was replayed may be in the system's memory only
   if (last_ > released) {
     for (const Segment& segment : segments_) segment.file->sync_data();
     synced_ = last_;
   }
+}
+
+// Under a second name: the first one goes with its frames, if it has any.
+void Journal::keep_damaged(const std::string& path) const {
+  if (std::filesystem::hard_link_count(path) > 1) return;  // it was found before
+  std::string kept;
+  for (int i = 1; i <= most_damaged_files && kept.empty(); ++i) {
+    kept = folder_ + "/damaged-" + std::to_string(i);
+    if (::link(path.c_str(), kept.c_str()) != 0) kept.clear();
+  }
+  base::log(base::Level::warn, "a journal's file is damaged, or its end was never synced: frames may be lost",
+            {{"path", path}, {"kept", kept.empty() ? "no" : kept}});
 }
 
 // Takes append_mutex_ for granted. What is in the present file is made durable: syncs are of one file.

@@ -9,6 +9,9 @@
 // there. After a sync that failed nothing is known of what was appended since the last that did not: failed() is true and
 // everything throws until restart().
 //
+// Frames that lie behind a damaged one, or one that was never synced, are left out. That is told, and the file kept as
+// `damaged-N` (the first four; nobody removes them).
+//
 // Safe from any thread. Errors: Error(system), TierFull.
 #pragma once
 
@@ -60,6 +63,7 @@ class Journal {
   };
 
   void recover(Number released, const std::function<void(Number, std::string_view)>& replay);
+  void keep_damaged(const std::string& path) const;
   void start_segment(std::uint64_t least_bytes);
   void sync_file(const File& file);
   void throw_if_failed();

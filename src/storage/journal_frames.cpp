@@ -1,5 +1,6 @@
 #include "storage/journal_frames.hpp"
 
+#include <algorithm>
 #include <span>
 
 #include "storage/checksum.hpp"
@@ -65,6 +66,22 @@ std::optional<std::string_view> FrameReader::next() {
   rest_.remove_prefix(frame_head_bytes + bytes);
   ++number_;
   return body;
+}
+
+bool FrameReader::is_before_frames_above(std::uint64_t number) const {
+  if (!head_) return false;
+  const std::uint64_t least = std::max(number, number_ + 1), most = number_ + 2 + rest_.size() / frame_head_bytes;
+  std::uint64_t left = 4 * rest_.size();
+  for (auto rest = rest_; rest.size() >= frame_head_bytes; rest.remove_prefix(1)) {
+    const std::uint64_t found = number_at(rest, 8);
+    if (found <= least || found > most) continue;
+    const std::uint64_t bytes = number_at(rest, 16);
+    if (bytes > rest.size() - frame_head_bytes) continue;
+    if (number_at(rest, 0) == check_of(*head_, found, rest.substr(frame_head_bytes, bytes))) return true;
+    if (bytes + frame_head_bytes > left) return false;
+    left -= bytes + frame_head_bytes;
+  }
+  return false;
 }
 
 }  // namespace penstock::storage

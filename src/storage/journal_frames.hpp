@@ -36,6 +36,9 @@ class FrameReader {
   // The body of frame number(); empty at the end.
   std::optional<std::string_view> next();
   std::uint64_t number() const { return number_; }
+  // At the end: whether a whole frame with a number above this one lies behind it all the same. Looks no further than a few
+  // times the file's size: bodies may be made to look like frames.
+  bool is_before_frames_above(std::uint64_t number) const;
 
  private:
   std::optional<JournalHead> head_;

@@ -191,6 +191,59 @@ TEST_F(JournalTest, PutBytesAreNoFrames) {
   }
 }
 
+// What cannot be told from the end of a file, unless by what is behind it, is not passed over in silence.
+TEST_F(JournalTest, DamageIsToldAndKept) {
+  const std::size_t frame = frame_head_bytes + 100;
+  const auto kept = [&] {
+    return std::ranges::count_if(fs::directory_iterator(folder_), [](const auto& entry) {
+      return entry.path().filename().string().starts_with("damaged-");
+    });
+  };
+  const auto flip = [](std::size_t at) {
+    return [at](std::string content) {
+      content[at] ^= 1;
+      return content;
+    };
+  };
+  struct Case {
+    std::function<std::string(std::string)> change;
+    std::size_t frames;
+    bool told;
+  };
+  const std::vector<Case> cases = {
+      {[](std::string content) { return content; }, 5, false},
+      {flip(10), 0, true},                                    // the head
+      {flip(journal_head_bytes + 2 * frame + 1), 2, true},    // a frame's check,
+      {flip(journal_head_bytes + 2 * frame + 8), 2, true},    // number,
+      {flip(journal_head_bytes + 2 * frame + 17), 2, true},   // size
+      {flip(journal_head_bytes + 3 * frame + 70), 3, true},   // and bytes
+      {flip(journal_head_bytes + 4 * frame + 70), 4, false},  // the last: as if it had not been written whole
+      {[](std::string content) { return std::string(content.size(), '\0'); }, 0, false},
+      {[](std::string) { return std::string(); }, 0, false},
+  };
+  for (const auto& [change, frames, told] : cases) {
+    fs::remove_all(folder_);
+    fs::create_directory(folder_);
+    open();
+    for (Journal::Number n = 1; n <= 5; ++n) append(n, 100);
+    journal_.reset();
+    const fs::path file = fs::directory_iterator(folder_)->path();
+    const std::string changed = change(read(file));
+    write(file, changed);
+    int warnings = 0;
+    base::set_log_sink([&](base::Level, std::string_view) { ++warnings; });
+    EXPECT_EQ(open().size(), frames);
+    EXPECT_EQ(warnings, told ? 1 : 0);
+    ASSERT_EQ(kept(), told ? 1 : 0);
+    if (told) {
+      EXPECT_EQ(read(folder_ + "/damaged-1"), changed);
+    }
+    open(frames);  // all of them are elsewhere now
+    EXPECT_EQ(kept(), told ? 1 : 0);
+    base::set_log_sink([](base::Level, std::string_view) {});
+  }
+}
+
 TEST_F(JournalTest, ManyThreads) {
   open();
   std::vector<std::thread> threads;

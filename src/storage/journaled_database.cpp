@@ -161,7 +161,8 @@ void JournaledDatabase::settle() {
 void JournaledDatabase::repair_journal() {
   std::lock_guard one(repair_mutex_);
   if (!journal_->failed()) return;
-  journal_->last();  // waits for a frame that is being appended: it is in waiting_ then, and until restart() none follows
+  journal_
+      ->last();  // waits for a frame that is being appended: it is in waiting_ then, and until restart() none follows
   settle();
   database_->flush();
   journal_->restart();

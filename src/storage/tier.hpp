@@ -25,7 +25,8 @@
 //                       call, one by one. A put without sync that replaces a synced object is made durable before it
 //                       replaces it, so the key is never lost.
 //   bytes that rot      the object stays, get throws Error(protocol); `files` and `hdf5` cannot tell the key of a file whose
-//                       header is damaged: it goes to the folder `damaged`, is logged and counted in `errors`
+//                       header is damaged: it goes to the folder `damaged`, is logged and counted in `errors`. In the
+//                       journal of `rocksdb` and `disk` what was put last is lost: logged, the file kept (journal.hpp)
 #pragma once
 
 #include <cstddef>
