@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <unordered_map>
 
 #include "base/log.hpp"
@@ -15,27 +14,49 @@ namespace {
 
 constexpr std::string_view journaled_key = "journaled";  // the number of the newest frame that RocksDB has
 constexpr std::chrono::seconds try_again(1);
+constexpr std::uint64_t overhead_bytes = 512;       // of a batch that waits, beside its data
 constexpr std::uint64_t sequence_bytes = 64 << 10;  // between two that are remembered
 
 }  // namespace
 
-class JournaledDatabase::Waiting {
- public:
-  explicit Waiting(rocksdb::WriteBatch batch) : batch_(std::move(batch)) {}
-  const rocksdb::WriteBatch& batch() const { return batch_; }
-  std::uint64_t bytes() const { return batch_.GetDataSize(); }
-  Journal::Number number = 0;
+struct JournaledDatabase::Waiting {
+  explicit Waiting(rocksdb::WriteBatch given) : batch(std::move(given)) {}
+  // With what it takes beside its data.
+  std::uint64_t bytes() const { return batch.GetDataSize() + overhead_bytes; }
 
-  // Whether something is done to the key; deleted: found is empty.
-  bool find(std::uint32_t column, std::string_view key, std::optional<std::string_view>& found) {
-    std::call_once(indexed_, [&] {
-      Indexer indexer(index_);
-      batch_.Iterate(&indexer);
+  const rocksdb::WriteBatch batch;
+  Journal::Number number = 0;
+};
+
+struct JournaledDatabase::Found {
+  std::shared_ptr<const Waiting> waiting;
+  std::optional<std::string_view> value;  // empty: deleted; a view into the batch
+};
+
+// Where each key was last changed, among batches that are added in order and removed in order. Its keys are views
+// into the batches, too.
+class JournaledDatabase::Index {
+ public:
+  const Found* find(std::uint32_t column, std::string_view key) const {
+    const auto at = found_.find({column, key});
+    return at == found_.end() ? nullptr : &at->second;
+  }
+  // The newest that was added.
+  Journal::Number upto() const { return upto_; }
+
+  void add(const std::shared_ptr<const Waiting>& waiting) {
+    each(*waiting, [&](const Key& key, std::optional<std::string_view> value) {
+      found_.erase(key);  // what it is called is in the older batch
+      found_.emplace(key, Found{waiting, value});
     });
-    const auto at = index_.find({column, key});
-    if (at == index_.end()) return false;
-    found = at->second;
-    return true;
+    upto_ = waiting->number;
+  }
+  void remove(const Waiting& waiting) {
+    if (waiting.number > upto_) return;
+    each(waiting, [&](const Key& key, std::optional<std::string_view>) {
+      const auto at = found_.find(key);
+      if (at != found_.end() && at->second.waiting.get() == &waiting) found_.erase(at);
+    });
   }
 
  private:
@@ -47,27 +68,31 @@ class JournaledDatabase::Waiting {
   struct Hash {
     std::size_t operator()(const Key& key) const { return std::hash<std::string_view>()(key.key) + key.column; }
   };
-  using Index = std::unordered_map<Key, std::optional<std::string_view>, Hash>;
-  struct Indexer final : rocksdb::WriteBatch::Handler {
-    explicit Indexer(Index& index) : index(index) {}
+  template <class Action>
+  struct Each final : rocksdb::WriteBatch::Handler {
+    explicit Each(const Action& given) : action(given) {}
     rocksdb::Status PutCF(std::uint32_t column, const rocksdb::Slice& key, const rocksdb::Slice& value) override {
-      index[{column, text(key)}] = text(value);
+      action({column, text(key)}, text(value));
       return rocksdb::Status::OK();
     }
     rocksdb::Status DeleteCF(std::uint32_t column, const rocksdb::Slice& key) override {
-      index[{column, text(key)}] = std::nullopt;
+      action({column, text(key)}, std::nullopt);
       return rocksdb::Status::OK();
     }
-    Index& index;
+    const Action& action;
   };
+  template <class Action>
+  static void each(const Waiting& waiting, const Action& action) {
+    Each<Action> handler(action);
+    waiting.batch.Iterate(&handler);
+  }
 
-  const rocksdb::WriteBatch batch_;
-  std::once_flag indexed_;  // by the first who looks: most are never looked into
-  Index index_;             // views into batch_
+  std::unordered_map<Key, Found, Hash> found_;
+  Journal::Number upto_ = 0;
 };
 
 JournaledDatabase::JournaledDatabase(const std::string& path, std::uint64_t cache_bytes)
-    : path_(path), most_waiting_bytes_(cache_bytes / 8) {
+    : path_(path), most_waiting_bytes_(cache_bytes / 8), index_(std::make_unique<Index>()) {
   const auto left = std::max(cache_bytes - most_waiting_bytes_, RocksDatabase::least_cache_bytes);
   database_ =
       std::make_unique<RocksDatabase>(path + "/rocksdb", left, [this](std::uint64_t sequence) { flushed(sequence); });
@@ -114,7 +139,7 @@ Journal::Number JournaledDatabase::write(rocksdb::WriteBatch batch) {
   if (journal_->failed()) repair_journal();
   const auto waiting = std::make_shared<Waiting>(std::move(batch));
   wait_for_room(waiting->bytes());
-  const auto number = journal_->append(waiting->batch().Data(), [&](Journal::Number given) {
+  const auto number = journal_->append(waiting->batch.Data(), [&](Journal::Number given) {
     waiting->number = given;
     std::lock_guard lock(mutex_);
     waiting_.push_back(waiting);
@@ -188,7 +213,7 @@ void JournaledDatabase::bring_over() {
     std::exception_ptr error;
     std::uint64_t sequence = 0;
     try {
-      sequence = bring(waiting->batch(), waiting->number);
+      sequence = bring(waiting->batch, waiting->number);
     } catch (...) {
       error = std::current_exception();
     }
@@ -212,6 +237,12 @@ void JournaledDatabase::bring_over() {
     waiting_bytes_ -= waiting->bytes();
     waiting_.pop_front();
     progress_.notify_all();
+    lock.unlock();
+    {
+      std::lock_guard indexing(index_mutex_);
+      index_->remove(*waiting);
+    }
+    lock.lock();
   }
 }
 
@@ -235,18 +266,30 @@ void JournaledDatabase::flushed(std::uint64_t sequence) {
 
 bool JournaledDatabase::get(rocksdb::ColumnFamilyHandle* column, std::string_view key,
                             rocksdb::PinnableSlice& out) const {
-  std::vector<std::shared_ptr<Waiting>> waiting;
-  {
-    std::lock_guard lock(mutex_);
-    waiting.assign(waiting_.rbegin(), waiting_.rend());
-  }
-  for (const auto& one : waiting) {
-    std::optional<std::string_view> found;
-    if (!one->find(column->GetID(), key, found)) continue;
-    if (found) out.PinSelf(slice(*found));
-    return found.has_value();
+  if (const auto found = find_waiting(column->GetID(), key)) {
+    if (found->value) out.PinSelf(slice(*found->value));
+    return found->value.has_value();
   }
   return database_->get(column, key, out);
+}
+
+// What waits is indexed by the first who looks: most is never looked for.
+std::optional<JournaledDatabase::Found> JournaledDatabase::find_waiting(std::uint32_t column,
+                                                                        std::string_view key) const {
+  {
+    std::lock_guard lock(mutex_);
+    if (waiting_.empty()) return std::nullopt;
+  }
+  std::lock_guard indexing(index_mutex_);
+  std::vector<std::shared_ptr<Waiting>> added;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto at = waiting_.rbegin(); at != waiting_.rend() && (*at)->number > index_->upto(); ++at)
+      added.push_back(*at);
+  }
+  for (auto at = added.rbegin(); at != added.rend(); ++at) index_->add(*at);
+  const auto* found = index_->find(column, key);
+  return found == nullptr ? std::nullopt : std::optional(*found);
 }
 
 std::unique_ptr<rocksdb::Iterator> JournaledDatabase::iterate(std::string_view prefix) {

@@ -4,7 +4,7 @@
 // in RocksDB are brought there again, and flushed, so that nothing adds up over restarts. The journal's files are bounded by
 // RocksDB's write buffers (cache_bytes / 2), what waits for it, and three files more (cache_bytes / 4 each).
 //
-// What is not in RocksDB yet is kept in memory, up to an eighth of cache_bytes (one larger batch is taken alone): then writes
+// What is not in RocksDB yet is kept in memory, with half a KiB for each write, up to an eighth of cache_bytes (one larger batch is taken alone): then writes
 // wait. When RocksDB takes nothing more (the disk is full), it is tried again now and then and at each write, reads go on, and
 // writes fail with its error as soon as there is no room for them.
 //
@@ -18,6 +18,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -56,7 +57,9 @@ class JournaledDatabase {
   [[noreturn]] void fail(const rocksdb::Status& status) const { database_->fail(status); }
 
  private:
-  class Waiting;  // a batch that is in the journal and not yet in RocksDB
+  struct Waiting;  // a batch that is in the journal and not yet in RocksDB
+  struct Found;    // what one of them does to a key
+  class Index;
 
   void wait_for_room(std::uint64_t bytes);
   void settle();
@@ -65,6 +68,7 @@ class JournaledDatabase {
   void bring_over();
   std::uint64_t bring(rocksdb::WriteBatch batch, Journal::Number number);
   void flushed(std::uint64_t sequence);
+  std::optional<Found> find_waiting(std::uint32_t column, std::string_view key) const;
 
   const std::string path_;
   const std::uint64_t most_waiting_bytes_;
@@ -78,6 +82,9 @@ class JournaledDatabase {
   bool stopping_ = false, prodded_ = false;
   bool open_ = false;                                                // journal_ is there
   std::deque<std::pair<std::uint64_t, Journal::Number>> sequences_;  // of what RocksDB has, and has not flushed
+
+  mutable std::mutex index_mutex_;  // guards what follows; taken before mutex_
+  const std::unique_ptr<Index> index_;
 
   std::mutex repair_mutex_;           // one at a time; taken before all others
   std::unique_ptr<Journal> journal_;  // outlives the database, which tells of flushes
