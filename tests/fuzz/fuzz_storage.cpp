@@ -78,6 +78,7 @@ void check_frames(std::string_view text) {
   while (const auto body = reader.next())
     again += storage::encode_frame_head(*head, reader.number(), *body) + std::string(*body);
   fuzz::check(text.starts_with(again));
+  if (reader.is_before_frames_above(0)) fuzz::check(again.size() + storage::frame_head_bytes < text.size());
 }
 
 // A head that is whole, and a first frame: else the checksums refuse nearly everything.
