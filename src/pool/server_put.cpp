@@ -1,5 +1,7 @@
 // The short ways of a put: what needs no lock, no other server and no disk is done in one pass over the table; what needs the
 // disk only, in one pass before it and one after it.
+#include <absl/container/flat_hash_set.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -25,9 +27,7 @@ bool are_distinct(std::span<const ViewedKey> keys, const KeyLocks::Keys& hashes)
     return rows != 0 ? rows > 0 : a.column >= b.column;
   };
   if (std::ranges::adjacent_find(keys, not_below) == keys.end()) return true;
-  auto sorted = hashes;
-  std::ranges::sort(sorted);
-  return std::ranges::adjacent_find(sorted) == sorted.end();
+  return absl::flat_hash_set<std::uint64_t>(hashes.begin(), hashes.end()).size() == hashes.size();
 }
 
 }  // namespace
