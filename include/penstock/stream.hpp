@@ -151,9 +151,9 @@ struct PeerStatistics {
 
 // Counted since open. Times in seconds.
 struct StreamStatistics {
-  std::uint64_t steps = 0;          // committed (writer) or delivered (reader)
-  std::uint64_t steps_dropped = 0;  // by policy, on either side's account
-  std::uint64_t steps_voided = 0;
+  std::uint64_t steps = 0;               // committed (writer) or delivered (reader)
+  std::uint64_t steps_dropped = 0;       // by policy, on either side's account
+  std::uint64_t steps_voided = 0;        // given up by any rank; complete on every rank once it has closed
   std::uint64_t bytes = 0;               // put, or got and viewed
   std::uint64_t bytes_copied = 0;        // by the calling thread
   std::uint64_t copies = 0;              // blocks or pieces copied
