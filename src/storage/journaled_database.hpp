@@ -4,9 +4,9 @@
 // in RocksDB are brought there again, and flushed, so that nothing adds up over restarts. The journal's files are bounded by
 // RocksDB's write buffers (cache_bytes / 2), what waits for it, and three files more (cache_bytes / 4 each).
 //
-// What is not in RocksDB yet is kept in memory, with half a KiB for each write, up to an eighth of cache_bytes (one larger batch is taken alone): then writes
-// wait. When RocksDB takes nothing more (the disk is full), it is tried again now and then and at each write, reads go on, and
-// writes fail with its error as soon as there is no room for them.
+// What is not in RocksDB yet is kept in memory, with half a KiB for each write, up to an eighth of cache_bytes (one larger batch
+// is taken alone): then writes wait. When RocksDB takes nothing more (the disk is full), it is tried again now and then and at
+// each write, reads go on, and writes fail with its error as soon as there is no room for them.
 //
 // Safe from any thread; errors as RocksDatabase's. What was written is there whatever becomes of its sync, until the machine
 // loses it; after a sync that failed what follows is safe again as soon as RocksDB could be flushed.
