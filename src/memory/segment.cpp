@@ -129,8 +129,15 @@ Mapping create_shared(UniqueFd& fd, std::uint64_t bytes) {
 Mapping map_shared(int fd, std::uint64_t expected_bytes, bool writable) {
   constexpr std::uint64_t populate_bytes = std::uint64_t{64} << 20;  // more would stop the engine for milliseconds
   check_file(fd, expected_bytes, resize_seals);
-  return map_file(fd, expected_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
-                  expected_bytes <= populate_bytes ? MAP_POPULATE : 0);
+  // Who reads comes to 16 pages with each fault, and often reads but a part.
+  if (!writable) return map_file(fd, expected_bytes, PROT_READ, 0);
+  return map_file(fd, expected_bytes, PROT_READ | PROT_WRITE, expected_bytes <= populate_bytes ? MAP_POPULATE : 0);
+}
+
+void unmap_pages(std::span<const std::byte> bytes) {
+  const auto page = page_bytes(), first = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const auto from = (first + page - 1) / page * page, to = (first + bytes.size()) / page * page;
+  if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
 }
 
 UniqueFd read_only_descriptor(int fd) {

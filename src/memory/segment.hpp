@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "memory/mapping.hpp"
 #include "memory/unique_fd.hpp"
@@ -41,8 +42,11 @@ Mapping map_shared_page(int fd);
 
 // The same of any size (bulk memory). A descriptor for peers that may only read: read_only_descriptor.
 Mapping create_shared(UniqueFd& fd, std::uint64_t bytes);
-// Pages of large files are mapped as they are touched. Throws Error(protocol, memory, system).
+// Pages of large files, and those that are only read, are mapped as they are touched. Throws Error(protocol, memory, system).
 Mapping map_shared(int fd, std::uint64_t expected_bytes, bool writable);
+// Of a shared mapping: its whole pages no longer count as this process's memory. They stay in the file, and are mapped again
+// when they are touched.
+void unmap_pages(std::span<const std::byte> bytes);
 // Of the same file; cannot be mapped for writing. Throws Error(system).
 UniqueFd read_only_descriptor(int fd);
 

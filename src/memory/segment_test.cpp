@@ -5,7 +5,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 #include "base/test_support.hpp"
 #include "penstock/error.hpp"
@@ -56,6 +59,40 @@ TEST(SharedPage, BothSidesWrite) {
   EXPECT_EQ(::ftruncate(fd.get(), 0), -1);
   Segment larger = Segment::create(3 * 4096);
   EXPECT_EQ(code_of([&] { map_shared_page(larger.fd()); }), Errc::protocol);
+}
+
+// How many of a mapping's pages are in this process's page tables.
+std::size_t present_pages(const Mapping& mapping) {
+  constexpr std::uint64_t present = std::uint64_t{1} << 63;
+  UniqueFd map(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  std::vector<std::uint64_t> entries(mapping.size() / 4096);
+  const auto first = reinterpret_cast<std::uintptr_t>(mapping.data()) / 4096;
+  EXPECT_EQ(::pread(map.get(), entries.data(), entries.size() * 8, static_cast<off_t>(first * 8)),
+            static_cast<ssize_t>(entries.size() * 8));
+  return static_cast<std::size_t>(std::ranges::count_if(entries, [](auto entry) { return (entry & present) != 0; }));
+}
+
+TEST(SharedMemory, CountsAsTheReadersOnlyWhileItIsRead) {
+  if (::sysconf(_SC_PAGESIZE) != 4096) GTEST_SKIP() << "pages of another size";
+  constexpr std::uint64_t pages = 256;
+  UniqueFd fd;
+  const Mapping mine = create_shared(fd, pages * 4096);
+  std::memset(mine.data(), 7, mine.size());
+  const UniqueFd given = read_only_descriptor(fd.get());
+  const Mapping theirs = map_shared(given.get(), mine.size(), false);
+  EXPECT_EQ(present_pages(theirs), 0u);
+  const auto sum = [&] {
+    return std::accumulate(theirs.data(), theirs.data() + theirs.size(), 0u,
+                           [](unsigned s, std::byte b) { return s + static_cast<unsigned>(b); });
+  };
+  EXPECT_EQ(sum(), 7 * pages * 4096);
+  EXPECT_EQ(present_pages(theirs), pages);
+  unmap_pages({theirs.data() + 100, 10 * 4096});
+  EXPECT_EQ(present_pages(theirs), pages - 9) << "whole pages only";
+  unmap_pages({theirs.data(), theirs.size()});
+  EXPECT_EQ(present_pages(theirs), 0u);
+  EXPECT_EQ(present_pages(mine), pages);
+  EXPECT_EQ(sum(), 7 * pages * 4096) << "nothing was lost";
 }
 
 }  // namespace

@@ -292,6 +292,51 @@ TEST(StreamInPool, LargeStepsAreWholeAndWellSummed) {
 }
 
 // Its copies go before a pull; but one that never says that they have ended holds nothing up for long.
+// A block of 1 MiB in stripes of 64 KiB: of 8192 elements each.
+TEST(StreamInPool, BlocksThatWereCutAreViewed) {
+  constexpr std::uint64_t elements = 128 << 10, each = 8192;
+  Servers servers(2);
+  auto options = pool_options();
+  options.stripe_bytes = 64 << 10;
+  options.retain_steps = 10;
+  TestWriter writer(servers, "s", elements, options);
+  for (int step = 0; step < 3; ++step) writer.write();
+  writer->close(patience);
+  const auto reader = open_pool_reader(servers.context(), "s", solo(), pool_options());
+  const auto check = [&](const penstock::View& view, std::uint64_t first, std::uint64_t count) {
+    std::vector<double> expected(count);
+    std::iota(expected.begin(), expected.end(),
+              1000.0 * static_cast<double>(reader->step()) + static_cast<double>(first));
+    const auto* values = reinterpret_cast<const double*>(view.bytes().data());
+    EXPECT_EQ(std::vector<double>(values, values + view.bytes().size() / 8), expected);
+  };
+  const std::byte* before = nullptr;
+  Views kept;
+  for (int step = 0; step < 3; ++step) {
+    ASSERT_EQ(reader->begin_step(patience), Outcome::ready);
+    const auto copied = [&] { return reader->statistics().bytes_copied; };
+    const auto start = copied();
+    const auto in_one = reader->view(0, Selection::box(Box{{each + 1000}, {each - 1000}}));
+    check(in_one.front(), each + 1000, each - 1000);
+    EXPECT_EQ(copied(), start) << "it lies in one stripe: nothing is put together";
+    if (step == 0) check(reader->view(0, Selection::box(Box{{each - 1000}, {2000}})).front(), each - 1000, 2000);
+    const auto joined = copied();
+    EXPECT_EQ(joined, start + (step == 0 ? 8 * 2000 : 0));
+    auto whole = reader->view(0, Selection::all());
+    check(whole.front(), 0, elements);
+    EXPECT_EQ(copied(), joined + 8 * elements);
+    if (step == 1) {
+      EXPECT_EQ(whole.front().bytes().data(), before) << "the memory of the last view is used again";
+    }
+    if (step == 2) {
+      EXPECT_NE(whole.front().bytes().data(), before) << "while it is viewed it is nobody else's";
+    }
+    before = whole.front().bytes().data();
+    reader->end_step();
+    if (step == 1) kept = std::move(whole);
+  }
+}
+
 TEST(StreamInPool, APullWaitsForItsWritersCopiesForAWhile) {
   constexpr std::uint64_t bytes = 1 << 20;
   Servers servers(1);

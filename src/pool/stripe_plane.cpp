@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/log.hpp"
+#include "memory/segment.hpp"
 #include "pool/protocol.hpp"
 #include "pool/stream_keys.hpp"
 #include "pool/stripes.hpp"
@@ -47,6 +48,33 @@ HeldStep::Key key_of(const model::Piece& p) { return {static_cast<std::uint32_t>
 Error gone_meanwhile() { return Error(Errc::peer_lost, "a server went away while its memory was read"); }
 
 }  // namespace
+
+// What blocks are put together in. One that nobody uses any more is kept for the next of its size, so that its pages need not
+// be made again for each step.
+class StripePlane::JoinedMemory : public std::enable_shared_from_this<JoinedMemory> {
+ public:
+  std::shared_ptr<std::byte[]> take(std::uint64_t bytes) {
+    std::unique_ptr<std::byte[]> memory;
+    {
+      const std::lock_guard lock(mutex_);
+      memory = std::move(spare_);
+      if (spare_bytes_ != bytes) memory.reset();
+    }
+    if (!memory) memory.reset(new std::byte[bytes]);
+    return {memory.release(), [self = shared_from_this(), bytes](std::byte* given) { self->give(given, bytes); }};
+  }
+
+ private:
+  void give(std::byte* memory, std::uint64_t bytes) {
+    std::unique_ptr<std::byte[]> given(memory);
+    const std::lock_guard lock(mutex_);
+    spare_.swap(given);
+    spare_bytes_ = bytes;
+  }
+  std::mutex mutex_;  // guards what follows
+  std::unique_ptr<std::byte[]> spare_;
+  std::uint64_t spare_bytes_ = 0;
+};
 
 // An owner's answer to a request for stripes.
 struct StripePlane::Leased {
@@ -120,6 +148,10 @@ StripeLease::~StripeLease() {
   }
 }
 
+void StripeLease::unmap_pages() const {
+  if (mapped_) memory::unmap_pages(bytes_);
+}
+
 HeldStep::~HeldStep() {
   stripes.clear();
   if (ended) ended();
@@ -130,7 +162,8 @@ StripePlane::StripePlane(std::shared_ptr<PoolClient> client, bool in_place, std:
     : client_(std::move(client)),
       in_place_(in_place),
       stripes_together_(std::max<std::uint64_t>(1, bytes_together / std::max(stripe_bytes, least_stripe_bytes))),
-      name_(std::move(name)) {}
+      name_(std::move(name)),
+      joined_(std::make_shared<JoinedMemory>()) {}
 
 std::shared_ptr<HeldStep> StripePlane::held(std::uint64_t step) const {
   auto held = held_.lock();
@@ -425,6 +458,18 @@ fabric::DataPlane::Mapped StripePlane::map(std::uint64_t step, std::uint32_t, in
   if (!stripe->bytes().empty()) return {stripe->bytes().subspan(offset, bytes), stripe};
   std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
   read_part(*held, key, offset, std::span(memory.get(), bytes), deadline);
+  return {{memory.get(), bytes}, memory};
+}
+
+fabric::DataPlane::Mapped StripePlane::join(std::uint64_t step, std::uint32_t slot,
+                                            std::span<const model::Piece> pieces, std::uint64_t bytes,
+                                            base::Deadline deadline) {
+  auto memory = joined_->take(bytes);
+  join_into(memory.get(), step, slot, pieces, deadline);
+  const auto held = this->held(step);
+  for (const auto& piece : pieces)
+    if (const auto found = held->stripes.find(key_of(piece)); found != held->stripes.end())
+      found->second->unmap_pages();
   return {{memory.get(), bytes}, memory};
 }
 

@@ -30,6 +30,8 @@ class StripeLease {
   std::uint64_t size() const { return size_; }
   // Whether what was read until now is right: memory mapped from a server that let us go may be another object's since.
   bool there() const { return !mapped_ || channel_->open(); }
+  // What is mapped counts as this process's memory again when it is read again.
+  void unmap_pages() const;
 
  private:
   friend class StripePlane;
@@ -68,10 +70,14 @@ class StripePlane final : public fabric::DataPlane {
   Mapped map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment, std::uint64_t offset,
              std::uint64_t bytes, base::Deadline deadline) override;
   memory::SlotInfo header(std::uint64_t step, std::uint32_t slot, int writer_rank, base::Deadline deadline) override;
+  // The memory is used again for the next one of its size. The stripes do not count as this process's memory beside it.
+  Mapped join(std::uint64_t step, std::uint32_t slot, std::span<const model::Piece> pieces, std::uint64_t bytes,
+              base::Deadline deadline) override;
   void read_payload(std::uint64_t step, std::uint32_t slot, int writer_rank, std::vector<std::byte>& out,
                     base::Deadline deadline) override;
 
  private:
+  class JoinedMemory;
   struct Gather;
   struct Leased;
   std::shared_ptr<HeldStep> held(std::uint64_t step) const;
@@ -93,6 +99,7 @@ class StripePlane final : public fabric::DataPlane {
   const bool in_place_;
   const std::size_t stripes_together_;  // in one request
   const std::string name_;
+  const std::shared_ptr<JoinedMemory> joined_;
   std::weak_ptr<HeldStep> held_;
 };
 

@@ -350,20 +350,21 @@ fabric::DataPlane::Mapped StepReader::view_part(std::uint32_t id, const model::V
     return plane.map(step.step, step.slot, part.writer_rank, block.segment, block.offset + within, part.bytes,
                      deadline);
   }
-  std::shared_ptr<std::byte[]> memory(new std::byte[part.bytes]);
   std::vector<model::Piece> pieces;
   std::uint64_t position = 0;  // of the chunk within the block
   for (auto c = chunks.first; c < chunks.last; position += placed[c++].bytes) {
     const auto first = std::max(position, within);
     const auto last = std::min(position + placed[c].bytes, within + part.bytes);
-    if (first < last) pieces.push_back(run_piece(placed[c], first - position, last - first, first - within));
+    if (first >= last) continue;
+    if (last - first == part.bytes)
+      return plane.map(step.step, step.slot, part.writer_rank, placed[c].segment, placed[c].offset + (first - position),
+                       part.bytes, deadline);
+    pieces.push_back(run_piece(placed[c], first - position, last - first, first - within));
   }
-  std::vector<fabric::DataPlane::Item> items;
-  for (const auto& piece : pieces) items.push_back({&piece, memory.get()});
-  plane.fetch(step.step, step.slot, items, false, deadline);
+  auto joined = plane.join(step.step, step.slot, pieces, part.bytes, deadline);
   counters_.copies += pieces.size();
   counters_.bytes_copied += part.bytes;
-  return {{memory.get(), part.bytes}, memory};
+  return joined;
 }
 
 Views StepReader::view(std::uint32_t id, const Selection& selection) {
