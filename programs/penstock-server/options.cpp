@@ -51,6 +51,7 @@ constexpr std::array serve_fields{
     number<&O::replication, 1>("replication"),
     number<&O::lease_ms, 200>("lease_ms"),
     size<&O::memory, 1 << 20>("memory"),
+    share<&O::memory_ahead>("memory_ahead"),
     share<&O::high_watermark>("high_watermark"),
     share<&O::low_watermark>("low_watermark"),
     text<&O::tiers, parse_line>("tiers"),
@@ -207,6 +208,7 @@ pool::PoolServerOptions pool_options(const ServeOptions& options, std::uint64_t 
   server.max_calls = options.max_calls;
   server.call_memory = options.call_memory;
   server.store.memory_bytes = options.memory;
+  server.store.memory_ahead = options.memory_ahead;
   server.store.high_watermark = options.high_watermark;
   server.store.low_watermark = options.low_watermark;
   server.store.tiers = parse_tiers(options);

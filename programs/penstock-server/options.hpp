@@ -24,6 +24,7 @@ struct ServeOptions {
   std::uint32_t replication = 1;
   std::uint32_t lease_ms = 2000;
   std::uint64_t memory = std::uint64_t{1} << 30;
+  double memory_ahead = 0.25;  // of memory: made before it is needed
   double high_watermark = 0.9, low_watermark = 0.75;
   std::string tiers;  // "disk:/path,limit=10GiB", from fast to slow, ';' between them
   bool write_behind = true;

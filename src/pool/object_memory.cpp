@@ -44,14 +44,21 @@ constexpr std::uint64_t heap_header_bytes =
 }  // namespace
 
 struct ObjectMemory::Impl {
-  std::uint64_t limit = 0, segment = 0;
+  std::uint64_t limit = 0, segment = 0, ahead = 0;
+  std::size_t most_empty = max_empty_segments;
   std::function<void()> freed;
   std::atomic<std::uint64_t> used{0}, peak{0};
-  mutable std::mutex mutex;  // guards what follows; nothing is mapped, unmapped or called under it
+  std::atomic<std::uint64_t> free{0}, empty{0};  // as note() found the slab: its free bytes, those of empty segments
+  mutable std::mutex mutex;                      // guards what follows; nothing is mapped, unmapped or called under it
   Slab<rpc::BulkBuffer> slab;
   std::uint64_t promised = 0;  // bytes of segments that are being mapped
 
   std::uint64_t mapped_limit() const { return limit + segment; }
+  // Called with the mutex held, when the slab has changed.
+  void note() {
+    free.store(slab.mapped() - slab.used(), std::memory_order_relaxed);
+    empty.store(slab.empty_bytes(), std::memory_order_relaxed);
+  }
   // Objects that would leave much of a shared segment unusable get one of their own size.
   std::uint64_t segment_for(std::uint64_t pages) const { return pages > segment / 4 ? pages : segment; }
 
@@ -72,10 +79,13 @@ struct ObjectMemory::Impl {
   void give_back(std::uint64_t bytes) { used.fetch_sub(bytes, std::memory_order_relaxed); }
 };
 
-std::shared_ptr<ObjectMemory> ObjectMemory::create(std::uint64_t limit_bytes, std::function<void()> freed) {
+std::shared_ptr<ObjectMemory> ObjectMemory::create(std::uint64_t limit_bytes, std::function<void()> freed,
+                                                   std::uint64_t ahead_bytes) {
   auto impl = std::make_unique<Impl>();
   impl->limit = limit_bytes;
   impl->segment = std::clamp(std::bit_floor(limit_bytes / 16), smallest_segment_bytes, slab_segment_bytes);
+  impl->ahead = std::min(ahead_bytes, limit_bytes);
+  impl->most_empty = std::max<std::size_t>(max_empty_segments, impl->ahead / impl->segment);
   impl->freed = std::move(freed);
   return std::shared_ptr<ObjectMemory>(new ObjectMemory(std::move(impl)));
 }
@@ -107,6 +117,7 @@ std::shared_ptr<Blob> ObjectMemory::allocate(std::uint64_t bytes, bool may_map) 
   auto& m = *impl_;
   const auto charged = charge_of(bytes);
   if (!m.charge(charged)) return nullptr;
+  if (bytes < slab_object_bytes) make_way();
   try {
     std::shared_ptr<Blob> blob;
     if (bytes < slab_object_bytes) {
@@ -118,6 +129,7 @@ std::shared_ptr<Blob> ObjectMemory::allocate(std::uint64_t bytes, bool may_map) 
         {
           std::lock_guard lock(m.mutex);
           part = m.slab.take(charged);
+          m.note();
         }
         if (part.data != nullptr) break;
         if (!may_map || !could_grow(bytes)) {
@@ -144,6 +156,7 @@ bool ObjectMemory::try_allocate_small(std::span<const std::uint64_t> sizes, std:
   std::uint64_t charge = 0;
   for (const auto size : sizes) charge += charge_of(size);
   if (!impl_->charge(charge)) return false;
+  make_way();
   const auto self = shared_from_this();
   out.reserve(out.size() + sizes.size());
   std::size_t made = 0;
@@ -182,7 +195,8 @@ void ObjectMemory::grow(std::uint64_t bytes, bool beside) {
     if (!beside && m.slab.fits(pages)) return;
     const auto room = m.mapped_limit();
     if (size + m.promised > room) return;
-    unmapped = m.slab.trim(max_empty_segments, room - size - m.promised);
+    unmapped = m.slab.trim(m.most_empty, room - size - m.promised);
+    m.note();
     if (m.slab.mapped() + m.promised + size > room) return;
     m.promised += size;
   }
@@ -192,11 +206,36 @@ void ObjectMemory::grow(std::uint64_t bytes, bool beside) {
     std::lock_guard lock(m.mutex);
     m.promised -= size;
     m.slab.add(buffer, buffer->span().data(), size);
+    m.note();
   } catch (...) {
     std::lock_guard lock(m.mutex);
     m.promised -= size;
     throw;
   }
+}
+
+bool ObjectMemory::lacks_ahead() const {
+  const auto& m = *impl_;
+  const auto free = m.free.load(std::memory_order_relaxed);
+  return free + m.segment <= m.ahead && m.used.load(std::memory_order_relaxed) + free + m.segment <= m.limit;
+}
+
+void ObjectMemory::grow_ahead() {
+  if (lacks_ahead()) grow(slab_object_bytes, true);
+}
+
+// What lies on the heap takes the place of segments that nothing lies in.
+void ObjectMemory::make_way() {
+  auto& m = *impl_;
+  const auto excess = [&] {
+    const auto sum = m.used.load(std::memory_order_relaxed) + m.empty.load(std::memory_order_relaxed);
+    return sum - std::min(sum, m.limit);
+  };
+  if (excess() == 0) return;
+  std::vector<std::shared_ptr<rpc::BulkBuffer>> unmapped;
+  const std::lock_guard lock(m.mutex);
+  unmapped = m.slab.trim(m.most_empty, m.slab.mapped() - std::min(m.slab.mapped(), excess()));
+  m.note();
 }
 
 void ObjectMemory::release(Blob& blob) {
@@ -205,7 +244,8 @@ void ObjectMemory::release(Blob& blob) {
   if (blob.segment_) {
     std::lock_guard lock(m.mutex);
     m.slab.give_back(blob.data_, blob.charged_);
-    unmapped = m.slab.trim(max_empty_segments, m.mapped_limit());
+    unmapped = m.slab.trim(m.most_empty, m.mapped_limit());
+    m.note();
   }
   m.give_back(blob.charged_);
   unmapped.clear();

@@ -3,8 +3,8 @@
 //
 // A Blob is one object's bytes; filled once, then immutable and shared. Its last owner (on any thread) gives the memory back.
 // A small blob is one allocation: counts, header and bytes. The slab hands out whole pages (best fit, lower addresses first;
-// O(log n) in the number of its free parts), joins free neighbours, keeps at most max_empty_segments empty segments and gives
-// others back to the system.
+// O(log n) in the number of its free parts), joins free neighbours, and keeps at most max_empty_segments empty segments, or as
+// many as make `ahead_bytes`; it gives others back to the system, and also these before they and what is used pass the limit.
 //
 // Exact: what a blob is charged is what it takes (charge_of), and the sum of charges never passes the limit. What the slab
 // takes from the system (segment_bytes) is bounded too: the limit and one segment more. So memory that is free but in parts
@@ -12,7 +12,7 @@
 //
 // Pages: segments are pre-faulted when they are mapped and never given back in parts (no madvise), so that memory that is
 // used again costs no page fault; they go back as a whole. Mapping one takes about 15 ms for 64 MiB: the engine thread
-// allocates with try_allocate_mapped and lets a worker call grow. Thread-safe.
+// allocates with try_allocate_mapped and lets a worker call grow, or grow_ahead before anybody has asked. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,9 @@ class Blob {
 class ObjectMemory : public std::enable_shared_from_this<ObjectMemory> {
  public:
   // freed is called (any thread, no lock held) whenever memory was given back; it must not throw.
-  static std::shared_ptr<ObjectMemory> create(std::uint64_t limit_bytes, std::function<void()> freed);
+  // ahead_bytes: of the slab's memory, to be free and mapped before it is asked for, if somebody calls grow_ahead.
+  static std::shared_ptr<ObjectMemory> create(std::uint64_t limit_bytes, std::function<void()> freed,
+                                              std::uint64_t ahead_bytes = 0);
   ~ObjectMemory();
   // Null when it does not fit now; may map a segment. Throws Error(memory) when the system has none.
   std::shared_ptr<Blob> try_allocate(std::uint64_t bytes);
@@ -73,6 +75,10 @@ class ObjectMemory : public std::enable_shared_from_this<ObjectMemory> {
   bool could_grow(std::uint64_t bytes, bool beside = false) const;
   // Maps one if could_grow. Blocks for a while. Throws Error(memory).
   void grow(std::uint64_t bytes, bool beside = false);
+  // Whether less than ahead_bytes is free, and one more segment would keep within the limit. Two loads.
+  bool lacks_ahead() const;
+  // Maps that segment. Blocks for a while. Throws Error(memory).
+  void grow_ahead();
 
   // What an object of this size is charged: rounded as it is allocated.
   static std::uint64_t charge_of(std::uint64_t bytes);
@@ -98,6 +104,7 @@ class ObjectMemory : public std::enable_shared_from_this<ObjectMemory> {
   std::shared_ptr<Blob> allocate(std::uint64_t bytes, bool may_map);
   std::shared_ptr<Blob> allocate_heap(std::uint64_t bytes);
   void release(Blob& blob);
+  void make_way();
   std::unique_ptr<Impl> impl_;
 };
 

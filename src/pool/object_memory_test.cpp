@@ -201,6 +201,41 @@ TEST(ObjectMemory, GrowsOnAWorkersBehalf) {
   EXPECT_TRUE(memory->try_allocate_mapped(1 << 20));
 }
 
+TEST(ObjectMemory, MakesMemoryAheadAndKeepsIt) {
+  constexpr std::uint64_t segment = 1 << 20;
+  const auto memory = ObjectMemory::create(16 * segment, {}, 8 * segment);
+  while (memory->lacks_ahead()) memory->grow_ahead();
+  EXPECT_EQ(memory->segment_bytes(), 8 * segment);
+  auto taken = memory->try_allocate_mapped(segment / 4);
+  ASSERT_TRUE(taken);
+  EXPECT_FALSE(memory->lacks_ahead()) << "less than a segment is missing";
+  auto more = memory->try_allocate_mapped(segment);
+  EXPECT_TRUE(memory->lacks_ahead());
+  memory->grow_ahead();
+  EXPECT_EQ(memory->segment_bytes(), 9 * segment);
+  taken = more = nullptr;
+  EXPECT_EQ(memory->usage().empty_segments, 8u);
+}
+
+TEST(ObjectMemory, MemoryAheadMakesWayForSmallObjects) {
+  constexpr std::uint64_t segment = 1 << 20;
+  const auto memory = ObjectMemory::create(16 * segment, {}, 16 * segment);
+  while (memory->lacks_ahead()) memory->grow_ahead();
+  EXPECT_EQ(memory->segment_bytes(), 16 * segment);
+  const std::vector<std::uint64_t> sizes(1024, 3000);
+  std::vector<std::shared_ptr<Blob>> blobs;
+  while (memory->used() < 10 * segment) {
+    ASSERT_TRUE(memory->try_allocate_small(sizes, blobs));
+    ASSERT_LE(memory->used() + memory->segment_bytes(), memory->limit());
+  }
+  while (memory->used() + segment < memory->limit()) {
+    blobs.push_back(memory->try_allocate(3000));
+    ASSERT_LE(memory->used() + memory->segment_bytes(), memory->limit());
+  }
+  EXPECT_FALSE(memory->lacks_ahead());
+  EXPECT_EQ(memory->segment_bytes(), 0u);
+}
+
 TEST(ObjectMemory, ThreadsShareIt) {
   const auto memory = ObjectMemory::create(24 << 20, {});
   std::vector<std::thread> threads;

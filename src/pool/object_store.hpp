@@ -40,10 +40,11 @@ namespace penstock::pool {
 struct StoreOptions {
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;
   double high_watermark = 0.9, low_watermark = 0.75;  // of memory_bytes
-  std::vector<storage::TierOptions> tiers;            // from fast to slow; none: memory only
-  bool write_behind = true;   // of objects that were not put as durable; false: only when memory is short
-  std::uint32_t writers = 2;  // threads that write to tiers
-  std::uint32_t readers = 4;  // and that read from them
+  double memory_ahead = 0;  // of memory_bytes: for objects from 32 KiB on, made in the background before it is needed
+  std::vector<storage::TierOptions> tiers;  // from fast to slow; none: memory only
+  bool write_behind = true;                 // of objects that were not put as durable; false: only when memory is short
+  std::uint32_t writers = 2;                // threads that write to tiers
+  std::uint32_t readers = 4;                // and that read from them
 };
 
 struct StoreStatistics {

@@ -26,6 +26,7 @@ class Slab {
     segments_.emplace(base, Segment{std::move(buffer), bytes, 0, {}});
     mapped_ += bytes;
     ++empty_;
+    empty_bytes_ += bytes;
     insert_free(segments_.find(base)->second, base, bytes);
   }
 
@@ -36,7 +37,10 @@ class Slab {
     auto& segment = segment_of(base);
     erase_free(segment, base, size);
     if (size > bytes) insert_free(segment, base + bytes, size - bytes);
-    if (segment.used == 0) --empty_;
+    if (segment.used == 0) {
+      --empty_;
+      empty_bytes_ -= segment.bytes;
+    }
     segment.used += bytes;
     used_ += bytes;
     return {base, segment.buffer};
@@ -62,7 +66,10 @@ class Slab {
       }
     }
     insert_free(segment, base, bytes);
-    if (segment.used == 0) ++empty_;
+    if (segment.used == 0) {
+      ++empty_;
+      empty_bytes_ += segment.bytes;
+    }
   }
 
   // Takes empty segments out (the largest first) until at most `keep` are left and at most `bytes` are mapped; the caller
@@ -77,6 +84,7 @@ class Slab {
       erase_free(chosen->second, chosen->first, chosen->second.bytes);
       mapped_ -= chosen->second.bytes;
       --empty_;
+      empty_bytes_ -= chosen->second.bytes;
       out.push_back(std::move(chosen->second.buffer));
       segments_.erase(chosen);
     }
@@ -86,11 +94,7 @@ class Slab {
   bool fits(std::uint64_t bytes) const { return by_size_.lower_bound({bytes, nullptr}) != by_size_.end(); }
   std::uint64_t mapped() const { return mapped_; }
   std::uint64_t used() const { return used_; }
-  std::uint64_t empty_bytes() const {
-    std::uint64_t sum = 0;
-    for (const auto& [base, segment] : segments_) sum += segment.used == 0 ? segment.bytes : 0;
-    return sum;
-  }
+  std::uint64_t empty_bytes() const { return empty_bytes_; }
   std::uint64_t largest_free() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
   std::size_t free_parts() const { return by_size_.size(); }
   std::size_t segments() const { return segments_.size(); }
@@ -116,6 +120,7 @@ class Slab {
   std::set<std::pair<std::uint64_t, std::byte*>> by_size_;
   std::uint64_t mapped_ = 0, used_ = 0;
   std::size_t empty_ = 0;
+  std::uint64_t empty_bytes_ = 0;
 };
 
 }  // namespace penstock::pool

@@ -271,6 +271,21 @@ TEST_F(StoreDisk, MemoryForWhatWasFoundIsMadeBeforeItIsAskedFor) {
     EXPECT_TRUE(is_filled_with(s->load(numbered("r", i))->object.blob->bytes(), i));
 }
 
+TEST_F(StoreDisk, MemoryIsMadeAheadOfThoseWhoAsk) {
+  constexpr std::uint64_t limit = 32 * MiB, segment = 2 * MiB;
+  StoreOptions options;
+  options.memory_bytes = limit;
+  options.memory_ahead = 0.25;
+  StoreOnEngine s(options);
+  const auto mapped = [&](std::uint64_t segments) {
+    return s.until([&](const auto& now) { return now.segment_bytes == segments * segment; });
+  };
+  EXPECT_TRUE(mapped(4)) << "from the start";
+  const auto many = s.run(s.store().reserve_all(std::vector<std::uint64_t>(8, 512 * KiB), soon()));
+  const auto one = s.run(s.store().reserve(512 * KiB, soon()));
+  EXPECT_TRUE(mapped(6)) << "in place of what was taken";
+}
+
 TEST_F(StoreDisk, ARecallWaitsForMemoryAndSaysSo) {
   open()->put({.row = "a", .number = 7, .bytes = MiB, .durable = true});
   auto s = open(2 * MiB);

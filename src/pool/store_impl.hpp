@@ -56,6 +56,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   // Memory (store_memory.cpp)
   void map_aside(std::function<void()> job, std::function<void(std::exception_ptr)> done);
   void make_memory_ahead(std::uint64_t bytes);
+  void keep_memory_ahead();
   void make_room(std::uint64_t charge);
   bool evict_one();
   void review_leased();
@@ -132,7 +133,8 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   std::shared_ptr<ObjectMemory> memory;
   std::shared_ptr<Credit> credit;
   std::unique_ptr<fabric::Workers> mapper;  // maps segments
-  std::shared_ptr<DiskQueue> disk;          // null: memory only
+  bool mapping_ahead = false;
+  std::shared_ptr<DiskQueue> disk;  // null: memory only
   struct Wake;
   std::shared_ptr<Wake> wake;
 

@@ -28,12 +28,16 @@ ObjectStore::Impl::Impl(fabric::Progress& progress, StoreOptions given)
     : progress(progress), options(std::move(given)), settled(progress) {
   if (options.high_watermark > 1 || options.low_watermark > options.high_watermark || options.low_watermark < 0)
     throw Error(Errc::invalid_argument, "watermarks: 0 <= low <= high <= 1 is needed");
+  if (options.memory_ahead < 0 || options.memory_ahead > 1)
+    throw Error(Errc::invalid_argument, "memory_ahead is a share of the memory");
   for (const auto& tier : options.tiers) limits.push_back(tier.limit_bytes);
 }
 
 void ObjectStore::Impl::start(Tiers tiers) {
   wake = std::make_shared<Wake>();
-  memory = ObjectMemory::create(options.memory_bytes, [wake = wake] { wake->freed(); });
+  const auto ahead = static_cast<std::uint64_t>(options.memory_ahead * static_cast<double>(options.memory_bytes));
+  memory = ObjectMemory::create(
+      options.memory_bytes, [wake = wake] { wake->freed(); }, ahead);
   mapper = std::make_unique<fabric::Workers>(progress, 1, "pool-memory");
   Credit::Source source;
   source.memory = memory;
@@ -45,6 +49,7 @@ void ObjectStore::Impl::start(Tiers tiers) {
   credit = std::make_shared<Credit>(progress, std::move(source));
   wake->progress = &progress;
   wake->credit = credit;
+  keep_memory_ahead();
   if (!tiers.empty()) disk = std::make_shared<DiskQueue>(progress, std::move(tiers), options.writers, options.readers);
 }
 
@@ -72,6 +77,22 @@ void ObjectStore::Impl::make_memory_ahead(std::uint64_t bytes) {
             });
 }
 
+// While memory for what comes next is short. A segment at a time, as above.
+void ObjectStore::Impl::keep_memory_ahead() {
+  if (mapping_ahead || stopped || !memory->lacks_ahead()) return;
+  mapping_ahead = true;
+  const auto mapped = memory->segment_bytes();
+  map_aside([memory = memory] { memory->grow_ahead(); },
+            [weak = weak_from_this(), mapped](std::exception_ptr error) {
+              const auto self = weak.lock();
+              if (!self || self->stopped) return;
+              self->mapping_ahead = false;
+              self->credit->serve();
+              // What could not be mapped now is tried again when somebody asks for memory.
+              if (!error && self->memory->segment_bytes() > mapped) self->keep_memory_ahead();
+            });
+}
+
 void ObjectStore::Impl::stop() {
   stopped = true;
   {
@@ -92,6 +113,7 @@ bool ObjectStore::Impl::memory_is_short() const {
 }
 
 void ObjectStore::Impl::make_room(std::uint64_t charge) {
+  keep_memory_ahead();
   if (!disk || stopped) return;
   const auto limit = static_cast<double>(options.memory_bytes);
   const auto high = static_cast<std::uint64_t>(options.high_watermark * limit);
