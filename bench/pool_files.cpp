@@ -1,10 +1,11 @@
 // The same steps through HDF5 files, as codes without staging do it: each rank a process, one file a step and rank, contiguous
 // datasets without compression. The pool's comparison in `penstock bench pool`.
 //
-//   pool_files --role writer --data FOLDER [--fsync 1] [--ranks 2] [--side 128] [--steps 20]
+//   pool_files --role writer --data FOLDER [--fsync 1] [--compute-ms 0] [--ranks 2] [--side 128] [--steps 20]
 //   pool_files --role reader --data FOLDER ...      one process reads all of them back, checked
 //
-// Without fsync the files are in the page cache when the clock stops; with it each file is synced before the rank goes on.
+// Without fsync the files are in the page cache when the clock stops; with it each file and its name are synced before the rank
+// goes on. compute-ms: as pool_steps has it.
 #include <hdf5.h>
 
 #include "steps.hpp"
@@ -22,7 +23,13 @@ std::string path_of(const std::string& folder, int step, int rank) {
   return folder + "/step-" + std::to_string(step) + "-rank-" + std::to_string(rank) + ".h5";
 }
 
-void write_file(const StepPlan& plan, const std::string& path, const double* data, bool synced) {
+void sync(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  require(descriptor >= 0 && fsync(descriptor) == 0, "fsync");
+  close(descriptor);
+}
+
+void write_file(const StepPlan& plan, const std::string& path, const double* data) {
   const hid_t file = check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), "H5Fcreate");
   const hid_t creation = check(H5Pcreate(H5P_DATASET_CREATE), "H5Pcreate");
   H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER);
@@ -38,43 +45,49 @@ void write_file(const StepPlan& plan, const std::string& path, const double* dat
   H5Sclose(space);
   H5Pclose(creation);
   check(H5Fclose(file), "H5Fclose");
-  if (!synced) return;
-  const int again = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  require(again >= 0 && fsync(again) == 0, "fsync");
-  close(again);
 }
 
-// One rank; its stalls go back as they are.
-void write_rank(const StepPlan& plan, const std::string& folder, int rank, bool synced, int socket) {
+// One rank; its stalls go back as they are, and behind them the seconds in which it computed.
+void write_rank(const StepPlan& plan, const std::string& folder, int rank, bool synced, double compute_s, int socket) {
   std::vector<double> own(plan.rank_elements());
   first_values(own);
   char go = 0;
   send_all(socket, "r", 1);
   require(receive_all(socket, &go, 1), "the start");
   std::vector<double> stalls;
+  double computed = 0;
   for (int step = 0; step < plan.steps; ++step) {
+    if (compute_s > 0) computed += compute_for(compute_s);
     next_values(plan, own, step);
+    const auto path = path_of(folder, step, rank);
     const double start = now();
-    write_file(plan, path_of(folder, step, rank), own.data(), synced);
+    write_file(plan, path, own.data());
+    if (synced) {
+      sync(path);
+      sync(folder);
+    }
     stalls.push_back(now() - start);
   }
+  stalls.push_back(computed);
   send_all(socket, stalls.data(), stalls.size() * sizeof(double));
 }
 
-void write_files(const StepPlan& plan, const std::string& folder, bool synced, FigureLine& line) {
+void write_files(const StepPlan& plan, const std::string& folder, bool synced, double compute_s, FigureLine& line) {
   std::vector<std::unique_ptr<Child>> ranks;
   for (int rank = 0; rank < plan.ranks; ++rank)
-    ranks.push_back(std::make_unique<Child>([&, rank](int socket) { write_rank(plan, folder, rank, synced, socket); }));
+    ranks.push_back(
+        std::make_unique<Child>([&, rank](int socket) { write_rank(plan, folder, rank, synced, compute_s, socket); }));
   char ready = 0;
   for (const auto& rank : ranks) require(receive_all(rank->socket(), &ready, 1), "a rank");
   const double start = now();
   for (const auto& rank : ranks) send_all(rank->socket(), "g", 1);
-  std::vector<double> slowest(static_cast<std::size_t>(plan.steps), 0.0), mine(slowest);
+  std::vector<double> slowest(static_cast<std::size_t>(plan.steps) + 1, 0.0), mine(slowest);
   for (const auto& rank : ranks) {
     require(receive_all(rank->socket(), mine.data(), mine.size() * sizeof(double)), "a rank's figures");
     for (std::size_t i = 0; i < mine.size(); ++i) slowest[i] = std::max(slowest[i], mine[i]);
   }
-  const double all = now() - start;
+  const double all = now() - start - slowest.back();
+  slowest.pop_back();
   double io = 0;
   for (const double one : slowest) io += one;
   line.add("step_mb", plan.step_bytes() / 1e6);
@@ -111,9 +124,10 @@ void run(const Arguments& arguments) {
   const StepPlan plan(arguments);
   const std::string folder = arguments.text("data", "."), role = arguments.text("role", "writer");
   const bool synced = arguments.number("fsync", 0) != 0;
+  const double compute_s = static_cast<double>(arguments.number("compute-ms", 0)) / 1e3;
   arguments.check();
   FigureLine line;
-  if (role == "writer") write_files(plan, folder, synced, line);
+  if (role == "writer") write_files(plan, folder, synced, compute_s, line);
   else read_files(plan, folder, line);
   line.print();
 }

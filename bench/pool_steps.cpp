@@ -1,6 +1,7 @@
 // Streams in a pool: a Gray-Scott-like writer of N ranks (threads), and a reader that comes later.
 //
 //   pool_steps --role writer --study io      [--steps N]    time in begin, put and end; then until the pool has everything
+//                            [--compute-ms N]               with so long a pause before each step, in which the ranks keep busy
 //   pool_steps --role writer --study room    [--bursts N]   the same while the queue has room, beside one copy into memory;
 //                            [--beside memory]            in turns with a second stream, acknowledged so, of the same pool
 //   pool_steps --role writer --study sustain [--lengths N]  N queue lengths at full speed, then at 80 % of what that gave
@@ -60,7 +61,7 @@ struct Shared {
   std::mutex mutex;                                                       // guards what follows
   std::vector<std::vector<double>> stalls, beside, copies, slept_copies;  // beside: of the second stream
   double announced = 0;                                                   // bytes, of rank 0
-  double io_s = 0, all_s = 0, pull_gb_per_s = 0, wall_s = 0;
+  double all_s = 0, pull_gb_per_s = 0, wall_s = 0;
   std::vector<double> computing, writing;  // spans of rank 0
 
   // Of each step or copy, the slowest rank.
@@ -146,18 +147,21 @@ class RankWriter {
     }
   }
 
-  void io() {
+  void io(double compute_s) {
     std::vector<double> stalls;
+    double computed = 0;
     shared_.meet.arrive_and_wait();
     const double start = now();
-    for (int step = 0; step < plan_.steps; ++step) stalls.push_back(write(step));
-    const double put = now() - start;
+    for (int step = 0; step < plan_.steps; ++step) {
+      if (compute_s > 0) computed += compute_for(compute_s);
+      stalls.push_back(write(step));
+    }
     close();
+    const double all = now() - start - computed;
     const std::lock_guard lock(shared_.mutex);
     if (rank_ == 0) shared_.announced = static_cast<double>(writer_.statistics().announcement_bytes);
     shared_.stalls[rank_] = std::move(stalls);
-    shared_.io_s = std::max(shared_.io_s, put);
-    shared_.all_s = std::max(shared_.all_s, now() - start);
+    shared_.all_s = std::max(shared_.all_s, all);
   }
 
   void overlap(std::chrono::milliseconds compute, double origin) {
@@ -323,7 +327,7 @@ void write_stream(Context& context, const Arguments& arguments) {
   const std::string study = arguments.text("study", "io");
   const int bursts = static_cast<int>(arguments.number("bursts", 10));
   const int lengths = static_cast<int>(arguments.number("lengths", 10));
-  const std::chrono::milliseconds compute(arguments.number("compute-ms", 40));
+  const std::chrono::milliseconds compute(arguments.number("compute-ms", study == "overlap" ? 40 : 0));
   const double origin = std::stod(arguments.text("origin", "0"));
   const std::string beside = arguments.text("beside");
   if (!beside.empty() && study != "room") throw std::runtime_error("two streams: only in the study room");
@@ -337,7 +341,7 @@ void write_stream(Context& context, const Arguments& arguments) {
       others.acknowledge = acknowledge_of(beside);
       second.emplace(context, plan, others, cohort, shared, "beside");
     }
-    if (study == "io") writer.io();
+    if (study == "io") writer.io(std::chrono::duration<double>(compute).count());
     else if (study == "room") writer.room(bursts, second ? &*second : nullptr);
     else if (study == "sustain") writer.sustain(lengths);
     else if (study == "overlap") writer.overlap(compute, origin);

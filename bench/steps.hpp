@@ -31,6 +31,14 @@ struct StepPlan {
   double step_bytes() const { return 8.0 * static_cast<double>(rank_elements()) * ranks; }
 };
 
+// Where a simulation would compute: its processor is busy, its arrays stay as they are. Returns the seconds.
+inline double compute_for(double seconds) {
+  const double start = now();
+  double passed = 0;
+  while (passed < seconds) passed = now() - start;
+  return passed;
+}
+
 inline const char* field_name(int field) { return field == 0 ? "U" : "V"; }
 inline std::string small_name(int variable) { return "block/property/" + std::to_string(variable); }
 

@@ -1,8 +1,9 @@
-"""The study "links" of `penstock bench pool`: one reader against servers that each have a slow link of their own.
+"""The study "links" of `penstock bench pool`: a writer, then a reader, against servers with a slow link each.
 
-On one machine a reader is as fast as its thread copies, whatever the servers. Here each server has a network of its own
-(a namespace), joined to the reader's by a cable that carries no more than RATE_MB: what the reader gains from a second
-server is seen. Needs root, ip, tc, unshare and nsenter.
+On one machine a reader is as fast as its thread copies, and steps are taken as fast as the machine's memory allows,
+whatever the servers. Here each server has a network of its own (a namespace), joined to theirs by a cable that carries
+no more than RATE_MB in either direction: what they gain from a second server is seen. Needs root, ip, tc, unshare and
+nsenter.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .studies import Claim, Column, Figures, Row, Run, Sheet
 
 STUDY = "links"
 RATE_MB = 200
-TEXT = f"one reader against servers that each have a link of {RATE_MB} MB/s of their own, over TCP"
+TEXT = f"a writer, then a reader, against servers that each have a link of {RATE_MB} MB/s of their own, over TCP"
 SERVERS = (1, 2, 4)
 TOOLS = ("ip", "tc", "unshare", "nsenter")
 ADMIN_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
@@ -56,6 +57,7 @@ def networks(count: int) -> Iterator[list[int]]:
             run(*inside, "ip", "link", "set", "cable", "up")
             shape = ("rate", f"{8 * RATE_MB}mbit", "burst", "4mb", "latency", "100ms")
             run(*inside, "tc", "qdisc", "add", "dev", "cable", "root", "tbf", *shape)
+            run("tc", "qdisc", "add", "dev", end, "root", "tbf", *shape)
         yield [keeper.pid for keeper in keepers]
     finally:
         for keeper in keepers:
@@ -89,13 +91,15 @@ def measure(servers: int, programs: Path, folder: Path, steps: int, deadline_s: 
                     figures |= json.loads(line)
         finally:
             started.stop()
-    return {"read_mb_per_s": 1e3 * figures["read_gb_per_s"], "links_mb_per_s": servers * RATE_MB}
+    rates = {"write_mb_per_s": 1e3 * figures["gb_per_s"], "read_mb_per_s": 1e3 * figures["read_gb_per_s"]}
+    return rates | {"links_mb_per_s": servers * RATE_MB}
 
 
 def in_own_network(servers: int, steps: int, run: Run) -> Figures:
     words = (sys.executable, "-m", __name__, servers, run.programs.absolute(), run.folder, steps, run.deadline_s)
     figures = run.figures(["unshare", "--net", *(str(word) for word in words)])
-    return figures | {"share": figures["read_mb_per_s"] / figures["links_mb_per_s"]}
+    shares = {f"{way}_share": figures[f"{way}_mb_per_s"] / figures["links_mb_per_s"] for way in ("write", "read")}
+    return figures | shares
 
 
 def possible() -> str:
@@ -131,12 +135,16 @@ def rows_of(programs: Path, quick: bool) -> tuple[list[Row], list[str]]:
 def claims_of() -> list[Claim]:
     return [
         Claim(
-            f"one reader has at least {bound}× from {servers} servers, each with a slow link of its own",
+            f"{who} at least {bound}× {way} {servers} servers, each with a slow link of its own",
             (STUDY, "penstock", f"servers_{servers}"),
-            ("read_mb_per_s",),
+            (figure,),
             bound,
             theirs=((STUDY, "penstock", "servers_1"),),
-            answers="one server",
+            answers=answers,
+        )
+        for who, way, figure, answers in (
+            ("one reader has", "from", "read_mb_per_s", "one server"),
+            ("steps are safe", "as fast in", "write_mb_per_s", "plateau"),
         )
         for servers, bound in ((2, 1.7), (4, 3))
     ]
@@ -144,9 +152,11 @@ def claims_of() -> list[Claim]:
 
 def sheets(quick: bool) -> list[Sheet]:
     columns = (
+        Column("write_mb_per_s", "written\nMB/s"),
         Column("read_mb_per_s", "read\nMB/s"),
         Column("links_mb_per_s", "all links\nMB/s"),
-        Column("share", "of that"),
+        Column("write_share", "of that,\nwritten"),
+        Column("read_share", "read"),
     )
     return [Sheet(STUDY, f"links: {TEXT}", columns)]
 

@@ -15,7 +15,7 @@ from typing import Any
 from . import counts, limits, links, pool_claims, restart, workflow
 from .programs import find_programs
 from .runner import MPI_ENVIRONMENT, run_programs
-from .stores import ROCKSDB_BYTES, SEGMENT_BYTES, Memory, disk_rates, pool, redis, redis_program
+from .stores import ROCKSDB_BYTES, SEGMENT_BYTES, Memory, disk_rates, pool, redis, redis_program, wait_idle
 from .studies import (
     Benchmark,
     Claim,
@@ -31,7 +31,8 @@ from .studies import (
 )
 
 STUDIES = {
-    "io": "a Gray-Scott-like writer of two ranks against servers and tiers, and a later reader; beside HDF5 files",
+    "io": "a Gray-Scott-like writer of two ranks against servers and tiers, and a later reader; beside HDF5 files; one "
+    "step right after the other, or computing between them",
     "room": "what a step costs its writer while the queue has room, beside one copy into memory",
     "sustain": "ten queue lengths of steps, produced at 80 % of what the pool was seen to take",
     "overlap": "a reader works on a step while the writer computes the next: when each did what",
@@ -58,6 +59,7 @@ LEVELS = {  # of small objects when put returns: words, a disk, acknowledgement;
 }
 RANKS = 2
 QUEUE = 4
+COMPUTE_MS = 40  # between the steps of `io`, where it says so
 
 
 class Sizes:
@@ -82,18 +84,21 @@ class Sizes:
 # -------------------------------------------------------------------------------------------------------------- streams
 
 
-def stream_io(sizes: Sizes, servers: int, tier: str, run: Run) -> Figures:
+def stream_io(sizes: Sizes, servers: int, tier: str, compute_ms: int, run: Run) -> Figures:
     _, disk, acknowledge = TIERS[tier]
     options = sizes.fields("--study", "io", "--steps", sizes.steps, "--acknowledge", acknowledge)
     with pool(run, servers, "2GiB", disk) as started:
+        wait_idle(started)
         environment = started.environment()
-        figures = run.figures(run.program("pool_steps", "--role", "writer", *options), environment=environment)
+        writer = run.program("pool_steps", "--role", "writer", "--compute-ms", compute_ms, *options)
+        figures = run.figures(writer, environment=environment)
         return figures | run.figures(run.program("pool_steps", "--role", "reader", *options), environment=environment)
 
 
-def file_io(sizes: Sizes, synced: bool, run: Run) -> Figures:
+def file_io(sizes: Sizes, synced: bool, compute_ms: int, run: Run) -> Figures:
     options = ("--ranks", RANKS, "--side", sizes.side, "--steps", sizes.steps, "--data", run.disk)
-    writer = run.program("pool_files", "--role", "writer", "--fsync", int(synced), *options)
+    how = ("--fsync", int(synced), "--compute-ms", compute_ms)
+    writer = run.program("pool_files", "--role", "writer", *how, *options)
     return run.figures(writer) | run.figures(run.program("pool_files", "--role", "reader", *options))
 
 
@@ -238,7 +243,12 @@ def stream_rows(sizes: Sizes) -> Iterator[Row]:
     for tier, (words, _, _) in TIERS.items():
         for servers in SERVERS:
             label = f"{servers_text(servers)}, {words}"
-            yield Row("io", "penstock", f"{tier}_{servers}", label, partial(stream_io, sizes, servers, tier))
+            yield Row("io", "penstock", f"{tier}_{servers}", label, partial(stream_io, sizes, servers, tier, 0))
+    for tier, (words, _, _) in TIERS.items():
+        for servers in SERVERS if tier == "memory" else SERVERS[:1]:
+            label = f"{servers_text(servers)}, {words}; computing between"
+            run = partial(stream_io, sizes, servers, tier, COMPUTE_MS)
+            yield Row("io", "penstock", f"{tier}_{servers}_computing", label, run)
     for study in ("room", "sustain"):
         for tier, (words, _, _) in TIERS.items():
             yield Row(study, "penstock", tier, f"1 server, {words}", partial(stall, sizes, study, tier, 1))
@@ -296,7 +306,9 @@ def rows_of(programs: Path, sizes: Sizes) -> tuple[list[Row], list[str]]:
         left_out.append("penstock: pool_steps was not built")
     if (programs / "pool_files").exists():
         for synced, name, words in ((False, "plain", "no fsync"), (True, "fsync", "fsync of each file")):
-            rows.append(Row("io", "hdf5 files", name, words, partial(file_io, sizes, synced)))
+            rows.append(Row("io", "hdf5 files", name, words, partial(file_io, sizes, synced, 0)))
+            run = partial(file_io, sizes, synced, COMPUTE_MS)
+            rows.append(Row("io", "hdf5 files", f"{name}_computing", f"{words}; computing between", run))
     else:
         left_out.append("hdf5 files: pool_files was not built (no HDF5)")
     if (programs / "pool_objects").exists():

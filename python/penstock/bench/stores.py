@@ -47,6 +47,17 @@ def pool(run: Run, servers: int = 1, memory: str = "1GiB", disk: bool = False, *
         shutil.rmtree(run.disk / "tiers", ignore_errors=True)
 
 
+def wait_idle(servers: PoolServers) -> None:
+    """Until the servers have the memory that they make ahead: theirs has not grown for two samples."""
+    pages, quiet = 0, 0
+    end = time.monotonic() + START_S
+    while quiet < 2 and time.monotonic() < end:
+        time.sleep(SAMPLE_S)
+        now = sum(int(Path(f"/proc/{s.process.pid}/statm").read_text().split()[1]) for s in servers.servers)
+        quiet = quiet + 1 if now == pages else 0
+        pages = now
+
+
 def last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
