@@ -117,8 +117,8 @@ std::shared_ptr<Blob> ObjectMemory::allocate(std::uint64_t bytes, bool may_map) 
   auto& m = *impl_;
   const auto charged = charge_of(bytes);
   if (!m.charge(charged)) return nullptr;
-  if (bytes < slab_object_bytes) make_way();
   try {
+    if (bytes < slab_object_bytes) make_way();
     std::shared_ptr<Blob> blob;
     if (bytes < slab_object_bytes) {
       blob = allocate_heap(bytes);
@@ -156,11 +156,11 @@ bool ObjectMemory::try_allocate_small(std::span<const std::uint64_t> sizes, std:
   std::uint64_t charge = 0;
   for (const auto size : sizes) charge += charge_of(size);
   if (!impl_->charge(charge)) return false;
-  make_way();
   const auto self = shared_from_this();
   out.reserve(out.size() + sizes.size());
   std::size_t made = 0;
   try {
+    make_way();
     for (; made < sizes.size(); ++made) {
       auto blob = allocate_heap(sizes[made]);
       blob->size_ = sizes[made];
