@@ -57,7 +57,10 @@ void ObjectStore::Impl::written_fresh(FreshBatch& batch, const std::exception_pt
       written_one({std::string(batch.packed_key(item)), batch.object(item), batch.keep_older, item.id}, error, erases);
       continue;
     }
-    if (error) continue;
+    if (error) {
+      erases.push_back({std::string(batch.packed_key(item)), item.version});  // a tier may have it all the same
+      continue;
+    }
     if (demotes()) demotable.add({batch.last_used(item), item.version, batch.shared_key(item)});
     evictable.add({batch.last_used(item), item.version, batch.shared_key(item)});
     table.insert(batch.ns, std::move(ready[i]));

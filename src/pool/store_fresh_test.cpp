@@ -140,6 +140,22 @@ TEST_F(StoreFresh, AFullDiskLeavesNothing) {
   EXPECT_EQ(entries(), 10u);
 }
 
+// The tier had them when its sync failed. Nobody was told of them: nor is anybody when the tier is read again.
+TEST_F(StoreFresh, AFailedSyncLeavesNothing) {
+  slow_->full = true;
+  for (const bool alone : {false, true}) {
+    disk_->puts_to_fail = 1;
+    disk_->erases_to_fail = 1;
+    if (alone) EXPECT_THROW(store_->put({.row = "row3", .after_disk = true}), Error);
+    else EXPECT_THROW(finish(start(0, 10)), Error);
+    EXPECT_FALSE(store_->load("row3"));
+    store_->flush();
+    EXPECT_EQ(entries(), 0u);
+  }
+  finish(start(0, 10));
+  EXPECT_EQ(entries(), 10u);
+}
+
 TEST_F(StoreFresh, TheyAreEvictedLikeOthers) {
   for (std::uint64_t first = 0; first < 40'000; first += 500) finish(start(first, 500));
   EXPECT_GT(store_->statistics().evictions, 0u);

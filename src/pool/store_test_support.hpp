@@ -206,6 +206,7 @@ struct FakeDisk {
   std::map<std::string, Value> entries;
   std::atomic<bool> full{false};
   std::atomic<std::int64_t> erases_to_fail{0};
+  std::atomic<std::int64_t> puts_to_fail{0};  // after they were made, as when a sync fails
   std::atomic<std::uint64_t> puts{0}, gets{0}, erases{0};
   std::atomic<std::uint64_t> limit{~std::uint64_t{0}};
   // Calls wait while it is closed.
@@ -237,6 +238,7 @@ class FakeTier : public storage::Tier {
       disk_->entries[std::string(w.key)] = {std::string(w.metadata),
                                             {w.data.begin(), w.data.end()},
                                             w.checksum ? *w.checksum : storage::checksum(w.data)};
+    if (--disk_->puts_to_fail >= 0) throw Error(Errc::system, path_ + ": input/output error");
   }
   std::optional<storage::TierEntry> find(std::string_view key) override {
     std::lock_guard lock(disk_->mutex);

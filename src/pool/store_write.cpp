@@ -270,6 +270,7 @@ void ObjectStore::Impl::written_one(const DiskWrite& write, const std::exception
   const Pending pending = std::move(*at);
   state.pending.erase(at);
   if (!error && !pending.gone) stored(write, pending, erases);
+  if (error && !pending.gone) erases.push_back({write.packed_key, pending.version});  // a tier may have it all the same
   forget_if_empty(write.packed_key);
 }
 
