@@ -236,6 +236,37 @@ TEST_F(DiskFaultTest, AJournalFileThatCannotBeBegunDoesNotStay) {
   open_journal(2);
 }
 
+// Of a frame that ends in zeros a first part is as good as all of it. The next one, in another file, has its number.
+TEST_F(DiskFaultTest, AFrameThatFailedIsNotTakenForTheNext) {
+  auto journal = open_journal();
+  append(*journal, 10);
+  {
+    int failures = 0;
+    const DiskFaults faults(
+        [&](const DiskCall& call) { return call.kind == Kind::write && failures++ == 0 ? EIO : 0; });
+    expect_error(Errc::system, [&] { journal->append(std::string(100, '\0'), [](Journal::Number) {}); });
+    EXPECT_EQ(failures, 2);
+  }
+  append(*journal, 4000);
+  journal->sync();
+  journal.reset();
+  std::vector<std::size_t> found;
+  Journal again(folder_ + "/journal", 4096, 0,
+                [&](Journal::Number, std::string_view body) { found.push_back(body.size()); });
+  EXPECT_EQ(found, (std::vector<std::size_t>{10, 4000}));
+  {
+    const DiskFaults faults([](const DiskCall& call) { return call.kind == Kind::write ? EIO : 0; });
+    expect_error(Errc::system, [&] { append(again, 10); });
+  }
+  EXPECT_FALSE(again.failed());  // a file that could not be begun
+  append(again, 10);
+  {
+    const DiskFaults faults([](const DiskCall& call) { return call.kind == Kind::write ? EIO : 0; });
+    expect_error(Errc::system, [&] { append(again, 10); });
+  }
+  EXPECT_TRUE(again.failed());
+}
+
 TEST_F(DiskFaultTest, AJournalTakesWhatADiskHasLeft) {
   auto journal = open_journal();
   {

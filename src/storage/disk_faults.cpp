@@ -86,7 +86,10 @@ ssize_t pwritev(int fd, const iovec* parts, int count, off_t offset) {
   static const auto real = next<ssize_t(int, const iovec*, int, off_t)>("pwritev");
   std::uint64_t bytes = 0;
   for (int i = 0; i < count; ++i) bytes += parts[i].iov_len;
-  if (const int error = ask(penstock::storage::Kind::write, fd, bytes)) return failed(error);
+  if (const int error = ask(penstock::storage::Kind::write, fd, bytes)) {
+    real(fd, parts, 1, offset);
+    return failed(error);
+  }
   return real(fd, parts, count, offset);
 }
 

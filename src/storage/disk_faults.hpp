@@ -10,7 +10,7 @@ namespace penstock::storage {
 
 struct DiskCall {
   enum class Kind {
-    write,     // write, pwrite, pwritev
+    write,     // write, pwrite, pwritev (of which the first part is written)
     sync,      // fsync, fdatasync
     allocate,  // posix_fallocate
     space,     // statvfs: fails by telling of no free space

@@ -170,11 +170,27 @@ Journal::Number Journal::append(std::string_view body, const std::function<void(
   const std::uint64_t bytes = frame_head_bytes + body.size();
   if (!open_ || segments_.back().at + bytes > segments_.back().size) start_segment(journal_head_bytes + bytes);
   Segment& segment = segments_.back();
-  write_at(*segment.file, segment.at, encode_frame_head(segment.head, last_ + 1, body), body);
+  try {
+    write_at(*segment.file, segment.at, encode_frame_head(segment.head, last_ + 1, body), body);
+  } catch (const Error&) {
+    blot_out(segment);
+    throw;
+  }
   segment.at += bytes;
   segment.last = ++last_;
   appended(last_);
   return last_;
+}
+
+// A frame that was written in part is whole if what it lacks is zeros; then it would be taken for the next one, which has its
+// number. Takes append_mutex_ for granted.
+void Journal::blot_out(const Segment& segment) {
+  try {
+    write_at(*segment.file, segment.at, std::string(frame_head_bytes, '\0'), {});
+  } catch (const Error&) {
+    std::lock_guard lock(sync_mutex_);
+    failed_ = true;  // nobody can tell what the file holds
+  }
 }
 
 void Journal::sync(Number number) {

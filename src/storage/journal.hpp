@@ -65,6 +65,7 @@ class Journal {
   void recover(Number released, const std::function<void(Number, std::string_view)>& replay);
   void keep_damaged(const std::string& path) const;
   void start_segment(std::uint64_t least_bytes);
+  void blot_out(const Segment& segment);
   void sync_file(const File& file);
   void throw_if_failed();
 
