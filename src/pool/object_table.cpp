@@ -371,7 +371,8 @@ std::uint64_t ObjectTable::index_bytes() const { return impl_->node_bytes + impl
 // ------------------------------------------------------------------------------------------------------------- listing
 
 // Visits one namespace; returns the entry to go on after, null when it came to the end.
-const ObjectTable::Node* ObjectTable::Impl::walk(const Namespace& ns, Space& space, std::optional<KeyView> after, Walk& walk) {
+const ObjectTable::Node* ObjectTable::Impl::walk(const Namespace& ns, Space& space, std::optional<KeyView> after,
+                                                 Walk& walk) {
   const auto& tree = space.tree();
   auto at = tree.begin();
   KeyView prefix;
