@@ -19,8 +19,8 @@ async def with_a_healthy_pair(stage, plane, role):
     wrong = [f"{peer.name} exited with {peer.code}" for peer in stage.peers if peer.code != 0]
     if not writer.said("closed"):
         wrong.append("the writer did not end well")
-    if checks.ending(reader) != "end_of_stream" or checks.account_of(reader, False):
-        wrong.append(f"the healthy reader: {checks.ending(reader)}, {checks.account_of(reader, False)}")
+    if checks.ending(reader) != "end_of_stream" or checks.account_of(reader, {}):
+        wrong.append(f"the healthy reader: {checks.ending(reader)}, {checks.account_of(reader, {})}")
     return attacker, wrong
 
 

@@ -39,16 +39,19 @@ def judge_programs(play, wrong):
                 wrong.append(f"{writer.name} exceeded its memory: {line}")
 
 
-def account_of(reader, policy_drops):
-    """A reader that saw the end has every step, in order, or an error for it, or was told how many were dropped."""
+def account_of(reader, settings):
+    """A reader that saw the end has every step, in order, or an error for it, or was told how many were dropped. Of one
+    that a writer gave up it need not hear."""
+    policy_drops = "when_full" in settings
+    there_are = STEPS - ("void_at" in settings)
     read = numbers(reader, "read")
     line = (reader.said("statistics") or [""])[0]
     dropped = number_in(line, "dropped") or 0
     if read != sorted(set(read)):
         return f"{reader.name} read steps out of order: {read}"
     failed = len(reader.said("failed"))
-    if len(read) + dropped + failed != STEPS or (dropped and not policy_drops):
-        return f"{reader.name} read {read}, met {failed} errors and was told of {dropped} dropped steps, of {STEPS}"
+    if len(read) + dropped + failed != there_are or (dropped and not policy_drops):
+        return f"{reader.name} read {read}, met {failed} errors and was told of {dropped} dropped steps, of {there_are}"
     return None
 
 
@@ -69,7 +72,7 @@ def judge_reader_fault(play, wrong):
             continue
         if ending(other) != "end_of_stream":
             wrong.append(f"{other.name} did not see the end: {ending(other)}")
-        elif problem := account_of(other, policy_drops):
+        elif problem := account_of(other, case.settings):
             wrong.append(problem)
     waits = writer.said("timeout")
     if waits and case.action != "stop":
@@ -105,7 +108,7 @@ def judge_writer_fault(play, wrong):
         read, end = numbers(reader, "read"), ending(reader)
         if end == "end_of_stream" and not ended_well:
             wrong.append(f"{reader.name} saw an end of the stream that never was")
-        if end == "end_of_stream" and ended_well and (problem := account_of(reader, "when_full" in case.settings)):
+        if end == "end_of_stream" and ended_well and (problem := account_of(reader, case.settings)):
             wrong.append(problem)
         if end != "end_of_stream" and end not in allowed:
             wrong.append(f"{reader.name} ended with {end}")

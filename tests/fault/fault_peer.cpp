@@ -68,6 +68,10 @@ class WriterRole {
       auto step = begin();
       if (!step) return;
       if (step->number() == arguments_.number("throw_at", ~0ull)) throw Diverged("the simulation diverged");
+      if (step->number() == arguments_.number("void_at", ~0ull) && cohort_->rank() + 1 == cohort_->size()) {
+        say("voided " + std::to_string(step->number()));
+        continue;
+      }
       put(*step, array, time);
       start_ = Clock::now();
       const auto line = "wrote " + std::to_string(step->number()) + (step->dropped() ? " dropped" : "");

@@ -30,6 +30,7 @@ SCENARIOS = {
     "demand": {"when_full": "discard_oldest", "hold": True},
     "diverged": {"throw_at": 3},
     "cohort-diverged": {"ranks": 2, "throw_at": 3},
+    "cohort-voided": {"ranks": 2, "void_at": 3},
     "refused": {"intruder": True},
 }
 NOT_IN_RING = "only announce, dropped, goodbye, want and release go through the ring; all else is on the connection"
@@ -78,8 +79,7 @@ class Play:
     async def start_writer(self):
         s = self.case.settings
         options = stream_options(self.case.plane, when_full=s.get("when_full", "block"), rendezvous_readers=1)
-        if "throw_at" in s:
-            options["throw_at"] = s["throw_at"]
+        options |= {name: s[name] for name in ("throw_at", "void_at") if name in s}
         faulty = {self.case.rank: self.case.fault()} if self.case.side == "writer" else {}
         self.writers = await self.stage.start_ranks("writer", "writer", self.case.ranks, faulty, **options)
 
