@@ -21,6 +21,7 @@
 //   W OP INODE OFFSET LENGTH SIZE UNDO UNDO_LENGTH    about to be written; SIZE before; bytes to be restored at OFFSET
 //   T OP INODE NEW_SIZE SIZE UNDO UNDO_LENGTH         about to be truncated or grown; bytes to be restored at NEW_SIZE
 //   S OP UPTO INODE                 synced: operations up to UPTO are durable       A OP UPTO   sync or syncfs
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -491,6 +492,12 @@ int fclose(FILE* file) {
   REAL(fclose);
   if (file != nullptr) set_handle(fileno(file), nullptr);
   return next(file);
+}
+// The same of fdopendir, as recursive walks use it.
+int closedir(DIR* folder) {
+  REAL(closedir);
+  set_handle(dirfd(folder), nullptr);
+  return next(folder);
 }
 
 ssize_t write(int fd, const void* data, size_t size) {
