@@ -143,10 +143,10 @@ class Writer {
   std::uint32_t x_ = 0;
 };
 
-std::vector<std::uint64_t> read_all(OneServer& pool, const std::string& name) {
+std::vector<std::uint64_t> read_steps(OneServer& pool, const std::string& name, std::size_t most) {
   const auto reader = open_pool_reader(pool.context(), name, solo(), pool_options());
   std::vector<std::uint64_t> steps;
-  while (reader->begin_step(patience) == Outcome::ready) {
+  while (steps.size() < most && reader->begin_step(patience) == Outcome::ready) {
     const auto& info = reader->variable("x");
     std::vector<double> values(info.shape[0]), expected(info.shape[0]);
     reader->get(info.id, Selection::all(), values.data(), Order::row, {});
@@ -157,6 +157,11 @@ std::vector<std::uint64_t> read_all(OneServer& pool, const std::string& name) {
     reader->end_step();
   }
   return steps;
+}
+
+// Until the stream has ended.
+std::vector<std::uint64_t> read_all(OneServer& pool, const std::string& name) {
+  return read_steps(pool, name, ~std::size_t{0});
 }
 
 fb::AttachRequestT writer_of_life(OneServer& pool, const std::string& stream, std::uint64_t life) {
@@ -192,11 +197,30 @@ TEST(StreamFaults, ARecordThatCouldNotBeKeptIsKeptTheNextTime) {
   const auto request = writer_of_life(pool, "late", 77);
   EXPECT_THROW(pool.attach(request, Timeout(500)), Error);
   EXPECT_EQ(pool.record("late").life, 0u) << "there was no room for it";
+  const auto channel = pool.channel_as("read");
+  fb::StreamInfoRequestT info;
+  info.stream = "late";
+  const auto is_there = [&] { fb::StreamsClient(channel).start_stream_info(info, {}).get(base::Deadline(patience)); };
+  EXPECT_EQ(code_of(is_there), Errc::not_found) << "who waits for it must not be told of a stream that is lost";
+  channel->close();
   all.clear();
   // Until it was in time for the server, should the machine stand still for a moment.
   for (const base::Deadline deadline(patience); pool.record("late").life == 0 && !deadline.passed();)
     EXPECT_THROW(pool.attach(request, Timeout(500)), Error) << "no such writer";
   EXPECT_EQ(pool.record("late").life, 77u) << "but a home to come must know of it";
+}
+
+TEST(StreamFaults, AStreamHasNotEndedBeforeItsEndIsKept) {
+  OneServer pool(16u << 20);
+  Writer writer(pool, "ending", 10);
+  writer.write();
+  ASSERT_THAT(read_steps(pool, "ending", 1), ElementsAre(0));
+  auto all = take_all(pool);
+  EXPECT_EQ(code_of([&] { writer->close(Timeout(1500)); }), Errc::timeout);
+  EXPECT_EQ(pool.record("ending").state, 0);
+  all.clear();
+  EXPECT_THAT(read_all(pool, "ending"), ElementsAre(0)) << "the end is kept as soon as there is room";
+  EXPECT_EQ(pool.record("ending").state, 1);
 }
 
 TEST(StreamFaults, AWriterThatWakesUpTooLateDestroysNothing) {

@@ -21,6 +21,7 @@ constexpr auto join_within = std::chrono::seconds(10);
 // Readers tell a home that is new what they hold as soon as they hear of it; so long it drops nothing, and decides nothing for
 // cohorts of which it has not heard all.
 constexpr Timeout settle_within(5'000);
+constexpr Timeout put_again_within(2'000);  // in a pool that is full its steps can be read nevertheless
 
 // "no", "append" or a number. A newer writer's other words count as no.
 std::string resume_of(const std::string& options) {
@@ -35,6 +36,22 @@ std::string resume_of(const std::string& options) {
     return parsed.resume;
   }
   return "no";
+}
+
+StreamOptions options_of(const fb::StreamRecordT& record, const std::string& stream) {
+  StreamOptions options;
+  for (const auto line : base::split(record.options, '\n')) {
+    const auto colon = line.find(':');
+    if (colon == std::string_view::npos) continue;
+    try {
+      set_option(options, std::string(base::trim(line.substr(0, colon))),
+                 std::string(base::trim(line.substr(colon + 1))));
+    } catch (const Error& e) {  // of a writer newer than this server
+      base::log(base::Level::warn, "an option of a stream is not understood", {{"stream", stream}, {"why", e.what()}});
+    }
+  }
+  if (record.stripe_bytes != 0) options.stripe_bytes = record.stripe_bytes;  // readers know the first writer's
+  return options;
 }
 
 }  // namespace
@@ -84,24 +101,16 @@ bool StreamHome::primary() const {
   return placement && core_->is_primary(*placement, streams_namespace(), row_, std::nullopt);
 }
 
-void StreamHome::read_options() {
-  options_ = {};
-  for (const auto line : base::split(record_.options, '\n')) {
-    const auto colon = line.find(':');
-    if (colon == std::string_view::npos) continue;
-    try {
-      set_option(options_, std::string(base::trim(line.substr(0, colon))),
-                 std::string(base::trim(line.substr(colon + 1))));
-    } catch (const Error& e) {  // of a writer newer than this server
-      base::log(base::Level::warn, "an option of a stream is not understood", {{"stream", name_}, {"why", e.what()}});
-    }
-  }
-  if (record_.stripe_bytes != 0) options_.stripe_bytes = record_.stripe_bytes;  // readers know the first writer's
+// What readers are told, and what the writer forgets for it, the next home must know: at least every owner has the record. The
+// step itself lies at all of its owners already, whatever the level.
+Acknowledge StreamHome::safe_for(const StreamOptions& options) {
+  return std::max(options.acknowledge, Acknowledge::replicated);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- objects
 
-Task<void> StreamHome::put_object(std::string column, std::vector<std::byte> bytes, Deadline deadline) {
+Task<void> StreamHome::put_object(std::string column, std::vector<std::byte> bytes, Acknowledge acknowledge,
+                                  Deadline deadline) {
   auto self = shared_from_this();
   auto blob = co_await core_->store().reserve(bytes.size(), deadline);
   std::copy(bytes.begin(), bytes.end(), blob->writable().begin());
@@ -113,10 +122,7 @@ Task<void> StreamHome::put_object(std::string column, std::vector<std::byte> byt
   puts[0].checksum = storage::checksum(blob->bytes());
   puts[0].blob = std::move(blob);
   check_ours();
-  // What readers are told, and what the writer forgets for it, the next home must know: at least every owner has the record. The
-  // step itself lies at all of its owners already, whatever the level.
-  const auto safe = std::max(options_.acknowledge, Acknowledge::replicated);
-  auto results = co_await core_->put(std::move(puts), IfExists::overwrite, safe, deadline);
+  auto results = co_await core_->put(std::move(puts), IfExists::overwrite, acknowledge, deadline);
   if (results[0].error) throw *results[0].error;
 }
 
@@ -129,7 +135,7 @@ Task<void> StreamHome::keep_trying_put(std::string column, std::vector<std::byte
     std::string why;
     try {
       const Deadline deadline(Timeout(10'000));
-      co_await put_object(column, bytes, deadline);
+      co_await put_object(column, bytes, safe_for(options_), deadline);
       co_return;
     } catch (const Error& e) {
       if (retired_) throw;
@@ -151,21 +157,31 @@ Task<std::optional<typename Table::NativeTableType>> StreamHome::get_object(std:
 
 template Task<std::optional<fb::EpochRecordT>> StreamHome::get_object<fb::EpochRecord>(std::string, Deadline);
 
+// Nobody is told of it before it is kept. Only who may change the record calls it.
 Task<void> StreamHome::put_state(State state, std::string why) {
   auto self = shared_from_this();
-  if (record_.state == state && record_.why == why) co_return;
-  record_.state = state;
-  record_.why = std::move(why);
-  co_await keep_trying_put(std::string(record_column), encode_object<fb::StreamRecord>(record_));
+  if (record_safe_ && record_.state == state && record_.why == why) co_return;
+  auto record = record_;
+  record.state = state;
+  record.why = std::move(why);
+  auto bytes = encode_object<fb::StreamRecord>(record);
+  co_await keep_trying_put(std::string(record_column), std::move(bytes));
+  check_ours();
+  record_ = std::move(record);
+  record_safe_ = true;
   changed_.notify_all();
 }
 
 Task<void> StreamHome::load(Deadline deadline) {
   auto self = shared_from_this();
   auto record = co_await get_object<fb::StreamRecord>(std::string(record_column), deadline);
-  if (!record) co_return;
+  if (!record) {  // one that was not dropped to the end
+    const auto columns = co_await columns_of_row(deadline);
+    remains_ = !columns.empty();
+    co_return;
+  }
   record_ = std::move(*record);
-  read_options();
+  options_ = options_of(record_, name_);
   const auto columns = co_await columns_of_row(deadline);
   for (const auto& column : columns) {
     if (column.starts_with("step/")) {
@@ -179,6 +195,7 @@ Task<void> StreamHome::load(Deadline deadline) {
       if (group && group->life == record_.life) readers_.set_group_next(column.substr(6), group->next);
     }
   }
+  if (record_.state == open) co_await put_again(deadline);
   check_ours();
   base::log(base::Level::info, "this server is the home of a stream",
             {{"stream", name_}, {"steps", steps_.size()}, {"state", static_cast<int>(record_.state)}});
@@ -190,6 +207,30 @@ Task<void> StreamHome::load(Deadline deadline) {
     fabric::spawn(*home->core_->progress(), home->trim());
   });
   if (record_.state == open) start_feed(Deadline(std::chrono::duration_cast<Timeout>(join_within)));
+}
+
+// What the home before was putting when it lost the row may lie with a single owner. Whoever waits for it will be told that it
+// is there, so it is made as safe as they take it to be: the record, the groups, and of the steps, which come one after the
+// other, the newest.
+Task<void> StreamHome::put_again(Deadline until) {
+  auto self = shared_from_this();
+  const auto deadline = earlier(until, Deadline(put_again_within));
+  const auto safe = safe_for(options_);
+  try {
+    auto record = encode_object<fb::StreamRecord>(record_);
+    co_await put_object(std::string(record_column), std::move(record), safe, deadline);
+    record_safe_ = true;
+    if (!steps_.empty()) {
+      auto newest = encode_object<fb::StepRecord>(steps_.rbegin()->second);
+      auto column = step_column(steps_.rbegin()->first);
+      co_await put_object(std::move(column), std::move(newest), safe, deadline);
+    }
+    co_await put_groups(deadline);
+  } catch (const Error& e) {
+    if (e.code() != Errc::pool_full && e.code() != Errc::system) throw;
+    base::log(base::Level::warn, "what the last home of a stream put could not be put again",
+              {{"stream", name_}, {"why", e.what()}});
+  }
 }
 
 // What this server has, and while the view is not settled what the others have.
@@ -221,15 +262,27 @@ Task<std::vector<std::string>> StreamHome::columns_of_row(Deadline deadline) {
 
 // ----------------------------------------------------------------------------------------------------------------- writer
 
-Task<fb::AttachReplyT> StreamHome::attach(fb::AttachRequestT request, Deadline deadline) {
+// One at a time changes whose stream this is, and how it stands.
+Task<StreamHome::Changing> StreamHome::change(Deadline deadline) {
   auto self = shared_from_this();
-  while (attaching_) {
+  while (changing_) {
     check_ours();
     if (!co_await changed_.wait(deadline))
-      throw Error(Errc::timeout, "stream " + name_ + " is being opened by another writer");
+      throw Error(Errc::timeout, "stream " + name_ + " is being opened, ended or dropped by another");
   }
   check_ours();
-  const Attaching attaching(*this);
+  changing_ = true;
+  co_return Changing(this);
+}
+
+void StreamHome::Changed::operator()(StreamHome* home) const {
+  home->changing_ = false;
+  home->changed_.notify_all();
+}
+
+Task<fb::AttachReplyT> StreamHome::attach(fb::AttachRequestT request, Deadline deadline) {
+  auto self = shared_from_this();
+  const auto changing = co_await change(deadline);
   const bool same = known() && record_.writer == request.life;
   if (same) require_writer(request.token);
   if (!same && request.again && known() && record_.writer != request.replaced)
@@ -272,7 +325,8 @@ Task<void> StreamHome::let_last_writer_go(Deadline deadline) {
   }
 }
 
-// A new writer's stream replaces what an earlier one of the same name left, or goes on with it.
+// A new writer's stream replaces what an earlier one of the same name left, or goes on with it. Nobody hears of it before its
+// record is kept: a home to come would not know of it.
 Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
   auto self = shared_from_this();
   const bool same = known() && record_.writer == request.life;
@@ -285,18 +339,18 @@ Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
     record.why.clear();
   } else {
     co_await let_last_writer_go(deadline);
+    record.replaced = record_.writer;
     const auto resume = resume_of(request.options);
     const bool goes_on = known() && resume != "no";
     if (goes_on) {
       co_await drop_orphans(record_.writer, deadline);
+      record.life = record_.life;
       record.stripe_bytes = options_.stripe_bytes;
       record.epoch_base = co_await newest_epoch(deadline);
-    } else if (known()) {
-      co_await drop_everything(deadline);
+    } else {
+      record.life = request.life;
+      if (known() || remains_) co_await drop_everything(deadline);
     }
-    record.life = goes_on ? record_.life : request.life;
-    record.replaced = record_.writer;
-    if (!goes_on) forget_steps();
     if (resume == "append") record.base = goes_on ? next_number() : 0;
     else if (resume != "no") record.base = std::stoull(resume);
   }
@@ -308,23 +362,14 @@ Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
   record.pid = request.pid;
   record.ranks = request.ranks;
   record.options = request.options;
-  record_ = record;
+  const auto options = options_of(record, name_);
+  auto bytes = encode_object<fb::StreamRecord>(record);
+  co_await put_object(std::string(record_column), std::move(bytes), safe_for(options), deadline);
+  check_ours();
+  record_ = std::move(record);
+  record_safe_ = true;
+  options_ = options;
   refused_.clear();
-  read_options();
-  std::optional<Error> failed;
-  try {
-    co_await put_object(std::string(record_column), encode_object<fb::StreamRecord>(record), deadline);
-  } catch (const Error& e) {
-    failed = e;
-  }
-  if (failed) {  // a home to come would not know of it: as one that is lost it is let in, and put, again
-    if (record_.writer == record.writer) {
-      record_.state = lost;
-      record_.why = std::string("the pool could not keep its record: ") + failed->what();
-    }
-    changed_.notify_all();
-    throw *failed;
-  }
   changed_.notify_all();
 }
 
@@ -411,7 +456,9 @@ Task<void> StreamHome::settle_end(Outcome outcome, std::string why, std::uint64_
       const Deadline soon(Timeout(1000));
       co_await changed_.wait(soon);
     }
-    if (retired_ || feed != feed_number_ || record_.state != open) co_return;
+    const Deadline never = Deadline::never();
+    const auto changing = co_await change(never);
+    if (feed != feed_number_ || record_.state != open) co_return;
     if (outcome == Outcome::end_of_stream) co_await put_state(ended, "");
     else
       co_await end_as_lost("the writer " + record_.host + ":" + std::to_string(record_.pid) + " was lost (" + why +
@@ -425,15 +472,9 @@ Task<void> StreamHome::settle_end(Outcome outcome, std::string why, std::uint64_
 Task<void> StreamHome::end_as_lost(std::string why) {
   auto self = shared_from_this();
   co_await put_state(lost, std::move(why));
-  const auto writer = record_.writer;
-  while (attaching_ && !retired_) {
-    const Deadline soon(Timeout(1000));
-    co_await changed_.wait(soon);
-  }
-  if (retired_ || record_.state != lost || record_.writer != writer || !staging_.empty()) co_return;
-  const Attaching attaching(*this);
+  if (!staging_.empty()) co_return;
   const Deadline deadline(settle_within);
-  co_await drop_orphans(writer, deadline);
+  co_await drop_orphans(record_.writer, deadline);
 }
 
 Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
@@ -445,10 +486,10 @@ Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
     if (!co_await changed_.wait(deadline))
       throw Error(Errc::timeout, "stream " + name_ + ": steps are not in the pool yet");
   }
-  check_ours();
-  if (record_.state == ended) co_return;
+  const auto changing = co_await change(deadline);
+  if (request.life != record_.writer) co_return;
   if (request.why.empty()) co_await put_state(ended, "");
-  else co_await end_as_lost(request.why);
+  else if (record_.state != ended) co_await end_as_lost(request.why);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- readers
@@ -570,17 +611,18 @@ void StreamHome::hold(const std::shared_ptr<rpc::Channel>& channel, const fb::Ho
 Task<void> StreamHome::keep_groups() {
   auto self = shared_from_this();
   try {
-    co_await put_groups();
+    const Deadline deadline(settle_within);
+    co_await put_groups(deadline);
     co_await trim();
   } catch (const std::exception& e) {  // the next step that is read brings it again
     if (!retired_) base::log(base::Level::info, "a group was not kept", {{"stream", name_}, {"why", e.what()}});
   }
 }
 
-Task<void> StreamHome::end_step(fb::EndStepRequestT request, Deadline) {
+Task<void> StreamHome::end_step(fb::EndStepRequestT request, Deadline deadline) {
   auto self = shared_from_this();
   const bool moved = readers_.end_step(request.reader, request.rank, request.index);
-  if (moved) co_await put_groups();
+  if (moved) co_await put_groups(deadline);
   co_await trim();
 }
 

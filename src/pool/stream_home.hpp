@@ -61,17 +61,14 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
     std::uint64_t writer_step = 0;  // its number at the writer: ours less record_.base
     bool after_gap = false;         // an earlier step was given up since
   };
-  // One writer at a time is let in.
-  struct Attaching {
-    explicit Attaching(StreamHome& h) : home(h) { home.attaching_ = true; }
-    ~Attaching() {
-      home.attaching_ = false;
-      home.changed_.notify_all();
-    }
-    StreamHome& home;
+  struct Changed {
+    void operator()(StreamHome* home) const;
   };
+  using Changing = std::unique_ptr<StreamHome, Changed>;  // the right to change the record
   class KeptSteps;
 
+  static Acknowledge safe_for(const StreamOptions& options);
+  Task<Changing> change(Deadline deadline);
   void require_writer(const std::vector<std::uint8_t>& token) const;
   Task<void> become(fb::AttachRequestT request, Deadline deadline);
   Task<void> let_last_writer_go(Deadline deadline);
@@ -93,11 +90,12 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   std::shared_ptr<Epoch> epoch_from(std::vector<std::shared_ptr<const std::string>> layouts) const;
   Task<void> keep_epoch(std::uint64_t number, std::shared_ptr<const stream::EpochBlobs> blobs);
   Task<std::shared_ptr<const Epoch>> epoch_of(std::uint64_t life, std::uint64_t number, Deadline deadline);
-  Task<void> put_object(std::string column, std::vector<std::byte> bytes, Deadline deadline);
+  Task<void> put_object(std::string column, std::vector<std::byte> bytes, Acknowledge acknowledge, Deadline deadline);
   template <class Table>
   Task<std::optional<typename Table::NativeTableType>> get_object(std::string column, Deadline deadline);
   Task<void> keep_trying_put(std::string column, std::vector<std::byte> bytes);
-  Task<void> put_groups();
+  Task<void> put_again(Deadline until);
+  Task<void> put_groups(Deadline deadline);
   Task<void> keep_groups();
   Task<void> put_state(State state, std::string why);
   Task<std::vector<std::string>> columns_of_row(Deadline deadline);
@@ -109,7 +107,6 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   Task<void> drop_old_epochs();
   Task<void> drop_stripes(fb::StepRecordT record, Deadline deadline);
   Task<void> drop_orphans(std::uint64_t writer, Deadline deadline);
-  void read_options();
   // Whether readers have had time to say what they hold, since this server became the home.
   bool settled() const { return settled_from_.passed(); }
   void fill_layouts(fb::NextStepReplyT& reply, std::shared_ptr<const Epoch> epoch,
@@ -123,6 +120,8 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   std::shared_ptr<StripePuller> puller_;
   const std::string name_, row_;
   fb::StreamRecordT record_;
+  bool record_safe_ = false;  // this home put it: it is not only where it was found
+  bool remains_ = false;      // there is no record, but more of a stream that was to be dropped
   StreamOptions options_;
   std::map<std::uint64_t, fb::StepRecordT> steps_;                // in the pool, by number
   std::uint64_t bytes_ = 0;                                       // of them
@@ -141,7 +140,7 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   ReaderBook readers_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::weak_ptr<rpc::Channel>> watched_;
   fabric::Signal changed_;
-  bool attaching_ = false, trimming_ = false, retired_ = false;
+  bool changing_ = false, trimming_ = false, retired_ = false;
   Deadline settled_from_{Timeout(0)};
   fabric::Timer age_timer_, settled_timer_;
   std::uint64_t stall_retries_ = 0;

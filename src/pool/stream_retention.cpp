@@ -20,14 +20,14 @@ std::int64_t now_us() {
 
 }  // namespace
 
-Task<void> StreamHome::put_groups() {
+Task<void> StreamHome::put_groups(Deadline deadline) {
   auto self = shared_from_this();
   for (const auto& [group, next] : std::map<std::string, std::uint64_t>(readers_.groups())) {
     fb::GroupRecordT record;
     record.life = record_.life;
     record.next = next;
-    const Deadline deadline(drop_within);
-    co_await put_object(group_column(group), encode_object<fb::GroupRecord>(record), deadline);
+    auto bytes = encode_object<fb::GroupRecord>(record);
+    co_await put_object(group_column(group), std::move(bytes), safe_for(options_), deadline);
   }
 }
 
@@ -136,16 +136,24 @@ Task<void> StreamHome::drop_stripes(fb::StepRecordT record, Deadline deadline) {
   }
 }
 
+// The record goes first: then nobody finds the stream, and a home that takes over now has nothing to load. The rest of its row
+// goes last: by that a later home sees that more may be there.
 Task<void> StreamHome::drop_everything(Deadline deadline) {
   auto self = shared_from_this();
-  const auto columns = co_await columns_of_row(deadline);
-  for (const auto& column : columns) {
-    if (column == record_column) continue;
-    co_await core_->drop(streams_namespace(), row_, column, std::nullopt, std::nullopt, Acknowledge::memory, deadline);
-  }
+  co_await core_->drop(streams_namespace(), row_, std::string(record_column), std::nullopt, std::nullopt,
+                       Acknowledge::memory, deadline);
+  record_ = {};
+  record_safe_ = false;
+  remains_ = true;
+  forget_steps();
+  changed_.notify_all();
   const auto placement = core_->placement();
   for (const auto& member : placement->view().members)
     co_await drop_stripes_at(*core_, member, placement->view().number, stripe_pattern(name_), "*", deadline);
+  const auto columns = co_await columns_of_row(deadline);
+  for (const auto& column : columns)
+    co_await core_->drop(streams_namespace(), row_, column, std::nullopt, std::nullopt, Acknowledge::memory, deadline);
+  remains_ = false;
 }
 
 // What a writer that is gone left of steps that nobody will see: stripes that were pulled of steps without a record. They
@@ -169,23 +177,12 @@ Task<void> StreamHome::drop_orphans(std::uint64_t writer, Deadline deadline) {
 
 Task<void> StreamHome::drop_stream(Deadline deadline) {
   auto self = shared_from_this();
-  while (attaching_) {
-    check_ours();
-    if (!co_await changed_.wait(deadline))
-      throw Error(Errc::timeout, "stream " + name_ + " is being opened by a writer");
-  }
-  check_ours();
-  if (!known()) throw Error(Errc::not_found, "the pool has no stream " + name_);
+  const auto changing = co_await change(deadline);
+  if (!known() && !remains_) throw Error(Errc::not_found, "the pool has no stream " + name_);
   if (record_.state == open && feed_ && feed_joined_)
     throw Error(Errc::wrong_state, "stream " + name_ + " is being written, by " + record_.host + ":" +
                                        std::to_string(record_.pid) + "; it can be dropped when its writer has ended");
-  const Attaching attaching(*this);
   co_await let_last_writer_go(deadline);
-  // Its record goes first: then nobody finds the stream, and a home that takes over now has nothing to load.
-  co_await core_->drop(streams_namespace(), row_, std::string(record_column), std::nullopt, std::nullopt,
-                       Acknowledge::memory, deadline);
-  record_ = {};
-  forget_steps();
   co_await drop_everything(deadline);
 }
 

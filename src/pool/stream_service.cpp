@@ -1,5 +1,7 @@
 #include "pool/stream_service.hpp"
 
+#include <utility>
+
 #include "base/log.hpp"
 #include "fabric/registration.hpp"
 #include "pool/stream_keys.hpp"
@@ -76,7 +78,9 @@ Task<std::shared_ptr<StreamHome>> StreamService::home_of(std::string stream, std
 }
 
 // Streams that this server became the home of are taken up before anybody asks: their writers wait. Others are let go.
-void StreamService::view_changed(const View&) {
+// After a view that this server did not see another may have been the home meanwhile: what is known is not enough.
+void StreamService::view_changed(const View& view) {
+  const bool follows = view.number == std::exchange(last_view_, view.number) + 1;
   auto core = core_.lock();
   if (!core || stopped_) return;
   const auto placement = core->placement();
@@ -84,7 +88,7 @@ void StreamService::view_changed(const View&) {
     return core->is_primary(*placement, streams_namespace(), row, std::nullopt);
   };
   for (auto it = homes_.begin(); it != homes_.end();) {
-    if (ours(stream_row(it->first))) {
+    if (follows && ours(stream_row(it->first))) {
       ++it;
       continue;
     }

@@ -44,6 +44,7 @@ class StreamService final : public fb::StreamsService, public std::enable_shared
   std::weak_ptr<ServerCore> core_;  // which owns this
   std::shared_ptr<StripePuller> puller_;
   std::map<std::string, Entry> homes_;
+  std::uint64_t last_view_ = 0;
   bool stopped_ = false;
 };
 
