@@ -230,6 +230,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<void> require_same_protocol(std::uint64_t created, Deadline deadline);
   Task<void> announce(bool leaving, std::uint64_t finished, Deadline deadline);
   Task<void> keep_announced();
+  void propose();
   Task<void> propose_views();
   Task<void> rebalance(std::shared_ptr<const Placement> placement);
   Task<std::optional<ObjectStore::Loaded>> load_from(Member member, std::uint64_t view, Namespace ns, Key key,
@@ -256,6 +257,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   fabric::Endpoint endpoint_;
   std::uint64_t lease_ = 0, leases_lost_ = 0;
   bool leaving_ = false, stopping_ = false;
+  bool to_propose_ = false;  // something has changed since propose_views looked
   std::uint64_t finished_view_ = 0;
   std::unique_ptr<fabric::Signal> changed_, propose_, background_ended_;
   std::size_t background_ = 0;

@@ -13,6 +13,7 @@ using namespace std::chrono_literals;
 
 constexpr auto directory_patience = Timeout(5000);
 constexpr Timeout background_patience(1000);  // they look up at once, unless the directory does not answer
+constexpr Timeout look_again(1000);           // whether there is a view to propose
 constexpr auto settle_delay = Timeout(100);   // changes that come together make one view
 constexpr std::size_t rebalance_batch = 1000;
 constexpr std::uint64_t rebalance_batch_bytes = 8 << 20;
@@ -76,7 +77,7 @@ Task<void> ServerCore::start(fabric::Endpoint endpoint, Deadline deadline) {
                       {{"path", event.entry.path}, {"why", error.what()}});
           }
         }
-        self->propose_->notify_all();
+        self->propose();
       });
   co_await announce(false, 0, deadline);
   fabric::spawn(*progress_, keep_announced());
@@ -181,12 +182,19 @@ Task<void> ServerCore::keep_announced() {
   }
 }
 
+void ServerCore::propose() {
+  to_propose_ = true;
+  propose_->notify_all();
+}
+
 // The announced server with the lowest id writes the next view. If two think they are, the directory takes one's.
 Task<void> ServerCore::propose_views() {
   auto self = shared_from_this();
   const Background background(*this);
   while (!stopping_) {
-    co_await propose_->wait(Deadline(Timeout(1000)));
+    const Deadline soon(look_again);
+    if (!to_propose_) co_await propose_->wait(soon);
+    to_propose_ = false;
     if (stopping_) break;
     co_await fabric::pause_for(*progress_, settle_delay);
     if (announced_.empty() || announced_.begin()->second.member.id == 0) continue;
@@ -220,7 +228,7 @@ void ServerCore::view_changed(const View& view) {
       {{"pool", options_.pool}, {"number", view.number}, {"servers", view.members.size()}, {"settled", view.settled}});
   auto wakes = std::exchange(stale_wakes_, {});
   for (const auto& w : wakes) w->notify_all();
-  propose_->notify_all();
+  propose();
   auto placement = members_->placement();
   remember_view();
   if (view.settled) {
