@@ -7,9 +7,13 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <thread>
 
 #include "common.hpp"
 
@@ -107,6 +111,31 @@ inline std::span<std::byte> populated(std::size_t bytes, int file = -1) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, file, 0);
   if (memory == MAP_FAILED) throw std::runtime_error("cannot map memory");
   return {static_cast<std::byte*>(memory), bytes};
+}
+
+// Calls make() in each thread, and what it returned with (first, how many) of each batch, until all are done. The caller is
+// one of the threads.
+template <class Make>
+void in_batches(std::size_t threads, std::size_t count, std::size_t batch, Make make) {
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failed;
+  const auto run = [&] {
+    try {
+      auto work = make();
+      for (std::size_t first = next.fetch_add(batch); first < count; first = next.fetch_add(batch))
+        work(first, std::min(batch, count - first));
+    } catch (...) {
+      next = count;
+      const std::lock_guard lock(mutex);
+      failed = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (std::size_t t = 1; t < threads; ++t) others.emplace_back(run);
+  run();
+  for (auto& thread : others) thread.join();
+  if (failed) std::rethrow_exception(failed);
 }
 
 inline double median(std::vector<double> values) {

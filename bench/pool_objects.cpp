@@ -1,7 +1,7 @@
 // Objects of a pool, through penstock::Pool. The pool is the one in the directory that the environment names.
 //
-//   pool_objects --study small [--count N] [--batch 1000] [--bytes 100] [--acknowledge memory|durable]
-//                put, list, get in batches, one batch under way
+//   pool_objects --study small [--count N] [--batch 1000] [--bytes 100] [--acknowledge memory|durable] [--threads 1]
+//                put, list, get in batches; each thread has one batch under way, the list has one thread
 //   pool_objects --study blocks [--total BYTES] [--bytes 4194304]     put all, then get all back and check every byte
 //   pool_objects --study depth [--bytes 1024] [--count N]           put and fetched one by one, 1, 2, 4 ... 64 of them under way
 //   pool_objects --study census [--namespace NAME]                    what a pool holds: counts, sizes, key bytes
@@ -9,7 +9,6 @@
 // Keys are "rank/00001" and "var001/T"; those of blocks are placed by number. Keys and values are made before the clock
 // starts; of what is read every size is checked, and of small objects the first word.
 #include <map>
-#include <thread>
 
 #include "arguments.hpp"
 #include "penstock/penstock.hpp"
@@ -45,26 +44,23 @@ void small(Pool& pool, const Arguments& arguments, FigureLine& line) {
   const std::size_t bytes = std::max<std::size_t>(8, arguments.number("bytes", 100));
   const auto options = put_options(arguments.text("acknowledge", "memory"));
   const std::size_t columns = arguments.number("columns", 1000);  // of a row
+  const std::size_t threads = arguments.number("threads", 1);
   arguments.check();
   const auto keys = small_keys(count, columns);
-  std::vector<std::byte> values(bytes * batch, std::byte{'x'});
-  auto stamp_values = [&](std::size_t first) {
-    for (std::size_t i = 0; i < batch; ++i) {
-      const std::uint64_t word = first + i;
-      std::memcpy(values.data() + i * bytes, &word, sizeof word);
-    }
-  };
-  std::vector<Pool::PutItem> items(batch);
   double start = now();
-  for (std::size_t first = 0; first < count; first += batch) {
-    const std::size_t some = std::min(batch, count - first);
-    stamp_values(first);
-    items.resize(some);
-    for (std::size_t i = 0; i < some; ++i)
-      items[i] = {keys[first + i], std::span<const std::byte>(values).subspan(i * bytes, bytes)};
-    for (const auto& result : pool.put(items, options))
-      if (!result) throw std::runtime_error("put: " + result.message);
-  }
+  in_batches(threads, count, batch, [&] {
+    return [&, values = std::vector<std::byte>(bytes * batch, std::byte{'x'}), items = std::vector<Pool::PutItem>()](
+               std::size_t first, std::size_t some) mutable {
+      items.resize(some);
+      for (std::size_t i = 0; i < some; ++i) {
+        const std::uint64_t word = first + i;
+        std::memcpy(values.data() + i * bytes, &word, sizeof word);
+        items[i] = {keys[first + i], std::span<const std::byte>(values).subspan(i * bytes, bytes)};
+      }
+      for (const auto& result : pool.put(items, options))
+        if (!result) throw std::runtime_error("put: " + result.message);
+    };
+  });
   line.add("put_per_s", static_cast<double>(count) / (now() - start));
 
   std::size_t listed = 0;
@@ -79,17 +75,18 @@ void small(Pool& pool, const Arguments& arguments, FigureLine& line) {
   require(listed == count, "the list");
 
   start = now();
-  for (std::size_t first = 0; first < count; first += batch) {
-    const std::size_t some = std::min(batch, count - first);
-    const auto results = pool.get(std::span(keys).subspan(first, some));
-    for (std::size_t i = 0; i < some; ++i) {
-      if (!results[i]) throw std::runtime_error("get: " + results[i].message);
-      std::uint64_t word = 0;
-      require(results[i].value->bytes().size() == bytes, "an object's size");
-      std::memcpy(&word, results[i].value->bytes().data(), sizeof word);
-      require(word == first + i, "an object");
-    }
-  }
+  in_batches(threads, count, batch, [&] {
+    return [&](std::size_t first, std::size_t some) {
+      const auto results = pool.get(std::span(keys).subspan(first, some));
+      for (std::size_t i = 0; i < some; ++i) {
+        if (!results[i]) throw std::runtime_error("get: " + results[i].message);
+        std::uint64_t word = 0;
+        require(results[i].value->bytes().size() == bytes, "an object's size");
+        std::memcpy(&word, results[i].value->bytes().data(), sizeof word);
+        require(word == first + i, "an object");
+      }
+    };
+  });
   line.add("get_per_s", static_cast<double>(count) / (now() - start));
 }
 

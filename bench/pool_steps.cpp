@@ -61,7 +61,7 @@ struct Shared {
   std::mutex mutex;                                                       // guards what follows
   std::vector<std::vector<double>> stalls, beside, copies, slept_copies;  // beside: of the second stream
   double announced = 0;                                                   // bytes, of rank 0
-  double all_s = 0, pull_gb_per_s = 0, wall_s = 0;
+  double all_s = 0, pull_gb_per_s = 0, wall_s = 0, waited_s = 0;
   std::vector<double> computing, writing;  // spans of rank 0
 
   // Of each step or copy, the slowest rank.
@@ -126,6 +126,7 @@ class RankWriter {
     next_values(plan_, own_, number);
     const double start = now();
     WriteStep step = writer_.begin_step(patience);
+    waited_s_ += now() - start;
     if (plan_.many > 0) {
       const Box all = whole({StepPlan::small_elements});
       for (std::size_t v = 0; v < variables_.size(); ++v)
@@ -134,8 +135,11 @@ class RankWriter {
       const Box mine{{rank_ * plan_.planes(), 0, 0}, {plan_.planes(), plan_.side, plan_.side}};
       for (std::size_t f = 0; f < variables_.size(); ++f) step.put(variables_[f], mine, own_.data() + f * plan_.slab());
     }
+    const double filled = now();
     step.end();
-    return now() - start;
+    const double ended = now();
+    waited_s_ += ended - filled;
+    return ended - start;
   }
 
   // Until the pool has taken everything.
@@ -229,12 +233,12 @@ class RankWriter {
     std::vector<double> copies, slept_copies, stalls;
     copy_half(reference, steps / 2, period, copies, slept_copies);
     shared_.meet.arrive_and_wait();
-    const double begun = now();
+    const double begun = now(), waited_before = waited_s_;
     for (int step = 0; step < steps; ++step) {
       sleep_until(begun + step * period);
       stalls.push_back(write(number++));
     }
-    const double wall = now() - begun;
+    const double wall = now() - begun, waited = waited_s_ - waited_before;
     drain();
     copy_half(reference, steps / 2, period, copies, slept_copies);
     close();
@@ -243,6 +247,7 @@ class RankWriter {
     shared_.copies[rank_] = std::move(copies);
     shared_.slept_copies[rank_] = std::move(slept_copies);
     shared_.wall_s = std::max(shared_.wall_s, wall);
+    shared_.waited_s = std::max(shared_.waited_s, waited);
   }
 
  private:
@@ -272,6 +277,7 @@ class RankWriter {
   std::size_t rank_;
   Shared& shared_;
   std::vector<double> own_;
+  double waited_s_ = 0;  // in begin and end
   Writer writer_;
   std::vector<Variable<double>> variables_;
 };
@@ -310,6 +316,7 @@ void write_figures(const std::string& study, const StepPlan& plan, const Shared&
     line.add("pull_gb_per_s", shared.pull_gb_per_s);
     line.add("io_percent", 100 * sum_of(stalls) / shared.wall_s);
     const double beyond = sum_of(stalls) - copy * static_cast<double>(stalls.size());
+    line.add("wait_percent", 100 * shared.waited_s / shared.wall_s);
     line.add("stall_percent", 100 * std::max(0.0, beyond) / shared.wall_s);
   }
   line.add("copy_ms", 1e3 * copy);

@@ -1,11 +1,13 @@
-// The same small objects in Redis, through hiredis: in batches of the same size, one batch under way.
+// The same small objects in Redis, through hiredis: in batches of the same size; each thread has a connection and one batch under
+// way, the list has one thread.
 //
-//   redis_objects --socket PATH --variant multi|pipeline [--count N] [--batch 1000] [--bytes 100]
+//   redis_objects --socket PATH --variant multi|pipeline [--count N] [--batch 1000] [--bytes 100] [--threads 1]
 //
 // multi: MSET and MGET of a batch. pipeline: a batch of SET and of GET in one write. Both list with SCAN COUNT batch. Keys
 // are "rank/00001/var001/T", as long as those of pool_objects together. Durability is the server's (appendfsync).
 #include <hiredis/hiredis.h>
 
+#include <deque>
 #include <memory>
 
 #include "arguments.hpp"
@@ -46,41 +48,22 @@ class Redis {
   redisContext* context_;
 };
 
+std::vector<std::string> keys_of(std::size_t count) {
+  std::vector<std::string> keys;
+  char key[40];
+  for (std::size_t i = 0; i < count; ++i) {
+    std::snprintf(key, sizeof key, "rank/%05zu/var%03zu/T", i / columns, i % columns);
+    keys.emplace_back(key);
+  }
+  return keys;
+}
+
+// What one thread does, by its own connection.
 class Objects {
  public:
-  Objects(Redis& redis, bool pipeline, std::size_t count, std::size_t batch, std::size_t bytes)
-      : redis_(redis), pipeline_(pipeline), count_(count), batch_(batch), bytes_(bytes) {
-    char key[40];
-    for (std::size_t i = 0; i < count; ++i) {
-      std::snprintf(key, sizeof key, "rank/%05zu/var%03zu/T", i / columns, i % columns);
-      keys_.emplace_back(key);
-    }
-  }
-
-  void measure(FigureLine& line) {
-    double start = now();
-    for (std::size_t first = 0; first < count_; first += batch_) put(first, std::min(batch_, count_ - first));
-    line.add("put_per_s", static_cast<double>(count_) / (now() - start));
-    start = now();
-    const std::size_t listed = list();
-    line.add("list_per_s", static_cast<double>(listed) / (now() - start));
-    require(listed >= count_, "the scan");  // SCAN may name a key twice
-    start = now();
-    for (std::size_t first = 0; first < count_; first += batch_) get(first, std::min(batch_, count_ - first));
-    line.add("get_per_s", static_cast<double>(count_) / (now() - start));
-  }
-
- private:
-  void word(const char* text, std::size_t length) {
-    words_.push_back(text);
-    lengths_.push_back(length);
-  }
-  void word(const std::string& text) { word(text.data(), text.size()); }
-  void send() {
-    redis_.append(words_, lengths_);
-    words_.clear();
-    lengths_.clear();
-  }
+  Objects(const std::string& socket, const std::vector<std::string>& keys, bool pipeline, std::size_t batch,
+          std::size_t bytes)
+      : redis_(socket), keys_(keys), pipeline_(pipeline), batch_(batch), bytes_(bytes) {}
 
   void put(std::size_t first, std::size_t some) {
     values_.assign(some * bytes_, 'x');
@@ -133,6 +116,18 @@ class Objects {
       for (std::size_t i = 0; i < some; ++i) check(reply->element[i], first + i);
     }
   }
+
+ private:
+  void word(const char* text, std::size_t length) {
+    words_.push_back(text);
+    lengths_.push_back(length);
+  }
+  void word(const std::string& text) { word(text.data(), text.size()); }
+  void send() {
+    redis_.append(words_, lengths_);
+    words_.clear();
+    lengths_.clear();
+  }
   void check(const redisReply* reply, std::size_t number) const {
     std::uint64_t word = 0;
     require(reply->type == REDIS_REPLY_STRING && reply->len == bytes_, "an object's size");
@@ -140,23 +135,38 @@ class Objects {
     require(word == number, "an object");
   }
 
-  Redis& redis_;
-  bool pipeline_;
-  std::size_t count_, batch_, bytes_;
-  std::vector<std::string> keys_;
+  Redis redis_;
+  const std::vector<std::string>& keys_;
+  const bool pipeline_;
+  const std::size_t batch_, bytes_;
   std::vector<const char*> words_;
   std::vector<std::size_t> lengths_;
   std::string values_;
 };
 
 void run(const Arguments& arguments) {
-  Redis redis(arguments.text("socket"));
-  const std::string variant = arguments.text("variant", "multi");
+  const std::string socket = arguments.text("socket"), variant = arguments.text("variant", "multi");
   const std::size_t count = arguments.number("count", 1'000'000), batch = arguments.number("batch", 1000);
   const std::size_t bytes = std::max<std::size_t>(8, arguments.number("bytes", 100));
+  const std::size_t threads = arguments.number("threads", 1);
   arguments.check();
+  const auto keys = keys_of(count);
+  std::deque<Objects> all;  // of each thread
+  for (std::size_t t = 0; t < threads; ++t) all.emplace_back(socket, keys, variant == "pipeline", batch, bytes);
   FigureLine line;
-  Objects(redis, variant == "pipeline", count, batch, bytes).measure(line);
+  std::atomic<std::size_t> putting{0}, getting{0};
+  double start = now();
+  in_batches(threads, count, batch,
+             [&] { return [&mine = all[putting++]](std::size_t first, std::size_t some) { mine.put(first, some); }; });
+  line.add("put_per_s", static_cast<double>(count) / (now() - start));
+  start = now();
+  const std::size_t listed = all.front().list();
+  line.add("list_per_s", static_cast<double>(listed) / (now() - start));
+  require(listed >= count, "the scan");  // SCAN may name a key twice
+  start = now();
+  in_batches(threads, count, batch,
+             [&] { return [&mine = all[getting++]](std::size_t first, std::size_t some) { mine.get(first, some); }; });
+  line.add("get_per_s", static_cast<double>(count) / (now() - start));
   line.add("client_rss_mb", peak_rss_mb());
   line.print();
 }

@@ -57,6 +57,7 @@ LEVELS = {  # of small objects when put returns: words, a disk, acknowledgement;
     "behind": ("in memory, written behind", True, "memory", "everysec", "appendfsync everysec"),
     "durable": ("durable", True, "durable", "always", "appendfsync always"),
 }
+THREADS = (1, 4)  # of the client, each with a batch of small objects under way
 RANKS = 2
 QUEUE = 4
 COMPUTE_MS = 40  # between the steps of `io`, where it says so
@@ -111,6 +112,7 @@ def stall(sizes: Sizes, study: str, tier: str, servers: int, run: Run) -> Figure
     turns = ("--beside", "memory") if beside else ()
     options = sizes.fields("--study", study, *amount, "--acknowledge", acknowledge, "--retain", QUEUE, *turns)
     with pool(run, servers, "2GiB", disk, **({"write_behind": "false"} if beside else {})) as started:
+        wait_idle(started)
         return run.figures(run.program("pool_steps", "--role", "writer", *options), environment=started.environment())
 
 
@@ -194,18 +196,18 @@ def pack_gray_scott(program: Path, settings: Path, sizes: Sizes, run: Run) -> Fi
 # -------------------------------------------------------------------------------------------------------------- objects
 
 
-def small_objects(sizes: Sizes, level: str, run: Run) -> Figures:
+def small_objects(sizes: Sizes, level: str, threads: int, run: Run) -> Figures:
     _, disk, acknowledge, _, _ = LEVELS[level]
-    options = ("--study", "small", "--count", sizes.objects, "--acknowledge", acknowledge)
+    options = ("--study", "small", "--count", sizes.objects, "--acknowledge", acknowledge, "--threads", threads)
     with pool(run, 1, "2GiB", disk) as started:
+        wait_idle(started)
         return run.figures(run.program("pool_objects", *options), environment=started.environment())
 
 
-def redis_objects(sizes: Sizes, variant: str, level: str, run: Run) -> Figures:
+def redis_objects(sizes: Sizes, variant: str, level: str, threads: int, run: Run) -> Figures:
+    options = ("--variant", variant, "--count", sizes.objects, "--threads", threads)
     with redis(run, LEVELS[level][3]) as path:
-        return run.figures(
-            run.program("redis_objects", "--socket", path, "--variant", variant, "--count", sizes.objects)
-        )
+        return run.figures(run.program("redis_objects", "--socket", path, *options))
 
 
 def spill(sizes: Sizes, run: Run) -> Figures:
@@ -265,16 +267,28 @@ def stream_rows(sizes: Sizes) -> Iterator[Row]:
         yield Row("packing", "penstock", f"many_{count}", label, partial(pack_many, sizes, count))
 
 
+def at(variant: str, threads: int) -> str:
+    return variant if threads == 1 else f"{variant}_{threads}"
+
+
+def threads_text(threads: int) -> str:
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
 def object_rows(sizes: Sizes) -> Iterator[Row]:
     for level, (words, *_) in LEVELS.items():
-        yield Row("objects", "penstock", level, f"acknowledged {words}", partial(small_objects, sizes, level))
+        for threads in THREADS:
+            label = f"acknowledged {words}, {threads_text(threads)}"
+            yield Row("objects", "penstock", at(level, threads), label, partial(small_objects, sizes, level, threads))
 
 
 def redis_rows(sizes: Sizes) -> Iterator[Row]:
     for level, (*_, words) in LEVELS.items():
         for variant, how in (("multi", "MSET, MGET"), ("pipeline", "pipelined SET, GET")):
-            run = partial(redis_objects, sizes, variant, level)
-            yield Row("objects", "redis", f"{variant}_{level}", f"{words}: {how}", run)
+            for threads in THREADS:
+                run = partial(redis_objects, sizes, variant, level, threads)
+                label = f"{words}: {how}, {threads_text(threads)}"
+                yield Row("objects", "redis", at(f"{variant}_{level}", threads), label, run)
 
 
 def gray_scott_row(programs: Path, sizes: Sizes) -> Row | None:
@@ -359,6 +373,7 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
                 Column("pull_gb_per_s", "pulled\nGB/s"),
                 *stalls,
                 Column("io_percent", "in begin, put,\nend %"),
+                Column("wait_percent", "waiting for\nthe pool %"),
                 Column("stall_percent", "beyond one\ncopy %"),
             ),
         ),
@@ -420,7 +435,7 @@ PANELS = (
     Panel("io", "writer's I/O time, s", (("io_s", 0),)),
     Panel("io", "until all is safe, s", (("until_safe_s", 0),)),
     Panel("room", "stall of a step, ms", (("stall_ms", 0),)),
-    Panel("sustain", "stall beyond one copy, % of the time", (("stall_percent", 0),)),
+    Panel("sustain", "waiting for the pool, % of the time", (("wait_percent", 0),)),
     Panel(
         "overlap",
         "a writer and a reader, ms; the number is the step's",

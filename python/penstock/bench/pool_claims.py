@@ -23,17 +23,17 @@ def claims_of() -> list[Claim]:
             sense="at_most",
         ),
         Claim(
-            "over ten queue lengths at 80 % of the pull bandwidth the writer stalls for less than 5 %",
+            "over ten queue lengths at 80 % of the pull bandwidth the writer waits for the pool for less than 5 %",
             (sustain, "penstock", "memory"),
-            ("stall_percent",),
+            ("wait_percent",),
             5,
             sense="at_most",
             unit=" %",
         ),
         Claim(
-            "the same stall with two servers",
+            "the same wait with two servers",
             (sustain, "penstock", "memory_2"),
-            ("stall_percent",),
+            ("wait_percent",),
             5,
             sense="at_most",
             unit=" %",
@@ -128,17 +128,22 @@ def claims_of() -> list[Claim]:
         )
     )
     for durability, words in (("memory", "in memory"), ("durable", "durable")):
-        theirs = tuple(("objects", "redis", f"{variant}_{durability}") for variant in ("multi", "pipeline"))
         for figure, verb in (("put_per_s", "put"), ("list_per_s", "listed"), ("get_per_s", "fetched")):
-            claims.append(
-                Claim(
-                    f"small objects, {words}, are {verb} faster than by Redis",
-                    ("objects", "penstock", durability),
-                    (figure,),
-                    1.0,
-                    theirs=theirs,
+            for under_way, batches in (("", "one batch"), ("_4", "four batches")):
+                if under_way and figure == "list_per_s":
+                    continue  # one thread lists
+                claims.append(
+                    Claim(
+                        f"small objects, {words}, are {verb} faster than by Redis, {batches} under way",
+                        ("objects", "penstock", durability + under_way),
+                        (figure,),
+                        1.0,
+                        theirs=tuple(
+                            ("objects", "redis", f"{variant}_{durability}{under_way}")
+                            for variant in ("multi", "pipeline")
+                        ),
+                    )
                 )
-            )
     claims.append(
         Claim(
             "PSS at most 1.1× the memory limit, and the declared overhead (a segment, RocksDB's cache)",
