@@ -121,9 +121,10 @@ storage::TierOptions parse_tier(const std::string& item, const std::string& fold
     if (key == "limit") tier.limit_bytes = base::parse_size(value);
     else if (key == "small") tier.small_bytes = base::parse_size(value);
     else if (key == "cache") tier.rocksdb_cache_bytes = base::parse_size(value);
+    else if (key == "journal") tier.journal_bytes = base::parse_size(value);
     else
       throw Error(Errc::unknown_option, base::unknown_name("option of a tier", key,
-                                                           std::array<std::string_view, 3>{"limit", "small", "cache"}));
+                                                           std::array<std::string_view, 4>{"limit", "small", "cache", "journal"}));
   }
   return tier;
 }

@@ -102,7 +102,7 @@ class DiskFaultTest : public testing::Test {
     return journal;
   }
   static Journal::Number append(Journal& journal, std::size_t bytes) {
-    return journal.append(std::string(bytes, 'x'), [](Journal::Number) {});
+    return journal.append(std::string(bytes, 'x'), [](const Journal::Place&) {});
   }
 
   std::string folder_;
@@ -244,7 +244,7 @@ TEST_F(DiskFaultTest, AFrameThatFailedIsNotTakenForTheNext) {
     int failures = 0;
     const DiskFaults faults(
         [&](const DiskCall& call) { return call.kind == Kind::write && failures++ == 0 ? EIO : 0; });
-    expect_error(Errc::system, [&] { journal->append(std::string(100, '\0'), [](Journal::Number) {}); });
+    expect_error(Errc::system, [&] { journal->append(std::string(100, '\0'), [](const Journal::Place&) {}); });
     EXPECT_EQ(failures, 2);
   }
   append(*journal, 4000);

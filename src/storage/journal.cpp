@@ -164,7 +164,7 @@ void Journal::start_segment(std::uint64_t least_bytes) {
   open_ = true;
 }
 
-Journal::Number Journal::append(std::string_view body, const std::function<void(Number)>& appended) {
+Journal::Number Journal::append(std::string_view body, const std::function<void(const Place&)>& appended) {
   std::lock_guard lock(append_mutex_);
   throw_if_failed();
   const std::uint64_t bytes = frame_head_bytes + body.size();
@@ -176,10 +176,20 @@ Journal::Number Journal::append(std::string_view body, const std::function<void(
     blot_out(segment);
     throw;
   }
+  const Place place{segment.file, segment.head, last_ + 1, segment.at, body.size()};
   segment.at += bytes;
   segment.last = ++last_;
-  appended(last_);
+  appended(place);
   return last_;
+}
+
+std::string Journal::read(const Place& place) {
+  std::string frame(frame_head_bytes + place.bytes, '\0');
+  frame.resize(place.file->read_at(place.offset, std::as_writable_bytes(std::span(frame))));
+  const auto body = std::string_view(frame).substr(std::min(frame.size(), frame_head_bytes));
+  if (!frame.starts_with(encode_frame_head(place.head, place.number, body)))
+    throw Error(Errc::system, "a frame of the journal " + place.file->path() + " is not what was written");
+  return frame.substr(frame_head_bytes);
 }
 
 // A frame that was written in part is whole if what it lacks is zeros; then it would be taken for the next one, which has its
@@ -244,6 +254,11 @@ void Journal::sync_file(const File& file) {
 
 void Journal::throw_if_failed() {
   if (failed()) throw Error(Errc::system, "a sync of the journal " + folder_ + " has failed");
+}
+
+Journal::Number Journal::synced() {
+  std::lock_guard lock(sync_mutex_);
+  return synced_;
 }
 
 bool Journal::failed() {

@@ -33,19 +33,29 @@ namespace penstock::storage {
 class Journal {
  public:
   using Number = std::uint64_t;
+  // Where a frame's body lies until the frame is released.
+  struct Place {
+    std::shared_ptr<const File> file;
+    JournalHead head;
+    Number number = 0;
+    std::uint64_t offset = 0, bytes = 0;  // of the frame; of its body
+  };
   // Calls replay for every frame numbered above `released`, in order, up to the first that is not whole. Numbers go on behind
   // the last of them.
   Journal(std::string folder, std::uint64_t file_bytes, Number released,
           const std::function<void(Number, std::string_view)>& replay);
 
-  // appended(number) is called before a later frame can be appended; it must not throw or call the journal.
-  Number append(std::string_view body, const std::function<void(Number)>& appended);
+  // appended(place) is called before a later frame can be appended; it must not throw or call the journal.
+  Number append(std::string_view body, const std::function<void(const Place&)>& appended);
+  // The body of a frame that is durable and not released.
+  static std::string read(const Place& place);
   // Every frame up to this one is durable. Concurrent calls share what can be shared.
   void sync(Number number);
   void sync() { sync(last()); }
   // Frames up to this one need not be kept.
   void release(Number number);
 
+  Number synced();
   bool failed();
   // Every frame is released and there was no failure.
   void restart();

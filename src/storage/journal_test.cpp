@@ -52,7 +52,8 @@ class JournalTest : public testing::Test {
   }
   void append(Journal::Number number, std::size_t bytes) {
     Journal::Number told = 0;
-    EXPECT_EQ(journal_->append(body_of(number, bytes), [&](Journal::Number n) { told = n; }), number);
+    EXPECT_EQ(journal_->append(body_of(number, bytes), [&](const Journal::Place& place) { told = place.number; }),
+              number);
     EXPECT_EQ(told, number);
   }
   std::size_t files() const {
@@ -173,7 +174,7 @@ TEST_F(JournalTest, FramesBehindALostOneAreLeftOutAndNeverComeBack) {
 TEST_F(JournalTest, PutBytesAreNoFrames) {
   open();
   append(1, 10);
-  journal_->append(std::string(100, 'x'), [](Journal::Number) {});
+  journal_->append(std::string(100, 'x'), [](const Journal::Place&) {});
   journal_.reset();
   const fs::path file = fs::directory_iterator(folder_)->path();
   const std::string content = read(file);
@@ -251,7 +252,8 @@ TEST_F(JournalTest, ManyThreads) {
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
       for (int i = 0; i < 100; ++i) {
-        const auto number = journal_->append(std::string(static_cast<std::size_t>(i), 'x'), [](Journal::Number) {});
+        const auto number =
+            journal_->append(std::string(static_cast<std::size_t>(i), 'x'), [](const Journal::Place&) {});
         sum += number;
         if (i % 3 == t % 3) journal_->sync(number);
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <unordered_map>
+#include <utility>
 
 #include "base/log.hpp"
 #include "storage/little_endian.hpp"
@@ -14,18 +15,23 @@ namespace {
 
 constexpr std::string_view journaled_key = "journaled";  // the number of the newest frame that RocksDB has
 constexpr std::chrono::seconds try_again(1);
+constexpr std::chrono::seconds hurry_for(1);        // who looks once looks again
 constexpr std::uint64_t overhead_bytes = 512;       // of a batch that waits, beside its data
 constexpr std::uint64_t sequence_bytes = 64 << 10;  // between two that are remembered
 
 }  // namespace
 
 struct JournaledDatabase::Waiting {
-  explicit Waiting(rocksdb::WriteBatch given) : batch(std::move(given)) {}
-  // With what it takes beside its data.
-  std::uint64_t bytes() const { return batch.GetDataSize() + overhead_bytes; }
+  explicit Waiting(rocksdb::WriteBatch given) : bytes(given.GetDataSize() + overhead_bytes), batch(std::move(given)) {}
+  // The same, of which only the journal has the batch.
+  explicit Waiting(const Waiting& other, bool) : bytes(other.bytes), place(other.place) {}
 
-  const rocksdb::WriteBatch batch;
-  Journal::Number number = 0;
+  Journal::Number number() const { return place.number; }
+  rocksdb::WriteBatch load() const { return batch ? *batch : rocksdb::WriteBatch(Journal::read(place)); }
+
+  const std::uint64_t bytes;  // with what it takes beside its data
+  const std::optional<rocksdb::WriteBatch> batch;
+  Journal::Place place;
 };
 
 struct JournaledDatabase::Found {
@@ -49,10 +55,10 @@ class JournaledDatabase::Index {
       found_.erase(key);  // what it is called is in the older batch
       found_.emplace(key, Found{waiting, value});
     });
-    upto_ = waiting->number;
+    upto_ = waiting->number();
   }
   void remove(const Waiting& waiting) {
-    if (waiting.number > upto_) return;
+    if (!waiting.batch || waiting.number() > upto_) return;
     each(waiting, [&](const Key& key, std::optional<std::string_view>) {
       const auto at = found_.find(key);
       if (at != found_.end() && at->second.waiting.get() == &waiting) found_.erase(at);
@@ -84,16 +90,16 @@ class JournaledDatabase::Index {
   template <class Action>
   static void each(const Waiting& waiting, const Action& action) {
     Each<Action> handler(action);
-    waiting.batch.Iterate(&handler);
+    waiting.batch->Iterate(&handler);
   }
 
   std::unordered_map<Key, Found, Hash> found_;
   Journal::Number upto_ = 0;
 };
 
-JournaledDatabase::JournaledDatabase(const std::string& path, std::uint64_t cache_bytes)
-    : path_(path), most_waiting_bytes_(cache_bytes / 8), index_(std::make_unique<Index>()) {
-  const auto left = std::max(cache_bytes - most_waiting_bytes_, RocksDatabase::least_cache_bytes);
+JournaledDatabase::JournaledDatabase(const std::string& path, std::uint64_t cache_bytes, const Deferral& deferral)
+    : path_(path), most_memory_bytes_(cache_bytes / 8), deferral_(deferral), index_(std::make_unique<Index>()) {
+  const auto left = std::max(cache_bytes - most_memory_bytes_, RocksDatabase::least_cache_bytes);
   database_ =
       std::make_unique<RocksDatabase>(path + "/rocksdb", left, [this](std::uint64_t sequence) { flushed(sequence); });
   rocksdb::PinnableSlice value;
@@ -137,17 +143,69 @@ JournaledDatabase::~JournaledDatabase() {
 
 Journal::Number JournaledDatabase::write(rocksdb::WriteBatch batch) {
   if (journal_->failed()) repair_journal();
+  look_at_the_disk();
   const auto waiting = std::make_shared<Waiting>(std::move(batch));
-  wait_for_room(waiting->bytes());
-  const auto number = journal_->append(waiting->batch.Data(), [&](Journal::Number given) {
-    waiting->number = given;
+  wait_for_room(waiting->bytes);
+  bool wake = false;
+  const auto number = journal_->append(waiting->batch->Data(), [&](const Journal::Place& place) {
+    waiting->place = place;
     std::lock_guard lock(mutex_);
+    wake = waiting_.empty() || !holds_back();
     waiting_.push_back(waiting);
-    waiting_bytes_ += waiting->bytes();
+    waiting_bytes_ += waiting->bytes;
+    memory_bytes_ += waiting->bytes;
+    quiet_at_ = Clock::now() + deferral_.quiet;
     prodded_ = true;
   });
-  work_.notify_one();
+  const auto synced = journal_->synced();
+  std::vector<std::shared_ptr<Waiting>> gone;  // given free without the lock
+  {
+    std::lock_guard lock(mutex_);
+    gone = let_go(synced, most_memory_bytes_ / 2);
+    if (!draining_ && (memory_bytes_ > most_memory_bytes_ / 4 * 3 ||
+                       waiting_bytes_ > std::max(deferral_.most_deferred_bytes, most_memory_bytes_) / 4 * 3))
+      wake = draining_ = true;
+  }
+  if (wake) work_.notify_one();
   return number;
+}
+
+// Takes mutex_ for granted.
+bool JournaledDatabase::holds_back() const {
+  const auto now = Clock::now();
+  return has_space_ && !stopping_ && !draining_ && settling_ == 0 && now < quiet_at_ && now >= hurry_until_;
+}
+
+// Takes mutex_ for granted.
+void JournaledDatabase::hurry() const {
+  hurry_until_ = Clock::now() + hurry_for;
+  work_.notify_one();
+}
+
+// What is durable in the journal, the oldest first, until no more than `most` bytes of memory are used. Takes mutex_ for
+// granted.
+std::vector<std::shared_ptr<JournaledDatabase::Waiting>> JournaledDatabase::let_go(Journal::Number synced,
+                                                                                   std::uint64_t most) {
+  std::vector<std::shared_ptr<Waiting>> gone;
+  while (memory_bytes_ > most && deferred_ < waiting_.size() && holds_back()) {
+    auto& oldest = waiting_[deferred_];
+    if (oldest->number() > synced || oldest->number() <= indexed_) break;
+    gone.push_back(std::exchange(oldest, std::make_shared<Waiting>(*oldest, false)));
+    memory_bytes_ -= oldest->bytes - overhead_bytes;
+    ++deferred_;
+  }
+  return gone;
+}
+
+std::uint64_t JournaledDatabase::deferred_bytes() const {
+  std::lock_guard lock(mutex_);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < deferred_; ++i) bytes += waiting_[i]->bytes;
+  return bytes;
+}
+
+void JournaledDatabase::look_at_the_disk() {
+  if (writes_++ % 64 == 0) has_space_ = free_bytes(path_) >= deferral_.least_free_bytes;
 }
 
 void JournaledDatabase::sync() {
@@ -156,14 +214,22 @@ void JournaledDatabase::sync() {
 }
 
 void JournaledDatabase::wait_for_room(std::uint64_t bytes) {
+  const auto synced = journal_->synced();
+  std::vector<std::shared_ptr<Waiting>> gone;
   std::unique_lock lock(mutex_);
-  const auto has_room = [&] { return waiting_.empty() || waiting_bytes_ + bytes <= most_waiting_bytes_; };
+  gone = let_go(synced, most_memory_bytes_ - std::min(most_memory_bytes_, bytes));
+  const auto most = std::max(deferral_.most_deferred_bytes, most_memory_bytes_);
+  const auto has_room = [&] {
+    const bool in_memory = deferred_ == waiting_.size() || memory_bytes_ + bytes <= most_memory_bytes_;
+    return waiting_.empty() || (in_memory && waiting_bytes_ + bytes <= most);
+  };
   if (has_room()) return;
+  draining_ = true;
   if (error_) {  // there may be space by now
     error_ = nullptr;
     prodded_ = true;
-    work_.notify_one();
   }
+  work_.notify_one();
   progress_.wait(lock, [&] { return has_room() || error_; });
   if (!has_room()) std::rethrow_exception(error_);
 }
@@ -172,13 +238,15 @@ void JournaledDatabase::wait_for_room(std::uint64_t bytes) {
 void JournaledDatabase::settle() {
   std::unique_lock lock(mutex_);
   if (waiting_.empty()) return;
-  const auto last = waiting_.back()->number;
+  const auto last = waiting_.back()->number();
   if (error_) {
     error_ = nullptr;
     prodded_ = true;
-    work_.notify_one();
   }
+  ++settling_;
+  work_.notify_one();
   progress_.wait(lock, [&] { return brought_ >= last || error_; });
+  --settling_;
   if (brought_ < last) std::rethrow_exception(error_);
 }
 
@@ -205,15 +273,24 @@ void JournaledDatabase::bring_over() {
   std::uint64_t bytes = 0;  // since the last sequence number that is remembered
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
+    if (waiting_.empty()) {
+      draining_ = false;
+      if (stopping_) return;
+      work_.wait(lock);
+      continue;
+    }
+    if (holds_back()) {
+      const auto until = quiet_at_;
+      work_.wait_until(lock, until);
+      continue;
+    }
     const auto waiting = waiting_.front();
     prodded_ = false;
     lock.unlock();
     std::exception_ptr error;
     std::uint64_t sequence = 0;
     try {
-      sequence = bring(waiting->batch, waiting->number);
+      sequence = bring(waiting->load(), waiting->number());
     } catch (...) {
       error = std::current_exception();
     }
@@ -226,15 +303,17 @@ void JournaledDatabase::bring_over() {
       continue;
     }
     error_ = nullptr;
-    brought_ = waiting->number;
-    bytes += waiting->bytes();
+    brought_ = waiting->number();
+    bytes += waiting->bytes;
     if (sequences_.empty() || bytes >= sequence_bytes) {
       sequences_.emplace_back(sequence, brought_);
       bytes = 0;
     } else {
       sequences_.back() = {sequence, brought_};
     }
-    waiting_bytes_ -= waiting->bytes();
+    waiting_bytes_ -= waiting->bytes;
+    memory_bytes_ -= deferred_ != 0 ? overhead_bytes : waiting->bytes;
+    if (deferred_ != 0) --deferred_;
     waiting_.pop_front();
     progress_.notify_all();
     lock.unlock();
@@ -273,23 +352,49 @@ bool JournaledDatabase::get(rocksdb::ColumnFamilyHandle* column, std::string_vie
   return database_->get(column, key, out);
 }
 
-// What waits is indexed by the first who looks: most is never looked for.
+// What waits is indexed by the first who looks: most is never looked for. What is in the journal only is brought over before.
 std::optional<JournaledDatabase::Found> JournaledDatabase::find_waiting(std::uint32_t column,
                                                                         std::string_view key) const {
+  bool stuck = false;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (waiting_.empty()) return std::nullopt;
+      hurry();
+      if (deferred_ != 0) progress_.wait(lock, [&] { return deferred_ == 0 || error_; });
+      stuck = deferred_ != 0;
+    }
+    std::lock_guard indexing(index_mutex_);
+    std::vector<std::shared_ptr<Waiting>> added;
+    {
+      std::lock_guard lock(mutex_);
+      hurry();
+      if (deferred_ != 0 && !stuck) continue;
+      for (std::size_t i = waiting_.size(); i > deferred_ && waiting_[i - 1]->number() > index_->upto(); --i)
+        added.push_back(waiting_[i - 1]);
+      if (!added.empty()) indexed_ = added.front()->number();
+    }
+    for (auto at = added.rbegin(); at != added.rend(); ++at) index_->add(*at);
+    if (const auto* found = index_->find(column, key)) return *found;
+    break;
+  }
+  return stuck ? find_deferred(column, key) : std::nullopt;
+}
+
+// One after the other, the newest first: slow, and only while RocksDB takes nothing.
+std::optional<JournaledDatabase::Found> JournaledDatabase::find_deferred(std::uint32_t column,
+                                                                         std::string_view key) const {
+  std::vector<std::shared_ptr<Waiting>> deferred;
   {
     std::lock_guard lock(mutex_);
-    if (waiting_.empty()) return std::nullopt;
+    deferred.assign(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(deferred_));
   }
-  std::lock_guard indexing(index_mutex_);
-  std::vector<std::shared_ptr<Waiting>> added;
-  {
-    std::lock_guard lock(mutex_);
-    for (auto at = waiting_.rbegin(); at != waiting_.rend() && (*at)->number > index_->upto(); ++at)
-      added.push_back(*at);
+  for (; !deferred.empty(); deferred.pop_back()) {
+    Index index;
+    index.add(std::make_shared<Waiting>(deferred.back()->load()));
+    if (const auto* found = index.find(column, key)) return *found;
   }
-  for (auto at = added.rbegin(); at != added.rend(); ++at) index_->add(*at);
-  const auto* found = index_->find(column, key);
-  return found == nullptr ? std::nullopt : std::optional(*found);
+  return std::nullopt;
 }
 
 std::unique_ptr<rocksdb::Iterator> JournaledDatabase::iterate(std::string_view prefix) {

@@ -45,7 +45,7 @@ class RocksTier final : public TierBase {
   explicit RocksTier(const TierOptions& options)
       : TierBase(options),
         spare_(options.path + "/SPARE", database_bytes(options) / 2 + least_spare_bytes),
-        database_(options.path, database_bytes(options)) {
+        database_(options.path, database_bytes(options), {.most_deferred_bytes = options.journal_bytes}) {
     if (options.kind == "disk") folder_ = std::make_unique<ObjectFolder>(options.path + "/objects", raw_codec());
     recover();
     spare_.hold();

@@ -94,7 +94,7 @@ class World {
     const std::size_t bytes = input_.next(2 * file_bytes);
     std::string body(bytes, static_cast<char>(++appended_));
     if (bytes >= 4) std::memcpy(body.data(), &appended_, 4);
-    const auto number = journal_->append(body, [](Journal::Number) {});
+    const auto number = journal_->append(body, [](const Journal::Place&) {});
     fuzz::check(number == last() + 1);
     frames_[number] = std::move(body);
   }
