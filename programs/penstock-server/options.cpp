@@ -102,7 +102,7 @@ std::vector<std::string> items_of(const std::string& list) {
   return items;
 }
 
-// "disk:/path,limit=10GiB,small=64KiB,cache=32MiB"
+// "disk:/path,limit=10GiB,small=64KiB,cache=32MiB,journal=256MiB"
 storage::TierOptions parse_tier(const std::string& item, const std::string& folder) {
   storage::TierOptions tier;
   const auto parts = base::split(item, ',');
