@@ -2,15 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <sstream>
 
+#include "base/test_support.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::base {
@@ -22,13 +21,10 @@ using testing::HasSubstr;
 class ConfigTest : public testing::Test {
  protected:
   ConfigTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "penstock-config-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
     for (const char* name : {"PENSTOCK_CONFIG", "PENSTOCK_DIRECTORY", "PENSTOCK_LISTEN", "XDG_RUNTIME_DIR"})
       unset(name);
   }
   ~ConfigTest() override {
-    std::filesystem::remove_all(folder_);
     for (const auto& [name, value] : saved_) {
       if (value) setenv(name.c_str(), value->c_str(), 1);
       else unsetenv(name.c_str());
@@ -38,7 +34,7 @@ class ConfigTest : public testing::Test {
   std::string write(const std::string& text) {
     const auto path = folder_ / "penstock.yaml";
     std::ofstream(path) << text;
-    return path.string();
+    return path;
   }
   void set(const std::string& name, const std::string& value) {
     save(name);
@@ -49,7 +45,7 @@ class ConfigTest : public testing::Test {
     unsetenv(name.c_str());
   }
 
-  std::filesystem::path folder_;
+  TestFolder folder_;
 
  private:
   void save(const std::string& name) {

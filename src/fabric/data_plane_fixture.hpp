@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "base/log.hpp"
 #include "base/test_support.hpp"
 #include "fabric/block_server.hpp"
 #include "fabric/data_plane.hpp"
@@ -68,14 +67,10 @@ inline const PlaneCase planes[] = {
 
 class DataPlaneTest : public ::testing::TestWithParam<PlaneCase> {
  protected:
-  DataPlaneTest() {
-    base::set_log_sink([](base::Level, std::string_view) {});
-  }
   ~DataPlaneTest() override {
     plane.reset();
     for (auto& rank : ranks) rank->die();
     ranks.clear();
-    base::set_log_sink({});
   }
   void start(int writers) {
     for (int i = 0; i < writers; ++i) ranks.push_back(std::make_unique<WriterRank>(*server_progress, token));
@@ -122,6 +117,7 @@ class DataPlaneTest : public ::testing::TestWithParam<PlaneCase> {
   }
 
   const Token token = Token::random();
+  SilentLog silent;
   std::shared_ptr<Progress> server_progress = Progress::create();
   std::shared_ptr<Progress> progress = Progress::create();
   std::vector<std::unique_ptr<WriterRank>> ranks;

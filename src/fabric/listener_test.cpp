@@ -7,7 +7,6 @@
 #include <atomic>
 #include <mutex>
 
-#include "base/log.hpp"
 #include "base/test_support.hpp"
 #include "fabric/connect.hpp"
 #include "fabric/socket.hpp"
@@ -24,7 +23,6 @@ Deadline soon() { return Deadline{Timeout(30'000)}; }
 class ListenerTest : public ::testing::Test {
  protected:
   ListenerTest() {
-    base::set_log_sink([](base::Level, std::string_view) {});  // refusals are the point of these tests
     listener.emplace(progress, token, "heat", "127.0.0.1",
                      [this](std::shared_ptr<Connection> peer, const wire::Hello& hello) {
                        std::lock_guard lock(mutex);
@@ -36,7 +34,6 @@ class ListenerTest : public ::testing::Test {
   ~ListenerTest() override {
     listener.reset();
     for (auto& peer : peers) peer->close();
-    base::set_log_sink({});
   }
   bool wait_peers(std::size_t count) {
     return progress.wait_for(
@@ -64,6 +61,7 @@ class ListenerTest : public ::testing::Test {
   }
   static wire::Hello hello() { return {.purpose = Purpose::join, .rank = 4, .stream = "heat", .name = "host:1"}; }
 
+  SilentLog silent;  // refusals are the point of these tests
   const Token token = Token::random();
   Progress progress;
   std::mutex mutex;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/log.hpp"
+#include "base/test_support.hpp"
 #include "fabric/asio.hpp"
 #include "penstock/error.hpp"
 
@@ -21,7 +22,7 @@ using base::Deadline;
 const Deadline soon() { return Deadline{Timeout(30'000)}; }
 
 TEST(Progress, OutlivesHandlersThatThrow) {
-  base::set_log_sink([](base::Level, std::string_view) {});
+  const SilentLog silent;
   for (const auto mode : {Progress::Mode::threaded, Progress::Mode::explicit_poll}) {
     Progress progress(mode);
     std::atomic<int> ran = 0;
@@ -34,7 +35,6 @@ TEST(Progress, OutlivesHandlersThatThrow) {
     }
     EXPECT_TRUE(progress.wait_for([&] { return ran == 3; }, soon()));
   }
-  base::set_log_sink({});
 }
 
 TEST(Progress, RunsTasksOnItsOwnThread) {

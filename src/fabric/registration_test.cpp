@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/log.hpp"
 #include "base/test_support.hpp"
 #include "fabric/listener.hpp"
 #include "penstock/error.hpp"
@@ -20,16 +19,6 @@ namespace fs = std::filesystem;
 
 class RegistrationTest : public ::testing::Test {
  protected:
-  RegistrationTest() {
-    base::set_log_sink([](base::Level, std::string_view) {});
-    std::string name = (fs::temp_directory_path() / "penstock-test-XXXXXX").string();
-    root = ::mkdtemp(name.data());
-    directory.emplace(root + "/deep/streams");
-  }
-  ~RegistrationTest() override {
-    fs::remove_all(root);
-    base::set_log_sink({});
-  }
   static Registration sample(const std::string& stream) {
     Registration registration;
     registration.stream = stream;
@@ -41,17 +30,18 @@ class RegistrationTest : public ::testing::Test {
     registration.started = 1'700'000'000;
     return registration;
   }
-  std::string root;
-  std::optional<Directory> directory;
+  SilentLog silent;
+  TestFolder root;
+  Directory directory{root / "deep/streams"};
 };
 
 TEST_F(RegistrationTest, WritesReadsListsAndRemoves) {
-  EXPECT_FALSE(directory->read("heat"));
-  EXPECT_TRUE(directory->list().empty());
+  EXPECT_FALSE(directory.read("heat"));
+  EXPECT_TRUE(directory.list().empty());
   const Registration heat = sample("heat");
-  directory->write(heat);
-  directory->write(sample("a.b_c-1"));
-  const auto found = directory->read("heat");
+  directory.write(heat);
+  directory.write(sample("a.b_c-1"));
+  const auto found = directory.read("heat");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->endpoint, heat.endpoint);
   EXPECT_EQ(found->token, heat.token);
@@ -60,49 +50,49 @@ TEST_F(RegistrationTest, WritesReadsListsAndRemoves) {
   EXPECT_EQ(found->ranks, 3u);
   EXPECT_EQ(found->started, heat.started);
   EXPECT_FALSE(alive(*found));
-  const auto all = directory->list();
+  const auto all = directory.list();
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].stream, "a.b_c-1");
-  directory->remove(sample("heat"));  // not this one: another token
-  EXPECT_TRUE(directory->read("heat"));
-  directory->remove(heat);
-  EXPECT_FALSE(directory->read("heat"));
-  directory->remove(heat);
+  directory.remove(sample("heat"));  // not this one: another token
+  EXPECT_TRUE(directory.read("heat"));
+  directory.remove(heat);
+  EXPECT_FALSE(directory.read("heat"));
+  directory.remove(heat);
 }
 
 TEST_F(RegistrationTest, FilesAreForTheirOwnerOnly) {
-  directory->write(sample("heat"));
+  directory.write(sample("heat"));
   struct stat status {};
-  ASSERT_EQ(::stat(directory->path().c_str(), &status), 0);
+  ASSERT_EQ(::stat(directory.path().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0700u);
-  const std::string file = directory->path() + "/heat.json";
+  const std::string file = directory.path() + "/heat.json";
   ASSERT_EQ(::stat(file.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   std::size_t files = 0;
-  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(directory->path())) ++files;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(directory.path())) ++files;
   EXPECT_EQ(files, 1u);  // no temporary file stays
 
   ::chmod(file.c_str(), 0644);
-  EXPECT_EQ(code_of([&] { directory->read("heat"); }), Errc::authentication);
-  EXPECT_TRUE(directory->list().empty());
+  EXPECT_EQ(code_of([&] { directory.read("heat"); }), Errc::authentication);
+  EXPECT_TRUE(directory.list().empty());
   ::chmod(file.c_str(), 0600);
-  ::chmod(directory->path().c_str(), 0755);
-  EXPECT_EQ(code_of([&] { directory->read("heat"); }), Errc::authentication);
-  EXPECT_EQ(code_of([&] { directory->write(sample("x")); }), Errc::authentication);
+  ::chmod(directory.path().c_str(), 0755);
+  EXPECT_EQ(code_of([&] { directory.read("heat"); }), Errc::authentication);
+  EXPECT_EQ(code_of([&] { directory.write(sample("x")); }), Errc::authentication);
 }
 
 TEST_F(RegistrationTest, NonsenseFilesAreRefusedOneByOne) {
-  directory->write(sample("heat"));
+  directory.write(sample("heat"));
   for (const char* text : {"", "{", "[]", "{\"version\": 1}", "{\"version\": 2}"}) {
-    std::ofstream(directory->path() + "/bad.json") << text;
-    ::chmod((directory->path() + "/bad.json").c_str(), 0600);
-    EXPECT_EQ(code_of([&] { directory->read("bad"); }), Errc::protocol) << text;
-    EXPECT_EQ(directory->list().size(), 1u);
+    std::ofstream(directory.path() + "/bad.json") << text;
+    ::chmod((directory.path() + "/bad.json").c_str(), 0600);
+    EXPECT_EQ(code_of([&] { directory.read("bad"); }), Errc::protocol) << text;
+    EXPECT_EQ(directory.list().size(), 1u);
   }
-  fs::create_symlink(directory->path() + "/heat.json", directory->path() + "/link.json");
-  EXPECT_EQ(code_of([&] { directory->read("link"); }), Errc::system);
-  directory->write(sample("bad"));  // what is no registration may be replaced
-  EXPECT_TRUE(directory->read("bad"));
+  fs::create_symlink(directory.path() + "/heat.json", directory.path() + "/link.json");
+  EXPECT_EQ(code_of([&] { directory.read("link"); }), Errc::system);
+  directory.write(sample("bad"));  // what is no registration may be replaced
+  EXPECT_TRUE(directory.read("bad"));
 }
 
 TEST_F(RegistrationTest, NumbersThatDoNotFitAreRefused) {
@@ -128,13 +118,13 @@ TEST_F(RegistrationTest, ALiveWriterKeepsItsName) {
     Listener listener(progress, mine.token, "heat", "127.0.0.1",
                       [](std::shared_ptr<Connection>, const wire::Hello&) {});
     mine.endpoint = listener.endpoint();
-    directory->write(mine);
+    directory.write(mine);
     EXPECT_TRUE(alive(mine));
-    directory->write(mine);  // the same again
-    EXPECT_EQ(code_of([&] { directory->write(sample("heat")); }), Errc::wrong_state);
+    directory.write(mine);  // the same again
+    EXPECT_EQ(code_of([&] { directory.write(sample("heat")); }), Errc::wrong_state);
   }
   EXPECT_FALSE(alive(mine));
-  directory->write(sample("heat"));
+  directory.write(sample("heat"));
 }
 
 TEST_F(RegistrationTest, StreamNames) {

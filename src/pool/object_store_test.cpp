@@ -11,16 +11,6 @@ namespace {
 
 constexpr std::uint64_t KiB = 1 << 10, MiB = 1 << 20;
 
-Errc code_of(const std::function<void()>& action, std::string* message = nullptr) {
-  try {
-    action();
-    return Errc::ok;
-  } catch (const Error& error) {
-    if (message) *message = error.what();
-    return error.code();
-  }
-}
-
 TEST(ObjectStore, KeepsObjectsInMemoryWithoutATier) {
   StoreOnEngine s(small_store(""));
   s.put({.row = "a", .number = 1});
@@ -49,7 +39,7 @@ TEST(ObjectStore, RefusesWhatItCannotKeep) {
 }
 
 TEST(ObjectStore, DurableObjectsAreThereAfterARestart) {
-  TemporaryFolder folder;
+  TestFolder folder;
   {
     StoreOnEngine s(small_store(folder / "tier"));
     s.put({.row = "small", .number = 1, .version = 3, .durable = true});
@@ -74,7 +64,7 @@ TEST(ObjectStore, DurableObjectsAreThereAfterARestart) {
 }
 
 TEST(ObjectStore, WritesBehindAndFlushes) {
-  TemporaryFolder folder;
+  TestFolder folder;
   {
     StoreOnEngine s(small_store(folder / "tier"));
     for (std::uint64_t i = 0; i < 200; ++i) s.put({.row = numbered("r", i), .number = i, .bytes = 10 * i});
@@ -88,7 +78,7 @@ TEST(ObjectStore, WritesBehindAndFlushes) {
 }
 
 TEST(ObjectStore, EvictsTheLeastRecentlyUsedFirst) {
-  TemporaryFolder folder;
+  TestFolder folder;
   auto options = small_store(folder / "tier", 4 * MiB);
   options.high_watermark = 0.75;
   options.low_watermark = 0.5;
@@ -107,13 +97,12 @@ TEST(ObjectStore, EvictsTheLeastRecentlyUsedFirst) {
 }
 
 TEST(ObjectStore, AReservationWaitsUntilALeaseEnds) {
-  TemporaryFolder folder;
+  TestFolder folder;
   StoreOnEngine s(small_store(folder / "tier", 4 * MiB));
   s.put({.row = "a", .number = 1, .bytes = 3 * MiB, .durable = true});
   auto lease = s.load("a");
-  std::string why;
-  EXPECT_EQ(code_of([&] { s.put({.row = "b", .bytes = 2 * MiB, .deadline = base::Deadline(30ms)}); }, &why),
-            Errc::pool_full);
+  const auto [code, why] = error_of([&] { s.put({.row = "b", .bytes = 2 * MiB, .deadline = base::Deadline(30ms)}); });
+  EXPECT_EQ(code, Errc::pool_full);
   EXPECT_NE(why.find("leased"), std::string::npos) << why;
   EXPECT_NE(why.find("3MiB of 4MiB are in use"), std::string::npos) << why;
 
@@ -130,9 +119,8 @@ TEST(ObjectStore, AReservationWaitsUntilALeaseEnds) {
 TEST(ObjectStore, WithoutATierAFullMemorySaysSo) {
   StoreOnEngine s(small_store("", 1 * MiB));
   s.put({.row = "a", .bytes = 900 * KiB});
-  std::string why;
-  EXPECT_EQ(code_of([&] { s.put({.row = "b", .bytes = 200 * KiB, .deadline = base::Deadline(10ms)}); }, &why),
-            Errc::pool_full);
+  const auto [code, why] = error_of([&] { s.put({.row = "b", .bytes = 200 * KiB, .deadline = base::Deadline(10ms)}); });
+  EXPECT_EQ(code, Errc::pool_full);
   EXPECT_NE(why.find("no tier"), std::string::npos) << why;
   auto waiting = s.start(s.store().reserve(200 * KiB, soon()));
   ASSERT_TRUE(s.until([](const auto& now) { return now.waiting == 1; }));
@@ -187,7 +175,7 @@ TEST(ObjectStore, AWaiterThatGoesAwayLeavesTheQueue) {
 }
 
 TEST(ObjectStore, TenTimesItsMemoryGoesThrough) {
-  TemporaryFolder folder;
+  TestFolder folder;
   constexpr std::uint64_t limit = 8 * MiB;
   StoreOnEngine s(small_store(folder / "tier", limit));
   StoreRandom random(3);
@@ -222,7 +210,7 @@ TEST(ObjectStore, TenTimesItsMemoryGoesThrough) {
 }
 
 TEST(ObjectStore, VersionsAreKeptOrReplacedAlsoOnDisk) {
-  TemporaryFolder folder;
+  TestFolder folder;
   {
     StoreOnEngine s(small_store(folder / "tier"));
     for (std::uint64_t v = 1; v <= 3; ++v)
@@ -252,7 +240,7 @@ TEST(ObjectStore, VersionsAreKeptOrReplacedAlsoOnDisk) {
 }
 
 TEST(ObjectStore, VersionsGoOnAfterARestart) {
-  TemporaryFolder folder;
+  TestFolder folder;
   {
     StoreOnEngine s(small_store(folder / "tier"));
     EXPECT_EQ(s.store().first_version(), 1u);
@@ -269,7 +257,7 @@ TEST(ObjectStore, VersionsGoOnAfterARestart) {
 }
 
 TEST(ObjectStore, ADroppedObjectCountsWhileSomebodyUsesIt) {
-  TemporaryFolder folder;
+  TestFolder folder;
   StoreOnEngine s(small_store(folder / "tier"));
   s.put({.row = "a", .number = 5, .bytes = MiB, .durable = true});
   auto lease = s.load("a");
@@ -282,7 +270,7 @@ TEST(ObjectStore, ADroppedObjectCountsWhileSomebodyUsesIt) {
 }
 
 TEST(ObjectStore, BytesThatRotOnDiskAreFound) {
-  TemporaryFolder folder;
+  TestFolder folder;
   const auto path = folder / "tier";
   {
     StoreOnEngine s(small_store(path));
@@ -304,9 +292,8 @@ TEST(ObjectStore, BytesThatRotOnDiskAreFound) {
   StoreOnEngine s(small_store(path));
   int wrong = 0;
   for (const std::string row : {"a", "b"}) {
-    std::string message;
-    const auto code =
-        code_of([&] { ASSERT_TRUE(is_filled_with(s.load(row)->object.blob->bytes(), row == "a" ? 5 : 6)); }, &message);
+    const auto [code, message] =
+        error_of([&] { ASSERT_TRUE(is_filled_with(s.load(row)->object.blob->bytes(), row == "a" ? 5 : 6)); });
     if (code == Errc::ok) continue;
     EXPECT_EQ(code, Errc::protocol) << message;
     EXPECT_NE(message.find(row + "/c in " + path), std::string::npos) << message;
@@ -317,7 +304,7 @@ TEST(ObjectStore, BytesThatRotOnDiskAreFound) {
 }
 
 TEST(ObjectStore, BatchesAreOneWrite) {
-  TemporaryFolder folder;
+  TestFolder folder;
   StoreOnEngine s(small_store(folder / "tier"));
   std::vector<ObjectStore::Write> writes;
   for (std::uint64_t i = 0; i < 1000; ++i) {

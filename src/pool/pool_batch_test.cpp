@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <random>
 #include <thread>
 
+#include "base/test_support.hpp"
 #include "penstock/pool.hpp"
 #include "penstock/stream.hpp"
 #include "pool/server.hpp"
@@ -37,20 +36,16 @@ struct Where {
 
 class PoolBatch : public testing::TestWithParam<Where> {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-batch-XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
   void start(std::uint64_t memory_bytes) {
     pool::PoolServerOptions options;
     options.server.pool = "stage";
     options.server.id = 1;
     options.server.listen = "127.0.0.1";
     options.server.store.memory_bytes = memory_bytes;
-    options.registration_directory = folder_;
+    options.registration_directory = folder_.path();
     if (GetParam().disk) {
       storage::TierOptions tier;
-      tier.path = folder_ + "/tier";
+      tier.path = folder_ / "tier";
       const auto kinds = storage::tier_kinds();
       if (std::ranges::find(kinds, "disk") == kinds.end()) tier.kind = "files";
       options.server.store.tiers.push_back(tier);
@@ -59,7 +54,7 @@ class PoolBatch : public testing::TestWithParam<Where> {
     server_ = std::make_unique<pool::PoolServer>(progress_, std::move(options));
     server_->start(patience);
     ContextOptions context;
-    context.directory = folder_;
+    context.directory = folder_.path();
     context_.emplace(context);
     PoolOptions client;
     client.pool = "stage";
@@ -70,9 +65,6 @@ class PoolBatch : public testing::TestWithParam<Where> {
     context_.reset();
     if (server_) server_->stop(Timeout(5000));
     server_.reset();
-    progress_.reset();
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
   PutOptions options(IfExists if_exists = IfExists::refuse) const {
     PutOptions put;
@@ -81,7 +73,7 @@ class PoolBatch : public testing::TestWithParam<Where> {
     return put;
   }
 
-  std::string folder_;
+  TestFolder folder_;
   std::shared_ptr<fabric::Progress> progress_;
   std::unique_ptr<pool::PoolServer> server_;
   std::optional<Context> context_;

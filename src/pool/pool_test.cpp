@@ -24,22 +24,6 @@ using namespace std::chrono_literals;
 
 constexpr Timeout patience(20'000);
 
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-pool-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 class PoolTest : public testing::Test {
@@ -76,8 +60,7 @@ class PoolTest : public testing::Test {
     for (auto& s : servers) {
       starting.push_back(std::async(std::launch::async, [&s, this] { start_one(s); }));
       if (starting.size() == 1)
-        while (!std::filesystem::exists(folder.path() + "/directory.json") && !done(starting[0]))
-          std::this_thread::yield();
+        while (!std::filesystem::exists(folder / "directory.json") && !done(starting[0])) std::this_thread::yield();
     }
     // What went wrong first is said last otherwise.
     for (auto& s : starting) s.wait();
@@ -113,7 +96,7 @@ class PoolTest : public testing::Test {
     }
   }
 
-  Folder folder;
+  TestFolder folder;
   std::vector<Running> servers;
 };
 
@@ -324,7 +307,7 @@ TEST_F(PoolTest, ServersJoinAndDrainWhileObjectsComeAndGo) {
 TEST_F(PoolTest, ABatchOfObjectsOnDiskIsReadSideBySide) {
   auto with_disk = options(0, 1, 1);
   storage::TierOptions tier;
-  tier.path = folder.path() + "/tier";
+  tier.path = folder / "tier";
   with_disk.server.store.tiers.push_back(tier);
   add(with_disk);
   start_one(servers[0]);

@@ -1,19 +1,11 @@
 #include "pool/recorder.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
+#include "base/test_support.hpp"
 
 namespace penstock::pool {
 namespace {
-
-struct TemporaryFile {
-  std::string path = (std::filesystem::temp_directory_path() / ("penstock-recorder-" + std::to_string(::getpid()) +
-                                                                "-" + std::to_string(TraceWriter::now_ns()) + ".trace"))
-                         .string();
-  ~TemporaryFile() { std::filesystem::remove(path); }
-};
 
 TEST(Recorder, WithoutATraceNothingIsMade) {
   const auto recorder = Recorder::open("", "heat", {});
@@ -23,11 +15,11 @@ TEST(Recorder, WithoutATraceNothingIsMade) {
 }
 
 TEST(Recorder, OutcomesOfEveryShape) {
-  const TemporaryFile file;
+  const TestFolder folder;
   const Key key{"row", "column"};
   const std::vector<Key> keys = {key, {"row", "other"}, {"row", "third"}};
   {
-    const auto recorder = Recorder::open(file.path, "heat", {});
+    const auto recorder = Recorder::open(folder / "one.trace", "heat", {});
     const auto on = [&](Verb verb) { return [&, verb] { return Operation::on(verb, {key}); }; };
     recorded(recorder, on(Verb::put), [] { return std::uint64_t{1}; });
     try {
@@ -59,7 +51,7 @@ TEST(Recorder, OutcomesOfEveryShape) {
         [] { return std::uint64_t{41}; });
     recorded(recorder, on(Verb::subscribe), [] { return std::make_unique<int>(1); });
   }
-  const Trace trace = read_trace(file.path);
+  const Trace trace = read_trace(folder / "one.trace");
   ASSERT_EQ(trace.records.size(), 6u);
   EXPECT_EQ(trace.clients.at(0), "heat");
   const auto& records = trace.records;

@@ -20,7 +20,7 @@ constexpr Timeout patience(30'000);
 
 class ReplayOnAPool : public OnePoolServer {
  protected:
-  std::string trace() const { return (folder / "one.trace").string(); }
+  std::string trace() const { return folder / "one.trace"; }
 };
 
 template <class Call>
@@ -135,7 +135,7 @@ TEST_F(ReplayOnAPool, CopiesAtOnce) {
   Pool before(ctx, options);
   before.put({"old", "a"}, bytes_of("there before"));
   before.put({"old", "tagged"}, bytes_of("t"), {.tag = 3, .metadata = {}});
-  options.trace = (folder / "traces").string();
+  options.trace = folder / "traces";
   {
     Pool pool(ctx, options);
     pool.get({"old", "a"});

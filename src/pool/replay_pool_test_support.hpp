@@ -2,13 +2,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "base/test_support.hpp"
 #include "penstock/stream.hpp"
 #include "pool/server.hpp"
 
@@ -17,9 +16,6 @@ namespace penstock {
 class OnePoolServer : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-replay-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder = name;
     pool::PoolServerOptions options;
     options.server.pool = "stage";
     options.server.id = 7;
@@ -27,22 +23,21 @@ class OnePoolServer : public testing::Test {
     options.server.listen = "127.0.0.1";
     options.server.store.memory_bytes = 256 << 20;
     options.directory = "embedded";
-    options.registration_directory = folder.string();
+    options.registration_directory = folder.path();
     server = std::make_unique<pool::PoolServer>(fabric::Progress::create(), std::move(options));
     server->start(Timeout(30'000));
   }
   void TearDown() override {
     if (server) server->stop(Timeout(5000));
     server.reset();
-    std::filesystem::remove_all(folder);
   }
   Context new_context() const {
     ContextOptions options;
-    options.directory = folder.string();
+    options.directory = folder.path();
     return Context(options);
   }
 
-  std::filesystem::path folder;
+  TestFolder folder;
   std::unique_ptr<pool::PoolServer> server;
 };
 

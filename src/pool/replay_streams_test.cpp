@@ -41,7 +41,7 @@ class ReplayOfStreams : public OnePoolServer {
     context.reset();
     OnePoolServer::TearDown();
   }
-  std::string traces() const { return (folder / "traces").string(); }
+  std::string traces() const { return folder / "traces"; }
   StreamOptions recorded() const {
     StreamOptions options;
     options.engine = "pool";
@@ -359,7 +359,7 @@ TEST_F(ReplayOfStreams, NothingIsRecordedUnlessAskedFor) {
   writer.close();
   EXPECT_FALSE(std::filesystem::exists(traces()));
   StreamOptions nowhere = recorded();
-  nowhere.trace = (folder / "no" / "such" / "one.trace").string();  // logged; the stream goes on
+  nowhere.trace = folder / "no/such/one.trace";  // logged; the stream goes on
   auto other = context->create_stream("other", solo(), nowhere);
   write_steps(other, 1);
   other.close();

@@ -38,10 +38,8 @@ class Servers : public testing::Test {
   };
 
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-servers-XXXXXX").string();
-    folder = ::mkdtemp(name.data());
     ContextOptions o;
-    o.directory = folder;
+    o.directory = folder.path();
     context.emplace(o);
   }
   void TearDown() override {
@@ -51,8 +49,6 @@ class Servers : public testing::Test {
       servers.back().server->stop(Timeout(5000));
       servers.pop_back();
     }
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
   }
 
   PoolServerOptions options(std::uint32_t number, std::uint32_t count, std::uint32_t replication) {
@@ -65,7 +61,7 @@ class Servers : public testing::Test {
     o.server.replication = replication;
     o.server.store.memory_bytes = 256 << 20;
     o.directory = number == 0 ? "embedded" : "registered";
-    o.registration_directory = folder;
+    o.registration_directory = folder.path();
     return o;
   }
   void add(PoolServerOptions o) {
@@ -85,7 +81,7 @@ class Servers : public testing::Test {
     for (auto& s : servers) {
       starting.push_back(std::async(std::launch::async, [&s] { s.server->start(patience); }));
       if (starting.size() == 1)
-        while (!std::filesystem::exists(folder + "/directory.json") &&
+        while (!std::filesystem::exists(folder / "directory.json") &&
                starting[0].wait_for(0s) != std::future_status::ready)
           std::this_thread::yield();
     }
@@ -172,7 +168,7 @@ class Servers : public testing::Test {
     return request;
   }
 
-  std::string folder;
+  TestFolder folder;
   PoolServerOptions every;  // what all servers' options begin with
   std::vector<Running> servers;
   std::optional<Context> context;
@@ -275,7 +271,7 @@ TEST_F(Servers, AReplicaWithOtherBytesIsNoticedAndReplaced) {
 // An embedded directory refuses them when they connect; etcd, for which this one stands here, takes what anybody writes.
 TEST_F(Servers, OneOfAnotherProtocolComesIntoNoView) {
   start(2);
-  auto directory = std::shared_ptr<rpc::Directory>(rpc::open_directory(client_progress, "embedded", folder));
+  auto directory = std::shared_ptr<rpc::Directory>(rpc::open_directory(client_progress, "embedded", folder.path()));
   const base::Deadline deadline(patience);
   const auto path = pool_path("stage", "servers/7");
   const auto come = [&](const std::string& announcement) {
@@ -326,7 +322,7 @@ TEST_F(Servers, AHolderThatDoesNotAnswerIsNotAbsence) {
     pool->put(keys.back(), bytes_of(std::to_string(i)));
   }
   // A server that is announced and cannot be reached: the pool does not settle.
-  auto directory = std::shared_ptr<rpc::Directory>(rpc::open_directory(client_progress, "embedded", folder));
+  auto directory = std::shared_ptr<rpc::Directory>(rpc::open_directory(client_progress, "embedded", folder.path()));
   Announcement silent;
   silent.member.id = 999;
   silent.member.name = "silent";
@@ -486,7 +482,7 @@ TEST_F(Servers, WhatWasGivenUpDoesNotTakeTheNextOnesPlace) {
   auto with_tier = options(0, 1, 1);
   with_tier.server.store.memory_bytes = 4 << 20;
   with_tier.server.store.tiers.resize(1);
-  with_tier.server.store.tiers[0].path = folder + "/tier";
+  with_tier.server.store.tiers[0].path = folder / "tier";
   start({with_tier});
   auto& core = this->core(0);
   auto& store = core.store();

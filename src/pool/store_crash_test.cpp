@@ -177,7 +177,7 @@ void check(const std::string& folder, States& states) {
 TEST(StoreCrash, TheChildWrites) {
   const char* folder = std::getenv(folder_variable);
   if (folder == nullptr) {  // by itself: some steps, and all of their history
-    TemporaryFolder own;
+    TestFolder own;
     Pipe pipe;
     write_until_killed(own / "tier", pipe.ends[1], 1, 3);
     pipe.close_writer();
@@ -199,7 +199,7 @@ TEST(StoreCrash, WhatWasAcknowledgedAsDurableSurvivesSigkill) {
   StoreRandom random(77);
   std::size_t acknowledged = 0;
   for (std::uint64_t f = 0; f < folders; ++f) {
-    TemporaryFolder folder;
+    TestFolder folder;
     States states;
     for (std::uint64_t key = 0; key < keys; ++key) states[key] = {State{}};
     for (std::uint64_t life = 0; life < seeds / folders; ++life) {

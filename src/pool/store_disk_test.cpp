@@ -34,15 +34,6 @@ class StoreDisk : public testing::Test {
     }
     return true;
   }
-  static Errc code_of(const std::function<void()>& action, std::string* message = nullptr) {
-    try {
-      action();
-      return Errc::ok;
-    } catch (const Error& error) {
-      if (message) *message = error.what();
-      return error.code();
-    }
-  }
 };
 
 TEST_F(StoreDisk, AfterDiskMeansThatNobodySeesItBefore) {
@@ -88,17 +79,18 @@ TEST_F(StoreDisk, ConcurrentDurablePutsShareWrites) {
 TEST_F(StoreDisk, AFullDiskFailsDurablePutsAndMemoryGoesOn) {
   auto s = open(1 * MiB);
   disk->full = true;
-  std::string why;
-  EXPECT_EQ(code_of([&] { s->put({.row = "hidden", .after_disk = true}); }, &why), Errc::system);
+  const auto [code, why] = error_of([&] { s->put({.row = "hidden", .after_disk = true}); });
+  EXPECT_EQ(code, Errc::system);
   EXPECT_NE(why.find("fake/fast: no space left"), std::string::npos) << why;
   EXPECT_FALSE(s->load("hidden"));
   EXPECT_EQ(code_of([&] { s->put({.row = "seen", .number = 3, .durable = true}); }), Errc::system);
   EXPECT_TRUE(is_filled_with(s->load("seen")->object.blob->bytes(), 3))
       << "it is in memory, and will be written behind";
   s->put({.row = "memory", .number = 4, .bytes = 700 * KiB});
-  EXPECT_EQ(code_of([&] { s->put({.row = "more", .bytes = 700 * KiB, .deadline = base::Deadline(200ms)}); }, &why),
-            Errc::pool_full);
-  EXPECT_NE(why.find("no space left"), std::string::npos) << why;
+  const auto [full, why_full] =
+      error_of([&] { s->put({.row = "more", .bytes = 700 * KiB, .deadline = base::Deadline(200ms)}); });
+  EXPECT_EQ(full, Errc::pool_full);
+  EXPECT_NE(why_full.find("no space left"), std::string::npos) << why_full;
   EXPECT_EQ(code_of([&] { s->flush(); }), Errc::system);
   EXPECT_NE(s->statistics().disk_error, "");
   EXPECT_EQ(entries(*disk), 0u);
@@ -329,8 +321,8 @@ TEST_F(StoreDisk, OtherBytesOnDiskAreNoticedThoughTheTierDoesNot) {
   open()->put({.row = "row", .number = 7, .bytes = 64 * KiB, .durable = true});
   auto s = open();
   disk->entries.begin()->second.data[1000] ^= std::byte{1};
-  std::string why;
-  EXPECT_EQ(code_of([&] { s->load("row"); }, &why), Errc::protocol);
+  const auto [code, why] = error_of([&] { s->load("row"); });
+  EXPECT_EQ(code, Errc::protocol);
   EXPECT_NE(why.find("row/c in fake/fast"), std::string::npos) << why;
   EXPECT_TRUE(s->until([](const auto& now) { return now.memory_used == 0; }));  // the reading thread lets go of it
 }

@@ -1,4 +1,4 @@
-// What the tests of the store share: a seed, a folder of their own, a store on an engine, and a tier that fails on demand.
+// What the tests of the store share: a seed, a store on an engine, and a tier that fails on demand.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "base/test_support.hpp"
 #include "fabric/task.hpp"
 #include "pool/object_store.hpp"
 
@@ -50,22 +51,6 @@ inline std::string numbered(std::string text, std::uint64_t number) {
   text += std::to_string(number);
   return text;
 }
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    path_ = (std::filesystem::temp_directory_path() / "penstock-store-XXXXXX").string();
-    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp");
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 inline base::Deadline soon() { return base::Deadline(60s); }
 

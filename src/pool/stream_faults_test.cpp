@@ -3,10 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
 #include <numeric>
 
 #include "base/test_support.hpp"
@@ -28,8 +24,6 @@ constexpr Timeout patience(20'000);
 class OneServer {
  public:
   explicit OneServer(std::uint64_t memory_bytes = 256u << 20, bool with_tier = false) {
-    char name[] = "/tmp/penstock_pool_XXXXXX";
-    folder_ = mkdtemp(name);
     PoolServerOptions options;
     options.server.listen = "127.0.0.1";
     options.server.id = 1;
@@ -37,19 +31,18 @@ class OneServer {
     if (with_tier) {
       storage::TierOptions tier;
       tier.kind = std::string(storage::tier_kinds().front());
-      tier.path = folder_ + "/tier";
+      tier.path = folder_ / "tier";
       options.server.store.tiers.push_back(tier);
     }
-    options.registration_directory = folder_;
+    options.registration_directory = folder_.path();
     server_ = std::make_unique<PoolServer>(progress_, options);
     server_->start(patience);
   }
   ~OneServer() {
     server_->stop(Timeout(2000));
     server_.reset();
-    std::filesystem::remove_all(folder_);
   }
-  stream::EngineContext context() { return {client_, folder_, "127.0.0.1"}; }
+  stream::EngineContext context() { return {client_, folder_.path(), "127.0.0.1"}; }
   PoolServer& server() { return *server_; }
   ObjectStore& store() { return server_->core().store(); }
   const std::shared_ptr<fabric::Progress>& progress() { return progress_; }
@@ -107,7 +100,7 @@ class OneServer {
     co_return co_await streams.attach(std::move(request), options);
   }
 
-  std::string folder_;
+  TestFolder folder_;
   std::shared_ptr<fabric::Progress> progress_ = fabric::Progress::create(), client_ = fabric::Progress::create();
   std::unique_ptr<PoolServer> server_;
 };

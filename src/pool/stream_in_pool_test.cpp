@@ -2,18 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <semaphore>
 #include <thread>
 
+#include "base/test_support.hpp"
 #include "memory/arena.hpp"
 #include "penstock/pool.hpp"
 #include "pool/pool_engine.hpp"
@@ -32,8 +29,6 @@ constexpr Timeout patience(20'000);
 class Servers {
  public:
   explicit Servers(std::uint32_t count, std::uint32_t replication = 1) : replication_(replication) {
-    char name[] = "/tmp/penstock_pool_XXXXXX";
-    folder_ = mkdtemp(name);
     for (std::uint32_t i = 0; i < count; ++i) starting_.push_back(make(count));
     std::vector<std::thread> threads;  // the first view waits for all of them
     starting_[0]->directory_first.store(true);
@@ -45,10 +40,9 @@ class Servers {
     for (auto it = starting_.rbegin(); it != starting_.rend(); ++it)
       if ((*it)->server) (*it)->server->stop(Timeout(2000));
     starting_.clear();
-    std::filesystem::remove_all(folder_);
   }
-  const std::string& folder() const { return folder_; }
-  stream::EngineContext context() { return {client_, folder_, "127.0.0.1"}; }
+  const std::string& folder() const { return folder_.path(); }
+  stream::EngineContext context() { return {client_, folder_.path(), "127.0.0.1"}; }
   PoolServer& operator[](std::size_t i) { return *starting_[i]->server; }
   void stop(std::size_t i) { starting_[i]->server->stop(Timeout(2000)); }
   std::size_t size() const { return starting_.size(); }
@@ -69,7 +63,7 @@ class Servers {
     options.server.name = "\"server\" " + std::to_string(starting_.size());
     options.server.store.memory_bytes = 256u << 20;
     options.directory = starting_.empty() ? "embedded" : "registered";
-    options.registration_directory = folder_;
+    options.registration_directory = folder_.path();
     running->server = std::make_unique<PoolServer>(running->progress, options);
     return running;
   }
@@ -86,7 +80,7 @@ class Servers {
   }
 
   std::uint32_t replication_;
-  std::string folder_;
+  TestFolder folder_;
   std::vector<std::unique_ptr<Running>> starting_;
   const std::shared_ptr<fabric::Progress> client_ = fabric::Progress::create();
 };

@@ -13,6 +13,7 @@
 #include <map>
 #include <thread>
 
+#include "base/test_support.hpp"
 #include "model/random_test_support.hpp"
 #include "pool/trace_writer.hpp"
 
@@ -23,22 +24,15 @@ using namespace std::string_literals;
 
 class TraceTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "penstock-trace-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
   static std::vector<std::byte> content(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     const std::string text((std::istreambuf_iterator<char>(in)), {});
     const auto* begin = reinterpret_cast<const std::byte*>(text.data());
     return {begin, begin + text.size()};
   }
-  std::string file(const char* name = "one.trace") const { return (folder / name).string(); }
+  std::string file(const char* name = "one.trace") const { return folder / name; }
 
-  std::filesystem::path folder;
+  TestFolder folder;
 };
 
 TraceEvent event(Verb verb, std::span<const Key> keys) {
@@ -285,13 +279,13 @@ TEST_F(TraceTest, ManyThreads) {
 }
 
 TEST_F(TraceTest, Files) {
-  const auto one = TraceWriter::open(folder.string()), two = TraceWriter::open(folder.string());
+  const auto one = TraceWriter::open(folder.path()), two = TraceWriter::open(folder.path());
   EXPECT_NE(one->path(), two->path());
-  EXPECT_EQ(read_traces(folder.string()).size(), 2u);
+  EXPECT_EQ(read_traces(folder.path()).size(), 2u);
   EXPECT_EQ(read_traces(one->path()).size(), 1u);
   EXPECT_THROW(TraceWriter::open(one->path()), Error);
-  const auto deep = folder / "a" / "b";
-  EXPECT_EQ(std::filesystem::path(TraceWriter::open(deep.string())->path()).parent_path(), deep);
+  const auto deep = folder / "a/b";
+  EXPECT_EQ(std::filesystem::path(TraceWriter::open(deep)->path()).parent_path(), deep);
   const auto kept = TraceWriter::shared(file("kept.trace"));
   EXPECT_EQ(kept, TraceWriter::shared(file("kept.trace")));
   EXPECT_THROW(read_trace(file("none")), Error);

@@ -33,13 +33,13 @@ class Embedded final : public Backend {
  public:
   Embedded() { start(); }
   std::unique_ptr<Directory> open(std::shared_ptr<fabric::Progress> progress) override {
-    return open_directory(std::move(progress), "embedded", folder_.path() + "/registered");
+    return open_directory(std::move(progress), "embedded", folder_ / "registered");
   }
   void stop() override { host_.reset(); }
   void start() override {
     DirectoryServerOptions options;
-    options.folder = folder_.path() + "/journal";
-    host_ = std::make_unique<DirectoryHost>(progress_, options, "127.0.0.1", folder_.path() + "/registered");
+    options.folder = folder_ / "journal";
+    host_ = std::make_unique<DirectoryHost>(progress_, options, "127.0.0.1", folder_ / "registered");
   }
 
  private:

@@ -24,15 +24,6 @@ namespace {
 using namespace std::chrono_literals;
 using Time = DirectoryState::Time;
 
-struct Folder {
-  Folder() {
-    path = (std::filesystem::temp_directory_path() / "penstock-journal-XXXXXX").string();
-    if (::mkdtemp(path.data()) == nullptr) throw std::runtime_error("mkdtemp");
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string path;
-};
-
 std::string read(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -77,11 +68,11 @@ std::vector<DirectoryChange> random_step(std::mt19937_64& random, DirectoryState
 }
 
 TEST(DirectoryJournal, FindsEverythingAgain) {
-  Folder folder;
+  TestFolder folder;
   std::mt19937_64 random(7);
   std::string expected;
   for (int round = 0; round < 5; ++round) {
-    DirectoryJournal journal(folder.path);
+    DirectoryJournal journal(folder.path());
     DirectoryState state = journal.recover({}, Time{});
     if (round > 0) {
       EXPECT_EQ(describe(state), expected);
@@ -95,17 +86,17 @@ TEST(DirectoryJournal, FindsEverythingAgain) {
 }
 
 TEST(DirectoryJournal, LeasesLastOneTtlAfterARestart) {
-  Folder folder;
+  TestFolder folder;
   std::uint64_t lease = 0;
   {
-    DirectoryJournal journal(folder.path);
+    DirectoryJournal journal(folder.path());
     DirectoryState state = journal.recover({}, Time{});
     const auto granted = state.grant(100ms, Time{});
     lease = granted.lease;
     const std::vector<DirectoryChange> changes{granted, *state.put("/a", "x", {}, lease)};
     journal.append(changes);
   }
-  DirectoryJournal journal(folder.path);
+  DirectoryJournal journal(folder.path());
   const Time later = Time{} + 1h;
   DirectoryState state = journal.recover({}, later);
   EXPECT_TRUE(state.expire(later + 99ms).empty());
@@ -116,14 +107,14 @@ TEST(DirectoryJournal, LeasesLastOneTtlAfterARestart) {
 }
 
 TEST(DirectoryJournal, OneProcessAtATime) {
-  Folder folder;
-  DirectoryJournal journal(folder.path);
-  EXPECT_EQ(code_of([&] { DirectoryJournal other(folder.path); }), Errc::wrong_state);
+  TestFolder folder;
+  DirectoryJournal journal(folder.path());
+  EXPECT_EQ(code_of([&] { DirectoryJournal other(folder.path()); }), Errc::wrong_state);
 }
 
 TEST(DirectoryJournal, CompactsWhatOutgrowsItsSnapshot) {
-  Folder folder;
-  DirectoryJournal journal(folder.path);
+  TestFolder folder;
+  DirectoryJournal journal(folder.path());
   DirectoryState state = journal.recover({}, Time{});
   std::uint64_t largest = 0;
   int compactions = 0;
@@ -198,17 +189,17 @@ TEST(DirectoryJournal, DamageBeforeWhatWasSyncedIsRefused) {
 }
 
 TEST(DirectoryJournal, ADamagedFileIsLeftAsItIs) {
-  Folder folder;
-  write(folder.path + "/directory.journal", "something else altogether");
-  DirectoryJournal journal(folder.path);
+  TestFolder folder;
+  write(folder / "directory.journal", "something else altogether");
+  DirectoryJournal journal(folder.path());
   EXPECT_EQ(code_of([&] { journal.recover({}, Time{}); }), Errc::protocol);
   EXPECT_EQ(read(journal.path()), "something else altogether");
   EXPECT_EQ(code_of([&] { journal.append(std::vector<DirectoryChange>(1)); }), Errc::system);
 }
 
 TEST(DirectoryJournal, AFullDiskIsAnErrorAndTheJournalGoesOnWhenThereIsRoom) {
-  Folder folder;
-  DirectoryJournal journal(folder.path);
+  TestFolder folder;
+  DirectoryJournal journal(folder.path());
   DirectoryState state = journal.recover({}, Time{});
   struct rlimit old {};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
@@ -286,11 +277,11 @@ std::string state_at(const std::string& journal_tree, std::uint64_t seed, std::u
 TEST(DirectoryJournal, KilledAtAnyPointItKeepsWhatItAcknowledged) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Folder folder;
+    TestFolder folder;
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
     const pid_t child = ::fork();
-    if (child == 0) run_child(folder.path, seed, ends[1]);
+    if (child == 0) run_child(folder.path(), seed, ends[1]);
     ::close(ends[1]);
     std::uint64_t acknowledged = 0, value = 0;
     struct pollfd readable {
@@ -304,7 +295,7 @@ TEST(DirectoryJournal, KilledAtAnyPointItKeepsWhatItAcknowledged) {
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << status;
 
-    DirectoryJournal journal(folder.path);
+    DirectoryJournal journal(folder.path());
     DirectoryState state = journal.recover({}, Time{});
     EXPECT_GE(state.revision(), acknowledged);
     bool exact = false;

@@ -311,7 +311,7 @@ TEST_F(DirectoryServerTest, NamesOfDirectoriesAreChecked) {
   ::unsetenv("PENSTOCK_DIRECTORY_SERVICE");
   EXPECT_EQ(resolve_directory_service(""), "embedded");
   // Nothing is registered: the first call says so.
-  Client nowhere(progress_, open_directory(progress_, "embedded", folder_.path() + "/none"));
+  Client nowhere(progress_, open_directory(progress_, "embedded", folder_ / "none"));
   EXPECT_EQ(code_of([&] { fabric::run_task(*progress_, nowhere->get("/a", base::Deadline(100ms)), soon()); }),
             Errc::peer_lost);
 }

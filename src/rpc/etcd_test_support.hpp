@@ -11,29 +11,14 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "base/test_support.hpp"
 #include "base/text.hpp"
 
 namespace penstock::rpc {
-
-// A folder that goes with the object.
-class TestFolder {
- public:
-  TestFolder() {
-    path_ = (std::filesystem::temp_directory_path() / "penstock-directory-XXXXXX").string();
-    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp " + path_);
-  }
-  ~TestFolder() { std::filesystem::remove_all(path_); }
-  TestFolder(const TestFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 inline std::string find_etcd() {
   const char* path = std::getenv("PATH");

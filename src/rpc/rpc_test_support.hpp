@@ -7,7 +7,7 @@
 #include <map>
 #include <thread>
 
-#include "base/log.hpp"
+#include "base/test_support.hpp"
 #include "rpc/bulk.hpp"
 #include "rpc/channel.hpp"
 #include "rpc/rpc_test_service.hpp"
@@ -16,20 +16,6 @@ namespace penstock::rpc::test {
 
 inline base::Deadline soon() { return base::Deadline(Timeout(60'000)); }
 inline CallOptions patient() { return {soon()}; }
-
-template <class F>
-std::pair<Errc, std::string> error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return {error.code(), error.what()};
-  }
-  return {Errc::ok, ""};
-}
-template <class F>
-Errc code_of(F&& f) {
-  return error_of(std::forward<F>(f)).first;
-}
 
 inline std::uint64_t sum_of(std::span<const std::byte> bytes) {
   std::uint64_t sum = 0;
@@ -153,7 +139,6 @@ class Tester final : public TesterService {
 class RpcTest : public ::testing::Test {
  protected:
   RpcTest() {
-    base::set_log_sink([](base::Level, std::string_view) {});  // refusals are the point of some tests
     auto table = std::make_shared<ServiceTable>();
     table->add(tester);
     services = table;
@@ -164,7 +149,6 @@ class RpcTest : public ::testing::Test {
   ~RpcTest() override {
     server_progress->call([this] { tester->exposure = {}; });
     server.reset();
-    base::set_log_sink({});
   }
   void serve(ServerOptions options = {}) {
     server.emplace(
@@ -190,6 +174,7 @@ class RpcTest : public ::testing::Test {
     return fabric::run_task(*progress, std::move(task), soon());
   }
 
+  SilentLog silent;  // refusals are the point of some tests
   std::shared_ptr<Progress> progress = Progress::create();
   std::shared_ptr<Progress> server_progress = Progress::create();
   std::map<std::string, fabric::Token> tokens{{"pool/write", fabric::Token::random()},

@@ -1,13 +1,11 @@
 // Journals and the tiers that have one, on a disk that fails (disk_faults.hpp).
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -18,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/log.hpp"
+#include "base/test_support.hpp"
 #include "storage/disk_faults.hpp"
 #include "storage/journal.hpp"
 #include "storage/tier.hpp"
@@ -41,16 +39,8 @@ bool is_below(const DiskCall& call, std::string_view folder) {
 class DiskFaultTest : public testing::Test {
  protected:
   void SetUp() override {
-    base::set_log_sink([](base::Level, std::string_view) {});
-    std::string name = (fs::temp_directory_path() / "penstock-faults-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    options_.path = folder_ + "/tier";
+    options_.path = folder_ / "tier";
     options_.rocksdb_cache_bytes = 4 << 20;
-  }
-  void TearDown() override {
-    fs::remove_all(folder_);
-    base::set_log_sink({});
   }
   // Empty when tiers of that kind are not built in.
   std::unique_ptr<Tier> open(const std::string& kind) {
@@ -71,15 +61,6 @@ class DiskFaultTest : public testing::Test {
     tier.get(key, out);
     return out;
   }
-  template <class Action>
-  static void expect_error(Errc code, Action action) {
-    try {
-      action();
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-    }
-  }
   static std::size_t files_in(const fs::path& folder) {
     const auto is_file = [](const auto& entry) { return entry.is_regular_file(); };
     return static_cast<std::size_t>(
@@ -89,7 +70,7 @@ class DiskFaultTest : public testing::Test {
   // As it was left by a process that was killed now, with another's path.
   TierOptions copy() const {
     auto options = options_;
-    options.path = folder_ + "/copy";
+    options.path = folder_ / "copy";
     fs::remove_all(options.path);
     fs::copy(options_.path, options.path, fs::copy_options::recursive);
     return options;
@@ -97,7 +78,7 @@ class DiskFaultTest : public testing::Test {
   std::unique_ptr<Journal> open_journal(std::size_t replayed = 0) const {
     std::size_t count = 0;
     auto journal =
-        std::make_unique<Journal>(folder_ + "/journal", 4096, 0, [&](Journal::Number, std::string_view) { ++count; });
+        std::make_unique<Journal>(folder_ / "journal", 4096, 0, [&](Journal::Number, std::string_view) { ++count; });
     EXPECT_EQ(count, replayed);
     return journal;
   }
@@ -105,7 +86,8 @@ class DiskFaultTest : public testing::Test {
     return journal.append(std::string(bytes, 'x'), [](const Journal::Place&) {});
   }
 
-  std::string folder_;
+  SilentLog silent_;
+  TestFolder folder_;
   TierOptions options_;
 };
 
@@ -141,7 +123,7 @@ TEST_F(DiskFaultTest, APutThatWasNotSyncedHasItsFile) {
     const DiskFaults faults([&](const DiskCall& call) {
       return call.kind == Kind::sync && is_below(call, "journal") && failures++ == 0 ? EIO : 0;
     });
-    expect_error(Errc::system, action);
+    EXPECT_EQ(code_of(action), Errc::system);
     EXPECT_EQ(failures, 1);
   };
   fails_to_sync([&] { put(*tier, "new", filled(300'000, 3), true); });
@@ -178,9 +160,9 @@ TEST_F(DiskFaultTest, WhoSyncsAFileAtTheSameTimeHearsOfAFailure) {
   });
   std::thread other([&] {
     events.wait("sync");
-    expect_error(Errc::system, [&] { append(*journal, 4000); });  // needs another file
+    EXPECT_EQ(code_of([&] { append(*journal, 4000); }), Errc::system);  // needs another file
   });
-  expect_error(Errc::system, [&] { journal->sync(number); });
+  EXPECT_EQ(code_of([&] { journal->sync(number); }), Errc::system);
   other.join();
   EXPECT_TRUE(journal->failed());
 }
@@ -209,7 +191,7 @@ TEST_F(DiskFaultTest, WhatIsWrittenDuringARepairIsKept) {
     events.wait("sync begun");
     put(*tier, "slow", filled(3000, 2), false);
   });
-  expect_error(Errc::system, [&] { put(*tier, "not synced", filled(100, 3), true); });
+  EXPECT_EQ(code_of([&] { put(*tier, "not synced", filled(100, 3), true); }), Errc::system);
   put(*tier, "repairs", filled(100, 4), true);
   slow.join();
   const auto copied = open_tier(copy());
@@ -226,11 +208,11 @@ TEST_F(DiskFaultTest, AJournalFileThatCannotBeBegunDoesNotStay) {
         if (name) return call.kind == Kind::sync && call.path.ends_with("/journal") ? EIO : 0;
         return call.kind == Kind::write && call.bytes == journal_head_bytes ? EIO : 0;
       });
-      expect_error(Errc::system, [&] { append(*journal, 3000); });
-      EXPECT_EQ(files_in(folder_ + "/journal"), name ? 1u : 0u);
+      EXPECT_EQ(code_of([&] { append(*journal, 3000); }), Errc::system);
+      EXPECT_EQ(files_in(folder_ / "journal"), name ? 1u : 0u);
     }
     append(*journal, 3000);
-    EXPECT_EQ(files_in(folder_ + "/journal"), name ? 2u : 1u);
+    EXPECT_EQ(files_in(folder_ / "journal"), name ? 2u : 1u);
   }
   journal.reset();
   open_journal(2);
@@ -244,25 +226,25 @@ TEST_F(DiskFaultTest, AFrameThatFailedIsNotTakenForTheNext) {
     int failures = 0;
     const DiskFaults faults(
         [&](const DiskCall& call) { return call.kind == Kind::write && failures++ == 0 ? EIO : 0; });
-    expect_error(Errc::system, [&] { journal->append(std::string(100, '\0'), [](const Journal::Place&) {}); });
+    EXPECT_EQ(code_of([&] { journal->append(std::string(100, '\0'), [](const Journal::Place&) {}); }), Errc::system);
     EXPECT_EQ(failures, 2);
   }
   append(*journal, 4000);
   journal->sync();
   journal.reset();
   std::vector<std::size_t> found;
-  Journal again(folder_ + "/journal", 4096, 0,
+  Journal again(folder_ / "journal", 4096, 0,
                 [&](Journal::Number, std::string_view body) { found.push_back(body.size()); });
   EXPECT_EQ(found, (std::vector<std::size_t>{10, 4000}));
   {
     const DiskFaults faults([](const DiskCall& call) { return call.kind == Kind::write ? EIO : 0; });
-    expect_error(Errc::system, [&] { append(again, 10); });
+    EXPECT_EQ(code_of([&] { append(again, 10); }), Errc::system);
   }
   EXPECT_FALSE(again.failed());  // a file that could not be begun
   append(again, 10);
   {
     const DiskFaults faults([](const DiskCall& call) { return call.kind == Kind::write ? EIO : 0; });
-    expect_error(Errc::system, [&] { append(again, 10); });
+    EXPECT_EQ(code_of([&] { append(again, 10); }), Errc::system);
   }
   EXPECT_TRUE(again.failed());
 }
@@ -274,7 +256,7 @@ TEST_F(DiskFaultTest, AJournalTakesWhatADiskHasLeft) {
         [&](const DiskCall& call) { return call.kind == Kind::allocate && call.bytes > 1000 ? ENOSPC : 0; });
     for (int i = 0; i < 10; ++i) append(*journal, 10);
     append(*journal, 900);
-    EXPECT_EQ(files_in(folder_ + "/journal"), 3u);
+    EXPECT_EQ(files_in(folder_ / "journal"), 3u);
     EXPECT_THROW(append(*journal, 1100), TierFull);
   }
   append(*journal, 1100);
@@ -323,7 +305,7 @@ TEST_F(DiskFaultTest, SpaceThatCouldNotBeFreedIsTriedAgain) {
       EXPECT_EQ(told, tries);
     }
   }
-  base::set_log_sink([](base::Level, std::string_view) {});
+  base::set_log_sink({});
 }
 
 }  // namespace

@@ -1,17 +1,15 @@
 #include "storage/journal.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <thread>
 
-#include "base/log.hpp"
+#include "base/test_support.hpp"
 
 namespace penstock::storage {
 namespace {
@@ -28,26 +26,15 @@ std::string body_of(std::uint64_t number, std::size_t bytes) {
 
 class JournalTest : public testing::Test {
  protected:
-  void SetUp() override {
-    base::set_log_sink([](base::Level, std::string_view) {});
-    std::string name = (fs::temp_directory_path() / "penstock-journal-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override {
-    journal_.reset();
-    fs::remove_all(folder_);
-    base::set_log_sink({});
-  }
   // What is replayed.
   std::map<Journal::Number, std::string> open(Journal::Number released = 0) {
     journal_.reset();
     std::map<Journal::Number, std::string> found;
-    journal_ =
-        std::make_unique<Journal>(folder_, file_bytes, released, [&](Journal::Number number, std::string_view body) {
-          EXPECT_TRUE(found.empty() || found.rbegin()->first + 1 == number);
-          found[number] = body;
-        });
+    journal_ = std::make_unique<Journal>(folder_.path(), file_bytes, released,
+                                         [&](Journal::Number number, std::string_view body) {
+                                           EXPECT_TRUE(found.empty() || found.rbegin()->first + 1 == number);
+                                           found[number] = body;
+                                         });
     return found;
   }
   void append(Journal::Number number, std::size_t bytes) {
@@ -57,7 +44,7 @@ class JournalTest : public testing::Test {
     EXPECT_EQ(told, number);
   }
   std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()));
   }
   static std::string read(const fs::path& path) {
     std::ifstream in(path, std::ios::binary);
@@ -67,7 +54,8 @@ class JournalTest : public testing::Test {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
   }
 
-  std::string folder_;
+  SilentLog silent_;
+  TestFolder folder_;
   std::unique_ptr<Journal> journal_;
 };
 
@@ -112,7 +100,7 @@ TEST_F(JournalTest, ATornTailEndsIt) {
   open();
   for (Journal::Number n = 1; n <= 5; ++n) append(n, 100);
   journal_.reset();
-  const fs::path file = fs::directory_iterator(folder_)->path();
+  const fs::path file = fs::directory_iterator(folder_.path())->path();
   const std::string whole = read(file);
   const std::size_t frame = frame_head_bytes + 100;
   for (std::size_t cut = 0; cut <= journal_head_bytes + 5 * frame; cut += 7) {
@@ -126,8 +114,8 @@ TEST_F(JournalTest, ATornTailEndsIt) {
       append(left + 1, 100);
       EXPECT_EQ(open().size(), left + 1) << cut;
       journal_.reset();
-      fs::remove_all(folder_);
-      fs::create_directory(folder_);
+      fs::remove_all(folder_.path());
+      fs::create_directory(folder_.path());
     }
   }
 }
@@ -136,7 +124,7 @@ TEST_F(JournalTest, NoFlippedByteIsTakenForAFrame) {
   open();
   for (Journal::Number n = 1; n <= 3; ++n) append(n, 50);
   journal_.reset();
-  const fs::path file = fs::directory_iterator(folder_)->path();
+  const fs::path file = fs::directory_iterator(folder_.path())->path();
   const std::string whole = read(file);
   for (std::size_t at = 0; at < journal_head_bytes + 3 * (frame_head_bytes + 50); ++at) {
     std::string damaged = whole;
@@ -154,7 +142,7 @@ TEST_F(JournalTest, FramesBehindALostOneAreLeftOutAndNeverComeBack) {
   for (Journal::Number n = 1; n <= 20; ++n) append(n, 1000);  // several files
   journal_.reset();
   std::map<std::uint64_t, fs::path> by_use;
-  for (const auto& entry : fs::directory_iterator(folder_))
+  for (const auto& entry : fs::directory_iterator(folder_.path()))
     by_use[decode_journal_head(read(entry.path()))->file] = entry.path();
   ASSERT_GE(by_use.size(), 4u);
   const auto& second = by_use[2];
@@ -176,7 +164,7 @@ TEST_F(JournalTest, PutBytesAreNoFrames) {
   append(1, 10);
   journal_->append(std::string(100, 'x'), [](const Journal::Place&) {});
   journal_.reset();
-  const fs::path file = fs::directory_iterator(folder_)->path();
+  const fs::path file = fs::directory_iterator(folder_.path())->path();
   const std::string content = read(file);
   JournalHead head = *decode_journal_head(content);
   const std::size_t second = journal_head_bytes + frame_head_bytes + 10;
@@ -196,7 +184,7 @@ TEST_F(JournalTest, PutBytesAreNoFrames) {
 TEST_F(JournalTest, DamageIsToldAndKept) {
   const std::size_t frame = frame_head_bytes + 100;
   const auto kept = [&] {
-    return std::ranges::count_if(fs::directory_iterator(folder_), [](const auto& entry) {
+    return std::ranges::count_if(fs::directory_iterator(folder_.path()), [](const auto& entry) {
       return entry.path().filename().string().starts_with("damaged-");
     });
   };
@@ -223,12 +211,12 @@ TEST_F(JournalTest, DamageIsToldAndKept) {
       {[](std::string) { return std::string(); }, 0, false},
   };
   for (const auto& [change, frames, told] : cases) {
-    fs::remove_all(folder_);
-    fs::create_directory(folder_);
+    fs::remove_all(folder_.path());
+    fs::create_directory(folder_.path());
     open();
     for (Journal::Number n = 1; n <= 5; ++n) append(n, 100);
     journal_.reset();
-    const fs::path file = fs::directory_iterator(folder_)->path();
+    const fs::path file = fs::directory_iterator(folder_.path())->path();
     const std::string changed = change(read(file));
     write(file, changed);
     int warnings = 0;
@@ -237,7 +225,7 @@ TEST_F(JournalTest, DamageIsToldAndKept) {
     EXPECT_EQ(warnings, told ? 1 : 0);
     ASSERT_EQ(kept(), told ? 1 : 0);
     if (told) {
-      EXPECT_EQ(read(folder_ + "/damaged-1"), changed);
+      EXPECT_EQ(read(folder_ / "damaged-1"), changed);
     }
     open(frames);  // all of them are elsewhere now
     EXPECT_EQ(kept(), told ? 1 : 0);

@@ -1,15 +1,13 @@
 // What waits in the journal only while writes come: it is found, survives a kill, is bounded, and comes into RocksDB.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
 
-#include "base/log.hpp"
+#include "base/test_support.hpp"
 #include "penstock/error.hpp"
 #include "storage/disk_faults.hpp"
 #include "storage/journaled_database.hpp"
@@ -25,22 +23,11 @@ constexpr std::chrono::hours never(1);
 
 class JournaledDatabaseTest : public testing::Test {
  protected:
-  void SetUp() override {
-    base::set_log_sink([](base::Level, std::string_view) {});
-    std::string name = (fs::temp_directory_path() / "penstock-journaled-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    fs::create_directory(folder_ + "/one");
-  }
-  void TearDown() override {
-    database_.reset();
-    fs::remove_all(folder_);
-    base::set_log_sink({});
-  }
+  JournaledDatabaseTest() { fs::create_directory(folder_ / "one"); }
   void open(std::uint64_t most_deferred, std::chrono::milliseconds quiet, std::uint64_t least_free = 0) {
     database_.reset();
     database_ = std::make_unique<JournaledDatabase>(
-        folder_ + "/one", cache_bytes,
+        folder_ / "one", cache_bytes,
         JournaledDatabase::Deferral{
             .most_deferred_bytes = most_deferred, .least_free_bytes = least_free, .quiet = quiet});
   }
@@ -72,7 +59,8 @@ class JournaledDatabaseTest : public testing::Test {
     return count;
   }
 
-  std::string folder_;
+  SilentLog silent_;
+  TestFolder folder_;
   std::unique_ptr<JournaledDatabase> database_;
 };
 
@@ -101,8 +89,8 @@ TEST_F(JournaledDatabaseTest, WhatWaitedSurvivesAKill) {
   for (int i = 0; i < 100; ++i) put(i);
   erase(3);
   ASSERT_GT(database_->deferred_bytes(), 1u << 20);
-  fs::copy(folder_ + "/one", folder_ + "/killed", fs::copy_options::recursive);
-  JournaledDatabase next(folder_ + "/killed", cache_bytes);
+  fs::copy(folder_ / "one", folder_ / "killed", fs::copy_options::recursive);
+  JournaledDatabase next(folder_ / "killed", cache_bytes);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(get_from(next, i), i == 3 ? "" : value_of(i)) << i;
 }
 

@@ -2,11 +2,9 @@
 #include "storage/tier.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,7 +12,7 @@
 #include <random>
 #include <thread>
 
-#include "base/log.hpp"
+#include "base/test_support.hpp"
 #include "storage/file.hpp"
 
 namespace penstock::storage {
@@ -37,19 +35,9 @@ Bytes pattern(std::size_t size, std::uint64_t seed) {
 class TierTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    // Cases about damage make tiers warn.
-    base::set_log_sink([](base::Level, std::string_view) {});
-    std::string name = (fs::temp_directory_path() / "penstock-tier-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
     options_.kind = GetParam();
-    options_.path = folder_ + "/tier";
+    options_.path = folder_ / "tier";
     open();
-  }
-  void TearDown() override {
-    tier_.reset();
-    fs::remove_all(folder_);
-    base::set_log_sink({});
   }
 
   void open() { tier_ = open_tier(options_); }
@@ -78,17 +66,9 @@ class TierTest : public testing::TestWithParam<std::string> {
     });
     return out;
   }
-  template <class Action>
-  void expect_error(Errc code, Action action) {
-    try {
-      action();
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-    }
-  }
 
-  std::string folder_;
+  SilentLog silent_;  // cases about damage make tiers warn
+  TestFolder folder_;
   TierOptions options_;
   std::unique_ptr<Tier> tier_;
 };
@@ -103,11 +83,9 @@ TEST_P(TierTest, PutFindGetErase) {
   EXPECT_EQ(entry->metadata, "metadata");
   EXPECT_EQ(get("key"), data);
   EXPECT_FALSE(tier_->find("other"));
-  expect_error(Errc::not_found, [&] { tier_->get("other", {}); });
-  expect_error(Errc::invalid_argument, [&] {
-    Bytes wrong(999);
-    tier_->get("key", wrong);
-  });
+  EXPECT_EQ(code_of([&] { tier_->get("other", {}); }), Errc::not_found);
+  Bytes wrong(999);
+  EXPECT_EQ(code_of([&] { tier_->get("key", wrong); }), Errc::invalid_argument);
   EXPECT_TRUE(tier_->erase("key", true));
   EXPECT_FALSE(tier_->erase("key", false));
   EXPECT_FALSE(tier_->find("key"));
@@ -163,7 +141,7 @@ TEST_P(TierTest, BinaryKeys) {
     EXPECT_EQ(keys(), sorted);
     reopen();
   }
-  expect_error(Errc::invalid_argument, [&] { put(std::string(max_key_bytes + 1, 'x'), {}); });
+  EXPECT_EQ(code_of([&] { put(std::string(max_key_bytes + 1, 'x'), {}); }), Errc::invalid_argument);
 }
 
 TEST_P(TierTest, ScanPrefixOrderAndStop) {
@@ -195,7 +173,7 @@ TEST_P(TierTest, EmptyAndLarge) {
   EXPECT_EQ(tier_->find("empty")->metadata, metadata);
   EXPECT_EQ(get("empty"), Bytes());
   EXPECT_EQ(get("large"), pattern(32 << 20, 3));
-  expect_error(Errc::invalid_argument, [&] { put("more", {}, metadata + "x"); });
+  EXPECT_EQ(code_of([&] { put("more", {}, metadata + "x"); }), Errc::invalid_argument);
   reopen();
   EXPECT_EQ(tier_->find("empty")->metadata, metadata);
   EXPECT_EQ(get("large"), pattern(32 << 20, 3));
@@ -230,7 +208,7 @@ TEST_P(TierTest, WrongChecksumGivenIsSeenAtGet) {
   tier_->put(writes, true);
   for (const auto& write : writes) {
     Bytes out(write.data.size());
-    expect_error(Errc::protocol, [&] { tier_->get(write.key, out); });
+    EXPECT_EQ(code_of([&] { tier_->get(write.key, out); }), Errc::protocol);
   }
   EXPECT_EQ(tier_->statistics().errors, 2u);
 }
@@ -262,7 +240,7 @@ TEST_P(TierTest, DamageOnDiskIsSeen) {
   ASSERT_GE(flip_byte_of(damaged, options_.path), 1);
   open();
   Bytes out(damaged.size());
-  expect_error(Errc::protocol, [&] { tier_->get("damaged", out); });
+  EXPECT_EQ(code_of([&] { tier_->get("damaged", out); }), Errc::protocol);
   EXPECT_EQ(get("whole"), whole);
   put("damaged", whole, "", true);  // the tier goes on
   EXPECT_EQ(get("damaged"), whole);
@@ -278,7 +256,7 @@ TEST_P(TierTest, AJournalIsReadAgain) {
   tier_->erase("erased", false);
   put("last", pattern(300, 5), "", true);
   TierOptions copy = options_;
-  copy.path = folder_ + "/copy";
+  copy.path = folder_ / "copy";
   for (const bool damaged : {false, true}) {
     fs::remove_all(copy.path);
     fs::copy(options_.path, copy.path, fs::copy_options::recursive);
@@ -368,7 +346,7 @@ TEST_P(TierTest, RestartsAddNothingToAJournal) {
   for (int life = 0; life < 6; ++life) {
     put("life " + std::to_string(life), pattern(100, 1), "", true);
     TierOptions next = options_;
-    next.path = folder_ + "/" + std::to_string(life);
+    next.path = folder_ / std::to_string(life);
     fs::copy(options_.path, next.path, fs::copy_options::recursive);
     options_ = next;
     reopen();
@@ -408,7 +386,7 @@ TEST_P(TierTest, ConcurrentThreads) {
 
 TEST_P(TierTest, SecondOpenerIsRefused) {
   put("key", pattern(10, 1));
-  expect_error(Errc::wrong_state, [&] { open_tier(options_); });
+  EXPECT_EQ(code_of([&] { open_tier(options_); }), Errc::wrong_state);
   EXPECT_EQ(get("key"), pattern(10, 1));
 }
 
@@ -417,16 +395,17 @@ TEST_P(TierTest, AnotherKindAndForeignFoldersAreRefused) {
   for (const auto kind : tier_kinds()) {
     auto other = options_;
     other.kind = kind;
-    if (kind != options_.kind) expect_error(Errc::protocol, [&] { open_tier(other); });
+    if (kind == options_.kind) continue;
+    EXPECT_EQ(code_of([&] { open_tier(other); }), Errc::protocol);
   }
-  fs::create_directory(folder_ + "/foreign");
-  std::ofstream(folder_ + "/foreign/file") << "text";
+  fs::create_directory(folder_ / "foreign");
+  std::ofstream(folder_ / "foreign/file") << "text";
   auto foreign = options_;
-  foreign.path = folder_ + "/foreign";
-  expect_error(Errc::protocol, [&] { open_tier(foreign); });
+  foreign.path = folder_ / "foreign";
+  EXPECT_EQ(code_of([&] { open_tier(foreign); }), Errc::protocol);
   auto unknown = options_;
   unknown.kind = "cassandra";
-  expect_error(Errc::unsupported, [&] { open_tier(unknown); });
+  EXPECT_EQ(code_of([&] { open_tier(unknown); }), Errc::unsupported);
 }
 
 TEST_P(TierTest, FormatsOfOtherReleases) {
@@ -449,11 +428,10 @@ TEST_P(TierTest, FormatsOfOtherReleases) {
     EXPECT_NE(std::string(error.what()).find("knows 2"), std::string::npos) << error.what();
   }
   for (const auto& wrong :
-       std::vector<std::string>{"", "penstock tier", "penstock tier 2", "penstock tier x " + options_.kind})
-    expect_error(Errc::protocol, [&] {
-      write(wrong);
-      open();
-    });
+       std::vector<std::string>{"", "penstock tier", "penstock tier 2", "penstock tier x " + options_.kind}) {
+    write(wrong);
+    EXPECT_EQ(code_of([&] { open(); }), Errc::protocol);
+  }
   // What a release left that had no journal: builds that know it alone must not open it from now on.
   write("penstock tier 1 " + options_.kind + "\n");
   open();

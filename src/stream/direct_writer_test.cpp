@@ -12,7 +12,7 @@
 #include <functional>
 #include <thread>
 
-#include "base/log.hpp"
+#include "base/test_support.hpp"
 #include "penstock/penstock.hpp"
 
 namespace penstock::stream {
@@ -22,16 +22,6 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
-std::pair<Errc, std::string> error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return {error.code(), error.what()};
-  }
-  return {Errc::ok, ""};
-}
-Errc code_of(const std::function<void()>& action) { return error_of(action).first; }
 
 // While it lives this process gets no further descriptors, and so no memory for steps.
 class NoDescriptors {
@@ -50,21 +40,9 @@ class NoDescriptors {
 class DirectWriterTest : public testing::Test {
  protected:
   static void SetUpTestSuite() { add_engine({"direct", &create_direct_writer, &open_direct_reader}); }
-  DirectWriterTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "penstock-test-XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-    base::set_log_sink([](base::Level, std::string_view) {});  // what goes wrong here is meant to
-    context_.emplace(context_options());
-  }
-  ~DirectWriterTest() override {
-    context_.reset();
-    base::set_log_sink({});
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
   ContextOptions context_options(const std::string& listen = "127.0.0.1") const {
     ContextOptions options;
-    options.directory = directory_;
+    options.directory = folder_.path();
     options.listen = listen;
     return options;
   }
@@ -86,14 +64,15 @@ class DirectWriterTest : public testing::Test {
     return errors;
   }
 
-  std::string directory_;
-  std::optional<Context> context_;
+  SilentLog silent_;
+  TestFolder folder_;
+  Context context_{context_options()};
 };
 
 TEST_F(DirectWriterTest, AStepThatBytesAreShortForIsTriedAgainUnderItsNumber) {
   const auto options = with([](auto& o) { o.queue_bytes = 64 * mib; });
-  auto writer = context_->create_stream("s", solo(), options);
-  auto reader = context_->open_stream("s", solo(), options);
+  auto writer = context_.create_stream("s", solo(), options);
+  auto reader = context_.open_stream("s", solo(), options);
   const std::vector<std::uint8_t> data(24 * mib, 1);
   const auto v = writer.define<std::uint8_t>("v", {data.size()});
   for (std::uint64_t t = 0; t < 2; ++t) {
@@ -126,7 +105,7 @@ TEST_F(DirectWriterTest, MemoryForStepsIsMadeWhileTheApplicationComputes) {
     o.step_bytes = 8 * mib;
     o.rendezvous_readers = 0;
   });
-  auto writer = context_->create_stream("s", solo(), options);
+  auto writer = context_.create_stream("s", solo(), options);
   const std::vector<std::uint8_t> data(8 * mib, 1);
   const auto v = writer.define<std::uint8_t>("v", {data.size()});
   {
@@ -154,7 +133,7 @@ TEST_F(DirectWriterTest, SaysThatItCopiesWhileItDoes) {
     o.queue_steps = 2;
     o.step_bytes = data.size() + mib;  // all slots' memory is there, and stays where it is
   });
-  auto writer = context_->create_stream("s", solo(), options);
+  auto writer = context_.create_stream("s", solo(), options);
   const auto first = writer.define<std::uint8_t>("first", {64});
   const auto v = writer.define<std::uint8_t>("v", {data.size()});
   std::atomic<bool> seen{false};
@@ -185,8 +164,8 @@ TEST_F(DirectWriterTest, SpansOfADroppedStepAreMemoryUntilItEnds) {
     o.queue_steps = 1;
     o.when_full = WhenFull::discard_newest;
   });
-  auto writer = context_->create_stream("s", solo(), options);
-  auto reader = context_->open_stream("s", solo(), options);
+  auto writer = context_.create_stream("s", solo(), options);
+  auto reader = context_.open_stream("s", solo(), options);
   const auto v = writer.define<std::uint8_t>("v", {mib});
   for (int t = 0; t < 3; ++t) {
     auto step = writer.begin_step();
@@ -208,8 +187,8 @@ TEST_F(DirectWriterTest, SpansOfADroppedStepAreMemoryUntilItEnds) {
 
 TEST_F(DirectWriterTest, RefusesStringsAndAttributesThatNobodyCouldRead) {
   const auto options = with([](auto&) {});
-  auto writer = context_->create_stream("s", solo(), options);
-  auto reader = context_->open_stream("s", solo(), options);
+  auto writer = context_.create_stream("s", solo(), options);
+  auto reader = context_.open_stream("s", solo(), options);
   const auto text = writer.define_value<std::string>("text");
   const auto more = writer.define_value<std::string>("more");
   EXPECT_EQ(code_of([&] { writer.put_attribute("a", Attribute::of(std::string(17 * mib, 'a'))); }),
@@ -234,31 +213,31 @@ TEST_F(DirectWriterTest, RefusesStringsAndAttributesThatNobodyCouldRead) {
 
 TEST_F(DirectWriterTest, AssigningToAnOpenOneClosesIt) {
   const auto options = with([](auto& o) { o.rendezvous_readers = 0; });
-  auto writer = context_->create_stream("a", solo(), options);
-  auto reader = context_->open_stream("a", solo(), options);
-  writer = context_->create_stream("b", solo(), options);
+  auto writer = context_.create_stream("a", solo(), options);
+  auto reader = context_.open_stream("a", solo(), options);
+  writer = context_.create_stream("b", solo(), options);
   EXPECT_EQ(writer.name(), "b");
   EXPECT_EQ(reader.try_begin_step(20s).outcome, Outcome::end_of_stream);
   const auto v = writer.define_value<int>("v");
-  reader = context_->open_stream("b", solo(), options);
+  reader = context_.open_stream("b", solo(), options);
   auto step = writer.begin_step();
   step.put(v, 1);
   step.end();
-  auto other = context_->create_stream("c", solo(), options);
-  reader = context_->open_stream("c", solo(), options);
+  auto other = context_.create_stream("c", solo(), options);
+  reader = context_.open_stream("c", solo(), options);
   writer.close(20s);  // nobody holds its step any more
 }
 
 TEST_F(DirectWriterTest, RefusesWhatEveryReaderWouldRefuse) {
   const auto options = with([](auto& o) { o.rendezvous_readers = 0; });
-  auto writer = context_->create_stream("s", solo(), options);
+  auto writer = context_.create_stream("s", solo(), options);
   const std::uint64_t huge = std::uint64_t{1} << 60;
   EXPECT_EQ(code_of([&] { writer.define<double>("x", {huge}); }), Errc::invalid_argument);
   writer.define<double>("y", {huge - 1});
   writer.define<double>("z", {huge, 0});
   const auto v = writer.define<double>("v", {100});
   const std::vector<double> data(100, 1);
-  auto reader = context_->open_stream("s", solo(), options);
+  auto reader = context_.open_stream("s", solo(), options);
   auto step = writer.begin_step();
   EXPECT_EQ(code_of([&] { step.set_shape(v, {huge}); }), Errc::invalid_argument);
   step.put(v, {{0}, {60}}, data.data());
@@ -288,7 +267,7 @@ TEST_F(DirectWriterTest, AStepThatFailsIsVoidAndNobodyWaitsForIt) {
     o.queue_steps = 1;
     o.rendezvous_readers = 0;
   });
-  auto writer = context_->create_stream("s", solo(), options);
+  auto writer = context_.create_stream("s", solo(), options);
   const auto text = writer.define_value<std::string>("text");
   {
     NoDescriptors limit;
@@ -302,7 +281,7 @@ TEST_F(DirectWriterTest, AStepThatFailsIsVoidAndNobodyWaitsForIt) {
     NoDescriptors limit;
     EXPECT_NE(code_of([&] { second->end(); }), Errc::ok);
   }
-  auto reader = context_->open_stream("s", solo(), options);
+  auto reader = context_.open_stream("s", solo(), options);
   auto third = writer.try_begin_step(20s);
   ASSERT_TRUE(third);
   third->put(text, std::string("three"));
@@ -344,7 +323,7 @@ TEST_F(DirectWriterTest, EveryRankHearsThatOneCouldNotOpen) {
   const auto options = with([](auto& o) { o.rendezvous_readers = 0; });
   const auto writing = errors_of_two(
       [&](Context& mine, std::shared_ptr<Cohort> cohort) { mine.create_stream("s", std::move(cohort), options); });
-  auto writer = context_->create_stream("s", solo(), options);
+  auto writer = context_.create_stream("s", solo(), options);
   const auto reading = errors_of_two(
       [&](Context& mine, std::shared_ptr<Cohort> cohort) { mine.open_stream("s", std::move(cohort), options); });
   for (const auto& errors : {writing, reading}) {
@@ -355,18 +334,18 @@ TEST_F(DirectWriterTest, EveryRankHearsThatOneCouldNotOpen) {
   }
   // The name is taken: found out when the ranks are connected already.
   run_thread_cohort(3, [&](std::shared_ptr<Cohort> cohort) {
-    EXPECT_EQ(code_of([&] { context_->create_stream("s", cohort, options); }), Errc::wrong_state);
+    EXPECT_EQ(code_of([&] { context_.create_stream("s", cohort, options); }), Errc::wrong_state);
   });
   writer.close();
 }
 
 TEST_F(DirectWriterTest, ClosesWhenItsRegistrationCannotBeRemoved) {
   const auto options = with([](auto& o) { o.rendezvous_readers = 0; });
-  auto closed = context_->create_stream("closed", solo(), options);
+  auto closed = context_.create_stream("closed", solo(), options);
   {
-    auto destroyed = context_->create_stream("destroyed", solo(), options);
-    std::filesystem::remove_all(directory_);
-    std::ofstream(directory_) << "no folder";
+    auto destroyed = context_.create_stream("destroyed", solo(), options);
+    std::filesystem::remove_all(folder_.path());
+    std::ofstream(folder_.path()) << "no folder";
   }
   EXPECT_EQ(code_of([&] { closed.close(); }), Errc::ok);
 }

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/test_support.hpp"
 #include "base/uri.hpp"
 #include "fabric/connect.hpp"
 #include "fabric/registration.hpp"
@@ -17,13 +18,6 @@ namespace {
 
 enum Target : std::uint8_t { file, address, uri, endpoint, targets };
 
-// A private folder that goes with the process.
-struct Folder {
-  std::string path = (std::filesystem::temp_directory_path() / "penstock-fuzz-XXXXXX").string();
-  Folder() { fuzz::check(::mkdtemp(path.data()) != nullptr); }
-  ~Folder() { std::filesystem::remove_all(path); }
-};
-
 fabric::Registration some_registration() {
   fabric::Registration r;
   r.stream = "heat";
@@ -36,11 +30,11 @@ fabric::Registration some_registration() {
 }
 
 void check_file(std::string_view text) {
-  static const Folder folder;
-  static const auto path = folder.path + "/heat.json";
+  static const TestFolder folder;
+  static const auto path = folder / "heat.json";
   std::ofstream(path, std::ios::binary) << text;
   ::chmod(path.c_str(), 0600);
-  fuzz::refuses_with({Errc::protocol}, [&] { fabric::Directory(folder.path).read("heat"); });
+  fuzz::refuses_with({Errc::protocol}, [&] { fabric::Directory(folder.path()).read("heat"); });
 }
 
 // What is understood is written back to mean the same.
@@ -62,10 +56,10 @@ void check_endpoint(const std::string& text) {
 
 std::vector<fuzz::Bytes> fuzz::seeds() {
   const auto address_text = fabric::to_address(some_registration());
-  const Folder folder;
-  const fabric::Directory directory(folder.path);
+  const TestFolder folder;
+  const fabric::Directory directory(folder.path());
   directory.write(some_registration());
-  std::ifstream written(folder.path + "/heat.json", std::ios::binary);
+  std::ifstream written(folder / "heat.json", std::ios::binary);
   const std::string json((std::istreambuf_iterator<char>(written)), {});
   return {choose(file, json),
           choose(address, address_text),

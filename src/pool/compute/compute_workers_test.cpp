@@ -26,19 +26,14 @@ void expect_has(const std::string& text, std::string_view part) {
 
 // A named pipe in a folder of its own.
 struct Fifo {
-  std::filesystem::path folder, path;
+  TestFolder folder;
+  std::string path = folder / "pipe";
   int fd = -1;
   Fifo() {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-compute-XXXXXX").string();
-    folder = ::mkdtemp(name.data());
-    path = folder / "pipe";
     EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
     fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   }
-  ~Fifo() {
-    ::close(fd);
-    std::filesystem::remove_all(folder);
-  }
+  ~Fifo() { ::close(fd); }
   pid_t next_pid() {
     pollfd one{fd, POLLIN, 0};
     EXPECT_EQ(::poll(&one, 1, 30'000), 1);
@@ -47,9 +42,8 @@ struct Fifo {
     return pid;
   }
   ComputeInput input() const {
-    const auto text = path.string();
     ComputeInput made;
-    const auto kept = std::make_shared<std::string>(text);
+    const auto kept = std::make_shared<std::string>(path);
     made.bytes = std::as_bytes(std::span(*kept));
     made.owner = kept;
     return made;
@@ -356,9 +350,9 @@ TEST_F(ComputeTest, HostileWorkers) {
       {"wrong_shape", Errc::protocol}, {"file_that_is_not", Errc::protocol}, {"file_out_of_bounds", Errc::protocol},
       {"two_hellos", Errc::protocol},  {"bad_status", Errc::protocol},       {"hangs_up", Errc::peer_lost},
       {"bad_hello", Errc::protocol},   {"dies_at_start", Errc::system},      {"silent_start", Errc::timeout}};
-  const auto folder = std::filesystem::temp_directory_path();
+  const TestFolder folder;
   for (const auto& row : rows) {
-    const auto path = (folder / row.way).string();
+    const auto path = folder / row.way;
     std::ofstream(path) << "";
     ComputeOptions hostile = options;
     hostile.worker_program = COMPUTE_HOSTILE;
@@ -367,18 +361,17 @@ TEST_F(ComputeTest, HostileWorkers) {
     workers = std::make_unique<ComputeWorkers>(progress, threads, hostile);
     const auto error = fails_with(row.code, "f", std::vector{heap_input<double>("x", {1}, {1})});
     record(std::string("worker that sends garbage: ") + row.way, error);
-    std::filesystem::remove(path);
   }
   workers = std::make_unique<ComputeWorkers>(progress, threads, options);
   expect_unharmed();
 }
 
 TEST_F(ComputeTest, BrokenPluginsAreReported) {
-  const auto path = (std::filesystem::temp_directory_path() / "penstock-no-plugin.so").string();
+  const TestFolder folder;
+  const auto path = folder / "no-plugin.so";
   std::ofstream(path) << "this is no shared object";
   options.plugins.push_back(path);
   expect_unharmed();
-  std::filesystem::remove(path);
   options.plugins = {"/nowhere/plugin.so"};
   workers.reset();
   EXPECT_THROW(compute(), Error);
@@ -390,7 +383,7 @@ TEST_F(ComputeTest, BrokenPluginsAreReported) {
 // A server that dies takes its workers along, however busy they are.
 TEST(ComputeServerDeath, EndsWorkers) {
   Fifo fifo;
-  const std::string path = fifo.path.string();
+  const std::string path = fifo.path;
   const char* argv[] = {COMPUTE_SERVER, COMPUTE_WORKER, COMPUTE_PLUGIN, path.c_str(), "2", nullptr};
   pid_t server = -1;
   ASSERT_EQ(::posix_spawn(&server, argv[0], nullptr, nullptr, const_cast<char**>(argv), environ), 0);
