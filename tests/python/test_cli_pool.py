@@ -1,5 +1,6 @@
 """The commands that concern pools, as a user runs them, over real servers."""
 
+import io
 import json
 import os
 import re
@@ -11,6 +12,8 @@ from itertools import takewhile
 
 import numpy as np
 import pytest
+from penstock.cli.pool import FIGURES, status_tables
+from rich.console import Console
 
 TIMEOUT_S = 90
 
@@ -110,7 +113,8 @@ def test_compute_and_operators_from_the_command_line(penstock, served, tmp_path)
 
     status = json.loads(penstock("pool", "status", "--json").stdout)
     assert [server["state"] for server in status["servers"]] == ["active", "active"]
-    assert "pool stage: view" in words_of(penstock("pool", "status"))
+    narrow = words_of(penstock("pool", "status", COLUMNS="80"))
+    assert "pool stage: view" in narrow and "recalled" in narrow and "…" not in narrow
     shown = words_of(penstock("ls"))
     assert "stage" in shown and "directory" not in shown.replace("the directory", "")
     known = json.loads(penstock("ls", "--json").stdout)
@@ -121,6 +125,21 @@ def test_compute_and_operators_from_the_command_line(penstock, served, tmp_path)
     assert penstock("pool", "token", "--role", "king").returncode == 1
     wrong = penstock("pool", "drain", "nobody")
     assert wrong.returncode == 1 and "has no server nobody" in words_of(wrong)
+
+
+def test_the_status_of_many_servers_fits_a_terminal():
+    alive = {key: 0 for _, key, _ in FIGURES} | {
+        "state": "active",
+        "memory_bytes": 345 << 20,
+        "memory_limit": 512 << 20,
+    }
+    servers = [alive | {"name": f"node{i:04}:12345"} for i in range(11)] + [{"name": "node0011:12345", "state": "lost"}]
+    now = {"name": "stage", "view": 3, "settled": True, "replication": 2, "servers": servers}
+    console = Console(file=io.StringIO(), width=80)
+    console.print(status_tables(now, console.width))
+    shown = console.file.getvalue()
+    assert "…" not in shown and shown.count("345 MiB") == 11 and shown.count("lost") == 1
+    assert "evicted" not in shown  # nobody has a disk
 
 
 def test_a_server_is_drained_from_the_command_line(penstock, pool_servers):

@@ -1,7 +1,9 @@
 """The runner of studies, with plain programs: no stream is opened here."""
 
+import io
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -9,15 +11,19 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from penstock import workflow
 from penstock.workflow import LaunchError, Status, StudyError, load_study, run_study
-from penstock.workflow.launch import find_mpi_launcher, find_program
+from penstock.workflow.display import Display
+from penstock.workflow.launch import Launch, find_mpi_launcher, find_program
 from penstock.workflow.registry import list_runs
 from penstock.workflow.statistics import Rate, read_endpoints
 from penstock.workflow.study import STREAM_KEYS
-from penstock.workflow.supervisor import describe_exit
+from penstock.workflow.summary import pool_table
+from penstock.workflow.supervisor import Child, describe_exit
+from rich.console import Console
 
 DEADLINE_S = 60
 
@@ -512,6 +518,35 @@ def test_statistics_files_are_read_by_name(tmp_path):
     found = [(e.stream, e.role, e.pid, e.count("steps")) for e in read_endpoints(tmp_path)]
     assert found == [("a.b", "writer", 12, 3), ("heat", "reader", 9, 2)]
     assert read_endpoints(tmp_path / "nowhere") == []
+
+
+def test_a_stream_has_a_rate_while_its_program_runs(write, tmp_path):
+    study = study_of(write, tmp_path, "programs: {writer: {command: ['true']}}")
+    (tmp_path / "writer").mkdir()
+    statistics = tmp_path / "writer" / "heat.writer.7.json"
+    child = Child(Launch("writer", (), {}, tmp_path, tmp_path / "log"), started=0.0, process=SimpleNamespace(pid=7))
+    console = Console(file=io.StringIO(), width=80)
+    display = Display(study, console, tmp_path)
+    for steps in (1, 5):
+        statistics.write_text(json.dumps({"steps": steps, "bytes": 1000 * steps, "queue_depth": 3, "steps_dropped": 2}))
+        display.finish([child])
+    child.ended, child.exit_code = 1.0, 0
+    statistics.write_text(json.dumps({"steps": 6, "bytes": 6000, "steps_dropped": 2}))
+    display.finish([child])
+    lines = [line for line in console.file.getvalue().splitlines() if line.startswith("heat: ")]
+    assert "steps/s" in lines[1] and "queue 3" in lines[1]
+    assert re.fullmatch("heat: 6 steps, 2 dropped, .* elapsed", lines[2])
+
+
+@pytest.mark.parametrize("tiers", [[], [{"bytes": 3 << 30}]])
+def test_the_table_of_the_servers_fits_a_terminal(tiers):
+    server = {"memory": {"peak": 345 << 20, "limit": 512 << 20}, "tiers": tiers, "bytes_in": 345 << 20}
+    server |= {"name": "node0007:12345", "bytes_out": 345 << 20, "evictions": 12345, "recalls": 12345}
+    console = Console(file=io.StringIO(), width=80)
+    console.print(pool_table({"pool": {"name": "stage", "servers": [server] * 4}}))
+    shown = console.file.getvalue()
+    assert "…" not in shown and shown.count("345 MiB") == 12
+    assert ("recalled" in shown) == bool(tiers)
 
 
 def test_rates_follow_the_last_seconds():

@@ -6,6 +6,7 @@ import time
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -36,59 +37,60 @@ def status(
             print_json(there.status())
             return
         if every is None or not output().is_terminal:
-            output().print(_table(there.status()))
+            output().print(status_tables(there.status(), output().width))
             return
         with Live(console=output(), auto_refresh=False, screen=True) as live:
             while True:
-                live.update(_table(there.status()), refresh=True)
+                live.update(status_tables(there.status(), live.console.width), refresh=True)
                 time.sleep(every)
 
 
-def _table(now: dict[str, Any]) -> Table:
+FIGURES = [
+    ("objects", "objects", str),
+    ("memory", "memory_bytes", size),
+    ("of", "memory_limit", size),
+    ("disk", "disk_bytes", size),
+    ("journal", "journal_bytes", size),
+    ("free", "disk_free", size),
+    ("evicted", "evictions", str),
+    ("recalled", "recalls", str),
+    ("puts", "puts", str),
+    ("gets", "gets", str),
+    ("in", "bytes_in", size),
+    ("out", "bytes_out", size),
+    ("waiting", "waiting", str),
+]
+ONLY_WITH_A_DISK = ("disk_bytes", "journal_bytes", "disk_free", "evictions", "recalls")
+
+
+def status_tables(now: dict[str, Any], width: int) -> Group:
+    """A column for each server, in as many tables as it takes in a terminal of that width."""
     settled = "settled" if now["settled"] else "passing objects on"
     title = f"pool {now['name']}: view {now['view']}, {settled}, replication {now['replication']}"
-    table = Table(title=title, title_style="bold")
-    for title in ("server", "state"):
-        table.add_column(title, overflow="fold")
-    for title in (
-        "objects",
-        "memory",
-        "of",
-        "disk",
-        "journal",
-        "free",
-        "puts",
-        "gets",
-        "in",
-        "out",
-        "evicted",
-        "recalled",
-        "waiting",
-    ):
-        table.add_column(title, justify="right")
-    for server in now["servers"]:
-        row = [Text(server["name"]), Text(server["state"], style=STATES.get(server["state"], ""))]
-        if server["state"] == "lost":
-            table.add_row(*row)
-            continue
-        on_disk = server["disk_bytes"] or server["disk_free"]
-        table.add_row(
-            *row,
-            str(server["objects"]),
-            size(server["memory_bytes"]),
-            size(server["memory_limit"]),
-            size(server["disk_bytes"]) if on_disk else "–",
-            size(server["journal_bytes"]) if on_disk else "–",
-            size(server["disk_free"]) if on_disk else "–",
-            str(server["puts"]),
-            str(server["gets"]),
-            size(server["bytes_in"]),
-            size(server["bytes_out"]),
-            str(server["evictions"]),
-            str(server["recalls"]),
-            str(server["waiting"]),
-        )
+    at_once = max(1, (width - 12) // 13)  # columns of figures: 10 and what is between them
+    servers = now["servers"]
+    return Group(
+        Text(title, style="bold"),
+        *(_table(servers[i : i + at_once]) for i in range(0, len(servers), at_once)),
+    )
+
+
+def _table(servers: list[dict[str, Any]]) -> Table:
+    table = Table("server")
+    for server in servers:
+        table.add_column(Text(server["name"]), justify="right", overflow="fold")
+    table.add_row("state", *(Text(s["state"], style=STATES.get(s["state"], "")) for s in servers), end_section=True)
+    for label, key, show in FIGURES:
+        shown = [show(s[key]) if _has(s, key) else "–" for s in servers]
+        if any(text != "–" for text in shown):
+            table.add_row(label, *shown)
     return table
+
+
+def _has(server: dict[str, Any], key: str) -> bool:
+    if server["state"] == "lost":
+        return False
+    return key not in ONLY_WITH_A_DISK or bool(server["disk_bytes"] or server["disk_free"])
 
 
 @app.command("drain")

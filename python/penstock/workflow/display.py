@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..units import duration, rate_of_bytes
 from .statistics import Endpoint, Flow, Flows, read_endpoints
-from .study import Study
+from .study import Program, Study
 from .supervisor import Child
 
 PLAIN_EVERY_S = 2.0
@@ -31,7 +31,7 @@ class Display:
         self.started = time.monotonic()
         self._outcomes: dict[str, str] = {}
         self._next_plain = self.started + PLAIN_EVERY_S
-        self._ranks: dict[int, int] = {}  # of the programs, by the process of their rank 0
+        self._programs: dict[int, Program] = {}  # by the process of their rank 0
         self._last_steps: dict[str, int] = {}
         # No refresh thread: the supervisor's ticks draw.
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
@@ -65,7 +65,7 @@ class Display:
         found = []
         for program in self.study.programs:
             for endpoint in read_endpoints(self.statistics / program.name):
-                self._ranks[endpoint.pid] = program.ranks
+                self._programs[endpoint.pid] = program
                 found.append(endpoint)
         return found
 
@@ -97,12 +97,13 @@ class Display:
             return []
         steps = side.count("steps")
         figures = [f"step {steps}/{self.study.steps}" if self.study.steps else f"{steps} steps"]
-        rate = flow.rate.per_second(now)
-        if rate:
-            # Statistics are those of rank 0.
-            where = " on rank 0" if self._ranks.get(side.pid, 1) > 1 else ""
-            figures += [f"{rate[0]:.1f} steps/s", f"{rate_of_bytes(rate[1])}{where}"]
-        figures.append(f"queue {side.count('queue_depth')}")
+        program = self._programs[side.pid]
+        if self._outcomes.get(program.name) == "running":
+            if rate := flow.rate.per_second(now):
+                # Statistics are those of rank 0.
+                where = " on rank 0" if program.ranks > 1 else ""
+                figures += [f"{rate[0]:.1f} steps/s", f"{rate_of_bytes(rate[1])}{where}"]
+            figures.append(f"queue {side.count('queue_depth')}")
         if side.count("steps_dropped"):
             figures.append(f"{side.count('steps_dropped')} dropped")
         return figures

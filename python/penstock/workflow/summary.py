@@ -103,26 +103,22 @@ def summary_table(summary: dict[str, Any]) -> Table:
 
 
 def pool_table(summary: dict[str, Any]) -> Table | None:
-    """What the servers did that the run has started."""
+    """What the servers did that the run has started: one column for each. Only with a disk can they evict anything."""
     pool = summary.get("pool")
     if not pool or not pool["servers"]:
         return None
-    table = Table(title=f"pool {pool['name']}", title_style="bold")
-    table.add_column("server")
-    for title in ("memory at most", "of", "disk", "received", "sent", "evicted", "recalled"):
-        table.add_column(title, justify="right")
-    for server in pool["servers"]:
-        disk = sum(tier["bytes"] for tier in server["tiers"])
-        table.add_row(
-            server["name"],
-            size(server["memory"]["peak"]),
-            size(server["memory"]["limit"]),
-            size(disk) if server["tiers"] else "–",
-            size(server["bytes_in"]),
-            size(server["bytes_out"]),
-            str(server["evictions"]),
-            str(server["recalls"]),
-        )
+    servers = pool["servers"]
+    table = Table("", title=f"pool {pool['name']}", title_style="bold")
+    for server in servers:
+        table.add_column(server["name"], justify="right", overflow="fold")
+    table.add_row("memory at most", *(size(s["memory"]["peak"]) for s in servers))
+    table.add_row("of", *(size(s["memory"]["limit"]) for s in servers))
+    if any(s["tiers"] for s in servers):
+        table.add_row("disk", *(size(sum(tier["bytes"] for tier in s["tiers"])) for s in servers))
+        table.add_row("evicted", *(str(s["evictions"]) for s in servers))
+        table.add_row("recalled", *(str(s["recalls"]) for s in servers))
+    table.add_row("in", *(size(s["bytes_in"]) for s in servers))
+    table.add_row("out", *(size(s["bytes_out"]) for s in servers))
     return table
 
 
