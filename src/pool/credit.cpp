@@ -23,6 +23,10 @@ std::uint64_t Credit::charge_of(std::span<const std::uint64_t> sizes) const {
   return charge;
 }
 
+bool Credit::all_small(std::span<const std::uint64_t> sizes) {
+  return std::ranges::all_of(sizes, [](std::uint64_t size) { return size < slab_object_bytes; });
+}
+
 // out: those that an earlier try has got, and kept because it was growing.
 Credit::Outcome Credit::try_grant(std::span<const std::uint64_t> sizes, std::uint64_t charge, Blobs& out) {
   const auto rest = [&] {
@@ -32,7 +36,7 @@ Credit::Outcome Credit::try_grant(std::span<const std::uint64_t> sizes, std::uin
   };
   source_.make_room(rest());
   auto& memory = *source_.memory;
-  if (std::ranges::all_of(sizes, [](std::uint64_t size) { return size < slab_object_bytes; })) {
+  if (all_small(sizes)) {
     while (!memory.try_allocate_small(sizes, out))
       if (!source_.evict_one()) return Outcome::later;
     return Outcome::granted;
@@ -57,21 +61,22 @@ Credit::Outcome Credit::try_grant(std::span<const std::uint64_t> sizes, std::uin
   }
 }
 
-Credit::Blobs Credit::try_take(std::span<const std::uint64_t> sizes, std::uint64_t charge) {
+Credit::Blobs Credit::try_take(std::span<const std::uint64_t> sizes, std::uint64_t charge, bool books) {
   Blobs blobs;
-  if (stopped_ || growing_ || !waiting_.empty() || charge > source_.memory->limit()) return blobs;
+  if (stopped_ || !books_.empty() || charge > source_.memory->limit()) return blobs;
+  if (!books && (growing_ || !waiting_.empty())) return blobs;
   if (try_grant(sizes, charge, blobs) != Outcome::granted) blobs.clear();
   return blobs;
 }
 
 std::shared_ptr<Credit::Request> Credit::ask(std::vector<std::uint64_t> sizes,
-                                             std::function<void(Blobs, std::exception_ptr)> granted) {
+                                             std::function<void(Blobs, std::exception_ptr)> granted, bool books) {
   const auto charge = charge_of(sizes);
   if (charge > source_.memory->limit())
     throw Error(Errc::invalid_argument, base::format_size(charge) + " of objects do not fit into a memory of " +
                                             base::format_size(source_.memory->limit()));
   auto request = std::make_shared<Request>(Request{std::move(sizes), charge, {}, std::move(granted)});
-  waiting_.push_back(request);
+  (books ? books_ : waiting_).push_back(request);
   waiting_now_ = true;
   // What came free before the flag was set told nobody.
   progress_.post([self = weak_from_this()] {
@@ -82,17 +87,20 @@ std::shared_ptr<Credit::Request> Credit::ask(std::vector<std::uint64_t> sizes,
 }
 
 void Credit::withdraw(const std::shared_ptr<Request>& request) {
-  const bool first = !waiting_.empty() && waiting_.front() == request;
+  const auto leads = [&](const auto& queue) { return !queue.empty() && queue.front() == request; };
+  const bool first = leads(books_) || leads(waiting_);
   std::erase(waiting_, request);
+  std::erase(books_, request);
   request->begun.clear();
-  waiting_now_ = !waiting_.empty();
+  waiting_now_ = waiting() > 0;
   if (first) serve();
 }
 
 void Credit::serve() {
   if (serving_) return;
   serving_ = true;
-  while (!waiting_.empty() && !growing_) {
+  serve_books();
+  while (books_.empty() && !waiting_.empty() && !growing_) {
     const auto request = waiting_.front();
     std::exception_ptr error;
     try {
@@ -105,12 +113,28 @@ void Credit::serve() {
     request->granted(std::exchange(request->begun, {}), error);
   }
   serving_ = false;
-  waiting_now_ = !waiting_.empty();
+  waiting_now_ = waiting() > 0;
   watch();
 }
 
+void Credit::serve_books() {
+  while (!books_.empty()) {
+    const auto request = books_.front();
+    Blobs blobs;
+    std::exception_ptr error;
+    try {
+      if (try_grant(request->sizes, request->charge, blobs) != Outcome::granted) return;
+    } catch (...) {
+      error = std::current_exception();
+      blobs.clear();
+    }
+    books_.pop_front();
+    request->granted(std::move(blobs), error);
+  }
+}
+
 void Credit::watch() {
-  if (waiting_.empty() || stopped_) {
+  if (waiting() == 0 || stopped_) {
     poll_ = {};
     return;
   }
@@ -140,6 +164,7 @@ void Credit::grow(std::uint64_t bytes) {
 void Credit::stop(std::exception_ptr error) {
   stopped_ = true;
   poll_ = {};
+  for (auto& request : std::exchange(books_, {})) request->granted({}, error);
   for (auto& request : std::exchange(waiting_, {})) request->granted({}, error);
   waiting_now_ = false;
 }

@@ -1,4 +1,5 @@
-// Who waits for memory, first come, first served: a later request never overtakes an earlier one, however small it is.
+// Who waits for memory, first come, first served: a later request never overtakes an earlier one, however small it is. But
+// there are two queues: what a server keeps in its own books may be what makes room for those who wait in the other one.
 //
 // A request is one or several objects, granted together or not at all. What makes room (eviction) is the caller's. A request
 // that only lacks a mapped segment has a worker map one. Engine thread; the memory itself may be given back on any thread
@@ -39,11 +40,11 @@ class Credit : public std::enable_shared_from_this<Credit> {
 
   Credit(fabric::Progress& progress, Source source) : progress_(progress), source_(std::move(source)) {}
 
-  // At once, when nobody waits and nothing blocks; else empty.
-  Blobs try_take(std::span<const std::uint64_t> sizes, std::uint64_t charge);
-  // Throws Error(invalid_argument) for more than there is in all.
-  std::shared_ptr<Request> ask(std::vector<std::uint64_t> sizes,
-                               std::function<void(Blobs, std::exception_ptr)> granted);
+  // At once, when nobody waits (in the books' queue, if it is for the books) and nothing blocks; else empty.
+  Blobs try_take(std::span<const std::uint64_t> sizes, std::uint64_t charge, bool books = false);
+  // books: small objects only. Throws Error(invalid_argument) for more than there is in all.
+  std::shared_ptr<Request> ask(std::vector<std::uint64_t> sizes, std::function<void(Blobs, std::exception_ptr)> granted,
+                               bool books = false);
   void withdraw(const std::shared_ptr<Request>& request);
   // Something may have come free.
   void serve();
@@ -52,18 +53,21 @@ class Credit : public std::enable_shared_from_this<Credit> {
   void woken() { waking_ = false; }
   // Everyone who waits gets the error.
   void stop(std::exception_ptr error);
-  std::size_t waiting() const { return waiting_.size(); }
+  std::size_t waiting() const { return waiting_.size() + books_.size(); }
+  // Whether such objects may be of the books.
+  static bool all_small(std::span<const std::uint64_t> sizes);
   std::uint64_t charge_of(std::span<const std::uint64_t> sizes) const;
 
  private:
   enum class Outcome { granted, later, growing };
   Outcome try_grant(std::span<const std::uint64_t> sizes, std::uint64_t charge, Blobs& out);
+  void serve_books();
   void grow(std::uint64_t bytes);
   void watch();
 
   fabric::Progress& progress_;
   Source source_;
-  std::deque<std::shared_ptr<Request>> waiting_;
+  std::deque<std::shared_ptr<Request>> waiting_, books_;
   bool growing_ = false, serving_ = false, stopped_ = false;
   std::atomic<bool> waiting_now_{false}, waking_{false};
   fabric::Timer poll_;

@@ -69,17 +69,19 @@ ObjectStore::Blobs ObjectStore::try_reserve_all(std::span<const std::uint64_t> s
 
 std::uint64_t ObjectStore::memory_limit() const { return impl_->memory->limit(); }
 
-fabric::Task<std::shared_ptr<Blob>> ObjectStore::reserve(std::uint64_t bytes, Deadline deadline) {
+fabric::Task<std::shared_ptr<Blob>> ObjectStore::reserve(std::uint64_t bytes, Deadline deadline, bool own) {
   if (auto blob = try_reserve(bytes)) co_return blob;
   std::vector<std::uint64_t> sizes(1, bytes);
-  auto blobs = co_await reserve_all(std::move(sizes), deadline);
+  auto blobs = co_await reserve_all(std::move(sizes), deadline, own);
   co_return std::move(blobs.front());
 }
 
-fabric::Task<ObjectStore::Blobs> ObjectStore::reserve_all(std::vector<std::uint64_t> sizes, Deadline deadline) {
+fabric::Task<ObjectStore::Blobs> ObjectStore::reserve_all(std::vector<std::uint64_t> sizes, Deadline deadline,
+                                                          bool own) {
   const auto self = impl_;
   const auto charge = self->credit->charge_of(sizes);
-  auto taken = self->credit->try_take(sizes, charge);
+  const bool books = own && Credit::all_small(sizes);
+  auto taken = self->credit->try_take(sizes, charge, books);
   if (!taken.empty() || sizes.empty()) co_return taken;
 
   auto promise = std::make_shared<Promise<Blobs>>(self->progress);
@@ -88,10 +90,11 @@ fabric::Task<ObjectStore::Blobs> ObjectStore::reserve_all(std::vector<std::uint6
     std::shared_ptr<Credit::Request> request;
     ~Asked() { self->credit->withdraw(request); }
   };
-  Asked asked{self, self->credit->ask(std::move(sizes), [promise](Blobs blobs, std::exception_ptr error) {
-                if (error) promise->set_error(error);
-                else promise->set(std::move(blobs));
-              })};
+  auto granted = [promise](Blobs blobs, std::exception_ptr error) {
+    if (error) promise->set_error(error);
+    else promise->set(std::move(blobs));
+  };
+  Asked asked{self, self->credit->ask(std::move(sizes), std::move(granted), books)};
   fabric::Timer timer;
   if (!deadline.is_never())
     timer = self->progress.after(deadline.remaining(), [self, promise, charge] {

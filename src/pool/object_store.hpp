@@ -83,9 +83,10 @@ class ObjectStore {
   ObjectTable& table();
 
   // Memory for incoming bytes, to be filled before put. Throws pool_full, invalid_argument (larger than the whole memory).
-  Task<std::shared_ptr<Blob>> reserve(std::uint64_t bytes, Deadline deadline);
+  // own: of the server's own books, by which room may come for others: small ones do not wait behind those.
+  Task<std::shared_ptr<Blob>> reserve(std::uint64_t bytes, Deadline deadline, bool own = false);
   // Several, together or not at all (so that two callers cannot wait for each other's halves).
-  Task<Blobs> reserve_all(std::vector<std::uint64_t> sizes, Deadline deadline);
+  Task<Blobs> reserve_all(std::vector<std::uint64_t> sizes, Deadline deadline, bool own = false);
   // What needs no waiting; null otherwise, or nothing at all.
   std::shared_ptr<Blob> try_reserve(std::uint64_t bytes);
   Blobs try_reserve_all(std::span<const std::uint64_t> sizes);

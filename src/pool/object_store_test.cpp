@@ -142,6 +142,35 @@ TEST(ObjectStore, ReservationsAreServedInTheirOrder) {
   EXPECT_EQ(small.get(soon())->size(), 1 * KiB);
 }
 
+// By what a server notes of others, room may come for those who wait.
+TEST(ObjectStore, ItsOwnBooksDoNotWaitBehindOthers) {
+  StoreOnEngine s(small_store("", 4 * MiB));
+  auto used = s.run(s.store().reserve(3 * MiB, soon()));
+  auto large = s.start(s.store().reserve(2 * MiB, soon()));
+  ASSERT_TRUE(s.until([](const auto& now) { return now.waiting == 1; }));
+  EXPECT_TRUE(s.run(s.store().reserve(300, soon(), true)));
+  EXPECT_THROW(s.run(s.store().reserve(300, base::Deadline(20ms))), Error) << "others have their turn";
+  EXPECT_THROW(s.run(s.store().reserve(64 * KiB, base::Deadline(20ms), true)), Error) << "nor is this small";
+  auto rest = s.run(s.store().reserve_all({0}, soon(), true));
+  EXPECT_FALSE(large.done());
+  used.reset();
+  EXPECT_TRUE(large.get(soon()));
+}
+
+TEST(ObjectStore, OwnBooksAreTheFirstToGetWhatComesFree) {
+  StoreOnEngine s(small_store("", 1 * MiB));
+  std::vector<std::uint64_t> sizes(1 * MiB / ObjectStore::charge_of(1000), 1000);
+  auto all = s.run(s.store().reserve_all(std::move(sizes), soon()));
+  auto others = s.start(s.store().reserve(30'000, soon()));
+  auto own = s.start(s.store().reserve(30'000, soon(), true));
+  ASSERT_TRUE(s.until([](const auto& now) { return now.waiting == 2; }));
+  all.resize(all.size() - 29);
+  EXPECT_TRUE(own.get(soon()));
+  EXPECT_FALSE(others.done());
+  all.clear();
+  EXPECT_TRUE(others.get(soon()));
+}
+
 TEST(ObjectStore, SeveralAreReservedTogetherOrNotAtAll) {
   StoreOnEngine s(small_store("", 1 * MiB));
   s.put({.row = "a", .bytes = 400 * KiB});

@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "pool/protocol.hpp"
 #include "pool/server_core.hpp"
+#include "pool/stream_keys.hpp"
 
 namespace penstock::pool {
 namespace {
@@ -239,7 +240,8 @@ Task<std::vector<ObjectStore::Write>> ServerCore::take_replicas(rpc::Call& call,
   }
   std::vector<ObjectStore::Write> writes;
   if (sizes.empty()) co_return writes;
-  auto blobs = co_await store_->reserve_all(std::move(sizes), call.deadline());
+  const bool own = keys.ns == streams_namespace();
+  auto blobs = co_await store_->reserve_all(std::move(sizes), call.deadline(), own);
   const bool bulk = request.bulk.bytes() > 0;
   std::uint64_t offset = 0;
   for (std::size_t n = 0; n < index.size(); ++n) {

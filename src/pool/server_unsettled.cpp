@@ -5,6 +5,7 @@
 
 #include "pool/protocol.hpp"
 #include "pool/server_core.hpp"
+#include "pool/stream_keys.hpp"
 
 namespace penstock::pool {
 namespace {
@@ -200,7 +201,7 @@ Task<void> ServerCore::fetch_from(Member member, std::shared_ptr<const Placement
 Task<ObjectStore::Write> ServerCore::take_fetched(std::shared_ptr<rpc::Channel> channel, Namespace ns, Key key,
                                                   const fb::GetReplyT& reply, const fb::GotT& got, Deadline deadline) {
   auto self = shared_from_this();
-  auto blob = co_await store_->reserve(got.info->bytes, deadline);
+  auto blob = co_await store_->reserve(got.info->bytes, deadline, ns == streams_namespace());
   if (got.inlined) {
     const auto part = part_of(reply.data, got.offset, got.info->bytes);
     std::copy(part.begin(), part.end(), blob->writable().begin());

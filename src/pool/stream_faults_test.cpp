@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <thread>
 
 #include "base/test_support.hpp"
 #include "pool/pool_engine.hpp"
@@ -214,6 +215,40 @@ TEST(StreamFaults, AStreamHasNotEndedBeforeItsEndIsKept) {
   all.clear();
   EXPECT_THAT(read_all(pool, "ending"), ElementsAre(0)) << "the end is kept as soon as there is room";
   EXPECT_EQ(pool.record("ending").state, 1);
+}
+
+// Steps that wait for memory are many megabytes; what makes room for them is a few hundred bytes, and must not wait behind them.
+TEST(StreamFaults, AFullPoolGoesOnAsFastAsItsGroupReads) {
+  OneServer pool(16u << 20);
+  auto options = pool_options();
+  options.retain_for = "analysis";
+  Writer writer(pool, "tight", 250'000, options);  // 2 MB
+  constexpr std::uint64_t count = 24;
+  std::thread writing([&] {
+    for (std::uint64_t i = 0; i < count; ++i) writer.write();
+    writer->close(patience);
+  });
+  const auto full = [&] {
+    bool full = false;
+    pool.progress()->call([&] {
+      const auto now = pool.store().statistics();
+      full = now.waiting > 0 && now.memory_used + 2'000'000 > now.memory_limit;
+    });
+    return full;
+  };
+  for (const base::Deadline deadline(patience); !full() && !deadline.passed();) std::this_thread::yield();
+  auto group = pool_options();
+  group.group = "analysis";
+  const auto begun = base::Clock::now();
+  const auto reader = open_pool_reader(pool.context(), "tight", solo(), group);
+  std::uint64_t read = 0;
+  while (reader->begin_step(patience) == Outcome::ready) {
+    EXPECT_EQ(reader->step(), read++);
+    reader->end_step();
+  }
+  writing.join();
+  EXPECT_EQ(read, count);
+  EXPECT_LT(base::Clock::now() - begun, std::chrono::seconds(8)) << "a step that waits is given up after 10 s";
 }
 
 TEST(StreamFaults, AWriterThatWakesUpTooLateDestroysNothing) {

@@ -112,7 +112,7 @@ Acknowledge StreamHome::safe_for(const StreamOptions& options) {
 Task<void> StreamHome::put_object(std::string column, std::vector<std::byte> bytes, Acknowledge acknowledge,
                                   Deadline deadline) {
   auto self = shared_from_this();
-  auto blob = co_await core_->store().reserve(bytes.size(), deadline);
+  auto blob = co_await core_->store().reserve(bytes.size(), deadline, true);
   std::copy(bytes.begin(), bytes.end(), blob->writable().begin());
   std::vector<ServerCore::Put> puts;
   puts.emplace_back();
@@ -622,8 +622,8 @@ Task<void> StreamHome::keep_groups() {
 Task<void> StreamHome::end_step(fb::EndStepRequestT request, Deadline deadline) {
   auto self = shared_from_this();
   const bool moved = readers_.end_step(request.reader, request.rank, request.index);
+  co_await trim();  // first: the room that it makes may be what the next line waits for
   if (moved) co_await put_groups(deadline);
-  co_await trim();
 }
 
 fb::StreamInfoReplyT StreamHome::info() const {
