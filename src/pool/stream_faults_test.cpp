@@ -251,6 +251,43 @@ TEST(StreamFaults, AFullPoolGoesOnAsFastAsItsGroupReads) {
   EXPECT_LT(base::Clock::now() - begun, std::chrono::seconds(8)) << "a step that waits is given up after 10 s";
 }
 
+TEST(StreamFaults, AStreamWhoseEndCannotBeKeptCanBeDropped) {
+  OneServer pool(16u << 20);
+  Writer writer(pool, "ending", 10);
+  writer.write();
+  ASSERT_THAT(read_steps(pool, "ending", 1), ElementsAre(0));
+  auto all = take_all(pool);
+  EXPECT_EQ(code_of([&] { writer->close(Timeout(1500)); }), Errc::timeout);
+  const auto channel = pool.channel_as("write");
+  fb::DropStreamRequestT drop;
+  drop.stream = "ending";
+  fb::StreamsClient(channel).start_drop_stream(drop, {}).get(base::Deadline(patience));
+  channel->close();
+  EXPECT_THAT(pool.columns("ending"), ElementsAre());
+}
+
+TEST(StreamFaults, WhoDoesNotComeToReplaceALostWriterLeavesItLost) {
+  OneServer pool(16u << 20);
+  EXPECT_THROW(pool.attach(writer_of_life(pool, "left", 77), Timeout(500)), Error) << "there is no such writer";
+  EXPECT_EQ(pool.record("left").life, 77u);
+  auto all = take_all(pool);
+  auto next = writer_of_life(pool, "left", 78);
+  next.options = "resume: append";
+  EXPECT_THROW(pool.attach(next, Timeout(500)), Error) << "its record cannot be kept";
+  EXPECT_EQ(pool.record("left").writer, 77u);
+  all.clear();
+  const auto reader = open_pool_reader(pool.context(), "left", solo(), pool_options());
+  EXPECT_EQ(reader->begin_step(patience), Outcome::writer_lost) << "somebody still has to look for the first one";
+}
+
+TEST(StreamFaults, AWriterThatCannotBeJoinedIsNotLetIn) {
+  OneServer pool;
+  auto request = writer_of_life(pool, "nowhere", 77);
+  request.token.pop_back();
+  EXPECT_EQ(code_of([&] { pool.attach(request, patience); }), Errc::protocol);
+  EXPECT_THAT(pool.columns("nowhere"), ElementsAre());
+}
+
 TEST(StreamFaults, AWriterThatWakesUpTooLateDestroysNothing) {
   OneServer pool;
   {

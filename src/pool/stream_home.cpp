@@ -22,6 +22,7 @@ constexpr auto join_within = std::chrono::seconds(10);
 // cohorts of which it has not heard all.
 constexpr Timeout settle_within(5'000);
 constexpr Timeout put_again_within(2'000);  // in a pool that is full its steps can be read nevertheless
+constexpr Timeout end_within(3'000);        // then whoever waits to drop the stream has a turn
 
 // "no", "append" or a number. A newer writer's other words count as no.
 std::string resume_of(const std::string& options) {
@@ -52,6 +53,16 @@ StreamOptions options_of(const fb::StreamRecordT& record, const std::string& str
   }
   if (record.stripe_bytes != 0) options.stripe_bytes = record.stripe_bytes;  // readers know the first writer's
   return options;
+}
+
+fabric::Registration registration_of(const std::string& stream, const std::string& address,
+                                     const std::vector<std::uint8_t>& token) {
+  fabric::Registration writer;
+  writer.stream = stream;
+  writer.endpoint = fabric::endpoint_from_text(address);
+  if (token.size() != writer.token.bytes.size()) throw Error(Errc::protocol, "a token of another size");
+  std::copy(token.begin(), token.end(), writer.token.bytes.begin());
+  return writer;
 }
 
 }  // namespace
@@ -157,19 +168,32 @@ Task<std::optional<typename Table::NativeTableType>> StreamHome::get_object(std:
 
 template Task<std::optional<fb::EpochRecordT>> StreamHome::get_object<fb::EpochRecord>(std::string, Deadline);
 
-// Nobody is told of it before it is kept. Only who may change the record calls it.
-Task<void> StreamHome::put_state(State state, std::string why) {
+// Nobody is told of it before it is kept. False: not yet. Only who may change the record calls it.
+Task<bool> StreamHome::put_state(State state, std::string why) {
   auto self = shared_from_this();
-  if (record_safe_ && record_.state == state && record_.why == why) co_return;
+  if (record_safe_ && record_.state == state && record_.why == why) co_return true;
   auto record = record_;
   record.state = state;
   record.why = std::move(why);
   auto bytes = encode_object<fb::StreamRecord>(record);
-  co_await keep_trying_put(std::string(record_column), std::move(bytes));
+  if (!primary()) throw retired_error();
+  std::optional<Error> failed;
+  try {
+    const Deadline deadline(end_within);
+    co_await put_object(std::string(record_column), std::move(bytes), safe_for(options_), deadline);
+  } catch (const Error& e) {
+    failed = e;
+  }
   check_ours();
+  if (failed) {
+    ++stall_retries_;
+    base::log(base::Level::warn, "a stream's end could not be kept yet", {{"stream", name_}, {"why", failed->what()}});
+    co_return false;
+  }
   record_ = std::move(record);
   record_safe_ = true;
   changed_.notify_all();
+  co_return true;
 }
 
 Task<void> StreamHome::load(Deadline deadline) {
@@ -227,7 +251,8 @@ Task<void> StreamHome::put_again(Deadline until) {
     }
     co_await put_groups(deadline);
   } catch (const Error& e) {
-    if (e.code() != Errc::pool_full && e.code() != Errc::system) throw;
+    // A timeout: another owner has no room, or disks are slow. Without it nobody could read what would make room.
+    if (e.code() != Errc::pool_full && e.code() != Errc::system && e.code() != Errc::timeout) throw;
     base::log(base::Level::warn, "what the last home of a stream put could not be put again",
               {{"stream", name_}, {"why", e.what()}});
   }
@@ -277,11 +302,28 @@ Task<StreamHome::Changing> StreamHome::change(Deadline deadline) {
 
 void StreamHome::Changed::operator()(StreamHome* home) const {
   home->changing_ = false;
+  if (home->let_go_) home->look_for_writer();
   home->changed_.notify_all();
+}
+
+// Nobody took its place after all: it is joined again, or found to be lost, as one that does not answer.
+void StreamHome::look_for_writer() {
+  let_go_ = false;
+  if (retired_ || !known() || record_.state != open) return;
+  try {
+    start_feed(Deadline(std::chrono::duration_cast<Timeout>(rejoin_for)));
+  } catch (const std::exception& e) {
+    base::log(base::Level::warn, "a stream's writer cannot be joined again", {{"stream", name_}, {"why", e.what()}});
+  }
+}
+
+bool StreamHome::being_written() const {
+  return record_.state == open && feed_ && feed_joined_ && !(feed_ended_ && staging_.empty());
 }
 
 Task<fb::AttachReplyT> StreamHome::attach(fb::AttachRequestT request, Deadline deadline) {
   auto self = shared_from_this();
+  (void)registration_of(name_, request.address, request.token);  // throws
   const auto changing = co_await change(deadline);
   const bool same = known() && record_.writer == request.life;
   if (same) require_writer(request.token);
@@ -319,6 +361,7 @@ Task<void> StreamHome::let_last_writer_go(Deadline deadline) {
   auto self = shared_from_this();
   feed_.reset();
   ++feed_number_;
+  let_go_ = true;
   while (!staging_.empty()) {  // its steps: they notice
     check_ours();
     if (!co_await changed_.wait(deadline)) throw Error(Errc::timeout, "stream " + name_ + ": its last writer's steps");
@@ -330,7 +373,7 @@ Task<void> StreamHome::let_last_writer_go(Deadline deadline) {
 Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
   auto self = shared_from_this();
   const bool same = known() && record_.writer == request.life;
-  if (!same && record_.state == open && feed_ && feed_joined_)
+  if (!same && being_written())
     throw Error(Errc::wrong_state, "stream " + name_ + " is being written already, by " + record_.host + ":" +
                                        std::to_string(record_.pid));
   fb::StreamRecordT record;
@@ -399,13 +442,9 @@ Task<void> StreamHome::join_writer(Deadline deadline) {
 }
 
 void StreamHome::start_feed(Deadline deadline) {
-  fabric::Registration writer;
-  writer.stream = name_;
-  writer.endpoint = fabric::endpoint_from_text(record_.address);
-  if (record_.token.size() != writer.token.bytes.size()) throw Error(Errc::protocol, "a token of another size");
-  std::copy(record_.token.begin(), record_.token.end(), writer.token.bytes.begin());
+  auto writer = registration_of(name_, record_.address, record_.token);
   const auto number = ++feed_number_;
-  feed_joined_ = false;
+  feed_joined_ = feed_ended_ = let_go_ = false;
   feed_why_.clear();
   std::weak_ptr<StreamHome> weak = weak_from_this();
   stream::Feed::Events events;
@@ -429,6 +468,7 @@ void StreamHome::start_feed(Deadline deadline) {
 void StreamHome::on_end(Outcome outcome, std::string why, std::uint64_t feed) {
   if (retired_ || feed != feed_number_) return;
   feed_why_ = why;
+  feed_ended_ = outcome == Outcome::end_of_stream;
   // At a proper end the feed stays, to release what is under way. It is destroyed later: this is one of its callbacks.
   if (outcome != Outcome::end_of_stream) {
     core_->progress()->post([old = std::shared_ptr<stream::Feed>(std::move(feed_))] {});
@@ -456,25 +496,34 @@ Task<void> StreamHome::settle_end(Outcome outcome, std::string why, std::uint64_
       const Deadline soon(Timeout(1000));
       co_await changed_.wait(soon);
     }
-    const Deadline never = Deadline::never();
-    const auto changing = co_await change(never);
-    if (feed != feed_number_ || record_.state != open) co_return;
-    if (outcome == Outcome::end_of_stream) co_await put_state(ended, "");
-    else
-      co_await end_as_lost("the writer " + record_.host + ":" + std::to_string(record_.pid) + " was lost (" + why +
-                           ")");
+    if (outcome == Outcome::end_of_stream) why.clear();
+    else why = "the writer " + record_.host + ":" + std::to_string(record_.pid) + " was lost (" + why + ")";
+    std::function<bool()> still = [this, feed] { return feed == feed_number_ && record_.state == open; };
+    co_await end_stream(outcome == Outcome::end_of_stream ? ended : lost, std::move(why), std::move(still));
   } catch (const std::exception& e) {
     if (!retired_) base::log(base::Level::warn, "the end of a stream", {{"stream", name_}, {"why", e.what()}});
   }
 }
 
-// Its steps that did not come into the pool go, before it (or another) may come again.
-Task<void> StreamHome::end_as_lost(std::string why) {
+// Until its end is kept, or it is not to end so any more (still). In a pool that is full that may take until the stream is
+// dropped: between two tries others may change it.
+Task<void> StreamHome::end_stream(State state, std::string why, std::function<bool()> still) {
   auto self = shared_from_this();
-  co_await put_state(lost, std::move(why));
-  if (!staging_.empty()) co_return;
-  const Deadline deadline(settle_within);
-  co_await drop_orphans(record_.writer, deadline);
+  const Deadline never = Deadline::never();
+  for (;;) {
+    {
+      const auto changing = co_await change(never);
+      if (!still()) co_return;
+      const bool kept = co_await put_state(state, why);
+      if (kept && state == lost && staging_.empty()) {
+        // Its steps that did not come into the pool go, before it (or another) may come again.
+        const Deadline deadline(settle_within);
+        co_await drop_orphans(record_.writer, deadline);
+      }
+      if (kept) co_return;
+    }
+    co_await fabric::pause_for(*core_->progress(), rejoin_pause);
+  }
 }
 
 Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
@@ -486,10 +535,11 @@ Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
     if (!co_await changed_.wait(deadline))
       throw Error(Errc::timeout, "stream " + name_ + ": steps are not in the pool yet");
   }
-  const auto changing = co_await change(deadline);
-  if (request.life != record_.writer) co_return;
-  if (request.why.empty()) co_await put_state(ended, "");
-  else if (record_.state != ended) co_await end_as_lost(request.why);
+  const bool well = request.why.empty();
+  std::function<bool()> still = [this, well, writer = request.life] {
+    return writer == record_.writer && (well || record_.state != ended);
+  };
+  co_await end_stream(well ? ended : lost, std::move(request.why), std::move(still));
 }
 
 // ---------------------------------------------------------------------------------------------------------------- readers

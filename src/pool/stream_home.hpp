@@ -8,6 +8,7 @@
 // by the address in the stream's record, and passes over what the pool has. Engine thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -75,12 +76,14 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   void forget_steps();
   std::uint64_t next_number() const { return steps_.empty() ? record_.base : steps_.rbegin()->first + 1; }
   Task<void> join_writer(Deadline deadline);
+  void look_for_writer();
+  bool being_written() const;
   void start_feed(Deadline deadline);
   void release(Staging staging);
   void on_step(stream::ReaderProtocol::Step step, std::uint64_t feed);
   void on_end(Outcome outcome, std::string why, std::uint64_t feed);
   Task<void> settle_end(Outcome outcome, std::string why, std::uint64_t feed);
-  Task<void> end_as_lost(std::string why);
+  Task<void> end_stream(State state, std::string why, std::function<bool()> still);
   Task<std::uint64_t> newest_epoch(Deadline deadline);
   Task<void> stage(std::uint64_t step, std::shared_ptr<const stream::EpochBlobs> blobs);
   void give_up(std::uint64_t step, const Error& why);
@@ -97,7 +100,7 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   Task<void> put_again(Deadline until);
   Task<void> put_groups(Deadline deadline);
   Task<void> keep_groups();
-  Task<void> put_state(State state, std::string why);
+  Task<bool> put_state(State state, std::string why);
   Task<std::vector<std::string>> columns_of_row(Deadline deadline);
   Task<void> drop_everything(Deadline deadline);
   Task<void> trim();
@@ -134,7 +137,8 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   std::map<std::uint64_t, std::shared_ptr<fabric::Signal>> keeping_epochs_;  // being put
   std::unique_ptr<stream::Feed> feed_;
   std::uint64_t feed_number_ = 0;
-  bool feed_joined_ = false;
+  bool feed_joined_ = false, feed_ended_ = false;
+  bool let_go_ = false;  // the feed, for one who is to take the writer's place
   std::string feed_why_;
   std::optional<Deadline> rejoin_until_;  // since the writer does not answer
   ReaderBook readers_;

@@ -149,6 +149,27 @@ class TestReader {
   std::unique_ptr<stream::ReaderEngine> engine_;
 };
 
+// Which server is the home of a stream of this name.
+std::size_t home_of(Servers& servers, const std::string& name) {
+  const auto placement = servers[0].core().placement();
+  for (std::size_t i = 0; i < servers.size(); ++i)
+    if (servers[i].core().is_primary(*placement, streams_namespace(), stream_row(name), std::nullopt)) return i;
+  return servers.size();
+}
+
+// A stream whose home can be stopped: the first server has the directory.
+std::string name_with_home_beyond_first(Servers& servers, std::string name) {
+  while (home_of(servers, name) == 0) name += "-";
+  return name;
+}
+
+// The owner after the home.
+std::size_t next_home(Servers& servers, const std::string& name) {
+  const auto placement = servers[0].core().placement();
+  const auto owners = placement->owners(streams_namespace(), stream_row(name), std::nullopt);
+  return placement->view().members[owners.index[1]].id - 1;
+}
+
 // Objects of the streams' namespace that servers hold, whose rows begin so. seen: called with each, on its server's engine.
 std::size_t objects_of(
     Servers& servers, const std::string& rows,
@@ -659,14 +680,7 @@ TEST(StreamInPool, ReadersWorkOnAStepWhileTheWriterComputesTheNext) {
 // What the home put last may have come to one owner only when the row went over: it is not believed to be safe.
 TEST(StreamInPool, TheNextHomePutsAgainWhatTheLastOnePut) {
   Servers servers(3, 2);
-  const auto placement = servers[0].core().placement();
-  const auto home_of = [&](const std::string& name) {
-    for (std::size_t i = 0; i < servers.size(); ++i)
-      if (servers[i].core().is_primary(*placement, streams_namespace(), stream_row(name), std::nullopt)) return i;
-    return servers.size();
-  };
-  std::string name = "passed";
-  while (home_of(name) == 0) name += "-";  // the directory is there
+  const auto name = name_with_home_beyond_first(servers, "passed");
   // By column: the newest version that a server has.
   const auto versions = [&] {
     std::map<std::string, std::uint64_t> newest;
@@ -688,13 +702,46 @@ TEST(StreamInPool, TheNextHomePutsAgainWhatTheLastOnePut) {
   TestReader reader(servers, name);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(reader.read(), i);  // so that they are there
   auto before = versions();
-  servers.stop(home_of(name));
+  servers.stop(home_of(servers, name));
   writer.write();
   EXPECT_EQ(reader.read(), 3);
   auto after = versions();
   EXPECT_GT(after[std::string(record_column)], before[std::string(record_column)]);
   EXPECT_GT(after[step_column(2)], before[step_column(2)]);
   EXPECT_EQ(after[step_column(1)], before[step_column(1)]) << "which came before another, and was safe";
+  writer->close(patience);
+}
+
+// Then nobody reads what would make room.
+TEST(StreamInPool, TheNextHomeReadsAStreamAlsoIfOtherOwnersHaveNoRoom) {
+  Servers servers(3, 2);
+  const auto name = name_with_home_beyond_first(servers, "crowded");
+  const auto home = home_of(servers, name);
+  TestWriter writer(servers, name, 1000);
+  for (int i = 0; i < 3; ++i) writer.write();
+  TestReader reader(servers, name);
+  EXPECT_EQ(reader.read(), 0);
+  // Of the two that are left the one that will not be the home.
+  std::vector<std::shared_ptr<Blob>> all;
+  const auto next = next_home(servers, name);
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    if (i == home || i == next) continue;
+    auto& core = servers[i].core();
+    for (auto size = core.store().memory_limit(); size > 0; size /= 2) {
+      try {
+        for (;;) {
+          const base::Deadline soon(Timeout(50));
+          all.push_back(
+              fabric::run_task(*core.progress(), core.store().reserve(size, soon, true), base::Deadline(patience)));
+        }
+      } catch (const Error&) {
+      }
+    }
+  }
+  servers.stop(home);
+  EXPECT_EQ(reader.read(), 1);
+  EXPECT_EQ(reader.read(), 2);
+  all.clear();
   writer->close(patience);
 }
 

@@ -22,9 +22,11 @@ std::int64_t now_us() {
 
 Task<void> StreamHome::put_groups(Deadline deadline) {
   auto self = shared_from_this();
+  const auto life = record_.life;
   for (const auto& [group, next] : std::map<std::string, std::uint64_t>(readers_.groups())) {
+    if (life != record_.life) co_return;  // of a stream that was replaced meanwhile
     fb::GroupRecordT record;
-    record.life = record_.life;
+    record.life = life;
     record.next = next;
     auto bytes = encode_object<fb::GroupRecord>(record);
     co_await put_object(group_column(group), std::move(bytes), safe_for(options_), deadline);
@@ -179,7 +181,7 @@ Task<void> StreamHome::drop_stream(Deadline deadline) {
   auto self = shared_from_this();
   const auto changing = co_await change(deadline);
   if (!known() && !remains_) throw Error(Errc::not_found, "the pool has no stream " + name_);
-  if (record_.state == open && feed_ && feed_joined_)
+  if (being_written())
     throw Error(Errc::wrong_state, "stream " + name_ + " is being written, by " + record_.host + ":" +
                                        std::to_string(record_.pid) + "; it can be dropped when its writer has ended");
   co_await let_last_writer_go(deadline);
