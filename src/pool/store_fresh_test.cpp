@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "pool/disk_queue.hpp"
+#include "pool/object_record.hpp"
 #include "pool/store_test_support.hpp"
 
 namespace penstock::pool {
@@ -154,6 +155,41 @@ TEST_F(StoreFresh, AFailedSyncLeavesNothing) {
   }
   finish(start(0, 10));
   EXPECT_EQ(entries(), 10u);
+}
+
+// A client that hears nothing puts again: the same bytes, and the same version.
+TEST_F(StoreFresh, OfAPutAndItsRepetitionOneThatFailsLeavesTheOther) {
+  slow_->full = true;
+  for (const bool first_fails : {true, false}) {
+    const std::string row = first_fails ? "first" : "second";
+    const auto key = tier_key(pack_key({}, row, "c"), 1);
+    const auto there = [&] {
+      const std::lock_guard lock(disk_->mutex);
+      return disk_->entries.contains(key);
+    };
+    disk_->closed = true;
+    const auto put = [&] {
+      return store_->start(StoreOnEngine::put_task(store_->store(), {.row = row, .number = 7, .after_disk = true}));
+    };
+    auto first = put();
+    while (disk_->waiting == 0) std::this_thread::yield();
+    auto second = put();
+    store_->on_engine([&] {  // which would give the disk the second one
+      disk_->puts_to_fail = first_fails ? 1 : 0;
+      disk_->closed = false;
+      while (!there()) std::this_thread::yield();
+      disk_->closed = true;
+      disk_->puts_to_fail = first_fails ? 0 : 1;
+    });
+    disk_->closed = false;
+    auto& failing = first_fails ? first : second;
+    auto& other = first_fails ? second : first;
+    EXPECT_THROW(failing.get(soon()), Error);
+    other.get(soon());
+    store_->flush();
+    EXPECT_TRUE(store_->on_disk(row));
+    EXPECT_TRUE(there()) << row;
+  }
 }
 
 TEST_F(StoreFresh, TheyAreEvictedLikeOthers) {

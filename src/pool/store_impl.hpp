@@ -77,6 +77,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   void submit_writes(std::shared_ptr<DiskJob> job, Done done, bool behind);
   void written(DiskJob& job, std::exception_ptr error);
   void written_one(const DiskWrite& write, const std::exception_ptr& error, std::vector<Place>& erases);
+  bool is_wanted(const std::string& packed_key, std::uint64_t version);
   void stored(const DiskWrite& write, const Pending& pending, std::vector<Place>& erases);
   void submit_erases(const std::string& packed_key, const std::vector<std::uint64_t>& versions, std::uint64_t floor,
                      bool sync, Done done);

@@ -270,8 +270,19 @@ void ObjectStore::Impl::written_one(const DiskWrite& write, const std::exception
   const Pending pending = std::move(*at);
   state.pending.erase(at);
   if (!error && !pending.gone) stored(write, pending, erases);
-  if (error && !pending.gone) erases.push_back({write.packed_key, pending.version});  // a tier may have it all the same
+  // A tier may have it all the same. If it was put twice, the entry is the other one's, too.
+  if (error && !pending.gone && !is_wanted(write.packed_key, pending.version))
+    erases.push_back({write.packed_key, pending.version});
   forget_if_empty(write.packed_key);
+}
+
+// The version is there, or about to be.
+bool ObjectStore::Impl::is_wanted(const std::string& packed_key, std::uint64_t version) {
+  const auto key = unpack_key(packed_key);
+  if (table.find(key.ns, key.row, key.column, version) != nullptr) return true;
+  const auto at = keys.find(packed_key);
+  return at != keys.end() &&
+         std::ranges::any_of(at->second.pending, [&](const auto& p) { return p.version == version && !p.gone; });
 }
 
 // A tier holds it. erases: what it has replaced there.
@@ -388,13 +399,7 @@ void ObjectStore::Impl::retry_failed() {
   retry = {};
   retry_pending = false;
   // A version that was put again since belongs to the newer put.
-  std::erase_if(failed_erases, [this](const Place& place) {
-    const auto key = unpack_key(place.packed_key);
-    if (table.find(key.ns, key.row, key.column, place.id_or_version) != nullptr) return true;
-    const auto at = keys.find(place.packed_key);
-    return at != keys.end() && std::any_of(at->second.pending.begin(), at->second.pending.end(),
-                                           [&](const auto& p) { return p.version == place.id_or_version && !p.gone; });
-  });
+  std::erase_if(failed_erases, [this](const Place& place) { return is_wanted(place.packed_key, place.id_or_version); });
   if (!failed_erases.empty()) {
     std::uint64_t floor = 0;
     for (const auto& place : failed_erases) floor = std::max(floor, place.id_or_version);
