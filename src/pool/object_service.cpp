@@ -25,13 +25,6 @@ std::vector<std::uint8_t> bytes_of(std::string_view text) { return {text.begin()
 
 }  // namespace
 
-base::Deadline answer_in_time(base::Deadline deadline) {
-  if (deadline.is_never()) return deadline;
-  const auto left = deadline.remaining();
-  const auto margin = std::clamp(left / 10, Timeout(1), Timeout(200));
-  return base::Deadline::at(deadline.when() - margin);
-}
-
 // Counts one who waits, among those of a channel.
 struct ObjectService::Waiting {
   Waiting(const std::shared_ptr<Waits>& waits, rpc::Channel& channel, std::uint32_t most)

@@ -76,9 +76,6 @@ class PeerService final : public fb::PeersService {
   Pull pull_;
 };
 
-// A little before the caller's deadline, so that what did come in time is still told.
-base::Deadline answer_in_time(base::Deadline deadline);
-
 // The server's state as JSON: for the Status call and the HTTP page.
 std::string status_json(ServerCore& core);
 

@@ -174,6 +174,13 @@ Error unpack_status(std::uint16_t code, const std::string& message) {
   return Error(is_error ? known : Errc::internal, message.substr(0, max_message_text));
 }
 
+base::Deadline answer_in_time(base::Deadline deadline) {
+  if (deadline.is_never()) return deadline;
+  const auto left = deadline.remaining();
+  const auto margin = std::clamp(left / 10, Timeout(1), Timeout(200));
+  return base::Deadline::at(deadline.when() - margin);
+}
+
 std::string escape_pattern(std::string_view text) { return TextPattern::exactly(text).text(); }
 
 KeyPattern unpack_pattern(const std::vector<std::uint8_t>& row, const std::vector<std::uint8_t>& column) {

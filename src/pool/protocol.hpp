@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "penstock/error.hpp"
 #include "penstock/pool.hpp"
 #include "pool/object_table.hpp"
@@ -72,6 +73,8 @@ ObjectInfo unpack_info(const fb::InfoT& info);
 std::unique_ptr<fb::StatusT> pack_status(const Error& error);
 // What an answer says, ready to be thrown. A code that no version of Penstock knows becomes Errc::internal.
 Error unpack_status(std::uint16_t code, const std::string& message);
+// A little before the caller's deadline, so that what did come in time is still told.
+base::Deadline answer_in_time(base::Deadline deadline);
 
 // The pattern text that matches this text and no other.
 std::string escape_pattern(std::string_view text);

@@ -477,6 +477,27 @@ TEST_F(Servers, APutWhoseAnswerWasLostIsDoneOnce) {
   EXPECT_EQ(held(0, key), (std::vector<std::string>{"x", "y"}));
 }
 
+TEST_F(Servers, AFullReplicaSaysSo) {
+  start(2, 2);
+  const std::string row = "row";
+  auto& replica = core(1 - primary_of(row));
+  const auto all =
+      run(1 - primary_of(row), replica.store().reserve(replica.store().memory_limit(), base::Deadline(patience)));
+  PoolOptions o;
+  o.pool = "stage";
+  o.timeout_ms = 1000;
+  Pool soon(*context, o);
+  for (const std::size_t bytes : {100, 1 << 20}) {
+    const std::string text(bytes, 'x');
+    try {
+      soon.put({row, "c"}, bytes_of(text), with(IfExists::overwrite, Acknowledge::replicated));
+      ADD_FAILURE() << "it is at one server only";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::pool_full) << error.what();
+    }
+  }
+}
+
 // A put that timed out may come yet: the next one of its key goes on above it.
 TEST_F(Servers, WhatWasGivenUpDoesNotTakeTheNextOnesPlace) {
   auto with_tier = options(0, 1, 1);

@@ -241,7 +241,8 @@ Task<std::vector<ObjectStore::Write>> ServerCore::take_replicas(rpc::Call& call,
   std::vector<ObjectStore::Write> writes;
   if (sizes.empty()) co_return writes;
   const bool own = keys.ns == streams_namespace();
-  auto blobs = co_await store_->reserve_all(std::move(sizes), call.deadline(), own);
+  const auto wait_until = answer_in_time(call.deadline());  // that there is no room is an answer
+  auto blobs = co_await store_->reserve_all(std::move(sizes), wait_until, own);
   const bool bulk = request.bulk.bytes() > 0;
   std::uint64_t offset = 0;
   for (std::size_t n = 0; n < index.size(); ++n) {
