@@ -1,5 +1,6 @@
 // Journals and the tiers that have one, on a disk that fails (disk_faults.hpp).
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -306,6 +307,53 @@ TEST_F(DiskFaultTest, SpaceThatCouldNotBeFreedIsTriedAgain) {
     }
   }
   base::set_log_sink({});
+}
+
+// While RocksDB writes data anew that is partly garbage it lies there twice: who finds no space then waits until it does not.
+TEST_F(DiskFaultTest, SpaceThatIsBeingCollectedIsWaitedFor) {
+  const auto tier = open("rocksdb");
+  if (!tier) return;
+  const auto write = [&](int number) { put(*tier, "object" + std::to_string(number), filled(10'000, number), false); };
+  {
+    int failures = 0;
+    const DiskFaults faults([&](const DiskCall& call) {
+      return call.kind == Kind::space && call.path == options_.path && failures++ == 0 ? ENOSPC : 0;
+    });
+    write(0);  // makes space; from now on nothing was erased
+    EXPECT_GE(failures, 2);
+  }
+  Events events;
+  std::mutex mutex;  // guards what follows
+  fs::path oldest;   // of the files of data, when the first of them was about to be written anew
+  const auto on_compacting_thread = [] {
+    char name[16] = {};
+    ::pthread_getname_np(::pthread_self(), name, sizeof name);
+    return std::string_view(name).starts_with("rocksdb:low");
+  };
+  const DiskFaults faults([&](const DiskCall& call) {
+    if (call.kind == Kind::write && call.path.ends_with(".blob") && on_compacting_thread()) {
+      {
+        std::lock_guard lock(mutex);
+        if (!oldest.empty()) return 0;
+        oldest = call.path;
+        for (const auto& entry : fs::directory_iterator(options_.path + "/rocksdb"))
+          if (entry.path().extension() == ".blob") oldest = std::min(oldest, entry.path());
+      }
+      events.happened("collecting");
+      events.wait("no space");
+    }
+    if (call.kind != Kind::space || call.path != options_.path) return 0;
+    std::lock_guard lock(mutex);
+    if (oldest.empty() || !fs::exists(oldest)) return 0;
+    events.happened("no space");
+    return ENOSPC;
+  });
+  int count = 1;
+  while (count < 10'000 && !events.wait("collecting", std::chrono::milliseconds(0))) write(count++);
+  ASSERT_LT(count, 10'000);
+  write(count);
+  EXPECT_TRUE(events.wait("no space", std::chrono::milliseconds(0)));
+  for (int i = 0; i <= count; ++i) EXPECT_EQ(get(*tier, "object" + std::to_string(i)), filled(10'000, i));
 }
 
 }  // namespace

@@ -262,7 +262,10 @@ void RocksTier::add_to_batch(rocksdb::WriteBatch& batch, const TierWrite& write,
 void RocksTier::check_space(std::uint64_t bytes) {
   const std::uint64_t free = free_bytes(path()), spare = database_bytes(options()) + least_spare_bytes;
   const bool scarce = free < bytes + spare + used_bytes() / 4;
-  if (scarce_.exchange(scarce) != scarce) database_.collect_garbage(!scarce);
+  if (scarce_.exchange(scarce) != scarce) {
+    database_.collect_garbage(!scarce);
+    if (scarce) erased_in_column_ = true;  // what is being collected lies there twice until that has ended
+  }
   if (free >= bytes + spare) return;
   throw TierFull("no space left: " + base::format_size(bytes) + " more in " + path() + " would not leave the " +
                  base::format_size(spare) + " that RocksDB needs");
