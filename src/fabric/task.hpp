@@ -35,16 +35,15 @@ class Task;
 namespace detail {
 
 struct TaskPromiseBase {
-  std::coroutine_handle<> continuation;
+  std::coroutine_handle<> continuation;  // who awaits it, since it did not end at once
   std::exception_ptr error;
 
   std::suspend_always initial_suspend() noexcept { return {}; }
   struct FinalAwaiter {
     bool await_ready() noexcept { return false; }
     template <class P>
-    std::coroutine_handle<> await_suspend(std::coroutine_handle<P> done) noexcept {
-      auto next = done.promise().continuation;
-      return next ? next : std::noop_coroutine();
+    void await_suspend(std::coroutine_handle<P> done) noexcept {
+      if (const auto waiter = done.promise().continuation) waiter.resume();
     }
     void await_resume() noexcept {}
   };
@@ -100,14 +99,21 @@ class [[nodiscard]] Task {
     struct Awaiter {
       Handle handle;
       bool await_ready() noexcept { return false; }
-      std::coroutine_handle<> await_suspend(std::coroutine_handle<> waiter) noexcept {
+      // The task is called, and returns when it waits or has ended. To pass control back and forth instead (symmetric
+      // transfer) takes stack with every task that a loop awaits, wherever the compiler does not make jumps of calls: with
+      // a sanitizer, and below -O2.
+      bool await_suspend(std::coroutine_handle<> waiter) noexcept {
+        handle.resume();
+        if (handle.done()) return false;  // the waiter goes on
         handle.promise().continuation = waiter;
-        return handle;
+        return true;
       }
       T await_resume() { return handle.promise().take(); }
     };
     return Awaiter{handle_};
   }
+  // Instead of awaiting it: runs it until it waits for something, on the engine thread. It lives as long as this object.
+  void begin() { handle_.resume(); }
 
  private:
   Handle handle_;

@@ -84,13 +84,31 @@ TEST(Task, ASuspendedTaskThatIsDestroyedIsNotResumed) {
       co_return value;
     };
     auto task = std::make_unique<Task<int>>(wait(promise.future(), std::make_shared<Alive>(alive)));
-    auto awaiter = std::move(*task).operator co_await();
-    awaiter.await_suspend(std::noop_coroutine()).resume();
+    task->begin();
     task.reset();
   });
   EXPECT_EQ(alive, 0);
   promise.set(1);
   progress.call([] {});
+}
+
+Task<int> at_once(int value) { co_return value; }
+
+Task<int> now_and_then(Progress& progress, int value) {
+  if (value % 50'000 == 0) co_await pause_for(progress, 0ns);
+  co_return co_await at_once(value);
+}
+
+TEST(Task, ManyThatEndAtOnceNeedNoStack) {
+  Progress progress;
+  constexpr int times = 100'000;
+  const auto loop = [](Progress& progress) -> Task<int> {
+    int done = 0;
+    for (int i = 0; i < times; ++i)
+      if (co_await now_and_then(progress, i) == i) ++done;
+    co_return done;
+  };
+  EXPECT_EQ(run_task(progress, loop(progress), base::Deadline(60s)), times);
 }
 
 TEST(Task, AnAbandonedPromiseIsAnError) {

@@ -226,11 +226,7 @@ TEST_F(RpcTest, DroppedTasksCancelTheirCalls) {
     }
   };
   auto task = std::make_shared<std::optional<Task<void>>>(Slot::call(channel));
-  progress->call([&] {
-    // Begun by hand, so that it can be destroyed while it is suspended.
-    auto awaiter = std::move(**task).operator co_await();
-    awaiter.await_suspend(std::noop_coroutine()).resume();
-  });
+  progress->call([&] { (*task)->begin(); });  // so that it can be destroyed while it is suspended
   ASSERT_TRUE(server_progress->wait_for([&] { return tester->waiting == 1; }, soon()));
   progress->call([&] { task->reset(); });
   EXPECT_TRUE(server_progress->wait_for([&] { return tester->cancelled == 1; }, soon()));
