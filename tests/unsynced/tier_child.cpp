@@ -303,8 +303,19 @@ void fill_and_free(const std::string& kind, const std::string& path, std::size_t
   check_filled(*tier, name, size, count);
   for (int i = 0; i < count / 2; ++i) tier->erase(name + std::to_string(i), false);
   tier->sync();
-  for (int i = 0; i < count / 4; ++i) put_one(*tier, "again" + std::to_string(i), size);
+  int again = 0;
+  try {
+    for (; again < count / 4; ++again) put_one(*tier, "again" + std::to_string(again), size);
+  } catch (const storage::TierFull&) {
+    // RocksDB may keep what was erased in one file with what was not, without the space to write that anew.
+    check(kind == "rocksdb" || kind == "disk", "no space after an erase");
+  }
   check_filled(*tier, name, size, count, count / 2);
+  for (int i = count / 2; i < count; ++i) tier->erase(name + std::to_string(i), false);
+  for (int i = 0; i < again; ++i) tier->erase("again" + std::to_string(i), false);
+  tier->sync();
+  for (int i = 0; i < count / 4; ++i) put_one(*tier, "last" + std::to_string(i), size);
+  check_filled(*tier, "last", size, count / 4);
 }
 
 // Space that others take and give back.
