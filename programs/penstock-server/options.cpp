@@ -123,8 +123,9 @@ storage::TierOptions parse_tier(const std::string& item, const std::string& fold
     else if (key == "cache") tier.rocksdb_cache_bytes = base::parse_size(value);
     else if (key == "journal") tier.journal_bytes = base::parse_size(value);
     else
-      throw Error(Errc::unknown_option, base::unknown_name("option of a tier", key,
-                                                           std::array<std::string_view, 4>{"limit", "small", "cache", "journal"}));
+      throw Error(Errc::unknown_option,
+                  base::unknown_name("option of a tier", key,
+                                     std::array<std::string_view, 4>{"limit", "small", "cache", "journal"}));
   }
   return tier;
 }
