@@ -203,6 +203,21 @@ bool is_local(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
 }
 
+bool is_loopback(int socket) {
+  sockaddr_storage ours{}, theirs{};
+  socklen_t our_size = sizeof ours, their_size = sizeof theirs;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&ours), &our_size) != 0 ||
+      ::getpeername(socket, reinterpret_cast<sockaddr*>(&theirs), &their_size) != 0 ||
+      ours.ss_family != theirs.ss_family)
+    return false;
+  if (ours.ss_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in&>(ours).sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(theirs).sin_addr.s_addr;
+  if (ours.ss_family != AF_INET6) return false;
+  return IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6&>(ours).sin6_addr,
+                            &reinterpret_cast<const sockaddr_in6&>(theirs).sin6_addr);
+}
+
 std::ptrdiff_t send_some(int socket, std::span<const iovec> parts, int fd) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts.data());

@@ -46,6 +46,8 @@ int connect_result(int socket);
 void set_stream_options(int socket);
 void set_blocking(int socket, bool blocking);
 bool is_local(int socket);
+// A TCP connection whose ends have one address: two programs of a host.
+bool is_loopback(int socket);
 
 // One sendmsg (never a signal); fd -1: none. Bytes sent, or -errno.
 std::ptrdiff_t send_some(int socket, std::span<const iovec> parts, int fd);

@@ -25,6 +25,8 @@ constexpr unsigned window = 4;                  // messages of one transfer unde
 constexpr int steps_per_turn = 32;              // then other links have theirs
 constexpr int most_parts = 64;                  // of one sendmsg
 constexpr int socket_bytes = 4 << 20;
+constexpr int loopback_bytes =
+    256 << 10;  // what is under way between two programs of a host stays in the processor's cache
 constexpr std::size_t zero_bytes = std::size_t{64} << 10;
 
 static_assert(max_chunk_ranges * sizeof(BulkRange) <= buffer_bytes);
@@ -33,12 +35,15 @@ static_assert(max_chunk_ranges * sizeof(BulkRange) <= buffer_bytes);
 std::array<std::byte, zero_bytes> scratch;
 const std::array<std::byte, zero_bytes> zeros{};
 
-void widen(int socket) {
-  // Beyond the system's limit where we may; TCP's own adaptation is better than the limit.
-  const bool forced = ::setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &socket_bytes, sizeof socket_bytes) == 0 &&
-                      ::setsockopt(socket, SOL_SOCKET, SO_RCVBUFFORCE, &socket_bytes, sizeof socket_bytes) == 0;
-  if (forced || !fabric::is_local(socket)) return;
-  ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &socket_bytes, sizeof socket_bytes);
+void size_buffers(int socket) {
+  const bool loopback = fabric::is_loopback(socket);
+  const int bytes = loopback ? loopback_bytes : socket_bytes;
+  // Beyond the system's limit where we may; between hosts TCP's own adaptation is better than the limit.
+  const bool forced = ::setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes) == 0 &&
+                      ::setsockopt(socket, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) == 0;
+  if (forced) return;
+  if (loopback || fabric::is_local(socket)) ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  if (loopback) ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
 }
 
 std::span<const std::byte> bytes_of(const BulkHeader& header) { return std::as_bytes(std::span(&header, 1)); }
@@ -69,7 +74,7 @@ BulkLink::BulkLink(std::shared_ptr<BulkLoop> loop, memory::UniqueFd socket, std:
       on_lost_(std::move(on_lost)),
       buffer_(buffer_bytes) {
   fabric::set_blocking(socket_.get(), false);
-  widen(socket_.get());
+  size_buffers(socket_.get());
 }
 
 BulkLink::~BulkLink() = default;
