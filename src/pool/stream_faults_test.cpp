@@ -11,6 +11,7 @@
 #include "pool/server.hpp"
 #include "pool/stream_keys.hpp"
 #include "pool/stream_objects.hpp"
+#include "pool/stream_pool_test_support.hpp"
 #include "stream/feed.hpp"
 
 namespace penstock::pool {
@@ -18,8 +19,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr Timeout patience(20'000);
 
 // A pool of one server, and what is needed to look into it.
 class OneServer {
@@ -105,13 +104,6 @@ class OneServer {
   std::shared_ptr<fabric::Progress> progress_ = fabric::Progress::create(), client_ = fabric::Progress::create();
   std::unique_ptr<PoolServer> server_;
 };
-
-StreamOptions pool_options() {
-  StreamOptions options;
-  options.engine = "pool";
-  options.step_timeout_ms = options.open_timeout_ms = options.close_timeout_ms = 20'000;
-  return options;
-}
 
 // A vector whose values follow from the step.
 class Writer {
@@ -204,13 +196,19 @@ TEST(StreamFaults, ARecordThatCouldNotBeKeptIsKeptTheNextTime) {
   EXPECT_EQ(pool.record("late").life, 77u) << "but a home to come must know of it";
 }
 
+// A stream of one step, whose writer has ended, and whose end has no place until what is returned is given free.
+std::vector<std::shared_ptr<Blob>> end_without_room(OneServer& pool, Writer& writer, const std::string& name) {
+  writer.write();
+  EXPECT_THAT(read_steps(pool, name, 1), ElementsAre(0));
+  auto all = take_all(pool);
+  EXPECT_EQ(code_of([&] { writer->close(Timeout(1500)); }), Errc::timeout);
+  return all;
+}
+
 TEST(StreamFaults, AStreamHasNotEndedBeforeItsEndIsKept) {
   OneServer pool(16u << 20);
   Writer writer(pool, "ending", 10);
-  writer.write();
-  ASSERT_THAT(read_steps(pool, "ending", 1), ElementsAre(0));
-  auto all = take_all(pool);
-  EXPECT_EQ(code_of([&] { writer->close(Timeout(1500)); }), Errc::timeout);
+  auto all = end_without_room(pool, writer, "ending");
   EXPECT_EQ(pool.record("ending").state, 0);
   all.clear();
   EXPECT_THAT(read_all(pool, "ending"), ElementsAre(0)) << "the end is kept as soon as there is room";
@@ -254,10 +252,7 @@ TEST(StreamFaults, AFullPoolGoesOnAsFastAsItsGroupReads) {
 TEST(StreamFaults, AStreamWhoseEndCannotBeKeptCanBeDropped) {
   OneServer pool(16u << 20);
   Writer writer(pool, "ending", 10);
-  writer.write();
-  ASSERT_THAT(read_steps(pool, "ending", 1), ElementsAre(0));
-  auto all = take_all(pool);
-  EXPECT_EQ(code_of([&] { writer->close(Timeout(1500)); }), Errc::timeout);
+  auto all = end_without_room(pool, writer, "ending");
   const auto channel = pool.channel_as("write");
   fb::DropStreamRequestT drop;
   drop.stream = "ending";
