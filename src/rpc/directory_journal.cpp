@@ -334,7 +334,7 @@ ReplayedJournal replay_journal(std::span<const std::byte> file, DirectoryLimits 
   }
 }
 
-DirectoryJournal::DirectoryJournal(std::string folder) : folder_(std::move(folder)) {
+DirectoryJournal::DirectoryJournal(std::string folder, bool synced) : folder_(std::move(folder)), synced_(synced) {
   path_ = folder_ + "/directory.journal";
   for (std::size_t at = folder_.find('/', 1); at != std::string::npos; at = folder_.find('/', at + 1))
     ::mkdir(folder_.substr(0, at).c_str(), 0755);
@@ -373,7 +373,7 @@ void DirectoryJournal::append(std::span<const DirectoryChange> changes) {
   const std::string bytes = encode_changes(changes, salt_, end_);
   broken_ = true;
   write_with_faults(file_.get(), bytes, end_, path_);
-  if (::fdatasync(file_.get()) != 0) throw failed("sync", path_, errno);
+  if (synced_ && ::fdatasync(file_.get()) != 0) throw failed("sync", path_, errno);
   base::fault_point("directory-journal:sync", base::FaultPhase::after);
   end_ += bytes.size();
   broken_ = false;
@@ -387,7 +387,7 @@ void DirectoryJournal::compact(const DirectorySnapshot& snapshot) {
   if (!file) throw failed("open", fresh, errno);
   try {
     write_with_faults(file.get(), bytes, 0, fresh);
-    if (::fsync(file.get()) != 0) throw failed("sync", fresh, errno);
+    if (synced_ && ::fsync(file.get()) != 0) throw failed("sync", fresh, errno);
   } catch (const Error&) {
     ::unlink(fresh.c_str());  // on a full disk it would hold what others need
     throw;
@@ -396,7 +396,7 @@ void DirectoryJournal::compact(const DirectorySnapshot& snapshot) {
   base::fault_point("directory-journal:rename", base::FaultPhase::before);
   if (::rename(fresh.c_str(), path_.c_str()) != 0) throw failed("rename", fresh, errno);
   base::fault_point("directory-journal:rename", base::FaultPhase::after);
-  sync_folder(folder_);
+  if (synced_) sync_folder(folder_);
   file_ = std::move(file);
   salt_ = salt;
   end_ = snapshot_ = bytes.size();

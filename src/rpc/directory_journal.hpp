@@ -27,9 +27,9 @@ class DirectoryJournal {
  public:
   using Time = DirectoryState::Time;
 
-  // Takes the folder (made if need be, mode 0700) for this process. Throws Error: wrong_state (another process has it),
-  // system.
-  explicit DirectoryJournal(std::string folder);
+  // Takes the folder (made if need be, mode 0700) for this process. synced: false leaves out every sync, so that what was
+  // appended survives the process and not the machine. Throws Error: wrong_state (another process has it), system.
+  explicit DirectoryJournal(std::string folder, bool synced = true);
 
   // What was there, or an empty tree of a new number; then compacts, so that nothing broken stays. Call it once, first.
   // Throws Error: protocol (damaged, or not a directory's journal; the file is left as it is), system.
@@ -48,6 +48,7 @@ class DirectoryJournal {
 
  private:
   std::string folder_;
+  bool synced_;
   std::string path_;
   memory::UniqueFd lock_;
   memory::UniqueFd file_;

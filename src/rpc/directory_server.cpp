@@ -31,6 +31,9 @@ constexpr std::chrono::milliseconds longest_poll = 60s;
 // A timer that is later than this says that the server was stopped, or its host asleep: owners could not be heard. It is worth
 // a warning from long_away on.
 constexpr auto away = 20ms, long_away = 500ms;
+// Leases that a journal names last so much longer after the start: their owners have to connect again first, which they try
+// every 500 ms at least.
+constexpr auto recovery_grace = 2s;
 
 std::string_view text_of(const std::vector<std::uint8_t>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -62,13 +65,18 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
         state_(random_tree(), options_.limits),
         changed_(*progress_) {
     if (options_.folder.empty()) return;
-    journal_ = std::make_shared<DirectoryJournal>(options_.folder);
-    state_ = journal_->recover(options_.limits, Clock::now());
+    journal_ = std::make_shared<DirectoryJournal>(options_.folder, options_.synced);
+    state_ = journal_->recover(options_.limits, Clock::now() + recovery_grace);
     disk_ = std::make_unique<fabric::Workers>(*progress_, 1, "journal");
   }
 
   void start() {
     progress_->call([this] { arm(); });
+  }
+  std::size_t leases() {
+    std::size_t count = 0;
+    progress_->call([&] { count = state_.leases(); });
+    return count;
   }
   void close() {
     progress_->call([this] {
@@ -357,6 +365,8 @@ DirectoryServer::DirectoryServer(std::shared_ptr<Progress> progress, DirectorySe
 DirectoryServer::~DirectoryServer() { impl_->close(); }
 
 std::shared_ptr<Service> DirectoryServer::service() const { return impl_; }
+
+std::size_t DirectoryServer::leases() const { return impl_->leases(); }
 
 DirectoryHost::DirectoryHost(std::shared_ptr<Progress> progress, DirectoryServerOptions options,
                              const std::string& listen, std::string registration_directory)

@@ -18,6 +18,7 @@ namespace penstock::rpc {
 
 struct DirectoryServerOptions {
   std::string folder;  // for the journal; "": nothing is kept
+  bool synced = true;  // false: what was acknowledged survives the process's death, but not the machine's
   DirectoryLimits limits;
   std::size_t max_watches = 1024;  // of one channel
 };
@@ -30,6 +31,7 @@ class DirectoryServer {
   // Lets go of the folder; calls that come later are refused. Waits for the disk at most. Any thread.
   ~DirectoryServer();
   std::shared_ptr<Service> service() const;
+  std::size_t leases() const;  // that have not ended; any thread
 
  private:
   class Impl;
@@ -52,6 +54,7 @@ class DirectoryHost {
   ~DirectoryHost();
   const fabric::Registration& registration() const { return registration_; }
   std::string address() const { return fabric::to_address(registration_); }  // secret: holds the token
+  std::size_t leases() const { return directory_.leases(); }
 
  private:
   ServerOptions use_last_address(const std::string& folder);
