@@ -1,24 +1,21 @@
 // penstock-server: one server of a staging pool, in the foreground, until SIGTERM or SIGINT.
 //
 //   penstock-server [--config FILE] [--print-config] [--ready-fd N] [--with-parent] [KEY=VALUE]...
+//   penstock-server --directory --ready-fd N [KEY=VALUE]...       started by servers only (directory_process.hpp)
 //
 // Options: options.hpp, docs/howto/serve.md. Exit codes: 0 ended in order, 1 failed, 2 wrong configuration.
 //
 // The main thread waits for signals, for commands (drain, over HTTP or from an administrator) and for the one thing that is
 // under way (start, drain, stop), which a thread of its own does.
 #include <malloc.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -30,10 +27,10 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "data_folder.hpp"
-#include "fabric/registration.hpp"
+#include "directory_process.hpp"
+#include "events.hpp"
 #include "fabric/task.hpp"
 #include "http.hpp"
-#include "memory/unique_fd.hpp"
 #include "notice.hpp"
 #include "options.hpp"
 #include "penstock/version.hpp"
@@ -63,7 +60,7 @@ constexpr const char* usage =
 
 struct Arguments {
   std::string config;
-  bool print_config = false, with_parent = false;
+  bool print_config = false, with_parent = false, directory = false;
   int ready_fd = STDOUT_FILENO;
   std::vector<std::string> settings;
 };
@@ -88,6 +85,7 @@ std::optional<Arguments> parse_arguments(int argc, char** argv) {
     if (word == "--config") arguments.config = value();
     else if (word == "--print-config") arguments.print_config = true;
     else if (word == "--with-parent") arguments.with_parent = true;
+    else if (word == "--directory") arguments.directory = true;
     else if (word == "--ready-fd") arguments.ready_fd = static_cast<int>(base::parse_integer(value(), 0, 65535));
     else if (word.starts_with("-"))
       throw Error(Errc::unknown_option,
@@ -98,46 +96,6 @@ std::optional<Arguments> parse_arguments(int argc, char** argv) {
   }
   return arguments;
 }
-
-// What wakes the main thread.
-class Events {
- public:
-  // Before any thread is started, so that all of them have the signals blocked.
-  Events() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
-    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-    ::signal(SIGPIPE, SIG_IGN);
-    signals_ = memory::UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!wake_ || !signals_) throw Error(Errc::system, std::string("signals: ") + std::strerror(errno));
-  }
-  void wake() {
-    const std::uint64_t one = 1;
-    while (::write(wake_.get(), &one, sizeof one) < 0 && errno == EINTR) {
-    }
-  }
-  // Waits until a signal came (its number) or wake was called (0).
-  int wait() {
-    for (;;) {
-      pollfd fds[2]{{signals_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-      if (::poll(fds, 2, -1) < 0 && errno != EINTR)
-        throw Error(Errc::system, std::string("poll: ") + std::strerror(errno));
-      signalfd_siginfo info;
-      if (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-        if (info.ssi_signo != SIGHUP) return static_cast<int>(info.ssi_signo);
-        continue;  // the terminal is gone; a server goes on
-      }
-      std::uint64_t count = 0;
-      if (::read(wake_.get(), &count, sizeof count) == sizeof count) return 0;
-    }
-  }
-
- private:
-  memory::UniqueFd wake_, signals_;
-};
 
 class Program {
  public:
@@ -155,8 +113,7 @@ class Program {
     if (!during("start", [this] { start(); })) return 1;
     announce();
     while (!draining_ && !stopping_) {
-      const int signal = events_.wait();
-      if (signal != 0) stopping_ = true;
+      if (events_.wait().value_or(0) != 0) stopping_ = true;
     }
     return end() ? 0 : 1;
   }
@@ -192,7 +149,7 @@ class Program {
       events_.wake();
     });
     while (!done) {
-      if (events_.wait() == 0) continue;
+      if (events_.wait().value_or(0) == 0) continue;
       base::log(Level::warn, "stopped at once", {{"during", what}});
       ::_exit(1);
     }
@@ -208,7 +165,7 @@ class Program {
 
   void start() {
     const base::Deadline deadline(Timeout(options_.start_timeout_ms));
-    if (options_.directory == "registered") wait_for_directory(deadline);
+    directory_ = std::make_unique<server::DirectoryKeeper>(options_, deadline);
     server_->start(deadline.remaining());
     server::HttpSource source;
     source.status = [this] { return status(); };
@@ -218,17 +175,6 @@ class Program {
       http_ = std::make_unique<server::HttpServer>(options_.http, std::move(source));
   }
 
-  // It may be started at the same moment as we are.
-  void wait_for_directory(base::Deadline deadline) {
-    const std::string path = fabric::resolve_directory(options_.registration);
-    for (;;) {
-      const auto found = fabric::Directory(path).read("directory");
-      if (found && fabric::alive(*found)) return;
-      if (deadline.passed()) throw Error(Errc::timeout, "no directory came to be registered in " + path);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
-
   std::string status() {
     std::string json;
     progress_->call([&] { json = pool::status_json(server_->core()); });
@@ -236,7 +182,7 @@ class Program {
   }
 
   void announce() {
-    const std::string directory = server_->directory_address();
+    const std::string& directory = directory_->address();
     nlohmann::json json{{"pool", options_.pool},
                         {"id", std::to_string(server_->core().self())},
                         {"name", server_->core().options().name},
@@ -275,6 +221,7 @@ class Program {
       if (!server_->stopped()) server_->stop(Timeout(options_.stop_timeout_ms));
     });
     server_.reset();
+    directory_.reset();
     base::log(Level::info, "ended", {{"pool", options_.pool}, {"handed on", handed_on}});
     return stopped;
   }
@@ -284,9 +231,10 @@ class Program {
 
   server::ServeOptions options_;
   int ready_fd_;
-  Events events_;
+  server::Events events_;
   server::DataFolder folder_;
   std::shared_ptr<fabric::Progress> progress_;
+  std::unique_ptr<server::DirectoryKeeper> directory_;  // outlives the server, which needs the directory to the last
   std::unique_ptr<pool::PoolServer> server_;
   std::unique_ptr<server::HttpServer> http_;
   std::atomic<bool> draining_ = false, stopping_ = false, told_ = false;
@@ -299,6 +247,7 @@ int serve(int argc, char** argv) {
     const auto parsed = parse_arguments(argc, argv);
     if (!parsed) return 0;
     arguments = *parsed;
+    if (arguments.directory) return server::run_directory(arguments.settings, arguments.ready_fd);
     options = server::load_options(arguments.config, arguments.settings);
   } catch (const Error& error) {
     std::fprintf(stderr, "penstock-server: %s\n", error.what());

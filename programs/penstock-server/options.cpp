@@ -189,9 +189,8 @@ std::vector<storage::TierOptions> parse_tiers(const ServeOptions& options) {
 pool::PoolServerOptions pool_options(const ServeOptions& options, std::uint64_t id) {
   pool::PoolServerOptions result;
   result.registration_directory = fabric::resolve_directory(options.registration);
-  result.directory = options.directory;
-  if (!options.folder.empty())
-    result.directory_journal = (std::filesystem::path(options.folder) / "directory").string();
+  // An embedded directory is a process of its own, which registers (directory_process.hpp).
+  result.directory = options.directory == "embedded" ? "registered" : options.directory;
   auto& server = result.server;
   server.pool = options.pool;
   server.name = options.name;

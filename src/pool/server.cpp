@@ -44,10 +44,8 @@ fabric::Token PoolServer::find_secret(base::Deadline deadline) {
 void PoolServer::start(Timeout timeout) {
   const base::Deadline deadline(timeout);
   if (options_.directory == "embedded") {
-    rpc::DirectoryServerOptions directory;
-    directory.folder = options_.directory_journal;
-    embedded_ = std::unique_ptr<Embedded>(new Embedded{
-        rpc::DirectoryHost(progress_, directory, options_.server.listen, options_.registration_directory)});
+    embedded_ = std::unique_ptr<Embedded>(
+        new Embedded{rpc::DirectoryHost(progress_, {}, options_.server.listen, options_.registration_directory)});
     directory_ = rpc::open_directory(progress_, embedded_->host.address(), options_.registration_directory);
   } else {
     // What the environment tells clients does not count: it may name the one that ran here before.
@@ -94,8 +92,6 @@ void PoolServer::stop(Timeout timeout) {
 }
 
 const fabric::Endpoint& PoolServer::endpoint() const { return server_->endpoint(); }
-
-std::string PoolServer::directory_address() const { return embedded_ ? embedded_->host.address() : options_.directory; }
 
 fabric::Token PoolServer::token(std::string_view role) const { return role_token(secret_, role); }
 

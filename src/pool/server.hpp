@@ -1,5 +1,5 @@
-// A pool's server, complete: the store, its place in the membership, the services it offers, and (if asked) the embedded
-// directory. The program penstock-server is a command line around it.
+// A pool's server, complete: the store, its place in the membership, and the services it offers. The program penstock-server is
+// a command line around it, which runs the embedded directory in a process of its own (docs/internals/pools.md).
 #pragma once
 
 #include <memory>
@@ -16,11 +16,10 @@ class StreamService;
 
 struct PoolServerOptions {
   ServerOptions server;
-  std::string directory =
-      "embedded";  // run one here; "registered": the one that is registered; or as rpc::open_directory
-                   // takes it
+  // "embedded": one in this object, which ends with it and keeps nothing (for tests and for who embeds a whole pool);
+  // "registered": the one that is registered; or as rpc::open_directory takes it.
+  std::string directory = "embedded";
   std::string registration_directory;  // where an embedded directory registers, and others look for it
-  std::string directory_journal;       // embedded: folder of its journal; "": not kept over a restart
   compute::ComputeOptions compute;
 };
 
@@ -39,8 +38,6 @@ class PoolServer {
 
   ServerCore& core() { return *core_; }
   const fabric::Endpoint& endpoint() const;
-  // For others to join by; secret: may hold a token. Once started.
-  std::string directory_address() const;
   // Tokens to hand out: by role.
   fabric::Token token(std::string_view role) const;
   bool stopped() const { return stopped_; }

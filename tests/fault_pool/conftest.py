@@ -1,5 +1,6 @@
-"""Pools to be broken: servers with a directory of its own beside them, and the report of what happened."""
+"""Pools to be broken, and the report of what happened."""
 
+import json
 import os
 import signal
 import sys
@@ -21,7 +22,8 @@ def build_folder():
 
 
 class Pools:
-    """A server of a pool "names" that only runs the directory, and the servers of the pool "stage" that use it."""
+    """The servers of the pool "stage". They use the directory that a server of another pool, "names", has started; with
+    directory="embedded" the first of them starts it and there is no other pool."""
 
     def __init__(self, folder, context, **options):
         from penstock.workflow.servers import PoolServers
@@ -32,29 +34,31 @@ class Pools:
         plan = {key: options.pop(key) for key in list(options) if key in PoolPlan.__dataclass_fields__}
         common = {"listen": "127.0.0.1", "log": "info", "lease_ms": LEASE_MS, "http": "off", "compute_workers": "1"}
         registration = folder / "registration"
-        self.names = PoolServers(
-            PoolPlan(name="names", memory="16MiB", disk=folder / "names", registration=registration, options=common),
-            logs=folder / "log names", folder=folder / "own",
-        )  # fmt: skip
         plan = {"name": "stage", "memory": "512MiB", "disk": folder / "disk", "directory": "registered"} | plan
         self.stage = PoolServers(
             PoolPlan(registration=registration, options=common | {k: str(v) for k, v in options.items()}, **plan),
             logs=folder / "log", folder=folder / "own",
         )  # fmt: skip
+        self.groups = [self.stage]
+        if self.stage.plan.directory != "embedded":
+            plan = PoolPlan(
+                name="names", memory="16MiB", disk=folder / "names", registration=registration, options=common
+            )
+            self.names = PoolServers(plan, logs=folder / "log names", folder=folder / "own")
+            self.groups = [self.names, self.stage]
 
     def prepare(self):
         """For who starts the servers one by one."""
         from penstock.workflow.launch import find_program
 
-        for group in (self.names, self.stage):
+        for group in self.groups:
             group.program = find_program("penstock-server", Path.cwd())
             group.logs.mkdir(parents=True, exist_ok=True)
 
     def start(self):
-        self.names.start()
-        self.names.wait_ready(READY_S)
-        self.stage.start()
-        self.stage.wait_ready(READY_S)
+        for group in self.groups:
+            group.start()
+            group.wait_ready(READY_S)
 
     def open(self, timeout=CALL_S, directory="embedded", **options):
         import penstock
@@ -69,6 +73,12 @@ class Pools:
     def kill(self, number):
         server = self.server(number)
         assert self.stage.stop_one(server, number=signal.SIGKILL) == -signal.SIGKILL
+
+    def directory_pid(self):
+        return json.loads((self.stage.registration / "directory.json").read_text())["pid"]
+
+    def kill_directory(self):
+        os.kill(self.directory_pid(), signal.SIGKILL)
 
     def drain(self, number):
         with self.open() as admin:
@@ -100,8 +110,9 @@ class Pools:
         if self.hurry:
             for server in self.stage.servers:
                 server.process.kill()
-        self.stage.stop()
-        self.names.stop()
+        for group in reversed(self.groups):
+            group.stop()
+        assert self.stage.wait_directory_gone(READY_S), "the directory's process survives its servers"
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ Moments are drawn from the seed as numbers of acknowledgements, not as times. PE
 import os
 import random
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -72,6 +71,7 @@ def test_all_servers_are_killed_at_once(pools, report, seed):
         everyone = [*pool.stage.servers, *pool.names.servers]
         for server in everyone:
             server.process.kill()
+        pool.kill_directory()
         for group in (pool.stage, pool.names):
             for server in list(group.servers):
                 group.stop_one(server)
@@ -85,42 +85,6 @@ def test_all_servers_are_killed_at_once(pools, report, seed):
     pool.settled(reader, pool.members())
     wrong = history.wrong + history.verify(reader)
     report("all servers are killed and restarted (durable)", seed, wrong, {"killed after": moment} | history.summary())
-
-
-@pytest.mark.parametrize("seed", seeds(1))
-def test_the_directory_dies_and_comes_back(pools, report, seed):
-    """Some know its address, some find it registered. One server comes while it is dead."""
-    chance, history = random.Random(seed), History()
-    pool = pools(begin=False, servers=3, replication=2)
-    pool.prepare()
-    pool.names.start_one(1)
-    pool.names.wait_ready(READY_S)
-    address = pool.names.directory
-    for number in (1, 2, 3):
-        pool.stage.start_one(number, directory=chance.choice(("registered", address)))
-    pool.stage.wait_ready(READY_S)
-    watchers = [pool.open(), pool.open(directory=address)]
-    pool.settled(watchers[0], pool.members())
-    opened = iter(range(1000))
-    wrong = []
-    with Load(lambda: pool.open(directory=(address, "embedded")[next(opened) % 2]), history, seed, CALL_S):
-        history.until(moment := chance.randrange(20, 300))
-        pool.names.stop_one(pool.names.servers[0], number=signal.SIGKILL)
-        before = watchers[0].status()["view"]
-        pool.stage.start_one(4, directory=address)
-        history.more(chance.randrange(100, 300))
-        if (frozen := watchers[0].status()["view"]) != before:
-            wrong.append(f"view {frozen} without a directory, {before} when it died")
-        pool.names.start_one(1)
-        pool.names.wait_ready(READY_S)
-        pool.stage.wait_ready(READY_S)
-        history.more(100)
-    if pool.names.directory != address:
-        wrong.append("the directory has another address")
-    for watcher in watchers:
-        pool.settled(watcher, pool.members())
-    wrong += history.wrong + history.failed + history.verify(watchers[1])
-    report("the directory is killed and restarted", seed, wrong, {"killed after": moment} | history.summary())
 
 
 # ---------------------------------------------------------------------------------------------------- a disk that fills

@@ -67,6 +67,7 @@ class Storage:
     def lose_power(self, chance):
         for group, number, _, _ in self.places():
             next(s for s in group.servers if s.number == number).process.kill()
+        self.pool.kill_directory()
         for group in (self.pool.names, self.pool.stage):
             for server in list(group.servers):
                 group.stop_one(server)

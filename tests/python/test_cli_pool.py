@@ -4,11 +4,13 @@ import io
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,6 +73,23 @@ def test_serve_prints_the_configuration_in_effect(penstock):
 
 def words_of(result):
     return re.sub(r"\s+", " ", (result.stdout + result.stderr).decode())
+
+
+def test_nothing_survives_serve_that_was_killed(environment, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli.main", "serve", "--servers", "2", "--memory", "64MiB", "--json",
+         "-o", "listen=127.0.0.1"],
+        env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    lines = ThreadPoolExecutor(1).submit(lambda: list(takewhile("}\n".__ne__, process.stdout))).result(TIMEOUT_S)
+    pids = [server["pid"] for server in json.loads("".join(lines) + "}")["servers"]]
+    registration = Path(environment["PENSTOCK_DIRECTORY"]) / "directory.json"
+    waiting = [os.pidfd_open(pid) for pid in (*pids, json.loads(registration.read_text())["pid"])]
+    process.kill()
+    process.communicate(timeout=TIMEOUT_S)
+    for fd in waiting:
+        assert select.select([fd], [], [], TIMEOUT_S)[0]
+        os.close(fd)
 
 
 def test_objects_from_the_command_line(penstock, served, tmp_path):

@@ -1,13 +1,19 @@
 """The program penstock-server: its configuration, readiness, how it ends, and what it answers over HTTP."""
 
+import contextlib
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
+import sys
+import threading
+import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import penstock
 import pytest
@@ -67,8 +73,6 @@ def test_configuration_in_effect(server, tmp_path):
 
 
 def test_every_key_is_explained(server):
-    from pathlib import Path
-
     page = (Path(__file__).parents[2] / "docs" / "howto" / "serve.md").read_text()
     documented = {
         key for line in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for key in re.findall(r"`(\w+)`", line)
@@ -196,12 +200,15 @@ def test_the_service_manager_is_told(program, tmp_path):
 
 
 def test_the_end_waits_for_the_others_no_longer_than_it_may(pool_servers):
-    """Alone, it just ends; a server whose directory is gone ends, too."""
+    """Alone, it just ends; a server whose directory does not answer ends, too."""
     servers = pool_servers(2, drain_timeout_ms="1500", lease_ms="500", stop_timeout_ms="5000")
     first, second = servers.servers
-    assert servers.stop_one(first, number=signal.SIGKILL) == -signal.SIGKILL  # it ran the directory
+    (directory,) = directories(servers)
+    os.kill(directory, signal.SIGSTOP)
+    assert servers.stop_one(first, number=signal.SIGKILL) == -signal.SIGKILL
     second.process.terminate()
     assert second.process.wait(DEADLINE_S) in (0, 1)
+    os.kill(directory, signal.SIGKILL)
 
 
 def test_it_ends_with_its_parent(program, tmp_path):
@@ -213,8 +220,6 @@ def test_it_ends_with_its_parent(program, tmp_path):
         "print(p.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    import sys
-
     done = subprocess.run(
         [sys.executable, "-c", script, program, str(tmp_path / "registration")],
         capture_output=True,
@@ -225,10 +230,94 @@ def test_it_ends_with_its_parent(program, tmp_path):
         fd = os.pidfd_open(int(done.stdout))
     except ProcessLookupError:
         return  # it has ended already
-    import select
-
     assert select.select([fd], [], [], DEADLINE_S)[0]
     os.close(fd)
+
+
+# ---------------------------------------------------------------------------------------------- the directory's process
+
+
+def directories(servers):
+    """The numbers of the directory's processes for these servers."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if b"--directory" in words and f"registration={servers.registration}".encode() in words:
+            found.append(int(process.name))
+    return found
+
+
+@contextlib.contextmanager
+def ends(pid):
+    """The process ends before the block does, or soon after."""
+    fd = os.pidfd_open(pid)
+    try:
+        yield
+        assert select.select([fd], [], [], DEADLINE_S)[0], "the directory's process does not end"
+    finally:
+        os.close(fd)
+
+
+def test_the_directory_ends_after_the_last_server(pool_servers, open_pool):
+    servers = pool_servers(2)
+    (directory,) = directories(servers)
+    with ends(directory):
+        assert servers.stop_one(servers.servers[0]) == 0  # it had started the directory
+        open_pool(servers).put("still", "there", b"x")
+        assert directories(servers) == [directory]
+        assert servers.stop_one(servers.servers[0]) == 0
+        assert not directories(servers)  # the last server waits for it
+    assert {entry.name for entry in servers.registration.iterdir()} == {"directory.lock", "directory.users"}
+
+
+def test_the_directory_ends_when_all_servers_were_killed(pool_servers):
+    servers = pool_servers(2, lease_ms="500")
+    (directory,) = directories(servers)
+    with ends(directory):
+        for server in list(servers.servers):
+            servers.stop_one(server, number=signal.SIGKILL)
+
+
+def test_one_directory_is_started_again_by_any_server(pool_servers, open_pool):
+    servers = pool_servers(3, lease_ms="500")
+    address = servers.directory
+    pool = open_pool(servers)
+    view = pool.status()["view"]
+    for server in (None, servers.servers[0]):
+        if server:
+            servers.stop_one(server, number=signal.SIGKILL)
+        (dead,) = directories(servers)
+        with ends(dead):
+            os.kill(dead, signal.SIGKILL)
+        deadline = time.monotonic() + DEADLINE_S
+        while (now := directories(servers)) in ([], [dead]):
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.01)
+        assert len(now) == 1
+        if server is None:
+            open_pool(servers, directory=address).put("a", "b", b"x")
+            assert pool.status()["view"] == view
+    assert servers.directory == address
+
+
+def test_a_server_that_comes_back_joins_the_directory_that_it_started(pool_servers, open_pool):
+    servers = pool_servers(2, lease_ms="500")
+    address, (directory,) = servers.directory, directories(servers)
+    servers.stop_one(servers.servers[0], number=signal.SIGKILL)
+    servers.start_one(1)
+    servers.wait_ready(DEADLINE_S)
+    assert servers.directory == address and directories(servers) == [directory]
+
+
+def test_a_second_pool_does_not_start_where_one_runs(pool_servers):
+    from penstock.workflow.launch import LaunchError
+
+    servers = pool_servers(1)
+    with pytest.raises(LaunchError, match="servers of a pool run here already"):
+        pool_servers(1, registration=servers.registration)
 
 
 # ---------------------------------------------------------------------------------------------------------------- HTTP

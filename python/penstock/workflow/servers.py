@@ -4,13 +4,15 @@
         servers.wait_ready(30)
         print(servers.environment())     # what programs need to find the pool
 
-The first server runs the directory, the others find it registered in a folder of the pool's own. Each is the leader of
-a session of its own, so that Ctrl-C reaches only who started it, and ends when that one dies. Linux only.
+The first server starts the directory, a process of its own that ends after the last server; the others find it
+registered in a folder of the pool's own. Each server is the leader of a session of its own, so that Ctrl-C reaches only
+who started it, and ends when that one dies. Linux only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -32,7 +34,22 @@ READY_S = 60.0
 STOP_S = 30.0
 KILL_S = 5.0
 STATUS_S = 5.0
+DIRECTORY_S = 5.0
 TAIL_LINES = 5
+LOOK_EVERY_S = 0.02
+
+
+def _locks(path: Path, *operations: int) -> bool:
+    """Whether all these locks (flock) of a file can be had, one after the other; they are given back. True: no file."""
+    try:
+        with open(path, "rb") as file:
+            for operation in operations:
+                fcntl.flock(file, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        pass
+    return True
 
 
 @dataclass
@@ -76,8 +93,11 @@ class PoolServers:
     # ---------------------------------------------------------------------------------------------------------- start
 
     def start(self) -> None:
-        """Starts all of them. Throws LaunchError when the program is not there."""
+        """Starts all of them. Throws LaunchError when the program is not there, or when other servers use a directory
+        in the registration folder."""
         self.prepare()
+        if self.plan.directory == "embedded" and not self.wait_directory_gone(DIRECTORY_S):
+            raise LaunchError(f"servers of a pool run here already: a directory is registered in {self.registration}")
         for number in range(1, self.plan.servers + 1):
             self.start_one(number)
 
@@ -214,7 +234,7 @@ class PoolServers:
     # ----------------------------------------------------------------------------------------------------------- stop
 
     def stop(self, timeout_s: float = STOP_S) -> bool:
-        """Ends all, the one with the directory last. False when one had to be killed, or failed."""
+        """Ends all, the first one last. False when one had to be killed, or failed."""
         deadline = time.monotonic() + timeout_s
         well = True
         for group in ([s for s in self.servers if s.number > 1], [s for s in self.servers if s.number == 1]):
@@ -224,9 +244,23 @@ class PoolServers:
             for server in group:
                 well &= self._wait(server, deadline)
         self.servers = []
+        self.wait_directory_gone(DIRECTORY_S)
         if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
         return well
+
+    def wait_directory_gone(self, timeout_s: float) -> bool:
+        """Waits until no directory's process runs for the registration folder. False: other servers use it (at once),
+        or it has not ended in time. The files are explained in programs/penstock-server/directory_process.hpp."""
+        deadline = time.monotonic() + timeout_s
+        while not _locks(self.registration / "directory.lock", fcntl.LOCK_EX):
+            others = not _locks(self.registration / "directory.users", fcntl.LOCK_SH, fcntl.LOCK_EX)
+            if others and _locks(self.registration / "directory.users", fcntl.LOCK_SH):
+                return False
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(LOOK_EVERY_S)
+        return True
 
     def stop_one(self, server: Server, timeout_s: float = STOP_S, number: int = signal.SIGTERM) -> int:
         """Ends one and returns its exit code."""
