@@ -1,4 +1,4 @@
-// Journals and the tiers that have one, on a disk that fails (disk_faults.hpp).
+// Tiers on a disk that fails (disk_faults.hpp).
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -19,7 +19,6 @@
 
 #include "base/test_support.hpp"
 #include "storage/disk_faults.hpp"
-#include "storage/journal.hpp"
 #include "storage/tier.hpp"
 
 namespace penstock::storage {
@@ -68,6 +67,7 @@ class DiskFaultTest : public testing::Test {
         std::count_if(fs::recursive_directory_iterator(folder), fs::recursive_directory_iterator(), is_file));
   }
 
+  static bool is_log(const DiskCall& call) { return is_below(call, "rocksdb") && call.path.ends_with(".log"); }
   // As it was left by a process that was killed now, with another's path.
   TierOptions copy() const {
     auto options = options_;
@@ -76,17 +76,6 @@ class DiskFaultTest : public testing::Test {
     fs::copy(options_.path, options.path, fs::copy_options::recursive);
     return options;
   }
-  std::unique_ptr<Journal> open_journal(std::size_t replayed = 0) const {
-    std::size_t count = 0;
-    auto journal =
-        std::make_unique<Journal>(folder_ / "journal", 4096, 0, [&](Journal::Number, std::string_view) { ++count; });
-    EXPECT_EQ(count, replayed);
-    return journal;
-  }
-  static Journal::Number append(Journal& journal, std::size_t bytes) {
-    return journal.append(std::string(bytes, 'x'), [](const Journal::Place&) {});
-  }
-
   SilentLog silent_;
   TestFolder folder_;
   TierOptions options_;
@@ -113,7 +102,7 @@ class Events {
 };
 constexpr std::chrono::milliseconds a_while(300);  // for what must not happen
 
-// A put whose journal was written and not synced may be there: then with its file, and it counts.
+// A put whose entry was written and not synced may be there: then with its file, and it counts.
 TEST_F(DiskFaultTest, APutThatWasNotSyncedHasItsFile) {
   auto tier = open("disk");
   if (!tier) return;
@@ -121,24 +110,23 @@ TEST_F(DiskFaultTest, APutThatWasNotSyncedHasItsFile) {
   put(*tier, "erased", filled(200'000, 2), true);
   const auto fails_to_sync = [](const auto& action) {
     std::atomic<int> failures{0};
-    const DiskFaults faults([&](const DiskCall& call) {
-      return call.kind == Kind::sync && is_below(call, "journal") && failures++ == 0 ? EIO : 0;
-    });
+    const DiskFaults faults(
+        [&](const DiskCall& call) { return call.kind == Kind::sync && is_log(call) && failures++ == 0 ? EIO : 0; });
     EXPECT_EQ(code_of(action), Errc::system);
     EXPECT_EQ(failures, 1);
   };
   fails_to_sync([&] { put(*tier, "new", filled(300'000, 3), true); });
   fails_to_sync([&] { put(*tier, "replaced", filled(100'000, 4), true); });
   fails_to_sync([&] { tier->erase("erased", true); });
+  tier->sync();  // opens the database again, which shows what the log has
   for (const bool again : {false, true}) {
     EXPECT_EQ(get(*tier, "new"), filled(300'000, 3));
     EXPECT_EQ(get(*tier, "replaced"), filled(100'000, 4));
     EXPECT_FALSE(get(*tier, "erased"));
     EXPECT_EQ(tier->statistics().objects, 2u);
     EXPECT_EQ(tier->statistics().bytes, 400'000u);
-    if (again) break;
-    tier->sync();  // lets go of the replaced and the erased file
     EXPECT_EQ(files_in(options_.path + "/objects"), 2u);
+    if (again) break;
     tier.reset();
     tier = open("disk");
     EXPECT_EQ(tier->statistics().errors, 0u);
@@ -146,161 +134,126 @@ TEST_F(DiskFaultTest, APutThatWasNotSyncedHasItsFile) {
   }
 }
 
-// The system tells of bytes that it could not write once: to one of two syncs of a file.
-TEST_F(DiskFaultTest, WhoSyncsAFileAtTheSameTimeHearsOfAFailure) {
-  const auto journal = open_journal();
-  const auto number = append(*journal, 1000);
-  Events events;
-  std::atomic<int> syncs{0};
-  const DiskFaults faults([&](const DiskCall& call) {
-    if (call.kind != Kind::sync || !call.path.ends_with(".log")) return 0;
-    const int before = syncs++;
-    events.happened(before == 0 ? "sync" : "another");
-    if (before == 0) return events.wait("another", a_while) ? 0 : EIO;
-    return before == 1 ? EIO : 0;
-  });
-  std::thread other([&] {
-    events.wait("sync");
-    EXPECT_EQ(code_of([&] { append(*journal, 4000); }), Errc::system);  // needs another file
-  });
-  EXPECT_EQ(code_of([&] { journal->sync(number); }), Errc::system);
-  other.join();
-  EXPECT_TRUE(journal->failed());
-}
-
-// A put that is on its way into the journal while that is repaired survives the process.
-TEST_F(DiskFaultTest, WhatIsWrittenDuringARepairIsKept) {
-  const auto tier = open("rocksdb");
-  if (!tier) return;
-  put(*tier, "first", filled(100, 1), true);
-  Events events;
-  std::atomic<bool> failed{false};
-  const DiskFaults faults([&](const DiskCall& call) {
-    if (call.kind == Kind::write && is_below(call, "journal") && call.bytes > 3000) {
-      events.happened("put begun");
-      if (events.wait("flushed", a_while)) events.wait("nothing", a_while);
-    }
-    if (call.kind != Kind::sync) return 0;
-    if (failed && call.path.find("/MANIFEST-") != std::string::npos) events.happened("flushed");
-    if (!is_below(call, "journal") || failed) return 0;
-    events.happened("sync begun");
-    events.wait("put begun");
-    failed = true;
-    return EIO;
-  });
-  std::thread slow([&] {
-    events.wait("sync begun");
-    put(*tier, "slow", filled(3000, 2), false);
-  });
-  EXPECT_EQ(code_of([&] { put(*tier, "not synced", filled(100, 3), true); }), Errc::system);
-  put(*tier, "repairs", filled(100, 4), true);
-  slow.join();
-  const auto copied = open_tier(copy());
-  EXPECT_EQ(get(*copied, "slow"), filled(3000, 2));
-  EXPECT_EQ(get(*copied, "not synced"), filled(100, 3));
-  EXPECT_EQ(get(*copied, "repairs"), filled(100, 4));
-}
-
-TEST_F(DiskFaultTest, AJournalFileThatCannotBeBegunDoesNotStay) {
-  auto journal = open_journal();
-  for (const bool name : {false, true}) {
-    for (int i = 0; i < 3; ++i) {
-      const DiskFaults faults([&](const DiskCall& call) {
-        if (name) return call.kind == Kind::sync && call.path.ends_with("/journal") ? EIO : 0;
-        return call.kind == Kind::write && call.bytes == journal_head_bytes ? EIO : 0;
-      });
-      EXPECT_EQ(code_of([&] { append(*journal, 3000); }), Errc::system);
-      EXPECT_EQ(files_in(folder_ / "journal"), name ? 1u : 0u);
-    }
-    append(*journal, 3000);
-    EXPECT_EQ(files_in(folder_ / "journal"), name ? 2u : 1u);
-  }
-  journal.reset();
-  open_journal(2);
-}
-
-// Of a frame that ends in zeros a first part is as good as all of it. The next one, in another file, has its number.
-TEST_F(DiskFaultTest, AFrameThatFailedIsNotTakenForTheNext) {
-  auto journal = open_journal();
-  append(*journal, 10);
-  {
-    int failures = 0;
-    const DiskFaults faults(
-        [&](const DiskCall& call) { return call.kind == Kind::write && failures++ == 0 ? EIO : 0; });
-    EXPECT_EQ(code_of([&] { journal->append(std::string(100, '\0'), [](const Journal::Place&) {}); }), Errc::system);
-    EXPECT_EQ(failures, 2);
-  }
-  append(*journal, 4000);
-  journal->sync();
-  journal.reset();
-  std::vector<std::size_t> found;
-  Journal again(folder_ / "journal", 4096, 0,
-                [&](Journal::Number, std::string_view body) { found.push_back(body.size()); });
-  EXPECT_EQ(found, (std::vector<std::size_t>{10, 4000}));
-  {
-    const DiskFaults faults([](const DiskCall& call) { return call.kind == Kind::write ? EIO : 0; });
-    EXPECT_EQ(code_of([&] { append(again, 10); }), Errc::system);
-  }
-  EXPECT_FALSE(again.failed());  // a file that could not be begun
-  append(again, 10);
-  {
-    const DiskFaults faults([](const DiskCall& call) { return call.kind == Kind::write ? EIO : 0; });
-    EXPECT_EQ(code_of([&] { append(again, 10); }), Errc::system);
-  }
-  EXPECT_TRUE(again.failed());
-}
-
-TEST_F(DiskFaultTest, AJournalTakesWhatADiskHasLeft) {
-  auto journal = open_journal();
-  {
-    const DiskFaults faults(
-        [&](const DiskCall& call) { return call.kind == Kind::allocate && call.bytes > 1000 ? ENOSPC : 0; });
-    for (int i = 0; i < 10; ++i) append(*journal, 10);
-    append(*journal, 900);
-    EXPECT_EQ(files_in(folder_ / "journal"), 3u);
-    EXPECT_THROW(append(*journal, 1100), TierFull);
-  }
-  append(*journal, 1100);
-  journal.reset();
-  open_journal(12);
-}
-
-// Without space for a journal's file as it usually is.
-TEST_F(DiskFaultTest, ATierOpensAndErasesOnADiskThatIsNearlyFull) {
+// Whatever fails beside it, a put that returned is there: at once, and in what a kill leaves.
+TEST_F(DiskFaultTest, PutsThatReturnedAreThereAfterErrorsOfOthers) {
   const auto tier = open("disk");
   if (!tier) return;
-  put(*tier, "kept", filled(200'000, 1), true);
-  put(*tier, "lost", filled(200'000, 2), false);
-  const auto options = copy();
-  for (const auto& entry : fs::recursive_directory_iterator(options.path))
-    if (entry.path().string().ends_with("-u.obj")) fs::resize_file(entry.path(), 1000);
-  const DiskFaults faults([&](const DiskCall& call) {
-    return call.kind == Kind::allocate && is_below(call, "journal") && call.bytes > 100'000 ? ENOSPC : 0;
-  });
-  const auto copied = open_tier(options);
-  EXPECT_EQ(copied->statistics().dropped, 1u);
-  EXPECT_EQ(get(*copied, "kept"), filled(200'000, 1));
-  EXPECT_TRUE(copied->erase("kept", true));
-  EXPECT_EQ(files_in(options.path + "/objects"), 0u);
+  constexpr int threads = 4, puts = 60;
+  std::atomic<int> syncs{0}, failed{0};
+  std::vector<std::vector<int>> there(threads);
+  {
+    const DiskFaults faults([&](const DiskCall& call) {
+      if (!is_log(call)) return 0;
+      if (call.kind == Kind::sync) return ++syncs % 7 == 0 ? EIO : 0;
+      return call.kind == Kind::write && call.bytes > 3000 ? ENOSPC : 0;
+    });
+    std::vector<std::thread> running;
+    for (int t = 0; t < threads; ++t) {
+      running.emplace_back([&, t] {
+        for (int i = 0; i < puts; ++i) {
+          const std::size_t bytes = i % 20 == 7 ? 3500 : i % 10 == 3 ? 100'000 : 100;
+          try {
+            put(*tier, std::to_string(t) + "/" + std::to_string(i), filled(bytes, i), i % 3 != 0);
+            there[static_cast<std::size_t>(t)].push_back(i);
+          } catch (const Error& error) {
+            EXPECT_EQ(error.code(), Errc::system);
+            ++failed;
+          }
+        }
+      });
+    }
+    for (auto& thread : running) thread.join();
+  }
+  EXPECT_GE(failed, threads * puts / 20);
+  tier->sync();
+  const auto copied = open_tier(copy());
+  for (Tier* one : {tier.get(), copied.get()}) {
+    for (int t = 0; t < threads; ++t) {
+      for (const int i : there[static_cast<std::size_t>(t)]) {
+        const auto data = get(*one, std::to_string(t) + "/" + std::to_string(i));
+        ASSERT_TRUE(data) << t << "/" << i;
+        EXPECT_EQ(*data, filled(data->size(), i));
+      }
+    }
+    std::uint64_t counted = 0;
+    one->scan("", [&](const TierEntry&) { return ++counted > 0; });
+    EXPECT_EQ(one->statistics().objects, counted);
+  }
+}
+
+// Writes fail at once and say why, reads go on, and with the first byte of space everything works.
+TEST_F(DiskFaultTest, AFullDiskStopsWritesUntilThereIsSpace) {
+  for (const std::string kind : {"rocksdb", "disk"}) {
+    options_.path = folder_ / kind;
+    const auto tier = open(kind);
+    if (!tier) return;
+    put(*tier, "kept", filled(200'000, 1), true);
+    put(*tier, "erased", filled(100, 2), true);
+    for (const bool known : {false, true}) {  // whether the file system says how much is free
+      const DiskFaults faults([&](const DiskCall& call) {
+        if (call.kind == Kind::space) return known ? ENOSPC : 0;
+        return call.kind == Kind::allocate || (call.kind == Kind::write && is_below(call, "rocksdb")) ? ENOSPC : 0;
+      });
+      for (int i = 0; i < 3; ++i) {
+        try {
+          put(*tier, "more", filled(100, 3), i == 0);
+          FAIL() << "it was put on a full disk";
+        } catch (const TierFull& error) {
+          EXPECT_NE(std::string(error.what()).find("no space left"), std::string::npos) << error.what();
+          EXPECT_NE(std::string(error.what()).find(options_.path), std::string::npos) << error.what();
+        }
+      }
+      EXPECT_THROW(tier->erase("erased", true), TierFull);
+      EXPECT_EQ(get(*tier, "kept"), filled(200'000, 1));
+    }
+    EXPECT_TRUE(tier->erase("erased", true));
+    EXPECT_FALSE(tier->find("more"));
+    EXPECT_EQ(tier->statistics().objects, 1u);
+    put(*tier, "more", filled(100, 3), true);
+    EXPECT_EQ(get(*tier, "kept"), filled(200'000, 1));
+    EXPECT_EQ(get(*tier, "more"), filled(100, 3));
+    EXPECT_EQ(tier->statistics().objects, 2u);
+  }
+}
+
+// A database that cannot be opened again is tried again; meanwhile calls fail, and nothing waits.
+TEST_F(DiskFaultTest, ADatabaseThatCannotBeOpenedAgainIsTriedAgain) {
+  const auto tier = open("rocksdb");
+  if (!tier) return;
+  put(*tier, "kept", filled(100, 1), true);
+  {
+    const DiskFaults faults([](const DiskCall& call) {
+      const bool writes = call.kind == Kind::write || call.kind == Kind::sync;
+      return writes && is_below(call, "rocksdb") ? EIO : 0;
+    });
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(code_of([&] { put(*tier, "lost", filled(100, 2), true); }), Errc::system);
+    EXPECT_EQ(code_of([&] { tier->find("kept"); }), Errc::system);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (std::chrono::steady_clock::now() < deadline) {
+    try {
+      put(*tier, "new", filled(100, 3), true);
+      break;
+    } catch (const Error&) {
+      std::this_thread::yield();
+    }
+  }
+  EXPECT_EQ(get(*tier, "new"), filled(100, 3));
+  EXPECT_EQ(get(*tier, "kept"), filled(100, 1));
 }
 
 // When RocksDB could not be compacted on a full disk it is tried again, although nothing was erased since.
 TEST_F(DiskFaultTest, SpaceThatCouldNotBeFreedIsTriedAgain) {
   const auto tier = open("rocksdb");
   if (!tier) return;
-  const auto settle = [&] { tier->scan("", [](const TierEntry&) { return true; }); };
   put(*tier, "erased", filled(200'000, 1), true);
   tier->erase("erased", true);
-  settle();
   std::atomic<int> told{0};
   base::set_log_sink([&](base::Level, std::string_view line) {
     if (line.find("what was erased still takes space") != std::string_view::npos) ++told;
   });
   {
-    const DiskFaults faults([&](const DiskCall& call) {
-      if (call.kind == Kind::space) return call.path == options_.path ? ENOSPC : 0;
-      return call.kind == Kind::write && is_below(call, "rocksdb") ? ENOSPC : 0;
-    });
+    const DiskFaults faults([&](const DiskCall& call) { return call.kind == Kind::space ? ENOSPC : 0; });
     for (const int tries : {1, 2}) {
       EXPECT_THROW(put(*tier, "more", filled(100, 1), true), TierFull);
       EXPECT_EQ(told, tries);

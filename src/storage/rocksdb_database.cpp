@@ -9,8 +9,7 @@
 #include <rocksdb/write_buffer_manager.h>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <mutex>
@@ -23,19 +22,20 @@ namespace penstock::storage {
 
 namespace {
 
-constexpr std::chrono::seconds longest_recovery(20);
+constexpr std::uint64_t least_free_bytes = 256 << 10;  // for tables of keys and the manifest
 constexpr int cache_shard_bits = 3;  // shards much larger than what is kept in them
 
-// RocksDB's own log, as ours. Not into a file beside the data, as is its way: a full disk is what it has most to say about.
+// RocksDB's messages go to our log, not to a file beside the data: most of them are about a full disk.
 class LogToOurs final : public rocksdb::Logger {
  public:
   explicit LogToOurs(std::string path) : Logger(rocksdb::WARN_LEVEL), path_(std::move(path)) {}
   using Logger::Logv;
   void Logv(const char* format, std::va_list arguments) override {
-    if (!base::log_enabled(base::Level::debug)) return;
     char text[1024];
     std::vsnprintf(text, sizeof text, format, arguments);
-    base::log(base::Level::debug, "rocksdb says", {{"path", path_}, {"what", text}});
+    // Recovery met a record that is not whole: the end of a log that was never synced, or damage. Nobody else reports it.
+    const bool dropped = std::string_view(text).find(": dropping ") != std::string_view::npos;
+    base::log(dropped ? base::Level::warn : base::Level::debug, "rocksdb message", {{"path", path_}, {"text", text}});
   }
 
  private:
@@ -48,7 +48,12 @@ rocksdb::DBOptions database_options(std::uint64_t cache_bytes, const std::shared
   options.create_missing_column_families = true;
   // Write buffers are charged to the cache, so that cache_bytes bounds both.
   options.write_buffer_manager = std::make_shared<rocksdb::WriteBufferManager>(cache_bytes / 2, cache);
-  options.atomic_flush = true;
+  // The end of a log that was never synced may be lost in part: replay up to the first record that is not whole. Closed logs
+  // are synced before a flush (there are several column families), so no table is ahead of the log.
+  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+  options.avoid_flush_during_recovery = false;  // what a failed sync left in the system's memory becomes durable
+  options.max_total_wal_size = cache_bytes;
+  options.max_bgerror_resume_count = 0;
   options.max_open_files = 512;
   options.max_background_jobs = 2;
   options.bytes_per_sync = 1 << 20;  // tables are written back evenly, not in one burst that synced puts wait for
@@ -83,39 +88,33 @@ rocksdb::ColumnFamilyOptions column_options(std::uint64_t cache_bytes, const std
 
 }  // namespace
 
-// Tells of flushes, and whether a background error is being recovered from, which RocksDB does by itself when a disk was full,
-// looking every few seconds whether it still is.
+// Keeps the first error and prevents automatic recovery.
 class RocksDatabase::Listener final : public rocksdb::EventListener {
  public:
-  explicit Listener(std::function<void(std::uint64_t)> flushed) : flushed_(std::move(flushed)) {}
-  // Called for each column family when all of them are done. In the default one is something of every write.
-  void OnFlushCompleted(rocksdb::DB*, const rocksdb::FlushJobInfo& info) override {
-    if (info.cf_name == rocksdb::kDefaultColumnFamilyName) flushed_(info.largest_seqno);
+  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* error) override { keep(*error); }
+  void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status, bool* automatic) override {
+    *automatic = false;
   }
-  void OnErrorRecoveryEnd(const rocksdb::BackgroundErrorRecoveryInfo&) override {
+  void keep(const rocksdb::Status& error) {
     std::lock_guard lock(mutex_);
-    ++ended_;
-    changed_.notify_all();
+    if (stopped_) return;
+    error_ = error;
+    stopped_ = true;
   }
-  std::uint64_t ended() {
+  bool stopped() const { return stopped_; }
+  rocksdb::Status error() const {
     std::lock_guard lock(mutex_);
-    return ended_;
-  }
-  bool wait_beyond(std::uint64_t ended, std::chrono::steady_clock::time_point deadline) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, deadline, [&] { return ended_ > ended; });
+    return error_;
   }
 
  private:
-  const std::function<void(std::uint64_t)> flushed_;
-  std::mutex mutex_;  // guards ended_
-  std::condition_variable changed_;
-  std::uint64_t ended_ = 0;
+  mutable std::mutex mutex_;  // guards error_
+  rocksdb::Status error_;
+  std::atomic<bool> stopped_{false};
 };
 
-RocksDatabase::RocksDatabase(const std::string& path, std::uint64_t cache_bytes,
-                             std::function<void(std::uint64_t)> flushed)
-    : path_(path), spare_bytes_(cache_bytes), listener_(std::make_shared<Listener>(std::move(flushed))) {
+RocksDatabase::RocksDatabase(const std::string& path, std::uint64_t cache_bytes)
+    : path_(path), listener_(std::make_shared<Listener>()) {
   const auto cache = rocksdb::NewLRUCache(cache_bytes, cache_shard_bits, false, 0.5);
   const auto column = column_options(cache_bytes, cache);
   auto data_column = column;
@@ -149,28 +148,34 @@ void RocksDatabase::fail(const rocksdb::Status& status) const {
   throw Error(Errc::system, what);
 }
 
-std::uint64_t RocksDatabase::write(rocksdb::WriteBatch& batch) {
-  rocksdb::WriteOptions options;
-  options.disableWAL = true;
-  const auto deadline = std::chrono::steady_clock::now() + longest_recovery;
-  for (;;) {
-    const std::uint64_t ended = listener_->ended();
-    const auto status = database_->Write(options, &batch);
-    if (status.ok()) return database_->GetLatestSequenceNumber();
-    // Of a disk that is still full there is nothing to wait for.
-    if (free_bytes(path_) < batch.GetDataSize() + spare_bytes_) fail(status);
-    const auto resumed = database_->Resume();
-    if (resumed.ok() && std::chrono::steady_clock::now() < deadline) continue;
-    if (!resumed.IsBusy() || !listener_->wait_beyond(ended, deadline)) fail(status);
-  }
+bool RocksDatabase::stopped() const { return listener_->stopped(); }
+
+void RocksDatabase::fail_stopped() const { fail(listener_->error()); }
+
+void RocksDatabase::stop(const rocksdb::Status& status) const {
+  listener_->keep(status);
+  fail(status);
 }
 
-void RocksDatabase::flush() {
-  const auto status = database_->Flush({}, handles_);
-  if (!status.ok()) fail(status);
+void RocksDatabase::write(rocksdb::WriteBatch& batch, bool sync) {
+  if (stopped()) fail_stopped();
+  rocksdb::WriteOptions options;
+  options.sync = sync;
+  const auto status = database_->Write(options, &batch);
+  if (!status.ok()) stop(status);
+}
+
+void RocksDatabase::sync() {
+  if (stopped()) fail_stopped();
+  const auto status = database_->SyncWAL();
+  if (!status.ok()) stop(status);
 }
 
 void RocksDatabase::free_erased_data() {
+  std::uint64_t buffered = 0;
+  database_->GetIntProperty(data(), rocksdb::DB::Properties::kCurSizeAllMemTables, &buffered);
+  if (free_bytes(path_) < buffered + least_free_bytes)  // a flush that fails would stop the database
+    throw TierFull("no space left to collect erased data in " + path_);
   rocksdb::CompactRangeOptions options;
   options.exclusive_manual_compaction = false;
   options.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
@@ -191,11 +196,11 @@ bool RocksDatabase::get(rocksdb::ColumnFamilyHandle* column, std::string_view ke
   return true;
 }
 
-std::unique_ptr<rocksdb::Iterator> RocksDatabase::iterate(std::string_view prefix) const {
+std::unique_ptr<rocksdb::Iterator> RocksDatabase::iterate(std::string_view first) const {
   rocksdb::ReadOptions options;
   options.fill_cache = false;
   std::unique_ptr<rocksdb::Iterator> iterator(database_->NewIterator(options, index()));
-  iterator->Seek(slice(prefix));
+  iterator->Seek(slice(first));
   return iterator;
 }
 

@@ -1,178 +1,34 @@
-// The tiers `rocksdb` and `disk`. The index is in RocksDB; data is in the index entry when it is tiny, in a column family of
-// its own when it is small, and (disk) in a file when it is large. The batch with the index entries is the commit, in the journal:
-// files are written before it, under their final names, and removed only when the batch that lets go of them is durable.
+#include "storage/rocksdb_tier.hpp"
+
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <iterator>
-#include <mutex>
-#include <unordered_map>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "storage/index_entry.hpp"
-#include "storage/journaled_database.hpp"
 #include "storage/little_endian.hpp"
-#include "storage/object_folder.hpp"
-#include "storage/spare_space.hpp"
-#include "storage/tier_base.hpp"
 
 namespace penstock::storage {
 
 namespace {
 
-using Where = IndexEntry::Where;
-
 constexpr std::uint64_t most_bytes_in_entry = 1 << 10;  // larger data would make listing read it
-constexpr std::uint64_t least_database_bytes = 4 << 20, least_spare_bytes = 1 << 20;
 constexpr std::uint64_t most_retired_bytes = 64 << 20;
 constexpr std::size_t most_retired_files = 256;
-constexpr std::string_view watermark_key = "watermark";
+constexpr std::size_t entries_per_scan_step = 256;
 
-std::uint64_t database_bytes(const TierOptions& options) {
-  return std::max(options.rocksdb_cache_bytes, least_database_bytes);
-}
+}  // namespace
 
-// What put and erase need to know of what is there.
-struct Existing {
-  Where where = Where::here;
-  ObjectFile file;
-  std::uint64_t data_bytes = 0;
-};
-
-class RocksTier final : public TierBase {
- public:
-  explicit RocksTier(const TierOptions& options)
-      : TierBase(options),
-        spare_(options.path + "/SPARE", database_bytes(options) / 2 + least_spare_bytes),
-        database_(options.path, database_bytes(options), {.most_deferred_bytes = options.journal_bytes}) {
-    if (options.kind == "disk") folder_ = std::make_unique<ObjectFolder>(options.path + "/objects", raw_codec());
-    recover();
-    spare_.hold();
-  }
-  ~RocksTier() override { close(); }
-
- protected:
-  void do_put(std::span<const TierWrite> writes, bool sync) override;
-  std::optional<TierEntry> do_find(std::string_view key) override;
-  void do_get(std::string_view key, std::span<std::byte> out) override;
-  bool do_erase(std::string_view key, bool sync) override;
-  void do_scan(std::string_view prefix, const std::function<bool(const TierEntry&)>& visit) override;
-  void do_sync() override;
-  std::uint64_t journal_bytes() override { return database_.journal_bytes(); }
-
- private:
-  // A file that no index entry names any more.
-  struct Retired {
-    std::string key;
-    ObjectFile file;
-    std::uint64_t bytes = 0;
-  };
-  struct Used {
-    std::string key;
-    std::uint64_t data_bytes = 0;
-    bool synced = false, seen = false;
-  };
-
-  void recover();
-  bool recover_file(const ObjectFolder::Found& found, const Used& used);
-  std::uint64_t stored_watermark() const;
-  std::optional<Existing> existing(std::string_view key) const;
-  void put_once(std::span<const TierWrite> writes, const std::vector<std::optional<Existing>>& replaced, bool sync,
-                Room& room);
-  void add_to_batch(rocksdb::WriteBatch& batch, const TierWrite& write, const PendingFiles::Item* file,
-                    const std::optional<Existing>& replaced) const;
-  void check_space(std::uint64_t bytes);
-  bool is_large(const TierWrite& write) const { return folder_ && write.data.size() >= options().small_bytes; }
-
-  template <class Written>
-  void commit(rocksdb::WriteBatch batch, bool sync, std::vector<Retired> lets_go, Written written);
-  void retire(std::vector<Retired> files);
-  bool release_retired();
-  bool make_space();
-  std::vector<Retired> take_retired();
-  void remove_files(const std::vector<Retired>& files);
-
-  SpareSpace spare_;  // for opening what follows
-  JournaledDatabase database_;
-  std::atomic<bool> erased_in_column_{true};  // the data column may have files of which nothing is alive
-  std::atomic<bool> scarce_{true};            // little space: garbage is not collected
-  std::unique_ptr<ObjectFolder> folder_;      // disk
-  std::mutex sync_mutex_;                     // one writer of the watermark at a time; taken before retired_mutex_
-  std::mutex retired_mutex_;                  // guards what follows
-  std::vector<Retired> retired_;
-  std::uint64_t retired_bytes_ = 0;
-};
-
-std::uint64_t RocksTier::stored_watermark() const {
+std::optional<RocksTier::Existing> RocksTier::existing(std::string_view key) const {
   rocksdb::PinnableSlice value;
-  if (!database_.get(database_.own(), watermark_key, value) || value.size() != 8) return 0;
-  return read_little<std::uint64_t>(std::as_bytes(std::span(value.data(), value.size())), 0);
-}
-
-void RocksTier::recover() {
-  std::unordered_map<std::uint64_t, Used> used;
-  const auto at = database_.iterate("");
-  for (; at->Valid(); at->Next()) {
-    const IndexEntry entry = decode_index_entry(text(at->value()));
-    count_existing(entry.data_bytes);
-    if (entry.where == Where::file)
-      used.emplace(entry.number, Used{std::string(text(at->key())), entry.data_bytes, entry.synced, false});
-  }
-  database_.check(*at);
-  if (!folder_) return;
-  count_dropped(folder_->recover(stored_watermark(), [&](const ObjectFolder::Found& found) {
-    const auto of = used.find(found.file.number);
-    if (of == used.end() || hash_of(of->second.key) != found.hash || of->second.synced != found.file.synced) {
-      remove_file(found.path);
-      return count_dropped();
-    }
-    of->second.seen = recover_file(found, of->second);
-  }));
-  rocksdb::WriteBatch lost;
-  for (const auto& [number, of] : used) {
-    if (of.seen) continue;
-    if (!folder_->is_durable({number, of.synced})) {
-      lost.Delete(database_.index(), slice(of.key));
-      count_erased(of.data_bytes);
-      count_dropped();
-      continue;
-    }
-    count_error();  // the object stays, so that whoever asks for it hears why it is not there
-    base::log(base::Level::error, "a tier lacks a file", {{"path", folder_->path_of(of.key, {number, of.synced})}});
-  }
-  if (lost.Count() != 0) database_.write(std::move(lost));
-  const TierStatistics counted = statistics();
-  if (counted.dropped + counted.errors != 0)
-    base::log(
-        base::Level::warn, "a tier was recovered",
-        {{"path", path()}, {"objects", counted.objects}, {"dropped", counted.dropped}, {"damaged", counted.errors}});
-}
-
-// False when the file is not whole and was removed, because it was not synced.
-bool RocksTier::recover_file(const ObjectFolder::Found& found, const Used& used) {
-  if (folder_->is_durable(found.file)) return true;  // verified when it is read
-  try {
-    const ObjectHeader header = folder_->codec().verify(found.path);
-    if (header.key != used.key || header.number != found.file.number || header.data_bytes != used.data_bytes)
-      throw Error(Errc::protocol, "another object's file");
-    folder_->add_unsynced(found);
-    return true;
-  } catch (const Error& error) {
-    if (error.code() != Errc::protocol) throw;
-    remove_file(found.path);
-    return false;
-  }
-}
-
-std::optional<Existing> RocksTier::existing(std::string_view key) const {
-  rocksdb::PinnableSlice value;
-  if (!database_.get(database_.index(), key, value)) return std::nullopt;
+  if (!database_->get(database_->index(), key, value)) return std::nullopt;
   const IndexEntry entry = decode_index_entry(text(value));
   return Existing{entry.where, {entry.number, entry.synced}, entry.data_bytes};
 }
 
 void RocksTier::do_put(std::span<const TierWrite> writes, bool sync) {
+  const auto lock = enter(true);
   Room::Change change;
   std::vector<std::optional<Existing>> replaced;
   replaced.reserve(writes.size());
@@ -224,10 +80,9 @@ void RocksTier::put_once(std::span<const TierWrite> writes, const std::vector<st
     if (replaced[i] && replaced[i]->where == Where::file)
       retired.push_back({std::string(writes[i].key), replaced[i]->file, replaced[i]->data_bytes});
   }
-  commit(std::move(batch), sync, std::move(retired), [&] {
-    if (files) files->keep();
-    room.commit();
-  });
+  if (files) files->keep();  // also when the commit fails: the entry may be in the log, and recover() looks
+  commit(batch, sync, std::move(retired));
+  room.commit();
 }
 
 void RocksTier::add_to_batch(rocksdb::WriteBatch& batch, const TierWrite& write, const PendingFiles::Item* file,
@@ -250,20 +105,20 @@ void RocksTier::add_to_batch(rocksdb::WriteBatch& batch, const TierWrite& write,
   const rocksdb::Slice parts[3] = {rocksdb::Slice(head.data(), head.size()), slice(write.metadata),
                                    entry.where == Where::here ? slice(data) : rocksdb::Slice()};
   const auto add = [&](const rocksdb::Status& status) {
-    if (!status.ok()) database_.fail(status);
+    if (!status.ok()) database_->fail(status);
   };
-  add(batch.Put(database_.index(), rocksdb::SliceParts(&key, 1), rocksdb::SliceParts(parts, 3)));
-  if (entry.where == Where::column) add(batch.Put(database_.data(), key, slice(data)));
-  else if (replaced && replaced->where == Where::column) add(batch.Delete(database_.data(), key));
+  add(batch.Put(database_->index(), rocksdb::SliceParts(&key, 1), rocksdb::SliceParts(parts, 3)));
+  if (entry.where == Where::column) add(batch.Put(database_->data(), key, slice(data)));
+  else if (replaced && replaced->where == Where::column) add(batch.Delete(database_->data(), key));
 }
 
-// What RocksDB has in its write buffers (up to half of its memory) it must be able to write into tables, while the journal
-// takes a file more (a quarter of it); it is not led to the very end of the disk, where it stops to take writes.
+// RocksDB must be able to write its buffers (up to half of its memory) into tables while its log grows by a file (a quarter of
+// it): its writes stop when the disk is full.
 void RocksTier::check_space(std::uint64_t bytes) {
   const std::uint64_t free = free_bytes(path()), spare = database_bytes(options()) + least_spare_bytes;
   const bool scarce = free < bytes + spare + used_bytes() / 4;
   if (scarce_.exchange(scarce) != scarce) {
-    database_.collect_garbage(!scarce);
+    database_->collect_garbage(!scarce);
     if (scarce) erased_in_column_ = true;  // what is being collected lies there twice until that has ended
   }
   if (free >= bytes + spare) return;
@@ -272,15 +127,17 @@ void RocksTier::check_space(std::uint64_t bytes) {
 }
 
 std::optional<TierEntry> RocksTier::do_find(std::string_view key) {
+  const auto lock = enter(false);
   rocksdb::PinnableSlice value;
-  if (!database_.get(database_.index(), key, value)) return std::nullopt;
+  if (!database_->get(database_->index(), key, value)) return std::nullopt;
   const IndexEntry entry = decode_index_entry(text(value));
   return TierEntry{std::string(key), entry.data_bytes, entry.checksum, std::string(entry.metadata)};
 }
 
 void RocksTier::do_get(std::string_view key, std::span<std::byte> out) {
+  const auto lock = enter(false);
   rocksdb::PinnableSlice value, data_value;
-  if (!database_.get(database_.index(), key, value))
+  if (!database_->get(database_->index(), key, value))
     throw Error(Errc::not_found, "there is no such object in " + path());
   const IndexEntry entry = decode_index_entry(text(value));
   if (entry.data_bytes != out.size())
@@ -298,7 +155,7 @@ void RocksTier::do_get(std::string_view key, std::span<std::byte> out) {
   }
   std::string_view data = entry.data;
   if (entry.where == Where::column) {
-    if (!database_.get(database_.data(), key, data_value))
+    if (!database_->get(database_->data(), key, data_value))
       throw Error(Errc::protocol, "the data of an object is missing in " + path());
     data = text(data_value);
   }
@@ -308,40 +165,67 @@ void RocksTier::do_get(std::string_view key, std::span<std::byte> out) {
   if (!out.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
 }
 
+// Erasing makes space, so it is tried again with the space that was spared.
 bool RocksTier::do_erase(std::string_view key, bool sync) {
+  try {
+    return erase_once(key, sync);
+  } catch (const TierFull&) {
+    return erase_once(key, sync);
+  }
+}
+
+bool RocksTier::erase_once(std::string_view key, bool sync) {
+  const auto lock = enter(true);
   const auto found = existing(key);
   if (!found) {
-    if (sync) database_.sync();
+    if (sync) database_->sync();
     return false;
   }
   rocksdb::WriteBatch batch;
-  batch.Delete(database_.index(), slice(key));
+  batch.Delete(database_->index(), slice(key));
   if (found->where == Where::column) {
-    batch.Delete(database_.data(), slice(key));
+    batch.Delete(database_->data(), slice(key));
     erased_in_column_ = true;
   }
   std::vector<Retired> retired;
   if (found->where == Where::file) retired.push_back({std::string(key), found->file, found->data_bytes});
-  commit(std::move(batch), sync, std::move(retired), [&] { count_erased(found->data_bytes); });
+  commit(batch, sync, std::move(retired));
+  count_erased(found->data_bytes);
   return true;
 }
 
 // Where an iterator stands, while that begins with the prefix. Apart, and not inlined, for scripts/sanitizers/tsan.txt: what an
 // iterator shows lies in RocksDB's own memory.
-[[gnu::noinline]] std::optional<TierEntry> entry_of_iterator(const rocksdb::Iterator& at, std::string_view prefix) {
+[[gnu::noinline]] static std::optional<TierEntry> entry_of_iterator(const rocksdb::Iterator& at, std::string_view prefix) {
   if (!at.Valid() || !text(at.key()).starts_with(prefix)) return std::nullopt;
   const IndexEntry entry = decode_index_entry(text(at.value()));
   return TierEntry{std::string(text(at.key())), entry.data_bytes, entry.checksum, std::string(entry.metadata)};
 }
 
+// In steps, so that `visit` may call the tier.
 void RocksTier::do_scan(std::string_view prefix, const std::function<bool(const TierEntry&)>& visit) {
-  const auto at = database_.iterate(prefix);
-  for (; const auto entry = entry_of_iterator(*at, prefix); at->Next())
-    if (!visit(*entry)) return;
-  database_.check(*at);
+  std::string first(prefix);
+  for (;;) {
+    std::vector<TierEntry> step;
+    {
+      const auto lock = enter(false);
+      const auto at = database_->iterate(first);
+      for (; step.size() < entries_per_scan_step; at->Next()) {
+        auto entry = entry_of_iterator(*at, prefix);
+        if (!entry) break;
+        step.push_back(std::move(*entry));
+      }
+      database_->check(*at);
+    }
+    for (const TierEntry& entry : step)
+      if (!visit(entry)) return;
+    if (step.size() < entries_per_scan_step) return;
+    first = step.back().key + '\0';
+  }
 }
 
 void RocksTier::do_sync() {
+  const auto lock = enter(true);
   std::lock_guard one(sync_mutex_);
   const auto retired = take_retired();
   try {
@@ -350,11 +234,11 @@ void RocksTier::do_sync() {
       std::string value;
       append_little(value, watermark);
       rocksdb::WriteBatch batch;
-      batch.Put(database_.own(), slice(watermark_key), slice(value));
-      database_.sync(database_.write(std::move(batch)));
+      batch.Put(database_->own(), slice(watermark_key), slice(value));
+      database_->write(batch, true);
       folder_->set_watermark(watermark);
     } else {
-      database_.sync();
+      database_->sync();
     }
   } catch (const Error&) {
     retire(retired);
@@ -363,20 +247,12 @@ void RocksTier::do_sync() {
   remove_files(retired);
 }
 
-// written() is called when the batch is in the journal: from then on it holds, whatever becomes of its sync. A synced write
-// makes every write before it durable, and so lets go of the files that those retired.
-template <class Written>
-void RocksTier::commit(rocksdb::WriteBatch batch, bool sync, std::vector<Retired> lets_go, Written written) {
+// replaced: files that the batch no longer names. A synced write makes every write before it durable, so the files that those
+// retired can go, too. After a failure all files stay until the database is opened again.
+void RocksTier::commit(rocksdb::WriteBatch& batch, bool sync, std::vector<Retired> replaced) {
   auto retired = sync ? take_retired() : std::vector<Retired>();
-  try {
-    const auto number = database_.write(std::move(batch));
-    written();
-    std::ranges::move(lets_go, std::back_inserter(retired));
-    if (sync) database_.sync(number);
-  } catch (const Error&) {
-    retire(std::move(retired));
-    throw;
-  }
+  database_->write(batch, sync);
+  std::ranges::move(replaced, std::back_inserter(retired));
   if (sync) remove_files(retired);
   else retire(std::move(retired));
 }
@@ -400,12 +276,9 @@ bool RocksTier::release_retired() {
   const auto retired = take_retired();
   if (retired.empty()) return false;
   try {
-    database_.sync();
-  } catch (const Error& error) {
+    database_->sync();
+  } catch (const Error& error) {  // they go when the database is opened again
     base::log(base::Level::warn, "erased files stay for now", {{"path", path()}, {"why", error.what()}});
-    std::lock_guard lock(retired_mutex_);
-    for (const Retired& file : retired) retired_bytes_ += file.bytes;
-    retired_.insert(retired_.end(), retired.begin(), retired.end());
     return false;
   }
   remove_files(retired);
@@ -414,10 +287,11 @@ bool RocksTier::release_retired() {
 
 // After a put found no space: what was erased and still takes some. False when there is nothing to gain.
 bool RocksTier::make_space() {
+  if (database_->stopped()) return false;
   const bool released = release_retired();
   if (!erased_in_column_.exchange(false)) return released;
   try {
-    database_.free_erased_data();
+    database_->free_erased_data();
     return true;
   } catch (const Error& error) {
     erased_in_column_ = true;
@@ -442,9 +316,5 @@ void RocksTier::remove_files(const std::vector<Retired>& files) {
     }
   }
 }
-
-}  // namespace
-
-std::unique_ptr<Tier> open_rocksdb_tier(const TierOptions& options) { return std::make_unique<RocksTier>(options); }
 
 }  // namespace penstock::storage

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <utility>
 
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -20,8 +19,18 @@ std::string folder_of(const std::string& path) { return std::filesystem::path(pa
 
 }  // namespace
 
-SpareSpace::SpareSpace(std::string path, std::uint64_t bytes) : path_(std::move(path)), bytes_(bytes) {
-  if (free_bytes(folder_of(path_)) < bytes_ && remove_file(path_))
+bool SpareSpace::hold_all() noexcept {
+  try {
+    const File file(path_, O_RDWR | O_CREAT);
+    return ::posix_fallocate(file.fd(), 0, static_cast<off_t>(bytes_)) == 0;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void SpareSpace::release() {
+  const bool full = free_bytes(folder_of(path_)) < bytes_;
+  if (remove_file(path_) && full)
     base::log(base::Level::warn, "a disk is full: the space that was spared is used", {{"path", path_}});
 }
 

@@ -17,12 +17,12 @@ namespace penstock::storage {
 
 namespace {
 
-// "penstock tier 2 disk": the format's number and the kind. 2 has a journal, which builds that know 1 only would not read: they
-// find that 2 is none of theirs, and do not open it.
+// "penstock tier 3 disk": the format's number and the kind. Formats of `rocksdb` and `disk`: 1 had no journal; 2 had one in the
+// folder `journal`, which held writes that RocksDB did not have; 3 has all in RocksDB.
 constexpr std::string_view mark_begin = "penstock tier ";
-constexpr std::uint64_t newest_format = 2;
+constexpr std::uint64_t newest_format = 3;
 
-std::uint64_t format_of(std::string_view kind) { return kind == "rocksdb" || kind == "disk" ? 2 : 1; }
+std::uint64_t format_of(std::string_view kind) { return kind == "rocksdb" || kind == "disk" ? 3 : 1; }
 
 std::string mark_of(std::uint64_t format, std::string_view kind) {
   return std::string(mark_begin) + std::to_string(format) + " " + std::string(kind) + "\n";
@@ -65,6 +65,15 @@ std::vector<TierWrite> last_of_each_key(std::span<const TierWrite> writes) {
   return kept;
 }
 
+void refuse_journal(const TierOptions& options, std::uint64_t format) {
+  const std::string journal = options.path + "/journal";
+  if (!exists(journal) || std::filesystem::is_empty(journal)) return;
+  throw Error(Errc::unsupported,
+              "the tier in " + options.path + " is of format " + std::to_string(format) + ", and its journal (" + journal +
+                  ") may hold objects that this release cannot read: run the release that wrote the folder, and copy its "
+                  "objects to a pool with a new folder. Removing the journal loses what was put last");
+}
+
 void check_mark(const TierOptions& options) {
   const std::string path = options.path + "/TIER", mark = mark_of(format_of(options.kind), options.kind);
   if (!exists(path)) {
@@ -88,7 +97,8 @@ void check_mark(const TierOptions& options) {
     throw Error(Errc::protocol,
                 "the tier in " + options.path + " is of kind " + std::string(there->kind) + ", not " + options.kind);
   if (there->format >= format_of(options.kind)) return;
-  // Before there is a journal. In place, one digit: that takes no space, and is not torn.
+  refuse_journal(options, there->format);
+  // In place, one digit: that takes no space, and is not torn.
   const File file(path, O_WRONLY);
   if (::pwrite(file.fd(), mark.data(), mark.size(), 0) != static_cast<ssize_t>(mark.size())) fail("write", path, errno);
   file.sync_data();
@@ -181,7 +191,6 @@ TierStatistics TierBase::statistics() {
     result.bytes = bytes_;
   }
   result.free_bytes = free_bytes(path());
-  result.journal_bytes = journal_bytes();
   result.written_bytes = written_bytes_;
   result.read_bytes = read_bytes_;
   result.syncs = syncs_;
@@ -193,6 +202,11 @@ TierStatistics TierBase::statistics() {
 std::uint64_t TierBase::used_bytes() {
   std::lock_guard lock(usage_mutex_);
   return bytes_;
+}
+
+void TierBase::count_nothing() {
+  std::lock_guard lock(usage_mutex_);
+  objects_ = bytes_ = 0;
 }
 
 void TierBase::count_existing(std::uint64_t data_bytes) {

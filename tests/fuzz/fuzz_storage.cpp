@@ -1,7 +1,6 @@
-// What tiers read back from the disk: headers of object files, entries of the index, a journal's files.
+// What tiers read back from the disk: headers of object files, entries of the index.
 #include "fuzz.hpp"
 #include "storage/index_entry.hpp"
-#include "storage/journal_frames.hpp"
 #include "storage/object_header.hpp"
 #include "storage/tier.hpp"
 
@@ -10,7 +9,7 @@ using fuzz::Bytes;
 
 namespace {
 
-enum Target : std::uint8_t { header, repaired_header, entry, frames, repaired_frames, targets };
+enum Target : std::uint8_t { header, repaired_header, entry, targets };
 
 storage::ObjectHeader some_header() {
   storage::ObjectHeader out;
@@ -59,36 +58,6 @@ void check_entry(std::string_view text) {
               back.data_bytes == decoded.data_bytes && back.number == decoded.number);
 }
 
-std::string some_frames() {
-  const storage::JournalHead head{3, 17, 0x1122334455667788};
-  std::string out = storage::encode_journal_head(head);
-  for (const std::string body : {"one", "", "three"}) {
-    out += storage::encode_frame_head(head, 17 + (body.empty() ? 1 : body == "three" ? 2 : 0), body);
-    out += body;
-  }
-  return out;
-}
-
-// What is read as frames is what is there: written again, it is the beginning of the file.
-void check_frames(std::string_view text) {
-  storage::FrameReader reader(text);
-  const auto head = storage::decode_journal_head(text);
-  std::string again;
-  if (head) again = storage::encode_journal_head(*head);
-  while (const auto body = reader.next())
-    again += storage::encode_frame_head(*head, reader.number(), *body) + std::string(*body);
-  fuzz::check(text.starts_with(again));
-  if (reader.is_before_frames_above(0)) fuzz::check(again.size() + storage::frame_head_bytes < text.size());
-}
-
-// A head that is whole, and a first frame: else the checksums refuse nearly everything.
-void check_repaired_frames(std::string_view text) {
-  const storage::JournalHead head{1, 5, text.size()};
-  check_frames(storage::encode_journal_head(head) + std::string(text));
-  const auto body = text.substr(0, text.size() / 2);
-  check_frames(storage::encode_journal_head(head) + storage::encode_frame_head(head, 5, body) + std::string(text));
-}
-
 }  // namespace
 
 std::vector<fuzz::Bytes> fuzz::seeds() {
@@ -101,9 +70,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   return {choose(header, storage::encode_header(some_header())),
           choose(repaired_header, storage::encode_header(some_header())),
           choose(entry, head_of(small) + "data"),
-          choose(entry, head_of(large)),
-          choose(frames, some_frames()),
-          choose(repaired_frames, some_frames())};
+          choose(entry, head_of(large))};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -113,8 +80,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case header: check_header(bytes); break;
     case repaired_header: check_header(with_checksum(bytes)); break;
     case entry: check_entry(fuzz::text(bytes)); break;
-    case frames: check_frames(fuzz::text(bytes)); break;
-    case repaired_frames: check_repaired_frames(fuzz::text(bytes)); break;
   }
   return 0;
 }

@@ -338,7 +338,7 @@ void with_ballast(const std::string& kind, const std::string& path) {
     }
   }
   check_filled(*tier, "before", 200'000, 0);
-  // Opened again it needs a little to begin with, less than a file of its journal; then what it has can be erased.
+  // Opened again it needs a little to begin with; then what it has can be erased.
   tier.reset();
   check(
       ::truncate((path + "/ballast").c_str(), static_cast<off_t>(fs::file_size(path + "/ballast") - (600 << 10))) == 0,
