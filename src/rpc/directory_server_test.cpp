@@ -271,6 +271,32 @@ TEST_F(DirectoryServerTest, ADirectoryThatWasAwayHearsOwnersBeforeTheirLeasesEnd
   EXPECT_EQ(entry->revision, *revision);
 }
 
+// A lease shorter than the time in which its owner tries to connect again.
+TEST_F(DirectoryServerTest, ADirectoryThatComesBackHearsOwnersBeforeTheirLeasesEnd) {
+  constexpr auto ttl = 100ms;
+  DirectoryServerOptions options;
+  options.folder = folder_.path();
+  options.synced = false;
+  serve(options);
+  auto client = open();
+  std::atomic<bool> lost{false};
+  client.put("/a", "", {}, client.grant(ttl, [&] { lost = true; }));
+  Told told(*progress_, *client, "/dead");
+  ASSERT_TRUE(told.wait_first());
+  {
+    auto dying = open();
+    dying.put("/dead", "", {}, dying.grant(ttl));
+    ASSERT_TRUE(told.wait([&] { return told.now().contains("/dead"); }));
+    host_.reset();
+  }
+  // Away for so long that the pauses between two tries to connect are the longest.
+  EXPECT_EQ(code_of([&] { client.run(client->get("/a", base::Deadline(1500ms))); }), Errc::peer_lost);
+  serve(options);
+  ASSERT_TRUE(told.wait_gone("/dead"));
+  EXPECT_FALSE(lost);
+  EXPECT_TRUE(client.get("/a"));
+}
+
 TEST_F(DirectoryServerTest, ADirectoryThatBeganAnewEndsOldLeases) {
   serve({});
   auto client = open();
