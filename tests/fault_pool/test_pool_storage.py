@@ -43,15 +43,17 @@ class Storage:
             self.preload = f"{library('unsynced_omission')}:{self.preload}"
 
     def places(self):
-        """Of every server: its group, number, folder and journal."""
+        """Of every server: its group, number, folder and journal. Of names: the folder of the directory, which is a
+        process of its own: one process at a time may write in a folder that is watched."""
         for group in (self.pool.names, self.pool.stage):
             for number in range(1, group.plan.servers + 1):
                 folder = group.plan.disk / f"server-{number}"
+                folder = folder / "directory" if group is self.pool.names else folder
                 yield group, number, folder, self.journals / f"{group.plan.name}-{number}"
 
     def start(self):
         for group, number, folder, journal in self.places():
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(0o700, parents=True, exist_ok=True)
             journal.parent.mkdir(exist_ok=True)
             with self.patch.context() as patch:
                 patch.setenv("LD_PRELOAD", self.preload)
