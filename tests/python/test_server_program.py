@@ -285,7 +285,8 @@ def test_one_directory_is_started_again_by_any_server(pool_servers, open_pool):
     servers = pool_servers(3, lease_ms="500")
     address = servers.directory
     pool = open_pool(servers)
-    view = pool.status()["view"]
+    while not (view := pool.status())["settled"]:
+        threading.Event().wait(0.01)
     for server in (None, servers.servers[0]):
         if server:
             servers.stop_one(server, number=signal.SIGKILL)
@@ -299,7 +300,7 @@ def test_one_directory_is_started_again_by_any_server(pool_servers, open_pool):
         assert len(now) == 1
         if server is None:
             open_pool(servers, directory=address).put("a", "b", b"x")
-            assert pool.status()["view"] == view
+            assert pool.status()["view"] == view["view"]
     assert servers.directory == address
 
 
@@ -310,6 +311,33 @@ def test_a_server_that_comes_back_joins_the_directory_that_it_started(pool_serve
     servers.start_one(1)
     servers.wait_ready(DEADLINE_S)
     assert servers.directory == address and directories(servers) == [directory]
+
+
+def test_a_server_of_another_host_uses_the_directory_and_does_not_keep_it(program, pool_servers):
+    """A host of another name is a namespace. The directory goes on for it without a server of its own host."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    elsewhere = ["unshare", *user, "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh"]
+    paths = {"PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
+    if subprocess.run([*elsewhere, "true"], env=os.environ | paths, capture_output=True).returncode:
+        pytest.skip("no namespaces for us")
+    servers = pool_servers(1)
+    (directory,) = directories(servers)
+    options = ["directory=registered", f"registration={servers.registration}", "listen=127.0.0.1", "http=off"]
+    process = subprocess.Popen(
+        [*elsewhere, program, *options, "log=warn"],
+        env=os.environ | paths, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with ends(directory):
+        try:
+            assert json.loads(process.stdout.readline().removeprefix("ready "))["name"].startswith("elsewhere:")
+            assert servers.stop_one(servers.servers[0]) == 0
+            assert directories(servers) == [directory]
+            opened = [os.readlink(link) for link in Path(f"/proc/{process.pid}/fd").iterdir()]
+            assert str(servers.registration / "directory.users") not in opened
+        finally:
+            process.terminate()
+            assert process.wait(DEADLINE_S) == 0
+            process.stdout.close()
 
 
 def test_a_second_pool_does_not_start_where_one_runs(pool_servers):
