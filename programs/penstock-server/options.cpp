@@ -102,7 +102,7 @@ std::vector<std::string> items_of(const std::string& list) {
   return items;
 }
 
-// "disk:/path,limit=10GiB,small=64KiB,cache=32MiB,journal=256MiB"
+// "disk:/path,limit=10GiB,small=64KiB,cache=32MiB"
 storage::TierOptions parse_tier(const std::string& item, const std::string& folder) {
   storage::TierOptions tier;
   const auto parts = base::split(item, ',');
@@ -121,11 +121,10 @@ storage::TierOptions parse_tier(const std::string& item, const std::string& fold
     if (key == "limit") tier.limit_bytes = base::parse_size(value);
     else if (key == "small") tier.small_bytes = base::parse_size(value);
     else if (key == "cache") tier.rocksdb_cache_bytes = base::parse_size(value);
-    else if (key == "journal") tier.journal_bytes = base::parse_size(value);
     else
       throw Error(Errc::unknown_option,
                   base::unknown_name("option of a tier", key,
-                                     std::array<std::string_view, 4>{"limit", "small", "cache", "journal"}));
+                                     std::array<std::string_view, 3>{"limit", "small", "cache"}));
   }
   return tier;
 }

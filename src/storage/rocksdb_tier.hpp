@@ -39,6 +39,7 @@ class RocksTier final : public TierBase {
   bool do_erase(std::string_view key, bool sync) override;
   void do_scan(std::string_view prefix, const std::function<bool(const TierEntry&)>& visit) override;
   void do_sync() override;
+  std::uint64_t journal_bytes() override;
 
  private:
   using Where = IndexEntry::Where;

@@ -82,6 +82,16 @@ void RocksTier::reopen() {
   }
 }
 
+std::uint64_t RocksTier::journal_bytes() {
+  std::uint64_t bytes = 0;
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::directory_iterator(path() + "/rocksdb", gone)) {
+    if (entry.path().extension() != ".log") continue;
+    if (const auto size = entry.file_size(gone); !gone) bytes += size;
+  }
+  return bytes;
+}
+
 std::uint64_t RocksTier::stored_watermark() const {
   rocksdb::PinnableSlice value;
   if (!database_->get(database_->own(), watermark_key, value) || value.size() != 8) return 0;

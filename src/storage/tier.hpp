@@ -1,7 +1,7 @@
 // A tier: where a server keeps objects below its memory. Each implementation passes one conformance suite (tier_test.cpp).
 //
 //   files    each object is a file with a checksummed header, below 256 subfolders. Needs nothing.
-//   rocksdb  everything in RocksDB, behind a journal (journaled_database.hpp): for small objects
+//   rocksdb  everything in RocksDB: for small objects
 //   disk     small objects, metadata and the index in RocksDB, large data in files. The usual local tier.
 //   hdf5     each object is an HDF5 file that other tools open: dataset `data` (bytes, or an array where the metadata
 //            begins with {"dtype": "float64", "shape": [..]}), dataset `metadata`, attributes `key`, `xxh3`, ...
@@ -12,7 +12,8 @@
 // Calls block and may come from several threads (the pool's workers); calls for one key are not made concurrently.
 //
 // Errors: Error(not_found); Error(invalid_argument) when a limit above is passed; TierFull, which is an Error(system), when
-// the disk or the tier's limit is full (it says "no space left" and names the path; nothing of that put remains);
+// the disk or the tier's limit is full (it says "no space left" and names the path; nothing of that put remains, unless the
+// disk found no space only when it was to sync: then as below);
 // Error(system) with errno's text: what was to be synced then is there or not, whole in any case; Error(protocol) when
 // stored bytes do not match their checksum. After an error the tier goes on; after TierFull a put works as soon as there is
 // space.
@@ -26,7 +27,7 @@
 //                       replaces it, so the key is never lost.
 //   bytes that rot      the object stays, get throws Error(protocol); `files` and `hdf5` cannot tell the key of a file whose
 //                       header is damaged: it goes to the folder `damaged`, is logged and counted in `errors`. In the
-//                       journal of `rocksdb` and `disk` what was put last is lost: logged, the file kept (journal.hpp)
+//                       log of `rocksdb` and `disk`, which has what was put last, damage loses what follows it: logged
 #pragma once
 
 #include <cstddef>
@@ -76,7 +77,7 @@ struct TierStatistics {
   std::uint64_t objects = 0;
   std::uint64_t bytes = 0;          // of data
   std::uint64_t free_bytes = 0;     // of the file system
-  std::uint64_t journal_bytes = 0;  // of files, beside the data (bounded: journaled_database.hpp)
+  std::uint64_t journal_bytes = 0;  // of RocksDB's write-ahead log, beside the data
   // Since the tier was opened. errors: calls that threw, and damaged files found at open.
   std::uint64_t written_bytes = 0, read_bytes = 0, syncs = 0, errors = 0;
   // At open: files that are no object's (of puts that did not return), and objects that were not synced and are not whole.
@@ -90,8 +91,8 @@ class Tier {
   virtual const std::string& path() const = 0;
 
   // All of them or none; replaces what was there; of writes with one key the last counts. sync: durable on return
-  // (concurrent calls share what can be shared). One write call for an object in a file, one frame of the
-  // journal for all that is in RocksDB.
+  // (concurrent calls share what can be shared). One write call for an object in a file, one record of its log
+  // for all that is in RocksDB.
   virtual void put(std::span<const TierWrite> writes, bool sync) = 0;
   virtual std::optional<TierEntry> find(std::string_view key) = 0;
   // Reads all data into `out` (data_bytes long) and verifies it.
@@ -111,8 +112,7 @@ struct TierOptions {
   std::string path;
   std::uint64_t small_bytes = 64 << 10;          // disk: smaller objects go to RocksDB
   std::uint64_t limit_bytes = 0;                 // of data; 0: what the file system has
-  std::uint64_t rocksdb_cache_bytes = 32 << 20;  // block cache, write buffers, what is not in RocksDB yet: together
-  std::uint64_t journal_bytes = 256 << 20;       // so much may wait in a journal while puts come
+  std::uint64_t rocksdb_cache_bytes = 32 << 20;  // block cache and write buffers together; its log on disk: as much again
 };
 // Makes the directory if need be and recovers. Throws Error: unsupported (kind not built in: names those that are), system,
 // wrong_state (another process, or this one, has it open), protocol (not a tier of this kind).

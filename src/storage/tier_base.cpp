@@ -191,6 +191,7 @@ TierStatistics TierBase::statistics() {
     result.bytes = bytes_;
   }
   result.free_bytes = free_bytes(path());
+  result.journal_bytes = journal_bytes();
   result.written_bytes = written_bytes_;
   result.read_bytes = read_bytes_;
   result.syncs = syncs_;

@@ -36,6 +36,7 @@ class TierBase : public Tier {
   virtual bool do_erase(std::string_view key, bool sync) = 0;
   virtual void do_scan(std::string_view prefix, const std::function<bool(const TierEntry&)>& visit) = 0;
   virtual void do_sync() = 0;
+  virtual std::uint64_t journal_bytes() { return 0; }
 
   const TierOptions& options() const { return options_; }
   // For destructors: syncs, and warns instead of throwing.
