@@ -93,6 +93,7 @@ std::vector<BlockInfo> PyReader::blocks(std::uint32_t variable) {
 bool PyReader::covered(std::uint32_t variable, const Sizes& shape) {
   Turn turn(mutex_);
   auto blocks = step().blocks(variable);
+  std::erase_if(blocks, [](const auto& block) { return element_count(block.box.count) == 0; });
   std::uint64_t sum = 0;
   for (const auto& block : blocks) sum += element_count(block.box.count);
   if (sum != element_count(dims_of(shape)) || blocks.size() > 256) return false;

@@ -121,7 +121,7 @@ class ReadStep(Mapping[str, Variable]):
         return StepAttributes(lambda: self._core)
 
     def __getitem__(self, name: str) -> Variable:
-        """Raises NotFound, a KeyError, with the nearest name."""
+        """Raises NotFound, a KeyError, for what no rank put into this step: it names the last step seen with it."""
         return Variable(self, self._core.variable(name))
 
     def __iter__(self) -> Iterator[str]:

@@ -72,7 +72,7 @@ def save_stream(
 
     on_step(steps, bytes) is called after each. When the writer dies, or the wait for a step passes its deadline, the
     steps so far are kept and the result's `problem` says what happened. Throws FileExistsError unless `force`,
-    penstock.Error when the stream cannot be opened or has none of `variables`.
+    penstock.Error when the stream cannot be opened or its first step lacks one of `variables`.
     """
     import penstock
 
@@ -87,7 +87,10 @@ def save_stream(
         archive.root.attrs["penstock_stream"] = stream.name
         try:
             for step in stream:
-                values = _values(step, chosen)
+                names = list(step)
+                if chosen is not None:  # the first step has all of them, or one is misspelt
+                    names = [each for each in chosen if not archive.numbers or each in step]
+                values = _values(step, names)
                 size += archive.add_step(step.number, values, dict(step.attributes))
                 on_step(len(archive.numbers), size)
                 if steps is not None and len(archive.numbers) >= steps:
@@ -105,9 +108,9 @@ def save_stream(
     return SavedSteps(path, len(archive.numbers), size, dropped, problem)
 
 
-def _values(step: Any, chosen: list[str] | None) -> dict[str, Value]:
+def _values(step: Any, names: list[str]) -> dict[str, Value]:
     """All of them at once: what get() enqueues is fetched together."""
-    values = {name: _enqueue(step[name]) for name in (list(step) if chosen is None else chosen)}
+    values = {name: _enqueue(step[name]) for name in names}
     step.wait()
     return values
 

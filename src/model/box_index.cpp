@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
+
+#include "model/box.hpp"
 
 namespace penstock::model {
 
@@ -26,9 +27,10 @@ std::uint64_t morton_key(const Box& box, const Box& hull) {
   return key;
 }
 
-Box hull_of(std::span<const Box> boxes) {
-  Box hull = boxes.front();
-  for (const auto& box : boxes) {
+Box hull_of(std::span<const Box> boxes, std::span<const std::uint32_t> numbers) {
+  Box hull = boxes[numbers.front()];
+  for (const auto number : numbers) {
+    const auto& box = boxes[number];
     for (std::size_t d = 0; d < hull.start.size(); ++d) {
       const auto low = std::min(hull.start[d], box.start[d]);
       const auto high = std::max(hull.start[d] + hull.count[d], box.start[d] + box.count[d]);
@@ -44,17 +46,18 @@ Box hull_of(std::span<const Box> boxes) {
 BoxIndex::BoxIndex(std::span<const Box> boxes) {
   if (boxes.empty()) return;
   dims_ = boxes.front().start.size();
-  numbers_.resize(boxes.size());
-  std::iota(numbers_.begin(), numbers_.end(), 0u);
-  if (boxes.size() > fan_out) {
-    const Box hull = hull_of(boxes);
+  numbers_.reserve(boxes.size());
+  for (std::uint32_t i = 0; i < boxes.size(); ++i)
+    if (!is_empty(boxes[i])) numbers_.push_back(i);
+  if (numbers_.size() > fan_out) {
+    const Box hull = hull_of(boxes, numbers_);
     std::vector<std::uint64_t> keys(boxes.size());
-    for (std::size_t i = 0; i < boxes.size(); ++i) keys[i] = morton_key(boxes[i], hull);
+    for (const auto i : numbers_) keys[i] = morton_key(boxes[i], hull);
     std::sort(numbers_.begin(), numbers_.end(),
               [&](auto a, auto b) { return keys[a] != keys[b] ? keys[a] < keys[b] : a < b; });
   }
-  auto& leaves = levels_.emplace_back(boxes.size());
-  for (std::size_t i = 0; i < boxes.size(); ++i) {
+  auto& leaves = levels_.emplace_back(numbers_.size());
+  for (std::size_t i = 0; i < numbers_.size(); ++i) {
     const Box& box = boxes[numbers_[i]];
     for (std::size_t d = 0; d < dims_; ++d) {
       leaves[i].low[d] = box.start[d];

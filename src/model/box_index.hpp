@@ -18,7 +18,7 @@ class BoxIndex {
   static constexpr std::size_t fan_out = 16;
 
   BoxIndex() = default;
-  // Boxes are valid, not empty, and of the same dimensions.
+  // Boxes are valid and of the same dimensions; empty ones keep their number and are never found.
   explicit BoxIndex(std::span<const Box> boxes);
 
   // Appends the numbers of the boxes that share an element with `box`, ascending.

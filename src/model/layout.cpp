@@ -96,6 +96,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+std::string disagreement(const VariableDefinition& one, int rank_of_one, const VariableDefinition& other,
+                         int rank_of_other) {
+  if (one.dtype == other.dtype && one.kind == other.kind && one.order == other.order && one.shape == other.shape)
+    return "";
+  return "variable '" + one.name + "': rank " + std::to_string(rank_of_one) + " has " + describe(one) + ", rank " +
+         std::to_string(rank_of_other) + " has " + describe(other);
+}
+
 std::optional<std::uint64_t> packed_bytes(const Dims& count, std::size_t elem_size) {
   std::uint64_t bytes = elem_size;
   if (std::find(count.begin(), count.end(), 0u) != count.end()) return 0;
@@ -148,27 +156,32 @@ std::shared_ptr<const Epoch> Epoch::build(std::uint64_t number, std::vector<std:
 
 // ids[rank][index of a rank's definition] becomes the variable's id.
 void Epoch::merge_definitions(std::vector<std::vector<std::uint32_t>>& ids) {
-  struct First {
+  struct First {  // to put it, or, while none has, to define it
     int rank;
     const VariableDefinition* definition;
+    bool put;
   };
   std::vector<First> first;
+  std::vector<bool> put;  // by a rank's definitions
   ids.resize(layouts_.size());
   for (std::size_t r = 0; r < layouts_.size(); ++r) {
-    for (const auto& definition : layouts_[r]->variables) {
+    const auto rank = static_cast<int>(r);
+    put.assign(layouts_[r]->variables.size(), false);
+    for (const auto& block : layouts_[r]->blocks) put[block.variable] = true;
+    for (std::size_t i = 0; i < put.size(); ++i) {
+      const auto& definition = layouts_[r]->variables[i];
       const auto [entry, is_new] = by_name_.try_emplace(definition.name, static_cast<std::uint32_t>(first.size()));
       ids[r].push_back(entry->second);
       if (is_new) {
         if (first.size() == max_variables) throw Error(Errc::protocol, "there are too many variables");
-        first.push_back({static_cast<int>(r), &definition});
+        first.push_back({rank, &definition, put[i]});
         continue;
       }
-      const auto& [rank, other] = first[entry->second];
-      if (other->dtype != definition.dtype || other->kind != definition.kind || other->order != definition.order ||
-          other->shape != definition.shape)
-        throw Error(Errc::protocol, "variable '" + definition.name + "': rank " + std::to_string(rank) + " has " +
-                                        describe(*other) + ", rank " + std::to_string(r) + " has " +
-                                        describe(definition));
+      auto& known = first[entry->second];
+      if (!put[i]) continue;
+      if (!known.put) known = {rank, &definition, true};
+      if (const auto why = disagreement(*known.definition, known.rank, definition, rank); !why.empty())
+        throw Error(Errc::protocol, why);
     }
   }
   variables_.resize(first.size());
@@ -190,7 +203,6 @@ void Epoch::add_blocks(const std::vector<std::vector<std::uint32_t>>& ids) {
     const auto& layout = *layouts_[r];
     for (std::size_t i = 0; i < layout.blocks.size(); ++i) {
       const auto& definition = layout.blocks[i];
-      if (is_empty(definition.box)) continue;
       auto& variable = variables_[ids[r][definition.variable]];
       Block block{definition.box,
                   static_cast<int>(r),
@@ -218,33 +230,37 @@ void Epoch::finish() {
       variable.index = BoxIndex(boxes);
     }
     if (kind == Kind::global_array) variable.overlapping = variable.index.any_overlap();
-    infos_.push_back(variable.info);
+    if (!variable.blocks.empty()) infos_.push_back(variable.info);
   }
 }
 
 const VariableLayout* Epoch::find(std::string_view name) const {
   const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : &variables_[found->second];
+  return found == by_name_.end() ? nullptr : find(found->second);
+}
+
+const VariableLayout* Epoch::find(std::uint32_t id) const {
+  return id >= variables_.size() || variables_[id].blocks.empty() ? nullptr : &variables_[id];
 }
 
 const VariableLayout& Epoch::variable(std::uint32_t id) const {
-  if (id >= variables_.size())
-    throw Error(Errc::not_found,
-                "there is no variable " + std::to_string(id) + "; the step has " + std::to_string(variables_.size()));
-  return variables_[id];
+  if (const auto* found = find(id)) return *found;
+  throw Error(Errc::not_found, "there is no variable " + std::to_string(id));
 }
 
 const VariableLayout& Epoch::variable(std::string_view name) const {
   if (const auto* found = find(name)) return *found;
-  std::string message = "there is no variable '" + std::string(name) + "'";
+  throw Error(Errc::not_found, "there is no variable '" + std::string(name) + "'");
+}
+
+std::string Epoch::nearest(std::string_view name) const {
   const VariableInfo* nearest = nullptr;
   std::size_t distance = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const auto& info : infos_) {
     const std::size_t d = edit_distance(name, info.name);
     if (d < distance) nearest = &info, distance = d;
   }
-  if (nearest) message += "; did you mean '" + nearest->name + "'?";
-  throw Error(Errc::not_found, message);
+  return nearest ? nearest->name : "";
 }
 
 }  // namespace penstock::model

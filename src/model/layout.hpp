@@ -58,6 +58,10 @@ struct RankLayout {
 // Bytes of so many packed elements; empty when that is more than a description may say (2^63 - 1).
 std::optional<std::uint64_t> packed_bytes(const Dims& count, std::size_t elem_size);
 
+// What two ranks say of one variable, when one epoch cannot hold both; empty when it can.
+std::string disagreement(const VariableDefinition& one, int rank_of_one, const VariableDefinition& other,
+                         int rank_of_other);
+
 // Throws Error(protocol) when anything in it is out of bounds or contradicts itself.
 void validate(const RankLayout& layout, std::uint32_t segments = max_segments);
 // Bytes used of each segment: what a mapping or registration must cover before its blocks are read.
@@ -76,12 +80,13 @@ struct Block {
 struct VariableLayout {
   VariableInfo info;          // info.blocks == blocks.size()
   std::size_t elem_size = 0;  // 0 for strings
-  // By block number: by rank, then by order of put. Empty blocks are left out and have no number.
+  // By block number: by rank, then by order of put, blocks without elements too. None: no rank put the variable.
   std::vector<Block> blocks;
   // Two blocks may share elements: pieces of a plan must then reach the destination in order.
   bool overlapping = false;
 
-  // Numbers of the blocks that share an element with the box, ascending; global arrays and local values.
+  // Numbers of the blocks that share an element with the box, ascending; global arrays and local values. A block without
+  // elements shares none.
   void query(const Box& box, std::vector<std::uint32_t>& out) const { index.query(box, out); }
   BoxIndex index;  // global arrays and local values; empty for other kinds
 };
@@ -98,13 +103,18 @@ class Epoch {
   const RankLayout& rank(int r) const { return *layouts_[static_cast<std::size_t>(r)]; }
   const std::shared_ptr<const RankLayout>& shared_rank(int r) const { return layouts_[static_cast<std::size_t>(r)]; }
 
-  // Ids are indices, in the order in which names first appear by rank.
+  // The variables that a rank put in this epoch's steps, ascending by id. Definitions of ranks that put nothing of a
+  // variable do not count: they may still have the shape of an earlier step.
   const std::vector<VariableInfo>& variables() const { return infos_; }
-  const VariableLayout* find(std::string_view name) const;  // null when absent
-  // Throws Error(not_found).
+  const VariableLayout* find(std::string_view name) const;  // null when no rank put it
+  const VariableLayout* find(std::uint32_t id) const;       // the same
+  // Throw Error(not_found) when no rank put it.
   const VariableLayout& variable(std::uint32_t id) const;
-  // Throws Error(not_found), suggesting the nearest name.
   const VariableLayout& variable(std::string_view name) const;
+  // The name among variables() that is most like this one; empty when none is.
+  std::string nearest(std::string_view name) const;
+  // Every variable that a rank defines. Ids are indices of it, in the order in which names first appear by rank.
+  const std::vector<VariableLayout>& defined() const { return variables_; }
 
  private:
   Epoch() = default;

@@ -164,6 +164,7 @@ class PlanBuilder {
   void add_whole_block(std::uint32_t number) {
     const Source source(variable_, variable_.blocks[number]);
     const Dims& count = source.block.box.count;
+    if (is_empty(source.block.box)) return;
     // A value's block gives a scalar, for which there are no destination strides.
     const std::size_t n = is_value(variable_) ? 0 : count.size();
     add_piece(number, source.block.offset, source.strides, 0, count.begin(), n);

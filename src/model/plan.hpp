@@ -102,7 +102,7 @@ struct ViewPart {
   Box box;  // of the array (local arrays: of the block)
   Order order = Order::row;
   std::uint64_t offset = 0;  // of the first element, from the segment's start
-  std::uint64_t bytes = 0;   // from the first to the last element
+  std::uint64_t bytes = 0;   // from the first to the last element; 0: an empty block
   Strides strides{};
 };
 // One for each block that the selection touches, in block order. Throws Error(invalid_argument) as shape_of, and for

@@ -128,6 +128,7 @@ ViewPart view_of(const VariableLayout& variable, std::uint32_t number, const Box
   part.order = variable.info.order;
   part.strides = packed_strides(block.box.count, variable.elem_size, variable.info.order);
   part.offset = block.offset;
+  if (is_empty(box)) return part;
   part.bytes = variable.elem_size;
   for (std::size_t d = 0; d < box.start.size(); ++d) {
     const auto stride = static_cast<std::uint64_t>(part.strides[d]);

@@ -1,6 +1,7 @@
 // Random decompositions and selections, checked element by element against a reader that knows every element's place.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -27,7 +28,7 @@ struct Writers {
     std::uint32_t segment;
     std::uint64_t offset;
   };
-  std::vector<Put> puts;  // not empty; by block number
+  std::vector<Put> puts;  // by block number
 
   Writers(Random& random, Kind kind) {
     definition = {"v",  fixed_size_dtypes[random.from(0, std::size(fixed_size_dtypes) - 1)],
@@ -60,14 +61,17 @@ struct Writers {
       block.offset = (used[block.segment] + random.from(0, 40) + 15) / 16 * 16;
       used[block.segment] = block.offset + block.bytes;
       layout->blocks.push_back(block);
-      if (!is_empty(block.box)) puts.push_back({block.box, rank, block.segment, block.offset});
+      puts.push_back({block.box, rank, block.segment, block.offset});
     }
     auto& segments = memory.emplace_back();
     for (const auto bytes : used) random.fill(segments.emplace_back(bytes));
     return layout;
   }
 
-  const VariableLayout& variable() const { return *epoch->find("v"); }
+  const VariableLayout& variable() const {  // also when nothing of it was put
+    const auto& all = epoch->defined();
+    return *std::ranges::find_if(all, [](const auto& each) { return each.info.name == "v"; });
+  }
   const std::byte* segment(int rank, std::uint32_t number) const {
     return memory[static_cast<std::size_t>(rank)][number].data();
   }

@@ -87,6 +87,7 @@ Outcome StepReader::begin_step(Timeout timeout) {
   if (outcome_ != Outcome::ready) return outcome_;
   describe(next.epoch);  // throws: the lease goes back
   step_ = std::move(next);
+  last_step_ = step_->step;
   payloads_.reset();
   pending_.clear();
   ++counters_.steps;
@@ -115,6 +116,31 @@ const model::Epoch& StepReader::layout() const {
   return *epoch_;
 }
 
+const VariableInfo& StepReader::variable(std::string_view name) const {
+  const auto* found = layout().find(name);
+  if (!found) refuse_absent(name);
+  return found->info;
+}
+
+const model::VariableLayout& StepReader::put_variable(std::uint32_t id) const {
+  const auto& epoch = layout();
+  if (const auto* found = epoch.find(id)) return *found;
+  if (id < epoch.defined().size()) refuse_absent(epoch.defined()[id].info.name);
+  throw Error(Errc::not_found, "stream " + name() + ": no variable has the id " + std::to_string(id));
+}
+
+void StepReader::refuse_absent(std::string_view variable) const {
+  std::string text = "stream " + name() + ": step " + std::to_string(step()) + " has no variable '" +
+                     std::string(variable) + "'; ";
+  const auto last = last_with_.find(variable);
+  if (last != last_with_.end())
+    throw Error(Errc::not_found,
+                text + "the last step with it that this reader has seen is step " + std::to_string(last->second));
+  text += "no step that this reader has seen has it";
+  if (const auto nearest = epoch_->nearest(variable); !nearest.empty()) text += "; did you mean '" + nearest + "'?";
+  throw Error(Errc::not_found, text);
+}
+
 // Decodes what changed since the last step's epoch.
 void StepReader::describe(const std::shared_ptr<const EpochBlobs>& blobs) {
   if (blobs == blobs_) return;
@@ -137,7 +163,13 @@ void StepReader::describe(const std::shared_ptr<const EpochBlobs>& blobs) {
     }
     if (has) with_payload.push_back(rank);
   }
-  epoch_ = model::Epoch::build(blobs->number, layouts);
+  auto epoch = model::Epoch::build(blobs->number, layouts);
+  if (epoch_)
+    for (const auto& info : epoch_->variables()) {
+      auto& last = last_with_[info.name];
+      last = std::max(last, last_step_);
+    }
+  epoch_ = std::move(epoch);
   rank_layouts_ = std::move(layouts);
   rank_places_ = std::move(places);
   payload_ranks_ = std::move(with_payload);
@@ -159,10 +191,10 @@ void StepReader::place(std::uint64_t number) {
 }
 
 void StepReader::number_chunks() {
-  chunk_first_.resize(epoch_->variables().size());
+  chunk_first_.resize(epoch_->defined().size());
   for (std::uint32_t id = 0; id < chunk_first_.size(); ++id) {
-    const auto& described = epoch_->variable(id).blocks;
-    const auto& placed = placed_->variable(id).blocks;
+    const auto& described = epoch_->defined()[id].blocks;
+    const auto& placed = placed_->defined()[id].blocks;
     auto& first = chunk_first_[id];
     first.reserve(described.size() + 1);
     std::uint32_t at = 0;
@@ -190,12 +222,12 @@ const VariableInfo* StepReader::find(std::string_view name) const {
 
 std::vector<BlockInfo> StepReader::blocks(std::uint32_t id) const {
   std::vector<BlockInfo> result;
-  for (const auto& b : layout().variable(id).blocks) result.push_back({b.box, b.writer_rank});
+  for (const auto& b : put_variable(id).blocks) result.push_back({b.box, b.writer_rank});
   return result;
 }
 
 Dims StepReader::shape_of(std::uint32_t id, const Selection& selection) const {
-  return model::shape_of(layout().variable(id), selection);
+  return model::shape_of(put_variable(id), selection);
 }
 
 // ------------------------------------------------------------------------------------------------------------- payload
@@ -231,7 +263,7 @@ std::optional<Attribute> StepReader::attribute(std::string_view name) {
 }
 
 std::optional<MinMax> StepReader::min_max(std::uint32_t id, std::optional<std::uint64_t> block) {
-  const auto& variable = layout().variable(id);
+  const auto& variable = put_variable(id);
   if (block && *block >= variable.blocks.size())
     throw Error(Errc::invalid_argument,
                 "variable " + variable.info.name + " has " + std::to_string(variable.blocks.size()) + " blocks");
@@ -247,7 +279,7 @@ std::optional<MinMax> StepReader::min_max(std::uint32_t id, std::optional<std::u
 }
 
 std::vector<std::string> StepReader::read_strings(std::uint32_t id) {
-  const auto& variable = layout().variable(id);
+  const auto& variable = put_variable(id);
   if (variable.info.dtype != DType::string)
     throw Error(Errc::invalid_argument, "variable " + variable.info.name + " does not hold strings");
   std::vector<std::string> result(variable.blocks.size());
@@ -269,9 +301,8 @@ void StepReader::enqueue(const std::shared_ptr<const model::Plan>& plan, void* o
 
 void StepReader::get(std::uint32_t id, const Selection& selection, void* out, Order order,
                      std::span<const std::int64_t> strides) {
-  current();
+  const auto& variable = put_variable(id);
   if (placed_ == epoch_) return enqueue(plans_.get(*epoch_, id, selection, {order, strides}), out);
-  const auto& variable = layout().variable(id);
   model::shape_of(variable, selection);  // throws in the writer's numbers
   const bool one_local = selection.form() == Selection::Form::all && variable.info.kind == Kind::local_array;
   if (selection.form() != Selection::Form::block && !one_local)
@@ -331,7 +362,7 @@ const std::vector<model::ViewPart>& StepReader::cached_parts(std::uint32_t id, c
   for (const auto& c : parts_)
     if (c.variable == id && c.selection == selection) return c.parts;
   if (parts_.size() >= max_cached_parts) parts_.clear();
-  parts_.push_back({id, selection, model::view_parts(layout().variable(id), selection)});
+  parts_.push_back({id, selection, model::view_parts(put_variable(id), selection)});
   return parts_.back().parts;
 }
 
@@ -376,6 +407,10 @@ Views StepReader::view(std::uint32_t id, const Selection& selection) {
   const bool in_place = source_->plane().maps_in_place();
   Views views;
   for (const auto& part : cached_parts(id, selection)) {
+    if (part.bytes == 0) {
+      views.push_back(View({}, part.box, part.order, part.strides, nullptr));
+      continue;
+    }
     auto mapped = view_part(id, part);
     auto owner = std::allocate_shared<Owner>(RecyclingAllocator<Owner>(view_pool()),
                                              Owner{in_place ? step.lease : nullptr, std::move(mapped.owner)});

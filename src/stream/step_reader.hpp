@@ -5,6 +5,7 @@
 // numbered, listed and viewed as their writer put them (epoch_).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,7 +33,7 @@ class StepReader final : public ReaderEngine {
   std::vector<std::uint64_t> steps() override;
   const std::vector<VariableInfo>& variables() const override { return layout().variables(); }
   const VariableInfo* find(std::string_view name) const override;
-  const VariableInfo& variable(std::string_view name) const override { return layout().variable(name).info; }
+  const VariableInfo& variable(std::string_view name) const override;
   std::vector<BlockInfo> blocks(std::uint32_t variable) const override;
   std::vector<std::string> attribute_names() override;
   std::optional<Attribute> attribute(std::string_view name) override;
@@ -70,6 +71,8 @@ class StepReader final : public ReaderEngine {
 
   const StepSource::Step& current() const;
   const model::Epoch& layout() const;
+  const model::VariableLayout& put_variable(std::uint32_t id) const;
+  [[noreturn]] void refuse_absent(std::string_view name) const;
   void describe(const std::shared_ptr<const EpochBlobs>& blobs);
   void place(std::uint64_t number);
   void number_chunks();
@@ -86,6 +89,9 @@ class StepReader final : public ReaderEngine {
   std::unique_ptr<StepSource> source_;
 
   std::optional<StepSource::Step> step_;  // being read
+  std::uint64_t last_step_ = 0;           // the last one that was read; with epoch_
+  // By variable: the last step with it, of epochs before epoch_.
+  std::map<std::string, std::uint64_t, std::less<>> last_with_;
   Outcome outcome_ = Outcome::not_ready;
   std::shared_ptr<const EpochBlobs> blobs_;
   std::vector<std::shared_ptr<const model::RankLayout>> rank_layouts_;

@@ -152,14 +152,15 @@ static void read_several_blocks(penstock_reader* reader, int rank) {
   size_t count = 0;
   (void)rank;
   for (int t = 0; t < 3; ++t) {
-    const penstock_selection fourth = penstock_select_block(4);
+    const penstock_selection fifth = penstock_select_block(5);
     begin_read(reader);
-    CHECK(find(reader, "v").blocks == 8);
+    CHECK(find(reader, "v").blocks == 9);
     OK(penstock_reader_blocks(reader, find(reader, "v").id, 0, 9, blocks, &count, &error));
-    CHECK(count == 8 && blocks[3].start[0] == 6 && blocks[4].start[0] == 7 && blocks[4].writer_rank == 2);
+    CHECK(count == 9 && blocks[3].start[0] == 6 && blocks[4].count[0] == 0 && blocks[4].writer_rank == 1);
+    CHECK(blocks[5].start[0] == 7 && blocks[5].writer_rank == 2);
     get(reader, "v", NULL, out);
     CHECK(is_numbered(out, 8, 0));
-    get(reader, "v", &fourth, out);
+    get(reader, "v", &fifth, out);
     CHECK(out[0] == 7);
     end_read(reader);
   }

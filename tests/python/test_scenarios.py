@@ -108,10 +108,10 @@ def test_several_blocks_and_empty_contributions(cohorts):
 
     def read(stream):
         for step in stream:
-            assert [block.start[0] for block in step["v"].blocks] == [0, 2, 4, 6, 7, 5, 3, 1]
-            assert [block.writer_rank for block in step["v"].blocks] == [0] * 4 + [2] * 4
+            assert [block.start[0] for block in step["v"].blocks] == [0, 2, 4, 6, 4, 7, 5, 3, 1]
+            assert [block.writer_rank for block in step["v"].blocks] == [0] * 4 + [1] + [2] * 4
             np.testing.assert_array_equal(step["v"], np.arange(8))
-            assert step["v"].block(4).tolist() == [7]
+            assert step["v"].block(4).tolist() == [] and step["v"].block(5).tolist() == [7]
         assert stream.statistics.steps == 3
 
     cohorts(3, 1, write, read)
