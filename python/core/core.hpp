@@ -186,7 +186,7 @@ class PyWriter {
   void put_string(std::uint32_t variable, const std::string& value);
   std::unique_ptr<Memory> put_span(std::uint32_t variable, const Sizes& start, const Sizes& count);
   void put_attribute(const std::string& name, const std::string& dtype, bool is_array, nb::bytes values,
-                     std::vector<std::string> strings);
+                     std::vector<std::string> strings, bool of_step);
   void end_step();
   void abandon_step();
   // Closing may take long, so it is done by a thread that Python need not wait for: start_close, then wait_close until

@@ -133,13 +133,12 @@ std::unique_ptr<Memory> PyWriter::put_span(std::uint32_t variable, const Sizes& 
 }
 
 void PyWriter::put_attribute(const std::string& name, const std::string& dtype, bool is_array, nb::bytes values,
-                             std::vector<std::string> strings) {
+                             std::vector<std::string> strings, bool of_step) {
   Turn turn(mutex_);
   auto* first = reinterpret_cast<const std::byte*>(values.c_str());
   Attribute value{dtype_named(dtype), is_array, {first, first + values.size()}, std::move(strings)};
-  auto& writer = this->writer();
-  if (step_) step_->put_attribute(name, std::move(value));
-  else writer.put_attribute(name, std::move(value));
+  if (of_step) step().put_attribute(name, std::move(value));
+  else writer().put_attribute(name, std::move(value));
 }
 
 void PyWriter::end_step() {
@@ -292,7 +291,8 @@ void bind_writer(nb::module_& m) {
       .def("put_value", &PyWriter::put_value, "variable"_a, "array"_a)
       .def("put_string", &PyWriter::put_string, "variable"_a, "value"_a)
       .def("put_span", &PyWriter::put_span, "variable"_a, "start"_a, "count"_a)
-      .def("put_attribute", &PyWriter::put_attribute, "name"_a, "dtype"_a, "is_array"_a, "values"_a, "strings"_a)
+      .def("put_attribute", &PyWriter::put_attribute, "name"_a, "dtype"_a, "is_array"_a, "values"_a, "strings"_a,
+           "of_step"_a = false)
       .def("end_step", &PyWriter::end_step)
       .def("abandon_step", &PyWriter::abandon_step)
       .def("close", &PyWriter::close, "timeout_ms"_a)

@@ -15,6 +15,8 @@ import numpy as np
 from . import dtypes
 from .errors import InvalidArgument, NotFound
 
+MISSING = object()
+
 # (dtype, is_array, packed elements, strings): what penstock._core takes and gives.
 Packed = tuple[str, bool, bytes, list[str]]
 
@@ -51,13 +53,17 @@ def unpack(packed: Packed) -> Any:
 class Attributes(MutableMapping[str, Any]):
     """The writer's side: what was put, by name. There is no deleting: readers may have seen it."""
 
-    def __init__(self, put: Callable[..., None], values: dict[str, Any]):
+    def __init__(self, put: Callable[..., None], values: dict[str, Any], replaced: dict[str, Any] | None = None):
+        """replaced: of a step; takes what each name had before the step, MISSING if nothing."""
         self._put = put
         self._values = values
+        self._replaced = replaced
 
     def __setitem__(self, name: str, value: Any) -> None:
         packed = pack(name, value)
         self._put(name, *packed)
+        if self._replaced is not None:
+            self._replaced.setdefault(name, self._values.get(name, MISSING))
         self._values[name] = unpack(packed)
 
     def __getitem__(self, name: str) -> Any:

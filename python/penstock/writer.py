@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
-from .attributes import Attributes
+from .attributes import MISSING, Attributes
 from .errors import Error, InvalidArgument, WrongState
 from .stream import SLICE_MS, Deadline, Stream, to_ms
 
@@ -66,8 +66,16 @@ class Writer(Stream):
 
     @property
     def attributes(self) -> Attributes:
-        """stream.attributes["title"] = "..." holds from the open step on, or from the next one."""
-        return Attributes(self._core.put_attribute, self._attribute_values)
+        """stream.attributes["title"] = "..." holds from the open step on, or from the next one.
+
+        It stays when the open step is given up.
+        """
+        return Attributes(self._put_attribute, self._attribute_values)
+
+    def _put_attribute(self, name: str, *packed: Any) -> None:
+        self._core.put_attribute(name, *packed)
+        if self._step is not None:
+            self._step._replaced.pop(name, None)
 
     def step(self, timeout: float | None = None) -> WriteStep:
         """Begins a step: with stream.step() as step: step["T"] = T.
@@ -144,6 +152,7 @@ class WriteStep:
         self._number = stream._core.step_number()
         self._spans: list[tuple[np.ndarray, Any]] = []
         self._reshaped: list[_Defined] = []
+        self._replaced: dict[str, Any] = {}
 
     @property
     def number(self) -> int:
@@ -156,8 +165,11 @@ class WriteStep:
 
     @property
     def attributes(self) -> Attributes:
-        """step.attributes["time"] = t; in force until put again."""
-        return Attributes(lambda *packed: self._core.put_attribute(*packed), self._stream._attribute_values)
+        """step.attributes["time"] = t; in force until put again. A step that is given up takes them with it."""
+        return Attributes(self._put_attribute, self._stream._attribute_values, self._replaced)
+
+    def _put_attribute(self, name: str, *packed: Any) -> None:
+        self._core.put_attribute(name, *packed, True)
 
     # ------------------------------------------------------------------------------------------------------- putting
 
@@ -322,8 +334,18 @@ class WriteStep:
             void = True
             raise
         finally:
-            for variable in self._reshaped if void else ():
-                variable.shape = None
+            if void:
+                self._undo()
+
+    def _undo(self) -> None:
+        for variable in self._reshaped:
+            variable.shape = None
+        values = self._stream._attribute_values
+        for name, before in self._replaced.items():
+            if before is MISSING:
+                del values[name]
+            else:
+                values[name] = before
 
     def _defined(self, name: str, dtype: Any, kind: str, shape: Any = (), order: str = "row") -> _Defined:
         """The variable, defined if it is not, checked to be the same if it is."""

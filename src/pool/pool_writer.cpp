@@ -151,7 +151,9 @@ class PoolWriter final : public stream::WriterEngine {
   std::uint32_t define(std::string_view name, DType dtype, const Dims& shape, const VariableOptions& options) override {
     return direct_.define(name, dtype, shape, options);
   }
-  void put_attribute(std::string_view name, Attribute value) override { direct_.put_attribute(name, std::move(value)); }
+  void put_attribute(std::string_view name, Attribute value, stream::AttributeOf of) override {
+    direct_.put_attribute(name, std::move(value), of);
+  }
   bool begin_step(Timeout deadline) override { return direct_.begin_step(deadline); }
   std::string awaited() const override {
     return attachment_ ? "pool " + attachment_->pool() + " (" + direct_.awaited() + ")" : direct_.awaited();

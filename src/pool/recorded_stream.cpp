@@ -1,5 +1,6 @@
 #include "pool/recorded_stream.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <type_traits>
@@ -159,10 +160,10 @@ class RecordedWriter final : public stream::WriterEngine {
           record_->text() = describe_variable({dtype, shape, options});
         });
   }
-  void put_attribute(std::string_view name, Attribute value) override {
+  void put_attribute(std::string_view name, Attribute value, stream::AttributeOf of) override {
     std::string text = describe_attribute(value);
     (*record_)(
-        Verb::write_attribute, [&](Call&) { engine_->put_attribute(name, std::move(value)); },
+        Verb::write_attribute, [&](Call&) { engine_->put_attribute(name, std::move(value), of); },
         [&](Call& call) {
           call.of = name;
           record_->text() = std::move(text);
@@ -340,7 +341,7 @@ class RecordedReader final : public stream::ReaderEngine {
           return strings;
         },
         [&](Call& call) {
-          if (const auto& infos = engine_->variables(); variable < infos.size()) call.of = infos[variable].name;
+          if (const auto* is = info_of(variable)) call.of = is->name;
         });
   }
   Dims shape_of(std::uint32_t variable, const Selection& selection) const override {
@@ -377,11 +378,16 @@ class RecordedReader final : public stream::ReaderEngine {
   StreamStatistics statistics() const override { return engine_->statistics(); }
 
  private:
-  void describe_read(Call& call, std::uint32_t variable, const Selection& selection) {
+  const VariableInfo* info_of(std::uint32_t id) const {  // null when the step does not have it
     const auto& infos = engine_->variables();
+    const auto at = std::ranges::lower_bound(infos, id, {}, &VariableInfo::id);
+    return at != infos.end() && at->id == id ? &*at : nullptr;
+  }
+  void describe_read(Call& call, std::uint32_t variable, const Selection& selection) {
     append_selection(record_->text(), selection);
-    if (variable >= infos.size()) return;
-    const VariableInfo& is = infos[variable];
+    const auto* found = info_of(variable);
+    if (!found) return;
+    const VariableInfo& is = *found;
     call.of = is.name;
     call.function = newly_described(is);
     const Selection::Form form = selection.form();

@@ -19,15 +19,8 @@ constexpr std::uint64_t noted_copy_bytes = 1 << 20;   // others give way to copi
 constexpr std::chrono::microseconds no_wait{100};     // begin_step takes less while the queue has room
 constexpr std::uint64_t timed_copy_bytes = 16 << 10;  // smaller copies are counted but not timed: a clock costs as much
 
-// Of an encoded payload, with room to spare: everything but values; a value besides its characters or elements.
+// Of an encoded payload, with room to spare: everything but values.
 constexpr std::uint64_t payload_frame_bytes = 512;
-constexpr std::uint64_t payload_value_bytes = 64;
-
-std::uint64_t encoded_bytes(std::string_view name, const Attribute& value) {
-  std::uint64_t bytes = payload_value_bytes + name.size() + value.bytes.size();
-  for (const auto& s : value.strings) bytes += 16 + s.size();
-  return bytes;
-}
 
 // While it lives, who copies from the arena may wait for this rank's own copy: a simulation stands still for that one.
 // Null: nobody shall wait.
@@ -127,7 +120,7 @@ void DirectWriter::set_shape(std::uint32_t id, const Dims& shape) {
     if (layout_.blocks[b].variable == id && !model::is_within(layout_.blocks[b].box, shape))
       throw Error(Errc::invalid_argument, "variable " + v.name + ": " + model::to_string(layout_.blocks[b].box) +
                                               " was put already and is not inside shape " + to_string(shape));
-  v.shape = shape;
+  shapes_before_.emplace_back(id, std::exchange(v.shape, shape));
   layout_changed_ = true;
 }
 
@@ -141,26 +134,16 @@ void DirectWriter::require_payload_room(const std::string& what, std::uint64_t a
                                             " of a rank at most, all together");
 }
 
-void DirectWriter::put_attribute(std::string_view name, Attribute value) {
+void DirectWriter::put_attribute(std::string_view name, Attribute value, AttributeOf of) {
+  if (of == AttributeOf::step) require_writing();
   if (name.empty() || name.size() > model::max_name_bytes)
     throw Error(Errc::invalid_argument, "an attribute's name is empty or too long");
   if (!value.is_array && value.size() != 1)
     throw Error(Errc::invalid_argument, "attribute " + std::string(name) + ": not one value");
-  for (auto& [have, old] : payload_.attributes) {
-    if (have != name) continue;
-    if (old == value) return;
-    const auto bytes = attribute_bytes_ - encoded_bytes(name, old) + encoded_bytes(name, value);
-    require_payload_room("attribute " + have, bytes, string_bytes_);
-    attribute_bytes_ = bytes;
-    old = std::move(value);
-    payload_changed_ = true;
-    return;
-  }
-  const auto bytes = attribute_bytes_ + encoded_bytes(name, value);
-  require_payload_room("attribute " + std::string(name), bytes, string_bytes_);
-  payload_.attributes.emplace_back(name, std::move(value));
-  attribute_bytes_ = bytes;
-  payload_changed_ = true;
+  const auto require_room = [this](const std::string& what, std::uint64_t bytes) {
+    require_payload_room(what, bytes, string_bytes_);
+  };
+  payload_changed_ |= attributes_.put(name, std::move(value), of, require_room);
 }
 
 // --------------------------------------------------------------------------------------------------------------- steps
@@ -184,6 +167,8 @@ bool DirectWriter::begin_step(Timeout timeout) {
   string_bytes_ = 0;
   lent_.clear();
   ranged_.clear();
+  attributes_.keep_step();
+  shapes_before_.clear();
   discards_used_ = 0;
   try {
     if (open_ && !reserve_slot(deadline)) {
@@ -360,8 +345,8 @@ void DirectWriter::put_string(std::uint32_t id, std::string_view value) {
   const auto& v = variable(id);
   if (v.dtype != DType::string) throw Error(Errc::invalid_argument, "variable " + v.name + " does not hold strings");
   if (dropped_) return;
-  const auto all = string_bytes_ + payload_value_bytes + value.size();
-  require_payload_room("a string of variable " + v.name, attribute_bytes_, all);
+  const auto all = string_bytes_ + PutAttributes::value_bytes + value.size();
+  require_payload_room("a string of variable " + v.name, attributes_.bytes(), all);
   payload_.strings.push_back({static_cast<std::uint32_t>(blocks_put_), std::string(value)});
   string_bytes_ = all;
   payload_changed_ = true;
@@ -446,8 +431,19 @@ void DirectWriter::commit_step() {
   statistics_file_.update([this] { return statistics(); });
 }
 
+// The attributes and shapes of a void step do not hold for the next.
+void DirectWriter::undo_step() {
+  payload_changed_ |= attributes_.undo_step();
+  for (; !shapes_before_.empty(); shapes_before_.pop_back()) {
+    auto& [id, shape] = shapes_before_.back();
+    layout_.variables[id].shape = std::move(shape);
+    layout_changed_ = true;
+  }
+}
+
 // The record says that the step is void; what was noted of its layout was never described.
 void DirectWriter::void_step() {
+  undo_step();
   open_ = false;
   layout_changed_ = true;
   node_->record(grant_, true, nullptr);
@@ -469,6 +465,7 @@ void DirectWriter::abandon_step() {
   if (state_ == State::idle) throw Error(Errc::wrong_state, "stream " + name_ + ": no step is being written");
   state_ = State::idle;
   if (open_) void_step();
+  else undo_step();
 }
 
 // --------------------------------------------------------------------------------------------------------------- close

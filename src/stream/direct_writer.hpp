@@ -7,10 +7,12 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "fabric/task.hpp"
 #include "memory/arena.hpp"
+#include "stream/put_attributes.hpp"
 #include "stream/statistics_file.hpp"
 #include "stream/writer_node.hpp"
 
@@ -28,7 +30,7 @@ class DirectWriter final : public WriterEngine {
   const std::string& name() const override { return name_; }
   std::string address() const override { return node_->address(); }
   std::uint32_t define(std::string_view name, DType dtype, const Dims& shape, const VariableOptions& options) override;
-  void put_attribute(std::string_view name, Attribute value) override;
+  void put_attribute(std::string_view name, Attribute value, AttributeOf of) override;
 
   bool begin_step(Timeout deadline) override;
   std::string awaited() const override;
@@ -74,6 +76,7 @@ class DirectWriter final : public WriterEngine {
   void write_payload();
   void commit_step();
   void void_step();
+  void undo_step();
   void give_up() noexcept;
   std::shared_ptr<const std::string> described();
 
@@ -89,9 +92,11 @@ class DirectWriter final : public WriterEngine {
   bool had_payload_ = false;
   std::unordered_map<std::string, std::uint32_t> ids_;
   wire::Payload payload_;
-  std::uint64_t attribute_bytes_ = 0, string_bytes_ = 0;  // of payload_, encoded; rather more than less
+  PutAttributes attributes_{payload_.attributes};
+  std::uint64_t string_bytes_ = 0;  // of payload_, encoded; rather more than less
   std::vector<std::byte> payload_bytes_;
   bool payload_changed_ = false;
+  std::vector<std::pair<std::uint32_t, Dims>> shapes_before_;  // what the open step replaced
   std::vector<Lent> lent_;
   std::vector<Ranged> ranged_;
 

@@ -14,6 +14,9 @@
 
 namespace penstock::stream {
 
+// Whether an attribute was put into the open step, and goes with it when it is void, or into the stream.
+enum class AttributeOf : std::uint8_t { step, stream };
+
 class WriterEngine {
  public:
   virtual ~WriterEngine() = default;
@@ -22,7 +25,7 @@ class WriterEngine {
 
   virtual std::uint32_t define(std::string_view name, DType dtype, const Dims& shape,
                                const VariableOptions& options) = 0;
-  virtual void put_attribute(std::string_view name, Attribute value) = 0;
+  virtual void put_attribute(std::string_view name, Attribute value, AttributeOf of) = 0;
 
   virtual bool begin_step(Timeout deadline) = 0;  // false: not within the deadline
   virtual std::string awaited() const = 0;        // who was, after that

@@ -61,7 +61,7 @@ void WriteStep::put_string(std::uint32_t variable, std::string_view value) {
   live(engine_).put_string(variable, value);
 }
 void WriteStep::put_attribute(std::string_view name, Attribute value) {
-  live(engine_).put_attribute(name, std::move(value));
+  live(engine_).put_attribute(name, std::move(value), stream::AttributeOf::step);
 }
 void WriteStep::end() {
   live(engine_);
@@ -95,7 +95,9 @@ std::string Writer::address() const { return engine_->address(); }
 std::uint32_t Writer::define(std::string_view name, DType dtype, const Dims& shape, VariableOptions options) {
   return engine_->define(name, dtype, shape, options);
 }
-void Writer::put_attribute(std::string_view name, Attribute value) { engine_->put_attribute(name, std::move(value)); }
+void Writer::put_attribute(std::string_view name, Attribute value) {
+  engine_->put_attribute(name, std::move(value), stream::AttributeOf::stream);
+}
 
 WriteStep Writer::begin_step(Timeout deadline) {
   if (!engine_->begin_step(deadline))
