@@ -214,7 +214,7 @@ int penstock_writer_step_dropped(const penstock_writer* writer, int* dropped, pe
 int penstock_writer_set_shape(penstock_writer* writer, uint32_t variable, size_t ndims, const uint64_t* shape,
                               penstock_error* error);
 /* Copies one block: element (start + i) for every i below count. data: packed in the variable's order. start: NULL for
-   zeros (local arrays). A zero count is legal and contributes nothing. */
+   zeros (local arrays). A zero count is legal and becomes a block without elements. */
 int penstock_writer_put(penstock_writer* writer, uint32_t variable, size_t ndims, const uint64_t* start,
                         const uint64_t* count, const void* data, penstock_error* error);
 /* As put, with the bytes between neighbours in each dimension (of any sign). */
@@ -231,8 +231,8 @@ int penstock_writer_put_span(penstock_writer* writer, uint32_t variable, size_t 
 int penstock_writer_lend(penstock_writer* writer, uint32_t variable, size_t ndims, const uint64_t* start,
                          const uint64_t* count, const void* data, penstock_error* error);
 
-/* Attributes, "name" or "variable/name". They stay in force until put again. Inside a step: from this step on; outside:
-   from the next. values: `count` elements; is_array tells an array of one from a scalar (count 1). */
+/* Attributes, "name" or "variable/name". They stay in force until put again. Inside a step: from this step on, and not in
+   later ones if this rank gives the step up; outside: from the next. values: `count` elements; is_array tells an array of one from a scalar (count 1). */
 int penstock_writer_put_attribute(penstock_writer* writer, const char* name, int dtype, const void* values,
                                   size_t count, int is_array, penstock_error* error);
 int penstock_writer_put_attribute_string(penstock_writer* writer, const char* name, const char* value,
@@ -278,10 +278,12 @@ typedef struct penstock_variable {
   uint64_t blocks;
 } penstock_variable;
 
+/* The variables that ranks put into the step. A variable that no rank put into it is not there: calls that name it, or
+   the id it had in another step, give PENSTOCK_ERR_NOT_FOUND. */
 int penstock_reader_variable_count(const penstock_reader* reader, size_t* count, penstock_error* error);
 int penstock_reader_variable_at(const penstock_reader* reader, size_t index, penstock_variable* variable,
                                 penstock_error* error);
-/* PENSTOCK_ERR_NOT_FOUND suggests the nearest name. */
+/* PENSTOCK_ERR_NOT_FOUND names the last step with it that this reader has seen, else the nearest name. */
 int penstock_reader_variable(const penstock_reader* reader, const char* name, penstock_variable* variable,
                              penstock_error* error);
 

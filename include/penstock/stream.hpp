@@ -186,7 +186,8 @@ class WriteStep {
   // True when policy dropped this step (discard_*): calls are accepted and cost nothing, readers never see it.
   bool dropped() const;
 
-  // A new shape for a global array, from this step on. All ranks give the same.
+  // A new shape for a global array, from this step on; the old one again if this rank gives the step up. All ranks that put
+  // the array give the same.
   void set_shape(std::uint32_t variable, const Dims& shape);
   template <class T>
   void set_shape(Variable<T> variable, const Dims& shape) {
@@ -194,7 +195,7 @@ class WriteStep {
   }
 
   // Copies one block. data: element_count(box.count) elements in the variable's order, or with strides (bytes per
-  // dimension, of any sign). An empty box (a zero count) is legal and contributes nothing.
+  // dimension, of any sign). An empty box (a zero count) is legal and becomes a block without elements.
   // Throws invalid_argument (box outside the shape, wrong rank count), step_too_large (the step is void).
   void put(std::uint32_t variable, const Box& box, const void* data, std::span<const std::int64_t> strides = {});
   template <class T>
@@ -227,13 +228,15 @@ class WriteStep {
 
   void put_whole(std::uint32_t variable, const void* data);
   void put_string(std::uint32_t variable, std::string_view value);
+  // In force until put again; not in later steps if this rank gives the step up.
   void put_attribute(std::string_view name, Attribute value);
   template <class T>
   void put_attribute(std::string_view name, const T& value) {
     put_attribute(name, Attribute::of(value));
   }
 
-  // Hands the step over; it becomes visible when every rank has done so.
+  // Hands the step over; it becomes visible when every rank has done so. Ranks that put one variable with different types or
+  // shapes end the stream: on every rank this, or the next call, throws invalid_argument.
   void end();
   // Gives the step up, on every rank.
   void abandon();
@@ -275,7 +278,7 @@ class Writer {
   Variable<T> define_value(std::string_view name, Kind kind = Kind::global_value) {
     return {define(name, dtype_of<T>(), {}, {.kind = kind})};
   }
-  // In force from the next step on.
+  // In force from the open step on, or from the next one; stays if the open step is given up.
   void put_attribute(std::string_view name, Attribute value);
 
   // Waits for room (when_full = block) and, the first time, for rendezvous_readers. Throws Error(timeout).
@@ -359,10 +362,12 @@ class ReadStep {
   // The writer's number; gaps follow drops and late joins.
   std::uint64_t number() const;
 
-  // What the step holds. References live until the step ends.
+  // What ranks put into the step; a variable that no rank put into it is not there. References live until the step ends.
   const std::vector<VariableInfo>& variables() const;
-  const VariableInfo* find(std::string_view name) const;      // null when absent
-  const VariableInfo& variable(std::string_view name) const;  // throws Error(not_found) with the nearest name
+  const VariableInfo* find(std::string_view name) const;  // null when absent
+  // Throws Error(not_found), as all calls that take an id do, naming the last step with it that this reader has seen, else
+  // the nearest name.
+  const VariableInfo& variable(std::string_view name) const;
   std::vector<BlockInfo> blocks(std::uint32_t variable) const;
   std::vector<std::string> attribute_names() const;
   std::optional<Attribute> attribute(std::string_view name) const;
@@ -481,7 +486,8 @@ class Context {
   StreamOptions options_for(std::string_view stream, StreamOptions defaults = {}) const;
 
   // Collective. Registers the stream and returns at once; readers are awaited in the first begin_step.
-  // Throws Error: invalid_argument, timeout (a rank that did not come), stream already being written.
+  // Throws Error: invalid_argument, timeout (a rank that did not come), wrong_state (the stream is being written already; when
+  // by another rank of this MPI launch without the communicator, that rank fails too).
   Writer create_stream(std::string_view name, std::shared_ptr<Cohort> cohort = solo(),
                        StreamOptions options = {}) const;
   // Collective. Waits until the stream exists and its writer has admitted this cohort. name: a registered stream, or an

@@ -2,6 +2,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <cstdlib>
 
 #include "base/bytes.hpp"
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/uri.hpp"
 #include "fabric/connect.hpp"
@@ -25,6 +28,8 @@ namespace {
 constexpr int format_version = 1;
 constexpr std::size_t max_file_bytes = 64 << 10;
 constexpr std::string_view extension = ".json";
+constexpr Timeout lock_patience(5000);  // asking a writer whether it lives takes half a second at most
+constexpr int lock_retry_ms = 2;
 
 // Whether only this user can see and change it; says how to put it right.
 void check_private(const struct stat& status, const std::string& path, const char* what) {
@@ -90,7 +95,27 @@ void write_all(int fd, std::string_view text, const std::string& path) {
   }
 }
 
+// Until the folder is closed: of several writers that come at once only one finds a name free. Goes on without the lock
+// where a file system has none, or its holder is stopped.
+void lock(int directory) {
+  const base::Deadline deadline{lock_patience};
+  while (::flock(directory, LOCK_EX | LOCK_NB) != 0) {
+    if ((errno != EWOULDBLOCK && errno != EINTR) || deadline.passed()) return;
+    ::poll(nullptr, 0, lock_retry_ms);
+  }
+}
+
 }  // namespace
+
+std::string forgotten_communicator(const Registration& one, const Registration& other) {
+  return one.ranks == 1 && other.ranks == 1 ? forgotten_communicator(one.launch, other.launch) : "";
+}
+
+void refuse_taken(const Registration& mine, const Registration& other) {
+  const auto why = forgotten_communicator(mine, other);
+  throw Error(Errc::wrong_state, "stream '" + mine.stream + "' is already being written by process " +
+                                     std::to_string(other.pid) + " on " + other.host + (why.empty() ? "" : ": " + why));
+}
 
 std::string registration_text(const Registration& registration) {
   const nlohmann::json json = {{"version", format_version},
@@ -100,7 +125,9 @@ std::string registration_text(const Registration& registration) {
                                {"pid", registration.pid},
                                {"host", registration.host},
                                {"ranks", registration.ranks},
-                               {"started", registration.started}};
+                               {"started", registration.started},
+                               {"launch", registration.launch.id},
+                               {"launch_rank", registration.launch.rank}};
   return json.dump(2) + "\n";
 }
 
@@ -117,6 +144,8 @@ Registration registration_from_text(const std::string& text, const std::string& 
     registration.host = json.at("host").get<std::string>();
     registration.ranks = json_integer<std::uint32_t>(json, "ranks");
     registration.started = json_integer<std::int64_t>(json, "started");
+    if (json.contains("launch"))
+      registration.launch = {json.at("launch").get<std::string>(), json_integer<int>(json, "launch_rank")};
     return registration;
   } catch (const nlohmann::json::exception& error) {
     throw Error(Errc::protocol, where + " is not a stream's registration: " + error.what());
@@ -145,15 +174,14 @@ void Directory::write(const Registration& registration) const {
   const std::string name = file_of(registration.stream);
   const std::string path = path_ + "/" + name;
   const UniqueFd directory = open_directory(path_, true);
+  lock(directory.get());
   std::optional<Registration> other;
   try {
     other = read(registration.stream);
   } catch (const Error& error) {
     if (error.code() != Errc::protocol) throw;  // what is no registration may be replaced
   }
-  if (other && other->token != registration.token && alive(*other))
-    throw Error(Errc::wrong_state, "stream '" + registration.stream + "' is already being written by process " +
-                                       std::to_string(other->pid) + " on " + other->host);
+  if (other && other->token != registration.token && alive(*other)) refuse_taken(registration, *other);
   const std::string temporary = "." + name + "." + base::to_hex(base::random_bytes(8));
   UniqueFd fd(::openat(directory.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd) throw Error(Errc::system, "cannot write " + path + ": " + errno_text(errno));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fabric/endpoint.hpp"
+#include "fabric/launch.hpp"
 #include "fabric/token.hpp"
 
 namespace penstock::fabric {
@@ -24,7 +25,13 @@ struct Registration {
   std::string host;
   std::uint32_t ranks = 0;
   std::int64_t started = 0;  // seconds since 1970
+  Launch launch;             // of rank 0
 };
+
+// Of two writers of one stream that are each alone, and ranks of one launch: what is wrong. Else "".
+std::string forgotten_communicator(const Registration& one, const Registration& other);
+// Throws Error(wrong_state): the stream is being written by another.
+[[noreturn]] void refuse_taken(const Registration& mine, const Registration& other);
 
 // Throws Error(invalid_argument) unless the name is 1 to 128 of A-Z a-z 0-9 . _ - and neither "." nor "..".
 void check_stream_name(std::string_view stream);

@@ -4,9 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <memory>
+#include <vector>
 
 #include "base/test_support.hpp"
 #include "fabric/listener.hpp"
@@ -109,6 +113,33 @@ TEST_F(RegistrationTest, NumbersThatDoNotFitAreRefused) {
           << name << " " << number;
   for (const char* number : {"-1", "65536"})
     EXPECT_EQ(code_of([&] { registration_from_text(text_with("tcp_port", number), "here"); }), Errc::protocol);
+}
+
+TEST_F(RegistrationTest, OfSeveralWritersAtOnceOneGetsTheName) {
+  constexpr int writers = 6;
+  Progress progress;
+  directory.write(sample("heat"));  // a dead one, which one of them replaces
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Registration> mine(writers, sample("heat"));
+    std::vector<std::unique_ptr<Listener>> listeners;
+    for (auto& one : mine) {
+      one.token = Token::random();
+      listeners.push_back(std::make_unique<Listener>(progress, one.token, "heat", "127.0.0.1",
+                                                     [](std::shared_ptr<Connection>, const wire::Hello&) {}));
+      one.endpoint = listeners.back()->endpoint();
+    }
+    std::vector<std::future<Errc>> writing;
+    for (const auto& one : mine)
+      writing.push_back(std::async(std::launch::async, [&] { return code_of([&] { directory.write(one); }); }));
+    std::vector<Errc> came;
+    for (auto& one : writing) came.push_back(one.get());
+    const auto first = static_cast<std::size_t>(std::ranges::find(came, Errc::ok) - came.begin());
+    EXPECT_EQ(std::ranges::count(came, Errc::ok), 1);
+    EXPECT_EQ(std::ranges::count(came, Errc::wrong_state), writers - 1);
+    ASSERT_LT(first, mine.size());
+    EXPECT_EQ(directory.read("heat")->token, mine[first].token);
+    if (round % 2 == 0) directory.remove(mine[first]);
+  }
 }
 
 TEST_F(RegistrationTest, ALiveWriterKeepsItsName) {

@@ -1,13 +1,17 @@
 #include "stream/open.hpp"
 
+#include <atomic>
 #include <new>
 
+#include "base/log.hpp"
 #include "fabric/connect.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::stream {
 
 namespace {
+
+constexpr Timeout warning_patience(2000);
 
 // "0 text" or "<code> message"
 std::string answer_of(const std::function<std::string()>& make) {
@@ -95,6 +99,35 @@ std::shared_ptr<fabric::Connection> connect_tree(fabric::Progress& progress, con
   hello.stream = stream;
   auto socket = fabric::connect_blocking(parent, token, hello, fabric::Reach::automatic, deadline);
   return fabric::Connection::adopt(progress, std::move(socket), "rank " + std::to_string(rank));
+}
+
+void warn_other_writer(fabric::Progress& progress, Registry& registry, const fabric::Registration& mine) {
+  const base::Deadline deadline(warning_patience);
+  try {
+    const auto other = registry.read(mine.stream, deadline);
+    if (!other || fabric::forgotten_communicator(mine, *other).empty()) return;
+    wire::Hello hello;
+    hello.purpose = wire::Purpose::join;
+    hello.stream = mine.stream;
+    auto socket = fabric::connect_blocking(other->endpoint, other->token, hello, fabric::Reach::automatic, deadline);
+    const auto connection = fabric::Connection::adopt(progress, std::move(socket), "the other writer");
+    const auto heard = std::make_shared<std::atomic<bool>>(false);  // it closes the connection
+    connection->start([](std::uint16_t, std::span<const std::byte>, fabric::UniqueFd) {},
+                      [heard, &progress](const Error&) {
+                        *heard = true;
+                        progress.notify();
+                      });
+    const wire::Message message{
+        .kind = wire::Kind::lost, .ranks = static_cast<std::uint32_t>(mine.launch.rank), .text = mine.launch.id};
+    std::vector<std::byte> bytes;
+    wire::encode(message, bytes);
+    connection->send(static_cast<std::uint16_t>(message.kind), wire::name_of(message.kind), bytes);
+    progress.wait_for([&] { return heard->load(); }, deadline);
+    connection->close();
+  } catch (const std::exception& e) {
+    base::log(base::Level::warn, "the other writer of this stream could not be told that the communicator is missing",
+              {{"stream", mine.stream}, {"why", e.what()}});
+  }
 }
 
 }  // namespace penstock::stream

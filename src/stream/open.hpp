@@ -14,6 +14,7 @@
 #include "fabric/endpoint.hpp"
 #include "fabric/token.hpp"
 #include "penstock/cohort.hpp"
+#include "stream/registry.hpp"
 
 namespace penstock::stream {
 
@@ -53,5 +54,10 @@ std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const std::func
 std::shared_ptr<fabric::Connection> connect_tree(fabric::Progress& progress, const fabric::Endpoint& parent,
                                                  const fabric::Token& token, const std::string& stream,
                                                  std::uint32_t rank, base::Deadline deadline);
+
+
+// After the registry has refused `mine` for another writer: when both are ranks of one launch, each on its own, the other one
+// fails too (Kind::lost). It goes on with half of the data otherwise.
+void warn_other_writer(fabric::Progress& progress, Registry& registry, const fabric::Registration& mine);
 
 }  // namespace penstock::stream

@@ -120,9 +120,7 @@ class Service final : public Registry {
       const auto there = run(held_->directory->get(path_of(registration.stream), deadline), deadline);
       if (there) {
         const auto other = fabric::registration_from_text(there->value, there->path);
-        if (!(other.token == registration.token) && fabric::alive(other))
-          throw Error(Errc::wrong_state, "stream '" + registration.stream + "' is already being written by process " +
-                                             std::to_string(other.pid) + " on " + other.host);
+        if (!(other.token == registration.token) && fabric::alive(other)) fabric::refuse_taken(registration, other);
       }
       if (run(announce(held_, registration, there ? there->revision : 0, deadline), deadline)) return;
     } while (!deadline.passed());  // somebody else was faster: see who

@@ -44,6 +44,7 @@ WriterNode::WriterNode(const EngineContext& context, const std::string& name, Co
       arena_(std::move(arena)),
       waiter_(context.progress, options.spin_us, on_every_rank(cohort, [] { return memory::Doorbell::create(); })),
       protocol_(static_cast<std::uint32_t>(cohort.rank()), ledger_settings(options, ranks_, use), *this) {
+  if (ranks_ > 1 && protocol_.is_root()) protocol_.require_agreement();
   try {
     open(context, cohort);
   } catch (...) {
@@ -156,11 +157,17 @@ void WriterNode::register_stream(const EngineContext& context, const std::string
   registration.host = fabric::host_name();
   registration.ranks = ranks_;
   registration.started = static_cast<std::int64_t>(std::time(nullptr));
+  registration.launch = launch_;
   address_ = fabric::to_address(registration);
   advertised_ = registration.endpoint;
   if (!use_.registered) return;
   registry_ = open_registry(context.progress, context.directory);
-  registry_->write(registration, deadline);
+  try {
+    registry_->write(registration, deadline);
+  } catch (const Error& e) {
+    if (e.code() == Errc::wrong_state) warn_other_writer(waiter_.progress(), *registry_, registration);
+    throw;
+  }
   registration_ = std::move(registration);
 }
 
@@ -248,6 +255,9 @@ void WriterNode::on_reader_frame(LinkId link, PeerLink& peer, const Message& mes
     if (admitted_[link]) throw Error(Errc::protocol, "a descriptor after admission");
     if (!peer.has_mailbox()) peer.accept_mailbox(fd);
     else peer.accept_doorbell(fd);
+  } else if (message.kind == Kind::lost && !admitted_[link]) {
+    on_other_writer({message.text, static_cast<int>(message.ranks)});
+    drop_link(link, "it is no reader");
   } else if (message.kind == Kind::join) {
     if (admitted_[link]) throw Error(Errc::protocol, "a second join");
     admit(link, peer, message);
@@ -260,6 +270,14 @@ void WriterNode::on_reader_frame(LinkId link, PeerLink& peer, const Message& mes
   } else {
     protocol_.on_message(link, message);
   }
+}
+
+// Another process wanted to write this stream. It is wrong here only if both are ranks of one launch, each taking itself for
+// the whole cohort: then half of the data would be missing, and this rank fails as the other did.
+void WriterNode::on_other_writer(const fabric::Launch& other) {
+  const auto why = ranks_ == 1 ? fabric::forgotten_communicator(launch_, other) : "";
+  if (why.empty()) throw Error(Errc::protocol, "it says that the stream is lost");
+  protocol_.fail(why, Errc::wrong_state);
 }
 
 void WriterNode::admit(LinkId link, PeerLink& peer, const Message& join) {
@@ -377,6 +395,10 @@ void WriterNode::settle() {
 
 // -------------------------------------------------------------------------------------------------- application thread
 
+void WriterNode::throw_broken() const {
+  throw Error(protocol_.broken_code(), "stream " + name_ + ": " + protocol_.broken_why());
+}
+
 std::optional<WriterNode::Grant> WriterNode::wait_grant(base::Deadline deadline) {
   std::unique_lock lock(mutex_);
   std::optional<Grant> grant;
@@ -393,7 +415,7 @@ std::optional<WriterNode::Grant> WriterNode::wait_grant(base::Deadline deadline)
         return grant.has_value() || protocol_.broken();
       },
       deadline);
-  if (!grant && protocol_.broken()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + protocol_.broken_why());
+  if (!grant && protocol_.broken()) throw_broken();
   return grant;
 }
 
@@ -407,7 +429,7 @@ bool WriterNode::wait_recycled(std::uint64_t seen, base::Deadline deadline) {
         return recycled() != seen || protocol_.broken();
       },
       deadline);
-  if (protocol_.broken()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + protocol_.broken_why());
+  if (protocol_.broken()) throw_broken();
   return in_time;
 }
 
@@ -425,9 +447,10 @@ bool WriterNode::wait_released(base::Deadline deadline) {
 
 void WriterNode::record(const Grant& grant, bool voided, std::shared_ptr<const std::string> layout) {
   std::unique_lock lock(mutex_);
-  if (protocol_.broken()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + protocol_.broken_why());
+  if (protocol_.broken()) throw_broken();
   protocol_.record(grant, voided, std::move(layout));
   tell_voided();
+  if (protocol_.broken()) throw_broken();
 }
 
 void WriterNode::close(base::Deadline deadline) {
@@ -442,12 +465,12 @@ void WriterNode::close(base::Deadline deadline) {
       },
       deadline);
   const auto awaited = in_time ? std::string() : protocol_.awaited();
-  const auto broken = protocol_.broken_why();
+  const bool broken = protocol_.broken();
   if (!in_time) protocol_.close_now();
   closed_ = true;
   lock.unlock();
   unregister();
-  if (!broken.empty()) throw Error(Errc::peer_lost, "stream " + name_ + ": " + broken);
+  if (broken) throw_broken();
   if (!in_time)
     throw Error(Errc::timeout, "stream " + name_ + ": closed before every step was read; awaited: " + awaited);
 }
@@ -459,10 +482,10 @@ void WriterNode::lose(const std::string& why) {
   closed_ = true;
 }
 
-void WriterNode::fail(const std::string& why) {
+void WriterNode::fail(const std::string& why, Errc code) {
   std::unique_lock lock(mutex_);
   if (closed_) return;
-  protocol_.fail(why);
+  protocol_.fail(why, code);
   settle();
 }
 

@@ -52,8 +52,8 @@ class WriterNode final : private Sink {
   // Throws Error(timeout) naming who holds steps; closed all the same.
   void close(base::Deadline deadline);
   void lose(const std::string& why);
-  // From now on every rank's calls throw Error(peer_lost, why). Any thread.
-  void fail(const std::string& why);
+  // From now on every rank's calls throw Error(code, why). Any thread.
+  void fail(const std::string& why, Errc code = Errc::peer_lost);
 
   std::string awaited() const;
   const std::string& address() const { return address_; }
@@ -79,12 +79,14 @@ class WriterNode final : private Sink {
   void on_reader_frame(LinkId link, PeerLink& peer, const wire::Message& message, int fd);
   void admit(LinkId link, PeerLink& peer, const wire::Message& join);
   void supersede(LinkId by);
+  void on_other_writer(const fabric::Launch& other);
   void on_closed(LinkId link, const Error& why);
   void drop_link(LinkId link, const std::string& why);
   void pump();
   void recycle_freed();
   void tell_voided();
   void settle();
+  [[noreturn]] void throw_broken() const;
 
   const std::string name_;
   const StreamOptions options_;
@@ -96,6 +98,7 @@ class WriterNode final : private Sink {
   std::string address_;
   fabric::Endpoint advertised_;
   std::vector<fabric::Endpoint> endpoints_;  // by rank
+  const fabric::Launch launch_ = fabric::launch_of_environment();
   std::unique_ptr<Registry> registry_;
   std::optional<fabric::Registration> registration_;
 

@@ -85,6 +85,11 @@ void WriterProtocol::contribute(std::uint32_t who, std::uint32_t slot, std::uint
   if (is_root()) {
     const auto by = pending.voided_by;  // the slot may be granted again at once
     if (by) note_voided(step, *by);
+    if (agreement_ && !pending.layouts.empty()) disagreement_ = agreement_->disagreement(pending.layouts);
+    if (!by && !disagreement_.empty())
+      return break_cohort("step " + std::to_string(step) + ": " + disagreement_ +
+                              "; every rank puts a variable with the same type and shape",
+                          no_link, Errc::invalid_argument);
     ledger_->commit(slot, by.has_value(), pending.layouts);
     return;
   }
@@ -142,7 +147,8 @@ void WriterProtocol::on_message(LinkId link, const Message& message) {
     return;
   }
   if (message.kind == Kind::lost) {
-    if (!closed_) break_cohort(message.text, link);
+    const auto code = static_cast<Errc>(message.value);
+    if (!closed_) break_cohort(message.text, link, code == Errc::ok ? Errc::peer_lost : code);
   } else if (is_child(link)) {
     switch (message.kind) {
       case Kind::record:
@@ -208,10 +214,11 @@ void WriterProtocol::on_link_lost(LinkId link, const std::string& why) {
   break_cohort(who + " of the writer was lost (" + why + ")", link);
 }
 
-void WriterProtocol::break_cohort(const std::string& why, LinkId except) {
+void WriterProtocol::break_cohort(const std::string& why, LinkId except, Errc code) {
   if (broken()) return;
   broken_ = why.empty() ? "no reason was given" : why;
-  const Message message{.kind = Kind::lost, .text = why};
+  broken_code_ = code;
+  const Message message{.kind = Kind::lost, .value = static_cast<std::uint64_t>(code), .text = why};
   if (is_root()) ledger_->break_stream(why);
   else if (except != parent_link) sink_.send(parent_link, message);
   for (std::uint32_t c = 0; c < children_; ++c)

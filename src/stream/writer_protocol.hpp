@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "stream/agreement.hpp"
 #include "stream/ledger.hpp"
 #include "stream/link.hpp"
 #include "stream/ring_queue.hpp"
@@ -20,6 +21,9 @@ class WriterProtocol {
   using Grant = Ledger::Grant;
 
   WriterProtocol(std::uint32_t rank, LedgerSettings settings, Sink& sink, std::uint32_t fan_out = default_fan_out);
+
+  // Root of several ranks: from now on a step whose layouts contradict each other breaks the cohort.
+  void require_agreement() { agreement_.emplace(settings_.ranks); }
 
   // ------ the rank's own calls
   // The next step this rank may write, if one is granted. Steps come in order.
@@ -33,7 +37,7 @@ class WriterProtocol {
   void closing();
   bool closed() const { return closed_; }
   // This rank gives up: the whole cohort is broken, and readers are told so.
-  void fail(const std::string& why) { break_cohort(why, no_link); }
+  void fail(const std::string& why, Errc code = Errc::peer_lost) { break_cohort(why, no_link, code); }
   // Root: closes without waiting for readers any longer.
   void close_now();
 
@@ -53,6 +57,7 @@ class WriterProtocol {
 
   bool broken() const { return !broken_.empty(); }
   const std::string& broken_why() const { return broken_; }
+  Errc broken_code() const { return broken_code_; }
   // Who is awaited, for error messages.
   std::string awaited() const;
 
@@ -78,7 +83,7 @@ class WriterProtocol {
   void note_voided(std::uint64_t step, std::uint32_t by);
   void note_closing();
   void send_down(const wire::Message& message);
-  void break_cohort(const std::string& why, LinkId except);
+  void break_cohort(const std::string& why, LinkId except, Errc code = Errc::peer_lost);
   bool is_child(LinkId link) const { return link >= first_child_ && link < first_child_ + children_; }
 
   std::uint32_t rank_;
@@ -98,6 +103,9 @@ class WriterProtocol {
   Voided voided_;
   std::vector<bool> child_closing_;
   std::string broken_;
+  Errc broken_code_ = Errc::peer_lost;
+  std::optional<Agreement> agreement_;
+  std::string disagreement_;  // of the newest layouts, those of void steps among them
 };
 
 }  // namespace penstock::stream

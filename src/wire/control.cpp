@@ -65,6 +65,20 @@ DType checked_dtype(std::uint8_t value) {
   return static_cast<DType>(value);
 }
 
+model::VariableDefinition definition_of(const fb::VariableDef& v) {
+  model::VariableDefinition definition;
+  definition.name = text_of(v.name());
+  definition.dtype = checked_dtype(v.dtype());
+  if (v.kind() > static_cast<std::uint8_t>(penstock::Kind::local_value) || v.order() > 1)
+    refuse("variable " + definition.name);
+  definition.kind = static_cast<penstock::Kind>(v.kind());
+  definition.order = static_cast<Order>(v.order());
+  definition.min_max = v.min_max();
+  if (length(v.shape()) > max_dims) refuse("shape of " + definition.name);
+  if (const auto* shape = aligned(v.shape())) definition.shape = Dims(std::span(shape->data(), shape->size()));
+  return definition;
+}
+
 }  // namespace
 
 std::string_view name_of(Kind kind) {
@@ -182,21 +196,8 @@ Layout decode_layout(std::uint32_t rank, std::span<const std::byte> bytes) {
   result.has_payload = table->has_payload();
   auto& layout = result.layout;
   layout.rank = static_cast<int>(rank);
-  if (const auto* variables = table->variables()) {
-    for (const auto* v : *variables) {
-      model::VariableDefinition definition;
-      definition.name = text_of(v->name());
-      definition.dtype = checked_dtype(v->dtype());
-      if (v->kind() > static_cast<std::uint8_t>(penstock::Kind::local_value) || v->order() > 1)
-        refuse("variable " + definition.name);
-      definition.kind = static_cast<penstock::Kind>(v->kind());
-      definition.order = static_cast<Order>(v->order());
-      definition.min_max = v->min_max();
-      if (length(v->shape()) > max_dims) refuse("shape of " + definition.name);
-      if (const auto* shape = aligned(v->shape())) definition.shape = Dims(std::span(shape->data(), shape->size()));
-      layout.variables.push_back(std::move(definition));
-    }
-  }
+  if (const auto* variables = table->variables())
+    for (const auto* v : *variables) layout.variables.push_back(definition_of(*v));
   const std::size_t blocks = length(table->block_variable());
   if (length(table->block_dims()) != blocks || length(table->segment()) != blocks ||
       length(table->offset()) != blocks || length(table->bytes()) != blocks ||
@@ -222,6 +223,21 @@ Layout decode_layout(std::uint32_t rank, std::span<const std::byte> bytes) {
   }
   model::validate(layout);
   return result;
+}
+
+std::vector<model::VariableDefinition> decode_put_variables(std::span<const std::byte> bytes) {
+  std::vector<std::uint64_t> storage;
+  const auto* table = verified<fb::Layout>(bytes, storage, "layout");
+  std::vector<bool> put(length(table->variables()));
+  if (const auto* variables = table->block_variable())
+    for (const auto variable : *variables) {
+      if (variable >= put.size()) refuse("a block of variable " + std::to_string(variable));
+      put[variable] = true;
+    }
+  std::vector<model::VariableDefinition> definitions;
+  for (std::size_t i = 0; i < put.size(); ++i)
+    if (put[i]) definitions.push_back(definition_of(*table->variables()->Get(static_cast<flatbuffers::uoffset_t>(i))));
+  return definitions;
 }
 
 void encode(const Payload& payload, std::vector<std::byte>& out) {

@@ -33,7 +33,7 @@ inline constexpr std::size_t max_text_bytes = std::size_t{1} << 20;
 //   voided    step, ranks (which rank gave it up)                          down: every record of the step was in
 //   closing   -                                                            up: this subtree has ended its last step
 //   closed    -                                                            down: nobody needs our memory any more
-//   lost      text                                                         both ways, and to readers: the cohort is broken
+//   lost      text, value (the error's code; 0: peer_lost)                 both ways, and to readers: the cohort is broken
 //   between a reader cohort's root and the writer's root:
 //   join      ranks, flag (latest only), text (host:pid)                   reader -> writer
 //   mailbox, doorbell  -  (with a descriptor)                              both ways, same host only
@@ -109,6 +109,8 @@ struct Layout {
 };
 std::string encode_layout(const model::RankLayout& layout, bool has_payload);
 Layout decode_layout(std::uint32_t rank, std::span<const std::byte> bytes);
+// Of a layout only the definitions of the variables that have a block.
+std::vector<model::VariableDefinition> decode_put_variables(std::span<const std::byte> bytes);
 
 // What varies from step to step: attributes in force, string values, ranges of blocks (by the rank's block index).
 struct StringValue {

@@ -12,7 +12,7 @@ namespace penstock::wire {
 
 // Streams: control, data, and what lies in shared memory (rings, slots, segments).
 // schemas: wire/control.fbs wire/data.fbs = 29856209af9f
-inline constexpr std::uint32_t stream_protocol = 3;
+inline constexpr std::uint32_t stream_protocol = 4;
 
 // Services: calls, bulk memory, the directory, and pools, with the records that a pool's servers keep.
 // schemas: rpc/bulk.fbs rpc/directory.fbs pool/pool.fbs = f44ebf128a41
