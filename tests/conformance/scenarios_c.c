@@ -250,9 +250,10 @@ penstock_statistics read_so_far(const penstock_reader* reader) {
 
 int main(int argc, char** argv) {
   static char made[] = "/tmp/penstock-test-XXXXXX";
-  const scenario* const tables[] = {data_scenarios, access_scenarios, stream_scenarios, queue_scenarios};
+  const scenario* const tables[] = {data_scenarios, contents_scenarios, access_scenarios, stream_scenarios,
+                                    queue_scenarios};
   const scenario* chosen = NULL;
-  for (int table = 0; table < 4; ++table)
+  for (size_t table = 0; table < sizeof tables / sizeof *tables; ++table)
     for (const scenario* s = tables[table]; s->name; ++s) {
       if (argc == 1) puts(s->name);
       else if (strcmp(argv[1], s->name) == 0) chosen = s;

@@ -55,6 +55,7 @@ typedef struct scenario {
   void (*run)(void);
 } scenario;
 extern const scenario data_scenarios[]; /* these end in {NULL, NULL} */
+extern const scenario contents_scenarios[];
 extern const scenario access_scenarios[];
 extern const scenario queue_scenarios[];
 extern const scenario stream_scenarios[];
