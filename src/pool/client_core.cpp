@@ -3,6 +3,7 @@
 #include <set>
 
 #include "penstock/interrupt.hpp"
+#include "pool/server_status.hpp"
 #include "rpc/open_directory.hpp"
 
 namespace penstock::pool {
@@ -107,6 +108,36 @@ PoolClient::PoolClient(std::shared_ptr<fabric::Progress> progress, std::shared_p
 PoolClient::~PoolClient() { close(); }
 
 void PoolClient::close() { members_->close(); }
+
+Task<PoolStatus> PoolClient::status(Deadline deadline) {
+  auto self = shared_from_this();
+  PoolStatus status;
+  const auto placement = co_await members_->at_least(1, deadline);
+  const auto& view = placement->view();
+  status.name = pool_;
+  status.view = view.number;
+  status.settled = view.settled;
+  status.replication = view.replication;
+  for (const auto& member : view.members) {
+    ServerStatus server;
+    server.id = std::to_string(member.id);
+    server.name = member.name;
+    server.state = member.state == ServerState::active ? "active" : "draining";
+    std::optional<std::string> text;
+    try {
+      auto channel = co_await members_->channel(member, earlier(deadline, Deadline(Timeout(3000))));
+      fb::StatusRequestT request;
+      rpc::CallOptions options{deadline};
+      auto reply = co_await fb::ObjectsClient(channel).status(std::move(request), options);
+      text = std::move(reply.json);
+    } catch (const Error&) {
+      server.state = "lost";
+    }
+    if (text) read_status(*text, server);
+    status.servers.push_back(std::move(server));
+  }
+  co_return status;
+}
 
 // With a replica to ask instead, a server that does not even answer the connection is not waited for long.
 base::Deadline PoolClient::connect_deadline(Deadline deadline, bool alternatives) {

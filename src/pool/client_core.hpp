@@ -33,6 +33,9 @@ class PoolClient : public std::enable_shared_from_this<PoolClient> {
   const std::shared_ptr<fabric::Progress>& progress() const { return progress_; }
   void close();
 
+  // The view and what each server says of itself; one that does not answer is "lost".
+  Task<PoolStatus> status(Deadline deadline);
+
   using Attempt = std::uint32_t;  // 0 for the first try of a call
   // Calls `call(channel, view, attempt)` at the primary owner; again when it is gone (peer_lost) or refuses the view, each time
   // with the newest view, until the deadline. What the last try met is in the error's message. The call must be repeatable.

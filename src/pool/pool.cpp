@@ -7,7 +7,6 @@
 #include "penstock/stream.hpp"
 #include "pool/client_impl.hpp"
 #include "pool/protocol.hpp"
-#include "pool/server_status.hpp"
 
 namespace penstock {
 
@@ -447,34 +446,6 @@ Task<Object> Pool::Impl::send_compute(Channel channel, std::uint64_t view, std::
   co_return object;
 }
 
-Task<PoolStatus> Pool::Impl::status(Deadline deadline) {
-  auto self = shared_from_this();
-  PoolStatus status;
-  const auto placement = co_await client->members().at_least(1, deadline);
-  const auto& view = placement->view();
-  status.name = client->pool();
-  status.view = view.number;
-  status.settled = view.settled;
-  status.replication = view.replication;
-  for (const auto& member : view.members) {
-    ServerStatus server;
-    server.id = std::to_string(member.id);
-    server.name = member.name;
-    server.state = member.state == pool::ServerState::active ? "active" : "draining";
-    std::optional<std::string> text;
-    try {
-      auto channel = co_await client->members().channel(member, earlier(deadline, Deadline(Timeout(3000))));
-      fb::StatusRequestT request;
-      rpc::CallOptions call_options{deadline};
-      auto reply = co_await fb::ObjectsClient(channel).status(std::move(request), call_options);
-      text = std::move(reply.json);
-    } catch (const Error&) {
-      server.state = "lost";
-    }
-    if (text) pool::read_status(*text, server);
-    status.servers.push_back(std::move(server));
-  }
-  co_return status;
-}
+Task<PoolStatus> Pool::Impl::status(Deadline deadline) { return client->status(deadline); }
 
 }  // namespace penstock

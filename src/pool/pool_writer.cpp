@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <ctime>
 
 #include <unistd.h>
 
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "fabric/handshake.hpp"
 #include "penstock/interrupt.hpp"
 #include "pool/pool_engine.hpp"
@@ -18,6 +20,7 @@ constexpr auto attach_every = std::chrono::milliseconds(1000);
 constexpr auto attach_again = std::chrono::milliseconds(100);  // while the home cannot be reached
 constexpr Timeout attach_within(5'000);
 constexpr Timeout lose_within(1'000);
+constexpr Timeout ask_within(1'000);
 
 // What rank 0 says to the stream's home, again and again: so a home that is new hears of the writer.
 class Attachment : public std::enable_shared_from_this<Attachment> {
@@ -26,6 +29,7 @@ class Attachment : public std::enable_shared_from_this<Attachment> {
       : client_(std::move(client)), request_(std::move(request)), stirred_(*client_->progress()) {}
 
   const std::string& pool() const { return client_->pool(); }
+  const std::shared_ptr<PoolClient>& client() const { return client_; }
 
   // Engine thread. The number of this writer's first step.
   Task<std::uint64_t> attach(base::Deadline deadline) {
@@ -156,7 +160,9 @@ class PoolWriter final : public stream::WriterEngine {
   }
   bool begin_step(Timeout deadline) override { return direct_.begin_step(deadline); }
   std::string awaited() const override {
-    return attachment_ ? "pool " + attachment_->pool() + " (" + direct_.awaited() + ")" : direct_.awaited();
+    if (!attachment_) return direct_.awaited();
+    const auto full = full_servers();
+    return "pool " + attachment_->pool() + (full.empty() ? " (" + direct_.awaited() + ")" : full);
   }
   std::uint64_t step() const override { return base_ + direct_.step(); }
   bool dropped() const override { return direct_.dropped(); }
@@ -188,6 +194,7 @@ class PoolWriter final : public stream::WriterEngine {
   }
   std::uint64_t attach(const stream::EngineContext& context, const Cohort& cohort);
   void stop_attaching();
+  std::string full_servers() const;
 
   const StreamOptions options_;
   std::shared_ptr<fabric::Progress> progress_;
@@ -236,6 +243,29 @@ void PoolWriter::stop_attaching() {
   }
 }
 
+// After a timeout: why the pool takes no step, if its servers have no memory for one. Asks them, which takes a moment.
+std::string PoolWriter::full_servers() const {
+  PoolStatus now;
+  try {
+    auto asking = attachment_->client()->status(base::Deadline(ask_within));
+    now = fabric::run_task(*progress_, std::move(asking), base::Deadline(ask_within));
+  } catch (const Error&) {
+    return "";
+  }
+  std::string full;
+  for (const auto& server : now.servers) {
+    if (server.waiting == 0) continue;
+    const auto percent = server.memory_bytes * 100 / std::max<std::uint64_t>(1, server.memory_limit);
+    full += (full.empty() ? "" : ", ") + ("server " + server.name) + " (" + std::to_string(percent) +
+            " % of memory=" + base::format_size(server.memory_limit) + " in use";
+    full += server.disk_bytes + server.disk_free == 0 ? ", no tiers)" : ")";
+  }
+  if (full.empty()) return "";
+  return ", whose memory is full: " + full +
+         "; give the servers more memory (memory=) or tiers, keep fewer steps (retain_steps=, retain_bytes=), or let "
+         "readers take them";
+}
+
 void PoolWriter::close(Timeout timeout) {
   if (direct_.closed()) return;
   const base::Deadline deadline(timeout == configured ? Timeout(options_.close_timeout_ms) : timeout);
@@ -244,8 +274,8 @@ void PoolWriter::close(Timeout timeout) {
   } catch (const Error& e) {
     if (attachment_) stop_attaching();
     if (!attachment_ || e.code() != Errc::timeout) throw;
-    throw Error(Errc::timeout,
-                "stream " + name() + ": closed before every step was in pool " + attachment_->pool() + "; " + e.what());
+    throw Error(Errc::timeout, "stream " + name() + ": closed before every step was in pool " + attachment_->pool() +
+                                   full_servers() + "; " + e.what());
   }
   if (!attachment_) return;
   stop_attaching();
