@@ -221,8 +221,16 @@ class Pool {
 
   PoolStatus status();
 
-  // For operators. Tells a server (by its name or id) to do something; returns JSON: "drain" (hands its objects on and ends),
-  // "stop" (ends), "config" (says its configuration). Throws forbidden (it needs the role admin), not_found.
+  // For operators. Tells a server (by its name or id) to do something; returns JSON. Throws forbidden (it needs the role admin),
+  // not_found.
+  //   "drain"         hands every object on to the other servers, however long that takes, leaves the pool and ends; returns
+  //                   at once, what "drain_status" does. Throws wrong_state: no other server is active.
+  //   "drain_status"  waits a moment (0.2 s) for the drain to go on: {"state", "objects", "bytes", "why", "awaits"}. state is
+  //                   handing_on; handed_on, then left (nothing is lost when the server ends); failed (the server stays, and
+  //                   `why` says why); or none. objects, bytes: what the other servers do not hold yet.
+  //   "cancel_drain"  ends a drain: the server stays. Throws wrong_state unless it is handing objects on.
+  //   "stop"          ends at once: objects that no tier and no other server holds are lost
+  //   "config"        says its configuration
   std::string administer(const std::string& server, const std::string& command);
   // What lets a client have this role and none above it, as PoolOptions::token takes it. It comes from the directory: throws
   // forbidden where this client was given a token itself.

@@ -214,9 +214,14 @@ struct HttpServer::Impl {
         response.set_content("this needs the pool's admin token: penstock pool token --role admin\n", "text/plain");
         return Handled::Handled;
       }
-      source.drain();
-      response.status = 202;
-      response.set_content("{\"draining\":true}\n", "application/json");
+      try {
+        source.drain();
+        response.status = 202;
+        response.set_content("{\"draining\":true}\n", "application/json");
+      } catch (const std::exception& error) {
+        response.status = 409;
+        response.set_content(std::string(error.what()) + "\n", "text/plain");
+      }
       return Handled::Handled;
     });
   }

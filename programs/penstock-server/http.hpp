@@ -3,7 +3,8 @@
 //   GET  /         a small page
 //   GET  /status   the server's state as JSON
 //   GET  /metrics  the same for Prometheus (text format 0.0.4)
-//   POST /drain    hands the objects on and ends the server; needs "Authorization: Bearer <admin token in hex>"
+//   POST /drain    begins a drain (202; "drain" in /status shows how it goes, and why it failed), or says why it cannot (409);
+//                  needs "Authorization: Bearer <admin token in hex>"
 //
 // What changes nothing needs no token, so it listens on loopback unless told otherwise. Every answer is made on the engine
 // thread in one go, so its figures belong together.
@@ -17,7 +18,7 @@ namespace penstock::server {
 
 struct HttpSource {
   std::function<std::string()> status;  // JSON; any thread; may throw
-  std::function<void()> drain;          // asks for it, returns at once
+  std::function<void()> drain;          // begins it; any thread; throws when it cannot
   std::string admin_token;              // hex
 };
 

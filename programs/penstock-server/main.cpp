@@ -5,8 +5,8 @@
 //
 // Options: options.hpp, docs/howto/serve.md. Exit codes: 0 ended in order, 1 failed, 2 wrong configuration.
 //
-// The main thread waits for signals, for commands (drain, over HTTP or from an administrator) and for the one thing that is
-// under way (start, drain, stop), which a thread of its own does.
+// The main thread waits for signals, for the end of an administrator's drain and for the one thing that is under way (start,
+// handing on after a signal, stop), which a thread of its own does.
 #include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -38,15 +38,20 @@
 
 using namespace penstock;
 using base::Level;
+using DrainState = pool::ServerCore::DrainState;
 
 namespace {
+
+constexpr Timeout follow_pause(200);
+constexpr std::chrono::seconds followed_lately(5), say_left_within(2);
 
 constexpr const char* usage =
     "usage: penstock-server [--config FILE] [--print-config] [--ready-fd N] [--with-parent] [KEY=VALUE]...\n"
     "\n"
     "Runs one server of a staging pool in the foreground, until SIGTERM or SIGINT: then it hands its objects on to "
     "the\n"
-    "other servers (a second signal stops it at once), or writes to its tiers what they should hold, and ends.\n"
+    "other servers for up to drain_timeout_ms, writes to its tiers what they should hold, and ends (a second signal\n"
+    "ends it at once). To remove a server without losing objects: penstock pool drain.\n"
     "\n"
     "  --config FILE    YAML, KEY: VALUE a line; $PENSTOCK_SERVER_<KEY> and KEY=VALUE here win over it\n"
     "  --print-config   print the configuration in effect, and leave\n"
@@ -112,27 +117,59 @@ class Program {
         std::make_unique<pool::PoolServer>(progress_, server::pool_options(options_, folder_.id()), std::move(admin));
     if (!during("start", [this] { start(); })) return 1;
     announce();
-    while (!draining_ && !stopping_) {
+    while (!drained_ && !stopping_)
       if (events_.wait().value_or(0) != 0) stopping_ = true;
-    }
     return end() ? 0 : 1;
   }
 
  private:
   static fabric::Task<std::string> answer(Program* program, std::string command) {
-    co_return program->administer(command);
+    if (command != "drain_status") co_return program->administer(command);
+    const auto core = program->server_->core().shared_from_this();
+    const auto state = core->drain_status().state;
+    if (state == DrainState::handing_on || state == DrainState::handed_on) {
+      const base::Deadline soon(follow_pause);
+      co_await core->drain_moved(soon);
+    }
+    program->followed_at_ = base::Clock::now();
+    const auto status = core->drain_status();
+    program->said_left_ = status.state == DrainState::left;
+    co_return pool::drain_json(status).dump();
   }
 
+  // Engine thread.
   std::string administer(const std::string& command) {
-    if (command == "drain" || command == "stop") {
-      told_ = command == "stop";
-      (command == "drain" ? draining_ : stopping_) = true;
+    if (command == "drain") {
+      server_->core().begin_drain([this] {
+        drained_ = true;
+        events_.wake();
+      });
+      return drain_status();
+    }
+    if (command == "cancel_drain") {
+      server_->core().cancel_drain("it was cancelled");
+      return drain_status();
+    }
+    if (command == "stop") {
+      told_ = stopping_ = true;
       events_.wake();
-      return nlohmann::json{{command == "drain" ? "draining" : "stopping", true}}.dump();
+      return nlohmann::json{{"stopping", true}}.dump();
     }
     if (command == "config") return nlohmann::json{{"config", server::to_yaml(options_)}}.dump();
-    throw Error(Errc::unknown_option,
-                base::unknown_name("command", command, std::array<std::string_view, 3>{"drain", "stop", "config"}));
+    throw Error(
+        Errc::unknown_option,
+        base::unknown_name("command", command,
+                           std::array<std::string_view, 5>{"drain", "drain_status", "cancel_drain", "stop", "config"}));
+  }
+
+  std::string drain_status() { return pool::drain_json(server_->core().drain_status()).dump(); }
+
+  // Whoever follows the drain is told how it has ended before the connection ends.
+  static fabric::Task<void> say_left(Program* program) {
+    const auto begun = base::Clock::now();
+    while (!program->said_left_ && begun - program->followed_at_ < followed_lately &&
+           base::Clock::now() - begun < say_left_within)
+      co_await fabric::pause_for(*program->progress_, std::chrono::milliseconds(10));
   }
 
   // Does it on a thread of its own; a signal meanwhile ends the process. False when it failed, which has been said.
@@ -169,7 +206,7 @@ class Program {
     server_->start(deadline.remaining());
     server::HttpSource source;
     source.status = [this] { return status(); };
-    source.drain = [this] { administer("drain"); };
+    source.drain = [this] { progress_->call([this] { administer("drain"); }); };
     source.admin_token = server_->token("admin").hex();
     if (options_.http != "off" && !options_.http.empty())
       http_ = std::make_unique<server::HttpServer>(options_.http, std::move(source));
@@ -198,23 +235,20 @@ class Program {
     server::notify_manager("READY=1");
   }
 
-  bool others_are_there() {
-    bool others = false;
-    progress_->call([&] {
-      const auto placement = server_->core().placement();
-      if (!placement) return;
-      for (const auto& member : placement->view().members)
-        others |= member.id != server_->core().self() && member.state == pool::ServerState::active;
-    });
-    return others;
-  }
-
+  // After an administrator's drain there is nothing to hand on. A signal says that the process must end: what the other servers
+  // have not taken within drain_timeout_ms stays in the tiers, if there are any.
   bool end() {
     server::notify_manager("STOPPING=1");
-    bool handed_on = false;
-    if (others_are_there() && options_.drain_timeout_ms > 0 && !stopping_at_once()) {
-      base::log(Level::info, "draining", {{"pool", options_.pool}});
-      handed_on = during("drain", [this] { server_->drain(Timeout(options_.drain_timeout_ms)); });
+    bool handed_on = drained_;
+    if (drained_) {
+      fabric::run_task(*progress_, say_left(this), base::Deadline::never());
+    } else if (options_.drain_timeout_ms > 0 && !told_) {
+      bool others = false;
+      progress_->call([&] { others = server_->core().others_active(); });
+      if (others) {
+        base::log(Level::info, "handing objects on before the end", {{"pool", options_.pool}});
+        handed_on = during("drain", [this] { server_->drain(Timeout(options_.drain_timeout_ms)); });
+      }
     }
     http_.reset();
     const bool stopped = during("stop", [this] {
@@ -226,9 +260,6 @@ class Program {
     return stopped;
   }
 
-  // Told to stop by an administrator, not by a signal: nothing is handed on.
-  bool stopping_at_once() const { return stopping_ && told_; }
-
   server::ServeOptions options_;
   int ready_fd_;
   server::Events events_;
@@ -237,7 +268,10 @@ class Program {
   std::unique_ptr<server::DirectoryKeeper> directory_;  // outlives the server, which needs the directory to the last
   std::unique_ptr<pool::PoolServer> server_;
   std::unique_ptr<server::HttpServer> http_;
-  std::atomic<bool> draining_ = false, stopping_ = false, told_ = false;
+  std::atomic<bool> drained_ = false, stopping_ = false;
+  std::atomic<bool> told_ = false;          // an administrator told it to stop: nothing is handed on
+  base::Clock::time_point followed_at_{};   // when somebody asked how the drain goes. Engine thread, as the next
+  bool said_left_ = false;                  // and was told that this server has left
 };
 
 int serve(int argc, char** argv) {

@@ -460,8 +460,15 @@ class Pool:
     # --------------------------------------------------------------------------------------------------- for operators
 
     def administer(self, server: str, command: str) -> dict[str, Any]:
-        """Tells a server (by its name or id) to do something: "drain" (hand its objects on and end), "stop" (end),
-        "config" (say its configuration). Raises Forbidden without the role admin, NotFound."""
+        """Tells a server (by its name or id) to do something. Raises Forbidden without the role admin, NotFound.
+
+        "drain": hand every object on to the other servers, however long that takes, leave the pool and end. Returns at
+        once, what "drain_status" does; raises WrongState when no other server is active. "drain_status": waits 0.2 s
+        for the drain to go on; a dict of state (handing_on; handed_on, then left; failed: the server stays in the
+        pool; or none), objects and bytes (what the other servers do not hold yet), why (it failed), awaits (servers).
+        "cancel_drain": the server stays. "stop": end at once; objects that no tier and no other server holds are lost.
+        "config": say its configuration.
+        """
         return _said(self._core.administer(server, command))
 
     def token(self, role: str) -> str:

@@ -42,6 +42,7 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   PoolOptions options;
   Namespace ns;
   std::shared_ptr<pool::Recorder> recorder;  // null: no trace
+  std::map<std::string, Channel> administered;  // by server: they outlast its membership. Engine thread
 
   Timeout resolved(Timeout timeout) const { return timeout == configured ? Timeout(options.timeout_ms) : timeout; }
   Deadline deadline(Timeout timeout) const { return Deadline(resolved(timeout)); }

@@ -1,7 +1,6 @@
 #include "pool/object_service.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "pool/infos.hpp"
 #include "pool/protocol.hpp"
@@ -464,60 +463,6 @@ Task<fb::PullReplyT> PeerService::pull(rpc::Call& call, fb::PullRequestT request
   ServerCore::require_role(call, "server");
   if (!pull_) throw Error(Errc::unsupported, "this server keeps no streams");
   co_return co_await pull_(call, std::move(request));
-}
-
-std::string status_json(ServerCore& core) {
-  const auto s = core.store().statistics();
-  const auto& c = core.counters();
-  nlohmann::json json{
-      {"id", std::to_string(core.self())},
-      {"name", core.options().name},
-      {"pool", core.options().pool},
-      {"replication", core.options().replication},
-      {"objects", s.objects},
-      {"bytes", s.bytes},
-      {"memory",
-       {{"used", s.memory_used},
-        {"peak", s.memory_peak},
-        {"limit", s.memory_limit},
-        {"segments", s.segment_bytes},
-        {"index", s.index_bytes},
-        {"unwritten", s.unwritten_bytes}}},
-      {"evictions", s.evictions},
-      {"recalls", s.recalls},
-      {"waiting", s.waiting},
-      {"leases", core.leases()},
-      {"disk_error", s.disk_error},
-      {"puts", c.puts},
-      {"gets", c.gets},
-      {"drops", c.drops},
-      {"bytes_in", c.bytes_in},
-      {"bytes_out", c.bytes_out},
-      {"replicated_bytes", c.replicated_bytes},
-      {"rebalanced_bytes", c.rebalanced_bytes},
-  };
-  auto tiers = nlohmann::json::array();
-  for (const auto& t : s.tiers)
-    tiers.push_back({{"objects", t.objects},
-                     {"bytes", t.bytes},
-                     {"free", t.free_bytes},
-                     {"journal", t.journal_bytes},
-                     {"written", t.written_bytes},
-                     {"read", t.read_bytes},
-                     {"syncs", t.syncs},
-                     {"errors", t.errors}});
-  json["tiers"] = tiers;
-  auto members = nlohmann::json::array();
-  if (const auto placement = core.placement()) {
-    json["view"] = placement->view().number;
-    json["settled"] = placement->view().settled;
-    for (const auto& m : placement->view().members)
-      members.push_back({{"id", std::to_string(m.id)},
-                         {"name", m.name},
-                         {"state", m.state == ServerState::active ? "active" : "draining"}});
-  }
-  json["servers"] = members;
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // servers' names may be any bytes
 }
 
 }  // namespace penstock::pool

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "pool/server_core.hpp"
@@ -76,7 +77,8 @@ class PeerService final : public fb::PeersService {
   Pull pull_;
 };
 
-// The server's state as JSON: for the Status call and the HTTP page.
+// The server's state as JSON (status_json.cpp): for the Status call and the HTTP page; its part about a drain.
 std::string status_json(ServerCore& core);
+nlohmann::json drain_json(const ServerCore::DrainStatus& drain);
 
 }  // namespace penstock::pool

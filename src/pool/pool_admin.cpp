@@ -15,23 +15,38 @@ using fabric::Task;
 
 namespace {
 
-Task<std::string> tell(std::shared_ptr<pool::PoolClient> client, std::string server, std::string command,
-                       base::Deadline deadline) {
-  const auto placement = co_await client->members().at_least(1, deadline);
-  std::string known;
+// A channel of its own to a server: it stays when the server leaves the pool, so that it can still say how a drain has ended.
+Task<std::shared_ptr<rpc::Channel>> administrators_channel(std::shared_ptr<Pool::Impl> impl, std::string server,
+                                                           base::Deadline deadline) {
+  const auto known = impl->administered[server];
+  if (known && known->open()) co_return known;
+  auto& members = impl->client->members();
+  const auto placement = co_await members.at_least(1, deadline);
+  std::string names;
   for (const auto& member : placement->view().members) {
     if (member.name != server && std::to_string(member.id) != server) {
-      known += (known.empty() ? "" : ", ") + member.name;
+      names += (names.empty() ? "" : ", ") + member.name;
       continue;
     }
-    auto channel = co_await client->members().channel(member, deadline);
-    fb::AdminRequestT request;
-    request.command = std::move(command);
-    rpc::CallOptions options{deadline};
-    auto reply = co_await fb::ObjectsClient(channel).admin(std::move(request), options);
-    co_return reply.json;
+    fabric::Endpoint endpoint = member.endpoint;
+    std::string realm = impl->client->pool() + "/" + members.options().role;
+    const auto token = members.options().token;
+    auto channel =
+        co_await rpc::connect(impl->progress, std::move(endpoint), token, std::move(realm), nullptr, deadline);
+    impl->administered[server] = channel;
+    co_return channel;
   }
-  throw Error(Errc::not_found, "pool " + client->pool() + " has no server " + server + "; it has " + known);
+  throw Error(Errc::not_found, "pool " + impl->client->pool() + " has no server " + server + "; it has " + names);
+}
+
+Task<std::string> tell(std::shared_ptr<Pool::Impl> impl, std::string server, std::string command,
+                       base::Deadline deadline) {
+  auto channel = co_await administrators_channel(std::move(impl), std::move(server), deadline);
+  fb::AdminRequestT request;
+  request.command = std::move(command);
+  rpc::CallOptions options{deadline};
+  auto reply = co_await fb::ObjectsClient(channel).admin(std::move(request), options);
+  co_return reply.json;
 }
 
 Task<std::string> token_from_directory(std::shared_ptr<pool::PoolClient> client, std::string role,
@@ -101,7 +116,7 @@ Task<std::vector<rpc::DirectoryEntry>> pool_entries(std::shared_ptr<rpc::Directo
 
 std::string Pool::administer(const std::string& server, const std::string& command) {
   const auto deadline = impl_->deadline(configured);
-  return fabric::run_task(*impl_->progress, tell(impl_->client, server, command, deadline), base::Deadline::never());
+  return fabric::run_task(*impl_->progress, tell(impl_, server, command, deadline), base::Deadline::never());
 }
 
 std::string Pool::token(const std::string& role) {

@@ -31,7 +31,8 @@ class PoolServer {
 
   // Throws Error: timeout (names what is missing), system, wrong_state.
   void start(Timeout timeout);
-  // Hands everything on to the other servers, then stops. Throws Error(timeout): it goes on then.
+  // For a server that is told to end: hands its objects on to the other servers, if there are any, then stops. Throws
+  // Error(timeout): it goes on then. An administrator's drain is ServerCore::begin_drain.
   void drain(Timeout timeout);
   // Writes what a tier should hold, and stops.
   void stop(Timeout timeout);

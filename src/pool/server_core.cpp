@@ -39,7 +39,8 @@ ServerCore::ServerCore(std::shared_ptr<fabric::Progress> progress, std::shared_p
       locks_(std::make_unique<KeyLocks>(*progress_)),
       changed_(std::make_unique<fabric::Signal>(*progress_)),
       propose_(std::make_unique<fabric::Signal>(*progress_)),
-      background_ended_(std::make_unique<fabric::Signal>(*progress_)) {
+      background_ended_(std::make_unique<fabric::Signal>(*progress_)),
+      drain_moved_(std::make_unique<fabric::Signal>(*progress_)) {
   Members::Options members;
   members.pool = options_.pool;
   members.role = "server";

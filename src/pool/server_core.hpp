@@ -138,8 +138,38 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
 
   // Joins the pool: recovers the store, announces the server, watches the view, passes on and lets go what views ask for.
   Task<void> start(fabric::Endpoint endpoint, Deadline deadline);
-  // Leaves: draining, until others hold everything; then gone from the directory. Throws Error(timeout).
+  // For a server that is told to end: hands its objects on until the other servers hold everything or nobody else is left.
+  // Throws Error(timeout).
   Task<void> leave(Deadline deadline);
+
+  // An administrator's drain (server_drain.cpp).
+  struct Amount {
+    std::uint64_t objects = 0, bytes = 0;
+  };
+  enum class DrainState : std::uint8_t {
+    none,
+    handing_on,  // a member; objects move to the other servers
+    handed_on,   // every object is at its new owners; the next view leaves this server out
+    left,        // no member any more
+    failed,      // an active member again; nothing was lost
+  };
+  struct DrainStatus {
+    DrainState state = DrainState::none;
+    Amount left;                     // what other servers do not hold yet
+    std::string why;                 // of a drain that failed
+    std::vector<std::string> awaits;  // servers that still pass objects on, when this one has finished
+  };
+  // Hands every object on and leaves the pool, however long that takes, then calls `left`. A drain that makes no progress, and
+  // one that is cancelled, ends with this server an active member: drain_status says why. While a drain is in progress nothing
+  // happens. Throws Error(wrong_state): no other server is active, or this one is ending.
+  void begin_drain(std::function<void()> left);
+  // Throws Error(wrong_state) unless objects are being handed on.
+  void cancel_drain(const std::string& why);
+  DrainStatus drain_status() const;
+  // Waits until the state or the view has changed, or the deadline.
+  Task<void> drain_moved(Deadline deadline);
+  bool others_active() const;
+
   // Stops without passing anything on; what is in memory only is written if there is a tier.
   Task<void> stop(Deadline deadline);
 
@@ -224,7 +254,14 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<ObjectStore::Write> take_fetched(std::shared_ptr<rpc::Channel> channel, Namespace ns, Key key,
                                         const fb::GetReplyT& reply, const fb::GotT& got, Deadline deadline);
 
-  struct Background;  // in a coroutine that nobody waits for until stop
+  struct Background {  // in a coroutine that nobody waits for until stop
+    explicit Background(ServerCore& of) : core(of) { ++core.background_; }
+    Background(const Background&) = delete;
+    ~Background() {
+      if (--core.background_ == 0) core.background_ended_->notify_all();
+    }
+    ServerCore& core;
+  };
   void view_changed(const View& view);
   Error other_protocol(const Announcement& other) const;
   Task<void> require_same_protocol(std::uint64_t created, Deadline deadline);
@@ -232,14 +269,32 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<void> keep_announced();
   void propose();
   Task<void> propose_views();
+  Task<void> wait_member(bool there, Deadline deadline);
+  Task<bool> left_in_order(std::uint64_t leases_lost, Deadline deadline);
+
+  // Passing objects on (server_rebalance.cpp)
+  struct Pass;
+  struct Batch;
+  struct Offer;
   Task<void> rebalance(std::shared_ptr<const Placement> placement);
+  Task<void> pass_on(Pass& pass);
+  Batch next_batch(const Placement& placement, std::string& after);
+  void account(const Pass& pass, Batch& batch, std::size_t object, bool sent);
+  Task<void> offer(Member member, Namespace ns, Offer& offered, Batch& batch, Pass& pass);
+  Task<bool> load_offered(ObjectStore::Write& write, Pass& pass);
+  Task<bool> send_offered(Member member, std::vector<ObjectStore::Write> writes, Pass& pass);
+  void not_passed_on(Pass& pass, const Member& member, const Error& error);
+  Task<void> let_go(std::shared_ptr<const Placement> placement);
+
+  // Draining (server_drain.cpp)
+  bool is_draining() const;
+  Task<void> drain(std::uint64_t number, std::function<void()> left);
+    void end_drain(DrainState state, std::string why);
+  void drain_stalled(const Error& error);
+
   Task<std::optional<ObjectStore::Loaded>> load_from(Member member, std::uint64_t view, Namespace ns, Key key,
                                                      std::optional<std::uint64_t> tag, bool wait, Deadline deadline);
   Task<bool> wait_woken(std::function<ObjectTable::WaiterId(std::function<void()>)> park, Deadline deadline);
-  Task<std::uint64_t> offer(Member member, Namespace ns, std::vector<ObjectStore::Write> writes,
-                            std::shared_ptr<const Placement> placement);
-  Task<void> wait_member(bool there, Deadline deadline);
-  Task<void> let_go(std::shared_ptr<const Placement> placement);
 
   std::shared_ptr<fabric::Progress> progress_;
   std::shared_ptr<rpc::Directory> directory_;
@@ -264,6 +319,10 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   std::set<std::shared_ptr<fabric::Signal>> stale_wakes_;  // of waits that a new view must end
   std::unique_ptr<rpc::Directory::Watch> announcements_watch_;
   std::map<std::string, Announcement> announced_;
+  Amount to_pass_on_;  // in the present view, as far as known
+  DrainStatus drain_;
+  std::uint64_t drain_number_ = 0;  // of the drain that drain_ is about
+  std::unique_ptr<fabric::Signal> drain_moved_;
   Counters counters_;
 };
 

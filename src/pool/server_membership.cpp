@@ -15,35 +15,12 @@ constexpr auto directory_patience = Timeout(5000);
 constexpr Timeout background_patience(1000);  // they look up at once, unless the directory does not answer
 constexpr Timeout look_again(1000);           // whether there is a view to propose
 constexpr auto settle_delay = Timeout(100);   // changes that come together make one view
-constexpr std::size_t rebalance_batch = 1000;
-constexpr std::uint64_t rebalance_batch_bytes = 8 << 20;
 
 std::string server_path(const std::string& pool, std::uint64_t id) {
   return pool_path(pool, "servers/" + std::to_string(id));
 }
 
-// One version of an object, still without its bytes.
-ObjectStore::Write offer_of(const ObjectTable::Entry& entry, const StoredObject& version) {
-  ObjectStore::Write write;
-  write.ns = entry.ns;
-  write.row = entry.row;
-  write.column = entry.column;
-  write.object = version;
-  write.object.blob = nullptr;
-  write.keep_older = version.keeps_older;
-  return write;
-}
-
 }  // namespace
-
-struct ServerCore::Background {
-  explicit Background(ServerCore& of) : core(of) { ++core.background_; }
-  Background(const Background&) = delete;
-  ~Background() {
-    if (--core.background_ == 0) core.background_ended_->notify_all();
-  }
-  ServerCore& core;
-};
 
 Task<void> ServerCore::start(fabric::Endpoint endpoint, Deadline deadline) {
   auto self = shared_from_this();
@@ -243,154 +220,34 @@ void ServerCore::view_changed(const View& view) {
   } else {
     fabric::spawn(*progress_, rebalance(placement));
   }
+  drain_moved_->notify_all();
   for (const auto& callback : view_callbacks_) callback(view);
-}
-
-// Offers each object that is here, the oldest version first, to the owners that lack it. Ends early when the view changes again.
-Task<void> ServerCore::rebalance(std::shared_ptr<const Placement> placement) {
-  auto self = shared_from_this();
-  const Background background(*this);
-  const auto& view = placement->view();
-  const auto current = [&] { return !stopping_ && members_->placement() == placement; };
-  std::string after;
-  bool more = true;
-  bool complete = true;
-  auto started = base::Clock::now();
-  std::uint64_t sent_bytes = 0;
-  while (more && current()) {
-    // By namespace and owner: messages carry one namespace.
-    std::map<std::pair<Namespace, std::uint64_t>, std::vector<ObjectStore::Write>> offers;
-    std::size_t visited = 0;
-    std::string last;
-    const auto collect = [&](const ObjectTable::Entry& entry) {
-      const auto owners = placement->owners(entry.ns, entry.row, entry.object.tag);
-      for (const auto o : owners.all()) {
-        const auto id = view.members[o].id;
-        if (id == options_.id) continue;
-        auto& to = offers[{entry.ns, id}];
-        for (const auto& older : entry.older) to.push_back(offer_of(entry, older));
-        to.push_back(offer_of(entry, entry.object));
-      }
-      return ++visited < rebalance_batch;
-    };
-    after = store_->table().scan_all(after, rebalance_batch, collect);
-    more = !after.empty();
-    for (auto& [to, writes] : offers) {
-      if (!current()) co_return;
-      try {
-        const std::uint64_t bytes = co_await offer(*view.find(to.second), to.first, std::move(writes), placement);
-        sent_bytes += bytes;
-        counters_.rebalanced_bytes += bytes;
-        // Bounded in bandwidth: wait until what was sent is within it.
-        const std::chrono::duration<double> due(
-            static_cast<double>(sent_bytes) /
-            static_cast<double>(std::max<std::uint64_t>(1, options_.rebalance_bytes_per_s)));
-        const auto spent = base::Clock::now() - started;
-        const auto ahead = std::chrono::duration_cast<std::chrono::nanoseconds>(due) - spent;
-        if (ahead > 1ms) co_await fabric::pause_for(*progress_, ahead);
-      } catch (const Error& error) {
-        complete = false;
-        base::log(base::Level::warn, "objects could not be passed on",
-                  {{"pool", options_.pool}, {"server", view.find(to.second)->name}, {"why", error.what()}});
-      }
-    }
-  }
-  if (!current()) co_return;
-  if (!complete) {
-    // Tried again as long as this view stands.
-    co_await fabric::pause_for(*progress_, 500ms);
-    if (current()) fabric::spawn(*progress_, rebalance(placement));
-    co_return;
-  }
-  finished_view_ = view.number;
-  changed_->notify_all();
-}
-
-Task<std::uint64_t> ServerCore::offer(Member member, Namespace ns, std::vector<ObjectStore::Write> writes,
-                                      std::shared_ptr<const Placement> placement) {
-  auto self = shared_from_this();
-  const Deadline deadline(Timeout(30'000));
-  auto channel = co_await members_->channel(member, deadline);
-  fb::PeersClient peer(channel);
-  fb::MissingRequestT request;
-  request.view = placement->view().number;
-  std::vector<Key> keys;
-  for (const auto& w : writes) {
-    keys.push_back({w.row, w.column});
-    request.versions.push_back(w.object.version);
-  }
-  request.keys = pack_keys(ns, keys);
-  rpc::CallOptions options{deadline};
-  auto reply = co_await peer.missing(std::move(request), options);
-  std::uint64_t total = 0;
-  std::vector<ObjectStore::Write> batch;
-  std::uint64_t batch_bytes = 0;
-  bool batch_durable = false;
-  for (std::size_t n = 0; n <= reply.missing.size(); ++n) {
-    const bool end = n == reply.missing.size();
-    if (!batch.empty() && (end || batch_bytes >= rebalance_batch_bytes || batch.size() >= rebalance_batch)) {
-      auto sending = std::exchange(batch, {});
-      total += std::exchange(batch_bytes, 0);
-      const bool durable = std::exchange(batch_durable, false);
-      co_await send_replicas(member, placement->view().number, std::move(sending), false, durable, 0, true, deadline);
-    }
-    if (end) break;
-    const auto index = reply.missing[n];
-    if (index >= writes.size()) throw Error(Errc::protocol, "a server lacks what was not offered");
-    auto& w = writes[index];
-    const std::uint64_t version = w.object.version;
-    auto loaded = co_await store_->load(ns, w.row, w.column, version, deadline);
-    if (!loaded) continue;  // dropped meanwhile
-    w.object = loaded->object;
-    // What is on disk here must be there, too, before anybody lets go of it.
-    batch_durable = batch_durable || w.object.on_disk;
-    batch_bytes += w.object.bytes;
-    batch.push_back(std::move(w));
-  }
-  co_return total;
-}
-
-// Former owners drop what others hold now.
-Task<void> ServerCore::let_go(std::shared_ptr<const Placement> placement) {
-  auto self = shared_from_this();
-  const Background background(*this);
-  std::string after;
-  do {
-    std::vector<UnpackedKey> gone;
-    const auto collect = [&](const ObjectTable::Entry& entry) {
-      const auto owners = placement->owners(entry.ns, entry.row, entry.object.tag);
-      for (const auto o : owners.all())
-        if (placement->view().members[o].id == options_.id) return true;
-      gone.push_back({entry.ns, std::string(entry.row), std::string(entry.column)});
-      return true;
-    };
-    after = store_->table().scan_all(after, 1000, collect);
-    for (auto& key : gone) {
-      if (stopping_ || members_->placement() != placement) co_return;
-      co_await store_->drop(key.ns, key.row, key.column, std::nullopt, false, Deadline(Timeout(30'000)));
-    }
-    co_await fabric::pause_for(*progress_, 1ms);
-  } while (!after.empty() && !stopping_ && members_->placement() == placement);
-  if (stopping_ || members_->placement() != placement) co_return;
-  finished_view_ = placement->view().number;  // nothing that others own is left here (receivers)
-  changed_->notify_all();
 }
 
 // A server that is taken for dead while it leaves has not handed on what it has: it comes back, and leaves again.
 Task<void> ServerCore::leave(Deadline deadline) {
   auto self = shared_from_this();
+  ++drain_number_;  // an administrator's drain ends here: this server does not become active again
+  drain_ = {};
   for (;;) {
     co_await wait_member(true, deadline);
     const auto lost = leases_lost_;
     leaving_ = true;
     co_await announce(true, finished_view_, deadline);
     co_await wait_member(false, deadline);
-    auto path = server_path(options_.pool, options_.id);
-    const auto entry = co_await directory_->get(std::move(path), deadline);
-    if (entry && lost == leases_lost_) co_return;
+    const bool in_order = co_await left_in_order(lost, deadline);
+    if (in_order) co_return;
     leaving_ = false;
     changed_->notify_all();
   }
+}
+
+// Whether the server that is no member any more was one until it had handed everything on: it was announced all the time.
+Task<bool> ServerCore::left_in_order(std::uint64_t leases_lost, Deadline deadline) {
+  auto self = shared_from_this();
+  auto path = server_path(options_.pool, options_.id);
+  const auto entry = co_await directory_->get(std::move(path), deadline);
+  co_return entry && leases_lost == leases_lost_;
 }
 
 // Until the view names this server; or until it does not, or nobody else is there.
@@ -411,6 +268,7 @@ Task<void> ServerCore::stop(Deadline deadline) {
   stopping_ = true;
   changed_->notify_all();
   propose_->notify_all();
+  drain_moved_->notify_all();
   auto wakes = std::exchange(stale_wakes_, {});
   for (const auto& w : wakes) w->notify_all();
   announcements_watch_.reset();

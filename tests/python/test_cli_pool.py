@@ -162,7 +162,7 @@ def test_the_status_of_many_servers_fits_a_terminal():
 
 
 def test_a_server_is_drained_from_the_command_line(penstock, pool_servers):
-    servers = pool_servers(2, drain_timeout_ms="30000")
+    servers = pool_servers(2)
     name = servers.servers[1].ready["name"]
     done = penstock("pool", "drain", name, PENSTOCK_DIRECTORY_SERVICE=servers.directory)
     assert done.returncode == 0 and "has left the pool" in words_of(done)

@@ -572,12 +572,18 @@ def test_replicas_answer_when_a_server_is_killed(pool_servers, open_pool):
 
 
 def test_draining_hands_everything_on(pool_servers, open_pool):
-    servers = pool_servers(3, drain_timeout_ms="30000")
+    servers = pool_servers(3)
     pool = open_pool(servers)
     keys = [(f"row {i}", "x") for i in range(300)]
     assert set(pool.put_many((key, str(key)) for key in keys)) == {1}
     leaving = servers.servers[1]
-    assert pool.administer(leaving.ready["name"], "drain") == {"draining": True}
+    status = pool.administer(leaving.ready["name"], "drain")
+    assert status["state"] == "handing_on" and 0 < status["objects"] < 300
+    states = [status["state"]]
+    while states[-1] in ("handing_on", "handed_on"):
+        status = pool.administer(leaving.ready["name"], "drain_status")
+        states += [status["state"]] if status["state"] != states[-1] else []
+    assert states[-1] == "left" and status["objects"] == 0
     assert leaving.process.wait(TIMEOUT_S) == 0
     assert [one.bytes().decode() for one in pool.get_many(keys)] == [str(key) for key in keys]
     assert len(pool.status()["servers"]) == 2

@@ -387,17 +387,22 @@ def test_http(pool_servers, open_pool):
 
 
 def test_draining_over_http_needs_the_admin_token(pool_servers, open_pool):
-    servers = pool_servers(1)
-    (server,) = servers.servers
+    servers = pool_servers(2)
+    first, server = servers.servers
     pool = open_pool(servers)
+    pool.put_many(((f"row {n}", "x"), b"data") for n in range(100))
     assert fetch(server, "/drain", method="POST")[0] == 401
     assert fetch(server, "/drain", method="POST", token="0" * 64)[0] == 403
     assert fetch(server, "/drain", method="POST", token=pool.token("compute"))[0] == 403
     assert fetch(server, "/drain")[0] == 404
     token = pool.token("admin")
-    pool.close()
+    assert json.loads(fetch(server, "/status")[1])["drain"]["state"] == "none"
     assert fetch(server, "/drain", method="POST", token=token)[0] == 202
     assert server.process.wait(DEADLINE_S) == 0
+    assert all(found.bytes() == b"data" for found in pool.get_many([(f"row {n}", "x") for n in range(100)]))
+    code, text = fetch(first, "/drain", method="POST", token=token)
+    assert code == 409 and "the only active server" in text
+    assert pool.get("row 1", "x").bytes() == b"data"
 
 
 def test_it_listens_on_loopback_unless_told_otherwise(pool_servers):

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Annotated, Any
 
 import typer
 from rich.console import Group
 from rich.live import Live
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import NotFound, PeerLost, WrongState
 from ..units import size
 from .console import command, fail, messages, output, print_json
 from .objects import Json, PoolName, Timeout, open_pool
 
-app = typer.Typer(help="Look at a staging pool, drain its servers, give out tokens.", no_args_is_help=True)
+app = typer.Typer(help="Look at a staging pool, drain or stop its servers, give out tokens.", no_args_is_help=True)
 
-LOOK_EVERY_S = 0.2
+CALL_S = 30.0
+CANCELLED = "it was cancelled"  # the server's word
+ServerName = Annotated[str, typer.Argument(help="The server's name or id, as penstock pool status --json shows it.")]
 STATES = {"active": "green", "draining": "yellow", "lost": "red"}
 
 
@@ -90,32 +95,121 @@ def _table(servers: list[dict[str, Any]]) -> Table:
 def _has(server: dict[str, Any], key: str) -> bool:
     if server["state"] == "lost":
         return False
-    return key not in ONLY_WITH_A_DISK or bool(server["disk_bytes"] or server["disk_free"])
+    return key not in ONLY_WITH_A_DISK or _has_a_disk(server)
+
+
+def _has_a_disk(server: dict[str, Any]) -> bool:
+    return bool(server["disk_bytes"] or server["disk_free"])
 
 
 @app.command("drain")
 @command
 def drain(
-    server: Annotated[str, typer.Argument(help="The server's name or id, as penstock pool status --json shows it.")],
+    server: ServerName,
     pool: PoolName = "",
-    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long it may take.")] = 120.0,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Ask for it and leave.")] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0.001, metavar="SECONDS", help="Cancel the drain after that; without it, there is no limit."),
+    ] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Begin the drain and leave.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End a drain: the server stays in the pool.")] = False,
 ) -> None:
-    """Have a server hand its objects on to the others, and end."""
-    deadline = time.monotonic() + timeout
-    with open_pool(pool, "", min(timeout, 30.0)) as there:
-        others = [s for s in there.status()["servers"] if s["state"] == "active" and server not in (s["name"], s["id"])]
-        there.administer(server, "drain")
-        if not others:
-            messages().print(Text("it is the only server: what no tier holds goes with it"), soft_wrap=True)
-        if no_wait or not others:
+    """Have a server hand every object on to the other servers and leave the pool.
+
+    Nothing is lost: when the other servers cannot take the objects, or the timeout passes, the server stays an active
+    member and the command fails. Ctrl-C leaves the drain in progress; the same command shows it again.
+    """
+    with open_pool(pool, "", CALL_S) as there:
+        if cancel:
+            there.administer(server, "cancel_drain")
+            messages().print(Text(f"{server} stays in the pool"))
             return
-        with messages().status(f"{server} hands its objects on"):
-            while any(server in (s["name"], s["id"]) for s in there.status()["servers"]):
-                if time.monotonic() >= deadline:
-                    fail(f"{server} has not left within {timeout:g} s", code=124)
-                time.sleep(LOOK_EVERY_S)
-    messages().print(Text(f"{server} has left the pool"))
+        first = there.administer(server, "drain")
+        if no_wait:
+            return
+        try:
+            _say(f"{server} is draining: {_amount(first)} to hand on")
+            end = _follow_drain(there, server, first, timeout)
+        except KeyboardInterrupt:
+            _say(f"{server} is still draining. penstock pool drain {server} shows it again, --cancel ends the drain")
+            raise
+        if end["state"] == "failed":
+            late = end["why"] == CANCELLED and timeout is not None
+            why = f"it has not finished within {timeout:g} s" if late else end["why"]
+            fail(
+                f"{server} has not left pool {there.name}: {why}",
+                f"{_amount(end)} could not be handed on. {server} stays in the pool with all its objects.",
+                code=124 if late else 1,
+            )
+    _say(f"{server} has handed on {_amount(first)} and has left the pool")
+
+
+def _follow_drain(there: Any, server: str, first: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    """Shows the drain until it has ended, and returns how. Throws penstock.Error when the server ends before that."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[left]}"),
+        TimeElapsedColumn(),
+    )
+    now = first
+    with Progress(*columns, console=messages(), transient=True, disable=not messages().is_terminal) as progress:
+        task = progress.add_task(f"draining {server}", total=max(1, first["bytes"]), left=_left(first))
+        while now["state"] in ("handing_on", "handed_on"):
+            progress.update(task, completed=max(0, first["bytes"] - now["bytes"]), left=_left(now))
+            if deadline is not None and time.monotonic() >= deadline and now["state"] == "handing_on":
+                deadline = None
+                with contextlib.suppress(WrongState):  # it has ended at this moment
+                    there.administer(server, "cancel_drain")
+            try:
+                now = there.administer(server, "drain_status")
+            except (PeerLost, NotFound) as error:
+                if now["state"] == "handed_on":
+                    return now | {"state": "left"}
+                fail(
+                    f"{server} has ended before it had handed everything on: {error}",
+                    f"{_amount(now)} were left. Unless they are on its disk or on other servers, they are lost.",
+                )
+    return now
+
+
+def _amount(now: dict[str, Any]) -> str:
+    return f"{now['objects']} objects ({size(now['bytes'])})"
+
+
+def _left(now: dict[str, Any]) -> str:
+    if now["awaits"]:
+        return f"waiting until {', '.join(now['awaits'])} has what it lacks"
+    return f"{_amount(now)} left"
+
+
+def _say(text: str) -> None:
+    messages().print(Text(text), soft_wrap=True)
+
+
+@app.command("stop")
+@command
+def stop(
+    server: ServerName,
+    pool: PoolName = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Also when objects are lost that no tier and no other server holds.")
+    ] = False,
+) -> None:
+    """End a server at once. It writes to its tiers what they should hold, and hands nothing on (see drain)."""
+    with open_pool(pool, "", CALL_S) as there:
+        now = there.status()
+        found = next((s for s in now["servers"] if server in (s["name"], s["id"])), None)
+        alone = now["replication"] == 1 or not now["settled"] or len(now["servers"]) == 1
+        if found and not force and found["objects"] and alone and not _has_a_disk(found):
+            fail(
+                f"{server} holds {found['objects']} objects, some of which no tier and no other server may hold",
+                f"penstock pool drain {server} hands them on. With --force they are lost.",
+            )
+        there.administer(server, "stop")
+    _say(f"{server} is stopping")
 
 
 @app.command("token")
