@@ -144,7 +144,8 @@ void start_process(FileLock lock, std::vector<pid_t>& started, Deadline deadline
   const std::string line = read_line(ready.get(), deadline);
   if (line.starts_with("ready")) return;
   // It ends by itself, or is slow: then whoever looks sees that the lock is taken.
-  const std::string why = line.starts_with("failed ") ? line.substr(7, line.size() - 8) : "it did not say why";
+  const std::string why = line.starts_with("failed ") ? line.substr(7, line.size() - 8)
+                                                      : "it ended, or did not answer in time, without a word";
   throw Error(Errc::system, "the directory did not start: " + why);
 }
 
@@ -152,8 +153,7 @@ void start_process(FileLock lock, std::vector<pid_t>& started, Deadline deadline
 
 class DirectoryKeeper::Impl {
  public:
-  explicit Impl(std::string registration)
-      : registration_(std::move(registration)), users_(users_file(registration_)) {}
+  explicit Impl(std::string registration) : registration_(std::move(registration)), users_(users_file(registration_)) {}
 
   ~Impl() {
     {
@@ -175,12 +175,13 @@ class DirectoryKeeper::Impl {
     while (true) {
       if (const auto found = try_join(options, deadline)) return *found;
       users_.unlock();  // whoever is alone may start it
-      if (deadline.passed())
-        throw Error(Errc::timeout, "no directory came to be registered in " + registration_);
+      if (deadline.passed()) throw Error(Errc::timeout, "no directory came to be registered in " + registration_);
       std::this_thread::sleep_for(look_again);
     }
   }
-  void keep() { thread_ = std::thread([this] { look_after(); }); }
+  void keep() {
+    thread_ = std::thread([this] { look_after(); });
+  }
   bool kept() const { return kept_; }  // it is a process of this host, which users_ keeps from ending
 
  private:

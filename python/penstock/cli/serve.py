@@ -33,7 +33,9 @@ def serve(
     tier: Annotated[str, typer.Option(metavar="KIND", help="How they lie there: disk, files, hdf5.")] = "disk",
     directory: Annotated[
         str,
-        typer.Option(metavar="WHERE", help="The directory service: embedded in the first server, or etcd://HOST:PORT."),
+        typer.Option(
+            metavar="WHERE", help="The directory service: embedded (started by the first server), or etcd://HOST:PORT."
+        ),
     ] = "embedded",
     option: Annotated[
         list[str] | None,
