@@ -19,7 +19,7 @@ namespace {
 using base::Clock;
 using base::Deadline;
 
-constexpr std::chrono::milliseconds busy_pause{20};  // a full backlog empties soon
+constexpr std::chrono::milliseconds busy_pause{20};  // a full backlog, or a full table of handshakes, empties soon
 constexpr std::chrono::seconds one_address_time{5};  // of several: an address may lead nowhere
 constexpr std::chrono::milliseconds interruption_period{100};
 constexpr std::size_t max_handshake_bytes = 4096;
@@ -77,15 +77,20 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
       return;
     }
     limit_ = limit_of(deadline_, at_ + 1 == addresses_.size());
+    refusal_.clear();
     begin();
   }
 
  private:
+  void begin_later() {
+    timer_ = progress_.after(busy_pause, [self = shared_from_this()] { self->begin(); });
+  }
+
   void begin() {
     int error = 0;
     UniqueFd fd = begin_connect(addresses_[at_], error);
     if (is_busy(error) && !limit_.passed()) {
-      timer_ = progress_.after(busy_pause, [self = shared_from_this()] { self->begin(); });
+      begin_later();
       return;
     }
     if (!fd) {
@@ -94,7 +99,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     }
     if (!limit_.is_never())
       timer_ = progress_.after(limit_.when() - Clock::now(), [self = shared_from_this()] {
-        self->give_up(Error(Errc::timeout, "no answer in time"));
+        self->give_up(Error(Errc::timeout, "no answer in time" + self->refusal_));
       });
     if (error == 0) {
       shake_hands(std::move(fd));
@@ -149,6 +154,13 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void give_up(const Error& error) {
     const auto self = shared_from_this();
     if (at_ >= addresses_.size()) return;
+    if (error.code() == Errc::overloaded) {  // until the timer that begin() sets
+      refusal_ = std::string(": ") + error.what();
+      if (connection_) connection_->close();
+      connection_.reset();
+      begin_later();
+      return;
+    }
     failures_.add(addresses_[at_].text, error);
     ++at_;
     // A wrong token at the Unix socket, whose name nobody else can have, is wrong everywhere; so is a wrong version.
@@ -170,6 +182,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   const Deadline deadline_;
   Done done_;
   std::size_t at_ = 0;
+  std::string refusal_;  // why the last try at this address is repeated
   Deadline limit_ = Deadline::never();
   Timer timer_;
   std::unique_ptr<asio::posix::stream_descriptor> descriptor_;
@@ -223,7 +236,7 @@ class BlockingHandshake {
       const auto sent = send_some(socket_, std::span(&part, 1), -1);
       if (sent >= 0) at += static_cast<std::size_t>(sent);
       else if (sent == -EAGAIN) wait_ready(socket_, POLLOUT, deadline_, interrupted_);
-      else throw Error(Errc::peer_lost, errno_text(static_cast<int>(-sent)));
+      else break;  // it may have said why before it closed: the answer tells
     }
     base::fault_point("send", kind, base::FaultPhase::after);
   }
@@ -272,6 +285,26 @@ UniqueFd open_socket(const SocketAddress& address, Deadline deadline, const std:
   return fd;
 }
 
+// A connected socket after `shake`, which uses it; again and again while the other end has no place for the handshake.
+template <class F>
+UniqueFd shake_hands(const SocketAddress& address, Deadline deadline, const std::function<bool()>& interrupted,
+                     F shake) {
+  std::string refusal;
+  for (;;) {
+    try {
+      UniqueFd fd = open_socket(address, deadline, interrupted);
+      shake(fd.get());
+      return fd;
+    } catch (const Error& error) {
+      if (error.code() == Errc::timeout) throw Error(Errc::timeout, error.what() + refusal);
+      if (error.code() != Errc::overloaded) throw;
+      refusal = std::string(": ") + error.what();
+    }
+    if (deadline.passed() || (interrupted && interrupted())) throw Error(Errc::timeout, "no answer in time" + refusal);
+    ::poll(nullptr, 0, static_cast<int>(busy_pause.count()));
+  }
+}
+
 }  // namespace
 
 void connect_async(Progress& progress, const Endpoint& endpoint, const Token& token, wire::Hello hello, Reach reach,
@@ -291,9 +324,10 @@ UniqueFd connect_blocking(const Endpoint& endpoint, const Token& token, wire::He
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     try {
       const Deadline limit = limit_of(deadline, i + 1 == addresses.size());
-      UniqueFd fd = open_socket(addresses[i], limit, interrupted);
-      ClientHandshake handshake(token, hello);
-      BlockingHandshake(fd.get(), limit, interrupted).run(handshake);
+      UniqueFd fd = shake_hands(addresses[i], limit, interrupted, [&](int socket) {
+        ClientHandshake handshake(token, hello);
+        BlockingHandshake(socket, limit, interrupted).run(handshake);
+      });
       set_blocking(fd.get(), true);
       return fd;
     } catch (const Error& error) {
@@ -308,10 +342,11 @@ bool answers(const Endpoint& endpoint, const Token& token, const std::string& st
   std::string unresolved;
   for (const SocketAddress& address : addresses_of(endpoint, Reach::automatic, unresolved)) {
     try {
-      const UniqueFd fd = open_socket(address, deadline, {});
-      if (is_local(fd.get())) return true;
-      ClientHandshake handshake(token, {.purpose = wire::Purpose::inspect, .stream = stream});
-      BlockingHandshake(fd.get(), deadline, {}).probe(handshake);
+      shake_hands(address, deadline, {}, [&](int socket) {
+        if (is_local(socket)) return;
+        ClientHandshake handshake(token, {.purpose = wire::Purpose::inspect, .stream = stream});
+        BlockingHandshake(socket, deadline, {}).probe(handshake);
+      });
       return true;
     } catch (const Error&) {
       // Not at this address.

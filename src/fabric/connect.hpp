@@ -1,8 +1,8 @@
 // Connects to a Listener and authenticates, on the engine or blocking.
 //
-// automatic tries the Unix name first (it fails at once on another node), then each TCP address. Errors: timeout,
-// peer_lost (nobody answers; the message names each address tried), authentication, unsupported (a peer of another version),
-// protocol.
+// automatic tries the Unix name first (it fails at once on another node), then each TCP address. A listener that has no
+// place for the handshake (`overloaded`) is tried again until the deadline. Errors: timeout, peer_lost (nobody answers;
+// the message names each address tried), authentication, unsupported (a peer of another version), protocol.
 #pragma once
 
 #include <functional>

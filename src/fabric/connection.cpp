@@ -71,6 +71,7 @@ struct Connection::Impl {
   std::vector<std::byte> buffer;
   std::size_t begin = 0, end = 0;  // of the bytes received and not delivered
   std::size_t frame_limit = max_frame_bytes;
+  std::size_t unclaimed_fds = most_unclaimed_fds;
   std::vector<UniqueFd> received;
   std::deque<UniqueFd> fds;  // received, in order, and not yet claimed by a frame
   Timer timer;
@@ -102,7 +103,10 @@ const std::string& Connection::peer_name() const { return impl_->peer_name; }
 void Connection::set_peer_name(std::string name) { impl_->peer_name = std::move(name); }
 std::uint64_t Connection::bytes_sent() const { return impl_->bytes_sent.load(std::memory_order_relaxed); }
 std::uint64_t Connection::queued_bytes() const { return impl_->queued_bytes.load(std::memory_order_relaxed); }
-void Connection::limit_frames(std::size_t bytes) { impl_->frame_limit = std::min(bytes, max_frame_bytes); }
+void Connection::limit_frames(std::size_t bytes, bool descriptors) {
+  impl_->frame_limit = std::min(bytes, max_frame_bytes);
+  impl_->unclaimed_fds = descriptors ? most_unclaimed_fds : 0;
+}
 
 void Connection::start(OnMessage on_message, OnClosed on_closed) {
   auto handlers = std::make_shared<Impl::Handlers>(Impl::Handlers{std::move(on_message), std::move(on_closed)});
@@ -224,6 +228,14 @@ void Connection::break_writing(std::optional<Error> now, int code) {
   });
 }
 
+void Connection::end_sending() {
+  std::lock_guard lock(impl_->mutex);
+  if (impl_->ended) return;
+  impl_->write_broken = true;
+  impl_->queue.clear();
+  ::shutdown(impl_->fd, SHUT_WR);
+}
+
 void Connection::arm_write() {
   impl_->descriptor.async_wait(asio::posix::descriptor_base::wait_write,
                                [weak = weak_from_this()](const asio::error_code& error) {
@@ -303,7 +315,8 @@ bool Connection::read_some() {
     impl.end -= impl.begin;
     impl.begin = 0;
   }
-  if (impl.buffer.size() < first_buffer_bytes) impl.buffer.resize(first_buffer_bytes);
+  const std::size_t first = std::min(first_buffer_bytes, sizeof(FrameHeader) + impl.frame_limit);
+  if (impl.buffer.size() < first) impl.buffer.resize(first);
   // Grown as bytes come, not as a header claims.
   if (impl.end == impl.buffer.size()) impl.buffer.resize(impl.buffer.size() * 2);
   const auto count = receive_some(impl.fd, std::span(impl.buffer).subspan(impl.end), impl.received);
@@ -313,7 +326,7 @@ bool Connection::read_some() {
     arm_read();
     return false;
   }
-  if (count == -EPROTO || impl.fds.size() > most_unclaimed_fds) {
+  if (count == -EPROTO || impl.fds.size() > impl.unclaimed_fds) {
     fail(Error(Errc::protocol, impl.peer_name + " sent more descriptors than messages for them"));
     return false;
   }

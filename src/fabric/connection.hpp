@@ -61,8 +61,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close();
   // Stops reading and drops both callbacks until start() is called again; on the engine thread, within on_message too.
   void pause();
-  // Frames longer than this end the connection (max_frame_bytes to begin with).
-  void limit_frames(std::size_t bytes);
+  // Frames longer than this end the connection (max_frame_bytes to begin with), and so does a descriptor unless
+  // descriptors are accepted (they are to begin with). The buffer for what is received is no larger at first.
+  void limit_frames(std::size_t bytes, bool descriptors = true);
+  // The peer sees the end of what we send (at once: what is queued is dropped); we go on reading until it closes.
+  void end_sending();
   // Gives the socket up (blocking mode) for other use; on the engine thread, while not started or paused. Throws
   // Error(protocol) when the peer has sent, or we have queued, more than was handled.
   UniqueFd release();

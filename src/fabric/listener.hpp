@@ -1,8 +1,11 @@
-// Where peers come in: listens on an abstract Unix socket and on TCP, and hands over only those that know the token.
+// Listens on an abstract Unix socket and on TCP, and hands over only the peers that prove that they know the token.
 //
-// A handshake that is not finished in ten seconds is dropped; at most 256 are under way at once, and who comes meanwhile
-// waits in the sockets' queues. Peers that fail are logged and dropped, and nothing else happens. on_peer runs on the engine thread; it is not called any more once the
-// Listener is destroyed (any thread; waits for the engine thread).
+// Bounds on peers that have not proved it: at most 128 of this process's user and of root over the Unix socket, and 128 of
+// all others (guest_table.hpp says who is displaced when there are more); ten seconds for the handshake; frames of 4 KiB
+// and no descriptors. A peer that is displaced, or for which the process has no descriptor left, is refused with
+// `overloaded`, and connects again (connect.hpp). Peers that have proved the token are not bounded here.
+// Refusals are logged at most once a second. on_peer runs on the engine thread; it is not called any more once the Listener
+// is destroyed (any thread; waits for the engine thread).
 #pragma once
 
 #include <functional>

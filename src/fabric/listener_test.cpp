@@ -185,31 +185,6 @@ TEST_F(ListenerTest, GarbageAndSilentGuestsHarmNobody) {
   EXPECT_EQ(peers.size(), 2u);
 }
 
-TEST_F(ListenerTest, WhoComesWhileManyAreUnderWayWaits) {
-  std::string unresolved;
-  const auto addresses = addresses_of(listener->endpoint(), Reach::unix_only, unresolved);
-  std::vector<UniqueFd> silent;
-  for (int i = 0; i < 300; ++i) {
-    int error = 0;
-    silent.push_back(begin_connect(addresses.at(0), error));
-    ASSERT_EQ(error, 0) << i;
-  }
-  std::atomic<int> came{0};
-  for (int i = 0; i < 3; ++i)
-    connect_async(progress, listener->endpoint(), token, hello(), Reach::unix_only, soon(),
-                  [&](std::shared_ptr<Connection> connection, std::optional<Error> error) {
-                    EXPECT_TRUE(connection) << error->what();
-                    if (connection) connection->close();
-                    ++came;
-                    progress.notify();
-                  });
-  for (int i = 0; i < 10; ++i) progress.call([] {});  // the listener has taken as many as it takes
-  EXPECT_EQ(came, 0);
-  silent.clear();
-  EXPECT_TRUE(progress.wait_for([&] { return came == 3; }, soon()));
-  EXPECT_TRUE(wait_peers(3));
-}
-
 TEST_F(ListenerTest, AnswersNeedsTheTokenOverTcp) {
   Endpoint endpoint = listener->endpoint();
   EXPECT_TRUE(answers(endpoint, token, "heat", soon()));

@@ -118,7 +118,8 @@ Refused decode_refused(std::span<const std::byte> bytes) {
   const Verified<fb::Refused> table(bytes, max_handshake_bytes, "refusal");
   Refused refused;
   refused.reason = text_of(table->reason(), max_reason_bytes, "a refusal's reason");
-  if (table->code() == static_cast<std::uint16_t>(Errc::unsupported)) refused.code = Errc::unsupported;
+  for (const Errc code : {Errc::unsupported, Errc::overloaded})
+    if (table->code() == static_cast<std::uint16_t>(code)) refused.code = code;
   return refused;
 }
 

@@ -51,7 +51,7 @@ struct Challenge {
 void encode(const Hello&, std::vector<std::byte>& out);
 void encode(const Challenge&, std::vector<std::byte>& out);
 void encode_proof(const Mac&, std::vector<std::byte>& out);
-// code: what the other end throws; authentication unless it is unsupported.
+// code: what the other end throws: unsupported, overloaded (try again), or else authentication.
 struct Refused {
   std::string reason;
   Errc code = Errc::authentication;

@@ -1,7 +1,10 @@
 """Peers that hold no token, or hold it and break the protocol (hostile.cpp, hostile_writer.cpp)."""
 
+import asyncio
+
 import checks
-from peers import SLACK_S, number_in, stream_options
+from peers import HANG_S, SLACK_S, number_in, stream_options
+from strangers import Flood, have_descriptors, listening
 
 
 async def with_a_healthy_pair(stage, plane, role):
@@ -107,4 +110,36 @@ async def wrong_token_in_a_reader_cohort(stage, plane):
     return "; ".join(seen), wrong
 
 
-ALL = (wrong_token, wrong_token_in_a_writer_cohort, wrong_token_in_a_reader_cohort, hostile_reader, hostile_writer)
+async def strangers(stage, plane):
+    """Hundreds and thousands of connections without a token, renewed without end: a reader joins and reads."""
+    seen, wrong = [], []
+    options = stream_options(plane, open_timeout_ms=6000)  # less than the ten seconds of a handshake
+    for count in (300, 2000) if have_descriptors(3000) else (300,):
+        name = f"s{count}"
+        writer = await stage.start(f"writer {count}", "writer", stream=name, rendezvous_readers=1, **options)
+        await stage.until(lambda w=writer: w.over or w.said("ready"))
+        address = writer.said("ready ")[0].removeprefix("ready ")
+        targets = [(kind, at) for kind, at in listening(writer.pid) if (kind == "tcp") == (plane == "tcp")]
+        with Flood(targets, count) as flood:
+            if not await asyncio.to_thread(flood.standing.wait, HANG_S):
+                wrong.append(f"{count} connections could not be made")
+            where = {"address": address} if plane == "tcp" else {"stream": name}
+            reader = await stage.start(f"reader {count}", "reader", **where, **options)
+            await stage.until(lambda r=reader: r.over or r.said("opened"))
+            writer.go()
+            await stage.until(lambda w=writer, r=reader: w.over and r.over)
+        seen.append(f"{count} connections")
+        if checks.ending(reader) != "end_of_stream" or checks.account_of(reader, {}):
+            wrong.append(f"the reader among {count}: {checks.ending(reader)}, {checks.account_of(reader, {})}")
+    wrong += [f"{peer.name} exited with {peer.code}" for peer in stage.peers if peer.code != 0]
+    return " and ".join(seen) + " without a token, renewed all the time; a reader joined and read", wrong
+
+
+ALL = (
+    strangers,
+    wrong_token,
+    wrong_token_in_a_writer_cohort,
+    wrong_token_in_a_reader_cohort,
+    hostile_reader,
+    hostile_writer,
+)

@@ -18,7 +18,7 @@ template <class Machine>
 void feed(Machine& machine, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   const auto kind = static_cast<std::uint16_t>(0x8000 + std::to_integer<std::uint16_t>(bytes[0]));
-  fuzz::refuses_with({Errc::protocol, Errc::authentication, Errc::unsupported},
+  fuzz::refuses_with({Errc::protocol, Errc::authentication, Errc::unsupported, Errc::overloaded},
                      [&] { machine.receive(kind, bytes.subspan(1)); });
   fuzz::check(!machine.done());
 }
@@ -53,6 +53,9 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   bytes.clear();
   encode(wire::Refused{"no such stream"}, bytes);
   all.push_back(choose(refused, bytes));
+  all.push_back(choose(client, choose(5, bytes)));
+  bytes.clear();
+  encode(wire::Refused{"try again", Errc::overloaded}, bytes);
   all.push_back(choose(client, choose(5, bytes)));
   bytes.clear();
   encode(wire::Refused{"another version", Errc::unsupported}, bytes);
