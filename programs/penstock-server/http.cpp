@@ -8,7 +8,10 @@
 #ifdef PENSTOCK_HAVE_HTTPLIB
 #include <httplib.h>
 
-#include <thread>
+#include <optional>
+
+#include "fabric/socket.hpp"
+#include "http_front.hpp"
 #endif
 
 namespace penstock::server {
@@ -176,13 +179,53 @@ std::pair<std::string, std::uint16_t> parse_address(const std::string& address) 
   return {host, any ? std::uint16_t{0} : port};
 }
 
+// A request and its response in memory.
+class MemoryStream final : public httplib::Stream {
+ public:
+  explicit MemoryStream(std::string_view request) : request_(request) {}
+  std::string response;
+
+  bool is_readable() const override { return true; }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* to, size_t size) override {
+    const std::size_t count = request_.copy(to, size);
+    request_.remove_prefix(count);
+    return static_cast<ssize_t>(count);
+  }
+  ssize_t write(const char* from, size_t size) override {
+    response.append(from, size);
+    return static_cast<ssize_t>(size);
+  }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return INVALID_SOCKET; }
+
+ private:
+  std::string_view request_;
+};
+
+// The library's requests, routes and responses without its sockets and threads, which one idle connection each may hold.
+class Pages : public httplib::Server {
+ public:
+  std::string answer(std::string_view request) {
+    MemoryStream stream(request);
+    bool closed = false;
+    try {
+      process_request(stream, true, closed, nullptr);
+    } catch (const std::exception&) {  // a number in a header that is too long, say
+      return "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
+    }
+    return std::move(stream.response);
+  }
+};
+
 }  // namespace
 
 struct HttpServer::Impl {
   HttpSource source;
-  httplib::Server server;
+  Pages server;
   std::string address;
-  std::thread thread;
+  std::optional<HttpFront> front;  // last: it calls in
 
   void answer(httplib::Response& response, const char* type, const std::function<std::string()>& make) const {
     try {
@@ -230,29 +273,16 @@ struct HttpServer::Impl {
 HttpServer::HttpServer(const std::string& address, HttpSource source) : impl_(std::make_unique<Impl>()) {
   const auto [host, port] = parse_address(address);
   impl_->source = std::move(source);
-  auto& server = impl_->server;
-  server.new_task_queue = [] { return new httplib::ThreadPool(2); };
-  // Its default would let two servers share a port.
-  server.set_socket_options([](socket_t socket) {
-    const int yes = 1;
-    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  });
-  server.set_payload_max_length(4096);
-  server.set_read_timeout(5);
-  server.set_write_timeout(5);
-  server.set_keep_alive_timeout(1);
   impl_->routes();
-  const int bound = port == 0 ? server.bind_to_any_port(host) : server.bind_to_port(host, port) ? port : -1;
-  if (bound < 0) throw Error(Errc::system, "http: nothing can listen at " + address);
-  impl_->address = base::format_endpoint(host, static_cast<std::uint16_t>(bound));
-  impl_->thread = std::thread([this] { impl_->server.listen_after_bind(); });
-  while (!server.is_running()) std::this_thread::yield();  // stop() would not end one that has yet to begin
+  std::uint16_t bound = port;
+  auto listening = fabric::listen_tcp(host, bound, port);
+  if (port != 0 && bound != port) throw Error(Errc::system, "http: nothing can listen at " + address);
+  impl_->address = base::format_endpoint(host, bound);
+  impl_->front.emplace(std::move(listening),
+                       [impl = impl_.get()](std::string_view request) { return impl->server.answer(request); });
 }
 
-HttpServer::~HttpServer() {
-  impl_->server.stop();
-  impl_->thread.join();
-}
+HttpServer::~HttpServer() = default;
 
 #else
 

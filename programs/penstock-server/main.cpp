@@ -10,6 +10,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -313,9 +314,18 @@ void prepare_malloc() {
 #endif
 }
 
+// A client takes two descriptors and more; the usual soft limit of 1024 is meant for programs that call select().
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   prepare_malloc();
+  raise_descriptor_limit();
   return serve(argc, argv);
 }

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import select
 import signal
 import socket
@@ -403,6 +404,41 @@ def test_draining_over_http_needs_the_admin_token(pool_servers, open_pool):
     code, text = fetch(first, "/drain", method="POST", token=token)
     assert code == 409 and "the only active server" in text
     assert pool.get("row 1", "x").bytes() == b"data"
+
+
+def test_idle_connections_take_neither_the_page_nor_the_server(pool_servers, open_pool):
+    """More than the server may have descriptors, and replaced as soon as they are ended."""
+    sys.path.append(str(Path(__file__).parents[1] / "fault"))
+    from strangers import Flood, have_descriptors
+
+    if not have_descriptors(3000):
+        pytest.skip("too few descriptors for the attacker")
+    servers = pool_servers(1)
+    (server,) = servers.servers
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    port = int(server.ready["http"].rpartition(":")[2])
+    with Flood([("tcp", port)], 2000) as flood:
+        assert flood.standing.wait(DEADLINE_S)
+        for path in ("/status", "/metrics"):
+            with urllib.request.urlopen(f"http://{server.ready['http']}{path}", timeout=10) as answer:
+                assert answer.status == 200
+        pool = open_pool(servers)
+        pool.put("a", "b", bytes(5000))
+        assert pool.get("a", "b").bytes() == bytes(5000)
+        assert len(os.listdir(f"/proc/{server.process.pid}/fd")) < 512
+
+
+def test_a_slow_request_is_ended(pool_servers):
+    (server,) = pool_servers(1).servers
+    host, _, port = server.ready["http"].rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as slow:
+        slow.sendall(b"GET /status HTTP/1.1\r\nHost: ")
+        assert fetch(server, "/status")[0] == 200
+        assert slow.recv(1) == b""
+    with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as wrong:
+        wrong.sendall(b"GET /status HTTP/1.1\r\nRange: bytes=99999999999999999999-\r\n\r\n")
+        assert wrong.recv(8).startswith(b"HTTP/1.1")
+    assert fetch(server, "/status")[0] == 200
 
 
 def test_it_listens_on_loopback_unless_told_otherwise(pool_servers):

@@ -1,0 +1,32 @@
+"""Connections without a token to every listening socket of a pool's servers, renewed all the time: clients work."""
+
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "fault"))
+from strangers import Flood, have_descriptors, listening
+
+CALL_S = 6.0  # less than the ten seconds of a handshake
+READY_S = 60.0
+
+
+@pytest.mark.parametrize("count", [300, 2000])
+def test_connections_without_a_token_keep_nobody_out(pools, context, count):
+    if not have_descriptors(4 * count + 1000):
+        pytest.skip("too few descriptors for the attacker")
+    pool = pools(servers=1, replication=1, http="127.0.0.1:0")
+    (server,), (names,) = pool.stage.servers, pool.names.servers
+    attacked = [server, names] if count == 300 else [server]
+    with Flood([a for each in attacked for a in listening(each.process.pid)], count) as flood:
+        assert flood.standing.wait(READY_S)
+        for row, directory in (("unix", "embedded"), ("tcp", names.ready["directory"])):
+            client = pool.open(timeout=CALL_S, directory=directory)
+            client.put(row, "b", bytes(5000))
+            assert client.get(row, "b").bytes() == bytes(5000)
+            assert len(client.status()["servers"]) == 1
+            client.close()
+        with urllib.request.urlopen(f"http://{server.ready['http']}/status", timeout=CALL_S) as answer:
+            assert answer.status == 200
