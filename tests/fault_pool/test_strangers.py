@@ -15,12 +15,14 @@ READY_S = 60.0
 
 @pytest.mark.parametrize("count", [300, 2000])
 def test_connections_without_a_token_keep_nobody_out(pools, context, count):
-    if not have_descriptors(4 * count + 1000):
+    if not have_descriptors(4 * count + 2000):
         pytest.skip("too few descriptors for the attacker")
     pool = pools(servers=1, replication=1, http="127.0.0.1:0")
     (server,), (names,) = pool.stage.servers, pool.names.servers
-    attacked = [server, names] if count == 300 else [server]
-    with Flood([a for each in attacked for a in listening(each.process.pid)], count) as flood:
+    attacked = [server.process.pid]
+    if count == 300:
+        attacked += [names.process.pid, pool.directory_pid()]
+    with Flood([address for pid in attacked for address in listening(pid)], count) as flood:
         assert flood.standing.wait(READY_S)
         for row, directory in (("unix", "embedded"), ("tcp", names.ready["directory"])):
             client = pool.open(timeout=CALL_S, directory=directory)
