@@ -55,6 +55,14 @@ class ListenerFlood : public ::testing::TestWithParam<Reach> {
     EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to.storage), to.size), 0) << errno_text(errno);
     return fd;
   }
+  // As a client begins that knows this token.
+  void say_hello(const UniqueFd& fd, const Token& with, wire::Hello as) const {
+    ClientHandshake handshake(with, std::move(as));
+    const auto frame = handshake.start();
+    const FrameHeader header{static_cast<std::uint32_t>(frame.bytes.size()), static_cast<std::uint16_t>(frame.kind), 0};
+    ::send(fd.get(), &header, sizeof header, MSG_NOSIGNAL);
+    ::send(fd.get(), frame.bytes.data(), frame.bytes.size(), MSG_NOSIGNAL);
+  }
   std::vector<UniqueFd> silent_many(int count, Reach reach, const char* from = "") const {
     std::vector<UniqueFd> out;
     for (int i = 0; i < count; ++i) out.push_back(silent(reach, from));
@@ -99,6 +107,15 @@ TEST_P(ListenerFlood, SilentConnectionsKeepNobodyOut) {
   for (int i = 0; i < 3; ++i) expect_welcome(GetParam());
 }
 
+TEST_P(ListenerFlood, WhoSaysHelloAndNoMoreKeepsNobodyOut) {
+  std::vector<UniqueFd> standing;
+  for (int i = 0; i < 300; ++i) {
+    standing.push_back(silent(GetParam()));
+    say_hello(standing.back(), Token::random(), hello());
+  }
+  for (int i = 0; i < 3; ++i) expect_welcome(GetParam());
+}
+
 TEST_P(ListenerFlood, RenewedConnectionsKeepNobodyOut) {
   std::atomic<bool> stop{false};
   std::thread flood([&] {
@@ -140,11 +157,7 @@ TEST_P(ListenerFlood, RefusedConnectionsAreBoundedToo) {
   std::vector<UniqueFd> refused;
   for (int i = 0; i < 400; ++i) {
     refused.push_back(silent(GetParam()));
-    ClientHandshake handshake(Token::random(), {.purpose = wire::Purpose::join, .stream = "another"});
-    const auto frame = handshake.start();
-    const FrameHeader header{static_cast<std::uint32_t>(frame.bytes.size()), static_cast<std::uint16_t>(frame.kind), 0};
-    ::send(refused.back().get(), &header, sizeof header, MSG_NOSIGNAL);
-    ::send(refused.back().get(), frame.bytes.data(), frame.bytes.size(), MSG_NOSIGNAL);
+    say_hello(refused.back(), Token::random(), {.purpose = wire::Purpose::join, .stream = "another"});
   }
   expect_welcome(GetParam());
   EXPECT_LE(open_descriptors(), before + 400 + 2 * 128 + 8);
