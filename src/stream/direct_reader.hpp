@@ -17,6 +17,7 @@ class DirectSource final : public StepSource {
   const std::string& stream() const override { return node_->stream(); }
   fabric::DataPlane& plane() override { return *plane_; }
   Outcome wait_step(Step& step, base::Deadline deadline) override;
+  void step_ended() override { node_->step_ended(); }
   std::string why(Outcome outcome) const override { return node_->why(outcome); }
   void close() override { node_->close(); }
   void add_statistics(StreamStatistics& statistics) const override { node_->add_statistics(statistics); }

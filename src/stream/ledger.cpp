@@ -64,7 +64,8 @@ void Ledger::want(std::uint64_t step) {
   const bool readers_behind = std::any_of(retained_.begin(), retained_.end(), [&](auto s) { return marked(s); });
   if (!readers_behind) return;
   // More than one may have to give way: late joiners' marks on the reserve come on top of a full queue.
-  while (settings_.when_full == WhenFull::discard_oldest && step == next_step_ && drop_oldest()) {
+  const bool oldest = settings_.when_full == WhenFull::discard_oldest;
+  while (step == next_step_ && (oldest ? drop_oldest() : drop_surplus())) {
   }
   if (step != next_step_) return;
   ++totals_.dropped;
@@ -89,23 +90,44 @@ bool Ledger::skip_oldest() {
 bool Ledger::drop_oldest() {
   for (const auto s : retained_) {
     if (!marked(s) || leased(s)) continue;
-    slots_[s].kept = false;
-    for (auto& r : readers_) {
-      if (r->marks[s] != Mark::pending) continue;
-      r->marks[s] = Mark::none;
-      ++r->account.dropped;
-      ++r->unreported_drops;
-      r->last_drop = slots_[s].step;
-    }
-    ++totals_.dropped;
-    collect();
+    drop_pending(s);
     return true;
   }
   return false;
 }
 
+// The newest step that waits only for cohorts which need more than their share, unless all do.
+bool Ledger::drop_surplus() {
+  const auto within = [&](const auto& r) { return r->present() && needed_by(*r) <= share(); };
+  if (std::none_of(readers_.begin(), readers_.end(), within)) return false;
+  for (std::size_t i = retained_.size(); i-- > 0;) {
+    const auto s = retained_[i];
+    if (!marked(s) || leased(s) || slots_[s].kept) continue;
+    const auto claims = [&](const auto& r) { return r->marks[s] != Mark::none && within(r); };
+    if (std::any_of(readers_.begin(), readers_.end(), claims)) continue;
+    drop_pending(s);
+    return true;
+  }
+  return false;
+}
+
+// Nobody has begun this step.
+void Ledger::drop_pending(std::uint32_t slot) {
+  slots_[slot].kept = false;
+  for (auto& r : readers_) {
+    if (r->marks[slot] != Mark::pending) continue;
+    r->marks[slot] = Mark::none;
+    ++r->account.dropped;
+    ++r->unreported_drops;
+    r->last_drop = slots_[slot].step;
+  }
+  ++totals_.dropped;
+  collect();
+}
+
 void Ledger::drop_for_readers(std::uint64_t step) {
   for (auto& r : readers_) {
+    if (!r->present()) continue;
     ++r->account.dropped;
     ++r->unreported_drops;
     r->last_drop = step;
@@ -117,7 +139,7 @@ void Ledger::drop_for_readers(std::uint64_t step) {
 void Ledger::commit(std::uint32_t slot, bool voided, const std::vector<wire::RankBlob>& changed) {
   for (const auto& blob : changed) layouts_.at(blob.rank) = blob.layout;
   layouts_changed_ |= !changed.empty();
-  if (voided || goodbye_sent_) {
+  if (voided || finished_) {
     ++(voided ? totals_.voided : totals_.dropped);
     slots_[slot] = {};
     grant_free_slots();
@@ -153,6 +175,11 @@ bool Ledger::leased(std::uint32_t slot) const {
                      [&](const auto& r) { return r->marks[slot] == Mark::announced; });
 }
 
+std::uint32_t Ledger::needed_by(const Reader& r) const {
+  return static_cast<std::uint32_t>(
+      std::count_if(retained_.begin(), retained_.end(), [&](auto s) { return r.marks[s] != Mark::none; }));
+}
+
 void Ledger::free_slot(std::uint32_t slot) { slots_[slot] = {}; }
 
 // Frees released steps beyond the reserve, then grants what became free.
@@ -181,6 +208,17 @@ Ledger::Reader& Ledger::reader(LinkId link) {
   throw Error(Errc::protocol, "a reader that was not admitted spoke");
 }
 
+bool Ledger::has(LinkId link) const {
+  return std::any_of(readers_.begin(), readers_.end(), [&](const auto& r) { return r->account.link == link; });
+}
+
+std::uint32_t Ledger::share() const {
+  const auto steps = settings_.queue_steps;
+  if (steps < 3 || readers_.empty()) return steps;
+  const auto equal = steps / static_cast<std::uint32_t>(readers_.size());
+  return std::min(std::max(equal, settings_.least_share), steps - 1);
+}
+
 void Ledger::join(LinkId link, std::uint32_t ranks, bool latest, std::string name) {
   auto r = std::make_unique<Reader>();
   r->account.link = link;
@@ -192,7 +230,8 @@ void Ledger::join(LinkId link, std::uint32_t ranks, bool latest, std::string nam
   readers_.push_back(std::move(r));
   ++joined_;
   auto& joined = *readers_.back();
-  if (goodbye_sent_) {
+  if (finished_) {
+    joined.told_end = true;
     sink_.send(link,
                broken_why_.empty() ? Message{.kind = Kind::goodbye} : Message{.kind = Kind::lost, .text = broken_why_});
     return;
@@ -206,6 +245,7 @@ void Ledger::join(LinkId link, std::uint32_t ranks, bool latest, std::string nam
 }
 
 void Ledger::mark_pending(Reader& r, std::uint32_t slot) {
+  if (!r.present()) return;
   if (r.account.latest) {
     for (const auto s : retained_) {
       if (s == slot || r.marks[s] != Mark::pending) continue;
@@ -216,12 +256,18 @@ void Ledger::mark_pending(Reader& r, std::uint32_t slot) {
 }
 
 void Ledger::serve(Reader& r) {
-  if (goodbye_sent_) return;  // what it was told is final
+  if (!r.present()) return;  // what it was told, or said, is final
   for (const auto s : retained_) {
     if (r.marks[s] != Mark::pending) continue;
     if (r.demand && r.wanted <= r.account.announced) return;
+    if (may_discard() && !finishing_ && r.account.held >= share()) return;
     announce(r, s);
   }
+}
+
+// What a cohort may hold has changed.
+void Ledger::serve_all() {
+  for (auto& r : readers_) serve(*r);
 }
 
 void Ledger::announce(Reader& r, std::uint32_t slot) {
@@ -268,6 +314,7 @@ void Ledger::on_reader(LinkId link, const Message& message) {
       if (!r.demand || message.step > r.account.announced) throw Error(Errc::protocol, "a want that was not due");
       r.wanted = std::max(r.wanted, message.step + 1);
       serve(r);
+      maybe_goodbye();
       return;
     case Kind::release:
       if (message.slot >= slots_.size() || r.marks[message.slot] != Mark::announced ||
@@ -276,28 +323,48 @@ void Ledger::on_reader(LinkId link, const Message& message) {
       r.marks[message.slot] = Mark::none;
       ++r.account.released;
       --r.account.held;
+      if (r.account.left && r.account.held == 0 && !r.told_end) return remove(link);
+      serve(r);
       collect();
       return;
-    case Kind::leave: remove(link); return;
+    case Kind::leave: leave(r, message.value); return;
     default: throw Error(Errc::protocol, "a reader sent " + std::string(wire::name_of(message.kind)));
   }
+}
+
+// heard: the cohort keeps leases of steps below this alone; of later ones it was not told.
+void Ledger::leave(Reader& r, std::uint64_t heard) {
+  if (r.account.left) throw Error(Errc::protocol, "a reader left twice");
+  if (settings_.keep_undelivered) return remove(r.account.link);
+  r.account.left = true;
+  for (const auto s : retained_) {
+    if (r.marks[s] == Mark::announced && slots_[s].step < heard) continue;
+    if (r.marks[s] == Mark::announced) --r.account.held;
+    r.marks[s] = Mark::none;
+  }
+  if (r.account.held == 0 && !r.told_end) return remove(r.account.link);
+  collect();
 }
 
 void Ledger::remove(LinkId link) {
   if (settings_.keep_undelivered && readers_.size() == 1 && readers_.front()->account.link == link)
     keep_for_next(*readers_.front());
   std::erase_if(readers_, [&](const auto& r) { return r->account.link == link; });
+  serve_all();
   collect();
 }
 
 void Ledger::keep_for_next(const Reader& gone) {
-  if (goodbye_sent_) return;
+  if (finished_) return;
   for (const auto s : retained_) slots_[s].kept = gone.marks[s] != Mark::none;
 }
 
 std::vector<Ledger::ReaderAccount> Ledger::readers() const {
   std::vector<ReaderAccount> accounts;
-  for (const auto& r : readers_) accounts.push_back(r->account);
+  for (const auto& r : readers_) {
+    accounts.push_back(r->account);
+    accounts.back().needed = needed_by(*r);
+  }
   return accounts;
 }
 
@@ -305,19 +372,34 @@ std::vector<Ledger::ReaderAccount> Ledger::readers() const {
 
 void Ledger::finish() {
   finishing_ = true;
+  serve_all();
   collect();
 }
 
 void Ledger::maybe_goodbye() {
-  if (!finishing_ || goodbye_sent_) return;
-  if (std::any_of(retained_.begin(), retained_.end(), [&](auto s) { return marked(s); })) return;
-  finish_now();
+  if (!finishing_ || finished_) return;
+  bool awaited = steps_kept() > 0;
+  for (auto& r : readers_) {
+    if (r->account.left) continue;
+    const auto needed = needed_by(*r);
+    // One that may be followed by another (keep_undelivered) has what it was told of only when it has released it.
+    if (needed == (settings_.keep_undelivered ? 0 : r->account.held)) say_goodbye(*r);
+    awaited |= needed > 0;
+  }
+  if (!awaited) finish_now();
+}
+
+void Ledger::say_goodbye(Reader& r) {
+  if (!r.present()) return;
+  report_drops(r);
+  r.told_end = true;
+  sink_.send(r.account.link, Message{.kind = Kind::goodbye, .step = r.account.announced});
 }
 
 void Ledger::finish_now() {
   finishing_ = true;
-  if (goodbye_sent_) return;
-  goodbye_sent_ = true;
+  if (finished_) return;
+  finished_ = true;
   for (auto& slot : slots_) slot.kept = false;
   for (auto& r : readers_) {
     for (const auto s : retained_) {
@@ -327,17 +409,20 @@ void Ledger::finish_now() {
       ++r->unreported_drops;
       r->last_drop = slots_[s].step;
     }
-    report_drops(*r);
-    sink_.send(r->account.link, Message{.kind = Kind::goodbye, .step = r->account.announced});
+    say_goodbye(*r);
   }
 }
 
 void Ledger::break_stream(const std::string& why) {
   finishing_ = true;
-  if (goodbye_sent_) return;
-  goodbye_sent_ = true;
+  if (finished_) return;
+  finished_ = true;
   broken_why_ = why;
-  for (auto& r : readers_) sink_.send(r->account.link, Message{.kind = Kind::lost, .text = why});
+  for (auto& r : readers_) {
+    if (!r->present()) continue;
+    r->told_end = true;
+    sink_.send(r->account.link, Message{.kind = Kind::lost, .text = why});
+  }
 }
 
 }  // namespace penstock::stream

@@ -11,6 +11,13 @@
 //
 // An announcement is the lease: what was announced is never dropped. Where steps may be dropped or skipped
 // (discard_oldest, latest), a cohort is therefore announced one step at a time, when it wants one.
+//
+// Where steps may be dropped, a cohort is announced no step while it holds its share of the queue (share()); such steps
+// stay pending for it. In a full queue, what is pending only for cohorts that need more than their share gives way first.
+//
+// A cohort that leaves is announced nothing more; the leases that it keeps (views) last until it releases them or its
+// connection ends. The end of the stream does not wait for them. A cohort is told of the end once nothing is pending for
+// it; the stream is finished once every cohort that has not left has released what it was announced.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +40,7 @@ struct LedgerSettings {
   WhenFull when_full = WhenFull::block;
   std::uint32_t rendezvous_readers = 1;
   bool keep_undelivered = false;
+  std::uint32_t least_share = 2;  // steps that a cohort may hold, however many cohorts there are
   std::uint32_t slots() const { return queue_steps + reserve_steps + (keep_first_step ? 1 : 0); }
 };
 
@@ -54,7 +62,9 @@ class Ledger {
     std::string name;
     std::uint32_t ranks = 1;
     bool latest = false;
+    bool left = false;  // what it holds, its views do
     std::uint64_t announced = 0, released = 0, dropped = 0, held = 0;
+    std::uint64_t needed = 0;  // held, or to be announced
   };
   struct Totals {
     std::uint64_t committed = 0, dropped = 0, voided = 0, epochs = 0;
@@ -75,13 +85,19 @@ class Ledger {
   // want, release, leave of a cohort. Throws Error(protocol) when it claims what it does not have; remove it then.
   void on_reader(LinkId link, const wire::Message& message);
   void remove(LinkId link);
+  // False: it was never admitted, or it has left and holds nothing any more.
+  bool has(LinkId link) const;
+  // Steps that a cohort may hold where steps may be dropped: an equal part of the queue, at least least_share, and not all
+  // of it. (A queue of less than three steps has no parts.)
+  std::uint32_t share() const;
 
-  // No further step will come; the readers are told once nothing is left to read, or at once when forced. What is
-  // committed after they were told is dropped.
+  // No further step will come; each cohort is told once every step was announced to it, or at once when forced. What is
+  // committed after all were told is dropped.
   void finish();
   void finish_now();
   void break_stream(const std::string& why);
-  bool finished() const { return goodbye_sent_; }
+  bool finished() const { return finished_; }
+  bool finishing() const { return finishing_; }
 
   bool rendezvous_met() const { return joined_ >= settings_.rendezvous_readers; }
   std::uint32_t readers_missing() const { return rendezvous_met() ? 0 : settings_.rendezvous_readers - joined_; }
@@ -110,11 +126,16 @@ class Ledger {
     std::uint64_t wanted = 0;  // demand: announcements asked for so far
     std::uint64_t unreported_drops = 0, last_drop = 0;
     bool demand = false;
+    bool told_end = false;
+    // Steps are announced to it.
+    bool present() const { return !account.left && !told_end; }
   };
 
   Reader& reader(LinkId link);
   bool marked(std::uint32_t slot) const;
   bool leased(std::uint32_t slot) const;
+  std::uint32_t needed_by(const Reader& reader) const;
+  bool may_discard() const { return settings_.when_full != WhenFull::block; }
   void grant(bool dropped, std::uint32_t slot);
   void grant_free_slots();
   void collect();
@@ -123,12 +144,17 @@ class Ledger {
   void drop_for_readers(std::uint64_t step);
   bool skip_oldest();
   bool drop_oldest();
+  bool drop_surplus();
+  void drop_pending(std::uint32_t slot);
   void mark_pending(Reader& reader, std::uint32_t slot);
   void serve(Reader& reader);
+  void serve_all();
+  void leave(Reader& reader, std::uint64_t heard);
   void announce(Reader& reader, std::uint32_t slot);
   void report_drops(Reader& reader);
   void send_epoch(Reader& reader, const std::shared_ptr<const EpochBlobs>& epoch);
   void maybe_goodbye();
+  void say_goodbye(Reader& reader);
 
   LedgerSettings settings_;
   Sink& sink_;
@@ -145,7 +171,7 @@ class Ledger {
   std::uint64_t first_committed_ = ~std::uint64_t{0};
   std::uint32_t joined_ = 0;
   bool finishing_ = false;
-  bool goodbye_sent_ = false;
+  bool finished_ = false;
   std::string broken_why_;
 };
 

@@ -67,8 +67,9 @@ void PeerLink::send(const wire::Message& message) {
   }
   if (message.kind == Kind::announce) announcement_bytes_ += sizeof(record);
   peer_bell_.ring();
-  // On-demand delivery needs an answer even while the peer's application is busy elsewhere.
-  if (poke_ || message.kind == Kind::want) send_on_connection(wire::Message{.kind = Kind::poke});
+  // On-demand delivery, and the end, need an answer even while the peer's application is busy elsewhere.
+  if (poke_ || message.kind == Kind::want || message.kind == Kind::goodbye)
+    send_on_connection(wire::Message{.kind = Kind::poke});
 }
 
 void PeerLink::send_on_connection(const wire::Message& message) {

@@ -441,7 +441,7 @@ TEST(ReaderProtocol, TheSurvivorsOfALostRankKeepTheirLeases) {
   root.leave();
   EXPECT_THAT(sink.take(parent_link), IsEmpty()) << "rank 2 still reads";
   root.on_message(2, Message{.kind = Kind::leave});
-  EXPECT_THAT(sink.take(parent_link), ElementsAre("leave 0"));
+  EXPECT_THAT(sink.take(parent_link), ElementsAre("release 0", "release 1", "leave 0"));
 }
 
 TEST(ReaderProtocol, TheEndWithoutTheLastDescriptionIsALoss) {

@@ -209,6 +209,8 @@ void ReaderNode::on_frame(LinkId link, std::uint16_t, std::span<const std::byte>
   } catch (const std::exception& e) {
     drop_link(link, e.what());
   }
+  leave_if_done();
+  end_if_released();
   waiter_.bell().ring();
 }
 
@@ -216,6 +218,7 @@ void ReaderNode::on_closed(LinkId link, const Error& why) {
   std::unique_lock lock(mutex_);
   pump();  // what was announced before the end counts
   drop_link(link, why.what());
+  end_if_released();
   waiter_.bell().ring();
 }
 
@@ -254,9 +257,17 @@ void ReaderNode::drop_link(LinkId link, const std::string& why) {
 }
 
 void ReaderNode::leave_if_done() {
-  if (!closing_ || leases_ > 0 || left_) return;
+  if (left_ || !protocol_) return;
+  const bool at_the_end = protocol_->ended() && !reading_ && (leases_ > 0 || ranks_ > 1);
+  if (!closing_ && !at_the_end) return;
   left_ = true;
   protocol_->leave();
+}
+
+// Engine thread. The links of a closed rank stay while ranks below it hold leases.
+void ReaderNode::end_if_released() {
+  if (self_ && (!protocol_->holding() || !links_.contains(parent_link)))
+    waiter_.progress().post([last = std::exchange(self_, nullptr)] {});
 }
 
 // -------------------------------------------------------------------------------------------------- application threads
@@ -264,17 +275,20 @@ void ReaderNode::leave_if_done() {
 Outcome ReaderNode::wait_step(ReaderProtocol::Step& step, base::Deadline deadline) {
   std::unique_lock lock(mutex_);
   auto outcome = Outcome::not_ready;
+  reading_ = false;
   waiter_.wait(
       lock,
       [&] {
         pump();
         if (auto next = protocol_->take()) {
           step = std::move(*next);
+          reading_ = true;
           last_step_ = step.step;
           any_step_ = true;
           outcome = Outcome::ready;
         } else if (protocol_->ended()) {
           outcome = Outcome::end_of_stream;
+          leave_if_done();
         } else if (protocol_->lost()) {
           outcome = Outcome::writer_lost;
         } else {
@@ -305,11 +319,16 @@ void ReaderNode::count_lease() {
   ++leases_;
 }
 
+void ReaderNode::step_ended() {
+  std::unique_lock lock(mutex_);
+  reading_ = false;
+  leave_if_done();
+}
+
 void ReaderNode::release(std::uint64_t step, std::uint32_t slot) {
   std::unique_lock lock(mutex_);
   --leases_;
   protocol_->release(step, slot);
-  leave_if_done();
 }
 
 void ReaderNode::close() {
@@ -317,15 +336,16 @@ void ReaderNode::close() {
   if (closing_ || !protocol_) return;
   pump();
   closing_ = true;
-  protocol_->stop();
   leave_if_done();
-  if (!left_ || ranks_ == 1) return;
-  // Ranks below this one speak to the writer through it: they leave first.
+  if (ranks_ == 1) return;
+  // Ranks below this one speak to the writer through it: they leave first. Their views may stay.
   const bool all = waiter_.wait(
       lock, [&] { return protocol_->all_left() || protocol_->lost(); },
       base::Deadline(Timeout(options_.close_timeout_ms)));
   if (!all)
     base::log(base::Level::warn, "a rank of this reader did not close in time", {{"stream", stream_}, {"rank", rank_}});
+  const bool needed = protocol_->holding() && links_.contains(parent_link);
+  if (all && needed && waiter_.progress().threaded()) self_ = shared_from_this();
 }
 
 void ReaderNode::shut_down() {

@@ -1,5 +1,8 @@
 // One reader rank's place in the network: its link towards the writer (rank 0: to the writer's root, others: to their
-// parent), its children, and the protocol. Lives as long as any lease of a step does.
+// parent), its children, and the protocol. Lives as long as any lease of a step does, of this rank or of one below it.
+//
+// A rank leaves when it closes, and when it has read the last step of a stream that has ended. Views may keep leases then;
+// the writer does not wait for those at its end, for this process maps their memory.
 //
 // Public functions are called by application threads (leases may be dropped on any); connections call in on the engine
 // thread. One lock (mutex_) guards the protocol and the links; it is never held while copying or waiting.
@@ -48,8 +51,10 @@ class ReaderNode final : public std::enable_shared_from_this<ReaderNode>, privat
   // ready, end_of_stream, writer_lost, or not_ready after the deadline.
   Outcome wait_step(ReaderProtocol::Step& step, base::Deadline deadline);
   std::string why(Outcome outcome) const;
+  // The step that wait_step gave is not read any more; views may keep its lease.
+  void step_ended();
   void release(std::uint64_t step, std::uint32_t slot);
-  // Leases held by views may outlive this; the writer hears of the departure when the last is gone.
+  // Leases held by views may outlive this.
   void close();
   void add_statistics(StreamStatistics& statistics) const;
   void count_lease();
@@ -71,6 +76,7 @@ class ReaderNode final : public std::enable_shared_from_this<ReaderNode>, privat
   void pump();
   void drop_link(LinkId link, const std::string& why);
   void leave_if_done();
+  void end_if_released();
   void shut_down();
 
   const StreamOptions options_;
@@ -88,8 +94,10 @@ class ReaderNode final : public std::enable_shared_from_this<ReaderNode>, privat
   std::uint64_t leases_ = 0;
   std::uint64_t last_step_ = 0;
   bool any_step_ = false;
+  bool reading_ = false;  // a step
   bool closing_ = false;
   bool left_ = false;
+  std::shared_ptr<ReaderNode> self_;  // after close, while ranks below hold leases
   std::uint64_t announcement_bytes_ = 0;
   std::unique_ptr<fabric::Listener> listener_;
 };

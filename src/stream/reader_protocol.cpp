@@ -1,6 +1,7 @@
 #include "stream/reader_protocol.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "penstock/error.hpp"
 
@@ -20,11 +21,8 @@ ReaderProtocol::ReaderProtocol(std::uint32_t rank, std::uint32_t ranks, std::uin
       announced_(slots + 1),
       pending_(slots),
       leaves_left_(1 + children_),
-      child_left_(children_),
-      child_has_ranks_below_(children_) {
+      child_left_(children_) {
   for (auto& p : pending_) p.given.resize(1 + children_);
-  for (std::uint32_t c = 0; c < children_; ++c)
-    child_has_ranks_below_[c] = child_count(first_child_ + c, ranks, fan_out) > 0;
 }
 
 void ReaderProtocol::send_down(const Message& message) {
@@ -71,14 +69,21 @@ void ReaderProtocol::contribute(std::uint32_t who, std::uint64_t step, std::uint
 void ReaderProtocol::give(std::uint32_t who, std::uint32_t slot) {
   auto& pending = pending_[slot];
   pending.given[who] = true;
-  if (--pending.remaining > 0 || lost() || all_left()) return;
-  sink_.send(parent_link, Message{.kind = Kind::release, .step = pending.step, .slot = slot});
+  if (--pending.remaining > 0) return;
+  pending.owed = lost() && !all_left();
+  if (!pending.owed) sink_.send(parent_link, Message{.kind = Kind::release, .step = pending.step, .slot = slot});
 }
 
-// The child and all below it hold nothing.
-void ReaderProtocol::settle(std::uint32_t child) {
-  for (std::uint32_t slot = 0; slot < pending_.size(); ++slot)
-    if (pending_[slot].remaining > 0 && !pending_[slot].given[1 + child]) give(1 + child, slot);
+// The child and all below it hold no step from `heard` on.
+void ReaderProtocol::settle(std::uint32_t child, std::uint64_t heard) {
+  for (std::uint32_t slot = 0; slot < pending_.size(); ++slot) {
+    const auto& pending = pending_[slot];
+    if (pending.remaining > 0 && !pending.given[1 + child] && pending.step >= heard) give(1 + child, slot);
+  }
+}
+
+bool ReaderProtocol::holding() const {
+  return std::any_of(pending_.begin(), pending_.end(), [](const auto& p) { return p.remaining > 0; });
 }
 
 void ReaderProtocol::stop() {
@@ -98,13 +103,17 @@ void ReaderProtocol::leave() {
 }
 
 void ReaderProtocol::note_leave() {
-  if (--leaves_left_ == 0) sink_.send(parent_link, Message{.kind = Kind::leave});
+  if (--leaves_left_ > 0) return;
+  for (std::uint32_t slot = 0; slot < pending_.size(); ++slot)
+    if (std::exchange(pending_[slot].owed, false))
+      sink_.send(parent_link, Message{.kind = Kind::release, .step = pending_[slot].step, .slot = slot});
+  sink_.send(parent_link, Message{.kind = Kind::leave, .value = announced_total_ > 0 ? last_announced_ + 1 : 0});
 }
 
 void ReaderProtocol::on_announce(const Message& message) {
   if (message.slot >= pending_.size())
     throw Error(Errc::protocol, "announcement of slot " + std::to_string(message.slot));
-  if (lost() || all_left()) return;  // the lease ends when the cohort has left
+  if (lost() || all_left()) return;  // the parent takes it back when this subtree has left
   if (goodbye_ || (announced_total_ > 0 && message.step <= last_announced_))
     throw Error(Errc::protocol, "announcement of step " + std::to_string(message.step) + " out of order");
   auto& pending = pending_[message.slot];
@@ -165,13 +174,14 @@ void ReaderProtocol::on_epoch(const Message& message) {
 void ReaderProtocol::on_message(LinkId link, const Message& message) {
   if (is_child(link)) {
     const auto child = link - first_child_;
-    if (child_left_[child]) throw Error(Errc::protocol, "a rank spoke after it had left");
+    if (child_left_[child] && message.kind != Kind::release)
+      throw Error(Errc::protocol, "a rank spoke after it had left");
     switch (message.kind) {
       case Kind::release: contribute(1 + child, message.step, message.slot); return;
       case Kind::want: forward_want(message.step); return;
       case Kind::leave:
         child_left_[child] = true;
-        settle(child);
+        settle(child, message.value);
         note_leave();
         return;
       case Kind::lost: lose(message.text, link); return;
@@ -202,10 +212,10 @@ void ReaderProtocol::on_message(LinkId link, const Message& message) {
 void ReaderProtocol::on_link_lost(LinkId link, const std::string& why) {
   if (is_child(link)) {
     const auto child = link - first_child_;
-    if (child_left_[child]) return;
+    if (child_left_[child]) return settle(child, 0);  // its process has ended, and its views with it
     child_left_[child] = true;
     lose("rank " + std::to_string(link) + " of the reader was lost (" + why + ")", link);
-    if (!child_has_ranks_below_[child]) settle(child);
+    settle(child, 0);
     note_leave();
     return;
   }
@@ -218,7 +228,7 @@ void ReaderProtocol::on_link_lost(LinkId link, const std::string& why) {
        link);
 }
 
-// The survivors keep their leases, on the slots they were told of, until they have left: the writer hears of nothing else.
+// The survivors keep their leases, on the slots they were told of: the writer hears of no release before they have left.
 void ReaderProtocol::lose(const std::string& why, LinkId except) {
   if (lost()) return;
   lost_ = why.empty() ? "no reason was given" : why;

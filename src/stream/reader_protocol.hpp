@@ -2,8 +2,10 @@
 // Pure: link.hpp.
 //
 // Announcements flow down to every rank in one order; releases are joined on their way up, so that the writer sees one
-// lease for the whole cohort. When a rank is lost the cohort is: the survivors can take what they were told of, and the
-// cohort's leases last until those that rank 0 can still hear have left, or rank 0's process ends.
+// lease for the whole cohort. A rank that leaves may keep leases (of its views) and releases them later; its `leave` says
+// which announcements had reached it, and the receiver takes later ones back by itself. When a rank is lost the cohort is:
+// the survivors can take what they were told of, and releases wait until those that rank 0 can still hear have left. All
+// leases end with rank 0's process.
 #pragma once
 
 #include <memory>
@@ -37,7 +39,8 @@ class ReaderProtocol {
   void release(std::uint64_t step, std::uint32_t slot);
   // This rank takes no more: what is and will be announced is released for it.
   void stop();
-  // stop, and nothing is held any more. The writer hears of it when every rank has left.
+  // stop, and nothing is to be announced any more. What was taken stays leased until it is released. The writer hears of
+  // it when every rank has left.
   void leave();
 
   // ------ the neighbours'
@@ -46,6 +49,8 @@ class ReaderProtocol {
 
   // This rank and all below it have left: only now may its process end without breaking the cohort.
   bool all_left() const { return leaves_left_ == 0; }
+  // A rank's lease is left, of this rank or below.
+  bool holding() const;
   // Every announced step was taken and the writer closed. Ask this before lost().
   bool ended() const { return goodbye_ && taken_ == goodbye_total_; }
   // Nothing more can come, and why; announced steps can still be taken.
@@ -68,6 +73,7 @@ class ReaderProtocol {
     std::uint64_t step = 0;
     std::uint32_t remaining = 0;  // own release and children's
     std::vector<bool> given;      // own, then by child
+    bool owed = false;            // all gave it back, and the parent has not heard of it yet
   };
   static constexpr std::uint32_t own = 0;
 
@@ -76,7 +82,7 @@ class ReaderProtocol {
   void on_epoch(const wire::Message& message);
   void contribute(std::uint32_t who, std::uint64_t step, std::uint32_t slot);
   void give(std::uint32_t who, std::uint32_t slot);
-  void settle(std::uint32_t child);
+  void settle(std::uint32_t child, std::uint64_t heard);
   void forward_want(std::uint64_t index);
   void note_leave();
   void send_down(const wire::Message& message);
@@ -100,7 +106,6 @@ class ReaderProtocol {
   bool stopped_ = false;
   bool left_ = false;
   std::vector<bool> child_left_;  // with all below it, or it is lost
-  std::vector<bool> child_has_ranks_below_;
   std::string lost_;
 };
 

@@ -22,9 +22,9 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-TEST(Schedules, AllEndWell) {
+void expect_all_end_well(Plan (*plan_of)(std::uint64_t seed)) {
   if (const auto seed = number_from("PENSTOCK_SEED", 0); seed != 0) {
-    const auto plan = random_plan(seed);
+    const auto plan = plan_of(seed);
     const auto result = run_schedule(plan, Bug::none, true);
     EXPECT_EQ(result.failure, "") << describe(plan);
     return;
@@ -32,7 +32,7 @@ TEST(Schedules, AllEndWell) {
   const auto schedules = number_from("PENSTOCK_SCHEDULES", 10'000);
   std::uint64_t events = 0, taken = 0, failures = 0;
   for (std::uint64_t seed = 1; seed <= schedules; ++seed) {
-    const auto plan = random_plan(seed);
+    const auto plan = plan_of(seed);
     const auto result = run_schedule(plan);
     events += result.events;
     taken += result.steps_taken;
@@ -46,6 +46,10 @@ TEST(Schedules, AllEndWell) {
               static_cast<unsigned long long>(taken), static_cast<unsigned long long>(failures));
 }
 
+TEST(Schedules, AllEndWell) { expect_all_end_well(random_plan); }
+TEST(Schedules, AllEndWellWhereReadersLeaveAndKeepLeases) { expect_all_end_well(leaving_plan); }
+TEST(Schedules, AllEndWellWhereReadersReleaseNothing) { expect_all_end_well(hoarding_plan); }
+
 TEST(Schedules, TheSameSeedIsTheSameRun) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const auto first = run_schedule(random_plan(seed)), second = run_schedule(random_plan(seed));
@@ -55,11 +59,21 @@ TEST(Schedules, TheSameSeedIsTheSameRun) {
   }
 }
 
-class PlantedBug : public testing::TestWithParam<Bug> {};
+class PlantedBug : public testing::TestWithParam<Bug> {
+ protected:
+  static Plan plan(std::uint64_t seed) {
+    switch (GetParam()) {
+      case Bug::leave_late:
+      case Bug::leave_ends_all: return leaving_plan(seed);
+      case Bug::share_ignored: return hoarding_plan(seed);
+      default: return random_plan(seed);
+    }
+  }
+};
 
 TEST_P(PlantedBug, IsFound) {
   for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
-    const auto result = run_schedule(random_plan(seed), GetParam());
+    const auto result = run_schedule(plan(seed), GetParam());
     if (result.failure.empty()) continue;
     std::printf("planted bug (%s) found after %llu schedules: %s\n", name_of(GetParam()),
                 static_cast<unsigned long long>(seed), result.failure.substr(0, result.failure.find('\n')).c_str());
@@ -70,7 +84,8 @@ TEST_P(PlantedBug, IsFound) {
 
 INSTANTIATE_TEST_SUITE_P(All, PlantedBug,
                          testing::Values(Bug::release_lost, Bug::release_twice, Bug::release_early, Bug::record_early,
-                                         Bug::grant_lost, Bug::layout_left_out, Bug::drops_untold, Bug::goodbye_early),
+                                         Bug::grant_lost, Bug::layout_left_out, Bug::drops_untold, Bug::goodbye_early,
+                                         Bug::leave_late, Bug::leave_ends_all, Bug::share_ignored),
                          [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });
 
 // What a step costs in messages does not depend on what is in it, and nowhere on one rank talking to all.

@@ -423,12 +423,15 @@ Views StepReader::view(std::uint32_t id, const Selection& selection) {
 
 void StepReader::end_step() {
   current();
-  struct Release {
-    StepReader& reader;
-    ~Release() { reader.step_.reset(); }
-  } release{*this};
-  if (!pending_.empty()) wait(configured);
-  statistics_file_.update([this] { return statistics(); });
+  {
+    struct Release {
+      StepReader& reader;
+      ~Release() { reader.step_.reset(); }
+    } release{*this};
+    if (!pending_.empty()) wait(configured);
+    statistics_file_.update([this] { return statistics(); });
+  }
+  source_->step_ended();
 }
 
 void StepReader::close() {

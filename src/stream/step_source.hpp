@@ -41,6 +41,8 @@ class StepSource {
   // ready, end_of_stream, writer_lost, or not_ready after the deadline.
   virtual Outcome wait_step(Step& step, base::Deadline deadline) = 0;
   virtual std::string why(Outcome outcome) const = 0;
+  // The last step is not read any more; views may keep its lease.
+  virtual void step_ended() {}
   virtual PlacedLayout place(const model::RankLayout&) const { return {}; }
 
   // The next step is the first kept one with at least this number. Throws Error(unsupported) where steps are not kept.

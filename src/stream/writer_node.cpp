@@ -265,10 +265,9 @@ void WriterNode::on_reader_frame(LinkId link, PeerLink& peer, const Message& mes
     throw Error(Errc::protocol, "spoke before it joined");
   } else if (message.kind == Kind::poke) {
     // pump() has looked
-  } else if (message.kind == Kind::leave) {
-    drop_link(link, "left");
   } else {
     protocol_.on_message(link, message);
+    drop_if_left(link);
   }
 }
 
@@ -341,6 +340,11 @@ void WriterNode::drop_link(LinkId link, const std::string& why) {
   if (connection) connection->close();
 }
 
+// A reader that left is told nothing more; its link stays as long as its views hold steps.
+void WriterNode::drop_if_left(LinkId link) {
+  if (!protocol_.ledger().has(link)) drop_link(link, "left");
+}
+
 void WriterNode::send(LinkId link, const Message& message) {
   if (link < first_reader_link) links_[link].send(message);  // kept until the rank has connected
   else if (const auto found = links_.find(link); found != links_.end()) found->second.send(message);
@@ -357,6 +361,7 @@ void WriterNode::pump() {
     try {
       if (peer.failed()) throw Error(Errc::protocol, "its ring is full");
       while (peer.pop(message)) protocol_.on_message(link, message);
+      if (link >= first_reader_link) drop_if_left(link);
     } catch (const std::exception& e) {
       base::log(base::Level::warn, "a reader broke the protocol and was dropped",
                 {{"stream", name_}, {"why", e.what()}});

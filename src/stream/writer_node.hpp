@@ -82,6 +82,7 @@ class WriterNode final : private Sink {
   void on_other_writer(const fabric::Launch& other);
   void on_closed(LinkId link, const Error& why);
   void drop_link(LinkId link, const std::string& why);
+  void drop_if_left(LinkId link);
   void pump();
   void recycle_freed();
   void tell_voided();

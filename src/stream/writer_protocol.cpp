@@ -235,8 +235,11 @@ std::string WriterProtocol::awaited() const {
   if (const auto kept = ledger_->steps_kept())
     return "a reader to come for " + std::to_string(kept) + (kept == 1 ? " step" : " steps") + " kept for it";
   std::string holders;
-  for (const auto& r : ledger_->readers())
-    if (r.held > 0) holders += (holders.empty() ? "" : ", ") + r.name + " (" + std::to_string(r.held) + " held)";
+  for (const auto& r : ledger_->readers()) {
+    if (r.held == 0 || (r.left && closing_left_ == 0)) continue;
+    holders += (holders.empty() ? "" : ", ") + r.name + " (" + std::to_string(r.held) +
+               (r.left ? " held by views of a reader that left)" : " held)");
+  }
   if (!holders.empty()) return "readers to release steps: " + holders;
   if (!ledger_->readers().empty() && ledger_->queue_depth() > 0 && children_ == 0)
     return "readers to take the steps waiting for them";

@@ -55,7 +55,9 @@ bool RankNode::was_forged(LinkId link, std::uint64_t step) const {
 // ------------------------------------------------------------------------------------------------------------ writers
 
 void WriterRank::open() {
-  protocol_ = std::make_unique<WriterProtocol>(rank_, world_.plan.writer, *this, world_.plan.fan_out);
+  auto settings = world_.plan.writer;
+  if (world_.bug == Bug::share_ignored) settings.least_share = settings.queue_steps;
+  protocol_ = std::make_unique<WriterProtocol>(rank_, settings, *this, world_.plan.fan_out);
   world_.fabric.wake(id_, world_.random.below(20), Wake::next);
 }
 
@@ -79,7 +81,7 @@ void WriterRank::hear(LinkId link, const Message& message) {
       joined = true;
     } else if (link >= first_reader_link && message.kind == Kind::poke) {
       return;
-    } else if (link >= first_reader_link && message.kind == Kind::leave) {
+    } else if (world_.bug == Bug::leave_ends_all && link >= first_reader_link && message.kind == Kind::leave) {
       world_.fabric.drop(id_, link);
       protocol_->on_link_lost(link, "left");
     } else {
@@ -94,6 +96,7 @@ void WriterRank::hear(LinkId link, const Message& message) {
         protocol_->on_message(link + 1, copy);
       }
     }
+    if (link >= first_reader_link && !protocol_->ledger().has(link)) world_.fabric.drop(id_, link);
   } catch (const Error& e) {
     refuse(link, e.what());
   }
@@ -303,9 +306,22 @@ void ReaderRank::on_wake(std::uint64_t what) {
     case Wake::next:
       if (state_ == State::thinking) begin_step();
       return;
-    case Wake::step_read: release(what >> 16, slot); return;
-    case Wake::end_process: world_.fabric.exit(id_); return;
+    case Wake::step_read:
+      if (!keeps_ || !world_.random.chance(plan().keep)) return release(what >> 16, slot);
+      kept_.push_back({what >> 16, slot});
+      world_.lease_kept();
+      return;
+    case Wake::end_process:
+      world_.unprotect_below(cohort_, rank_);  // leases end with the process through which the writer hears of them
+      world_.fabric.exit(id_);
+      return;
   }
+}
+
+void ReaderRank::let_go() {
+  keeps_ = false;
+  for (const auto& [step, slot] : std::exchange(kept_, {}))
+    world_.fabric.wake(id_, world_.random.below(20), wake_of(Wake::step_read, step, slot));
 }
 
 void ReaderRank::release(std::uint64_t step, std::uint32_t slot) {
@@ -316,7 +332,7 @@ void ReaderRank::release(std::uint64_t step, std::uint32_t slot) {
   } catch (const Error& e) {
     if (!world_.oracle.is_tainted(cohort_)) throw Violation(name() + " may not release what it took: " + e.what());
   }
-  if (state_ == State::done && leases_ == 0) protocol_->leave();
+  if (world_.bug == Bug::leave_late && state_ == State::done && leases_ == 0) protocol_->leave();
   progress();
 }
 
@@ -358,7 +374,8 @@ void ReaderRank::leave() {
   state_ = State::done;
   world_.oracle.left(cohort_, rank_);
   protocol_->stop();
-  if (leases_ == 0) protocol_->leave();  // else views are alive
+  if (world_.bug != Bug::leave_late || leases_ == 0) protocol_->leave();
+  if (plan().ranks == 1) world_.fabric.forget_rings(id_);  // nobody calls that would look into it
   progress();
 }
 

@@ -21,7 +21,7 @@ bool travels_in_ring(Kind kind) {
 // ------------------------------------------------------------------------------------------------------------- links
 
 NodeId Fabric::add(Node& node) {
-  nodes_.push_back({.node = &node, .alive = true, .stalled_until = 0, .ports = {}});
+  nodes_.push_back({.node = &node, .alive = true, .looks = true, .stalled_until = 0, .ports = {}});
   return static_cast<NodeId>(nodes_.size() - 1);
 }
 
@@ -177,7 +177,7 @@ bool Fabric::step() {
   switch (event.what) {
     case What::wake: break;
     case What::ring:
-      if (!link.ring[event.side].queue.empty() && link.ring[event.side].queue.front().due <= now_)
+      if (node.looks && !link.ring[event.side].queue.empty() && link.ring[event.side].queue.front().due <= now_)
         deliver(link, event.side, link.ring[event.side]);
       return true;
     case What::socket: {

@@ -73,6 +73,8 @@ class Fabric {
   void crash(NodeId node) { end(node, settings_.crash_loses_unsent); }
   // Both sides lose the link; what was on its way may be lost.
   void cut(NodeId node, LinkId link);
+  // The node looks into its rings only when something comes on their connections.
+  void forget_rings(NodeId node) { nodes_[node].looks = false; }
   // Nothing reaches the node until `until`; `never` until resumed.
   void stall(NodeId node, Time until);
   void resume_all();
@@ -115,6 +117,7 @@ class Fabric {
   struct NodeState {
     Node* node;
     bool alive = true;
+    bool looks = true;  // into its rings
     Time stalled_until = 0;
     std::vector<Port> ports;
   };

@@ -74,6 +74,7 @@ void Oracle::root_changed(const WriterProtocol& root, bool joined) {
     if (cohorts_[c].goodbye_due) check_goodbye(c, ledger);
   if (ledger.finished() || root.broken()) return;
   check_commits(ledger);
+  check_shares(ledger, joined);
   check_queue(ledger, joined);
 }
 
@@ -107,6 +108,39 @@ void Oracle::check_queue(const Ledger& ledger, bool joined) {
   const auto being_written = sighted_ - sighted_drops_ - committed_ - voided_;
   if (plan_.writer.when_full != WhenFull::block && sighted_ == ledger.next_step() && being_written == 0)
     fail("ranks wait for " + name_of(wanted_) + " though policy may discard");
+}
+
+// The share is worked out here once more, as docs/concepts/queues.md says it.
+void Oracle::check_shares(const Ledger& ledger, bool joined) {
+  if (plan_.writer.when_full == WhenFull::block) return;
+  const auto accounts = ledger.readers();
+  const auto steps = plan_.writer.queue_steps;
+  std::uint64_t share = steps;
+  if (steps >= 3 && !accounts.empty())
+    share = std::clamp<std::uint64_t>(steps / accounts.size(), 2, steps - 1);
+  const bool being_written = sighted_ - sighted_drops_ - committed_ - voided_ > 0;
+  const bool fair = !joined && !being_written && last_depth_ <= steps && share * accounts.size() <= steps &&
+                    std::all_of(accounts.begin(), accounts.end(), [&](const auto& a) { return a.held <= share; });
+  for (const auto& a : accounts) {
+    auto& c = cohorts_[a.link - first_reader_link];
+    if (a.held > c.held_before && a.held > share && !ledger.finishing())
+      fail("a reader holds " + std::to_string(a.held) + " steps, more than its share of " + std::to_string(share));
+    if (fair && !ledger.finishing() && a.dropped > c.dropped_before && a.needed + 1 < share)
+      fail("a step was dropped for a reader that needs " + std::to_string(a.needed) + " of its share of " +
+           std::to_string(share));
+    c.held_before = a.held;
+    c.dropped_before = a.dropped;
+  }
+}
+
+std::uint32_t Oracle::slots_taken() const {
+  std::uint32_t taken = 0;
+  for (std::uint32_t s = 0; s < holders_.size(); ++s) {
+    const auto reads = [&](const Rank& r) { return r.held[s] != 0 && r.taken_in[s]; };
+    taken += std::any_of(cohorts_.begin(), cohorts_.end(),
+                         [&](const auto& c) { return std::any_of(c.ranks.begin(), c.ranks.end(), reads); });
+  }
+  return taken;
 }
 
 // ----------------------------------------------------------------------------------------------------------- readers
@@ -165,7 +199,7 @@ void Oracle::took(std::uint32_t cohort, std::uint32_t rank, const ReaderProtocol
       fail(who + " with layout " + (got ? *got : "nothing") + " of rank " + std::to_string(w) + " instead of " +
            (put ? *put : "nothing"));
   }
-  const bool all = !plan_.cohorts[cohort].latest && plan_.writer.when_full != WhenFull::discard_oldest;
+  const bool all = !plan_.cohorts[cohort].latest && plan_.writer.when_full == WhenFull::block;
   // What was retained when the cohort joined may have gaps.
   const auto first = r.took_any ? std::max(r.last_index + 1, c.committed_at_join) : c.committed_at_join;
   if (all && s.index > first) fail(who + " and missed one before it");

@@ -2,10 +2,12 @@
 //
 //   a slot is not granted again while a reader rank that can still be heard holds a step in it
 //   an announced step was recorded by every rank and voided by none; its epoch has the layouts of that step, rank by rank
-//   each rank takes steps in increasing order; without discard_oldest and latest it takes every committed one since its
-//   first; announced + dropped (+ skipped, with latest) is what was committed or dropped since the cohort joined
+//   each rank takes steps in increasing order; where policy does not discard, and without latest, it takes every committed
+//   one since its first; announced + dropped (+ skipped, with latest) is what was committed or dropped since the cohort joined
 //   granted + needed steps stay within queue_steps (beyond it only late joiners' reserve), retained ones within slots()
 //   where policy discards, no rank waits when only needed steps fill the queue; no rank waits while a slot is free
+//   where policy discards, a cohort is announced nothing while it holds its share of the queue, and no step is dropped for
+//   a cohort that needs less than its share
 #pragma once
 
 #include <memory>
@@ -59,6 +61,7 @@ class Oracle {
   void messages_lost() { nothing_lost_ = false; }
 
   std::uint64_t steps_taken() const { return steps_taken_; }
+  std::uint32_t slots_taken() const;  // whose steps are read, or kept
 
  private:
   struct Step {
@@ -79,6 +82,7 @@ class Oracle {
     bool joined = false, intact = true, is_tainted = false, goodbye_due = false, goodbye_sent = false;
     std::uint64_t retained_at_join = 0, committed_at_join = 0, step_at_join = 0;
     std::uint64_t announced = 0, dropped = 0, last_announced = 0;
+    std::uint64_t held_before = 0, dropped_before = 0;  // the root's account, after the event before
     std::vector<Rank> ranks;
   };
 
@@ -90,6 +94,7 @@ class Oracle {
   void unhold(Rank& rank, std::uint32_t slot);
   void check_commits(const Ledger& ledger);
   void check_queue(const Ledger& ledger, bool joined);
+  void check_shares(const Ledger& ledger, bool joined);
   void check_goodbye(std::uint32_t cohort, const Ledger& ledger);
 
   const Plan& plan_;

@@ -69,6 +69,32 @@ Plan random_plan(std::uint64_t seed) {
   return plan;
 }
 
+Plan leaving_plan(std::uint64_t seed) {
+  auto plan = random_plan(seed);
+  Random random(seed ^ 0x1eaf);
+  for (auto& c : plan.cohorts) {
+    if (random.chance(0.3)) continue;
+    c.keep = pick(random, {0.1, 0.3, 1.0});
+    c.leave = pick(random, {0.0, 0.1, 0.3});
+    c.ring = random.chance(0.8);
+    c.linger = pick(random, {0.5, 1.0, 1.0});
+  }
+  return plan;
+}
+
+Plan hoarding_plan(std::uint64_t seed) {
+  auto plan = random_plan(seed);
+  Random random(seed ^ 0x40a2d);
+  plan.writer.when_full = pick(random, {WhenFull::discard_newest, WhenFull::discard_oldest});
+  plan.writer.queue_steps = static_cast<std::uint32_t>(random.between(1, 10));
+  plan.steps += plan.writer.queue_steps * 2;
+  if (plan.cohorts.empty()) plan.cohorts.push_back(random_cohort(random, plan.write_time + plan.fabric.max_delay));
+  if (plan.cohorts.size() == 1 && random.chance(0.8)) plan.cohorts.push_back(plan.cohorts.front());
+  for (auto& c : plan.cohorts)
+    if (random.chance(0.4)) c.keep = pick(random, {0.3, 1.0, 1.0});
+  return plan;
+}
+
 std::string describe(const Plan& plan) {
   static constexpr const char* policies[] = {"block", "discard_newest", "discard_oldest"};
   std::ostringstream out;
@@ -83,7 +109,7 @@ std::string describe(const Plan& plan) {
   for (const auto& c : plan.cohorts)
     out << "; readers: " << c.ranks << " ranks, fan_out=" << c.fan_out << (c.latest ? ", latest" : ", every")
         << (c.ring ? ", ring" : ", socket") << ", join_at=" << c.join_at << ", think<=" << c.think << ", pin=" << c.pin
-        << ", leave=" << c.leave;
+        << ", leave=" << c.leave << ", keep=" << c.keep;
   for (const auto& f : plan.faults)
     out << "; " << fault_names[static_cast<int>(f.kind)] << " at event " << f.at_event << " (cohort " << f.cohort
         << ", rank " << f.rank << ")";

@@ -19,6 +19,7 @@ struct CohortPlan {
   double pin = 0;     // the chance that a step is held while the next ones are taken
   double leave = 0;   // the chance, before each step, that a rank leaves
   double linger = 0;  // the chance that a rank which left keeps its process
+  double keep = 0;    // the chance that a step is not released before everything else is over (a kept view)
 };
 
 enum class FaultKind {
@@ -55,6 +56,10 @@ struct Plan {
 };
 
 Plan random_plan(std::uint64_t seed);
+// The same, where readers leave and keep leases.
+Plan leaving_plan(std::uint64_t seed);
+// The same, where steps may be dropped and some readers release nothing.
+Plan hoarding_plan(std::uint64_t seed);
 std::string describe(const Plan& plan);
 
 }  // namespace penstock::stream::sim

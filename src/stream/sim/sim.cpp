@@ -41,6 +41,9 @@ const char* name_of(Bug bug) {
     case Bug::layout_left_out: return "a delta of an epoch misses a rank";
     case Bug::drops_untold: return "dropped steps are not reported";
     case Bug::goodbye_early: return "the end is told one step too early";
+    case Bug::leave_late: return "a reader leaves only when its views are gone";
+    case Bug::leave_ends_all: return "a reader that leaves is taken to hold nothing";
+    case Bug::share_ignored: return "a reader may hold more than its share";
   }
   return "?";
 }
@@ -162,6 +165,13 @@ bool World::move_on() {
     fabric.resume_all();
     return true;
   }
+  if (keepers_ && !garbage) check_kept();
+  if (keepers_) {
+    keepers_ = false;
+    for (auto& cohort : readers_)
+      for (auto& r : cohort) r->let_go();
+    return true;
+  }
   if (writing && !expired && !writer(0).protocol().ledger().rendezvous_met()) {
     expired = true;
     for (auto& w : writers_)
@@ -180,6 +190,21 @@ bool World::move_on() {
   for (std::uint32_t c = 0; c < readers_.size(); ++c) over &= oracle.is_tainted(c) || !unfinished_readers(c);
   if (!over) throw Violation("nothing happens any more: " + who_waits());
   return false;
+}
+
+// Nothing happens any more but what kept leases hold up: only a writer whose queue is full of those may wait for them.
+void World::check_kept() const {
+  for (const auto& w : writers_) {
+    if (!w->alive() || w->done() || !writer(0).alive()) continue;
+    const auto& ledger = writer(0).protocol().ledger();
+    if (w->closing() && ledger.finishing() && !writer(0).done())
+      throw Violation("the end of the stream waits for views of readers");
+    if (w->closing() || !ledger.rendezvous_met()) continue;
+    if (plan.writer.when_full != WhenFull::block) throw Violation("kept leases stop a writer that may discard");
+    if (oracle.slots_taken() < plan.writer.queue_steps)
+      throw Violation("the writer waits for room though views hold only " + std::to_string(oracle.slots_taken()) +
+                      " steps");
+  }
 }
 
 std::string World::who_waits() const {

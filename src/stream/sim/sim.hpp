@@ -24,6 +24,9 @@ enum class Bug {
   layout_left_out,  // a delta of an epoch misses a rank
   drops_untold,     // a reader is not told of dropped steps
   goodbye_early,    // the end is told one step too early
+  leave_late,       // a reader that keeps leases leaves only when it has given them back
+  leave_ends_all,   // a reader that leaves is taken to hold nothing
+  share_ignored,    // a reader may hold all of the queue but one step
 };
 const char* name_of(Bug bug);
 

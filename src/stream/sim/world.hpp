@@ -89,6 +89,7 @@ class ReaderRank final : public RankNode {
   bool opened() const { return protocol_ != nullptr; }
   void not_opened() { state_ = State::done; }
   bool done() const { return state_ == State::done; }
+  void let_go();  // of what was kept; and nothing is kept from now on
   std::string waits_for() const;
 
  private:
@@ -112,6 +113,8 @@ class ReaderRank final : public RankNode {
   State state_ = State::unopened;
   bool ending_ = false;
   std::uint32_t leases_ = 0;
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> kept_;  // step, slot
+  bool keeps_ = true;
   std::vector<std::pair<LinkId, wire::Message>> early_;  // in the ring before the admission was read
 };
 
@@ -134,9 +137,11 @@ class World {
   bool bug_done = false;
   bool expired = false;  // writers give up waiting
   bool garbage = false;
+  void lease_kept() { keepers_ = true; }
 
   std::uint32_t writer_ranks() const { return plan.writer.ranks; }
   WriterRank& writer(std::uint32_t rank) { return *writers_[rank]; }
+  const WriterRank& writer(std::uint32_t rank) const { return *writers_[rank]; }
   ReaderRank& reader(std::uint32_t cohort, std::uint32_t rank) { return *readers_[cohort][rank]; }
   void open_cohort(std::uint32_t cohort, const wire::Message& admit);
   void not_opened(std::uint32_t cohort) {
@@ -154,6 +159,7 @@ class World {
   void crash_reader(std::uint32_t cohort, std::uint32_t rank);
   void inject_garbage(RankNode& from, LinkId link, std::uint32_t cohort);
   bool unfinished_readers(std::uint32_t cohort) const;
+  void check_kept() const;
   bool move_on();  // when nothing happens any more: ends what is allowed to wait. False when all is over.
   std::string who_waits() const;
 
@@ -162,6 +168,7 @@ class World {
   std::vector<Fault> faults_;
   bool stopped_ = false;
   bool killed_ = false;
+  bool keepers_ = false;  // leases are kept until nothing else happens
 };
 
 }  // namespace penstock::stream::sim
