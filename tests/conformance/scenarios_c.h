@@ -57,6 +57,7 @@ typedef struct scenario {
 extern const scenario data_scenarios[]; /* these end in {NULL, NULL} */
 extern const scenario contents_scenarios[];
 extern const scenario access_scenarios[];
+extern const scenario lease_scenarios[];
 extern const scenario queue_scenarios[];
 extern const scenario stream_scenarios[];
 
