@@ -1,8 +1,8 @@
 // Ending a wait early, for language bindings. A thread that waits inside the library runs no interpreter: without this, Ctrl-C
-// would be noticed at the call's deadline. While a handler is set for a thread, calls on pools and reads of steps ask it where
-// they wait, about every 100 ms. Once it has said yes they end, as by a deadline that has passed: with Error(cancelled) or
+// would be noticed at the call's deadline. While a handler is set for a thread, every wait of that thread in the library asks it,
+// about every 100 ms. Once it has said yes the calls end, as by a deadline that has passed: with Error(cancelled) or
 // Error(timeout), or as not ready. What the servers were asked for goes on there until the call's own deadline. Calls that use the
-// caller's memory (Pool::put) do not ask: they could not give it back.
+// caller's memory (Pool::put) are Uninterrupted: they could not give it back.
 //
 // Threads: a handler is its own thread's; others do not see it.
 #pragma once
@@ -23,6 +23,11 @@ class InterruptHandler {
   void* const context_;
   bool said_yes_ = false;
   InterruptHandler* const before_;
+};
+
+// While it lives, this thread's waits are not interrupted, whatever handler is set around it.
+class Uninterrupted {
+  InterruptHandler handler_{[](void*) { return false; }, nullptr};
 };
 
 // Asks this thread's handler; false where there is none. Once true, true until the handler is gone.

@@ -11,6 +11,7 @@
 #include "fabric/asio.hpp"
 #include "fabric/handshake.hpp"
 #include "fabric/socket.hpp"
+#include "penstock/interrupt.hpp"
 
 namespace penstock::fabric {
 
@@ -193,7 +194,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 // --------------------------------------------------------------------------------------------------------- blocking
 
 // Waits until the socket is ready for `events`, in slices, so that the caller can be interrupted.
-void wait_ready(int socket, short events, Deadline deadline, const std::function<bool()>& interrupted) {
+void wait_ready(int socket, short events, Deadline deadline) {
   for (;;) {
     const auto left = std::min(deadline.remaining(), std::chrono::duration_cast<Timeout>(interruption_period));
     pollfd entry{socket, events, 0};
@@ -201,14 +202,13 @@ void wait_ready(int socket, short events, Deadline deadline, const std::function
     if (count > 0) return;
     if (count < 0 && errno != EINTR) throw Error(Errc::system, "poll failed: " + errno_text(errno));
     if (deadline.passed()) throw Error(Errc::timeout, "no answer in time");
-    if (interrupted && interrupted()) throw Error(Errc::timeout, "interrupted");
+    if (interrupted()) throw Error(Errc::timeout, "interrupted");
   }
 }
 
 class BlockingHandshake {
  public:
-  BlockingHandshake(int socket, Deadline deadline, const std::function<bool()>& interrupted)
-      : socket_(socket), deadline_(deadline), interrupted_(interrupted) {}
+  BlockingHandshake(int socket, Deadline deadline) : socket_(socket), deadline_(deadline) {}
 
   void run(ClientHandshake& handshake) {
     send(handshake.start());
@@ -235,7 +235,7 @@ class BlockingHandshake {
       const iovec part{all.data() + at, all.size() - at};
       const auto sent = send_some(socket_, std::span(&part, 1), -1);
       if (sent >= 0) at += static_cast<std::size_t>(sent);
-      else if (sent == -EAGAIN) wait_ready(socket_, POLLOUT, deadline_, interrupted_);
+      else if (sent == -EAGAIN) wait_ready(socket_, POLLOUT, deadline_);
       else break;  // it may have said why before it closed: the answer tells
     }
     base::fault_point("send", kind, base::FaultPhase::after);
@@ -257,7 +257,7 @@ class BlockingHandshake {
     while (!into.empty()) {
       const auto count = receive_some(socket_, into, fds);
       if (count > 0) into = into.subspan(static_cast<std::size_t>(count));
-      else if (count == -EAGAIN) wait_ready(socket_, POLLIN, deadline_, interrupted_);
+      else if (count == -EAGAIN) wait_ready(socket_, POLLIN, deadline_);
       else if (count == 0) throw Error(Errc::peer_lost, "closed the connection");
       else throw Error(Errc::peer_lost, errno_text(static_cast<int>(-count)));
     }
@@ -265,21 +265,21 @@ class BlockingHandshake {
 
   const int socket_;
   const Deadline deadline_;
-  const std::function<bool()>& interrupted_;
 };
 
 // A connected socket, before the handshake.
-UniqueFd open_socket(const SocketAddress& address, Deadline deadline, const std::function<bool()>& interrupted) {
+UniqueFd open_socket(const SocketAddress& address, Deadline deadline) {
   int error = 0;
   UniqueFd fd = begin_connect(address, error);
   while (is_busy(error)) {
     if (deadline.passed()) throw Error(Errc::timeout, "too busy to answer in time");
+    if (interrupted()) throw Error(Errc::timeout, "interrupted");
     ::poll(nullptr, 0, static_cast<int>(busy_pause.count()));
     fd = begin_connect(address, error);
   }
   if (!fd) throw Error(Errc::peer_lost, errno_text(error));
   if (error != 0) {
-    wait_ready(fd.get(), POLLOUT, deadline, interrupted);
+    wait_ready(fd.get(), POLLOUT, deadline);
     if (const int code = connect_result(fd.get()); code != 0) throw Error(Errc::peer_lost, errno_text(code));
   }
   return fd;
@@ -287,12 +287,11 @@ UniqueFd open_socket(const SocketAddress& address, Deadline deadline, const std:
 
 // A connected socket after `shake`, which uses it; again and again while the other end has no place for the handshake.
 template <class F>
-UniqueFd shake_hands(const SocketAddress& address, Deadline deadline, const std::function<bool()>& interrupted,
-                     F shake) {
+UniqueFd shake_hands(const SocketAddress& address, Deadline deadline, F shake) {
   std::string refusal;
   for (;;) {
     try {
-      UniqueFd fd = open_socket(address, deadline, interrupted);
+      UniqueFd fd = open_socket(address, deadline);
       shake(fd.get());
       return fd;
     } catch (const Error& error) {
@@ -300,7 +299,7 @@ UniqueFd shake_hands(const SocketAddress& address, Deadline deadline, const std:
       if (error.code() != Errc::overloaded) throw;
       refusal = std::string(": ") + error.what();
     }
-    if (deadline.passed() || (interrupted && interrupted())) throw Error(Errc::timeout, "no answer in time" + refusal);
+    if (deadline.passed() || interrupted()) throw Error(Errc::timeout, "no answer in time" + refusal);
     ::poll(nullptr, 0, static_cast<int>(busy_pause.count()));
   }
 }
@@ -317,22 +316,22 @@ void connect_async(Progress& progress, const Endpoint& endpoint, const Token& to
 }
 
 UniqueFd connect_blocking(const Endpoint& endpoint, const Token& token, wire::Hello hello, Reach reach,
-                          Deadline deadline, const std::function<bool()>& interrupted) {
+                          Deadline deadline) {
   std::string unresolved;
   const auto addresses = addresses_of(endpoint, reach, unresolved);
   Failures failures(std::move(unresolved));
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     try {
       const Deadline limit = limit_of(deadline, i + 1 == addresses.size());
-      UniqueFd fd = shake_hands(addresses[i], limit, interrupted, [&](int socket) {
+      UniqueFd fd = shake_hands(addresses[i], limit, [&](int socket) {
         ClientHandshake handshake(token, hello);
-        BlockingHandshake(socket, limit, interrupted).run(handshake);
+        BlockingHandshake(socket, limit).run(handshake);
       });
       set_blocking(fd.get(), true);
       return fd;
     } catch (const Error& error) {
       failures.add(addresses[i].text, error);
-      if (deadline.passed() || (interrupted && interrupted())) break;
+      if (deadline.passed() || interrupted()) break;
     }
   }
   throw failures.error(hello.stream);
@@ -342,10 +341,10 @@ bool answers(const Endpoint& endpoint, const Token& token, const std::string& st
   std::string unresolved;
   for (const SocketAddress& address : addresses_of(endpoint, Reach::automatic, unresolved)) {
     try {
-      shake_hands(address, deadline, {}, [&](int socket) {
+      shake_hands(address, deadline, [&](int socket) {
         if (is_local(socket)) return;
         ClientHandshake handshake(token, {.purpose = wire::Purpose::inspect, .stream = stream});
-        BlockingHandshake(socket, deadline, {}).probe(handshake);
+        BlockingHandshake(socket, deadline).probe(handshake);
       });
       return true;
     } catch (const Error&) {

@@ -24,10 +24,10 @@ void connect_async(Progress& progress, const Endpoint& endpoint, const Token& to
                    base::Deadline deadline,
                    std::function<void(std::shared_ptr<Connection>, std::optional<Error>)> done);
 
-// The socket (blocking mode) after the handshake; at most up to the deadline in this thread. interrupted: asked every
-// 100 ms; true ends the call with Error(timeout).
+// The socket (blocking mode) after the handshake; at most up to the deadline in this thread. A thread that is interrupted
+// (penstock/interrupt.hpp) gets Error(timeout).
 UniqueFd connect_blocking(const Endpoint& endpoint, const Token& token, wire::Hello hello, Reach reach,
-                          base::Deadline deadline, const std::function<bool()>& interrupted = {});
+                          base::Deadline deadline);
 
 // Whether the stream's writer answers there: somebody listens at the Unix name, which nobody else can have, or proves
 // over TCP that it knows the token. Nothing is logged at the other end.

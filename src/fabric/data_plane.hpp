@@ -86,7 +86,6 @@ struct DataPlaneOptions {
   Token token;
   std::uint32_t rank = 0;                   // of this reader, in its cohort
   std::vector<Endpoint> writers;            // by writer rank
-  std::function<bool()> interrupted;        // asked every 100 ms of waiting; true ends the call with Error(timeout)
   std::uint64_t in_flight_bytes = 8 << 20;  // tcp: asked for and not yet received, for each writer rank
 };
 

@@ -8,6 +8,7 @@
 
 #include "fabric/connect.hpp"
 #include "fabric/data_plane_fixture.hpp"
+#include "penstock/interrupt.hpp"
 #include "wire/data.hpp"
 
 namespace penstock::fabric {
@@ -211,9 +212,11 @@ TEST_P(DataPlaneTest, AStalledWriterIsATimeoutThatNamesTheRank) {
     EXPECT_EQ(error.code(), Errc::timeout);
     EXPECT_NE(std::string(error.what()).find("rank 0"), std::string::npos) << error.what();
   }
-  plane = make([] { return true; });
-  EXPECT_EQ(code_of([&] { fetch_one(1, 0, piece_of(0, place.segment, place.offset, 5000), out, Deadline::never()); }),
-            Errc::timeout);
+  {
+    const InterruptHandler handler([](void*) { return true; }, nullptr);
+    EXPECT_EQ(code_of([&] { fetch_one(1, 0, piece_of(0, place.segment, place.offset, 5000), out, Deadline::never()); }),
+              Errc::timeout);
+  }
   server_progress->call([&] {
     for (auto& peer : ranks[0]->ignored) peer->close();
     ranks[0]->ignored.clear();

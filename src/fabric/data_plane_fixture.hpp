@@ -76,12 +76,11 @@ class DataPlaneTest : public ::testing::TestWithParam<PlaneCase> {
     for (int i = 0; i < writers; ++i) ranks.push_back(std::make_unique<WriterRank>(*server_progress, token));
     plane = make();
   }
-  std::unique_ptr<DataPlane> make(std::function<bool()> interrupted = {}) {
+  std::unique_ptr<DataPlane> make() {
     DataPlaneOptions options;
     options.stream = "heat";
     options.token = token;
     for (auto& rank : ranks) options.writers.push_back(rank->listener->endpoint());
-    options.interrupted = std::move(interrupted);
     options.in_flight_bytes = 3 * mib;
     return GetParam().make(progress, std::move(options));
   }

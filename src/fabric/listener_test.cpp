@@ -10,6 +10,7 @@
 #include "base/test_support.hpp"
 #include "fabric/connect.hpp"
 #include "fabric/socket.hpp"
+#include "penstock/interrupt.hpp"
 #include "wire/versions.hpp"
 
 namespace penstock::fabric {
@@ -160,9 +161,8 @@ TEST_F(ListenerTest, ASilentServerTimesOut) {
   EXPECT_EQ(connect(token, Reach::automatic, endpoint, Deadline{Timeout(50)}).second->code(), Errc::timeout);
   EXPECT_EQ(code_of([&] { connect_blocking(endpoint, token, hello(), Reach::automatic, Deadline{Timeout(50)}); }),
             Errc::timeout);
-  EXPECT_EQ(code_of([&] {
-              connect_blocking(endpoint, token, hello(), Reach::automatic, Deadline::never(), [] { return true; });
-            }),
+  const InterruptHandler handler([](void*) { return true; }, nullptr);
+  EXPECT_EQ(code_of([&] { connect_blocking(endpoint, token, hello(), Reach::automatic, Deadline::never()); }),
             Errc::timeout);
   EXPECT_FALSE(answers(endpoint, token, "heat", Deadline{Timeout(50)}));
 }

@@ -12,6 +12,8 @@
 #include "base/log.hpp"
 #include "fabric/asio.hpp"
 #include "fabric/exit.hpp"
+#include "penstock/error.hpp"
+#include "penstock/interrupt.hpp"
 
 namespace penstock::fabric {
 
@@ -164,6 +166,10 @@ std::shared_ptr<Progress> Progress::create(Mode mode) {
 }
 
 Progress::~Progress() {
+  if (impl_->inherited()) {
+    static_cast<void>(impl_.release());  // all of it is the parent's
+    return;
+  }
   impl_->context.stop();
   if (!impl_->thread.joinable() || !on_engine_thread()) {
     if (impl_->thread.joinable()) impl_->thread.join();
@@ -177,9 +183,12 @@ Progress::~Progress() {
   });
 }
 
-void wait_at_exit(Progress& progress) { Enders::all().wait_for(progress.impl().life); }
+void wait_at_exit(Progress& progress) {
+  if (!progress.impl().inherited()) Enders::all().wait_for(progress.impl().life);
+}
 
 void Progress::post(std::function<void()> task) {
+  if (impl_->inherited()) return;
   asio::post(impl_->context, [task = std::move(task)] { run_guarded(task); });
 }
 
@@ -201,6 +210,7 @@ bool Progress::on_engine_thread() const { return impl_->engine.load() == std::th
 bool Progress::threaded() const { return impl_->threaded; }
 
 void Progress::call(const std::function<void()>& task) {
+  if (impl_->inherited()) return;
   if (!impl_->threaded || on_engine_thread()) {
     task();
     return;
@@ -225,7 +235,7 @@ void Progress::call(const std::function<void()>& task) {
 }
 
 bool Progress::poll() {
-  if (impl_->threaded) return false;
+  if (impl_->threaded || impl_->inherited()) return false;
   const auto outer = impl_->engine.exchange(std::this_thread::get_id());
   const bool ran = run_loop([this] { return impl_->context.poll(); }) > 0;
   impl_->engine.store(outer);
@@ -233,6 +243,7 @@ bool Progress::poll() {
 }
 
 void Progress::notify() {
+  if (impl_->inherited()) return;
   {
     std::lock_guard lock(impl_->mutex);
     ++impl_->notices;
@@ -242,7 +253,10 @@ void Progress::notify() {
 }
 
 bool Progress::wait_for(const std::function<bool()>& ready, base::Deadline deadline,
-                        const std::function<bool()>& interrupted) {
+                        const std::function<bool()>& given) {
+  if (impl_->inherited())
+    throw Error(Errc::wrong_state, "this was made before a fork, and belongs to the parent process");
+  const auto ask = [&] { return given ? given() : penstock::interrupted(); };
   auto next_question = Clock::now() + interruption_period;
   for (;;) {
     std::uint64_t seen;
@@ -252,8 +266,8 @@ bool Progress::wait_for(const std::function<bool()>& ready, base::Deadline deadl
     }
     if (ready()) return true;
     if (deadline.passed()) return false;
-    if (interrupted && Clock::now() >= next_question) {
-      if (interrupted()) return false;
+    if (Clock::now() >= next_question) {
+      if (ask()) return ready();
       next_question = Clock::now() + interruption_period;
     }
     const auto until = std::min(deadline.when(), next_question);
@@ -265,7 +279,6 @@ bool Progress::wait_for(const std::function<bool()>& ready, base::Deadline deadl
       std::unique_lock lock(impl_->mutex);
       impl_->changed.wait_until(lock, until, [&] { return impl_->notices != seen; });
     }
-    if (!interrupted) next_question = Clock::now() + interruption_period;
   }
 }
 

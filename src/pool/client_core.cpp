@@ -2,7 +2,6 @@
 
 #include <set>
 
-#include "penstock/interrupt.hpp"
 #include "pool/server_status.hpp"
 #include "rpc/open_directory.hpp"
 
@@ -86,7 +85,7 @@ std::shared_ptr<PoolClient> PoolClient::open(std::shared_ptr<fabric::Progress> p
   if (role_rank(role) < 0 || role == "server")
     throw Error(Errc::invalid_argument, "role " + role + ": choose read, write, compute or admin");
   auto finding = fabric::spawn(*progress, find_pool(progress, directory, options, role, wait_for_it, deadline));
-  auto [pool, token] = finding.get(deadline, "directory " + directory->describe() + " did not answer", interrupted);
+  auto [pool, token] = finding.get(deadline, "directory " + directory->describe() + " did not answer");
   Members::Options member_options;
   member_options.pool = pool;
   member_options.role = role;
@@ -94,7 +93,7 @@ std::shared_ptr<PoolClient> PoolClient::open(std::shared_ptr<fabric::Progress> p
   auto members = std::make_shared<Members>(progress, directory, std::move(member_options));
   members->start();
   auto first_view = fabric::spawn(*progress, members->at_least(1, deadline));
-  first_view.get(deadline, "pool " + pool + ": no server came", interrupted);
+  first_view.get(deadline, "pool " + pool + ": no server came");
   return std::make_shared<PoolClient>(std::move(progress), std::move(directory), std::move(members), pool);
 }
 

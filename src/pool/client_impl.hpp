@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fork.hpp"
 #include "penstock/pool.hpp"
 #include "pool/client_core.hpp"
 #include "pool/recorder.hpp"
@@ -36,6 +37,7 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   using Send = std::function<Task<void>(Channel, std::uint64_t view, std::shared_ptr<Batch<R>>,
                                         std::shared_ptr<const Indices>, Attempt)>;
 
+  const std::uint32_t forks = base::forks();
   std::shared_ptr<fabric::Progress> progress;
   std::shared_ptr<pool::PoolClient> client;
   std::unique_ptr<fabric::Workers> workers;

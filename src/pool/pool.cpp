@@ -63,6 +63,10 @@ Pool::Pool(Pool&&) noexcept = default;
 Pool& Pool::operator=(Pool&&) noexcept = default;
 Pool::~Pool() {
   if (!impl_) return;
+  if (impl_->forks != base::forks()) {
+    static_cast<void>(new std::shared_ptr(std::move(impl_)));  // the parent's
+    return;
+  }
   if (impl_->client) impl_->client->close();
   if (impl_->recorder) impl_->recorder->flush();
 }
@@ -105,7 +109,7 @@ auto on_pattern(Pool::Impl& impl, Verb verb, const Pattern& pattern, std::uint64
 template <class T>
 static T wait(Pool::Impl& impl, Task<T> task) {
   auto future = fabric::spawn(*impl.progress, std::move(task));
-  if (!impl.progress->wait_for([&] { return future.done(); }, base::Deadline::never(), interrupted))
+  if (!impl.progress->wait_for([&] { return future.done(); }, base::Deadline::never()))
     throw Error(Errc::cancelled, "interrupted by a signal");
   return future.take();
 }
@@ -113,6 +117,7 @@ static T wait(Pool::Impl& impl, Task<T> task) {
 // The same for one that uses the caller's memory: only its own deadline ends it.
 template <class T>
 static T wait_whole(Pool::Impl& impl, Task<T> task) {
+  const Uninterrupted whole;
   return fabric::run_task(*impl.progress, std::move(task), base::Deadline::never());
 }
 

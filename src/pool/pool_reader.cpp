@@ -324,7 +324,7 @@ fb::OpenReaderReplyT PoolSource::wait_for_stream(base::Deadline deadline) {
       if (e.code() != Errc::not_found && e.code() != Errc::timeout && !PoolClient::may_retry(e)) throw;
       why = e.what();
     }
-    if (deadline.passed())
+    if (deadline.passed() || interrupted())
       throw Error(Errc::timeout, "stream " + name_ + " did not open within " +
                                      std::to_string(options_.open_timeout_ms) + " ms in pool " + client_->pool() +
                                      ": " + why);
@@ -366,7 +366,7 @@ Outcome PoolSource::wait_step(Step& step, base::Deadline deadline) {
     const base::Deadline answer(wait + answer_within);
     try {
       auto asked = fabric::spawn(*client_->progress(), ask_home(request(wait), answer));
-      auto [reply, channel] = asked.get(answer, "no answer", interrupted);
+      auto [reply, channel] = asked.get(answer);
       if (reply.outcome > static_cast<std::uint8_t>(Outcome::writer_lost))
         throw Error(Errc::protocol, "no such outcome");
       const auto outcome = static_cast<Outcome>(reply.outcome);

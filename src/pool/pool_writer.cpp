@@ -223,7 +223,7 @@ std::uint64_t PoolWriter::attach(const stream::EngineContext& context, const Coh
   std::uint64_t base = 0;
   try {
     auto attaching = fabric::spawn(*progress_, attachment->attach(deadline));
-    base = attaching.get(deadline, "no answer", interrupted);
+    base = attaching.get(deadline);
   } catch (const Error& e) {
     throw e.in("stream " + name() + ": pool " + attachment->pool());
   }
@@ -236,6 +236,7 @@ std::uint64_t PoolWriter::attach(const stream::EngineContext& context, const Coh
 // What it says next would open the stream again: so it has ended before the stream does.
 void PoolWriter::stop_attaching() {
   progress_->call([this] { attachment_->stop(); });
+  const Uninterrupted whole;
   try {
     attaching_.get(base::Deadline(attach_within + lose_within));
   } catch (const std::exception& e) {
@@ -294,7 +295,7 @@ void PoolWriter::lose() {
   if (!attachment_) return;
   stop_attaching();
   try {
-    fabric::run_task(*progress_, attachment_->finish("it ended with an error", deadline), deadline);
+    fabric::run_task(*progress_, attachment_->finish("it ended without closing the stream", deadline), deadline);
   } catch (const Error& e) {
     base::log(base::Level::info, "the pool was not told that the writer is lost",
               {{"stream", name()}, {"why", e.what()}});

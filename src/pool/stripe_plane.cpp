@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "memory/segment.hpp"
+#include "penstock/interrupt.hpp"
 #include "pool/protocol.hpp"
 #include "pool/stream_keys.hpp"
 #include "pool/stripes.hpp"
@@ -218,7 +219,7 @@ void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& ke
     if (failed->code() == Errc::not_found && attempt >= 3)
       throw Error(Errc::step_gone, "step " + std::to_string(held.step) + " has gone from the pool: " + failed->what());
     const bool again = failed->code() == Errc::not_found || PoolClient::may_retry(*failed);
-    if (!again || deadline.passed() || attempt >= max_tries) throw *failed;
+    if (!again || deadline.passed() || interrupted() || attempt >= max_tries) throw *failed;
   }
 }
 
@@ -313,6 +314,7 @@ void StripePlane::run(HeldStep& held, std::vector<Gather>& gathers, base::Deadli
     }
     for (auto& s : sent) {
       try {
+        const Uninterrupted whole;
         s.done.get(base::Deadline::never());  // ends by its own deadline, and only then leaves the memory alone
         bytes_moved_ += s.gather->bytes;
       } catch (const Error& e) {

@@ -1,7 +1,6 @@
 #include "pool/trace_writer.hpp"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,6 +12,7 @@
 #include <unordered_map>
 
 #include "base/clock.hpp"
+#include "base/fork.hpp"
 #include "base/log.hpp"
 #include "fabric/handshake.hpp"
 #include "pool/trace_encoding.hpp"
@@ -82,13 +82,6 @@ storage::File create_in(const std::string& path) {
   }
 }
 
-// Forks between the first process and this one, since it was first asked.
-std::uint32_t generation_now() {
-  static std::atomic<std::uint32_t> forks{0};
-  [[maybe_unused]] static const int told = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  return forks.load(std::memory_order_relaxed);
-}
-
 struct TextHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -97,9 +90,9 @@ struct TextHash {
 }  // namespace
 
 struct TraceWriter::Impl {
-  const std::uint32_t generation = generation_now();
+  const std::uint32_t forks = base::forks();
   // In a forked child: the file is the parent's, and one of its threads may have had the mutex.
-  bool inherited() const { return generation != generation_now(); }
+  bool inherited() const { return forks != base::forks(); }
 
   std::mutex mutex;  // guards everything below
   storage::File file;

@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "fabric/connect.hpp"
 #include "fabric/handshake.hpp"
+#include "penstock/interrupt.hpp"
 #include "stream/registry.hpp"
 
 namespace penstock::stream {
@@ -52,7 +53,7 @@ void ReaderNode::join(const EngineContext& context, const std::string& name, bas
     // Not yet there, stale, or just ending: look again soon, until the deadline.
     waiter_.wait(
         lock, [] { return false; }, earlier(deadline, base::Deadline(registry->patience())));
-    if (deadline.passed()) break;
+    if (deadline.passed() || interrupted()) break;
   }
   throw Error(Errc::timeout, "stream " + stream_ + " did not open within " + std::to_string(options_.open_timeout_ms) +
                                  " ms: " + last);

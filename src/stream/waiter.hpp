@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "fabric/progress.hpp"
 #include "memory/doorbell.hpp"
+#include "penstock/interrupt.hpp"
 
 namespace penstock::stream {
 
@@ -21,16 +22,25 @@ class Waiter {
   fabric::Progress& progress() { return *progress_; }
   const std::shared_ptr<fabric::Progress>& shared_progress() const { return progress_; }
 
-  // Until ready() (called with the lock held; it pumps) or the deadline. Returns the last ready().
+  // Until ready() (called with the lock held; it pumps), the deadline, or interrupted() (asked every 100 ms). Returns the
+  // last ready().
   template <class Ready>
   bool wait(std::unique_lock<std::mutex>& lock, Ready ready, base::Deadline deadline) {
+    base::Clock::time_point next_question{};
     for (;;) {
       const auto seen = bell_.value();
       if (ready()) return true;
       if (deadline.passed()) return false;
       lock.unlock();
+      if (const auto now = base::Clock::now(); now >= next_question) {
+        if (next_question != base::Clock::time_point{} && interrupted()) {
+          lock.lock();
+          return ready();
+        }
+        next_question = now + interruption_period;
+      }
       if (progress_->threaded()) {
-        bell_.wait(seen, deadline, spin_us_);
+        bell_.wait(seen, earlier(deadline, base::Deadline::at(next_question)), spin_us_);
       } else if (!progress_->poll()) {
         // Nobody else polls the sockets: look at them again soon, whatever the bell says.
         bell_.wait(seen, earlier(deadline, base::Deadline::at(base::Clock::now() + std::chrono::microseconds(200))),
@@ -41,6 +51,7 @@ class Waiter {
   }
 
  private:
+  static constexpr std::chrono::milliseconds interruption_period{100};
   std::shared_ptr<fabric::Progress> progress_;
   memory::Doorbell bell_;
   std::uint32_t spin_us_;

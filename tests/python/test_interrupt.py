@@ -101,7 +101,22 @@ def fetches():
             assert np.all(step["T"][:] == 1)
 
 
-{"put": puts, "put_many": puts, "begin_step": reads, "silent": reads, "fetch": fetches}.get(name, waits)()
+def looks():
+    calls = {
+        "inspect": lambda: context.inspect("heat", timeout=60),
+        "open": lambda: context.open("heat", timeout=60),
+        "open_absent": lambda: context.open("absent", timeout=60),
+    }
+    interrupted(calls[name])
+    say("go on")
+    sys.stdin.readline()
+    assert context.inspect("heat", timeout=60)["peers"] == []
+    with context.open("heat", **OPTIONS) as stream, stream.step() as step:
+        assert np.all(step["T"][:] == 0)
+
+
+looking = dict.fromkeys(("inspect", "open", "open_absent"), looks)
+{"put": puts, "put_many": puts, "begin_step": reads, "silent": reads, "fetch": fetches, **looking}.get(name, waits)()
 say("done")
 """
 
@@ -139,18 +154,19 @@ class Child:
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def waits(self):
+    def waits(self, looks=10):
         """Returns once its main thread sleeps, for a while: then it is inside the call."""
         asleep, until = 0, time.monotonic() + TIMEOUT_S
-        while asleep < 10:
+        while asleep < looks:
             state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
             asleep = asleep + 1 if state == "S" else 0
+            assert state != "Z", self.process.communicate()
             assert time.monotonic() < until
             threading.Event().wait(0.01)  # /proc has no waiting form
 
-    def interrupt(self):
+    def interrupt(self, looks=10):
         """Ctrl-C; how long it took, in seconds."""
-        self.waits()
+        self.waits(looks)
         began = time.monotonic()
         self.process.send_signal(signal.SIGINT)
         (ended,) = self.hear("interrupted")
@@ -178,6 +194,7 @@ def child(tmp_path):
 @contextmanager
 def silent(process):
     process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # until its last thread has stopped
     try:
         yield
     finally:
@@ -241,6 +258,40 @@ def test_bytes_of_a_writer_that_has_stopped(child, soon):
     one.end()
     writer.go()
     writer.end()
+
+
+ALONE = WRITER.replace("queue_steps=4", "queue_steps=4, rendezvous_readers=0, reserve_steps=2")
+
+
+@pytest.mark.parametrize("call", ["inspect", "open", "open_absent"])
+def test_a_stream_whose_writer_has_stopped(child, soon, call):
+    writer = child(ALONE)
+    writer.hear("written")
+    one = child(CHILD, "", call)
+    one.hear("ready")
+    with silent(writer.process):
+        one.go()
+        soon(one.interrupt())
+        one.hear("go")
+    one.go()
+    one.hear("done")
+    one.end()
+    writer.go()
+    writer.end()
+
+
+def test_open_ends_about_100_ms_after(child):
+    """The fastest of a few: the machine may be slow, but not each time. After a second: all early tries are short."""
+    writer = child(ALONE)
+    writer.hear("written")
+    took = []
+    with silent(writer.process):
+        for _ in range(4):
+            one = child(CHILD, "", "open")
+            one.hear("ready")
+            one.go()
+            took.append(one.interrupt(looks=100))
+    assert min(took) < 0.4, took
 
 
 HANDLER = """

@@ -195,7 +195,7 @@ void ShmPlane::prepare(Deadline deadline) {
           ended = to.ended;
           return to.connection || to.ended.has_value();
         },
-        deadline, options_.interrupted);
+        deadline);
     if (ended) throw Error(ended->code, "memory of writer rank " + std::to_string(rank) + ": " + ended->why);
     if (!answered) throw Error(Errc::timeout, "waited for memory of writer rank " + std::to_string(rank));
   }
@@ -240,7 +240,7 @@ ShmPlane::Found ShmPlane::find(std::uint64_t step, std::uint32_t slot, int rank,
           look_result = look(from, step, slot, segment, found);
           return look_result != Look::wait || ended.has_value();
         },
-        deadline, options_.interrupted);
+        deadline);
     if (look_result == Look::wait && ended)
       throw Error(ended->code, "memory of writer rank " + std::to_string(rank) + ": " + ended->why);
     if (look_result == Look::wait)

@@ -10,6 +10,7 @@
 #include "fabric/data_plane.hpp"
 #include "fabric/socket.hpp"
 #include "fabric/tcp/read_stream.hpp"
+#include "penstock/interrupt.hpp"
 #include "wire/control.hpp"
 
 namespace penstock::fabric {
@@ -70,7 +71,7 @@ ReadStream& TcpPlane::stream_of(int rank, Deadline deadline) {
   const wire::Hello hello{.purpose = wire::Purpose::data, .rank = options_.rank, .stream = options_.stream};
   try {
     UniqueFd socket = connect_blocking(options_.writers[static_cast<std::size_t>(rank)], options_.token, hello,
-                                       Reach::tcp_only, deadline, options_.interrupted);
+                                       Reach::tcp_only, deadline);
     stream = std::make_unique<ReadStream>(std::move(socket), options_.in_flight_bytes);
   } catch (const Error& error) {
     throw error.in("writer rank " + std::to_string(rank));
@@ -145,7 +146,7 @@ void TcpPlane::wait(Deadline deadline) {
     if (count < 0 && errno != EINTR) throw Error(Errc::system, "poll failed: " + errno_text(errno));
     if (deadline.passed())
       throw Error(Errc::timeout, "waited for bytes of writer rank " + std::to_string(active_.front()));
-    if (options_.interrupted && options_.interrupted()) throw Error(Errc::timeout, "interrupted");
+    if (interrupted()) throw Error(Errc::timeout, "interrupted");
   }
 }
 
