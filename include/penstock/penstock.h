@@ -187,6 +187,9 @@ void penstock_writer_destroy(penstock_writer* writer);
 /* Collective. Waits until readers have released what was committed, then tells them that the stream has ended. The
    stream is closed even when this returns an error. */
 int penstock_writer_close(penstock_writer* writer, int64_t timeout_ms, penstock_error* error);
+/* Closes after a failure: readers get PENSTOCK_WRITER_LOST, not the end of the stream. Not collective; waits for no
+   reader. An open step is given up. */
+int penstock_writer_lose(penstock_writer* writer, penstock_error* error);
 /* Both live as long as the writer. address: rank 0 only, "" elsewhere. */
 const char* penstock_writer_name(const penstock_writer* writer);
 const char* penstock_writer_address(const penstock_writer* writer);

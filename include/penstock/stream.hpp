@@ -288,6 +288,8 @@ class Writer {
   // Collective. Waits until readers have released what was committed, then tells them that the stream has ended.
   // Throws Error(timeout) naming the readers that still hold steps; the stream is closed all the same.
   void close(Timeout deadline = configured);
+  // Closes after a failure: readers get writer_lost, not the end of the stream. Not collective; waits for no reader.
+  void lose();
 
   StreamStatistics statistics() const;
 

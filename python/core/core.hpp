@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fork.hpp"
 #include "penstock/interrupt.hpp"
 #include "penstock/penstock.hpp"
 #include "penstock/pool.hpp"
@@ -47,6 +48,28 @@ inline Timeout timeout_of(std::int64_t timeout_ms) {
   if (timeout_ms < -1) throw Error(Errc::invalid_argument, "a timeout is not negative");
   return timeout_ms == INT64_MAX ? forever : Timeout(timeout_ms);
 }
+
+// The process that made an object. In a forked child the object is the parent's.
+class Origin {
+ public:
+  bool here() const { return forks_ == base::forks(); }
+  // Throws Error(wrong_state) elsewhere.
+  void check(const char* what, const std::string& name = {}) const {
+    if (here()) return;
+    throw Error(Errc::wrong_state,
+                std::string(what) + name + " was made before a fork, and belongs to the parent process");
+  }
+  // Drops what is held without destroying it, elsewhere.
+  template <class... T>
+  bool leave(T&... held) const {
+    if (here()) return false;
+    (static_cast<void>(new T(std::move(held))), ...);
+    return true;
+  }
+
+ private:
+  std::uint32_t forks_ = base::forks();
+};
 
 // The memory of a Python object, as long as this lives. Made and destroyed with the interpreter lock held.
 class Buffer {
@@ -206,6 +229,7 @@ class PyWriter {
   Writer& writer();
   WriteStep& step();
   Box box_of(const Sizes& start, const Dims& count) const;
+  const Origin origin_;
   std::mutex mutex_;
   std::shared_ptr<Writer> writer_;  // null once closed; spans hold it too, so that their memory stays mapped
   std::optional<WriteStep> step_;
@@ -249,6 +273,7 @@ class PyReader {
  private:
   Reader& reader();
   ReadStep& step();
+  const Origin origin_;
   std::mutex mutex_;
   std::unique_ptr<Reader> reader_;  // null once closed
   std::optional<ReadStep> step_;

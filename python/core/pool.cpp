@@ -101,11 +101,13 @@ class PySubscription {
   }
   ~PySubscription() { close(); }
   void close() {
+    if (origin_.leave(subscription_, pool_)) return;
     if (subscription_) drop_unlocked(subscription_);
     if (pool_) drop_unlocked(pool_);
   }
   // (dropped, info), or None after the slice.
   nb::object next(std::int64_t slice_ms) {
+    origin_.check("the subscription");
     std::optional<ObjectEvent> event;
     {
       Unlocked unlocked;
@@ -120,6 +122,7 @@ class PySubscription {
     return nb::make_tuple(event->what == ObjectEvent::What::dropped, to_dict(event->info));
   }
   std::uint64_t lost() const {
+    origin_.check("the subscription");
     std::lock_guard lock(shared_->mutex);
     return shared_->lost;
   }
@@ -132,6 +135,7 @@ class PySubscription {
     std::deque<ObjectEvent> events;
     std::uint64_t lost = 0;
   };
+  const Origin origin_;
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::shared_ptr<Pool> pool_;
   std::unique_ptr<Subscription> subscription_;
@@ -157,13 +161,17 @@ class PyPendingPut {
   PyPendingPut(Pending<std::uint64_t> pending, Buffer buffer)
       : pending_(std::move(pending)), buffer_(std::move(buffer)) {}
   ~PyPendingPut() {
+    if (origin_.leave(pending_, buffer_)) return;
     auto& left = left_over();
     std::erase_if(left, [](const auto& one) { return one.first.done(); });
     if (!pending_.done()) left.emplace_back(std::move(pending_), std::move(buffer_));
   }
   PyPendingPut(const PyPendingPut&) = delete;
   PyPendingPut& operator=(const PyPendingPut&) = delete;
-  bool done() const { return pending_.done(); }
+  bool done() const {
+    origin_.check("the put");
+    return pending_.done();
+  }
   // The version, or None after the slice.
   nb::object wait(std::int64_t slice_ms) {
     const auto version = within_slice(pending_, slice_ms);
@@ -177,6 +185,7 @@ class PyPendingPut {
     static auto* left = new Left();
     return *left;
   }
+  const Origin origin_;
   Pending<std::uint64_t> pending_;
   Buffer buffer_;
 };
@@ -184,7 +193,10 @@ class PyPendingPut {
 class PyWant {
  public:
   explicit PyWant(Pending<Object> pending) : pending_(std::move(pending)) {}
-  bool done() const { return pending_.done(); }
+  bool done() const {
+    origin_.check("the request");
+    return pending_.done();
+  }
   // (memory, info), or None after the slice.
   nb::object wait(std::int64_t slice_ms) {
     auto object = within_slice(pending_, slice_ms);
@@ -193,6 +205,7 @@ class PyWant {
   }
 
  private:
+  const Origin origin_;
   Pending<Object> pending_;
 };
 

@@ -91,20 +91,25 @@ class PyCall {
     state_->number = number;
     id_ = channel_->begin(state_->service, method, std::move(request), {deadline}, std::make_unique<End>(state_));
   }
-  ~PyCall() { drop_unlocked(channel_); }
+  ~PyCall() {
+    if (!origin_.leave(channel_)) drop_unlocked(channel_);
+  }
   void cancel() { channel_->cancel(id_); }
   bool done() const {
+    origin_.check("the call");
     const std::lock_guard lock(state_->mutex);
     return state_->done;
   }
   // Whether it has ended.
   bool wait(std::int64_t slice_ms) {
+    origin_.check("the call");
     const Unlocked unlocked;
     std::unique_lock lock(state_->mutex);
     return state_->ended.wait_for(lock, std::chrono::milliseconds(slice_ms), [&] { return state_->done; });
   }
   // Once it has.
   Memory take() {
+    origin_.check("the call");
     const std::lock_guard lock(state_->mutex);
     if (!state_->done) throw Error(Errc::wrong_state, "the call has not ended");
     if (state_->error) std::rethrow_exception(state_->error);
@@ -139,6 +144,7 @@ class PyCall {
     void failed(std::exception_ptr error) override { state->end({}, std::move(error)); }
     std::shared_ptr<State> state;
   };
+  const Origin origin_;
   std::shared_ptr<rpc::Channel> channel_;
   std::shared_ptr<State> state_;
   std::uint64_t id_ = 0;
@@ -150,7 +156,9 @@ class PyTransfer {
   PyTransfer(std::shared_ptr<rpc::Channel> channel, rpc::Future<void> future, Buffer buffer)
       : channel_(std::move(channel)), future_(std::move(future)), buffer_(std::move(buffer)) {}
   ~PyTransfer() {
+    if (origin_.leave(channel_, future_, buffer_)) return;
     const Unlocked unlocked;
+    const Uninterrupted whole;
     channel_->progress()->wait_for([&] { return future_.done(); }, base::Deadline::never());
     channel_ = nullptr;
   }
@@ -161,6 +169,7 @@ class PyTransfer {
   void take() { future_.take(); }
 
  private:
+  const Origin origin_;
   std::shared_ptr<rpc::Channel> channel_;
   rpc::Future<void> future_;
   Buffer buffer_;
@@ -172,16 +181,19 @@ class PyExposure {
   PyExposure(rpc::Exposure exposure, Buffer buffer) : exposure_(std::move(exposure)), buffer_(std::move(buffer)) {}
   ~PyExposure() { close(); }
   Descriptor descriptor() const {
+    origin_.check("the exposure");
     if (!exposure_) throw Error(Errc::wrong_state, "the memory is not exposed any more");
     const auto d = exposure_->descriptor();
     return {d.id(), d.bytes(), d.offset(), d.segment(), d.access()};
   }
   void close() {
+    if (origin_.leave(exposure_, buffer_)) return;
     const Unlocked unlocked;  // it may wait for the peer
     exposure_.reset();
   }
 
  private:
+  const Origin origin_;
   std::optional<rpc::Exposure> exposure_;
   Buffer buffer_;
 };
@@ -356,7 +368,9 @@ class QueuedService final : public rpc::Service {
 class PyIncoming {
  public:
   explicit PyIncoming(std::shared_ptr<Incoming> incoming) : incoming_(std::move(incoming)) {}
-  ~PyIncoming() { drop_unlocked(incoming_); }
+  ~PyIncoming() {
+    if (!origin_.leave(incoming_)) drop_unlocked(incoming_);
+  }
   std::uint32_t service() const { return incoming_->service; }
   std::uint32_t method() const { return incoming_->method; }
   Memory request() { return memory_of(std::exchange(incoming_->request, {})); }
@@ -375,6 +389,7 @@ class PyIncoming {
   }
 
  private:
+  const Origin origin_;
   std::shared_ptr<Incoming> incoming_;
 };
 

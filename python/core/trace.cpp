@@ -14,18 +14,21 @@ class PyReplay {
       : context_(std::move(context)),
         replay_(std::make_shared<Replay>(*context_, std::move(recording), std::move(options))) {}
   ~PyReplay() {
+    if (origin_.leave(replay_, context_)) return;
     if (replay_) drop_unlocked(replay_);  // which waits for what is under way
     drop_unlocked(context_);
   }
   std::pair<std::uint64_t, std::uint64_t> progress() const { return replay_->progress(); }
   void stop() { replay_->stop(); }
   bool wait(std::int64_t slice_ms) {
+    origin_.check("the replay");
     Unlocked unlocked;
     return replay_->wait(timeout_of(slice_ms));
   }
   std::string report() { return replay_->report(); }
 
  private:
+  const Origin origin_;
   std::shared_ptr<Context> context_;
   std::shared_ptr<Replay> replay_;
 };

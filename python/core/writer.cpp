@@ -9,14 +9,15 @@ namespace penstock::python {
 
 PyWriter::~PyWriter() {
   if (!writer_) return;
-  {
-    Unlocked unlocked;
-    step_.reset();
+  try {
+    lose();  // it was not closed: readers must not take what they have for all there is
+  } catch (const Error&) {
+    // Nobody is left to tell.
   }
-  drop_unlocked(writer_);
 }
 
 Writer& PyWriter::writer() {
+  origin_.check("stream ", name_);
   if (!writer_) throw Error(Errc::wrong_state, "stream '" + name_ + "' is closed");
   return *writer_;
 }
@@ -179,11 +180,13 @@ struct PyWriter::Closing {
   std::exception_ptr error;
   StreamStatistics statistics;
 
-  void run(Timeout deadline) {
+  // how: closes it.
+  template <class How>
+  void run(How how) {
     std::exception_ptr failed;
     StreamStatistics last;
     try {
-      writer->close(deadline);
+      how(*writer);
     } catch (...) {
       failed = std::current_exception();
     }
@@ -219,7 +222,7 @@ void PyWriter::close(std::int64_t timeout_ms) {
   auto closing = take_for_closing();
   if (!closing) return;
   Unlocked unlocked;
-  closing->run(deadline);
+  closing->run([&](Writer& writer) { writer.close(deadline); });
   if (closing->error) std::rethrow_exception(closing->error);
 }
 
@@ -227,7 +230,10 @@ void PyWriter::start_close(std::int64_t timeout_ms) {
   Turn turn(mutex_);
   auto deadline = timeout_of(timeout_ms);
   // Not joined: when the user interrupts the wait, it goes on alone and touches nothing of Python.
-  if (auto closing = take_for_closing()) std::thread([closing, deadline] { closing->run(deadline); }).detach();
+  if (auto closing = take_for_closing())
+    std::thread([closing, deadline] {
+      closing->run([&](Writer& writer) { writer.close(deadline); });
+    }).detach();
 }
 
 bool PyWriter::wait_close(std::int64_t slice_ms) {
@@ -243,24 +249,18 @@ bool PyWriter::wait_close(std::int64_t slice_ms) {
 
 void PyWriter::lose() {
   Turn turn(mutex_);
-  auto closing = take_for_closing();
+  const auto closing = take_for_closing();
   if (!closing) return;
   Unlocked unlocked;
-  struct Unwinding {};
-  try {
-    Writer lost = std::move(*closing->writer);
-    closing->statistics = lost.statistics();
-    throw Unwinding();  // the library's way to tell: a writer that is destroyed by an exception is lost
-  } catch (const Unwinding&) {
-    closing->writer.reset();
-    closing->done = true;
-  }
+  closing->run([](Writer& writer) { writer.lose(); });
+  if (closing->error) std::rethrow_exception(closing->error);
 }
 
 bool PyWriter::busy() { return !std::unique_lock(mutex_, std::try_to_lock); }
 
 nb::dict PyWriter::statistics() {
   Turn turn(mutex_);
+  origin_.check("stream ", name_);
   if (writer_) return to_dict(writer_->statistics());
   if (!closing_) return to_dict({});
   std::unique_lock lock(closing_->mutex);

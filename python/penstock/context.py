@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import os
-import sys
 import threading
 import weakref
 from typing import Any
@@ -20,7 +19,7 @@ from . import _core
 from .cohort import as_cohort
 from .errors import InvalidArgument
 from .reader import Reader
-from .stream import SLICE_MS, to_ms
+from .stream import to_ms
 from .writer import Writer
 
 _FOREVER_MS = 2**32 - 1  # the largest *_timeout_ms: 49 days
@@ -84,16 +83,7 @@ class Context:
         effective = self._options_for(name, texts)
         cohort = as_cohort(comm)
         with _freed_on_error(cohort):
-            if cohort is None:
-                opening = self._core.start_open(name, texts, int(effective["open_timeout_ms"]))
-                try:
-                    while (core := opening.wait(SLICE_MS)) is None:
-                        pass  # here Ctrl-C works
-                except KeyboardInterrupt:
-                    opening.give_up()
-                    raise
-            else:
-                core = self._core.open_stream(name, cohort, texts)  # cohorts are used by the calling thread only
+            core = self._core.open_stream(name, cohort, texts)
         reader = Reader(core, cohort, effective, self)
         self._streams.add(reader)
         return reader
@@ -118,15 +108,15 @@ class Context:
         """
         return json.loads(self._core.inspect(name, to_ms(timeout)))
 
-    def _shut_down(self, failed: bool) -> None:
+    def _shut_down(self) -> None:
         # Readers first: a writer of this process may wait for them.
         streams = sorted(self._streams, key=lambda stream: isinstance(stream, Writer))
         for stream in streams:
             if stream._core.busy():
                 continue  # a daemon thread is inside and stays there
             with contextlib.suppress(Exception, KeyboardInterrupt):
-                if failed and isinstance(stream, Writer):
-                    stream._lose()
+                if isinstance(stream, Writer):
+                    stream._lose()  # it was not closed: readers must not take what they have for all there is
                 else:
                     stream.close()
         for pool in list(self._pools):
@@ -203,12 +193,10 @@ inspect.__doc__ = Context.inspect.__doc__
 
 @atexit.register
 def _shut_down() -> None:
-    # While the interpreter still runs. A program that ends with an exception has lost its streams, any other is done.
-    # What daemon threads and open streams hold lives until the process ends, and is no leak.
+    # While the interpreter still runs. What daemon threads and open streams hold lives until the process ends: no leak.
     _core.begin_exit(quiet=threading.active_count() > 1 or any(context._streams for context in _contexts))
-    failed = getattr(sys, "last_type", None) is not None
     for context in list(_contexts):
-        context._shut_down(failed)
+        context._shut_down()
 
 
 def _after_fork() -> None:

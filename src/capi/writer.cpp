@@ -70,6 +70,14 @@ int penstock_writer_close(penstock_writer* writer, int64_t timeout_ms, penstock_
   });
 }
 
+int penstock_writer_lose(penstock_writer* writer, penstock_error* error) {
+  return guarded(error, [&] {
+    need(writer, "writer");
+    writer->step.reset();
+    writer->writer.lose();
+  });
+}
+
 const char* penstock_writer_name(const penstock_writer* writer) { return writer ? writer->name.c_str() : ""; }
 const char* penstock_writer_address(const penstock_writer* writer) { return writer ? writer->address.c_str() : ""; }
 

@@ -1,8 +1,8 @@
 #include "stream/direct_reader.hpp"
 
+#include "base/fork.hpp"
 #include "base/log.hpp"
 #include "fabric/reach.hpp"
-#include "penstock/interrupt.hpp"
 #include "stream/recycling_allocator.hpp"
 #include "stream/step_reader.hpp"
 
@@ -25,6 +25,10 @@ class DirectSource::Lease {
     node_->count_lease();
   }
   ~Lease() {
+    if (forks_ != base::forks()) {  // the step is the parent's
+      static_cast<void>(new std::shared_ptr(std::move(node_)));
+      return;
+    }
     try {
       node_->release(step_, slot_);
     } catch (const std::exception& e) {
@@ -35,6 +39,7 @@ class DirectSource::Lease {
  private:
   const std::uint64_t step_;
   const std::uint32_t slot_;
+  const std::uint32_t forks_ = base::forks();
   std::shared_ptr<ReaderNode> node_;
 };
 
@@ -62,7 +67,6 @@ std::unique_ptr<fabric::DataPlane> make_direct_plane(std::shared_ptr<fabric::Pro
   plane.stream = stream;
   plane.token = admission.token;
   plane.rank = rank;
-  plane.interrupted = interrupted;
   plane.writers = admission.endpoints;
   // Shared memory when every writer rank's Unix socket can be reached from here, which is what being on one host means.
   bool local = wanted != DataPlane::tcp;

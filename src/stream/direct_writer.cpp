@@ -489,7 +489,7 @@ void DirectWriter::lose() {
   if (closed_) return;
   closed_ = true;
   prefaulting_.reset();
-  node_->lose("it ended with an error");
+  node_->lose("it ended without closing the stream");
 }
 
 StreamStatistics DirectWriter::statistics() const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/fork.hpp"
 #include "fabric/progress.hpp"
 #include "penstock/stream.hpp"
 
@@ -17,7 +18,16 @@ namespace penstock::stream {
 // Whether an attribute was put into the open step, and goes with it when it is void, or into the stream.
 enum class AttributeOf : std::uint8_t { step, stream };
 
-class WriterEngine {
+// What a child has after fork is its parent's: the public API refuses every call on it.
+class Inheritable {
+ public:
+  bool inherited() const { return forks_ != base::forks(); }
+
+ private:
+  const std::uint32_t forks_ = base::forks();
+};
+
+class WriterEngine : public Inheritable {
  public:
   virtual ~WriterEngine() = default;
   virtual const std::string& name() const = 0;
@@ -46,7 +56,7 @@ class WriterEngine {
   virtual StreamStatistics statistics() const = 0;
 };
 
-class ReaderEngine {
+class ReaderEngine : public Inheritable {
  public:
   virtual ~ReaderEngine() = default;
   virtual const std::string& name() const = 0;

@@ -17,13 +17,25 @@ namespace {
 constexpr Timeout directory_patience(10'000);
 constexpr int most_last_turns = 1000;  // of an engine that the application polls
 
-stream::WriterEngine& live(stream::WriterEngine* engine) {
+// The engine of a step or stream. Throws where there is none any more, and where it is the parent's, after fork.
+template <class Engine>
+Engine& live(Engine* engine) {
   if (!engine) throw Error(Errc::wrong_state, "this step has ended");
+  if (engine->inherited())
+    throw Error(Errc::wrong_state,
+                "stream " + engine->name() + " was opened before a fork, and belongs to the parent process");
   return *engine;
 }
-stream::ReaderEngine& live(stream::ReaderEngine* engine) {
-  if (!engine) throw Error(Errc::wrong_state, "this step has ended");
-  return *engine;
+template <class Engine>
+Engine& live(const std::unique_ptr<Engine>& engine) {
+  return live(engine.get());
+}
+
+// Whether there is nothing to end: no engine, or one that is the parent's, which is dropped undestroyed.
+template <class Engine>
+bool left_to_parent(std::unique_ptr<Engine>& engine) {
+  if (engine && engine->inherited()) static_cast<void>(engine.release());
+  return !engine;
 }
 
 }  // namespace
@@ -36,7 +48,7 @@ WriteStep& WriteStep::operator=(WriteStep&& other) noexcept {
   return *this;
 }
 WriteStep::~WriteStep() {
-  if (!engine_) return;
+  if (!engine_ || engine_->inherited()) return;
   try {
     engine_->abandon_step();
   } catch (const std::exception& e) {
@@ -81,7 +93,7 @@ Writer& Writer::operator=(Writer&& other) noexcept {
   return *this;
 }
 Writer::~Writer() {
-  if (!engine_ || engine_->closed()) return;
+  if (left_to_parent(engine_) || engine_->closed()) return;
   try {
     if (std::uncaught_exceptions() > 0) engine_->lose();
     else engine_->close(configured);
@@ -93,23 +105,24 @@ Writer::~Writer() {
 const std::string& Writer::name() const { return engine_->name(); }
 std::string Writer::address() const { return engine_->address(); }
 std::uint32_t Writer::define(std::string_view name, DType dtype, const Dims& shape, VariableOptions options) {
-  return engine_->define(name, dtype, shape, options);
+  return live(engine_).define(name, dtype, shape, options);
 }
 void Writer::put_attribute(std::string_view name, Attribute value) {
-  engine_->put_attribute(name, std::move(value), stream::AttributeOf::stream);
+  live(engine_).put_attribute(name, std::move(value), stream::AttributeOf::stream);
 }
 
 WriteStep Writer::begin_step(Timeout deadline) {
-  if (!engine_->begin_step(deadline))
+  if (!live(engine_).begin_step(deadline))
     throw Error(Errc::timeout, "stream " + name() + ": no room for a step in time; awaited: " + engine_->awaited());
   return WriteStep(engine_.get());
 }
 std::optional<WriteStep> Writer::try_begin_step(Timeout deadline) {
-  if (!engine_->begin_step(deadline)) return std::nullopt;
+  if (!live(engine_).begin_step(deadline)) return std::nullopt;
   return WriteStep(engine_.get());
 }
-void Writer::close(Timeout deadline) { engine_->close(deadline); }
-StreamStatistics Writer::statistics() const { return engine_->statistics(); }
+void Writer::close(Timeout deadline) { live(engine_).close(deadline); }
+void Writer::lose() { live(engine_).lose(); }
+StreamStatistics Writer::statistics() const { return live(engine_).statistics(); }
 
 // ----------------------------------------------------------------------------------------------------------- ReadStep
 
@@ -119,7 +132,7 @@ ReadStep& ReadStep::operator=(ReadStep&& other) noexcept {
   return *this;
 }
 ReadStep::~ReadStep() {
-  if (!engine_) return;
+  if (!engine_ || engine_->inherited()) return;
   try {
     engine_->end_step();
   } catch (const std::exception& e) {
@@ -171,7 +184,7 @@ Reader& Reader::operator=(Reader&& other) noexcept {
   return *this;
 }
 Reader::~Reader() {
-  if (!engine_) return;
+  if (left_to_parent(engine_)) return;
   try {
     engine_->close();
   } catch (const std::exception& e) {
@@ -182,7 +195,7 @@ Reader::~Reader() {
 const std::string& Reader::name() const { return engine_->name(); }
 
 ReadStep Reader::begin_step(Timeout deadline) {
-  const auto outcome = engine_->begin_step(deadline);
+  const auto outcome = live(engine_).begin_step(deadline);
   if (outcome == Outcome::ready) return ReadStep(engine_.get());
   const auto code = outcome == Outcome::not_ready       ? Errc::timeout
                     : outcome == Outcome::end_of_stream ? Errc::end_of_stream
@@ -192,14 +205,14 @@ ReadStep Reader::begin_step(Timeout deadline) {
 
 StepOutcome Reader::try_begin_step(Timeout deadline) {
   StepOutcome result;
-  result.outcome = engine_->begin_step(deadline);
+  result.outcome = live(engine_).begin_step(deadline);
   if (result.outcome == Outcome::ready) result.step.emplace(ReadStep(engine_.get()));
   return result;
 }
-void Reader::seek(std::uint64_t step) { engine_->seek(step); }
-std::vector<std::uint64_t> Reader::steps() { return engine_->steps(); }
-void Reader::close() { engine_->close(); }
-StreamStatistics Reader::statistics() const { return engine_->statistics(); }
+void Reader::seek(std::uint64_t step) { live(engine_).seek(step); }
+std::vector<std::uint64_t> Reader::steps() { return live(engine_).steps(); }
+void Reader::close() { live(engine_).close(); }
+StreamStatistics Reader::statistics() const { return live(engine_).statistics(); }
 
 // ------------------------------------------------------------------------------------------------------------ Context
 

@@ -121,7 +121,7 @@ def context(tmp_path):
 
     made = penstock.Context(directory=str(tmp_path / "registration"), listen="127.0.0.1")
     yield made
-    made._shut_down(failed=False)
+    made._shut_down()
 
 
 @pytest.fixture

@@ -41,4 +41,4 @@ def test_servers_and_programs_start_in_any_order(pool_servers, tmp_path, monkeyp
         servers.wait_ready(TIMEOUT_S)
         running["writer"].result(TIMEOUT_S)
         assert running["reader"].result(TIMEOUT_S) == [0, 100, 200]
-    context._shut_down(failed=False)
+    context._shut_down()

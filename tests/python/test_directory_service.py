@@ -35,7 +35,7 @@ def in_directory():
 
     yield make
     for context in contexts:
-        context._shut_down(failed=False)
+        context._shut_down()
 
 
 @pytest.fixture
