@@ -30,7 +30,7 @@ def pack(name: str, value: Any) -> Packed:
     if isinstance(value, (bytes, dict, set)) or value is None:
         raise InvalidArgument(f"the attribute '{name}' cannot be of type {type(value).__name__}")
     try:
-        array = dtypes.to_array(value)
+        array = dtypes.to_array(value, f"the attribute '{name}'")
     except ValueError as error:
         raise InvalidArgument(f"the attribute '{name}' cannot be {value!r}: {error}") from None
     if array.ndim > 1:

@@ -48,11 +48,28 @@ def from_numpy(dtype: Any) -> str:
     raise InvalidArgument(f"penstock has no element type for {dtype}; it has {', '.join(_TO_NUMPY)}")
 
 
-def to_array(value: Any) -> np.ndarray:
+def require_no_mask(what: str, value: Any) -> None:
+    """Raises InvalidArgument for an array (numpy.ma), or a list of such, with masked elements: none can be kept."""
+    if isinstance(value, list | tuple):
+        for each in value:
+            if isinstance(each, list | tuple | np.ma.MaskedArray):
+                require_no_mask(what, each)
+    elif isinstance(value, np.ma.MaskedArray):
+        masked = np.count_nonzero(np.ascontiguousarray(np.ma.getmaskarray(value)).view(np.bool_))
+        if masked:
+            raise InvalidArgument(
+                f"{what} has {masked} masked elements, and Penstock keeps no masks: fill them, as with "
+                "value.filled(numpy.nan); the mask can be a variable of its own (numpy.ma.getmaskarray(value))"
+            )
+
+
+def to_array(value: Any, what: str = "the array") -> np.ndarray:
     """A host array of native byte order of anything array-like: NumPy, DLPack producers, nested lists, scalars.
 
-    No copy where the value already is one. Raises InvalidArgument for device memory.
+    No copy where the value already is one. Raises InvalidArgument for device memory, and for masked elements; `what`
+    names the value then.
     """
+    require_no_mask(what, value)
     if not isinstance(value, np.ndarray):
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array_interface__"):
             value = _from_dlpack(value)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from .dtypes import require_no_mask
 from .errors import InvalidArgument, NotFound, ProtocolError, TimeoutError, error_of
 from .stream import SLICE_MS, to_ms
 
@@ -130,6 +131,7 @@ def _payload(data: Any, metadata: str | None) -> tuple[Any, str]:
     if isinstance(data, str):
         return data.encode(), metadata or ""
     if isinstance(data, np.ndarray | np.generic):
+        require_no_mask("the object", data)
         array = np.ascontiguousarray(data, np.asarray(data).dtype.newbyteorder("<"))
         if metadata is None:
             metadata = json.dumps({"dtype": array.dtype.name, "shape": list(np.shape(data))})

@@ -47,13 +47,17 @@ class Reader(Stream):
 
     def try_step(self, timeout: float | None = 0) -> ReadStep | None:
         """As step(), but None when the timeout passes."""
+        if self._open_step is not None and self._step is None:  # nobody has it any more, so it has ended
+            self._step = None
+            with suppress(Error):
+                self._core.end_step()
         deadline = Deadline(timeout, int(self._options["step_timeout_ms"]))
         slice_ms = deadline.slice_ms()
         while True:
             outcome = self._core.try_begin_step(slice_ms)
             if outcome == "ready":
-                self._step = ReadStep(self)
-                return self._step
+                step = self._step = ReadStep(self)
+                return step
             if outcome != "not_ready":
                 self._core.begin_step(0)  # raises EndOfStream or WriterLost, with all that is known
                 raise EndOfStream(f"stream '{self.name}' has ended")

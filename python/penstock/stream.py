@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from typing import Any
 
 from .errors import InvalidArgument
@@ -46,7 +47,16 @@ class Stream:
         self._cohort = cohort
         self._options = options
         self._context = context  # which closes this at exit
-        self._step: Any = None
+        self._open_step: weakref.ref[Any] | None = None
+
+    @property
+    def _step(self) -> Any:
+        """The open step. It refers to this stream, so this must not own it: a stream that is dropped ends at once."""
+        return self._open_step() if self._open_step is not None else None
+
+    @_step.setter
+    def _step(self, step: Any) -> None:
+        self._open_step = None if step is None else weakref.ref(step)
 
     @property
     def name(self) -> str:

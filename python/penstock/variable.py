@@ -292,6 +292,7 @@ class Variable:
             if not isinstance(out, np.ndarray) or out.dtype != self.dtype or out.shape != shape:
                 is_what = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
                 raise InvalidArgument(f"'{self.name}': out must be an array {self.dtype} {shape}, not {is_what}")
+            dtypes.require_no_mask(f"'{self.name}': out", out)
             if not out.flags.writeable:
                 raise InvalidArgument(f"'{self.name}': out is read-only")
             return out

@@ -37,6 +37,8 @@ class Writer(Stream):
         super().__init__(core, cohort, options, context)
         self._variables: dict[str, _Defined] = {}
         self._attribute_values: dict[str, Any] = {}
+        # Of the open step. Kept here, because the memory of spans is taken back even when nobody has the step any more.
+        self._spans: list[tuple[np.ndarray, Any]] = []
 
     @property
     def address(self) -> str:
@@ -97,8 +99,8 @@ class Writer(Stream):
             slice_ms = deadline.slice_ms()
             if slice_ms == 0:
                 return None
-        self._step = WriteStep(self)
-        return self._step
+        step = self._step = WriteStep(self)
+        return step
 
     def close(self, timeout: float | None = None) -> None:
         """Collective. Waits until readers have released what was committed, then tells them that the stream has ended.
@@ -109,9 +111,7 @@ class Writer(Stream):
         """
         if self.closed:
             return
-        if self._step is not None:
-            with suppress(Error):
-                self._step.abandon()
+        self._give_up_step()
         try:
             if self._cohort is not None:
                 self._core.close(to_ms(timeout))  # cohorts are used by the calling thread only
@@ -124,10 +124,20 @@ class Writer(Stream):
 
     def _lose(self) -> None:
         """Closes after a failure: readers see that the writer is lost, not that the stream is complete."""
+        self._give_up_step()
+        self._core.lose()
+
+    def _give_up_step(self) -> None:
         if self._step is not None:
             with suppress(Error):
                 self._step.abandon()
-        self._core.lose()
+        self._take_spans()
+
+    def _take_spans(self) -> None:
+        for array, memory in self._spans:
+            array.flags.writeable = False
+            memory.revoke()
+        self._spans.clear()
 
     def __enter__(self) -> Writer:
         return self
@@ -150,9 +160,9 @@ class WriteStep:
     def __init__(self, stream: Writer):
         self._stream = stream
         self._number = stream._core.step_number()
-        self._spans: list[tuple[np.ndarray, Any]] = []
         self._reshaped: list[_Defined] = []
         self._replaced: dict[str, Any] = {}
+        self._dropped = stream._core.step_dropped()
 
     @property
     def number(self) -> int:
@@ -161,7 +171,7 @@ class WriteStep:
     @property
     def dropped(self) -> bool:
         """True when when_full dropped this step: puts cost nothing, readers never see it."""
-        return self._core.step_dropped()
+        return self._dropped
 
     @property
     def attributes(self) -> Attributes:
@@ -274,7 +284,7 @@ class WriteStep:
         if memory.size < math.prod(count) * dtype.itemsize or memory.size == 0:
             return np.empty(count, dtype, layout)  # nothing to fill: an empty block, or a dropped step
         array = np.ndarray(count, dtype, memory, order=layout)
-        self._spans.append((array, memory))
+        self._stream._spans.append((array, memory))
         return array
 
     def set_shape(self, name: str, shape: Sequence[int]) -> None:
@@ -323,11 +333,9 @@ class WriteStep:
         return self._stream._core
 
     def _leave(self, how: Any, void: bool = False) -> None:
-        for array, memory in self._spans:
-            array.flags.writeable = False
-            memory.revoke()
-        self._spans.clear()
-        self._stream._step = None
+        stream = self._stream
+        stream._take_spans()
+        stream._step = None
         try:
             how()
         except Error:
@@ -381,7 +389,7 @@ def _array(name: str, value: Any) -> np.ndarray:
     if _is_text(value):
         raise InvalidArgument(f"'{name}': arrays of strings can be attributes, not variables")
     try:
-        array = dtypes.to_array(value)
+        array = dtypes.to_array(value, f"'{name}'")
     except ValueError as error:  # a ragged list
         raise InvalidArgument(f"'{name}': {error}") from None
     if array.dtype.kind in "OUST":

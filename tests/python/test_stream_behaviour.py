@@ -129,7 +129,7 @@ def test_use_after_the_end(pair):
         written["T"] = np.arange(3)
         with pytest.raises(penstock.WrongState):
             writer.step()
-    for use in (lambda: written.__setitem__("T", 1), written.end, written.abandon, lambda: written.dropped,
+    for use in (lambda: written.__setitem__("T", 1), written.end, written.abandon,
                 lambda: written.span("T"), lambda: written.attributes.update(a=1)):  # fmt: skip
         with pytest.raises(penstock.WrongState):
             use()
@@ -416,29 +416,6 @@ def test_a_killed_writer_is_lost(context, plane, tmp_path):
     finally:
         process.kill()
         process.communicate(timeout=PROCESS_S)
-
-
-@pytest.mark.parametrize(("end", "code", "outcome"), [
-    ("", 0, penstock.EndOfStream),
-    ("sys.exit(3)", 3, penstock.EndOfStream),
-    ("raise SystemError('broken')", 1, penstock.WriterLost),
-])  # fmt: skip
-def test_a_program_that_never_closes(context, tmp_path, end, code, outcome):
-    process = python(WRITER + "step = stream.step()\nstep['t'] = 9\n" + end, tmp_path / "streams")
-    try:
-        with context.open("heat", timeout=TIMEOUT_S) as reader:
-            for t in range(2):
-                with reader.step() as step:
-                    assert step["t"].value == t
-            process.stdin.write("\n")
-            process.stdin.flush()
-            with pytest.raises(outcome):
-                reader.step()
-        _, errors = process.communicate(timeout=PROCESS_S)
-        assert process.returncode == code and (errors == "" or code == 1), errors
-    finally:
-        process.kill()
-        process.wait(PROCESS_S)
 
 
 EXIT_WHILE_WAITING = """

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
+from ..dtypes import require_no_mask
 from ..errors import Cancelled, NotFound, TimeoutError
 from ..stream import SLICE_MS, Deadline, to_ms
 from .messages import Message, Method, Service
@@ -212,6 +213,7 @@ class Channel:
     def expose(self, memory: Any, writable: bool = False) -> Exposure:
         """memory: anything with a contiguous buffer, kept until it is closed. Arrays of allocate() are shared with
         peers on this machine; others go by a socket."""
+        require_no_mask("the array", memory)
         return Exposure(self._core.expose(memory, writable))
 
     def pull(self, source: Any, into: Any, *, offset: int = 0, timeout: float = 10.0) -> None:
@@ -220,6 +222,7 @@ class Channel:
 
     def push(self, to: Any, memory: Any, *, offset: int = 0, timeout: float = 10.0) -> None:
         """Writes an array, or bytes, into the other side's memory."""
+        require_no_mask("the array", memory)
         self._move(self._core.push(_descriptor(to), offset, memory, to_ms(timeout)), timeout)
 
     def fetch_add(self, on: Any, value: int, *, offset: int = 0, timeout: float = 10.0) -> int:

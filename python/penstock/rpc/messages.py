@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import require_no_mask
 from ..errors import InvalidArgument, NotFound, ProtocolError, Unsupported
 
 MOST_DEPTH = 64  # of tables within tables, as in C++
@@ -411,6 +412,7 @@ def _checked_text(one: _Field, value: Any) -> bytes:
 
 def _array(one: _Field, value: Any, dtype: np.dtype, dimensions: int) -> np.ndarray:
     """As this type, where that changes no value (but for a float's last digits)."""
+    require_no_mask(f"field {one.name}", value)
     if isinstance(value, bytes | bytearray | memoryview) and dtype == np.uint8:
         value = np.frombuffer(value, np.uint8)
     if hasattr(value, "descriptor"):  # of exposed memory
