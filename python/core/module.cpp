@@ -1,97 +1,21 @@
 // The module penstock._core: the context, and opening streams.
-#include <condition_variable>
-#include <thread>
-
+#include "base/config.hpp"
 #include "core.hpp"
 #include "penstock/version.hpp"
 
 namespace penstock::python {
 namespace {
 
-StreamOptions options_of(const nb::dict& from) {
+// side: none where they are not for one side only.
+StreamOptions options_of(const nb::dict& from, std::optional<base::Side> side = {}) {
   StreamOptions options;
-  for (auto [key, value] : from) set_option(options, nb::cast<std::string>(key), nb::cast<std::string>(value));
+  for (auto [name, value] : from) {
+    const auto key = nb::cast<std::string>(name);
+    set_option(options, key, nb::cast<std::string>(value));
+    if (side) base::check_side(key, *side);
+  }
   return options;
 }
-
-// Opening waits for a writer to come, perhaps for long, and cannot be interrupted: a thread of its own does it, which
-// touches nothing of Python, while Python asks from time to time. It tries in slices, growing ones so that a slow
-// admission has its time in the end, and gives up between them when nobody asks any more: a reader that nobody wants
-// could be the one that the writer waits for.
-class PyOpening {
- public:
-  PyOpening(std::shared_ptr<Context> context, std::string name, StreamOptions options, Timeout timeout) {
-    std::thread([state = state_, context = std::move(context), name = std::move(name), options, timeout] {
-      state->run(*context, name, options, timeout);
-    }).detach();
-  }
-  ~PyOpening() { give_up(); }
-  PyOpening(const PyOpening&) = delete;
-  PyOpening& operator=(const PyOpening&) = delete;
-
-  void give_up() {
-    state_->given_up = true;
-    Unlocked unlocked;
-    std::unique_lock lock(state_->mutex);
-    state_->changed.wait_for(lock, first_slice * 2, [&] { return state_->done; });
-  }
-
-  // Null: not yet.
-  std::unique_ptr<PyReader> wait(std::int64_t slice_ms) {
-    Unlocked unlocked;
-    std::unique_lock lock(state_->mutex);
-    const auto slice = std::chrono::milliseconds(slice_ms);
-    if (!state_->changed.wait_for(lock, slice, [&] { return state_->done; })) return nullptr;
-    if (state_->error) std::rethrow_exception(state_->error);
-    return std::make_unique<PyReader>(std::exchange(state_->reader, std::nullopt).value());
-  }
-
- private:
-  static constexpr Timeout first_slice{250};
-  static constexpr Timeout last_slice{4000};
-  struct State {
-    std::atomic<bool> given_up = false;
-    std::mutex mutex;  // guards what follows
-    std::condition_variable changed;
-    bool done = false;
-    std::exception_ptr error;
-    std::optional<Reader> reader;
-
-    void run(Context& context, const std::string& name, StreamOptions options, Timeout timeout) {
-      const auto end = std::chrono::steady_clock::now() + timeout;
-      std::optional<Reader> opened;
-      std::exception_ptr failed;
-      for (auto slice = first_slice; !opened && !given_up; slice = std::min(2 * slice, last_slice)) {
-        const auto left = std::chrono::ceil<Timeout>(end - std::chrono::steady_clock::now());
-        const bool last = left <= slice;
-        options.open_timeout_ms = static_cast<std::uint32_t>(std::max(last ? left : slice, Timeout(1)).count());
-        try {
-          opened = context.open_stream(name, solo(), options);
-        } catch (const Error& e) {
-          failed =
-              std::make_exception_ptr(Error(e.code(), with_whole_time(e.what(), options.open_timeout_ms, timeout)));
-          if (last || e.code() != Errc::timeout) break;
-        } catch (...) {
-          failed = std::current_exception();
-          break;
-        }
-      }
-      std::unique_lock lock(mutex);
-      if (opened && !given_up) reader = std::move(opened);
-      else error = failed;
-      done = true;
-      changed.notify_all();
-    }
-    // The library names the time of the last slice.
-    static std::string with_whole_time(std::string message, std::uint32_t slice_ms, Timeout timeout) {
-      const auto part = "within " + std::to_string(slice_ms) + " ms";
-      if (auto at = message.find(part); at != message.npos)
-        message.replace(at, part.size(), "within " + std::to_string(timeout.count()) + " ms");
-      return message;
-    }
-  };
-  std::shared_ptr<State> state_ = std::make_shared<State>();
-};
 
 class PyContext {
  public:
@@ -100,7 +24,7 @@ class PyContext {
 
   std::unique_ptr<PyWriter> create_stream(const std::string& name, nb::object cohort, const nb::dict& options) {
     auto& context = this->context();
-    auto chosen = options_of(options);
+    auto chosen = options_of(options, base::Side::writer);
     auto ranks = cohort_of(std::move(cohort));
     Unlocked unlocked;
     return std::make_unique<PyWriter>(context.create_stream(name, std::move(ranks), chosen));
@@ -108,15 +32,10 @@ class PyContext {
 
   std::unique_ptr<PyReader> open_stream(const std::string& name, nb::object cohort, const nb::dict& options) {
     auto& context = this->context();
-    auto chosen = options_of(options);
+    auto chosen = options_of(options, base::Side::reader);
     auto ranks = cohort_of(std::move(cohort));
     Unlocked unlocked;
     return std::make_unique<PyReader>(context.open_stream(name, std::move(ranks), chosen));
-  }
-
-  std::unique_ptr<PyOpening> start_open(const std::string& name, const nb::dict& options, std::int64_t timeout_ms) {
-    context();
-    return std::make_unique<PyOpening>(context_, name, options_of(options), timeout_of(timeout_ms));
   }
 
   // As "key: value" lines.
@@ -162,16 +81,12 @@ class PyContext {
     if (!context_) throw Error(Errc::wrong_state, "the context has been shut down");
     return *context_;
   }
-  std::shared_ptr<Context> context_;  // shared with streams that are being opened
+  std::shared_ptr<Context> context_;  // shared with replays
 };
 
 }  // namespace
 
 void bind_context(nb::module_& m) {
-  nb::class_<PyOpening>(m, "Opening")
-      .def("wait", &PyOpening::wait, "slice_ms"_a, nb::sig("def wait(self, slice_ms: int) -> Reader | None"))
-      .def("give_up", &PyOpening::give_up);
-
   nb::class_<PyContext>(m, "Context")
       .def(
           "__init__",
@@ -182,7 +97,6 @@ void bind_context(nb::module_& m) {
           "config_file"_a, "directory"_a, "listen"_a, "explicit_progress"_a)
       .def("create_stream", &PyContext::create_stream, "name"_a, "cohort"_a.none(), "options"_a)
       .def("open_stream", &PyContext::open_stream, "name"_a, "cohort"_a.none(), "options"_a)
-      .def("start_open", &PyContext::start_open, "name"_a, "options"_a, "timeout_ms"_a)
       .def("options_for", &PyContext::options_for, "stream"_a, "options"_a)
       .def("list_streams", &PyContext::list_streams)
       .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a)

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -105,34 +106,52 @@ std::string parse_resume(std::string_view text) {
   }
 }
 
+// Which ends of streams take an option, one bit each. A new engine adds its two.
+enum Ends : std::uint8_t {
+  direct_writer = 1,
+  direct_reader = 2,
+  pool_writer = 4,
+  pool_reader = 8,
+  writers = direct_writer | pool_writer,
+  readers = direct_reader | pool_reader,
+  either_direct = direct_writer | direct_reader,
+  either_in_pool = pool_writer | pool_reader,
+  all_ends = writers | readers,
+};
+
+struct StreamField : Field<StreamOptions> {
+  Ends ends = all_ends;
+  std::string_view elsewhere = {};  // a value that says what the other ends do anyway
+};
+
 using O = StreamOptions;
 constexpr std::array stream_fields{
-    text<&O::engine, parse_word>("engine"),
-    choice<&O::data_plane>("data_plane"),
-    number<&O::queue_steps, 1>("queue_steps"),
-    size<&O::queue_bytes, 1>("queue_bytes"),
-    choice<&O::when_full>("when_full"),
-    number<&O::rendezvous_readers>("rendezvous_readers"),
-    number<&O::reserve_steps>("reserve_steps"),
-    boolean<&O::keep_first_step>("keep_first_step"),
-    boolean<&O::min_max>("min_max"),
-    size<&O::step_bytes>("step_bytes"),
-    choice<&O::delivery>("delivery"),
-    text<&O::pool, parse_name>("pool"),
-    choice<&O::acknowledge>("acknowledge"),
-    size<&O::stripe_bytes, 4096>("stripe_bytes"),
-    number<&O::retain_steps>("retain_steps"),
-    size<&O::retain_bytes>("retain_bytes"),
-    number<&O::retain_age_ms>("retain_age_ms"),
-    text<&O::retain_for, parse_names>("retain_for"),
-    text<&O::resume, parse_resume>("resume"),
-    text<&O::group, parse_name>("group"),
-    text<&O::start, parse_start>("start"),
-    text<&O::trace, parse_line>("trace"),
-    number<&O::spin_us>("spin_us"),
-    number<&O::open_timeout_ms>("open_timeout_ms"),
-    number<&O::step_timeout_ms>("step_timeout_ms"),
-    number<&O::close_timeout_ms>("close_timeout_ms"),
+    StreamField{text<&O::engine, parse_word>("engine")},
+    StreamField{choice<&O::data_plane>("data_plane")},
+    StreamField{number<&O::queue_steps, 1>("queue_steps"), writers},
+    StreamField{size<&O::queue_bytes, 1>("queue_bytes"), writers},
+    StreamField{choice<&O::when_full>("when_full"), writers},
+    StreamField{number<&O::rendezvous_readers>("rendezvous_readers"), direct_writer, "0"},
+    StreamField{number<&O::reserve_steps>("reserve_steps"), direct_writer},
+    StreamField{boolean<&O::keep_first_step>("keep_first_step"), direct_writer},
+    StreamField{boolean<&O::min_max>("min_max"), writers},
+    StreamField{size<&O::step_bytes>("step_bytes"), writers},
+    StreamField{choice<&O::delivery>("delivery"), readers},
+    StreamField{text<&O::pool, parse_name>("pool"), either_in_pool},
+    StreamField{choice<&O::acknowledge>("acknowledge"), pool_writer},
+    StreamField{size<&O::stripe_bytes, 4096>("stripe_bytes"), pool_writer},
+    StreamField{number<&O::retain_steps>("retain_steps"), pool_writer},
+    StreamField{size<&O::retain_bytes>("retain_bytes"), pool_writer},
+    StreamField{number<&O::retain_age_ms>("retain_age_ms"), pool_writer},
+    StreamField{text<&O::retain_for, parse_names>("retain_for"), pool_writer},
+    StreamField{text<&O::resume, parse_resume>("resume"), pool_writer},
+    StreamField{text<&O::group, parse_name>("group"), pool_reader},
+    StreamField{text<&O::start, parse_start>("start"), pool_reader},
+    StreamField{text<&O::trace, parse_line>("trace"), either_in_pool, "off"},
+    StreamField{number<&O::spin_us>("spin_us")},
+    StreamField{number<&O::open_timeout_ms>("open_timeout_ms")},
+    StreamField{number<&O::step_timeout_ms>("step_timeout_ms")},
+    StreamField{number<&O::close_timeout_ms>("close_timeout_ms")},
 };
 
 }  // namespace
@@ -238,12 +257,14 @@ std::string environment_name(std::string_view stream) {
   return name;
 }
 
-void apply_text(StreamOptions& options, std::string_view text) {
+void apply_text(StreamOptions& options, std::string_view text, std::optional<Side> side) {
   bool first = true;
   for (const std::string_view part : split(text, ',')) {
     const auto equals = part.find('=');
     if (equals != std::string_view::npos) {
-      set_option(options, std::string(trim(part.substr(0, equals))), std::string(trim(part.substr(equals + 1))));
+      const std::string key(trim(part.substr(0, equals)));
+      set_option(options, key, std::string(trim(part.substr(equals + 1))));
+      if (side) check_side(key, *side);
     } else if (first) {
       set_option(options, "engine", std::string(part));
     } else {
@@ -254,6 +275,105 @@ void apply_text(StreamOptions& options, std::string_view text) {
 }
 
 void check(const StreamOptions& options) { check_fields(stream_fields, options); }
+
+namespace {
+
+StreamOptions overlay_file(std::string_view stream, StreamOptions options, const std::string& config_file) {
+  if (config_file.empty()) return options;
+  const YAML::Node root = load(config_file);
+  const YAML::Node streams = root.IsMap() ? root["streams"] : YAML::Node();
+  for (const std::string_view section : {every_stream, stream}) {
+    if (!streams.IsDefined() || !streams.IsMap()) break;
+    const YAML::Node node = streams[std::string(section)];
+    if (node.IsDefined()) apply_node(options, config_file, node);
+  }
+  return options;
+}
+
+StreamOptions overlay_environment(std::string_view stream, StreamOptions options) {
+  const std::string variable = environment_name(stream);
+  if (const std::string text = environment(variable.c_str()); !text.empty()) {
+    try {
+      apply_text(options, text);
+    } catch (const Error& error) {
+      throw error.in(variable);
+    }
+  }
+  return options;
+}
+
+// The end that a side of this engine is; none of an engine that the table does not know, which is refused elsewhere.
+std::optional<Ends> end_of(std::string_view engine, Side side) {
+  if (engine == "direct") return side == Side::writer ? direct_writer : direct_reader;
+  if (engine == "pool") return side == Side::writer ? pool_writer : pool_reader;
+  return std::nullopt;
+}
+
+std::string describe(Ends ends) {
+  const std::string who = (ends & writers) == 0 ? "readers" : (ends & readers) == 0 ? "writers" : "streams";
+  if ((ends & either_in_pool) == 0) return who + " of engine direct";
+  return (ends & either_direct) == 0 ? who + " of engine pool" : who;
+}
+
+// Calls found(field) for what is set in `options` other than in `before`, is of that end's side, and has no effect there.
+template <class Found>
+void for_each_idle(const StreamOptions& options, const StreamOptions& before, Ends end, Found found) {
+  const Ends side = (end & writers) != 0 ? writers : readers;
+  for (const auto& field : stream_fields) {
+    if ((field.ends & end) != 0 || (field.ends & side) == 0) continue;
+    if (const auto value = field.get(options); value != field.get(before) && value != field.elsewhere) found(field);
+  }
+}
+
+[[noreturn]] void refuse(const StreamField& field, const std::string& what) {
+  throw Error(Errc::invalid_argument,
+              std::string(field.name) + " is an option of " + describe(field.ends) + ", and this is " + what);
+}
+
+Ends ends_of(Side side) { return side == Side::writer ? writers : readers; }
+
+}  // namespace
+
+StreamOptions options_in_effect(std::string_view stream, Side side, const StreamOptions& in_code,
+                                const std::string& config_file) {
+  const StreamOptions in_file = overlay_file(stream, in_code, config_file);
+  const StreamOptions all = overlay_environment(stream, in_file);
+  const auto end = end_of(all.engine, side);
+  if (!end) return all;
+  const std::string what = "a stream of engine " + all.engine;
+  std::string idle;  // left without effect by another choice of engine than the code's, or in a file that serves others
+  const auto note = [&](const StreamField& field) { idle.append(idle.empty() ? "" : ",").append(field.name); };
+  for_each_idle(in_code, {}, *end, [&](const StreamField& field) {
+    if (all.engine == in_code.engine) refuse(field, what);
+    note(field);
+  });
+  for_each_idle(in_file, in_code, *end, note);
+  for_each_idle(all, in_file, *end, [&](const StreamField& field) {
+    try {
+      refuse(field, what);
+    } catch (const Error& error) {
+      throw error.in(environment_name(stream));
+    }
+  });
+  if (!idle.empty())
+    log(Level::warn, "options have no effect with this engine",
+        {{"stream", std::string(stream)}, {"engine", all.engine}, {"options", idle}});
+  return all;
+}
+
+void drop_idle(StreamOptions& options, Side side) {
+  const auto end = end_of(options.engine, side);
+  if (!end) return;
+  const StreamOptions plain;
+  for_each_idle(StreamOptions(options), plain, *end,
+                [&](const StreamField& field) { field.set(options, field.get(plain)); });
+}
+
+void check_side(std::string_view option, Side side) {
+  const auto field = std::ranges::find(stream_fields, option, &StreamField::name);
+  if (field == stream_fields.end() || (field->ends & ends_of(side)) != 0) return;
+  refuse(*field, side == Side::writer ? "a writer" : "a reader");
+}
 
 void read_settings_file(const std::string& file,
                         const std::function<void(const std::string&, const std::string&)>& set) {
@@ -271,25 +391,7 @@ void read_settings_file(const std::string& file,
 }
 
 StreamOptions options_for_stream(std::string_view stream, StreamOptions defaults, const std::string& config_file) {
-  StreamOptions options = std::move(defaults);
-  if (!config_file.empty()) {
-    const YAML::Node root = load(config_file);
-    const YAML::Node streams = root.IsMap() ? root["streams"] : YAML::Node();
-    for (const std::string_view section : {every_stream, stream}) {
-      if (!streams.IsDefined() || !streams.IsMap()) break;
-      const YAML::Node node = streams[std::string(section)];
-      if (node.IsDefined()) apply_node(options, config_file, node);
-    }
-  }
-  const std::string variable = environment_name(stream);
-  if (const std::string text = environment(variable.c_str()); !text.empty()) {
-    try {
-      apply_text(options, text);
-    } catch (const Error& error) {
-      throw error.in(variable);
-    }
-  }
-  return options;
+  return overlay_environment(stream, overlay_file(stream, std::move(defaults), config_file));
 }
 
 Settings settings(const ContextOptions& options) {

@@ -15,7 +15,9 @@
 //     trace: /scratch/traces
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,8 +33,20 @@ std::string find_config_file(const std::string& named_in_code);
 // "engine,key=value,key=value"; the engine may be left out.
 StreamOptions options_for_stream(std::string_view stream, StreamOptions defaults, const std::string& config_file);
 
-// Applies "direct,queue_steps=2" to the options.
-void apply_text(StreamOptions& options, std::string_view text);
+enum class Side : std::uint8_t { writer, reader };
+// The same for one side of a stream that is being opened. An option that has no effect with the stream's engine is an
+// Error(invalid_argument) that names it and who takes it, when it is given in code or in the environment; a warning when it is
+// in the file, or when the configuration has chosen another engine than the code. Options of the other side are legal: a
+// StreamOptions, a file and an environment may serve both.
+StreamOptions options_in_effect(std::string_view stream, Side side, const StreamOptions& in_code,
+                                const std::string& config_file);
+// For options that are given by name, to one side: throws Error(invalid_argument) when only the other side takes this one.
+void check_side(std::string_view option, Side side);
+// Sets what options_in_effect would refuse to its default: for options that were in effect elsewhere, as in a recording.
+void drop_idle(StreamOptions& options, Side side);
+
+// Applies "direct,queue_steps=2" to the options. side: given where the text is for one side only.
+void apply_text(StreamOptions& options, std::string_view text, std::optional<Side> side = {});
 // Throws Error(invalid_argument) for values that set_option would refuse.
 void check(const StreamOptions& options);
 // "PENSTOCK_STREAM_HEAT_2D" for "heat-2d".

@@ -160,6 +160,58 @@ TEST_F(ConfigTest, TheEnvironmentNeedsNoFile) {
   expect_error(Errc::invalid_argument, "'fast' is not key=value", [] { options_for_stream("heat-2d", {}, ""); });
 }
 
+TEST_F(ConfigTest, AnOptionWithoutEffectIsAnErrorThatNamesWhoTakesIt) {
+  const auto opening = [](Side side, const StreamOptions& in_code, const std::string& file = "") {
+    return [=] { options_in_effect("heat", side, in_code, file); };
+  };
+  expect_error(Errc::invalid_argument,
+               "start is an option of readers of engine pool, and this is a stream of engine direct",
+               opening(Side::reader, {.start = "5"}));
+  expect_error(Errc::invalid_argument, "acknowledge is an option of writers of engine pool",
+               opening(Side::writer, {.acknowledge = Acknowledge::durable}));
+  expect_error(Errc::invalid_argument, "pool is an option of streams of engine pool",
+               opening(Side::writer, {.pool = "stage"}));
+  expect_error(Errc::invalid_argument, "keep_first_step is an option of writers of engine direct",
+               opening(Side::writer, {.engine = "pool", .keep_first_step = true}));
+  // Of the other side, and what a pool does anyway.
+  EXPECT_NO_THROW(opening(Side::writer, {.delivery = Delivery::latest, .start = "5"})());
+  EXPECT_NO_THROW(opening(Side::reader, {.engine = "pool", .queue_steps = 2, .reserve_steps = 1})());
+  EXPECT_NO_THROW(opening(Side::writer, {.engine = "pool", .rendezvous_readers = 0})());
+  EXPECT_NO_THROW(opening(Side::reader, {.engine = "pool", .group = "plots", .start = "5"})());
+  EXPECT_NO_THROW(opening(Side::writer, {.trace = "off"})());
+
+  set("PENSTOCK_STREAM_HEAT", "start=5");
+  expect_error(Errc::invalid_argument, "PENSTOCK_STREAM_HEAT: start is an option of readers of engine pool",
+               opening(Side::reader, {}));
+  EXPECT_NO_THROW(opening(Side::writer, {})());
+  set("PENSTOCK_STREAM_HEAT", "pool,start=5");
+  EXPECT_NO_THROW(opening(Side::reader, {})());
+}
+
+TEST_F(ConfigTest, AnOptionWithoutEffectInTheFileIsAWarning) {
+  std::vector<std::string> warned;
+  set_log_sink([&](Level, std::string_view text) { warned.emplace_back(text); });
+  const std::string file = write("streams: {heat: {start: 5, queue_steps: 3}}\n");
+  EXPECT_EQ(options_in_effect("heat", Side::reader, {}, file).queue_steps, 3u);
+  EXPECT_THAT(warned, testing::ElementsAre(testing::AllOf(HasSubstr("engine=direct"), HasSubstr("options=start"))));
+  options_in_effect("heat", Side::writer, {}, file);
+  EXPECT_EQ(warned.size(), 1u);
+  // The file has chosen another engine than the code: its options stay, without effect.
+  options_in_effect("heat", Side::writer, {.reserve_steps = 2}, write("streams: {heat: pool}\n"));
+  EXPECT_THAT(warned.back(), testing::AllOf(HasSubstr("engine=pool"), HasSubstr("options=reserve_steps")));
+  set_log_sink({});
+}
+
+TEST_F(ConfigTest, OptionsByNameAreOfTheirSide) {
+  expect_error(Errc::invalid_argument, "queue_steps is an option of writers, and this is a reader",
+               [] { check_side("queue_steps", Side::reader); });
+  StreamOptions options;
+  expect_error(Errc::invalid_argument, "delivery is an option of readers, and this is a writer",
+               [&] { apply_text(options, "queue_steps=1,delivery=latest", Side::writer); });
+  EXPECT_NO_THROW(apply_text(options, "pool,queue_steps=1,resume=append", Side::writer));
+  EXPECT_NO_THROW(apply_text(options, "pool,data_plane=tcp,start=newest", Side::reader));
+}
+
 TEST_F(ConfigTest, AStreamMayBeOneLineOfText) {
   const std::string file = write("streams: {heat: 'direct,queue_steps=6', wake: file}\n");
   EXPECT_EQ(options_for_stream("heat", {}, file).queue_steps, 6u);

@@ -78,9 +78,9 @@ void set_context_option(ContextOptions& options, const std::string& key, const s
                                           "'; it has config_file, directory, listen and explicit_progress");
 }
 
-StreamOptions stream_options(const char* text) {
+StreamOptions stream_options(const char* text, base::Side side) {
   StreamOptions options;
-  if (text && *text) base::apply_text(options, text);
+  if (text && *text) base::apply_text(options, text, side);
   return options;
 }
 
@@ -133,7 +133,8 @@ int penstock_context_create_stream(penstock_context* context, const char* name, 
     auto owned = cohort_of(cohort);
     need(writer, "writer");
     auto created =
-        need(context, "context").context.create_stream(&need(name, "name"), std::move(owned), stream_options(options));
+        need(context, "context")
+            .context.create_stream(&need(name, "name"), std::move(owned), stream_options(options, base::Side::writer));
     auto address = created.address();
     auto own_name = created.name();
     *writer = new penstock_writer{std::move(created), std::move(own_name), std::move(address), std::nullopt};
@@ -146,7 +147,8 @@ int penstock_context_open_stream(penstock_context* context, const char* name, co
     auto owned = cohort_of(cohort);
     need(reader, "reader");
     auto opened =
-        need(context, "context").context.open_stream(&need(name, "name"), std::move(owned), stream_options(options));
+        need(context, "context")
+            .context.open_stream(&need(name, "name"), std::move(owned), stream_options(options, base::Side::reader));
     auto own_name = opened.name();
     *reader = new penstock_reader{std::move(opened), std::move(own_name), std::nullopt, std::nullopt, {}, {}};
   });

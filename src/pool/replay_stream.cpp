@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/clock.hpp"
+#include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "penstock/stream.hpp"
@@ -345,10 +346,12 @@ ReplayOutcome StreamReplay::run(const ReplayOperation& operation) {
 }
 
 void StreamReplay::open(Handle& handle, const ReplayOperation& operation) {
-  const StreamOptions options = options_of(operation);
+  const bool writes = operation.record.verb == Verb::write_open;
+  StreamOptions options = options_of(operation);
+  base::drop_idle(options, writes ? base::Side::writer : base::Side::reader);  // in effect there, from a file perhaps
   const std::string stream = name_of(stream_of(operation));
   const auto cohort = std::make_shared<Rank>(places_.at({operation.item.process, operation.record.client}));
-  if (operation.record.verb == Verb::write_open) {
+  if (writes) {
     note_made(options.pool, stream);
     handle.writer.emplace(context_.create_stream(stream, cohort, options));
   } else {

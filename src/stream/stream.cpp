@@ -249,8 +249,8 @@ stream::EngineContext Context::engine_context() const {
 Writer Context::create_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) const {
   fabric::check_stream_name(name);
   base::check(options);
-  return Writer(stream::create_writer(engine_context(), std::string(name), std::move(cohort),
-                                      options_for(name, std::move(options))));
+  options = base::options_in_effect(name, base::Side::writer, options, options_.config_file);
+  return Writer(stream::create_writer(engine_context(), std::string(name), std::move(cohort), options));
 }
 
 Reader Context::open_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) const {
@@ -258,8 +258,8 @@ Reader Context::open_stream(std::string_view name, std::shared_ptr<Cohort> cohor
   if (fabric::is_address(name)) stream = fabric::parse_address(name).stream;
   else fabric::check_stream_name(name);
   base::check(options);
-  return Reader(stream::open_reader(engine_context(), std::string(name), std::move(cohort),
-                                    options_for(stream, std::move(options))));
+  options = base::options_in_effect(stream, base::Side::reader, options, options_.config_file);
+  return Reader(stream::open_reader(engine_context(), std::string(name), std::move(cohort), options));
 }
 
 std::vector<StreamEntry> Context::list_streams() const {

@@ -250,8 +250,8 @@ penstock_statistics read_so_far(const penstock_reader* reader) {
 
 int main(int argc, char** argv) {
   static char made[] = "/tmp/penstock-test-XXXXXX";
-  const scenario* const tables[] = {data_scenarios, contents_scenarios, access_scenarios, stream_scenarios,
-                                    queue_scenarios, lease_scenarios};
+  const scenario* const tables[] = {data_scenarios,   contents_scenarios, access_scenarios, handle_scenarios,
+                                    stream_scenarios, queue_scenarios,    lease_scenarios};
   const scenario* chosen = NULL;
   for (size_t table = 0; table < sizeof tables / sizeof *tables; ++table)
     for (const scenario* s = tables[table]; s->name; ++s) {

@@ -59,6 +59,7 @@ extern const scenario contents_scenarios[];
 extern const scenario access_scenarios[];
 extern const scenario lease_scenarios[];
 extern const scenario queue_scenarios[];
+extern const scenario handle_scenarios[];
 extern const scenario stream_scenarios[];
 
 /* options: more than the directory, or NULL. */

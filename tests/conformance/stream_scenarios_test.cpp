@@ -70,7 +70,8 @@ TEST_P(StreamScenario, several_reader_cohorts) {
     }
   };
   together({[&] {
-              auto writer = context.create_stream("s", solo(), with([](auto& o) { o.rendezvous_readers = 3; }));
+              auto writer = context.create_stream(
+                  "s", solo(), with([this](auto& o) { o.rendezvous_readers = in_pool() ? 0 : 3; }));
               const auto v = writer.define<double>("v", {8});
               for (std::uint64_t t = 0; t < 20; ++t) write_step(writer, v, t);
               writer.close();
@@ -83,9 +84,9 @@ TEST_P(StreamScenario, several_reader_cohorts) {
 // A reader that comes while the writer is busy is admitted by the engine, not by the writer's next step.
 TEST_P(StreamScenario, late_joiner_is_admitted_at_once) {
   Context context(context_options());
-  auto writer = context.create_stream("s", solo(), with([](auto& o) {
+  auto writer = context.create_stream("s", solo(), with([this](auto& o) {
                                         o.rendezvous_readers = 0;
-                                        o.reserve_steps = 2;
+                                        o.reserve_steps = in_pool() ? 0 : 2;
                                       }));
   const auto v = writer.define<double>("v", {8});
   for (std::uint64_t t = 0; t < 5; ++t) write_step(writer, v, t);

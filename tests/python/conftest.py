@@ -25,7 +25,7 @@ def context(tmp_path, request):
     if left:
         gc.collect()  # which takes long, and streams of tests that end well are closed
         left = _open_streams(context)
-    context._shut_down(failed=False)
+    context._shut_down()
     assert not left, f"left open: {left}"
 
 
@@ -74,13 +74,15 @@ def in_pool(request):
 
 @pytest.fixture
 def pair(context, plane):
-    """pair(**options) opens a writer and a reader of it over the data plane; both are closed with the test."""
+    """pair(**options) opens a writer and a reader of it over the data plane, each with the options that it takes; both
+    are closed with the test."""
     opened = []
 
     def open_pair(name="heat", **options):
+        of_readers = {key: options.pop(key) for key in ("delivery", "group", "start") if key in options}
         writer = context.create(name, timeout=TIMEOUT_S, **options)
         opened.append(writer)
-        reader = context.open(name, timeout=TIMEOUT_S, data_plane=plane, **options)
+        reader = context.open(name, timeout=TIMEOUT_S, data_plane=plane, **of_readers)
         opened.append(reader)
         return writer, reader
 

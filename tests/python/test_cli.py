@@ -54,6 +54,23 @@ def test_help_names_every_command(penstock):
     assert penstock("--version").stdout.startswith("penstock ")
 
 
+@pytest.mark.parametrize(("words", "why"), [
+    (("top", "--once", "--every", "2"), "--every is for looking again"),
+    (("top", "--json", "--every", "2"), "--every is for looking again"),
+    (("pool", "status", "--json", "--every", "2"), "--every is for looking again"),
+    (("serve", "--tier", "files"), "--tier says how objects lie in the folder of --disk"),
+])  # fmt: skip
+def test_an_option_without_effect_is_refused(penstock, words, why):
+    result = penstock(*words)
+    assert result.returncode == 2 and why in words_of(result), words_of(result)
+
+
+def test_save_refuses_an_option_without_effect_in_the_environment(penstock):
+    result = penstock("save", "heat", "out.h5", PENSTOCK_STREAM_HEAT="start=5")
+    assert result.returncode == 1
+    assert "PENSTOCK_STREAM_HEAT: start is an option of readers of engine pool" in words_of(result)
+
+
 @pytest.mark.parametrize("command", ["run", "ls", "inspect", "top", "save", "doctor"])
 def test_every_command_has_help(penstock, command):
     result = penstock(command, "--help")

@@ -37,6 +37,8 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show a pool's servers: memory, disk, objects, what they do."""
+    if every is not None and as_json:
+        fail("--every is for looking again and again, and --json looks once", code=2)
     with open_pool(pool, "", timeout) as there:
         if as_json:
             print_json(there.status())

@@ -30,7 +30,9 @@ def serve(
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep objects there, too: they outlive the servers."),
     ] = None,
-    tier: Annotated[str, typer.Option(metavar="KIND", help="How they lie there: disk, files, hdf5.")] = "disk",
+    tier: Annotated[
+        str | None, typer.Option(metavar="KIND", help="How they lie there: disk, files, hdf5. [default: disk]")
+    ] = None,
     directory: Annotated[
         str,
         typer.Option(
@@ -57,13 +59,15 @@ def serve(
     options = dict(_key_and_value(word) for word in option or [])
     if replication > servers:
         fail(f"{replication} replicas need at least as many servers", f"Give --servers {replication}.", code=2)
+    if tier is not None and disk is None:
+        fail("--tier says how objects lie in the folder of --disk, which is not given", code=2)
     plan = PoolPlan(
         name=name,
         servers=servers,
         memory=memory,
         replication=replication,
         disk=disk,
-        tier=tier,
+        tier=tier or "disk",
         directory=directory,
         registration=runtime_directory(),
         options={"log": "warn", **options},

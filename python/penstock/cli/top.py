@@ -56,12 +56,16 @@ def top(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print the table once and leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON once and leave.")] = False,
-    every: Annotated[float, typer.Option(min=0.1, max=60, metavar="SECONDS", help="How often to look.")] = 1.0,
+    every: Annotated[
+        float | None, typer.Option(min=0.1, max=60, metavar="SECONDS", help="How often to look. [default: 1]")
+    ] = None,
 ) -> None:
     """Show steps, rates, queues and waits of the streams of running studies (Ctrl-C leaves).
 
     It reads files and attaches to nothing, so watching changes nothing. Figures are those of rank 0 of each program.
     """
+    if every is not None and (once or as_json):
+        fail("--every is for looking again and again, and --once and --json look once", code=2)
     for folder in statistics or []:
         if not folder.is_dir():
             fail(f"{folder} is not a folder", "Give the folder that the programs have as PENSTOCK_STATISTICS.", code=2)
@@ -78,7 +82,7 @@ def top(
             table = _table(view)
             live.update(Group(table if table.row_count else Text(_nothing(view)), Text("Ctrl-C leaves", style="dim")))
             live.refresh()
-            time.sleep(every)
+            time.sleep(every or 1.0)
 
 
 def _table(view: View) -> Table:
