@@ -22,16 +22,7 @@ class WriteBatch {
         encode_record({o.put_us, o.tag, write.keep_older, o.metadata ? std::string_view(*o.metadata) : ""}));
     writes_.push_back({key, strings_.back(), o.blob->bytes(), o.checksum, write.fresh});
   }
-  void add(const FreshBatch& batch) {
-    const auto& o = batch.common;
-    strings_.push_back(
-        encode_record({o.put_us, o.tag, batch.keep_older, o.metadata ? std::string_view(*o.metadata) : ""}));
-    writes_.reserve(writes_.size() + batch.items.size());
-    for (const auto& item : batch.items)
-      writes_.push_back({batch.tier_key(item), strings_.back(), item.blob->bytes(), item.checksum, batch.absent});
-  }
   void add(const DiskJob& job) {
-    if (job.fresh) return add(*job.fresh);
     for (const auto& write : job.writes) add(write);
   }
   std::span<const storage::TierWrite> writes() const { return writes_; }
@@ -100,7 +91,6 @@ void DiskQueue::submit(JobPtr job) {
     return;
   }
   for (const auto& write : job->writes) job->bytes += write.object.bytes;
-  if (job->fresh) job->bytes += job->fresh->bytes;
   if (jobs_++ == 0) {
     alone_ = job;
   } else {
@@ -112,11 +102,9 @@ void DiskQueue::submit(JobPtr job) {
 }
 
 void DiskQueue::stand_in_lines(const JobPtr& job) {
-  job->lines.reserve(job->keys.size() + job->objects());
+  job->lines.reserve(job->keys.size() + job->writes.size());
   for (const auto& key : job->keys) stand_in_line(line_of(key), job);
   for (const auto& write : job->writes) stand_in_line(line_of(write.packed_key), job);
-  if (job->fresh)
-    for (const auto& item : job->fresh->items) stand_in_line(item.line, job);
 }
 
 void DiskQueue::stand_in_line(std::uint64_t key, const JobPtr& job) {
@@ -158,8 +146,10 @@ std::vector<DiskQueue::JobPtr> DiskQueue::take_group(std::deque<JobPtr>& ready) 
   std::uint64_t bytes = 0;
   while (!ready.empty()) {
     const auto& next = ready.front();
-    if (!group.empty() && (writes + next->objects() > max_group_writes || bytes + next->bytes > max_group_bytes)) break;
-    writes += next->objects() + 1;
+    if (!group.empty() &&
+        (writes + next->writes.size() > max_group_writes || bytes + next->bytes > max_group_bytes))
+      break;
+    writes += next->writes.size() + 1;
     bytes += next->bytes;
     group.push_back(next);
     ready.pop_front();
@@ -258,7 +248,7 @@ void DiskQueue::put_writes(const Tiers& tiers, const std::vector<JobPtr>& group)
   std::vector<DiskJob*> writing;
   WriteBatch all;
   for (const auto& job : group) {
-    if (job->objects() == 0) continue;
+    if (job->writes.empty()) continue;
     writing.push_back(job.get());
     all.add(*job);
   }

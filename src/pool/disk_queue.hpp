@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "fabric/task.hpp"
-#include "pool/fresh_batch.hpp"
 #include "pool/object_table.hpp"
+#include "storage/checksum.hpp"
 #include "storage/tier.hpp"
 
 namespace penstock::pool {
@@ -42,11 +42,10 @@ struct DiskWrite {
 };
 
 struct DiskJob {
-  std::vector<std::string> keys;      // packed; those of the writes need not be named
-  std::vector<DiskWrite> writes;      // all or none
-  std::shared_ptr<FreshBatch> fresh;  // instead of writes: the same for all of it
-  std::vector<std::string> erases;    // tier keys, in this order, after the writes
-  std::uint64_t version_floor = 0;    // recorded before the erases, if not 0 (object_store.hpp: first_version)
+  std::vector<std::string> keys;    // packed; those of the writes need not be named
+  std::vector<DiskWrite> writes;    // all or none
+  std::vector<std::string> erases;  // tier keys, in this order, after the writes
+  std::uint64_t version_floor = 0;  // recorded before the erases, if not 0 (object_store.hpp: first_version)
   bool sync_erases = false;
   bool urgent = false;
   // Instead of all that: runs on a reading thread; what it throws goes to done.
@@ -59,7 +58,6 @@ struct DiskJob {
   std::size_t blocked = 0;
   std::exception_ptr error;
   std::uint64_t bytes = 0;
-  std::size_t objects() const { return fresh ? fresh->items.size() : writes.size(); }
 };
 
 class DiskQueue : public std::enable_shared_from_this<DiskQueue> {
@@ -73,17 +71,10 @@ class DiskQueue : public std::enable_shared_from_this<DiskQueue> {
   void stop();
 
   std::size_t jobs() const { return jobs_; }  // submitted and not done
-  bool busy(const std::string& packed_key) { return busy(line_of(packed_key)); }
-  bool busy(std::uint64_t line) {
+  bool busy(const std::string& packed_key) {
     if (jobs_ == 0) return false;
     list_alone();
-    return lines_.contains(line);
-  }
-  // The job that has the key, before others that wait for it. Null: none.
-  DiskJob* first_of(const std::string& packed_key) {
-    list_alone();
-    const auto at = lines_.find(line_of(packed_key));
-    return at == lines_.end() ? nullptr : at->second.first.get();
+    return lines_.contains(line_of(packed_key));
   }
   const Tiers& tiers() const { return tiers_; }
   std::uint64_t groups() const { return groups_; }  // write batches begun

@@ -8,33 +8,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace penstock::pool {
-
-// A packed key, alone or one of a batch's, which stay together until the last of them is gone.
-class SharedKey {
- public:
-  SharedKey() = default;
-  SharedKey(std::string key) : bytes_(key.size()), text_(std::make_shared<const std::string>(std::move(key))) {}
-  SharedKey(std::shared_ptr<const std::string> text, std::size_t at, std::size_t bytes)
-      : at_(at), bytes_(bytes), text_(std::move(text)) {}
-  operator std::string_view() const { return std::string_view(*text_).substr(at_, bytes_); }
-  std::size_t size() const { return bytes_; }
-
- private:
-  std::size_t at_ = 0, bytes_ = 0;
-  std::shared_ptr<const std::string> text_;
-};
 
 class EvictionHeap {
  public:
   struct Entry {
     std::uint64_t last_used = 0, version = 0;
-    SharedKey packed_key;
+    std::string packed_key;
   };
 
   void add(Entry entry) {

@@ -51,7 +51,6 @@ class KeyLocks {
     Partial partial{this, keys, taken};
     for (; taken < keys.size(); ++taken) {
       for (;;) {
-        list_alone();
         auto [it, fresh] = held_.try_emplace(keys[taken]);
         if (fresh) break;
         if (!it->second) it->second = std::make_shared<fabric::Signal>(progress_);
@@ -64,23 +63,7 @@ class KeyLocks {
     co_return Held(this, std::make_shared<const Keys>(std::move(keys)));
   }
 
-  // The keys by their hashes, no two of them alike: all of them without waiting, or none.
-  std::optional<Held> try_acquire(Keys keys) {
-    auto all = std::make_shared<const Keys>(std::move(keys));
-    if (held() == 0) {
-      alone_ = all;
-      return Held(this, std::move(all));
-    }
-    list_alone();
-    for (std::size_t taken = 0; taken < all->size(); ++taken) {
-      if (held_.try_emplace((*all)[taken]).second) continue;
-      for (std::size_t i = 0; i < taken; ++i) held_.erase((*all)[i]);
-      return std::nullopt;
-    }
-    return Held(this, std::move(all));
-  }
-
-  std::size_t held() const { return held_.size() + (alone_ ? alone_->size() : 0); }
+  std::size_t held() const { return held_.size(); }
 
  private:
   struct Partial {  // gives back what was taken when the caller goes away half-way
@@ -92,14 +75,8 @@ class KeyLocks {
         for (std::size_t i = 0; i < taken; ++i) locks->release(keys[i]);
     }
   };
-  void list_alone() {
-    if (const auto keys = std::exchange(alone_, nullptr))
-      for (const auto key : *keys) held_.try_emplace(key);
-  }
   void release(const Keys& keys) {
-    if (alone_.get() == &keys) alone_ = nullptr;
-    else
-      for (const auto key : keys) release(key);
+    for (const auto key : keys) release(key);
   }
   void release(std::uint64_t key) {
     auto it = held_.find(key);
@@ -114,7 +91,6 @@ class KeyLocks {
     std::size_t operator()(std::uint64_t hash) const { return hash; }
   };
   absl::flat_hash_map<std::uint64_t, std::shared_ptr<fabric::Signal>, AsIs> held_;
-  std::shared_ptr<const Keys> alone_;  // came when nothing was held, and are not listed while nobody else comes
 };
 
 }  // namespace penstock::pool

@@ -1,6 +1,5 @@
 // Putting, as the owner's server sees it: the bytes of a batch are taken in, checked, and put by ServerCore, in parts when they
-// are many. Small objects go the short way (ServerCore::try_put, begin_put), which is why nothing here is done for each of them
-// that could be done for all.
+// are many. What is done for each of many small objects is kept cheap.
 #include "pool/object_service.hpp"
 #include "pool/protocol.hpp"
 
@@ -114,8 +113,6 @@ Task<std::vector<ServerCore::PutResult>> ObjectService::put_part(rpc::Call& call
 
   const std::span of(keys.data() + part.first, part.count);
   if (auto done = core->try_put(terms, of, blobs, checksums)) co_return std::move(*done);
-  if (auto begun = core->begin_put(terms, of, blobs, checksums))
-    co_return co_await core->finish_put(std::move(begun), call.deadline());
   std::vector<ServerCore::Put> objects(part.count);
   for (std::size_t i = 0; i < part.count; ++i) {
     auto& put = objects[i];

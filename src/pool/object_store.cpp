@@ -137,14 +137,9 @@ fabric::Task<void> ObjectStore::put(std::vector<Write> writes, bool durable, boo
   if (again) co_await flush(deadline);
 }
 
-std::shared_ptr<Promise<void>> ObjectStore::start_fresh(std::shared_ptr<FreshBatch> batch) {
-  return impl_->start_fresh(std::move(batch));
-}
-
 ObjectStore::OnItsWay ObjectStore::on_its_way(const std::string& packed_key) {
   OnItsWay newest;
   if (!impl_->disk) return newest;
-  impl_->adopt(packed_key);
   const auto at = impl_->keys.find(packed_key);
   if (at == impl_->keys.end()) return newest;
   for (const auto& p : at->second.pending)

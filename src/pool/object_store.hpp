@@ -30,7 +30,6 @@
 #include <vector>
 
 #include "fabric/task.hpp"
-#include "pool/fresh_batch.hpp"
 #include "pool/object_memory.hpp"
 #include "pool/object_table.hpp"
 #include "storage/tier.hpp"
@@ -112,10 +111,6 @@ class ObjectStore {
   bool put_now(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object,
                bool keep_older);
 
-  // A put with after_disk of objects whose keys are not in the table, all at once, as lightly as can be; their versions are
-  // set. Null, and nothing was done, unless nothing is under way for any of the keys: then put does it. The promise is kept
-  // when they are durable and present; it must not be abandoned (finished_by waits for it).
-  std::shared_ptr<fabric::Promise<void>> start_fresh(std::shared_ptr<FreshBatch> batch);
   // The newest version of a key that is on its way to disk and not in the table before it is there: its put may have timed out,
   // and it may come yet. version 0: none.
   struct OnItsWay {

@@ -183,7 +183,7 @@ struct ObjectTable::Impl {
   void forget(std::unordered_map<WaiterId, Waiter>::iterator waiter);
   std::size_t count_matching(const Namespace& ns, std::string_view row, const TextPattern& column, std::size_t enough);
   void remove_node(const Namespace& ns, Node* node);
-  void add(const Namespace& ns, Space& space, Ready ready);
+  void add(const Namespace& ns, Space& space, KeyView key, StoredObject object);
   bool replace(const Namespace& ns, Node& node, StoredObject object);
   void insert_below(Node& node, StoredObject object);
 
@@ -212,39 +212,24 @@ StoredObject* ObjectTable::find(const Namespace& ns, std::string_view row, std::
 
 void ObjectTable::DestroyNode::operator()(Node* node) const { Node::destroy(node); }
 
-ObjectTable::Ready ObjectTable::make_ready(std::string_view row, std::string_view column, StoredObject object,
-                                           bool keep_older) {
-  if (row.size() > max_key_bytes || column.size() > max_key_bytes)
-    throw Error(Errc::invalid_argument,
-                "a key's row or column is longer than " + std::to_string(max_key_bytes) + " bytes");
-  object.keeps_older = keep_older;
-  return Ready(Node::make({row, column}, std::move(object)));
-}
-
 bool ObjectTable::insert(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object,
                          bool keep_older) {
   Space* space = impl_->space(ns);
-  if (Node* node = space ? space->find({row, column}) : nullptr) {
-    object.keeps_older = keep_older;
-    return impl_->replace(ns, *node, std::move(object));
-  }
-  auto ready = make_ready(row, column, std::move(object), keep_older);
-  impl_->add(ns, space ? *space : impl_->spaces[ns], std::move(ready));
+  object.keeps_older = keep_older;
+  if (Node* node = space ? space->find({row, column}) : nullptr) return impl_->replace(ns, *node, std::move(object));
+  if (row.size() > max_key_bytes || column.size() > max_key_bytes)
+    throw Error(Errc::invalid_argument,
+                "a key's row or column is longer than " + std::to_string(max_key_bytes) + " bytes");
+  impl_->add(ns, space ? *space : impl_->spaces[ns], {row, column}, std::move(object));
   return true;
 }
 
-bool ObjectTable::insert(const Namespace& ns, Ready ready) {
-  Space& space = impl_->spaces[ns];
-  if (Node* node = space.find(ready->key())) return impl_->replace(ns, *node, std::move(ready->newest));
-  impl_->add(ns, space, std::move(ready));
-  return true;
-}
-
-void ObjectTable::Impl::add(const Namespace& ns, Space& space, Ready ready) {
+void ObjectTable::Impl::add(const Namespace& ns, Space& space, KeyView key, StoredObject object) {
   assert(visiting == 0);
-  Node* node = ready.get();
+  std::unique_ptr<Node, DestroyNode> made(Node::make(key, std::move(object)));
+  Node* node = made.get();
   space.add(node);
-  (void)ready.release();
+  (void)made.release();
   object_bytes += node->newest.bytes;
   ++keys;
   node_bytes += allocated(node->bytes());

@@ -45,13 +45,7 @@ struct StoredObject {
 class ObjectTable {
  public:
   using WaiterId = std::uint64_t;
-  class Node;
-  struct DestroyNode {
-    void operator()(Node* node) const;
-  };
-  // An object with its key as the table will keep it, made before the moment at which it becomes present.
-  using Ready = std::unique_ptr<Node, DestroyNode>;
-
+  class Node;  // an object with its key
   // The newest version, or the one named; null when absent. Valid until the next change of that key.
   StoredObject* find(const Namespace& ns, std::string_view row, std::string_view column,
                      std::optional<std::uint64_t> version = {});
@@ -59,8 +53,6 @@ class ObjectTable {
   // the newest there is kept beside it when it is not there and all newer ones keep older ones (nobody is told: the key was
   // there); else nothing happens and false is returned. Throws Error(invalid_argument): a key that is too long.
   bool insert(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object, bool keep_older);
-  static Ready make_ready(std::string_view row, std::string_view column, StoredObject object, bool keep_older);
-  bool insert(const Namespace& ns, Ready ready);
   // All versions, ascending.
   std::vector<StoredObject> versions(const Namespace& ns, std::string_view row, std::string_view column) const;
   // Whether insert would take it.
@@ -111,6 +103,9 @@ class ObjectTable {
   ~ObjectTable();
 
  private:
+  struct DestroyNode {
+    void operator()(Node* node) const;
+  };
   class Space;
   struct Order;
   struct Impl;

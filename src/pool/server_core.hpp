@@ -98,11 +98,6 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   std::optional<std::vector<PutResult>> try_put(const PutTerms& terms, std::span<const ViewedKey> keys,
                                                 std::span<const std::shared_ptr<Blob>> blobs,
                                                 std::span<const std::uint64_t> checksums);
-  // The same for durable objects that are new, up to what takes time: on disk first. Null: nothing was done.
-  struct ShortPut;
-  std::shared_ptr<ShortPut> begin_put(const PutTerms& terms, std::span<const ViewedKey> keys,
-                                      std::span<std::shared_ptr<Blob>> blobs, std::span<const std::uint64_t> checksums);
-  Task<std::vector<PutResult>> finish_put(std::shared_ptr<ShortPut> put, Deadline deadline);
   // Locks the keys, looks for what is there (asking others while the view is not settled), replicates, stores; returns when
   // the objects are as safe as asked. Objects of one batch (of one namespace) succeed or fail each on its own; a timeout fails
   // those not yet done. again: an earlier try may have been done; an object with the same bytes is taken for what it put.

@@ -525,6 +525,7 @@ TEST_F(Servers, WhatWasGivenUpDoesNotTakeTheNextOnesPlace) {
     std::uint64_t version;
   };
   const auto durable = Acknowledge::durable;
+  std::vector<fabric::Future<void>> given_up;
   const std::vector<Case> cases = {{"refuse", "second", IfExists::refuse, false, durable, 2},
                                    {"overwrite", "second", IfExists::overwrite, false, durable, 2},
                                    {"memory", "second", IfExists::refuse, false, Acknowledge::memory, 2},
@@ -534,14 +535,19 @@ TEST_F(Servers, WhatWasGivenUpDoesNotTakeTheNextOnesPlace) {
     SCOPED_TRACE(c.row);
     fabric::Future<std::vector<ServerCore::PutResult>> putting;
     servers[0].progress->call([&] {
-      ServerCore::PutTerms terms;
-      terms.if_exists = c.if_exists;
-      terms.acknowledge = durable;
-      const ViewedKey key{c.row, "c"};
-      std::shared_ptr<Blob> first = blob_of("first");
-      const auto checksum = storage::checksum(first->bytes());
-      // Given up before it has ended, as by a deadline.
-      ASSERT_TRUE(core.begin_put(terms, std::span(&key, 1), std::span(&first, 1), std::span(&checksum, 1)));
+      // Its caller gave up before it ended, as at a deadline: the key is not locked, and the disk has it.
+      auto first = blob_of("first");
+      std::vector<ObjectStore::Write> writes(1);
+      auto& object = writes[0].object;
+      writes[0].row = c.row;
+      writes[0].column = "c";
+      writes[0].keep_older = c.if_exists == IfExists::add_version;
+      object.version = store.first_version();
+      object.bytes = first->size();
+      object.checksum = storage::checksum(first->bytes());
+      object.blob = std::move(first);
+      given_up.push_back(
+          fabric::spawn(*servers[0].progress, store.put(std::move(writes), true, true, base::Deadline(patience))));
       std::vector<ServerCore::Put> puts(1);
       puts[0].row = c.row;
       puts[0].column = "c";

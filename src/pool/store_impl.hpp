@@ -1,4 +1,4 @@
-// The store's inside, in parts: memory (store_memory.cpp), writing and dropping (store_write.cpp, store_fresh.cpp), loading
+// The store's inside, in parts: memory (store_memory.cpp), writing and dropping (store_write.cpp), loading
 // (store_load.cpp), recovery and demotion (store_recover.cpp). Engine thread.
 #pragma once
 
@@ -87,11 +87,6 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   void note_disk(std::exception_ptr error, bool retry_later);
   void forget_if_empty(const std::string& packed_key);
 
-  // Batches of new objects (store_fresh.cpp)
-  Done start_fresh(std::shared_ptr<FreshBatch> batch);
-  void adopt(const std::string& packed_key);
-  void written_fresh(FreshBatch& batch, const std::exception_ptr& error, std::vector<Place>& erases);
-
   // Loading (store_load.cpp)
   std::shared_ptr<Recall> recall(const UnpackedKey& key, const StoredObject& object);
   void read(const std::shared_ptr<Recall>& recall, std::shared_ptr<Blob> blob);
@@ -139,8 +134,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   struct Wake;
   std::shared_ptr<Wake> wake;
 
-  std::unordered_map<std::string, KeyState> keys;  // by packed key; not of what is only in fresh batches
-  std::size_t fresh_jobs = 0;
+  std::unordered_map<std::string, KeyState> keys;  // by packed key
   std::deque<Place> behind;  // pending, oldest first
   std::uint64_t next_id = 1, batch = 0, uses = 1;
   std::uint64_t unwritten_bytes = 0, unwritten_objects = 0;

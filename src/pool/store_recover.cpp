@@ -209,7 +209,7 @@ void ObjectStore::Impl::move_down(const Tiers& tiers, Demotion& demotion, const 
 
 void ObjectStore::Impl::demote(const std::shared_ptr<Demotion>& demotion, Credit::Blobs blobs) {
   auto job = std::make_shared<DiskJob>();
-  for (const auto& move : demotion->moves) job->keys.emplace_back(std::string_view(move.entry.packed_key));
+  for (const auto& move : demotion->moves) job->keys.push_back(move.entry.packed_key);
   job->read = [demotion, blobs = std::move(blobs)](const Tiers& tiers) { move_down(tiers, *demotion, blobs); };
   job->done = [weak = weak_from_this(), demotion](DiskJob& job, std::exception_ptr error) {
     const auto self = weak.lock();

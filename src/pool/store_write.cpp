@@ -76,7 +76,6 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bo
   for (taken = 0; taken < writes.size(); ++taken) {
     auto& write = writes[taken];
     auto packed = pack_key(write.ns, write.row, write.column);
-    adopt(packed);
     auto& state = keys[packed];
     if (state.batch == batch) break;
     state.batch = batch;
@@ -140,7 +139,6 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bo
 bool ObjectStore::Impl::start_drop(const Namespace& ns, std::string_view row, std::string_view column,
                                    std::optional<std::uint64_t> version, bool durable, Done& done) {
   const auto packed = pack_key(ns, row, column);
-  adopt(packed);
   const auto* newest = table.find(ns, row, column);
   const auto at = keys.find(packed);
   // Earlier work on the key that has not ended, or failed: a durable drop answers for it too.
@@ -251,9 +249,7 @@ void ObjectStore::Impl::write_behind() {
 void ObjectStore::Impl::written(DiskJob& job, std::exception_ptr error) {
   std::vector<Place> erases;
   for (const auto& write : job.writes) written_one(write, error, erases);
-  if (job.fresh) written_fresh(*job.fresh, error, erases);
   job.writes.clear();  // and with them the bytes
-  job.fresh = nullptr;
   if (!erases.empty()) submit_erases(std::make_shared<DiskJob>(), std::move(erases), 0, false, nullptr);
 }
 

@@ -1,4 +1,4 @@
-// Batches of new objects on their way to disk, and what others do to their keys meanwhile.
+// Objects that become present when they are on disk, and what others do to their keys meanwhile.
 #include <gtest/gtest.h>
 
 #include "pool/disk_queue.hpp"
@@ -8,7 +8,7 @@
 namespace penstock::pool {
 namespace {
 
-class StoreFresh : public testing::Test {
+class StoreAfterDisk : public testing::Test {
  protected:
   void SetUp() override {
     StoreOptions options;
@@ -16,32 +16,23 @@ class StoreFresh : public testing::Test {
     options.tiers.resize(1);
     store_ = std::make_unique<StoreOnEngine>(options, fake_tiers(disk_, slow_));
   }
-  using Done = std::shared_ptr<fabric::Promise<void>>;
-  // Rows from first on; null: refused.
-  Done start(std::uint64_t first, std::uint64_t count) {
-    Done done;
-    store_->on_engine([&] {
-      auto batch = std::make_shared<FreshBatch>(Namespace{}, StoredObject{}, false);
-      for (std::uint64_t i = 0; i < count; ++i) {
-        ASSERT_TRUE(batch->add(numbered("row", first + i), "c"));
-        auto& item = batch->items.back();
-        auto blob = store_->store().try_reserve(100);
-        fill_with(blob->writable(), first + i);
-        item.checksum = storage::checksum(blob->bytes());
-        item.blob = std::move(blob);
-        batch->set_version(item, 1);
-        batch->bytes += 100;
-      }
-      done = store_->store().start_fresh(batch);
-    });
-    return done;
+  // Rows from first on, in one batch.
+  fabric::Future<void> start(std::uint64_t first, std::uint64_t count) {
+    return store_->start(put_task(store_->store(), first, count));
   }
-  void finish(const Done& done) {
-    ASSERT_TRUE(done);
+  static fabric::Task<void> put_task(ObjectStore& store, std::uint64_t first, std::uint64_t count) {
+    std::vector<ObjectStore::Write> writes;
+    for (std::uint64_t i = first; i < first + count; ++i) {
+      auto blob = store.try_reserve(100);
+      fill_with(blob->writable(), i);
+      writes.push_back(StoreOnEngine::write_of({.row = numbered("row", i)}, std::move(blob)));
+    }
+    co_await store.put(std::move(writes), true, true, soon());
+  }
+  void finish(fabric::Future<void> putting) {
     disk_->closed = false;
-    store_->run(wait(done));
+    putting.get(soon());
   }
-  static fabric::Task<void> wait(Done done) { co_await done->future(); }
   std::size_t entries() {
     std::lock_guard lock(disk_->mutex);
     return disk_->entries.size() - disk_->entries.count(DiskQueue::floor_key());
@@ -51,12 +42,11 @@ class StoreFresh : public testing::Test {
   std::unique_ptr<StoreOnEngine> store_;
 };
 
-TEST_F(StoreFresh, NobodySeesThemBeforeTheyAreOnDisk) {
+TEST_F(StoreAfterDisk, NobodySeesThemBeforeTheyAreOnDisk) {
   disk_->closed = true;
-  const auto done = start(0, 50);
-  ASSERT_TRUE(done);
+  auto done = start(0, 50);
   EXPECT_FALSE(store_->load("row7"));
-  finish(done);
+  finish(std::move(done));
   for (std::uint64_t i = 0; i < 50; ++i) {
     const auto row = numbered("row", i);
     ASSERT_TRUE(store_->on_disk(row));
@@ -66,28 +56,12 @@ TEST_F(StoreFresh, NobodySeesThemBeforeTheyAreOnDisk) {
   EXPECT_EQ(disk_->puts, 1u);
 }
 
-TEST_F(StoreFresh, KeysThatAreUnderWayAreRefused) {
+TEST_F(StoreAfterDisk, ADropWins) {
   disk_->closed = true;
-  const auto done = start(0, 10);
-  ASSERT_TRUE(done);
-  EXPECT_FALSE(start(9, 10));
-  const auto other = start(10, 10);
-  ASSERT_TRUE(other);
-  store_->put({.row = "row30"});  // in memory, to be written behind
-  EXPECT_FALSE(start(30, 1));
-  disk_->closed = false;
-  finish(done);
-  finish(other);
-  store_->flush();
-  EXPECT_EQ(entries(), 21u);
-}
-
-TEST_F(StoreFresh, ADropWins) {
-  disk_->closed = true;
-  const auto done = start(0, 10);
+  auto done = start(0, 10);
   auto dropped = store_->start(store_->store().drop({}, "row3", "c", {}, true, soon()));
   auto absent = store_->start(store_->store().drop({}, "row11", "c", {}, true, soon()));
-  finish(done);
+  finish(std::move(done));
   EXPECT_TRUE(dropped.get(soon()));
   EXPECT_FALSE(absent.get(soon()));
   EXPECT_FALSE(store_->load("row3"));
@@ -95,14 +69,14 @@ TEST_F(StoreFresh, ADropWins) {
   EXPECT_EQ(entries(), 9u);
 }
 
-TEST_F(StoreFresh, ANewerVersionWins) {
+TEST_F(StoreAfterDisk, ANewerVersionWins) {
   disk_->closed = true;
-  const auto done = start(0, 10);
+  auto done = start(0, 10);
   auto newer = store_->start(
       StoreOnEngine::put_task(store_->store(), {.row = "row3", .number = 99, .version = 2, .after_disk = true}));
   store_->put({.row = "row4", .number = 98, .version = 2});
   EXPECT_EQ(store_->load("row4")->object.version, 2u);
-  finish(done);
+  finish(std::move(done));
   newer.get(soon());
   store_->flush();
   EXPECT_TRUE(is_filled_with(store_->load("row3")->object.blob->bytes(), 99));
@@ -111,9 +85,9 @@ TEST_F(StoreFresh, ANewerVersionWins) {
   EXPECT_EQ(entries(), 10u);
 }
 
-TEST_F(StoreFresh, WhatIsOnItsWayIsKnownByItsVersion) {
+TEST_F(StoreAfterDisk, WhatIsOnItsWayIsKnownByItsVersion) {
   disk_->closed = true;
-  const auto done = start(0, 3);
+  auto done = start(0, 3);
   auto put = store_->start(StoreOnEngine::put_task(
       store_->store(), {.row = "row1", .number = 99, .bytes = 50, .version = 4, .after_disk = true}));
   const auto coming = [&](const std::string& row) {
@@ -126,13 +100,13 @@ TEST_F(StoreFresh, WhatIsOnItsWayIsKnownByItsVersion) {
   EXPECT_EQ(coming("row1").version, 4u);
   EXPECT_EQ(coming("row1").bytes, 50u);
   EXPECT_EQ(coming("row3").version, 0u);
-  finish(done);
+  finish(std::move(done));
   put.get(soon());
   for (const auto* row : {"row0", "row1", "row2"}) EXPECT_EQ(coming(row).version, 0u);
   EXPECT_TRUE(is_filled_with(store_->load("row1")->object.blob->bytes(), 99));
 }
 
-TEST_F(StoreFresh, AFullDiskLeavesNothing) {
+TEST_F(StoreAfterDisk, AFullDiskLeavesNothing) {
   disk_->full = slow_->full = true;
   EXPECT_THROW(finish(start(0, 10)), Error);
   EXPECT_FALSE(store_->load("row3"));
@@ -144,7 +118,7 @@ TEST_F(StoreFresh, AFullDiskLeavesNothing) {
 }
 
 // The tier had them when its sync failed. Nobody was told of them: nor is anybody when the tier is read again.
-TEST_F(StoreFresh, AFailedSyncLeavesNothing) {
+TEST_F(StoreAfterDisk, AFailedSyncLeavesNothing) {
   slow_->full = true;
   for (const bool alone : {false, true}) {
     disk_->puts_to_fail = 1;
@@ -160,7 +134,7 @@ TEST_F(StoreFresh, AFailedSyncLeavesNothing) {
 }
 
 // A client that hears nothing puts again: the same bytes, and the same version.
-TEST_F(StoreFresh, OfAPutAndItsRepetitionOneThatFailsLeavesTheOther) {
+TEST_F(StoreAfterDisk, OfAPutAndItsRepetitionOneThatFailsLeavesTheOther) {
   slow_->full = true;
   for (const bool first_fails : {true, false}) {
     const std::string row = first_fails ? "first" : "second";
@@ -194,7 +168,7 @@ TEST_F(StoreFresh, OfAPutAndItsRepetitionOneThatFailsLeavesTheOther) {
   }
 }
 
-TEST_F(StoreFresh, TheyAreEvictedLikeOthers) {
+TEST_F(StoreAfterDisk, TheyAreEvictedLikeOthers) {
   for (std::uint64_t first = 0; first < 40'000; first += 500) finish(start(first, 500));
   EXPECT_GT(store_->statistics().evictions, 0u);
   for (std::uint64_t i = 0; i < 40'000; i += 997)
@@ -202,7 +176,7 @@ TEST_F(StoreFresh, TheyAreEvictedLikeOthers) {
 }
 
 // What may be demoted is remembered by key; those of keys that are gone are forgotten again.
-TEST_F(StoreFresh, WhatWasDroppedIsForgotten) {
+TEST_F(StoreAfterDisk, WhatWasDroppedIsForgotten) {
   StoreOptions options;
   options.memory_bytes = 1 << 20;
   options.tiers.resize(2);
@@ -225,13 +199,6 @@ TEST_F(StoreFresh, WhatWasDroppedIsForgotten) {
     for (std::uint64_t n = i; n < i + 50; ++n) drop(numbered("single", n));
   }
   EXPECT_LT(store_->statistics().index_bytes, 2u << 20);
-}
-
-TEST_F(StoreFresh, ARowWithAZeroIsNotForThem) {
-  FreshBatch batch(Namespace{}, StoredObject{}, false);
-  EXPECT_FALSE(batch.add(std::string_view("a\0b", 3), "c"));
-  EXPECT_TRUE(batch.add("a", std::string_view("c\0d", 3)));
-  EXPECT_EQ(batch.packed_key(batch.items[0]), pack_key({}, "a", std::string_view("c\0d", 3)));
 }
 
 }  // namespace
