@@ -12,6 +12,7 @@ from pathlib import Path
 import penstock
 import pytest
 from pool_load import History, Load, checksum, seeds
+from test_pool_streams import Peers, check_kept
 
 CALL_S = 20.0
 READY_S = 60.0
@@ -99,7 +100,7 @@ def with_sbin():
 @pytest.fixture
 def small_disk(tmp_path, monkeypatch):
     """A folder of 64 MiB, in a namespace of mounts of its own, where penstock-server finds itself started. Gives the
-    folder, grow(size), and fill(), which leaves not a byte."""
+    folder, grow(size), fill(), which leaves not a byte, and free(), which takes that back."""
     if any(shutil.which(tool, path=with_sbin()["PATH"]) is None for tool in ("unshare", "nsenter", "mount")):
         pytest.skip("needs unshare, nsenter and mount")
     folder = tmp_path / "disk" / "server-1"
@@ -133,7 +134,10 @@ def small_disk(tmp_path, monkeypatch):
             left = subprocess.check_output([*enter, "sh", "-c", script], timeout=READY_S, text=True)
             assert left.split()[-1] == "0", left
 
-        yield folder, grow, fill
+        def free():
+            subprocess.run([*enter, "rm", f"{folder}/filler"], check=True, timeout=READY_S)
+
+        yield folder, grow, fill, free
     finally:
         holder.stdin.close()
         holder.wait(READY_S)
@@ -142,7 +146,7 @@ def small_disk(tmp_path, monkeypatch):
 
 
 def test_a_disk_fills(pools, report, small_disk):
-    folder, grow, _ = small_disk
+    folder, grow, *_ = small_disk
     chance, history = random.Random(1), History()
     pool = pools(servers=1, replication=1, memory="256MiB", write_behind="off")
     client = pool.open()
@@ -183,9 +187,43 @@ def test_a_disk_fills(pools, report, small_disk):
     report("a disk fills (64 MiB)", 1, wrong, figures)
 
 
+@pytest.mark.parametrize("tier", ["rocksdb", "disk"])
+def test_a_disk_fills_and_is_freed(pools, report, context, small_disk, tier):
+    """Others fill the disk and free it again, over and over, under a load of objects and a stream. Calls fail in
+    time, with an error that names the disk; with space they work again. What was acknowledged stays.
+    PENSTOCK_SOAK=1: 20 times.
+    """
+    folder, grow, fill, free = small_disk
+    grow("512m")
+    history = History()
+    pool = pools(servers=1, replication=1, memory="256MiB", tier=tier, write_behind="off")
+    times, steps = 20 if "PENSTOCK_SOAK" in os.environ else 2, 12
+    with Peers(pool) as peers, load(pool, history, 1, levels=("durable", "durable", "memory"), needs=False):
+        for n in range(times):
+            writer = peers.start("write", f"heat{n}", steps, 3, "durable")
+            writer.until("ended", 1)
+            fill()
+            failed = len(history.failed)
+            history.wait(lambda failed=failed: len(history.failed) >= failed + 5, "errors on a full disk")
+            free()
+            history.more(20)
+            if writer.end().lines[-1] != "closed":
+                history.must_not_be(f"a writer ended otherwise: {writer.lines[-1:]}")
+    unclear = [e for e in history.failed if "no space" not in e.lower() or str(folder) not in e]
+    wrong = history.wrong + unclear[:3] + history.verify(pool.open())
+    pool.kill(1)
+    pool.stage.start_one(1)
+    pool.stage.wait_ready(READY_S)
+    history.levels = ("durable",)
+    wrong += history.verify(pool.open())
+    for n in range(times):
+        wrong += check_kept(context, steps, steps, "end", f"heat{n}")
+    report(f"a disk fills and is freed, {times} times ({tier})", 1, wrong, history.summary())
+
+
 def test_a_server_starts_on_a_full_disk(pools, report, small_disk):
     """Others have filled the disk while it was away: it serves what it has, and says what it cannot take."""
-    _, grow, fill = small_disk
+    _, grow, fill, _ = small_disk
     chance, history = random.Random(1), History()
     pool = pools(servers=1, replication=1, memory="256MiB", write_behind="off")
     client = pool.open()

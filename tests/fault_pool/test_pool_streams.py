@@ -107,11 +107,11 @@ def check_reader(reader, least, most, end):
     return wrong
 
 
-def check_kept(context, least, most, end):
+def check_kept(context, least, most, end, name="heat"):
     """As check_reader, for one that comes after all the others, in this process."""
     read, wrong, last = [], [], "end"
     try:
-        with context.open("heat", engine="pool", pool="stage", timeout=CALL_S) as stream:
+        with context.open(name, engine="pool", pool="stage", timeout=CALL_S) as stream:
             for step in stream:
                 read.append(step.number)
                 if not whole(step):
