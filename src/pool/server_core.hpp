@@ -309,6 +309,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   bool leaving_ = false, stopping_ = false;
   bool to_propose_ = false;  // something has changed since propose_views looked
   std::uint64_t finished_view_ = 0;
+  bool announced_leaving_ = false;  // as the directory has it
+  std::uint64_t announced_finished_ = 0;
   std::unique_ptr<fabric::Signal> changed_, propose_, background_ended_;
   std::size_t background_ = 0;
   std::set<std::shared_ptr<fabric::Signal>> stale_wakes_;  // of waits that a new view must end

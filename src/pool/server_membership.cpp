@@ -124,6 +124,8 @@ Task<void> ServerCore::announce(bool leaving, std::uint64_t finished, Deadline d
   auto path = server_path(options_.pool, options_.id);
   auto value = to_json(announcement);
   const auto revision = co_await directory_->put(std::move(path), std::move(value), std::nullopt, lease_, deadline);
+  announced_leaving_ = leaving;
+  announced_finished_ = finished;
   if (!comes) co_return;
   std::optional<Error> refused;
   try {
@@ -138,14 +140,19 @@ Task<void> ServerCore::announce(bool leaving, std::uint64_t finished, Deadline d
   throw *refused;
 }
 
-// Announces again whenever something changed, or the lease was lost (the directory was away, or this server was stopped).
+// Announces again whenever something changed, also while an announcement was on its way, or the lease was lost (the directory was
+// away, or this server was stopped).
 Task<void> ServerCore::keep_announced() {
   auto self = shared_from_this();
   const Background background(*this);
   bool failed = false;
   while (!stopping_) {
-    if (!failed) co_await changed_->wait(Deadline::never());
-    if (stopping_) break;
+    const bool announced =
+        lease_ != 0 && announced_leaving_ == leaving_ && announced_finished_ == finished_view_ && !failed;
+    if (announced) {
+      co_await changed_->wait(Deadline::never());
+      continue;
+    }
     try {
       failed = false;
       co_await announce(leaving_, finished_view_, Deadline(directory_patience));
@@ -233,7 +240,7 @@ Task<void> ServerCore::leave(Deadline deadline) {
     co_await wait_member(true, deadline);
     const auto lost = leases_lost_;
     leaving_ = true;
-    co_await announce(true, finished_view_, deadline);
+    changed_->notify_all();
     co_await wait_member(false, deadline);
     const bool in_order = co_await left_in_order(lost, deadline);
     if (in_order) co_return;
