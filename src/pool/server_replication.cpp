@@ -56,18 +56,25 @@ Task<void> ServerCore::replicate_to_owners(std::vector<ObjectStore::Write> write
                                            std::uint64_t request, Deadline deadline) {
   auto self = shared_from_this();
   // Owners may change while we replicate (one died): those of the newest view are what counts.
-  std::map<std::uint64_t, std::vector<bool>> have;  // by server: which writes it has
+  // By server, in one life of its process: which writes it has. One that was started again has none of them.
+  struct Taken {
+    fabric::Endpoint life;
+    std::vector<bool> writes;
+  };
+  std::map<std::uint64_t, Taken> have;
   for (;;) {
     const auto placement = members_->placement();
     const auto& view = placement->view();
     const auto wanted = receivers(*placement, writes, dropped);
     std::vector<std::pair<std::uint64_t, fabric::Future<void>>> sent;
     for (const auto& [id, indices] : wanted) {
-      auto& has = have[id];
-      has.resize(writes.size());
+      auto& taken_before = have[id];
+      const auto& life = view.find(id)->endpoint;
+      if (taken_before.writes.empty() || taken_before.life != life)
+        taken_before = {life, std::vector<bool>(writes.size())};
       std::vector<ObjectStore::Write> part;
       for (const auto i : indices)
-        if (!has[i]) part.push_back(writes[i]);
+        if (!taken_before.writes[i]) part.push_back(writes[i]);
       if (part.empty()) continue;
       auto task =
           send_replicas(*view.find(id), view.number, std::move(part), dropped, durable, request, false, deadline);
@@ -78,7 +85,7 @@ Task<void> ServerCore::replicate_to_owners(std::vector<ObjectStore::Write> write
     for (auto& [id, future] : sent) {
       try {
         co_await std::move(future);
-        for (const auto i : wanted.at(id)) have[id][i] = true;
+        for (const auto i : wanted.at(id)) have[id].writes[i] = true;
       } catch (const VersionsTaken& here) {
         taken.newest.insert(taken.newest.end(), here.newest.begin(), here.newest.end());
       } catch (const Error& error) {
