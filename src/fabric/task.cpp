@@ -62,6 +62,7 @@ Workers::~Workers() {
 }
 
 void Workers::submit(std::function<void()> job) {
+  if (impl_->threads.empty()) return progress_.post(std::move(job));  // a simulation's engine does all the work itself
   {
     std::lock_guard lock(impl_->mutex);
     if (impl_->stopping) return;

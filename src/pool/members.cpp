@@ -132,6 +132,17 @@ Task<std::shared_ptr<const Placement>> Members::newer_than(std::uint64_t number,
   }
 }
 
+Task<std::shared_ptr<rpc::Channel>> Members::connect(Member member, base::Deadline deadline) {
+  auto self = shared_from_this();
+  if (options_.connect) {
+    std::string role = options_.role;
+    co_return co_await options_.connect(std::move(member), std::move(role), deadline);
+  }
+  std::string realm = options_.pool + "/" + options_.role;
+  co_return co_await rpc::connect(progress_, std::move(member.endpoint), options_.token, std::move(realm),
+                                  options_.services, deadline);
+}
+
 Task<std::shared_ptr<rpc::Channel>> Members::channel(Member member, base::Deadline deadline) {
   auto self = shared_from_this();
   for (;;) {
@@ -154,10 +165,7 @@ Task<std::shared_ptr<rpc::Channel>> Members::channel(Member member, base::Deadli
       signal->notify_all();
     }
   } done{*this, member.id, connecting};
-  fabric::Endpoint endpoint = member.endpoint;
-  std::string realm = options_.pool + "/" + options_.role;
-  auto channel = co_await rpc::connect(progress_, std::move(endpoint), options_.token, std::move(realm),
-                                       options_.services, deadline);
+  auto channel = co_await connect(member, deadline);
   if (closed_) {
     channel->close();
     throw Error(Errc::peer_lost, "pool " + options_.pool + ": closed");

@@ -25,12 +25,15 @@ std::string pool_path(const std::string& pool, std::string_view what);  // "/poo
 
 class Members : public std::enable_shared_from_this<Members> {
  public:
+  // Joins this process to a server; role: as whom.
+  using Connect = std::function<Task<std::shared_ptr<rpc::Channel>>(Member server, std::string role, base::Deadline)>;
   struct Options {
     std::string pool;
     std::string role;
     fabric::Token token;                                // of that role
     std::uint64_t self = 0;                             // a server's own id: never connected to
     std::shared_ptr<const rpc::ServiceTable> services;  // what we offer to those we connect to; may be null
+    Connect connect;                                    // empty: rpc::connect (simulations bring their own network)
   };
   Members(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory, Options options);
   ~Members();
@@ -62,6 +65,7 @@ class Members : public std::enable_shared_from_this<Members> {
  private:
   void take(const std::string& json);
   Task<void> read_view(base::Deadline deadline);
+  Task<std::shared_ptr<rpc::Channel>> connect(Member member, base::Deadline deadline);
   struct Link {
     std::shared_ptr<rpc::Channel> channel;
     std::shared_ptr<fabric::Signal> connecting;  // while one coroutine connects, others wait here

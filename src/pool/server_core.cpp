@@ -29,7 +29,7 @@ struct ServerCore::ChannelLeases {
 };
 
 ServerCore::ServerCore(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory,
-                       ServerOptions options, fabric::Token secret)
+                       ServerOptions options, fabric::Token secret, Members::Connect connect)
     : progress_(std::move(progress)),
       directory_(std::move(directory)),
       options_(std::move(options)),
@@ -46,6 +46,7 @@ ServerCore::ServerCore(std::shared_ptr<fabric::Progress> progress, std::shared_p
   members.role = "server";
   members.token = role_token(secret_, "server");
   members.self = options_.id;
+  members.connect = std::move(connect);
   members_ = std::make_shared<Members>(progress_, directory_, std::move(members));
 }
 

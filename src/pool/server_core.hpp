@@ -46,8 +46,9 @@ struct ServerOptions {
 class ServerCore : public std::enable_shared_from_this<ServerCore> {
  public:
   using Deadline = base::Deadline;
+  // connect: how it reaches its peers (Members::Options).
   ServerCore(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory,
-             ServerOptions options, fabric::Token secret);
+             ServerOptions options, fabric::Token secret, Members::Connect connect = {});
   ~ServerCore();
 
   const ServerOptions& options() const { return options_; }

@@ -140,8 +140,8 @@ Task<void> ServerCore::announce(bool leaving, std::uint64_t finished, Deadline d
   throw *refused;
 }
 
-// Announces again whenever something changed, also while an announcement was on its way, or the lease was lost (the directory was
-// away, or this server was stopped).
+// Announces again whenever something changed, also while an announcement was on its way, or the lease was lost (the
+// directory was away, or this server was stopped).
 Task<void> ServerCore::keep_announced() {
   auto self = shared_from_this();
   const Background background(*this);

@@ -1,0 +1,236 @@
+#include "pool/sim/directory.hpp"
+
+#include "pool/members.hpp"
+
+namespace penstock::pool::sim {
+
+using namespace std::chrono_literals;
+using base::Clock;
+
+namespace {
+
+// As the embedded directory and its client have it.
+constexpr std::chrono::milliseconds shortest_pause = 20ms, longest_pause = 500ms;  // between two tries to connect
+constexpr auto recovery_grace = 2s;                                                 // for leases, after a start
+
+}  // namespace
+
+struct DirectoryHost::Watcher {
+  std::string prefix;
+  std::function<void(const std::vector<rpc::DirectoryEvent>&)> on_events;
+  std::weak_ptr<DirectoryHandle> handle;
+  rpc::DirectoryView view;
+  bool listed = false, coming = false;
+  std::uint64_t revision = 0;
+
+  void look(rpc::DirectoryState& state) {
+    std::vector<rpc::DirectoryEvent> events;
+    auto since = state.events_since(prefix, revision, 1000, 1 << 20);
+    const bool first = !listed;
+    if (first || since.reset) events = view.reset(state.list(prefix, "", 1000, 1 << 20).entries, state.revision());
+    else events = view.apply(std::move(since.events));
+    listed = true;
+    revision = state.revision();
+    if (first || !events.empty()) on_events(events);
+  }
+};
+
+DirectoryHost::DirectoryHost(std::shared_ptr<fabric::Progress> progress, Network& network)
+    : progress_(std::move(progress)),
+      network_(network),
+      state_(std::make_unique<rpc::DirectoryState>(1)) {}
+
+void DirectoryHost::go_away() {
+  away_ = true;
+  ++life_;
+  expiry_.cancel();
+}
+
+void DirectoryHost::come_back(bool renew_leases) {
+  away_ = false;
+  if (renew_leases)
+    state_ = std::make_unique<rpc::DirectoryState>(state_->snapshot(), rpc::DirectoryLimits{},
+                                                   Clock::now() + recovery_grace);
+  state_->expire(Clock::now());
+  changed();
+}
+
+// Whoever watches hears of it a little later.
+void DirectoryHost::changed() {
+  arm();
+  std::erase_if(watchers_, [](const auto& w) { return w.expired(); });
+  for (const auto& weak : watchers_) {
+    const auto watcher = weak.lock();
+    if (std::exchange(watcher->coming, true)) continue;
+    auto tell = [](DirectoryHost& host, std::weak_ptr<Watcher> to) -> fabric::Task<void> {
+      co_await host.network_.travel();
+      const auto told = to.lock();
+      if (!told) co_return;
+      told->coming = false;
+      const auto handle = told->handle.lock();
+      if (handle && handle->reached()) told->look(*host.state_);
+    };
+    fabric::spawn(*progress_, tell(*this, watcher));
+  }
+}
+
+void DirectoryHost::arm() {
+  const auto next = state_->next_expiry();
+  if (away_ || !next) return;
+  expiry_ = progress_->after(*next - Clock::now(), [this] {
+    if (away_) return;
+    if (state_->expire(Clock::now()).empty()) arm();
+    else changed();
+  });
+}
+
+// ------------------------------------------------------------------------------------------------------------- handles
+
+void DirectoryHandle::kill() {
+  dead_ = true;
+  leases_.clear();
+}
+
+void DirectoryHandle::cut_off(bool off) {
+  cut_off_ = off;
+  if (!off) host_.changed();
+}
+
+template <class R>
+rpc::Directory::Task<R> DirectoryHandle::ask(std::function<R(rpc::DirectoryState&)> operation, Deadline deadline,
+                                             std::shared_ptr<bool> repeated) {
+  auto self = shared_from_this();
+  for (;;) {
+    co_await host_.network_.travel();
+    for (auto pause = shortest_pause; !reached(); pause = std::min(2 * pause, longest_pause)) {
+      if (dead_) throw Error(Errc::peer_lost, "this process was killed");
+      if (deadline.passed()) throw Error(Errc::peer_lost, describe() + " cannot be reached");
+      co_await fabric::pause_for(*host_.progress_, std::min(pause, deadline.remaining()));
+    }
+    const auto life = host_.life_;
+    R result = operation(*host_.state_);
+    co_await host_.network_.travel();
+    if (life == host_.life_ && reached()) co_return result;
+    if (repeated) *repeated = true;
+  }
+}
+
+rpc::Directory::Task<std::uint64_t> DirectoryHandle::grant(std::chrono::milliseconds ttl, std::function<void()> lost,
+                                                           Deadline deadline) {
+  auto self = shared_from_this();
+  std::function<std::uint64_t(rpc::DirectoryState&)> operation = [this, ttl](rpc::DirectoryState& state) {
+    const auto id = state.grant(ttl, Clock::now()).lease;
+    host_.changed();
+    return id;
+  };
+  const auto id = co_await ask<std::uint64_t>(std::move(operation), deadline);
+  leases_[id] = {ttl, std::move(lost), {}};
+  schedule(id, ttl / 3);
+  co_return id;
+}
+
+void DirectoryHandle::schedule(std::uint64_t lease, std::chrono::milliseconds delay) {
+  leases_.at(lease).timer = host_.progress_->after(delay, [weak = weak_from_this(), lease] {
+    if (const auto self = weak.lock()) fabric::spawn(*self->host_.progress_, self->heartbeat(lease));
+  });
+}
+
+rpc::Directory::Task<void> DirectoryHandle::heartbeat(std::uint64_t lease) {
+  auto self = shared_from_this();
+  const auto at = leases_.find(lease);
+  if (at == leases_.end()) co_return;
+  const auto ttl = at->second.ttl;
+  bool alive = true, answered = false;
+  try {
+    std::function<bool(rpc::DirectoryState&)> operation = [lease](rpc::DirectoryState& state) {
+      return state.heartbeat(lease, Clock::now());
+    };
+    const Deadline deadline(ttl / 2);
+    alive = co_await ask<bool>(std::move(operation), deadline);
+    answered = true;
+  } catch (const Error&) {
+  }
+  const auto now = leases_.find(lease);
+  if (now == leases_.end()) co_return;
+  if (alive) {
+    schedule(lease, answered ? ttl / 3 : std::min<std::chrono::milliseconds>(ttl / 10, 20ms));
+    co_return;
+  }
+  const auto lost = std::move(now->second.lost);
+  leases_.erase(now);
+  if (lost) lost();
+}
+
+rpc::Directory::Task<void> DirectoryHandle::revoke(std::uint64_t lease, Deadline deadline) {
+  auto self = shared_from_this();
+  leases_.erase(lease);
+  std::function<bool(rpc::DirectoryState&)> operation = [this, lease](rpc::DirectoryState& state) {
+    const bool was = state.revoke(lease).has_value();
+    host_.changed();
+    return was;
+  };
+  co_await ask<bool>(std::move(operation), deadline);
+}
+
+rpc::Directory::Task<std::optional<std::uint64_t>> DirectoryHandle::put(std::string path, std::string value,
+                                                                        std::optional<std::uint64_t> expected,
+                                                                        std::uint64_t lease, Deadline deadline) {
+  auto self = shared_from_this();
+  if (mutate_) mutate_(path, value);
+  using Revision = std::optional<std::uint64_t>;
+  std::function<Revision(rpc::DirectoryState&)> operation = [=, this](rpc::DirectoryState& state) -> Revision {
+    const auto change = state.put(path, value, expected, lease);
+    if (!change) return std::nullopt;
+    if (host_.on_put) host_.on_put(*state.get(path));
+    host_.changed();
+    return change->revision;
+  };
+  auto repeated = std::make_shared<bool>(false);
+  const auto revision = co_await ask<Revision>(std::move(operation), deadline, repeated);
+  if (revision || !*repeated) co_return revision;
+  const auto present = co_await get(path, deadline);
+  if (lease != 0 && present && present->lease == lease && present->value == value) co_return present->revision;
+  throw Error(Errc::peer_lost, describe() + " did not say whether " + path + " was changed");
+}
+
+rpc::Directory::Task<std::optional<rpc::DirectoryEntry>> DirectoryHandle::get(std::string path, Deadline deadline) {
+  using Entry = std::optional<rpc::DirectoryEntry>;
+  std::function<Entry(rpc::DirectoryState&)> operation = [path](rpc::DirectoryState& state) { return state.get(path); };
+  return ask<Entry>(std::move(operation), deadline);
+}
+
+rpc::Directory::Task<std::vector<rpc::DirectoryEntry>> DirectoryHandle::list(std::string prefix, std::string after,
+                                                                             std::size_t limit, Deadline deadline) {
+  using Entries = std::vector<rpc::DirectoryEntry>;
+  std::function<Entries(rpc::DirectoryState&)> operation = [=](rpc::DirectoryState& state) {
+    return state.list(prefix, after, limit, 1 << 20).entries;
+  };
+  return ask<Entries>(std::move(operation), deadline);
+}
+
+rpc::Directory::Task<bool> DirectoryHandle::remove(std::string path, std::optional<std::uint64_t> expected,
+                                                   Deadline deadline) {
+  std::function<bool(rpc::DirectoryState&)> operation = [=, this](rpc::DirectoryState& state) {
+    const bool was = state.remove(path, expected).has_value();
+    host_.changed();
+    return was;
+  };
+  return ask<bool>(std::move(operation), deadline);
+}
+
+std::unique_ptr<rpc::Directory::Watch> DirectoryHandle::watch(
+    std::string prefix, std::function<void(const std::vector<rpc::DirectoryEvent>&)> on_events) {
+  struct Watching final : Watch {
+    std::shared_ptr<DirectoryHost::Watcher> watcher;
+  };
+  auto watching = std::make_unique<Watching>();
+  watching->watcher = std::make_shared<DirectoryHost::Watcher>();
+  watching->watcher->prefix = std::move(prefix);
+  watching->watcher->on_events = std::move(on_events);
+  watching->watcher->handle = weak_from_this();
+  host_.watchers_.push_back(watching->watcher);
+  host_.changed();
+  return watching;
+}
+
+}  // namespace penstock::pool::sim
