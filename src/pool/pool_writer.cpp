@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "fabric/handshake.hpp"
+#include "fabric/launch.hpp"
 #include "penstock/interrupt.hpp"
 #include "pool/pool_engine.hpp"
 #include "pool/recorded_stream.hpp"
@@ -219,6 +220,9 @@ std::uint64_t PoolWriter::attach(const stream::EngineContext& context, const Coh
   request.host = fabric::host_name();
   request.pid = getpid();
   request.ranks = static_cast<std::uint32_t>(cohort.size());
+  const auto launch = fabric::launch_of_environment();
+  request.launch = launch.id;
+  request.launch_rank = launch.rank;
   auto attachment = std::make_shared<Attachment>(std::move(client), std::move(request));
   std::uint64_t base = 0;
   try {

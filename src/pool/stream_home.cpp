@@ -357,6 +357,22 @@ void StreamHome::forget_steps() {
   bytes_ = 0;
 }
 
+// When both are ranks of one launch that take themselves for the whole cohort, the first is refused too, as it attaches the
+// next time: it would go on with half of the data. Further ranks are then refused as the second was.
+void StreamHome::require_no_other_writer(const fb::AttachRequestT& request) {
+  const fabric::Launch first{record_.launch, record_.launch_rank}, second{request.launch, request.launch_rank};
+  const bool alone = known() && record_.ranks == 1 && request.ranks == 1;
+  const auto why = alone ? fabric::forgotten_communicator(first, second) : "";
+  if (!being_written() && (why.empty() || refused_.empty())) return;
+  if (!why.empty() && refused_.empty()) {
+    refused_ = "stream " + name_ + ": " + why;
+    std::function<bool()> still = [this, writer = record_.writer] { return writer == record_.writer; };
+    fabric::spawn(*core_->progress(), end_stream(lost, refused_, std::move(still)));
+  }
+  throw Error(Errc::wrong_state, "stream " + name_ + " is being written already, by " + record_.host + ":" +
+                                     std::to_string(record_.pid) + (why.empty() ? "" : ": " + why));
+}
+
 Task<void> StreamHome::let_last_writer_go(Deadline deadline) {
   auto self = shared_from_this();
   feed_.reset();
@@ -373,9 +389,7 @@ Task<void> StreamHome::let_last_writer_go(Deadline deadline) {
 Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
   auto self = shared_from_this();
   const bool same = known() && record_.writer == request.life;
-  if (!same && being_written())
-    throw Error(Errc::wrong_state, "stream " + name_ + " is being written already, by " + record_.host + ":" +
-                                       std::to_string(record_.pid));
+  if (!same) require_no_other_writer(request);
   fb::StreamRecordT record;
   if (same) {
     record = record_;
@@ -404,6 +418,8 @@ Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
   record.host = request.host;
   record.pid = request.pid;
   record.ranks = request.ranks;
+  record.launch = request.launch;
+  record.launch_rank = request.launch_rank;
   record.options = request.options;
   const auto options = options_of(record, name_);
   auto bytes = encode_object<fb::StreamRecord>(record);
@@ -530,6 +546,7 @@ Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
   auto self = shared_from_this();
   if (request.life != record_.writer) co_return;  // another has begun since
   require_writer(request.token);
+  if (!refused_.empty() && request.why.empty()) throw Error(Errc::invalid_argument, refused_);
   while (!staging_.empty() && request.why.empty()) {
     check_ours();
     if (!co_await changed_.wait(deadline))

@@ -72,6 +72,7 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   Task<Changing> change(Deadline deadline);
   void require_writer(const std::vector<std::uint8_t>& token) const;
   Task<void> become(fb::AttachRequestT request, Deadline deadline);
+  void require_no_other_writer(const fb::AttachRequestT& request);
   Task<void> let_last_writer_go(Deadline deadline);
   void forget_steps();
   std::uint64_t next_number() const { return steps_.empty() ? record_.base : steps_.rbegin()->first + 1; }
