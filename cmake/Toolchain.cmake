@@ -20,7 +20,7 @@ endforeach()
 find_program(PENSTOCK_CCACHE ccache)
 if(PENSTOCK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(penstock_launcher
-      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_NOHASHDIR=1
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_NOHASHDIR=1 CCACHE_COMMENTS=1
       CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${PENSTOCK_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${penstock_launcher})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${penstock_launcher})
