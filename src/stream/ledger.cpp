@@ -335,6 +335,7 @@ void Ledger::on_reader(LinkId link, const Message& message) {
 // heard: the cohort keeps leases of steps below this alone; of later ones it was not told.
 void Ledger::leave(Reader& r, std::uint64_t heard) {
   if (r.account.left) throw Error(Errc::protocol, "a reader left twice");
+  if (heard > next_step_) throw Error(Errc::protocol, "a reader left that heard of a step that is not there");
   if (settings_.keep_undelivered) return remove(r.account.link);
   r.account.left = true;
   for (const auto s : retained_) {
