@@ -130,9 +130,12 @@ def small_disk(tmp_path, monkeypatch):
             subprocess.run(words, check=True, timeout=READY_S)
 
         def fill():
-            script = f"dd if=/dev/zero of='{folder}/filler' bs=4096 2>/dev/null; df --output=avail -B1 '{folder}'"
-            left = subprocess.check_output([*enter, "sh", "-c", script], timeout=READY_S, text=True)
-            assert left.split()[-1] == "0", left
+            # The server may free space meanwhile: until there is none.
+            script = f"""
+                while [ "$(df --output=avail -B1 '{folder}' | tail -n 1)" -gt 0 ]; do
+                  dd if=/dev/zero bs=4096 oflag=append conv=notrunc of='{folder}/filler' 2>/dev/null || :
+                done"""
+            subprocess.run([*enter, "sh", "-c", script], check=True, timeout=READY_S)
 
         def free():
             subprocess.run([*enter, "rm", f"{folder}/filler"], check=True, timeout=READY_S)
