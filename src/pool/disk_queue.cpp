@@ -278,7 +278,7 @@ void DiskQueue::put_writes(const Tiers& tiers, const std::vector<JobPtr>& group)
 void DiskQueue::run_erases(const Tiers& tiers, DiskJob& job) {
   if (job.version_floor != 0) {
     const auto record = tier_key("", job.version_floor);
-    const storage::TierWrite write{floor_key(), record, {}, std::nullopt};
+    const storage::TierWrite write{floor_key(), record, {}, std::nullopt, false, true};
     put_below(tiers, {&write, 1});
   }
   for (const auto& key : job.erases)

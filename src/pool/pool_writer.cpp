@@ -195,6 +195,7 @@ class PoolWriter final : public stream::WriterEngine {
   }
   std::uint64_t attach(const stream::EngineContext& context, const Cohort& cohort);
   void stop_attaching();
+  void finish_lost(const std::string& why);
   std::string full_servers() const;
 
   const StreamOptions options_;
@@ -277,7 +278,7 @@ void PoolWriter::close(Timeout timeout) {
   try {
     direct_.close(deadline.remaining());
   } catch (const Error& e) {
-    if (attachment_) stop_attaching();
+    if (attachment_) finish_lost("it was closed before every step was in the pool");
     if (!attachment_ || e.code() != Errc::timeout) throw;
     throw Error(Errc::timeout, "stream " + name() + ": closed before every step was in pool " + attachment_->pool() +
                                    full_servers() + "; " + e.what());
@@ -296,10 +297,15 @@ void PoolWriter::lose() {
   const base::Deadline deadline(lose_within);
   direct_.node().wait_released(deadline);  // what it committed is worth keeping
   direct_.lose();
-  if (!attachment_) return;
+  if (attachment_) finish_lost("it ended without closing the stream");
+}
+
+// Tells the stream's coordinator that no further step comes, and why.
+void PoolWriter::finish_lost(const std::string& why) {
   stop_attaching();
+  const base::Deadline deadline(lose_within);
   try {
-    fabric::run_task(*progress_, attachment_->finish("it ended without closing the stream", deadline), deadline);
+    fabric::run_task(*progress_, attachment_->finish(why, deadline), deadline);
   } catch (const Error& e) {
     base::log(base::Level::info, "the pool was not told that the writer is lost",
               {{"stream", name()}, {"why", e.what()}});

@@ -66,7 +66,8 @@ void RocksTier::put_once(std::span<const TierWrite> writes, const std::vector<st
     const bool was_file = replaced[i] && replaced[i]->where == Where::file;
     sync_files = sync_files || (replaced[i] && (!was_file || folder_->is_durable(replaced[i]->file)));
   }
-  check_space(batch_bytes + large_bytes);
+  const bool makes_room = std::ranges::all_of(writes, &TierWrite::makes_room);
+  check_space(makes_room ? 0 : batch_bytes + large_bytes, makes_room);
   std::optional<PendingFiles> files;
   if (!large.empty()) {
     files.emplace(*folder_);
@@ -114,14 +115,14 @@ void RocksTier::add_to_batch(rocksdb::WriteBatch& batch, const TierWrite& write,
 
 // RocksDB must be able to write its buffers (up to half of its memory) into tables while its log grows by a file (a quarter of
 // it): its writes stop when the disk is full.
-void RocksTier::check_space(std::uint64_t bytes) {
+void RocksTier::check_space(std::uint64_t bytes, bool makes_room) {
   const std::uint64_t free = free_bytes(path()), spare = database_bytes(options()) + least_spare_bytes;
   const bool scarce = free < bytes + spare + used_bytes() / 4;
   if (scarce_.exchange(scarce) != scarce) {
     database_->collect_garbage(!scarce);
     if (scarce) erased_in_column_ = true;  // what is being collected lies there twice until that has ended
   }
-  if (free >= bytes + spare) return;
+  if (free >= bytes + spare || makes_room) return;
   throw TierFull("no space left: " + base::format_size(bytes) + " more in " + path() + " would not leave the " +
                  base::format_size(spare) + " that RocksDB needs");
 }

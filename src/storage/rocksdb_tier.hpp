@@ -73,7 +73,7 @@ class RocksTier final : public TierBase {
   bool erase_once(std::string_view key, bool sync);
   void add_to_batch(rocksdb::WriteBatch& batch, const TierWrite& write, const PendingFiles::Item* file,
                     const std::optional<Existing>& replaced) const;
-  void check_space(std::uint64_t bytes);
+  void check_space(std::uint64_t bytes, bool makes_room);
   bool is_large(const TierWrite& write) const { return folder_ && write.data.size() >= options().small_bytes; }
 
   void commit(rocksdb::WriteBatch& batch, bool sync, std::vector<Retired> replaced);

@@ -71,6 +71,8 @@ struct TierWrite {
   // Nothing is there under this key, to the caller's knowledge: it need not be looked for. What was there all the same is
   // replaced; the space and the counts that it took are set right when the tier is opened again.
   bool fresh = false;
+  // Must be there before objects can be erased: a tier takes it also when there is less space than puts must leave.
+  bool makes_room = false;
 };
 
 struct TierStatistics {

@@ -202,12 +202,16 @@ def test_a_disk_fills_and_is_freed(pools, report, context, small_disk, tier):
     pool = pools(servers=1, replication=1, memory="256MiB", tier=tier, write_behind="off")
     times, steps = 20 if "PENSTOCK_SOAK" in os.environ else 2, 12
     with Peers(pool) as peers, load(pool, history, 1, levels=("durable", "durable", "memory"), needs=False):
+        client = pool.open()
         for n in range(times):
+            client.put("to drop", f"{n}", b"x" * 100_000, acknowledge="durable")
             writer = peers.start("write", f"heat{n}", steps, 3, "durable")
             writer.until("ended", 1)
             fill()
             failed = len(history.failed)
             history.wait(lambda failed=failed: len(history.failed) >= failed + 5, "errors on a full disk")
+            if not client.drop("to drop", f"{n}"):
+                history.must_not_be("an object that was dropped on the full disk was not there")
             free()
             history.more(20)
             if writer.end().lines[-1] != "closed":
