@@ -267,6 +267,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<void> propose_views();
   Task<void> wait_member(bool there, Deadline deadline);
   Task<bool> left_in_order(std::uint64_t leases_lost, Deadline deadline);
+  void require_not_stopping() const;
 
   // Passing objects on (server_rebalance.cpp)
   struct Pass;

@@ -61,6 +61,7 @@ Task<void> ServerCore::start(fabric::Endpoint endpoint, Deadline deadline) {
   fabric::spawn(*progress_, propose_views());
   // Ready once a view names this server: clients can reach it.
   for (;;) {
+    require_not_stopping();
     const auto placement = members_->placement();
     if (placement && placement->view().find(options_.id)) co_return;
     const std::uint64_t number = placement ? placement->view().number : 0;
@@ -257,10 +258,16 @@ Task<bool> ServerCore::left_in_order(std::uint64_t leases_lost, Deadline deadlin
   co_return entry && leases_lost == leases_lost_;
 }
 
-// Until the view names this server; or until it does not, or nobody else is there.
+// After stop, Members::newer_than returns at once: a loop over it must end by this.
+void ServerCore::require_not_stopping() const {
+  if (stopping_) throw Error(Errc::wrong_state, "pool " + options_.pool + ": server " + options_.name + " is stopping");
+}
+
+// Until the view names this server; or until it does not, or nobody else is there. Throws Error(wrong_state) on stop.
 Task<void> ServerCore::wait_member(bool there, Deadline deadline) {
   auto self = shared_from_this();
   for (;;) {
+    require_not_stopping();
     const auto placement = members_->placement();
     const bool found = placement && placement->view().find(options_.id);
     if (found == there || (found && placement->view().members.size() == 1)) co_return;
