@@ -38,6 +38,7 @@ void add(Result& sum, const Result& one) {
   sum.views += one.views;
   sum.kills += one.kills;
   sum.drains += one.drains;
+  sum.drains_by_command += one.drains_by_command;
   sum.outages += one.outages;
 }
 
@@ -68,7 +69,8 @@ TEST_P(PoolSchedulesPart, EndsWell) {
       static_cast<unsigned long long>(first), static_cast<unsigned long long>(sum.frames),
       static_cast<unsigned long long>(sum.calls), static_cast<unsigned long long>(sum.failed_calls),
       static_cast<unsigned long long>(sum.views), static_cast<unsigned long long>(sum.kills),
-      static_cast<unsigned long long>(sum.drains), static_cast<unsigned long long>(sum.outages), failures);
+      static_cast<unsigned long long>(sum.drains), static_cast<unsigned long long>(sum.drains_by_command),
+      static_cast<unsigned long long>(sum.outages), failures);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PoolSchedulesPart, testing::Range(std::uint64_t{0}, parts()));

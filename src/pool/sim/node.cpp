@@ -93,13 +93,31 @@ fabric::Task<void> SimServer::start() {
   started = true;
 }
 
-// As PoolServer::drain, and the end of its process.
+// Every other server is drained by an administrator's command (ServerCore::begin_drain). If that fails, and in all other
+// cases, its process is told to end (PoolServer::drain).
 fabric::Task<void> SimServer::drain() {
   leaving = true;
   const base::Deadline deadline(Timeout(60'000));
-  if (around_.bug != Bug::drain_at_once) co_await core->leave(deadline);
+  if (around_.bug != Bug::drain_at_once) {
+    if (node % 2 == 0) co_await drain_by_command(deadline);
+    if (!drained_by_command) co_await core->leave(deadline);
+  }
   co_await core->stop(deadline);
   kill();
+}
+
+fabric::Task<void> SimServer::drain_by_command(base::Deadline deadline) {
+  using State = ServerCore::DrainState;
+  try {
+    core->begin_drain([] {});
+  } catch (const Error& error) {
+    if (error.code() != Errc::wrong_state) throw;
+    co_return;  // no other server is active
+  }
+  const auto state = [this] { return core->drain_status().state; };
+  while (!gone && !deadline.passed() && (state() == State::handing_on || state() == State::handed_on))
+    co_await core->drain_moved(deadline);
+  drained_by_command = state() == State::left;
 }
 
 void SimServer::kill() {

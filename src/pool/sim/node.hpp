@@ -34,6 +34,7 @@ class SimServer {
   SimServer(const Surroundings& around, Node node, std::uint64_t id, const Plan& plan);
   fabric::Task<void> start();
   fabric::Task<void> drain();
+  bool drained_by_command = false;  // not by a signal to end
   // Nobody sees anything of it any more. What is left of it here ends within simulated seconds.
   void kill();
 
@@ -44,6 +45,8 @@ class SimServer {
   bool started = false, leaving = false, gone = false;
 
  private:
+  fabric::Task<void> drain_by_command(base::Deadline deadline);
+
   Surroundings around_;
   std::shared_ptr<rpc::ServiceTable> services_ = std::make_shared<rpc::ServiceTable>();
   std::vector<std::shared_ptr<rpc::Channel>> served_;

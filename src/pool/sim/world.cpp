@@ -300,6 +300,7 @@ fabric::Task<void> World::drain(SimServer* server) {
   note("server-%u drains", server->node);
   co_await server->drain();
   ++result_.drains;
+  result_.drains_by_command += server->drained_by_command;
   note("server-%u has drained", server->node);
 }
 

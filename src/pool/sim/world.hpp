@@ -30,7 +30,7 @@ const char* name_of(Bug bug);
 struct Result {
   std::string failure;  // empty when all was well
   std::uint64_t frames = 0, calls = 0, failed_calls = 0, views = 0, simulated_ms = 0;
-  std::uint64_t kills = 0, drains = 0, outages = 0;
+  std::uint64_t kills = 0, drains = 0, drains_by_command = 0, outages = 0;
 };
 
 // trace: prints what happens.
