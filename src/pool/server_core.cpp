@@ -12,6 +12,8 @@
 namespace penstock::pool {
 namespace {
 
+constexpr std::size_t max_failed_puts = 100'000;
+
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
@@ -241,9 +243,32 @@ Task<std::vector<ServerCore::PutResult>> ServerCore::put(std::vector<Put> puts, 
   } catch (const Error& error) {
     failed = error;
   }
-  if (failed)
+  if (failed) {
+    note_failed(*plan);
     for (const auto i : plan->written) plan->results[i].error = failed;
+  } else {
+    forget_failed(*plan);
+  }
   co_return plan->results;
+}
+
+// Without these a drop here, where nothing is, would leave what another owner has taken, and the next view would restore it.
+// Bounded: beyond max_failed_puts any other one is forgotten.
+void ServerCore::note_failed(const Plan& plan) {
+  for (const auto i : plan.written) {
+    auto& version = failed_puts_[plan.packed[i]];
+    version = std::max(version, plan.results[i].version);
+    if (failed_puts_.size() <= max_failed_puts) continue;
+    auto any = failed_puts_.begin();
+    if (any->first == plan.packed[i]) ++any;
+    failed_puts_.erase(any);
+  }
+}
+
+// The owners have newer versions now.
+void ServerCore::forget_failed(const Plan& plan) {
+  if (failed_puts_.empty()) return;
+  for (const auto i : plan.written) failed_puts_.erase(plan.packed[i]);
 }
 
 Task<void> ServerCore::store_one(std::shared_ptr<Plan> plan, bool durable, Deadline deadline) {
@@ -441,7 +466,8 @@ Task<bool> ServerCore::drop(Namespace ns, std::string row, std::string column, s
     throw Error(Errc::stale_view, "the pool's membership changed before the drop");
   // An earlier try did it, and its answer was lost. What has been put since stays; other owners may not have heard of it.
   auto newest = tombstones_.dropped_by(packed, request);
-  if (newest == 0) {
+  bool there = newest != 0;
+  if (!there) {
     if (const auto* present = store_->table().find(ns, row, column, version)) newest = present->version;
     if (may_lie_elsewhere(*placement, ns, row, tag)) {
       std::vector<Key> keys{{row, column}};
@@ -450,6 +476,9 @@ Task<bool> ServerCore::drop(Namespace ns, std::string row, std::string column, s
         for (const auto& h : found->second)
           if (!h.dropped && (!version || h.version == *version)) newest = std::max(newest, h.version);
     }
+    there = newest != 0;
+    if (const auto put = failed_puts_.find(packed); put != failed_puts_.end() && (!version || put->second == *version))
+      newest = std::max(newest, put->second);
   }
   if (newest == 0) co_return false;
   std::vector<ObjectStore::Write> writes(1);
@@ -461,11 +490,14 @@ Task<bool> ServerCore::drop(Namespace ns, std::string row, std::string column, s
   writes[0].keep_older = version.has_value();  // one version only
   const bool durable = acknowledge == Acknowledge::durable && !options_.store.tiers.empty();
   tombstones_.note(packed, newest, version.has_value(), 0);  // nobody brings it back meanwhile
-  co_await replicate_to_owners(std::move(writes), true, durable, request, deadline);
-  ++counters_.drops;
+  co_await replicate_to_owners(std::move(writes), true, durable, there ? request : 0, deadline);
+  counters_.drops += there;
   co_await drop_here(ns, std::move(row), std::move(column), newest, version.has_value(), durable, deadline);
-  tombstones_.note(packed, newest, version.has_value(), request);
-  co_return true;
+  tombstones_.note(packed, newest, version.has_value(), there ? request : 0);
+  if (const auto put = failed_puts_.find(packed);
+      put != failed_puts_.end() && (version ? put->second == *version : put->second <= newest))
+    failed_puts_.erase(put);
+  co_return there;
 }
 
 // Everything up to a version, or only that one. Newer ones were put since.

@@ -213,6 +213,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
 
   // Puts (server_core.cpp)
   void check_primary(const std::vector<Put>& puts) const;
+  void note_failed(const Plan& plan);
+  void forget_failed(const Plan& plan);
   Task<void> learn_versions(std::shared_ptr<Plan> plan, Deadline deadline);
   Task<std::shared_ptr<const Placement>> replicate_plan(std::shared_ptr<Plan> plan, bool durable, Deadline deadline);
   Task<void> store_one(std::shared_ptr<Plan> plan, bool durable, Deadline deadline);
@@ -265,9 +267,9 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<void> keep_announced();
   void propose();
   Task<void> propose_views();
+  void require_not_stopping() const;
   Task<void> wait_member(bool there, Deadline deadline);
   Task<bool> left_in_order(std::uint64_t leases_lost, Deadline deadline);
-  void require_not_stopping() const;
 
   // Passing objects on (server_rebalance.cpp)
   struct Pass;
@@ -305,6 +307,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   std::uint64_t next_lease_ = 1;
   std::vector<std::function<void(const View&)>> view_callbacks_;
   Tombstones tombstones_;
+  // Versions of puts that failed here, by packed key: another owner may have taken them, and a drop covers them too.
+  std::unordered_map<std::string, std::uint64_t> failed_puts_;
   std::vector<std::shared_ptr<const Placement>> history_;  // the last settled view, and those since
   fabric::Endpoint endpoint_;
   std::uint64_t lease_ = 0, leases_lost_ = 0;

@@ -498,6 +498,24 @@ TEST_F(Servers, AFullReplicaSaysSo) {
   }
 }
 
+// The primary has nothing of a put that failed, but a replica may: the drop reaches it, or the next view would restore it.
+TEST_F(Servers, ADropCoversAPutThatFailed) {
+  start(3, 3);
+  const Key key{"row", "a"};
+  const auto at = primary_of("row"), full = (at + 1) % 3, other = (at + 2) % 3;
+  auto& store = core(full).store();
+  const auto all = run(full, store.reserve(store.memory_limit(), base::Deadline(patience)));
+  PoolOptions o;
+  o.pool = "stage";
+  o.timeout_ms = 1000;
+  Pool soon(*context, o);
+  EXPECT_THROW(soon.put(key, bytes_of("x"), with(IfExists::overwrite, Acknowledge::replicated)), Error);
+  EXPECT_EQ(held(at, key).size(), 0u);
+  ASSERT_EQ(held(other, key).size(), 1u);
+  EXPECT_FALSE(pool->drop(key));
+  EXPECT_EQ(held(other, key).size(), 0u);
+}
+
 // A put that timed out may come yet: the next one of its key goes on above it.
 TEST_F(Servers, WhatWasGivenUpDoesNotTakeTheNextOnesPlace) {
   auto with_tier = options(0, 1, 1);

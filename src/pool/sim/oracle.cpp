@@ -20,9 +20,7 @@ void Oracle::begin(const std::string& key, const std::string& value) {
 
 void Oracle::done(const std::string& key, const std::string& value, bool safe) {
   auto& state = keys_[key];
-  if (!value.empty()) state.unsure.clear();
-  state.allowed = state.unsure;
-  state.allowed.insert(value);
+  state.allowed = {value};
   if (safe) state.since_safe = state.allowed;
   else if (state.deaths_at_begin != deaths_) state.allowed = state.since_safe;  // perhaps by the one that died
 }

@@ -1,9 +1,7 @@
 // What clients of a simulated pool may find. A value of a key is a text; "" stands for no object.
 //
 // An acknowledged change is the only thing that may be found from then on, except that
-//   - a change that failed may have been done or not, until the next put that is acknowledged. (A drop does not end that:
-//     a failed put may have reached a replica only, of which the primary that drops the key does not know;
-//     docs/internals/pools.md);
+//   - a change that failed may have been done or not, until the next change that is acknowledged;
 //   - one that was acknowledged in memory may be lost with a server that died: then every value since the last one that
 //     was acknowledged as replicated (or dropped everywhere) may be found;
 //   - a read may find any value that was allowed at some time while it was under way.
@@ -31,12 +29,10 @@ class Oracle {
   };
   using ReadId = std::list<Read>::iterator;
 
-  // The client asks for a change to this value.
+  // The client asks for a change to this value. One that fails may have been done: the value stays allowed.
   void begin(const std::string& key, const std::string& value);
   // It was acknowledged; safe: not in memory only.
   void done(const std::string& key, const std::string& value, bool safe);
-  // It failed, and may have been done.
-  void failed(const std::string& key, const std::string& value) { keys_[key].unsure.insert(value); }
   // It was refused, and is not done by anybody.
   void refused(const std::string& key, const std::string& value);
   // What reads find is no newer than what replicas have for a moment: a connection was lost.
@@ -54,7 +50,7 @@ class Oracle {
 
  private:
   struct State {
-    Values allowed{""}, since_safe{""}, unsure;
+    Values allowed{""}, since_safe{""};
     std::uint64_t deaths_at_begin = 0;
   };
   std::map<std::string, State> keys_;

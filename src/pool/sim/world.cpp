@@ -373,8 +373,6 @@ fabric::Task<void> World::put(SimClient* client, std::string key) {
   } else if (refusing && result.code == Errc::already_exists) {
     oracle_.refused(key, *value);
     if (oracle_.allowed(key) == Oracle::Values{""}) fail(call + ": refused, and there is nothing");
-  } else {
-    oracle_.failed(key, *value);
   }
 }
 
