@@ -1,5 +1,7 @@
 #include "pool/sim/directory.hpp"
 
+#include <algorithm>
+
 #include "pool/members.hpp"
 
 namespace penstock::pool::sim {
@@ -11,7 +13,7 @@ namespace {
 
 // As the embedded directory and its client have it.
 constexpr std::chrono::milliseconds shortest_pause = 20ms, longest_pause = 500ms;  // between two tries to connect
-constexpr auto recovery_grace = 2s;                                                 // for leases, after a start
+constexpr auto recovery_grace = 2s;                                                // for leases, after a start
 
 }  // namespace
 
@@ -36,9 +38,7 @@ struct DirectoryHost::Watcher {
 };
 
 DirectoryHost::DirectoryHost(std::shared_ptr<fabric::Progress> progress, Network& network)
-    : progress_(std::move(progress)),
-      network_(network),
-      state_(std::make_unique<rpc::DirectoryState>(1)) {}
+    : progress_(std::move(progress)), network_(network), state_(std::make_unique<rpc::DirectoryState>(1)) {}
 
 void DirectoryHost::go_away() {
   away_ = true;
@@ -48,9 +48,13 @@ void DirectoryHost::go_away() {
 
 void DirectoryHost::come_back(bool renew_leases) {
   away_ = false;
-  if (renew_leases)
-    state_ = std::make_unique<rpc::DirectoryState>(state_->snapshot(), rpc::DirectoryLimits{},
-                                                   Clock::now() + recovery_grace);
+  state_ =
+      std::make_unique<rpc::DirectoryState>(state_->snapshot(), rpc::DirectoryLimits{}, Clock::now() + recovery_grace);
+  if (!renew_leases) {
+    const auto entries = state_->list("/pools/", "", 1000, 1 << 20).entries;
+    const auto announced = std::ranges::find_if(entries, [](const auto& entry) { return entry.lease != 0; });
+    if (announced != entries.end()) state_->revoke(announced->lease);
+  }
   state_->expire(Clock::now());
   changed();
 }

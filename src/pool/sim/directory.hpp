@@ -19,8 +19,8 @@ namespace penstock::pool::sim {
 class DirectoryHost {
  public:
   DirectoryHost(std::shared_ptr<fabric::Progress> progress, Network& network);
-  // Its process is gone; come_back: with what it had, and leases that begin again (unless renew_leases is false: a
-  // defect).
+  // Its process is gone; come_back: with what it had, and leases that begin again (all but one if renew_leases is
+  // false: a defect).
   void go_away();
   void come_back(bool renew_leases);
   bool away() const { return away_; }

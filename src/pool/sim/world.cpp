@@ -18,7 +18,7 @@ const char* name_of(Bug bug) {
     case Bug::replica_lost: return "a replica is acknowledged and not kept";
     case Bug::drop_untold: return "a drop does not reach the replicas";
     case Bug::nothing_missing: return "a server says that it lacks nothing of what it is offered";
-    case Bug::leases_not_renewed: return "leases are not renewed when the directory comes back";
+    case Bug::lease_not_renewed: return "a lease is not renewed when the directory comes back";
   }
   return "?";
 }
@@ -293,7 +293,7 @@ fabric::Task<void> World::directory_away(std::uint32_t length_ms) {
   directory_.go_away();
   co_await fabric::pause_for(*progress_, std::chrono::milliseconds(length_ms));
   note("the directory is back");
-  directory_.come_back(around_.bug != Bug::leases_not_renewed);
+  directory_.come_back(around_.bug != Bug::lease_not_renewed);
 }
 
 fabric::Task<void> World::drain(SimServer* server) {
