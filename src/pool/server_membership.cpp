@@ -176,6 +176,11 @@ void ServerCore::propose() {
 Task<void> ServerCore::propose_views() {
   auto self = shared_from_this();
   const Background background(*this);
+  const auto lowest_announced = [this] {
+    std::uint64_t lowest = ~std::uint64_t{0};
+    for (const auto& [server, announcement] : announced_) lowest = std::min(lowest, announcement.member.id);
+    return lowest;
+  };
   while (!stopping_) {
     const Deadline soon(look_again);
     if (!to_propose_) co_await propose_->wait(soon);
@@ -183,16 +188,14 @@ Task<void> ServerCore::propose_views() {
     if (stopping_) break;
     co_await fabric::pause_for(*progress_, settle_delay);
     if (announced_.empty() || announced_.begin()->second.member.id == 0) continue;
-    std::uint64_t lowest = ~std::uint64_t{0};
-    std::vector<Announcement> announced;
-    for (const auto& [path, a] : announced_) {
-      lowest = std::min(lowest, a.member.id);
-      announced.push_back(a);
-    }
-    if (lowest != options_.id) continue;
+    if (lowest_announced() != options_.id) continue;
     try {
       auto path = pool_path(options_.pool, "view");
       auto entry = co_await directory_->get(path, Deadline(directory_patience));
+      // Not those of before: while the directory was away others may have come, and the view may name them already.
+      if (lowest_announced() != options_.id) continue;
+      std::vector<Announcement> announced;
+      for (const auto& [server, announcement] : announced_) announced.push_back(announcement);
       View present;
       if (entry) present = view_from_json(entry->value);
       if (present.number == 0 && announced.size() < options_.servers) continue;
