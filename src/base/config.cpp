@@ -107,7 +107,7 @@ std::string parse_resume(std::string_view text) {
 }
 
 // Which ends of streams take an option, one bit each. A new engine adds its two.
-enum Ends : std::uint8_t {
+enum Ends : std::uint16_t {
   direct_writer = 1,
   direct_reader = 2,
   pool_writer = 4,
@@ -330,21 +330,33 @@ void for_each_idle(const StreamOptions& options, const StreamOptions& before, En
               std::string(field.name) + " is an option of " + describe(field.ends) + ", and this is " + what);
 }
 
+// For overlays that show whether they name an engine: no engine's name is empty.
+StreamOptions without_engine(StreamOptions options) {
+  options.engine.clear();
+  return options;
+}
+
 Ends ends_of(Side side) { return side == Side::writer ? writers : readers; }
 
 }  // namespace
 
 StreamOptions options_in_effect(std::string_view stream, Side side, const StreamOptions& in_code,
                                 const std::string& config_file) {
-  const StreamOptions in_file = overlay_file(stream, in_code, config_file);
-  const StreamOptions all = overlay_environment(stream, in_file);
+  const StreamOptions in_file = overlay_file(stream, without_engine(in_code), config_file);
+  StreamOptions all = overlay_environment(stream, without_engine(in_file));
+  const std::string variable = environment_name(stream);
+  const bool by_environment = !all.engine.empty();
+  const bool by_file = !by_environment && !in_file.engine.empty();
+  if (!by_environment) all.engine = by_file ? in_file.engine : in_code.engine;
   const auto end = end_of(all.engine, side);
   if (!end) return all;
+
   const std::string what = "a stream of engine " + all.engine;
-  std::string idle;  // left without effect by another choice of engine than the code's, or in a file that serves others
+  std::string idle;  // without effect where the configuration chose the engine, or in a file that serves others
   const auto note = [&](const StreamField& field) { idle.append(idle.empty() ? "" : ",").append(field.name); };
   for_each_idle(in_code, {}, *end, [&](const StreamField& field) {
-    if (all.engine == in_code.engine) refuse(field, what);
+    // An engine chosen at run time must not need a change of the code.
+    if (!by_environment && !by_file) refuse(field, what);
     note(field);
   });
   for_each_idle(in_file, in_code, *end, note);
@@ -352,12 +364,13 @@ StreamOptions options_in_effect(std::string_view stream, Side side, const Stream
     try {
       refuse(field, what);
     } catch (const Error& error) {
-      throw error.in(environment_name(stream));
+      throw error.in(variable);
     }
   });
+  const std::string chosen_by = by_environment ? variable : by_file ? config_file : "code or default";
   if (!idle.empty())
     log(Level::warn, "options have no effect with this engine",
-        {{"stream", std::string(stream)}, {"engine", all.engine}, {"options", idle}});
+        {{"stream", std::string(stream)}, {"engine", all.engine}, {"engine_from", chosen_by}, {"options", idle}});
   return all;
 }
 

@@ -35,8 +35,9 @@ StreamOptions options_for_stream(std::string_view stream, StreamOptions defaults
 
 enum class Side : std::uint8_t { writer, reader };
 // The same for one side of a stream that is being opened. An option that has no effect with the stream's engine is an
-// Error(invalid_argument) that names it and who takes it, when it is given in code or in the environment; a warning when it is
-// in the file, or when the configuration has chosen another engine than the code. Options of the other side are legal: a
+// Error(invalid_argument) that names it and who takes it, when it is given in the environment, or in code while neither the
+// file nor the environment names an engine. It is a warning when it is in the file, or in code while the configuration names
+// the engine: choosing an engine at run time must not need a change of the code. Options of the other side are legal: a
 // StreamOptions, a file and an environment may serve both.
 StreamOptions options_in_effect(std::string_view stream, Side side, const StreamOptions& in_code,
                                 const std::string& config_file);

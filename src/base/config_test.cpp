@@ -202,6 +202,61 @@ TEST_F(ConfigTest, AnOptionWithoutEffectInTheFileIsAWarning) {
   set_log_sink({});
 }
 
+TEST_F(ConfigTest, AnOptionInCodeWithoutEffectIsAWarningWhenTheConfigurationChoseTheEngine) {
+  std::vector<std::string> warned;
+  set_log_sink([&](Level, std::string_view text) { warned.emplace_back(text); });
+  const StreamOptions in_code{.retain_steps = 3};  // names no engine
+  const auto engine = [&](const std::string& file) {
+    return options_in_effect("heat", Side::writer, in_code, file).engine;
+  };
+  const auto warning = [](const std::string& chosen_by) {
+    return testing::AllOf(HasSubstr("engine=direct"), HasSubstr("engine_from=" + chosen_by),
+                          HasSubstr("options=retain_steps"));
+  };
+
+  // One word in the file moves the stream both ways.
+  EXPECT_EQ(engine(write("streams: {heat: pool}\n")), "pool");
+  EXPECT_THAT(warned, testing::IsEmpty());
+  const std::string direct = write("streams: {heat: direct}\n");
+  EXPECT_EQ(engine(direct), "direct");
+  EXPECT_THAT(warned, testing::ElementsAre(warning(direct)));
+  EXPECT_EQ(engine(write("streams: {'*': {engine: direct}}\n")), "direct");
+  EXPECT_EQ(warned.size(), 2u);
+
+  // So does one word in the environment, which wins over the file.
+  const std::string pool = write("streams: {heat: pool}\n");
+  set("PENSTOCK_STREAM_HEAT", "direct");
+  EXPECT_EQ(engine(""), "direct");
+  EXPECT_EQ(engine(pool), "direct");
+  EXPECT_EQ(warned.size(), 4u);
+  EXPECT_THAT(warned.back(), warning("PENSTOCK_STREAM_HEAT"));
+  set("PENSTOCK_STREAM_HEAT", "queue_steps=2");  // does not name an engine: the file's stays
+  EXPECT_EQ(engine(pool), "pool");
+  EXPECT_EQ(engine(write("streams: {heat: direct}\n")), "direct");
+  EXPECT_THAT(warned.back(), warning(direct));
+
+  // Without the word the engine is the code's.
+  expect_error(Errc::invalid_argument, "retain_steps is an option of writers of engine pool",
+               [&] { engine(write("streams: {heat: {queue_steps: 2}}\n")); });
+
+  // The same with an engine that the code names: the configuration repeats it or says nothing.
+  warned.clear();
+  const StreamOptions names_pool{.engine = "pool", .reserve_steps = 2};
+  unset("PENSTOCK_STREAM_HEAT");
+  expect_error(Errc::invalid_argument, "reserve_steps is an option of writers of engine direct",
+               [&] { options_in_effect("heat", Side::writer, names_pool, ""); });
+  set("PENSTOCK_STREAM_HEAT", "pool");
+  EXPECT_EQ(options_in_effect("heat", Side::writer, names_pool, "").engine, "pool");
+  EXPECT_THAT(warned, testing::ElementsAre(testing::AllOf(HasSubstr("engine=pool"), HasSubstr("options=reserve_steps"),
+                                                          HasSubstr("engine_from=PENSTOCK_STREAM_HEAT"))));
+
+  // An option in the environment is an error, whoever chose the engine.
+  set("PENSTOCK_STREAM_HEAT", "direct,retain_steps=2");
+  expect_error(Errc::invalid_argument, "PENSTOCK_STREAM_HEAT: retain_steps is an option of writers of engine pool",
+               [] { options_in_effect("heat", Side::writer, {}, ""); });
+  set_log_sink({});
+}
+
 TEST_F(ConfigTest, OptionsByNameAreOfTheirSide) {
   expect_error(Errc::invalid_argument, "queue_steps is an option of writers, and this is a reader",
                [] { check_side("queue_steps", Side::reader); });

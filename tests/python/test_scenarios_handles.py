@@ -42,8 +42,8 @@ def test_options_without_effect_are_refused(context, plane, in_pool):
             context.open("s", start=5)
         with pytest.raises(penstock.InvalidArgument, match="acknowledge is an option of writers of engine pool"):
             context.create("s", acknowledge="durable")
-    with pytest.raises(penstock.InvalidArgument, match="keep_first_step is an option of writers of engine direct"):
-        context.create("s", engine="pool", keep_first_step=True)
+        with pytest.raises(penstock.InvalidArgument, match="keep_first_step is an option of writers of engine direct"):
+            context.create("s", engine="pool", keep_first_step=True)
     options = {"timeout": TIMEOUT_S, "data_plane": plane}
     with context.create("s", **options, keep_first_step=in_pool) as writer, context.open("s", **options) as reader:
         write_step(writer, 0)
