@@ -103,6 +103,43 @@ TEST(Leaving, ARankThatLeftReleasesWhatItKept) {
   EXPECT_FALSE(root.holding());
 }
 
+// Rank 1 keeps step 0, and its process ends.
+std::vector<std::string> sent_when_rank_1_ends(std::uint32_t ranks, bool in_order) {
+  Recorder sink;
+  ReaderProtocol root(0, ranks, 1, 4, false, sink, 1);
+  root.on_message(parent_link, Message{.kind = Kind::announce, .step = 0, .epoch = 1, .slot = 0});
+  if (in_order) root.on_message(1, Message{.kind = Kind::leave, .value = 1});
+  root.leave();
+  root.on_link_lost(1, "gone");
+  return sink.take(parent_link);
+}
+
+TEST(Leaving, LeasesEndWithTheProcessUnlessRanksBelowMayHoldThem) {
+  EXPECT_THAT(sent_when_rank_1_ends(2, true), ElementsAre("leave 0", "release 0"));
+  EXPECT_THAT(sent_when_rank_1_ends(3, true), ElementsAre("leave 0"));
+  EXPECT_THAT(sent_when_rank_1_ends(2, false), ElementsAre("release 0", "leave 0"));
+  EXPECT_THAT(sent_when_rank_1_ends(3, false), ElementsAre("leave 0"));
+}
+
+TEST(Leaving, ARankThatDoesNotWaitForOthersKeepsTheirLeases) {
+  Recorder sink;
+  ReaderProtocol root(0, 2, 1, 4, false, sink);
+  const auto announce = [](std::uint64_t step, std::uint32_t slot) {
+    return Message{.kind = Kind::announce, .step = step, .epoch = 1, .slot = slot};
+  };
+  root.on_message(parent_link, announce(0, 0));
+  root.leave();
+  root.stop_waiting();
+  EXPECT_THAT(sink.take(1), ElementsAre("announce 0", "lost 0"));
+  root.on_message(parent_link, announce(1, 1));
+  EXPECT_THAT(sink.take(1), IsEmpty());
+  EXPECT_TRUE(root.holding());
+  root.on_message(1, Message{.kind = Kind::release, .step = 0, .slot = 0});
+  EXPECT_FALSE(root.holding());
+  root.on_message(1, Message{.kind = Kind::leave, .value = 1});
+  EXPECT_THAT(sink.take(parent_link), ElementsAre("release 0", "leave 0"));
+}
+
 TEST(Shares, AReaderThatStopsHoldsNoMoreThanItsShare) {
   OneRank w({.queue_steps = 4, .when_full = WhenFull::discard_newest, .rendezvous_readers = 2});
   w.writer.ledger().join(reader_a, 1, false, "a");  // stopped

@@ -21,8 +21,11 @@ ReaderProtocol::ReaderProtocol(std::uint32_t rank, std::uint32_t ranks, std::uin
       announced_(slots + 1),
       pending_(slots),
       leaves_left_(1 + children_),
-      child_left_(children_) {
+      child_left_(children_),
+      child_has_ranks_below_(children_) {
   for (auto& p : pending_) p.given.resize(1 + children_);
+  for (std::uint32_t c = 0; c < children_; ++c)
+    child_has_ranks_below_[c] = child_count(first_child_ + c, ranks, fan_out) > 0;
 }
 
 void ReaderProtocol::send_down(const Message& message) {
@@ -212,11 +215,12 @@ void ReaderProtocol::on_message(LinkId link, const Message& message) {
 void ReaderProtocol::on_link_lost(LinkId link, const std::string& why) {
   if (is_child(link)) {
     const auto child = link - first_child_;
-    if (child_left_[child]) return settle(child, 0);  // its process has ended, and its views with it
+    const bool in_order = child_left_[child];
     child_left_[child] = true;
-    lose("rank " + std::to_string(link) + " of the reader was lost (" + why + ")", link);
-    settle(child, 0);
-    note_leave();
+    if (!in_order) lose("rank " + std::to_string(link) + " of the reader was lost (" + why + ")", link);
+    // Its process has ended, and its views with it. Ranks below it may hold views of the same steps.
+    if (!child_has_ranks_below_[child]) settle(child, 0);
+    if (!in_order) note_leave();
     return;
   }
   // The end may have come through the ring, and the description of the last steps not at all.
@@ -226,6 +230,11 @@ void ReaderProtocol::on_link_lost(LinkId link, const std::string& why) {
   lose(rank_ == 0 ? "the writer is gone (" + why + ")"
                   : "the parent of rank " + std::to_string(rank_) + " of the reader was lost (" + why + ")",
        link);
+}
+
+void ReaderProtocol::stop_waiting() {
+  if (!all_left())
+    lose("rank " + std::to_string(rank_) + " of the reader closed, and waits for other ranks no longer", no_link);
 }
 
 // The survivors keep their leases, on the slots they were told of: the writer hears of no release before they have left.

@@ -4,8 +4,8 @@
 // Announcements flow down to every rank in one order; releases are joined on their way up, so that the writer sees one
 // lease for the whole cohort. A rank that leaves may keep leases (of its views) and releases them later; its `leave` says
 // which announcements had reached it, and the receiver takes later ones back by itself. When a rank is lost the cohort is:
-// the survivors can take what they were told of, and releases wait until those that rank 0 can still hear have left. All
-// leases end with rank 0's process.
+// the survivors can take what they were told of, and releases wait until those that rank 0 can still hear have left. What
+// ranks below a rank whose process has ended may hold stays leased until rank 0's process ends, and all leases end then.
 #pragma once
 
 #include <memory>
@@ -42,6 +42,8 @@ class ReaderProtocol {
   // stop, and nothing is to be announced any more. What was taken stays leased until it is released. The writer hears of
   // it when every rank has left.
   void leave();
+  // This rank left, and waits no longer for the ranks below it: the cohort is lost unless they have left.
+  void stop_waiting();
 
   // ------ the neighbours'
   void on_message(LinkId link, const wire::Message& message);
@@ -106,6 +108,7 @@ class ReaderProtocol {
   bool stopped_ = false;
   bool left_ = false;
   std::vector<bool> child_left_;  // with all below it, or it is lost
+  std::vector<bool> child_has_ranks_below_;
   std::string lost_;
 };
 

@@ -312,7 +312,9 @@ void ReaderRank::on_wake(std::uint64_t what) {
       world_.lease_kept();
       return;
     case Wake::end_process:
-      world_.unprotect_below(cohort_, rank_);  // leases end with the process through which the writer hears of them
+      // Its own leases end with the process, and all with rank 0's.
+      if (rank_ == 0) world_.unprotect_below(cohort_, rank_);
+      else world_.oracle.unprotect(cohort_, rank_);
       world_.fabric.exit(id_);
       return;
   }

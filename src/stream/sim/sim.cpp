@@ -153,6 +153,21 @@ bool World::unfinished_readers(std::uint32_t cohort) const {
                      [](const auto& r) { return r->alive() && !r->done(); });
 }
 
+// Ranks below a rank that has gone may hold views that only the end of rank 0's process gives back.
+bool World::end_roots_of_severed() {
+  bool ended = false;
+  for (std::uint32_t c = 0; c < readers_.size(); ++c) {
+    const auto& cohort = plan.cohorts[c];
+    bool severed = false;
+    for (std::uint32_t r = 1; r < cohort.ranks; ++r)
+      severed |= child_count(r, cohort.ranks, cohort.fan_out) > 0 && !fabric.linked(readers_[c][r]->id(), parent_link);
+    if (!severed || !readers_[c][0]->alive() || !readers_[c][0]->opened()) continue;
+    crash_reader(c, 0);
+    ended = true;
+  }
+  return ended;
+}
+
 bool World::move_on() {
   const bool writing =
       std::any_of(writers_.begin(), writers_.end(), [](const auto& w) { return w->alive() && !w->done(); });
@@ -165,6 +180,7 @@ bool World::move_on() {
     fabric.resume_all();
     return true;
   }
+  if (end_roots_of_severed()) return true;
   if (keepers_ && !garbage) check_kept();
   if (keepers_) {
     keepers_ = false;

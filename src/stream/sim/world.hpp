@@ -160,6 +160,7 @@ class World {
   void inject_garbage(RankNode& from, LinkId link, std::uint32_t cohort);
   bool unfinished_readers(std::uint32_t cohort) const;
   void check_kept() const;
+  bool end_roots_of_severed();
   bool move_on();  // when nothing happens any more: ends what is allowed to wait. False when all is over.
   std::string who_waits() const;
 
