@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "base/test_support.hpp"
@@ -317,6 +318,73 @@ TEST_F(DirectWriterTest, EveryRankCountsAStepThatOneGaveUp) {
   EXPECT_THAT(voided, testing::ElementsAre(1, 1, 1));
   EXPECT_THAT(log, HasSubstr("step=1"));
   EXPECT_THAT(log, HasSubstr("rank=1"));
+}
+
+TEST_F(DirectWriterTest, AReaderIsToldThatItHoldsTheStepsItself) {
+  const auto options = with([](auto& o) {
+    o.queue_steps = 1;
+    o.when_full = WhenFull::discard_newest;
+  });
+  auto writer = context_.create_stream("s", solo(), options);
+  auto reader = context_.open_stream("s", solo(), options);
+  const std::int64_t data = 7;
+  const auto v = writer.define<std::int64_t>("v", {1});
+  auto step = writer.begin_step();
+  step.put(v, &data);
+  step.end();
+  auto got = reader.begin_step();
+  auto views = got.view(got.variable("v").id);
+  got.end();
+  EXPECT_THAT(error_of([&] { reader.begin_step(1ms); }).second,
+              HasSubstr("this reader holds 1 step; release their views or raise queue_steps"));
+  views = {};
+  EXPECT_THAT(error_of([&] { reader.begin_step(1ms); }).second, testing::Not(HasSubstr("holds")));
+  reader.close();
+  writer.close();
+}
+
+TEST_F(DirectWriterTest, AViewOfARankStaysWhenRank0HasStoppedWaitingForIt) {
+  for (const bool explicit_progress : {false, true}) {
+    SCOPED_TRACE(explicit_progress);
+    auto writer = context_.create_stream("s", solo(), with([](auto& o) { o.queue_steps = 1; }));
+    const auto v = writer.define<std::int64_t>("v", {1});
+    std::atomic<bool> closed{false}, over{false};
+    run_thread_cohort(2, [&](std::shared_ptr<Cohort> cohort) {
+      const bool first = cohort->rank() == 0;
+      auto options = context_options();
+      options.explicit_progress = first && explicit_progress;
+      Context mine(options);
+      std::optional reader(mine.open_stream("s", cohort, with([&](auto& o) {
+                                              if (first) o.close_timeout_ms = 50;
+                                            })));
+      if (!first) {
+        const std::int64_t data = 7;
+        auto step = writer.begin_step();
+        step.put(v, &data);
+        step.end();
+      }
+      auto got = reader->begin_step();
+      if (first) {
+        got.end();
+        reader.reset();
+        closed = true;
+        while (!over) {
+          mine.progress();
+          std::this_thread::sleep_for(1ms);
+        }
+        return;
+      }
+      auto views = got.view(got.variable("v").id);
+      got.end();
+      while (!closed) std::this_thread::sleep_for(1ms);
+      EXPECT_FALSE(writer.try_begin_step(200ms));
+      views = {};
+      reader->close();  // a rank of a lost cohort releases when it has left
+      writer.begin_step().end();
+      over = true;
+    });
+    writer.close();
+  }
 }
 
 TEST_F(DirectWriterTest, EveryRankHearsThatOneCouldNotOpen) {

@@ -13,6 +13,16 @@ namespace penstock::stream {
 using wire::Kind;
 using wire::Message;
 
+// Nodes that are needed after their close. With explicit progress nobody may poll again: those last until the process ends.
+struct ReaderNode::KeptNodes {
+  std::mutex mutex;  // guards what follows; taken with a node's lock held
+  std::set<std::shared_ptr<ReaderNode>> nodes;
+  static KeptNodes& all() {
+    static auto* const kept = new KeptNodes;  // never destroyed: engine threads may outlive static objects
+    return *kept;
+  }
+};
+
 ReaderNode::ReaderNode(const EngineContext& context, const StreamOptions& options, Cohort& cohort)
     : options_(options),
       rank_(static_cast<std::uint32_t>(cohort.rank())),
@@ -265,10 +275,27 @@ void ReaderNode::leave_if_done() {
   protocol_->leave();
 }
 
-// Engine thread. The links of a closed rank stay while ranks below it hold leases.
+// The links of a closed rank stay while this rank or ranks below it hold leases.
+bool ReaderNode::needed() const { return protocol_->holding() && links_.contains(parent_link); }
+
+// Engine thread.
 void ReaderNode::end_if_released() {
-  if (self_ && (!protocol_->holding() || !links_.contains(parent_link)))
-    waiter_.progress().post([last = std::exchange(self_, nullptr)] {});
+  if (kept_ && !needed()) waiter_.progress().post([last = stop_keeping()] {});
+}
+
+void ReaderNode::keep() {
+  auto& all = KeptNodes::all();
+  std::lock_guard lock(all.mutex);
+  kept_ = all.nodes.insert(shared_from_this()).second;
+}
+
+std::shared_ptr<ReaderNode> ReaderNode::stop_keeping() {
+  auto& all = KeptNodes::all();
+  std::lock_guard lock(all.mutex);
+  kept_ = false;
+  auto self = shared_from_this();
+  all.nodes.erase(self);
+  return self;
 }
 
 // -------------------------------------------------------------------------------------------------- application threads
@@ -306,8 +333,12 @@ std::string ReaderNode::why(Outcome outcome) const {
   std::unique_lock lock(mutex_);
   const auto read =
       any_step_ ? "the last step read was " + std::to_string(last_step_) : std::string("no step was read");
+  const auto held = leases_ == 0
+                        ? std::string()
+                        : "this reader holds " + std::to_string(leases_) + (leases_ == 1 ? " step" : " steps") +
+                              "; release their views or raise queue_steps; ";
   switch (outcome) {
-    case Outcome::not_ready: return "no step in time; awaited: writer " + admission_.writer + "; " + read;
+    case Outcome::not_ready: return "no step in time; awaited: writer " + admission_.writer + "; " + held + read;
     case Outcome::end_of_stream: return "the writer has closed it; " + read;
     case Outcome::writer_lost: return protocol_->lost_why() + "; " + read + ", later ones are lost";
     case Outcome::ready: break;
@@ -330,6 +361,7 @@ void ReaderNode::release(std::uint64_t step, std::uint32_t slot) {
   std::unique_lock lock(mutex_);
   --leases_;
   protocol_->release(step, slot);
+  if (kept_ && !needed()) stop_keeping();  // the lease that is released owns this node as well
 }
 
 void ReaderNode::close() {
@@ -343,10 +375,11 @@ void ReaderNode::close() {
   const bool all = waiter_.wait(
       lock, [&] { return protocol_->all_left() || protocol_->lost(); },
       base::Deadline(Timeout(options_.close_timeout_ms)));
-  if (!all)
+  if (!all) {
     base::log(base::Level::warn, "a rank of this reader did not close in time", {{"stream", stream_}, {"rank", rank_}});
-  const bool needed = protocol_->holding() && links_.contains(parent_link);
-  if (all && needed && waiter_.progress().threaded()) self_ = shared_from_this();
+    protocol_->stop_waiting();
+  }
+  if (needed()) keep();
 }
 
 void ReaderNode::shut_down() {

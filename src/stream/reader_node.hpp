@@ -60,6 +60,7 @@ class ReaderNode final : public std::enable_shared_from_this<ReaderNode>, privat
   void count_lease();
 
  private:
+  struct KeptNodes;
   ReaderNode(const EngineContext& context, const StreamOptions& options, Cohort& cohort);
   void send(LinkId link, const wire::Message& message) override;
   void join(const EngineContext& context, const std::string& name, base::Deadline deadline);
@@ -76,7 +77,10 @@ class ReaderNode final : public std::enable_shared_from_this<ReaderNode>, privat
   void pump();
   void drop_link(LinkId link, const std::string& why);
   void leave_if_done();
+  bool needed() const;
   void end_if_released();
+  void keep();
+  std::shared_ptr<ReaderNode> stop_keeping();
   void shut_down();
 
   const StreamOptions options_;
@@ -97,7 +101,7 @@ class ReaderNode final : public std::enable_shared_from_this<ReaderNode>, privat
   bool reading_ = false;  // a step
   bool closing_ = false;
   bool left_ = false;
-  std::shared_ptr<ReaderNode> self_;  // after close, while ranks below hold leases
+  bool kept_ = false;  // among KeptNodes: after close, while this rank or ranks below hold leases
   std::uint64_t announcement_bytes_ = 0;
   std::unique_ptr<fabric::Listener> listener_;
 };
