@@ -3,7 +3,8 @@
 // written before it, under their final names, and removed only when the batch that no longer names them is durable.
 //
 // A database that has stopped after an error is closed and opened again by the next call that writes, if the disk has the space
-// for that; else that call fails with the database's error. Opening decides which of the failed writes are there.
+// for that; else that call fails with the database's error, as do those of the next 100 ms, and reads go on. Opening decides
+// which of the failed writes are there.
 #pragma once
 
 #include <atomic>
@@ -85,12 +86,13 @@ class RocksTier final : public TierBase {
 
   using Clock = std::chrono::steady_clock;
 
-  std::mutex entry_mutex_;        // held to enter, so that reopen() is not kept waiting by later calls; taken first
-  std::shared_mutex open_mutex_;  // shared while what follows, to next_try_, is used; exclusive while it is opened again
-  SpareSpace spare_;              // for opening
+  std::mutex reopen_mutex_;       // held by reopen(), guards spare_ and next_try_; taken first
+  std::mutex entry_mutex_;        // held to enter, so that reopen() is not kept waiting by later calls; taken next
+  std::shared_mutex open_mutex_;  // shared while what follows, to why_closed_, is used; exclusive while that is opened
   std::unique_ptr<RocksDatabase> database_;  // null: could not be opened again
   std::unique_ptr<ObjectFolder> folder_;     // disk
   std::exception_ptr why_closed_;
+  SpareSpace spare_;  // for opening
   Clock::time_point next_try_;
 
   std::atomic<bool> erased_in_column_{true};  // the data column may have files of which nothing is alive

@@ -12,7 +12,8 @@ namespace penstock::storage {
 namespace {
 
 constexpr std::uint64_t least_database_bytes = 4 << 20;
-constexpr std::chrono::seconds between_tries(1);  // to open a database that could not be opened
+constexpr std::chrono::seconds between_tries(1);               // to open a database that could not be opened
+constexpr std::chrono::milliseconds between_allocations(100);  // of the space that opening needs
 
 }  // namespace
 
@@ -56,11 +57,17 @@ void RocksTier::open() {
 
 // Where there is no space for that, a stopped database stays open for reads.
 void RocksTier::reopen() {
+  std::lock_guard one(reopen_mutex_);  // only its holder changes database_, so reads go on until all is ready
+  if (database_ && !database_->stopped()) return;
+  bool wait = Clock::now() < next_try_;
+  if (database_ && !wait && !spare_.hold_all()) {
+    next_try_ = Clock::now() + between_allocations;
+    wait = true;
+  }
+  if (wait && database_) database_->fail_stopped();
+  if (wait) std::rethrow_exception(why_closed_);
   std::lock_guard entry(entry_mutex_);
   std::unique_lock lock(open_mutex_);
-  if (database_ && !database_->stopped()) return;
-  if (database_ && !spare_.hold_all()) database_->fail_stopped();
-  if (!database_ && Clock::now() < next_try_) std::rethrow_exception(why_closed_);
   base::log(base::Level::warn, "a tier is opened again after an error", {{"path", path()}});
   folder_.reset();
   database_.reset();
@@ -73,7 +80,7 @@ void RocksTier::reopen() {
     } catch (const std::filesystem::filesystem_error& error) {
       throw Error(Errc::system, error.what());
     }
-  } catch (const Error&) {
+  } catch (...) {  // also out of memory: what was counted so far is not all
     folder_.reset();
     database_.reset();
     why_closed_ = std::current_exception();
