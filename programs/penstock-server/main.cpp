@@ -270,9 +270,9 @@ class Program {
   std::unique_ptr<pool::PoolServer> server_;
   std::unique_ptr<server::HttpServer> http_;
   std::atomic<bool> drained_ = false, stopping_ = false;
-  std::atomic<bool> told_ = false;          // an administrator told it to stop: nothing is handed on
-  base::Clock::time_point followed_at_{};   // when somebody asked how the drain goes. Engine thread, as the next
-  bool said_left_ = false;                  // and was told that this server has left
+  std::atomic<bool> told_ = false;         // an administrator told it to stop: nothing is handed on
+  base::Clock::time_point followed_at_{};  // when somebody asked how the drain goes. Engine thread, as the next
+  bool said_left_ = false;                 // and was told that this server has left
 };
 
 int serve(int argc, char** argv) {

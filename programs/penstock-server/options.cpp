@@ -122,9 +122,8 @@ storage::TierOptions parse_tier(const std::string& item, const std::string& fold
     else if (key == "small") tier.small_bytes = base::parse_size(value);
     else if (key == "cache") tier.rocksdb_cache_bytes = base::parse_size(value);
     else
-      throw Error(Errc::unknown_option,
-                  base::unknown_name("option of a tier", key,
-                                     std::array<std::string_view, 3>{"limit", "small", "cache"}));
+      throw Error(Errc::unknown_option, base::unknown_name("option of a tier", key,
+                                                           std::array<std::string_view, 3>{"limit", "small", "cache"}));
   }
   return tier;
 }

@@ -231,9 +231,7 @@ void PyWriter::start_close(std::int64_t timeout_ms) {
   auto deadline = timeout_of(timeout_ms);
   // Not joined: when the user interrupts the wait, it goes on alone and touches nothing of Python.
   if (auto closing = take_for_closing())
-    std::thread([closing, deadline] {
-      closing->run([&](Writer& writer) { writer.close(deadline); });
-    }).detach();
+    std::thread([closing, deadline] { closing->run([&](Writer& writer) { writer.close(deadline); }); }).detach();
 }
 
 bool PyWriter::wait_close(std::int64_t slice_ms) {

@@ -49,7 +49,8 @@ std::string forgotten_communicator(const Launch& one, const Launch& other) {
   const auto [low, high] = std::minmax(one.rank, other.rank);
   return "ranks " + std::to_string(low) + " and " + std::to_string(high) +
          " of one MPI launch each open it alone, as if the other were not there; give every rank the communicator "
-         "(Python: comm=MPI.COMM_WORLD; C++: penstock::mpi_cohort; C: penstock_mpi_cohort), or each a stream of its own";
+         "(Python: comm=MPI.COMM_WORLD; C++: penstock::mpi_cohort; C: penstock_mpi_cohort), or each a stream of its "
+         "own";
 }
 
 }  // namespace penstock::fabric

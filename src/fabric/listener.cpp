@@ -22,8 +22,8 @@ namespace {
 constexpr std::size_t places = 128;
 constexpr std::size_t max_handshake_bytes = 4096;
 constexpr std::chrono::seconds handshake_time{10};
-constexpr std::chrono::seconds refusal_time{1};  // for a refused peer to read why and to close
-constexpr int accepts_per_turn = 16;             // then the guests are read, so that who answers is known
+constexpr std::chrono::seconds refusal_time{1};         // for a refused peer to read why and to close
+constexpr int accepts_per_turn = 16;                    // then the guests are read, so that who answers is known
 constexpr std::chrono::milliseconds accept_pause{100};  // while there are no descriptors left
 constexpr std::chrono::seconds log_period{1};
 

@@ -92,7 +92,11 @@ class ListenerFlood : public ::testing::TestWithParam<Reach> {
   Progress progress;
   std::mutex mutex;
   std::vector<std::shared_ptr<Connection>> peers;
-  std::optional<Listener> listener{std::in_place, progress, token, "heat", "127.0.0.1",
+  std::optional<Listener> listener{std::in_place,
+                                   progress,
+                                   token,
+                                   "heat",
+                                   "127.0.0.1",
                                    [this](std::shared_ptr<Connection> peer, const wire::Hello&) {
                                      std::lock_guard lock(mutex);
                                      peers.push_back(std::move(peer));

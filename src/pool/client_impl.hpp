@@ -43,7 +43,7 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   std::unique_ptr<fabric::Workers> workers;
   PoolOptions options;
   Namespace ns;
-  std::shared_ptr<pool::Recorder> recorder;  // null: no trace
+  std::shared_ptr<pool::Recorder> recorder;     // null: no trace
   std::map<std::string, Channel> administered;  // by server: they outlast its membership. Engine thread
 
   Timeout resolved(Timeout timeout) const { return timeout == configured ? Timeout(options.timeout_ms) : timeout; }

@@ -146,8 +146,7 @@ std::vector<DiskQueue::JobPtr> DiskQueue::take_group(std::deque<JobPtr>& ready) 
   std::uint64_t bytes = 0;
   while (!ready.empty()) {
     const auto& next = ready.front();
-    if (!group.empty() &&
-        (writes + next->writes.size() > max_group_writes || bytes + next->bytes > max_group_bytes))
+    if (!group.empty() && (writes + next->writes.size() > max_group_writes || bytes + next->bytes > max_group_bytes))
       break;
     writes += next->writes.size() + 1;
     bytes += next->bytes;

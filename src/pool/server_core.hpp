@@ -151,8 +151,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   };
   struct DrainStatus {
     DrainState state = DrainState::none;
-    Amount left;                     // what other servers do not hold yet
-    std::string why;                 // of a drain that failed
+    Amount left;                      // what other servers do not hold yet
+    std::string why;                  // of a drain that failed
     std::vector<std::string> awaits;  // servers that still pass objects on, when this one has finished
   };
   // Hands every object on and leaves the pool, however long that takes, then calls `left`. A drain that makes no progress, and
@@ -288,7 +288,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   // Draining (server_drain.cpp)
   bool is_draining() const;
   Task<void> drain(std::uint64_t number, std::function<void()> left);
-    void end_drain(DrainState state, std::string why);
+  void end_drain(DrainState state, std::string why);
   void drain_stalled(const Error& error);
 
   Task<std::optional<ObjectStore::Loaded>> load_from(Member member, std::uint64_t view, Namespace ns, Key key,

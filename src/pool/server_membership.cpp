@@ -258,7 +258,7 @@ Task<bool> ServerCore::left_in_order(std::uint64_t leases_lost, Deadline deadlin
   auto self = shared_from_this();
   auto path = server_path(options_.pool, options_.id);
   const auto entry = co_await directory_->get(std::move(path), deadline);
-  co_return entry && leases_lost == leases_lost_;
+  co_return entry&& leases_lost == leases_lost_;
 }
 
 // After stop, Members::newer_than returns at once: a loop over it must end by this.

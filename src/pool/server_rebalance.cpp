@@ -13,9 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t offered_objects = 1000;     // in one message
-constexpr std::uint64_t message_bytes = 8 << 20;  // in one message, or one larger object
-constexpr Timeout answer_within(15'000);          // also how long the other server waits for memory
+constexpr std::size_t offered_objects = 1000;              // in one message
+constexpr std::uint64_t message_bytes = 8 << 20;           // in one message, or one larger object
+constexpr Timeout answer_within(15'000);                   // also how long the other server waits for memory
 constexpr std::uint64_t slowest_bytes_per_s = 10'000'000;  // large objects get more time
 constexpr auto stalled_after = answer_within;
 constexpr auto pause_between_passes = 500ms;
@@ -39,8 +39,8 @@ struct ServerCore::Pass {
   std::shared_ptr<const Placement> placement;
   bool first = true;
   base::Clock::time_point begun = base::Clock::now();
-  Amount sent, left;                        // left: other servers lack it still
-  std::optional<Error> failed;              // the first error
+  Amount sent, left;            // left: other servers lack it still
+  std::optional<Error> failed;  // the first error
   // Servers to which nothing more is sent in this pass. Those that are refusing are still asked what they lack.
   std::set<std::uint64_t> silent, refusing;
   void fail(const Error& error) {

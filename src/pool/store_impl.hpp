@@ -135,7 +135,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   std::shared_ptr<Wake> wake;
 
   std::unordered_map<std::string, KeyState> keys;  // by packed key
-  std::deque<Place> behind;  // pending, oldest first
+  std::deque<Place> behind;                        // pending, oldest first
   std::uint64_t next_id = 1, batch = 0, uses = 1;
   std::uint64_t unwritten_bytes = 0, unwritten_objects = 0;
   std::uint32_t behind_jobs = 0, writing_jobs = 0;

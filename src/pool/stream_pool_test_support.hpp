@@ -99,7 +99,8 @@ class TestWriter {
     std::vector<double> values(elements_);
     std::iota(values.begin(), values.end(), 1000.0 * static_cast<double>(engine_->step()));
     engine_->put(x_, Box{{0}, {elements_}}, values.data(), {});
-    engine_->put_attribute("step", Attribute::of(static_cast<std::int64_t>(engine_->step())), stream::AttributeOf::step);
+    engine_->put_attribute("step", Attribute::of(static_cast<std::int64_t>(engine_->step())),
+                           stream::AttributeOf::step);
     engine_->end_step();
   }
   stream::WriterEngine* operator->() { return engine_.get(); }

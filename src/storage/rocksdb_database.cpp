@@ -23,7 +23,7 @@ namespace penstock::storage {
 namespace {
 
 constexpr std::uint64_t least_free_bytes = 256 << 10;  // for tables of keys and the manifest
-constexpr int cache_shard_bits = 3;  // shards much larger than what is kept in them
+constexpr int cache_shard_bits = 3;                    // shards much larger than what is kept in them
 
 // RocksDB's messages go to our log, not to a file beside the data: most of them are about a full disk.
 class LogToOurs final : public rocksdb::Logger {

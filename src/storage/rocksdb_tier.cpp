@@ -197,7 +197,8 @@ bool RocksTier::erase_once(std::string_view key, bool sync) {
 
 // Where an iterator stands, while that begins with the prefix. Apart, and not inlined, for scripts/sanitizers/tsan.txt: what an
 // iterator shows lies in RocksDB's own memory.
-[[gnu::noinline]] static std::optional<TierEntry> entry_of_iterator(const rocksdb::Iterator& at, std::string_view prefix) {
+[[gnu::noinline]] static std::optional<TierEntry> entry_of_iterator(const rocksdb::Iterator& at,
+                                                                    std::string_view prefix) {
   if (!at.Valid() || !text(at.key()).starts_with(prefix)) return std::nullopt;
   const IndexEntry entry = decode_index_entry(text(at.value()));
   return TierEntry{std::string(text(at.key())), entry.data_bytes, entry.checksum, std::string(entry.metadata)};

@@ -112,9 +112,10 @@ class Tier {
 struct TierOptions {
   std::string kind = "disk";
   std::string path;
-  std::uint64_t small_bytes = 64 << 10;          // disk: smaller objects go to RocksDB
-  std::uint64_t limit_bytes = 0;                 // of data; 0: what the file system has
-  std::uint64_t rocksdb_cache_bytes = 32 << 20;  // block cache and write buffers together; its log on disk: as much again
+  std::uint64_t small_bytes = 64 << 10;  // disk: smaller objects go to RocksDB
+  std::uint64_t limit_bytes = 0;         // of data; 0: what the file system has
+  std::uint64_t rocksdb_cache_bytes =
+      32 << 20;  // block cache and write buffers together; its log on disk: as much again
 };
 // Makes the directory if need be and recovers. Throws Error: unsupported (kind not built in: names those that are), system,
 // wrong_state (another process, or this one, has it open), protocol (not a tier of this kind).

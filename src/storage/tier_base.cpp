@@ -68,10 +68,11 @@ std::vector<TierWrite> last_of_each_key(std::span<const TierWrite> writes) {
 void refuse_journal(const TierOptions& options, std::uint64_t format) {
   const std::string journal = options.path + "/journal";
   if (!exists(journal) || std::filesystem::is_empty(journal)) return;
-  throw Error(Errc::unsupported,
-              "the tier in " + options.path + " is of format " + std::to_string(format) + ", and its journal (" + journal +
-                  ") may hold objects that this release cannot read: run the release that wrote the folder, and copy its "
-                  "objects to a pool with a new folder. Removing the journal loses what was put last");
+  throw Error(
+      Errc::unsupported,
+      "the tier in " + options.path + " is of format " + std::to_string(format) + ", and its journal (" + journal +
+          ") may hold objects that this release cannot read: run the release that wrote the folder, and copy its "
+          "objects to a pool with a new folder. Removing the journal loses what was put last");
 }
 
 void check_mark(const TierOptions& options) {

@@ -25,9 +25,8 @@ wire::RankBlob layout(std::uint32_t rank, std::uint64_t rows, bool put = true) {
 TEST(Agreement, NamesTwoRanksAndWhatTheyHave) {
   Agreement ranks(3);
   EXPECT_EQ(ranks.disagreement({layout(0, 10), layout(1, 10), layout(2, 11, false)}), "");
-  EXPECT_THAT(ranks.disagreement({layout(2, 11)}),
-              AllOf(HasSubstr("'v'"), HasSubstr("rank 0 has"), HasSubstr("10x8"), HasSubstr("rank 2 has"),
-                    HasSubstr("11x8")));
+  EXPECT_THAT(ranks.disagreement({layout(2, 11)}), AllOf(HasSubstr("'v'"), HasSubstr("rank 0 has"), HasSubstr("10x8"),
+                                                         HasSubstr("rank 2 has"), HasSubstr("11x8")));
   EXPECT_NE(ranks.disagreement({}), "") << "while it stands";
   EXPECT_NE(ranks.disagreement({layout(0, 11)}), "");
   EXPECT_EQ(ranks.disagreement({layout(1, 11)}), "");

@@ -55,7 +55,6 @@ std::shared_ptr<fabric::Connection> connect_tree(fabric::Progress& progress, con
                                                  const fabric::Token& token, const std::string& stream,
                                                  std::uint32_t rank, base::Deadline deadline);
 
-
 // After the registry has refused `mine` for another writer: when both are ranks of one launch, each on its own, the other one
 // fails too (Kind::lost). It goes on with half of the data otherwise.
 void warn_other_writer(fabric::Progress& progress, Registry& registry, const fabric::Registration& mine);

@@ -130,8 +130,8 @@ const model::VariableLayout& StepReader::put_variable(std::uint32_t id) const {
 }
 
 void StepReader::refuse_absent(std::string_view variable) const {
-  std::string text = "stream " + name() + ": step " + std::to_string(step()) + " has no variable '" +
-                     std::string(variable) + "'; ";
+  std::string text =
+      "stream " + name() + ": step " + std::to_string(step()) + " has no variable '" + std::string(variable) + "'; ";
   const auto last = last_with_.find(variable);
   if (last != last_with_.end())
     throw Error(Errc::not_found,

@@ -70,8 +70,8 @@ TEST_P(StreamScenario, several_reader_cohorts) {
     }
   };
   together({[&] {
-              auto writer = context.create_stream(
-                  "s", solo(), with([this](auto& o) { o.rendezvous_readers = in_pool() ? 0 : 3; }));
+              auto writer = context.create_stream("s", solo(),
+                                                  with([this](auto& o) { o.rendezvous_readers = in_pool() ? 0 : 3; }));
               const auto v = writer.define<double>("v", {8});
               for (std::uint64_t t = 0; t < 20; ++t) write_step(writer, v, t);
               writer.close();

@@ -68,8 +68,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   large.data_bytes = std::uint64_t{5} << 30;
   large.number = 18;
   return {choose(header, storage::encode_header(some_header())),
-          choose(repaired_header, storage::encode_header(some_header())),
-          choose(entry, head_of(small) + "data"),
+          choose(repaired_header, storage::encode_header(some_header())), choose(entry, head_of(small) + "data"),
           choose(entry, head_of(large))};
 }
 

@@ -82,8 +82,7 @@ SimServer::SimServer(const Surroundings& around, Node at, std::uint64_t own_id, 
   services_->add(std::make_shared<ObjectService>(core, Compute{}, Admin{}));
   services_->add(std::make_shared<Peers>(core, around.bug, *around.random));
   around.network->serve(node, [this](std::shared_ptr<fabric::Connection> connection, const std::string& role) {
-    served_.push_back(
-        rpc::Channel::adopt(around_.progress, std::move(connection), services_, pool_name + "/" + role));
+    served_.push_back(rpc::Channel::adopt(around_.progress, std::move(connection), services_, pool_name + "/" + role));
   });
 }
 

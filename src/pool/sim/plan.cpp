@@ -48,10 +48,10 @@ Plan random_plan(std::uint64_t seed) {
 
 std::string describe(const Plan& plan) {
   std::string text = "seed " + std::to_string(plan.seed) + ": " + std::to_string(plan.servers) +
-                     " servers, replication " + std::to_string(plan.replication) + ", " +
-                     std::to_string(plan.clients) + " clients with " + std::to_string(plan.keys) +
-                     " keys each, leases of " + std::to_string(plan.lease_ms) + " ms, delays up to " +
-                     std::to_string(plan.max_delay_us) + " us, " + std::to_string(plan.duration_ms) + " ms";
+                     " servers, replication " + std::to_string(plan.replication) + ", " + std::to_string(plan.clients) +
+                     " clients with " + std::to_string(plan.keys) + " keys each, leases of " +
+                     std::to_string(plan.lease_ms) + " ms, delays up to " + std::to_string(plan.max_delay_us) +
+                     " us, " + std::to_string(plan.duration_ms) + " ms";
   for (const auto& action : plan.actions)
     text += "\n  at " + std::to_string(action.at_ms) + " ms: " + name_of(action.kind) + " (" +
             std::to_string(action.length_ms) + " ms)";

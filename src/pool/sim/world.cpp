@@ -99,9 +99,9 @@ class World {
   Oracle oracle_;
   std::vector<std::unique_ptr<SimServer>> servers_;
   std::vector<std::unique_ptr<SimClient>> clients_;
-  View view_;                      // the newest one in the directory
-  std::uint32_t deaths_ = 0;       // since the pool was settled last with those that live
-  std::size_t under_way_ = 0;      // coroutines begun
+  View view_;                  // the newest one in the directory
+  std::uint32_t deaths_ = 0;   // since the pool was settled last with those that live
+  std::size_t under_way_ = 0;  // coroutines begun
   bool over_ = false;
   std::uint64_t next_value_ = 1;
   Node next_node_ = 1;

@@ -116,8 +116,7 @@ void Oracle::check_shares(const Ledger& ledger, bool joined) {
   const auto accounts = ledger.readers();
   const auto steps = plan_.writer.queue_steps;
   std::uint64_t share = steps;
-  if (steps >= 3 && !accounts.empty())
-    share = std::clamp<std::uint64_t>(steps / accounts.size(), 2, steps - 1);
+  if (steps >= 3 && !accounts.empty()) share = std::clamp<std::uint64_t>(steps / accounts.size(), 2, steps - 1);
   const bool being_written = sighted_ - sighted_drops_ - committed_ - voided_ > 0;
   const bool fair = !joined && !being_written && last_depth_ <= steps && share * accounts.size() <= steps &&
                     std::all_of(accounts.begin(), accounts.end(), [&](const auto& a) { return a.held <= share; });
