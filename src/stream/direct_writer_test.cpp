@@ -368,15 +368,16 @@ TEST_F(DirectWriterTest, AViewOfARankStaysWhenRank0HasStoppedWaitingForIt) {
         got.end();
         reader.reset();
         closed = true;
+        closed.notify_all();
         while (!over) {
           mine.progress();
-          std::this_thread::sleep_for(1ms);
+          std::this_thread::yield();
         }
         return;
       }
       auto views = got.view(got.variable("v").id);
       got.end();
-      while (!closed) std::this_thread::sleep_for(1ms);
+      closed.wait(false);
       EXPECT_FALSE(writer.try_begin_step(200ms));
       views = {};
       reader->close();  // a rank of a lost cohort releases when it has left
