@@ -123,6 +123,7 @@ void ReaderProtocol::on_announce(const Message& message) {
   if (pending.remaining != 0) throw Error(Errc::protocol, "announcement of a slot that is still held");
   ++announced_total_;
   last_announced_ = message.step;
+  last_epoch_ = message.epoch;
   pending.step = message.step;
   pending.remaining = 1;
   pending.given[own] = false;
@@ -224,9 +225,9 @@ void ReaderProtocol::on_link_lost(LinkId link, const std::string& why) {
     return;
   }
   // The end may have come through the ring, and the description of the last steps not at all.
-  bool complete = goodbye_;
-  for (std::size_t i = 0; i < announced_.size(); ++i) complete &= known(announced_[i].epoch) != nullptr;
-  if (complete) return;
+  // Ranks below wait for it even when this rank has left.
+  const auto described = epochs_.empty() ? 0 : epochs_.back()->number;
+  if (goodbye_ && described >= last_epoch_) return;
   lose(rank_ == 0 ? "the writer is gone (" + why + ")"
                   : "the parent of rank " + std::to_string(rank_) + " of the reader was lost (" + why + ")",
        link);

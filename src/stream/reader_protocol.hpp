@@ -102,6 +102,7 @@ class ReaderProtocol {
   std::vector<std::shared_ptr<const EpochBlobs>> epochs_;
   std::shared_ptr<EpochBlobs> partial_;  // more of it is to come
   std::uint64_t announced_total_ = 0, taken_ = 0, wanted_ = 0, dropped_ = 0, last_announced_ = 0, epochs_received_ = 0;
+  std::uint64_t last_epoch_ = 0;  // of the step announced last; epochs come in ascending order
   bool goodbye_ = false;
   std::uint64_t goodbye_total_ = 0;
   std::uint32_t leaves_left_;
