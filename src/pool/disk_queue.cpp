@@ -14,16 +14,17 @@ namespace {
 // The tier's view of some jobs' writes; the strings belong to it.
 class WriteBatch {
  public:
-  void add(const DiskWrite& write) {
+  // again: it was tried before, and an entry that a failed write left may be there.
+  void add(const DiskWrite& write, bool again) {
     const auto& o = write.object;
     strings_.push_back(tier_key(write.packed_key, o.version));
     const auto& key = strings_.back();
     strings_.push_back(
         encode_record({o.put_us, o.tag, write.keep_older, o.metadata ? std::string_view(*o.metadata) : ""}));
-    writes_.push_back({key, strings_.back(), o.blob->bytes(), o.checksum, write.fresh});
+    writes_.push_back({key, strings_.back(), o.blob->bytes(), o.checksum, write.fresh && !again});
   }
-  void add(const DiskJob& job) {
-    for (const auto& write : job.writes) add(write);
+  void add(const DiskJob& job, bool again) {
+    for (const auto& write : job.writes) add(write, again);
   }
   std::span<const storage::TierWrite> writes() const { return writes_; }
 
@@ -249,7 +250,7 @@ void DiskQueue::put_writes(const Tiers& tiers, const std::vector<JobPtr>& group)
   for (const auto& job : group) {
     if (job->writes.empty()) continue;
     writing.push_back(job.get());
-    all.add(*job);
+    all.add(*job, false);
   }
   if (writing.empty()) return;
   try {
@@ -265,7 +266,7 @@ void DiskQueue::put_writes(const Tiers& tiers, const std::vector<JobPtr>& group)
   }
   for (auto* job : writing) {
     WriteBatch batch;
-    batch.add(*job);
+    batch.add(*job, true);
     try {
       put_below(tiers, batch.writes());
     } catch (...) {

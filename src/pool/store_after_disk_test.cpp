@@ -56,6 +56,18 @@ TEST_F(StoreAfterDisk, NobodySeesThemBeforeTheyAreOnDisk) {
   EXPECT_EQ(disk_->puts, 1u);
 }
 
+// What a failed write of several puts left is looked for when each is tried alone: else it would be counted twice.
+TEST_F(StoreAfterDisk, APutThatIsTriedAgainIsNotFresh) {
+  disk_->closed = true;
+  std::vector<fabric::Future<void>> puts;
+  for (std::uint64_t i = 0; i < 20; ++i) puts.push_back(start(i, 1));
+  store_->on_engine([] {});  // all are in the queue, most of them for one group
+  disk_->puts_to_fail = 1'000;
+  for (auto& put : puts) finish(std::move(put));
+  EXPECT_LT(disk_->puts_to_fail, 1'000);
+  EXPECT_EQ(disk_->not_fresh, 0u);
+}
+
 TEST_F(StoreAfterDisk, ADropWins) {
   disk_->closed = true;
   auto done = start(0, 10);

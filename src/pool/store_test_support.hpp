@@ -193,6 +193,7 @@ struct FakeDisk {
   std::atomic<std::int64_t> erases_to_fail{0};
   std::atomic<std::int64_t> puts_to_fail{0};  // after they were made, as when a sync fails
   std::atomic<std::uint64_t> puts{0}, gets{0}, erases{0};
+  std::atomic<std::uint64_t> not_fresh{0};  // entries that were put as fresh and were there
   std::atomic<std::uint64_t> limit{~std::uint64_t{0}};
   // Calls wait while it is closed.
   std::atomic<bool> closed{false};
@@ -219,6 +220,8 @@ class FakeTier : public storage::Tier {
     std::uint64_t bytes = held();
     for (const auto& write : writes) bytes += write.data.size();
     if (disk_->full || bytes > disk_->limit) throw storage::TierFull(path_ + ": no space left on device");
+    for (const auto& w : writes)
+      if (w.fresh && disk_->entries.contains(std::string(w.key))) ++disk_->not_fresh;
     for (const auto& w : writes)
       disk_->entries[std::string(w.key)] = {std::string(w.metadata),
                                             {w.data.begin(), w.data.end()},
