@@ -240,7 +240,7 @@ class DirectoryKeeper::Impl {
         start_again();
         pause = look_at_directory;
         reported = false;
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {  // whatever it is, the server outlives it
         if (!std::exchange(reported, true))
           base::log(Level::error, "directory: it cannot be started again; trying on", {{"error", error.what()}});
         pause = std::min(2 * pause, longest_pause);
