@@ -278,8 +278,9 @@ void PoolWriter::close(Timeout timeout) {
   try {
     direct_.close(deadline.remaining());
   } catch (const Error& e) {
-    if (attachment_) finish_lost("it was closed before every step was in the pool");
-    if (!attachment_ || e.code() != Errc::timeout) throw;
+    const bool late = e.code() == Errc::timeout;
+    if (attachment_) finish_lost(late ? "it was closed before every step was in the pool" : e.what());
+    if (!attachment_ || !late) throw;
     throw Error(Errc::timeout, "stream " + name() + ": closed before every step was in pool " + attachment_->pool() +
                                    full_servers() + "; " + e.what());
   }
