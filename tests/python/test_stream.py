@@ -473,11 +473,7 @@ def test_views_outlive_step_reader_and_writer(pair, plane):
         view.flags.writeable = True
     reader.close()
     del reader, step
-    if plane == "shm":
-        with pytest.raises(penstock.TimeoutError):
-            writer.close(timeout=0)  # the views hold the step
-    else:
-        writer.close()  # they own what was fetched
+    writer.close()  # does not wait for views
     del writer
     np.testing.assert_array_equal(view, array)
     np.testing.assert_array_equal(part, array[1:3, 2])
