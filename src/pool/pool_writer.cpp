@@ -196,6 +196,7 @@ class PoolWriter final : public stream::WriterEngine {
   std::uint64_t attach(const stream::EngineContext& context, const Cohort& cohort);
   void stop_attaching();
   void finish_lost(const std::string& why);
+  std::string refused_;  // why the pool takes no step; engine thread, and after stop_attaching
   std::string full_servers() const;
 
   const StreamOptions options_;
@@ -233,7 +234,10 @@ std::uint64_t PoolWriter::attach(const stream::EngineContext& context, const Coh
     throw e.in("stream " + name() + ": pool " + attachment->pool());
   }
   attachment_ = std::move(attachment);
-  std::function<void(const std::string&)> refused = [this](const std::string& why) { direct_.node().fail(why); };
+  std::function<void(const std::string&)> refused = [this](const std::string& why) {
+    refused_ = why;
+    direct_.node().fail(why);
+  };
   attaching_ = fabric::spawn(*progress_, attachment_->keep(std::move(refused)));
   return base;
 }
@@ -306,7 +310,7 @@ void PoolWriter::finish_lost(const std::string& why) {
   stop_attaching();
   const base::Deadline deadline(lose_within);
   try {
-    fabric::run_task(*progress_, attachment_->finish(why, deadline), deadline);
+    fabric::run_task(*progress_, attachment_->finish(refused_.empty() ? why : refused_, deadline), deadline);
   } catch (const Error& e) {
     base::log(base::Level::info, "the pool was not told that the writer is lost",
               {{"stream", name()}, {"why", e.what()}});
