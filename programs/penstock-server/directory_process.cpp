@@ -190,19 +190,20 @@ class DirectoryKeeper::Impl {
     const bool alone = users_.try_exclusive();
     if (!alone && !users_.try_shared()) return {};  // a directory is ending, or somebody starts one
     FileLock lock(lock_file(registration_));
-    if (!lock.try_exclusive()) {
+    if (!lock.try_shared()) {  // its process holds it; who only looks, as here, shares it
       if (options != nullptr) require_same(lock, *options);
-    } else if (options != nullptr && alone) {
+    } else if (!alone) {
+      return {};  // the others start it again
+    } else if (options == nullptr) {
+      kept_ = false;  // there is none on this host, unless it is no process of its own
+      users_.unlock();
+    } else {
+      if (!lock.try_exclusive()) return {};  // somebody looks just now
       if (const auto other = registered_elsewhere()) throw Error(Errc::wrong_state, *other);
       lock.set_text(settings_of(*options, registration_));
       // Servers that are gone left it; what was in their memory is gone, too.
       if (options->folder.empty()) fs::remove_all(temporary_journal(registration_));
       start_process(std::move(lock), started_, deadline);
-    } else if (alone) {
-      kept_ = false;  // there is none on this host, unless it is no process of its own
-      users_.unlock();
-    } else {
-      return {};  // the others start it again
     }
     if (kept_ && !users_.try_shared()) return {};
     auto found = fabric::Directory(registration_).read(rpc::directory_registration);
@@ -261,7 +262,7 @@ class DirectoryKeeper::Impl {
     users_.unlock();
     const Deadline deadline(end_patience);
     while (!deadline.passed()) {
-      if (FileLock(lock_file(registration_)).try_exclusive()) return;
+      if (FileLock(lock_file(registration_)).try_shared()) return;
       if (users_.try_shared()) {  // else it is ending
         if (!users_.try_exclusive()) return;
         users_.unlock();

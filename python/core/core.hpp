@@ -49,27 +49,7 @@ inline Timeout timeout_of(std::int64_t timeout_ms) {
   return timeout_ms == INT64_MAX ? forever : Timeout(timeout_ms);
 }
 
-// The process that made an object. In a forked child the object is the parent's.
-class Origin {
- public:
-  bool here() const { return forks_ == base::forks(); }
-  // Throws Error(wrong_state) elsewhere.
-  void check(const char* what, const std::string& name = {}) const {
-    if (here()) return;
-    throw Error(Errc::wrong_state,
-                std::string(what) + name + " was made before a fork, and belongs to the parent process");
-  }
-  // Drops what is held without destroying it, elsewhere.
-  template <class... T>
-  bool leave(T&... held) const {
-    if (here()) return false;
-    (static_cast<void>(new T(std::move(held))), ...);
-    return true;
-  }
-
- private:
-  std::uint32_t forks_ = base::forks();
-};
+using base::Origin;
 
 // The memory of a Python object, as long as this lives. Made and destroyed with the interpreter lock held.
 class Buffer {

@@ -14,7 +14,7 @@ PyReader::~PyReader() {
 }
 
 Reader& PyReader::reader() {
-  origin_.check("stream ", name_);
+  origin_.check("stream " + name_);
   if (!reader_) throw Error(Errc::wrong_state, "stream '" + name_ + "' is closed");
   return *reader_;
 }
@@ -235,7 +235,7 @@ bool PyReader::busy() { return !std::unique_lock(mutex_, std::try_to_lock); }
 
 nb::dict PyReader::statistics() {
   Turn turn(mutex_);
-  origin_.check("stream ", name_);
+  origin_.check("stream " + name_);
   return to_dict(reader_ ? reader_->statistics() : last_statistics_);
 }
 

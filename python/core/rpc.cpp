@@ -94,7 +94,10 @@ class PyCall {
   ~PyCall() {
     if (!origin_.leave(channel_)) drop_unlocked(channel_);
   }
-  void cancel() { channel_->cancel(id_); }
+  void cancel() {
+    origin_.check("the call");
+    channel_->cancel(id_);
+  }
   bool done() const {
     origin_.check("the call");
     const std::lock_guard lock(state_->mutex);

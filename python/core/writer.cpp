@@ -17,7 +17,7 @@ PyWriter::~PyWriter() {
 }
 
 Writer& PyWriter::writer() {
-  origin_.check("stream ", name_);
+  origin_.check("stream " + name_);
   if (!writer_) throw Error(Errc::wrong_state, "stream '" + name_ + "' is closed");
   return *writer_;
 }
@@ -258,7 +258,7 @@ bool PyWriter::busy() { return !std::unique_lock(mutex_, std::try_to_lock); }
 
 nb::dict PyWriter::statistics() {
   Turn turn(mutex_);
-  origin_.check("stream ", name_);
+  origin_.check("stream " + name_);
   if (writer_) return to_dict(writer_->statistics());
   if (!closing_) return to_dict({});
   std::unique_lock lock(closing_->mutex);

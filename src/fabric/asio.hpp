@@ -21,9 +21,7 @@ struct Progress::Impl {
 
   const std::shared_ptr<const int> life = std::make_shared<const int>();  // as long as this
   const bool threaded;
-  const std::uint32_t forks = base::forks();
-  // In a forked child: nobody runs the loop, and the parent's threads may have held any mutex.
-  bool inherited() const { return forks != base::forks(); }
+  const base::Origin origin;  // in a forked child nobody runs the loop
   std::atomic<std::thread::id> engine{};  // which thread runs the loop just now
   std::mutex mutex;                       // guards `notices`, for wait_for
   std::condition_variable changed;

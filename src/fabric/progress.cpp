@@ -166,7 +166,7 @@ std::shared_ptr<Progress> Progress::create(Mode mode) {
 }
 
 Progress::~Progress() {
-  if (impl_->inherited()) {
+  if (impl_->origin.inherited()) {
     static_cast<void>(impl_.release());  // all of it is the parent's
     return;
   }
@@ -184,11 +184,11 @@ Progress::~Progress() {
 }
 
 void wait_at_exit(Progress& progress) {
-  if (!progress.impl().inherited()) Enders::all().wait_for(progress.impl().life);
+  if (!progress.impl().origin.inherited()) Enders::all().wait_for(progress.impl().life);
 }
 
 void Progress::post(std::function<void()> task) {
-  if (impl_->inherited()) return;
+  if (impl_->origin.inherited()) return;
   asio::post(impl_->context, [task = std::move(task)] { run_guarded(task); });
 }
 
@@ -210,7 +210,7 @@ bool Progress::on_engine_thread() const { return impl_->engine.load() == std::th
 bool Progress::threaded() const { return impl_->threaded; }
 
 void Progress::call(const std::function<void()>& task) {
-  if (impl_->inherited()) return;
+  if (impl_->origin.inherited()) return;
   if (!impl_->threaded || on_engine_thread()) {
     task();
     return;
@@ -235,7 +235,7 @@ void Progress::call(const std::function<void()>& task) {
 }
 
 bool Progress::poll() {
-  if (impl_->threaded || impl_->inherited()) return false;
+  if (impl_->threaded || impl_->origin.inherited()) return false;
   const auto outer = impl_->engine.exchange(std::this_thread::get_id());
   const bool ran = run_loop([this] { return impl_->context.poll(); }) > 0;
   impl_->engine.store(outer);
@@ -243,7 +243,7 @@ bool Progress::poll() {
 }
 
 void Progress::notify() {
-  if (impl_->inherited()) return;
+  if (impl_->origin.inherited()) return;
   {
     std::lock_guard lock(impl_->mutex);
     ++impl_->notices;
@@ -254,8 +254,7 @@ void Progress::notify() {
 
 bool Progress::wait_for(const std::function<bool()>& ready, base::Deadline deadline,
                         const std::function<bool()>& given) {
-  if (impl_->inherited())
-    throw Error(Errc::wrong_state, "this was made before a fork, and belongs to the parent process");
+  impl_->origin.check("this");
   const auto ask = [&] { return given ? given() : penstock::interrupted(); };
   auto next_question = Clock::now() + interruption_period;
   for (;;) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/fork.hpp"
 #include "base/text.hpp"
 #include "fabric/registration.hpp"
 #include "penstock/stream.hpp"
@@ -73,9 +74,11 @@ struct Leased {
   std::shared_ptr<rpc::Channel> channel;
   std::uint64_t lease = 0;
   std::shared_ptr<const void> mapping;
+  const base::Origin origin;
   Leased(std::shared_ptr<rpc::Channel> c, std::uint64_t l) : channel(std::move(c)), lease(l) {}
   Leased(const Leased&) = delete;
   ~Leased() {
+    if (origin.leave(channel, mapping)) return;
     if (lease == 0 || !channel->open()) return;
     try {
       fb::ReleaseRequestT request;

@@ -37,7 +37,7 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   using Send = std::function<Task<void>(Channel, std::uint64_t view, std::shared_ptr<Batch<R>>,
                                         std::shared_ptr<const Indices>, Attempt)>;
 
-  const std::uint32_t forks = base::forks();
+  const base::Origin origin;
   std::shared_ptr<fabric::Progress> progress;
   std::shared_ptr<pool::PoolClient> client;
   std::unique_ptr<fabric::Workers> workers;

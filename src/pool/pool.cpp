@@ -63,10 +63,7 @@ Pool::Pool(Pool&&) noexcept = default;
 Pool& Pool::operator=(Pool&&) noexcept = default;
 Pool::~Pool() {
   if (!impl_) return;
-  if (impl_->forks != base::forks()) {
-    static_cast<void>(new std::shared_ptr(std::move(impl_)));  // the parent's
-    return;
-  }
+  if (impl_->origin.leave(impl_)) return;
   if (impl_->client) impl_->client->close();
   if (impl_->recorder) impl_->recorder->flush();
 }

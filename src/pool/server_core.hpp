@@ -266,6 +266,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<void> announce(bool leaving, std::uint64_t finished, Deadline deadline);
   Task<void> keep_announced();
   void propose();
+  Task<std::vector<Announcement>> list_announced(Deadline deadline);
   Task<void> propose_views();
   void require_not_stopping() const;
   Task<void> wait_member(bool there, Deadline deadline);

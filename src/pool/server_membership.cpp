@@ -1,5 +1,6 @@
 // The server's part in its pool's membership: announcing itself, computing views, passing objects on when views change.
 #include <algorithm>
+#include <ranges>
 
 #include "base/log.hpp"
 #include "fabric/handshake.hpp"
@@ -100,6 +101,23 @@ Task<void> ServerCore::require_same_protocol(std::uint64_t created, Deadline dea
   }
 }
 
+// The servers whose protocol this one speaks.
+Task<std::vector<Announcement>> ServerCore::list_announced(Deadline deadline) {
+  auto self = shared_from_this();
+  auto prefix = pool_path(options_.pool, "servers/");
+  std::string after;
+  const auto entries = co_await directory_->list(std::move(prefix), std::move(after), max_members, deadline);
+  std::vector<Announcement> found;
+  for (const auto& entry : entries) {
+    try {
+      auto announcement = announcement_from_json(entry.value);
+      if (announcement.protocol == wire::service_protocol) found.push_back(std::move(announcement));
+    } catch (const Error&) {  // the watch says it
+    }
+  }
+  co_return found;
+}
+
 // Of two that come at once and do not speak the same protocol, the later one sees the earlier, and goes.
 Task<void> ServerCore::announce(bool leaving, std::uint64_t finished, Deadline deadline) {
   auto self = shared_from_this();
@@ -176,26 +194,21 @@ void ServerCore::propose() {
 Task<void> ServerCore::propose_views() {
   auto self = shared_from_this();
   const Background background(*this);
-  const auto lowest_announced = [this] {
-    std::uint64_t lowest = ~std::uint64_t{0};
-    for (const auto& [server, announcement] : announced_) lowest = std::min(lowest, announcement.member.id);
-    return lowest;
-  };
+  const auto id_of = [](const Announcement& announcement) { return announcement.member.id; };
   while (!stopping_) {
     const Deadline soon(look_again);
     if (!to_propose_) co_await propose_->wait(soon);
     to_propose_ = false;
     if (stopping_) break;
     co_await fabric::pause_for(*progress_, settle_delay);
-    if (announced_.empty() || announced_.begin()->second.member.id == 0) continue;
-    if (lowest_announced() != options_.id) continue;
+    const auto known = announced_ | std::views::values;
+    if (announced_.empty() || std::ranges::min(known, {}, id_of).member.id != options_.id) continue;
     try {
       auto path = pool_path(options_.pool, "view");
       auto entry = co_await directory_->get(path, Deadline(directory_patience));
-      // Not those of before: while the directory was away others may have come, and the view may name them already.
-      if (lowest_announced() != options_.id) continue;
-      std::vector<Announcement> announced;
-      for (const auto& [server, announcement] : announced_) announced.push_back(announcement);
+      // Asked for after the view, so that everybody whom the view names is there: announced_ may be older than the view.
+      const auto announced = co_await list_announced(Deadline(directory_patience));
+      if (announced.empty() || std::ranges::min(announced, {}, id_of).member.id != options_.id) continue;
       View present;
       if (entry) present = view_from_json(entry->value);
       if (present.number == 0 && announced.size() < options_.servers) continue;

@@ -139,7 +139,7 @@ Task<void> gather_at(std::shared_ptr<rpc::Channel> channel, rpc::BulkDescriptor 
 }  // namespace
 
 StripeLease::~StripeLease() {
-  if (lease_ == 0 || !channel_) return;
+  if (origin_.leave(channel_, owner_) || lease_ == 0 || !channel_) return;
   try {
     fb::ReleaseRequestT request;
     request.leases.push_back(lease_);
@@ -154,6 +154,7 @@ void StripeLease::unmap_pages() const {
 }
 
 HeldStep::~HeldStep() {
+  if (origin.leave(stripes, ended)) return;
   stripes.clear();
   if (ended) ended();
 }

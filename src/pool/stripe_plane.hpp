@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fork.hpp"
 #include "fabric/data_plane.hpp"
 #include "pool/client_core.hpp"
 #include "rpc/bulk.hpp"
@@ -42,6 +43,7 @@ class StripeLease {
   std::uint64_t size_ = 0;
   std::span<const std::byte> bytes_;
   std::shared_ptr<const void> owner_;
+  const base::Origin origin_;
 };
 
 // The step being read.
@@ -53,6 +55,7 @@ struct HeldStep {
   using Key = std::pair<std::uint32_t, std::uint32_t>;  // rank, stripe
   std::map<Key, std::shared_ptr<StripeLease>> stripes;  // the reader's thread only
   std::function<void()> ended;                          // called by the destructor
+  const base::Origin origin;
   ~HeldStep();
 };
 

@@ -90,9 +90,7 @@ struct TextHash {
 }  // namespace
 
 struct TraceWriter::Impl {
-  const std::uint32_t forks = base::forks();
-  // In a forked child: the file is the parent's, and one of its threads may have had the mutex.
-  bool inherited() const { return forks != base::forks(); }
+  const base::Origin origin;  // in a forked child the file is the parent's
 
   std::mutex mutex;  // guards everything below
   storage::File file;
@@ -222,7 +220,7 @@ std::shared_ptr<TraceWriter> TraceWriter::shared(const std::string& path) {
 }
 
 std::uint32_t TraceWriter::client(std::string_view pool) {
-  if (impl_->inherited()) return 0;
+  if (impl_->origin.inherited()) return 0;
   const std::lock_guard lock(impl_->mutex);
   if (impl_->block.empty()) impl_->begin();
   impl_->block.push_back(static_cast<char>(TraceEntry::client));
@@ -231,7 +229,7 @@ std::uint32_t TraceWriter::client(std::string_view pool) {
 }
 
 void TraceWriter::record(const TraceEvent& event) {
-  if (event.keys.size() > max_records_keys || impl_->inherited()) return;
+  if (event.keys.size() > max_records_keys || impl_->origin.inherited()) return;
   const std::int64_t now = event.start_ns + event.duration_ns;
   const std::lock_guard lock(impl_->mutex);
   if (impl_->broken) return;
@@ -240,7 +238,7 @@ void TraceWriter::record(const TraceEvent& event) {
 }
 
 void TraceWriter::flush() {
-  if (impl_->inherited()) return;
+  if (impl_->origin.inherited()) return;
   const std::lock_guard lock(impl_->mutex);
   impl_->write_block();
 }

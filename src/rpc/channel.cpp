@@ -117,6 +117,7 @@ std::unique_ptr<Channel::Impl::LongBody> Channel::Impl::expose_body(std::vector<
 
 std::uint64_t Channel::Impl::begin(std::string_view service, std::uint32_t method, std::vector<std::byte> body,
                                    CallOptions options, std::unique_ptr<Completion> completion) {
+  origin.check("the channel to " + connection->peer_name());
   Pending call{std::move(completion), service, method, options.method_name, options.deadline, nullptr};
   const auto id_of_service = service_id(service);
   const auto deadline_ms = wire_deadline(options.deadline);
@@ -552,7 +553,7 @@ void Channel::Impl::finish(bool hang_up) {
   else progress->post(now);
 }
 
-bool Channel::open() const { return !impl_->ended && impl_->connection->open(); }
+bool Channel::open() const { return !impl_->origin.inherited() && !impl_->ended && impl_->connection->open(); }
 bool Channel::local() const { return impl_->connection->local(); }
 const std::string& Channel::peer_name() const { return impl_->connection->peer_name(); }
 const std::string& Channel::realm() const { return impl_->realm; }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/fork.hpp"
 #include "rpc/bulk.hpp"
 #include "rpc/channel.hpp"
 #include "rpc/deadlines.hpp"
@@ -49,6 +50,7 @@ struct Channel::Impl : std::enable_shared_from_this<Channel::Impl> {
                       std::unique_ptr<Completion> completion);
   void cancel(std::uint64_t id);
 
+  const base::Origin origin;
   const std::shared_ptr<Progress> progress;
   const std::shared_ptr<fabric::Connection> connection;
   const std::shared_ptr<const ServiceTable> services;

@@ -25,10 +25,7 @@ class DirectSource::Lease {
     node_->count_lease();
   }
   ~Lease() {
-    if (forks_ != base::forks()) {  // the step is the parent's
-      static_cast<void>(new std::shared_ptr(std::move(node_)));
-      return;
-    }
+    if (origin_.leave(node_)) return;  // the step is the parent's
     try {
       node_->release(step_, slot_);
     } catch (const std::exception& e) {
@@ -39,7 +36,7 @@ class DirectSource::Lease {
  private:
   const std::uint64_t step_;
   const std::uint32_t slot_;
-  const std::uint32_t forks_ = base::forks();
+  const base::Origin origin_;
   std::shared_ptr<ReaderNode> node_;
 };
 

@@ -18,17 +18,9 @@ namespace penstock::stream {
 // Whether an attribute was put into the open step, and goes with it when it is void, or into the stream.
 enum class AttributeOf : std::uint8_t { step, stream };
 
-// What a child has after fork is its parent's: the public API refuses every call on it.
-class Inheritable {
+class WriterEngine {
  public:
-  bool inherited() const { return forks_ != base::forks(); }
-
- private:
-  const std::uint32_t forks_ = base::forks();
-};
-
-class WriterEngine : public Inheritable {
- public:
+  const base::Origin origin;  // the public API refuses every call in a forked child
   virtual ~WriterEngine() = default;
   virtual const std::string& name() const = 0;
   virtual std::string address() const = 0;
@@ -56,8 +48,9 @@ class WriterEngine : public Inheritable {
   virtual StreamStatistics statistics() const = 0;
 };
 
-class ReaderEngine : public Inheritable {
+class ReaderEngine {
  public:
+  const base::Origin origin;  // the public API refuses every call in a forked child
   virtual ~ReaderEngine() = default;
   virtual const std::string& name() const = 0;
 

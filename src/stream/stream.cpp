@@ -21,9 +21,7 @@ constexpr int most_last_turns = 1000;  // of an engine that the application poll
 template <class Engine>
 Engine& live(Engine* engine) {
   if (!engine) throw Error(Errc::wrong_state, "this step has ended");
-  if (engine->inherited())
-    throw Error(Errc::wrong_state,
-                "stream " + engine->name() + " was opened before a fork, and belongs to the parent process");
+  engine->origin.check("stream " + engine->name());
   return *engine;
 }
 template <class Engine>
@@ -34,7 +32,7 @@ Engine& live(const std::unique_ptr<Engine>& engine) {
 // Whether there is nothing to end: no engine, or one that is the parent's, which is dropped undestroyed.
 template <class Engine>
 bool left_to_parent(std::unique_ptr<Engine>& engine) {
-  if (engine && engine->inherited()) static_cast<void>(engine.release());
+  if (engine && engine->origin.inherited()) static_cast<void>(engine.release());
   return !engine;
 }
 
@@ -48,7 +46,7 @@ WriteStep& WriteStep::operator=(WriteStep&& other) noexcept {
   return *this;
 }
 WriteStep::~WriteStep() {
-  if (!engine_ || engine_->inherited()) return;
+  if (!engine_ || engine_->origin.inherited()) return;
   try {
     engine_->abandon_step();
   } catch (const std::exception& e) {
@@ -132,7 +130,7 @@ ReadStep& ReadStep::operator=(ReadStep&& other) noexcept {
   return *this;
 }
 ReadStep::~ReadStep() {
-  if (!engine_ || engine_->inherited()) return;
+  if (!engine_ || engine_->origin.inherited()) return;
   try {
     engine_->end_step();
   } catch (const std::exception& e) {

@@ -106,7 +106,12 @@ POOLS = (
     + """
 pool = penstock.Pool(directory=sys.argv[1], timeout=30)
 pool.put("row", "x", np.arange(1 << 18))
-held = [pool.get("row", "x")]
+context = penstock.Context(directory=sys.argv[1], listen="127.0.0.1")
+with context.create("heat", engine="pool", timeout=30) as writer, writer.step() as step:
+    step["T"] = np.arange(1 << 18)
+reader = context.open("heat", engine="pool", timeout=30)
+read = reader.step()
+held = [pool.get("row", "x"), read["T"].view()]
 events, want = pool.subscribe("row"), pool.want("row", "late")
 pending = pool.start_put("row", "y", b"y")
 calls = {
@@ -115,10 +120,13 @@ calls = {
     "put_many": lambda: pool.put_many([(("row", "z"), b"")]), "wait_row": lambda: pool.wait_row("row", 1),
     "subscribe": pool.subscribe, "status": pool.status, "streams": pool.streams, "name": lambda: pool.name,
     "events.next": lambda: events.next(1), "events.lost": lambda: events.lost, "want.wait": want.wait,
-    "want.done": want.done, "pending.wait": pending.wait, "pending.done": pending.done,
+    "want.done": want.done, "reader.step": reader.step, "step.end": read.end, "pending.wait": pending.wait, "pending.done": pending.done,
 }
 in_a_child(calls, held.clear)
-assert pending.wait() == 1 and held[0].array()[-1] == (1 << 18) - 1
+assert pending.wait() == 1 and held[0].array()[-1] == held[1][-1] == (1 << 18) - 1
+held.clear()
+read.end()
+reader.close()
 pool.put("row", "late", b"late")
 assert want.wait().bytes() == b"late" and events.next(30).what == "put"
 in_a_child({"pool.close": pool.close, "events.close": events.close})
