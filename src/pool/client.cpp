@@ -101,16 +101,21 @@ Task<std::vector<Result<R>>> Pool::Impl::scatter(std::shared_ptr<Batch<R>> batch
   auto& results = batch->results;
   Indices left(results.size());
   std::iota(left.begin(), left.end(), std::size_t{0});
+  // turn: how many owners were asked in vain in the view asked_view. A new view's primary is asked before its replicas, which
+  // may lag behind it.
+  PoolClient::Attempt turn = 0;
+  std::uint64_t asked_view = 0;
   for (PoolClient::Attempt attempt = 0; !left.empty(); ++attempt) {
     const auto placement = co_await client->members().at_least(1, deadline);
     const auto& view = placement->view();
+    if (std::exchange(asked_view, view.number) != view.number) turn = 0;
     struct Sent {
       std::shared_ptr<const Indices> indices;
       std::string server;
       fabric::Future<void> future;
     };
     std::vector<Sent> sent;
-    for (auto& [member, indices] : by_server(*placement, *batch, left, tag, replicas ? attempt : 0)) {
+    for (auto& [member, indices] : by_server(*placement, *batch, left, tag, replicas ? turn : 0)) {
       for (auto& part : parts_of(std::move(indices), bytes_of)) {
         auto shared = std::make_shared<const Indices>(std::move(part));
         auto task = send_to(view.members[member], view.number, batch, shared, attempt, replicas, deadline, send);
@@ -125,8 +130,8 @@ Task<std::vector<Result<R>>> Pool::Impl::scatter(std::shared_ptr<Batch<R>> batch
         co_await std::move(s.future);
         for (const auto i : *s.indices) {
           // A replica that does not have it may lag behind; the primary decides.
-          if (results[i].code != Errc::not_found || !replicas || attempt == 0) continue;
-          if (attempt % std::max(1u, placement->owners(ns, batch->key(i).row, tag).count) == 0) continue;
+          if (results[i].code != Errc::not_found || !replicas || turn == 0) continue;
+          if (turn % std::max(1u, placement->owners(ns, batch->key(i).row, tag).count) == 0) continue;
           left.push_back(i);
           last = Error(Errc::not_found, results[i].message);
         }
@@ -156,8 +161,8 @@ Task<std::vector<Result<R>>> Pool::Impl::scatter(std::shared_ptr<Batch<R>> batch
       break;
     }
     // Reads with another replica to ask do not wait for a new view first.
-    const bool try_replica =
-        replicas && last->code() != Errc::stale_view && view.replication > 1 && (attempt + 1) % view.replication != 0;
+    turn = last->code() == Errc::stale_view ? 0 : turn + 1;
+    const bool try_replica = replicas && view.replication > 1 && turn % view.replication != 0;
     if (!try_replica) {
       const Error why = *last;
       co_await client->before_retry(view.number, attempt, why, deadline);
@@ -171,7 +176,7 @@ template <class R>
 std::map<std::uint32_t, Pool::Impl::Indices> Pool::Impl::by_server(const pool::Placement& placement,
                                                                    const Batch<R>& batch, const Indices& wanted,
                                                                    std::optional<std::uint64_t> tag,
-                                                                   PoolClient::Attempt attempt) const {
+                                                                   PoolClient::Attempt turn) const {
   std::map<std::uint32_t, Indices> groups;
   Indices* group = nullptr;
   const std::string* row = nullptr;
@@ -180,7 +185,7 @@ std::map<std::uint32_t, Pool::Impl::Indices> Pool::Impl::by_server(const pool::P
     if (row == nullptr || *row != key.row) {  // most batches stay in a row for a while
       row = &key.row;
       const auto owners = placement.owners(ns, key.row, tag);
-      group = &groups[owners.index[attempt % owners.count]];
+      group = &groups[owners.index[turn % owners.count]];
     }
     group->push_back(i);
   }

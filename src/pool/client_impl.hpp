@@ -76,7 +76,7 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   template <class R>
   std::map<std::uint32_t, Indices> by_server(const pool::Placement& placement, const Batch<R>& batch,
                                              const Indices& wanted, std::optional<std::uint64_t> tag,
-                                             Attempt attempt) const;
+                                             Attempt turn) const;
   template <class R>
   std::unique_ptr<pool::fb::KeysT> packed_keys(const Batch<R>& batch, const Indices& indices) const;
   Task<void> send_put(Channel channel, std::uint64_t view, std::shared_ptr<Batch<std::uint64_t>> batch,

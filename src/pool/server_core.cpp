@@ -217,10 +217,12 @@ Task<std::vector<ServerCore::PutResult>> ServerCore::put(std::vector<Put> puts, 
 
   // What is in memory is acknowledged; its replicas follow, before anything else is done to these keys.
   if (acknowledge == Acknowledge::memory) {
+    check_primary(plan->puts);  // learning took its time, too: what is put here now would not be passed on any more
     plan->choose(*store_, tombstones_);
     if (plan->written.empty()) co_return plan->results;
     auto counted = members_->placement();
     co_await store_one(plan, false, deadline);
+    if (members_->placement() != counted) check_primary(plan->puts);
     const auto& view = counted->view();
     if ((view.replication > 1 && view.members.size() > 1) || members_->placement() != counted)
       fabric::spawn(*progress_, replicate_behind(plan, std::move(held)));
