@@ -196,7 +196,6 @@ class PoolWriter final : public stream::WriterEngine {
   std::uint64_t attach(const stream::EngineContext& context, const Cohort& cohort);
   void stop_attaching();
   void finish_lost(const std::string& why);
-  std::string refused_;  // why the pool takes no step; engine thread, and after stop_attaching
   std::string full_servers() const;
 
   const StreamOptions options_;
@@ -234,10 +233,7 @@ std::uint64_t PoolWriter::attach(const stream::EngineContext& context, const Coh
     throw e.in("stream " + name() + ": pool " + attachment->pool());
   }
   attachment_ = std::move(attachment);
-  std::function<void(const std::string&)> refused = [this](const std::string& why) {
-    refused_ = why;
-    direct_.node().fail(why);
-  };
+  std::function<void(const std::string&)> refused = [this](const std::string& why) { direct_.node().fail(why); };
   attaching_ = fabric::spawn(*progress_, attachment_->keep(std::move(refused)));
   return base;
 }
@@ -282,9 +278,8 @@ void PoolWriter::close(Timeout timeout) {
   try {
     direct_.close(deadline.remaining());
   } catch (const Error& e) {
-    const bool late = e.code() == Errc::timeout;
-    if (attachment_) finish_lost(late ? "it was closed before every step was in the pool" : e.what());
-    if (!attachment_ || !late) throw;
+    if (attachment_) finish_lost("it was closed before every step was in the pool");
+    if (!attachment_ || e.code() != Errc::timeout) throw;
     throw Error(Errc::timeout, "stream " + name() + ": closed before every step was in pool " + attachment_->pool() +
                                    full_servers() + "; " + e.what());
   }
@@ -305,12 +300,13 @@ void PoolWriter::lose() {
   if (attachment_) finish_lost("it ended without closing the stream");
 }
 
-// Tells the stream's coordinator that no further step comes, and why.
+// Tells the stream's coordinator that no further step comes, and why: what any rank has failed with, or `why`.
 void PoolWriter::finish_lost(const std::string& why) {
   stop_attaching();
   const base::Deadline deadline(lose_within);
+  const auto failure = direct_.node().failure();
   try {
-    fabric::run_task(*progress_, attachment_->finish(refused_.empty() ? why : refused_, deadline), deadline);
+    fabric::run_task(*progress_, attachment_->finish(failure.empty() ? why : failure, deadline), deadline);
   } catch (const Error& e) {
     base::log(base::Level::info, "the pool was not told that the writer is lost",
               {{"stream", name()}, {"why", e.what()}});

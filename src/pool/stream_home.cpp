@@ -553,10 +553,39 @@ Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
       throw Error(Errc::timeout, "stream " + name_ + ": steps are not in the pool yet");
   }
   const bool well = request.why.empty();
+  if (!well && record_.state == open) give_up_staging();
   std::function<bool()> still = [this, well, writer = request.life] {
     return writer == record_.writer && (well || record_.state != ended);
   };
   co_await end_stream(well ? ended : lost, std::move(request.why), std::move(still));
+  if (!well && !staging_.empty()) fabric::spawn(*core_->progress(), drop_given_up(request.life));
+}
+
+bool StreamHome::steps_coming() const {
+  return std::ranges::any_of(staging_, [](const auto& entry) { return !entry.second.given_up; });
+}
+
+// The writer says that it leaves with steps that are not in the pool. What waits for memory may wait for ever.
+void StreamHome::give_up_staging() {
+  for (auto& [step, staging] : staging_) staging.given_up = true;
+  feed_.reset();
+  ++feed_number_;
+  feed_joined_ = false;
+  changed_.notify_all();
+}
+
+// What is under way of them ends first.
+Task<void> StreamHome::drop_given_up(std::uint64_t writer) {
+  auto self = shared_from_this();
+  const Deadline never = Deadline::never();
+  while (!staging_.empty() && !retired_) co_await changed_.wait(never);
+  try {
+    const Deadline deadline(settle_within);
+    const auto changing = co_await change(deadline);
+    if (record_.writer == writer && record_.state == lost) co_await drop_orphans(writer, deadline);
+  } catch (const std::exception& e) {  // whoever writes or drops the stream next does it
+    if (!retired_) base::log(base::Level::info, "steps that were given up", {{"stream", name_}, {"why", e.what()}});
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------------------- readers
@@ -621,7 +650,7 @@ Task<fb::NextStepReplyT> StreamHome::next_step(std::shared_ptr<rpc::Channel> cha
       reply.step = *step;
       break;
     }
-    if (record_.state != open && staging_.empty() && !awaits_others) {
+    if (record_.state != open && !steps_coming() && !awaits_others) {
       reply.outcome = static_cast<std::uint8_t>(record_.state == ended ? Outcome::end_of_stream : Outcome::writer_lost);
       reply.why = record_.state == ended ? "the writer has closed it" : record_.why;
       co_return reply;

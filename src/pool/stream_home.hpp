@@ -60,7 +60,7 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
     std::uint32_t slot = 0;
     std::uint64_t feed = 0;         // which feed gave it last
     std::uint64_t writer_step = 0;  // its number at the writer: ours less record_.base
-    bool after_gap = false;         // an earlier step was given up since
+    bool given_up = false;          // it must not come into the pool: an earlier step is missing, or the writer has left
   };
   struct Changed {
     void operator()(StreamHome* home) const;
@@ -84,6 +84,9 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   void on_step(stream::ReaderProtocol::Step step, std::uint64_t feed);
   void on_end(Outcome outcome, std::string why, std::uint64_t feed);
   Task<void> settle_end(Outcome outcome, std::string why, std::uint64_t feed);
+  bool steps_coming() const;
+  void give_up_staging();
+  Task<void> drop_given_up(std::uint64_t writer);
   Task<void> end_stream(State state, std::string why, std::function<bool()> still);
   Task<std::uint64_t> newest_epoch(Deadline deadline);
   Task<void> stage(std::uint64_t step, std::shared_ptr<const stream::EpochBlobs> blobs);

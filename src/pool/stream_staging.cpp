@@ -59,7 +59,7 @@ Task<void> StreamHome::stage(std::uint64_t step, std::shared_ptr<const stream::E
     while (!retired_ && staging_.begin()->first < step) co_await changed_.wait(never);
     check_ours();
     if (record_.writer != record.writer) co_return;  // of a writer before the present one
-    if (staging_.at(step).after_gap) throw Error(Errc::step_gone, "an earlier step did not come");
+    if (staging_.at(step).given_up) throw Error(Errc::step_gone, "an earlier step did not come, or the writer has left");
     record.put_us = now_us();
     co_await keep_trying_put(step_column(step), encode_object<fb::StepRecord>(record));
     bytes_ += record.bytes;
@@ -78,7 +78,7 @@ Task<void> StreamHome::stage(std::uint64_t step, std::shared_ptr<const stream::E
 void StreamHome::give_up(std::uint64_t step, const Error& why) {
   base::log(base::Level::info, "a step did not come into the pool",
             {{"stream", name_}, {"step", step}, {"why", why.what()}});
-  for (auto later = staging_.upper_bound(step); later != staging_.end(); ++later) later->second.after_gap = true;
+  for (auto later = staging_.upper_bound(step); later != staging_.end(); ++later) later->second.given_up = true;
   const auto staging = staging_.at(step);
   if (retired_ || staging.feed != feed_number_) return;
   given_up_feed_ = staging.feed;

@@ -494,6 +494,11 @@ void WriterNode::fail(const std::string& why, Errc code) {
   settle();
 }
 
+std::string WriterNode::failure() const {
+  std::unique_lock lock(mutex_);
+  return protocol_.broken_why();
+}
+
 std::string WriterNode::awaited() const {
   std::unique_lock lock(mutex_);
   return protocol_.awaited();

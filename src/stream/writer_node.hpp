@@ -55,6 +55,7 @@ class WriterNode final : private Sink {
   // From now on every rank's calls throw Error(code, why). Any thread.
   void fail(const std::string& why, Errc code = Errc::peer_lost);
 
+  std::string failure() const;  // why, after fail or lose of any rank; else empty
   std::string awaited() const;
   const std::string& address() const { return address_; }
   // Where rank 0 can be joined, and the token for that; rank 0 only.

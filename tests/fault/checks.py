@@ -49,7 +49,8 @@ def account_of(reader, settings):
     dropped = number_in(line, "dropped") or 0
     if read != sorted(set(read)):
         return f"{reader.name} read steps out of order: {read}"
-    failed = len(reader.said("failed"))
+    # A timeout is an error for its step when the step was there, and its bytes were not.
+    failed = len(reader.said("failed")) + sum("bytes of" in line for line in reader.said("timeout"))
     if len(read) + dropped + failed != there_are or (dropped and not policy_drops):
         return f"{reader.name} read {read}, met {failed} errors and was told of {dropped} dropped steps, of {there_are}"
     return None

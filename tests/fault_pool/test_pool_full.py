@@ -19,3 +19,9 @@ def test_a_writer_is_told_which_servers_are_full(pools, context):
     with pytest.raises(penstock.TimeoutError) as error:
         writer.close()
     assert full in str(error.value)
+    # The pool heard that the writer is gone: the stream can be read to that point, and its place be taken.
+    with pytest.raises(penstock.WriterLost), context.open("heat", engine="pool", pool="stage", timeout=30) as stream:
+        for number, step in enumerate(stream):
+            assert (step["x"][:] == number).all()
+    assert number >= 1
+    pool.open().drop_stream("heat")
