@@ -55,14 +55,16 @@ class Context:
     def create(self, name: str, *, comm: Any = None, timeout: float | None = None, **options: Any) -> Writer:
         """Starts writing the stream `name` and returns its Writer. Collective over comm.
 
-        comm: an mpi4py communicator, a cohort (penstock.Cohort), or None. timeout: seconds for each begin of a step and
-        for close. options: queue_steps=2, when_full="discard_oldest", ... Returns at once; the first step waits for
-        rendezvous_readers (1 by default). Raises UnknownOption, InvalidArgument, TimeoutError (a rank that did not
-        come), and InvalidArgument or WrongState when the stream is already being written.
+        comm: an mpi4py communicator, a cohort (penstock.Cohort), or None. timeout: seconds for this call, for each begin
+        of a step, and for close. options: queue_steps=2, when_full="discard_oldest", ... Waits for the other ranks, and
+        with engine="pool" for the pool; the first step waits for rendezvous_readers (1 by default). Raises
+        UnknownOption, InvalidArgument, TimeoutError (a rank or the pool did not answer), and InvalidArgument or
+        WrongState when the stream is already being written.
         """
         texts = {key: _text(value) for key, value in options.items()}
         if timeout is not None:
-            texts |= dict.fromkeys(("step_timeout_ms", "close_timeout_ms"), _milliseconds("timeout", timeout))
+            deadlines = ("open_timeout_ms", "step_timeout_ms", "close_timeout_ms")
+            texts |= dict.fromkeys(deadlines, _milliseconds("timeout", timeout))
         cohort = as_cohort(comm)
         with _freed_on_error(cohort):
             core = self._core.create_stream(name, cohort, texts)

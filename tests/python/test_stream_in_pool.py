@@ -1,5 +1,7 @@
 """Streams in a pool: what Python adds to the scenarios that all engines share."""
 
+import time
+
 import numpy as np
 import penstock
 import pytest
@@ -65,3 +67,10 @@ def test_direct_streams_keep_no_steps(context):
     with context.create("plain", rendezvous_readers=0), context.open("plain") as stream:
         with pytest.raises(penstock.Unsupported, match="engine=pool"):
             stream.seek(0)
+
+
+def test_a_writer_waits_for_a_pool_no_longer_than_it_was_told(context):
+    begun = time.monotonic()
+    with pytest.raises(penstock.TimeoutError, match="directory"):
+        context.create("heat", engine="pool", timeout=0.3)
+    assert time.monotonic() - begun < 20
