@@ -110,21 +110,14 @@ void PoolClient::close() { members_->close(); }
 
 Task<PoolStatus> PoolClient::status(Deadline deadline) {
   auto self = shared_from_this();
-  PoolStatus status;
   const auto placement = co_await members_->at_least(1, deadline);
-  const auto& view = placement->view();
+  PoolStatus status = status_of(placement->view());
   status.name = pool_;
-  status.view = view.number;
-  status.settled = view.settled;
-  status.replication = view.replication;
-  for (const auto& member : view.members) {
-    ServerStatus server;
-    server.id = std::to_string(member.id);
-    server.name = member.name;
-    server.state = member.state == ServerState::active ? "active" : "draining";
+  for (std::size_t i = 0; i < status.servers.size(); ++i) {
+    auto& server = status.servers[i];
     std::optional<std::string> text;
     try {
-      auto channel = co_await members_->channel(member, earlier(deadline, Deadline(Timeout(3000))));
+      auto channel = co_await members_->channel(placement->view().members[i], earlier(deadline, Deadline(Timeout(3000))));
       fb::StatusRequestT request;
       rpc::CallOptions options{deadline};
       auto reply = co_await fb::ObjectsClient(channel).status(std::move(request), options);
@@ -133,7 +126,6 @@ Task<PoolStatus> PoolClient::status(Deadline deadline) {
       server.state = "lost";
     }
     if (text) read_status(*text, server);
-    status.servers.push_back(std::move(server));
   }
   co_return status;
 }

@@ -155,17 +155,7 @@ std::vector<PoolStatus> Pool::known(const Context& context, const std::string& d
     if (end == std::string::npos) continue;
     auto& status = pools[entry.path.substr(7, end - 7)];
     if (entry.path.substr(end) != "/view") continue;
-    const auto view = pool::view_from_json(entry.value);
-    status.view = view.number;
-    status.settled = view.settled;
-    status.replication = view.replication;
-    for (const auto& member : view.members) {
-      ServerStatus server;
-      server.id = std::to_string(member.id);
-      server.name = member.name;
-      server.state = member.state == pool::ServerState::active ? "active" : "draining";
-      status.servers.push_back(std::move(server));
-    }
+    status = pool::status_of(pool::view_from_json(entry.value));
   }
   std::vector<PoolStatus> result;
   for (auto& [name, status] : pools) {

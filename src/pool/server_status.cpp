@@ -16,6 +16,20 @@ std::uint64_t number(const json& object, const char* name) { return fabric::json
 
 }  // namespace
 
+PoolStatus status_of(const View& view) {
+  PoolStatus status;
+  status.view = view.number;
+  status.settled = view.settled;
+  status.replication = view.replication;
+  for (const auto& member : view.members) {
+    auto& server = status.servers.emplace_back();
+    server.id = std::to_string(member.id);
+    server.name = member.name;
+    server.state = member.state == ServerState::active ? "active" : "draining";
+  }
+  return status;
+}
+
 void read_status(std::string_view text, ServerStatus& status) {
   try {
     if (text.size() > max_text_bytes) throw Error(Errc::protocol, "it is too long");
