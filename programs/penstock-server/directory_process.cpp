@@ -335,7 +335,8 @@ int run_directory(const std::vector<std::string>& settings, int ready_fd) {
   }
   host.reset();
   progress.reset();
-  if (unused && temporary) fs::remove_all(options.folder);
+  std::error_code not_removed;  // then the next directory here removes it
+  if (unused && temporary) fs::remove_all(options.folder, not_removed);
   base::log(Level::info, "directory ended", {{"unused", unused}});
   return 0;
 }

@@ -58,9 +58,10 @@ void HttpFront::run() {
     const int limit = until == Time::max() ? -1 : static_cast<int>(std::min<decltype(wait)>(wait, 1 << 20));
     if (::poll(entries.data(), entries.size(), limit) < 0) continue;
     if (entries[0].revents != 0) return;
+    const Time ready = base::Clock::now();  // poll may have waited for hours
     for (std::size_t i = 0; i < ids.size(); ++i)
-      if (entries[i + 2].revents != 0 && !serve(ids[i], guests_.at(ids[i]), now)) drop(ids[i]);
-    if (entries[1].revents != 0) accept_some(now);
+      if (entries[i + 2].revents != 0 && !serve(ids[i], guests_.at(ids[i]), ready)) drop(ids[i]);
+    if (entries[1].revents != 0) accept_some(ready);
   }
 }
 

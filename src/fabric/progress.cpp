@@ -252,10 +252,8 @@ void Progress::notify() {
   impl_->changed.notify_all();
 }
 
-bool Progress::wait_for(const std::function<bool()>& ready, base::Deadline deadline,
-                        const std::function<bool()>& given) {
+bool Progress::wait_for(const std::function<bool()>& ready, base::Deadline deadline) {
   impl_->origin.check("this");
-  const auto ask = [&] { return given ? given() : penstock::interrupted(); };
   auto next_question = Clock::now() + interruption_period;
   for (;;) {
     std::uint64_t seen;
@@ -266,7 +264,7 @@ bool Progress::wait_for(const std::function<bool()>& ready, base::Deadline deadl
     if (ready()) return true;
     if (deadline.passed()) return false;
     if (Clock::now() >= next_question) {
-      if (ask()) return ready();
+      if (penstock::interrupted()) return ready();
       next_question = Clock::now() + interruption_period;
     }
     const auto until = std::min(deadline.when(), next_question);

@@ -52,11 +52,10 @@ class Progress {
   bool poll();
   bool threaded() const;
 
-  // Waits until ready() (called in this thread) or the deadline or interrupted() (asked every 100 ms; may be empty);
+  // Waits until ready() (called in this thread), the deadline, or penstock::interrupted() (asked every 100 ms);
   // returns the last ready(). In explicit mode it polls meanwhile. Whoever changes what ready() looks at calls notify().
   // Not for the engine thread.
-  bool wait_for(const std::function<bool()>& ready, base::Deadline deadline,
-                const std::function<bool()>& interrupted = {});
+  bool wait_for(const std::function<bool()>& ready, base::Deadline deadline);
   void notify();
 
   struct Impl;  // fabric's own: fabric/asio.hpp

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/log.hpp"
+#include "penstock/interrupt.hpp"
 #include "base/test_support.hpp"
 #include "fabric/asio.hpp"
 #include "penstock/error.hpp"
@@ -97,7 +98,10 @@ TEST(Progress, WaitForEndsByDeadlineAndInterruption) {
   for (const auto mode : {Progress::Mode::threaded, Progress::Mode::explicit_poll}) {
     Progress progress(mode);
     EXPECT_FALSE(progress.wait_for([] { return false; }, Deadline{Timeout(20)}));
-    EXPECT_FALSE(progress.wait_for([] { return false; }, Deadline::never(), [] { return true; }));
+    {
+      const InterruptHandler handler([](void*) { return true; }, nullptr);
+      EXPECT_FALSE(progress.wait_for([] { return false; }, Deadline::never()));
+    }
     std::atomic<bool> done{false};
     std::thread other([&] {
       progress.post([&] {

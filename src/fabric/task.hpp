@@ -243,9 +243,9 @@ class Future {
   }
 
   // From an application thread: waits until the deadline. Throws Error(timeout, what + " in time").
-  T get(base::Deadline deadline, const std::string& what = "no answer", const std::function<bool()>& interrupted = {}) {
+  T get(base::Deadline deadline, const std::string& what = "no answer") {
     auto state = state_;
-    if (!state->progress.wait_for([&] { return state->done(); }, deadline, interrupted))
+    if (!state->progress.wait_for([&] { return state->done(); }, deadline))
       throw Error(Errc::timeout, what + " in time");
     return take(*state);
   }

@@ -79,13 +79,7 @@ struct Leased {
   Leased(const Leased&) = delete;
   ~Leased() {
     if (origin.leave(channel, mapping)) return;
-    if (lease == 0 || !channel->open()) return;
-    try {
-      fb::ReleaseRequestT request;
-      request.leases.push_back(lease);
-      (void)fb::ObjectsClient(channel).start_release(request, rpc::CallOptions{});
-    } catch (const std::exception&) {
-    }
+    if (lease != 0) pool::release_leases(channel, {lease});
   }
 };
 

@@ -108,26 +108,46 @@ PoolClient::~PoolClient() { close(); }
 
 void PoolClient::close() { members_->close(); }
 
+Task<std::string> PoolClient::status_text(Member member, Deadline deadline) {
+  auto self = shared_from_this();
+  auto channel = co_await members_->channel(std::move(member), deadline);
+  fb::StatusRequestT request;
+  rpc::CallOptions options{deadline};
+  auto reply = co_await fb::ObjectsClient(channel).status(std::move(request), options);
+  co_return std::move(reply.json);
+}
+
 Task<PoolStatus> PoolClient::status(Deadline deadline) {
   auto self = shared_from_this();
   const auto placement = co_await members_->at_least(1, deadline);
   PoolStatus status = status_of(placement->view());
   status.name = pool_;
-  for (std::size_t i = 0; i < status.servers.size(); ++i) {
-    auto& server = status.servers[i];
+  // All at once: one that does not answer takes no other's time.
+  std::vector<fabric::Future<std::string>> asked;
+  for (const auto& member : placement->view().members)
+    asked.push_back(fabric::spawn(*progress_, status_text(member, earlier(deadline, Deadline(Timeout(3000))))));
+  for (std::size_t i = 0; i < asked.size(); ++i) {
     std::optional<std::string> text;
     try {
-      auto channel = co_await members_->channel(placement->view().members[i], earlier(deadline, Deadline(Timeout(3000))));
-      fb::StatusRequestT request;
-      rpc::CallOptions options{deadline};
-      auto reply = co_await fb::ObjectsClient(channel).status(std::move(request), options);
-      text = std::move(reply.json);
+      text = co_await std::move(asked[i]);
     } catch (const Error&) {
-      server.state = "lost";
+      status.servers[i].state = "lost";
     }
-    if (text) read_status(*text, server);
+    if (text) read_status(*text, status.servers[i]);
   }
   co_return status;
+}
+
+void release_leases(const std::shared_ptr<rpc::Channel>& channel, std::vector<std::uint64_t> leases) {
+  if (leases.empty() || !channel->open()) return;
+  try {
+    fb::ReleaseRequestT request;
+    request.leases = std::move(leases);
+    (void)fb::ObjectsClient(channel).start_release(request, rpc::CallOptions{});
+  } catch (const std::exception& error) {
+    base::log(base::Level::debug, "leases were not given back",
+              {{"server", channel->peer_name()}, {"why", error.what()}});
+  }
 }
 
 // With a replica to ask instead, a server that does not even answer the connection is not waited for long.

@@ -60,6 +60,7 @@ class PoolClient : public std::enable_shared_from_this<PoolClient> {
   Task<void> before_retry(std::uint64_t view, Attempt attempt, const Error& error, Deadline deadline);
 
  private:
+  Task<std::string> status_text(Member member, Deadline deadline);
   template <class R>
   Task<R> route(Namespace ns, std::string row, std::optional<std::uint64_t> tag, Deadline deadline, bool replicas,
                 std::function<Task<R>(std::shared_ptr<rpc::Channel>, std::uint64_t, Attempt)> call) {
@@ -101,6 +102,9 @@ class PoolClient : public std::enable_shared_from_this<PoolClient> {
   std::shared_ptr<Members> members_;
   const std::string pool_;
 };
+
+// Gives leases of objects back to their server, without waiting. Any thread; throws nothing.
+void release_leases(const std::shared_ptr<rpc::Channel>& channel, std::vector<std::uint64_t> leases);
 
 // What of an Errc thrown by a call must not be swallowed by a catch-all: helper for loops over batches.
 Error as_error(std::exception_ptr error);

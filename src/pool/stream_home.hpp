@@ -61,6 +61,7 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
     std::uint64_t feed = 0;         // which feed gave it last
     std::uint64_t writer_step = 0;  // its number at the writer: ours less record_.base
     bool given_up = false;          // it must not come into the pool: an earlier step is missing, or the writer has left
+    bool recorded = false;          // its record is being put, and may be there
   };
   struct Changed {
     void operator()(StreamHome* home) const;
@@ -95,12 +96,12 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   Task<fb::StepRecordT> pull_once(std::uint64_t step, Staging staging, std::shared_ptr<const Epoch> epoch);
   Task<fb::PullReplyT> pull_at(Member member, std::shared_ptr<fb::PullRequestT> request, Deadline deadline);
   std::shared_ptr<Epoch> epoch_from(std::vector<std::shared_ptr<const std::string>> layouts) const;
-  Task<void> keep_epoch(std::uint64_t number, std::shared_ptr<const stream::EpochBlobs> blobs);
+  Task<void> keep_epoch(std::uint64_t step, std::uint64_t number, std::shared_ptr<const stream::EpochBlobs> blobs);
   Task<std::shared_ptr<const Epoch>> epoch_of(std::uint64_t life, std::uint64_t number, Deadline deadline);
   Task<void> put_object(std::string column, std::vector<std::byte> bytes, Acknowledge acknowledge, Deadline deadline);
   template <class Table>
   Task<std::optional<typename Table::NativeTableType>> get_object(std::string column, Deadline deadline);
-  Task<void> keep_trying_put(std::string column, std::vector<std::byte> bytes);
+  Task<void> keep_trying_put(std::uint64_t step, std::string column, std::vector<std::byte> bytes);
   Task<void> put_again(Deadline until);
   Task<void> put_groups(Deadline deadline);
   Task<void> keep_groups();
@@ -136,6 +137,7 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   std::map<std::uint64_t, Staging> staging_;                      // announced, not yet in the pool, by our number
   std::uint64_t given_up_feed_ = 0;  // one of its steps was given up: later ones wait until the writer is joined again
   std::string refused_;              // why no more of this writer's steps can come into the pool
+  bool refused_launch_ = false;      // because several ranks of its launch each wrote as the whole cohort
   std::optional<fb::StepRecordT> leaving_;  // no step any more; its objects are still to be dropped
   std::uint32_t pulling_ = 0;
   std::map<std::uint64_t, std::shared_ptr<fabric::Signal>> keeping_epochs_;  // being put

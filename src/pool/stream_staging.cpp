@@ -59,9 +59,9 @@ Task<void> StreamHome::stage(std::uint64_t step, std::shared_ptr<const stream::E
     while (!retired_ && staging_.begin()->first < step) co_await changed_.wait(never);
     check_ours();
     if (record_.writer != record.writer) co_return;  // of a writer before the present one
-    if (staging_.at(step).given_up) throw Error(Errc::step_gone, "an earlier step did not come, or the writer has left");
     record.put_us = now_us();
-    co_await keep_trying_put(step_column(step), encode_object<fb::StepRecord>(record));
+    staging_.at(step).recorded = true;
+    co_await keep_trying_put(step, step_column(step), encode_object<fb::StepRecord>(record));
     bytes_ += record.bytes;
     steps_[step] = std::move(record);
     release(staging_.at(step));
@@ -103,7 +103,7 @@ Task<fb::StepRecordT> StreamHome::pull_until_done(std::uint64_t step, std::share
     }
   } pulled{*this};
   check_ours();
-  co_await keep_epoch(number, std::move(blobs));
+  co_await keep_epoch(step, number, std::move(blobs));
   const auto epoch = epochs_.at(number);
   for (int failures = 0;; ++failures) {
     const auto placement = core_->placement();
@@ -145,7 +145,8 @@ std::shared_ptr<StreamHome::Epoch> StreamHome::epoch_from(
 }
 
 // The epoch's object is there before any step of it.
-Task<void> StreamHome::keep_epoch(std::uint64_t number, std::shared_ptr<const stream::EpochBlobs> blobs) {
+Task<void> StreamHome::keep_epoch(std::uint64_t step, std::uint64_t number,
+                                  std::shared_ptr<const stream::EpochBlobs> blobs) {
   auto self = shared_from_this();
   const Deadline never = Deadline::never();
   while (keeping_epochs_.contains(number)) {
@@ -172,7 +173,7 @@ Task<void> StreamHome::keep_epoch(std::uint64_t number, std::shared_ptr<const st
     blob->layout.assign(blobs->layouts[rank]->begin(), blobs->layouts[rank]->end());
     record.layouts.push_back(std::move(blob));
   }
-  co_await keep_trying_put(epoch_column(record_.life, number), encode_object<fb::EpochRecord>(record));
+  co_await keep_trying_put(step, epoch_column(record_.life, number), encode_object<fb::EpochRecord>(record));
   epochs_[number] = std::move(epoch);
 }
 

@@ -77,11 +77,21 @@ class StripePlane::JoinedMemory : public std::enable_shared_from_this<JoinedMemo
   std::uint64_t spare_bytes_ = 0;
 };
 
-// An owner's answer to a request for stripes.
-struct StripePlane::Leased {
-  std::vector<HeldStep::Key> keys;
+// Leases that nobody has taken from it are given back.
+struct StripeAnswer {
+  StripeAnswer(std::shared_ptr<rpc::Channel> from, fb::GetReplyT said)
+      : channel(std::move(from)), reply(std::make_shared<fb::GetReplyT>(std::move(said))) {}
+  StripeAnswer(const StripeAnswer&) = delete;
+  ~StripeAnswer() {
+    if (origin.leave(channel, reply)) return;
+    std::vector<std::uint64_t> leases;
+    for (const auto& got : reply->got)
+      if (got && got->lease != 0) leases.push_back(got->lease);
+    release_leases(channel, std::move(leases));
+  }
   std::shared_ptr<rpc::Channel> channel;
   std::shared_ptr<fb::GetReplyT> reply;
+  const base::Origin origin;
 };
 
 // Parts of one stripe that are asked for together.
@@ -96,9 +106,9 @@ struct StripePlane::Gather {
 
 namespace {
 
-using LeasedPtr = std::shared_ptr<std::pair<std::shared_ptr<rpc::Channel>, std::shared_ptr<fb::GetReplyT>>>;
+using AnswerPtr = std::shared_ptr<StripeAnswer>;
 
-Task<LeasedPtr> get_stripes(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+Task<AnswerPtr> get_stripes(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
                             std::shared_ptr<const std::vector<Key>> keys, std::uint64_t tag, base::Deadline deadline) {
   fb::ObjectsClient client(channel);
   fb::GetRequestT request;
@@ -110,24 +120,25 @@ Task<LeasedPtr> get_stripes(std::shared_ptr<rpc::Channel> channel, std::uint64_t
   request.inline_bytes = inline_bytes;
   rpc::CallOptions options;
   options.deadline = deadline;
-  auto reply = std::make_shared<fb::GetReplyT>(co_await client.get(std::move(request), options));
-  for (const auto& got : reply->got) {
+  auto reply = co_await client.get(std::move(request), options);
+  auto answer = std::make_shared<StripeAnswer>(std::move(channel), std::move(reply));
+  for (const auto& got : answer->reply->got) {
     const auto code = static_cast<Errc>(got->code);
     if (code != Errc::ok && code != Errc::not_found) throw unpack_status(got->code, got->message);
     // Another replica may have it.
     if (code == Errc::not_found) throw Error(Errc::not_found, "a stripe is not there");
   }
-  co_return std::make_shared<LeasedPtr::element_type>(std::move(channel), std::move(reply));
+  co_return answer;
 }
 
-Task<LeasedPtr> lease_at_owner(std::shared_ptr<PoolClient> client, std::vector<Key> keys, std::uint64_t tag,
+Task<AnswerPtr> lease_at_owner(std::shared_ptr<PoolClient> client, std::vector<Key> keys, std::uint64_t tag,
                                base::Deadline deadline) {
   auto shared = std::make_shared<const std::vector<Key>>(std::move(keys));
-  std::function<Task<LeasedPtr>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
+  std::function<Task<AnswerPtr>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
       [shared, tag, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, PoolClient::Attempt) {
         return get_stripes(std::move(channel), view, shared, tag, deadline);
       };
-  co_return co_await client->at_owner<LeasedPtr>(streams_namespace(), shared->front().row, tag, deadline,
+  co_return co_await client->at_owner<AnswerPtr>(streams_namespace(), shared->front().row, tag, deadline,
                                                  std::move(call));
 }
 
@@ -139,14 +150,7 @@ Task<void> gather_at(std::shared_ptr<rpc::Channel> channel, rpc::BulkDescriptor 
 }  // namespace
 
 StripeLease::~StripeLease() {
-  if (origin_.leave(channel_, owner_) || lease_ == 0 || !channel_) return;
-  try {
-    fb::ReleaseRequestT request;
-    request.leases.push_back(lease_);
-    fb::ObjectsClient(channel_).start_release(request);
-  } catch (const std::exception& e) {
-    base::log(base::Level::debug, "a stripe was not given back", {{"why", e.what()}});
-  }
+  if (!origin_.leave(channel_, owner_) && lease_ != 0) release_leases(channel_, {lease_});
 }
 
 void StripeLease::unmap_pages() const {
@@ -182,7 +186,7 @@ void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& ke
     std::vector<HeldStep::Key> keys;
     std::vector<Key> objects;
     std::uint64_t tag = 0;
-    fabric::Future<LeasedPtr> answer;
+    fabric::Future<AnswerPtr> answer;
   };
   for (int attempt = 0;; ++attempt) {
     const auto placement = client_->members().placement();
@@ -209,9 +213,8 @@ void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& ke
       try {
         const auto answer =
             batch.answer.get(base::Deadline(deadline.is_never() ? forever : deadline.remaining() + settle_within));
-        const Leased leased{std::move(batch.keys), answer->first, answer->second};
-        take(held, leased, deadline);
-        if (came) came(leased.keys);
+        take(held, batch.keys, *answer, deadline);
+        if (came) came(batch.keys);
       } catch (const Error& e) {
         failed = e;
       }
@@ -224,35 +227,36 @@ void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& ke
   }
 }
 
-void StripePlane::take(HeldStep& held, const Leased& leased, base::Deadline deadline) {
-  const auto& reply = *leased.reply;
+void StripePlane::take(HeldStep& held, const std::vector<HeldStep::Key>& keys, StripeAnswer& answer,
+                       base::Deadline deadline) {
+  auto& reply = *answer.reply;
   const auto add = [&](std::uint32_t index, const std::shared_ptr<StripeLease>& stripe) {
-    if (index >= leased.keys.size()) throw Error(Errc::protocol, "an answer of other stripes");
-    held.stripes[leased.keys[index]] = stripe;
+    if (index >= keys.size()) throw Error(Errc::protocol, "an answer of other stripes");
+    held.stripes[keys[index]] = stripe;
   };
   std::uint64_t offset = 0;
-  if (reply.simple.size() > leased.keys.size() || reply.bytes.size() != reply.simple.size())
+  if (reply.simple.size() > keys.size() || reply.bytes.size() != reply.simple.size())
     throw Error(Errc::protocol, "an answer that does not fit together");
   for (std::size_t i = 0; i < reply.simple.size(); ++i) {
     auto stripe = std::make_shared<StripeLease>();
     stripe->size_ = reply.bytes[i];
     stripe->bytes_ = part_of(reply.data, offset, reply.bytes[i]);
-    stripe->owner_ = leased.reply;
+    stripe->owner_ = answer.reply;
     offset += reply.bytes[i];
     add(reply.simple[i], stripe);
   }
   for (const auto& got : reply.got) {
     if (!got || !got->info) throw Error(Errc::protocol, "an answer without what it is about");
     auto stripe = std::make_shared<StripeLease>();
-    stripe->channel_ = leased.channel;
-    stripe->lease_ = got->lease;
+    stripe->channel_ = answer.channel;
+    stripe->lease_ = std::exchange(got->lease, 0);
     stripe->bulk_ = got->bulk;
     stripe->size_ = got->info->bytes;
     if (got->inlined) {
       stripe->bytes_ = part_of(reply.data, got->offset, got->inline_size);
-      stripe->owner_ = leased.reply;
+      stripe->owner_ = answer.reply;
     } else if (in_place_) {
-      if (auto mapped = leased.channel->bulk().map(got->bulk, deadline)) {
+      if (auto mapped = answer.channel->bulk().map(got->bulk, deadline)) {
         stripe->bytes_ = mapped->bytes;
         stripe->mapped_ = true;
         stripe->owner_ = std::move(mapped->owner);

@@ -59,6 +59,8 @@ struct HeldStep {
   ~HeldStep();
 };
 
+struct StripeAnswer;  // of an owner, to a request for stripes
+
 class StripePlane final : public fabric::DataPlane {
  public:
   // in_place: read mapped memory where it can be had. stripe_bytes: how large stripes are about.
@@ -82,14 +84,13 @@ class StripePlane final : public fabric::DataPlane {
  private:
   class JoinedMemory;
   struct Gather;
-  struct Leased;
   std::shared_ptr<HeldStep> held(std::uint64_t step) const;
   std::shared_ptr<StripeLease> lease(HeldStep& held, HeldStep::Key key, base::Deadline deadline);
   // came: called with those that have come, as they do.
   using Came = std::function<void(const std::vector<HeldStep::Key>&)>;
   void lease_all(HeldStep& held, const std::vector<HeldStep::Key>& keys, base::Deadline deadline,
                  const Came& came = {});
-  void take(HeldStep& held, const Leased& leased, base::Deadline deadline);
+  void take(HeldStep& held, const std::vector<HeldStep::Key>& keys, StripeAnswer& answer, base::Deadline deadline);
   static void copy_in_place(const StripeLease& stripe, const model::Piece& piece, std::byte* out);
   static Came copier(const HeldStep& held, std::span<const Item> items, std::vector<bool>& done);
   void run(HeldStep& held, std::vector<Gather>& gathers, base::Deadline deadline);

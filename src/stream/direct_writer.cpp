@@ -47,6 +47,7 @@ DirectWriter::DirectWriter(const EngineContext& context, const std::string& name
       arena_(std::make_shared<memory::Arena>(
           ledger_settings(options, static_cast<std::uint32_t>(cohort->size())).slots(), options.queue_bytes)),
       node_(std::make_unique<WriterNode>(context, name, *cohort, options, arena_, use)),
+      solo_(cohort->size() == 1),
       statistics_file_(name, "writer", cohort->rank()) {
   layout_.rank = cohort->rank();
 }
@@ -120,7 +121,9 @@ void DirectWriter::set_shape(std::uint32_t id, const Dims& shape) {
     if (layout_.blocks[b].variable == id && !model::is_within(layout_.blocks[b].box, shape))
       throw Error(Errc::invalid_argument, "variable " + v.name + ": " + model::to_string(layout_.blocks[b].box) +
                                               " was put already and is not inside shape " + to_string(shape));
-  shapes_before_.emplace_back(id, std::exchange(v.shape, shape));
+  auto before = std::exchange(v.shape, shape);
+  // Other ranks may have put the new shape, and have no part in giving the step up: it stays the shape of all.
+  if (solo_) shapes_before_.emplace_back(id, std::move(before));
   layout_changed_ = true;
 }
 

@@ -84,6 +84,7 @@ class DirectWriter final : public WriterEngine {
   const StreamOptions options_;
   std::shared_ptr<memory::Arena> arena_;
   std::unique_ptr<WriterNode> node_;
+  const bool solo_;
   std::unique_ptr<fabric::Workers> prefaulting_;  // null: step_bytes is not given, or the stream was closed
 
   model::RankLayout layout_;  // what was last described, edited in place
