@@ -27,7 +27,7 @@
 #include "memory/unique_fd.hpp"
 #include "notice.hpp"
 #include "penstock/error.hpp"
-#include "rpc/directory_server.hpp"
+#include "directory/server.hpp"
 
 namespace penstock::server {
 namespace {
@@ -55,7 +55,7 @@ std::string registration_folder(const ServeOptions& options) {
   std::error_code failed;
   if (fs::create_directories(path, failed)) fs::permissions(path, fs::perms::owner_all, failed);
   if (failed) throw Error(Errc::system, "folder " + path + ": " + failed.message());
-  fabric::Directory(path).read(rpc::directory_registration);
+  fabric::Directory(path).read(directory::directory_registration);
   return path;
 }
 
@@ -206,7 +206,7 @@ class DirectoryKeeper::Impl {
       start_process(std::move(lock), started_, deadline);
     }
     if (kept_ && !users_.try_shared()) return {};
-    auto found = fabric::Directory(registration_).read(rpc::directory_registration);
+    auto found = fabric::Directory(registration_).read(directory::directory_registration);
     if (!found || !fabric::alive(*found)) return {};
     if (kept_ && found->host == fabric::host_name()) return found;
     if (options != nullptr)
@@ -217,7 +217,7 @@ class DirectoryKeeper::Impl {
   }
 
   std::optional<std::string> registered_elsewhere() const {
-    const auto found = fabric::Directory(registration_).read(rpc::directory_registration);
+    const auto found = fabric::Directory(registration_).read(directory::directory_registration);
     if (!found || !fabric::alive(*found)) return {};
     return "a directory of process " + std::to_string(found->pid) + " on " + found->host + " is registered in " +
            registration_;
@@ -286,7 +286,7 @@ DirectoryKeeper::DirectoryKeeper(const ServeOptions& options, Deadline deadline)
   if (!embedded && !by_address && options.directory != "registered") return;  // etcd
   const std::string registration = registration_folder(options);
   if (by_address) {
-    const auto found = fabric::Directory(registration).read(rpc::directory_registration);
+    const auto found = fabric::Directory(registration).read(directory::directory_registration);
     if (!found || found->token != fabric::parse_address(options.directory).token) return;  // another host's, or pool's
   }
   auto impl = std::make_unique<Impl>(registration);
@@ -313,12 +313,12 @@ int run_directory(const std::vector<std::string>& settings, int ready_fd) {
   const bool temporary = options.folder == temporary_journal(options.registration);
   FileLock users(users_file(options.registration));
   auto progress = fabric::Progress::create();
-  std::unique_ptr<rpc::DirectoryHost> host;
+  std::unique_ptr<directory::DirectoryHost> host;
   try {
-    rpc::DirectoryServerOptions directory;
+    directory::DirectoryServerOptions directory;
     directory.folder = options.folder;
     directory.synced = !temporary;
-    host = std::make_unique<rpc::DirectoryHost>(progress, directory, options.listen, options.registration);
+    host = std::make_unique<directory::DirectoryHost>(progress, directory, options.listen, options.registration);
   } catch (const Error& error) {
     std::string line = std::string("failed ") + error.what();
     std::ranges::replace(line, '\n', ' ');

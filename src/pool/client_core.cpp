@@ -3,7 +3,7 @@
 #include <set>
 
 #include "pool/server_status.hpp"
-#include "rpc/open_directory.hpp"
+#include "directory/open.hpp"
 
 namespace penstock::pool {
 
@@ -20,7 +20,7 @@ Error as_error(std::exception_ptr error) {
 namespace {
 
 // Names of the pools that the directory knows.
-Task<std::set<std::string>> pool_names(rpc::Directory& directory, base::Deadline deadline) {
+Task<std::set<std::string>> pool_names(directory::Directory& directory, base::Deadline deadline) {
   std::set<std::string> names;
   std::string after;
   for (;;) {
@@ -47,7 +47,7 @@ constexpr auto look_again = std::chrono::milliseconds(50);
 // The pool's name, and the token of the role asked for. A directory that knows no pool yet is one whose first server is still
 // coming up; wait_for_it: one that knows others is asked again, too.
 Task<std::pair<std::string, fabric::Token>> find_pool(std::shared_ptr<fabric::Progress> progress,
-                                                      std::shared_ptr<rpc::Directory> at, PoolOptions options,
+                                                      std::shared_ptr<directory::Directory> at, PoolOptions options,
                                                       std::string role, bool wait_for_it, base::Deadline deadline) {
   auto& directory = *at;
   for (;;) {
@@ -79,8 +79,8 @@ Task<std::pair<std::string, fabric::Token>> find_pool(std::shared_ptr<fabric::Pr
 std::shared_ptr<PoolClient> PoolClient::open(std::shared_ptr<fabric::Progress> progress, const PoolOptions& options,
                                              const std::string& registration_directory, Deadline deadline,
                                              bool wait_for_it) {
-  const std::string where = rpc::resolve_directory_service(options.directory);
-  std::shared_ptr<rpc::Directory> directory = rpc::open_directory(progress, where, registration_directory);
+  const std::string where = directory::resolve_directory_service(options.directory);
+  std::shared_ptr<directory::Directory> directory = directory::open_directory(progress, where, registration_directory);
   const std::string role = options.role.empty() ? "admin" : options.role;
   if (role_rank(role) < 0 || role == "server")
     throw Error(Errc::invalid_argument, "role " + role + ": choose read, write, compute or admin");
@@ -97,7 +97,7 @@ std::shared_ptr<PoolClient> PoolClient::open(std::shared_ptr<fabric::Progress> p
   return std::make_shared<PoolClient>(std::move(progress), std::move(directory), std::move(members), pool);
 }
 
-PoolClient::PoolClient(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory,
+PoolClient::PoolClient(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<directory::Directory> directory,
                        std::shared_ptr<Members> members, std::string pool)
     : progress_(std::move(progress)),
       directory_(std::move(directory)),

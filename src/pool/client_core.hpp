@@ -24,7 +24,7 @@ class PoolClient : public std::enable_shared_from_this<PoolClient> {
   static std::shared_ptr<PoolClient> open(std::shared_ptr<fabric::Progress> progress, const PoolOptions& options,
                                           const std::string& registration_directory, Deadline deadline,
                                           bool wait_for_it = false);
-  PoolClient(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory,
+  PoolClient(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<directory::Directory> directory,
              std::shared_ptr<Members> members, std::string pool);
   ~PoolClient();
 
@@ -98,7 +98,7 @@ class PoolClient : public std::enable_shared_from_this<PoolClient> {
   static Deadline connect_deadline(Deadline deadline, bool alternatives);
 
   std::shared_ptr<fabric::Progress> progress_;
-  std::shared_ptr<rpc::Directory> directory_;
+  std::shared_ptr<directory::Directory> directory_;
   std::shared_ptr<Members> members_;
   const std::string pool_;
 };

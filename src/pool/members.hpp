@@ -10,7 +10,7 @@
 
 #include "pool/placement.hpp"
 #include "rpc/channel.hpp"
-#include "rpc/directory.hpp"
+#include "directory/directory.hpp"
 
 namespace penstock::pool {
 
@@ -35,7 +35,7 @@ class Members : public std::enable_shared_from_this<Members> {
     std::shared_ptr<const rpc::ServiceTable> services;  // what we offer to those we connect to; may be null
     Connect connect;                                    // empty: rpc::connect (simulations bring their own network)
   };
-  Members(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory, Options options);
+  Members(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<directory::Directory> directory, Options options);
   ~Members();
 
   // Watches the view from now on. changed: called on the engine thread after each newer view was taken over.
@@ -57,7 +57,7 @@ class Members : public std::enable_shared_from_this<Members> {
   Task<std::shared_ptr<rpc::Channel>> channel(Member member, base::Deadline deadline);
 
   const Options& options() const { return options_; }
-  rpc::Directory& directory() { return *directory_; }
+  directory::Directory& directory() { return *directory_; }
   const std::shared_ptr<fabric::Progress>& progress() const { return progress_; }
   void close();
   bool closed() const { return closed_; }  // engine thread
@@ -71,11 +71,11 @@ class Members : public std::enable_shared_from_this<Members> {
     std::shared_ptr<fabric::Signal> connecting;  // while one coroutine connects, others wait here
   };
   std::shared_ptr<fabric::Progress> progress_;
-  std::shared_ptr<rpc::Directory> directory_;
+  std::shared_ptr<directory::Directory> directory_;
   const Options options_;
   std::function<void(const View&)> changed_;
   std::vector<std::pair<std::weak_ptr<const void>, std::function<void(const View&)>>> watchers_;
-  std::unique_ptr<rpc::Directory::Watch> watch_;
+  std::unique_ptr<directory::Directory::Watch> watch_;
   std::map<std::uint64_t, Link> links_;
   fabric::Signal view_changed_;
   mutable std::mutex mutex_;  // guards placement_

@@ -6,7 +6,7 @@
 #include "penstock/stream.hpp"
 #include "pool/client_impl.hpp"
 #include "pool/stream_keys.hpp"
-#include "rpc/open_directory.hpp"
+#include "directory/open.hpp"
 
 namespace penstock {
 
@@ -97,10 +97,10 @@ Task<void> drop_there(std::shared_ptr<pool::PoolClient> client, std::string stre
 }
 
 // Every entry below /pools/, which are few: views, secrets, servers.
-Task<std::vector<rpc::DirectoryEntry>> pool_entries(std::shared_ptr<rpc::Directory> directory,
+Task<std::vector<directory::DirectoryEntry>> pool_entries(std::shared_ptr<directory::Directory> directory,
                                                     base::Deadline deadline) {
   constexpr std::size_t page = 1000;
-  std::vector<rpc::DirectoryEntry> all;
+  std::vector<directory::DirectoryEntry> all;
   std::string after;
   for (;;) {
     std::string prefix = "/pools/";
@@ -129,7 +129,7 @@ std::string Pool::token(const std::string& role) {
 }
 
 std::string Pool::directory_for_roles() const {
-  return rpc::reader_address(rpc::resolve_directory_service(impl_->options.directory), impl_->registration);
+  return directory::reader_address(directory::resolve_directory_service(impl_->options.directory), impl_->registration);
 }
 
 std::string Pool::stream_info(const std::string& stream) {
@@ -145,8 +145,8 @@ void Pool::drop_stream(const std::string& stream) {
 std::vector<PoolStatus> Pool::known(const Context& context, const std::string& directory, Timeout timeout) {
   const base::Deadline deadline(timeout);
   const auto registered = base::settings(context.options_).directory;
-  std::shared_ptr<rpc::Directory> service =
-      rpc::open_directory(context.progress_, rpc::resolve_directory_service(directory), registered);
+  std::shared_ptr<directory::Directory> service =
+      directory::open_directory(context.progress_, directory::resolve_directory_service(directory), registered);
   const auto entries = fabric::run_task(*context.progress_, pool_entries(service, deadline), deadline,
                                         "directory " + service->describe() + " did not answer");
   std::map<std::string, PoolStatus> pools;

@@ -4,13 +4,13 @@
 #include "fabric/handshake.hpp"
 #include "pool/compute_service.hpp"
 #include "pool/stream_service.hpp"
-#include "rpc/directory_server.hpp"
-#include "rpc/open_directory.hpp"
+#include "directory/server.hpp"
+#include "directory/open.hpp"
 
 namespace penstock::pool {
 
 struct PoolServer::Embedded {
-  rpc::DirectoryHost host;
+  directory::DirectoryHost host;
 };
 
 PoolServer::PoolServer(std::shared_ptr<fabric::Progress> progress, PoolServerOptions options, Admin admin)
@@ -45,12 +45,12 @@ void PoolServer::start(Timeout timeout) {
   const base::Deadline deadline(timeout);
   if (options_.directory == "embedded") {
     embedded_ = std::unique_ptr<Embedded>(
-        new Embedded{rpc::DirectoryHost(progress_, {}, options_.server.listen, options_.registration_directory)});
-    directory_ = rpc::open_directory(progress_, embedded_->host.address(), options_.registration_directory);
+        new Embedded{directory::DirectoryHost(progress_, {}, options_.server.listen, options_.registration_directory)});
+    directory_ = directory::open_directory(progress_, embedded_->host.address(), options_.registration_directory);
   } else {
     // What the environment tells clients does not count: it may name the one that ran here before.
     const std::string where = options_.directory == "registered" ? "embedded" : options_.directory;
-    directory_ = rpc::open_directory(progress_, where, options_.registration_directory);
+    directory_ = directory::open_directory(progress_, where, options_.registration_directory);
   }
   secret_ = find_secret(deadline);
   core_ = std::make_shared<ServerCore>(progress_, directory_, options_.server, secret_);

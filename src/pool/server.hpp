@@ -8,7 +8,7 @@
 #include "pool/compute/compute_workers.hpp"
 #include "pool/object_service.hpp"
 #include "rpc/channel.hpp"
-#include "rpc/directory.hpp"
+#include "directory/directory.hpp"
 
 namespace penstock::pool {
 
@@ -17,7 +17,7 @@ class StreamService;
 struct PoolServerOptions {
   ServerOptions server;
   // "embedded": one in this object, which ends with it and keeps nothing (for tests and for who embeds a whole pool);
-  // "registered": the one that is registered; or as rpc::open_directory takes it.
+  // "registered": the one that is registered; or as directory::open_directory takes it.
   std::string directory = "embedded";
   std::string registration_directory;  // where an embedded directory registers, and others look for it
   compute::ComputeOptions compute;
@@ -51,7 +51,7 @@ class PoolServer {
   Admin admin_;
   std::shared_ptr<compute::ComputeWorkers> compute_;
   std::unique_ptr<Embedded> embedded_;
-  std::shared_ptr<rpc::Directory> directory_;
+  std::shared_ptr<directory::Directory> directory_;
   fabric::Token secret_;
   std::shared_ptr<ServerCore> core_;
   std::shared_ptr<StreamService> streams_;

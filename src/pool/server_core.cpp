@@ -30,7 +30,7 @@ struct ServerCore::ChannelLeases {
   std::unordered_map<std::uint64_t, Lease> leases;
 };
 
-ServerCore::ServerCore(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory,
+ServerCore::ServerCore(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<directory::Directory> directory,
                        ServerOptions options, fabric::Token secret, Members::Connect connect)
     : progress_(std::move(progress)),
       directory_(std::move(directory)),

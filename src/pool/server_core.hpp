@@ -47,7 +47,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
  public:
   using Deadline = base::Deadline;
   // connect: how it reaches its peers (Members::Options).
-  ServerCore(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<rpc::Directory> directory,
+  ServerCore(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<directory::Directory> directory,
              ServerOptions options, fabric::Token secret, Members::Connect connect = {});
   ~ServerCore();
 
@@ -297,7 +297,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<bool> wait_woken(std::function<ObjectTable::WaiterId(std::function<void()>)> park, Deadline deadline);
 
   std::shared_ptr<fabric::Progress> progress_;
-  std::shared_ptr<rpc::Directory> directory_;
+  std::shared_ptr<directory::Directory> directory_;
   ServerOptions options_;
   fabric::Token secret_;
   std::unique_ptr<fabric::Workers> workers_;
@@ -321,7 +321,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   std::unique_ptr<fabric::Signal> changed_, propose_, background_ended_;
   std::size_t background_ = 0;
   std::set<std::shared_ptr<fabric::Signal>> stale_wakes_;  // of waits that a new view must end
-  std::unique_ptr<rpc::Directory::Watch> announcements_watch_;
+  std::unique_ptr<directory::Directory::Watch> announcements_watch_;
   std::map<std::string, Announcement> announced_;
   Amount to_pass_on_;  // in the present view, as far as known
   DrainStatus drain_;

@@ -32,7 +32,7 @@ Task<void> ServerCore::start(fabric::Endpoint endpoint, Deadline deadline) {
   });
   const auto prefix = pool_path(options_.pool, "servers/");
   announcements_watch_ =
-      directory_->watch(prefix, [weak = weak_from_this()](const std::vector<rpc::DirectoryEvent>& all) {
+      directory_->watch(prefix, [weak = weak_from_this()](const std::vector<directory::DirectoryEvent>& all) {
         auto self = weak.lock();
         if (!self) return;
         for (const auto& event : all) {

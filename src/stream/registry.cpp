@@ -5,7 +5,7 @@
 #include "base/log.hpp"
 #include "fabric/task.hpp"
 #include "penstock/error.hpp"
-#include "rpc/open_directory.hpp"
+#include "directory/open.hpp"
 
 namespace penstock::stream {
 
@@ -43,7 +43,7 @@ class Folder final : public Registry {
 // What a service knows of this writer. On the engine thread, except the two pointers.
 struct Held : std::enable_shared_from_this<Held> {
   std::shared_ptr<fabric::Progress> progress;
-  std::shared_ptr<rpc::Directory> directory;
+  std::shared_ptr<directory::Directory> directory;
   std::optional<Registration> registration;  // to be announced again when the lease was lost
   std::uint64_t lease = 0;
 
@@ -105,7 +105,7 @@ Task<void> withdraw(HeldPtr held, Registration registration, Deadline deadline) 
 class Service final : public Registry {
  public:
   Service(std::shared_ptr<fabric::Progress> progress, const std::string& where) : held_(std::make_shared<Held>()) {
-    held_->directory = rpc::open_directory(progress, where, "");
+    held_->directory = directory::open_directory(progress, where, "");
     held_->progress = std::move(progress);
   }
   ~Service() override {

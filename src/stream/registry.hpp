@@ -1,5 +1,5 @@
 // Where streams register and are found: a folder of private files (fabric/registration.hpp), or a directory service
-// (rpc/directory.hpp), which programs without a common folder can ask.
+// (directory/directory.hpp), which programs without a common folder can ask.
 //
 // In a service a stream is the entry /streams/<name> under a lease of its writer: a writer that dies, or that cannot reach
 // the service for longer than the lease, disappears; the latter comes back by itself. Who may read the service may read the
@@ -37,7 +37,7 @@ class Registry {
   virtual std::vector<fabric::Registration> list(base::Deadline deadline) = 0;
 };
 
-// where: a folder, or a service as rpc::open_directory takes it. Nothing is touched yet. Throws Error: invalid_argument,
+// where: a folder, or a service as directory::open_directory takes it. Nothing is touched yet. Throws Error: invalid_argument,
 // unsupported.
 std::unique_ptr<Registry> open_registry(std::shared_ptr<fabric::Progress> progress, const std::string& where);
 

@@ -10,8 +10,8 @@
 #include "fabric/task.hpp"
 #include "penstock/error.hpp"
 #include "penstock/stream.hpp"
-#include "rpc/directory_server.hpp"
-#include "rpc/open_directory.hpp"
+#include "directory/server.hpp"
+#include "directory/open.hpp"
 #include "stream/engine.hpp"
 
 namespace penstock::stream {
@@ -38,7 +38,7 @@ class StreamRegistry : public testing::Test {
   static void SetUpTestSuite() { add_engine({"direct", &create_direct_writer, &open_direct_reader}); }
 
   std::shared_ptr<fabric::Progress> progress_ = fabric::Progress::create();
-  rpc::DirectoryHost host_{progress_, rpc::DirectoryServerOptions{}, "127.0.0.1", ""};
+  directory::DirectoryHost host_{progress_, directory::DirectoryServerOptions{}, "127.0.0.1", ""};
   std::unique_ptr<Registry> registry_ = open_registry(progress_, host_.address());
 };
 
@@ -90,11 +90,11 @@ TEST_F(StreamRegistry, SaysWhoDoesNotAnswer) {
 // As when the directory could not be reached for longer than the lease lasts.
 TEST_F(StreamRegistry, ComesBackWhenItsLeaseWasLost) {
   registry_->write(of_nobody("flow"), soon);
-  const auto directory = rpc::open_directory(progress_, host_.address(), "");
+  const auto directory = directory::open_directory(progress_, host_.address(), "");
   const auto entry = fabric::run_task(*progress_, directory->get("/streams/flow", soon), soon);
   ASSERT_TRUE(entry);
   fabric::run_task(*progress_, directory->revoke(entry->lease, soon), soon);
-  std::optional<rpc::DirectoryEntry> again;
+  std::optional<directory::DirectoryEntry> again;
   while (!soon.passed() && (!again || again->lease == entry->lease))
     again = fabric::run_task(*progress_, directory->get("/streams/flow", soon), soon);
   ASSERT_TRUE(again);

@@ -15,8 +15,8 @@ namespace penstock::wire {
 inline constexpr std::uint32_t stream_protocol = 4;
 
 // Services: calls, bulk memory, the directory, and pools, with the records that a pool's servers keep.
-// schemas: rpc/bulk.fbs rpc/directory.fbs pool/pool.fbs = 6d8764f04276
-inline constexpr std::uint32_t service_protocol = 4;
+// schemas: rpc/bulk.fbs directory/directory.fbs pool/pool.fbs = 80608313a18d
+inline constexpr std::uint32_t service_protocol = 5;
 
 struct Protocol {
   std::string_view name;

@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "fuzz.hpp"
-#include "rpc/directory_journal.hpp"
-#include "rpc/etcd/codec.hpp"
+#include "directory/journal.hpp"
+#include "directory/etcd/codec.hpp"
 #include "storage/tier.hpp"
 
 using namespace penstock;
@@ -22,26 +22,26 @@ Bytes bytes_of(const std::string& text) {
 
 // A small tree with everything in it, as a file.
 std::string some_journal() {
-  rpc::DirectoryState state(7);
-  std::vector<rpc::DirectoryChange> changes;
+  directory::DirectoryState state(7);
+  std::vector<directory::DirectoryChange> changes;
   const auto lease = state.grant(std::chrono::seconds(1), {}).lease;
   state.put("/a", "1", {}, 0);
-  std::string out = rpc::encode_journal(state.snapshot(), salt);
+  std::string out = directory::encode_journal(state.snapshot(), salt);
   changes.push_back(*state.put("/a/b", "22", 0, lease));
   changes.push_back(*state.put("/a", "333", {}, 0));
   changes.push_back(state.grant(std::chrono::seconds(2), {}));
   changes.push_back(*state.remove("/a", {}));
   changes.push_back(*state.revoke(lease));
-  return out + rpc::encode_changes(changes, salt, out.size());
+  return out + directory::encode_changes(changes, salt, out.size());
 }
 
 // Any file is refused or gives a state that is one: it survives being written and read again.
 void check_file(std::span<const std::byte> bytes) {
-  rpc::ReplayedJournal replayed;
-  if (!fuzz::refuses_with({Errc::protocol}, [&] { replayed = rpc::replay_journal(bytes, {}, {}); })) return;
+  directory::ReplayedJournal replayed;
+  if (!fuzz::refuses_with({Errc::protocol}, [&] { replayed = directory::replay_journal(bytes, {}, {}); })) return;
   fuzz::check(replayed.dropped_bytes <= bytes.size());
-  const std::string again = rpc::encode_journal(replayed.state->snapshot(), salt);
-  const auto second = rpc::replay_journal(std::as_bytes(std::span(again)), {}, {});
+  const std::string again = directory::encode_journal(replayed.state->snapshot(), salt);
+  const auto second = directory::replay_journal(std::as_bytes(std::span(again)), {}, {});
   fuzz::check(second.dropped_bytes == 0 && second.state->revision() == replayed.state->revision());
   fuzz::check(second.state->entries() == replayed.state->entries() && second.state->bytes() == replayed.state->bytes());
   fuzz::check(second.state->leases() == replayed.state->leases());
@@ -67,7 +67,7 @@ void check_records(std::span<const std::byte> bytes) {
 }
 
 void check_answer(std::string_view text) {
-  namespace etcd = rpc::etcd;
+  namespace etcd = directory::etcd;
   const auto decode = [](auto action) { fuzz::refuses_with({Errc::protocol}, action); };
   decode([&] { etcd::decode_put("/r", text, true); });
   decode([&] { etcd::decode_remove("/r", text, false); });
@@ -86,11 +86,11 @@ std::vector<Bytes> fuzz::seeds() {
   std::vector<Bytes> all{choose(file, bytes_of(journal)),
                          choose(file, bytes_of(journal.substr(0, journal.size() - 3)))};
   // put "/z" = "v" as the next revision.
-  rpc::DirectoryChange change;
+  directory::DirectoryChange change;
   change.revision = 6;
   change.path = "/z";
   change.value = "v";
-  const std::string record = rpc::encode_changes(std::span(&change, 1), salt, 0).substr(24);
+  const std::string record = directory::encode_changes(std::span(&change, 1), salt, 0).substr(24);
   std::string sized(1, static_cast<char>(record.size() - 1));
   all.push_back(choose(records, bytes_of(sized + record)));
   all.push_back(

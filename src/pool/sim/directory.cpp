@@ -19,14 +19,14 @@ constexpr auto recovery_grace = 2s;                                             
 
 struct DirectoryHost::Watcher {
   std::string prefix;
-  std::function<void(const std::vector<rpc::DirectoryEvent>&)> on_events;
+  std::function<void(const std::vector<directory::DirectoryEvent>&)> on_events;
   std::weak_ptr<DirectoryHandle> handle;
-  rpc::DirectoryView view;
+  directory::DirectoryView view;
   bool listed = false, coming = false;
   std::uint64_t revision = 0;
 
-  void look(rpc::DirectoryState& state) {
-    std::vector<rpc::DirectoryEvent> events;
+  void look(directory::DirectoryState& state) {
+    std::vector<directory::DirectoryEvent> events;
     auto since = state.events_since(prefix, revision, 1000, 1 << 20);
     const bool first = !listed;
     if (first || since.reset) events = view.reset(state.list(prefix, "", 1000, 1 << 20).entries, state.revision());
@@ -38,7 +38,7 @@ struct DirectoryHost::Watcher {
 };
 
 DirectoryHost::DirectoryHost(std::shared_ptr<fabric::Progress> progress, Network& network)
-    : progress_(std::move(progress)), network_(network), state_(std::make_unique<rpc::DirectoryState>(1)) {}
+    : progress_(std::move(progress)), network_(network), state_(std::make_unique<directory::DirectoryState>(1)) {}
 
 void DirectoryHost::go_away() {
   away_ = true;
@@ -49,7 +49,7 @@ void DirectoryHost::go_away() {
 void DirectoryHost::come_back(bool renew_leases) {
   away_ = false;
   state_ =
-      std::make_unique<rpc::DirectoryState>(state_->snapshot(), rpc::DirectoryLimits{}, Clock::now() + recovery_grace);
+      std::make_unique<directory::DirectoryState>(state_->snapshot(), directory::DirectoryLimits{}, Clock::now() + recovery_grace);
   if (!renew_leases) {
     const auto entries = state_->list("/pools/", "", 1000, 1 << 20).entries;
     const auto announced = std::ranges::find_if(entries, [](const auto& entry) { return entry.lease != 0; });
@@ -101,7 +101,7 @@ void DirectoryHandle::cut_off(bool off) {
 }
 
 template <class R>
-rpc::Directory::Task<R> DirectoryHandle::ask(std::function<R(rpc::DirectoryState&)> operation, Deadline deadline,
+directory::Directory::Task<R> DirectoryHandle::ask(std::function<R(directory::DirectoryState&)> operation, Deadline deadline,
                                              std::shared_ptr<bool> repeated) {
   auto self = shared_from_this();
   for (;;) {
@@ -119,10 +119,10 @@ rpc::Directory::Task<R> DirectoryHandle::ask(std::function<R(rpc::DirectoryState
   }
 }
 
-rpc::Directory::Task<std::uint64_t> DirectoryHandle::grant(std::chrono::milliseconds ttl, std::function<void()> lost,
+directory::Directory::Task<std::uint64_t> DirectoryHandle::grant(std::chrono::milliseconds ttl, std::function<void()> lost,
                                                            Deadline deadline) {
   auto self = shared_from_this();
-  std::function<std::uint64_t(rpc::DirectoryState&)> operation = [this, ttl](rpc::DirectoryState& state) {
+  std::function<std::uint64_t(directory::DirectoryState&)> operation = [this, ttl](directory::DirectoryState& state) {
     const auto id = state.grant(ttl, Clock::now()).lease;
     host_.changed();
     return id;
@@ -139,14 +139,14 @@ void DirectoryHandle::schedule(std::uint64_t lease, std::chrono::milliseconds de
   });
 }
 
-rpc::Directory::Task<void> DirectoryHandle::heartbeat(std::uint64_t lease) {
+directory::Directory::Task<void> DirectoryHandle::heartbeat(std::uint64_t lease) {
   auto self = shared_from_this();
   const auto at = leases_.find(lease);
   if (at == leases_.end()) co_return;
   const auto ttl = at->second.ttl;
   bool alive = true, answered = false;
   try {
-    std::function<bool(rpc::DirectoryState&)> operation = [lease](rpc::DirectoryState& state) {
+    std::function<bool(directory::DirectoryState&)> operation = [lease](directory::DirectoryState& state) {
       return state.heartbeat(lease, Clock::now());
     };
     const Deadline deadline(ttl / 2);
@@ -165,10 +165,10 @@ rpc::Directory::Task<void> DirectoryHandle::heartbeat(std::uint64_t lease) {
   if (lost) lost();
 }
 
-rpc::Directory::Task<void> DirectoryHandle::revoke(std::uint64_t lease, Deadline deadline) {
+directory::Directory::Task<void> DirectoryHandle::revoke(std::uint64_t lease, Deadline deadline) {
   auto self = shared_from_this();
   leases_.erase(lease);
-  std::function<bool(rpc::DirectoryState&)> operation = [this, lease](rpc::DirectoryState& state) {
+  std::function<bool(directory::DirectoryState&)> operation = [this, lease](directory::DirectoryState& state) {
     const bool was = state.revoke(lease).has_value();
     host_.changed();
     return was;
@@ -176,13 +176,13 @@ rpc::Directory::Task<void> DirectoryHandle::revoke(std::uint64_t lease, Deadline
   co_await ask<bool>(std::move(operation), deadline);
 }
 
-rpc::Directory::Task<std::optional<std::uint64_t>> DirectoryHandle::put(std::string path, std::string value,
+directory::Directory::Task<std::optional<std::uint64_t>> DirectoryHandle::put(std::string path, std::string value,
                                                                         std::optional<std::uint64_t> expected,
                                                                         std::uint64_t lease, Deadline deadline) {
   auto self = shared_from_this();
   if (mutate_) mutate_(path, value);
   using Revision = std::optional<std::uint64_t>;
-  std::function<Revision(rpc::DirectoryState&)> operation = [=, this](rpc::DirectoryState& state) -> Revision {
+  std::function<Revision(directory::DirectoryState&)> operation = [=, this](directory::DirectoryState& state) -> Revision {
     const auto change = state.put(path, value, expected, lease);
     if (!change) return std::nullopt;
     if (host_.on_put) host_.on_put(*state.get(path));
@@ -197,24 +197,24 @@ rpc::Directory::Task<std::optional<std::uint64_t>> DirectoryHandle::put(std::str
   throw Error(Errc::peer_lost, describe() + " did not say whether " + path + " was changed");
 }
 
-rpc::Directory::Task<std::optional<rpc::DirectoryEntry>> DirectoryHandle::get(std::string path, Deadline deadline) {
-  using Entry = std::optional<rpc::DirectoryEntry>;
-  std::function<Entry(rpc::DirectoryState&)> operation = [path](rpc::DirectoryState& state) { return state.get(path); };
+directory::Directory::Task<std::optional<directory::DirectoryEntry>> DirectoryHandle::get(std::string path, Deadline deadline) {
+  using Entry = std::optional<directory::DirectoryEntry>;
+  std::function<Entry(directory::DirectoryState&)> operation = [path](directory::DirectoryState& state) { return state.get(path); };
   return ask<Entry>(std::move(operation), deadline);
 }
 
-rpc::Directory::Task<std::vector<rpc::DirectoryEntry>> DirectoryHandle::list(std::string prefix, std::string after,
+directory::Directory::Task<std::vector<directory::DirectoryEntry>> DirectoryHandle::list(std::string prefix, std::string after,
                                                                              std::size_t limit, Deadline deadline) {
-  using Entries = std::vector<rpc::DirectoryEntry>;
-  std::function<Entries(rpc::DirectoryState&)> operation = [=](rpc::DirectoryState& state) {
+  using Entries = std::vector<directory::DirectoryEntry>;
+  std::function<Entries(directory::DirectoryState&)> operation = [=](directory::DirectoryState& state) {
     return state.list(prefix, after, limit, 1 << 20).entries;
   };
   return ask<Entries>(std::move(operation), deadline);
 }
 
-rpc::Directory::Task<bool> DirectoryHandle::remove(std::string path, std::optional<std::uint64_t> expected,
+directory::Directory::Task<bool> DirectoryHandle::remove(std::string path, std::optional<std::uint64_t> expected,
                                                    Deadline deadline) {
-  std::function<bool(rpc::DirectoryState&)> operation = [=, this](rpc::DirectoryState& state) {
+  std::function<bool(directory::DirectoryState&)> operation = [=, this](directory::DirectoryState& state) {
     const bool was = state.remove(path, expected).has_value();
     host_.changed();
     return was;
@@ -222,8 +222,8 @@ rpc::Directory::Task<bool> DirectoryHandle::remove(std::string path, std::option
   return ask<bool>(std::move(operation), deadline);
 }
 
-std::unique_ptr<rpc::Directory::Watch> DirectoryHandle::watch(
-    std::string prefix, std::function<void(const std::vector<rpc::DirectoryEvent>&)> on_events) {
+std::unique_ptr<directory::Directory::Watch> DirectoryHandle::watch(
+    std::string prefix, std::function<void(const std::vector<directory::DirectoryEvent>&)> on_events) {
   struct Watching final : Watch {
     std::shared_ptr<DirectoryHost::Watcher> watcher;
   };

@@ -1,4 +1,4 @@
-// A directory that dies and comes back: rpc::DirectoryState in one place, and handles through which simulated processes
+// A directory that dies and comes back: directory::DirectoryState in one place, and handles through which simulated processes
 // use it as they use the embedded one: calls wait while it is away, leases are kept alive, watches go on after it has
 // come back.
 #pragma once
@@ -9,9 +9,9 @@
 #include <string>
 
 #include "pool/sim/network.hpp"
-#include "rpc/directory.hpp"
-#include "rpc/directory_state.hpp"
-#include "rpc/directory_view.hpp"
+#include "directory/directory.hpp"
+#include "directory/state.hpp"
+#include "directory/view.hpp"
 
 namespace penstock::pool::sim {
 
@@ -25,11 +25,11 @@ class DirectoryHost {
   void come_back(bool renew_leases);
   bool away() const { return away_; }
 
-  rpc::DirectoryState& state() { return *state_; }
+  directory::DirectoryState& state() { return *state_; }
   // After each change of the state.
   void changed();
   // Called with each new value of an entry, whoever put it.
-  std::function<void(const rpc::DirectoryEntry&)> on_put;
+  std::function<void(const directory::DirectoryEntry&)> on_put;
 
  private:
   friend class DirectoryHandle;
@@ -38,7 +38,7 @@ class DirectoryHost {
 
   std::shared_ptr<fabric::Progress> progress_;
   Network& network_;
-  std::unique_ptr<rpc::DirectoryState> state_;
+  std::unique_ptr<directory::DirectoryState> state_;
   bool away_ = false;
   std::uint64_t life_ = 0;  // how often it has died: who waited for an answer of an earlier one asks again
   fabric::Timer expiry_;
@@ -46,7 +46,7 @@ class DirectoryHost {
 };
 
 // What one process holds of it. cut_off: this process does not reach it, for a while or, when it was killed, for good.
-class DirectoryHandle final : public rpc::Directory, public std::enable_shared_from_this<DirectoryHandle> {
+class DirectoryHandle final : public directory::Directory, public std::enable_shared_from_this<DirectoryHandle> {
  public:
   using Mutate = std::function<void(const std::string& path, std::string& value)>;
   // mutate: what a defect does to what this process writes; may be empty.
@@ -60,12 +60,12 @@ class DirectoryHandle final : public rpc::Directory, public std::enable_shared_f
   Task<void> revoke(std::uint64_t lease, Deadline deadline) override;
   Task<std::optional<std::uint64_t>> put(std::string path, std::string value, std::optional<std::uint64_t> expected,
                                          std::uint64_t lease, Deadline deadline) override;
-  Task<std::optional<rpc::DirectoryEntry>> get(std::string path, Deadline deadline) override;
-  Task<std::vector<rpc::DirectoryEntry>> list(std::string prefix, std::string after, std::size_t limit,
+  Task<std::optional<directory::DirectoryEntry>> get(std::string path, Deadline deadline) override;
+  Task<std::vector<directory::DirectoryEntry>> list(std::string prefix, std::string after, std::size_t limit,
                                               Deadline deadline) override;
   Task<bool> remove(std::string path, std::optional<std::uint64_t> expected, Deadline deadline) override;
   std::unique_ptr<Watch> watch(std::string prefix,
-                               std::function<void(const std::vector<rpc::DirectoryEvent>&)> on_events) override;
+                               std::function<void(const std::vector<directory::DirectoryEvent>&)> on_events) override;
 
  private:
   struct Lease {
@@ -75,7 +75,7 @@ class DirectoryHandle final : public rpc::Directory, public std::enable_shared_f
   };
   // Runs the operation there and comes back with its result; again when the directory died before its answer was here.
   template <class R>
-  Task<R> ask(std::function<R(rpc::DirectoryState&)> operation, Deadline deadline, std::shared_ptr<bool> repeated = {});
+  Task<R> ask(std::function<R(directory::DirectoryState&)> operation, Deadline deadline, std::shared_ptr<bool> repeated = {});
   void schedule(std::uint64_t lease, std::chrono::milliseconds delay);
   Task<void> heartbeat(std::uint64_t lease);
 

@@ -42,7 +42,7 @@ class World {
         network_(progress_, plan.seed, plan.max_delay_us, false),
         directory_(progress_, network_),
         around_{progress_, &network_, &directory_, &random_, bug} {
-    directory_.on_put = [this](const rpc::DirectoryEntry& entry) { on_put(entry); };
+    directory_.on_put = [this](const directory::DirectoryEntry& entry) { on_put(entry); };
   }
   Result run();
 
@@ -62,7 +62,7 @@ class World {
   // What happens to servers and network
   SimServer& add_server(std::uint64_t id);
   std::uint64_t new_id();
-  void on_put(const rpc::DirectoryEntry& entry);
+  void on_put(const directory::DirectoryEntry& entry);
   std::vector<SimServer*> staying() const;  // in the pool, and not about to leave
   fabric::Task<void> act_all();
   void act(const Action& action);
@@ -205,7 +205,7 @@ std::vector<SimServer*> World::staying() const {
   return found;
 }
 
-void World::on_put(const rpc::DirectoryEntry& entry) {
+void World::on_put(const directory::DirectoryEntry& entry) {
   if (entry.path != pool_path(pool_name, "view")) return;
   const View before = std::exchange(view_, view_from_json(entry.value));
   ++result_.views;

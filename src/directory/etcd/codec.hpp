@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "rpc/directory.hpp"
+#include "directory/directory.hpp"
 
-namespace penstock::rpc::etcd {
+namespace penstock::directory::etcd {
 
 std::string to_base64(std::string_view bytes);
 // Throws Error(protocol).
@@ -62,4 +62,4 @@ struct Refusal {
 };
 Refusal decode_refusal(std::string_view body);
 
-}  // namespace penstock::rpc::etcd
+}  // namespace penstock::directory::etcd

@@ -1,17 +1,17 @@
 // Where the directory is, and a client for it. Values:
 //
-//   embedded                                       registered as "directory" in the registration directory (rpc/directory_server.hpp)
+//   embedded                                       registered as "directory" in the registration directory (directory/server.hpp)
 //   tcp://host:port/directory?token=hex            an embedded one, by its address
 //   tcp://host:port/directory.read?token=hex       the same, for who may change nothing there and see no secrets
-//   etcd://host:port,host:port[/root]              etcd (rpc/etcd_directory.hpp)
+//   etcd://host:port,host:port[/root]              etcd (directory/etcd/directory.hpp)
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "rpc/directory.hpp"
+#include "directory/directory.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 // configured, else $PENSTOCK_DIRECTORY_SERVICE, else "embedded".
 std::string resolve_directory_service(const std::string& configured);
@@ -25,4 +25,4 @@ std::unique_ptr<Directory> open_directory(std::shared_ptr<fabric::Progress> prog
 // The second form above, from the first or the registered one. Throws Error: not_found, unsupported (etcd).
 std::string reader_address(const std::string& where, const std::string& registration_directory);
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

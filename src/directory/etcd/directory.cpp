@@ -1,4 +1,4 @@
-#include "rpc/etcd_directory.hpp"
+#include "directory/etcd/directory.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -11,12 +11,12 @@
 #include "base/text.hpp"
 #include "base/uri.hpp"
 #include "penstock/error.hpp"
-#include "rpc/directory_state.hpp"
-#include "rpc/directory_view.hpp"
-#include "rpc/etcd/codec.hpp"
-#include "rpc/etcd/http.hpp"
+#include "directory/state.hpp"
+#include "directory/view.hpp"
+#include "directory/etcd/codec.hpp"
+#include "directory/etcd/http.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 namespace {
 
 using namespace std::chrono_literals;
@@ -423,4 +423,4 @@ std::unique_ptr<Directory> open_etcd_directory(std::shared_ptr<fabric::Progress>
       std::make_shared<Core>(std::move(progress), std::move(members), name, address.root));
 }
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

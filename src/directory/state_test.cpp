@@ -1,4 +1,4 @@
-#include "rpc/directory_state.hpp"
+#include "directory/state.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "base/test_support.hpp"
 #include "penstock/error.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 namespace {
 
 using namespace std::chrono_literals;
@@ -282,4 +282,4 @@ TEST(DirectoryState, RandomOperationsAgreeWithAModel) {
 }
 
 }  // namespace
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -1,4 +1,4 @@
-// The embedded directory's server side: a service (rpc/directory.fbs) over a DirectoryState, journaled to disk.
+// The embedded directory's server side: a service (directory/directory.fbs) over a DirectoryState, journaled to disk.
 //
 // A change is acknowledged once it is on disk; changes that arrive while the disk is busy share the next sync. Answers to reads
 // and watches wait for the changes they show, so nobody sees what a crash could take back. When the disk is full, changes are
@@ -12,9 +12,9 @@
 
 #include "fabric/registration.hpp"
 #include "rpc/channel.hpp"
-#include "rpc/directory_state.hpp"
+#include "directory/state.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 struct DirectoryServerOptions {
   std::string folder;  // for the journal; "": nothing is kept
@@ -30,7 +30,7 @@ class DirectoryServer {
   DirectoryServer(std::shared_ptr<Progress> progress, DirectoryServerOptions options);
   // Lets go of the folder; calls that come later are refused. Waits for the disk at most. Any thread.
   ~DirectoryServer();
-  std::shared_ptr<Service> service() const;
+  std::shared_ptr<rpc::Service> service() const;
   std::size_t leases() const;  // that have not ended; any thread
 
  private:
@@ -57,13 +57,13 @@ class DirectoryHost {
   std::size_t leases() const { return directory_.leases(); }
 
  private:
-  ServerOptions use_last_address(const std::string& folder);
+  rpc::ServerOptions use_last_address(const std::string& folder);
   void keep_address(const std::string& folder) const;
 
   std::string registration_directory_;
   fabric::Registration registration_;
   DirectoryServer directory_;
-  std::unique_ptr<Server> server_;
+  std::unique_ptr<rpc::Server> server_;
 };
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -1,4 +1,4 @@
-#include "rpc/directory_journal.hpp"
+#include "directory/journal.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -17,7 +17,7 @@
 #include "penstock/error.hpp"
 #include "storage/tier.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 using memory::UniqueFd;
 
 namespace {
@@ -407,4 +407,4 @@ bool DirectoryJournal::wants_compaction() const {
   return end_ - snapshot_ > std::max<std::uint64_t>(least_compaction_bytes, 2 * snapshot_);
 }
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -5,11 +5,11 @@
 
 #include "base/log.hpp"
 #include "penstock/error.hpp"
-#include "rpc/directory_test_support.hpp"
-#include "rpc/etcd_test_support.hpp"
-#include "rpc/open_directory.hpp"
+#include "directory/directory_test_support.hpp"
+#include "directory/etcd/etcd_test_support.hpp"
+#include "directory/open.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 namespace {
 
 using namespace std::chrono_literals;
@@ -117,4 +117,4 @@ TEST(EtcdCluster, GoesOnWhenAMemberIsKilledUnderLoad) {
 }
 
 }  // namespace
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

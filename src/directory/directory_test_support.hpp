@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "fabric/task.hpp"
-#include "rpc/directory.hpp"
+#include "directory/directory.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 inline base::Deadline soon() { return base::Deadline(Timeout(60'000)); }
 
@@ -103,4 +103,4 @@ class Client {
   std::unique_ptr<Directory> directory_;
 };
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

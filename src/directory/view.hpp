@@ -7,9 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rpc/directory.hpp"
+#include "directory/directory.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 class DirectoryView {
  public:
@@ -55,4 +55,4 @@ class DirectoryView {
   std::unordered_map<std::string, std::uint64_t> known_;  // path -> revision
 };
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -1,5 +1,5 @@
 // The embedded directory's tree: entries with revisions, leases, and the history that watches read. Pure: no I/O, no
-// threads, no clock of its own (whoever drives it says what time it is); rpc/directory_server.hpp puts a service and a
+// threads, no clock of its own (whoever drives it says what time it is); directory/server.hpp puts a service and a
 // journal around it.
 //
 // Each operation that changes something returns the change, which has happened when it returns; applying the same changes
@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "rpc/directory.hpp"
+#include "directory/directory.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 inline constexpr std::size_t max_path_bytes = 512;
 inline constexpr std::size_t max_value_bytes = std::size_t{256} << 10;
@@ -75,7 +75,7 @@ class DirectoryState {
   // contradicts itself.
   DirectoryState(DirectorySnapshot snapshot, DirectoryLimits limits, Time now);
 
-  // Empty when the expectation does not hold (rpc/directory.hpp).
+  // Empty when the expectation does not hold (directory/directory.hpp).
   std::optional<DirectoryChange> put(std::string_view path, std::string_view value,
                                      std::optional<std::uint64_t> expected, std::uint64_t lease);
   std::optional<DirectoryChange> remove(std::string_view path, std::optional<std::uint64_t> expected);
@@ -153,4 +153,4 @@ class DirectoryState {
   std::size_t history_bytes_ = 0;
 };
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

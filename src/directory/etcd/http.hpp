@@ -13,7 +13,7 @@
 
 #include "base/clock.hpp"
 
-namespace penstock::rpc::etcd {
+namespace penstock::directory::etcd {
 
 struct Member {
   std::string host;
@@ -68,4 +68,4 @@ class Http {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace penstock::rpc::etcd
+}  // namespace penstock::directory::etcd

@@ -1,4 +1,4 @@
-#include "rpc/embedded_directory.hpp"
+#include "directory/embedded.hpp"
 
 #include <unordered_map>
 
@@ -6,12 +6,12 @@
 #include "fabric/task.hpp"
 #include "penstock/error.hpp"
 #include "rpc/channel.hpp"
-#include "rpc/directory_codec.hpp"
-#include "rpc/directory_service.hpp"
-#include "rpc/directory_state.hpp"
-#include "rpc/directory_view.hpp"
+#include "directory/codec.hpp"
+#include "directory/directory_service.hpp"
+#include "directory/state.hpp"
+#include "directory/view.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 namespace {
 
 using namespace std::chrono_literals;
@@ -45,7 +45,7 @@ struct Core : std::enable_shared_from_this<Core> {
   }
 
   // The channel as soon as there is one.
-  static Task<std::shared_ptr<Channel>> link(std::shared_ptr<Core> core, Deadline deadline) {
+  static Task<std::shared_ptr<rpc::Channel>> link(std::shared_ptr<Core> core, Deadline deadline) {
     while (true) {
       if (core->closed) throw Error(Errc::cancelled, core->where + " was closed");
       if (core->channel && core->channel->open()) co_return core->channel;
@@ -71,7 +71,7 @@ struct Core : std::enable_shared_from_this<Core> {
       const DirectoryLocation at = core->locate();
       const std::string realm = "directory/" + core->role;
       const Deadline deadline(connect_timeout);
-      auto made = co_await connect(core->progress, at.endpoint, at.token, realm, nullptr, deadline);
+      auto made = co_await rpc::connect(core->progress, at.endpoint, at.token, realm, nullptr, deadline);
       if (core->closed) made->close();
       else core->channel = std::move(made);
       core->pause = shortest_pause;
@@ -94,7 +94,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::shared_ptr<Progress> progress;
   LocateDirectory locate;
   std::string where, role;
-  std::shared_ptr<Channel> channel;
+  std::shared_ptr<rpc::Channel> channel;
   bool connecting = false, closed = false;
   std::string failure;           // of the last attempt to connect
   std::optional<Error> refused;  // it is of another version: no waiting mends that
@@ -107,12 +107,12 @@ using CorePtr = std::shared_ptr<Core>;
 
 // Makes a call until it is answered; repeated: it was made more than once.
 template <class Reply, class Request>
-Task<Reply> ask(CorePtr core, Task<Reply> (fb::DirectoryClient::*method)(Request, CallOptions), Request request,
+Task<Reply> ask(CorePtr core, Task<Reply> (fb::DirectoryClient::*method)(Request, rpc::CallOptions), Request request,
                 Deadline deadline, bool* repeated = nullptr) {
   while (true) {
     auto channel = co_await Core::link(core, deadline);
     fb::DirectoryClient client(channel);
-    CallOptions options;
+    rpc::CallOptions options;
     options.deadline = deadline;
     Request copy = request;
     try {
@@ -382,4 +382,4 @@ std::unique_ptr<Directory> open_embedded_directory(std::shared_ptr<fabric::Progr
       std::make_shared<Core>(std::move(progress), std::move(locate), std::move(where), std::move(role)));
 }
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

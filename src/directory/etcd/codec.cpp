@@ -1,4 +1,4 @@
-#include "rpc/etcd/codec.hpp"
+#include "directory/etcd/codec.hpp"
 
 #include <array>
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 #include "base/text.hpp"
 #include "penstock/error.hpp"
 
-namespace penstock::rpc::etcd {
+namespace penstock::directory::etcd {
 namespace {
 
 using Json = nlohmann::json;
@@ -274,4 +274,4 @@ Refusal decode_refusal(std::string_view body) {
   return refusal;
 }
 
-}  // namespace penstock::rpc::etcd
+}  // namespace penstock::directory::etcd

@@ -1,4 +1,4 @@
-#include "rpc/directory_journal.hpp"
+#include "directory/journal.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 #include "base/test_support.hpp"
 #include "penstock/error.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 namespace {
 
 using namespace std::chrono_literals;
@@ -311,4 +311,4 @@ TEST(DirectoryJournal, KilledAtAnyPointItKeepsWhatItAcknowledged) {
 }
 
 }  // namespace
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -1,4 +1,4 @@
-// The embedded directory's client: rpc::Directory over a channel to a directory server (rpc/directory_server.hpp).
+// The embedded directory's client: directory::Directory over a channel to a directory server (directory/server.hpp).
 //
 // Connects when it is first used, and again whenever the connection is lost, asking `locate` each time (a server that was
 // restarted listens elsewhere). A conditional change whose answer was lost is made again; when that finds its own value under
@@ -12,9 +12,9 @@
 
 #include "fabric/endpoint.hpp"
 #include "fabric/token.hpp"
-#include "rpc/directory.hpp"
+#include "directory/directory.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 struct DirectoryLocation {
   fabric::Endpoint endpoint;
@@ -27,4 +27,4 @@ using LocateDirectory = std::function<DirectoryLocation()>;
 std::unique_ptr<Directory> open_embedded_directory(std::shared_ptr<fabric::Progress> progress, LocateDirectory locate,
                                                    std::string where, std::string role = "write");
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -18,7 +18,7 @@
 #include "base/test_support.hpp"
 #include "base/text.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 inline std::string find_etcd() {
   const char* path = std::getenv("PATH");
@@ -134,4 +134,4 @@ class EtcdCluster {
   std::vector<Member> members_;
 };
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -7,12 +7,12 @@
 #include "base/log.hpp"
 #include "base/test_support.hpp"
 #include "penstock/error.hpp"
-#include "rpc/directory_server.hpp"
-#include "rpc/directory_test_support.hpp"
-#include "rpc/etcd_test_support.hpp"
-#include "rpc/open_directory.hpp"
+#include "directory/server.hpp"
+#include "directory/directory_test_support.hpp"
+#include "directory/etcd/etcd_test_support.hpp"
+#include "directory/open.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 namespace {
 
 using namespace std::chrono_literals;
@@ -374,4 +374,4 @@ INSTANTIATE_TEST_SUITE_P(Directories, DirectoryConformance,
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "rpc/directory.hpp"
+#include "directory/directory.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 struct EtcdAddress {
   std::vector<std::string> members;  // "host:port"
@@ -27,4 +27,4 @@ EtcdAddress parse_etcd_address(std::string_view text);
 // Connects when it is first used. Throws Error: invalid_argument; unsupported when Penstock was built without cpp-httplib.
 std::unique_ptr<Directory> open_etcd_directory(std::shared_ptr<fabric::Progress> progress, const EtcdAddress& address);
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -1,10 +1,10 @@
-#include "rpc/directory_state.hpp"
+#include "directory/state.hpp"
 
 #include <algorithm>
 
 #include "penstock/error.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 namespace {
 
 bool is_path_character(char c) {
@@ -337,4 +337,4 @@ void DirectoryState::remember(DirectoryEvent event) {
   }
 }
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

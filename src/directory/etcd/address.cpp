@@ -1,10 +1,10 @@
 #include "base/text.hpp"
 #include "base/uri.hpp"
 #include "penstock/error.hpp"
-#include "rpc/directory_state.hpp"
-#include "rpc/etcd_directory.hpp"
+#include "directory/state.hpp"
+#include "directory/etcd/directory.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 EtcdAddress parse_etcd_address(std::string_view text) {
   constexpr std::string_view scheme = "etcd://";
@@ -32,4 +32,4 @@ std::unique_ptr<Directory> open_etcd_directory(std::shared_ptr<fabric::Progress>
 }
 #endif
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

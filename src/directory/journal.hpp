@@ -19,9 +19,9 @@
 #include <string>
 
 #include "memory/unique_fd.hpp"
-#include "rpc/directory_state.hpp"
+#include "directory/state.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 class DirectoryJournal {
  public:
@@ -69,4 +69,4 @@ ReplayedJournal replay_journal(std::span<const std::byte> file, DirectoryLimits 
 std::string encode_journal(const DirectorySnapshot& snapshot, std::uint32_t salt);
 std::string encode_changes(std::span<const DirectoryChange> changes, std::uint32_t salt, std::uint64_t durable);
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -1,10 +1,10 @@
-#include "rpc/etcd/codec.hpp"
+#include "directory/etcd/codec.hpp"
 
 #include <gtest/gtest.h>
 
 #include "penstock/error.hpp"
 
-namespace penstock::rpc::etcd {
+namespace penstock::directory::etcd {
 namespace {
 
 TEST(EtcdCodec, Base64OfAnyBytes) {
@@ -50,4 +50,4 @@ TEST(EtcdCodec, WatchMessages) {
 }
 
 }  // namespace
-}  // namespace penstock::rpc::etcd
+}  // namespace penstock::directory::etcd

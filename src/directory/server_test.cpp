@@ -1,5 +1,5 @@
 // What is the embedded directory's alone: its disk, its roles, its bounds, and how it is found.
-#include "rpc/directory_server.hpp"
+#include "directory/server.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -15,14 +15,14 @@
 #include "base/test_support.hpp"
 #include "fabric/socket.hpp"
 #include "penstock/error.hpp"
-#include "rpc/directory_test_support.hpp"
-#include "rpc/embedded_directory.hpp"
-#include "rpc/etcd_directory.hpp"
-#include "rpc/etcd_test_support.hpp"
-#include "rpc/open_directory.hpp"
+#include "directory/directory_test_support.hpp"
+#include "directory/embedded.hpp"
+#include "directory/etcd/directory.hpp"
+#include "directory/etcd/etcd_test_support.hpp"
+#include "directory/open.hpp"
 #include "wire/versions.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 namespace {
 
 using namespace std::chrono_literals;
@@ -343,4 +343,4 @@ TEST_F(DirectoryServerTest, NamesOfDirectoriesAreChecked) {
 }
 
 }  // namespace
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -1,4 +1,4 @@
-#include "rpc/etcd/http.hpp"
+#include "directory/etcd/http.hpp"
 
 #include <httplib.h>
 
@@ -11,7 +11,7 @@
 #include "base/uri.hpp"
 #include "penstock/error.hpp"
 
-namespace penstock::rpc::etcd {
+namespace penstock::directory::etcd {
 
 using namespace std::chrono_literals;
 using Milliseconds = std::chrono::milliseconds;
@@ -236,4 +236,4 @@ void Http::stream(const std::string& path, const std::string& body,
                                      " does not answer (" + httplib::to_string(error) + ")");
 }
 
-}  // namespace penstock::rpc::etcd
+}  // namespace penstock::directory::etcd

@@ -1,15 +1,15 @@
-#include "rpc/open_directory.hpp"
+#include "directory/open.hpp"
 
 #include <cstdlib>
 
 #include "base/uri.hpp"
 #include "fabric/registration.hpp"
 #include "penstock/error.hpp"
-#include "rpc/directory_server.hpp"
-#include "rpc/embedded_directory.hpp"
-#include "rpc/etcd_directory.hpp"
+#include "directory/server.hpp"
+#include "directory/embedded.hpp"
+#include "directory/etcd/directory.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 std::string resolve_directory_service(const std::string& configured) {
   if (!configured.empty()) return configured;
@@ -62,4 +62,4 @@ std::string reader_address(const std::string& where, const std::string& registra
   return fabric::to_address(*found);
 }
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

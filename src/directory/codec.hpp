@@ -1,14 +1,14 @@
-// Between rpc/directory.fbs and rpc/directory.hpp.
+// Between directory/directory.fbs and directory/directory.hpp.
 #pragma once
 
 #include <memory>
 #include <utility>
 
 #include "penstock/error.hpp"
-#include "rpc/directory.hpp"
-#include "rpc/directory_generated.h"
+#include "directory/directory.hpp"
+#include "directory/directory_generated.h"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 inline std::unique_ptr<fb::EntryT> to_wire(DirectoryEntry entry) {
   auto out = std::make_unique<fb::EntryT>();
@@ -31,4 +31,4 @@ inline DirectoryEntry from_wire(const std::unique_ptr<fb::EntryT>& entry) {
   return out;
 }
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

@@ -1,4 +1,4 @@
-#include "rpc/directory_server.hpp"
+#include "directory/server.hpp"
 
 #include <unistd.h>
 
@@ -12,11 +12,11 @@
 #include "fabric/handshake.hpp"
 #include "fabric/task.hpp"
 #include "penstock/error.hpp"
-#include "rpc/directory_codec.hpp"
-#include "rpc/directory_journal.hpp"
-#include "rpc/directory_service.hpp"
+#include "directory/codec.hpp"
+#include "directory/journal.hpp"
+#include "directory/directory_service.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
 
 using namespace std::chrono_literals;
 using base::Clock;
@@ -88,7 +88,7 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
     });
   }
 
-  Task<fb::PutReplyT> put(Call& call, fb::PutRequestT request) override {
+  Task<fb::PutReplyT> put(rpc::Call& call, fb::PutRequestT request) override {
     co_await ready_to_change(call);
     std::optional<std::uint64_t> expected;
     if (request.conditional) expected = request.expected;
@@ -101,7 +101,7 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
     co_return reply;
   }
 
-  Task<fb::GetReplyT> get(Call& call, fb::GetRequestT request) override {
+  Task<fb::GetReplyT> get(rpc::Call& call, fb::GetRequestT request) override {
     check_open();
     fb::GetReplyT reply;
     if (auto entry = state_.get(request.path); entry && !hidden(call, entry->path))
@@ -111,7 +111,7 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
     co_return reply;
   }
 
-  Task<fb::ListReplyT> list(Call& call, fb::ListRequestT request) override {
+  Task<fb::ListReplyT> list(rpc::Call& call, fb::ListRequestT request) override {
     check_open();
     auto page =
         state_.list(request.prefix, request.after, std::min<std::size_t>(request.limit, answer_items), answer_bytes);
@@ -126,7 +126,7 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
     co_return reply;
   }
 
-  Task<fb::RemoveReplyT> remove(Call& call, fb::RemoveRequestT request) override {
+  Task<fb::RemoveReplyT> remove(rpc::Call& call, fb::RemoveRequestT request) override {
     co_await ready_to_change(call);
     std::optional<std::uint64_t> expected;
     if (request.conditional) expected = request.expected;
@@ -138,7 +138,7 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
     co_return reply;
   }
 
-  Task<fb::GrantReplyT> grant(Call& call, fb::GrantRequestT request) override {
+  Task<fb::GrantReplyT> grant(rpc::Call& call, fb::GrantRequestT request) override {
     co_await ready_to_change(call);
     auto change = state_.grant(std::chrono::milliseconds(request.ttl_ms), Clock::now());
     arm();
@@ -149,7 +149,7 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
     co_return reply;
   }
 
-  Task<fb::HeartbeatReplyT> heartbeat(Call& call, fb::LeaseRequestT request) override {
+  Task<fb::HeartbeatReplyT> heartbeat(rpc::Call& call, fb::LeaseRequestT request) override {
     check_role(call);
     check_open();
     fb::HeartbeatReplyT reply;
@@ -157,7 +157,7 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
     co_return reply;
   }
 
-  Task<fb::RevokeReplyT> revoke(Call& call, fb::LeaseRequestT request) override {
+  Task<fb::RevokeReplyT> revoke(rpc::Call& call, fb::LeaseRequestT request) override {
     co_await ready_to_change(call);
     auto change = state_.revoke(request.lease);
     fb::RevokeReplyT reply;
@@ -167,7 +167,7 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
     co_return reply;
   }
 
-  Task<fb::WatchReplyT> watch(Call& call, fb::WatchRequestT request) override {
+  Task<fb::WatchReplyT> watch(rpc::Call& call, fb::WatchRequestT request) override {
     check_open();
     check_prefix(request.prefix);
     const Polling polling(*this, call.channel());
@@ -203,7 +203,7 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
  private:
   // One long poll of a channel.
   struct Polling {
-    Polling(Impl& impl, const Channel& channel) : counts(impl.polls_), at(counts.try_emplace(&channel).first) {
+    Polling(Impl& impl, const rpc::Channel& channel) : counts(impl.polls_), at(counts.try_emplace(&channel).first) {
       if (at->second >= impl.options_.max_watches)
         throw Error(Errc::overloaded,
                     "more than " + std::to_string(impl.options_.max_watches) + " watches of one client");
@@ -213,23 +213,23 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
       if (--at->second == 0) counts.erase(at);
     }
     Polling(const Polling&) = delete;
-    std::map<const Channel*, std::size_t>& counts;
-    std::map<const Channel*, std::size_t>::iterator at;
+    std::map<const rpc::Channel*, std::size_t>& counts;
+    std::map<const rpc::Channel*, std::size_t>::iterator at;
   };
 
   void check_open() const {
     if (closed_) throw Error(Errc::peer_lost, "the directory is closing");
   }
-  static void check_role(const Call& call) {
+  static void check_role(const rpc::Call& call) {
     if (call.channel().role() == "read") throw Error(Errc::forbidden, "the role 'read' may not change the directory");
   }
 
-  static bool hidden(const Call& call, std::string_view path) {
+  static bool hidden(const rpc::Call& call, std::string_view path) {
     return call.channel().role() == "read" && path.ends_with(secret_suffix);
   }
 
   // Changes nothing in memory that the disk is known not to take.
-  Task<void> ready_to_change(Call& call) {
+  Task<void> ready_to_change(rpc::Call& call) {
     check_role(call);
     check_open();
     if (!broken_) co_return;
@@ -351,7 +351,7 @@ class DirectoryServer::Impl final : public fb::DirectoryService, public std::ena
   std::shared_ptr<Batch> pending_, writing_;
   bool loop_running_ = false, broken_ = false, compact_ = false, closed_ = false;
   fabric::Signal changed_;
-  std::map<const Channel*, std::size_t> polls_;
+  std::map<const rpc::Channel*, std::size_t> polls_;
   fabric::Timer expiry_;
   std::optional<Clock::time_point> armed_;
   std::unique_ptr<fabric::Workers> disk_;
@@ -364,14 +364,14 @@ DirectoryServer::DirectoryServer(std::shared_ptr<Progress> progress, DirectorySe
 
 DirectoryServer::~DirectoryServer() { impl_->close(); }
 
-std::shared_ptr<Service> DirectoryServer::service() const { return impl_; }
+std::shared_ptr<rpc::Service> DirectoryServer::service() const { return impl_; }
 
 std::size_t DirectoryServer::leases() const { return impl_->leases(); }
 
 DirectoryHost::DirectoryHost(std::shared_ptr<Progress> progress, DirectoryServerOptions options,
                              const std::string& listen, std::string registration_directory)
     : registration_directory_(std::move(registration_directory)), directory_(progress, options) {
-  auto table = std::make_shared<ServiceTable>();
+  auto table = std::make_shared<rpc::ServiceTable>();
   table->add(directory_.service());
   registration_.stream = directory_registration;
   registration_.token = fabric::Token::random();
@@ -385,15 +385,15 @@ DirectoryHost::DirectoryHost(std::shared_ptr<Progress> progress, DirectoryServer
     if (name == "directory/read") return reader_token(token);
     return std::nullopt;
   };
-  server_ = std::make_unique<Server>(progress, table, std::move(token_of), listen, server_options);
+  server_ = std::make_unique<rpc::Server>(progress, table, std::move(token_of), listen, server_options);
   registration_.endpoint = server_->endpoint();
   keep_address(options.folder);
   if (!registration_directory_.empty()) fabric::Directory(registration_directory_).write(registration_);
 }
 
 // The folder is this process's alone by now.
-ServerOptions DirectoryHost::use_last_address(const std::string& folder) {
-  ServerOptions options;
+rpc::ServerOptions DirectoryHost::use_last_address(const std::string& folder) {
+  rpc::ServerOptions options;
   if (folder.empty()) return options;
   try {
     if (const auto last = fabric::Directory(folder).read(directory_registration)) {
@@ -426,4 +426,4 @@ DirectoryHost::~DirectoryHost() {
   }
 }
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory

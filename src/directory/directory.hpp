@@ -1,6 +1,6 @@
 // The directory: a tree of names with small values, leases and watches. Streams, pools, services and servers are found in it.
 //
-// Two implementations pass one conformance suite: the embedded one (rpc/directory_state.hpp behind a service, in one server,
+// Two implementations pass one conformance suite: the embedded one (directory/state.hpp behind a service, in one server,
 // journaled) and etcd (its v3 API). Paths: '/' followed by segments of A-Z a-z 0-9 . _ - separated by '/', at most 512 bytes;
 // values at most 256 KiB. Revisions number all changes of the tree in one ascending sequence.
 //
@@ -21,7 +21,10 @@
 #include "fabric/progress.hpp"
 #include "fabric/task.hpp"
 
-namespace penstock::rpc {
+namespace penstock::directory {
+
+using fabric::Progress;
+using fabric::Task;
 
 struct DirectoryEntry {
   std::string path;
@@ -72,4 +75,4 @@ class Directory {
                                        std::function<void(const std::vector<DirectoryEvent>&)> on_events) = 0;
 };
 
-}  // namespace penstock::rpc
+}  // namespace penstock::directory
