@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "model/box.hpp"
@@ -10,10 +11,6 @@
 
 namespace penstock::stream {
 namespace {
-
-double seconds_since(base::Clock::time_point start) {
-  return std::chrono::duration<double>(base::Clock::now() - start).count();
-}
 
 constexpr std::uint64_t noted_copy_bytes = 1 << 20;   // others give way to copies from this size on
 constexpr std::chrono::microseconds no_wait{100};     // begin_step takes less while the queue has room
@@ -155,7 +152,7 @@ bool DirectWriter::begin_step(Timeout timeout) {
   const auto start = base::Clock::now();
   if (!open_) {
     const auto grant = node_->wait_grant(deadline);
-    counters_.wait_s += seconds_since(start);
+    counters_.wait_s += base::seconds_since(start);
     if (!grant) return false;
     grant_ = *grant;
     dropped_ = grant_.dropped;
@@ -305,7 +302,7 @@ void DirectWriter::put(std::uint32_t id, const Box& box, const void* data, std::
     const auto packed = model::packed_strides(box.count, size, v.order);
     model::copy_nd(place, packed.data(), data, strides.data(), box.count.begin(), box.count.size(), size);
   }
-  if (timed) counters_.copy_s += seconds_since(start);
+  if (timed) counters_.copy_s += base::seconds_since(start);
   ++counters_.copies;
   counters_.bytes_copied += bytes;
 }
@@ -417,7 +414,7 @@ void DirectWriter::commit_step() {
     const auto start = base::Clock::now();
     const Copying copying(goes_first(l.bytes));
     std::memcpy(l.place, l.data, l.bytes);
-    counters_.copy_s += seconds_since(start);
+    counters_.copy_s += base::seconds_since(start);
     ++counters_.copies;
     counters_.bytes_copied += l.bytes;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "model/box.hpp"
 #include "model/copy.hpp"
@@ -10,10 +11,6 @@
 
 namespace penstock::stream {
 namespace {
-
-double seconds_since(base::Clock::time_point start) {
-  return std::chrono::duration<double>(base::Clock::now() - start).count();
-}
 
 constexpr std::size_t max_cached_parts = 64;
 
@@ -83,7 +80,7 @@ Outcome StepReader::begin_step(Timeout timeout) {
   StepSource::Step next;
   const auto start = base::Clock::now();
   outcome_ = source_->wait_step(next, deadline_of(timeout));
-  counters_.wait_s += seconds_since(start);
+  counters_.wait_s += base::seconds_since(start);
   if (outcome_ != Outcome::ready) return outcome_;
   describe(next.epoch);  // throws: the lease goes back
   step_ = std::move(next);
@@ -352,7 +349,7 @@ void StepReader::wait(Timeout timeout) {
     ~Clear() { pending.clear(); }
   } clear{pending_};
   source_->plane().fetch(step.step, step.slot, items_, ordered, deadline_of(timeout));
-  counters_.copy_s += seconds_since(start);
+  counters_.copy_s += base::seconds_since(start);
   counters_.copies += items_.size();
   counters_.bytes += bytes;
   counters_.bytes_copied += bytes;
