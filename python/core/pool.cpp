@@ -17,7 +17,7 @@ std::string text_of(nb::handle bytes) {
   auto b = nb::cast<nb::bytes>(bytes);
   return {b.c_str(), b.size()};
 }
-nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+nb::bytes python_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
 Key key_of(nb::handle pair) {
   auto parts = nb::cast<nb::tuple>(pair);
@@ -52,8 +52,8 @@ T choice(const std::string& name, const char* what, std::initializer_list<std::p
 
 nb::dict to_dict(const ObjectInfo& info) {
   nb::dict out;
-  out["row"] = bytes_of(info.key.row);
-  out["column"] = bytes_of(info.key.column);
+  out["row"] = python_bytes(info.key.row);
+  out["column"] = python_bytes(info.key.column);
   out["bytes"] = info.bytes;
   out["version"] = info.version;
   out["checksum"] = info.checksum;
@@ -65,7 +65,7 @@ nb::dict to_dict(const ObjectInfo& info) {
   return out;
 }
 
-std::unique_ptr<Memory> memory_of(Object& object) {
+std::unique_ptr<Memory> object_memory(Object& object) {
   auto memory = std::make_unique<Memory>();
   memory->data = const_cast<std::byte*>(object.bytes().data());
   memory->size = object.bytes().size();
@@ -79,7 +79,7 @@ std::unique_ptr<Memory> memory_of(Object& object) {
 nb::tuple to_tuple(Result<Object>& result, bool info_only) {
   if (!result) return nb::make_tuple(std::string(name_of(result.code)), result.message);
   if (info_only) return nb::make_tuple(nb::none(), to_dict(result.value->info));
-  return nb::make_tuple(nb::cast(memory_of(*result.value)), to_dict(result.value->info));
+  return nb::make_tuple(nb::cast(object_memory(*result.value)), to_dict(result.value->info));
 }
 
 // What subscriptions saw and Python has not yet taken. Filled on the library's thread, which takes no interpreter lock.
@@ -201,7 +201,7 @@ class PyWant {
   nb::object wait(std::int64_t slice_ms) {
     auto object = within_slice(pending_, slice_ms);
     if (!object) return nb::none();
-    return nb::make_tuple(nb::cast(memory_of(*object)), to_dict(object->info));
+    return nb::make_tuple(nb::cast(object_memory(*object)), to_dict(object->info));
   }
 
  private:
@@ -382,7 +382,7 @@ class PyPool {
     }
     nb::list objects;
     for (const auto& info : listing.objects) objects.append(to_dict(info));
-    return nb::make_tuple(objects, bytes_of(listing.next));
+    return nb::make_tuple(objects, python_bytes(listing.next));
   }
 
   nb::list drop(const nb::list& keys, std::optional<std::uint64_t> version, std::optional<std::uint64_t> tag,
@@ -443,7 +443,7 @@ class PyPool {
       Unlocked unlocked;
       object = held(keep).compute(function, wanted, options);
     }
-    return nb::make_tuple(nb::cast(memory_of(object)), object.info.metadata);
+    return nb::make_tuple(nb::cast(object_memory(object)), object.info.metadata);
   }
 
   nb::dict status() {
