@@ -50,7 +50,7 @@ T choice(const std::string& name, const char* what, std::initializer_list<std::p
   throw Error(Errc::invalid_argument, std::string(what) + " '" + name + "' is not one of " + known);
 }
 
-nb::dict to_dict(const ObjectInfo& info) {
+nb::dict info_dict(const ObjectInfo& info) {
   nb::dict out;
   out["row"] = python_bytes(info.key.row);
   out["column"] = python_bytes(info.key.column);
@@ -78,8 +78,8 @@ std::unique_ptr<Memory> object_memory(Object& object) {
 // (memory, info), or (code's name, message).
 nb::tuple to_tuple(Result<Object>& result, bool info_only) {
   if (!result) return nb::make_tuple(std::string(name_of(result.code)), result.message);
-  if (info_only) return nb::make_tuple(nb::none(), to_dict(result.value->info));
-  return nb::make_tuple(nb::cast(object_memory(*result.value)), to_dict(result.value->info));
+  if (info_only) return nb::make_tuple(nb::none(), info_dict(result.value->info));
+  return nb::make_tuple(nb::cast(object_memory(*result.value)), info_dict(result.value->info));
 }
 
 // What subscriptions saw and Python has not yet taken. Filled on the library's thread, which takes no interpreter lock.
@@ -119,7 +119,7 @@ class PySubscription {
       }
     }
     if (!event) return nb::none();
-    return nb::make_tuple(event->what == ObjectEvent::What::dropped, to_dict(event->info));
+    return nb::make_tuple(event->what == ObjectEvent::What::dropped, info_dict(event->info));
   }
   std::uint64_t lost() const {
     origin_.check("the subscription");
@@ -201,7 +201,7 @@ class PyWant {
   nb::object wait(std::int64_t slice_ms) {
     auto object = within_slice(pending_, slice_ms);
     if (!object) return nb::none();
-    return nb::make_tuple(nb::cast(object_memory(*object)), to_dict(object->info));
+    return nb::make_tuple(nb::cast(object_memory(*object)), info_dict(object->info));
   }
 
  private:
@@ -381,7 +381,7 @@ class PyPool {
       listing = held(keep).list(pattern, limit, from);
     }
     nb::list objects;
-    for (const auto& info : listing.objects) objects.append(to_dict(info));
+    for (const auto& info : listing.objects) objects.append(info_dict(info));
     return nb::make_tuple(objects, python_bytes(listing.next));
   }
 
@@ -419,7 +419,7 @@ class PyPool {
       infos = held(keep).wait_row(wanted_row, count, wanted_column, timeout_of(timeout_ms));
     }
     nb::list out;
-    for (const auto& info : infos) out.append(to_dict(info));
+    for (const auto& info : infos) out.append(info_dict(info));
     return out;
   }
 
