@@ -64,6 +64,10 @@ endfunction()
 function(penstock_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${PENSTOCK_UNITY} UNITY_BUILD_MODE BATCH
                                              UNITY_BUILD_BATCH_SIZE ${PENSTOCK_UNITY_BATCH})
+  # g++ takes the sources of a batch for headers, in which a type must not use an unnamed namespace.
+  if(PENSTOCK_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
 endfunction()
 
 # Tests are compiled for the compiler's time, not their own: -O1 takes a quarter less than -O2.

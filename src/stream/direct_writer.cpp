@@ -82,10 +82,11 @@ std::uint32_t DirectWriter::define(std::string_view name, DType dtype, const Dim
                 "a variable's name has 1 to " + std::to_string(model::max_name_bytes) + " bytes");
   if (dtype == DType::none || static_cast<std::size_t>(dtype) >= dtype_count)
     throw Error(Errc::invalid_argument, "variable " + std::string(name) + ": no such element type");
-  if (options.kind == Kind::global_array ? shape.empty() : !shape.empty())
+  if (options.kind == penstock::Kind::global_array ? shape.empty() : !shape.empty())
     throw Error(Errc::invalid_argument,
                 "variable " + std::string(name) + ": a shape belongs to a global array, and only to one");
-  if (dtype == DType::string && (options.kind == Kind::global_array || options.kind == Kind::local_array))
+  if (dtype == DType::string &&
+      (options.kind == penstock::Kind::global_array || options.kind == penstock::Kind::local_array))
     throw Error(Errc::unsupported, "variable " + std::string(name) + ": strings are values, not arrays");
   if (!model::packed_bytes(shape, size_of(dtype)))
     throw Error(Errc::invalid_argument, "variable " + std::string(name) + ": the shape is too large");
@@ -108,7 +109,7 @@ model::VariableDefinition& DirectWriter::variable(std::uint32_t id) {
 void DirectWriter::set_shape(std::uint32_t id, const Dims& shape) {
   require_writing();
   auto& v = variable(id);
-  if (v.kind != Kind::global_array || shape.size() != v.shape.size())
+  if (v.kind != penstock::Kind::global_array || shape.size() != v.shape.size())
     throw Error(Errc::invalid_argument, "variable " + v.name + ": a new shape has as many dimensions as the old one");
   if (!model::packed_bytes(shape, size_of(v.dtype)))
     throw Error(Errc::invalid_argument, "variable " + v.name + ": the shape is too large");
@@ -236,12 +237,12 @@ void DirectWriter::require_writing() const {
 
 std::uint64_t DirectWriter::checked_bytes(const model::VariableDefinition& v, const Box& box) const {
   switch (v.kind) {
-    case Kind::global_array:
+    case penstock::Kind::global_array:
       if (!model::is_within(box, v.shape))
         throw Error(Errc::invalid_argument,
                     "variable " + v.name + ": " + model::to_string(box) + " is not inside shape " + to_string(v.shape));
       break;
-    case Kind::local_array:
+    case penstock::Kind::local_array:
       if (box.count.empty() || !model::is_valid(box))
         throw Error(Errc::invalid_argument, "variable " + v.name + ": a local array has a count");
       for (const auto s : box.start)
@@ -334,7 +335,7 @@ void DirectWriter::lend(std::uint32_t id, const Box& box, const void* data) {
 
 void DirectWriter::put_whole(std::uint32_t id, const void* data) {
   const auto& v = variable(id);
-  put(id, v.kind == Kind::global_array ? whole(v.shape) : Box{}, data, {});
+  put(id, v.kind == penstock::Kind::global_array ? whole(v.shape) : Box{}, data, {});
 }
 
 void DirectWriter::put_string(std::uint32_t id, std::string_view value) {

@@ -285,7 +285,8 @@ std::vector<std::string> StepReader::read_strings(std::uint32_t id) {
       for (std::size_t b = 0; b < variable.blocks.size(); ++b)
         if (variable.blocks[b].writer_rank == static_cast<int>(p.rank) && variable.blocks[b].rank_block == s.block)
           result[b] = s.text;
-  if (variable.info.kind == Kind::global_value && result.size() > 1) result.erase(result.begin(), result.end() - 1);
+  if (variable.info.kind == penstock::Kind::global_value && result.size() > 1)
+    result.erase(result.begin(), result.end() - 1);
   return result;
 }
 
@@ -301,7 +302,7 @@ void StepReader::get(std::uint32_t id, const Selection& selection, void* out, Or
   const auto& variable = put_variable(id);
   if (placed_ == epoch_) return enqueue(plans_.get(*epoch_, id, selection, {order, strides}), out);
   model::shape_of(variable, selection);  // throws in the writer's numbers
-  const bool one_local = selection.form() == Selection::Form::all && variable.info.kind == Kind::local_array;
+  const bool one_local = selection.form() == Selection::Form::all && variable.info.kind == penstock::Kind::local_array;
   if (selection.form() != Selection::Form::block && !one_local)
     return enqueue(plans_.get(*placed_, id, selection, {order, strides}), out);
   const auto block = one_local ? 0 : selection.block_number();

@@ -11,7 +11,7 @@ namespace penstock::wire {
 namespace {
 
 constexpr std::size_t max_data_message_bytes = std::size_t{16} << 20;
-constexpr std::size_t max_text_bytes = 4096;
+constexpr std::size_t max_reply_text_bytes = 4096;
 constexpr std::uint8_t points_mark = 255;
 
 [[noreturn]] void bad_piece(const char* why) { throw Error(Errc::protocol, std::string("a read request with ") + why); }
@@ -115,7 +115,7 @@ void encode(const ReadRequest& request, std::vector<std::byte>& out) {
 
 void encode(const ReadReply& reply, std::vector<std::byte>& out) {
   auto& to = thread_builder();
-  const auto message = reply.message.empty() ? 0 : to.CreateString(reply.message.substr(0, max_text_bytes));
+  const auto message = reply.message.empty() ? 0 : to.CreateString(reply.message.substr(0, max_reply_text_bytes));
   append(to, fb::CreateReadReply(to, reply.id, static_cast<std::uint16_t>(reply.status), message, reply.bytes), out);
 }
 
@@ -158,7 +158,7 @@ ReadReply decode_read_reply(std::span<const std::byte> bytes) {
   ReadReply reply;
   reply.id = table->id();
   reply.status = static_cast<Errc>(table->status());
-  if (table->message() != nullptr) reply.message = table->message()->str().substr(0, max_text_bytes);
+  if (table->message() != nullptr) reply.message = table->message()->str().substr(0, max_reply_text_bytes);
   reply.bytes = table->bytes();
   if (name_of(reply.status) == "unknown") throw Error(Errc::protocol, "a read reply with an unknown status");
   if (reply.bytes > max_read_bytes) throw Error(Errc::protocol, "a read reply of impossible size");
