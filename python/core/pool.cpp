@@ -17,7 +17,7 @@ std::string text_of(nb::handle bytes) {
   auto b = nb::cast<nb::bytes>(bytes);
   return {b.c_str(), b.size()};
 }
-nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+nb::bytes python_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
 Key key_of(nb::handle pair) {
   auto parts = nb::cast<nb::tuple>(pair);
@@ -50,10 +50,10 @@ T choice(const std::string& name, const char* what, std::initializer_list<std::p
   throw Error(Errc::invalid_argument, std::string(what) + " '" + name + "' is not one of " + known);
 }
 
-nb::dict to_dict(const ObjectInfo& info) {
+nb::dict info_dict(const ObjectInfo& info) {
   nb::dict out;
-  out["row"] = bytes_of(info.key.row);
-  out["column"] = bytes_of(info.key.column);
+  out["row"] = python_bytes(info.key.row);
+  out["column"] = python_bytes(info.key.column);
   out["bytes"] = info.bytes;
   out["version"] = info.version;
   out["checksum"] = info.checksum;
@@ -65,7 +65,7 @@ nb::dict to_dict(const ObjectInfo& info) {
   return out;
 }
 
-std::unique_ptr<Memory> memory_of(Object& object) {
+std::unique_ptr<Memory> object_memory(Object& object) {
   auto memory = std::make_unique<Memory>();
   memory->data = const_cast<std::byte*>(object.bytes().data());
   memory->size = object.bytes().size();
@@ -78,8 +78,8 @@ std::unique_ptr<Memory> memory_of(Object& object) {
 // (memory, info), or (code's name, message).
 nb::tuple to_tuple(Result<Object>& result, bool info_only) {
   if (!result) return nb::make_tuple(std::string(name_of(result.code)), result.message);
-  if (info_only) return nb::make_tuple(nb::none(), to_dict(result.value->info));
-  return nb::make_tuple(nb::cast(memory_of(*result.value)), to_dict(result.value->info));
+  if (info_only) return nb::make_tuple(nb::none(), info_dict(result.value->info));
+  return nb::make_tuple(nb::cast(object_memory(*result.value)), info_dict(result.value->info));
 }
 
 // What subscriptions saw and Python has not yet taken. Filled on the library's thread, which takes no interpreter lock.
@@ -119,7 +119,7 @@ class PySubscription {
       }
     }
     if (!event) return nb::none();
-    return nb::make_tuple(event->what == ObjectEvent::What::dropped, to_dict(event->info));
+    return nb::make_tuple(event->what == ObjectEvent::What::dropped, info_dict(event->info));
   }
   std::uint64_t lost() const {
     origin_.check("the subscription");
@@ -201,7 +201,7 @@ class PyWant {
   nb::object wait(std::int64_t slice_ms) {
     auto object = within_slice(pending_, slice_ms);
     if (!object) return nb::none();
-    return nb::make_tuple(nb::cast(memory_of(*object)), to_dict(object->info));
+    return nb::make_tuple(nb::cast(object_memory(*object)), info_dict(object->info));
   }
 
  private:
@@ -381,8 +381,8 @@ class PyPool {
       listing = held(keep).list(pattern, limit, from);
     }
     nb::list objects;
-    for (const auto& info : listing.objects) objects.append(to_dict(info));
-    return nb::make_tuple(objects, bytes_of(listing.next));
+    for (const auto& info : listing.objects) objects.append(info_dict(info));
+    return nb::make_tuple(objects, python_bytes(listing.next));
   }
 
   nb::list drop(const nb::list& keys, std::optional<std::uint64_t> version, std::optional<std::uint64_t> tag,
@@ -419,7 +419,7 @@ class PyPool {
       infos = held(keep).wait_row(wanted_row, count, wanted_column, timeout_of(timeout_ms));
     }
     nb::list out;
-    for (const auto& info : infos) out.append(to_dict(info));
+    for (const auto& info : infos) out.append(info_dict(info));
     return out;
   }
 
@@ -443,7 +443,7 @@ class PyPool {
       Unlocked unlocked;
       object = held(keep).compute(function, wanted, options);
     }
-    return nb::make_tuple(nb::cast(memory_of(object)), object.info.metadata);
+    return nb::make_tuple(nb::cast(object_memory(object)), object.info.metadata);
   }
 
   nb::dict status() {

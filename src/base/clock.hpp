@@ -1,14 +1,25 @@
-// Monotonic time and deadlines. Values; safe from any thread.
+// Monotonic time and deadlines, and the time of day. Values; safe from any thread.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 #include "penstock/options.hpp"
 
 namespace penstock::base {
 
 using Clock = std::chrono::steady_clock;
+
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The time of day, since 1970; hosts agree on it as far as their clocks do.
+inline std::int64_t unix_time_us() {
+  using std::chrono::duration_cast, std::chrono::microseconds, std::chrono::system_clock;
+  return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
+}
 
 // A moment until which something may be waited for. Made once from the caller's Timeout, so that a wait of several parts
 // keeps to one limit.

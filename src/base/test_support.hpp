@@ -3,11 +3,17 @@
 
 #include <stdlib.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "penstock/error.hpp"
 
@@ -19,6 +25,18 @@ inline constexpr bool sanitized = true;
 #else
 inline constexpr bool sanitized = false;
 #endif
+
+// For what must happen, and does long before unless something is wrong.
+inline constexpr Timeout patience(30'000);
+inline base::Deadline soon() { return base::Deadline(Timeout(60'000)); }
+
+inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+// A whole number from the environment, such as a seed; the other one when it is not set.
+inline std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
 
 // The code of the Error that a call throws, and what it says; ok when it throws none.
 template <class F>

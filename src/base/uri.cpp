@@ -10,7 +10,9 @@ namespace {
 constexpr std::string_view scheme = "tcp://";
 constexpr std::string_view token_key = "token=";
 
-[[noreturn]] void invalid(const std::string& what) { throw Error(Errc::invalid_argument, "stream address: " + what); }
+[[noreturn]] void invalid_address(const std::string& what) {
+  throw Error(Errc::invalid_argument, "stream address: " + what);
+}
 
 bool is_unreserved(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
@@ -34,7 +36,7 @@ std::string percent_decode(std::string_view text) {
       continue;
     }
     const auto byte = from_hex(text.substr(i + 1, 2));
-    if (!byte || byte->size() != 1) invalid("'%' is not followed by two hexadecimal digits");
+    if (!byte || byte->size() != 1) invalid_address("'%' is not followed by two hexadecimal digits");
     out.append(*byte);
     i += 2;
   }
@@ -57,18 +59,18 @@ void parse_endpoint(std::string_view text, std::string& host, std::uint16_t& por
   if (text.starts_with('[')) {
     const auto close = text.find(']');
     if (close == std::string_view::npos || text.substr(close + 1, 1) != ":")
-      invalid("an IPv6 host is written [host]:port");
+      invalid_address("an IPv6 host is written [host]:port");
     host_text = text.substr(1, close - 1);
     port_text = text.substr(close + 2);
   } else {
     const auto colon = text.find(':');
-    if (colon == std::string_view::npos) invalid("the port is missing");
-    if (text.find(':', colon + 1) != std::string_view::npos) invalid("an IPv6 host needs brackets");
+    if (colon == std::string_view::npos) invalid_address("the port is missing");
+    if (text.find(':', colon + 1) != std::string_view::npos) invalid_address("an IPv6 host needs brackets");
     host_text = text.substr(0, colon);
     port_text = text.substr(colon + 1);
   }
-  if (host_text.empty()) invalid("the host is missing");
-  if (host_text.find_first_of("[]") != std::string_view::npos) invalid("a host has no brackets in it");
+  if (host_text.empty()) invalid_address("the host is missing");
+  if (host_text.find_first_of("[]") != std::string_view::npos) invalid_address("a host has no brackets in it");
   try {
     port = static_cast<std::uint16_t>(parse_integer(port_text, 1, 65535));
   } catch (const Error& error) {
@@ -78,10 +80,10 @@ void parse_endpoint(std::string_view text, std::string& host, std::uint16_t& por
 }
 
 StreamUri parse_uri(std::string_view text) {
-  if (!text.starts_with(scheme)) invalid("it must start with tcp://");
+  if (!text.starts_with(scheme)) invalid_address("it must start with tcp://");
   text.remove_prefix(scheme.size());
   const auto slash = text.find('/');
-  if (slash == std::string_view::npos) invalid("the stream's name is missing");
+  if (slash == std::string_view::npos) invalid_address("the stream's name is missing");
 
   StreamUri uri;
   parse_endpoint(text.substr(0, slash), uri.host, uri.port);
@@ -90,13 +92,13 @@ StreamUri parse_uri(std::string_view text) {
   if (question != std::string_view::npos) {
     const std::string_view query = path.substr(question + 1);
     path = path.substr(0, question);
-    if (!query.starts_with(token_key)) invalid("only ?token=... may follow the stream's name");
+    if (!query.starts_with(token_key)) invalid_address("only ?token=... may follow the stream's name");
     auto token = from_hex(query.substr(token_key.size()));
-    if (!token || token->empty()) invalid("the token is not hexadecimal");
+    if (!token || token->empty()) invalid_address("the token is not hexadecimal");
     uri.token = std::move(*token);
   }
   uri.stream = percent_decode(path);
-  if (uri.stream.empty()) invalid("the stream's name is missing");
+  if (uri.stream.empty()) invalid_address("the stream's name is missing");
   return uri;
 }
 

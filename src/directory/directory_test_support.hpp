@@ -9,12 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/test_support.hpp"
 #include "fabric/task.hpp"
 #include "directory/directory.hpp"
 
 namespace penstock::directory {
-
-inline base::Deadline soon() { return base::Deadline(Timeout(60'000)); }
 
 // A watch and all that it told.
 class Told {

@@ -39,7 +39,9 @@ Error contradiction(const std::string& what) {
   return Error(Errc::protocol, "the directory contradicts itself: " + what);
 }
 
-std::size_t bytes_of(const DirectoryEvent& event) { return event.entry.path.size() + event.entry.value.size() + 64; }
+std::size_t counted_bytes(const DirectoryEvent& event) {
+  return event.entry.path.size() + event.entry.value.size() + 64;
+}
 
 }  // namespace
 
@@ -256,12 +258,12 @@ DirectoryState::Events DirectoryState::events_since(std::string_view prefix, std
   std::size_t bytes = 0;
   for (; at != history_.end(); ++at) {
     if (!at->entry.path.starts_with(prefix)) continue;
-    if (!result.events.empty() && (result.events.size() >= max_events || bytes + bytes_of(*at) > max_bytes)) {
+    if (!result.events.empty() && (result.events.size() >= max_events || bytes + counted_bytes(*at) > max_bytes)) {
       result.revision = at->entry.revision - 1;
       result.more = true;
       break;
     }
-    bytes += bytes_of(*at);
+    bytes += counted_bytes(*at);
     result.events.push_back(*at);
   }
   return result;
@@ -328,10 +330,10 @@ DirectoryChange DirectoryState::do_end_lease(std::uint64_t id) {
 }
 
 void DirectoryState::remember(DirectoryEvent event) {
-  history_bytes_ += bytes_of(event);
+  history_bytes_ += counted_bytes(event);
   history_.push_back(std::move(event));
   while (history_.size() > limits_.history || history_bytes_ > limits_.history_bytes) {
-    history_bytes_ -= bytes_of(history_.front());
+    history_bytes_ -= counted_bytes(history_.front());
     history_start_ = history_.front().entry.revision;
     history_.pop_front();
   }

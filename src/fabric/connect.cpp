@@ -22,8 +22,6 @@ using base::Deadline;
 
 constexpr std::chrono::milliseconds busy_pause{20};  // a full backlog, or a full table of handshakes, empties soon
 constexpr std::chrono::seconds one_address_time{5};  // of several: an address may lead nowhere
-constexpr std::chrono::milliseconds interruption_period{100};
-constexpr std::size_t max_handshake_bytes = 4096;
 
 // A full backlog of a Unix socket, which asks for another try; everything else is final for the address.
 bool is_busy(int code) { return code == EAGAIN; }
@@ -123,7 +121,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 
   void shake_hands(UniqueFd fd) {
     connection_ = Connection::adopt(progress_, std::move(fd), addresses_[at_].text);
-    connection_->limit_frames(max_handshake_bytes);
+    connection_->limit_frames(wire::max_handshake_bytes);
     handshake_.emplace(token_, hello_);
     connection_->start([self = shared_from_this()](std::uint16_t kind, std::span<const std::byte> bytes,
                                                    UniqueFd) { self->on_frame(kind, bytes); },
@@ -244,7 +242,7 @@ class BlockingHandshake {
   std::optional<HandshakeFrame> answer(ClientHandshake& handshake) {
     FrameHeader header{};
     receive(std::as_writable_bytes(std::span(&header, 1)));
-    if (header.length > max_handshake_bytes || header.has_fd != 0)
+    if (header.length > wire::max_handshake_bytes || header.has_fd != 0)
       throw Error(Errc::protocol, "the answer is no handshake");
     std::vector<std::byte> bytes(header.length);
     receive(bytes);

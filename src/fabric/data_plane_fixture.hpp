@@ -24,8 +24,6 @@ using memory::Place;
 
 inline constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
-inline Deadline soon() { return Deadline{Timeout(60'000)}; }
-
 // A writer rank: an arena and who serves it.
 struct WriterRank {
   WriterRank(Progress& progress, const Token& token)

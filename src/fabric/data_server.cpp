@@ -21,7 +21,7 @@ namespace {
 
 using base::FaultPhase;
 
-constexpr std::size_t first_buffer_bytes = std::size_t{64} << 10;
+constexpr std::size_t first_request_bytes = std::size_t{64} << 10;
 constexpr int batches_per_turn = 4;  // then other readers have theirs
 
 }  // namespace
@@ -117,7 +117,7 @@ bool DataServer::Session::receive() {
     end_ -= begin_;
     begin_ = 0;
   }
-  if (buffer_.empty()) buffer_.resize(first_buffer_bytes);
+  if (buffer_.empty()) buffer_.resize(first_request_bytes);
   if (end_ == buffer_.size()) buffer_.resize(buffer_.size() * 2);
   std::vector<UniqueFd> fds;
   const auto count = receive_some(socket_.native_handle(), std::span(buffer_).subspan(end_), fds);

@@ -20,7 +20,6 @@ namespace penstock::fabric {
 namespace {
 
 constexpr std::size_t places = 128;
-constexpr std::size_t max_handshake_bytes = 4096;
 constexpr std::chrono::seconds handshake_time{10};
 constexpr std::chrono::seconds refusal_time{1};         // for a refused peer to read why and to close
 constexpr int accepts_per_turn = 16;                    // then the guests are read, so that who answers is known
@@ -184,7 +183,7 @@ void Listener::Impl::receive(UniqueFd socket) {
 
 void Listener::Impl::welcome(std::uint64_t id, UniqueFd socket) {
   auto connection = Connection::adopt(progress, std::move(socket), "an unknown process");
-  connection->limit_frames(max_handshake_bytes, false);
+  connection->limit_frames(wire::max_handshake_bytes, false);
   auto timer = progress.after(handshake_time, [weak = weak_from_this(), id] {
     if (const auto self = weak.lock()) self->drop(id, "did not finish the handshake in time", true);
   });

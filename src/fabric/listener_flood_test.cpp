@@ -29,7 +29,7 @@ namespace {
 using base::Deadline;
 
 // Less than a listener gives a handshake: who waits for silent guests to be dropped is late.
-Deadline soon() { return Deadline{Timeout(8'000)}; }
+Deadline before_guests_are_dropped() { return Deadline{Timeout(8'000)}; }
 
 class ListenerFlood : public ::testing::TestWithParam<Reach> {
  protected:
@@ -77,7 +77,7 @@ class ListenerFlood : public ::testing::TestWithParam<Reach> {
     return Error(Errc::ok, "");
   }
   void expect_welcome(Reach reach) const {
-    const Error error = error_of_connecting(reach, soon(), token);
+    const Error error = error_of_connecting(reach, before_guests_are_dropped(), token);
     EXPECT_EQ(error.code(), Errc::ok) << error.what();
   }
   // Whether the listener has ended the connection. Waits for what it has to do first.

@@ -19,8 +19,6 @@ namespace {
 using base::Deadline;
 using wire::Purpose;
 
-Deadline soon() { return Deadline{Timeout(30'000)}; }
-
 class ListenerTest : public ::testing::Test {
  protected:
   ListenerTest() {

@@ -20,7 +20,6 @@ namespace penstock::fabric {
 namespace {
 
 using base::Clock;
-constexpr std::chrono::milliseconds interruption_period{100};
 constexpr std::chrono::seconds exit_patience{2};  // it may be an engine's own thread that exits
 
 // A callback that throws is a defect; it must not take the application down with it.

@@ -14,6 +14,9 @@
 
 namespace penstock::fabric {
 
+// How often a wait asks whether the application wants to be interrupted (penstock/interrupt.hpp).
+inline constexpr std::chrono::milliseconds interruption_period{100};
+
 // A pending callback. Destroying it cancels it; cancelled on the engine thread, it does not run any more.
 class Timer {
  public:

@@ -20,7 +20,6 @@ namespace penstock::fabric {
 namespace {
 
 using base::Deadline;
-const Deadline soon() { return Deadline{Timeout(30'000)}; }
 
 TEST(Progress, OutlivesHandlersThatThrow) {
   const SilentLog silent;

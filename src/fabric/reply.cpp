@@ -4,16 +4,13 @@
 #include <cstring>
 
 #include "fabric/connection.hpp"
+#include "fabric/transfer_limits.hpp"
 
 namespace penstock::fabric {
 
 namespace {
 
-constexpr std::uint64_t batch_bytes = std::uint64_t{1} << 20;
-constexpr std::size_t batch_parts = 512;          // below the kernel's limit of 1024
-constexpr std::uint64_t chunk_bytes = 256 << 10;  // packed at a time: stays in the cache
-constexpr std::uint64_t least_run_bytes = 4096;   // shorter runs are cheaper packed
-constexpr std::size_t most_runs = 1u << 16;
+constexpr std::size_t most_sent_parts = 512;  // below the kernel's limit of 1024
 constexpr std::size_t most_parts = 1u << 18;  // of one request: after that pieces are packed, however they lie
 
 }  // namespace
@@ -136,7 +133,7 @@ std::span<iovec> Reply::next() {
     batch_.push_back({header_.data(), header_.size()});
     header_sent_ = true;
   }
-  while (at_ < parts_.size() && room > 0 && batch_.size() < batch_parts) {
+  while (at_ < parts_.size() && room > 0 && batch_.size() < most_sent_parts) {
     const Part& part = parts_[at_];
     if (part.packed) {
       if (!add_packed(room)) break;

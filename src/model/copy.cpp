@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "model/element16.hpp"
 #include "model/stream_store.hpp"
 #include "model/transpose.hpp"
 
@@ -81,10 +82,6 @@ void run_nest(const LoopNest& nest, std::byte* dst, const std::byte* src, const 
     }
   }
 }
-
-struct Element16 {
-  std::uint64_t parts[2];
-};
 
 template <class T>
 void run_strided(const StridedCopy& copy, std::byte* dst, const std::byte* src) {

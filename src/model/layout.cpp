@@ -14,60 +14,61 @@ namespace {
 
 constexpr std::uint64_t max_bytes = std::numeric_limits<std::int64_t>::max();  // so that offsets fit in signed sums
 
-[[noreturn]] void refuse(const RankLayout& layout, const std::string& what) {
+[[noreturn]] void refuse_layout(const RankLayout& layout, const std::string& what) {
   throw Error(Errc::protocol, "rank " + std::to_string(layout.rank) + ": " + what);
 }
 
-[[noreturn]] void refuse(const RankLayout& layout, const VariableDefinition& variable, const std::string& what) {
-  refuse(layout, "variable '" + variable.name + "': " + what);
+[[noreturn]] void refuse_layout(const RankLayout& layout, const VariableDefinition& variable, const std::string& what) {
+  refuse_layout(layout, "variable '" + variable.name + "': " + what);
 }
 
 void validate_definition(const RankLayout& layout, const VariableDefinition& variable) {
   if (variable.name.empty() || variable.name.size() > max_name_bytes)
-    refuse(layout, "a variable's name has " + std::to_string(variable.name.size()) + " bytes");
+    refuse_layout(layout, "a variable's name has " + std::to_string(variable.name.size()) + " bytes");
   if (variable.dtype == DType::none || static_cast<std::size_t>(variable.dtype) >= dtype_count)
-    refuse(layout, variable, "unknown element type");
-  if (variable.kind > Kind::local_value) refuse(layout, variable, "unknown kind");
-  if (variable.order > Order::column) refuse(layout, variable, "unknown order");
+    refuse_layout(layout, variable, "unknown element type");
+  if (variable.kind > Kind::local_value) refuse_layout(layout, variable, "unknown kind");
+  if (variable.order > Order::column) refuse_layout(layout, variable, "unknown order");
   if (variable.kind != Kind::global_array && !variable.shape.empty())
-    refuse(layout, variable, "only global arrays have a shape");
+    refuse_layout(layout, variable, "only global arrays have a shape");
   if (variable.dtype == DType::string && (variable.kind == Kind::global_array || variable.kind == Kind::local_array))
-    refuse(layout, variable, "strings are values, not arrays");
+    refuse_layout(layout, variable, "strings are values, not arrays");
   if (!packed_bytes(variable.shape, size_of(variable.dtype)))
-    refuse(layout, variable, "the shape " + to_string(variable.shape) + " is too large");
+    refuse_layout(layout, variable, "the shape " + to_string(variable.shape) + " is too large");
 }
 
 void validate_block(const RankLayout& layout, const BlockDefinition& block, std::uint32_t segments) {
   if (block.variable >= layout.variables.size())
-    refuse(layout, "a block names variable " + std::to_string(block.variable) + " of " +
-                       std::to_string(layout.variables.size()));
+    refuse_layout(layout, "a block names variable " + std::to_string(block.variable) + " of " +
+                              std::to_string(layout.variables.size()));
   const VariableDefinition& variable = layout.variables[block.variable];
-  if (!is_valid(block.box)) refuse(layout, variable, "a block's box is malformed");
+  if (!is_valid(block.box)) refuse_layout(layout, variable, "a block's box is malformed");
   switch (variable.kind) {
     case Kind::global_array:
       if (!is_within(block.box, variable.shape))
-        refuse(layout, variable, "the block " + to_string(block.box) + " is outside " + to_string(variable.shape));
+        refuse_layout(layout, variable,
+                      "the block " + to_string(block.box) + " is outside " + to_string(variable.shape));
       break;
     case Kind::local_array:
       if (std::any_of(block.box.start.begin(), block.box.start.end(), [](auto start) { return start != 0; }))
-        refuse(layout, variable, "a local block does not start at zero");
+        refuse_layout(layout, variable, "a local block does not start at zero");
       break;
     case Kind::global_value:
     case Kind::local_value:
-      if (!block.box.count.empty()) refuse(layout, variable, "a value has dimensions");
+      if (!block.box.count.empty()) refuse_layout(layout, variable, "a value has dimensions");
       break;
   }
   const std::size_t elem_size = size_of(variable.dtype);
   const auto bytes = packed_bytes(block.box.count, elem_size);
-  if (!bytes) refuse(layout, variable, "a block is too large");
+  if (!bytes) refuse_layout(layout, variable, "a block is too large");
   if (variable.dtype != DType::string && *bytes != block.bytes)
-    refuse(layout, variable,
-           "a block of " + std::to_string(*bytes) + " bytes says that it has " + std::to_string(block.bytes));
-  if (block.segment >= segments) refuse(layout, variable, "segment " + std::to_string(block.segment));
+    refuse_layout(layout, variable,
+                  "a block of " + std::to_string(*bytes) + " bytes says that it has " + std::to_string(block.bytes));
+  if (block.segment >= segments) refuse_layout(layout, variable, "segment " + std::to_string(block.segment));
   std::uint64_t end = 0;
   if (__builtin_add_overflow(block.offset, block.bytes, &end) || end > max_bytes)
-    refuse(layout, variable, "a block's offset is out of bounds");
-  if (elem_size > 1 && block.offset % elem_size != 0) refuse(layout, variable, "a block is not aligned");
+    refuse_layout(layout, variable, "a block's offset is out of bounds");
+  if (elem_size > 1 && block.offset % elem_size != 0) refuse_layout(layout, variable, "a block is not aligned");
 }
 
 std::string describe(const VariableDefinition& variable) {
@@ -114,13 +115,13 @@ std::optional<std::uint64_t> packed_bytes(const Dims& count, std::size_t elem_si
 }
 
 void validate(const RankLayout& layout, std::uint32_t segments) {
-  if (layout.rank < 0) refuse(layout, "a negative rank");
+  if (layout.rank < 0) refuse_layout(layout, "a negative rank");
   if (layout.variables.size() > max_variables)
-    refuse(layout, std::to_string(layout.variables.size()) + " variables are too many");
+    refuse_layout(layout, std::to_string(layout.variables.size()) + " variables are too many");
   std::unordered_set<std::string_view> names;
   for (const auto& variable : layout.variables) {
     validate_definition(layout, variable);
-    if (!names.insert(variable.name).second) refuse(layout, variable, "is defined twice");
+    if (!names.insert(variable.name).second) refuse_layout(layout, variable, "is defined twice");
   }
   for (const auto& block : layout.blocks) validate_block(layout, block, segments);
 }

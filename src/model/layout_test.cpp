@@ -25,7 +25,7 @@ std::shared_ptr<const RankLayout> shared(RankLayout layout) {
   return std::make_shared<const RankLayout>(std::move(layout));
 }
 
-std::string refusal(const std::function<void()>& call) {
+std::string layout_refusal(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -113,15 +113,15 @@ TEST(Epoch, sees_overlap) {
 TEST(Epoch, says_which_ranks_disagree) {
   RankLayout second = half(1);
   second.variables[0].dtype = DType::int64;
-  const auto message = refusal([&] { Epoch::build(1, {shared(half(0)), shared(second)}); });
+  const auto message = layout_refusal([&] { Epoch::build(1, {shared(half(0)), shared(second)}); });
   EXPECT_THAT(message, HasSubstr("'T'"));
   EXPECT_THAT(message, HasSubstr("rank 0 has float64"));
   EXPECT_THAT(message, HasSubstr("rank 1 has int64"));
   second = half(1);
   second.variables[0].shape = {8, 5};
-  EXPECT_THAT(refusal([&] { Epoch::build(1, {shared(half(0)), shared(second)}); }), HasSubstr("8x5"));
-  EXPECT_THAT(refusal([&] { Epoch::build(1, {shared(half(1))}); }), HasSubstr("rank 0"));
-  EXPECT_THAT(refusal([&] { Epoch::build(1, {nullptr}); }), HasSubstr("rank 0"));
+  EXPECT_THAT(layout_refusal([&] { Epoch::build(1, {shared(half(0)), shared(second)}); }), HasSubstr("8x5"));
+  EXPECT_THAT(layout_refusal([&] { Epoch::build(1, {shared(half(1))}); }), HasSubstr("rank 0"));
+  EXPECT_THAT(layout_refusal([&] { Epoch::build(1, {nullptr}); }), HasSubstr("rank 0"));
 }
 
 TEST(Epoch, suggests_the_nearest_name) {
@@ -170,7 +170,7 @@ TEST(RankLayout, every_field_is_checked) {
   for (std::size_t i = 0; i < spoilers.size(); ++i) {
     RankLayout layout = half(0);
     spoilers[i](layout);
-    EXPECT_NE(refusal([&] { validate(layout); }), "") << "spoiler " << i;
+    EXPECT_NE(layout_refusal([&] { validate(layout); }), "") << "spoiler " << i;
   }
 }
 
@@ -178,11 +178,11 @@ TEST(RankLayout, values_and_local_arrays_have_their_own_rules) {
   RankLayout layout;
   layout.variables = {{"v", DType::int8, Kind::global_value, Order::row, {}, false}};
   layout.blocks = {{0, {{0}, {1}}, 0, 0, 1}};
-  EXPECT_THAT(refusal([&] { validate(layout); }), HasSubstr("dimensions"));
+  EXPECT_THAT(layout_refusal([&] { validate(layout); }), HasSubstr("dimensions"));
   layout.variables[0].kind = Kind::local_array;
   EXPECT_NO_THROW(validate(layout));
   layout.blocks[0].box.start[0] = 1;
-  EXPECT_THAT(refusal([&] { validate(layout); }), HasSubstr("zero"));
+  EXPECT_THAT(layout_refusal([&] { validate(layout); }), HasSubstr("zero"));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 using Form = Selection::Form;
 
-[[noreturn]] void refuse(const VariableLayout& variable, const std::string& what) {
+[[noreturn]] void refuse_selection(const VariableLayout& variable, const std::string& what) {
   throw Error(Errc::invalid_argument, "variable '" + variable.info.name + "': " + what);
 }
 
@@ -23,7 +23,8 @@ bool is_value(const VariableLayout& variable) {
 const Block& block_of(const VariableLayout& variable, const Selection& selection) {
   const std::uint64_t number = selection.block_number();
   if (number >= variable.blocks.size())
-    refuse(variable, "there is no block " + std::to_string(number) + " of " + std::to_string(variable.blocks.size()));
+    refuse_selection(variable,
+                     "there is no block " + std::to_string(number) + " of " + std::to_string(variable.blocks.size()));
   return variable.blocks[number];
 }
 
@@ -32,12 +33,13 @@ void check_box(const VariableLayout& variable, const Selection& selection) {
   const Box& box = selection.box();
   const Dims& shape = variable.info.shape;
   if (box.start.size() != shape.size() || box.count.size() != shape.size())
-    refuse(variable, "a selection of " + std::to_string(box.start.size()) + " dimensions (count " +
-                         std::to_string(box.count.size()) + ") of an array of " + std::to_string(shape.size()));
+    refuse_selection(variable, "a selection of " + std::to_string(box.start.size()) + " dimensions (count " +
+                                   std::to_string(box.count.size()) + ") of an array of " +
+                                   std::to_string(shape.size()));
   const Dims& stride = selection.stride();
   for (std::size_t d = 0; d < shape.size(); ++d) {
     const std::uint64_t step = stride.empty() ? 1 : stride[d];
-    if (step == 0) refuse(variable, "the strides of a selection are at least 1");
+    if (step == 0) refuse_selection(variable, "the strides of a selection are at least 1");
     bool inside = box.start[d] <= shape[d];
     if (inside && box.count[d] > 0) {
       std::uint64_t last = 0;
@@ -45,9 +47,10 @@ void check_box(const VariableLayout& variable, const Selection& selection) {
                !__builtin_add_overflow(last, box.start[d], &last) && last < shape[d];
     }
     if (!inside)
-      refuse(variable, "the selection (start " + std::to_string(box.start[d]) + ", count " +
-                           std::to_string(box.count[d]) + ", stride " + std::to_string(step) + ") of dimension " +
-                           std::to_string(d) + " is outside the shape " + to_string(shape));
+      refuse_selection(variable, "the selection (start " + std::to_string(box.start[d]) + ", count " +
+                                     std::to_string(box.count[d]) + ", stride " + std::to_string(step) +
+                                     ") of dimension " + std::to_string(d) + " is outside the shape " +
+                                     to_string(shape));
   }
 }
 
@@ -55,11 +58,12 @@ void check_points(const VariableLayout& variable, const Selection& selection) {
   const Dims& shape = variable.info.shape;
   const auto coordinates = selection.coordinates();
   if (shape.empty() || selection.dimensions() != shape.size())
-    refuse(variable, "points of " + std::to_string(selection.dimensions()) + " dimensions in an array of " +
-                         std::to_string(shape.size()));
+    refuse_selection(variable, "points of " + std::to_string(selection.dimensions()) + " dimensions in an array of " +
+                                   std::to_string(shape.size()));
   for (std::size_t i = 0; i < coordinates.size(); ++i)
     if (coordinates[i] >= shape[i % shape.size()])
-      refuse(variable, "point " + std::to_string(i / shape.size()) + " is outside the shape " + to_string(shape));
+      refuse_selection(variable,
+                       "point " + std::to_string(i / shape.size()) + " is outside the shape " + to_string(shape));
 }
 
 // Strides in bytes and the offset of an element, for a block as its writer packed it.
@@ -79,8 +83,8 @@ struct Source {
 Strides destination_strides(const VariableLayout& variable, const Dims& shape, const Destination& destination) {
   if (destination.strides.empty()) return packed_strides(shape, variable.elem_size, destination.order);
   if (destination.strides.size() != shape.size())
-    refuse(variable, std::to_string(destination.strides.size()) + " strides for an array of " +
-                         std::to_string(shape.size()) + " dimensions");
+    refuse_selection(variable, std::to_string(destination.strides.size()) + " strides for an array of " +
+                                   std::to_string(shape.size()) + " dimensions");
   Strides strides{};
   std::int64_t reach = 0;  // bytes from the first element to the furthest
   for (std::size_t d = 0; d < shape.size(); ++d) {
@@ -89,7 +93,7 @@ Strides destination_strides(const VariableLayout& variable, const Dims& shape, c
     if (shape[d] > 1 && (strides[d] == INT64_MIN ||
                          __builtin_mul_overflow(shape[d] - 1, strides[d] < 0 ? -strides[d] : strides[d], &extent) ||
                          __builtin_add_overflow(reach, extent, &reach)))
-      refuse(variable, "the strides are too large");
+      refuse_selection(variable, "the strides are too large");
   }
   return strides;
 }
@@ -235,19 +239,19 @@ Dims shape_of(const VariableLayout& variable, const Selection& selection) {
     case Form::all:
       if (kind != Kind::local_array) return variable.info.shape;
       if (variable.blocks.size() != 1)
-        refuse(variable, "a local array of " + std::to_string(variable.blocks.size()) +
-                             " blocks has no whole: select one of its blocks");
+        refuse_selection(variable, "a local array of " + std::to_string(variable.blocks.size()) +
+                                       " blocks has no whole: select one of its blocks");
       return variable.blocks.front().box.count;
     case Form::box:
-      if (kind == Kind::local_array) refuse(variable, "a local array is selected by block");
+      if (kind == Kind::local_array) refuse_selection(variable, "a local array is selected by block");
       check_box(variable, selection);
       return selection.box().count;
     case Form::points:
-      if (kind == Kind::local_array) refuse(variable, "a local array is selected by block");
+      if (kind == Kind::local_array) refuse_selection(variable, "a local array is selected by block");
       check_points(variable, selection);
       return Dims{selection.coordinates().size() / selection.dimensions()};
   }
-  refuse(variable, "an unknown form of selection");
+  refuse_selection(variable, "an unknown form of selection");
 }
 
 Plan make_plan(const VariableLayout& variable, const Selection& selection, const Destination& destination) {

@@ -3,16 +3,13 @@
 #include <cstring>
 
 #include "model/box.hpp"
+#include "model/element16.hpp"
 #include "model/plan.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::model {
 
 namespace {
-
-struct Element16 {
-  std::uint64_t parts[2];
-};
 
 // Calls f with a value of a type of the element's size, so that the loops in f move whole words.
 template <class F>

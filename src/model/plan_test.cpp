@@ -58,7 +58,8 @@ Step two_halves() {
                                         {{{2, 0}, {2, 3}}, {20, 21, 22, 30, 31, 32}}});
 }
 
-std::string refusal(const VariableLayout& variable, const Selection& selection, const Destination& destination = {}) {
+std::string plan_refusal(const VariableLayout& variable, const Selection& selection,
+                         const Destination& destination = {}) {
   try {
     make_plan(variable, selection, destination);
   } catch (const Error& error) {
@@ -107,28 +108,28 @@ TEST(Plan, local_arrays_are_read_by_block) {
   EXPECT_THAT(one.get(Selection::all(), 0), ElementsAre(1, 3, 2, 4));
   const Step two = Step::of<int>(local, {{{{0, 0}, {2, 2}}, {1, 2, 3, 4}}, {{{0}, {1}}, {9}}});
   EXPECT_THAT(two.get(Selection::block(1), 0), ElementsAre(9));
-  EXPECT_THAT(refusal(two.variable(), Selection::all()), HasSubstr("2 blocks"));
-  EXPECT_THAT(refusal(two.variable(), Selection::box({0}, {1})), HasSubstr("by block"));
-  EXPECT_THAT(refusal(two.variable(), Selection::points({0}, 1)), HasSubstr("by block"));
+  EXPECT_THAT(plan_refusal(two.variable(), Selection::all()), HasSubstr("2 blocks"));
+  EXPECT_THAT(plan_refusal(two.variable(), Selection::box({0}, {1})), HasSubstr("by block"));
+  EXPECT_THAT(plan_refusal(two.variable(), Selection::points({0}, 1)), HasSubstr("by block"));
 }
 
 TEST(Plan, refuses_what_is_outside) {
   const Step step = two_halves();
   const std::uint64_t top = ~std::uint64_t{0};
-  EXPECT_THAT(refusal(step.variable(), Selection::box({0}, {4})), HasSubstr("dimensions"));
-  EXPECT_THAT(refusal(step.variable(), Selection::box({0, 0}, {5, 3})), HasSubstr("outside the shape 4x3"));
-  EXPECT_THAT(refusal(step.variable(), Selection::box({top, 0}, {2, 3})), HasSubstr("outside"));
-  EXPECT_THAT(refusal(step.variable(), Selection::box({1, 0}, {top, 3})), HasSubstr("outside"));
-  EXPECT_THAT(refusal(step.variable(), Selection::strided({0, 0}, {3, 3}, {2, 1})), HasSubstr("outside"));
-  EXPECT_THAT(refusal(step.variable(), Selection::strided({0, 0}, {2, 3}, {top, 1})), HasSubstr("outside"));
-  EXPECT_EQ(refusal(step.variable(), Selection::strided({0, 0}, {1, 3}, {top, 1})), "");
-  EXPECT_THAT(refusal(step.variable(), Selection::points({0, 3}, 2)), HasSubstr("point 0"));
-  EXPECT_THAT(refusal(step.variable(), Selection::points({0, 0, 0}, 3)), HasSubstr("dimensions"));
-  EXPECT_THAT(refusal(step.variable(), Selection::block(2)), HasSubstr("block 2"));
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::box({0}, {4})), HasSubstr("dimensions"));
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::box({0, 0}, {5, 3})), HasSubstr("outside the shape 4x3"));
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::box({top, 0}, {2, 3})), HasSubstr("outside"));
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::box({1, 0}, {top, 3})), HasSubstr("outside"));
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::strided({0, 0}, {3, 3}, {2, 1})), HasSubstr("outside"));
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::strided({0, 0}, {2, 3}, {top, 1})), HasSubstr("outside"));
+  EXPECT_EQ(plan_refusal(step.variable(), Selection::strided({0, 0}, {1, 3}, {top, 1})), "");
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::points({0, 3}, 2)), HasSubstr("point 0"));
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::points({0, 0, 0}, 3)), HasSubstr("dimensions"));
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::block(2)), HasSubstr("block 2"));
   const std::int64_t one[] = {8}, vast[] = {INT64_MIN, 4}, wide[] = {INT64_MAX / 2, 4};
-  EXPECT_THAT(refusal(step.variable(), Selection::all(), {Order::row, one}), HasSubstr("strides"));
-  EXPECT_THAT(refusal(step.variable(), Selection::all(), {Order::row, vast}), HasSubstr("too large"));
-  EXPECT_THAT(refusal(step.variable(), Selection::all(), {Order::row, wide}), HasSubstr("too large"));
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::all(), {Order::row, one}), HasSubstr("strides"));
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::all(), {Order::row, vast}), HasSubstr("too large"));
+  EXPECT_THAT(plan_refusal(step.variable(), Selection::all(), {Order::row, wide}), HasSubstr("too large"));
 }
 
 TEST(Plan, strings_are_not_planned) {

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "model/element16.hpp"
 #include "model/stream_store.hpp"
 
 namespace penstock::model {
 
 namespace {
-
-struct Element16 {
-  std::uint64_t parts[2];
-};
 
 // The plane to copy, as described in the header.
 struct Plane {

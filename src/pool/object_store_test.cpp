@@ -9,8 +9,6 @@
 namespace penstock::pool {
 namespace {
 
-constexpr std::uint64_t KiB = 1 << 10, MiB = 1 << 20;
-
 TEST(ObjectStore, KeepsObjectsInMemoryWithoutATier) {
   StoreOnEngine s(small_store(""));
   s.put({.row = "a", .number = 1});

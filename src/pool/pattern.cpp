@@ -6,14 +6,14 @@ namespace penstock::pool {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& pattern, const char* why) {
+[[noreturn]] void refuse_pattern(const std::string& pattern, const char* why) {
   throw Error(Errc::invalid_argument, "the pattern '" + pattern.substr(0, 80) + "' " + why);
 }
 
 }  // namespace
 
 TextPattern::TextPattern(std::string pattern) : pattern_(std::move(pattern)) {
-  if (pattern_.size() > 2 * max_key_bytes) refuse(pattern_, "is longer than any key");
+  if (pattern_.size() > 2 * max_key_bytes) refuse_pattern(pattern_, "is longer than any key");
   for (std::size_t at = 0; at < pattern_.size(); ++at) {
     const char c = pattern_[at];
     if (c == '*') {
@@ -23,7 +23,7 @@ TextPattern::TextPattern(std::string pattern) : pattern_(std::move(pattern)) {
     } else if (c == '[') {
       at = parse_set(at);
     } else {
-      if (c == '\\' && ++at == pattern_.size()) refuse(pattern_, "ends with a backslash that takes nothing");
+      if (c == '\\' && ++at == pattern_.size()) refuse_pattern(pattern_, "ends with a backslash that takes nothing");
       elements_.push_back({Kind::byte, static_cast<std::uint8_t>(pattern_[at])});
     }
   }
@@ -54,7 +54,7 @@ std::size_t TextPattern::parse_set(std::size_t at) {
   if (inverted) ++at;
   const auto next = [&]() -> std::uint8_t {
     if (at < pattern_.size() && pattern_[at] == '\\') ++at;
-    if (at >= pattern_.size()) refuse(pattern_, "has a [ that is not closed");
+    if (at >= pattern_.size()) refuse_pattern(pattern_, "has a [ that is not closed");
     return static_cast<std::uint8_t>(pattern_[at++]);
   };
   for (bool first = true;; first = false) {
@@ -65,7 +65,7 @@ std::size_t TextPattern::parse_set(std::size_t at) {
       ++at;
       high = next();
     }
-    if (high < low) refuse(pattern_, "has a range that runs backwards");
+    if (high < low) refuse_pattern(pattern_, "has a range that runs backwards");
     for (unsigned byte = low; byte <= high; ++byte) set.set(byte);
   }
   if (inverted) set.flip();

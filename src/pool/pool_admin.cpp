@@ -39,8 +39,8 @@ Task<std::shared_ptr<rpc::Channel>> administrators_channel(std::shared_ptr<Pool:
   throw Error(Errc::not_found, "pool " + impl->client->pool() + " has no server " + server + "; it has " + names);
 }
 
-Task<std::string> tell(std::shared_ptr<Pool::Impl> impl, std::string server, std::string command,
-                       base::Deadline deadline) {
+Task<std::string> send_command(std::shared_ptr<Pool::Impl> impl, std::string server, std::string command,
+                               base::Deadline deadline) {
   auto channel = co_await administrators_channel(std::move(impl), std::move(server), deadline);
   fb::AdminRequestT request;
   request.command = std::move(command);
@@ -116,7 +116,7 @@ Task<std::vector<directory::DirectoryEntry>> pool_entries(std::shared_ptr<direct
 
 std::string Pool::administer(const std::string& server, const std::string& command) {
   const auto deadline = impl_->deadline(configured);
-  return fabric::run_task(*impl_->progress, tell(impl_, server, command, deadline), base::Deadline::never());
+  return fabric::run_task(*impl_->progress, send_command(impl_, server, command, deadline), base::Deadline::never());
 }
 
 std::string Pool::token(const std::string& role) {

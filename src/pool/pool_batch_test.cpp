@@ -16,10 +16,6 @@
 namespace penstock {
 namespace {
 
-constexpr Timeout patience(20'000);
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-
 // What came of each item: its version, or the name of what went wrong.
 std::vector<std::string> outcomes(const std::vector<Result<std::uint64_t>>& results) {
   std::vector<std::string> texts;

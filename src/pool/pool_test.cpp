@@ -22,10 +22,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Timeout patience(20'000);
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-
 class PoolTest : public testing::Test {
  protected:
   struct Running {

@@ -6,7 +6,7 @@ namespace penstock::pool {
 
 namespace {
 
-[[noreturn]] void refuse(const char* why) { throw Error(Errc::protocol, why); }
+[[noreturn]] void refuse_message(const char* why) { throw Error(Errc::protocol, why); }
 
 }  // namespace
 
@@ -50,16 +50,16 @@ UnpackedKeys unpack_keys(const fb::KeysT* keys) {
 }
 
 ViewedKeys view_keys(const fb::KeysT* keys) {
-  if (keys == nullptr) refuse("a request without keys");
+  if (keys == nullptr) refuse_message("a request without keys");
   const std::size_t count = keys->lengths.size() / 2;
-  if (keys->lengths.size() % 2 != 0) refuse("a row without a column");
-  if (count > max_batch_keys) refuse("a batch of too many keys");
+  if (keys->lengths.size() % 2 != 0) refuse_message("a row without a column");
+  if (count > max_batch_keys) refuse_message("a batch of too many keys");
   std::size_t sum = 0;
   for (const std::uint16_t length : keys->lengths) {
-    if (length > max_key_bytes) refuse("a key that is too long");
+    if (length > max_key_bytes) refuse_message("a key that is too long");
     sum += length;
   }
-  if (sum != keys->bytes.size()) refuse("keys whose lengths do not add up");
+  if (sum != keys->bytes.size()) refuse_message("keys whose lengths do not add up");
   ViewedKeys viewed{unpack_namespace(keys->ns), {}};
   viewed.keys.reserve(count);
   const char* text = reinterpret_cast<const char*>(keys->bytes.data());
@@ -75,7 +75,7 @@ std::vector<std::uint8_t> pack_namespace(const Namespace& ns) { return {ns.bytes
 
 Namespace unpack_namespace(const std::vector<std::uint8_t>& bytes) {
   Namespace ns;
-  if (bytes.size() != ns.bytes.size()) refuse("a namespace that is not 16 bytes");
+  if (bytes.size() != ns.bytes.size()) refuse_message("a namespace that is not 16 bytes");
   std::ranges::copy(bytes, ns.bytes.begin());
   return ns;
 }
@@ -87,16 +87,17 @@ std::string_view view_bytes(const std::vector<std::uint8_t>& bytes) {
 }
 
 void check_sizes(std::size_t keys, const std::vector<std::uint64_t>& sizes, std::uint64_t total) {
-  if (sizes.size() != keys) refuse("sizes do not match the keys");
+  if (sizes.size() != keys) refuse_message("sizes do not match the keys");
   for (const std::uint64_t size : sizes) {
-    if (size > total) refuse("objects larger than their bytes");
+    if (size > total) refuse_message("objects larger than their bytes");
     total -= size;
   }
-  if (total != 0) refuse("bytes that belong to no object");
+  if (total != 0) refuse_message("bytes that belong to no object");
 }
 
 std::span<const std::byte> part_of(const std::vector<std::uint8_t>& data, std::uint64_t offset, std::uint64_t bytes) {
-  if (offset > data.size() || bytes > data.size() - offset) refuse("an object's bytes that are not in the message");
+  if (offset > data.size() || bytes > data.size() - offset)
+    refuse_message("an object's bytes that are not in the message");
   return std::as_bytes(std::span(data)).subspan(offset, bytes);
 }
 
@@ -105,28 +106,28 @@ void check_batch(const UnpackedKeys& keys, const fb::ReplicateRequestT& request)
   for (const std::size_t size :
        {request.versions.size(), request.checksums.size(), request.put_us.size(), request.tags.size(),
         request.tagged.size(), request.dropped.size(), request.keep_older.size(), request.metadata.size()})
-    if (size != count) refuse("a batch whose parts do not match");
-  if (request.bulk.bytes() > 0 && !request.data.empty()) refuse("a batch with bytes in two places");
+    if (size != count) refuse_message("a batch whose parts do not match");
+  if (request.bulk.bytes() > 0 && !request.data.empty()) refuse_message("a batch with bytes in two places");
   check_sizes(count, request.sizes, request.bulk.bytes() > 0 ? request.bulk.bytes() : request.data.size());
   for (std::size_t i = 0; i < count; ++i) {
-    if (request.dropped[i] && request.sizes[i] != 0) refuse("a dropped object with bytes");
-    if (request.metadata[i].size() > max_metadata_bytes) refuse("metadata that are too long");
+    if (request.dropped[i] && request.sizes[i] != 0) refuse_message("a dropped object with bytes");
+    if (request.metadata[i].size() > max_metadata_bytes) refuse_message("metadata that are too long");
   }
 }
 
 void check_pull(const fb::PullRequestT& request) {
   for (const auto& stripe : request.stripes) {
-    if (!stripe) refuse("a stripe that is not there");
+    if (!stripe) refuse_message("a stripe that is not there");
     if (stripe->first_range > request.ranges.size() || stripe->ranges > request.ranges.size() - stripe->first_range)
-      refuse("a stripe of ranges that are not there");
+      refuse_message("a stripe of ranges that are not there");
     std::uint64_t left = stripe->bytes;
     for (std::uint32_t i = 0; i < stripe->ranges; ++i) {
       const auto& range = request.ranges[stripe->first_range + i];
-      if (!range || range->bytes > left) refuse("a stripe smaller than its ranges");
-      if (range->offset > ~std::uint64_t{0} - range->bytes) refuse("a range beyond any memory");
+      if (!range || range->bytes > left) refuse_message("a stripe smaller than its ranges");
+      if (range->offset > ~std::uint64_t{0} - range->bytes) refuse_message("a range beyond any memory");
       left -= range->bytes;
     }
-    if (left != 0) refuse("a stripe larger than its ranges");
+    if (left != 0) refuse_message("a stripe larger than its ranges");
   }
 }
 
@@ -146,8 +147,8 @@ std::unique_ptr<fb::InfoT> pack_info(const Key& key, const StoredObject& object,
 }
 
 ObjectInfo unpack_info(const fb::InfoT& info) {
-  if (info.row.size() > max_key_bytes || info.column.size() > max_key_bytes) refuse("a key that is too long");
-  if (info.metadata.size() > max_metadata_bytes) refuse("metadata that are too long");
+  if (info.row.size() > max_key_bytes || info.column.size() > max_key_bytes) refuse_message("a key that is too long");
+  if (info.metadata.size() > max_metadata_bytes) refuse_message("metadata that are too long");
   ObjectInfo object;
   object.key = {std::string(view_bytes(info.row)), std::string(view_bytes(info.column))};
   object.bytes = info.bytes;

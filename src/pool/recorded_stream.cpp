@@ -129,7 +129,7 @@ class StreamRecorder {
 using Call = StreamRecorder::Call;
 
 // Without the overflow that element_count reports: the call itself does.
-std::uint64_t bytes_of(const Dims& count, DType dtype) {
+std::uint64_t array_bytes(const Dims& count, DType dtype) {
   std::uint64_t bytes = size_of(dtype);
   for (const std::uint64_t length : count) bytes *= length;
   return bytes;
@@ -219,7 +219,7 @@ class RecordedWriter final : public stream::WriterEngine {
           const Variable& known = of(variable);
           call.of = known.name;
           call.function = "whole";
-          call.bytes = bytes_of(known.is.shape, known.is.dtype);
+          call.bytes = array_bytes(known.is.shape, known.is.dtype);
         });
   }
   void put_string(std::uint32_t variable, std::string_view value) override {
@@ -275,7 +275,7 @@ class RecordedWriter final : public stream::WriterEngine {
     const Variable& known = of(variable);
     call.of = known.name;
     call.function = how;
-    call.bytes = bytes_of(box.count, known.is.dtype);
+    call.bytes = array_bytes(box.count, known.is.dtype);
     append_box(record_->text(), box);
   }
 
@@ -391,10 +391,10 @@ class RecordedReader final : public stream::ReaderEngine {
     call.of = is.name;
     call.function = newly_described(is);
     const Selection::Form form = selection.form();
-    call.bytes = form == Selection::Form::box ? bytes_of(selection.box().count, is.dtype)
+    call.bytes = form == Selection::Form::box ? array_bytes(selection.box().count, is.dtype)
                  : form == Selection::Form::points
                      ? selection.coordinates().size() / selection.dimensions() * size_of(is.dtype)
-                     : bytes_of(engine_->shape_of(variable, selection), is.dtype);
+                     : array_bytes(engine_->shape_of(variable, selection), is.dtype);
   }
   // "" when this reader has said so before.
   std::string_view newly_described(const VariableInfo& is) {

@@ -1,4 +1,5 @@
 #include "pool/recording.hpp"
+#include "pool/json_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -19,11 +20,7 @@ using pool::Verb;
 
 constexpr double ns_per_us = 1e3, ns_per_s = 1e9;
 
-std::string dump(const json& value, int indent = -1) {
-  return value.dump(indent, ' ', false, json::error_handler_t::replace);  // keys may be any bytes
-}
-
-std::uint64_t bytes_of(const TraceRecord& record) {
+std::uint64_t total_bytes(const TraceRecord& record) {
   std::uint64_t bytes = 0;
   for (const std::uint64_t size : record.sizes) bytes += size;
   return bytes;
@@ -122,7 +119,7 @@ std::string Recording::summary() const {
     ++verb.operations;
     verb.keys += record.keys.size();
     verb.failed_keys += record.failed;
-    verb.bytes += bytes_of(record);
+    verb.bytes += total_bytes(record);
     if (record.outcome != Errc::ok) ++verb.errors[record.outcome];
     verb.durations_ns.push_back(record.duration_ns);
     end_ns = std::max(end_ns, item.start_ns + record.duration_ns);
@@ -135,20 +132,20 @@ std::string Recording::summary() const {
   for (const auto& trace : timeline.processes) summary["processes"].push_back(describe(trace));
   for (std::size_t verb = 0; verb < verbs.size(); ++verb)
     if (verbs[verb].operations > 0) summary["verbs"].push_back(describe(static_cast<Verb>(verb), verbs[verb]));
-  return dump(summary);
+  return pool::json_text(summary);
 }
 
 std::string Recording::lines(std::uint64_t first, std::uint64_t count) const {
   const auto& items = impl_->timeline.items;
   std::string text;
   for (std::uint64_t i = first; i < items.size() && i - first < count; ++i)
-    text += dump(describe(impl_->timeline, items[i])) + "\n";
+    text += pool::json_text(describe(impl_->timeline, items[i])) + "\n";
   return text;
 }
 
 void Recording::write_lines(const std::string& path) const {
   write_file(path, [this](std::ostream& out) {
-    for (const auto& item : impl_->timeline.items) out << dump(describe(impl_->timeline, item)) << '\n';
+    for (const auto& item : impl_->timeline.items) out << pool::json_text(describe(impl_->timeline, item)) << '\n';
   });
 }
 

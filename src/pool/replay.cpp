@@ -20,7 +20,7 @@ using base::Deadline;
 
 constexpr std::uint32_t max_lanes = 1024;
 constexpr std::size_t max_differences = 100;
-constexpr std::chrono::milliseconds look_every{50};  // at whether it shall stop
+constexpr std::chrono::milliseconds stop_check_period{50};  // at whether it shall stop
 
 std::int64_t nanoseconds(Clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
@@ -93,7 +93,7 @@ class Executor {
   }
 
   bool must_stop() const { return deadline_.passed() || (control_ != nullptr && control_->stop); }
-  Clock::time_point next_look() const { return std::min(Clock::now() + look_every, deadline_.when()); }
+  Clock::time_point next_look() const { return std::min(Clock::now() + stop_check_period, deadline_.when()); }
 
   // Holding mutex_.
   bool stop() {

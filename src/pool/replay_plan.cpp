@@ -27,7 +27,7 @@ struct Span {
 };
 
 // Operations on one key, or of one namespace: barriers are ordered against everything, others against barriers.
-class Order {
+class Precedence {
  public:
   // Adds what an operation that begins now has to wait for. Returns the newest barrier that had ended. Operations come in
   // the order of their starts, so what the newest ended barrier has waited for need not be remembered.
@@ -62,7 +62,7 @@ class Order {
 };
 
 struct KeyState {
-  Order order;
+  Precedence order;
   std::vector<Span> puts;  // that succeeded
 };
 
@@ -150,14 +150,14 @@ class Planner {
   // stream, ends a step or closes before the looks that found nothing yet have ended.
   void order_stream(const Timeline::Item& item, const TraceRecord& record, const Trace& trace, const Span& span,
                     ReplayStep& step) {
-    Order& own = clients_[{item.process, record.client}];
+    Precedence& own = clients_[{item.process, record.client}];
     own.find(span, true, step.after);
     own.add(span, true);
     const bool looks = record.verb == Verb::read_open || record.verb == Verb::read_begin;
     const bool shows =
         record.verb == Verb::write_open || record.verb == Verb::write_end || record.verb == Verb::write_close;
     if ((!looks && !shows) || record.keys.empty()) return;
-    Order& stream = streams_[trace.key(record.keys[0]).row];
+    Precedence& stream = streams_[trace.key(record.keys[0]).row];
     stream.find(span, shows, step.after);
     stream.add(span, shows);
   }
@@ -166,7 +166,7 @@ class Planner {
     if (record.verb == Verb::status) return;
     const Namespace ns = trace.ns(record);
     const bool wide = is_wide(record.verb), change = changes(record.verb);
-    Order& all = namespaces_[ns];
+    Precedence& all = namespaces_[ns];
     all.find(span, wide, step.after);
     all.add(span, wide);
     if (wide) return;
@@ -187,9 +187,9 @@ class Planner {
   const ReplayPace pace_;
   ReplayPlan plan_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Lane> lanes_;
-  std::map<Namespace, Order> namespaces_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Order> clients_;  // of streams: process, client
-  std::map<std::string, Order> streams_;
+  std::map<Namespace, Precedence> namespaces_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Precedence> clients_;  // of streams: process, client
+  std::map<std::string, Precedence> streams_;
   std::unordered_map<std::string, KeyState> keys_;  // stable addresses
   std::vector<Read> early_reads_;
 };

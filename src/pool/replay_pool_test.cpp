@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "base/test_support.hpp"
 #include "penstock/stream.hpp"
 #include "penstock/trace.hpp"
 #include "pool/replay.hpp"
@@ -15,8 +16,6 @@
 
 namespace penstock {
 namespace {
-
-constexpr Timeout patience(30'000);
 
 class ReplayOnAPool : public OnePoolServer {
  protected:
@@ -32,8 +31,6 @@ void fails_with(Errc code, Call call) {
     EXPECT_EQ(error.code(), code) << error.what();
   }
 }
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 void write_objects(Pool& pool) {
   pool.put({"row", "a"}, bytes_of("hello"));

@@ -23,7 +23,7 @@ constexpr Timeout patience(60'000);  // for what came to be when it was recorded
 constexpr std::size_t longest_name = 128;
 constexpr std::uint64_t longest_string = 16 << 20;
 constexpr std::uint64_t most_steps = 100'000;  // of a stream, written before anything is done again
-constexpr Timeout look_every(100);             // whether to go on
+constexpr Timeout continue_check_period(100);  // whether to go on
 
 StreamOptions parse_options(const std::string& yaml) {
   StreamOptions options;
@@ -295,7 +295,7 @@ void StreamReplay::prepare(base::Deadline deadline, const ReplayControl& control
       std::optional<WriteStep> begun;
       while (!begun) {
         if (over()) return;
-        begun = awaited.passed() ? writer.begin_step(Timeout(0)) : writer.try_begin_step(look_every);
+        begun = awaited.passed() ? writer.begin_step(Timeout(0)) : writer.try_begin_step(continue_check_period);
       }
       WriteStep& writing = *begun;
       for (const auto& [name, variable] : handle.variables) {

@@ -23,8 +23,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Timeout patience(30'000);
-
 // The engines' room is above this one.
 [[maybe_unused]] const bool pool_engine = [] {
   stream::add_engine({"pool", &pool::create_pool_writer, &pool::open_pool_reader});

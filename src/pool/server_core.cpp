@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "base/bytes.hpp"
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "pool/key_locks.hpp"
 #include "pool/protocol.hpp"
@@ -13,11 +14,6 @@ namespace penstock::pool {
 namespace {
 
 constexpr std::size_t max_failed_puts = 100'000;
-
-std::int64_t now_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
@@ -105,7 +101,7 @@ struct ServerCore::Plan {
   std::vector<std::string> packed;
   IfExists if_exists = IfExists::refuse;
   bool again = false, twice = false;  // twice: a key may be named more than once
-  std::int64_t now = now_us();
+  std::int64_t now = base::unix_time_us();
   Elsewhere elsewhere;  // what other servers hold
   std::unordered_map<std::string, std::uint64_t>
       least;  // versions must be above: replicas of puts that failed have them

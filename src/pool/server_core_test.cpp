@@ -25,9 +25,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Timeout patience(20'000);
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 std::vector<std::uint8_t> data_of(std::string_view text) { return {text.begin(), text.end()}; }
 
 class Servers : public testing::Test {

@@ -8,10 +8,10 @@
 namespace penstock::pool {
 namespace {
 
-constexpr Timeout look_again(1000);
+constexpr Timeout drain_check_period(1000);
 constexpr Timeout directory_within(5000);
 
-std::string text_of(const ServerCore::Amount& amount) {
+std::string amount_text(const ServerCore::Amount& amount) {
   return std::to_string(amount.objects) + " objects (" + base::format_size(amount.bytes) + ")";
 }
 
@@ -35,7 +35,7 @@ void ServerCore::begin_drain(std::function<void()> left) {
   to_pass_on_ = {store_->table().size(), store_->table().bytes()};
   if (!others_active())
     throw Error(Errc::wrong_state, "server " + options_.name + " is the only active server of pool " + options_.pool +
-                                       ": nobody can take over its " + text_of(to_pass_on_));
+                                       ": nobody can take over its " + amount_text(to_pass_on_));
   drain_ = {};
   drain_.state = DrainState::handing_on;
   base::log(base::Level::info, "draining", {{"pool", options_.pool}, {"objects", to_pass_on_.objects}});
@@ -77,7 +77,7 @@ Task<void> ServerCore::drain(std::uint64_t number, std::function<void()> left) {
       leaving_ = false;
       changed_->notify_all();
     }
-    const Deadline soon(look_again);
+    const Deadline soon(drain_check_period);
     co_await drain_moved_->wait(soon);
   }
 }
@@ -88,7 +88,7 @@ void ServerCore::end_drain(DrainState state, std::string why) {
   drain_.why = std::move(why);
   if (state == DrainState::failed) {
     base::log(base::Level::warn, "the drain has failed; the server stays in the pool",
-              {{"pool", options_.pool}, {"left", text_of(drain_.left)}, {"why", drain_.why}});
+              {{"pool", options_.pool}, {"left", amount_text(drain_.left)}, {"why", drain_.why}});
     leaving_ = false;
     changed_->notify_all();
   }

@@ -18,10 +18,8 @@ namespace {
 using namespace std::chrono_literals;
 using State = ServerCore::DrainState;
 
-constexpr Timeout patience(60'000);
+constexpr Timeout drain_patience(60'000);
 constexpr std::uint64_t memory = 32 << 20;
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 class DrainTest : public testing::Test {
  protected:
@@ -45,10 +43,10 @@ class DrainTest : public testing::Test {
       servers.emplace_back();
       servers.back().server = std::make_unique<PoolServer>(servers.back().progress, o);
     }
-    auto first = std::async(std::launch::async, [&] { servers[0].server->start(patience); });
+    auto first = std::async(std::launch::async, [&] { servers[0].server->start(drain_patience); });
     while (!std::filesystem::exists(folder / "directory.json") && first.wait_for(0s) != std::future_status::ready)
       std::this_thread::yield();
-    for (std::uint32_t i = 1; i < count; ++i) servers[i].server->start(patience);
+    for (std::uint32_t i = 1; i < count; ++i) servers[i].server->start(drain_patience);
     first.get();
     ContextOptions c;
     c.directory = folder.path();
@@ -68,7 +66,7 @@ class DrainTest : public testing::Test {
   }
 
   void wait_for(const std::function<bool()>& what) {
-    const base::Deadline deadline(patience);
+    const base::Deadline deadline(drain_patience);
     while (!what() && !deadline.passed()) std::this_thread::yield();
     ASSERT_TRUE(what());
   }

@@ -13,9 +13,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto directory_patience = Timeout(5000);
-constexpr Timeout background_patience(1000);  // they look up at once, unless the directory does not answer
-constexpr Timeout look_again(1000);           // whether there is a view to propose
-constexpr auto settle_delay = Timeout(100);   // changes that come together make one view
+constexpr Timeout background_patience(1000);    // they look up at once, unless the directory does not answer
+constexpr Timeout proposal_check_period(1000);  // whether there is a view to propose
+constexpr auto settle_delay = Timeout(100);     // changes that come together make one view
 
 std::string server_path(const std::string& pool, std::uint64_t id) {
   return pool_path(pool, "servers/" + std::to_string(id));
@@ -196,7 +196,7 @@ Task<void> ServerCore::propose_views() {
   const Background background(*this);
   const auto id_of = [](const Announcement& announcement) { return announcement.member.id; };
   while (!stopping_) {
-    const Deadline soon(look_again);
+    const Deadline soon(proposal_check_period);
     if (!to_propose_) co_await propose_->wait(soon);
     to_propose_ = false;
     if (stopping_) break;

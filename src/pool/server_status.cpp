@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t max_text_bytes = 4 << 20;
+constexpr std::size_t max_status_bytes = 4 << 20;
 
 std::uint64_t number(const json& object, const char* name) { return fabric::json_integer<std::uint64_t>(object, name); }
 
@@ -32,7 +32,7 @@ PoolStatus status_of(const View& view) {
 
 void read_status(std::string_view text, ServerStatus& status) {
   try {
-    if (text.size() > max_text_bytes) throw Error(Errc::protocol, "it is too long");
+    if (text.size() > max_status_bytes) throw Error(Errc::protocol, "it is too long");
     const json object = json::parse(text);
     status.objects = number(object, "objects");
     const json& memory = object.at("memory");

@@ -2,6 +2,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "pool/json_text.hpp"
 #include "pool/object_service.hpp"
 
 namespace penstock::pool {
@@ -67,7 +68,7 @@ std::string status_json(ServerCore& core) {
                          {"state", m.state == ServerState::active ? "active" : "draining"}});
   }
   json["servers"] = members;
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // servers' names may be any bytes
+  return json_text(json);
 }
 
 }  // namespace penstock::pool

@@ -5,8 +5,6 @@
 namespace penstock::pool {
 namespace {
 
-constexpr std::uint64_t KiB = 1 << 10, MiB = 1 << 20;
-
 class StoreDisk : public testing::Test {
  protected:
   std::shared_ptr<FakeDisk> disk = std::make_shared<FakeDisk>(), slow = std::make_shared<FakeDisk>();

@@ -24,6 +24,8 @@ using namespace std::chrono_literals;
 using fabric::Progress;
 using fabric::Task;
 
+inline constexpr std::uint64_t KiB = 1 << 10, MiB = 1 << 20;
+
 // PENSTOCK_TEST_SEED repeats a run; otherwise each run tries new cases.
 inline std::uint64_t store_test_seed() {
   static const std::uint64_t seed = [] {
@@ -51,8 +53,6 @@ inline std::string numbered(std::string text, std::uint64_t number) {
   text += std::to_string(number);
   return text;
 }
-
-inline base::Deadline soon() { return base::Deadline(60s); }
 
 // Bytes that only this number has.
 inline void fill_with(std::span<std::byte> bytes, std::uint64_t number) {

@@ -18,8 +18,6 @@
 
 namespace penstock::pool {
 
-inline constexpr Timeout patience(20'000);
-
 // Servers of one pool, the first of which keeps the directory.
 class Servers {
  public:

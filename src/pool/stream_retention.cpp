@@ -1,6 +1,7 @@
 // How steps leave the pool: by the bounds of retention, and when a new writer replaces the stream.
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "pool/stream_home.hpp"
@@ -12,11 +13,6 @@ namespace {
 
 constexpr Timeout drop_within(10'000);
 constexpr std::chrono::milliseconds drop_again(1'000);
-
-std::int64_t now_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
@@ -39,10 +35,10 @@ std::optional<std::uint64_t> StreamHome::step_to_drop() const {
   const auto& [number, oldest] = *steps_.begin();
   const bool bounded = options_.retain_steps > 0 || options_.retain_bytes > 0 || options_.retain_age_ms > 0;
   if (!bounded && options_.retain_for.empty()) return std::nullopt;
-  const bool beyond =
-      (options_.retain_steps > 0 && steps_.size() > options_.retain_steps) ||
-      (options_.retain_bytes > 0 && bytes_ > options_.retain_bytes) ||
-      (options_.retain_age_ms > 0 && now_us() - oldest.put_us > std::int64_t{options_.retain_age_ms} * 1000);
+  const bool beyond = (options_.retain_steps > 0 && steps_.size() > options_.retain_steps) ||
+                      (options_.retain_bytes > 0 && bytes_ > options_.retain_bytes) ||
+                      (options_.retain_age_ms > 0 &&
+                       base::unix_time_us() - oldest.put_us > std::int64_t{options_.retain_age_ms} * 1000);
   if (bounded && !beyond) return std::nullopt;
   if (!options_.retain_for.empty())
     for (const auto group : base::split(options_.retain_for, ','))

@@ -1,6 +1,7 @@
 // How a step comes into the pool: the home's orders to the owners of its stripes, and its record.
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "pool/stream_home.hpp"
 #include "pool/stream_keys.hpp"
@@ -12,11 +13,6 @@ namespace {
 constexpr std::uint32_t max_pulling = 4;  // steps whose stripes are being pulled at once
 constexpr auto retry_pause = std::chrono::milliseconds(50);
 constexpr Timeout pull_within(10'000);
-
-std::int64_t now_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 // Errors of a pull that trying again does not mend.
 bool is_final(const Error& error) {
@@ -59,7 +55,7 @@ Task<void> StreamHome::stage(std::uint64_t step, std::shared_ptr<const stream::E
     while (!retired_ && staging_.begin()->first < step) co_await changed_.wait(never);
     check_ours();
     if (record_.writer != record.writer) co_return;  // of a writer before the present one
-    record.put_us = now_us();
+    record.put_us = base::unix_time_us();
     staging_.at(step).recorded = true;
     co_await keep_trying_put(step, step_column(step), encode_object<fb::StepRecord>(record));
     bytes_ += record.bytes;

@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 4> kinds{"global_array", "local_array", "
 constexpr std::array<std::string_view, 2> orders{"row", "column"};
 constexpr std::uint64_t most_points = 1 << 16, most_elements = 1 << 20;  // made of what a trace says
 
-[[noreturn]] void refuse(const char* what, std::string_view text) {
+[[noreturn]] void refuse_text(const char* what, std::string_view text) {
   throw Error(Errc::protocol, "'" + std::string(text.substr(0, 80)) + "' is no " + what);
 }
 
@@ -33,7 +33,7 @@ void append_dims(std::string& to, const Dims& dims) {
 std::uint64_t parse_number(const char* what, std::string_view text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) refuse(what, text);
+  if (error != std::errc() || end != text.data() + text.size()) refuse_text(what, text);
   return value;
 }
 
@@ -49,7 +49,7 @@ Dims parse_dims(const char* what, std::string_view text) {
   std::array<std::uint64_t, max_dims> values{};
   std::size_t count = 0;
   while (!text.empty()) {
-    if (count == max_dims || text.back() == ',') refuse(what, text);
+    if (count == max_dims || text.back() == ',') refuse_text(what, text);
     values[count++] = parse_number(what, take(text, ','));
   }
   return Dims(std::span(values).first(count));
@@ -59,12 +59,12 @@ template <class Enum, std::size_t count>
 Enum parse_name(const char* what, std::string_view text, const std::array<std::string_view, count>& names) {
   for (std::size_t i = 0; i < count; ++i)
     if (names[i] == text) return static_cast<Enum>(i);
-  refuse(what, text);
+  refuse_text(what, text);
 }
 
 DType parse_dtype(const char* what, std::string_view text) {
   const DType dtype = dtype_from_name(text);
-  if (dtype == DType::none) refuse(what, text);
+  if (dtype == DType::none) refuse_text(what, text);
   return dtype;
 }
 
@@ -78,9 +78,9 @@ void append_box(std::string& to, const Box& box) {
 
 Box parse_box(std::string_view text) {
   const auto plus = text.find('+');
-  if (plus == std::string_view::npos) refuse("box", text);
+  if (plus == std::string_view::npos) refuse_text("box", text);
   Box box{parse_dims("box", text.substr(0, plus)), parse_dims("box", text.substr(plus + 1))};
-  if (box.start.size() != box.count.size()) refuse("box", text);
+  if (box.start.size() != box.count.size()) refuse_text("box", text);
   return box;
 }
 
@@ -117,15 +117,15 @@ Selection parse_selection(std::string_view text) {
     Box box = parse_box(rest.substr(0, slash));
     if (slash == std::string_view::npos) return Selection::box(std::move(box));
     const Dims stride = parse_dims("selection", rest.substr(slash + 1));
-    if (stride.size() != box.count.size()) refuse("selection", text);
+    if (stride.size() != box.count.size()) refuse_text("selection", text);
     for (const std::uint64_t step : stride)
-      if (step == 0) refuse("selection", text);
+      if (step == 0) refuse_text("selection", text);
     return Selection::strided(box.start, box.count, stride);
   }
-  if (form != "points") refuse("selection", text);
+  if (form != "points") refuse_text("selection", text);
   const std::uint64_t points = parse_number("selection", take(rest, 'x'));
   const std::uint64_t dimensions = parse_number("selection", rest);
-  if (dimensions == 0 || dimensions > max_dims) refuse("selection", text);
+  if (dimensions == 0 || dimensions > max_dims) refuse_text("selection", text);
   return Selection::points(std::vector<std::uint64_t>(std::min(points, most_points) * dimensions), dimensions);
 }
 
@@ -148,7 +148,7 @@ DescribedVariable parse_variable(std::string_view text) {
   variable.options.kind = parse_name<Kind>(what, take(text, ' '), kinds);
   variable.options.order = parse_name<Order>(what, take(text, ' '), orders);
   variable.shape = parse_dims(what, take(text, ' '));
-  if (!text.empty() && text != "min_max") refuse(what, text);
+  if (!text.empty() && text != "min_max") refuse_text(what, text);
   variable.options.min_max = !text.empty();
   return variable;
 }
@@ -175,7 +175,7 @@ Attribute parse_attribute(std::string_view text) {
   attribute.dtype = parse_dtype(what, take(text, ' '));
   attribute.is_array = text != "scalar";
   const std::uint64_t count = attribute.is_array ? parse_number(what, text) : 1;
-  if (count > most_elements) refuse(what, text);
+  if (count > most_elements) refuse_text(what, text);
   if (attribute.dtype == DType::string) attribute.strings.resize(count);
   else attribute.bytes.resize(count * size_of(attribute.dtype));
   return attribute;

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "fabric/reach.hpp"
@@ -21,11 +22,6 @@ constexpr auto keep_idle = std::chrono::seconds(60);
 constexpr std::size_t copy_bytes = 128 << 10;  // copied, and summed while they are in the cache
 // A thread waits so long, at most, for the writer's own copies to end: in all that it copies of one pull.
 constexpr std::chrono::microseconds give_way_at_most{5000}, give_way_nap{20};
-
-std::int64_t now_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 model::Piece piece_of(const fb::PullStripeT& stripe, const fb::PullRangeT& range, std::uint64_t to) {
   model::Piece piece;
@@ -354,7 +350,7 @@ Task<void> StripePuller::pull_part(std::shared_ptr<ServerCore> core, std::shared
   give_plane(request, std::exchange(work->plane, nullptr));
 
   std::vector<ObjectStore::Write> writes;
-  const auto now = now_us();
+  const auto now = base::unix_time_us();
   for (auto& item : work->items) {
     reply.checksums[item.index] = item.checksum;
     reply.payload_bytes[item.index] = item.payload.size();

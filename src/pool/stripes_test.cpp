@@ -174,7 +174,7 @@ class MemorySource final : public stream::StepSource {
   std::shared_ptr<const stream::EpochBlobs> blobs_;
 };
 
-std::vector<std::byte> viewed(const View& view, std::size_t elem_size) {
+std::vector<std::byte> viewed(const penstock::View& view, std::size_t elem_size) {
   std::vector<std::byte> out;
   model::for_each_index(view.box().count, [&](const Dims& index) {
     std::int64_t at = 0;

@@ -1,4 +1,5 @@
 #include "pool/timeline.hpp"
+#include "pool/json_text.hpp"
 
 #include <algorithm>
 #include <map>
@@ -36,9 +37,7 @@ std::vector<std::int64_t> find_offsets(const std::vector<Trace>& traces) {
   return found;
 }
 
-std::string dump(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
-
-json arguments_of(const Trace& trace, const TraceRecord& record) {
+json timeline_arguments(const Trace& trace, const TraceRecord& record) {
   json arguments = {{"outcome", name_of(record.outcome)}};
   if (!record.keys.empty()) {
     const Key key = trace.key(record.keys[0]);
@@ -87,7 +86,7 @@ void write_chrome_trace(const Timeline& timeline, std::ostream& out) {
   out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   const char* between = "";
   const auto write = [&](const json& event) {
-    out << between << dump(event);
+    out << between << json_text(event);
     between = ",\n";
   };
   for (std::size_t process = 0; process < timeline.processes.size(); ++process) {
@@ -107,7 +106,7 @@ void write_chrome_trace(const Timeline& timeline, std::ostream& out) {
                   {"pid", item.process + 1},
                   {"tid", record.thread},
                   {"ts", static_cast<double>(item.start_ns) / 1e3},
-                  {"args", arguments_of(timeline.processes[item.process], record)}};
+                  {"args", timeline_arguments(timeline.processes[item.process], record)}};
     if (!record.asynchronous && item.start_ns >= busy) {
       busy = plus(item.start_ns, record.duration_ns);
       event["ph"] = "X";

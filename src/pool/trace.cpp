@@ -26,14 +26,14 @@ constexpr std::string_view verbs[verb_count] = {
     "read_get",    "read_strings", "read_wait",    "read_view",    "read_end",
     "read_close"};
 
-[[noreturn]] void refuse(const char* why) { throw Error(Errc::protocol, why); }
+[[noreturn]] void refuse_trace(const char* why) { throw Error(Errc::protocol, why); }
 
 class Cursor {
  public:
   explicit Cursor(std::span<const std::byte> bytes) : left_(bytes) {}
   bool empty() const { return left_.empty(); }
   std::uint8_t byte() {
-    if (left_.empty()) refuse("an entry that ends early");
+    if (left_.empty()) refuse_trace("an entry that ends early");
     const auto value = std::to_integer<std::uint8_t>(left_[0]);
     left_ = left_.subspan(1);
     return value;
@@ -46,11 +46,11 @@ class Cursor {
       value |= (part & 0x7f) << shift;
       if (part < 0x80) return value;
     }
-    refuse("a number that is too long");
+    refuse_trace("a number that is too long");
   }
   std::uint32_t varint32() {
     const std::uint64_t value = varint();
-    if (value > 0xffffffff) refuse("a number that is too large");
+    if (value > 0xffffffff) refuse_trace("a number that is too large");
     return static_cast<std::uint32_t>(value);
   }
   std::int64_t little64() {
@@ -59,20 +59,20 @@ class Cursor {
   }
   std::string text() {
     const std::uint64_t size = varint();
-    if (size > max_trace_text) refuse("a text that is too long");
+    if (size > max_trace_text) refuse_trace("a text that is too long");
     const auto part = take(size);
     return {reinterpret_cast<const char*>(part.data()), part.size()};
   }
   // A count of things of at least one byte each.
   std::size_t count() {
     const std::uint64_t value = varint();
-    if (value > left_.size()) refuse("more than there is");
+    if (value > left_.size()) refuse_trace("more than there is");
     return value;
   }
 
  private:
   std::span<const std::byte> take(std::uint64_t size) {
-    if (size > left_.size()) refuse("an entry that ends early");
+    if (size > left_.size()) refuse_trace("an entry that ends early");
     const auto part = left_.first(size);
     left_ = left_.subspan(size);
     return part;
@@ -105,7 +105,7 @@ class Decoder {
       case TraceEntry::forget: first_text_ = trace_.texts.size(); break;
       case TraceEntry::client: trace_.clients.push_back(cursor.text()); break;
       case TraceEntry::record: trace_.records.push_back(record(cursor)); break;
-      default: refuse("an entry of an unknown kind");
+      default: refuse_trace("an entry of an unknown kind");
     }
   }
 
@@ -113,17 +113,17 @@ class Decoder {
   std::uint32_t text(Cursor& cursor) {
     const std::uint64_t number = cursor.varint();
     if (number == 0) return 0;
-    if (number > trace_.texts.size() - first_text_) refuse("a text that was not given");
+    if (number > trace_.texts.size() - first_text_) refuse_trace("a text that was not given");
     return static_cast<std::uint32_t>(first_text_ + number - 1);
   }
 
   TraceRecord record(Cursor& cursor) {
     TraceRecord record;
     const auto verb = cursor.byte();
-    if (verb >= verb_count) refuse("a verb that does not exist");
+    if (verb >= verb_count) refuse_trace("a verb that does not exist");
     record.verb = static_cast<Verb>(verb);
     const std::uint64_t flags = cursor.varint();
-    if ((flags & ~trace_flags::all) != 0) refuse("options that do not exist");
+    if ((flags & ~trace_flags::all) != 0) refuse_trace("options that do not exist");
     options(flags, record);
     // Wraps rather than overflows: a nonsensical time is still a time.
     last_start_ = static_cast<std::int64_t>(static_cast<std::uint64_t>(last_start_) +
@@ -133,7 +133,7 @@ class Decoder {
     record.outcome = static_cast<Errc>(cursor.varint32() & 0xffff);
     if (record.outcome != Errc::ok) record.failed = cursor.varint32();
     record.client = cursor.varint32();
-    if (record.client >= trace_.clients.size()) refuse("a client that was not given");
+    if (record.client >= trace_.clients.size()) refuse_trace("a client that was not given");
     record.thread = cursor.varint32();
     record.timeout = Timeout(unzigzag(cursor.varint()));
     record.ns = text(cursor);
@@ -157,7 +157,7 @@ class Decoder {
                acknowledge = flags >> trace_flags::acknowledge_shift & 3;
     if (if_exists > static_cast<std::uint64_t>(IfExists::add_version) ||
         acknowledge > static_cast<std::uint64_t>(Acknowledge::durable))
-      refuse("options that do not exist");
+      refuse_trace("options that do not exist");
     fields.if_exists = static_cast<IfExists>(if_exists);
     fields.acknowledge = static_cast<Acknowledge>(acknowledge);
   }
@@ -193,13 +193,13 @@ std::optional<std::size_t> checked_length(std::span<const std::byte> bytes, std:
 // Returns where the blocks begin.
 std::size_t decode_header(std::span<const std::byte> bytes, TraceHeader& header) {
   if (bytes.size() < trace_prefix_bytes || std::memcmp(bytes.data(), trace_magic.data(), trace_magic.size()) != 0)
-    refuse("not a trace");
+    refuse_trace("not a trace");
   const auto version = read_little<std::uint32_t>(bytes, trace_magic.size());
   if (version != trace_version)
     throw Error(Errc::protocol, "a trace of version " + std::to_string(version) + "; this program reads version " +
                                     std::to_string(trace_version));
   const auto length = checked_length(bytes, trace_prefix_bytes);
-  if (!length) refuse("a trace without its header");
+  if (!length) refuse_trace("a trace without its header");
   Cursor cursor(bytes.subspan(trace_prefix_bytes, *length));
   header.realtime_ns = cursor.little64();
   header.monotonic_ns = cursor.little64();
@@ -234,7 +234,7 @@ Trace decode_trace(std::span<const std::byte> bytes) {
     if (rest.size() >= trace_block_prefix_bytes && read_little<std::uint32_t>(rest, 0) == trace_block_magic)
       length = checked_length(rest, trace_block_prefix_bytes);
     try {
-      if (!length) refuse("a block that is damaged or not whole");
+      if (!length) refuse_trace("a block that is damaged or not whole");
       decoder.block(rest.subspan(trace_block_prefix_bytes, *length));
     } catch (const Error& error) {
       trace.lost_bytes = rest.size();

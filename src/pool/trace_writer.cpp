@@ -27,10 +27,10 @@ namespace {
 using storage::append_little;
 
 constexpr std::size_t block_bytes = 64 << 10;
-constexpr std::size_t max_texts = 1 << 16;          // remembered; then the table begins again
-constexpr std::size_t max_text_bytes = 8 << 20;     // of them
-constexpr std::int64_t max_age_ns = 1'000'000'000;  // of a block before it is written
-constexpr std::size_t max_records_keys = 1 << 20;   // of one record, which must fit into a block
+constexpr std::size_t max_texts = 1 << 16;             // remembered; then the table begins again
+constexpr std::size_t max_remembered_bytes = 8 << 20;  // of them
+constexpr std::int64_t max_age_ns = 1'000'000'000;     // of a block before it is written
+constexpr std::size_t max_records_keys = 1 << 20;      // of one record, which must fit into a block
 
 std::int64_t realtime_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -118,7 +118,7 @@ struct TraceWriter::Impl {
 
   // Not within a record, whose texts must be those that it was written with.
   void bound_texts() {
-    if (texts.size() < max_texts && text_bytes < max_text_bytes) return;
+    if (texts.size() < max_texts && text_bytes < max_remembered_bytes) return;
     texts.clear();
     text_bytes = 0;
     block.push_back(static_cast<char>(TraceEntry::forget));

@@ -7,6 +7,7 @@
 #include "fabric/endpoint_json.hpp"
 #include "fabric/json_integer.hpp"
 #include "penstock/error.hpp"
+#include "pool/json_text.hpp"
 #include "pool/placement.hpp"
 
 namespace penstock::pool {
@@ -17,7 +18,7 @@ using fabric::json_integer;
 using nlohmann::json;
 
 constexpr std::uint64_t format_version = 1;
-constexpr std::size_t max_text_bytes = 4 << 20;
+constexpr std::size_t max_view_bytes = 4 << 20;
 constexpr std::size_t max_name_bytes = 256;
 constexpr std::uint32_t silent_protocol = 2;
 
@@ -48,14 +49,10 @@ Member member_from_json(const json& object) {
   return member;
 }
 
-std::string dump(const json& object) {  // names come from the system: they may be no UTF-8
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 // Parses and hands the object to `read`, with every failure as Error(protocol) that says what it was.
 template <class Read>
 auto parse(std::string_view text, const char* what, Read read) {
-  if (text.size() > max_text_bytes) throw Error(Errc::protocol, std::string(what) + " is too long");
+  if (text.size() > max_view_bytes) throw Error(Errc::protocol, std::string(what) + " is too long");
   try {
     const json object = json::parse(text);
     json_integer(object, "version", format_version, format_version);
@@ -91,11 +88,11 @@ const Member* View::find(std::uint64_t id) const {
 std::string to_json(const View& view) {
   json members = json::array();
   for (const Member& member : view.members) members.push_back(member_to_json(member));
-  return dump({{"version", format_version},
-               {"number", view.number},
-               {"settled", view.settled},
-               {"replication", view.replication},
-               {"members", std::move(members)}});
+  return json_text({{"version", format_version},
+                    {"number", view.number},
+                    {"settled", view.settled},
+                    {"replication", view.replication},
+                    {"members", std::move(members)}});
 }
 
 View view_from_json(std::string_view text) {
@@ -117,11 +114,11 @@ View view_from_json(std::string_view text) {
 }
 
 std::string to_json(const Announcement& announcement) {
-  return dump({{"version", format_version},
-               {"member", member_to_json(announcement.member)},
-               {"leaving", announcement.leaving},
-               {"protocol", announcement.protocol},
-               {"finished_view", announcement.finished_view}});
+  return json_text({{"version", format_version},
+                    {"member", member_to_json(announcement.member)},
+                    {"leaving", announcement.leaving},
+                    {"protocol", announcement.protocol},
+                    {"finished_view", announcement.finished_view}});
 }
 
 Announcement announcement_from_json(std::string_view text) {

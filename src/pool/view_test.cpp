@@ -19,7 +19,7 @@ View view_of(std::uint64_t number, std::vector<Member> members, bool settled, st
   return {number, settled, replication, std::move(members)};
 }
 
-void expect_refused(const std::string& text) {
+void expect_view_refused(const std::string& text) {
   try {
     view_from_json(text);
     ADD_FAILURE() << "taken: " << text;
@@ -55,23 +55,23 @@ TEST(View, NamesThatAreNoTextAreStillWritten) {
 TEST(View, WhatIsNoView) {
   const std::string good = to_json(view_of(7, {member(3), member(4)}, true));
   EXPECT_NO_THROW(view_from_json(good));
-  for (const char* text : {"", "{", "[]", "null", "{}", "7"}) expect_refused(text);
-  expect_refused(replaced(good, "\"number\":7", "\"number\":-7"));
-  expect_refused(replaced(good, "\"number\":7", "\"number\":7.5"));
-  expect_refused(replaced(good, "\"number\":7", "\"number\":\"7\""));
-  expect_refused(replaced(good, "\"number\":7", "\"number\":1e40"));
-  expect_refused(replaced(good, "\"tcp_port\":4711", "\"tcp_port\":1e40"));
-  expect_refused(replaced(good, "\"settled\":true", "\"settled\":1"));
-  expect_refused(replaced(good, "\"replication\":2", "\"replication\":0"));
-  expect_refused(replaced(good, "\"replication\":2", "\"replication\":9"));
-  expect_refused(replaced(good, "\"weight\":1", "\"weight\":0"));
-  expect_refused(replaced(good, "\"weight\":1", "\"weight\":100000"));
-  expect_refused(replaced(good, "\"state\":\"active\"", "\"state\":\"asleep\""));
-  expect_refused(replaced(good, "\"id\":3", "\"id\":0"));
-  expect_refused(replaced(good, "\"id\":3", "\"id\":4"));  // twice
-  expect_refused(replaced(good, "\"id\":3", "\"id\":5"));  // not in order
-  expect_refused(replaced(good, "\"version\":1", "\"version\":2"));
-  expect_refused(std::string(std::size_t{5} << 20, ' '));
+  for (const char* text : {"", "{", "[]", "null", "{}", "7"}) expect_view_refused(text);
+  expect_view_refused(replaced(good, "\"number\":7", "\"number\":-7"));
+  expect_view_refused(replaced(good, "\"number\":7", "\"number\":7.5"));
+  expect_view_refused(replaced(good, "\"number\":7", "\"number\":\"7\""));
+  expect_view_refused(replaced(good, "\"number\":7", "\"number\":1e40"));
+  expect_view_refused(replaced(good, "\"tcp_port\":4711", "\"tcp_port\":1e40"));
+  expect_view_refused(replaced(good, "\"settled\":true", "\"settled\":1"));
+  expect_view_refused(replaced(good, "\"replication\":2", "\"replication\":0"));
+  expect_view_refused(replaced(good, "\"replication\":2", "\"replication\":9"));
+  expect_view_refused(replaced(good, "\"weight\":1", "\"weight\":0"));
+  expect_view_refused(replaced(good, "\"weight\":1", "\"weight\":100000"));
+  expect_view_refused(replaced(good, "\"state\":\"active\"", "\"state\":\"asleep\""));
+  expect_view_refused(replaced(good, "\"id\":3", "\"id\":0"));
+  expect_view_refused(replaced(good, "\"id\":3", "\"id\":4"));  // twice
+  expect_view_refused(replaced(good, "\"id\":3", "\"id\":5"));  // not in order
+  expect_view_refused(replaced(good, "\"version\":1", "\"version\":2"));
+  expect_view_refused(std::string(std::size_t{5} << 20, ' '));
 }
 
 TEST(View, FindsMembersById) {

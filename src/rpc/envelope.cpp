@@ -35,7 +35,7 @@ static_assert(sizeof(FailureFields) == 16);
 
 constexpr std::size_t padded(std::size_t bytes) { return (bytes + 7) & ~std::size_t{7}; }
 
-[[noreturn]] void refuse(const char* what) { throw Error(Errc::protocol, what); }
+[[noreturn]] void refuse_item(const char* what) { throw Error(Errc::protocol, what); }
 
 struct Nothing {};
 
@@ -72,18 +72,18 @@ class Fields {
     return out;
   }
   std::span<const std::byte> take_bytes(std::uint64_t count) {
-    if (count > rest_.size()) refuse("an item that is shorter than it says");
+    if (count > rest_.size()) refuse_item("an item that is shorter than it says");
     const auto out = rest_.first(count);
     rest_ = rest_.subspan(count);
     return out;
   }
   std::string_view take_text(std::uint32_t count, std::size_t limit) {
-    if (count > limit) refuse("a failure with too long a text");
+    if (count > limit) refuse_item("a failure with too long a text");
     const auto bytes = take_bytes(count);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
   void end() const {
-    if (rest_.size() >= 8) refuse("an item that is longer than it says");
+    if (rest_.size() >= 8) refuse_item("an item that is longer than it says");
   }
 
  private:
@@ -92,7 +92,7 @@ class Fields {
 
 WireBulk take_bulk(Fields& fields) {
   const auto bulk = fields.take<WireBulk>();
-  if (bulk.bytes == 0) refuse("a long body without bytes");
+  if (bulk.bytes == 0) refuse_item("a long body without bytes");
   return bulk;
 }
 
@@ -114,13 +114,13 @@ void decode_failure(Fields& fields, Item& item) {
 
 WireAtomic take_atomic(Fields& fields) {
   const auto atomic = fields.take<WireAtomic>();
-  if (atomic.op != AtomicOp::fetch_add && atomic.op != AtomicOp::compare_swap) refuse("an unknown atomic");
+  if (atomic.op != AtomicOp::fetch_add && atomic.op != AtomicOp::compare_swap) refuse_item("an unknown atomic");
   return atomic;
 }
 
 template <class T>
 T decode_exactly(std::span<const std::byte> bytes, const char* what) {
-  if (bytes.size() != sizeof(T)) refuse(what);
+  if (bytes.size() != sizeof(T)) refuse_item(what);
   T out;
   std::memcpy(&out, bytes.data(), sizeof out);
   return out;
@@ -139,10 +139,10 @@ Errc checked_code(std::int64_t code) {
 std::optional<Item> ItemReader::next() {
   if (rest_.empty()) return std::nullopt;
   Header header;
-  if (rest_.size() < sizeof header) refuse("a frame that ends within an item");
+  if (rest_.size() < sizeof header) refuse_item("a frame that ends within an item");
   std::memcpy(&header, rest_.data(), sizeof header);
   if (header.bytes < sizeof header || header.bytes > rest_.size() || header.bytes % 8 != 0 || header.is_long > 1)
-    refuse("an item of an impossible length");
+    refuse_item("an item of an impossible length");
   Fields fields(rest_.subspan(sizeof header, header.bytes - sizeof header));
   rest_ = rest_.subspan(header.bytes);
   Item item;
@@ -165,7 +165,7 @@ std::optional<Item> ItemReader::next() {
     case ItemType::welcome: item.ticket = fields.take<Ticket>(); break;
     case ItemType::atomic: item.atomic = take_atomic(fields); break;
     case ItemType::atomic_reply: item.value = fields.take<std::uint64_t>(); break;
-    default: refuse("an item of an unknown type");
+    default: refuse_item("an item of an unknown type");
   }
   fields.end();
   return item;
@@ -218,14 +218,14 @@ void append_atomic_reply(std::vector<std::byte>& out, std::uint64_t id, std::uin
 SegmentFrame decode_segment(std::span<const std::byte> bytes) {
   const auto frame = decode_exactly<SegmentFrame>(bytes, "a malformed announcement of memory");
   if (frame.segment == 0 || frame.bytes == 0 || frame.bytes > std::uint64_t{1} << 46 || frame.writable > 1)
-    refuse("a malformed announcement of memory");
+    refuse_item("a malformed announcement of memory");
   return frame;
 }
 
 LeasesFrame decode_leases(std::span<const std::byte> bytes) {
   const auto frame = decode_exactly<LeasesFrame>(bytes, "a malformed announcement of leases");
   if (frame.bytes == 0 || frame.bytes > std::uint64_t{1} << 24 || frame.bytes % 8 != 0)
-    refuse("a malformed announcement of leases");
+    refuse_item("a malformed announcement of leases");
   return frame;
 }
 

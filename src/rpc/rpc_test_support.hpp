@@ -14,7 +14,6 @@
 
 namespace penstock::rpc::test {
 
-inline base::Deadline soon() { return base::Deadline(Timeout(60'000)); }
 inline CallOptions patient() { return {soon()}; }
 
 inline std::uint64_t sum_of(std::span<const std::byte> bytes) {

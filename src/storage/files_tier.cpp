@@ -13,7 +13,7 @@ namespace penstock::storage {
 
 namespace {
 
-constexpr std::size_t entries_per_scan_step = 64;
+constexpr std::size_t files_per_scan_step = 64;
 
 struct Record {
   ObjectFile file;
@@ -197,7 +197,7 @@ void FilesTier::do_scan(std::string_view prefix, const std::function<bool(const 
     {
       std::lock_guard lock(mutex_);
       auto at = first ? index_.lower_bound(last) : index_.upper_bound(last);
-      for (; at != index_.end() && at->first.starts_with(prefix) && step.size() < entries_per_scan_step; ++at)
+      for (; at != index_.end() && at->first.starts_with(prefix) && step.size() < files_per_scan_step; ++at)
         step.push_back(*at);
     }
     if (step.empty()) return;

@@ -46,10 +46,10 @@ std::optional<ObjectFolder::Found> parse_name(std::string_view name, std::string
   return ObjectFolder::Found{{}, *hash, {*number, state == 's'}};
 }
 
-unsigned folder_of(std::uint64_t hash) { return static_cast<unsigned>(hash >> 56); }
+unsigned folder_number(std::uint64_t hash) { return static_cast<unsigned>(hash >> 56); }
 
 // The folder, 00 to ff, that a path's file is in.
-unsigned folder_of(const std::string& path) {
+unsigned folder_number(const std::string& path) {
   const auto name = std::filesystem::path(path).parent_path().filename().string();
   return static_cast<unsigned>(std::stoul(name, nullptr, 16));
 }
@@ -100,7 +100,7 @@ std::string ObjectFolder::path_of(std::string_view key, ObjectFile file) const {
   const std::uint64_t hash = hash_of(key);
   std::string prefix = codec_->name_prefix(key);
   if (!prefix.empty()) prefix += '-';
-  return folder_sync_.folder_path(folder_of(hash)) + '/' + prefix + hex(hash) + '-' + hex(file.number) +
+  return folder_sync_.folder_path(folder_number(hash)) + '/' + prefix + hex(hash) + '-' + hex(file.number) +
          (file.synced ? "-s" : "-u") + std::string(codec_->suffix());
 }
 
@@ -198,7 +198,7 @@ void ObjectFolder::write_one(const TierWrite& write, bool sync, bool aside, Pend
   item.checksum = header.checksum;
   item.path = path_of(write.key, item.file);
   if (aside)
-    item.temporary = folder_sync_.folder_path(folder_of(hash_of(write.key))) + '/' + std::string(temporary_prefix) +
+    item.temporary = folder_sync_.folder_path(folder_number(hash_of(write.key))) + '/' + std::string(temporary_prefix) +
                      hex(header.number);
   File file(aside ? item.temporary : item.path, O_WRONLY | O_CREAT | O_EXCL);
   codec_->write(file, header, write.data);
@@ -241,17 +241,17 @@ void ObjectFolder::write_list(PendingFiles& files, bool sync) {
 
 void ObjectFolder::sync_names(const PendingFiles& files) {
   FolderSync::Folders folders;
-  for (const auto& item : files.items_) folders.set(folder_of(item.path));
+  for (const auto& item : files.items_) folders.set(folder_number(item.path));
   if (folders.any()) folder_sync_.sync(folders);
 }
 
 void ObjectFolder::sync_name(std::string_view key) {
-  folder_sync_.sync(FolderSync::Folders().set(folder_of(hash_of(key))));
+  folder_sync_.sync(FolderSync::Folders().set(folder_number(hash_of(key))));
 }
 
 bool ObjectFolder::remove(std::string_view key, ObjectFile file, bool sync) {
   const bool removed = remove_file(path_of(key, file));
-  const unsigned folder = folder_of(hash_of(key));
+  const unsigned folder = folder_number(hash_of(key));
   {
     std::lock_guard lock(mutex_);
     unsynced_.erase(file.number);
@@ -295,7 +295,7 @@ std::uint64_t ObjectFolder::sync() {
       const auto file = File::open_if_there(path, O_RDONLY);  // it may have been erased
       if (!file) continue;
       file->sync_data();
-      folders.set(folder_of(path));
+      folders.set(folder_number(path));
     }
     if (folders.any()) folder_sync_.sync(folders);
   } catch (const Error&) {

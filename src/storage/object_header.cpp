@@ -8,12 +8,14 @@ namespace penstock::storage {
 namespace {
 
 constexpr std::string_view magic = "PNSTKOBJ";
-constexpr std::uint32_t format = 1, flag_synced = 1;
+constexpr std::uint32_t header_format = 1, flag_synced = 1;
 constexpr std::uint64_t alignment = 64;
 
 std::uint64_t checksum_of(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
 
-[[noreturn]] void refuse(const char* why) { throw Error(Errc::protocol, std::string("not an object's file: ") + why); }
+[[noreturn]] void refuse_header(const char* why) {
+  throw Error(Errc::protocol, std::string("not an object's file: ") + why);
+}
 
 }  // namespace
 
@@ -27,7 +29,7 @@ std::string encode_header(const ObjectHeader& header) {
   std::string out;
   out.reserve(fixed_header_bytes + names.size() + alignment);
   out += magic;
-  append_little(out, format);
+  append_little(out, header_format);
   append_little(out, header.synced ? flag_synced : 0);
   append_little(out, header.number);
   append_little(out, static_cast<std::uint32_t>(header.key.size()));
@@ -42,11 +44,11 @@ std::string encode_header(const ObjectHeader& header) {
 }
 
 FixedHeader decode_fixed_header(std::span<const std::byte> bytes) {
-  if (bytes.size() < fixed_header_bytes) refuse("it is too short");
+  if (bytes.size() < fixed_header_bytes) refuse_header("it is too short");
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), fixed_header_bytes);
-  if (!text.starts_with(magic)) refuse("it does not begin as one");
-  if (read_little<std::uint64_t>(bytes, 56) != checksum_of(text.substr(0, 56))) refuse("its header is damaged");
-  if (read_little<std::uint32_t>(bytes, 8) != format) refuse("it has a format of another version");
+  if (!text.starts_with(magic)) refuse_header("it does not begin as one");
+  if (read_little<std::uint64_t>(bytes, 56) != checksum_of(text.substr(0, 56))) refuse_header("its header is damaged");
+  if (read_little<std::uint32_t>(bytes, 8) != header_format) refuse_header("it has a format of another version");
   FixedHeader header;
   header.synced = (read_little<std::uint32_t>(bytes, 12) & flag_synced) != 0;
   header.number = read_little<std::uint64_t>(bytes, 16);
@@ -57,16 +59,16 @@ FixedHeader decode_fixed_header(std::span<const std::byte> bytes) {
   header.names_checksum = read_little<std::uint64_t>(bytes, 48);
   if (header.key_bytes > max_key_bytes || header.metadata_bytes > max_metadata_bytes ||
       header.data_bytes > max_data_bytes)
-    refuse("its sizes are beyond the limits");
+    refuse_header("its sizes are beyond the limits");
   return header;
 }
 
 ObjectHeader decode_header(std::span<const std::byte> bytes) {
   const FixedHeader fixed = decode_fixed_header(bytes);
   const std::uint64_t names_bytes = std::uint64_t{fixed.key_bytes} + fixed.metadata_bytes;
-  if (bytes.size() - fixed_header_bytes < names_bytes) refuse("it is too short");
+  if (bytes.size() - fixed_header_bytes < names_bytes) refuse_header("it is too short");
   const std::string_view names(reinterpret_cast<const char*>(bytes.data()) + fixed_header_bytes, names_bytes);
-  if (checksum_of(names) != fixed.names_checksum) refuse("its key or metadata is damaged");
+  if (checksum_of(names) != fixed.names_checksum) refuse_header("its key or metadata is damaged");
   ObjectHeader header;
   header.number = fixed.number;
   header.synced = fixed.synced;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t left_free = 1 << 20;  // of a disk that is nearly full
 
-std::string folder_of(const std::string& path) { return std::filesystem::path(path).parent_path().string(); }
+std::string parent_folder(const std::string& path) { return std::filesystem::path(path).parent_path().string(); }
 
 }  // namespace
 
@@ -29,14 +29,14 @@ bool SpareSpace::hold_all() noexcept {
 }
 
 void SpareSpace::release() {
-  const bool full = free_bytes(folder_of(path_)) < bytes_;
+  const bool full = free_bytes(parent_folder(path_)) < bytes_;
   if (remove_file(path_) && full)
     base::log(base::Level::warn, "a disk is full: the space that was spared is used", {{"path", path_}});
 }
 
 void SpareSpace::hold() noexcept {
   try {
-    const std::uint64_t free = free_bytes(folder_of(path_));
+    const std::uint64_t free = free_bytes(parent_folder(path_));
     const File file(path_, O_RDWR | O_CREAT);
     const std::uint64_t held = file.size();
     const std::uint64_t wanted = std::min(bytes_, held + (free > left_free ? free - left_free : 0));

@@ -13,7 +13,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // A rank's layout: "v" of this shape, put or only defined, beside a variable that no other rank has.
-wire::RankBlob layout(std::uint32_t rank, std::uint64_t rows, bool put = true) {
+wire::RankBlob rank_layout(std::uint32_t rank, std::uint64_t rows, bool put = true) {
   model::RankLayout l;
   l.rank = static_cast<int>(rank);
   l.variables = {{"own" + std::to_string(rank), DType::int8, penstock::Kind::local_array, Order::row, {}, false},
@@ -24,16 +24,17 @@ wire::RankBlob layout(std::uint32_t rank, std::uint64_t rows, bool put = true) {
 
 TEST(Agreement, NamesTwoRanksAndWhatTheyHave) {
   Agreement ranks(3);
-  EXPECT_EQ(ranks.disagreement({layout(0, 10), layout(1, 10), layout(2, 11, false)}), "");
-  EXPECT_THAT(ranks.disagreement({layout(2, 11)}), AllOf(HasSubstr("'v'"), HasSubstr("rank 0 has"), HasSubstr("10x8"),
-                                                         HasSubstr("rank 2 has"), HasSubstr("11x8")));
+  EXPECT_EQ(ranks.disagreement({rank_layout(0, 10), rank_layout(1, 10), rank_layout(2, 11, false)}), "");
+  EXPECT_THAT(
+      ranks.disagreement({rank_layout(2, 11)}),
+      AllOf(HasSubstr("'v'"), HasSubstr("rank 0 has"), HasSubstr("10x8"), HasSubstr("rank 2 has"), HasSubstr("11x8")));
   EXPECT_NE(ranks.disagreement({}), "") << "while it stands";
-  EXPECT_NE(ranks.disagreement({layout(0, 11)}), "");
-  EXPECT_EQ(ranks.disagreement({layout(1, 11)}), "");
+  EXPECT_NE(ranks.disagreement({rank_layout(0, 11)}), "");
+  EXPECT_EQ(ranks.disagreement({rank_layout(1, 11)}), "");
   EXPECT_THROW(ranks.disagreement({{0, std::make_shared<const std::string>("no layout")}}), Error);
 }
 
-struct Kept : Sink {
+struct SentMessages : Sink {
   std::vector<std::pair<LinkId, wire::Message>> sent;
   void send(LinkId link, const wire::Message& message) override { sent.emplace_back(link, message); }
   const wire::Message* find(LinkId link, wire::Kind kind) const {
@@ -45,19 +46,19 @@ struct Kept : Sink {
 
 TEST(WriterProtocol, RanksThatDisagreeBreakTheCohort) {
   constexpr LinkId reader = first_reader_link;
-  Kept sink;
+  SentMessages sink;
   WriterProtocol root(0, {.ranks = 2, .queue_steps = 3}, sink);
   root.require_agreement();
   root.ledger().join(reader, 1, false, "a");
   const auto write = [&](std::uint64_t rows_of_0, std::uint64_t rows_of_1, bool voided) {
     const auto grant = *root.take_grant();
-    root.record(grant, false, layout(0, rows_of_0).layout);
+    root.record(grant, false, rank_layout(0, rows_of_0).layout);
     root.on_message(1, wire::Message{.kind = wire::Kind::record,
                                      .step = grant.step,
                                      .slot = grant.slot,
                                      .ranks = 1,
                                      .flag = voided,
-                                     .layouts = {layout(1, rows_of_1)}});
+                                     .layouts = {rank_layout(1, rows_of_1)}});
   };
   write(10, 10, false);
   EXPECT_NE(sink.find(reader, wire::Kind::announce), nullptr);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "model/box.hpp"
@@ -10,10 +11,6 @@
 
 namespace penstock::stream {
 namespace {
-
-double seconds_since(base::Clock::time_point start) {
-  return std::chrono::duration<double>(base::Clock::now() - start).count();
-}
 
 constexpr std::uint64_t noted_copy_bytes = 1 << 20;   // others give way to copies from this size on
 constexpr std::chrono::microseconds no_wait{100};     // begin_step takes less while the queue has room
@@ -86,10 +83,11 @@ std::uint32_t DirectWriter::define(std::string_view name, DType dtype, const Dim
                 "a variable's name has 1 to " + std::to_string(model::max_name_bytes) + " bytes");
   if (dtype == DType::none || static_cast<std::size_t>(dtype) >= dtype_count)
     throw Error(Errc::invalid_argument, "variable " + std::string(name) + ": no such element type");
-  if (options.kind == Kind::global_array ? shape.empty() : !shape.empty())
+  if (options.kind == penstock::Kind::global_array ? shape.empty() : !shape.empty())
     throw Error(Errc::invalid_argument,
                 "variable " + std::string(name) + ": a shape belongs to a global array, and only to one");
-  if (dtype == DType::string && (options.kind == Kind::global_array || options.kind == Kind::local_array))
+  if (dtype == DType::string &&
+      (options.kind == penstock::Kind::global_array || options.kind == penstock::Kind::local_array))
     throw Error(Errc::unsupported, "variable " + std::string(name) + ": strings are values, not arrays");
   if (!model::packed_bytes(shape, size_of(dtype)))
     throw Error(Errc::invalid_argument, "variable " + std::string(name) + ": the shape is too large");
@@ -112,7 +110,7 @@ model::VariableDefinition& DirectWriter::variable(std::uint32_t id) {
 void DirectWriter::set_shape(std::uint32_t id, const Dims& shape) {
   require_writing();
   auto& v = variable(id);
-  if (v.kind != Kind::global_array || shape.size() != v.shape.size())
+  if (v.kind != penstock::Kind::global_array || shape.size() != v.shape.size())
     throw Error(Errc::invalid_argument, "variable " + v.name + ": a new shape has as many dimensions as the old one");
   if (!model::packed_bytes(shape, size_of(v.dtype)))
     throw Error(Errc::invalid_argument, "variable " + v.name + ": the shape is too large");
@@ -158,7 +156,7 @@ bool DirectWriter::begin_step(Timeout timeout) {
   const auto start = base::Clock::now();
   if (!open_) {
     const auto grant = node_->wait_grant(deadline);
-    counters_.wait_s += seconds_since(start);
+    counters_.wait_s += base::seconds_since(start);
     if (!grant) return false;
     grant_ = *grant;
     dropped_ = grant_.dropped;
@@ -242,12 +240,12 @@ void DirectWriter::require_writing() const {
 
 std::uint64_t DirectWriter::checked_bytes(const model::VariableDefinition& v, const Box& box) const {
   switch (v.kind) {
-    case Kind::global_array:
+    case penstock::Kind::global_array:
       if (!model::is_within(box, v.shape))
         throw Error(Errc::invalid_argument,
                     "variable " + v.name + ": " + model::to_string(box) + " is not inside shape " + to_string(v.shape));
       break;
-    case Kind::local_array:
+    case penstock::Kind::local_array:
       if (box.count.empty() || !model::is_valid(box))
         throw Error(Errc::invalid_argument, "variable " + v.name + ": a local array has a count");
       for (const auto s : box.start)
@@ -308,7 +306,7 @@ void DirectWriter::put(std::uint32_t id, const Box& box, const void* data, std::
     const auto packed = model::packed_strides(box.count, size, v.order);
     model::copy_nd(place, packed.data(), data, strides.data(), box.count.begin(), box.count.size(), size);
   }
-  if (timed) counters_.copy_s += seconds_since(start);
+  if (timed) counters_.copy_s += base::seconds_since(start);
   ++counters_.copies;
   counters_.bytes_copied += bytes;
 }
@@ -340,7 +338,7 @@ void DirectWriter::lend(std::uint32_t id, const Box& box, const void* data) {
 
 void DirectWriter::put_whole(std::uint32_t id, const void* data) {
   const auto& v = variable(id);
-  put(id, v.kind == Kind::global_array ? whole(v.shape) : Box{}, data, {});
+  put(id, v.kind == penstock::Kind::global_array ? whole(v.shape) : Box{}, data, {});
 }
 
 void DirectWriter::put_string(std::uint32_t id, std::string_view value) {
@@ -420,7 +418,7 @@ void DirectWriter::commit_step() {
     const auto start = base::Clock::now();
     const Copying copying(goes_first(l.bytes));
     std::memcpy(l.place, l.data, l.bytes);
-    counters_.copy_s += seconds_since(start);
+    counters_.copy_s += base::seconds_since(start);
     ++counters_.copies;
     counters_.bytes_copied += l.bytes;
   }

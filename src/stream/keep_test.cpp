@@ -11,6 +11,7 @@
 #include <random>
 #include <set>
 
+#include "base/test_support.hpp"
 #include "penstock/error.hpp"
 #include "stream/reader_protocol.hpp"
 #include "stream/writer_protocol.hpp"
@@ -194,11 +195,6 @@ class Schedule {
   bool closing_ = false;
   std::string failure_;
 };
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 TEST(KeepUndelivered, NoStepIsLostOrComesTwice) {
   if (const auto seed = number_from("PENSTOCK_SEED", 0); seed != 0) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/error.hpp"
+#include "stream/protocol_test_support.hpp"
 #include "stream/reader_protocol.hpp"
 #include "stream/writer_protocol.hpp"
 
@@ -15,9 +16,7 @@ using testing::IsEmpty;
 using wire::Kind;
 using wire::Message;
 
-constexpr LinkId reader_a = first_reader_link, reader_b = first_reader_link + 1;
-
-struct Recorder : Sink {
+struct LeaveRecorder : Sink {
   std::vector<std::pair<LinkId, Message>> sent;
   void send(LinkId link, const Message& message) override { sent.push_back({link, message}); }
   // What was sent on a link since the last time, "kind step" each, without descriptions.
@@ -32,10 +31,10 @@ struct Recorder : Sink {
 };
 
 // One writer rank.
-struct OneRank {
-  Recorder sink;
+struct LeavableRank {
+  LeaveRecorder sink;
   WriterProtocol writer;
-  explicit OneRank(LedgerSettings settings) : writer(0, settings, sink) {}
+  explicit LeavableRank(LedgerSettings settings) : writer(0, settings, sink) {}
   bool write() {
     auto grant = writer.take_grant();
     if (!grant) {
@@ -55,7 +54,7 @@ struct OneRank {
 };
 
 TEST(Leaving, KeepsTheLeasesThatWereHeardOfAndNoOther) {
-  OneRank w({.queue_steps = 3});
+  LeavableRank w({.queue_steps = 3});
   w.writer.ledger().join(reader_a, 1, false, "a");
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(w.write());
   EXPECT_THAT(w.sink.take(reader_a), ElementsAre("announce 0", "announce 1", "announce 2"));
@@ -70,7 +69,7 @@ TEST(Leaving, KeepsTheLeasesThatWereHeardOfAndNoOther) {
 }
 
 TEST(Leaving, TheEndDoesNotWaitForLeasesThatAreKept) {
-  OneRank w({.queue_steps = 3});
+  LeavableRank w({.queue_steps = 3});
   w.writer.ledger().join(reader_a, 1, false, "a");
   w.writer.ledger().join(reader_b, 1, false, "b");
   EXPECT_TRUE(w.write());
@@ -86,7 +85,7 @@ TEST(Leaving, TheEndDoesNotWaitForLeasesThatAreKept) {
 }
 
 TEST(Leaving, ARankThatLeftReleasesWhatItKept) {
-  Recorder sink;
+  LeaveRecorder sink;
   ReaderProtocol root(0, 2, 1, 4, false, sink);
   const auto announce = [](std::uint64_t step, std::uint32_t slot) {
     return Message{.kind = Kind::announce, .step = step, .epoch = 1, .slot = slot};
@@ -105,7 +104,7 @@ TEST(Leaving, ARankThatLeftReleasesWhatItKept) {
 
 // Rank 1 keeps step 0, and its process ends.
 std::vector<std::string> sent_when_rank_1_ends(std::uint32_t ranks, bool in_order) {
-  Recorder sink;
+  LeaveRecorder sink;
   ReaderProtocol root(0, ranks, 1, 4, false, sink, 1);
   root.on_message(parent_link, Message{.kind = Kind::announce, .step = 0, .epoch = 1, .slot = 0});
   if (in_order) root.on_message(1, Message{.kind = Kind::leave, .value = 1});
@@ -122,7 +121,7 @@ TEST(Leaving, LeasesEndWithTheProcessUnlessRanksBelowMayHoldThem) {
 }
 
 TEST(Leaving, ARankThatDoesNotWaitForOthersKeepsTheirLeases) {
-  Recorder sink;
+  LeaveRecorder sink;
   ReaderProtocol root(0, 2, 1, 4, false, sink);
   const auto announce = [](std::uint64_t step, std::uint32_t slot) {
     return Message{.kind = Kind::announce, .step = step, .epoch = 1, .slot = slot};
@@ -141,7 +140,7 @@ TEST(Leaving, ARankThatDoesNotWaitForOthersKeepsTheirLeases) {
 }
 
 TEST(Shares, AReaderThatStopsHoldsNoMoreThanItsShare) {
-  OneRank w({.queue_steps = 4, .when_full = WhenFull::discard_newest, .rendezvous_readers = 2});
+  LeavableRank w({.queue_steps = 4, .when_full = WhenFull::discard_newest, .rendezvous_readers = 2});
   w.writer.ledger().join(reader_a, 1, false, "a");  // stopped
   w.writer.ledger().join(reader_b, 1, false, "b");
   for (std::uint64_t step = 0; step < 10; ++step) {
@@ -161,7 +160,7 @@ TEST(Shares, AReaderThatStopsHoldsNoMoreThanItsShare) {
 }
 
 TEST(Shares, NobodyGivesWayWhenAllAreBehind) {
-  OneRank w({.queue_steps = 4, .when_full = WhenFull::discard_newest, .rendezvous_readers = 2});
+  LeavableRank w({.queue_steps = 4, .when_full = WhenFull::discard_newest, .rendezvous_readers = 2});
   w.writer.ledger().join(reader_a, 1, false, "a");
   w.writer.ledger().join(reader_b, 1, false, "b");
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(w.write());
@@ -170,7 +169,7 @@ TEST(Shares, NobodyGivesWayWhenAllAreBehind) {
 }
 
 TEST(Shares, DivideTheQueue) {
-  OneRank w({.queue_steps = 9, .when_full = WhenFull::discard_oldest, .rendezvous_readers = 0});
+  LeavableRank w({.queue_steps = 9, .when_full = WhenFull::discard_oldest, .rendezvous_readers = 0});
   for (const std::uint32_t share : {8u, 4u, 3u, 2u, 2u, 2u}) {
     w.writer.ledger().join(first_reader_link + static_cast<LinkId>(w.writer.ledger().readers().size()), 1, false, "r");
     EXPECT_EQ(w.writer.ledger().share(), share);

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "penstock/error.hpp"
+#include "stream/protocol_test_support.hpp"
 #include "stream/reader_protocol.hpp"
 #include "stream/ring_queue.hpp"
 #include "stream/writer_protocol.hpp"
@@ -42,8 +43,6 @@ struct Recorder : Sink {
 };
 
 std::shared_ptr<const std::string> layout(const std::string& text) { return std::make_shared<const std::string>(text); }
-
-constexpr LinkId reader_a = first_reader_link, reader_b = first_reader_link + 1;
 
 // One writer rank and its readers' messages.
 struct OneRank {

@@ -9,6 +9,7 @@
 #include <ostream>
 #include <string>
 
+#include "base/test_support.hpp"
 #include "stream/sim/sim.hpp"
 
 namespace penstock::stream::sim {
@@ -16,11 +17,6 @@ namespace penstock::stream::sim {
 void PrintTo(Bug bug, std::ostream* out) { *out << name_of(bug); }
 
 namespace {
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 void expect_all_end_well(Plan (*plan_of)(std::uint64_t seed)) {
   if (const auto seed = number_from("PENSTOCK_SEED", 0); seed != 0) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "model/box.hpp"
 #include "model/copy.hpp"
@@ -10,10 +11,6 @@
 
 namespace penstock::stream {
 namespace {
-
-double seconds_since(base::Clock::time_point start) {
-  return std::chrono::duration<double>(base::Clock::now() - start).count();
-}
 
 constexpr std::size_t max_cached_parts = 64;
 
@@ -83,7 +80,7 @@ Outcome StepReader::begin_step(Timeout timeout) {
   StepSource::Step next;
   const auto start = base::Clock::now();
   outcome_ = source_->wait_step(next, deadline_of(timeout));
-  counters_.wait_s += seconds_since(start);
+  counters_.wait_s += base::seconds_since(start);
   if (outcome_ != Outcome::ready) return outcome_;
   describe(next.epoch);  // throws: the lease goes back
   step_ = std::move(next);
@@ -288,7 +285,8 @@ std::vector<std::string> StepReader::read_strings(std::uint32_t id) {
       for (std::size_t b = 0; b < variable.blocks.size(); ++b)
         if (variable.blocks[b].writer_rank == static_cast<int>(p.rank) && variable.blocks[b].rank_block == s.block)
           result[b] = s.text;
-  if (variable.info.kind == Kind::global_value && result.size() > 1) result.erase(result.begin(), result.end() - 1);
+  if (variable.info.kind == penstock::Kind::global_value && result.size() > 1)
+    result.erase(result.begin(), result.end() - 1);
   return result;
 }
 
@@ -304,7 +302,7 @@ void StepReader::get(std::uint32_t id, const Selection& selection, void* out, Or
   const auto& variable = put_variable(id);
   if (placed_ == epoch_) return enqueue(plans_.get(*epoch_, id, selection, {order, strides}), out);
   model::shape_of(variable, selection);  // throws in the writer's numbers
-  const bool one_local = selection.form() == Selection::Form::all && variable.info.kind == Kind::local_array;
+  const bool one_local = selection.form() == Selection::Form::all && variable.info.kind == penstock::Kind::local_array;
   if (selection.form() != Selection::Form::block && !one_local)
     return enqueue(plans_.get(*placed_, id, selection, {order, strides}), out);
   const auto block = one_local ? 0 : selection.block_number();
@@ -352,7 +350,7 @@ void StepReader::wait(Timeout timeout) {
     ~Clear() { pending.clear(); }
   } clear{pending_};
   source_->plane().fetch(step.step, step.slot, items_, ordered, deadline_of(timeout));
-  counters_.copy_s += seconds_since(start);
+  counters_.copy_s += base::seconds_since(start);
   counters_.copies += items_.size();
   counters_.bytes += bytes;
   counters_.bytes_copied += bytes;

@@ -37,7 +37,7 @@ class Waiter {
           lock.lock();
           return ready();
         }
-        next_question = now + interruption_period;
+        next_question = now + fabric::interruption_period;
       }
       if (progress_->threaded()) {
         bell_.wait(seen, earlier(deadline, base::Deadline::at(next_question)), spin_us_);
@@ -51,7 +51,6 @@ class Waiter {
   }
 
  private:
-  static constexpr std::chrono::milliseconds interruption_period{100};
   std::shared_ptr<fabric::Progress> progress_;
   memory::Doorbell bell_;
   std::uint32_t spin_us_;

@@ -14,13 +14,6 @@ constexpr std::size_t max_tables = 1u << 22;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(Errc::protocol, "malformed message: " + what); }
 
-// One builder per thread, reused: its buffer grows to the largest message and stays.
-flatbuffers::FlatBufferBuilder& builder() {
-  thread_local flatbuffers::FlatBufferBuilder instance(1024);
-  instance.Clear();
-  return instance;
-}
-
 void append(const flatbuffers::FlatBufferBuilder& from, std::vector<std::byte>& out) {
   const auto* begin = reinterpret_cast<const std::byte*>(from.GetBufferPointer());
   out.insert(out.end(), begin, begin + from.GetSize());
@@ -87,7 +80,7 @@ std::string_view name_of(Kind kind) {
 }
 
 void encode(const Message& m, std::vector<std::byte>& out) {
-  auto& fbb = builder();
+  auto& fbb = thread_builder();
   flatbuffers::Offset<flatbuffers::String> text;
   if (!m.text.empty()) text = fbb.CreateString(m.text);
   flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fb::RankBlob>>> layouts;
@@ -241,7 +234,7 @@ std::vector<model::VariableDefinition> decode_put_variables(std::span<const std:
 }
 
 void encode(const Payload& payload, std::vector<std::byte>& out) {
-  auto& fbb = builder();
+  auto& fbb = thread_builder();
   std::vector<flatbuffers::Offset<fb::Attribute>> attributes;
   for (const auto& [name, a] : payload.attributes) {
     const auto name_at = fbb.CreateString(name);

@@ -11,15 +11,8 @@ namespace penstock::wire {
 namespace {
 
 constexpr std::size_t max_data_message_bytes = std::size_t{16} << 20;
-constexpr std::size_t max_text_bytes = 4096;
+constexpr std::size_t max_reply_text_bytes = 4096;
 constexpr std::uint8_t points_mark = 255;
-
-// Reused by all messages that this thread encodes.
-flatbuffers::FlatBufferBuilder& builder() {
-  thread_local flatbuffers::FlatBufferBuilder instance(4096);
-  instance.Clear();
-  return instance;
-}
 
 [[noreturn]] void bad_piece(const char* why) { throw Error(Errc::protocol, std::string("a read request with ") + why); }
 
@@ -113,7 +106,7 @@ void encode(const ReadRequest& request, std::vector<std::byte>& out) {
     for (std::uint32_t d = 0; d < piece.ndims; ++d) dims.push_back(static_cast<std::int64_t>(piece.count[d]));
     dims.insert(dims.end(), piece.strides.begin(), piece.strides.begin() + piece.ndims);
   }
-  auto& to = builder();
+  auto& to = thread_builder();
   const auto piece_list = to.CreateVectorOfStructs(pieces.data(), pieces.size());
   const auto dim_list = to.CreateVector(dims.data(), dims.size());
   const auto point_list = to.CreateVector(request.points.data(), request.points.size());
@@ -121,13 +114,13 @@ void encode(const ReadRequest& request, std::vector<std::byte>& out) {
 }
 
 void encode(const ReadReply& reply, std::vector<std::byte>& out) {
-  auto& to = builder();
-  const auto message = reply.message.empty() ? 0 : to.CreateString(reply.message.substr(0, max_text_bytes));
+  auto& to = thread_builder();
+  const auto message = reply.message.empty() ? 0 : to.CreateString(reply.message.substr(0, max_reply_text_bytes));
   append(to, fb::CreateReadReply(to, reply.id, static_cast<std::uint16_t>(reply.status), message, reply.bytes), out);
 }
 
 void encode(const SegmentAnnounce& announce, std::vector<std::byte>& out) {
-  auto& to = builder();
+  auto& to = thread_builder();
   append(to, fb::CreateSegmentAnnounce(to, announce.slot, announce.segment, announce.generation, announce.bytes), out);
 }
 
@@ -165,7 +158,7 @@ ReadReply decode_read_reply(std::span<const std::byte> bytes) {
   ReadReply reply;
   reply.id = table->id();
   reply.status = static_cast<Errc>(table->status());
-  if (table->message() != nullptr) reply.message = table->message()->str().substr(0, max_text_bytes);
+  if (table->message() != nullptr) reply.message = table->message()->str().substr(0, max_reply_text_bytes);
   reply.bytes = table->bytes();
   if (name_of(reply.status) == "unknown") throw Error(Errc::protocol, "a read reply with an unknown status");
   if (reply.bytes > max_read_bytes) throw Error(Errc::protocol, "a read reply of impossible size");

@@ -12,11 +12,10 @@ namespace {
 constexpr std::size_t max_stream_bytes = 128;
 constexpr std::size_t max_name_bytes = 256;
 constexpr std::size_t max_reason_bytes = 1024;
-constexpr std::size_t max_handshake_bytes = 4096;
 
 using Builder = flatbuffers::FlatBufferBuilder;
 
-std::string text_of(const flatbuffers::String* text, std::size_t limit, const char* what) {
+std::string limited_text(const flatbuffers::String* text, std::size_t limit, const char* what) {
   if (text == nullptr) return {};
   if (text->size() > limit) throw Error(Errc::protocol, std::string(what) + " is too long");
   return text->str();
@@ -95,8 +94,8 @@ Hello decode_hello(std::span<const std::byte> bytes) {
   hello.version = table->protocol_version();
   hello.purpose = static_cast<Purpose>(table->purpose());
   hello.rank = table->rank();
-  hello.stream = text_of(table->stream(), max_stream_bytes, "a hello's stream name");
-  hello.name = text_of(table->name(), max_name_bytes, "a hello's process name");
+  hello.stream = limited_text(table->stream(), max_stream_bytes, "a hello's stream name");
+  hello.name = limited_text(table->name(), max_name_bytes, "a hello's process name");
   hello.nonce = key_of(table->nonce(), "a hello's nonce");
   return hello;
 }
@@ -104,7 +103,7 @@ Hello decode_hello(std::span<const std::byte> bytes) {
 Challenge decode_challenge(std::span<const std::byte> bytes) {
   const Verified<fb::Challenge> table(bytes, max_handshake_bytes, "challenge");
   Challenge challenge;
-  challenge.name = text_of(table->name(), max_name_bytes, "a challenge's process name");
+  challenge.name = limited_text(table->name(), max_name_bytes, "a challenge's process name");
   challenge.nonce = key_of(table->nonce(), "a challenge's nonce");
   challenge.mac = key_of(table->mac(), "a challenge's proof");
   return challenge;
@@ -117,7 +116,7 @@ Mac decode_proof(std::span<const std::byte> bytes) {
 Refused decode_refused(std::span<const std::byte> bytes) {
   const Verified<fb::Refused> table(bytes, max_handshake_bytes, "refusal");
   Refused refused;
-  refused.reason = text_of(table->reason(), max_reason_bytes, "a refusal's reason");
+  refused.reason = limited_text(table->reason(), max_reason_bytes, "a refusal's reason");
   for (const Errc code : {Errc::unsupported, Errc::overloaded})
     if (table->code() == static_cast<std::uint16_t>(code)) refused.code = code;
   return refused;

@@ -31,6 +31,9 @@ enum class Purpose : std::uint8_t { join = 1, tree = 2, data = 3, segments = 4, 
 const char* name_of(Purpose);
 const char* name_of(HandshakeKind);
 
+// Of one message of the handshake.
+inline constexpr std::size_t max_handshake_bytes = 4096;
+
 using Nonce = std::array<std::uint8_t, 32>;
 using Mac = std::array<std::uint8_t, 32>;
 

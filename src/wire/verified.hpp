@@ -14,6 +14,13 @@
 
 namespace penstock::wire {
 
+// This thread's builder, emptied: what the call before it returned is gone. Its buffer grows to the largest message and stays.
+inline flatbuffers::FlatBufferBuilder& thread_builder() {
+  thread_local flatbuffers::FlatBufferBuilder builder(4096);
+  builder.Clear();
+  return builder;
+}
+
 // A verified message. Holds an aligned copy where the bytes come from an odd place in a socket's buffer, which
 // FlatBuffers does not accept. Throws Error(protocol).
 template <class Table>

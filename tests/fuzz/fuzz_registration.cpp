@@ -4,15 +4,11 @@
 
 #include "base/test_support.hpp"
 #include "base/uri.hpp"
-#include "fabric/connect.hpp"
 #include "fabric/registration.hpp"
 #include "fuzz.hpp"
 
 using namespace penstock;
 using fuzz::Bytes;
-
-// Registrations are only read here: nobody answers.
-bool fabric::answers(const Endpoint&, const Token&, const std::string&, base::Deadline) { return false; }
 
 namespace {
 

@@ -22,8 +22,8 @@ struct Progressed {
 };
 
 // Counts a number up by compare-and-put until it is told to stop; how often that was acknowledged.
-fabric::Task<std::uint64_t> count_up(Directory& directory, std::string path, fabric::Progress& progress,
-                                     Progressed& progressed) {
+fabric::Task<std::uint64_t> count_up_until_stopped(Directory& directory, std::string path, fabric::Progress& progress,
+                                                   Progressed& progressed) {
   std::uint64_t done = 0;
   while (!progressed.stop) {
     const auto deadline = soon();
@@ -69,8 +69,8 @@ TEST(EtcdCluster, GoesOnWhenAMemberIsKilledUnderLoad) {
   Progressed progressed;
   std::vector<fabric::Future<std::uint64_t>> running;
   for (int i = 0; i < 3; ++i)
-    running.push_back(
-        fabric::spawn(*progress, count_up(*client, "/counter/" + std::to_string(i % 2), *progress, progressed)));
+    running.push_back(fabric::spawn(
+        *progress, count_up_until_stopped(*client, "/counter/" + std::to_string(i % 2), *progress, progressed)));
   const auto wait_for_more = [&](std::uint64_t more) {
     const auto target = progressed.done + more;
     return progress->wait_for([&] { return progressed.done >= target; }, soon());

@@ -27,7 +27,7 @@ using fabric::Task;
 constexpr unsigned call_threads = 4;
 constexpr unsigned heartbeat_threads = 2;
 // Entries in one answer; halved when etcd says that they are too large together.
-constexpr std::size_t page_entries = 512;
+constexpr std::size_t etcd_page_entries = 512;
 constexpr auto watch_idle = 15s;
 constexpr auto watch_list_timeout = 10s;
 constexpr std::size_t max_waiting_events = 65'536;
@@ -54,7 +54,7 @@ struct Remote {
 
   // A page: all that etcd gives at once, up to limit.
   etcd::Range range(const std::string& prefix, const std::string& after, std::size_t limit, Deadline deadline) {
-    for (limit = std::min(limit, page_entries);; limit /= 2) {
+    for (limit = std::min(limit, etcd_page_entries);; limit /= 2) {
       try {
         const auto reply = call("/v3/kv/range", etcd::list_request(root, prefix, after, limit), deadline);
         return etcd::decode_range(root, reply.body);
@@ -79,8 +79,8 @@ struct Remote {
 
 std::string tree_prefix(std::string prefix) { return prefix.empty() ? "/" : prefix; }
 
-std::optional<std::uint64_t> put_now(Remote& remote, const std::string& path, const std::string& value,
-                                     std::optional<std::uint64_t> expected, std::uint64_t lease, Deadline deadline) {
+std::optional<std::uint64_t> etcd_put(Remote& remote, const std::string& path, const std::string& value,
+                                      std::optional<std::uint64_t> expected, std::uint64_t lease, Deadline deadline) {
   const auto body = etcd::put_request(remote.root, path, value, expected, lease);
   const auto reply = remote.call(expected ? "/v3/kv/txn" : "/v3/kv/put", body, deadline);
   const auto written = etcd::decode_put(remote.root, reply.body, expected.has_value());
@@ -91,7 +91,7 @@ std::optional<std::uint64_t> put_now(Remote& remote, const std::string& path, co
   throw Error(Errc::peer_lost, remote.http.name() + " did not say whether " + path + " was changed: read it back");
 }
 
-bool remove_now(Remote& remote, const std::string& path, std::optional<std::uint64_t> expected, Deadline deadline) {
+bool etcd_remove(Remote& remote, const std::string& path, std::optional<std::uint64_t> expected, Deadline deadline) {
   const auto body = etcd::remove_request(remote.root, path, expected);
   const auto reply = remote.call(expected ? "/v3/kv/txn" : "/v3/kv/deleterange", body, deadline);
   const auto removed = etcd::decode_remove(remote.root, reply.body, expected.has_value());
@@ -102,7 +102,7 @@ bool remove_now(Remote& remote, const std::string& path, std::optional<std::uint
 // ---------------------------------------------------------------------------------------------------------------- watch
 
 // Shared by the watch's thread and its owner.
-struct Watcher {
+struct EtcdWatcher {
   etcd::Stop stop;
   std::string prefix;
   std::function<void(const std::vector<DirectoryEvent>&)> on_events;  // engine thread
@@ -123,7 +123,7 @@ struct Watcher {
 
 class WatchThread {
  public:
-  WatchThread(std::shared_ptr<Watcher> watcher, std::shared_ptr<Remote> remote, Progress& progress)
+  WatchThread(std::shared_ptr<EtcdWatcher> watcher, std::shared_ptr<Remote> remote, Progress& progress)
       : watcher_(std::move(watcher)), remote_(std::move(remote)), progress_(progress) {}
 
   void run() {
@@ -188,7 +188,7 @@ class WatchThread {
     });
   }
 
-  std::shared_ptr<Watcher> watcher_;
+  std::shared_ptr<EtcdWatcher> watcher_;
   std::shared_ptr<Remote> remote_;
   Progress& progress_;
   DirectoryView view_;
@@ -198,21 +198,21 @@ class WatchThread {
 
 // ----------------------------------------------------------------------------------------------------------------- core
 
-struct Lease {
+struct EtcdLease {
   std::chrono::milliseconds ttl{};
   std::function<void()> lost;
   fabric::Timer timer;
 };
 
 // Lives as long as the directory or a call of it.
-struct Core : std::enable_shared_from_this<Core> {
-  Core(std::shared_ptr<Progress> p, std::vector<etcd::Member> members, const std::string& name, std::string root)
+struct EtcdCore : std::enable_shared_from_this<EtcdCore> {
+  EtcdCore(std::shared_ptr<Progress> p, std::vector<etcd::Member> members, const std::string& name, std::string root)
       : progress(std::move(p)),
         remote(std::make_shared<Remote>(std::move(members), name, std::move(root))),
         callers(std::make_unique<fabric::Workers>(*progress, call_threads, "etcd")),
         heartbeats(std::make_unique<fabric::Workers>(*progress, heartbeat_threads, "etcd-lease")) {}
 
-  ~Core() {
+  ~EtcdCore() {
     remote->http.stop();
     for (auto& [watcher, thread] : watches) {
       watcher->stop.request();
@@ -226,7 +226,7 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // f(remote) on a thread; its caller waits until the deadline at most.
   template <class F>
-  static Task<std::invoke_result_t<F, Remote&>> run(std::shared_ptr<Core> core, F function, Deadline deadline) {
+  static Task<std::invoke_result_t<F, Remote&>> run(std::shared_ptr<EtcdCore> core, F function, Deadline deadline) {
     using R = std::invoke_result_t<F, Remote&>;
     auto promise = std::make_shared<fabric::Promise<R>>(*core->progress);
     auto future = promise->future();
@@ -251,7 +251,7 @@ struct Core : std::enable_shared_from_this<Core> {
     co_return co_await std::move(future);
   }
 
-  static Task<std::uint64_t> grant(std::shared_ptr<Core> core, std::chrono::milliseconds ttl,
+  static Task<std::uint64_t> grant(std::shared_ptr<EtcdCore> core, std::chrono::milliseconds ttl,
                                    std::function<void()> lost, Deadline deadline) {
     check_ttl(ttl);
     const auto seconds = std::chrono::ceil<std::chrono::seconds>(ttl);
@@ -264,7 +264,7 @@ struct Core : std::enable_shared_from_this<Core> {
     co_return id;
   }
 
-  static Task<void> revoke(std::shared_ptr<Core> core, std::uint64_t lease, Deadline deadline) {
+  static Task<void> revoke(std::shared_ptr<EtcdCore> core, std::uint64_t lease, Deadline deadline) {
     core->leases.erase(lease);
     auto ask = [lease, deadline](Remote& remote) {
       try {
@@ -311,7 +311,7 @@ struct Core : std::enable_shared_from_this<Core> {
     if (lost) lost();
   }
 
-  void start_watch(const std::shared_ptr<Watcher>& watcher) {
+  void start_watch(const std::shared_ptr<EtcdWatcher>& watcher) {
     for (auto at = watches.begin(); at != watches.end();) {
       std::unique_lock lock(at->first->mutex);
       const bool finished = at->first->finished;
@@ -328,14 +328,14 @@ struct Core : std::enable_shared_from_this<Core> {
 
   std::shared_ptr<Progress> progress;
   std::shared_ptr<Remote> remote;
-  std::unordered_map<std::uint64_t, Lease> leases;  // engine thread
-  std::list<std::pair<std::shared_ptr<Watcher>, std::thread>> watches;
+  std::unordered_map<std::uint64_t, EtcdLease> leases;  // engine thread
+  std::list<std::pair<std::shared_ptr<EtcdWatcher>, std::thread>> watches;
   std::unique_ptr<fabric::Workers> callers, heartbeats;
 };
 
 class EtcdWatch final : public Directory::Watch {
  public:
-  EtcdWatch(std::shared_ptr<Core> core, std::shared_ptr<Watcher> watcher)
+  EtcdWatch(std::shared_ptr<EtcdCore> core, std::shared_ptr<EtcdWatcher> watcher)
       : core_(std::move(core)), watcher_(std::move(watcher)) {}
   ~EtcdWatch() override {
     core_->progress->call([this] { watcher_->live = false; });
@@ -343,13 +343,13 @@ class EtcdWatch final : public Directory::Watch {
   }
 
  private:
-  std::shared_ptr<Core> core_;
-  std::shared_ptr<Watcher> watcher_;
+  std::shared_ptr<EtcdCore> core_;
+  std::shared_ptr<EtcdWatcher> watcher_;
 };
 
 class EtcdDirectory final : public Directory {
  public:
-  explicit EtcdDirectory(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  explicit EtcdDirectory(std::shared_ptr<EtcdCore> core) : core_(std::move(core)) {}
   ~EtcdDirectory() override {
     // Calls that are under way may outlive this; heartbeats must not.
     core_->progress->call([this] { core_->leases.clear(); });
@@ -357,17 +357,19 @@ class EtcdDirectory final : public Directory {
 
   std::string describe() const override { return core_->remote->http.name(); }
   Task<std::uint64_t> grant(std::chrono::milliseconds ttl, std::function<void()> lost, Deadline deadline) override {
-    return Core::grant(core_, ttl, std::move(lost), deadline);
+    return EtcdCore::grant(core_, ttl, std::move(lost), deadline);
   }
-  Task<void> revoke(std::uint64_t lease, Deadline deadline) override { return Core::revoke(core_, lease, deadline); }
+  Task<void> revoke(std::uint64_t lease, Deadline deadline) override {
+    return EtcdCore::revoke(core_, lease, deadline);
+  }
   Task<std::optional<std::uint64_t>> put(std::string path, std::string value, std::optional<std::uint64_t> expected,
                                          std::uint64_t lease, Deadline deadline) override {
     auto ask = [=, path = std::move(path), value = std::move(value)](Remote& remote) {
       check_path(path);
       check_value(path, value);
-      return put_now(remote, path, value, expected, lease, deadline);
+      return etcd_put(remote, path, value, expected, lease, deadline);
     };
-    return Core::run(core_, std::move(ask), deadline);
+    return EtcdCore::run(core_, std::move(ask), deadline);
   }
   Task<std::optional<DirectoryEntry>> get(std::string path, Deadline deadline) override {
     auto ask = [deadline, path = std::move(path)](Remote& remote) -> std::optional<DirectoryEntry> {
@@ -377,7 +379,7 @@ class EtcdDirectory final : public Directory {
       if (range.entries.empty()) return {};
       return std::move(range.entries.front());
     };
-    return Core::run(core_, std::move(ask), deadline);
+    return EtcdCore::run(core_, std::move(ask), deadline);
   }
   Task<std::vector<DirectoryEntry>> list(std::string prefix, std::string after, std::size_t limit,
                                          Deadline deadline) override {
@@ -385,19 +387,19 @@ class EtcdDirectory final : public Directory {
       check_prefix(prefix);
       return remote.list(tree_prefix(prefix), after, limit, deadline);
     };
-    return Core::run(core_, std::move(ask), deadline);
+    return EtcdCore::run(core_, std::move(ask), deadline);
   }
   Task<bool> remove(std::string path, std::optional<std::uint64_t> expected, Deadline deadline) override {
     auto ask = [=, path = std::move(path)](Remote& remote) {
       check_path(path);
-      return remove_now(remote, path, expected, deadline);
+      return etcd_remove(remote, path, expected, deadline);
     };
-    return Core::run(core_, std::move(ask), deadline);
+    return EtcdCore::run(core_, std::move(ask), deadline);
   }
   std::unique_ptr<Watch> watch(std::string prefix,
                                std::function<void(const std::vector<DirectoryEvent>&)> on_events) override {
     check_prefix(prefix);
-    auto watcher = std::make_shared<Watcher>();
+    auto watcher = std::make_shared<EtcdWatcher>();
     watcher->prefix = tree_prefix(std::move(prefix));
     watcher->on_events = std::move(on_events);
     core_->progress->call([&] { core_->start_watch(watcher); });
@@ -405,7 +407,7 @@ class EtcdDirectory final : public Directory {
   }
 
  private:
-  std::shared_ptr<Core> core_;
+  std::shared_ptr<EtcdCore> core_;
 };
 
 }  // namespace
@@ -420,7 +422,7 @@ std::unique_ptr<Directory> open_etcd_directory(std::shared_ptr<fabric::Progress>
     name += (members.size() > 1 ? "," : "") + text;
   }
   return std::make_unique<EtcdDirectory>(
-      std::make_shared<Core>(std::move(progress), std::move(members), name, address.root));
+      std::make_shared<EtcdCore>(std::move(progress), std::move(members), name, address.root));
 }
 
 }  // namespace penstock::directory

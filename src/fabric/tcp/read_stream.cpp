@@ -9,17 +9,14 @@
 
 #include "base/fault.hpp"
 #include "fabric/socket.hpp"
+#include "fabric/transfer_limits.hpp"
 
 namespace penstock::fabric {
 
 namespace {
 
 constexpr std::size_t buffer_bytes = std::size_t{16} << 10;
-constexpr std::uint64_t batch_bytes = std::uint64_t{1} << 20;
-constexpr std::size_t batch_parts = 256;
-constexpr std::uint64_t chunk_bytes = 256 << 10;
-constexpr std::uint64_t least_run_bytes = 4096;  // shorter runs are received packed
-constexpr std::size_t most_runs = 1u << 16;
+constexpr std::size_t most_received_parts = 256;
 // One request: enough to keep the connection busy, small enough that several are under way.
 constexpr std::uint64_t request_bytes = std::uint64_t{1} << 20;
 constexpr std::size_t request_pieces = 4096;
@@ -136,7 +133,7 @@ bool ReadStream::read_some() {
     end_ -= begin_;
     begin_ = 0;
   }
-  iovec parts[batch_parts + 1];
+  iovec parts[most_received_parts + 1];
   std::size_t count = 0;
   std::size_t wanted = 0;
   for (std::size_t i = batch_at_; i < batch_.size(); ++i) {
@@ -247,7 +244,7 @@ void ReadStream::build_batch() {
   bounce_.clear();
   unpacks_.clear();
   std::uint64_t room = batch_bytes;
-  while (part_ < requests_.front().last && room > 0 && batch_.size() < batch_parts) {
+  while (part_ < requests_.front().last && room > 0 && batch_.size() < most_received_parts) {
     const Part& part = parts_[part_];
     if (!part_open_) {
       // The destination's runs: the source's side of the piece turned round.

@@ -20,8 +20,6 @@ namespace {
 using base::Deadline;
 using memory::SlotInfo;
 
-constexpr std::chrono::milliseconds interruption_period{100};
-
 // A range of bytes as a piece of a plan.
 model::Piece bytes_piece(int writer_rank, std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) {
   const std::int64_t stride = 1;

@@ -16,30 +16,32 @@ using nlohmann::json;
 
 constexpr int deepest = 64;  // the parser's stack is bounded by this
 
-[[noreturn]] void refuse(const std::string& what) { throw Error(Errc::invalid_argument, "arguments: " + what); }
+[[noreturn]] void refuse_arguments(const std::string& what) {
+  throw Error(Errc::invalid_argument, "arguments: " + what);
+}
 
 json parse(std::string_view text) {
   if (text.empty()) return json::object();
-  if (text.size() > max_arguments_bytes) refuse("the text is too long");
+  if (text.size() > max_arguments_bytes) refuse_arguments("the text is too long");
   bool too_deep = false;
   const auto watch = [&](int depth, json::parse_event_t, json&) {
     too_deep |= depth > deepest;
     return !too_deep;
   };
   auto value = json::parse(text, watch, false);
-  if (too_deep) refuse("nested too deeply");
-  if (value.is_discarded()) refuse("not JSON");
-  if (!value.is_object()) refuse("not a JSON object");
+  if (too_deep) refuse_arguments("nested too deeply");
+  if (value.is_discarded()) refuse_arguments("not JSON");
+  if (!value.is_object()) refuse_arguments("not a JSON object");
   return value;
 }
 
 std::uint64_t natural(const json& value, const std::string& key) {
-  if (!value.is_number_unsigned()) refuse(key + " holds something that is no natural number");
+  if (!value.is_number_unsigned()) refuse_arguments(key + " holds something that is no natural number");
   return value.get<std::uint64_t>();
 }
 
 std::vector<std::uint64_t> naturals(const json& value, const std::string& key) {
-  if (!value.is_array() || value.size() > max_dims) refuse(key + " is no list of at most 8 numbers");
+  if (!value.is_array() || value.size() > max_dims) refuse_arguments(key + " is no list of at most 8 numbers");
   std::vector<std::uint64_t> all;
   for (const auto& item : value) all.push_back(natural(item, key));
   return all;
@@ -47,19 +49,19 @@ std::vector<std::uint64_t> naturals(const json& value, const std::string& key) {
 
 void read_range(const json& value, Arguments& into) {
   if (!value.is_array() || value.size() != 2 || !value[0].is_number() || !value[1].is_number())
-    refuse("range is no list of two numbers");
+    refuse_arguments("range is no list of two numbers");
   const std::array<double, 2> range{value[0].get<double>(), value[1].get<double>()};
   if (!std::isfinite(range[0]) || !std::isfinite(range[1]) || !std::isfinite(range[1] - range[0]) ||
       range[0] > range[1])
-    refuse("range does not go from low to high");
+    refuse_arguments("range does not go from low to high");
   into.range = range;
 }
 
 void read_box(const json& value, Arguments& into) {
   if (!value.is_object() || value.size() != 2 || !value.contains("start") || !value.contains("count"))
-    refuse("box is not {\"start\": [..], \"count\": [..]}");
+    refuse_arguments("box is not {\"start\": [..], \"count\": [..]}");
   const Box box{Dims(naturals(value["start"], "box.start")), Dims(naturals(value["count"], "box.count"))};
-  if (!model::is_valid(box)) refuse("box: start and count do not fit each other");
+  if (!model::is_valid(box)) refuse_arguments("box: start and count do not fit each other");
   into.box = box;
 }
 
@@ -67,7 +69,7 @@ void read_factor(const json& value, Arguments& into) {
   if (value.is_array()) into.factor = naturals(value, "factor");
   else into.factor = {natural(value, "factor")};
   for (const auto factor : into.factor)
-    if (factor == 0) refuse("factor is zero");
+    if (factor == 0) refuse_arguments("factor is zero");
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/test_support.hpp"
 #include "memory/segment.hpp"
 #include "pool/compute/compute_workers.hpp"
 
@@ -39,8 +40,6 @@ inline void record(const std::string& scenario, const std::string& result) {
   out << "| Scenario | Result |\n|---|---|\n";
   for (const auto& [name, text] : rows) out << "| " << name << " | " << text << " |\n";
 }
-
-inline base::Deadline soon() { return base::Deadline(std::chrono::seconds(60)); }
 
 // Bytes in a memory file, as a server's slab has them, at an odd page.
 template <class T>

@@ -18,7 +18,7 @@ constexpr std::array<Builtin, 8> table{{{"min", run_min},
                                         {"first", run_first},
                                         {"last", run_last}}};
 
-[[noreturn]] void refuse(const Input& input, const std::string& what) {
+[[noreturn]] void refuse_input(const Input& input, const std::string& what) {
   throw Error(Errc::invalid_argument, "input '" + input.name.substr(0, 200) + "': " + what);
 }
 
@@ -33,17 +33,17 @@ std::uint64_t bytes_of(DType dtype, const Dims& shape) {
 }  // namespace
 
 void check(const Input& input) {
-  if (input.name.size() > max_name_bytes) refuse(input, "the name is too long");
-  if (static_cast<std::size_t>(input.dtype) >= dtype_count) refuse(input, "no such element type");
+  if (input.name.size() > max_name_bytes) refuse_input(input, "the name is too long");
+  if (static_cast<std::size_t>(input.dtype) >= dtype_count) refuse_input(input, "no such element type");
   if (size_of(input.dtype) == 0) {
-    if (!input.shape.empty() || input.box) refuse(input, "raw bytes and strings have no shape");
+    if (!input.shape.empty() || input.box) refuse_input(input, "raw bytes and strings have no shape");
     return;
   }
   if (bytes_of(input.dtype, input.shape) != input.bytes.size())
-    refuse(input, to_string(input.shape) + " of " + std::string(name_of(input.dtype)) + " is not " +
-                      std::to_string(input.bytes.size()) + " bytes");
+    refuse_input(input, to_string(input.shape) + " of " + std::string(name_of(input.dtype)) + " is not " +
+                            std::to_string(input.bytes.size()) + " bytes");
   if (input.box && (!model::is_valid(*input.box) || input.box->count != input.shape))
-    refuse(input, "its box has another shape");
+    refuse_input(input, "its box has another shape");
 }
 
 std::byte* Output::raw(std::uint64_t size) {
@@ -78,7 +78,8 @@ DType common_dtype(std::span<const Input> inputs) {
   const DType dtype = inputs.front().dtype;
   for (const auto& input : inputs)
     if (input.dtype != dtype)
-      refuse(input, "elements of type " + std::string(name_of(input.dtype)) + " among " + std::string(name_of(dtype)));
+      refuse_input(input,
+                   "elements of type " + std::string(name_of(input.dtype)) + " among " + std::string(name_of(dtype)));
   if (size_of(dtype) == 0)
     throw Error(Errc::unsupported, dtype == DType::none ? "raw bytes have no elements" : "strings have no arithmetic");
   return dtype;
