@@ -1,5 +1,5 @@
-# libpenstock: the rooms in one shared library, exported as Penstock::penstock. What only servers need is not in it
-# (penstock_room's SERVER): the program penstock-server links that beside the library.
+# libpenstock: the modules in one shared library, exported as Penstock::penstock. What only servers need is not in it
+# (penstock_module's SERVER): the program penstock-server links that beside the library.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -8,18 +8,18 @@ if(SKBUILD)
   set(CMAKE_INSTALL_LIBDIR lib)
 endif()
 
-get_property(rooms GLOBAL PROPERTY PENSTOCK_ROOMS)
-if(NOT rooms)
+get_property(modules GLOBAL PROPERTY PENSTOCK_MODULES)
+if(NOT modules)
   return()
 endif()
 
 add_library(penstock SHARED)
 add_library(Penstock::penstock ALIAS penstock)
-foreach(room IN LISTS rooms)
-  target_sources(penstock PRIVATE $<TARGET_OBJECTS:${room}>)
-  # What the room links, without the room itself: its objects are already in.
-  get_target_property(libraries ${room} LINK_LIBRARIES)
-  list(REMOVE_ITEM libraries ${rooms} penstock_warnings)
+foreach(module IN LISTS modules)
+  target_sources(penstock PRIVATE $<TARGET_OBJECTS:${module}>)
+  # What the module links, without the module itself: its objects are already in.
+  get_target_property(libraries ${module} LINK_LIBRARIES)
+  list(REMOVE_ITEM libraries ${modules} penstock_warnings)
   target_link_libraries(penstock PRIVATE ${libraries})
 endforeach()
 set_target_properties(penstock PROPERTIES LINKER_LANGUAGE CXX)

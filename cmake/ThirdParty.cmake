@@ -1,4 +1,4 @@
-# The libraries that rooms name in THIRD_PARTY. The public headers need none of them, so an installed Penstock does not
+# The libraries that modules name in THIRD_PARTY. The public headers need none of them, so an installed Penstock does not
 # either, beyond the shared objects it was linked with.
 
 find_package(Threads REQUIRED)
@@ -47,7 +47,7 @@ if(PENSTOCK_MPI)
   set(PENSTOCK_HAVE_MPI ${MPI_CXX_FOUND})
 endif()
 
-# Tiers of pools (room storage); HDF5 also for the benchmarks.
+# Tiers of pools (module storage); HDF5 also for the benchmarks.
 find_path(PENSTOCK_XXHASH_INCLUDE xxhash.h REQUIRED)
 add_library(penstock_xxhash INTERFACE)
 add_library(xxhash::xxhash ALIAS penstock_xxhash)
@@ -77,7 +77,7 @@ endif()
 # The index of a pool's objects.
 find_package(absl REQUIRED)
 
-# The directory in etcd (room rpc). Debian's cpp-httplib is a shared library, built with the options that its .pc file names.
+# The directory in etcd (module rpc). Debian's cpp-httplib is a shared library, built with the options that its .pc file names.
 set(PENSTOCK_HAVE_HTTPLIB OFF)
 find_package(PkgConfig QUIET)
 if(PkgConfig_FOUND)

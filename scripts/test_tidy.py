@@ -29,8 +29,8 @@ def test_a_clean_tree_passes(tidy, tmp_path):
         "src/base/log.cpp": '#include "base/log.hpp"\n#include <spdlog/spdlog.h>\n// exit(1)\nint i = x.abort();\n',
         "src/fabric/net.cpp": '#include "base/log.hpp"\n#include <asio.hpp>\nconst char* s = "printf(";\n',
         "src/fabric/net_test.cpp": "void f() { _exit(0); printf(0); }\n",
-        "src/base/CMakeLists.txt": "penstock_room(base SOURCES log.cpp)\n",
-        "src/fabric/CMakeLists.txt": "penstock_room(fabric SOURCES net.cpp TESTS net_test.cpp)\n",
+        "src/base/CMakeLists.txt": "penstock_module(base SOURCES log.cpp)\n",
+        "src/fabric/CMakeLists.txt": "penstock_module(fabric SOURCES net.cpp TESTS net_test.cpp)\n",
         "sims/heat/main.cpp": "int main() { printf(0); }  // TODO(ann): colours\n",
         "sims/CMakeLists.txt": "add_executable(heat heat/main.cpp)\n",
     }
@@ -44,7 +44,7 @@ def test_a_schema_that_changed_asks_for_another_version(tidy, tmp_path):
     files = {
         "src/wire/versions.hpp": versions.format("0"),
         "src/wire/a.cpp": '#include "wire/versions.hpp"\n',
-        "src/wire/CMakeLists.txt": "penstock_room(wire SOURCES a.cpp)\n",
+        "src/wire/CMakeLists.txt": "penstock_module(wire SOURCES a.cpp)\n",
         "src/wire/a.fbs": "table A { x:int; }  // a comment\n",
     }
     (error,) = errors(tidy, tmp_path, files)
@@ -75,13 +75,13 @@ def test_a_schema_that_changed_asks_for_another_version(tidy, tmp_path):
         ("src/base/x.cpp", "#if 0\n#endif\n", "switched off"),
         ("src/base/x_test.cpp", "TEST(A, DISABLED_b) {}\n", "switched off"),
         ("src/base/lost.hpp", "#pragma once\n", "nobody includes"),
-        ("src/base/CMakeLists.txt", "penstock_room(base SOURCES gone.cpp)\n", "gone.cpp is not there"),
+        ("src/base/CMakeLists.txt", "penstock_module(base SOURCES gone.cpp)\n", "gone.cpp is not there"),
         ("sims/lost.cpp", "int main() {}\n", "no CMakeLists.txt names"),
     ],
 )
 def test_it_finds(tidy, tmp_path, path, text, message):
     listed = Path(path).name if path.endswith(".cpp") and "lost" not in path else ""
-    files = {str(Path(path).parent / "CMakeLists.txt"): f"penstock_room(x SOURCES {listed})\n", path: text}
+    files = {str(Path(path).parent / "CMakeLists.txt"): f"penstock_module(x SOURCES {listed})\n", path: text}
     found = errors(tidy, tmp_path, files)
     assert len(found) == 1, found
     assert message in found[0]

@@ -1,4 +1,4 @@
-// The one place that knows which engines there are. It stands above the rooms that make them, so that the public API, far
+// The one place that knows which engines there are. It stands above the modules that make them, so that the public API, far
 // below, need not know any; the table is filled when the library is loaded.
 #include "pool/pool_engine.hpp"
 #include "stream/engine.hpp"

@@ -1,4 +1,4 @@
-// The event loop as this room's sources see it; no header of another room includes this one.
+// The event loop as this module's sources see it; no header of another room includes this one.
 #pragma once
 
 #include <version>  // first: Asio asks the standard library's macros how to allocate, and all sources must have one answer

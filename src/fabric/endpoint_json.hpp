@@ -1,4 +1,4 @@
-// Endpoints as JSON, for the sources of this room that write it.
+// Endpoints as JSON, for the sources of this module that write it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,4 +1,4 @@
-// Sockets as this room's sources use them: non-blocking, close-on-exec, TCP_NODELAY on both ends.
+// Sockets as this module's sources use them: non-blocking, close-on-exec, TCP_NODELAY on both ends.
 #pragma once
 
 #include <sys/socket.h>

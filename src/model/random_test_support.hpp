@@ -1,4 +1,4 @@
-// For the property tests of this room: one seeded source of randomness, whose seed is printed when a test fails.
+// For the property tests of this module: one seeded source of randomness, whose seed is printed when a test fails.
 #pragma once
 
 #include <gtest/gtest.h>

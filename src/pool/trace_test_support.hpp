@@ -1,4 +1,4 @@
-// For the tests of this room: recordings made by hand.
+// For the tests of this module: recordings made by hand.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Threads that copy between a process's memory and memory that it shares with a peer. This room's own.
+// Threads that copy between a process's memory and memory that it shares with a peer. This module's own.
 #pragma once
 
 #include <atomic>

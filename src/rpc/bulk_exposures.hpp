@@ -1,4 +1,4 @@
-// What one side of a channel exposes. This room's own; any thread.
+// What one side of a channel exposes. This module's own; any thread.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // The bulk connection of a channel, served by a thread of its own for all channels of the process: rpc/bulk_wire.hpp says what
-// travels. Bytes go straight between the socket and the memory that they are for. This room's own.
+// travels. Bytes go straight between the socket and the memory that they are for. This module's own.
 #pragma once
 
 #include <deque>

@@ -1,4 +1,4 @@
-// One thread that waits for the sockets of all bulk connections of the process. This room's own.
+// One thread that waits for the sockets of all bulk connections of the process. This module's own.
 #pragma once
 
 #include <functional>

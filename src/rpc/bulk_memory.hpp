@@ -1,4 +1,4 @@
-// Memory that can be shared with peers on this node, and who uses what is exposed of it. This room's own.
+// Memory that can be shared with peers on this node, and who uses what is exposed of it. This module's own.
 #pragma once
 
 #include <atomic>

@@ -8,7 +8,7 @@
 //   table AddReply { sum:long; }
 //   rpc_service Calculator { Add(AddRequest):AddReply; }
 //
-// and penstock_rpc_service(<room target> calculator.fbs) in CMake makes <folder>/calculator_service.hpp with (namespace of the
+// and penstock_rpc_service(<module target> calculator.fbs) in CMake makes <folder>/calculator_service.hpp with (namespace of the
 // schema; requests and replies are flatc's owned structs AddRequestT, AddReplyT, verified on arrival)
 //
 //   class CalculatorService : public rpc::Service {            // implement it

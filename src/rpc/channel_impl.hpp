@@ -1,4 +1,4 @@
-// A channel's parts, as this room's sources see them. Which thread touches what stands beside it.
+// A channel's parts, as this module's sources see them. Which thread touches what stands beside it.
 #pragma once
 
 #include <atomic>

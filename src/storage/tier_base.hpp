@@ -77,7 +77,7 @@ class TierBase : public Tier {
   std::uint64_t objects_ = 0, bytes_ = 0;
 };
 
-// The tiers of this room; open_tier chooses.
+// The tiers of this module; open_tier chooses.
 std::unique_ptr<Tier> open_files_tier(const TierOptions& options);
 std::unique_ptr<Tier> open_rocksdb_tier(const TierOptions& options);  // also `disk`
 

@@ -94,7 +94,7 @@ struct EngineEntry {
   std::unique_ptr<ReaderEngine> (*open)(const EngineContext&, const std::string& name, std::shared_ptr<Cohort>,
                                         const StreamOptions&);
 };
-// src/engines says which there are; it stands above the rooms that make them. Any thread.
+// src/engines says which there are; it stands above the modules that make them. Any thread.
 void add_engine(const EngineEntry& engine);
 
 // By StreamOptions::engine. Throws Error(unsupported).

@@ -1,4 +1,4 @@
-// FlatBuffers helpers shared by the sources of this room; no other room includes it.
+// FlatBuffers helpers shared by the sources of this module; no other room includes it.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>

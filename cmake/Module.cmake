@@ -1,45 +1,45 @@
-# Rooms: one folder under src/, one CMake target, one test program.
+# Modules: one folder under src/, one CMake target, one test program.
 #
-#   penstock_room(model SOURCES box.cpp USES base THIRD_PARTY fmt::fmt TESTS box_test.cpp [PRECOMPILE <asio.hpp>] [SERVER])
+#   penstock_module(model SOURCES box.cpp USES base THIRD_PARTY fmt::fmt TESTS box_test.cpp [PRECOMPILE <asio.hpp>] [SERVER])
 #
 # makes the object library penstock_model, which becomes part of libpenstock, and the GoogleTest program test_model. A
-# test program links the objects of its room and of the rooms below it, not the whole library: a room can be built and
+# test program links the objects of its module and of the modules below it, not the whole library: a module can be built and
 # tested while the ones above it are broken, and an upward call does not link.
-# The folder of a room is its name; a room inside another is named with a slash (fabric/ucx -> penstock_fabric_ucx).
+# The folder of a module is its name; a module inside another is named with a slash (fabric/ucx -> penstock_fabric_ucx).
 #
 # SERVER: what only servers of pools need. It becomes part of the program penstock-server instead of the library, so that
-# its third-party libraries are not loaded by every simulation and every analysis. A room of which this is one part has a
+# its third-party libraries are not loaded by every simulation and every analysis. A module of which this is one part has a
 # second target for it in the same folder (storage: storage_tiers; pool: pool_server).
 
 #
 # The sources of a target are compiled several at a time (penstock_unity), so the names in their unnamed namespaces must
 # not clash. Configure with PENSTOCK_UNITY=OFF to see that each source includes what it uses.
 
-set_property(GLOBAL PROPERTY PENSTOCK_ROOMS "")
-set_property(GLOBAL PROPERTY PENSTOCK_SERVER_ROOMS "")
+set_property(GLOBAL PROPERTY PENSTOCK_MODULES "")
+set_property(GLOBAL PROPERTY PENSTOCK_SERVER_MODULES "")
 
-function(penstock_room name)
-  cmake_parse_arguments(PARSE_ARGV 1 room "SERVER" "" "SOURCES;USES;THIRD_PARTY;TESTS;PRECOMPILE")
-  if(room_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "penstock_room(${name}): unknown arguments ${room_UNPARSED_ARGUMENTS}")
+function(penstock_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 module "SERVER" "" "SOURCES;USES;THIRD_PARTY;TESTS;PRECOMPILE")
+  if(module_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "penstock_module(${name}): unknown arguments ${module_UNPARSED_ARGUMENTS}")
   endif()
   string(REPLACE "/" "_" id ${name})
   set(target penstock_${id})
 
-  add_library(${target} OBJECT ${room_SOURCES})
+  add_library(${target} OBJECT ${module_SOURCES})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(${target} PRIVATE penstock_warnings PUBLIC Threads::Threads ${room_THIRD_PARTY})
+  target_link_libraries(${target} PRIVATE penstock_warnings PUBLIC Threads::Threads ${module_THIRD_PARTY})
   penstock_unity(${target})
-  if(room_PRECOMPILE)
-    target_precompile_headers(${target} PRIVATE ${room_PRECOMPILE})
+  if(module_PRECOMPILE)
+    target_precompile_headers(${target} PRIVATE ${module_PRECOMPILE})
   endif()
 
   # Everything below, each once.
   set(below "")
-  foreach(used IN LISTS room_USES)
+  foreach(used IN LISTS module_USES)
     string(REPLACE "/" "_" used_id ${used})
     if(NOT TARGET penstock_${used_id})
-      message(FATAL_ERROR "room ${name} uses ${used}, which is not there")
+      message(FATAL_ERROR "module ${name} uses ${used}, which is not there")
     endif()
     get_target_property(used_below penstock_${used_id} PENSTOCK_BELOW)
     list(APPEND below ${used_below} penstock_${used_id})
@@ -48,14 +48,14 @@ function(penstock_room name)
   list(REMOVE_DUPLICATES below)
   set_target_properties(${target} PROPERTIES PENSTOCK_BELOW "${below}")
   target_link_libraries(${target} PUBLIC ${below})
-  set(where PENSTOCK_ROOMS)
-  if(room_SERVER)
-    set(where PENSTOCK_SERVER_ROOMS)
+  set(where PENSTOCK_MODULES)
+  if(module_SERVER)
+    set(where PENSTOCK_SERVER_MODULES)
   endif()
   set_property(GLOBAL APPEND PROPERTY ${where} ${target})
 
-  if(PENSTOCK_TESTS AND room_TESTS)
-    penstock_test_program(test_${id} ROOM ${name} SOURCES ${room_TESTS})
+  if(PENSTOCK_TESTS AND module_TESTS)
+    penstock_test_program(test_${id} MODULE ${name} SOURCES ${module_TESTS})
   endif()
 endfunction()
 
@@ -77,10 +77,10 @@ function(penstock_test_options target)
   endif()
 endfunction()
 
-# A test program that links a room and those below it.
+# A test program that links a module and those below it.
 function(penstock_test_program target)
-  cmake_parse_arguments(PARSE_ARGV 1 test "" "ROOM" "SOURCES")
-  string(REPLACE "/" "_" id ${test_ROOM})
+  cmake_parse_arguments(PARSE_ARGV 1 test "" "MODULE" "SOURCES")
+  string(REPLACE "/" "_" id ${test_MODULE})
   get_target_property(below penstock_${id} PENSTOCK_BELOW)
   add_executable(${target} ${test_SOURCES})
   target_link_libraries(${target} PRIVATE penstock_warnings penstock_${id} ${below} GTest::gmock GTest::gtest_main)
@@ -95,7 +95,7 @@ function(penstock_discover_tests target)
                        PROPERTIES TIMEOUT 120 ${ARGN})
 endfunction()
 
-# Generates <schema>_generated.h from a FlatBuffers schema for the room's own sources. A room src/wire includes it as
+# Generates <schema>_generated.h from a FlatBuffers schema for the module's own sources. A module src/wire includes it as
 # "wire/<schema>_generated.h".
 function(penstock_flatbuffers target schema)
   cmake_path(GET schema STEM stem)
