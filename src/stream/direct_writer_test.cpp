@@ -306,8 +306,12 @@ TEST_F(DirectWriterTest, EveryRankCountsAStepThatOneGaveUp) {
   run_thread_cohort(3, [&](std::shared_ptr<Cohort> cohort) {
     Context mine(context_options());
     auto writer = mine.create_stream("s", cohort, options);
+    const auto v = writer.define<double>("v", {4});
+    const double value = 0;
     for (int t = 0; t < 3; ++t) {
       auto step = writer.begin_step();
+      if (t == 1) step.set_shape(v, {8});  // it stays: ranks that go on have no part in giving the step up
+      step.put(v, Box{{static_cast<std::uint64_t>(cohort->rank())}, {1}}, &value);
       if (t == 1 && cohort->rank() == 1) step.abandon();
       else step.end();
     }

@@ -94,6 +94,24 @@ def test_an_abandoned_step_leaves_nothing(pair):
             assert dict(step.attributes) == expected
 
 
+def test_a_rank_abandons_a_step_with_a_new_shape(cohorts):
+    def write(stream):
+        for t in range(3):
+            shape = (4 if t == 0 else 8,)
+            try:
+                with stream.step() as step:
+                    step.put("v", numbered(2, t), start=(2 * stream.rank,), shape=shape)
+                    if t == 1 and stream.rank == 0:
+                        raise RuntimeError
+            except RuntimeError:
+                pass
+
+    def read(stream):
+        assert [(step.number, step["v"].shape) for step in stream] == [(0, (4,)), (2, (8,))]
+
+    cohorts(2, 1, write, read)
+
+
 def test_empty_blocks_have_numbers(cohorts, tmp_path):
     def write(stream):
         stream.define("g", float, (8,), min_max=True)

@@ -387,6 +387,15 @@ def test_http(pool_servers, open_pool):
     assert fetch(server, "/nothing")[0] == 404
 
 
+@pytest.mark.soak
+def test_http_answers_after_minutes_without_a_request(pool_servers):
+    (server,) = pool_servers(1).servers
+    assert fetch(server, "/status")[0] == 200
+    idle = threading.Event()
+    idle.wait(8)  # longer than a connection may take for its request
+    assert fetch(server, "/status")[0] == 200
+
+
 def test_draining_over_http_needs_the_admin_token(pool_servers, open_pool):
     servers = pool_servers(2)
     first, server = servers.servers
