@@ -240,7 +240,9 @@ void ServerCore::view_changed(const View& view) {
         const auto key = unpack_key(packed);
         return !is_owner(*placement, key.ns, key.row, std::nullopt);
       });
-    fabric::spawn(*progress_, let_go(placement));
+    // A view that does not name this server, as it is now, settled without what lies here: it may be the only copy.
+    const auto* me = view.find(options_.id);
+    if (me && me->endpoint == endpoint_) fabric::spawn(*progress_, let_go(placement));
   } else {
     fabric::spawn(*progress_, rebalance(placement));
   }

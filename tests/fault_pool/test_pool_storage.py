@@ -133,3 +133,21 @@ def test_a_sync_left_out_is_noticed(pools, report, context, tmp_path, monkeypatc
     wrong, figures = break_storage(pools, tmp_path, monkeypatch, context, 1, tier, 1, omit)
     found = [] if wrong else ["nobody noticed that syncs were left out"]
     report(f"the same, {what} not synced: noticed", 1, found, {**figures, "noticed": f"{len(wrong)}, e.g. {wrong[:1]}"})
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_server_comes_back_after_the_pool_has_settled_without_it(pools, tier):
+    pool = pools(servers=2, replication=1, tier=tier)
+    client = pool.open()
+    for number in range(16):
+        client.put(f"row {number}", "x", bytes([number]) * 1000, acknowledge="durable")
+    for lost in (2, 1):
+        other = pool.server(3 - lost).ready["id"]
+        pool.kill(lost)
+        pool.settled(client, {other})
+        pool.stage.start_one(lost)
+        pool.stage.wait_ready(READY_S)
+        status = pool.settled(client, pool.members())
+        assert sum(server["objects"] for server in status["servers"]) == 16, status
+    for number in range(16):
+        assert client.get(f"row {number}", "x").bytes() == bytes([number]) * 1000
