@@ -103,7 +103,7 @@ class Writer(Stream):
         return step
 
     def close(self, timeout: float | None = None) -> None:
-        """Collective. Waits until readers have released what was committed, then tells them that the stream has ended.
+        """Collective. Waits until readers have read what was committed, then tells them that the stream has ended.
 
         timeout: seconds; None is close_timeout_ms. Raises TimeoutError naming the readers that still hold steps; the
         stream is closed all the same. Ctrl-C ends the wait, and closing goes on in the background. An open step is
@@ -143,7 +143,7 @@ class Writer(Stream):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
-        if error is None or (isinstance(error, SystemExit) and not error.code):
+        if error is None:
             self.close()
         else:
             with suppress(Error):  # the error is what the user is to see, not what follows from it

@@ -29,6 +29,8 @@ sys.stdin.readline()
     ("raise SystemError('broken')", 1, penstock.WriterLost),
     ("del stream, step", 0, penstock.WriterLost),
     ("step = stream.step(); span = step.span('T', shape=(3,), dtype='f8')", 0, penstock.WriterLost),
+    ("with stream: sys.exit()", 0, penstock.WriterLost),
+    ("with stream: pass", 0, penstock.EndOfStream),
     ("stream.close(); sys.exit(4)", 4, penstock.EndOfStream),
 ])  # fmt: skip
 def test_a_program_that_ends_without_close_has_lost_its_stream(context, tmp_path, end, code, outcome):
