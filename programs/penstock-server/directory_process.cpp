@@ -20,6 +20,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "directory/server.hpp"
 #include "events.hpp"
 #include "fabric/handshake.hpp"
 #include "fabric/registration.hpp"
@@ -27,7 +28,6 @@
 #include "memory/unique_fd.hpp"
 #include "notice.hpp"
 #include "penstock/error.hpp"
-#include "directory/server.hpp"
 
 namespace penstock::server {
 namespace {

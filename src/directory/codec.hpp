@@ -4,9 +4,9 @@
 #include <memory>
 #include <utility>
 
-#include "penstock/error.hpp"
 #include "directory/directory.hpp"
 #include "directory/directory_generated.h"
+#include "penstock/error.hpp"
 
 namespace penstock::directory {
 

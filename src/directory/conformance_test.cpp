@@ -6,11 +6,11 @@
 
 #include "base/log.hpp"
 #include "base/test_support.hpp"
-#include "penstock/error.hpp"
-#include "directory/server.hpp"
 #include "directory/directory_test_support.hpp"
 #include "directory/etcd/etcd_test_support.hpp"
 #include "directory/open.hpp"
+#include "directory/server.hpp"
+#include "penstock/error.hpp"
 
 namespace penstock::directory {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/test_support.hpp"
-#include "fabric/task.hpp"
 #include "directory/directory.hpp"
+#include "fabric/task.hpp"
 
 namespace penstock::directory {
 

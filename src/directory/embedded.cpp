@@ -3,13 +3,13 @@
 #include <unordered_map>
 
 #include "base/log.hpp"
-#include "fabric/task.hpp"
-#include "penstock/error.hpp"
-#include "rpc/channel.hpp"
 #include "directory/codec.hpp"
 #include "directory/directory_service.hpp"
 #include "directory/state.hpp"
 #include "directory/view.hpp"
+#include "fabric/task.hpp"
+#include "penstock/error.hpp"
+#include "rpc/channel.hpp"
 
 namespace penstock::directory {
 namespace {

@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
+#include "directory/directory.hpp"
 #include "fabric/endpoint.hpp"
 #include "fabric/token.hpp"
-#include "directory/directory.hpp"
 
 namespace penstock::directory {
 

@@ -18,8 +18,8 @@
 #include <span>
 #include <string>
 
-#include "memory/unique_fd.hpp"
 #include "directory/state.hpp"
+#include "memory/unique_fd.hpp"
 
 namespace penstock::directory {
 

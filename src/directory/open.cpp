@@ -3,11 +3,11 @@
 #include <cstdlib>
 
 #include "base/uri.hpp"
-#include "fabric/registration.hpp"
-#include "penstock/error.hpp"
-#include "directory/server.hpp"
 #include "directory/embedded.hpp"
 #include "directory/etcd/directory.hpp"
+#include "directory/server.hpp"
+#include "fabric/registration.hpp"
+#include "penstock/error.hpp"
 
 namespace penstock::directory {
 

@@ -9,12 +9,12 @@
 
 #include "base/bytes.hpp"
 #include "base/log.hpp"
+#include "directory/codec.hpp"
+#include "directory/directory_service.hpp"
+#include "directory/journal.hpp"
 #include "fabric/handshake.hpp"
 #include "fabric/task.hpp"
 #include "penstock/error.hpp"
-#include "directory/codec.hpp"
-#include "directory/journal.hpp"
-#include "directory/directory_service.hpp"
 
 namespace penstock::directory {
 

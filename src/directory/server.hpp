@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
+#include "directory/state.hpp"
 #include "fabric/registration.hpp"
 #include "rpc/channel.hpp"
-#include "directory/state.hpp"
 
 namespace penstock::directory {
 

@@ -13,13 +13,13 @@
 
 #include "base/log.hpp"
 #include "base/test_support.hpp"
-#include "fabric/socket.hpp"
-#include "penstock/error.hpp"
 #include "directory/directory_test_support.hpp"
 #include "directory/embedded.hpp"
 #include "directory/etcd/directory.hpp"
 #include "directory/etcd/etcd_test_support.hpp"
 #include "directory/open.hpp"
+#include "fabric/socket.hpp"
+#include "penstock/error.hpp"
 #include "wire/versions.hpp"
 
 namespace penstock::directory {

@@ -21,7 +21,7 @@ struct Progress::Impl {
 
   const std::shared_ptr<const int> life = std::make_shared<const int>();  // as long as this
   const bool threaded;
-  const base::Origin origin;  // in a forked child nobody runs the loop
+  const base::Origin origin;              // in a forked child nobody runs the loop
   std::atomic<std::thread::id> engine{};  // which thread runs the loop just now
   std::mutex mutex;                       // guards `notices`, for wait_for
   std::condition_variable changed;

@@ -11,10 +11,10 @@
 #include <thread>
 
 #include "base/log.hpp"
-#include "penstock/interrupt.hpp"
 #include "base/test_support.hpp"
 #include "fabric/asio.hpp"
 #include "penstock/error.hpp"
+#include "penstock/interrupt.hpp"
 
 namespace penstock::fabric {
 namespace {

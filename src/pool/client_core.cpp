@@ -2,8 +2,8 @@
 
 #include <set>
 
-#include "pool/server_status.hpp"
 #include "directory/open.hpp"
+#include "pool/server_status.hpp"
 
 namespace penstock::pool {
 

@@ -21,7 +21,8 @@ std::string pool_path(const std::string& pool, std::string_view what) {
   return "/pools/" + pool + "/" + std::string(what);
 }
 
-Members::Members(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<directory::Directory> directory, Options options)
+Members::Members(std::shared_ptr<fabric::Progress> progress, std::shared_ptr<directory::Directory> directory,
+                 Options options)
     : progress_(std::move(progress)),
       directory_(std::move(directory)),
       options_(std::move(options)),
@@ -44,12 +45,13 @@ void Members::start(std::function<void(const View&)> changed) {
   progress_->call([&] {
     changed_ = std::move(changed);
     const auto path = pool_path(options_.pool, "view");
-    watch_ = directory_->watch(path, [weak = weak_from_this(), path](const std::vector<directory::DirectoryEvent>& events) {
-      auto self = weak.lock();
-      if (!self) return;
-      for (const auto& event : events)
-        if (!event.removed && event.entry.path == path) self->take(event.entry.value);
-    });
+    watch_ =
+        directory_->watch(path, [weak = weak_from_this(), path](const std::vector<directory::DirectoryEvent>& events) {
+          auto self = weak.lock();
+          if (!self) return;
+          for (const auto& event : events)
+            if (!event.removed && event.entry.path == path) self->take(event.entry.value);
+        });
   });
 }
 

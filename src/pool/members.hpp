@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "directory/directory.hpp"
 #include "pool/placement.hpp"
 #include "rpc/channel.hpp"
-#include "directory/directory.hpp"
 
 namespace penstock::pool {
 

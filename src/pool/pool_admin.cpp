@@ -2,11 +2,11 @@
 #include <map>
 
 #include "base/config.hpp"
+#include "directory/open.hpp"
 #include "penstock/pool.hpp"
 #include "penstock/stream.hpp"
 #include "pool/client_impl.hpp"
 #include "pool/stream_keys.hpp"
-#include "directory/open.hpp"
 
 namespace penstock {
 
@@ -98,7 +98,7 @@ Task<void> drop_there(std::shared_ptr<pool::PoolClient> client, std::string stre
 
 // Every entry below /pools/, which are few: views, secrets, servers.
 Task<std::vector<directory::DirectoryEntry>> pool_entries(std::shared_ptr<directory::Directory> directory,
-                                                    base::Deadline deadline) {
+                                                          base::Deadline deadline) {
   constexpr std::size_t page = 1000;
   std::vector<directory::DirectoryEntry> all;
   std::string after;

@@ -1,11 +1,11 @@
 #include "pool/server.hpp"
 
 #include "base/log.hpp"
+#include "directory/open.hpp"
+#include "directory/server.hpp"
 #include "fabric/handshake.hpp"
 #include "pool/compute_service.hpp"
 #include "pool/stream_service.hpp"
-#include "directory/server.hpp"
-#include "directory/open.hpp"
 
 namespace penstock::pool {
 

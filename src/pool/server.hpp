@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
+#include "directory/directory.hpp"
 #include "pool/compute/compute_workers.hpp"
 #include "pool/object_service.hpp"
 #include "rpc/channel.hpp"
-#include "directory/directory.hpp"
 
 namespace penstock::pool {
 

@@ -16,9 +16,9 @@
 #include <thread>
 
 #include "base/test_support.hpp"
+#include "directory/open.hpp"
 #include "penstock/stream.hpp"
 #include "pool/server.hpp"
-#include "directory/open.hpp"
 
 namespace penstock::pool {
 namespace {
@@ -268,7 +268,8 @@ TEST_F(Servers, AReplicaWithOtherBytesIsNoticedAndReplaced) {
 // An embedded directory refuses them when they connect; etcd, for which this one stands here, takes what anybody writes.
 TEST_F(Servers, OneOfAnotherProtocolComesIntoNoView) {
   start(2);
-  auto directory = std::shared_ptr<directory::Directory>(directory::open_directory(client_progress, "embedded", folder.path()));
+  auto directory =
+      std::shared_ptr<directory::Directory>(directory::open_directory(client_progress, "embedded", folder.path()));
   const base::Deadline deadline(patience);
   const auto path = pool_path("stage", "servers/7");
   const auto come = [&](const std::string& announcement) {
@@ -319,7 +320,8 @@ TEST_F(Servers, AHolderThatDoesNotAnswerIsNotAbsence) {
     pool->put(keys.back(), bytes_of(std::to_string(i)));
   }
   // A server that is announced and cannot be reached: the pool does not settle.
-  auto directory = std::shared_ptr<directory::Directory>(directory::open_directory(client_progress, "embedded", folder.path()));
+  auto directory =
+      std::shared_ptr<directory::Directory>(directory::open_directory(client_progress, "embedded", folder.path()));
   Announcement silent;
   silent.member.id = 999;
   silent.member.name = "silent";

@@ -201,7 +201,8 @@ Task<void> ServerCore::fetch_from(Member member, std::shared_ptr<const Placement
 Task<ObjectStore::Write> ServerCore::take_fetched(std::shared_ptr<rpc::Channel> channel, Namespace ns, Key key,
                                                   const fb::GetReplyT& reply, const fb::GotT& got, Deadline deadline) {
   auto self = shared_from_this();
-  auto blob = co_await store_->reserve(got.info->bytes, deadline, ns == streams_namespace());
+  // That there is no room is an answer.
+  auto blob = co_await store_->reserve(got.info->bytes, answer_in_time(deadline), ns == streams_namespace());
   if (got.inlined) {
     const auto part = part_of(reply.data, got.offset, got.info->bytes);
     std::copy(part.begin(), part.end(), blob->writable().begin());

@@ -22,6 +22,7 @@ constexpr auto join_within = std::chrono::seconds(10);
 // cohorts of which it has not heard all.
 constexpr Timeout settle_within(5'000);
 constexpr Timeout put_again_within(2'000);  // in a pool that is full its steps can be read nevertheless
+constexpr Timeout last_steps_within(500);   // for steps that are on their way when their writer leaves
 constexpr Timeout end_within(3'000);        // then whoever waits to drop the stream has a turn
 
 // "no", "append" or a number. A newer writer's other words count as no.
@@ -127,7 +128,8 @@ Task<void> StreamHome::keep_trying_put(std::uint64_t step, std::string column, s
   auto self = shared_from_this();
   for (;;) {
     check_ours();
-    if (staging_.at(step).given_up) throw Error(Errc::step_gone, "an earlier step did not come, or the writer has left");
+    if (staging_.at(step).given_up)
+      throw Error(Errc::step_gone, "an earlier step did not come, or the writer has left");
     if (!primary()) throw retired_error();
     std::string why;
     try {
@@ -363,6 +365,7 @@ void StreamHome::require_no_other_writer(const fb::AttachRequestT& request) {
 Task<void> StreamHome::let_last_writer_go(Deadline deadline) {
   auto self = shared_from_this();
   feed_.reset();
+  admission_.reset();
   ++feed_number_;
   let_go_ = true;
   while (!staging_.empty()) {  // its steps: they notice
@@ -452,9 +455,10 @@ void StreamHome::start_feed(Deadline deadline) {
   feed_why_.clear();
   std::weak_ptr<StreamHome> weak = weak_from_this();
   stream::Feed::Events events;
-  events.joined = [weak, number](const stream::Admission&) {
+  events.joined = [weak, number](const stream::Admission& admission) {
     const auto self = weak.lock();
     if (!self || self->feed_number_ != number) return;
+    self->admission_ = admission;
     self->feed_joined_ = true;
     self->rejoin_until_.reset();
     self->changed_.notify_all();
@@ -541,7 +545,13 @@ Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
       throw Error(Errc::timeout, "stream " + name_ + ": steps are not in the pool yet");
   }
   const bool well = request.why.empty();
-  const bool gives_up = !well && record_.state == open;
+  // What the pool has room for is worth keeping.
+  const auto soon = earlier(deadline, Deadline(last_steps_within));
+  while (!well && record_.state == open && !staging_.empty() && !soon.passed()) {
+    check_ours();
+    co_await changed_.wait(soon);
+  }
+  const bool gives_up = !well && record_.state == open && record_.writer == request.life;
   if (gives_up) give_up_staging();
   std::function<bool()> still = [this, well, writer = request.life] {
     return writer == record_.writer && (well || record_.state != ended);
@@ -551,13 +561,15 @@ Task<void> StreamHome::finish(fb::FinishRequestT request, Deadline deadline) {
 }
 
 bool StreamHome::steps_coming() const {
-  return std::ranges::any_of(staging_, [](const auto& entry) { return !entry.second.given_up || entry.second.recorded; });
+  return std::ranges::any_of(staging_,
+                             [](const auto& entry) { return !entry.second.given_up || entry.second.recorded; });
 }
 
 // The writer says that it leaves with steps that are not in the pool. What waits for memory may wait for ever.
 void StreamHome::give_up_staging() {
   for (auto& [step, staging] : staging_) staging.given_up = true;
   feed_.reset();
+  admission_.reset();
   ++feed_number_;
   feed_joined_ = false;
   changed_.notify_all();

@@ -60,8 +60,8 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
     std::uint32_t slot = 0;
     std::uint64_t feed = 0;         // which feed gave it last
     std::uint64_t writer_step = 0;  // its number at the writer: ours less record_.base
-    bool given_up = false;          // it must not come into the pool: an earlier step is missing, or the writer has left
-    bool recorded = false;          // its record is being put, and may be there
+    bool given_up = false;  // it must not come into the pool: an earlier step is missing, or the writer has left
+    bool recorded = false;  // its record is being put, and may be there
   };
   struct Changed {
     void operator()(StreamHome* home) const;
@@ -143,6 +143,8 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   std::map<std::uint64_t, std::shared_ptr<fabric::Signal>> keeping_epochs_;  // being put
   std::unique_ptr<stream::Feed> feed_;
   std::uint64_t feed_number_ = 0;
+  std::optional<stream::Admission>
+      admission_;  // to the writer's memory: its last steps are pulled after the feed has ended
   bool feed_joined_ = false, feed_ended_ = false;
   bool let_go_ = false;  // the feed, for one who is to take the writer's place
   std::string feed_why_;

@@ -191,8 +191,8 @@ Task<std::shared_ptr<const StreamHome::Epoch>> StreamHome::epoch_of(std::uint64_
 Task<fb::StepRecordT> StreamHome::pull_once(std::uint64_t step, Staging staging, std::shared_ptr<const Epoch> epoch) {
   auto self = shared_from_this();
   const auto placement = core_->placement();
-  if (!feed_ || !feed_->admission()) throw Error(Errc::peer_lost, "the writer is not there");
-  const auto& admission = *feed_->admission();
+  if (!admission_) throw Error(Errc::peer_lost, "the writer is not there");
+  const auto admission = *admission_;
   struct Order {
     std::shared_ptr<fb::PullRequestT> request;
     fabric::Future<fb::PullReplyT> reply;

@@ -146,7 +146,6 @@ void Feed::release(std::uint64_t step, std::uint32_t slot) {
   if (state_->protocol && state_->connection) state_->protocol->release(step, slot);
 }
 
-const std::optional<Admission>& Feed::admission() const { return state_->admission; }
 std::uint64_t Feed::dropped() const { return state_->protocol ? state_->protocol->dropped() : 0; }
 
 }  // namespace penstock::stream

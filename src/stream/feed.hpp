@@ -31,7 +31,6 @@ class Feed {
 
   // Of steps that were given, in any order.
   void release(std::uint64_t step, std::uint32_t slot);
-  const std::optional<Admission>& admission() const;
   std::uint64_t dropped() const;  // by the writer's policy, as far as it has told
 
  private:

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "directory/open.hpp"
 #include "fabric/task.hpp"
 #include "penstock/error.hpp"
-#include "directory/open.hpp"
 
 namespace penstock::stream {
 

@@ -7,11 +7,11 @@
 #include <functional>
 
 #include "base/test_support.hpp"
+#include "directory/open.hpp"
+#include "directory/server.hpp"
 #include "fabric/task.hpp"
 #include "penstock/error.hpp"
 #include "penstock/stream.hpp"
-#include "directory/server.hpp"
-#include "directory/open.hpp"
 #include "stream/engine.hpp"
 
 namespace penstock::stream {

@@ -1,9 +1,9 @@
 // The embedded directory's journal, and what etcd answers.
 #include <cstring>
 
-#include "fuzz.hpp"
-#include "directory/journal.hpp"
 #include "directory/etcd/codec.hpp"
+#include "directory/journal.hpp"
+#include "fuzz.hpp"
 #include "storage/tier.hpp"
 
 using namespace penstock;

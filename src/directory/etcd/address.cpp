@@ -1,8 +1,8 @@
 #include "base/text.hpp"
 #include "base/uri.hpp"
-#include "penstock/error.hpp"
-#include "directory/state.hpp"
 #include "directory/etcd/directory.hpp"
+#include "directory/state.hpp"
+#include "penstock/error.hpp"
 
 namespace penstock::directory {
 

@@ -4,10 +4,10 @@
 #include <atomic>
 
 #include "base/log.hpp"
-#include "penstock/error.hpp"
 #include "directory/directory_test_support.hpp"
 #include "directory/etcd/etcd_test_support.hpp"
 #include "directory/open.hpp"
+#include "penstock/error.hpp"
 
 namespace penstock::directory {
 namespace {

@@ -10,11 +10,11 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/uri.hpp"
-#include "penstock/error.hpp"
-#include "directory/state.hpp"
-#include "directory/view.hpp"
 #include "directory/etcd/codec.hpp"
 #include "directory/etcd/http.hpp"
+#include "directory/state.hpp"
+#include "directory/view.hpp"
+#include "penstock/error.hpp"
 
 namespace penstock::directory {
 namespace {

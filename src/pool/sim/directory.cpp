@@ -48,8 +48,8 @@ void DirectoryHost::go_away() {
 
 void DirectoryHost::come_back(bool renew_leases) {
   away_ = false;
-  state_ =
-      std::make_unique<directory::DirectoryState>(state_->snapshot(), directory::DirectoryLimits{}, Clock::now() + recovery_grace);
+  state_ = std::make_unique<directory::DirectoryState>(state_->snapshot(), directory::DirectoryLimits{},
+                                                       Clock::now() + recovery_grace);
   if (!renew_leases) {
     const auto entries = state_->list("/pools/", "", 1000, 1 << 20).entries;
     const auto announced = std::ranges::find_if(entries, [](const auto& entry) { return entry.lease != 0; });
@@ -101,8 +101,8 @@ void DirectoryHandle::cut_off(bool off) {
 }
 
 template <class R>
-directory::Directory::Task<R> DirectoryHandle::ask(std::function<R(directory::DirectoryState&)> operation, Deadline deadline,
-                                             std::shared_ptr<bool> repeated) {
+directory::Directory::Task<R> DirectoryHandle::ask(std::function<R(directory::DirectoryState&)> operation,
+                                                   Deadline deadline, std::shared_ptr<bool> repeated) {
   auto self = shared_from_this();
   for (;;) {
     co_await host_.network_.travel();
@@ -119,8 +119,8 @@ directory::Directory::Task<R> DirectoryHandle::ask(std::function<R(directory::Di
   }
 }
 
-directory::Directory::Task<std::uint64_t> DirectoryHandle::grant(std::chrono::milliseconds ttl, std::function<void()> lost,
-                                                           Deadline deadline) {
+directory::Directory::Task<std::uint64_t> DirectoryHandle::grant(std::chrono::milliseconds ttl,
+                                                                 std::function<void()> lost, Deadline deadline) {
   auto self = shared_from_this();
   std::function<std::uint64_t(directory::DirectoryState&)> operation = [this, ttl](directory::DirectoryState& state) {
     const auto id = state.grant(ttl, Clock::now()).lease;
@@ -177,12 +177,13 @@ directory::Directory::Task<void> DirectoryHandle::revoke(std::uint64_t lease, De
 }
 
 directory::Directory::Task<std::optional<std::uint64_t>> DirectoryHandle::put(std::string path, std::string value,
-                                                                        std::optional<std::uint64_t> expected,
-                                                                        std::uint64_t lease, Deadline deadline) {
+                                                                              std::optional<std::uint64_t> expected,
+                                                                              std::uint64_t lease, Deadline deadline) {
   auto self = shared_from_this();
   if (mutate_) mutate_(path, value);
   using Revision = std::optional<std::uint64_t>;
-  std::function<Revision(directory::DirectoryState&)> operation = [=, this](directory::DirectoryState& state) -> Revision {
+  std::function<Revision(directory::DirectoryState&)> operation = [=,
+                                                                   this](directory::DirectoryState& state) -> Revision {
     const auto change = state.put(path, value, expected, lease);
     if (!change) return std::nullopt;
     if (host_.on_put) host_.on_put(*state.get(path));
@@ -197,14 +198,19 @@ directory::Directory::Task<std::optional<std::uint64_t>> DirectoryHandle::put(st
   throw Error(Errc::peer_lost, describe() + " did not say whether " + path + " was changed");
 }
 
-directory::Directory::Task<std::optional<directory::DirectoryEntry>> DirectoryHandle::get(std::string path, Deadline deadline) {
+directory::Directory::Task<std::optional<directory::DirectoryEntry>> DirectoryHandle::get(std::string path,
+                                                                                          Deadline deadline) {
   using Entry = std::optional<directory::DirectoryEntry>;
-  std::function<Entry(directory::DirectoryState&)> operation = [path](directory::DirectoryState& state) { return state.get(path); };
+  std::function<Entry(directory::DirectoryState&)> operation = [path](directory::DirectoryState& state) {
+    return state.get(path);
+  };
   return ask<Entry>(std::move(operation), deadline);
 }
 
-directory::Directory::Task<std::vector<directory::DirectoryEntry>> DirectoryHandle::list(std::string prefix, std::string after,
-                                                                             std::size_t limit, Deadline deadline) {
+directory::Directory::Task<std::vector<directory::DirectoryEntry>> DirectoryHandle::list(std::string prefix,
+                                                                                         std::string after,
+                                                                                         std::size_t limit,
+                                                                                         Deadline deadline) {
   using Entries = std::vector<directory::DirectoryEntry>;
   std::function<Entries(directory::DirectoryState&)> operation = [=](directory::DirectoryState& state) {
     return state.list(prefix, after, limit, 1 << 20).entries;
@@ -213,7 +219,7 @@ directory::Directory::Task<std::vector<directory::DirectoryEntry>> DirectoryHand
 }
 
 directory::Directory::Task<bool> DirectoryHandle::remove(std::string path, std::optional<std::uint64_t> expected,
-                                                   Deadline deadline) {
+                                                         Deadline deadline) {
   std::function<bool(directory::DirectoryState&)> operation = [=, this](directory::DirectoryState& state) {
     const bool was = state.remove(path, expected).has_value();
     host_.changed();

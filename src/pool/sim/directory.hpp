@@ -8,10 +8,10 @@
 #include <memory>
 #include <string>
 
-#include "pool/sim/network.hpp"
 #include "directory/directory.hpp"
 #include "directory/state.hpp"
 #include "directory/view.hpp"
+#include "pool/sim/network.hpp"
 
 namespace penstock::pool::sim {
 
@@ -62,7 +62,7 @@ class DirectoryHandle final : public directory::Directory, public std::enable_sh
                                          std::uint64_t lease, Deadline deadline) override;
   Task<std::optional<directory::DirectoryEntry>> get(std::string path, Deadline deadline) override;
   Task<std::vector<directory::DirectoryEntry>> list(std::string prefix, std::string after, std::size_t limit,
-                                              Deadline deadline) override;
+                                                    Deadline deadline) override;
   Task<bool> remove(std::string path, std::optional<std::uint64_t> expected, Deadline deadline) override;
   std::unique_ptr<Watch> watch(std::string prefix,
                                std::function<void(const std::vector<directory::DirectoryEvent>&)> on_events) override;
@@ -75,7 +75,8 @@ class DirectoryHandle final : public directory::Directory, public std::enable_sh
   };
   // Runs the operation there and comes back with its result; again when the directory died before its answer was here.
   template <class R>
-  Task<R> ask(std::function<R(directory::DirectoryState&)> operation, Deadline deadline, std::shared_ptr<bool> repeated = {});
+  Task<R> ask(std::function<R(directory::DirectoryState&)> operation, Deadline deadline,
+              std::shared_ptr<bool> repeated = {});
   void schedule(std::uint64_t lease, std::chrono::milliseconds delay);
   Task<void> heartbeat(std::uint64_t lease);
 
