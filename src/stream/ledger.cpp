@@ -214,9 +214,8 @@ bool Ledger::has(LinkId link) const {
 
 std::uint32_t Ledger::share() const {
   const auto steps = settings_.queue_steps;
-  const auto present = std::ranges::count_if(readers_, [](const auto& r) { return r->present(); });
-  if (steps < 3 || present == 0) return steps;
-  const auto equal = steps / static_cast<std::uint32_t>(present);
+  if (steps < 3 || readers_.empty()) return steps;
+  const auto equal = steps / static_cast<std::uint32_t>(readers_.size());
   return std::min(std::max(equal, settings_.least_share), steps - 1);
 }
 
