@@ -1,6 +1,6 @@
 # Modules: one folder under src/, one CMake target, one test program.
 #
-#   penstock_module(model SOURCES box.cpp USES base THIRD_PARTY fmt::fmt TESTS box_test.cpp [PRECOMPILE <asio.hpp>] [SERVER])
+#   penstock_module(model SOURCES box.cpp USES base THIRD_PARTY fmt::fmt TESTS box_test.cpp [SERVER])
 #
 # makes the object library penstock_model, which becomes part of libpenstock, and the GoogleTest program test_model. A
 # test program links the objects of its module and of the modules below it, not the whole library: a module can be built and
@@ -19,7 +19,7 @@ set_property(GLOBAL PROPERTY PENSTOCK_MODULES "")
 set_property(GLOBAL PROPERTY PENSTOCK_SERVER_MODULES "")
 
 function(penstock_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 module "SERVER" "" "SOURCES;USES;THIRD_PARTY;TESTS;PRECOMPILE")
+  cmake_parse_arguments(PARSE_ARGV 1 module "SERVER" "" "SOURCES;USES;THIRD_PARTY;TESTS")
   if(module_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "penstock_module(${name}): unknown arguments ${module_UNPARSED_ARGUMENTS}")
   endif()
@@ -30,9 +30,6 @@ function(penstock_module name)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${target} PRIVATE penstock_warnings PUBLIC Threads::Threads ${module_THIRD_PARTY})
   penstock_unity(${target})
-  if(module_PRECOMPILE)
-    target_precompile_headers(${target} PRIVATE ${module_PRECOMPILE})
-  endif()
 
   # Everything below, each once.
   set(below "")

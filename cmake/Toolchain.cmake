@@ -16,12 +16,12 @@ foreach(language C CXX)
   set(CMAKE_${language}_FLAGS_RELEASE "-O3")
 endforeach()
 
-# ccache needs to be told that a precompiled header may be shared, and that build folders of one checkout are alike.
+# ccache needs to be told that the build folders of one checkout are alike.
 find_program(PENSTOCK_CCACHE ccache)
 if(PENSTOCK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(penstock_launcher
-      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_NOHASHDIR=1 CCACHE_COMMENTS=1
-      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${PENSTOCK_CCACHE})
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=time_macros CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+      ${PENSTOCK_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${penstock_launcher})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${penstock_launcher})
 endif()

@@ -120,7 +120,8 @@ calls = {
     "put_many": lambda: pool.put_many([(("row", "z"), b"")]), "wait_row": lambda: pool.wait_row("row", 1),
     "subscribe": pool.subscribe, "status": pool.status, "streams": pool.streams, "name": lambda: pool.name,
     "events.next": lambda: events.next(1), "events.lost": lambda: events.lost, "want.wait": want.wait,
-    "want.done": want.done, "reader.step": reader.step, "step.end": read.end, "pending.wait": pending.wait, "pending.done": pending.done,
+    "want.done": want.done, "reader.step": reader.step, "step.end": read.end,
+    "pending.wait": pending.wait, "pending.done": pending.done,
 }
 in_a_child(calls, held.clear)
 assert pending.wait() == 1 and held[0].array()[-1] == held[1][-1] == (1 << 18) - 1
