@@ -143,7 +143,8 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
   const auto keys = view_keys(request.keys.get());
   if (!request.info_only && call.channel().role() != "server")
     for (const auto& key : keys.keys) ServerCore::require_for_clients(keys.ns, key.row, key.column);
-  if (!placement->view().settled) co_await fetch_newer(*placement, request, keys, call.deadline());
+  ServerCore::PassingBy passing;
+  if (!placement->view().settled) passing = co_await fetch_newer(*placement, request, keys, call.deadline());
   fb::GetReplyT reply;
   reply.view = placement->view().number;
   Ahead ahead(core, request, keys, call.deadline());
@@ -155,10 +156,20 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
       if (!core->is_owner(*placement, keys.ns, key.row, tag_of(request.tagged, request.tag)))
         throw Error(Errc::stale_view, "this server does not own the object");
     }
-    if (give_simply(request, keys.ns, key, static_cast<std::uint32_t>(i), reply)) continue;
+    const auto passes = passing.empty() ? passing.end() : passing.find(pack_key(keys.ns, key.row, key.column));
+    if (passes == passing.end() && give_simply(request, keys.ns, key, static_cast<std::uint32_t>(i), reply)) continue;
     auto got = std::make_unique<fb::GotT>();
     try {
       Key owned{std::string(key.row), std::string(key.column)};
+      if (passes != passing.end()) {
+        if (request.info_only) got->info = pack_info(owned, passes->second, 0);
+        else
+          *got = core->give(call.channel(), keys.ns, owned, passes->second, request.offset, request.bytes,
+                            request.inline_bytes, reply.data);
+        got->index = static_cast<std::uint32_t>(i);
+        reply.got.push_back(std::move(got));
+        continue;
+      }
       auto begun = ahead.take(i);
       *got = co_await get_one(call, request, reply.view, keys.ns, std::move(owned), std::move(begun), reply.data);
     } catch (const Error& error) {
@@ -173,8 +184,8 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
 }
 
 // What other servers have not yet passed on to this one.
-Task<void> ObjectService::fetch_newer(const Placement& placement, const fb::GetRequestT& request,
-                                      const ViewedKeys& keys, base::Deadline deadline) {
+Task<ServerCore::PassingBy> ObjectService::fetch_newer(const Placement& placement, const fb::GetRequestT& request,
+                                                       const ViewedKeys& keys, base::Deadline deadline) {
   auto core = core_;
   const auto tag = tag_of(request.tagged, request.tag);
   std::vector<Key> owned;
@@ -185,7 +196,7 @@ Task<void> ObjectService::fetch_newer(const Placement& placement, const fb::GetR
   }
   std::optional<std::uint64_t> version;
   if (request.version != 0) version = request.version;
-  co_await core->fetch_newer(keys.ns, std::move(owned), tag, version, deadline);
+  co_return co_await core->fetch_newer(keys.ns, std::move(owned), tag, version, deadline);
 }
 
 // The common case of small objects: whole, newest, in memory, without metadata. Costs no table of its own in the reply.

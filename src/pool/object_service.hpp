@@ -43,8 +43,8 @@ class ObjectService final : public fb::ObjectsService {
                          Load begun, std::vector<std::uint8_t>& data);
   bool give_simply(const fb::GetRequestT& request, const Namespace& ns, const ViewedKey& key, std::uint32_t index,
                    fb::GetReplyT& reply);
-  Task<void> fetch_newer(const Placement& placement, const fb::GetRequestT& request, const ViewedKeys& keys,
-                         base::Deadline deadline);
+  Task<ServerCore::PassingBy> fetch_newer(const Placement& placement, const fb::GetRequestT& request,
+                                          const ViewedKeys& keys, base::Deadline deadline);
   // Putting (object_put.cpp).
   struct PutPart;
   PutPart part_after(const PutPart& last, const std::vector<std::uint64_t>& sizes) const;

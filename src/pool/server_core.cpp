@@ -310,7 +310,9 @@ Task<std::optional<ObjectStore::Loaded>> ServerCore::load(Namespace ns, std::str
                                                           std::optional<std::uint64_t> version, Deadline deadline) {
   auto self = shared_from_this();
   std::vector<Key> keys{{row, column}};
-  co_await fetch_newer(ns, std::move(keys), tag, version, deadline);
+  auto passing = co_await fetch_newer(ns, std::move(keys), tag, version, deadline);
+  if (const auto at = passing.find(pack_key(ns, row, column)); at != passing.end())
+    co_return ObjectStore::Loaded{std::move(at->second)};
   co_return co_await load_here(ns, std::move(row), std::move(column), version, deadline);
 }
 

@@ -113,9 +113,11 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   // What this server has, without asking others.
   Task<std::optional<ObjectStore::Loaded>> load_here(Namespace ns, std::string row, std::string column,
                                                      std::optional<std::uint64_t> version, Deadline deadline);
-  // In a view that is not settled: brings here what load would ask others for. Throws as put.
-  Task<void> fetch_newer(Namespace ns, std::vector<Key> keys, std::optional<std::uint64_t> tag,
-                         std::optional<std::uint64_t> version, Deadline deadline);
+  // In a view that is not settled: brings here what load would ask others for. Returns, by packed key, the objects for which
+  // this server has no room: they are newer than what is here, and go when the caller lets go of them. Throws as put.
+  using PassingBy = std::map<std::string, StoredObject>;
+  Task<PassingBy> fetch_newer(Namespace ns, std::vector<Key> keys, std::optional<std::uint64_t> tag,
+                              std::optional<std::uint64_t> version, Deadline deadline);
   // The same for objects that other servers own, for reading only; wait: until it is there. Empty: not there.
   Task<std::optional<ObjectStore::Loaded>> load_anywhere(Namespace ns, std::string row, std::string column,
                                                          std::optional<std::uint64_t> tag, bool wait,
@@ -247,10 +249,11 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   // Error(stale_view) when one does not answer, or the view changes.
   Task<Elsewhere> ask_others(Namespace ns, std::vector<Key> keys, std::shared_ptr<const Placement> placement,
                              bool finished_too, Deadline deadline);
-  Task<void> fetch_from(Member member, std::shared_ptr<const Placement> placement, Namespace ns,
-                        std::vector<Wanted> wanted, Deadline deadline);
+  Task<PassingBy> fetch_from(Member member, std::shared_ptr<const Placement> placement, Namespace ns,
+                             std::vector<Wanted> wanted, Deadline deadline);
+  Task<std::shared_ptr<Blob>> room_for_fetched(std::uint64_t bytes, bool own, bool& kept, Deadline deadline);
   Task<ObjectStore::Write> take_fetched(std::shared_ptr<rpc::Channel> channel, Namespace ns, Key key,
-                                        const fb::GetReplyT& reply, const fb::GotT& got, Deadline deadline);
+                                        const fb::GetReplyT& reply, const fb::GotT& got, bool& kept, Deadline deadline);
 
   struct Background {  // in a coroutine that nobody waits for until stop
     explicit Background(ServerCore& of) : core(of) { ++core.background_; }
@@ -322,6 +325,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   std::size_t background_ = 0;
   std::set<std::shared_ptr<fabric::Signal>> stale_wakes_;  // of waits that a new view must end
   std::unique_ptr<directory::Directory::Watch> announcements_watch_;
+  std::shared_ptr<ObjectMemory> passing_memory_;  // null until an object passes by
   std::map<std::string, Announcement> announced_;
   Amount to_pass_on_;  // in the present view, as far as known
   DrainStatus drain_;

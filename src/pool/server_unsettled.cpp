@@ -10,7 +10,9 @@
 namespace penstock::pool {
 namespace {
 
-constexpr Timeout ask_patience(3000);  // then a server that does not answer is about to leave the view
+constexpr Timeout ask_patience(3000);              // then a server that does not answer is about to leave the view
+constexpr Timeout room_patience(200);              // then an object is read without being kept here
+constexpr std::uint64_t passing_bytes = 64 << 20;  // of such objects, all together
 constexpr std::size_t fetch_batch = 256;
 constexpr std::uint64_t fetch_batch_bytes = 64 << 20;
 constexpr std::uint64_t inline_fetch_bytes = 256 << 10;
@@ -129,18 +131,20 @@ Task<fb::HaveReplyT> ServerCore::have(rpc::Call& call, fb::HaveRequestT request)
 
 // Brings the newest version of each key here (or the one asked for), if another server has it and this one does not. Older
 // ones come when they are passed on.
-Task<void> ServerCore::fetch_newer(Namespace ns, std::vector<Key> keys, std::optional<std::uint64_t> tag,
-                                   std::optional<std::uint64_t> version, Deadline deadline) {
+Task<ServerCore::PassingBy> ServerCore::fetch_newer(Namespace ns, std::vector<Key> keys,
+                                                    std::optional<std::uint64_t> tag,
+                                                    std::optional<std::uint64_t> version, Deadline deadline) {
   auto self = shared_from_this();
   const auto placement = members_->placement();
-  if (!placement || placement->view().settled) co_return;
+  PassingBy passing;
+  if (!placement || placement->view().settled) co_return passing;
   // A replica that has a key is believed; the primary must know of the newest.
   std::erase_if(keys, [&](const Key& key) {
     if (!may_lie_elsewhere(*placement, ns, key.row, tag)) return true;
     const bool here = store_->table().find(ns, key.row, key.column, version) != nullptr;
     return here && (version || !is_primary(*placement, ns, key.row, tag));
   });
-  if (keys.empty()) co_return;
+  if (keys.empty()) co_return passing;
   auto copy = keys;
   const auto elsewhere = co_await ask_others(ns, std::move(copy), placement, false, deadline);
   std::map<std::uint64_t, std::vector<Wanted>> wanted;  // by server
@@ -163,13 +167,16 @@ Task<void> ServerCore::fetch_newer(Namespace ns, std::vector<Key> keys, std::opt
         bytes += objects[begin].bytes;
         part.push_back(std::move(objects[begin++]));
       }
-      co_await fetch_from(*placement->view().find(server), placement, ns, std::move(part), deadline);
+      auto without_room =
+          co_await fetch_from(*placement->view().find(server), placement, ns, std::move(part), deadline);
+      passing.merge(without_room);
     }
   }
+  co_return passing;
 }
 
-Task<void> ServerCore::fetch_from(Member member, std::shared_ptr<const Placement> placement, Namespace ns,
-                                  std::vector<Wanted> wanted, Deadline deadline) {
+Task<ServerCore::PassingBy> ServerCore::fetch_from(Member member, std::shared_ptr<const Placement> placement,
+                                                   Namespace ns, std::vector<Wanted> wanted, Deadline deadline) {
   auto self = shared_from_this();
   auto channel = co_await members_->channel(std::move(member), deadline);
   fb::PeersClient peer(channel);
@@ -184,25 +191,52 @@ Task<void> ServerCore::fetch_from(Member member, std::shared_ptr<const Placement
   rpc::CallOptions options{deadline};
   auto reply = co_await peer.fetch(std::move(request), options);
   if (reply.got.size() != wanted.size()) throw Error(Errc::protocol, "a reply of another length");
+  PassingBy passing;
+  bool kept = true;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const auto& got = *reply.got[i];
     if (got.code == static_cast<std::uint16_t>(Errc::not_found)) continue;  // dropped meanwhile
     if (got.code != 0) throw unpack_status(got.code, got.message);
     if (!got.info) throw Error(Errc::protocol, "a reply without information");
-    auto write = co_await take_fetched(channel, ns, keys[i], reply, got, deadline);
+    auto write = co_await take_fetched(channel, ns, keys[i], reply, got, kept, deadline);
     if (members_->placement() != placement) throw Error(Errc::stale_view, "the pool's membership changed meanwhile");
     if (refused_for(write) != 0) continue;
+    if (!kept) {
+      passing.emplace(pack_key(ns, write.row, write.column), std::move(write.object));
+      continue;
+    }
     std::vector<ObjectStore::Write> writes;
     writes.push_back(std::move(write));
     co_await store_->put(std::move(writes), false, false, deadline);
   }
+  co_return passing;
+}
+
+// kept: whether the memory is the store's, not that of objects which pass by. Given as it was for the last object: where there
+// was no room, none is waited for again.
+Task<std::shared_ptr<Blob>> ServerCore::room_for_fetched(std::uint64_t bytes, bool own, bool& kept, Deadline deadline) {
+  auto self = shared_from_this();
+  std::optional<Error> full;
+  try {
+    const auto soon = earlier(deadline, Deadline(kept ? room_patience : Timeout(0)));
+    auto blob = co_await store_->reserve(bytes, soon, own);
+    kept = true;
+    co_return blob;
+  } catch (const Error& error) {
+    full = error;
+  }
+  if (!passing_memory_) passing_memory_ = ObjectMemory::create(passing_bytes, [] {});
+  auto blob = passing_memory_->try_allocate(bytes);
+  if (!blob) throw *full;
+  kept = false;
+  co_return blob;
 }
 
 Task<ObjectStore::Write> ServerCore::take_fetched(std::shared_ptr<rpc::Channel> channel, Namespace ns, Key key,
-                                                  const fb::GetReplyT& reply, const fb::GotT& got, Deadline deadline) {
+                                                  const fb::GetReplyT& reply, const fb::GotT& got, bool& kept,
+                                                  Deadline deadline) {
   auto self = shared_from_this();
-  // That there is no room is an answer.
-  auto blob = co_await store_->reserve(got.info->bytes, answer_in_time(deadline), ns == streams_namespace());
+  auto blob = co_await room_for_fetched(got.info->bytes, ns == streams_namespace(), kept, answer_in_time(deadline));
   if (got.inlined) {
     const auto part = part_of(reply.data, got.offset, got.info->bytes);
     std::copy(part.begin(), part.end(), blob->writable().begin());

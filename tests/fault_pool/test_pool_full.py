@@ -25,3 +25,18 @@ def test_a_writer_is_told_which_servers_are_full(pools, context):
             assert (step["x"][:] == number).all()
     assert number >= 1
     pool.open().drop_stream("heat")
+
+
+def test_objects_are_read_while_a_server_without_room_for_them_joins(pools):
+    pool = pools(servers=1, memory="96MiB", disk=None)
+    client = pool.open()
+    for number in range(40):
+        client.put(f"row {number}", "x", bytes([number]) * (512 << 10))
+    pool.stage.start_one(2, memory="8MiB")
+    pool.stage.wait_ready(60)
+    assert not client.status()["settled"]
+    for number in range(40):
+        assert client.get(f"row {number}", "x").bytes() == bytes([number]) * (512 << 10)
+    rows = [(f"row {number}", "x") for number in range(40)]
+    assert [bytes(found.bytes())[:1] for found in client.get_many(rows)] == [bytes([n]) for n in range(40)]
+    assert client.info("row 1", "x").bytes == 512 << 10
