@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,7 +54,9 @@ std::string absolute(const std::string& path) { return fs::absolute(path).lexica
 std::string registration_folder(const ServeOptions& options) {
   const std::string path = absolute(fabric::resolve_directory(options.registration));
   std::error_code failed;
-  if (fs::create_directories(path, failed)) fs::permissions(path, fs::perms::owner_all, failed);
+  fs::create_directories(fs::path(path).parent_path(), failed);
+  // Nobody sees it open to others, not even for a moment: servers start at once.
+  if (!failed && ::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) failed.assign(errno, std::generic_category());
   if (failed) throw Error(Errc::system, "folder " + path + ": " + failed.message());
   fabric::Directory(path).read(directory::directory_registration);
   return path;

@@ -9,7 +9,7 @@ import pytest
 PROCESS_S = 100.0
 
 FORGETFUL = """
-import sys
+import os, sys
 import numpy as np
 import penstock
 from mpi4py import MPI
@@ -22,7 +22,7 @@ try:
             with stream.step() as step:
                 step["v"] = np.arange(8.0)
 except penstock.Error as error:
-    print(f"rank {MPI.COMM_WORLD.rank}: {error}", flush=True)
+    os.write(1, f"rank {MPI.COMM_WORLD.rank}: {error}\\n".encode())  # whole: the other rank writes at the same time
 MPI.COMM_WORLD.Barrier()
 """
 
