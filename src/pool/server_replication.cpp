@@ -3,6 +3,7 @@
 // version, and is refused.
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/log.hpp"
 #include "pool/protocol.hpp"
@@ -62,9 +63,12 @@ Task<void> ServerCore::replicate_to_owners(std::vector<ObjectStore::Write> write
     std::vector<bool> writes;
   };
   std::map<std::uint64_t, Taken> have;
+  std::uint64_t last_view = 0;
   for (;;) {
     const auto placement = members_->placement();
     const auto& view = placement->view();
+    // Who owns the key now may have forgotten the drop as a former owner (view_changed), and be offered the object again.
+    if (dropped && std::exchange(last_view, view.number) != view.number) have.clear();
     const auto wanted = receivers(*placement, writes, dropped);
     std::vector<std::pair<std::uint64_t, fabric::Future<void>>> sent;
     for (const auto& [id, indices] : wanted) {
