@@ -139,6 +139,18 @@ def test_damaged_messages_are_refused(schema):
     assert refused > 1000
 
 
+def test_tables_within_tables_have_a_limit(schema):
+    value = {"name": "inmost"}
+    for _ in range(63):
+        value = {"kids": [value]}
+    found = schema.decode("t.Child", schema.encode("t.Child", value))
+    while found.kids:
+        found = found.kids[0]
+    assert found.name == "inmost"
+    with pytest.raises(penstock.InvalidArgument, match="too deep"):
+        schema.encode("t.Child", {"kids": [value]})
+
+
 @pytest.mark.parametrize(
     "value, message",
     [
@@ -169,6 +181,31 @@ def test_wrong_schemas(schema, tmp_path):
         rpc.Schema(tmp_path / "bad.fbs")
     with pytest.raises(penstock.NotFound, match=r"t\.Things"):
         schema.service("Nothing")
+
+
+def test_damaged_schemas_are_refused(schema, schema_file, tmp_path):
+    command = ["flatc", "-b", "--schema", "-I", ROOT / "src", "-o", tmp_path, schema_file]
+    subprocess.run(command, check=True, timeout=TIMEOUT_S)
+    file = tmp_path / "things.bfbs"
+    whole = file.read_bytes()
+    random = np.random.default_rng(7)
+    refused = 0
+    for _ in range(500):
+        damaged = bytearray(whole)
+        for place in random.integers(0, len(damaged), 3):
+            damaged[place] = random.integers(0, 256)
+        file.write_bytes(damaged)
+        try:
+            rpc.Schema(file)
+        except penstock.ProtocolError:
+            refused += 1
+    assert refused > 100
+
+
+def test_fields_that_were_not_sent(schema):
+    found = schema.decode("t.All", schema.encode("t.All", {}))
+    assert (found.b, found.u16, found.f, found.c, found.s, found.v, found.o) == (False, 9, 1.5, 5, None, None, None)
+    assert type(found.b) is bool and type(found.d) is float and type(found.i64) is int
 
 
 # --------------------------------------------------------------------------------------------------------------- calls

@@ -31,7 +31,7 @@ MOST_DEPTH = 64  # of tables within tables, as in C++
 # reflection.fbs: BaseType, for numbers
 NUMBERS = {1: "u1", 2: "?", 3: "i1", 4: "u1", 5: "<i2", 6: "<u2", 7: "<i4", 8: "<u4", 9: "<i8", 10: "<u8",
            11: "<f4", 12: "<f8"}  # fmt: skip
-STRING, VECTOR, OBJECT, UNION, ARRAY = 13, 14, 15, 16, 17
+STRING, VECTOR, OBJECT, ARRAY = 13, 14, 15, 17
 
 
 class Message:
@@ -53,11 +53,19 @@ class Message:
 
 
 class _Table:
-    """A table in bytes, whose fields are asked for by number. Raises struct.error or ValueError out of bounds."""
+    """A table in bytes, whose fields are asked for by number. Raises struct.error or ValueError out of bounds.
 
-    def __init__(self, bytes: memoryview, at: int):
+    left: [tables that may still follow]; a table that is referred to again and again counts each time.
+    """
+
+    def __init__(self, bytes: memoryview, at: int, left: list[int] | None = None, depth: int = 1):
         self.bytes = bytes
         self.at = at
+        self.left = left or [len(bytes) // 4 + 1]
+        self.depth = depth
+        self.left[0] -= 1
+        if depth > MOST_DEPTH or self.left[0] < 0:
+            raise ValueError("too many tables within tables")
         vtable = at - struct.unpack_from("<i", bytes, at)[0]
         if vtable < 0:
             raise ValueError("a table's fields lie before the message")
@@ -75,42 +83,33 @@ class _Table:
         place = self.place(number)
         return struct.unpack_from("<" + format, self.bytes, place)[0] if place else default
 
-    def target(self, number: int) -> int:
-        place = self.place(number)
-        return place + struct.unpack_from("<I", self.bytes, place)[0] if place else 0
-
-    def vector(self, number: int) -> tuple[int, int]:
+    def vector_at(self, place: int) -> tuple[int, int]:
         """Where its elements begin, and how many."""
-        target = self.target(number)
-        return (target + 4, struct.unpack_from("<I", self.bytes, target)[0]) if target else (0, 0)
+        at = place + struct.unpack_from("<I", self.bytes, place)[0]
+        return at + 4, struct.unpack_from("<I", self.bytes, at)[0]
+
+    def text_at(self, place: int) -> str:
+        at, length = self.vector_at(place)
+        return str(struct.unpack_from(f"{length}s", self.bytes, at)[0], "utf-8")
+
+    def table_at(self, place: int) -> _Table:
+        at = place + struct.unpack_from("<I", self.bytes, place)[0]
+        return _Table(self.bytes, at, self.left, self.depth + 1)
 
     def text(self, number: int) -> str:
-        at, length = self.vector(number)
-        return _text(self.bytes, at, length) if at else ""
+        place = self.place(number)
+        return self.text_at(place) if place else ""
 
-    def table(self, number: int) -> _Table | None:
-        target = self.target(number)
-        return _Table(self.bytes, target) if target else None
+    def table(self, number: int) -> _Table:
+        place = self.place(number)
+        if not place:
+            raise ValueError("a table is missing")
+        return self.table_at(place)
 
     def tables(self, number: int) -> list[_Table]:
-        at, count = self.vector(number)
-        return [_Table(self.bytes, target) for target in _targets(self.bytes, at, count)]
-
-
-@dataclass
-class _Limits:
-    tables: int  # that may still come: one that is referred to again and again counts each time
-
-
-def _text(bytes: memoryview, at: int, length: int) -> str:
-    if at + length > len(bytes):
-        raise ValueError("a text beyond the message")
-    return str(bytes[at : at + length], "utf-8")
-
-
-def _targets(bytes: memoryview, at: int, count: int) -> list[int]:
-    offsets = np.frombuffer(bytes, "<u4", count, at) if count else ()
-    return [at + 4 * i + int(offset) for i, offset in enumerate(offsets)]
+        place = self.place(number)
+        at, count = self.vector_at(place) if place else (0, 0)
+        return [self.table_at(at + 4 * i) for i in range(count)]
 
 
 # -------------------------------------------------------------------------------------------------------------- schemas
@@ -120,18 +119,22 @@ def _targets(bytes: memoryview, at: int, count: int) -> list[int]:
 class _Field:
     name: str
     number: int
-    base: int
-    element: int  # of a vector or array
+    is_vector: bool
+    kind: int  # BaseType; of a vector, of its elements
     object: int  # index of the table or struct, or -1
+    dtype: np.dtype | None  # of a number or struct
+    align: int  # of these
     default: Any
-    optional: bool
+
+    @property
+    def width(self) -> tuple[int, int]:
+        """Bytes in the table, and their alignment."""
+        return (4, 4) if self.dtype is None or self.is_vector else (self.dtype.itemsize, self.align)
 
 
 @dataclass(frozen=True)
 class _Object:
     name: str
-    is_struct: bool
-    align: int
     fields: dict[str, _Field]  # in the order of their numbers
     dtype: np.dtype | None  # of a struct
 
@@ -179,58 +182,61 @@ class Schema:
         content = _compiled(path, include) if path.suffix == ".fbs" else path.read_bytes()
         try:
             self._read(memoryview(content))
-        except (struct.error, ValueError, KeyError, IndexError) as error:
+        except (struct.error, ValueError, KeyError, IndexError, RecursionError) as error:
             raise ProtocolError(f"{path} is no binary schema: {error}") from None
 
     def _read(self, content: memoryview) -> None:
         if content[4:8] != b"BFBS":
             raise ValueError("its first bytes are others")
-        root = _Table(content, struct.unpack_from("<I", content, 0)[0])
-        self._raw = root.tables(0)
-        self._objects: list[_Object | None] = [None] * len(self._raw)
-        for number in range(len(self._raw)):
-            self._object(number)
+        root = _Table(content, struct.unpack_from("<I", content)[0])
+        raw = root.tables(0)
+        self._objects: list[_Object | None] = [None] * len(raw)
+        for number in range(len(raw)):
+            self._object(raw, number)
         self._by_name = {one.name: one for one in self._objects if one}
         self.services = {service.name: service for service in map(self._service, root.tables(5))}
-        del self._raw
 
     def _service(self, raw: _Table) -> Service:
         methods = [
-            Method(call.text(0), number, call.table(1).text(0), call.table(2).text(0))  # type: ignore[union-attr]
+            Method(call.text(0), number, call.table(1).text(0), call.table(2).text(0))
             for number, call in enumerate(raw.tables(1))
         ]
         return Service(raw.text(0), {method.python_name: method for method in methods}, self)
 
-    def _object(self, number: int) -> _Object:
+    def _object(self, all: list[_Table], number: int) -> _Object:
         known = self._objects[number]
         if known:
             return known
-        raw = self._raw[number]
-        fields, offsets = {}, {}
+        raw = all[number]
+        fields, formats, offsets = {}, [], []
         for one in sorted(raw.tables(1), key=lambda one: one.number(2, "H")):
-            kind = one.table(1)
-            assert kind is not None
-            base, element, index = kind.number(0, "b"), kind.number(1, "b"), kind.number(2, "i", -1)
-            default = one.number(5, "d", 0.0) if base in (11, 12) else one.number(4, "q")
-            default = bool(default) if base == 2 else default
-            optional = bool(one.number(11, "?", False))
-            name = one.text(0)
-            fields[name] = _Field(name, one.number(2, "H"), base, element, index, default, optional)
-            offsets[name] = (one.number(3, "H"), kind.number(3, "H"))
-        is_struct = bool(raw.number(2, "?", False))
-        dtype = self._dtype(fields, offsets, raw.number(4, "i")) if is_struct else None
-        made = _Object(raw.text(0), is_struct, raw.number(3, "i"), fields, dtype)
-        self._objects[number] = made
-        return made
+            made, count = self._field(all, one)
+            fields[made.name] = made
+            formats.append((made.dtype, (count,)) if count else made.dtype)
+            offsets.append(one.number(3, "H"))
+        dtype = None
+        if raw.number(2, "?"):
+            size = raw.number(4, "i")
+            dtype = np.dtype({"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": size})
+        known = self._objects[number] = _Object(raw.text(0), fields, dtype)
+        return known
 
-    def _dtype(self, fields: dict[str, _Field], offsets: dict[str, tuple[int, int]], size: int) -> np.dtype:
-        formats: list[Any] = []
-        for name, one in fields.items():
-            kind = one.element if one.base == ARRAY else one.base
-            plain = self._object(one.object).dtype if kind == OBJECT else NUMBERS[kind]
-            formats.append((plain, (offsets[name][1],)) if one.base == ARRAY else plain)
-        places = [offsets[name][0] for name in fields]
-        return np.dtype({"names": list(fields), "formats": formats, "offsets": places, "itemsize": size})
+    def _field(self, all: list[_Table], raw: _Table) -> tuple[_Field, int]:
+        """Also how many elements it has, where it is an array."""
+        type = raw.table(1)
+        base, index = type.number(0, "b"), type.number(2, "i", -1)
+        kind = type.number(1, "b") if base in (VECTOR, ARRAY) else base
+        dtype, align, default = None, 4, None
+        if kind in NUMBERS:
+            dtype = np.dtype(NUMBERS[kind])
+            align = dtype.itemsize
+        elif kind == OBJECT and all[index].number(2, "?"):
+            dtype, align = self._object(all, index).dtype, all[index].number(3, "i")
+        if base in NUMBERS and not raw.number(11, "?"):
+            default = raw.number(5, "d", 0.0) if base in (11, 12) else raw.number(4, "q")
+            default = bool(default) if base == 2 else default
+        made = _Field(raw.text(0), raw.number(2, "H"), base == VECTOR, kind, index, dtype, align, default)
+        return made, type.number(3, "H") if base == ARRAY else 0
 
     def service(self, name: str = "") -> Service:
         """By full or plain name; "": the only one."""
@@ -250,88 +256,68 @@ class Schema:
 
     def decode(self, table: str, content: Any) -> Message:
         """content: anything with a buffer; arrays of the result lie in it."""
+        view = memoryview(content).cast("B")
         try:
-            view = memoryview(content).cast("B")
-            root = _Table(view, struct.unpack_from("<I", view, 0)[0])
-            return self._decode(self._by_name[table], root, _Limits(len(view) // 4 + 1), 0)
+            return self._decode(self._by_name[table], _Table(view, struct.unpack_from("<I", view)[0]))
         except (struct.error, ValueError) as error:
             raise ProtocolError(f"a malformed {table}: {error}") from None
 
-    def _decode(self, kind: _Object, table: _Table, limits: _Limits, depth: int) -> Message:
-        limits.tables -= 1
-        if depth > MOST_DEPTH or limits.tables < 0:
-            raise ValueError("too many tables within tables")
-        return Message(**{name: self._decode_field(one, table, limits, depth) for name, one in kind.fields.items()})
+    def _decode(self, kind: _Object, table: _Table) -> Message:
+        return Message(**{name: self._decode_field(one, table) for name, one in kind.fields.items()})
 
-    def _decode_field(self, one: _Field, table: _Table, limits: _Limits, depth: int) -> Any:
+    def _decode_field(self, one: _Field, table: _Table) -> Any:
         place = table.place(one.number)
-        if one.base in NUMBERS:
-            if not place:
-                return None if one.optional else one.default
-            return np.frombuffer(table.bytes, NUMBERS[one.base], 1, place)[0].item()
         if not place:
-            return None
-        if one.base == STRING:
-            return table.text(one.number)
-        if one.base == OBJECT:
-            kind = self._objects[one.object]
-            assert kind is not None
-            if kind.dtype is not None:
-                return np.frombuffer(table.bytes, kind.dtype, 1, place)[0]
-            return self._decode(kind, _Table(table.bytes, table.target(one.number)), limits, depth + 1)
-        if one.base == VECTOR:
-            return self._decode_vector(one, table, limits, depth)
-        raise Unsupported(f"field {one.name}: unions are not supported")
-
-    def _decode_vector(self, one: _Field, table: _Table, limits: _Limits, depth: int) -> Any:
-        at, count = table.vector(one.number)
-        kind = self._objects[one.object] if one.element == OBJECT else None
-        plain = kind.dtype if kind else NUMBERS.get(one.element)
-        if plain is not None:
-            array = np.frombuffer(table.bytes, plain, count, at) if count else np.empty(0, plain)
+            return one.default
+        if not one.is_vector and one.dtype is not None:
+            value = np.frombuffer(table.bytes, one.dtype, 1, place)[0]
+            return value if one.kind == OBJECT else value.item()
+        if not one.is_vector:
+            return self._decode_target(one, table, place)
+        at, count = table.vector_at(place)
+        if one.dtype is not None:
+            array = np.frombuffer(table.bytes, one.dtype, count, at) if count else np.empty(0, one.dtype)
             return array if array.flags.aligned else array.copy()
-        targets = _targets(table.bytes, at, count)
-        if kind:
-            return [self._decode(kind, _Table(table.bytes, target), limits, depth + 1) for target in targets]
-        if one.element == STRING:
-            lengths = [struct.unpack_from("<I", table.bytes, target)[0] for target in targets]
-            return [_text(table.bytes, target + 4, length) for target, length in zip(targets, lengths, strict=True)]
-        raise Unsupported(f"field {one.name}: vectors of unions are not supported")
+        return [self._decode_target(one, table, at + 4 * i) for i in range(count)]
+
+    def _decode_target(self, one: _Field, table: _Table, place: int) -> Any:
+        if one.kind == STRING:
+            return table.text_at(place)
+        return self._decode(self._table(one), table.table_at(place))
+
+    def _table(self, one: _Field) -> _Object:
+        kind = self._objects[one.object] if one.kind == OBJECT else None
+        if kind is None:
+            raise Unsupported(f"field {one.name}: unions are not supported")
+        return kind
 
     # ------------------------------------------------------------------------------------------------- values to bytes
 
     def encode(self, table: str, value: Any) -> bytearray:
         """value: a Message, or a mapping of field names. Raises InvalidArgument."""
         out = bytearray(4)
-        at = self._encode(out, self._by_name[table], value, 0)
-        struct.pack_into("<I", out, 0, at)
+        struct.pack_into("<I", out, 0, self._encode(out, self._by_name[table], value, 1))
         return out
 
     def _encode(self, out: bytearray, kind: _Object, value: Any, depth: int) -> int:
         if depth > MOST_DEPTH:
             raise InvalidArgument("tables within tables, too deep")
-        given = self._present(kind, value)
-        inline = {name: self._inline_dtype(kind.fields[name]) for name in given}
-        places, end = {}, 4
-        for name, dtype in sorted(inline.items(), key=lambda item: (-item[1][1], kind.fields[item[0]].number)):
-            end = -(-end // dtype[1]) * dtype[1]
-            places[name] = end
-            end += dtype[0].itemsize
-        slots = [0] * (1 + max((kind.fields[name].number for name in given), default=-1))
-        for name, place in places.items():
-            slots[kind.fields[name].number] = place
-        _align(out, 2)
-        vtable = len(out)
-        out += struct.pack(f"<{2 + len(slots)}H", 4 + 2 * len(slots), end, *slots)
-        _align(out, max([4, *(align for _, align in inline.values())]))
-        at = len(out)
-        out += bytes(end)
+        # The largest first: no padding between fields.
+        given = sorted(self._present(kind, value), key=lambda item: (-item[0].width[1], item[0].number))
+        slots = [0] * (1 + max((one.number for one, _ in given), default=-1))
+        end = 4
+        for one, _ in given:
+            size, align = one.width
+            slots[one.number] = end = -(-end // align) * align
+            end += size
+        vtable = _append(out, struct.pack(f"<{2 + len(slots)}H", 4 + 2 * len(slots), end, *slots), 2)
+        at = _append(out, bytes(end), max([4, *(one.width[1] for one, _ in given)]))
         struct.pack_into("<i", out, at, at - vtable)
-        for name, place in places.items():
-            self._encode_field(out, kind.fields[name], given[name], at + place, inline[name][0], depth)
+        for one, item in given:
+            self._encode_field(out, one, item, at + slots[one.number], depth)
         return at
 
-    def _present(self, kind: _Object, value: Any) -> dict[str, Any]:
+    def _present(self, kind: _Object, value: Any) -> list[tuple[_Field, Any]]:
         fields = value.__dict__ if isinstance(value, Message) else value
         if not isinstance(fields, Mapping):
             raise InvalidArgument(f"a {kind.name} is a Message or a mapping, not {type(value).__name__}")
@@ -340,74 +326,50 @@ class Schema:
                 near = difflib.get_close_matches(name, kind.fields, 1)
                 hint = f"; did you mean '{near[0]}'?" if near else ""
                 raise InvalidArgument(f"{kind.name} has no field '{name}'{hint}")
-        return {name: one for name, one in fields.items() if one is not None}
+        return [(kind.fields[name], one) for name, one in fields.items() if one is not None]
 
-    def _inline_dtype(self, one: _Field) -> tuple[np.dtype, int]:
-        if one.base in NUMBERS:
-            dtype = np.dtype(NUMBERS[one.base])
-            return dtype, dtype.itemsize
-        kind = self._objects[one.object] if one.base == OBJECT else None
-        if kind and kind.dtype is not None:
-            return kind.dtype, kind.align
-        if one.base in (STRING, VECTOR, OBJECT):
-            return np.dtype("<u4"), 4
-        raise Unsupported(f"field {one.name}: unions are not supported")
-
-    def _encode_field(self, out: bytearray, one: _Field, value: Any, at: int, dtype: np.dtype, depth: int) -> None:
-        kind = self._objects[one.object] if one.base == OBJECT else None
-        if one.base in NUMBERS or (kind and kind.dtype is not None):
-            out[at : at + dtype.itemsize] = _array(one, value, dtype, 0).tobytes()
+    def _encode_field(self, out: bytearray, one: _Field, value: Any, place: int, depth: int) -> None:
+        if one.dtype is not None and not one.is_vector:
+            out[place : place + one.dtype.itemsize] = _array(one, value, one.dtype, 0).tobytes()
             return
-        if one.base == STRING:
-            target = _append_text(out, _checked_text(one, value))
-        elif kind:
-            target = self._encode(out, kind, value, depth + 1)
-        else:
-            target = self._encode_vector(out, one, value, depth)
-        struct.pack_into("<I", out, at, target - at)
+        encode = self._encode_vector if one.is_vector else self._encode_target
+        struct.pack_into("<I", out, place, encode(out, one, value, depth) - place)
 
     def _encode_vector(self, out: bytearray, one: _Field, value: Any, depth: int) -> int:
-        kind = self._objects[one.object] if one.element == OBJECT else None
-        plain = kind.dtype if kind else NUMBERS.get(one.element)
-        if plain is not None:
-            array = _array(one, value, np.dtype(plain), 1)
-            align = kind.align if kind else array.itemsize
-            _align(out, max(4, align), 4)
-            at = len(out)
-            out += struct.pack("<I", len(array))
-            out += array.view(np.uint8).data if len(array) else b""
-            return at
-        if one.element not in (OBJECT, STRING):
-            raise Unsupported(f"field {one.name}: vectors of unions are not supported")
+        if one.dtype is not None:
+            array = _array(one, value, one.dtype, 1)
+            return _append_vector(out, len(array), array.view(np.uint8).data if len(array) else b"", one.align)
         if isinstance(value, str | bytes | Mapping):
             raise InvalidArgument(f"field {one.name}: a list, not {type(value).__name__}")
         items = list(value)
-        _align(out, 4)
-        at = len(out)
-        out += struct.pack("<I", len(items)) + bytes(4 * len(items))
-        for i, item in enumerate(items):
-            target = self._encode(out, kind, item, depth + 1) if kind else _append_text(out, _checked_text(one, item))
-            place = at + 4 + 4 * i
-            struct.pack_into("<I", out, place, target - place)
+        at = _append_vector(out, len(items), bytes(4 * len(items)))
+        for place, item in enumerate(items, at // 4 + 1):
+            struct.pack_into("<I", out, 4 * place, self._encode_target(out, one, item, depth) - 4 * place)
         return at
 
+    def _encode_target(self, out: bytearray, one: _Field, value: Any, depth: int) -> int:
+        if one.kind != STRING:
+            return self._encode(out, self._table(one), value, depth + 1)
+        if not isinstance(value, str):
+            raise InvalidArgument(f"field {one.name}: text is a str, not {type(value).__name__}")
+        text = value.encode()
+        return _append_vector(out, len(text), text + b"\0")
 
-def _align(out: bytearray, align: int, before: int = 0) -> None:
-    """Pads so that what comes `before` bytes later begins at a multiple."""
-    out += bytes(-(len(out) + before) % align)
+
+def _append(out: bytearray, content: bytes, align: int) -> int:
+    """Returns where it begins: at a multiple of `align`."""
+    out += bytes(-len(out) % align)
+    out += content
+    return len(out) - len(content)
 
 
-def _append_text(out: bytearray, text: bytes) -> int:
-    _align(out, 4)
+def _append_vector(out: bytearray, count: int, content: Any, align: int = 4) -> int:
+    """Returns where its length is; its elements follow, at a multiple of `align`."""
+    out += bytes(-(len(out) + 4) % max(4, align))
     at = len(out)
-    out += struct.pack("<I", len(text)) + text + b"\0"
+    out += struct.pack("<I", count)
+    out += content
     return at
-
-
-def _checked_text(one: _Field, value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise InvalidArgument(f"field {one.name}: text is a str, not {type(value).__name__}")
-    return value.encode()
 
 
 def _array(one: _Field, value: Any, dtype: np.dtype, dimensions: int) -> np.ndarray:
