@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import threading
@@ -137,6 +138,20 @@ def test_damaged_messages_are_refused(schema):
         except penstock.ProtocolError:
             refused += 1
     assert refused > 1000
+
+
+@pytest.mark.parametrize("count, accepted", [(1234, True), (12345, False)])
+def test_shared_texts_have_a_limit(schema, count, accepted):
+    content = schema.encode("t.All", {"names": ["x" * 2000] + [""] * (count - 1)})
+    first = content.index(struct.pack("<I", count)) + 4
+    text = first + struct.unpack_from("<I", content, first)[0]
+    for place in range(first, first + 4 * count, 4):
+        struct.pack_into("<I", content, place, text - place)
+    if accepted:
+        assert schema.decode("t.All", content).names == ["x" * 2000] * count
+        return
+    with pytest.raises(penstock.ProtocolError, match="too often"):
+        schema.decode("t.All", content)
 
 
 def test_tables_within_tables_have_a_limit(schema):

@@ -28,6 +28,8 @@ from ..dtypes import require_no_mask
 from ..errors import InvalidArgument, NotFound, ProtocolError, Unsupported
 
 MOST_DEPTH = 64  # of tables within tables, as in C++
+SHARED_BYTES = 4 << 20  # by which the values of a message may be longer than it, where they refer to the same bytes
+REFERENCE_BYTES = 4
 # reflection.fbs: BaseType, for numbers
 NUMBERS = {1: "u1", 2: "?", 3: "i1", 4: "u1", 5: "<i2", 6: "<u2", 7: "<i4", 8: "<u4", 9: "<i8", 10: "<u8",
            11: "<f4", 12: "<f8"}  # fmt: skip
@@ -55,16 +57,16 @@ class Message:
 class _Table:
     """A table in bytes, whose fields are asked for by number. Raises struct.error or ValueError out of bounds.
 
-    left: [tables that may still follow]; a table that is referred to again and again counts each time.
+    left: [bytes that the values may still have]. What is referred to again and again counts each time.
     """
 
     def __init__(self, bytes: memoryview, at: int, left: list[int] | None = None, depth: int = 1):
         self.bytes = bytes
         self.at = at
-        self.left = left or [len(bytes) // 4 + 1]
+        self.left = left or [len(bytes) + SHARED_BYTES]
         self.depth = depth
-        self.left[0] -= 1
-        if depth > MOST_DEPTH or self.left[0] < 0:
+        self.spend(REFERENCE_BYTES)
+        if depth > MOST_DEPTH:
             raise ValueError("too many tables within tables")
         vtable = at - struct.unpack_from("<i", bytes, at)[0]
         if vtable < 0:
@@ -73,6 +75,11 @@ class _Table:
         if size < 4 or size % 2:
             raise ValueError("a table without fields' places")
         self.places = struct.unpack_from(f"<{size // 2}H", bytes, vtable)[2:]
+
+    def spend(self, bytes: int) -> None:
+        self.left[0] -= bytes
+        if self.left[0] < 0:
+            raise ValueError("it refers to the same bytes too often")
 
     def place(self, number: int) -> int:
         """Where the field is; 0: it is not."""
@@ -90,6 +97,7 @@ class _Table:
 
     def text_at(self, place: int) -> str:
         at, length = self.vector_at(place)
+        self.spend(REFERENCE_BYTES + length)
         return str(struct.unpack_from(f"{length}s", self.bytes, at)[0], "utf-8")
 
     def table_at(self, place: int) -> _Table:
@@ -277,7 +285,10 @@ class Schema:
         at, count = table.vector_at(place)
         if one.dtype is not None:
             array = np.frombuffer(table.bytes, one.dtype, count, at) if count else np.empty(0, one.dtype)
-            return array if array.flags.aligned else array.copy()
+            if array.flags.aligned:
+                return array
+            table.spend(array.nbytes)
+            return array.copy()
         return [self._decode_target(one, table, at + 4 * i) for i in range(count)]
 
     def _decode_target(self, one: _Field, table: _Table, place: int) -> Any:
