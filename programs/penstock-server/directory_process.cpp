@@ -52,7 +52,7 @@ std::string absolute(const std::string& path) { return fs::absolute(path).lexica
 
 // Makes the folder. Throws Error(authentication) when it is not ours alone: what lies there decides what we start.
 std::string registration_folder(const ServeOptions& options) {
-  const std::string path = absolute(fabric::resolve_directory(options.registration));
+  const std::string path = absolute(fabric::resolve_directory(options.node.registration_directory));
   std::error_code failed;
   fs::create_directories(fs::path(path).parent_path(), failed);
   // Nobody sees it open to others, not even for a moment: servers start at once.
@@ -68,7 +68,7 @@ std::string journal_folder(const ServeOptions& options, const std::string& regis
 
 std::string settings_of(const ServeOptions& options, const std::string& registration) {
   return "folder=" + journal_folder(options, registration) + "\nregistration=" + registration +
-         "\nlisten=" + options.listen + "\nlog=" + options.log + "\n";
+         "\nlisten=" + options.node.server.listen + "\nlog=" + options.log + "\n";
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -284,13 +284,13 @@ class DirectoryKeeper::Impl {
   std::thread thread_;
 };
 
-DirectoryKeeper::DirectoryKeeper(const ServeOptions& options, Deadline deadline) : address_(options.directory) {
-  const bool embedded = options.directory == "embedded", by_address = fabric::is_address(options.directory);
-  if (!embedded && !by_address && options.directory != "registered") return;  // etcd
+DirectoryKeeper::DirectoryKeeper(const ServeOptions& options, Deadline deadline) : address_(options.node.directory) {
+  const bool embedded = address_ == "embedded", by_address = fabric::is_address(address_);
+  if (!embedded && !by_address && address_ != "registered") return;  // etcd
   const std::string registration = registration_folder(options);
   if (by_address) {
     const auto found = fabric::Directory(registration).read(directory::directory_registration);
-    if (!found || found->token != fabric::parse_address(options.directory).token) return;  // another host's, or pool's
+    if (!found || found->token != fabric::parse_address(address_).token) return;  // another host's, or pool's
   }
   auto impl = std::make_unique<Impl>(registration);
   const auto found = impl->join(embedded ? &options : nullptr, deadline);
@@ -305,23 +305,20 @@ DirectoryKeeper::~DirectoryKeeper() = default;
 int run_directory(const std::vector<std::string>& settings, int ready_fd) {
   ::prctl(PR_SET_NAME, "penstock-dir");
   ServeOptions options;
-  for (const std::string& setting : settings) {
-    const auto equals = setting.find('=');
-    if (equals == std::string::npos) throw Error(Errc::invalid_argument, "'" + setting + "' is not key=value");
-    set_option(options, setting.substr(0, equals), setting.substr(equals + 1));
-  }
+  for (const std::string& setting : settings) set_argument(options, setting);
+  const std::string &listen = options.node.server.listen, &registration = options.node.registration_directory;
   base::set_log_level(options.log.empty() ? Level::info : base::parse_level(options.log));
   Events events;
   bool unused = false;
-  const bool temporary = options.folder == temporary_journal(options.registration);
-  FileLock users(users_file(options.registration));
+  const bool temporary = options.folder == temporary_journal(registration);
+  FileLock users(users_file(registration));
   auto progress = fabric::Progress::create();
   std::unique_ptr<directory::DirectoryHost> host;
   try {
     directory::DirectoryServerOptions directory;
     directory.folder = options.folder;
     directory.synced = !temporary;
-    host = std::make_unique<directory::DirectoryHost>(progress, directory, options.listen, options.registration);
+    host = std::make_unique<directory::DirectoryHost>(progress, directory, listen, registration);
   } catch (const Error& error) {
     std::string line = std::string("failed ") + error.what();
     std::ranges::replace(line, '\n', ' ');

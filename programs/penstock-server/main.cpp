@@ -115,7 +115,7 @@ class Program {
     progress_ = fabric::Progress::create();
     auto admin = [this](std::string command, std::string) { return answer(this, std::move(command)); };
     server_ =
-        std::make_unique<pool::PoolServer>(progress_, server::pool_options(options_, folder_.id()), std::move(admin));
+        std::make_unique<pool::PoolServer>(progress_, server::complete_node(options_, folder_.id()), std::move(admin));
     if (!during("start", [this] { start(); })) return 1;
     announce();
     while (!drained_ && !stopping_)
@@ -221,14 +221,14 @@ class Program {
 
   void announce() {
     const std::string& directory = directory_->address();
-    nlohmann::json json{{"pool", options_.pool},
+    nlohmann::json json{{"pool", options_.node.server.pool},
                         {"id", std::to_string(server_->core().self())},
                         {"name", server_->core().options().name},
                         {"pid", ::getpid()},
                         {"directory", ready_fd_ == STDOUT_FILENO ? server::without_token(directory) : directory},
                         {"http", http_ ? http_->address() : ""}};
     base::log(Level::info, "ready",
-              {{"pool", options_.pool},
+              {{"pool", options_.node.server.pool},
                {"id", server_->core().self()},
                {"directory", server::without_token(directory)},
                {"http", http_ ? http_->address() : "off"}});
@@ -247,7 +247,7 @@ class Program {
       bool others = false;
       progress_->call([&] { others = server_->core().others_active(); });
       if (others) {
-        base::log(Level::info, "handing objects on before the end", {{"pool", options_.pool}});
+        base::log(Level::info, "handing objects on before the end", {{"pool", options_.node.server.pool}});
         handed_on = during("drain", [this] { server_->drain(Timeout(options_.drain_timeout_ms)); });
       }
     }
@@ -257,7 +257,7 @@ class Program {
     });
     server_.reset();
     directory_.reset();
-    base::log(Level::info, "ended", {{"pool", options_.pool}, {"handed on", handed_on}});
+    base::log(Level::info, "ended", {{"pool", options_.node.server.pool}, {"handed on", handed_on}});
     return stopped;
   }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 #include <filesystem>
+#include <map>
 
 #include "base/config.hpp"
 #include "base/log.hpp"
@@ -40,38 +41,52 @@ std::string parse_log(std::string_view text) {
 }
 
 using O = ServeOptions;
+using Node = pool::PoolServerOptions;
+using Server = pool::ServerOptions;
+using Store = pool::StoreOptions;
+using Compute = pool::compute::ComputeOptions;
+using Limits = pool::compute::ComputeLimits;
+template <auto Make>
+constexpr auto in_node = within<&O::node, Make>;
+template <auto Make>
+constexpr auto in_server = in_node<within<&Node::server, Make>>;
+template <auto Make>
+constexpr auto in_store = in_server<within<&Server::store, Make>>;
+template <auto Make>
+constexpr auto in_compute = in_node<within<&Node::compute, Make>>;
+
 constexpr std::array serve_fields{
-    text<&O::pool, parse_pool>("pool"),
-    text<&O::name, parse_line>("name"),
+    in_server<text<&Server::pool, parse_pool>>("pool"),
+    in_server<text<&Server::name, parse_line>>("name"),
     text<&O::folder, parse_line>("folder"),
-    text<&O::listen, parse_line>("listen"),
-    text<&O::directory, parse_directory>("directory"),
-    text<&O::registration, parse_line>("registration"),
-    number<&O::servers, 1>("servers"),
-    number<&O::replication, 1>("replication"),
-    number<&O::lease_ms, 200>("lease_ms"),
-    size<&O::memory, 1 << 20>("memory"),
-    share<&O::memory_ahead>("memory_ahead"),
-    share<&O::high_watermark>("high_watermark"),
-    share<&O::low_watermark>("low_watermark"),
+    in_server<text<&Server::listen, parse_line>>("listen"),
+    in_node<text<&Node::directory, parse_directory>>("directory"),
+    in_node<text<&Node::registration_directory, parse_line>>("registration"),
+    in_server<number<&Server::servers, 1>>("servers"),
+    in_server<number<&Server::replication, 1>>("replication"),
+    in_server<number<&Server::lease_ms, 200>>("lease_ms"),
+    in_store<size<&Store::memory_bytes, 1 << 20>>("memory"),
+    in_store<share<&Store::memory_ahead>>("memory_ahead"),
+    in_store<share<&Store::high_watermark>>("high_watermark"),
+    in_store<share<&Store::low_watermark>>("low_watermark"),
     text<&O::tiers, parse_line>("tiers"),
-    boolean<&O::write_behind>("write_behind"),
-    size<&O::rebalance_bytes_per_s, 1 << 20>("rebalance_bytes_per_s"),
-    number<&O::workers, 1>("workers"),
-    number<&O::max_leases, 1>("max_leases"),
-    number<&O::max_subscriptions, 1>("max_subscriptions"),
-    number<&O::max_waits, 1>("max_waits"),
-    number<&O::max_events, 1>("max_events"),
-    number<&O::max_readers, 1>("max_readers"),
-    number<&O::max_calls, 1>("max_calls"),
-    size<&O::call_memory, 1 << 20>("call_memory"),
+    in_store<boolean<&Store::write_behind>>("write_behind"),
+    in_server<size<&Server::rebalance_bytes_per_s, 1 << 20>>("rebalance_bytes_per_s"),
+    in_server<number<&Server::workers, 1>>("workers"),
+    in_server<number<&Server::max_leases, 1>>("max_leases"),
+    in_server<number<&Server::max_subscriptions, 1>>("max_subscriptions"),
+    in_server<number<&Server::max_waits, 1>>("max_waits"),
+    in_server<number<&Server::max_events, 1>>("max_events"),
+    in_server<number<&Server::max_readers, 1>>("max_readers"),
+    in_server<number<&Server::max_calls, 1>>("max_calls"),
+    in_server<size<&Server::call_memory, 1 << 20>>("call_memory"),
     text<&O::http, parse_line>("http"),
-    number<&O::compute_workers>("compute_workers"),
+    in_compute<number<&Compute::workers>>("compute_workers"),
     number<&O::compute_time_ms, 1>("compute_time_ms"),
-    size<&O::compute_memory, 1 << 20>("compute_memory"),
+    in_compute<within<&Compute::limits, size<&Limits::memory_bytes, 1 << 20>>>("compute_memory"),
     text<&O::compute_plugins, parse_line>("compute_plugins"),
     text<&O::compute_functions, parse_line>("compute_functions"),
-    text<&O::compute_python, parse_line>("compute_python"),
+    in_compute<text<&Compute::python, parse_line>>("compute_python"),
     number<&O::start_timeout_ms, 1>("start_timeout_ms"),
     number<&O::drain_timeout_ms>("drain_timeout_ms"),
     number<&O::stop_timeout_ms, 1>("stop_timeout_ms"),
@@ -128,50 +143,6 @@ storage::TierOptions parse_tier(const std::string& item, const std::string& fold
   return tier;
 }
 
-}  // namespace
-
-void set_option(ServeOptions& options, std::string_view key, std::string_view value) {
-  base::set_field(serve_fields, options, key, value);
-}
-
-ServeOptions load_options(const std::string& file, const std::vector<std::string>& arguments) {
-  ServeOptions options;
-  if (!file.empty())
-    base::read_settings_file(
-        file, [&](const std::string& key, const std::string& value) { set_option(options, key, value); });
-  apply_environment(options);
-  for (const std::string& argument : arguments) {
-    const auto equals = argument.find('=');
-    if (equals == std::string::npos) throw Error(Errc::invalid_argument, "'" + argument + "' is not key=value");
-    set_option(options, base::trim(std::string_view(argument).substr(0, equals)), argument.substr(equals + 1));
-  }
-  check(options);
-  return options;
-}
-
-void check(const ServeOptions& options) {
-  if (options.low_watermark > options.high_watermark)
-    throw Error(Errc::invalid_argument, "low_watermark is above high_watermark");
-  if (options.replication > options.servers && options.servers > 1)
-    throw Error(Errc::invalid_argument, "replication is more than there are servers to begin with");
-  if (!parse_tiers(options).empty() && options.folder.empty())
-    throw Error(Errc::invalid_argument,
-                "tiers need a folder: the server's id is kept there, so that it is itself again");
-  compute_options(options);
-}
-
-std::string without_token(std::string address) {
-  const auto token = address.find("token=");
-  if (token != std::string::npos) address.replace(token + 6, address.find('&', token) - (token + 6), "...");
-  return address;
-}
-
-std::string to_yaml(const ServeOptions& options) {
-  ServeOptions shown = options;
-  shown.directory = without_token(options.directory);
-  return base::fields_to_yaml(serve_fields, shown);
-}
-
 std::vector<storage::TierOptions> parse_tiers(const ServeOptions& options) {
   std::vector<storage::TierOptions> tiers;
   for (const std::string& item : items_of(options.tiers)) {
@@ -184,54 +155,77 @@ std::vector<storage::TierOptions> parse_tiers(const ServeOptions& options) {
   return tiers;
 }
 
-pool::PoolServerOptions pool_options(const ServeOptions& options, std::uint64_t id) {
-  pool::PoolServerOptions result;
-  result.registration_directory = fabric::resolve_directory(options.registration);
-  // An embedded directory is a process of its own, which registers (directory_process.hpp).
-  result.directory = options.directory == "embedded" ? "registered" : options.directory;
-  auto& server = result.server;
-  server.pool = options.pool;
-  server.name = options.name;
-  server.id = id;
-  server.listen = options.listen;
-  server.servers = options.servers;
-  server.replication = options.replication;
-  server.lease_ms = options.lease_ms;
-  server.rebalance_bytes_per_s = options.rebalance_bytes_per_s;
-  server.workers = options.workers;
-  server.max_leases = options.max_leases;
-  server.max_subscriptions = options.max_subscriptions;
-  server.max_waits = options.max_waits;
-  server.max_events = options.max_events;
-  server.max_readers = options.max_readers;
-  server.max_calls = options.max_calls;
-  server.call_memory = options.call_memory;
-  server.store.memory_bytes = options.memory;
-  server.store.memory_ahead = options.memory_ahead;
-  server.store.high_watermark = options.high_watermark;
-  server.store.low_watermark = options.low_watermark;
-  server.store.tiers = parse_tiers(options);
-  server.store.write_behind = options.write_behind;
-  result.compute = compute_options(options);
-  return result;
-}
-
-pool::compute::ComputeOptions compute_options(const ServeOptions& options) {
-  pool::compute::ComputeOptions result;
-  result.workers = options.compute_workers;
-  result.limits.wall = result.limits.cpu = std::chrono::milliseconds(options.compute_time_ms);
-  result.limits.memory_bytes = options.compute_memory;
-  result.plugins = items_of(options.compute_plugins);
-  result.python = options.compute_python;
+std::map<std::string, pool::compute::PythonFunction> parse_functions(const ServeOptions& options) {
+  std::map<std::string, pool::compute::PythonFunction> functions;
   for (const std::string& item : items_of(options.compute_functions)) {
     const auto equals = item.find('='), colon = item.rfind(':');
     if (equals == std::string::npos || equals == 0 || colon == std::string::npos || colon < equals + 2 ||
         colon + 1 == item.size())
       throw Error(Errc::invalid_argument, "compute_functions: '" + item + "' is not name=file.py:function");
-    result.python_functions[item.substr(0, equals)] = {item.substr(equals + 1, colon - equals - 1),
-                                                       item.substr(colon + 1)};
+    functions[item.substr(0, equals)] = {item.substr(equals + 1, colon - equals - 1), item.substr(colon + 1)};
   }
-  return result;
+  return functions;
+}
+
+}  // namespace
+
+void set_option(ServeOptions& options, std::string_view key, std::string_view value) {
+  base::set_field(serve_fields, options, key, value);
+}
+
+void set_argument(ServeOptions& options, std::string_view argument) {
+  const auto equals = argument.find('=');
+  if (equals == std::string_view::npos)
+    throw Error(Errc::invalid_argument, "'" + std::string(argument) + "' is not key=value");
+  set_option(options, base::trim(argument.substr(0, equals)), argument.substr(equals + 1));
+}
+
+ServeOptions load_options(const std::string& file, const std::vector<std::string>& arguments) {
+  ServeOptions options;
+  if (!file.empty())
+    base::read_settings_file(
+        file, [&](const std::string& key, const std::string& value) { set_option(options, key, value); });
+  apply_environment(options);
+  for (const std::string& argument : arguments) set_argument(options, argument);
+  check(options);
+  return options;
+}
+
+void check(const ServeOptions& options) {
+  const auto& server = options.node.server;
+  if (server.store.low_watermark > server.store.high_watermark)
+    throw Error(Errc::invalid_argument, "low_watermark is above high_watermark");
+  if (server.replication > server.servers && server.servers > 1)
+    throw Error(Errc::invalid_argument, "replication is more than there are servers to begin with");
+  if (!parse_tiers(options).empty() && options.folder.empty())
+    throw Error(Errc::invalid_argument,
+                "tiers need a folder: the server's id is kept there, so that it is itself again");
+  parse_functions(options);
+}
+
+std::string without_token(std::string address) {
+  const auto token = address.find("token=");
+  if (token != std::string::npos) address.replace(token + 6, address.find('&', token) - (token + 6), "...");
+  return address;
+}
+
+std::string to_yaml(const ServeOptions& options) {
+  ServeOptions shown = options;
+  shown.node.directory = without_token(shown.node.directory);
+  return base::fields_to_yaml(serve_fields, shown);
+}
+
+pool::PoolServerOptions complete_node(const ServeOptions& options, std::uint64_t id) {
+  pool::PoolServerOptions node = options.node;
+  node.registration_directory = fabric::resolve_directory(node.registration_directory);
+  // An embedded directory is a process of its own, which registers (directory_process.hpp).
+  if (node.directory == "embedded") node.directory = "registered";
+  node.server.id = id;
+  node.server.store.tiers = parse_tiers(options);
+  node.compute.limits.wall = node.compute.limits.cpu = std::chrono::milliseconds(options.compute_time_ms);
+  node.compute.plugins = items_of(options.compute_plugins);
+  node.compute.python_functions = parse_functions(options);
+  return node;
 }
 
 }  // namespace penstock::server

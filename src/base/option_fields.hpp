@@ -1,8 +1,8 @@
 // One table of fields for each struct of options: a name, and how the value is read from and written as text. Files, the
 // environment, command lines and what is printed back all go through the table, so they cannot differ.
 //
-//   constexpr std::array serve_fields{word<&ServeOptions::pool>("pool"), size<&ServeOptions::memory, 1>("memory"), ...};
-//   set_field(serve_fields, options, "memroy", "1GiB");   // unknown option 'memroy'; did you mean 'memory'?
+//   constexpr std::array store_fields{size<&StoreOptions::memory, 1>("memory"), share<&StoreOptions::ahead>("ahead"), ...};
+//   set_field(store_fields, options, "memroy", "1GiB");   // unknown option 'memroy'; did you mean 'memory'?
 //
 // Pure; any thread. Setters throw Error(invalid_argument) without naming the option; set_field adds the name.
 #pragma once
@@ -128,6 +128,14 @@ constexpr Field<ClassOf<Member>> text(std::string_view name) {
             options.*Member = Parse(trim(value) == "\"\"" ? "" : value);  // as to_yaml writes nothing
           },
           [](const O& options) { return options.*Member; }};
+}
+
+// A field of the part that a member is. Make: what makes the part's field, as number<&Part::workers, 1> does.
+template <auto Member, auto Make>
+constexpr Field<ClassOf<Member>> within(std::string_view name) {
+  using O = ClassOf<Member>;
+  return {name, [](O& options, std::string_view text) { Make("").set(options.*Member, text); },
+          [](const O& options) { return Make("").get(options.*Member); }};
 }
 
 // Parses for `text`: letters, digits, '_' and '-', at least one.
