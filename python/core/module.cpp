@@ -9,11 +9,8 @@ namespace {
 // side: none where they are not for one side only.
 StreamOptions options_of(const nb::dict& from, std::optional<base::Side> side = {}) {
   StreamOptions options;
-  for (auto [name, value] : from) {
-    const auto key = nb::cast<std::string>(name);
-    set_option(options, key, nb::cast<std::string>(value));
-    if (side) base::check_side(key, *side);
-  }
+  for (auto [name, value] : from)
+    base::set_option(options, nb::cast<std::string>(name), nb::cast<std::string>(value), side);
   return options;
 }
 

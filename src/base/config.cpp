@@ -262,9 +262,7 @@ void apply_text(StreamOptions& options, std::string_view text, std::optional<Sid
   for (const std::string_view part : split(text, ',')) {
     const auto equals = part.find('=');
     if (equals != std::string_view::npos) {
-      const std::string key(trim(part.substr(0, equals)));
-      set_option(options, key, std::string(trim(part.substr(equals + 1))));
-      if (side) check_side(key, *side);
+      set_option(options, std::string(trim(part.substr(0, equals))), std::string(trim(part.substr(equals + 1))), side);
     } else if (first) {
       set_option(options, "engine", std::string(part));
     } else {
@@ -272,6 +270,21 @@ void apply_text(StreamOptions& options, std::string_view text, std::optional<Sid
     }
     first = false;
   }
+}
+
+StreamOptions from_yaml(std::string_view text, const std::function<void(const Error&)>& refused) {
+  StreamOptions options;
+  for (const std::string_view line : split(text, '\n')) {
+    const auto colon = line.find(':');
+    if (colon == std::string_view::npos) continue;
+    try {
+      set_option(options, std::string(trim(line.substr(0, colon))), std::string(trim(line.substr(colon + 1))));
+    } catch (const Error& error) {
+      if (!refused) throw;
+      refused(error);
+    }
+  }
+  return options;
 }
 
 void check(const StreamOptions& options) { check_fields(stream_fields, options); }
@@ -382,10 +395,11 @@ void drop_idle(StreamOptions& options, Side side) {
                 [&](const StreamField& field) { field.set(options, field.get(plain)); });
 }
 
-void check_side(std::string_view option, Side side) {
-  const auto field = std::ranges::find(stream_fields, option, &StreamField::name);
-  if (field == stream_fields.end() || (field->ends & ends_of(side)) != 0) return;
-  refuse(*field, side == Side::writer ? "a writer" : "a reader");
+void set_option(StreamOptions& options, const std::string& key, const std::string& value, std::optional<Side> side) {
+  penstock::set_option(options, key, value);
+  const auto field = std::ranges::find(stream_fields, key, &StreamField::name);
+  if (!side || (field->ends & ends_of(*side)) != 0) return;
+  refuse(*field, *side == Side::writer ? "a writer" : "a reader");
 }
 
 void read_settings_file(const std::string& file,

@@ -21,6 +21,7 @@
 #include <string>
 #include <string_view>
 
+#include "penstock/error.hpp"
 #include "penstock/options.hpp"
 
 namespace penstock::base {
@@ -41,13 +42,17 @@ enum class Side : std::uint8_t { writer, reader };
 // StreamOptions, a file and an environment may serve both.
 StreamOptions options_in_effect(std::string_view stream, Side side, const StreamOptions& in_code,
                                 const std::string& config_file);
-// For options that are given by name, to one side: throws Error(invalid_argument) when only the other side takes this one.
-void check_side(std::string_view option, Side side);
+// set_option for options that are given to one side, if there is one: those that only the other side takes are an
+// Error(invalid_argument).
+void set_option(StreamOptions& options, const std::string& key, const std::string& value, std::optional<Side> side);
 // Sets what options_in_effect would refuse to its default: for options that were in effect elsewhere, as in a recording.
 void drop_idle(StreamOptions& options, Side side);
 
 // Applies "direct,queue_steps=2" to the options. side: given where the text is for one side only.
 void apply_text(StreamOptions& options, std::string_view text, std::optional<Side> side = {});
+// Options from the text that to_yaml writes. A line that set_option refuses throws, or is given to `refused` and skipped: the
+// text may be of another version.
+StreamOptions from_yaml(std::string_view text, const std::function<void(const Error&)>& refused = {});
 // Throws Error(invalid_argument) for values that set_option would refuse.
 void check(const StreamOptions& options);
 // "PENSTOCK_STREAM_HEAT_2D" for "heat-2d".

@@ -10,7 +10,6 @@
 #include "base/clock.hpp"
 #include "base/config.hpp"
 #include "base/log.hpp"
-#include "base/text.hpp"
 #include "penstock/stream.hpp"
 #include "pool/stream_trace.hpp"
 #include "storage/checksum.hpp"
@@ -26,15 +25,7 @@ constexpr std::uint64_t most_steps = 100'000;  // of a stream, written before an
 constexpr Timeout continue_check_period(100);  // whether to go on
 
 StreamOptions parse_options(const std::string& yaml) {
-  StreamOptions options;
-  for (const std::string_view line : base::split(yaml, '\n')) {
-    const auto colon = line.find(':');
-    if (colon == std::string_view::npos) continue;
-    try {
-      set_option(options, std::string(line.substr(0, colon)), std::string(base::trim(line.substr(colon + 1))));
-    } catch (const Error&) {  // of another version: it keeps its default
-    }
-  }
+  StreamOptions options = base::from_yaml(yaml, [](const Error&) {});  // of another version: they keep their defaults
   options.engine = "pool";
   options.trace = "off";
   return options;

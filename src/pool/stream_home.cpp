@@ -7,7 +7,6 @@
 
 #include "base/config.hpp"
 #include "base/log.hpp"
-#include "base/text.hpp"
 #include "pool/protocol.hpp"
 #include "pool/stream_keys.hpp"
 #include "pool/stream_objects.hpp"
@@ -25,33 +24,10 @@ constexpr Timeout put_again_within(2'000);  // in a pool that is full its steps 
 constexpr Timeout last_steps_within(500);   // for steps that are on their way when their writer leaves
 constexpr Timeout end_within(3'000);        // then whoever waits to drop the stream has a turn
 
-// "no", "append" or a number. A newer writer's other words count as no.
-std::string resume_of(const std::string& options) {
-  for (const auto line : base::split(options, '\n')) {
-    const auto colon = line.find(':');
-    if (colon == std::string_view::npos || base::trim(line.substr(0, colon)) != "resume") continue;
-    StreamOptions parsed;
-    try {
-      set_option(parsed, "resume", std::string(base::trim(line.substr(colon + 1))));
-    } catch (const Error&) {
-    }
-    return parsed.resume;
-  }
-  return "no";
-}
-
 StreamOptions options_of(const fb::StreamRecordT& record, const std::string& stream) {
-  StreamOptions options;
-  for (const auto line : base::split(record.options, '\n')) {
-    const auto colon = line.find(':');
-    if (colon == std::string_view::npos) continue;
-    try {
-      set_option(options, std::string(base::trim(line.substr(0, colon))),
-                 std::string(base::trim(line.substr(colon + 1))));
-    } catch (const Error& e) {  // of a writer newer than this server
-      base::log(base::Level::warn, "an option of a stream is not understood", {{"stream", stream}, {"why", e.what()}});
-    }
-  }
+  StreamOptions options = base::from_yaml(record.options, [&](const Error& e) {  // of a writer newer than this server
+    base::log(base::Level::warn, "an option of a stream is not understood", {{"stream", stream}, {"why", e.what()}});
+  });
   if (record.stripe_bytes != 0) options.stripe_bytes = record.stripe_bytes;  // readers know the first writer's
   return options;
 }
@@ -387,7 +363,7 @@ Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
   } else {
     co_await let_last_writer_go(deadline);
     record.replaced = record_.writer;
-    const auto resume = resume_of(request.options);
+    const auto resume = base::from_yaml(request.options, [](const Error&) {}).resume;  // a newer writer's word: no
     const bool goes_on = known() && resume != "no";
     if (goes_on) {
       co_await drop_orphans(record_.writer, deadline);
