@@ -1,4 +1,6 @@
 // The module penstock._core: the context, and opening streams.
+#include <nanobind/stl/string_view.h>
+
 #include "base/config.hpp"
 #include "core.hpp"
 #include "penstock/version.hpp"
@@ -119,6 +121,7 @@ NB_MODULE(_core, m) {
       nanobind::arg("quiet"));
   m.def("forget_threads", penstock::python::forget_threads);
   m.attr("version") = penstock::version;
+  m.attr("stream_options") = nanobind::tuple(nanobind::cast(penstock::base::stream_option_names()));
   penstock::python::bind_values(m);
   penstock::python::bind_writer(m);
   penstock::python::bind_reader(m);

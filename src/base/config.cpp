@@ -287,6 +287,8 @@ StreamOptions from_yaml(std::string_view text, const std::function<void(const Er
   return options;
 }
 
+std::vector<std::string_view> stream_option_names() { return field_names(stream_fields); }
+
 void check(const StreamOptions& options) { check_fields(stream_fields, options); }
 
 namespace {

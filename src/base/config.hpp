@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
@@ -48,6 +49,8 @@ void set_option(StreamOptions& options, const std::string& key, const std::strin
 // Sets what options_in_effect would refuse to its default: for options that were in effect elsewhere, as in a recording.
 void drop_idle(StreamOptions& options, Side side);
 
+// Of all options of a stream, in the order of to_yaml.
+std::vector<std::string_view> stream_option_names();
 // Applies "direct,queue_steps=2" to the options. side: given where the text is for one side only.
 void apply_text(StreamOptions& options, std::string_view text, std::optional<Side> side = {});
 // Options from the text that to_yaml writes. A line that set_option refuses throws, or is given to `refused` and skipped: the

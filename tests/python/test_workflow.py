@@ -15,12 +15,12 @@ from types import SimpleNamespace
 
 import pytest
 from penstock import workflow
+from penstock._core import stream_options
 from penstock.workflow import LaunchError, Status, StudyError, load_study, run_study
 from penstock.workflow.display import Display
 from penstock.workflow.launch import Launch, find_mpi_launcher, find_program
 from penstock.workflow.registry import list_runs
 from penstock.workflow.statistics import Rate, read_endpoints
-from penstock.workflow.study import STREAM_KEYS
 from penstock.workflow.summary import pool_table
 from penstock.workflow.supervisor import Child, describe_exit
 from rich.console import Console
@@ -140,12 +140,12 @@ def test_the_output_folder_may_lie_beside_the_study(write, tmp_path):
     assert study.programs[0].command == ("echo", str(study.output))
 
 
-def test_stream_options_are_those_of_the_library():
+def test_stream_options_are_the_fields_of_the_header():
     header = Path(__file__).parents[2] / "include" / "penstock" / "options.hpp"
     body = header.read_text().partition("struct StreamOptions {")[2].partition("};")[0]
     lines = [line.partition("//")[0].strip() for line in body.splitlines()]
     fields = [line.rstrip(";").split("=")[0].split()[-1] for line in lines if line.endswith(";")]
-    assert sorted(fields) == sorted(STREAM_KEYS)
+    assert sorted(fields) == sorted(stream_options)
 
 
 # --------------------------------------------------------------------------------------------------- finding programs

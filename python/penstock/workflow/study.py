@@ -27,41 +27,14 @@ from typing import Any
 
 import yaml
 
+from .._core import stream_options
+
 DEFAULT_TIMEOUT_S = 3600.0
 MAX_RANKS = 1 << 20
 
 STUDY_KEYS = ("base", "name", "output", "programs", "check", "streams", "pool", "steps", "timeout_s")
 PROGRAM_KEYS = ("command", "ranks", "after", "after_end", "environment")
 POOL_KEYS = ("name", "servers", "memory", "replication", "disk", "tier", "options")
-# The fields of penstock::StreamOptions (include/penstock/options.hpp; a test compares the two).
-STREAM_KEYS = (
-    "engine",
-    "data_plane",
-    "queue_steps",
-    "queue_bytes",
-    "when_full",
-    "rendezvous_readers",
-    "reserve_steps",
-    "keep_first_step",
-    "min_max",
-    "step_bytes",
-    "delivery",
-    "pool",
-    "acknowledge",
-    "stripe_bytes",
-    "retain_steps",
-    "retain_bytes",
-    "retain_age_ms",
-    "retain_for",
-    "resume",
-    "group",
-    "start",
-    "trace",
-    "spin_us",
-    "open_timeout_ms",
-    "step_timeout_ms",
-    "close_timeout_ms",
-)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z_0-9]*)\}")
 
@@ -387,7 +360,7 @@ def _streams(place: str, raw: dict) -> dict[str, dict[str, Any] | str]:
             continue
         if not isinstance(options, dict):
             raise StudyError(f"{at}: options are needed, such as {{queue_steps: 4}}, not {_kind(options)}")
-        _known_keys(at, options, STREAM_KEYS)
+        _known_keys(at, options, stream_options)
         for key, value in options.items():
             if not isinstance(value, str | int | float | bool):
                 raise StudyError(f"{at}.{key}: one value is needed, not {_kind(value)}")
