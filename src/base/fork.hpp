@@ -8,6 +8,10 @@
 
 namespace penstock::base {
 
+// In a child, forked from now on, this socket of ours is at its end: a peer hears of the parent's death at once, whatever
+// children live on. The descriptor's number stays taken in the child. Any thread; nothing is to be undone when it is closed.
+void leave_to_parent(int socket);
+
 // How many forks lie between the process that called this first and this one. Any thread.
 std::uint32_t forks();
 

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/fault.hpp"
+#include "base/fork.hpp"
 #include "base/log.hpp"
 #include "fabric/asio.hpp"
 #include "fabric/send_queue.hpp"
@@ -78,6 +79,7 @@ struct Connection::Impl {
 };
 
 std::shared_ptr<Connection> Connection::adopt(Progress& progress, UniqueFd socket, std::string peer_name) {
+  base::leave_to_parent(socket.get());
   set_blocking(socket.get(), false);
   set_stream_options(socket.get());
   const std::shared_ptr<Connection> connection(

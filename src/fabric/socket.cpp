@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "base/bytes.hpp"
+#include "base/fork.hpp"
 #include "base/uri.hpp"
 #include "penstock/error.hpp"
 
@@ -63,7 +64,11 @@ void append_tcp_addresses(const std::string& host, std::uint16_t port, std::vect
   ::freeaddrinfo(found);
 }
 
-UniqueFd new_socket(int family) { return UniqueFd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
+UniqueFd new_socket(int family) {
+  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  base::leave_to_parent(fd.get());
+  return fd;
+}
 
 // reuse: although connections of an earlier listener have not died down. The kernel allows it only when that one allowed it,
 // too: so all do, once they have their port (before, port 0 could get one that such connections use).

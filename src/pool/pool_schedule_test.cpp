@@ -102,7 +102,7 @@ TEST_P(PlantedPoolBug, IsFound) {
 
 INSTANTIATE_TEST_SUITE_P(All, PlantedPoolBug,
                          testing::Values(Bug::settled_early, Bug::drain_at_once, Bug::replica_lost, Bug::drop_untold,
-                                         Bug::nothing_missing, Bug::lease_not_renewed),
+                                         Bug::nothing_missing, Bug::absence_forgotten, Bug::lease_not_renewed),
                          [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });
 
 }  // namespace

@@ -101,6 +101,7 @@ struct ServerCore::Plan {
   std::vector<std::string> packed;
   IfExists if_exists = IfExists::refuse;
   bool again = false, twice = false;  // twice: a key may be named more than once
+  std::uint64_t since = 0;            // ServerCore::member_since_ when it began
   std::int64_t now = base::unix_time_us();
   Elsewhere elsewhere;  // what other servers hold
   std::unordered_map<std::string, std::uint64_t>
@@ -176,6 +177,8 @@ struct ServerCore::Plan {
 
 std::vector<ObjectStore::Write> ServerCore::plan_writes(const Plan& plan) { return plan.writes(); }
 
+std::uint64_t ServerCore::plan_since(const Plan& plan) { return plan.since; }
+
 void ServerCore::raise_plan(Plan& plan, const VersionsTaken& taken) {
   plan.raise(taken);
   for (const auto i : plan.written)
@@ -183,10 +186,11 @@ void ServerCore::raise_plan(Plan& plan, const VersionsTaken& taken) {
       plan.results[i].version = std::max(plan.results[i].version, at->second + 1);
 }
 
-void ServerCore::check_primary(const std::vector<Put>& puts) const {
+void ServerCore::check_primary(const Plan& plan) const {
+  require_there_since(plan.since);
   const auto present = members_->placement();
   const Put* last = nullptr;  // most batches stay in a row for a while
-  for (const auto& p : puts) {
+  for (const auto& p : plan.puts) {
     if (last != nullptr && last->row == p.row && last->tag == p.tag && last->ns == p.ns) continue;
     last = &p;
     if (!is_primary(*present, p.ns, p.row, p.tag))
@@ -202,23 +206,24 @@ Task<std::vector<ServerCore::PutResult>> ServerCore::put(std::vector<Put> puts, 
   plan->puts = std::move(puts);
   plan->if_exists = if_exists;
   plan->again = again;
+  plan->since = member_since_;
   plan->packed.reserve(plan->puts.size());
   for (const auto& p : plan->puts) plan->packed.push_back(pack_key(p.ns, p.row, p.column));
   auto keys = plan->packed;
   auto held = std::make_shared<KeyLocks::Held>(co_await locks_->acquire(std::move(keys), deadline));
   plan->twice = held->size() != plan->packed.size();
   // Reserving memory and the lock took their time: another server may be the primary by now, and put the same key.
-  check_primary(plan->puts);
+  check_primary(*plan);
   co_await learn_versions(plan, deadline);
 
   // What is in memory is acknowledged; its replicas follow, before anything else is done to these keys.
   if (acknowledge == Acknowledge::memory) {
-    check_primary(plan->puts);  // learning took its time, too: what is put here now would not be passed on any more
+    check_primary(*plan);  // learning took its time, too: what is put here now would not be passed on any more
     plan->choose(*store_, tombstones_);
     if (plan->written.empty()) co_return plan->results;
     auto counted = members_->placement();
     co_await store_one(plan, false, deadline);
-    if (members_->placement() != counted) check_primary(plan->puts);
+    if (members_->placement() != counted) check_primary(*plan);
     const auto& view = counted->view();
     if ((view.replication > 1 && view.members.size() > 1) || members_->placement() != counted)
       fabric::spawn(*progress_, replicate_behind(plan, std::move(held)));
@@ -230,11 +235,11 @@ Task<std::vector<ServerCore::PutResult>> ServerCore::put(std::vector<Put> puts, 
   try {
     auto counted = co_await replicate_plan(plan, durable, deadline);
     if (plan->written.empty()) co_return plan->results;
-    check_primary(plan->puts);
+    check_primary(*plan);
     co_await store_one(plan, durable, deadline);
     // In a view that came meanwhile these may be missing: they came after what was here had been passed on.
     while (members_->placement() != counted) {
-      check_primary(plan->puts);
+      check_primary(*plan);
       counted = members_->placement();
       co_await replicate_to_owners(plan->writes(), false, durable, 0, deadline);
     }
@@ -300,6 +305,7 @@ Task<std::shared_ptr<const Placement>> ServerCore::replicate_plan(std::shared_pt
       co_await replicate_to_owners(plan->writes(), false, durable, 0, deadline);
       co_return counted;
     } catch (const VersionsTaken& taken) {
+      require_there_since(plan->since);
       plan->raise(taken);
     }
   }

@@ -214,7 +214,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   struct Plan;
 
   // Puts (server_core.cpp)
-  void check_primary(const std::vector<Put>& puts) const;
+  void check_primary(const Plan& plan) const;
   void note_failed(const Plan& plan);
   void forget_failed(const Plan& plan);
   Task<void> learn_versions(std::shared_ptr<Plan> plan, Deadline deadline);
@@ -222,6 +222,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<void> store_one(std::shared_ptr<Plan> plan, bool durable, Deadline deadline);
   static std::vector<ObjectStore::Write> plan_writes(const Plan& plan);
   static void raise_plan(Plan& plan, const VersionsTaken& taken);
+  static std::uint64_t plan_since(const Plan& plan);
   Task<void> drop_here(Namespace ns, std::string row, std::string column, std::uint64_t version, bool only,
                        bool durable, Deadline deadline);
 
@@ -242,6 +243,9 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   bool may_lie_elsewhere(const Placement& placement, const Namespace& ns, std::string_view row,
                          std::optional<std::uint64_t> tag) const;
   void remember_view();
+  void drop_what_others_kept(const View& view);
+  Task<void> drop_behind(Namespace ns, std::string row, std::string column);
+  void require_there_since(std::uint64_t since) const;
   bool has_finished(const Member& member, std::uint64_t view) const;
   Task<fb::HaveReplyT> ask(Member member, std::uint64_t view, std::shared_ptr<const std::vector<Key>> keys,
                            Namespace ns, Deadline deadline);
@@ -314,6 +318,9 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   // Versions of puts that failed here, by packed key: another owner may have taken them, and a drop covers them too.
   std::unordered_map<std::string, std::uint64_t> failed_puts_;
   std::vector<std::shared_ptr<const Placement>> history_;  // the last settled view, and those since
+  std::vector<std::shared_ptr<const Placement>>
+      before_absence_;              // of when views last named this server, while none does
+  std::uint64_t member_since_ = 0;  // Member::since of the last view that named this server; 0: none did
   fabric::Endpoint endpoint_;
   std::uint64_t lease_ = 0, leases_lost_ = 0;
   bool leaving_ = false, stopping_ = false;

@@ -64,7 +64,9 @@ Task<void> ServerCore::replicate_to_owners(std::vector<ObjectStore::Write> write
   };
   std::map<std::uint64_t, Taken> have;
   std::uint64_t last_view = 0;
+  const auto since = member_since_;
   for (;;) {
+    require_there_since(since);
     const auto placement = members_->placement();
     const auto& view = placement->view();
     // Who owns the key now may have forgotten the drop as a former owner (view_changed), and be offered the object again.
@@ -124,6 +126,7 @@ Task<void> ServerCore::replicate_behind(std::shared_ptr<Plan> plan, std::shared_
       co_await replicate_to_owners(plan_writes(*plan), false, false, 0, deadline);
       co_return;
     } catch (const VersionsTaken& taken) {
+      if (member_since_ != plan_since(*plan)) co_return;
       raise_plan(*plan, taken);
     } catch (const Error& error) {
       if (error.code() != Errc::stale_view)  // then the new primary fetches it, or is offered it

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/log.hpp"
 #include "pool/protocol.hpp"
 #include "pool/server_core.hpp"
 #include "pool/stream_keys.hpp"
@@ -34,10 +35,63 @@ void ServerCore::remember_view() {
   const auto placement = members_->placement();
   const auto& view = placement->view();
   const auto* self = view.find(options_.id);
+  const bool member = self && self->endpoint == endpoint_;
+  const bool left_out = member ? member_since_ != 0 && self->since != member_since_ : !history_.empty();
+  if (left_out && !history_.empty()) before_absence_ = history_;
+  if (member && left_out) drop_what_others_kept(view);
+  if (member) member_since_ = self->since;
   const bool follows = !history_.empty() && history_.back()->view().number + 1 == view.number;
   if (view.settled || !follows) history_.clear();
-  if (self && self->endpoint == endpoint_ && (view.settled || follows)) history_.push_back(placement);
+  if (member && (view.settled || follows)) history_.push_back(placement);
   tombstones_.keep_all(!view.settled);
+}
+
+// This server is back in the pool, after views that did not name it: it stood still, or could not be reached. Meanwhile the
+// others went on with what they had, too; what they lack of it by now was dropped, and must not come back. What nobody else
+// had, or only servers that are gone as well, stays: it may be the only copy.
+void ServerCore::drop_what_others_kept(const View& view) {
+  const auto past = std::exchange(before_absence_, {});
+  if (past.empty()) return;
+  const auto had_by_another = [&](const Placement& then, const ObjectTable::Entry& entry) {
+    const auto owners = then.owners(entry.ns, entry.row, entry.object.tag);
+    const auto is_other = [&](std::uint32_t o) { return then.view().members[o].id != options_.id; };
+    // Those who were not lost have it, or have handed it on. This server's own absence is one of the losses.
+    const auto lost = view.losses - std::min(view.losses, then.view().losses + 1);
+    if (static_cast<std::uint64_t>(std::ranges::count_if(owners.all(), is_other)) > lost) return true;
+    return std::ranges::any_of(owners.all(), [&](std::uint32_t o) {
+      const auto* now = view.find(then.view().members[o].id);
+      return is_other(o) && now && now->since == then.view().members[o].since;
+    });
+  };
+  std::vector<UnpackedKey> kept;
+  std::string after;
+  do {
+    after = store_->table().scan_all(after, 1000, [&](const ObjectTable::Entry& entry) {
+      const bool by_others = std::ranges::all_of(past, [&](const auto& then) { return had_by_another(*then, entry); });
+      if (by_others) kept.push_back({entry.ns, std::string(entry.row), std::string(entry.column)});
+      return true;
+    });
+  } while (!after.empty());
+  base::log(base::Level::warn,
+            "this server was left out of the pool, and is back; what others kept comes from them again",
+            {{"pool", options_.pool}, {"objects", kept.size()}});
+  // They are gone from the table at once, before anybody can ask; the disk follows.
+  for (auto& key : kept) fabric::spawn(*progress_, drop_behind(key.ns, std::move(key.row), std::move(key.column)));
+}
+
+Task<void> ServerCore::drop_behind(Namespace ns, std::string row, std::string column) {
+  auto self = shared_from_this();
+  try {
+    co_await store_->drop(ns, std::move(row), std::move(column), std::nullopt, false, Deadline(Timeout(30'000)));
+  } catch (const Error& error) {
+    base::log(base::Level::warn, "an object was not erased", {{"pool", options_.pool}, {"why", error.what()}});
+  }
+}
+
+// Throws Error(stale_view) when views have left this server out since: others have changed what it was about to change.
+void ServerCore::require_there_since(std::uint64_t since) const {
+  if (member_since_ != since)
+    throw Error(Errc::stale_view, "server " + options_.name + " was left out of the pool meanwhile");
 }
 
 // It has passed on everything it had before this view.

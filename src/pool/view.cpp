@@ -33,6 +33,7 @@ json member_to_json(const Member& member) {
           {"name", member.name},
           {"endpoint", fabric::to_json(member.endpoint)},
           {"weight", member.weight},
+          {"since", member.since},
           {"state", member.state == ServerState::active ? "active" : "draining"}};
 }
 
@@ -43,6 +44,7 @@ Member member_from_json(const json& object) {
   if (member.name.size() > max_name_bytes) throw Error(Errc::protocol, "a server's name is too long");
   member.endpoint = fabric::endpoint_from_json(object.at("endpoint"));
   member.weight = json_integer<std::uint32_t>(object, "weight", 1, max_weight);
+  member.since = json_integer<std::uint64_t>(object, "since");
   const auto state = object.at("state").get<std::string>();
   if (state != "active" && state != "draining") throw Error(Errc::protocol, "no such state of a server: " + state);
   member.state = state == "active" ? ServerState::active : ServerState::draining;
@@ -92,6 +94,7 @@ std::string to_json(const View& view) {
                     {"number", view.number},
                     {"settled", view.settled},
                     {"replication", view.replication},
+                    {"losses", view.losses},
                     {"members", std::move(members)}});
 }
 
@@ -101,6 +104,7 @@ View view_from_json(std::string_view text) {
     view.number = json_integer<std::uint64_t>(object, "number");
     view.settled = boolean(object, "settled");
     view.replication = json_integer<std::uint32_t>(object, "replication", 1, max_owners);
+    view.losses = json_integer<std::uint64_t>(object, "losses");
     const json& members = object.at("members");
     if (!members.is_array() || members.size() > max_members) throw Error(Errc::protocol, "no list of servers");
     for (const json& member : members) {
@@ -147,8 +151,16 @@ View next_view(const View& present, const std::vector<Announcement>& announced, 
     if (leaving && (was == nullptr || (present.settled && was->state == ServerState::draining))) continue;
     next.members.push_back(one.member);
     next.members.back().weight = std::clamp<std::uint32_t>(one.member.weight, 1, max_weight);
+    const bool same_life = was != nullptr && was->endpoint == one.member.endpoint;
+    next.members.back().since = same_life ? was->since : present.number + 1;
     next.members.back().state = leaving ? ServerState::draining : ServerState::active;
     all_finished = all_finished && one.finished_view >= present.number;
+  }
+  for (const Member& member : present.members) {
+    const auto lives = [&](const Announcement& one) {
+      return one.member.id == member.id && one.member.endpoint == member.endpoint;
+    };
+    if (std::ranges::none_of(announced, lives)) ++next.losses;
   }
   std::ranges::sort(next.members, {}, &Member::id);
   const auto same = [](const Member& a, const Member& b) { return a.id == b.id; };

@@ -25,6 +25,8 @@ struct Member {
   fabric::Endpoint endpoint;
   std::uint32_t weight = 1;  // relative capacity, up to max_weight
   ServerState state = ServerState::active;
+  // The view in which this life of the process came to the pool, or came back to it: a view in between did not name it.
+  std::uint64_t since = 0;
   friend bool operator==(const Member&, const Member&) = default;
 };
 
@@ -32,6 +34,7 @@ struct View {
   std::uint64_t number = 0;  // 0: none yet
   bool settled = true;       // every owner holds what it owns
   std::uint32_t replication = 1;
+  std::uint64_t losses = 0;     // lives of servers that did not leave in order, since the pool began
   std::vector<Member> members;  // by id, ascending
 
   const Member* find(std::uint64_t id) const;

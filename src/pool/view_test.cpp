@@ -11,12 +11,27 @@ Member member(std::uint64_t id, ServerState state = ServerState::active) {
   return {id, "node:" + std::to_string(id), {"penstock-" + std::to_string(id), {"127.0.0.1"}, 4711}, 1, state};
 }
 
+Member since(std::uint64_t number, Member member) {
+  member.since = number;
+  return member;
+}
+
 Announcement announce(std::uint64_t id, std::uint64_t finished = 0, bool leaving = false) {
   return {member(id), leaving, finished};
 }
 
 View view_of(std::uint64_t number, std::vector<Member> members, bool settled, std::uint32_t replication = 2) {
-  return {number, settled, replication, std::move(members)};
+  View view;
+  view.number = number;
+  view.settled = settled;
+  view.replication = replication;
+  view.members = std::move(members);
+  return view;
+}
+
+View after_losses(std::uint64_t losses, View view) {
+  view.losses = losses;
+  return view;
 }
 
 void expect_view_refused(const std::string& text) {
@@ -83,7 +98,7 @@ TEST(View, FindsMembersById) {
 
 TEST(NextView, TheFirstServersCome) {
   const View first = next_view({}, {announce(5), announce(3)}, 2);
-  EXPECT_EQ(first, view_of(1, {member(3), member(5)}, false));
+  EXPECT_EQ(first, view_of(1, {since(1, member(3)), since(1, member(5))}, false));
   EXPECT_EQ(next_view(first, {announce(5), announce(3)}, 2), first);
 }
 
@@ -98,12 +113,16 @@ TEST(NextView, SettlesWhenAllHaveFinishedThisView) {
 TEST(NextView, AServerJoins) {
   const View present = view_of(4, {member(1), member(3)}, true);
   EXPECT_EQ(next_view(present, {announce(1, 4), announce(2), announce(3, 4)}, 2),
-            view_of(5, {member(1), member(2), member(3)}, false));
+            view_of(5, {member(1), since(5, member(2)), member(3)}, false));
 }
 
 TEST(NextView, AServerDies) {
   const View present = view_of(4, {member(1), member(2)}, true);
-  EXPECT_EQ(next_view(present, {announce(2, 4)}, 2), view_of(5, {member(2)}, false));
+  const View without = next_view(present, {announce(2, 4)}, 2);
+  EXPECT_EQ(without, after_losses(1, view_of(5, {member(2)}, false)));
+  // It stood still, and comes back as it was.
+  EXPECT_EQ(next_view(without, {announce(1, 4), announce(2, 5)}, 2),
+            after_losses(1, view_of(6, {since(6, member(1)), member(2)}, false)));
 }
 
 TEST(NextView, ADrainedServerGoesInThreeSteps) {
@@ -120,7 +139,7 @@ TEST(NextView, ADrainedServerGoesInThreeSteps) {
 
 TEST(NextView, ADrainingServerThatDiesUnsettles) {
   const View present = view_of(5, {member(1), member(2, ServerState::draining)}, false);
-  EXPECT_EQ(next_view(present, {announce(1, 5)}, 2), view_of(6, {member(1)}, false));
+  EXPECT_EQ(next_view(present, {announce(1, 5)}, 2), after_losses(1, view_of(6, {member(1)}, false)));
 }
 
 TEST(NextView, ADrainingServerMayThinkBetterOfIt) {
@@ -172,9 +191,9 @@ TEST(NextView, WhenAllLeaveTheLastStaysActive) {
 TEST(NextView, ADrainingServerIsActiveAgainWhenNobodyElseIsLeft) {
   const View present = view_of(5, {member(1), member(2, ServerState::draining)}, false);
   const View next = next_view(present, {announce(2, 5, true)}, 2);
-  EXPECT_EQ(next, view_of(6, {member(2)}, false));
+  EXPECT_EQ(next, after_losses(1, view_of(6, {member(2)}, false)));
   const View back = next_view(next, {announce(1), announce(2, 6, true)}, 2);
-  EXPECT_EQ(back, view_of(7, {member(1), member(2, ServerState::draining)}, false));
+  EXPECT_EQ(back, after_losses(1, view_of(7, {since(7, member(1)), member(2, ServerState::draining)}, false)));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@ Moments are drawn from the seed as numbers of acknowledgements, not as times. PE
 import os
 import random
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -34,6 +35,30 @@ def test_a_server_is_killed_under_load(pools, report, seed):
     pool.settled(reader, pool.members())
     wrong = history.wrong + history.failed + history.verify(reader)
     report("a server of three is killed", seed, wrong, {"killed": f"{dying} after {moment}"} | history.summary())
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_a_server_stands_still_longer_than_its_lease(pools, report, seed):
+    chance, history = random.Random(seed), History()
+    pool = pools(servers=3, replication=2)
+    client = pool.open()
+    client.put_many([(("old", str(n)), b"old") for n in range(200)], acknowledge="replicated")
+    still = pool.server(chance.randrange(1, 4))
+    with load(pool, history, seed, levels=("replicated", "durable")):
+        history.until(moment := chance.randrange(50, 500))
+        still.process.send_signal(signal.SIGSTOP)
+        try:
+            pool.settled(client, pool.members() - {still.ready["id"]})
+            dropped = client.drop_matching("old", "*")
+            history.more(100)
+        finally:
+            still.process.send_signal(signal.SIGCONT)
+        pool.settled(client, pool.members())
+        history.more(100)
+    wrong = history.wrong + history.failed + history.verify(client)
+    back = sorted(key.column for key in client.list("old", "*"))
+    report("a server stands still", seed, wrong, {"still": f"{still.number} after {moment}"} | history.summary())
+    assert dropped == 200 and back == []
 
 
 @pytest.mark.parametrize("seed", seeds(1))

@@ -1,9 +1,12 @@
 """After fork: what a child has of Penstock is its parent's. Calls on it say so, and nothing of it harms the parent."""
 
 import os
+import signal
 import subprocess
 import sys
 
+import numpy as np
+import penstock
 import pytest
 
 PROCESS_S = 120.0
@@ -161,3 +164,80 @@ def test_pools(pool_servers, tmp_path):
     closing = {name: said.pop(name) for name in ("pool.close", "events.close")}
     assert closing == dict.fromkeys(closing, "returned None")
     assert {name: what for name, what in said.items() if not what.startswith("WrongState")} == {}
+
+
+ORPHAN = """
+import os, signal, sys
+import numpy as np
+import penstock
+signal.alarm(60)
+role, options = sys.argv[1], eval(sys.argv[3])
+context = penstock.Context(directory=sys.argv[2], listen="127.0.0.1")
+if role == "writer":
+    stream = context.create("heat", timeout=30, **options)
+    with stream.step() as step:
+        step["T"] = np.arange(1 << 16)
+else:
+    stream = context.open("heat", timeout=30, **options)
+    step = stream.step()
+    held = step["T"].view()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    signal.pause()
+print(child, flush=True)
+signal.pause()
+"""
+
+
+class Orphan:
+    """A process that writes or reads a stream and forks a child, which lives on when the process is killed."""
+
+    def __init__(self, folder, role, directory, **options):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", ORPHAN, role, str(directory), repr(options)],
+            cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.child = 0
+
+    def kill_parent(self):
+        self.child = int(self.process.stdout.readline())
+        self.process.kill()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait(PROCESS_S)
+        self.process.stdout.close()
+        if self.child:
+            os.kill(self.child, signal.SIGKILL)  # fails when it has not lived to the end
+
+
+@pytest.mark.parametrize("options", [{"data_plane": "shm"}, {"data_plane": "tcp"}, {"engine": "pool"}], ids=str)
+def test_a_writer_is_killed_and_its_child_lives(options, tmp_path, request):
+    directory = tmp_path / "streams"
+    if "engine" in options:
+        directory = request.getfixturevalue("pool_servers")(1, http="off").directory
+    context = penstock.Context(directory=str(directory), listen="127.0.0.1")
+    with Orphan(tmp_path, "writer", directory, **options) as writer:
+        with context.open("heat", timeout=30, **options) as reader:
+            with reader.step() as step:
+                assert step["T"][-1] == (1 << 16) - 1
+            writer.kill_parent()
+            with pytest.raises(penstock.WriterLost):
+                reader.step(timeout=20)
+
+
+@pytest.mark.parametrize("plane", ["shm", "tcp"])
+def test_a_reader_is_killed_and_its_child_lives(plane, tmp_path):
+    directory = tmp_path / "streams"
+    context = penstock.Context(directory=str(directory), listen="127.0.0.1")
+    with Orphan(tmp_path, "reader", directory, data_plane=plane) as reader:
+        with context.create("heat", timeout=30, queue_steps=1, data_plane=plane) as writer:
+            for n in range(4):
+                with writer.step(timeout=20) as step:
+                    step["T"] = np.arange(1 << 16) + n
+                if n == 0:
+                    reader.kill_parent()

@@ -45,9 +45,17 @@ void settle_early(const std::string& path, std::string& value) {
   value = to_json(view);
 }
 
+void forget_absences(const std::string& path, std::string& value) {
+  if (path != pool_path(pool_name, "view")) return;
+  auto view = view_from_json(value);
+  for (auto& member : view.members) member.since = 1;
+  value = to_json(view);
+}
+
 std::shared_ptr<DirectoryHandle> open_directory(const Surroundings& around) {
   DirectoryHandle::Mutate mutate;
   if (around.bug == Bug::settled_early) mutate = settle_early;
+  if (around.bug == Bug::absence_forgotten) mutate = forget_absences;
   return std::make_shared<DirectoryHandle>(*around.directory, std::move(mutate));
 }
 

@@ -43,6 +43,7 @@ class SimServer {
   std::shared_ptr<DirectoryHandle> directory;
   std::shared_ptr<ServerCore> core;
   bool started = false, leaving = false, gone = false;
+  bool away = false, back = false;  // away: until a settled view names it again
 
  private:
   fabric::Task<void> drain_by_command(base::Deadline deadline);

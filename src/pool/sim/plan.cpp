@@ -15,6 +15,7 @@ const char* name_of(ActionKind kind) {
     case ActionKind::restart: return "restart";
     case ActionKind::cut: return "cut";
     case ActionKind::hold: return "hold";
+    case ActionKind::away: return "away";
   }
   return "?";
 }
@@ -41,7 +42,7 @@ Plan random_plan(std::uint64_t seed) {
   if (seed % 3 != 0) add(ActionKind::directory_dies);
   if (seed % 3 != 1) add(ActionKind::drain);
   for (auto more = random.below(5); more > 0; --more)
-    add(static_cast<ActionKind>(random.below(static_cast<std::uint64_t>(ActionKind::hold) + 1)));
+    add(static_cast<ActionKind>(random.below(static_cast<std::uint64_t>(ActionKind::away) + 1)));
   std::ranges::sort(plan.actions, {}, &Action::at_ms);
   return plan;
 }

@@ -15,6 +15,7 @@ enum class ActionKind {
   restart,  // the same, and a server of the same id comes length_ms later
   cut,      // all connections between two processes
   hold,     // nothing passes between two processes for length_ms
+  away,     // a server reaches nobody and nobody reaches it, for its lease and length_ms
 };
 const char* name_of(ActionKind kind);
 

@@ -18,6 +18,7 @@ const char* name_of(Bug bug) {
     case Bug::replica_lost: return "a replica is acknowledged and not kept";
     case Bug::drop_untold: return "a drop does not reach the replicas";
     case Bug::nothing_missing: return "a server says that it lacks nothing of what it is offered";
+    case Bug::absence_forgotten: return "a server that was away is not told that it was";
     case Bug::lease_not_renewed: return "a lease is not renewed when the directory comes back";
   }
   return "?";
@@ -68,6 +69,7 @@ class World {
   void act(const Action& action);
   fabric::Task<void> start_later(std::uint64_t id, std::uint32_t delay_ms);
   fabric::Task<void> directory_away(std::uint32_t length_ms);
+  fabric::Task<void> away(SimServer* server, std::uint32_t length_ms);
   fabric::Task<void> drain(SimServer* server);
   void lose(SimServer& server, std::uint32_t again_after_ms);
   bool settled() const;
@@ -201,7 +203,7 @@ SimServer& World::add_server(std::uint64_t id) {
 std::vector<SimServer*> World::staying() const {
   std::vector<SimServer*> found;
   for (const auto& server : servers_)
-    if (server->started && !server->leaving && !server->gone) found.push_back(server.get());
+    if (server->started && !server->leaving && !server->gone && !server->away) found.push_back(server.get());
   return found;
 }
 
@@ -217,7 +219,11 @@ void World::on_put(const directory::DirectoryEntry& entry) {
   }
   note("view %llu%s:%s", static_cast<unsigned long long>(view_.number), view_.settled ? ", settled" : "",
        members.c_str());
-  if (view_.settled && all_live) deaths_ = 0;
+  if (view_.settled)
+    for (const auto& server : servers_)
+      if (server->back && view_.find(server->id)) server->away = server->back = false;
+  const bool all_here = std::ranges::none_of(servers_, [](const auto& server) { return server->away; });
+  if (view_.settled && all_live && all_here) deaths_ = 0;
   for (const auto* server : staying())
     if (before.find(server->id) && !view_.find(server->id))
       fail("server-" + std::to_string(server->node) + " lives and stays, and view " + std::to_string(view_.number) +
@@ -266,6 +272,10 @@ void World::act(const Action& action) {
     case ActionKind::join:
       if (stay.size() < most_servers) begin(add_server(new_id()).start());
       return;
+    case ActionKind::away:
+      if (deaths_ + 1 < plan_.replication && stay.size() > plan_.replication)
+        begin(away(one, plan_.lease_ms + action.length_ms));
+      return;
     case ActionKind::drain:
       if (stay.size() > plan_.replication) begin(drain(one));
       return;
@@ -294,6 +304,23 @@ fabric::Task<void> World::directory_away(std::uint32_t length_ms) {
   co_await fabric::pause_for(*progress_, std::chrono::milliseconds(length_ms));
   note("the directory is back");
   directory_.come_back(around_.bug != Bug::lease_not_renewed);
+}
+
+// As a process that stands still, or whose network is gone: it comes back with all that it had.
+fabric::Task<void> World::away(SimServer* server, std::uint32_t length_ms) {
+  note("server-%u is away (%u ms)", server->node, length_ms);
+  ++deaths_;
+  server->away = true;
+  server->directory->cut_off(true);
+  oracle_.server_died();
+  const std::chrono::milliseconds length(length_ms);
+  for (const auto& other : servers_)
+    if (other.get() != server && !other->gone) network_.hold(server->node, other->node, length);
+  for (const auto& client : clients_) network_.hold(server->node, client->node, length);
+  co_await fabric::pause_for(*progress_, length);
+  note("server-%u is back", server->node);
+  server->directory->cut_off(false);
+  server->back = true;
 }
 
 fabric::Task<void> World::drain(SimServer* server) {

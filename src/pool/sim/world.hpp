@@ -18,12 +18,13 @@ namespace penstock::pool::sim {
 // Planted around the library, which has none of this.
 enum class Bug {
   none,
-  settled_early,     // a view says that it is settled when servers have yet to pass on what they hold
-  drain_at_once,     // a server that drains does not wait until others hold what it has
-  replica_lost,      // a replica is acknowledged and not kept, now and then
-  drop_untold,       // a drop does not reach the replicas
-  nothing_missing,   // a server says that it lacks nothing of what it is offered
-  lease_not_renewed  // a server that could not be heard while the directory was away is taken for dead
+  settled_early,      // a view says that it is settled when servers have yet to pass on what they hold
+  drain_at_once,      // a server that drains does not wait until others hold what it has
+  replica_lost,       // a replica is acknowledged and not kept, now and then
+  drop_untold,        // a drop does not reach the replicas
+  nothing_missing,    // a server says that it lacks nothing of what it is offered
+  absence_forgotten,  // views do not say since when a server has been there
+  lease_not_renewed   // a server that could not be heard while the directory was away is taken for dead
 };
 const char* name_of(Bug bug);
 
