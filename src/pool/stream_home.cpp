@@ -452,9 +452,10 @@ void StreamHome::start_feed(Deadline deadline) {
 void StreamHome::on_end(Outcome outcome, std::string why, std::uint64_t feed) {
   if (retired_ || feed != feed_number_) return;
   feed_why_ = why;
-  feed_ended_ = outcome == Outcome::end_of_stream;
-  // At a proper end the feed stays, to release what is under way. It is destroyed later: this is one of its callbacks.
-  if (outcome != Outcome::end_of_stream) {
+  feed_ended_ = outcome != Outcome::not_ready;
+  // The feed stays, to release what is under way: a writer that says that it is lost still has its last steps, as long as it lives.
+  // One that is joined again gets another feed. This one is destroyed later: this is one of its callbacks.
+  if (!feed_ended_) {
     core_->progress()->post([old = std::shared_ptr<stream::Feed>(std::move(feed_))] {});
     feed_joined_ = false;
   }
