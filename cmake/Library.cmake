@@ -13,21 +13,25 @@ if(NOT modules)
   return()
 endif()
 
+# Adds the objects of a module to a library, and what the module links except for the modules in libpenstock.
+function(penstock_add_module library module)
+  target_sources(${library} PRIVATE $<TARGET_OBJECTS:${module}>)
+  get_target_property(libraries ${module} LINK_LIBRARIES)
+  list(REMOVE_ITEM libraries ${modules} penstock_warnings)
+  target_link_libraries(${library} PRIVATE ${libraries})
+  set_target_properties(${library} PROPERTIES LINKER_LANGUAGE CXX)
+  if(NOT PENSTOCK_SANITIZE)  # their runtime comes with the program
+    target_link_options(${library} PRIVATE LINKER:-z,defs)  # nothing in it needs what is in the server alone
+  endif()
+endfunction()
+
 add_library(penstock SHARED)
 add_library(Penstock::penstock ALIAS penstock)
 foreach(module IN LISTS modules)
-  target_sources(penstock PRIVATE $<TARGET_OBJECTS:${module}>)
-  # What the module links, without the module itself: its objects are already in.
-  get_target_property(libraries ${module} LINK_LIBRARIES)
-  list(REMOVE_ITEM libraries ${modules} penstock_warnings)
-  target_link_libraries(penstock PRIVATE ${libraries})
+  penstock_add_module(penstock ${module})
 endforeach()
-set_target_properties(penstock PROPERTIES LINKER_LANGUAGE CXX)
 if(NOT SKBUILD)  # wheels turn the symbolic links of versioned libraries into copies
   set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
-endif()
-if(NOT PENSTOCK_SANITIZE)  # their runtime comes with the program
-  target_link_options(penstock PRIVATE LINKER:-z,defs)  # nothing in it needs what is in the server alone
 endif()
 target_compile_features(penstock PUBLIC cxx_std_20)
 target_include_directories(penstock PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
@@ -37,6 +41,18 @@ target_link_libraries(penstock PUBLIC Threads::Threads)
 
 install(TARGETS penstock EXPORT PenstockTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development)
+
+# Parts have no version in their names: libpenstock loads the one beside it, and compares versions.
+get_property(parts GLOBAL PROPERTY PENSTOCK_PARTS)
+foreach(module IN LISTS parts)
+  get_target_property(part ${module} PENSTOCK_PART)
+  add_library(${part} MODULE)
+  penstock_add_module(${part} ${module})
+  target_link_libraries(${part} PRIVATE penstock)
+  set_target_properties(${part} PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS ${part} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime)
+endforeach()
+
 install(DIRECTORY include/penstock DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 set(penstock_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Penstock)
 install(EXPORT PenstockTargets NAMESPACE Penstock:: DESTINATION ${penstock_cmake_dir} COMPONENT development)

@@ -1,6 +1,6 @@
 # Modules: one folder under src/, one CMake target, one test program.
 #
-#   penstock_module(model SOURCES box.cpp USES base THIRD_PARTY fmt::fmt TESTS box_test.cpp [SERVER])
+#   penstock_module(model SOURCES box.cpp USES base THIRD_PARTY fmt::fmt TESTS box_test.cpp [SERVER] [PART penstock_x])
 #
 # makes the object library penstock_model, which becomes part of libpenstock, and the GoogleTest program test_model. A
 # test program links the objects of its module and of the modules below it, not the whole library: a module can be built and
@@ -10,16 +10,19 @@
 # SERVER: what only servers of pools need. It becomes part of the program penstock-server instead of the library, so that
 # its third-party libraries are not loaded by every simulation and every analysis. A module of which this is one part has a
 # second target for it in the same folder (storage: storage_tiers; pool: pool_server).
-
+#
+# PART penstock_x: what libpenstock loads when it is asked for. It becomes lib<penstock_x>.so beside libpenstock, so that its
+# third-party libraries are loaded only by programs that use it.
 #
 # The sources of a target are compiled several at a time (penstock_unity), so the names in their unnamed namespaces must
 # not clash. Configure with PENSTOCK_UNITY=OFF to see that each source includes what it uses.
 
 set_property(GLOBAL PROPERTY PENSTOCK_MODULES "")
 set_property(GLOBAL PROPERTY PENSTOCK_SERVER_MODULES "")
+set_property(GLOBAL PROPERTY PENSTOCK_PARTS "")
 
 function(penstock_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 module "SERVER" "" "SOURCES;USES;THIRD_PARTY;TESTS")
+  cmake_parse_arguments(PARSE_ARGV 1 module "SERVER" "PART" "SOURCES;USES;THIRD_PARTY;TESTS")
   if(module_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "penstock_module(${name}): unknown arguments ${module_UNPARSED_ARGUMENTS}")
   endif()
@@ -48,6 +51,9 @@ function(penstock_module name)
   set(where PENSTOCK_MODULES)
   if(module_SERVER)
     set(where PENSTOCK_SERVER_MODULES)
+  elseif(module_PART)
+    set(where PENSTOCK_PARTS)
+    set_target_properties(${target} PROPERTIES PENSTOCK_PART ${module_PART})
   endif()
   set_property(GLOBAL APPEND PROPERTY ${where} ${target})
 

@@ -1,6 +1,6 @@
 # Says which optional parts are in.
 function(penstock_print_summary)
-  foreach(list modules server_modules)
+  foreach(list modules server_modules parts)
     string(TOUPPER PENSTOCK_${list} property)
     get_property(${list} GLOBAL PROPERTY ${property})
     list(TRANSFORM ${list} REPLACE "^penstock_" "")
@@ -9,6 +9,7 @@ function(penstock_print_summary)
   message(STATUS "Penstock ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
   message(STATUS "  modules             ${modules}")
   message(STATUS "  in the server     ${server_modules}")
+  message(STATUS "  loaded if used    ${parts}")
   set(parts
       "tests|PENSTOCK_TESTS" "simulations|PENSTOCK_SIMS" "benchmarks|PENSTOCK_BENCH" "Python module|PENSTOCK_PYTHON"
       "MPI|PENSTOCK_HAVE_MPI" "MPMD splitter|PENSTOCK_HAVE_MPMD" "RocksDB|PENSTOCK_HAVE_ROCKSDB" "HDF5|PENSTOCK_HAVE_HDF5" "HDF5+MPI (bench)|PENSTOCK_HAVE_HDF5_MPI" "etcd (httplib)|PENSTOCK_HAVE_HTTPLIB" "ZeroMQ (bench)|PENSTOCK_HAVE_ZEROMQ"

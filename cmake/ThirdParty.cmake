@@ -77,7 +77,8 @@ endif()
 # The index of a pool's objects.
 find_package(absl REQUIRED)
 
-# The directory in etcd (module rpc). Debian's cpp-httplib is a shared library, built with the options that its .pc file names.
+# The client of etcd (module directory/etcd) and the server's HTTP page. Debian's cpp-httplib is a shared library, built with
+# the options that its .pc file names.
 set(PENSTOCK_HAVE_HTTPLIB OFF)
 find_package(PkgConfig QUIET)
 if(PkgConfig_FOUND)

@@ -1,7 +1,10 @@
-# The test client_libraries: what a client loads is what a client needs. CMakeLists.txt gives READELF, LIBRARY and SERVER.
+# The test client_libraries: what a client loads is what a client needs. CMakeLists.txt gives READELF, the CLIENTS
+# (libpenstock and, where it is built, the Python extension), SERVER with the libraries EXPECTED in it, and ETCD, the client of
+# etcd, where it is built.
 #
 # A program that writes a stream or asks a pool for an object must not load the databases of staging servers: they bring
-# dozens of libraries (RocksDB, HDF5, curl, Kerberos, ...), with their constructors and their versions.
+# dozens of libraries (RocksDB, HDF5, curl, Kerberos, ...), with their constructors and their versions. Nor must it load
+# the client of etcd, which brings HTTP, TLS and compression.
 function(needed_by file out)
   execute_process(COMMAND ${READELF} -d ${file} OUTPUT_VARIABLE text ERROR_VARIABLE error RESULT_VARIABLE code)
   if(NOT code EQUAL 0)
@@ -14,25 +17,31 @@ function(needed_by file out)
   set(${out} "${lines}" PARENT_SCOPE)
 endfunction()
 
-set(servers_only "librocksdb|libhdf5")
-needed_by(${LIBRARY} needed)
-foreach(line IN LISTS needed)
-  if(line MATCHES "${servers_only}")
-    message(FATAL_ERROR "every client loads what only servers need: ${LIBRARY} ${line}")
-  endif()
-endforeach()
-# The same through the libraries that it needs, as the dynamic linker finds them.
-execute_process(COMMAND ldd ${LIBRARY} OUTPUT_VARIABLE loaded RESULT_VARIABLE code)
-if(code EQUAL 0 AND loaded MATCHES "(${servers_only})[^\n]*")
-  message(FATAL_ERROR "every client loads what only servers need: ${CMAKE_MATCH_0}")
-endif()
-
-# The server has them, where they were found: else this test would look for the wrong names.
-if(EXPECTED)
-  needed_by(${SERVER} needed)
-  foreach(name IN LISTS EXPECTED)
-    if(NOT needed MATCHES "${name}")
-      message(FATAL_ERROR "the server was built with ${name} and does not load it: ${needed}")
+set(not_for_clients "librocksdb|libhdf5|libpenstock_etcd|libcpp-httplib|libssl|libbrotli")
+foreach(client IN LISTS CLIENTS)
+  needed_by(${client} needed)
+  foreach(line IN LISTS needed)
+    if(line MATCHES "${not_for_clients}|libz\\.")  # elsewhere than in Debian libcrypto itself may need zlib
+      message(FATAL_ERROR "every client loads what only some programs need: ${client} ${line}")
     endif()
   endforeach()
+  # The same through the libraries that it needs, as the dynamic linker finds them.
+  execute_process(COMMAND ldd ${client} OUTPUT_VARIABLE loaded RESULT_VARIABLE code)
+  if(code EQUAL 0 AND loaded MATCHES "(${not_for_clients})[^\n]*")
+    message(FATAL_ERROR "every client loads what only some programs need: ${client} ${CMAKE_MATCH_0}")
+  endif()
+endforeach()
+
+# The server and the client of etcd have them, where they were found: else this test would look for the wrong names.
+function(expect_needed file)
+  needed_by(${file} needed)
+  foreach(name IN LISTS ARGN)
+    if(NOT needed MATCHES "${name}")
+      message(FATAL_ERROR "${file} was built with ${name} and does not load it: ${needed}")
+    endif()
+  endforeach()
+endfunction()
+expect_needed(${SERVER} ${EXPECTED})
+if(ETCD)
+  expect_needed(${ETCD} libcpp-httplib)
 endif()

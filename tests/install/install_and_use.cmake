@@ -39,3 +39,17 @@ run(${CMAKE_CTEST_COMMAND} --test-dir ${WORK}/build -C ${CONFIG} --output-on-fai
 if(NOT output MATCHES "penstock ${VERSION}")
   message(FATAL_ERROR "the consumer did not print version ${VERSION}:\n${output}")
 endif()
+
+# The client of etcd is loaded from beside the library; without it the error says what is missing.
+if(ETCD)
+  run(${WORK}/build/consumer etcd://127.0.0.1:1)
+  if(NOT output MATCHES "etcd at 127.0.0.1:1")
+    message(FATAL_ERROR "the client of etcd did not try to connect:\n${output}")
+  endif()
+  file(GLOB_RECURSE client ${WORK}/prefix/libpenstock_etcd.so)
+  file(REMOVE ${client})
+endif()
+run(${WORK}/build/consumer etcd://127.0.0.1:1)
+if(NOT output MATCHES "libpenstock_etcd.so")
+  message(FATAL_ERROR "the missing client of etcd is not named:\n${output}")
+endif()

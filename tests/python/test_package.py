@@ -22,6 +22,20 @@ def test_import_loads_no_database():
     assert not [library for library in libraries if SERVERS_ONLY.search(library)]
 
 
+def test_import_loads_no_http_and_no_tls():
+    """The client of etcd brings them; it is loaded for an address of etcd."""
+    (extension,) = PACKAGE.glob("_core*.so")
+    linked = subprocess.run(["ldd", extension], capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
+    assert "libpenstock.so" in linked
+    assert not re.findall(r"libpenstock_etcd|httplib|libssl|brotli|libz\.", linked)
+
+
+@pytest.mark.skipif(not (PACKAGE / "lib/libpenstock_etcd.so").exists(), reason="built without cpp-httplib")
+def test_the_client_of_etcd_is_found():
+    with pytest.raises(penstock.Error, match=r"etcd at 127\.0\.0\.1:1"):
+        penstock.Pool("objects", directory="etcd://127.0.0.1:1", timeout=1)
+
+
 @pytest.mark.parametrize("program", ["penstock-server", "penstock-compute-worker"])
 def test_its_programs_find_their_libraries(program):
     path = PACKAGE / "bin" / program

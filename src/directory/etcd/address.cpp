@@ -26,10 +26,4 @@ EtcdAddress parse_etcd_address(std::string_view text) {
   return address;
 }
 
-#ifndef PENSTOCK_HAVE_HTTPLIB
-std::unique_ptr<Directory> open_etcd_directory(std::shared_ptr<fabric::Progress>, const EtcdAddress&) {
-  throw Error(Errc::unsupported, "this Penstock was built without cpp-httplib, which etcd needs");
-}
-#endif
-
 }  // namespace penstock::directory

@@ -12,9 +12,11 @@
 #include "base/uri.hpp"
 #include "directory/etcd/codec.hpp"
 #include "directory/etcd/http.hpp"
+#include "directory/etcd/part.hpp"
 #include "directory/state.hpp"
 #include "directory/view.hpp"
 #include "penstock/error.hpp"
+#include "penstock/version.hpp"
 
 namespace penstock::directory {
 namespace {
@@ -410,9 +412,7 @@ class EtcdDirectory final : public Directory {
   std::shared_ptr<EtcdCore> core_;
 };
 
-}  // namespace
-
-std::unique_ptr<Directory> open_etcd_directory(std::shared_ptr<fabric::Progress> progress, const EtcdAddress& address) {
+std::unique_ptr<Directory> open_client(std::shared_ptr<fabric::Progress> progress, const EtcdAddress& address) {
   std::vector<etcd::Member> members;
   std::string name = "etcd at ";
   for (const auto& text : address.members) {
@@ -425,4 +425,11 @@ std::unique_ptr<Directory> open_etcd_directory(std::shared_ptr<fabric::Progress>
       std::make_shared<EtcdCore>(std::move(progress), std::move(members), name, address.root));
 }
 
+}  // namespace
 }  // namespace penstock::directory
+
+const penstock::directory::EtcdPart* penstock_etcd_part() {
+  using namespace penstock::directory;
+  static constexpr EtcdPart part{PENSTOCK_VERSION, &parse_etcd_address, &open_client};
+  return &part;
+}

@@ -24,7 +24,8 @@ struct EtcdAddress {
 // "etcd://host:port,host:port[/root]". Throws Error(invalid_argument).
 EtcdAddress parse_etcd_address(std::string_view text);
 
-// Connects when it is first used. Throws Error: invalid_argument; unsupported when Penstock was built without cpp-httplib.
+// Loads the client when it is first called (etcd/part.hpp). Connects when the directory is first used. Throws Error:
+// invalid_argument; unsupported when there is no client, or it belongs to another Penstock.
 std::unique_ptr<Directory> open_etcd_directory(std::shared_ptr<fabric::Progress> progress, const EtcdAddress& address);
 
 }  // namespace penstock::directory

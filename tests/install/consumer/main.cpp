@@ -38,10 +38,23 @@ std::uint64_t read(penstock::Context& context) {
   return good;
 }
 
+// A directory service that is not there: prints how opening a stream fails.
+int fail_to_open(const std::string& directory) {
+  penstock::Context context({.directory = directory, .listen = "127.0.0.1"});
+  try {
+    context.open_stream("heat", penstock::solo(), {.open_timeout_ms = 1000});
+  } catch (const penstock::Error& error) {
+    std::printf("%s\n", error.what());
+    return 0;
+  }
+  return 1;
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   try {
+    if (argc > 1) return fail_to_open(argv[1]);
     std::string folder = (std::filesystem::temp_directory_path() / "penstock-consumer-XXXXXX").string();
     if (mkdtemp(folder.data()) == nullptr) return 1;
     std::uint64_t good = 0;
