@@ -3,8 +3,9 @@
 //
 // Method, the same for every system: each side opens its streams, touches its own arrays once, and meets the others at a
 // barrier outside the system under test. The clock runs from there to the end of the last step as the reader sees it (W4:
-// as the one who sends first sees it); no step is left out. CPU time runs on until the stream is closed. Peak memory is
-// the process's VmHWM.
+// as the one who sends first sees it), and is read once on the way: the first steps, in which memory is touched for the first
+// time, are start-up, all later ones the steady state. CPU time runs on until the stream is closed. Peak memory is the
+// process's VmHWM.
 #pragma once
 
 #include <sched.h>
@@ -12,6 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstddef>
@@ -222,11 +224,25 @@ inline void w3_check(const double* data, int step) {
 
 // --------------------------------------------------------------------------------------------------------- figures
 
-inline double cpu_seconds() {
+// Of the whole process.
+struct Use {
+  double user_s = 0, system_s = 0;
+  double faults = 0;  // minor ones; pages made ahead by madvise count, too
+  double cpu_s() const { return user_s + system_s; }
+};
+inline Use use_of_process() {
   rusage use{};
   getrusage(RUSAGE_SELF, &use);
   auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
+  return {seconds(use.ru_utime), seconds(use.ru_stime), static_cast<double>(use.ru_minflt)};
+}
+inline double cpu_seconds() { return use_of_process().cpu_s(); }
+
+// Of the calling thread: rusage is as old as the last tick.
+inline double thread_cpu_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
 // Not ru_maxrss: that starts from what the starting process had before exec.
@@ -237,13 +253,25 @@ inline double peak_rss_mb() {
   return 0;
 }
 
-// One program's figures. start() at the barrier, loop_done() after the last step, print() after closing.
+inline constexpr int first_steps = 8;  // of a run: start-up; fewer where a run has fewer than twice as many
+
+inline const double program_began = now();
+
+// One program's figures. start() at the barrier, step_done() after each step, loop_done() after the last, print() after
+// closing.
 class Figures {
  public:
-  Figures(const Options& options, int rank = 0) : options_(options), rank_(rank) {}
+  Figures(const Options& options, int rank = 0)
+      : options_(options), rank_(rank), first_(std::min(first_steps, steps_of(options) / 2)) {}
   void start() {
-    cpu_ = cpu_seconds();
+    use_ = use_of_process();
     start_ = now();
+  }
+  void step_done(int step) {
+    if (step + 1 != first_) return;
+    const Use use = use_of_process();
+    first_use_ = {use.user_s - use_.user_s, use.system_s - use_.system_s, use.faults - use_.faults};
+    first_s_ = now() - start_;
   }
   void loop_done() { seconds_ = now() - start_; }
   void add(const std::string& key, double value) {
@@ -251,27 +279,30 @@ class Figures {
     std::snprintf(text, sizeof text, ",\"%s\":%.9g", key.c_str(), value);
     extra_ += text;
   }
-  void print() const {
+  void print() {
     const bool timed = options_.workload == "W4" ? options_.role == "writer" : options_.role == "reader";
-    char text[512];
-    std::snprintf(text, sizeof text,
-                  "{\"role\":\"%s\",\"rank\":%d,\"steps\":%d,\"bytes_per_step\":%.0f,\"cpu_s\":%.6f,"
-                  "\"rss_mb\":%.1f",
-                  options_.role.c_str(), rank_, steps_of(options_), bytes_of(options_.workload), cpu_seconds() - cpu_,
-                  peak_rss_mb());
-    std::string line = text;
-    if (timed) {
-      std::snprintf(text, sizeof text, ",\"seconds\":%.9f", seconds_);
-      line += text;
-    }
-    line += extra_ + "}\n";
+    add("cpu_s", cpu_seconds() - use_.cpu_s());
+    add("opened_s", start_ - program_began);
+    add("opened_faults", use_.faults);
+    add("first_faults", first_use_.faults);
+    add("first_system_s", first_use_.system_s);
+    if (timed) add("first_s", first_s_);
+    if (timed) add("seconds", seconds_);
+    char text[256];
+    std::snprintf(
+        text, sizeof text,
+        "{\"role\":\"%s\",\"rank\":%d,\"steps\":%d,\"first_steps\":%d,\"bytes_per_step\":%.0f,\"rss_mb\":%.1f",
+        options_.role.c_str(), rank_, steps_of(options_), first_, bytes_of(options_.workload), peak_rss_mb());
+    const std::string line = text + extra_ + "}\n";
     if (write(STDOUT_FILENO, line.data(), line.size()) < 0) std::perror("write");  // one call: lines never mix
   }
 
  private:
   const Options& options_;
   int rank_;
-  double cpu_ = 0, start_ = 0, seconds_ = 0;
+  int first_;
+  double start_ = 0, first_s_ = 0, seconds_ = 0;
+  Use use_, first_use_;
   std::string extra_;
 };
 

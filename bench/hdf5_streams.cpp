@@ -56,6 +56,7 @@ class Files {
       else stamp(own.data(), own.size(), step);
       write_file(own.data(), step);
       publish(written(), static_cast<std::uint32_t>(step + 1));
+      figures_.step_done(step);
     }
     figures_.loop_done();
   }
@@ -97,6 +98,7 @@ class Files {
       publish(read_and_removed(), static_cast<std::uint32_t>(step + 1));
       if (many_) w3_check(own.data(), step);
       else check_samples(own.data(), own.size(), step);
+      figures_.step_done(step);
     }
     figures_.loop_done();
     if (!many_) check_all(own.data(), own.size(), steps_of(options_) - 1);

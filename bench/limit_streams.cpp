@@ -3,6 +3,7 @@
 // W1  one_copy        writer copies its array into the slot, reader samples it there
 //     one_copy_sum    the same, reader sums all of it there
 //     two_copies      reader copies it on into its own warm array
+//     fresh           the same into slots that nobody has touched before the first steps
 //     fill_sum        writer fills the slot in place, reader sums it there
 //     handover        nothing is touched
 // W2  one_copy        readers gather straight from the writers' slots; two_copies: writers copy into them first
@@ -84,8 +85,10 @@ class Side {
                in_place = options_.workload == "W2" && is("one_copy");
     std::vector<double> own(all_.slot);
     ramp(own.data(), own.size(), static_cast<double>(static_cast<std::size_t>(rank_) * all_.slot));
-    touch(all_.at(rank_, 0), slots * all_.slot);
-    for (int s = 0; s < slots; ++s) std::memcpy(all_.at(rank_, s), own.data(), all_.slot * 8);
+    if (!is("fresh")) {
+      touch(all_.at(rank_, 0), slots * all_.slot);
+      for (int s = 0; s < slots; ++s) std::memcpy(all_.at(rank_, s), own.data(), all_.slot * 8);
+    }
     meet();
     for (int step = 0; step < steps_of(options_); ++step) {
       for (int r = 0; r < readers(); ++r)
@@ -100,6 +103,7 @@ class Side {
         if (!in_place) std::memcpy(slot, own.data(), all_.slot * 8);
       }
       publish(all_.control->written[rank_], static_cast<std::uint32_t>(step + 1));
+      figures_.step_done(step);
     }
     figures_.loop_done();
   }
@@ -115,7 +119,7 @@ class Side {
   void read() {
     const int writers = options_.workload == "W2" ? w2_ranks : 1;
     std::vector<double> own(all_.slot, 0.0);
-    for (int w = 0; w < writers; ++w) touch(all_.at(w, 0), slots * all_.slot);
+    for (int w = 0; w < writers && !is("fresh"); ++w) touch(all_.at(w, 0), slots * all_.slot);
     meet();
     for (int step = 0; step < steps_of(options_); ++step) {
       for (int w = 0; w < writers; ++w) {
@@ -124,10 +128,12 @@ class Side {
         publish(all_.control->read[w][rank_], static_cast<std::uint32_t>(step + 1));
       }
       if (options_.workload == "W2") w2_check(own.data(), rank_, step);
+      figures_.step_done(step);
     }
     figures_.loop_done();
     if (options_.workload == "W2") w2_check_all(own.data(), rank_, steps_of(options_) - 1);
-    if (options_.workload == "W1" && is("two_copies")) check_all(own.data(), own.size(), steps_of(options_) - 1);
+    if (options_.workload == "W1" && (is("two_copies") || is("fresh")))
+      check_all(own.data(), own.size(), steps_of(options_) - 1);
   }
 
   void use(double* own, const double* slot, int writer, int step) {
@@ -143,7 +149,7 @@ class Side {
     if (is("one_copy")) check_samples(slot, n, step);
     else if (is("one_copy_sum")) require(sum(slot, n) == stamped_sum(n, step), "the sum");
     else if (is("fill_sum")) require(sum(slot, n) == ramp_sum(n, step), "the sum");
-    else if (is("two_copies")) {
+    else if (is("two_copies") || is("fresh")) {
       std::memcpy(own, slot, n * 8);
       check_samples(own, n, step);
     } else if (!is("handover")) unknown_case(options_);
@@ -170,6 +176,7 @@ class Side {
       if (first) send(i);
       receive(i);
       if (!first) send(i);
+      figures_.step_done(i);
     }
     figures_.loop_done();
   }

@@ -61,6 +61,7 @@ class Exchange {
       stamp(own.data(), n, step);
       if (!copying) {
         MPI_Send(own.data(), n, MPI_DOUBLE, reader(0), 0, MPI_COMM_WORLD);
+        figures_.step_done(step);
         continue;
       }
       MPI_Wait(&pending[step % 2], MPI_STATUS_IGNORE);
@@ -68,6 +69,7 @@ class Exchange {
       MPI_Isend(buffers[step % 2].data(), n, MPI_DOUBLE, reader(0), 0, MPI_COMM_WORLD, &pending[step % 2]);
       int done = 0;  // gives MPI a chance to move the previous step
       MPI_Test(&pending[(step + 1) % 2], &done, MPI_STATUS_IGNORE);
+      figures_.step_done(step);
     }
     MPI_Waitall(2, pending, MPI_STATUSES_IGNORE);
     figures_.loop_done();
@@ -83,6 +85,7 @@ class Exchange {
       MPI_Wait(&pending[step % 2], MPI_STATUS_IGNORE);
       check_samples(own[step % 2].data(), n, step);
       if (step + 2 < steps()) receive_w1(own[step % 2], pending[step % 2]);
+      figures_.step_done(step);
     }
     figures_.loop_done();
     check_all(own[(steps() - 1) % 2].data(), n, steps() - 1);
@@ -122,6 +125,7 @@ class Exchange {
         }
       }
       if (!packed) finish(pending[step % 2]);  // the array itself is being sent
+      figures_.step_done(step);
     }
     for (auto& requests : pending) finish(requests);
     figures_.loop_done();
@@ -142,6 +146,7 @@ class Exchange {
       finish(pending[step % 2]);
       w2_check(own[step % 2].data(), mine_, step);
       if (step + 2 < steps()) receive(step + 2);
+      figures_.step_done(step);
     }
     figures_.loop_done();
     w2_check_all(own[(steps() - 1) % 2].data(), mine_, steps() - 1);
@@ -161,6 +166,7 @@ class Exchange {
       }
       MPI_Waitall(w3_variables, requests.data(), MPI_STATUSES_IGNORE);
       if (!writing) w3_check(own.data(), step);
+      figures_.step_done(step);
     }
     figures_.loop_done();
   }
@@ -177,6 +183,7 @@ class Exchange {
       MPI_Recv(&element, 1, MPI_DOUBLE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       require(element == i, "an element");
       if (!first) MPI_Send(&element, 1, MPI_DOUBLE, peer, 0, MPI_COMM_WORLD);
+      figures_.step_done(i);
     }
     figures_.loop_done();
   }

@@ -103,6 +103,7 @@ class Streams {
     for (int step = 0; step < steps(); ++step) {
       counter_.before(step);
       step_body(step);
+      figures_.step_done(step);
     }
     figures_.loop_done();
     counter_.after_last();

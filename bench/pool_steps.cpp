@@ -53,13 +53,33 @@ StreamOptions stream_options(const Arguments& arguments, const StepPlan& plan) {
   return options;
 }
 
+// Seconds of a step or a copy: on the clock, and of them on a processor.
+struct Spent {
+  double wall = 0, cpu = 0;
+};
+class Watch {
+ public:
+  Spent read() const { return {now() - wall_, thread_cpu_seconds() - cpu_}; }
+
+ private:
+  double wall_ = now(), cpu_ = thread_cpu_seconds();
+};
+
 // What all ranks meet at, and where they leave their figures.
 struct Shared {
   explicit Shared(int ranks)
-      : meet(ranks), stalls(static_cast<std::size_t>(ranks)), beside(stalls), copies(stalls), slept_copies(stalls) {}
+      : meet(ranks),
+        stalls(static_cast<std::size_t>(ranks)),
+        beside(stalls),
+        copies(stalls),
+        slept_copies(stalls),
+        stalls_cpu(stalls),
+        copies_cpu(stalls) {}
   std::barrier<> meet;
   std::mutex mutex;                                                       // guards what follows
   std::vector<std::vector<double>> stalls, beside, copies, slept_copies;  // beside: of the second stream
+  std::vector<std::vector<double>> stalls_cpu, copies_cpu;                // seconds on a processor
+  double process_cpu_s = 0;                                               // room: of all threads, copies included
   double announced = 0;                                                   // bytes, of rank 0
   double all_s = 0, pull_gb_per_s = 0, wall_s = 0, waited_s = 0;
   std::vector<double> computing, writing;  // spans of rank 0
@@ -81,16 +101,16 @@ class CopySlots {
   CopySlots(const CopySlots&) = delete;
   ~CopySlots() { munmap(memory_.data(), memory_.size()); }
 
-  // Into the next slot, field by field as they are put; returns the seconds.
-  double copy(std::vector<double>& own) {
+  // Into the next slot, field by field as they are put.
+  Spent copy(std::vector<double>& own) {
     next_values(plan_, own, -1);
     std::byte* slot = memory_.data() + next_++ % slots_ * own.size() * 8;
     const std::size_t bytes = plan_.slab() * 8;
-    const double start = now();
+    const Watch watch;
     for (std::size_t f = 0; f < StepPlan::fields; ++f)
       std::memcpy(slot + f * bytes, own.data() + f * plan_.slab(), bytes);
     asm volatile("" : : "r"(slot) : "memory");
-    return now() - start;
+    return watch.read();
   }
 
  private:
@@ -121,12 +141,12 @@ class RankWriter {
       for (const char* name : {"Du", "Dv", "F", "k", "dt"}) writer_.put_attribute(name, Attribute::of(0.1));
   }
 
-  // One step; returns the seconds in begin, put and end.
-  double write(int number) {
+  // One step; what begin, put and end took.
+  Spent write(int number) {
     next_values(plan_, own_, number);
-    const double start = now();
+    const Watch watch;
     WriteStep step = writer_.begin_step(patience);
-    waited_s_ += now() - start;
+    waited_s_ += watch.read().wall;
     if (plan_.many > 0) {
       const Box all = whole({StepPlan::small_elements});
       for (std::size_t v = 0; v < variables_.size(); ++v)
@@ -137,9 +157,8 @@ class RankWriter {
     }
     const double filled = now();
     step.end();
-    const double ended = now();
-    waited_s_ += ended - filled;
-    return ended - start;
+    waited_s_ += now() - filled;
+    return watch.read();
   }
 
   // Until the pool has taken everything.
@@ -158,7 +177,7 @@ class RankWriter {
     const double start = now();
     for (int step = 0; step < plan_.steps; ++step) {
       if (compute_s > 0) computed += compute_for(compute_s);
-      stalls.push_back(write(step));
+      stalls.push_back(write(step).wall);
     }
     close();
     const double all = now() - start - computed;
@@ -189,30 +208,40 @@ class RankWriter {
   void room(int bursts, RankWriter* beside) {
     const std::size_t slots = options_.queue_steps;
     CopySlots reference(plan_, slots);
-    std::vector<double> stalls, copies, theirs;
+    std::vector<double> stalls, copies, theirs, stalls_cpu, copies_cpu;
+    double began = 0;
     for (int burst = 0; burst <= bursts; ++burst) {
+      if (burst == 1) began = cpu_seconds();
       std::vector<RankWriter*> turns{this};
       if (beside) turns.insert(burst % 2 == 0 ? turns.begin() : turns.end(), beside);
       for (RankWriter* writer : turns) {
         shared_.meet.arrive_and_wait();
         for (std::size_t slot = 0; slot < slots; ++slot) {
-          const double copy = reference.copy(own_);
-          if (burst > 0) copies.push_back(copy);
+          const Spent copy = reference.copy(own_);
+          if (burst == 0) continue;
+          copies.push_back(copy.wall);
+          copies_cpu.push_back(copy.cpu);
         }
         shared_.meet.arrive_and_wait();
         for (std::size_t slot = 0; slot < slots; ++slot) {
-          const double stall = writer->write(burst * static_cast<int>(slots) + static_cast<int>(slot));
-          if (burst > 0) (writer == this ? stalls : theirs).push_back(stall);
+          const Spent stall = writer->write(burst * static_cast<int>(slots) + static_cast<int>(slot));
+          if (burst == 0) continue;
+          (writer == this ? stalls : theirs).push_back(stall.wall);
+          if (writer == this) stalls_cpu.push_back(stall.cpu);
         }
         writer->drain();
       }
     }
+    const double cpu_s = cpu_seconds() - began;
     close();
     if (beside) beside->close();
     const std::lock_guard lock(shared_.mutex);
+    shared_.process_cpu_s = std::max(shared_.process_cpu_s, cpu_s);
     shared_.stalls[rank_] = std::move(stalls);
     shared_.beside[rank_] = std::move(theirs);
     shared_.copies[rank_] = std::move(copies);
+    shared_.stalls_cpu[rank_] = std::move(stalls_cpu);
+    shared_.copies_cpu[rank_] = std::move(copies_cpu);
   }
 
   void sustain(int lengths) {
@@ -236,7 +265,7 @@ class RankWriter {
     const double begun = now(), waited_before = waited_s_;
     for (int step = 0; step < steps; ++step) {
       sleep_until(begun + step * period);
-      stalls.push_back(write(number++));
+      stalls.push_back(write(number++).wall);
     }
     const double wall = now() - begun, waited = waited_s_ - waited_before;
     drain();
@@ -264,11 +293,11 @@ class RankWriter {
     const double begun = now();
     for (int i = 0; i < count; ++i) {
       sleep_until(begun + i * period);
-      slept_copies.push_back(reference.copy(own_));
+      slept_copies.push_back(reference.copy(own_).wall);
     }
     for (int i = 0; i < count; ++i) {
       if (i % static_cast<int>(options_.queue_steps) == 0) shared_.meet.arrive_and_wait();
-      copies.push_back(reference.copy(own_));
+      copies.push_back(reference.copy(own_).wall);
     }
   }
 
@@ -286,6 +315,19 @@ double sum_of(const std::vector<double>& values) {
   double total = 0;
   for (const double value : values) total += value;
   return total;
+}
+
+// What the stalls consist of: the ranks' own processor time, and time in which they have no processor; and the processor time
+// of this program for a step without the copies that it is compared with.
+void write_processor_time(const Shared& shared, std::size_t steps, FigureLine& line) {
+  const double stall = median(Shared::slowest(shared.stalls_cpu)), copy = median(Shared::slowest(shared.copies_cpu));
+  line.add("stall_cpu_ms", 1e3 * stall);
+  line.add("copy_cpu_ms", 1e3 * copy);
+  line.add("cpu_per_copy", stall / copy);
+  double copies = 0;
+  for (const auto& rank : shared.copies_cpu) copies += sum_of(rank);
+  const auto all = static_cast<double>(steps + shared.beside.front().size());
+  line.add("writer_cpu_ms", 1e3 * (shared.process_cpu_s - copies) / all);
 }
 
 void write_figures(const std::string& study, const StepPlan& plan, const Shared& shared, FigureLine& line) {
@@ -321,6 +363,7 @@ void write_figures(const std::string& study, const StepPlan& plan, const Shared&
   }
   line.add("copy_ms", 1e3 * copy);
   line.add("stall_per_copy", median(stalls) / copy);
+  if (study == "room") write_processor_time(shared, stalls.size(), line);
   if (!shared.beside.front().empty()) {
     const double beside = median(Shared::slowest(shared.beside));
     line.add("beside_ms", 1e3 * beside);
@@ -373,6 +416,7 @@ void read_stream(Context& context, const Arguments& arguments) {
   Reader reader = context.open_stream(stream_name, solo(), options);
   int steps = 0;
   double read_s = 0, first_s = 0;
+  Use before;
   try {
     for (;; ++steps) {
       const double start = now();
@@ -391,6 +435,7 @@ void read_stream(Context& context, const Arguments& arguments) {
         analysing.insert(analysing.end(), {read - origin, now() - origin});
       }
       (steps == 0 ? first_s : read_s) += taken;  // the first one opens connections and maps memory
+      if (steps == 0) before = use_of_process();
       if (plan.many == 0)
         for (int part = 0; part < plan.ranks * StepPlan::fields; ++part)
           check_slab(plan, own.data() + static_cast<std::size_t>(part) * plan.slab(), number);
@@ -399,6 +444,7 @@ void read_stream(Context& context, const Arguments& arguments) {
     if (error.code() != Errc::end_of_stream) throw;
   }
   require(steps == plan.steps, "the number of steps");
+  const Use after = use_of_process();
   reader.close();
   FigureLine line;
   if (overlap) {
@@ -409,6 +455,9 @@ void read_stream(Context& context, const Arguments& arguments) {
   }
   line.add("read_gb_per_s", plan.step_bytes() * (steps - 1) / 1e9 / read_s);
   line.add("read_s", first_s + read_s);
+  const double gigabytes = plan.step_bytes() * (steps - 1) / 1e9;
+  line.add("reader_cpu_ms_per_gb", 1e3 * (after.cpu_s() - before.cpu_s()) / gigabytes);
+  line.add("reader_faults_per_gb", (after.faults - before.faults) / gigabytes);
   line.print();
 }
 

@@ -55,6 +55,7 @@ class Sst {
       engine.BeginStep();
       engine.Put(variable, own.data(), adios2::Mode::Sync);
       engine.EndStep();
+      figures_.step_done(step);
     }
     figures_.loop_done();
     engine.Close();
@@ -70,6 +71,7 @@ class Sst {
       engine.Get(in.InquireVariable<double>("T"), own.data(), adios2::Mode::Deferred);
       engine.EndStep();
       check_samples(own.data(), own.size(), step);
+      figures_.step_done(step);
     }
     figures_.loop_done();
     check_all(own.data(), own.size(), steps() - 1);
@@ -91,6 +93,7 @@ class Sst {
       for (std::size_t v = 0; v < w3_variables; ++v)
         engine.Put(variables[v], own.data() + v * w3_elements, adios2::Mode::Sync);
       engine.EndStep();
+      figures_.step_done(step);
     }
     figures_.loop_done();
     engine.Close();
@@ -109,6 +112,7 @@ class Sst {
         engine.Get(in.InquireVariable<double>(names[v]), own.data() + v * w3_elements, adios2::Mode::Deferred);
       engine.EndStep();
       w3_check(own.data(), step);
+      figures_.step_done(step);
     }
     figures_.loop_done();
     engine.Close();
@@ -141,6 +145,7 @@ class Sst {
       const double value = receive();
       require(value == i, "an element");
       if (!writing_) send(value);
+      figures_.step_done(i);
     }
     figures_.loop_done();
     sender.Close();

@@ -86,6 +86,7 @@ class Zmq {
     for (int step = 0; step < steps(); ++step) {
       stamp(own.data(), own.size(), step);
       send(socket(), own.data(), own.size() * 8);
+      figures_.step_done(step);
     }
     figures_.loop_done();
   }
@@ -96,6 +97,7 @@ class Zmq {
     for (int step = 0; step < steps(); ++step) {
       receive(socket(), own.data(), own.size() * 8);
       check_samples(own.data(), own.size(), step);
+      figures_.step_done(step);
     }
     figures_.loop_done();
     check_all(own.data(), own.size(), steps() - 1);
@@ -113,6 +115,7 @@ class Zmq {
         w2_gather(own.data(), reader, static_cast<double*>(zmq_msg_data(&message)));
         check(zmq_msg_send(&message, socket(static_cast<std::size_t>(reader)), 0), "zmq_msg_send");
       }
+      figures_.step_done(step);
     }
     figures_.loop_done();
   }
@@ -123,6 +126,7 @@ class Zmq {
     for (int step = 0; step < steps(); ++step) {
       for (std::size_t w = 0; w < w2_ranks; ++w) receive(socket(w), own.data() + w * w2_piece, w2_piece * 8);
       w2_check(own.data(), options_.rank, step);
+      figures_.step_done(step);
     }
     figures_.loop_done();
     w2_check_all(own.data(), options_.rank, steps() - 1);
@@ -140,6 +144,7 @@ class Zmq {
         else receive(socket(), at, w3_elements * 8);
       }
       if (!writing_) w3_check(own.data(), step);
+      figures_.step_done(step);
     }
     figures_.loop_done();
   }
@@ -153,6 +158,7 @@ class Zmq {
       receive(socket(), &element, 8);
       require(element == i, "an element");
       if (!writing_) send(socket(), &element, 8);
+      figures_.step_done(i);
     }
     figures_.loop_done();
   }

@@ -13,6 +13,9 @@ namespace penstock::memory {
 namespace {
 
 constexpr std::uint64_t least_first_segment = std::uint64_t{1} << 20;
+// Memory is made by one thread while the application computes (prepare), and by several where it waits for it.
+constexpr unsigned aside_threads = 1;
+constexpr unsigned waited_threads = 4;
 constexpr std::uint64_t most_block_bytes = std::uint64_t{1} << 46;  // sums of two stay far from overflow
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -61,7 +64,7 @@ bool Arena::prepare(std::uint32_t number, std::uint64_t reserve_bytes) {
   std::shared_ptr<Segment> segment;
   std::exception_ptr error;
   try {
-    segment = first_segment(size);
+    segment = first_segment(size, aside_threads);
   } catch (...) {
     error = std::current_exception();
   }
@@ -248,8 +251,8 @@ Arena::Segments Arena::drop_segments(Slot& slot) {
   return std::exchange(slot.segments, {});
 }
 
-std::shared_ptr<Segment> Arena::first_segment(std::uint64_t bytes) {
-  auto segment = std::make_shared<Segment>(Segment::create(bytes));
+std::shared_ptr<Segment> Arena::first_segment(std::uint64_t bytes, unsigned threads) {
+  auto segment = std::make_shared<Segment>(Segment::create(bytes, threads));
   auto* header = new (segment->data()) SlotHeader;
   header->payload_bytes.store(0, std::memory_order_relaxed);
   header->step.store(slot_filling, std::memory_order_release);
@@ -265,7 +268,8 @@ bool Arena::add_segment(std::uint32_t number, std::uint64_t wanted_bytes, std::u
   }
   std::shared_ptr<Segment> segment;
   try {
-    segment = slot.segments.empty() ? first_segment(size) : std::make_shared<Segment>(Segment::create(size));
+    segment = slot.segments.empty() ? first_segment(size, waited_threads)
+                                    : std::make_shared<Segment>(Segment::create(size, waited_threads));
   } catch (...) {
     total_bytes_.fetch_sub(size, std::memory_order_relaxed);
     throw;

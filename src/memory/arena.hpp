@@ -141,7 +141,7 @@ class Arena {
 
   Slot& slot_at(std::uint32_t slot) const;
   static SlotHeader& header_of(const Slot& slot);
-  static std::shared_ptr<Segment> first_segment(std::uint64_t bytes);
+  static std::shared_ptr<Segment> first_segment(std::uint64_t bytes, unsigned threads);
   std::uint64_t least_first_bytes() const;
   bool none_preparing() const;
   static std::optional<Place> bump(Slot& slot, std::uint64_t bytes);

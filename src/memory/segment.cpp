@@ -1,13 +1,18 @@
 #include "memory/segment.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <string>
 #include <system_error>
+#include <thread>
+#include <vector>
 
 #include "base/text.hpp"
 #include "penstock/error.hpp"
@@ -38,18 +43,59 @@ Mapping map_file(int fd, std::uint64_t bytes, int protection, int flags = MAP_PO
   return {static_cast<std::byte*>(address), bytes};
 }
 
+constexpr std::uint64_t least_part = std::uint64_t{8} << 20;  // takes a thread milliseconds, and its start far less
+
+// Makes the pages. Returns errno.
+int touch(std::byte* data, std::uint64_t bytes) {
+  int code = 0;
+  do {
+    code = ::madvise(data, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  } while (code == EINTR || code == EAGAIN);
+  return code;
+}
+
+unsigned allowed_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
+  return static_cast<unsigned>(CPU_COUNT(&allowed));
+}
+
+// The same by this thread and others, each with a part of its own. Without huge pages the kernel, not the memory, sets the pace
+// of one thread.
+int touch_by(unsigned threads, std::byte* data, std::uint64_t bytes) {
+  const std::uint64_t parts = std::min({std::uint64_t{threads}, std::uint64_t{allowed_cores()}, bytes / least_part});
+  if (parts < 2) return touch(data, bytes);
+  const std::uint64_t part = whole_pages(bytes / parts);
+  std::vector<int> codes(parts, 0);
+  std::uint64_t begun = 0;  // parts that others have
+  {
+    std::vector<std::jthread> others;
+    others.reserve(parts);
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the application's
+    try {
+      for (; begun + 1 < parts; ++begun)
+        others.emplace_back([&code = codes[begun], at = data + begun * part, part] { code = touch(at, part); });
+    } catch (const std::system_error&) {  // no more threads: the rest is this one's
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    codes.back() = touch(data + begun * part, bytes - begun * part);
+  }
+  const auto failed = std::ranges::find_if(codes, [](int code) { return code != 0; });
+  return failed == codes.end() ? 0 : *failed;
+}
+
 // Every page is there on return: a machine without memory is an error here, not a SIGBUS while a block is copied. In one pass;
 // to allocate first (as kernels before 5.14 are told to) and populate the mapping then takes half as long again.
-Mapping create_memory_file(UniqueFd& fd, std::uint64_t bytes) {
+Mapping create_memory_file(UniqueFd& fd, std::uint64_t bytes, unsigned threads = 1) {
   fd.reset(::memfd_create("penstock", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) fail("creation", errno, bytes);
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) fail("creation", errno, bytes);
   {
     Mapping mapping = map_file(fd.get(), bytes, PROT_READ | PROT_WRITE, 0);
-    int code = 0;
-    do {
-      code = ::madvise(mapping.data(), bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
-    } while (code == EINTR || code == EAGAIN);
+    const int code = touch_by(threads, mapping.data(), bytes);
     if (code == 0) return mapping;
     if (code != EINVAL)
       fail("allocation", code == EFAULT ? ENOMEM : code, bytes);  // EFAULT: touching it would be a SIGBUS
@@ -97,12 +143,12 @@ Mapping::~Mapping() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
-Segment Segment::create(std::uint64_t bytes) {
+Segment Segment::create(std::uint64_t bytes, unsigned threads) {
   if (bytes == 0 || bytes > std::uint64_t{1} << 46) fail("creation", EFBIG, bytes);
   const std::uint64_t size = whole_pages(bytes);
   UniqueFd fd;
   // Mapped before it is sealed: the seal forbids writable mappings from then on.
-  Mapping mapping = create_memory_file(fd, size);
+  Mapping mapping = create_memory_file(fd, size, threads);
   seal(fd.get(), segment_seals, size);
   return {std::move(fd), std::move(mapping)};
 }

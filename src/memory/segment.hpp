@@ -18,8 +18,9 @@ std::uint64_t whole_pages(std::uint64_t bytes);
 class Segment {
  public:
   // Allocated (not merely promised), mapped for writing, pre-faulted, then sealed against resizing and against any
-  // further writable mapping. bytes is rounded up to whole pages. Throws Error(memory) when there is no room.
-  static Segment create(std::uint64_t bytes);
+  // further writable mapping. bytes is rounded up to whole pages. Large memory is pre-faulted by as many threads, this one
+  // among them, as far as it may use so many cores. Throws Error(memory) when there is no room.
+  static Segment create(std::uint64_t bytes, unsigned threads = 1);
 
   int fd() const { return fd_.get(); }
   std::byte* data() const { return mapping_.data(); }

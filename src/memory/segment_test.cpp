@@ -95,5 +95,15 @@ TEST(SharedMemory, CountsAsTheReadersOnlyWhileItIsRead) {
   EXPECT_EQ(sum(), 7 * pages * 4096) << "nothing was lost";
 }
 
+TEST(Segment, SeveralThreadsMakeAllOfItsPages) {
+  if (::sysconf(_SC_PAGESIZE) != 4096) GTEST_SKIP() << "pages of another size";
+  constexpr std::uint64_t pages = 10'001;  // not a multiple of any number of threads
+  const Segment segment = Segment::create(pages * 4096, 3);
+  const Mapping reader = map_segment(segment.fd(), segment.size());
+  EXPECT_EQ(present_pages(reader), pages);
+  EXPECT_TRUE(
+      std::all_of(segment.data(), segment.data() + segment.size(), [](std::byte b) { return b == std::byte{}; }));
+}
+
 }  // namespace
 }  // namespace penstock::memory

@@ -5,9 +5,10 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from penstock.bench import pictures, pool, rpc, studies
+from penstock.bench import claims, pictures, pool, report, rpc, studies
+from penstock.bench.cases import Case
 from penstock.bench.programs import find_programs
-from penstock.bench.runner import RunFailed, run_programs
+from penstock.bench.runner import RunFailed, pair_figures, run_programs
 from penstock.bench.studies import Claim, Column, Measured, Panel, Row, Sheet
 from rich.console import Console
 
@@ -61,6 +62,50 @@ def test_what_was_not_measured_is_not_judged(measured):
 def test_a_claim_without_others_is_about_the_figure():
     claim = Claim("little", OURS, ("x",), 5, sense="at_most", unit=" %")
     assert judge_one(claim, rows(ours=[4]))["met"] and not judge_one(claim, rows(ours=[6]))["met"]
+
+
+def test_a_claim_that_needs_more_cores_shows_its_figure(monkeypatch):
+    claim = Claim("with a core for each", OURS, ("x",), 5, sense="at_most", cores=3)
+    monkeypatch.setattr(studies, "cores", lambda: 2)
+    entry = judge_one(claim, rows(ours=[6]))
+    assert entry["met"] is None and entry["figure"] == 6 and entry["needs_cores"] == 3
+    monkeypatch.setattr(studies, "cores", lambda: 3)
+    assert judge_one(claim, rows(ours=[6]))["met"] is False
+
+
+def stream_run(seconds, first_s, opened_s=0.5):
+    """What the two programs of a run of 40 steps print."""
+    common = {"rank": 0, "steps": 40, "first_steps": 8, "bytes_per_step": 100, "rss_mb": 1, "cpu_s": 1}
+    counts = {"opened_s": opened_s, "opened_faults": 10, "first_faults": 5, "first_system_s": 0.1}
+    timed = {"seconds": seconds, "first_s": first_s}
+    return [{"role": "writer", **common, **counts}, {"role": "reader", **common, **counts, **timed}]
+
+
+def test_start_up_and_steady_state_are_apart():
+    case = Case("W1", "penstock", "put_get", "put, get", ())
+    runs = [pair_figures(case, stream_run(1 + first, first)) for first in (0.5, 0.75, 0.25 * 9)]
+    row = report.row_of(case, runs)
+    assert row["step_s"] == 1 / 32 and row["min_s"] == row["max_s"] == row["step_s"]
+    assert row["startup_s"] == 0.75 - 0.25 and row["opened_s"] == 0.5 and row["median_s"] == 1.75
+    assert row["gb_per_s"] == 100 * 32 / 1e9 and row["writer_first_faults"] == 5
+
+
+def test_claims_about_streams_take_the_figure_that_they_name():
+    rows = {}
+    for system, variant, steady_s, startup_s in (
+        ("penstock", "put_get", 3.2, 0.5),
+        ("limit", "two_copies", 1.6, 0.0),
+        ("limit", "fresh", 1.6, 1.0),
+    ):
+        case = Case("W1", system, variant, variant, ())
+        first_s = startup_s + steady_s * 8 / 32
+        rows[case.key] = report.row_of(case, [pair_figures(case, stream_run(steady_s + first_s, first_s))])
+    judged = {one["claim"]: one for one in claims.judge(rows) if one["met"] is not None}
+    steady, startup = (
+        next(one for text, one in judged.items() if words in text) for words in ("1.25× two", "start-up")
+    )
+    assert steady["figure"] == pytest.approx(2) and not steady["met"]
+    assert startup["figure"] == pytest.approx(0.5) and startup["met"]
 
 
 def test_studies_that_were_not_chosen_are_not_judged():

@@ -137,15 +137,17 @@ def main(arguments: list[str] | None = None) -> int:
         cases = [case for case in cases if any(case.system.startswith(name) for name in options.systems)]
         left_out = [line for line in left_out if any(line.startswith(name) for name in options.systems)]
     counted = counted_cases(cases, programs)
-    load = os.getloadavg()[0]
-    if load > BUSY_PER_CORE * len(os.sched_getaffinity(0)):
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > BUSY_PER_CORE * cores:
         console.print(f"[yellow]The machine is busy (load {load:.1f}): figures are only indicative.[/]")
     started = time.monotonic()
     measurement = Measurement(options, console)
     measurement.measure(cases, counted)
     rows = measurement.rows(cases)
     for workload in sorted({row["workload"] for row in rows.values()}):
-        report.print_workload(console, workload, [row for row in rows.values() if row["workload"] == workload])
+        mine = [row for row in rows.values() if row["workload"] == workload]
+        report.print_workload(console, workload, mine)
+        report.print_startup(console, workload, mine)
     report.print_steady(console, measurement.steady)
     judged = [one for one in judge(rows) if one["claim"][:2] in options.workloads]
     report.print_claims(console, judged)
@@ -154,7 +156,8 @@ def main(arguments: list[str] | None = None) -> int:
     for line in measurement.failed():
         console.print(f"[red]{line}[/]")
     seconds = time.monotonic() - started
-    console.print(f"medians of {options.repeat} rounds, {seconds:.0f} s in all; what is measured: bench/README.md")
+    rounds = f"medians of {options.repeat} rounds on {cores} cores"
+    console.print(f"{rounds}, {seconds:.0f} s in all; what is measured: bench/README.md")
     if options.json:
         report.write_json(
             options.json,

@@ -77,6 +77,7 @@ def limit_cases(programs: Programs) -> Iterator[Case]:
         ("W1", "one_copy"): "one copy, sampled in place",
         ("W1", "one_copy_sum"): "one copy, summed in place",
         ("W1", "two_copies"): "two copies",
+        ("W1", "fresh"): "two copies, fresh slots",
         ("W1", "fill_sum"): "filled in place, summed in place",
         ("W1", "handover"): "hand-over only",
         ("W2", "one_copy"): "one copy",

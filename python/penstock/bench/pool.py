@@ -15,7 +15,7 @@ from typing import Any
 from . import counts, limits, links, pool_claims, restart, workflow
 from .programs import find_programs
 from .runner import MPI_ENVIRONMENT, run_programs
-from .stores import ROCKSDB_BYTES, SEGMENT_BYTES, Memory, disk_rates, pool, redis, redis_program, wait_idle
+from .stores import ROCKSDB_BYTES, SEGMENT_BYTES, Memory, cpu_seconds, disk_rates, pool, redis, redis_program, wait_idle
 from .studies import (
     Benchmark,
     Claim,
@@ -28,6 +28,7 @@ from .studies import (
     add_options,
     carry_out,
     check_options,
+    cores,
 )
 
 STUDIES = {
@@ -76,6 +77,7 @@ class Sizes:
         self.objects = objects or (20_000 if quick else 1_000_000)
         self.spill_memory = 128 * MIB if quick else GIB
         self.spill_bytes = (GIB if quick else 10 * GIB) // (4 * MIB) * 4 * MIB
+        self.step_bytes = 2 * 8 * self.side**3
         self.gray_scott_steps = 4 if quick else 10
 
     def fields(self, *more: object) -> tuple[object, ...]:
@@ -113,7 +115,14 @@ def stall(sizes: Sizes, study: str, tier: str, servers: int, run: Run) -> Figure
     options = sizes.fields("--study", study, *amount, "--acknowledge", acknowledge, "--retain", QUEUE, *turns)
     with pool(run, servers, "2GiB", disk, **({"write_behind": "false"} if beside else {})) as started:
         wait_idle(started)
-        return run.figures(run.program("pool_steps", "--role", "writer", *options), environment=started.environment())
+        before = cpu_seconds(started)
+        figures = run.figures(
+            run.program("pool_steps", "--role", "writer", *options), environment=started.environment()
+        )
+        if study != "room":
+            return figures
+        steps = (sizes.bursts + 1) * QUEUE * (2 if beside else 1)
+        return figures | {"servers_cpu_ms": 1e3 * (cpu_seconds(started) - before) / steps}
 
 
 def read_only(sizes: Sizes, servers: int, plane: str, run: Run) -> Figures:
@@ -122,7 +131,11 @@ def read_only(sizes: Sizes, servers: int, plane: str, run: Run) -> Figures:
         environment = started.environment()
         run.figures(run.program("pool_steps", "--role", "writer", *options), environment=environment)
         reader = run.program("pool_steps", "--role", "reader", "--plane", plane, *options)
-        return run.figures(reader, environment=environment)
+        wait_idle(started)  # what they make ahead while the reader reads takes its processor
+        before = cpu_seconds(started)
+        figures = run.figures(reader, environment=environment)
+        gigabytes = sizes.steps * sizes.step_bytes / 1e9
+        return figures | {"servers_cpu_ms_per_gb": 1e3 * (cpu_seconds(started) - before) / gigabytes}
 
 
 def overlap(sizes: Sizes, servers: int, run: Run) -> Figures:
@@ -343,7 +356,7 @@ def rows_of(programs: Path, sizes: Sizes) -> tuple[list[Row], list[str]]:
 
 
 def sheets_of(sizes: Sizes) -> list[Sheet]:
-    megabytes = RANKS * 2 * sizes.side**3 // RANKS * 8 / 1e6
+    megabytes = sizes.step_bytes / 1e6
     stalls = (Column("stall_ms", "stall of\na step ms"), Column("copy_ms", "one copy\nms"))
     return [
         Sheet(
@@ -359,9 +372,12 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
         ),
         Sheet(
             "room",
-            f"room: {STUDIES['room']}",
+            f"room: {STUDIES['room']}; {cores()} cores",
             (
                 *stalls,
+                Column("cpu_per_copy", "in processor\ntime"),
+                Column("writer_cpu_ms", "writer CPU\nms/step"),
+                Column("servers_cpu_ms", "servers CPU\nms/step"),
                 Column("stall_per_copy", "stall ×\ncopy"),
                 Column("stall_per_beside", "× one in memory,\nin turns"),
             ),
@@ -399,7 +415,16 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
                 Column("key_percent", "keys, % of\npayload"),
             ),
         ),
-        Sheet("readers", f"readers: {STUDIES['readers']}; whole fields, copied", (Column("read_gb_per_s", "GB/s"),)),
+        Sheet(
+            "readers",
+            f"readers: {STUDIES['readers']}; whole fields, copied; {cores()} cores",
+            (
+                Column("read_gb_per_s", "GB/s"),
+                Column("reader_cpu_ms_per_gb", "reader CPU\nms/GB"),
+                Column("servers_cpu_ms_per_gb", "servers CPU\nms/GB"),
+                Column("reader_faults_per_gb", "reader's minor\nfaults/GB"),
+            ),
+        ),
         Sheet(
             "objects",
             f"objects: {sizes.objects} of 100 bytes; {STUDIES['objects']}; 1000/s",

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 from .studies import Claim
 
+RANKS = 2  # of the writer in room
+
+
+def room_claims() -> list[Claim]:
+    """Servers pull while the ranks put: a stall is one copy only where neither takes the other's processor."""
+    claims = []
+    for variant, servers, words in (("memory", 1, "one server"), ("memory_2", 2, "two servers")):
+        ours = ("room", "penstock", variant)
+        claims += [
+            Claim(
+                f"in processor time a step in memory costs its writer at most 1.3 copies, with room, {words}",
+                ours,
+                ("cpu_per_copy",),
+                1.3,
+                sense="at_most",
+            ),
+            Claim(
+                f"the same by the clock, with a core for each rank and server: {RANKS + servers}",
+                ours,
+                ("stall_per_copy",),
+                1.3,
+                sense="at_most",
+                cores=RANKS + servers,
+            ),
+        ]
+    return claims
+
 
 def claims_of() -> list[Claim]:
     room, sustain = "room", "sustain"
     claims = [
-        Claim(
-            "a step in memory costs its writer at most 1.3 copies while the queue has room",
-            (room, "penstock", "memory"),
-            ("stall_per_copy",),
-            1.3,
-            sense="at_most",
-        ),
-        Claim(
-            "the same with two servers",
-            (room, "penstock", "memory_2"),
-            ("stall_per_copy",),
-            1.3,
-            sense="at_most",
-        ),
+        *room_claims(),
         Claim(
             "over ten queue lengths at 80 % of the pull bandwidth the writer waits for the pool for less than 5 %",
             (sustain, "penstock", "memory"),

@@ -28,44 +28,49 @@ LIMIT_OF = {
     ("W4", "spin"): "spin",
 }
 NOTHING_MOVES = ("handshake", "handover")  # rows whose rates and ratios would mean nothing
+FRESH = "fresh"  # the bare reference whose memory is made in the first steps
 DEFAULT_LIMIT = {"W1": "two_copies", "W2": "two_copies", "W3": "two_copies", "W4": "futex"}
 
 
 def row_of(case: Case, runs: list[dict[str, float]]) -> Row:
-    """Medians over the runs of one case; times in seconds for all steps (W4: for 2000 round trips)."""
-    times = [run["seconds"] for run in runs]
-    middle = median(times)
+    """Medians over the runs of one case, times in seconds: median_s of all steps, step_s of one steady step, startup_s
+    of what the first steps took beyond steady ones, opened_s of what came before the first step."""
+    steady = [run["step_s"] for run in runs]
     row: Row = {
         "workload": case.workload,
         "system": case.system,
         "variant": case.variant,
         "label": case.label,
-        "median_s": middle,
-        "min_s": min(times),
-        "max_s": max(times),
+        "step_s": median(steady),
+        "min_s": min(steady),
+        "max_s": max(steady),
+        "median_s": median(run["seconds"] for run in runs),
         "runs": len(runs),
     }
-    for name in ("cpu_writer_s", "cpu_reader_s", "rss_writer_mb", "rss_reader_mb"):
-        row[name] = round(median(run[name] for run in runs), 4)
-    row["gb_per_s"] = runs[0]["bytes"] / middle / 1e9
-    row["per_item_us"] = middle / runs[0]["items"] * 1e6
+    sides = ("cpu_{}_s", "rss_{}_mb", "{}_opened_faults", "{}_first_faults", "{}_first_system_s")
+    for name in ("startup_s", "opened_s", *(one.format(role) for one in sides for role in ("writer", "reader"))):
+        row[name] = round(median(run[name] for run in runs), 6)
+    row["gb_per_s"] = runs[0]["bytes"] / row["step_s"] / 1e9
+    row["first_steps"] = runs[0]["first_steps"]
     row["scaled"] = case.scale != 1.0
-    row["seconds"] = times
+    row["seconds"] = [run["seconds"] for run in runs]
+    row["steps_s"] = steady
     return row
 
 
 def add_ratios(rows: dict[tuple[str, str, str], Row]) -> None:
+    """Of the steady state."""
     for row in rows.values():
         workload, variant = row["workload"], row["variant"]
         for name in ("installed", "best"):
             sst = rows.get((workload, "sst", name))
-            row[f"faster_than_sst_{name}"] = sst["median_s"] / row["median_s"] if sst else None
+            row[f"faster_than_sst_{name}"] = sst["step_s"] / row["step_s"] if sst else None
         bare = LIMIT_OF.get((workload, variant), DEFAULT_LIMIT[workload])
-        if row["system"] == "limit":
+        if row["system"] == "limit" and variant != FRESH:
             bare = variant
         limit = rows.get((workload, "limit", bare))
         row["limit"] = bare
-        row["times_limit"] = row["median_s"] / limit["median_s"] if limit else None
+        row["times_limit"] = row["step_s"] / limit["step_s"] if limit else None
         if variant in NOTHING_MOVES:
             row |= {
                 "gb_per_s": None,
@@ -85,17 +90,22 @@ def figure(value: float | None, digits: int = 3) -> str:
     return f"{value:.0f}" if "e+" in text else text
 
 
+def unit_of(workload: str) -> tuple[str, float]:
+    """Of a steady step, with the factor from seconds."""
+    return {"W3": ("µs/step", 1e6), "W4": ("µs/trip", 1e6)}.get(workload, ("ms/step", 1e3))
+
+
 def print_workload(console: Console, workload: str, rows: list[Row]) -> None:
-    per_item = workload in ("W3", "W4")
-    unit = "s" if not per_item else ("µs/step" if workload == "W3" else "µs/trip")
-    table = Table(title=f"{workload}: {WORKLOADS[workload]}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    unit, shown = unit_of(workload)
+    title = f"{workload}: {WORKLOADS[workload]}; steady state: after the first {rows[0]['first_steps']:.0f} steps"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("system", "variant"):
         table.add_column(name, no_wrap=True)
     columns = [
         unit,
         "min – max",
         *([] if workload == "W4" else ["GB/s"]),
-        "CPU s",
+        "CPU s,\nwhole run",
         "peak\nMB",
         "×\nlimit",
         "faster\nthan SST",
@@ -104,12 +114,11 @@ def print_workload(console: Console, workload: str, rows: list[Row]) -> None:
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        shown = row["per_item_us"] / row["median_s"] if per_item else 1.0
         cells = [
             row["system"],
             row["label"],
-            figure(row["median_s"] * shown),
-            f"{figure(row['min_s'] * shown)} – {figure(row['max_s'] * shown)}",
+            figure(row["step_s"] * shown),
+            " – ".join(figure(row[name] * shown, 3 if row[name] * shown > 0.01 else 1) for name in ("min_s", "max_s")),
         ]
         if workload != "W4":
             cells.append(figure(row["gb_per_s"]))
@@ -124,8 +133,38 @@ def print_workload(console: Console, workload: str, rows: list[Row]) -> None:
     console.print(table)
 
 
+def print_startup(console: Console, workload: str, rows: list[Row]) -> None:
+    title = (
+        f"{workload}, start-up: before the first step, and in the first {rows[0]['first_steps']:.0f}; writer + reader"
+    )
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("system", "variant"):
+        table.add_column(name, no_wrap=True)
+    for name in (
+        "ms to the\nfirst step",
+        "minor faults\nuntil then",
+        "first steps, ms\nbeyond steady ones",
+        "minor faults\nin them",
+        "ms in the kernel\nin them",
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        cells = [
+            row["system"],
+            row["label"],
+            f"{1e3 * row['opened_s']:.0f}",
+            both_sides(row, "opened_faults"),
+            f"{1e3 * row['startup_s']:.1f}",
+            both_sides(row, "first_faults"),
+            both_sides(row, "first_system_s", 1e3),
+        ]
+        table.add_row(*cells, style="bold" if row["system"] == "penstock" else None)
+    console.print(table)
+
+
 def print_claims(console: Console, judged: list[dict[str, Any]]) -> None:
-    table = Table(title="Claims", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    title = f"Claims, {len(os.sched_getaffinity(0))} cores"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("claim")
     table.add_column("figure", justify="right")
     table.add_column("")
@@ -151,9 +190,9 @@ def steady_row(case: Case, figures: list[dict[str, Any]]) -> Row:
     return row
 
 
-def both_sides(row: Row, name: str) -> str:
+def both_sides(row: Row, name: str, scale: float = 1.0) -> str:
     sides = [row.get(f"{role}_{name}") for role in ("writer", "reader")]
-    return " + ".join("–" if side is None else f"{side:.0f}" for side in sides)
+    return " + ".join("–" if side is None else f"{side * scale:.0f}" for side in sides)
 
 
 def print_steady(console: Console, rows: list[Row]) -> None:
@@ -221,8 +260,8 @@ def plot(path: Path, rows: list[Row]) -> None:
 def panel(axis: Any, workload: str, group: list[Row]) -> None:
     """Bars from zero; where the rows lie decades apart, points on a logarithmic axis. Lines span minimum to maximum."""
     per_item = workload in ("W3", "W4")
-    factor = group[0]["per_item_us"] / group[0]["median_s"] if per_item else 1.0
-    values = [row["median_s"] * factor for row in group]
+    unit, factor = unit_of(workload)
+    values = [row["step_s"] * factor for row in group]
     positions = range(len(group))
     colours = [COLOURS[row["system"]] for row in group]
     if per_item:
@@ -239,12 +278,11 @@ def panel(axis: Any, workload: str, group: list[Row]) -> None:
         linewidth=1,
     )
     for position, row in enumerate(group):
-        text = "  " + figure(row["median_s"] * factor)
+        text = "  " + figure(row["step_s"] * factor)
         axis.annotate(text, (row["max_s"] * factor, position), va="center", fontsize=7)
     axis.set_yticks(positions, [f"{row['system']}: {row['label']}" for row in group], fontsize=7)
     axis.invert_yaxis()
     axis.margins(x=0.12)
-    unit = {"W3": "µs per step", "W4": "µs per round trip"}.get(workload, "s")
-    axis.set_title(f"{workload}: {WORKLOADS[workload]}; {unit}", fontsize=9, loc="left")
+    axis.set_title(f"{workload}: {WORKLOADS[workload]}; {unit} in the steady state", fontsize=9, loc="left")
     axis.tick_params(axis="x", labelsize=7)
     axis.spines[["top", "right"]].set_visible(False)

@@ -151,12 +151,28 @@ def last_words(outputs: list) -> str:
 
 
 def pair_figures(case: Case, figures: list[dict[str, Any]]) -> dict[str, float]:
-    """One run: the slowest rank's time, CPU seconds of all ranks of a side, the largest rank's memory."""
-    run = {"seconds": case.scale * max(one["seconds"] for one in figures if "seconds" in one)}
+    """One run. Times are the slowest rank's, memory the largest rank's; CPU seconds and faults are of all ranks of a
+    side.
+
+    seconds: all steps. step_s: one step in the steady state, which is all steps but the first ones. startup_s: what
+    the first steps took beyond as many steady ones. opened_s: from a program's start to the barrier.
+    """
+    steps, first = figures[0]["steps"], figures[0]["first_steps"]
+    whole = max(one["seconds"] for one in figures if "seconds" in one)
+    first_s = max(one["first_s"] for one in figures if "first_s" in one)
+    step_s = (whole - first_s) / (steps - first)
+    run = {
+        "seconds": case.scale * whole,
+        "step_s": step_s,
+        "startup_s": first_s - first * step_s,
+        "opened_s": max(one["opened_s"] for one in figures),
+    }
     for role in ("writer", "reader"):
         mine = [one for one in figures if one["role"] == role]
         run[f"cpu_{role}_s"] = sum(one["cpu_s"] for one in mine)
         run[f"rss_{role}_mb"] = max((one["rss_mb"] for one in mine), default=0.0)
-    run["bytes"] = figures[0]["bytes_per_step"] * figures[0]["steps"] * case.scale
-    run["items"] = figures[0]["steps"] * case.scale
+        for name in ("opened_faults", "first_faults", "first_system_s"):
+            run[f"{role}_{name}"] = sum(one[name] for one in mine)
+    run["bytes"] = figures[0]["bytes_per_step"]
+    run["first_steps"] = first
     return run

@@ -58,6 +58,15 @@ def wait_idle(servers: PoolServers) -> None:
         pages = now
 
 
+def cpu_seconds(servers: PoolServers) -> float:
+    """Of all servers together, user and system time."""
+    ticks = 0
+    for server in servers.servers:
+        fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""

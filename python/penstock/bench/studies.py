@@ -149,9 +149,14 @@ def wide_console() -> Console:
     return console if console.width >= TABLE_WIDTH else Console(highlight=False, width=TABLE_WIDTH)
 
 
+def cores() -> int:
+    """That this program, and what it starts, may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def warn_if_busy(console: Console) -> float:
     load = os.getloadavg()[0]
-    if load > BUSY_PER_CORE * len(os.sched_getaffinity(0)):
+    if load > BUSY_PER_CORE * cores():
         console.print(f"[yellow]The machine is busy (load {load:.1f}): figures are only indicative.[/]")
     return load
 
@@ -236,6 +241,7 @@ class Claim:
     theirs_lower: bool = False
     unit: str = "×"
     answers: str = ""  # the limitation that this is about (limits.py)
+    cores: int = 0  # with fewer the figure is shown, and not judged
 
     def judge(self, rows: Rows) -> dict[str, Any]:
         entry: dict[str, Any] = {
@@ -251,6 +257,8 @@ class Claim:
         if not ratios or any(ratio is None for ratio in ratios):
             return entry
         figure = (min if self.sense == "at_least" else max)(ratio for ratio in ratios if ratio is not None)
+        if cores() < self.cores:
+            return entry | {"figure": figure, "needs_cores": self.cores}
         met = figure >= self.bound if self.sense == "at_least" else figure <= self.bound
         return entry | {"figure": figure, "met": met}
 
@@ -264,7 +272,7 @@ class Claim:
 
 
 def judge(claims: Iterable[Claim], rows: Rows, studies: Iterable[str]) -> list[dict[str, Any]]:
-    """Each claim about these studies with its figure; `met` is None when a row was not measured."""
+    """Each claim about these studies with its figure; `met` is None without its rows, or cores."""
     return [claim.judge(rows) for claim in claims if claim.ours[0] in set(studies)]
 
 
@@ -342,20 +350,21 @@ def print_sheet(console: Console, sheet: Sheet, rows: Rows) -> None:
 def print_claims(console: Console, judged: list[dict[str, Any]]) -> None:
     if not judged:
         return
-    table = Table(title="Claims", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=f"Claims, {cores()} cores", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("claim")
     table.add_column("figure", justify="right")
     table.add_column("")
     words = {True: "[green]met[/]", False: "[red]not met[/]", None: "[dim]not measured[/]"}
     for one in judged:
         value = f"{text_of(one['figure'])}{one['unit']}" if one["figure"] is not None else "–"
-        table.add_row(one["claim"], value, words[one["met"]])
+        word = f"[dim]needs {one['needs_cores']} cores[/]" if "needs_cores" in one else words[one["met"]]
+        table.add_row(one["claim"], value, word)
     console.print(table)
 
 
 def write_json(path: Path, rows: Rows, extra: dict[str, Any]) -> None:
     machine = {
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "kernel": platform.release(),
         "machine": platform.machine(),
         "libc": " ".join(platform.libc_ver()),
@@ -429,7 +438,9 @@ def carry_out(benchmark: Benchmark, options: argparse.Namespace) -> int:
     for line in measurement.failed():
         console.print(f"[red]{line}[/]")
     seconds = time.monotonic() - started
-    console.print(f"medians of {rounds} rounds, {seconds:.0f} s in all; what is measured: bench/README.md")
+    console.print(
+        f"medians of {rounds} rounds on {cores()} cores, {seconds:.0f} s in all; what is measured: bench/README.md"
+    )
     if options.plot:
         from .pictures import plot
 
