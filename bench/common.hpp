@@ -4,8 +4,8 @@
 // Method, the same for every system: each side opens its streams, touches its own arrays once, and meets the others at a
 // barrier outside the system under test. The clock runs from there to the end of the last step as the reader sees it (W4:
 // as the one who sends first sees it), and is read once on the way: the first steps, in which memory is touched for the first
-// time, are start-up, all later ones the steady state. CPU time runs on until the stream is closed. Peak memory is the
-// process's VmHWM.
+// time, are start-up, all later ones the steady state. CPU time is counted for the steady state, and until the
+// stream is closed. Peak memory is the process's VmHWM.
 #pragma once
 
 #include <sched.h>
@@ -273,7 +273,10 @@ class Figures {
     first_use_ = {use.user_s - use_.user_s, use.system_s - use_.system_s, use.faults - use_.faults};
     first_s_ = now() - start_;
   }
-  void loop_done() { seconds_ = now() - start_; }
+  void loop_done() {
+    seconds_ = now() - start_;
+    loop_cpu_s_ = cpu_seconds() - use_.cpu_s();
+  }
   void add(const std::string& key, double value) {
     char text[64];
     std::snprintf(text, sizeof text, ",\"%s\":%.9g", key.c_str(), value);
@@ -282,6 +285,7 @@ class Figures {
   void print() {
     const bool timed = options_.workload == "W4" ? options_.role == "writer" : options_.role == "reader";
     add("cpu_s", cpu_seconds() - use_.cpu_s());
+    add("step_cpu_s", (loop_cpu_s_ - first_use_.cpu_s()) / (steps_of(options_) - first_));
     add("opened_s", start_ - program_began);
     add("opened_faults", use_.faults);
     add("first_faults", first_use_.faults);
@@ -301,7 +305,7 @@ class Figures {
   const Options& options_;
   int rank_;
   int first_;
-  double start_ = 0, first_s_ = 0, seconds_ = 0;
+  double start_ = 0, first_s_ = 0, seconds_ = 0, loop_cpu_s_ = 0;
   Use use_, first_use_;
   std::string extra_;
 };

@@ -75,7 +75,15 @@ def test_a_claim_that_needs_more_cores_shows_its_figure(monkeypatch):
 
 def stream_run(seconds, first_s, opened_s=0.5):
     """What the two programs of a run of 40 steps print."""
-    common = {"rank": 0, "steps": 40, "first_steps": 8, "bytes_per_step": 100, "rss_mb": 1, "cpu_s": 1}
+    common = {
+        "rank": 0,
+        "steps": 40,
+        "first_steps": 8,
+        "bytes_per_step": 100,
+        "rss_mb": 1,
+        "cpu_s": 1,
+        "step_cpu_s": 0.01,
+    }
     counts = {"opened_s": opened_s, "opened_faults": 10, "first_faults": 5, "first_system_s": 0.1}
     timed = {"seconds": seconds, "first_s": first_s}
     return [{"role": "writer", **common, **counts}, {"role": "reader", **common, **counts, **timed}]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .report import ratio_of
+
 Row = dict[str, Any]
 Key = tuple[str, str, str]
 
@@ -114,7 +116,7 @@ def judge(rows: dict[Key, Row]) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {"claim": claim.text, "bound": claim.bound, "figure": None, "met": None}
         if ours and theirs:
             reference = min(theirs, key=lambda row: row[claim.figure])
-            ratio = ours[claim.figure] / reference[claim.figure]
+            ratio = ratio_of(ours, reference, claim.figure)
             figure = ratio if claim.sense == "takes" else 1 / ratio
             entry |= {
                 "figure": figure,

@@ -384,7 +384,7 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
         ),
         Sheet(
             "sustain",
-            f"sustain: {STUDIES['sustain']}; the writer sleeps between steps",
+            f"sustain: {STUDIES['sustain']}; the writer sleeps between steps; {cores()} cores",
             (
                 Column("pull_gb_per_s", "pulled\nGB/s"),
                 *stalls,

@@ -47,15 +47,22 @@ def row_of(case: Case, runs: list[dict[str, float]]) -> Row:
         "median_s": median(run["seconds"] for run in runs),
         "runs": len(runs),
     }
-    sides = ("cpu_{}_s", "rss_{}_mb", "{}_opened_faults", "{}_first_faults", "{}_first_system_s")
+    sides = ("cpu_{}_s", "{}_step_cpu_s", "rss_{}_mb", "{}_opened_faults", "{}_first_faults", "{}_first_system_s")
     for name in ("startup_s", "opened_s", *(one.format(role) for one in sides for role in ("writer", "reader"))):
-        row[name] = round(median(run[name] for run in runs), 6)
+        row[name] = round(median(run[name] for run in runs), 9)
     row["gb_per_s"] = runs[0]["bytes"] / row["step_s"] / 1e9
     row["first_steps"] = runs[0]["first_steps"]
     row["scaled"] = case.scale != 1.0
-    row["seconds"] = [run["seconds"] for run in runs]
-    row["steps_s"] = steady
+    row["rounds"] = {name: [run[name] for run in runs] for name in ("seconds", "step_s", "startup_s")}
     return row
+
+
+def ratio_of(ours: Row, theirs: Row, figure: str = "step_s") -> float:
+    """The median of the ratios within each round: what loads the machine meanwhile meets neighbours alike."""
+    pairs = list(zip(ours["rounds"][figure], theirs["rounds"][figure], strict=False))
+    if ours["runs"] != theirs["runs"] or any(their <= 0 for _, their in pairs):
+        return ours[figure] / theirs[figure]
+    return median(our / their for our, their in pairs)
 
 
 def add_ratios(rows: dict[tuple[str, str, str], Row]) -> None:
@@ -64,13 +71,13 @@ def add_ratios(rows: dict[tuple[str, str, str], Row]) -> None:
         workload, variant = row["workload"], row["variant"]
         for name in ("installed", "best"):
             sst = rows.get((workload, "sst", name))
-            row[f"faster_than_sst_{name}"] = sst["step_s"] / row["step_s"] if sst else None
+            row[f"faster_than_sst_{name}"] = 1 / ratio_of(row, sst) if sst else None
         bare = LIMIT_OF.get((workload, variant), DEFAULT_LIMIT[workload])
         if row["system"] == "limit" and variant != FRESH:
             bare = variant
         limit = rows.get((workload, "limit", bare))
         row["limit"] = bare
-        row["times_limit"] = row["step_s"] / limit["step_s"] if limit else None
+        row["times_limit"] = ratio_of(row, limit) if limit else None
         if variant in NOTHING_MOVES:
             row |= {
                 "gb_per_s": None,
@@ -105,7 +112,7 @@ def print_workload(console: Console, workload: str, rows: list[Row]) -> None:
         unit,
         "min – max",
         *([] if workload == "W4" else ["GB/s"]),
-        "CPU s,\nwhole run",
+        f"CPU\n{unit}",
         "peak\nMB",
         "×\nlimit",
         "faster\nthan SST",
@@ -123,7 +130,7 @@ def print_workload(console: Console, workload: str, rows: list[Row]) -> None:
         if workload != "W4":
             cells.append(figure(row["gb_per_s"]))
         cells += [
-            f"{row['cpu_writer_s']:.2f} + {row['cpu_reader_s']:.2f}",
+            " + ".join(figure(row[f"{role}_step_cpu_s"] * shown, 2) for role in ("writer", "reader")),
             f"{row['rss_writer_mb']:.0f} + {row['rss_reader_mb']:.0f}",
             figure(row["times_limit"]),
             figure(row["faster_than_sst_installed"]),
@@ -154,7 +161,7 @@ def print_startup(console: Console, workload: str, rows: list[Row]) -> None:
             row["label"],
             f"{1e3 * row['opened_s']:.0f}",
             both_sides(row, "opened_faults"),
-            f"{1e3 * row['startup_s']:.1f}",
+            f"{round(1e3 * row['startup_s'], 1) + 0.0:.1f}",
             both_sides(row, "first_faults"),
             both_sides(row, "first_system_s", 1e3),
         ]

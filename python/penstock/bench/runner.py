@@ -171,7 +171,7 @@ def pair_figures(case: Case, figures: list[dict[str, Any]]) -> dict[str, float]:
         mine = [one for one in figures if one["role"] == role]
         run[f"cpu_{role}_s"] = sum(one["cpu_s"] for one in mine)
         run[f"rss_{role}_mb"] = max((one["rss_mb"] for one in mine), default=0.0)
-        for name in ("opened_faults", "first_faults", "first_system_s"):
+        for name in ("step_cpu_s", "opened_faults", "first_faults", "first_system_s"):
             run[f"{role}_{name}"] = sum(one[name] for one in mine)
     run["bytes"] = figures[0]["bytes_per_step"]
     run["first_steps"] = first
