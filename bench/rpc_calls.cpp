@@ -16,7 +16,6 @@
 #include "arguments.hpp"
 #include "bench/rpc_calls_service.hpp"
 #include "fabric/endpoint.hpp"
-#include "rpc/bulk.hpp"
 #include "rpc/channel.hpp"
 #include "socket_pair.hpp"
 

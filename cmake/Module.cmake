@@ -125,7 +125,7 @@ function(penstock_generated_folder out)
 endfunction()
 
 # Generates <folder>/<schema>_generated.h (with owned structs) and <folder>/<schema>_service.hpp from a schema that declares
-# rpc_services: src/rpc/channel.hpp says what is in it. Schemas include others by their place under src ("rpc/bulk.fbs"),
+# rpc_services: src/rpc/channel.hpp says what is in it. Schemas include others by their place under src ("transport/bulk.fbs"),
 # which are given to penstock_flatbuffers or to this function too.
 function(penstock_rpc_service target schema)
   cmake_path(GET schema STEM stem)
@@ -136,7 +136,7 @@ function(penstock_rpc_service target schema)
   set(service ${root}/${folder}/${stem}_service.hpp)
   set(binary ${root}/${folder}/${stem}.bfbs)
   # Any schema that might be included: a change makes all of them again, which is cheap.
-  file(GLOB_RECURSE schemas CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/rpc/*.fbs)
+  file(GLOB_RECURSE schemas CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/transport/*.fbs)
   add_custom_command(
     OUTPUT ${header} ${service}
     COMMAND ${PENSTOCK_FLATC} --cpp --cpp-std c++17 --scoped-enums --gen-object-api --reflect-names --keep-prefix

@@ -8,7 +8,6 @@
 #include <iostream>
 
 #include "records.hpp"
-#include "rpc/bulk.hpp"
 
 namespace {
 

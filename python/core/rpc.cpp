@@ -11,7 +11,6 @@
 
 #include "core.hpp"
 #include "fabric/endpoint.hpp"
-#include "rpc/bulk.hpp"
 #include "rpc/channel.hpp"
 
 namespace penstock::python {

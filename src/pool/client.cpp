@@ -244,8 +244,8 @@ Task<void> Pool::Impl::send_put(Channel channel, std::uint64_t view, std::shared
     request.sizes.push_back((*items)[i].bytes.size());
     total += (*items)[i].bytes.size();
   }
-  rpc::BulkBuffer buffer;
-  rpc::Exposure exposure;
+  transport::BulkBuffer buffer;
+  transport::Exposure exposure;
   const bool one = indices.size() == 1;
   if (total <= inline_put_bytes) {
     request.data.resize(total);
@@ -254,7 +254,7 @@ Task<void> Pool::Impl::send_put(Channel channel, std::uint64_t view, std::shared
   } else if (one && !channel->local()) {
     exposure = channel->bulk().expose((*items)[indices[0]].bytes);
   } else {
-    buffer = rpc::BulkBuffer::allocate(total);
+    buffer = transport::BulkBuffer::allocate(total);
     auto copy = [&] {
       std::uint64_t offset = 0;
       for (const auto i : indices) {
@@ -392,7 +392,7 @@ Task<void> Pool::Impl::fetch_bytes(std::shared_ptr<rpc::Channel> channel, std::s
     co_return;
   }
   if (got.bulk.bytes() == 0) throw Error(Errc::protocol, "a reply without bytes");
-  const rpc::BulkDescriptor from = got.bulk;
+  const transport::BulkDescriptor from = got.bulk;
   auto leased = std::make_shared<Leased>(channel, got.lease);
   auto mapped = co_await map(channel, from, deadline);
   if (mapped) {  // in place: the server keeps the object for us as long as it is used
@@ -401,7 +401,7 @@ Task<void> Pool::Impl::fetch_bytes(std::shared_ptr<rpc::Channel> channel, std::s
     object.owner = leased;
     co_return;
   }
-  auto memory = std::make_shared<rpc::BulkBuffer>(rpc::BulkBuffer::allocate(from.bytes()));
+  auto memory = std::make_shared<transport::BulkBuffer>(transport::BulkBuffer::allocate(from.bytes()));
   const auto into = memory->span().first(from.bytes());
   co_await channel->bulk().pull(from, 0, into, deadline);
   object.bytes_ = into;
@@ -409,8 +409,9 @@ Task<void> Pool::Impl::fetch_bytes(std::shared_ptr<rpc::Channel> channel, std::s
 }
 
 // map may wait for a descriptor: on a worker.
-Task<std::optional<rpc::BulkSpace::Mapped>> Pool::Impl::map(std::shared_ptr<rpc::Channel> channel,
-                                                            rpc::BulkDescriptor from, base::Deadline deadline) {
+Task<std::optional<transport::BulkSpace::Mapped>> Pool::Impl::map(std::shared_ptr<rpc::Channel> channel,
+                                                                  transport::BulkDescriptor from,
+                                                                  base::Deadline deadline) {
   if (!channel->local()) co_return std::nullopt;
   auto job = [channel, from, deadline] { return channel->bulk().map(from, deadline); };
   co_return co_await workers->run(job);

@@ -11,8 +11,8 @@
 #include "penstock/pool.hpp"
 #include "pool/client_core.hpp"
 #include "pool/recorder.hpp"
-#include "rpc/bulk.hpp"
 #include "storage/tier.hpp"
+#include "transport/bulk.hpp"
 
 namespace penstock {
 
@@ -90,7 +90,8 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
                                  const Indices& indices);
   Task<void> fetch_bytes(Channel channel, std::shared_ptr<pool::fb::GetReplyT> reply, const pool::fb::GotT& got,
                          Object& object, Deadline deadline);
-  Task<std::optional<rpc::BulkSpace::Mapped>> map(Channel channel, rpc::BulkDescriptor from, Deadline deadline);
+  Task<std::optional<transport::BulkSpace::Mapped>> map(Channel channel, transport::BulkDescriptor from,
+                                                        Deadline deadline);
   Task<void> send_drop(Channel channel, std::uint64_t view, std::shared_ptr<Batch<bool>> batch,
                        std::shared_ptr<const Indices> indices, std::shared_ptr<const GetOptions> get_options,
                        std::uint64_t request_id, Deadline deadline);

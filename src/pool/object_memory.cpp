@@ -50,7 +50,7 @@ struct ObjectMemory::Impl {
   std::atomic<std::uint64_t> used{0}, peak{0};
   std::atomic<std::uint64_t> free{0}, empty{0};  // as note() found the slab: its free bytes, those of empty segments
   mutable std::mutex mutex;                      // guards what follows; nothing is mapped, unmapped or called under it
-  Slab<rpc::BulkBuffer> slab;
+  Slab<transport::BulkBuffer> slab;
   std::uint64_t promised = 0;  // bytes of segments that are being mapped
 
   std::uint64_t mapped_limit() const { return limit + segment; }
@@ -124,7 +124,7 @@ std::shared_ptr<Blob> ObjectMemory::allocate(std::uint64_t bytes, bool may_map) 
       blob = allocate_heap(bytes);
     } else {
       blob = std::make_shared<Blob>(Blob::Token{});
-      Slab<rpc::BulkBuffer>::Part part;
+      Slab<transport::BulkBuffer>::Part part;
       for (;;) {
         {
           std::lock_guard lock(m.mutex);
@@ -189,7 +189,7 @@ void ObjectMemory::grow(std::uint64_t bytes, bool beside) {
   auto& m = *impl_;
   const auto pages = charge_of(bytes);
   const auto size = m.segment_for(pages);
-  std::vector<std::shared_ptr<rpc::BulkBuffer>> unmapped;
+  std::vector<std::shared_ptr<transport::BulkBuffer>> unmapped;
   {
     std::lock_guard lock(m.mutex);
     if (!beside && m.slab.fits(pages)) return;
@@ -202,7 +202,7 @@ void ObjectMemory::grow(std::uint64_t bytes, bool beside) {
   }
   unmapped.clear();
   try {
-    auto buffer = std::make_shared<rpc::BulkBuffer>(rpc::BulkBuffer::allocate(size, false));
+    auto buffer = std::make_shared<transport::BulkBuffer>(transport::BulkBuffer::allocate(size, false));
     std::lock_guard lock(m.mutex);
     m.promised -= size;
     m.slab.add(buffer, buffer->span().data(), size);
@@ -232,7 +232,7 @@ void ObjectMemory::make_way() {
     return sum - std::min(sum, m.limit);
   };
   if (excess() == 0) return;
-  std::vector<std::shared_ptr<rpc::BulkBuffer>> unmapped;
+  std::vector<std::shared_ptr<transport::BulkBuffer>> unmapped;
   const std::lock_guard lock(m.mutex);
   unmapped = m.slab.trim(m.most_empty, m.slab.mapped() - std::min(m.slab.mapped(), excess()));
   m.note();
@@ -240,7 +240,7 @@ void ObjectMemory::make_way() {
 
 void ObjectMemory::release(Blob& blob) {
   auto& m = *impl_;
-  std::vector<std::shared_ptr<rpc::BulkBuffer>> unmapped;
+  std::vector<std::shared_ptr<transport::BulkBuffer>> unmapped;
   if (blob.segment_) {
     std::lock_guard lock(m.mutex);
     m.slab.give_back(blob.data_, blob.charged_);

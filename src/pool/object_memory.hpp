@@ -1,4 +1,4 @@
-// The bytes of objects in memory: small ones on the heap, large ones in a slab of shared segments (rpc::BulkBuffer), so that
+// The bytes of objects in memory: small ones on the heap, large ones in a slab of shared segments (transport::BulkBuffer), so that
 // peers on this node can read them in place.
 //
 // A Blob is one object's bytes; filled once, then immutable and shared. Its last owner (on any thread) gives the memory back.
@@ -21,7 +21,7 @@
 #include <span>
 #include <vector>
 
-#include "rpc/bulk.hpp"
+#include "transport/bulk.hpp"
 
 namespace penstock::pool {
 
@@ -54,7 +54,7 @@ class Blob {
   std::uint64_t size_ = 0;
   std::uint64_t charged_ = 0;
   std::shared_ptr<ObjectMemory> memory_;
-  std::shared_ptr<rpc::BulkBuffer> segment_;  // null: on the heap
+  std::shared_ptr<transport::BulkBuffer> segment_;  // null: on the heap
 };
 
 class ObjectMemory : public std::enable_shared_from_this<ObjectMemory> {

@@ -130,7 +130,7 @@ Task<std::vector<ServerCore::PutResult>> ObjectService::put_part(rpc::Call& call
 Task<void> ObjectService::take_bytes(rpc::Call& call, const fb::PutRequestT& request, PutPart part,
                                      const ObjectStore::Blobs& blobs) {
   const bool bulk = request.bulk.bytes() > 0;
-  const rpc::BulkDescriptor from = request.bulk;
+  const transport::BulkDescriptor from = request.bulk;
   std::vector<std::byte> pulled;  // many small ones are pulled at once
   const std::byte* bytes = reinterpret_cast<const std::byte*>(request.data.data()) + part.offset;
   if (bulk && part.small && part.count > 1) {

@@ -211,7 +211,7 @@ class PoolSource final : public stream::StepSource {
 
   std::uint64_t reader() const { return reader_; }  // the cohort's number, chosen at random
   const std::string& stream() const override { return name_; }
-  fabric::DataPlane& plane() override { return *plane_; }
+  transport::DataPlane& plane() override { return *plane_; }
   Outcome wait_step(Step& step, base::Deadline deadline) override;
   std::string why(Outcome outcome) const override;
   stream::PlacedLayout place(const model::RankLayout& described) const override {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/known_code.hpp"
+
 namespace penstock::pool {
 
 namespace {
@@ -170,9 +172,7 @@ std::unique_ptr<fb::StatusT> pack_status(const Error& error) {
 }
 
 Error unpack_status(std::uint16_t code, const std::string& message) {
-  const auto known = static_cast<Errc>(code);
-  const bool is_error = known != Errc::ok && name_of(known) != "unknown";
-  return Error(is_error ? known : Errc::internal, message.substr(0, max_message_text));
+  return Error(base::known_code(code), message.substr(0, max_message_text));
 }
 
 base::Deadline answer_in_time(base::Deadline deadline) {

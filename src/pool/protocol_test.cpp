@@ -119,7 +119,7 @@ TEST(Protocol, ReplicatesOfWhichSomethingIsMissing) {
   refused([](auto& bad) { bad.metadata[1].assign(max_metadata_bytes + 1, 'x'); });
   refused([](auto& bad) { bad.data.push_back(1); });
   refused([](auto& bad) { bad.sizes = {3, 0}; });  // of the dropped one
-  refused([](auto& bad) { bad.bulk = rpc::fb::Bulk(1, 3, 0, 0, 1); });
+  refused([](auto& bad) { bad.bulk = transport::fb::Bulk(1, 3, 0, 0, 1); });
 }
 
 TEST(Protocol, StripesOfRangesThatAreNotThere) {

@@ -21,7 +21,7 @@ constexpr std::size_t max_failed_puts = 100'000;
 struct ServerCore::ChannelLeases {
   struct Lease {
     std::shared_ptr<const Blob> blob;
-    rpc::Exposure exposure;
+    transport::Exposure exposure;
   };
   std::unordered_map<std::uint64_t, Lease> leases;
 };
@@ -400,7 +400,7 @@ Task<std::optional<ObjectStore::Loaded>> ServerCore::load_from(Member member, st
     if (part.size() != got.info->bytes) throw Error(Errc::protocol, "a reply of another length");
     std::copy(part.begin(), part.end(), blob->writable().begin());
   } else {
-    const rpc::BulkDescriptor from = got.bulk;
+    const transport::BulkDescriptor from = got.bulk;
     if (from.bytes() != got.info->bytes) throw Error(Errc::protocol, "a reply of another length");
     co_await channel->bulk().pull(from, 0, blob->writable(), deadline);
     fb::ReleaseRequestT release;

@@ -170,7 +170,7 @@ Task<void> ServerCore::send_replicas(Member member, std::uint64_t view, std::vec
     if (!taken.newest.empty()) throw taken;
     co_return;
   }
-  rpc::Exposure exposure;
+  transport::Exposure exposure;
   if (total > inline_replica_bytes) {
     exposure = channel->bulk().expose(writes[0].object.blob->bytes());
     request.bulk = exposure.descriptor();
@@ -263,7 +263,7 @@ Task<std::vector<ObjectStore::Write>> ServerCore::take_replicas(rpc::Call& call,
     const auto i = index[n];
     auto& blob = blobs[n];
     if (bulk) {
-      const rpc::BulkDescriptor from = request.bulk;
+      const transport::BulkDescriptor from = request.bulk;
       co_await call.channel().bulk().pull(from, offset, blob->writable(), call.deadline());
     } else {
       const auto* from = reinterpret_cast<const std::byte*>(request.data.data()) + offset;

@@ -296,7 +296,7 @@ Task<ObjectStore::Write> ServerCore::take_fetched(std::shared_ptr<rpc::Channel> 
     std::copy(part.begin(), part.end(), blob->writable().begin());
   } else {
     if (got.bulk.bytes() != got.info->bytes) throw Error(Errc::protocol, "a reply of another length");
-    const rpc::BulkDescriptor from = got.bulk;
+    const transport::BulkDescriptor from = got.bulk;
     co_await channel->bulk().pull(from, 0, blob->writable(), deadline);
     fb::ReleaseRequestT release;
     release.leases.push_back(got.lease);

@@ -97,7 +97,7 @@ struct StripeAnswer {
 // Parts of one stripe that are asked for together.
 struct StripePlane::Gather {
   HeldStep::Key key;
-  std::vector<rpc::BulkSpace::Range> ranges;
+  std::vector<transport::BulkSpace::Range> ranges;
   std::uint64_t bytes = 0;
   std::byte* into = nullptr;  // null: the buffer
   std::vector<std::byte> buffer;
@@ -142,8 +142,9 @@ Task<AnswerPtr> lease_at_owner(std::shared_ptr<PoolClient> client, std::vector<K
                                                  std::move(call));
 }
 
-Task<void> gather_at(std::shared_ptr<rpc::Channel> channel, rpc::BulkDescriptor from,
-                     std::vector<rpc::BulkSpace::Range> ranges, std::span<std::byte> into, base::Deadline deadline) {
+Task<void> gather_at(std::shared_ptr<rpc::Channel> channel, transport::BulkDescriptor from,
+                     std::vector<transport::BulkSpace::Range> ranges, std::span<std::byte> into,
+                     base::Deadline deadline) {
   co_await channel->bulk().gather(from, std::move(ranges), into, deadline);
 }
 
@@ -451,8 +452,8 @@ void StripePlane::read_part(HeldStep& held, HeldStep::Key key, std::uint64_t off
   run(held, gathers, deadline);
 }
 
-fabric::DataPlane::Mapped StripePlane::map(std::uint64_t step, std::uint32_t, int writer_rank, std::uint32_t segment,
-                                           std::uint64_t offset, std::uint64_t bytes, base::Deadline deadline) {
+transport::DataPlane::Mapped StripePlane::map(std::uint64_t step, std::uint32_t, int writer_rank, std::uint32_t segment,
+                                              std::uint64_t offset, std::uint64_t bytes, base::Deadline deadline) {
   const auto held = this->held(step);
   const HeldStep::Key key{static_cast<std::uint32_t>(writer_rank), segment};
   auto stripe = lease(*held, key, deadline);
@@ -468,9 +469,9 @@ fabric::DataPlane::Mapped StripePlane::map(std::uint64_t step, std::uint32_t, in
   return {{memory.get(), bytes}, memory};
 }
 
-fabric::DataPlane::Mapped StripePlane::join(std::uint64_t step, std::uint32_t slot,
-                                            std::span<const model::Piece> pieces, std::uint64_t bytes,
-                                            base::Deadline deadline) {
+transport::DataPlane::Mapped StripePlane::join(std::uint64_t step, std::uint32_t slot,
+                                               std::span<const model::Piece> pieces, std::uint64_t bytes,
+                                               base::Deadline deadline) {
   auto memory = joined_->take(bytes);
   join_into(memory.get(), step, slot, pieces, deadline);
   const auto held = this->held(step);

@@ -5,7 +5,7 @@
 // has stopped) does not touch it any more.
 //
 // The leases belong to the step (HeldStep) and to what was mapped of them, and go back when the last of those is gone, on
-// whatever thread. segment: the stripe's number; slot means nothing here. The rest as fabric/data_plane.hpp says.
+// whatever thread. segment: the stripe's number; slot means nothing here. The rest as transport/data_plane.hpp says.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/fork.hpp"
-#include "fabric/data_plane.hpp"
 #include "pool/client_core.hpp"
-#include "rpc/bulk.hpp"
+#include "transport/bulk.hpp"
+#include "transport/data_plane.hpp"
 
 namespace penstock::pool {
 
@@ -39,7 +39,7 @@ class StripeLease {
   bool mapped_ = false;
   std::shared_ptr<rpc::Channel> channel_;
   std::uint64_t lease_ = 0;
-  rpc::BulkDescriptor bulk_;
+  transport::BulkDescriptor bulk_;
   std::uint64_t size_ = 0;
   std::span<const std::byte> bytes_;
   std::shared_ptr<const void> owner_;
@@ -61,7 +61,7 @@ struct HeldStep {
 
 struct StripeAnswer;  // of an owner, to a request for stripes
 
-class StripePlane final : public fabric::DataPlane {
+class StripePlane final : public transport::DataPlane {
  public:
   // in_place: read mapped memory where it can be had. stripe_bytes: how large stripes are about.
   StripePlane(std::shared_ptr<PoolClient> client, bool in_place, std::uint64_t stripe_bytes, std::string name);

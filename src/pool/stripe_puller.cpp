@@ -49,7 +49,7 @@ Error too_large(std::uint64_t bytes, std::uint64_t limit, bool one_stripe) {
 
 // A way to a writer's memory. Planes are for one thread at a time; what they map may be read by all.
 struct StripePuller::Plane {
-  std::shared_ptr<fabric::DataPlane> plane;
+  std::shared_ptr<transport::DataPlane> plane;
   bool in_place = false;
   std::mutex mutex;  // guards the plane's calls
 };
@@ -61,9 +61,9 @@ struct StripePuller::Work {
     std::size_t index = 0;  // among the request's stripes
     std::string row;
     std::vector<std::byte> payload;
-    std::uint64_t block_bytes = 0;                   // where the payload begins, if there is one
-    std::vector<fabric::DataPlane::Mapped> sources;  // in place: of its ranges
-    fabric::DataPlane::Mapped header;                // in place: of the rank's slot
+    std::uint64_t block_bytes = 0;                      // where the payload begins, if there is one
+    std::vector<transport::DataPlane::Mapped> sources;  // in place: of its ranges
+    transport::DataPlane::Mapped header;                // in place: of the rank's slot
     std::shared_ptr<Blob> blob;
     std::uint64_t checksum = 0;
     std::uint64_t bytes() const { return payload.empty() ? block_bytes : aligned(block_bytes) + payload.size(); }
@@ -160,7 +160,7 @@ struct StripePuller::Work {
       }
       std::memset(memory.data() + at, 0, memory.size() - at);
     }
-    std::vector<fabric::DataPlane::Item> fetched;
+    std::vector<transport::DataPlane::Item> fetched;
     for (std::size_t i = 0; i < pieces.size(); ++i) fetched.push_back({&pieces[i], bases[i]});
     if (!fetched.empty()) plane->plane->fetch(request.writer_step, request.slot, fetched, false, deadline);
     for (auto& item : items) item.checksum = storage::checksum(item.blob->bytes());
@@ -217,7 +217,7 @@ std::shared_ptr<StripePuller::Plane> StripePuller::take_plane(const fb::PullRequ
 }
 
 std::shared_ptr<StripePuller::Plane> StripePuller::make_plane(const fb::PullRequestT& request) {
-  fabric::DataPlaneOptions options;
+  transport::DataPlaneOptions options;
   options.stream = request.stream;
   if (request.token.size() != options.token.bytes.size()) throw Error(Errc::protocol, "a token of another size");
   std::copy(request.token.begin(), request.token.end(), options.token.bytes.begin());
@@ -232,7 +232,7 @@ std::shared_ptr<StripePuller::Plane> StripePuller::make_plane(const fb::PullRequ
     throw Error(Errc::peer_lost, "the writer of stream " + request.stream + " cannot be reached from this server");
   auto plane = std::make_shared<Plane>();
   plane->plane =
-      local ? fabric::make_shm_plane(progress_, std::move(options)) : fabric::make_tcp_plane(std::move(options));
+      local ? transport::make_shm_plane(progress_, std::move(options)) : transport::make_tcp_plane(std::move(options));
   plane->in_place = plane->plane->maps_in_place();
   return plane;
 }

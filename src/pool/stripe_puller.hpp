@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/data_plane.hpp"
 #include "pool/server_core.hpp"
+#include "transport/data_plane.hpp"
 
 namespace penstock::pool {
 

@@ -126,7 +126,7 @@ TEST(Stripes, NothingWrittenIsNoObjectUnlessThereIsAPayload) {
 // ------------------------------------------------------------------------------------------- read through the step reader
 
 // Stripes in this process's memory.
-class MemoryPlane final : public fabric::DataPlane {
+class MemoryPlane final : public transport::DataPlane {
  public:
   std::vector<std::vector<std::vector<std::byte>>> stripes;  // by rank
   std::string_view name() const override { return "memory"; }
@@ -155,7 +155,7 @@ class MemorySource final : public stream::StepSource {
     blobs_ = blobs;
   }
   const std::string& stream() const override { return name_; }
-  fabric::DataPlane& plane() override { return plane_; }
+  transport::DataPlane& plane() override { return plane_; }
   Outcome wait_step(Step& step, base::Deadline) override {
     step = {0, 0, blobs_, nullptr};
     return Outcome::ready;

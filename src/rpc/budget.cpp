@@ -2,7 +2,7 @@
 #include <deque>
 #include <mutex>
 
-#include "rpc/bulk.hpp"
+#include "rpc/budget.hpp"
 
 namespace penstock::rpc {
 

@@ -1,8 +1,7 @@
-#include "rpc/bulk.hpp"
+#include "transport/bulk.hpp"
 
 #include <random>
 
-#include "rpc/bulk_memory.hpp"
 #include "rpc/rpc_test_support.hpp"
 
 namespace penstock::rpc::test {
@@ -361,22 +360,6 @@ TEST(BudgetTest, SmallOnesOvertakeButNotForEver) {
   EXPECT_EQ(order[1 + Budget::max_overtakes], 1);
   EXPECT_EQ(budget.free_bytes(), 100u);
   EXPECT_EQ(code_of([&] { fabric::run_task(progress, budget.acquire(101, soon()), soon()); }), Errc::invalid_argument);
-}
-
-TEST(BulkSegmentTest, KeepsCallbacksOfThoseWhoLiveOnly) {
-  const auto lives = std::make_shared<int>();
-  const auto kept = std::make_shared<int>();  // held by each callback
-  int told = 0;
-  {
-    BulkSegment segment(7, 1);
-    segment.on_gone(lives, [&told, kept](std::uint32_t number) { told += static_cast<int>(number); });
-    for (int i = 0; i < 10; ++i) {
-      const auto gone = std::make_shared<int>();
-      segment.on_gone(gone, [&told, kept](std::uint32_t) { told += 1000; });
-      EXPECT_EQ(kept.use_count(), 3);
-    }
-  }
-  EXPECT_EQ(told, 7);
 }
 
 TEST(BudgetTest, DeadlinesAndDroppedTasksGiveBack) {

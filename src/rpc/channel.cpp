@@ -96,10 +96,14 @@ void Channel::Impl::flush_locked() {
   if (out.capacity() > 2 * batch_bytes) out = {};
 }
 
-void Channel::Impl::send_frame(FrameKind kind, const char* name, std::span<const std::byte> bytes, int fd) {
+void Channel::Impl::pass(std::string_view name, std::span<const std::byte> message, int fd) {
+  if (fd < 0) {
+    send_item([&](auto& to) { append_link(to, message); });
+    return;
+  }
   std::lock_guard lock(out_mutex);
   flush_locked();
-  connection->send(static_cast<std::uint16_t>(kind), name, bytes, fd);
+  connection->send(static_cast<std::uint16_t>(FrameKind::link), name, message, fd);
   counters.frames_sent.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -132,7 +136,7 @@ std::uint64_t Channel::Impl::begin(std::string_view service, std::uint32_t metho
   std::uint64_t id = 0;
   {
     std::lock_guard lock(calls_mutex);
-    if (!ended) {
+    if (!has_ended) {
       id = next_call++;
       pending.emplace(id, std::move(call));
       in_flight.store(static_cast<std::uint32_t>(pending.size()), std::memory_order_relaxed);
@@ -170,7 +174,7 @@ std::uint64_t Channel::Impl::begin(std::string_view service, std::uint32_t metho
 WireBulk Channel::Impl::long_request_of(std::uint64_t id) {
   std::lock_guard lock(calls_mutex);
   const auto found = pending.find(id);
-  return found == pending.end() ? WireBulk{} : to_wire(found->second.request->exposure.descriptor());
+  return found == pending.end() ? WireBulk{} : transport::to_wire(found->second.request->exposure.descriptor());
 }
 
 std::optional<Channel::Impl::Pending> Channel::Impl::take_pending(std::uint64_t id) {
@@ -233,7 +237,7 @@ fabric::detail::Detached Channel::Impl::fetch(std::shared_ptr<Channel> channel, 
     if (body.bytes > max_body_bytes) throw Error(Errc::protocol, impl.connection->peer_name() + ": too long a reply");
     const Budget::Credit credit = co_await impl.budget->acquire(body.bytes, deadline);
     bytes.resize(body.bytes);
-    const BulkDescriptor from = to_descriptor(body);
+    const BulkDescriptor from = transport::to_descriptor(body);
     const std::span<std::byte> into(bytes);
     co_await impl.bulk->pull(from, 0, into, deadline);
   } catch (...) {
@@ -262,7 +266,7 @@ void Channel::Impl::on_call(const Item& item) {
   const auto deadline = item.deadline_ms == no_deadline
                             ? base::Deadline::never()
                             : base::Deadline(Timeout(static_cast<std::int64_t>(item.deadline_ms)));
-  if (serving.contains(item.id) || (item.id & atomic_bit) != 0) throw Error(Errc::protocol, "two calls of one number");
+  if (serving.contains(item.id)) throw Error(Errc::protocol, "two calls of one number");
   const auto record = std::make_shared<Serving>(channel, deadline);
   serving.emplace(item.id, record);
   if (serving.size() > options.max_calls) {
@@ -301,7 +305,7 @@ fabric::detail::Detached Channel::Impl::serve(std::shared_ptr<Channel> channel, 
     if (!credit) credit = co_await impl.budget->acquire(bytes, deadline);
     if (long_body) {
       body.resize(bytes);
-      const BulkDescriptor from = to_descriptor(*long_body);
+      const BulkDescriptor from = transport::to_descriptor(*long_body);
       const std::span<std::byte> into(body);
       co_await impl.bulk->pull(from, 0, into, deadline);
     }
@@ -337,7 +341,7 @@ void Channel::Impl::reply(std::uint64_t id, const std::shared_ptr<Serving>& reco
     fail(id, record, fabric::process_name(), error.code(), error.what());
     return;
   }
-  const WireBulk where = to_wire(record->reply->exposure.descriptor());
+  const WireBulk where = transport::to_wire(record->reply->exposure.descriptor());
   send_item([&](auto& to) { append_long_reply(to, id, where); });
 }
 
@@ -379,7 +383,7 @@ void Channel::Impl::start(std::weak_ptr<Channel> owner_) {
 }
 
 void Channel::Impl::on_frame(std::uint16_t kind, std::span<const std::byte> bytes, memory::UniqueFd fd) {
-  if (ended) return;  // retired
+  if (has_ended) return;  // retired
   switch (static_cast<FrameKind>(kind)) {
     case FrameKind::items: {
       struct Delivering {
@@ -392,14 +396,13 @@ void Channel::Impl::on_frame(std::uint16_t kind, std::span<const std::byte> byte
         ItemReader reader(bytes);
         while (auto item = reader.next()) {
           on_item(*item);
-          if (ended) return;
+          if (has_ended) return;
         }
       }
       flush();
       return;
     }
-    case FrameKind::segment:
-    case FrameKind::leases: bulk->on_frame(static_cast<FrameKind>(kind), bytes, std::move(fd)); return;
+    case FrameKind::link: bulk->on_message(bytes, std::move(fd)); return;
     default: throw Error(Errc::protocol, "a message of unknown kind " + std::to_string(kind));
   }
 }
@@ -408,20 +411,17 @@ void Channel::Impl::on_item(Item& item) {
   switch (item.type) {
     case ItemType::call: on_call(item); return;
     case ItemType::reply: on_reply(item); return;
-    case ItemType::failure:
-      if ((item.id & atomic_bit) != 0) bulk->on_item(item);
-      else on_failure(item);
-      return;
+    case ItemType::failure: on_failure(item); return;
     case ItemType::cancel:
     case ItemType::release: cancel_serving(item.id); return;
-    default: bulk->on_item(item); return;
+    case ItemType::link: bulk->on_message(item.body, {}); return;
   }
 }
 
 // The first end counts. Everything that is under way ends with it.
 void Channel::Impl::end(const Error& error, bool hang_up) {
   const auto self = shared_from_this();
-  if (ended) {
+  if (has_ended) {
     if (hang_up) connection->close();  // after retire
     return;
   }
@@ -429,7 +429,7 @@ void Channel::Impl::end(const Error& error, bool hang_up) {
   decltype(pending) calls;
   {
     std::lock_guard lock(calls_mutex);
-    if (ended.exchange(true)) return;
+    if (has_ended.exchange(true)) return;
     calls.swap(pending);
     call_deadlines.clear();
   }
@@ -491,7 +491,7 @@ std::shared_ptr<Channel> Channel::adopt(std::shared_ptr<Progress> progress,
   auto impl = std::make_shared<Impl>(progress, std::move(connection), std::move(services), options);
   impl->realm = split_realm(realm_and_role, impl->role);
   impl->budget = budget ? std::move(budget) : std::make_shared<Budget>(*progress, options.memory_bytes);
-  impl->bulk = make_channel_bulk(*impl);
+  impl->bulk = transport::make_link_end(*impl);
   const std::shared_ptr<Channel> channel(new Channel(impl));
   impl->start(channel);
   return channel;
@@ -545,7 +545,7 @@ void Channel::retire() { impl_->finish(false); }
 
 void Channel::Impl::finish(bool hang_up) {
   flush();
-  if (ended && !(hang_up && connection->open())) return;
+  if (has_ended && !(hang_up && connection->open())) return;
   const auto now = [self = shared_from_this(), hang_up] {
     self->end(Error(Errc::peer_lost, self->connection->peer_name() + ": the channel was closed"), hang_up);
   };
@@ -553,7 +553,7 @@ void Channel::Impl::finish(bool hang_up) {
   else progress->post(now);
 }
 
-bool Channel::open() const { return !impl_->origin.inherited() && !impl_->ended && impl_->connection->open(); }
+bool Channel::open() const { return !impl_->origin.inherited() && !impl_->has_ended && impl_->connection->open(); }
 bool Channel::local() const { return impl_->connection->local(); }
 const std::string& Channel::peer_name() const { return impl_->connection->peer_name(); }
 const std::string& Channel::realm() const { return impl_->realm; }
@@ -562,7 +562,12 @@ const std::shared_ptr<Progress>& Channel::progress() const { return impl_->progr
 
 Channel::Statistics Channel::statistics() const {
   const auto& c = impl_->counters;
-  return {c.calls_made, c.calls_served, c.frames_sent, impl_->connection->bytes_sent(), c.bytes_pulled, c.bytes_pushed};
+  return {c.calls_made,
+          c.calls_served,
+          c.frames_sent,
+          impl_->connection->bytes_sent(),
+          impl_->bulk->bytes_pulled(),
+          impl_->bulk->bytes_pushed()};
 }
 
 }  // namespace penstock::rpc

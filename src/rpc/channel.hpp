@@ -1,6 +1,6 @@
 // Remote calls: a channel joins two processes; each may call the services that the other offers, and move the other's
 // exposed memory. Control and data are apart: arguments and results travel on a control connection, memory through bulk
-// descriptors (rpc/bulk.hpp). Source: Nessie (Lofstead et al., Trios I/O Support, SAND2013-1122).
+// descriptors (transport/bulk.hpp). Source: Nessie (Lofstead et al., Trios I/O Support, SAND2013-1122).
 //
 // A service is declared in a FlatBuffers schema:
 //
@@ -47,6 +47,8 @@
 #include "fabric/endpoint.hpp"
 #include "fabric/task.hpp"
 #include "fabric/token.hpp"
+#include "rpc/budget.hpp"
+#include "transport/bulk.hpp"
 
 namespace penstock::rpc {
 
@@ -54,8 +56,12 @@ using fabric::Future;
 using fabric::Progress;
 using fabric::Promise;
 using fabric::Task;
+using transport::Access;
+using transport::BulkBuffer;
+using transport::BulkDescriptor;
+using transport::BulkSpace;
+using transport::Exposure;
 
-class BulkSpace;
 class Budget;
 class Channel;
 class Service;

@@ -7,27 +7,17 @@
 #include <unordered_map>
 
 #include "base/fork.hpp"
-#include "rpc/bulk.hpp"
 #include "rpc/channel.hpp"
 #include "rpc/deadlines.hpp"
 #include "rpc/envelope.hpp"
+#include "transport/carrier.hpp"
 
 namespace penstock::rpc {
 
-class ChannelBulk;
-
-// How the connecting side opens the bulk connection.
-struct BulkDoor {
-  fabric::Endpoint endpoint;
-  fabric::Token token;
-  std::string realm_and_role;
-  fabric::Reach reach = fabric::Reach::automatic;
-};
-
-struct Channel::Impl : std::enable_shared_from_this<Channel::Impl> {
+struct Channel::Impl : std::enable_shared_from_this<Channel::Impl>, transport::Carrier {
   Impl(std::shared_ptr<Progress> progress, std::shared_ptr<fabric::Connection> connection,
        std::shared_ptr<const ServiceTable> services, ServerOptions options);
-  ~Impl();
+  ~Impl() override;
 
   // Appends to the frame that goes next. Any thread; nothing is sent after the end.
   template <class F>
@@ -36,14 +26,22 @@ struct Channel::Impl : std::enable_shared_from_this<Channel::Impl> {
     append(out);
     send_soon();
   }
-  // A frame of its own, after the items before it. fd stays the caller's.
-  void send_frame(FrameKind kind, const char* name, std::span<const std::byte> bytes, int fd);
   void flush();
 
   void start(std::weak_ptr<Channel> owner);
   void end(const Error& error, bool hang_up = true);  // engine thread
   void finish(bool hang_up);                          // any thread
   bool behind() const;                                // the peer does not read as fast as we send
+
+  // For its bulk memory.
+  void pass(std::string_view name, std::span<const std::byte> message, int fd) override;
+  std::shared_ptr<void> keep() override { return has_ended ? nullptr : owner.lock(); }
+  std::weak_ptr<transport::Carrier> weak() override { return weak_from_this(); }
+  bool ended() const override { return has_ended; }
+  void fail(const Error& error) override { end(error); }
+  bool local() const override { return connection->local(); }
+  const std::string& peer_name() const override { return connection->peer_name(); }
+  const std::shared_ptr<Progress>& engine() const override { return progress; }
 
   // Calls made.
   std::uint64_t begin(std::string_view service, std::uint32_t method, std::vector<std::byte> body, CallOptions options,
@@ -57,12 +55,12 @@ struct Channel::Impl : std::enable_shared_from_this<Channel::Impl> {
   const ServerOptions options;
   std::string realm, role;
   std::shared_ptr<Budget> budget;
-  std::unique_ptr<ChannelBulk> bulk;
+  std::unique_ptr<transport::LinkEnd> bulk;
   std::weak_ptr<Channel> owner;
-  std::atomic<bool> ended{false};
+  std::atomic<bool> has_ended{false};
 
   struct Counters {
-    std::atomic<std::uint64_t> calls_made{0}, calls_served{0}, frames_sent{0}, bytes_pulled{0}, bytes_pushed{0};
+    std::atomic<std::uint64_t> calls_made{0}, calls_served{0}, frames_sent{0};
   } counters;
 
   std::mutex end_mutex;  // guards what follows
@@ -132,31 +130,5 @@ struct Channel::Impl : std::enable_shared_from_this<Channel::Impl> {
   Deadlines serving_deadlines;
   bool delivering = false;
 };
-
-// ------------------------------------------------------------------------------------------------------------ bulk's part
-
-// What a channel's bulk memory needs of the channel's events. Engine thread.
-class ChannelBulk : public BulkSpace {
- public:
-  // A frame of kind segment or leases. Throws Error(protocol, memory, system).
-  virtual void on_frame(FrameKind kind, std::span<const std::byte> bytes, memory::UniqueFd fd) = 0;
-  virtual void on_item(const Item& item) = 0;  // welcome, want_bulk, atomic, atomic_reply, and failures of atomics
-  virtual void end(const Error& error) = 0;
-  // The side that accepts: its ticket, and the connection of a peer that had it (blocking mode).
-  virtual Ticket make_ticket() = 0;
-  virtual void attach(memory::UniqueFd socket) = 0;
-  // The side that connects.
-  virtual void set_door(BulkDoor door) = 0;
-};
-
-std::unique_ptr<ChannelBulk> make_channel_bulk(Channel::Impl& channel);
-
-// Numbers of atomics have this bit, numbers of calls do not.
-inline constexpr std::uint64_t atomic_bit = std::uint64_t{1} << 63;
-
-inline BulkDescriptor to_descriptor(const WireBulk& b) {
-  return BulkDescriptor(b.id, b.bytes, b.offset, b.segment, static_cast<std::uint8_t>(b.access));
-}
-inline WireBulk to_wire(const BulkDescriptor& b) { return {b.id(), b.bytes(), b.offset(), b.segment(), b.access()}; }
 
 }  // namespace penstock::rpc

@@ -5,6 +5,8 @@
 #include <string>
 #include <type_traits>
 
+#include "base/known_code.hpp"
+
 namespace penstock::rpc {
 
 namespace {
@@ -107,34 +109,14 @@ void decode_call(Fields& fields, bool is_long, Item& item) {
 
 void decode_failure(Fields& fields, Item& item) {
   const auto failure = fields.take<FailureFields>();
-  item.code = checked_code(failure.code);
+  item.code = base::known_code(failure.code);
   item.where = fields.take_text(failure.where_bytes, max_where_bytes);
   item.message = fields.take_text(failure.message_bytes, max_message_bytes);
-}
-
-WireAtomic take_atomic(Fields& fields) {
-  const auto atomic = fields.take<WireAtomic>();
-  if (atomic.op != AtomicOp::fetch_add && atomic.op != AtomicOp::compare_swap) refuse_item("an unknown atomic");
-  return atomic;
-}
-
-template <class T>
-T decode_exactly(std::span<const std::byte> bytes, const char* what) {
-  if (bytes.size() != sizeof(T)) refuse_item(what);
-  T out;
-  std::memcpy(&out, bytes.data(), sizeof out);
-  return out;
 }
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 }  // namespace
-
-Errc checked_code(std::int64_t code) {
-  const auto known = static_cast<Errc>(code);
-  if (code <= 0 || code > 1000 || name_of(known) == name_of(static_cast<Errc>(9999))) return Errc::internal;
-  return known;
-}
 
 std::optional<Item> ItemReader::next() {
   if (rest_.empty()) return std::nullopt;
@@ -159,12 +141,8 @@ std::optional<Item> ItemReader::next() {
     }
     case ItemType::failure: decode_failure(fields, item); break;
     case ItemType::cancel:
-    case ItemType::release:
-    case ItemType::want_bulk:
-    case ItemType::forget: break;
-    case ItemType::welcome: item.ticket = fields.take<Ticket>(); break;
-    case ItemType::atomic: item.atomic = take_atomic(fields); break;
-    case ItemType::atomic_reply: item.value = fields.take<std::uint64_t>(); break;
+    case ItemType::release: break;
+    case ItemType::link: item.body = fields.take_bytes(fields.take<std::uint64_t>()); break;
     default: refuse_item("an item of an unknown type");
   }
   fields.end();
@@ -203,32 +181,8 @@ void append_plain(std::vector<std::byte>& out, ItemType type, std::uint64_t id) 
   append(out, type, false, id, Nothing{}, {});
 }
 
-void append_welcome(std::vector<std::byte>& out, const Ticket& ticket) {
-  append(out, ItemType::welcome, false, 0, ticket, {});
+void append_link(std::vector<std::byte>& out, std::span<const std::byte> message) {
+  append(out, ItemType::link, false, 0, static_cast<std::uint64_t>(message.size()), message);
 }
-
-void append_atomic(std::vector<std::byte>& out, std::uint64_t id, const WireAtomic& atomic) {
-  append(out, ItemType::atomic, false, id, atomic, {});
-}
-
-void append_atomic_reply(std::vector<std::byte>& out, std::uint64_t id, std::uint64_t before) {
-  append(out, ItemType::atomic_reply, false, id, before, {});
-}
-
-SegmentFrame decode_segment(std::span<const std::byte> bytes) {
-  const auto frame = decode_exactly<SegmentFrame>(bytes, "a malformed announcement of memory");
-  if (frame.segment == 0 || frame.bytes == 0 || frame.bytes > std::uint64_t{1} << 46 || frame.writable > 1)
-    refuse_item("a malformed announcement of memory");
-  return frame;
-}
-
-LeasesFrame decode_leases(std::span<const std::byte> bytes) {
-  const auto frame = decode_exactly<LeasesFrame>(bytes, "a malformed announcement of leases");
-  if (frame.bytes == 0 || frame.bytes > std::uint64_t{1} << 24 || frame.bytes % 8 != 0)
-    refuse_item("a malformed announcement of leases");
-  return frame;
-}
-
-Ticket decode_ticket(std::span<const std::byte> bytes) { return decode_exactly<Ticket>(bytes, "a malformed ticket"); }
 
 }  // namespace penstock::rpc

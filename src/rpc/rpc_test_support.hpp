@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "base/test_support.hpp"
-#include "rpc/bulk.hpp"
 #include "rpc/channel.hpp"
 #include "rpc/rpc_test_service.hpp"
+#include "transport/bulk.hpp"
 
 namespace penstock::rpc::test {
 

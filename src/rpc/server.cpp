@@ -17,7 +17,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   void on_peer(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello);
   void open_channel(std::shared_ptr<fabric::Connection> connection, const std::string& realm_and_role);
   void await_ticket(const std::shared_ptr<fabric::Connection>& connection, const std::string& realm_and_role);
-  void admit(const std::shared_ptr<fabric::Connection>& connection, const Ticket& ticket,
+  void admit(const std::shared_ptr<fabric::Connection>& connection, const transport::Ticket& ticket,
              const std::string& realm_and_role);
   void stop();
 
@@ -35,7 +35,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
     std::weak_ptr<Channel> channel;
     std::string realm_and_role;
   };
-  std::map<Ticket, Door> doors;  // channels whose bulk connection has not come
+  std::map<transport::Ticket, Door> doors;  // channels whose bulk connection has not come
   struct Guest {
     std::shared_ptr<fabric::Connection> connection;
     fabric::Timer timer;
@@ -53,7 +53,7 @@ void Server::Impl::on_peer(std::shared_ptr<fabric::Connection> connection, const
 
 void Server::Impl::open_channel(std::shared_ptr<fabric::Connection> connection, const std::string& realm_and_role) {
   const auto channel = Channel::adopt(progress, std::move(connection), services, realm_and_role, options, budget);
-  const Ticket ticket = channel->impl().bulk->make_ticket();
+  const transport::Ticket ticket = channel->impl().bulk->make_ticket();
   {
     std::lock_guard lock(mutex);
     channels.emplace(channel.get(), channel);
@@ -89,11 +89,11 @@ void Server::Impl::await_ticket(const std::shared_ptr<fabric::Connection>& conne
       [weak = weak_from_this(), key, realm_and_role](std::uint16_t kind, std::span<const std::byte> bytes,
                                                      memory::UniqueFd) {
         const auto self = weak.lock();
-        if (!self || kind != static_cast<std::uint16_t>(FrameKind::ticket))
+        if (!self || kind != static_cast<std::uint16_t>(transport::LinkFrame::ticket))
           throw Error(Errc::protocol, "expected the ticket of a channel");
         const auto found = self->guests.find(key);
         if (found == self->guests.end()) return;
-        const Ticket ticket = decode_ticket(bytes);
+        const transport::Ticket ticket = transport::decode_ticket(bytes);
         const auto guest = std::move(found->second.connection);
         self->guests.erase(found);
         self->admit(guest, ticket, realm_and_role);
@@ -101,7 +101,7 @@ void Server::Impl::await_ticket(const std::shared_ptr<fabric::Connection>& conne
       [drop](const Error&) { drop(); });
 }
 
-void Server::Impl::admit(const std::shared_ptr<fabric::Connection>& connection, const Ticket& ticket,
+void Server::Impl::admit(const std::shared_ptr<fabric::Connection>& connection, const transport::Ticket& ticket,
                          const std::string& realm_and_role) {
   connection->pause();
   const auto door = doors.find(ticket);
@@ -113,7 +113,7 @@ void Server::Impl::admit(const std::shared_ptr<fabric::Connection>& connection, 
     return;
   }
   doors.erase(door);
-  connection->send(static_cast<std::uint16_t>(FrameKind::admitted), "rpc-admitted", {});
+  connection->send(static_cast<std::uint16_t>(transport::LinkFrame::admitted), "bulk-admitted", {});
   try {
     channel->impl().bulk->attach(connection->release());
   } catch (const Error& error) {
@@ -178,7 +178,7 @@ Task<std::shared_ptr<Channel>> connect(std::shared_ptr<Progress> progress, fabri
   promise.reset();
   std::shared_ptr<fabric::Connection> connection = co_await std::move(future);
   auto channel = Channel::adopt(progress, std::move(connection), std::move(services), "", options);
-  channel->impl().bulk->set_door({endpoint, token, realm_and_role, reach});
+  channel->impl().bulk->set_door({endpoint, token, realm_and_role});
   co_return channel;
 }
 

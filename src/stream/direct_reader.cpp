@@ -57,10 +57,10 @@ Outcome DirectSource::wait_step(Step& step, base::Deadline deadline) {
   return outcome;
 }
 
-std::unique_ptr<fabric::DataPlane> make_direct_plane(std::shared_ptr<fabric::Progress> progress,
-                                                     const std::string& stream, const Admission& admission,
-                                                     std::uint32_t rank, DataPlane wanted) {
-  fabric::DataPlaneOptions plane;
+std::unique_ptr<transport::DataPlane> make_direct_plane(std::shared_ptr<fabric::Progress> progress,
+                                                        const std::string& stream, const Admission& admission,
+                                                        std::uint32_t rank, DataPlane wanted) {
+  transport::DataPlaneOptions plane;
   plane.stream = stream;
   plane.token = admission.token;
   plane.rank = rank;
@@ -83,8 +83,8 @@ std::unique_ptr<fabric::DataPlane> make_direct_plane(std::shared_ptr<fabric::Pro
     throw Error(
         Errc::unsupported,
         "stream " + stream + ": its writer serves shared memory only (data_plane=shm), and is not on this host");
-  return local ? fabric::make_shm_plane(std::move(progress), std::move(plane))
-               : fabric::make_tcp_plane(std::move(plane));
+  return local ? transport::make_shm_plane(std::move(progress), std::move(plane))
+               : transport::make_tcp_plane(std::move(plane));
 }
 
 std::unique_ptr<ReaderEngine> open_direct_reader(const EngineContext& context, const std::string& name,

@@ -15,7 +15,7 @@ class DirectSource final : public StepSource {
   DirectSource(const EngineContext& context, const std::string& name, Cohort& cohort, const StreamOptions& options);
 
   const std::string& stream() const override { return node_->stream(); }
-  fabric::DataPlane& plane() override { return *plane_; }
+  transport::DataPlane& plane() override { return *plane_; }
   Outcome wait_step(Step& step, base::Deadline deadline) override;
   void step_ended() override { node_->step_ended(); }
   std::string why(Outcome outcome) const override { return node_->why(outcome); }
@@ -26,13 +26,13 @@ class DirectSource final : public StepSource {
   class Lease;
 
   std::shared_ptr<ReaderNode> node_;
-  std::unique_ptr<fabric::DataPlane> plane_;
+  std::unique_ptr<transport::DataPlane> plane_;
 };
 
 // The plane to the ranks of a writer that admitted this reader: shared memory when all of them are on this host, unless
 // options say otherwise. Throws Error: unsupported, writer_lost.
-std::unique_ptr<fabric::DataPlane> make_direct_plane(std::shared_ptr<fabric::Progress> progress,
-                                                     const std::string& stream, const Admission& admission,
-                                                     std::uint32_t rank, DataPlane wanted);
+std::unique_ptr<transport::DataPlane> make_direct_plane(std::shared_ptr<fabric::Progress> progress,
+                                                        const std::string& stream, const Admission& admission,
+                                                        std::uint32_t rank, DataPlane wanted);
 
 }  // namespace penstock::stream

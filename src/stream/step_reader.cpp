@@ -365,7 +365,7 @@ const std::vector<model::ViewPart>& StepReader::cached_parts(std::uint32_t id, c
 }
 
 // A part of one block: in place where it lies in one piece, else its bytes put together from the pieces.
-fabric::DataPlane::Mapped StepReader::view_part(std::uint32_t id, const model::ViewPart& part) {
+transport::DataPlane::Mapped StepReader::view_part(std::uint32_t id, const model::ViewPart& part) {
   const auto& step = current();
   auto& plane = source_->plane();
   const auto deadline = deadline_of(configured);

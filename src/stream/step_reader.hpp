@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "fabric/data_plane.hpp"
 #include "model/plan_cache.hpp"
 #include "stream/engine.hpp"
 #include "stream/statistics_file.hpp"
 #include "stream/step_source.hpp"
+#include "transport/data_plane.hpp"
 #include "wire/control.hpp"
 
 namespace penstock::stream {
@@ -80,7 +80,7 @@ class StepReader final : public ReaderEngine {
   void get_cut(std::uint32_t variable, std::uint64_t block, std::byte* out, Order order,
                std::span<const std::int64_t> strides);
   void enqueue(const std::shared_ptr<const model::Plan>& plan, void* out);
-  fabric::DataPlane::Mapped view_part(std::uint32_t variable, const model::ViewPart& part);
+  transport::DataPlane::Mapped view_part(std::uint32_t variable, const model::ViewPart& part);
   const std::vector<RankPayload>& payloads();
   const std::vector<model::ViewPart>& cached_parts(std::uint32_t variable, const Selection& selection);
   base::Deadline deadline_of(Timeout timeout) const;
@@ -104,7 +104,7 @@ class StepReader final : public ReaderEngine {
   model::PlanCache plans_;
   std::vector<CachedParts> parts_;
   std::vector<Pending> pending_;
-  std::vector<fabric::DataPlane::Item> items_;
+  std::vector<transport::DataPlane::Item> items_;
   bool closed_ = false;
   StreamStatistics counters_;
   StatisticsFile statistics_file_;

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "fabric/data_plane.hpp"
 #include "model/layout.hpp"
 #include "penstock/stream.hpp"
 #include "stream/ledger.hpp"
+#include "transport/data_plane.hpp"
 
 namespace penstock::stream {
 
@@ -36,7 +36,7 @@ class StepSource {
 
   virtual ~StepSource() = default;
   virtual const std::string& stream() const = 0;
-  virtual fabric::DataPlane& plane() = 0;
+  virtual transport::DataPlane& plane() = 0;
 
   // ready, end_of_stream, writer_lost, or not_ready after the deadline.
   virtual Outcome wait_step(Step& step, base::Deadline deadline) = 0;

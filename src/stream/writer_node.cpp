@@ -58,7 +58,7 @@ void WriterNode::open(const EngineContext& context, Cohort& cohort) {
   const base::Deadline deadline(Timeout(options_.open_timeout_ms));
   token_ = shared_token(cohort);
   auto endpoints = exchange_endpoints(cohort, [&] {
-    server_ = std::make_unique<fabric::BlockServer>(waiter_.progress(), arena_);
+    server_ = std::make_unique<transport::BlockServer>(waiter_.progress(), arena_);
     listener_ =
         std::make_unique<fabric::Listener>(waiter_.progress(), token_, name_, context.listen,
                                            [this](std::shared_ptr<fabric::Connection> connection,

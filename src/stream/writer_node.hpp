@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "fabric/block_server.hpp"
 #include "fabric/listener.hpp"
 #include "fabric/registration.hpp"
 #include "memory/arena.hpp"
@@ -21,6 +20,7 @@
 #include "stream/registry.hpp"
 #include "stream/waiter.hpp"
 #include "stream/writer_protocol.hpp"
+#include "transport/block_server.hpp"
 
 namespace penstock::stream {
 
@@ -115,7 +115,7 @@ class WriterNode final : private Sink {
   bool closed_ = false;
 
   std::atomic<std::uint64_t> recycled_{0};
-  std::unique_ptr<fabric::BlockServer> server_;
+  std::unique_ptr<transport::BlockServer> server_;
   std::unique_ptr<fabric::Listener> listener_;  // last: it calls in
 };
 

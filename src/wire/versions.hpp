@@ -15,8 +15,8 @@ namespace penstock::wire {
 inline constexpr std::uint32_t stream_protocol = 4;
 
 // Services: calls, bulk memory, the directory, and pools, with the records that a pool's servers keep.
-// schemas: rpc/bulk.fbs directory/directory.fbs pool/pool.fbs = 80608313a18d
-inline constexpr std::uint32_t service_protocol = 5;
+// schemas: transport/bulk.fbs directory/directory.fbs pool/pool.fbs = e1443ad1402c
+inline constexpr std::uint32_t service_protocol = 6;
 
 struct Protocol {
   std::string_view name;

@@ -1,15 +1,16 @@
-// What a peer sends on the connections of a channel of remote calls: frames of items, announcements of memory, and the
-// messages of the bulk connection.
+// What a peer sends on the connections of a channel of remote calls: frames of items, messages about bulk memory, and those of
+// the bulk connection.
 #include "fuzz.hpp"
-#include "rpc/bulk_wire.hpp"
 #include "rpc/envelope.hpp"
+#include "transport/bulk_messages.hpp"
+#include "transport/tcp/bulk_wire.hpp"
 
 using namespace penstock;
 using fuzz::Bytes;
 
 namespace {
 
-enum Target : std::uint8_t { items, segment, leases, ticket, bulk_header, bulk_ranges, targets };
+enum Target : std::uint8_t { items, link_message, ticket, bulk_header, bulk_ranges, targets };
 
 // What is decoded is encoded again, and must come out the same.
 void read_items(std::span<const std::byte> frame) {
@@ -27,15 +28,21 @@ void read_items(std::span<const std::byte> frame) {
         else rpc::append_reply(again, item->id, item->body);
         break;
       case rpc::ItemType::failure: rpc::append_failure(again, item->id, item->code, item->where, item->message); break;
-      case rpc::ItemType::welcome: rpc::append_welcome(again, item->ticket); break;
-      case rpc::ItemType::atomic: rpc::append_atomic(again, item->id, item->atomic); break;
-      case rpc::ItemType::atomic_reply: rpc::append_atomic_reply(again, item->id, item->value); break;
+      case rpc::ItemType::link: rpc::append_link(again, item->body); break;
       default: rpc::append_plain(again, item->type, item->id); break;
     }
     const auto twice = rpc::ItemReader(again).next();
     fuzz::check(twice && twice->type == item->type && twice->body.size() == item->body.size() &&
                 twice->code == item->code && twice->message == item->message);
   }
+}
+
+void read_message(std::span<const std::byte> bytes) {
+  std::string_view text;
+  const auto message = transport::decode_bulk_message(bytes, text);
+  const auto again = transport::encode(message, text);
+  std::string_view twice;
+  fuzz::check(transport::decode_bulk_message(again, twice).a == message.a && twice == text);
 }
 
 }  // namespace
@@ -54,22 +61,23 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   all.push_back(choose(items, out));
   out.clear();
   rpc::append_plain(out, rpc::ItemType::cancel, 1);
-  rpc::append_welcome(out, {});
-  rpc::append_atomic(out, 7, {1, 8, 1, 2, rpc::AtomicOp::compare_swap, 0});
-  rpc::append_atomic_reply(out, 7, 9);
+  rpc::append_link(out, body);
   all.push_back(choose(items, out));
   const auto raw = [](const auto& value) {
     const auto bytes = std::as_bytes(std::span(&value, 1));
     return Bytes(bytes.begin(), bytes.end());
   };
-  all.push_back(choose(segment, raw(rpc::SegmentFrame{4096, 1, 1})));
-  all.push_back(choose(leases, raw(rpc::LeasesFrame{65536})));
-  all.push_back(choose(ticket, raw(rpc::Ticket{})));
-  rpc::BulkHeader header;
+  using Kind = transport::BulkMessageKind;
+  all.push_back(choose(link_message, transport::encode({Kind::segment, 1, 1, 4096})));
+  all.push_back(choose(link_message, transport::encode({Kind::leases, 0, 0, 65536})));
+  all.push_back(choose(link_message, transport::encode({Kind::compare_swap, 0, 7, 1, 8, 1, 2})));
+  all.push_back(choose(link_message, transport::encode({Kind::atomic_failure, 2, 7}, "why")));
+  all.push_back(choose(ticket, raw(transport::Ticket{})));
+  transport::BulkHeader header;
   header.bytes = 100;
   header.count = 1;
   all.push_back(choose(bulk_header, raw(header)));
-  all.push_back(choose(bulk_ranges, raw(rpc::BulkRange{8, 100})));
+  all.push_back(choose(bulk_ranges, raw(transport::BulkRange{8, 100})));
   return all;
 }
 
@@ -79,11 +87,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::refuses_with({Errc::protocol}, [&] {
     switch (data[0] % targets) {
       case items: read_items(bytes); break;
-      case segment: rpc::decode_segment(bytes); break;
-      case leases: rpc::decode_leases(bytes); break;
-      case ticket: rpc::decode_ticket(bytes); break;
-      case bulk_header: rpc::decode_bulk_header(bytes); break;
-      case bulk_ranges: rpc::decode_bulk_ranges(bytes, 100); break;
+      case link_message: read_message(bytes); break;
+      case ticket: transport::decode_ticket(bytes); break;
+      case bulk_header: transport::decode_bulk_header(bytes); break;
+      case bulk_ranges: transport::decode_bulk_ranges(bytes, 100); break;
     }
   });
   return 0;

@@ -24,7 +24,7 @@ from penstock import rpc
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60
 SCHEMA = """
-include "rpc/bulk.fbs";
+include "transport/bulk.fbs";
 namespace t;
 enum Colour:byte { red = 1, blue = 5 }
 struct Inner { a:ubyte; b:double; }
@@ -36,7 +36,7 @@ table All {
 }
 table Text { text:string; }
 table Number { number:long; }
-table Memory { memory:penstock.rpc.fb.Bulk; back:penstock.rpc.fb.Bulk; }
+table Memory { memory:penstock.transport.fb.Bulk; back:penstock.transport.fb.Bulk; }
 rpc_service Things { Same(All):All; Fail(Text):Text; Block(Number):Text; WaitAsync(Number):Text; Sum(Memory):Number; }
 rpc_service Listener { Hear(Text):Number; }
 root_type All;

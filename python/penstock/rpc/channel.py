@@ -18,7 +18,7 @@ from ..errors import Cancelled, NotFound, TimeoutError
 from ..stream import SLICE_MS, Deadline, to_ms
 from .messages import Message, Method, Service
 
-DESCRIPTOR = np.dtype(  # struct penstock.rpc.fb.Bulk
+DESCRIPTOR = np.dtype(  # struct penstock.transport.fb.Bulk
     {"names": ["id", "bytes", "offset", "segment", "access"], "formats": ["<u8", "<u8", "<u8", "<u4", "u1"],
      "offsets": [0, 8, 16, 24, 28], "itemsize": 32}
 )  # fmt: skip
@@ -179,7 +179,7 @@ class Client:
 
 class Exposure:
     """Memory that the other side may move, until it is closed (or its with block ends). `descriptor` goes into a
-    message (a field of the struct penstock.rpc.fb.Bulk takes the Exposure itself)."""
+    message (a field of the struct penstock.transport.fb.Bulk takes the Exposure itself)."""
 
     def __init__(self, core: Any):
         self._core = core

@@ -1,0 +1,123 @@
+#include "transport/bulk_exposures.hpp"
+
+#include <string>
+
+#include "base/log.hpp"
+
+namespace penstock::transport {
+
+namespace {
+
+// A peer that copies is done with it in this time, or something is wrong with it.
+constexpr Timeout withdrawal_time{2'000};
+
+[[noreturn]] void gone(std::uint64_t id) {
+  throw Error(Errc::invalid_argument, "bulk memory " + std::to_string(id) + " is not exposed any more");
+}
+
+}  // namespace
+
+void check_bulk(const WireBulk& bulk, Access needed, std::uint64_t offset, std::uint64_t bytes) {
+  if ((bulk.access & static_cast<std::uint32_t>(needed)) != static_cast<std::uint32_t>(needed))
+    throw Error(Errc::invalid_argument, "bulk memory that is not exposed for this");
+  if (offset > bulk.bytes || bytes > bulk.bytes - offset)
+    throw Error(Errc::invalid_argument, std::to_string(bytes) + " bytes at " + std::to_string(offset) +
+                                            " of bulk memory of " + std::to_string(bulk.bytes));
+}
+
+Exposure::Exposure(Exposure&& other) noexcept = default;
+
+Exposure& Exposure::operator=(Exposure&& other) noexcept {
+  if (this == &other) return *this;
+  Exposure old(std::move(*this));
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+Exposure::~Exposure() {
+  if (!state_) return;
+  if (const auto owner = state_->owner.lock()) {
+    owner->withdraw(*state_);
+  } else {
+    std::lock_guard lock(state_->mutex);
+    state_->withdrawn = true;
+  }
+}
+
+BulkDescriptor Exposure::descriptor() const {
+  if (!state_) return {};
+  const WireBulk& d = state_->descriptor;
+  return BulkDescriptor(d.id, d.bytes, d.offset, d.segment, static_cast<std::uint8_t>(d.access));
+}
+
+Exposure BulkSpace::exposure_of(std::shared_ptr<Exposure::State> state) {
+  Exposure exposure;
+  exposure.state_ = std::move(state);
+  return exposure;
+}
+
+std::shared_ptr<Exposure::State> Exposures::add(std::span<std::byte> memory, Access access,
+                                                std::shared_ptr<BulkBuffer::State> buffer,
+                                                std::shared_ptr<Leases> leases) {
+  auto state = std::make_shared<Exposure::State>();
+  state->owner = weak_from_this();
+  state->memory = memory;
+  if (buffer) {
+    state->lease = leases->open();
+    if (state->lease.slot != Leases::no_slot) state->buffer = std::move(buffer);
+  }
+  WireBulk& d = state->descriptor;
+  d.bytes = memory.size();
+  d.access = static_cast<std::uint32_t>(access);
+  if (state->buffer) {
+    d.segment = state->buffer->segment->number();
+    d.offset = static_cast<std::uint64_t>(memory.data() - state->buffer->segment->span().data());
+  }
+  std::lock_guard lock(mutex_);
+  if (leases) leases_ = leases;
+  d.id = next_++ << 32 | std::uint64_t{state->lease.generation} << 16 | state->lease.slot;
+  all_.emplace(d.id, state);
+  return state;
+}
+
+std::shared_ptr<Exposure::State> Exposures::find(std::uint64_t id, Access needed, std::uint64_t offset,
+                                                 std::uint64_t bytes) const {
+  const BulkRange range{offset, bytes};
+  return find(id, needed, std::span(&range, 1));
+}
+
+std::shared_ptr<Exposure::State> Exposures::find(std::uint64_t id, Access needed,
+                                                 std::span<const BulkRange> ranges) const {
+  std::shared_ptr<Exposure::State> state;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = all_.find(id);
+    if (found == all_.end()) gone(id);
+    state = found->second;
+  }
+  for (const BulkRange& range : ranges) check_bulk(state->descriptor, needed, range.offset, range.bytes);
+  return state;
+}
+
+void Exposures::withdraw(Exposure::State& state) {
+  std::shared_ptr<Leases> leases;
+  {
+    std::lock_guard lock(mutex_);
+    all_.erase(state.descriptor.id);
+    leases = leases_;
+  }
+  {
+    std::lock_guard lock(state.mutex);
+    state.withdrawn = true;
+  }
+  if (!state.buffer) return;
+  if (leases->close(state.lease, base::Deadline(withdrawal_time), [this] { return ended(); })) return;
+  // The peer has died, or pretends to copy for ever. What it may still write into is not used again.
+  if ((state.descriptor.access & static_cast<std::uint32_t>(Access::write)) != 0) state.buffer->tainted = true;
+  if (ended()) return;
+  base::log(base::Level::warn, "a peer does not let go of bulk memory",
+            {{"bytes", std::to_string(state.memory.size())}});
+  if (on_stuck) on_stuck();
+}
+
+}  // namespace penstock::transport

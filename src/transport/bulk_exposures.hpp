@@ -1,0 +1,57 @@
+// What one side of a channel exposes. This module's own; any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/bulk_messages.hpp"
+#include "transport/shm/bulk_memory.hpp"
+#include "transport/tcp/bulk_wire.hpp"
+
+namespace penstock::transport {
+
+class Exposures;
+
+struct Exposure::State {
+  std::weak_ptr<Exposures> owner;
+  WireBulk descriptor;
+  std::span<std::byte> memory;
+  std::shared_ptr<BulkBuffer::State> buffer;  // when it is shared
+  Leases::Slot lease;
+  // Held while the memory is touched for a peer; those who hold it look at `withdrawn` first.
+  std::mutex mutex;
+  bool withdrawn = false;
+};
+
+class Exposures : public std::enable_shared_from_this<Exposures> {
+ public:
+  // buffer and leases: when the peer may map it. on_stuck: called when a peer does not let go of what is withdrawn.
+  std::shared_ptr<Exposure::State> add(std::span<std::byte> memory, Access access,
+                                       std::shared_ptr<BulkBuffer::State> buffer, std::shared_ptr<Leases> leases);
+  // With rights and bounds checked. Throws Error(invalid_argument).
+  std::shared_ptr<Exposure::State> find(std::uint64_t id, Access needed, std::span<const BulkRange> ranges) const;
+  std::shared_ptr<Exposure::State> find(std::uint64_t id, Access needed, std::uint64_t offset,
+                                        std::uint64_t bytes) const;
+  void withdraw(Exposure::State& state);
+  void end() { ended_ = true; }
+  bool ended() const { return ended_; }
+
+  // Set before the first exposure.
+  std::function<void()> on_stuck;
+
+ private:
+  mutable std::mutex mutex_;  // guards what follows
+  std::unordered_map<std::uint64_t, std::shared_ptr<Exposure::State>> all_;
+  std::uint64_t next_ = 1;
+  std::shared_ptr<Leases> leases_;
+  std::atomic<bool> ended_{false};
+};
+
+// Throws Error(invalid_argument) unless `needed` is allowed and the range lies within.
+void check_bulk(const WireBulk& bulk, Access needed, std::uint64_t offset, std::uint64_t bytes);
+
+}  // namespace penstock::transport

@@ -1,0 +1,540 @@
+#include <cstring>
+#include <map>
+
+#include "base/bytes.hpp"
+#include "base/log.hpp"
+#include "fabric/handshake.hpp"
+#include "memory/segment.hpp"
+#include "transport/bulk_exposures.hpp"
+#include "transport/carrier.hpp"
+#include "transport/shm/bulk_copy.hpp"
+#include "transport/tcp/bulk_link.hpp"
+#include "transport/tcp/socket_loop.hpp"
+
+namespace penstock::transport {
+
+namespace {
+
+constexpr std::uint64_t inline_copy_bytes = std::uint64_t{64} << 10;  // on the engine: shorter than waking a thread
+constexpr std::size_t most_segments = 65'536;                         // of a peer
+constexpr Timeout open_time{10'000};
+
+Leases::Slot slot_of(const WireBulk& bulk) {
+  return {static_cast<std::uint32_t>(bulk.id & 0xffff), static_cast<std::uint32_t>(bulk.id >> 16 & 0xffff)};
+}
+
+// A peer's segment, as it is mapped here.
+struct PeerSegment {
+  memory::Mapping mapping;
+  bool writable = false;
+};
+
+// A transfer's end, whatever ends it: nothing touches the caller's memory afterwards.
+template <class T>
+struct DropAtEnd {
+  std::shared_ptr<T> what;
+  ~DropAtEnd() {
+    if (what) what->drop();
+  }
+};
+
+class Space final : public LinkEnd {
+ public:
+  explicit Space(Carrier& carrier)
+      : carrier_(carrier), exposures_(std::make_shared<Exposures>()), link_changed_(*carrier.engine()) {
+    exposures_->on_stuck = [weak = carrier.weak()] {
+      const auto alive = weak.lock();
+      if (!alive) return;
+      alive->engine()->post([weak] {
+        if (const auto again = weak.lock())
+          again->fail(Error(Errc::protocol, again->peer_name() + " does not let go of bulk memory"));
+      });
+    };
+  }
+
+  Exposure expose(std::span<std::byte> memory, Access access) override;
+  Exposure expose(std::span<const std::byte> memory) override {
+    return expose(std::span(const_cast<std::byte*>(memory.data()), memory.size()), Access::read);
+  }
+  Task<void> pull(BulkDescriptor from, std::uint64_t offset, std::span<std::byte> into,
+                  base::Deadline deadline) override {
+    const Range range{offset, into.size()};
+    std::vector<Range> ranges(1, range);
+    co_await gather(from, std::move(ranges), into, deadline);
+  }
+  Task<void> push(BulkDescriptor to, std::uint64_t offset, std::span<const std::byte> bytes,
+                  base::Deadline deadline) override;
+  Task<void> gather(BulkDescriptor from, std::vector<Range> ranges, std::span<std::byte> into,
+                    base::Deadline deadline) override;
+  std::optional<Mapped> map(BulkDescriptor from, base::Deadline deadline) override;
+  Task<std::uint64_t> fetch_add(BulkDescriptor on, std::uint64_t offset, std::uint64_t value,
+                                base::Deadline deadline) override {
+    BulkMessage atomic{BulkMessageKind::fetch_add};
+    atomic.b = offset;
+    atomic.c = value;
+    co_return co_await do_atomic(on, atomic, deadline);
+  }
+  Task<std::uint64_t> compare_swap(BulkDescriptor on, std::uint64_t offset, std::uint64_t expected,
+                                   std::uint64_t desired, base::Deadline deadline) override {
+    BulkMessage atomic{BulkMessageKind::compare_swap};
+    atomic.b = offset;
+    atomic.c = expected;
+    atomic.d = desired;
+    co_return co_await do_atomic(on, atomic, deadline);
+  }
+  std::string_view plane() const override { return carrier_.local() ? "shm" : "tcp"; }
+  std::uint64_t bytes_pulled() const override { return pulled_.load(std::memory_order_relaxed); }
+  std::uint64_t bytes_pushed() const override { return pushed_.load(std::memory_order_relaxed); }
+
+  void on_message(std::span<const std::byte> bytes, memory::UniqueFd fd) override;
+  void end(const Error& error) override;
+  Ticket make_ticket() override;
+  void attach(memory::UniqueFd socket) override;
+  void set_door(BulkDoor door) override { door_ = std::move(door); }
+
+ private:
+  using PendingAtomic = std::shared_ptr<fabric::Promise<std::uint64_t>>;
+
+  std::shared_ptr<void> keep() const {
+    auto kept = carrier_.keep();
+    if (!kept) throw Error(Errc::peer_lost, carrier_.peer_name() + " is gone");
+    return kept;
+  }
+  void pass(const BulkMessage& message, std::string_view name = "bulk", int fd = -1, std::string_view text = {}) {
+    carrier_.pass(name, encode(message, text), fd);
+  }
+  void on_segment(const BulkMessage& message, const memory::UniqueFd& fd);
+  void on_leases(const BulkMessage& message, const memory::UniqueFd& fd);
+  std::shared_ptr<Leases> announce(BulkBuffer::State& buffer, bool writable);
+  std::shared_ptr<PeerSegment> segment_of(const WireBulk& bulk, bool writable);
+  Task<void> copy(const WireBulk& bulk, std::vector<CopyJob::Piece> pieces, std::uint64_t bytes,
+                  base::Deadline deadline, std::shared_ptr<PeerSegment> segment);
+  Task<void> by_socket(std::shared_ptr<BulkTransfer> transfer, base::Deadline deadline);
+  Task<std::shared_ptr<BulkLink>> open_link(base::Deadline deadline);
+  void use(std::shared_ptr<BulkLink> link);
+  static fabric::detail::Detached connect_link(Space& self, std::shared_ptr<void> kept);
+  Task<std::uint64_t> do_atomic(BulkDescriptor on, BulkMessage atomic, base::Deadline deadline);
+  static std::uint64_t act(std::uint64_t* where, const BulkMessage& atomic);
+  void on_atomic(const BulkMessage& message);
+
+  Carrier& carrier_;  // owns this
+  const std::shared_ptr<Exposures> exposures_;
+
+  // What the peer has been given. Any thread.
+  std::mutex given_mutex_;  // held while a frame is sent: what is announced is announced before it is used
+  std::shared_ptr<Leases> leases_;
+  std::map<std::uint32_t, bool> given_;  // segments; whether for writing
+
+  // What the peer has given.
+  std::mutex peer_mutex_;  // guards what follows
+  std::map<std::uint32_t, std::shared_ptr<PeerSegment>> segments_;
+  std::shared_ptr<Leases> peer_leases_;
+
+  // The engine's own.
+  std::shared_ptr<BulkLink> link_;
+  std::shared_ptr<BulkLink> admitted_link_;  // until the peer says that it has it
+  bool opening_ = false;
+  std::optional<Error> open_error_;
+  fabric::Signal link_changed_;
+  std::optional<BulkDoor> door_;
+  std::optional<Ticket> ticket_;  // shown by the side that connects
+  bool accepting_ = false;        // the peer connects
+  std::shared_ptr<CopyThreads> copies_;
+  std::map<std::uint64_t, PendingAtomic> atomics_;
+  std::uint64_t next_atomic_ = 1;
+
+  std::atomic<std::uint64_t> pulled_{0}, pushed_{0};
+};
+
+// ------------------------------------------------------------------------------------------------------------ exposing
+
+// Null when the memory cannot be shared after all.
+std::shared_ptr<Leases> Space::announce(BulkBuffer::State& buffer, bool writable) {
+  const std::lock_guard lock(given_mutex_);
+  try {
+    if (!leases_) {
+      auto leases = std::make_shared<Leases>();
+      pass({.kind = BulkMessageKind::leases, .a = Leases::bytes}, "bulk-leases", leases->fd());
+      leases_ = std::move(leases);
+    }
+    const auto number = buffer.segment->number();
+    const auto given = given_.find(number);
+    if (given != given_.end() && (given->second || !writable)) return leases_;
+    const BulkMessage segment{BulkMessageKind::segment, writable ? 1u : 0u, number, buffer.segment->span().size()};
+    pass(segment, "bulk-segment", buffer.segment->descriptor(writable));
+    if (given == given_.end()) {
+      const auto weak = carrier_.weak();
+      buffer.segment->on_gone(weak, [weak](std::uint32_t gone) {
+        const auto alive = weak.lock();
+        if (alive) alive->pass("bulk", encode({.kind = BulkMessageKind::forget, .id = gone}), -1);
+      });
+    }
+    given_[number] = writable;
+  } catch (const Error& error) {
+    base::log(base::Level::warn, "bulk memory cannot be shared; it goes by the socket", {{"error", error.what()}});
+    return nullptr;
+  }
+  return leases_;
+}
+
+Exposure Space::expose(std::span<std::byte> memory, Access access) {
+  auto buffer = carrier_.local() ? find_buffer(memory) : nullptr;
+  std::shared_ptr<Leases> leases;
+  if (buffer) leases = announce(*buffer, access != Access::read);
+  if (!leases) buffer = nullptr;
+  return exposure_of(exposures_->add(memory, access, std::move(buffer), std::move(leases)));
+}
+
+void Space::on_leases(const BulkMessage& message, const memory::UniqueFd& fd) {
+  if (!fd) throw Error(Errc::protocol, "leases without a descriptor");
+  auto leases = std::make_shared<Leases>(fd, message.a);
+  const std::lock_guard lock(peer_mutex_);
+  peer_leases_ = std::move(leases);
+}
+
+void Space::on_segment(const BulkMessage& message, const memory::UniqueFd& fd) {
+  if (!fd) throw Error(Errc::protocol, "memory without a descriptor");
+  auto segment = std::make_shared<PeerSegment>();
+  segment->writable = message.code == 1;
+  segment->mapping = memory::map_shared(fd.get(), message.a, segment->writable);
+  const std::lock_guard lock(peer_mutex_);
+  if (segments_.size() >= most_segments) throw Error(Errc::protocol, "too many segments");
+  segments_[static_cast<std::uint32_t>(message.id)] = std::move(segment);
+}
+
+// -------------------------------------------------------------------------------------------------------------- moving
+
+// The mapped memory of a descriptor; null when it goes by the socket.
+std::shared_ptr<PeerSegment> Space::segment_of(const WireBulk& bulk, bool writable) {
+  if (bulk.segment == 0) return nullptr;
+  std::shared_ptr<PeerSegment> segment;
+  {
+    const std::lock_guard lock(peer_mutex_);
+    const auto found = segments_.find(bulk.segment);
+    if (found != segments_.end() && peer_leases_) segment = found->second;
+  }
+  if (!segment) throw Error(Errc::invalid_argument, "a descriptor of memory that the peer has not given");
+  if (bulk.offset > segment->mapping.size() || bulk.bytes > segment->mapping.size() - bulk.offset)
+    throw Error(Errc::invalid_argument, "a descriptor that does not fit its memory");
+  if (writable && !segment->writable) throw Error(Errc::invalid_argument, "bulk memory that is not exposed for this");
+  return segment;
+}
+
+Task<void> Space::copy(const WireBulk& bulk, std::vector<CopyJob::Piece> pieces, std::uint64_t bytes,
+                       base::Deadline deadline, std::shared_ptr<PeerSegment> segment) {
+  std::shared_ptr<Leases> leases;
+  {
+    const std::lock_guard lock(peer_mutex_);
+    leases = peer_leases_;
+  }
+  const auto job =
+      std::make_shared<CopyJob>(carrier_.engine(), std::move(pieces), deadline, leases, slot_of(bulk), segment);
+  if (bytes <= inline_copy_bytes) {
+    job->run_inline();
+    co_return;
+  }
+  if (!copies_) copies_ = CopyThreads::shared();
+  const DropAtEnd<CopyJob> end{job};
+  auto future = job->done();
+  copies_->submit(job);
+  co_await std::move(future);
+}
+
+Task<void> Space::gather(BulkDescriptor from, std::vector<Range> ranges, std::span<std::byte> into,
+                         base::Deadline deadline) {
+  const auto kept = keep();
+  const WireBulk bulk = to_wire(from);
+  std::uint64_t bytes = 0;
+  for (const Range& range : ranges) {
+    check_bulk(bulk, Access::read, range.offset, range.bytes);
+    bytes += range.bytes;
+    if (bytes > into.size()) break;
+  }
+  if (bytes != into.size()) throw Error(Errc::invalid_argument, "ranges and memory are not equally long");
+  if (bytes == 0) co_return;
+  if (const auto segment = segment_of(bulk, false)) {
+    std::vector<CopyJob::Piece> pieces;
+    std::byte* to = into.data();
+    for (const Range& range : ranges) {
+      pieces.push_back({to, segment->mapping.data() + bulk.offset + range.offset, range.bytes});
+      to += range.bytes;
+    }
+    co_await copy(bulk, std::move(pieces), bytes, deadline, segment);
+  } else {
+    auto transfer = std::make_shared<BulkTransfer>(carrier_.engine(), false, bulk.id, std::move(ranges), into.data());
+    co_await by_socket(std::move(transfer), deadline);
+  }
+  pulled_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+Task<void> Space::push(BulkDescriptor to, std::uint64_t offset, std::span<const std::byte> bytes,
+                       base::Deadline deadline) {
+  const auto kept = keep();
+  const WireBulk bulk = to_wire(to);
+  check_bulk(bulk, Access::write, offset, bytes.size());
+  if (bytes.empty()) co_return;
+  if (const auto segment = segment_of(bulk, true)) {
+    const CopyJob::Piece piece{segment->mapping.data() + bulk.offset + offset, bytes.data(), bytes.size()};
+    std::vector<CopyJob::Piece> pieces(1, piece);
+    co_await copy(bulk, std::move(pieces), bytes.size(), deadline, segment);
+  } else {
+    const Range range{offset, bytes.size()};
+    std::vector<Range> ranges(1, range);
+    auto transfer = std::make_shared<BulkTransfer>(carrier_.engine(), true, bulk.id, std::move(ranges),
+                                                   const_cast<std::byte*>(bytes.data()));
+    co_await by_socket(std::move(transfer), deadline);
+  }
+  pushed_.fetch_add(bytes.size(), std::memory_order_relaxed);
+}
+
+std::optional<BulkSpace::Mapped> Space::map(BulkDescriptor from, base::Deadline) {
+  const WireBulk bulk = to_wire(from);
+  check_bulk(bulk, Access::read, 0, bulk.bytes);
+  const auto segment = segment_of(bulk, false);
+  if (!segment) return std::nullopt;
+  const std::span<const std::byte> bytes(segment->mapping.data() + bulk.offset, bulk.bytes);
+  return Mapped{bytes, segment};
+}
+
+Task<void> Space::by_socket(std::shared_ptr<BulkTransfer> transfer, base::Deadline deadline) {
+  auto future = transfer->done.future();
+  const DropAtEnd<BulkTransfer> end{transfer};
+  auto link = link_;
+  if (!link) link = co_await open_link(deadline);
+  fabric::Timer timer;
+  if (!deadline.is_never()) {
+    timer = carrier_.engine()->after(deadline.remaining(), [transfer] {
+      transfer->done.set_error(Error(Errc::timeout, "a bulk transfer was not finished in time"));
+    });
+  }
+  link->submit(transfer);
+  co_await std::move(future);
+}
+
+// ------------------------------------------------------------------------------------------------ the bulk connection
+
+Ticket Space::make_ticket() {
+  accepting_ = true;
+  Ticket ticket{};
+  const std::string bytes = base::random_bytes(ticket.size());
+  std::copy(bytes.begin(), bytes.end(), ticket.begin());
+  BulkMessage welcome{BulkMessageKind::welcome};
+  std::memcpy(&welcome.a, ticket.data(), sizeof welcome.a);
+  std::memcpy(&welcome.b, ticket.data() + sizeof welcome.a, sizeof welcome.b);
+  pass(welcome);
+  return ticket;
+}
+
+void Space::attach(memory::UniqueFd socket) {
+  const auto lost = [weak = carrier_.weak()](const Error& error) {
+    const auto alive = weak.lock();
+    if (!alive) return;
+    alive->engine()->post([weak, error] {
+      if (const auto again = weak.lock()) again->fail(error);
+    });
+  };
+  auto link =
+      std::make_shared<BulkLink>(SocketLoop::shared(), std::move(socket), exposures_, carrier_.peer_name(), lost);
+  link->start();
+  if (accepting_) {
+    // The peer reads frames until it has seen that it is admitted; nothing else may come behind that.
+    admitted_link_ = std::move(link);
+    return;
+  }
+  use(std::move(link));
+  pass({.kind = BulkMessageKind::want_link});
+}
+
+void Space::use(std::shared_ptr<BulkLink> link) {
+  link_ = std::move(link);
+  opening_ = false;
+  link_changed_.notify_all();
+}
+
+Task<std::shared_ptr<BulkLink>> Space::open_link(base::Deadline deadline) {
+  if (!door_ && !accepting_)
+    throw Error(Errc::unsupported, "a channel that was not made by a Server or connect moves shared memory only");
+  while (!link_) {
+    if (!opening_) {
+      opening_ = true;
+      open_error_.reset();
+      if (door_) connect_link(*this, carrier_.keep());
+      else pass({.kind = BulkMessageKind::want_link});
+      if (link_) break;
+    }
+    const bool changed = co_await link_changed_.wait(deadline);
+    if (carrier_.ended()) throw Error(Errc::peer_lost, carrier_.peer_name() + " is gone");
+    if (!link_ && open_error_) throw Error(*open_error_);
+    if (!changed && !link_) {
+      if (!door_) opening_ = false;
+      throw Error(Errc::timeout, carrier_.peer_name() + ": no bulk connection in time");
+    }
+  }
+  co_return link_;
+}
+
+// kept: the carrier, and with it `self`.
+fabric::detail::Detached Space::connect_link(Space& self, std::shared_ptr<void> kept) {
+  if (!kept) co_return;
+  fabric::Progress& progress = *self.carrier_.engine();
+  const base::Deadline deadline(open_time);
+  try {
+    while (!self.ticket_) {
+      const bool changed = co_await self.link_changed_.wait(deadline);
+      if (!changed || self.carrier_.ended()) throw Error(Errc::timeout, "no ticket for a bulk connection");
+    }
+    auto connected = std::make_shared<fabric::Promise<std::shared_ptr<fabric::Connection>>>(progress);
+    auto future = connected->future();
+    wire::Hello hello;
+    hello.purpose = wire::Purpose::bulk;
+    hello.stream = self.door_->name;
+    const auto reach = self.carrier_.local() ? fabric::Reach::unix_only : fabric::Reach::tcp_only;
+    fabric::connect_async(progress, self.door_->endpoint, self.door_->token, hello, reach, deadline,
+                          [connected](std::shared_ptr<fabric::Connection> connection, std::optional<Error> error) {
+                            if (connection) connected->set(std::move(connection));
+                            else connected->set_error(*error);
+                          });
+    connected.reset();
+    const std::shared_ptr<fabric::Connection> connection = co_await std::move(future);
+    auto admitted = std::make_shared<fabric::Promise<void>>(progress);
+    auto answer = admitted->future();
+    connection->start(
+        [admitted, raw = connection.get()](std::uint16_t kind, std::span<const std::byte>, memory::UniqueFd) {
+          if (kind != static_cast<std::uint16_t>(LinkFrame::admitted))
+            throw Error(Errc::protocol, "expected admission");
+          raw->pause();
+          admitted->set();
+        },
+        [admitted](const Error& error) { admitted->set_error(error); });
+    const fabric::Timer timer = progress.after(deadline.remaining(), [admitted] {
+      admitted->set_error(Error(Errc::timeout, "no admission of the bulk connection in time"));
+    });
+    const Ticket& ticket = *self.ticket_;
+    connection->send(static_cast<std::uint16_t>(LinkFrame::ticket), "bulk-ticket", std::as_bytes(std::span(ticket)));
+    co_await std::move(answer);
+    if (!self.carrier_.ended()) self.attach(connection->release());
+  } catch (const Error& error) {
+    self.opening_ = false;
+    self.open_error_ = error.in("the bulk connection");
+    self.link_changed_.notify_all();
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------- atomics
+
+std::uint64_t Space::act(std::uint64_t* where, const BulkMessage& atomic) {
+  std::atomic_ref<std::uint64_t> word(*where);
+  if (atomic.kind == BulkMessageKind::fetch_add) return word.fetch_add(atomic.c);
+  std::uint64_t expected = atomic.c;
+  word.compare_exchange_strong(expected, atomic.d);
+  return expected;
+}
+
+Task<std::uint64_t> Space::do_atomic(BulkDescriptor on, BulkMessage atomic, base::Deadline deadline) {
+  const auto kept = keep();
+  const WireBulk bulk = to_wire(on);
+  check_bulk(bulk, Access::read_write, atomic.b, sizeof(std::uint64_t));
+  if (atomic.b % sizeof(std::uint64_t) != 0) throw Error(Errc::invalid_argument, "an atomic at an odd place");
+  if (const auto segment = segment_of(bulk, true)) {
+    std::byte* const where = segment->mapping.data() + bulk.offset + atomic.b;
+    if (reinterpret_cast<std::uintptr_t>(where) % sizeof(std::uint64_t) != 0)
+      throw Error(Errc::invalid_argument, "an atomic at an odd place");
+    std::shared_ptr<Leases> leases;
+    {
+      const std::lock_guard lock(peer_mutex_);
+      leases = peer_leases_;
+    }
+    if (!leases->enter(slot_of(bulk))) throw Error(Errc::invalid_argument, "bulk memory that is not exposed any more");
+    const std::uint64_t before = act(reinterpret_cast<std::uint64_t*>(where), atomic);
+    leases->leave(slot_of(bulk));
+    co_return before;
+  }
+  atomic.a = bulk.id;
+  const std::uint64_t id = atomic.id = next_atomic_++;
+  auto promise = std::make_shared<fabric::Promise<std::uint64_t>>(*carrier_.engine());
+  auto future = promise->future();
+  atomics_.emplace(id, promise);
+  struct Forget {
+    std::map<std::uint64_t, PendingAtomic>& all;
+    std::uint64_t id;
+    ~Forget() { all.erase(id); }
+  };
+  const Forget forget{atomics_, id};
+  fabric::Timer timer;
+  if (!deadline.is_never())
+    timer = carrier_.engine()->after(deadline.remaining(), [promise] {
+      promise->set_error(Error(Errc::timeout, "no answer to an atomic in time"));
+    });
+  pass(atomic);
+  co_return co_await std::move(future);
+}
+
+void Space::on_atomic(const BulkMessage& message) {
+  try {
+    const auto state = exposures_->find(message.a, Access::read_write, message.b, sizeof(std::uint64_t));
+    std::byte* const where = state->memory.data() + message.b;
+    if (reinterpret_cast<std::uintptr_t>(where) % sizeof(std::uint64_t) != 0)
+      throw Error(Errc::invalid_argument, "an atomic at an odd place");
+    const std::lock_guard lock(state->mutex);
+    if (state->withdrawn) throw Error(Errc::invalid_argument, "bulk memory that is not exposed any more");
+    const std::uint64_t before = act(reinterpret_cast<std::uint64_t*>(where), message);
+    pass({.kind = BulkMessageKind::atomic_reply, .id = message.id, .a = before});
+  } catch (const Error& error) {
+    const auto code = static_cast<std::uint32_t>(error.code());
+    pass({.kind = BulkMessageKind::atomic_failure, .code = code, .id = message.id}, "bulk", -1,
+         fabric::process_name() + ": " + error.what());
+  }
+}
+
+// -------------------------------------------------------------------------------------------------------------- events
+
+void Space::on_message(std::span<const std::byte> bytes, memory::UniqueFd fd) {
+  std::string_view text;
+  const auto message = decode_bulk_message(bytes, text);
+  switch (message.kind) {
+    case BulkMessageKind::segment: on_segment(message, fd); return;
+    case BulkMessageKind::leases: on_leases(message, fd); return;
+    case BulkMessageKind::forget: {
+      const std::lock_guard lock(peer_mutex_);
+      segments_.erase(static_cast<std::uint32_t>(message.id));
+      return;
+    }
+    case BulkMessageKind::welcome: {
+      auto& ticket = ticket_.emplace();
+      std::memcpy(ticket.data(), &message.a, sizeof message.a);
+      std::memcpy(ticket.data() + sizeof message.a, &message.b, sizeof message.b);
+      link_changed_.notify_all();
+      return;
+    }
+    case BulkMessageKind::want_link:
+      if (admitted_link_) use(std::move(admitted_link_));
+      if (!door_ || link_ || opening_) return;
+      opening_ = true;
+      connect_link(*this, carrier_.keep());
+      return;
+    case BulkMessageKind::fetch_add:
+    case BulkMessageKind::compare_swap: on_atomic(message); return;
+    case BulkMessageKind::atomic_reply:
+      if (const auto found = atomics_.find(message.id); found != atomics_.end()) found->second->set(message.a);
+      return;
+    case BulkMessageKind::atomic_failure:
+      if (const auto found = atomics_.find(message.id); found != atomics_.end())
+        found->second->set_error(Error(static_cast<Errc>(message.code), std::string(text)));
+      return;
+  }
+}
+
+void Space::end(const Error& error) {
+  exposures_->end();
+  if (link_) link_->close();
+  if (admitted_link_) admitted_link_->close();
+  for (const auto& [id, promise] : std::map(atomics_)) promise->set_error(error);
+  open_error_ = error;
+  link_changed_.notify_all();
+}
+
+}  // namespace
+
+std::unique_ptr<LinkEnd> make_link_end(Carrier& carrier) { return std::make_unique<Space>(carrier); }
+
+}  // namespace penstock::transport

@@ -1,0 +1,97 @@
+// How a reader rank gets at the bytes of a writer rank's slots: the seam between streams and transports.
+//
+// A plane is used by one thread at a time, which does the copying or waiting. It connects to a writer rank when first
+// asked for its bytes. Every call ends by its deadline. After an error nothing is written to the caller's memory any
+// more. Errors: timeout (naming the rank), step_gone (the slot holds another step), peer_lost (naming the rank),
+// protocol, authentication, memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "fabric/endpoint.hpp"
+#include "fabric/progress.hpp"
+#include "fabric/token.hpp"
+#include "memory/arena.hpp"
+#include "model/plan.hpp"
+
+namespace penstock::transport {
+
+class DataPlane {
+ public:
+  virtual ~DataPlane() = default;
+
+  virtual std::string_view name() const = 0;  // "shm", "tcp"
+
+  // Reaches every writer rank ahead of need, so that what is announced from now on can be read even if they die.
+  // Planes whose bytes die with the writer do nothing.
+  virtual void prepare(base::Deadline) {}
+
+  // One piece of a plan; out is the base that the piece's destination offsets count from.
+  struct Item {
+    const model::Piece* piece = nullptr;
+    std::byte* out = nullptr;
+  };
+  // All pieces of all items, in the caller's memory when it returns. Pieces of one writer rank take effect in order;
+  // ordered: so do those of different ranks (overlapping blocks).
+  virtual void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+                     base::Deadline deadline) = 0;
+
+  // Read-only bytes that stay valid while the owner lives: in place where the plane can, else fetched.
+  struct Mapped {
+    std::span<const std::byte> bytes;
+    std::shared_ptr<const void> owner;
+  };
+  // Whether map gives the writer's own memory, which lasts only as long as the step's lease.
+  virtual bool maps_in_place() const { return false; }
+  virtual Mapped map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment,
+                     std::uint64_t offset, std::uint64_t bytes, base::Deadline deadline) = 0;
+
+  // Pieces, fetched, as one piece of memory that is the owner's.
+  virtual Mapped join(std::uint64_t step, std::uint32_t slot, std::span<const model::Piece> pieces, std::uint64_t bytes,
+                      base::Deadline deadline) {
+    std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
+    join_into(memory.get(), step, slot, pieces, deadline);
+    return {{memory.get(), bytes}, memory};
+  }
+
+  // The slot's header, and its payload appended to `out` (nothing when there is none).
+  virtual memory::SlotInfo header(std::uint64_t step, std::uint32_t slot, int writer_rank, base::Deadline deadline) = 0;
+  virtual void read_payload(std::uint64_t step, std::uint32_t slot, int writer_rank, std::vector<std::byte>& out,
+                            base::Deadline deadline) = 0;
+
+  std::uint64_t bytes_moved() const { return bytes_moved_; }  // by fetch, read_payload, and map where it copies
+
+ protected:
+  void join_into(std::byte* out, std::uint64_t step, std::uint32_t slot, std::span<const model::Piece> pieces,
+                 base::Deadline deadline) {
+    std::vector<Item> items;
+    items.reserve(pieces.size());
+    for (const auto& piece : pieces) items.push_back({&piece, out});
+    fetch(step, slot, items, false, deadline);
+  }
+
+  std::uint64_t bytes_moved_ = 0;
+};
+
+struct DataPlaneOptions {
+  std::string stream;
+  fabric::Token token;
+  std::uint32_t rank = 0;                   // of this reader, in its cohort
+  std::vector<fabric::Endpoint> writers;    // by writer rank
+  std::uint64_t in_flight_bytes = 8 << 20;  // tcp: asked for and not yet received, for each writer rank
+};
+
+// Copies straight from the writers' segments; needs all writers on this node.
+std::unique_ptr<DataPlane> make_shm_plane(std::shared_ptr<fabric::Progress> progress, DataPlaneOptions options);
+// Asks the writers' block servers, over TCP.
+std::unique_ptr<DataPlane> make_tcp_plane(DataPlaneOptions options);
+
+}  // namespace penstock::transport

@@ -1,0 +1,32 @@
+// Answers reads of an arena's slots over TCP, on the thread of the process's SocketLoop.
+//
+// Bytes go from the arena to the socket without a copy where they are contiguous, through a small buffer where they are
+// not. Any thread. After the destructor, connections end and the arena is let go of as soon as the loop comes to it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "memory/arena.hpp"
+#include "memory/unique_fd.hpp"
+
+namespace penstock::transport {
+
+class DataServer {
+ public:
+  explicit DataServer(std::shared_ptr<memory::Arena> arena);
+  ~DataServer();
+
+  // Takes an authenticated socket.
+  void adopt(memory::UniqueFd socket, std::string peer_name);
+  std::uint64_t bytes_served() const;
+  std::size_t connections() const;
+
+ private:
+  class Session;
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace penstock::transport

@@ -1,0 +1,209 @@
+// The tcp plane: bytes are asked of the writers' block servers and received in the calling thread.
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+#include "fabric/connect.hpp"
+#include "fabric/socket.hpp"
+#include "penstock/interrupt.hpp"
+#include "transport/data_plane.hpp"
+#include "transport/tcp/read_stream.hpp"
+#include "wire/control.hpp"
+
+namespace penstock::transport {
+
+namespace {
+
+using base::Deadline;
+using memory::SlotInfo;
+
+// A range of bytes as a piece of a plan.
+model::Piece bytes_piece(int writer_rank, std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) {
+  const std::int64_t stride = 1;
+  model::Piece piece;
+  piece.writer_rank = writer_rank;
+  piece.segment = segment;
+  piece.elem_size = 1;
+  piece.copy = model::normalise(&stride, &stride, &bytes, 1, 1);
+  piece.copy.src_offset = static_cast<std::int64_t>(offset);
+  return piece;
+}
+
+class TcpPlane final : public DataPlane {
+ public:
+  explicit TcpPlane(DataPlaneOptions options) : options_(std::move(options)), streams_(options_.writers.size()) {}
+
+  std::string_view name() const override { return "tcp"; }
+  void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+             Deadline deadline) override;
+  Mapped map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment, std::uint64_t offset,
+             std::uint64_t bytes, Deadline deadline) override;
+  SlotInfo header(std::uint64_t step, std::uint32_t slot, int writer_rank, Deadline deadline) override;
+  void read_payload(std::uint64_t step, std::uint32_t slot, int writer_rank, std::vector<std::byte>& out,
+                    Deadline deadline) override;
+
+ private:
+  ReadStream& stream_of(int rank, Deadline deadline);
+  void fetch_part(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered, Deadline deadline);
+  void read_bytes(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment, std::uint64_t offset,
+                  std::span<std::byte> out, Deadline deadline);
+  void run(Deadline deadline);
+  void advance(std::size_t rank);
+  void wait(Deadline deadline);
+  void drop_unfinished();
+
+  DataPlaneOptions options_;
+  std::vector<std::unique_ptr<ReadStream>> streams_;  // by writer rank; null until first used
+  std::vector<std::size_t> active_;                   // ranks of the fetch under way that have not finished
+  std::vector<pollfd> entries_;
+};
+
+ReadStream& TcpPlane::stream_of(int rank, Deadline deadline) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= streams_.size())
+    throw Error(Errc::protocol, "there is no writer rank " + std::to_string(rank));
+  auto& stream = streams_[static_cast<std::size_t>(rank)];
+  if (stream) return *stream;
+  const wire::Hello hello{.purpose = wire::Purpose::data, .rank = options_.rank, .stream = options_.stream};
+  try {
+    memory::UniqueFd socket = fabric::connect_blocking(options_.writers[static_cast<std::size_t>(rank)], options_.token,
+                                                       hello, fabric::Reach::tcp_only, deadline);
+    stream = std::make_unique<ReadStream>(std::move(socket), options_.in_flight_bytes);
+  } catch (const Error& error) {
+    throw error.in("writer rank " + std::to_string(rank));
+  }
+  return *stream;
+}
+
+void TcpPlane::fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+                     Deadline deadline) {
+  if (!ordered) {
+    fetch_part(step, slot, items, false, deadline);
+    return;
+  }
+  // Ranks answer in any order: where order matters, one rank after the other.
+  for (std::size_t first = 0; first < items.size();) {
+    std::size_t last = first + 1;
+    while (last < items.size() && items[last].piece->writer_rank == items[first].piece->writer_rank) ++last;
+    fetch_part(step, slot, items.subspan(first, last - first), true, deadline);
+    first = last;
+  }
+}
+
+void TcpPlane::fetch_part(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+                          Deadline deadline) {
+  active_.clear();
+  try {
+    for (const Item& item : items) {
+      const auto rank = static_cast<std::size_t>(item.piece->writer_rank);
+      ReadStream& stream = stream_of(item.piece->writer_rank, deadline);
+      if (std::find(active_.begin(), active_.end(), rank) == active_.end()) {
+        stream.begin(step, slot, ordered);
+        active_.push_back(rank);
+      }
+      stream.add(*item.piece, item.out);
+      bytes_moved_ += item.piece->bytes();
+    }
+    run(deadline);
+  } catch (...) {
+    drop_unfinished();
+    throw;
+  }
+}
+
+// Until every active stream has finished.
+void TcpPlane::run(Deadline deadline) {
+  for (;;) {
+    for (const std::size_t rank : active_) advance(rank);
+    std::erase_if(active_, [this](std::size_t rank) { return streams_[rank]->finished(); });
+    if (active_.empty()) return;
+    wait(deadline);
+  }
+}
+
+void TcpPlane::advance(std::size_t rank) {
+  try {
+    streams_[rank]->advance();
+  } catch (const Error& error) {
+    throw error.in("writer rank " + std::to_string(rank));
+  }
+}
+
+void TcpPlane::wait(Deadline deadline) {
+  entries_.clear();
+  for (const std::size_t rank : active_) {
+    const int write = streams_[rank]->wants_write() ? POLLOUT : 0;
+    entries_.push_back({streams_[rank]->socket(), static_cast<short>(POLLIN | write), 0});
+  }
+  for (;;) {
+    const auto slice = std::min(deadline.remaining(), std::chrono::duration_cast<Timeout>(fabric::interruption_period));
+    const int count = ::poll(entries_.data(), entries_.size(), static_cast<int>(slice.count()));
+    if (count > 0) return;
+    if (count < 0 && errno != EINTR) throw Error(Errc::system, "poll failed: " + fabric::errno_text(errno));
+    if (deadline.passed())
+      throw Error(Errc::timeout, "waited for bytes of writer rank " + std::to_string(active_.front()));
+    if (interrupted()) throw Error(Errc::timeout, "interrupted");
+  }
+}
+
+// A reply that is still under way must never reach memory that the caller has got back.
+void TcpPlane::drop_unfinished() {
+  for (const std::size_t rank : active_)
+    if (rank < streams_.size() && streams_[rank] && !streams_[rank]->finished()) streams_[rank].reset();
+  active_.clear();
+}
+
+void TcpPlane::read_bytes(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment,
+                          std::uint64_t offset, std::span<std::byte> out, Deadline deadline) {
+  if (out.empty()) return;
+  const model::Piece piece = bytes_piece(writer_rank, segment, offset, out.size());
+  const Item item{&piece, out.data()};
+  fetch_part(step, slot, std::span(&item, 1), false, deadline);
+}
+
+DataPlane::Mapped TcpPlane::map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment,
+                                std::uint64_t offset, std::uint64_t bytes, Deadline deadline) {
+  // Sizes come from decoded descriptions: no rank has more than a petabyte, and a wish for it is an error, not a crash.
+  if (bytes > wire::max_read_bytes) throw Error(Errc::protocol, "a view of impossible size");
+  try {
+    std::shared_ptr<std::byte[]> memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
+    const std::span<std::byte> span(memory.get(), bytes);
+    read_bytes(step, slot, writer_rank, segment, offset, span, deadline);
+    return {span, memory};
+  } catch (const std::bad_alloc&) {
+    throw Error(Errc::memory, "no memory for a view of " + std::to_string(bytes) + " bytes");
+  }
+}
+
+SlotInfo TcpPlane::header(std::uint64_t step, std::uint32_t slot, int writer_rank, Deadline deadline) {
+  // As the writer's memory has it: its first four words in its byte order, which the handshake's version implies.
+  SlotInfo info;
+  static_assert(sizeof info == offsetof(memory::SlotHeader, copying));
+  read_bytes(step, slot, writer_rank, 0, 0, std::as_writable_bytes(std::span(&info, 1)), deadline);
+  if (info.step != step)
+    throw Error(Errc::step_gone, "writer rank " + std::to_string(writer_rank) + " does not hold step " +
+                                     std::to_string(step) + " any more");
+  return info;
+}
+
+void TcpPlane::read_payload(std::uint64_t step, std::uint32_t slot, int writer_rank, std::vector<std::byte>& out,
+                            Deadline deadline) {
+  const SlotInfo info = header(step, slot, writer_rank, deadline);
+  if (info.payload_bytes == 0) return;
+  if (info.payload_bytes > wire::max_message_bytes || info.payload_segment >= memory::max_slot_segments)
+    throw Error(Errc::protocol, "writer rank " + std::to_string(writer_rank) + " has a payload of impossible size");
+  const std::size_t before = out.size();
+  out.resize(before + info.payload_bytes);
+  read_bytes(step, slot, writer_rank, static_cast<std::uint32_t>(info.payload_segment), info.payload_offset,
+             std::span(out).subspan(before), deadline);
+}
+
+}  // namespace
+
+std::unique_ptr<DataPlane> make_tcp_plane(DataPlaneOptions options) {
+  return std::make_unique<TcpPlane>(std::move(options));
+}
+
+}  // namespace penstock::transport
