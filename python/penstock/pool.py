@@ -512,7 +512,7 @@ class Pool:
 def known_pools(directory: str = "", *, timeout: float = 10.0, context: Any = None) -> list[dict[str, Any]]:
     """The pools that a directory knows: name, view, settled, replication, and servers with id, name and state.
 
-    directory: as for Pool. Raises NotFound (no directory), TimeoutError.
+    directory: as for Pool. Raises NotFound (no directory), PeerLost (it cannot be reached), TimeoutError.
     """
     from .context import _default_context
 

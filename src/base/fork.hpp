@@ -2,14 +2,17 @@
 // must not speak for the parent there.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
 namespace penstock::base {
 
-// In a child, forked from now on, this socket of ours is at its end: a peer hears of the parent's death at once, whatever
-// children live on. The descriptor's number stays taken in the child. Any thread; nothing is to be undone when it is closed.
+// In a child that is forked from now on, /dev/null takes the place of this socket: a peer hears of the parent's death at once,
+// whatever children live on. Any thread; nothing is to be undone when the socket is closed.
 void leave_to_parent(int socket);
 
 // How many forks lie between the process that called this first and this one. Any thread.
@@ -32,6 +35,35 @@ class Origin {
 
  private:
   std::uint32_t forks_;
+};
+
+// An object that a process has once, as long as somebody holds it. A forked child has one of its own: it leaves the parent's,
+// whose threads and mutexes are of no use there. For variables with static storage duration. Any thread.
+template <class T>
+class OncePerProcess {
+ public:
+  template <class Make>
+  std::shared_ptr<T> get(Make make) {
+    auto* place = place_.load();
+    while (place == nullptr || place->forks != forks()) {
+      auto* fresh = new Place(forks());
+      if (place_.compare_exchange_strong(place, fresh)) place = fresh;
+      else delete fresh;
+    }
+    std::lock_guard lock(place->mutex);
+    auto object = place->object.lock();
+    if (!object) place->object = object = make();
+    return object;
+  }
+
+ private:
+  struct Place {
+    explicit Place(std::uint32_t now) : forks(now) {}
+    const std::uint32_t forks;
+    std::mutex mutex;  // guards what follows
+    std::weak_ptr<T> object;
+  };
+  std::atomic<Place*> place_{nullptr};
 };
 
 }  // namespace penstock::base

@@ -54,6 +54,20 @@ int touch(std::byte* data, std::uint64_t bytes) {
   return code;
 }
 
+// Signals are the application's: its threads are to get them, not those begun meanwhile.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
 unsigned allowed_cores() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -72,15 +86,12 @@ int touch_by(unsigned threads, std::byte* data, std::uint64_t bytes) {
   {
     std::vector<std::jthread> others;
     others.reserve(parts);
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the application's
+    const NoSignals masked;
     try {
       for (; begun + 1 < parts; ++begun)
         others.emplace_back([&code = codes[begun], at = data + begun * part, part] { code = touch(at, part); });
     } catch (const std::system_error&) {  // no more threads: the rest is this one's
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     codes.back() = touch(data + begun * part, bytes - begun * part);
   }
   const auto failed = std::ranges::find_if(codes, [](int code) { return code != 0; });

@@ -243,7 +243,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   bool may_lie_elsewhere(const Placement& placement, const Namespace& ns, std::string_view row,
                          std::optional<std::uint64_t> tag) const;
   void remember_view();
-  void drop_what_others_kept(const View& view);
+  void drop_what_others_kept(const Placement& present);
   Task<void> drop_behind(Namespace ns, std::string row, std::string column);
   void require_there_since(std::uint64_t since) const;
   bool has_finished(const Member& member, std::uint64_t view) const;
@@ -318,8 +318,13 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   // Versions of puts that failed here, by packed key: another owner may have taken them, and a drop covers them too.
   std::unordered_map<std::string, std::uint64_t> failed_puts_;
   std::vector<std::shared_ptr<const Placement>> history_;  // the last settled view, and those since
-  std::vector<std::shared_ptr<const Placement>>
-      before_absence_;              // of when views last named this server, while none does
+  // Views that named this server, from the last settled one on, and how often it had been left out before each.
+  struct TookPart {
+    std::shared_ptr<const Placement> view;
+    std::uint64_t absences = 0;
+  };
+  std::vector<TookPart> took_part_;
+  std::uint64_t absences_ = 0;
   std::uint64_t member_since_ = 0;  // Member::since of the last view that named this server; 0: none did
   fabric::Endpoint endpoint_;
   std::uint64_t lease_ = 0, leases_lost_ = 0;

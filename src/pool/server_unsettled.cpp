@@ -36,10 +36,15 @@ void ServerCore::remember_view() {
   const auto& view = placement->view();
   const auto* self = view.find(options_.id);
   const bool member = self && self->endpoint == endpoint_;
-  const bool left_out = member ? member_since_ != 0 && self->since != member_since_ : !history_.empty();
-  if (left_out && !history_.empty()) before_absence_ = history_;
-  if (member && left_out) drop_what_others_kept(view);
-  if (member) member_since_ = self->since;
+  if (member) {
+    if (member_since_ != 0 && self->since != member_since_) {
+      ++absences_;
+      drop_what_others_kept(*placement);
+    }
+    member_since_ = self->since;
+    if (view.settled) took_part_.clear();
+    took_part_.push_back({placement, absences_});
+  }
   const bool follows = !history_.empty() && history_.back()->view().number + 1 == view.number;
   if (view.settled || !follows) history_.clear();
   if (member && (view.settled || follows)) history_.push_back(placement);
@@ -49,25 +54,33 @@ void ServerCore::remember_view() {
 // This server is back in the pool, after views that did not name it: it stood still, or could not be reached. Meanwhile the
 // others went on with what they had, too; what they lack of it by now was dropped, and must not come back. What nobody else
 // had, or only servers that are gone as well, stays: it may be the only copy.
-void ServerCore::drop_what_others_kept(const View& view) {
-  const auto past = std::exchange(before_absence_, {});
-  if (past.empty()) return;
-  const auto had_by_another = [&](const Placement& then, const ObjectTable::Entry& entry) {
+void ServerCore::drop_what_others_kept(const Placement& present) {
+  // What came to this server before it was part of a settled view may lie with those who had it before, or with nobody.
+  if (took_part_.empty() || !took_part_.front().view->view().settled) return;
+  const auto& view = present.view();
+  const auto had_by_another = [&](const TookPart& part, const ObjectTable::Entry& entry) {
+    const auto& then = *part.view;
     const auto owners = then.owners(entry.ns, entry.row, entry.object.tag);
     const auto is_other = [&](std::uint32_t o) { return then.view().members[o].id != options_.id; };
-    // Those who were not lost have it, or have handed it on. This server's own absence is one of the losses.
-    const auto lost = view.losses - std::min(view.losses, then.view().losses + 1);
+    // Those who were not lost have it, or have handed it on. Losses include this server's own absences.
+    const auto lost = view.losses - std::min(view.losses, then.view().losses + absences_ - part.absences);
     if (static_cast<std::uint64_t>(std::ranges::count_if(owners.all(), is_other)) > lost) return true;
+    if (!then.view().settled) return false;  // they may not have had it yet
+    const auto now = present.owners(entry.ns, entry.row, entry.object.tag);
     return std::ranges::any_of(owners.all(), [&](std::uint32_t o) {
-      const auto* now = view.find(then.view().members[o].id);
-      return is_other(o) && now && now->since == then.view().members[o].since;
+      const auto& owner = then.view().members[o];
+      return is_other(o) && std::ranges::any_of(now.all(), [&](std::uint32_t n) {
+               const auto& one = view.members[n];
+               return one.id == owner.id && one.endpoint == owner.endpoint && one.since == owner.since;
+             });
     });
   };
   std::vector<UnpackedKey> kept;
   std::string after;
   do {
     after = store_->table().scan_all(after, 1000, [&](const ObjectTable::Entry& entry) {
-      const bool by_others = std::ranges::all_of(past, [&](const auto& then) { return had_by_another(*then, entry); });
+      const bool by_others =
+          std::ranges::all_of(took_part_, [&](const auto& part) { return had_by_another(part, entry); });
       if (by_others) kept.push_back({entry.ns, std::string(entry.row), std::string(entry.column)});
       return true;
     });

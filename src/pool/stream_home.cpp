@@ -20,9 +20,10 @@ constexpr auto join_within = std::chrono::seconds(10);
 // Readers tell a home that is new what they hold as soon as they hear of it; so long it drops nothing, and decides nothing for
 // cohorts of which it has not heard all.
 constexpr Timeout settle_within(5'000);
-constexpr Timeout put_again_within(2'000);  // in a pool that is full its steps can be read nevertheless
-constexpr Timeout last_steps_within(500);   // for steps that are on their way when their writer leaves
-constexpr Timeout end_within(3'000);        // then whoever waits to drop the stream has a turn
+constexpr Timeout put_again_within(2'000);   // in a pool that is full its steps can be read nevertheless
+constexpr Timeout last_steps_within(500);    // for steps that are on their way when their writer leaves
+constexpr Timeout last_pulls_within(1'000);  // for steps that a writer had committed when it was lost
+constexpr Timeout end_within(3'000);         // then whoever waits to drop the stream has a turn
 
 StreamOptions options_of(const fb::StreamRecordT& record, const std::string& stream) {
   StreamOptions options = base::from_yaml(record.options, [&](const Error& e) {  // of a writer newer than this server
@@ -452,10 +453,11 @@ void StreamHome::start_feed(Deadline deadline) {
 void StreamHome::on_end(Outcome outcome, std::string why, std::uint64_t feed) {
   if (retired_ || feed != feed_number_) return;
   feed_why_ = why;
-  feed_ended_ = outcome != Outcome::not_ready;
-  // The feed stays, to release what is under way: a writer that says that it is lost still has its last steps, as long as it lives.
-  // One that is joined again gets another feed. This one is destroyed later: this is one of its callbacks.
-  if (!feed_ended_) {
+  feed_ended_ = outcome == Outcome::end_of_stream;
+  // A writer that says that it is lost may still live, and have its last steps.
+  if (outcome == Outcome::writer_lost) pull_until_ = Deadline(last_pulls_within);
+  // At a proper end the feed stays, to release what is under way. It is destroyed later: this is one of its callbacks.
+  if (outcome != Outcome::end_of_stream) {
     core_->progress()->post([old = std::shared_ptr<stream::Feed>(std::move(feed_))] {});
     feed_joined_ = false;
   }

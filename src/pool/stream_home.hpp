@@ -148,6 +148,7 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   bool feed_joined_ = false, feed_ended_ = false;
   bool let_go_ = false;  // the feed, for one who is to take the writer's place
   std::string feed_why_;
+  Deadline pull_until_{Timeout(0)};       // while a writer that is lost may still have its last steps
   std::optional<Deadline> rejoin_until_;  // since the writer does not answer
   ReaderBook readers_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::weak_ptr<rpc::Channel>> watched_;

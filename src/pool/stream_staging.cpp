@@ -112,7 +112,8 @@ Task<fb::StepRecordT> StreamHome::pull_until_done(std::uint64_t step, std::share
     } catch (const Error& e) {
       check_ours();
       const bool writer_there = feed_ && feed_joined_ && staging_.at(step).feed == feed_number_;
-      if (e.code() == Errc::step_gone || is_final(e) || (!writer_there && failures > 0)) throw;
+      const bool too_late = !writer_there && failures > 0 && pull_until_.passed();
+      if (e.code() == Errc::step_gone || is_final(e) || too_late) throw;
       if (!primary()) throw retired_error();
       ++stall_retries_;
       if (failures % 20 == 0)

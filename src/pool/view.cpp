@@ -44,7 +44,7 @@ Member member_from_json(const json& object) {
   if (member.name.size() > max_name_bytes) throw Error(Errc::protocol, "a server's name is too long");
   member.endpoint = fabric::endpoint_from_json(object.at("endpoint"));
   member.weight = json_integer<std::uint32_t>(object, "weight", 1, max_weight);
-  member.since = json_integer<std::uint64_t>(object, "since");
+  if (object.contains("since")) member.since = json_integer<std::uint64_t>(object, "since");
   const auto state = object.at("state").get<std::string>();
   if (state != "active" && state != "draining") throw Error(Errc::protocol, "no such state of a server: " + state);
   member.state = state == "active" ? ServerState::active : ServerState::draining;
@@ -104,7 +104,7 @@ View view_from_json(std::string_view text) {
     view.number = json_integer<std::uint64_t>(object, "number");
     view.settled = boolean(object, "settled");
     view.replication = json_integer<std::uint32_t>(object, "replication", 1, max_owners);
-    view.losses = json_integer<std::uint64_t>(object, "losses");
+    if (object.contains("losses")) view.losses = json_integer<std::uint64_t>(object, "losses");
     const json& members = object.at("members");
     if (!members.is_array() || members.size() > max_members) throw Error(Errc::protocol, "no list of servers");
     for (const json& member : members) {

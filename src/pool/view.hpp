@@ -34,7 +34,7 @@ struct View {
   std::uint64_t number = 0;  // 0: none yet
   bool settled = true;       // every owner holds what it owns
   std::uint32_t replication = 1;
-  std::uint64_t losses = 0;     // lives of servers that did not leave in order, since the pool began
+  std::uint64_t losses = 0;     // server processes that were lost without draining, since the pool began
   std::vector<Member> members;  // by id, ascending
 
   const Member* find(std::uint64_t id) const;

@@ -241,3 +241,41 @@ def test_a_reader_is_killed_and_its_child_lives(plane, tmp_path):
                     step["T"] = np.arange(1 << 16) + n
                 if n == 0:
                     reader.kill_parent()
+
+
+WRITING_CHILD = """
+import os, signal, sys
+import numpy as np
+import penstock
+signal.alarm(60)
+directory, plane = sys.argv[1:]
+of_parent = penstock.Context(directory=directory, listen="127.0.0.1").create("parent", data_plane=plane, timeout=30)
+reader = penstock.Context(directory=directory, listen="127.0.0.1").open("parent", data_plane=plane, timeout=30)
+with of_parent.step() as step:
+    step["T"] = np.arange(1 << 16)
+with reader.step() as step:
+    step["T"][:]
+child = os.fork()
+if child == 0:
+    context = penstock.Context(directory=directory, listen="127.0.0.1")
+    with context.create("child", data_plane=plane, timeout=30) as writer, writer.step() as step:
+        step["T"] = np.arange(1 << 16)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+reader.close()
+of_parent.close()
+"""
+
+
+@pytest.mark.parametrize("plane", ["shm", "tcp"])
+def test_a_child_writes_a_stream_of_its_own(plane, tmp_path):
+    directory = str(tmp_path / "streams")
+    parent = subprocess.Popen([sys.executable, "-c", WRITING_CHILD, directory, plane], cwd=tmp_path)
+    try:
+        with penstock.Context(directory=directory, listen="127.0.0.1").open("child", timeout=30) as reader:
+            with reader.step() as step:
+                assert step["T"][-1] == (1 << 16) - 1
+        assert parent.wait(PROCESS_S) == 0
+    finally:
+        parent.kill()
+        parent.wait(PROCESS_S)

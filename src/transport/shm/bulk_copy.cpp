@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/fork.hpp"
 #include "model/stream_store.hpp"
 
 namespace penstock::transport {
@@ -120,12 +121,8 @@ CopyThreads::~CopyThreads() {
 }
 
 std::shared_ptr<CopyThreads> CopyThreads::shared() {
-  static std::mutex mutex;
-  static std::weak_ptr<CopyThreads> current;
-  std::lock_guard lock(mutex);
-  auto threads = current.lock();
-  if (!threads) current = threads = std::shared_ptr<CopyThreads>(new CopyThreads);
-  return threads;
+  static base::OncePerProcess<CopyThreads> threads;
+  return threads.get([] { return std::shared_ptr<CopyThreads>(new CopyThreads); });
 }
 
 void CopyThreads::submit(std::shared_ptr<CopyJob> job) {

@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <set>
 
 #include "base/fault.hpp"
+#include "base/fork.hpp"
 #include "base/log.hpp"
 #include "fabric/connection.hpp"
 #include "fabric/socket.hpp"
@@ -27,8 +29,10 @@ constexpr int batches_per_turn = 4;  // then other readers have theirs
 struct DataServer::Impl {
   explicit Impl(std::shared_ptr<memory::Arena> source) : arena(std::move(source)) {}
 
+  const base::Origin origin;
   const std::shared_ptr<memory::Arena> arena;
-  const std::shared_ptr<SocketLoop> loop = SocketLoop::shared();
+  std::once_flag needed;
+  std::shared_ptr<SocketLoop> loop;  // since the first connection
   std::atomic<std::uint64_t> served{0};
   std::atomic<std::size_t> count{0};
   std::set<Session*> sessions;  // the loop's own
@@ -216,14 +220,16 @@ bool DataServer::Session::send() {
 DataServer::DataServer(std::shared_ptr<memory::Arena> arena) : impl_(std::make_shared<Impl>(std::move(arena))) {}
 
 DataServer::~DataServer() {
-  impl_->loop->post([impl = impl_] {
-    for (auto* session : std::set(impl->sessions)) session->end("the writer is closed");
+  if (!impl_->loop || impl_->origin.leave(impl_)) return;
+  impl_->loop->call([this] {
+    for (auto* session : std::set(impl_->sessions)) session->end("the writer is closed");
   });
 }
 
 void DataServer::adopt(memory::UniqueFd socket, std::string peer_name) {
   fabric::set_blocking(socket.get(), false);
   fabric::set_stream_options(socket.get());
+  std::call_once(impl_->needed, [this] { impl_->loop = SocketLoop::shared(); });
   auto session = std::make_shared<Session>(impl_, std::move(socket), std::move(peer_name));
   impl_->loop->post([session] { session->start(); });
 }

@@ -1,7 +1,7 @@
 // Answers reads of an arena's slots over TCP, on the thread of the process's SocketLoop.
 //
 // Bytes go from the arena to the socket without a copy where they are contiguous, through a small buffer where they are
-// not. Any thread. After the destructor, connections end and the arena is let go of as soon as the loop comes to it.
+// not. Any thread but the loop's. The destructor waits until the connections have ended.
 #pragma once
 
 #include <cstdint>

@@ -8,10 +8,12 @@
 
 #include <atomic>
 #include <cerrno>
+#include <future>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
 
+#include "base/fork.hpp"
 #include "memory/unique_fd.hpp"
 #include "penstock/error.hpp"
 
@@ -85,12 +87,8 @@ SocketLoop::~SocketLoop() {
 }
 
 std::shared_ptr<SocketLoop> SocketLoop::shared() {
-  static std::mutex mutex;
-  static std::weak_ptr<SocketLoop> current;
-  std::lock_guard lock(mutex);
-  auto loop = current.lock();
-  if (!loop) current = loop = std::shared_ptr<SocketLoop>(new SocketLoop);
-  return loop;
+  static base::OncePerProcess<SocketLoop> loop;
+  return loop.get([] { return std::shared_ptr<SocketLoop>(new SocketLoop); });
 }
 
 void SocketLoop::post(std::function<void()> command) {
@@ -103,6 +101,15 @@ void SocketLoop::post(std::function<void()> command) {
   if (!first) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto put = ::write(impl_->wake.get(), &one, sizeof one);
+}
+
+void SocketLoop::call(const std::function<void()>& command) {
+  std::promise<void> done;
+  post([&] {
+    command();
+    done.set_value();
+  });
+  done.get_future().wait();
 }
 
 void SocketLoop::add(const std::shared_ptr<Handler>& handler, int socket) {

@@ -20,6 +20,8 @@ class SocketLoop {
   ~SocketLoop();
   // Any thread; runs on the loop's, in order.
   void post(std::function<void()> command);
+  // The same, and waits until it has run. Not on the loop's thread.
+  void call(const std::function<void()>& command);
   // The loop's thread. A handler that is added is kept until it is removed. It hears of what can be read, and of what can be
   // written if it watches for that.
   void add(const std::shared_ptr<Handler>& handler, int socket);
