@@ -65,7 +65,11 @@ def test_a_schema_that_changed_asks_for_another_version(tidy, tmp_path):
         ("include/penstock/x.hpp", '// A contract.\n#include "model/box.hpp"\n', "only public headers"),
         ("include/penstock/x.hpp", "#pragma once\n", "opens with a comment"),
         ("src/stream/x.cpp", "#include <asio/post.hpp>\n", "belongs to fabric only"),
-        ("src/fabric/x.cpp", '#include "wire/control_generated.h"\n', "belongs to directory, pool, rpc, transport, wire only"),
+        (
+            "src/fabric/x.cpp",
+            '#include "wire/control_generated.h"\n',
+            "belongs to directory, pool, rpc, transport, wire only",
+        ),
         ("src/base/x.cpp", "void f() { std::abort(); }\n", "abort() is banned"),
         ("src/base/x.cpp", "int f() { return printf(0); }\n", "printf() is banned"),
         ("src/base/x.cpp", "void f() { std::this_thread::sleep_for(1s); }\n", "sleep_for() is banned"),
