@@ -224,7 +224,7 @@ def test_the_draining_server_dies(pools):
 def test_ctrl_c_leaves_the_drain_and_cancel_ends_it(pools):
     pool = pools(servers=2, disk=None, **SLOW)
     client = pool.open()
-    values = put_objects(client, 200, 100_000)
+    values = put_objects(client, 400, 100_000)
     command = draining(pool, client, 2)
     command.process.send_signal(signal.SIGINT)
     code, text = command.end()
