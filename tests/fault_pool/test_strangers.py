@@ -1,5 +1,6 @@
 """Connections without a token to every listening socket of a pool's servers, renewed all the time: clients work."""
 
+import http.client
 import sys
 import urllib.request
 from pathlib import Path
@@ -11,6 +12,17 @@ from strangers import Flood, have_descriptors, listening
 
 CALL_S = 6.0  # less than the ten seconds of a handshake
 READY_S = 60.0
+
+
+def page_status(url, tries=5):
+    """A connection that is slow to ask may be the one that the flood displaces: then it asks again."""
+    for left in reversed(range(tries)):
+        try:
+            with urllib.request.urlopen(url, timeout=CALL_S) as answer:
+                return answer.status
+        except (http.client.RemoteDisconnected, ConnectionResetError):
+            if left == 0:
+                raise
 
 
 @pytest.mark.parametrize("count", [300, 2000])
@@ -30,5 +42,4 @@ def test_connections_without_a_token_keep_nobody_out(pools, context, count):
             assert client.get(row, "b").bytes() == bytes(5000)
             assert len(client.status()["servers"]) == 1
             client.close()
-        with urllib.request.urlopen(f"http://{server.ready['http']}/status", timeout=CALL_S) as answer:
-            assert answer.status == 200
+        assert page_status(f"http://{server.ready['http']}/status") == 200
