@@ -11,6 +11,7 @@ namespace {
 // A lease that ends leaves its object in memory and tells nobody; while somebody waits, what can be evicted is looked at
 // again so often.
 constexpr std::chrono::milliseconds poll_interval(5);
+constexpr std::uint64_t books_beyond = 64 << 10;  // memory that the books may take when there is none left
 
 }  // namespace
 
@@ -28,7 +29,7 @@ bool Credit::all_small(std::span<const std::uint64_t> sizes) {
 }
 
 // out: those that an earlier try has got, and kept because it was growing.
-Credit::Outcome Credit::try_grant(std::span<const std::uint64_t> sizes, std::uint64_t charge, Blobs& out) {
+Credit::Outcome Credit::try_grant(std::span<const std::uint64_t> sizes, std::uint64_t charge, bool books, Blobs& out) {
   const auto rest = [&] {
     auto left = charge;
     for (const auto& blob : out) left -= std::min(left, blob->charged());
@@ -38,7 +39,8 @@ Credit::Outcome Credit::try_grant(std::span<const std::uint64_t> sizes, std::uin
   auto& memory = *source_.memory;
   if (all_small(sizes)) {
     while (!memory.try_allocate_small(sizes, out))
-      if (!source_.evict_one()) return Outcome::later;
+      if (!source_.evict_one())
+        return books && memory.try_allocate_small(sizes, out, books_beyond) ? Outcome::granted : Outcome::later;
     return Outcome::granted;
   }
   out.reserve(sizes.size());
@@ -65,7 +67,7 @@ Credit::Blobs Credit::try_take(std::span<const std::uint64_t> sizes, std::uint64
   Blobs blobs;
   if (stopped_ || !books_.empty() || charge > source_.memory->limit()) return blobs;
   if (!books && (growing_ || !waiting_.empty())) return blobs;
-  if (try_grant(sizes, charge, blobs) != Outcome::granted) blobs.clear();
+  if (try_grant(sizes, charge, books, blobs) != Outcome::granted) blobs.clear();
   return blobs;
 }
 
@@ -104,7 +106,7 @@ void Credit::serve() {
     const auto request = waiting_.front();
     std::exception_ptr error;
     try {
-      if (try_grant(request->sizes, request->charge, request->begun) != Outcome::granted) break;
+      if (try_grant(request->sizes, request->charge, false, request->begun) != Outcome::granted) break;
     } catch (...) {
       error = std::current_exception();
       request->begun.clear();
@@ -123,7 +125,7 @@ void Credit::serve_books() {
     Blobs blobs;
     std::exception_ptr error;
     try {
-      if (try_grant(request->sizes, request->charge, blobs) != Outcome::granted) return;
+      if (try_grant(request->sizes, request->charge, true, blobs) != Outcome::granted) return;
     } catch (...) {
       error = std::current_exception();
       blobs.clear();

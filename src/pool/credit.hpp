@@ -1,5 +1,6 @@
 // Who waits for memory, first come, first served: a later request never overtakes an earlier one, however small it is. But
-// there are two queues: what a server keeps in its own books may be what makes room for those who wait in the other one.
+// there are two queues: what a server keeps in its own books may be what makes room for those who wait in the other one. The
+// books have a little memory beside the limit, too: that a stream has ended, or is dropped, can be written when all is full.
 //
 // A request is one or several objects, granted together or not at all. What makes room (eviction) is the caller's. A request
 // that only lacks a mapped segment has a worker map one. Engine thread; the memory itself may be given back on any thread
@@ -60,7 +61,7 @@ class Credit : public std::enable_shared_from_this<Credit> {
 
  private:
   enum class Outcome { granted, later, growing };
-  Outcome try_grant(std::span<const std::uint64_t> sizes, std::uint64_t charge, Blobs& out);
+  Outcome try_grant(std::span<const std::uint64_t> sizes, std::uint64_t charge, bool books, Blobs& out);
   void serve_books();
   void grow(std::uint64_t bytes);
   void watch();

@@ -62,10 +62,11 @@ struct ObjectMemory::Impl {
   // Objects that would leave much of a shared segment unusable get one of their own size.
   std::uint64_t segment_for(std::uint64_t pages) const { return pages > segment / 4 ? pages : segment; }
 
-  bool charge(std::uint64_t bytes) {
+  bool charge(std::uint64_t bytes, std::uint64_t beyond = 0) {
+    const auto most = limit + beyond;
     auto now = used.load(std::memory_order_relaxed);
     do {
-      if (bytes > limit || now > limit - bytes) return false;
+      if (bytes > most || now > most - bytes) return false;
     } while (!used.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed));
     return true;
   }
@@ -152,10 +153,11 @@ std::shared_ptr<Blob> ObjectMemory::allocate(std::uint64_t bytes, bool may_map) 
   }
 }
 
-bool ObjectMemory::try_allocate_small(std::span<const std::uint64_t> sizes, std::vector<std::shared_ptr<Blob>>& out) {
+bool ObjectMemory::try_allocate_small(std::span<const std::uint64_t> sizes, std::vector<std::shared_ptr<Blob>>& out,
+                                      std::uint64_t beyond) {
   std::uint64_t charge = 0;
   for (const auto size : sizes) charge += charge_of(size);
-  if (!impl_->charge(charge)) return false;
+  if (!impl_->charge(charge, beyond)) return false;
   const auto self = shared_from_this();
   out.reserve(out.size() + sizes.size());
   std::size_t made = 0;

@@ -68,8 +68,9 @@ class ObjectMemory : public std::enable_shared_from_this<ObjectMemory> {
   std::shared_ptr<Blob> try_allocate(std::uint64_t bytes);
   // The same, but null also when a segment would have to be mapped.
   std::shared_ptr<Blob> try_allocate_mapped(std::uint64_t bytes);
-  // Many small objects (below slab_object_bytes), all or none of them; false: they do not fit now.
-  bool try_allocate_small(std::span<const std::uint64_t> sizes, std::vector<std::shared_ptr<Blob>>& out);
+  // Many small objects (below slab_object_bytes), all or none of them; false: they do not fit now, with so much beyond the limit.
+  bool try_allocate_small(std::span<const std::uint64_t> sizes, std::vector<std::shared_ptr<Blob>>& out,
+                          std::uint64_t beyond = 0);
   // Whether only a new segment is missing for an object of this size. beside: for it and others that are to have what is free
   // now.
   bool could_grow(std::uint64_t bytes, bool beside = false) const;

@@ -147,6 +147,10 @@ ObjectStore::OnItsWay ObjectStore::on_its_way(const std::string& packed_key) {
   return newest;
 }
 
+void ObjectStore::give_up_on_its_way() {
+  if (impl_->disk) impl_->give_up_hidden();
+}
+
 bool ObjectStore::memory_only() const { return impl_->disk == nullptr; }
 
 bool ObjectStore::put_now(const Namespace& ns, std::string_view row, std::string_view column, StoredObject object,

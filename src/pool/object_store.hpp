@@ -117,6 +117,8 @@ class ObjectStore {
     std::uint64_t version = 0, bytes = 0, checksum = 0;
   };
   OnItsWay on_its_way(const std::string& packed_key);
+  // Nothing of what is on its way now comes to the table. Those who put it hear no more of this than of a drop.
+  void give_up_on_its_way();
 
   // The object with its bytes in memory (recalled from a tier if need be; concurrent loads share one read). Empty when there
   // is none. Throws pool_full, timeout, protocol (the bytes on disk are not those that were put), system.

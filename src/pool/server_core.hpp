@@ -242,6 +242,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   // Views that are not settled (server_unsettled.cpp)
   bool may_lie_elsewhere(const Placement& placement, const Namespace& ns, std::string_view row,
                          std::optional<std::uint64_t> tag) const;
+  bool is_named(const View& view) const;
   void remember_view();
   void drop_what_others_kept(const Placement& present);
   Task<void> drop_behind(Namespace ns, std::string row, std::string column);
@@ -326,6 +327,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   std::vector<TookPart> took_part_;
   std::uint64_t absences_ = 0;
   std::uint64_t member_since_ = 0;  // Member::since of the last view that named this server; 0: none did
+  bool brought_objects_ = false;    // there were some when a view named it first
   fabric::Endpoint endpoint_;
   std::uint64_t lease_ = 0, leases_lost_ = 0;
   bool leaving_ = false, stopping_ = false;

@@ -232,6 +232,7 @@ void ServerCore::view_changed(const View& view) {
   propose();
   auto placement = members_->placement();
   remember_view();
+  const bool member = is_named(view);
   if (view.settled) {
     // What others own now they may put again under versions that were dropped here. Nobody holds those any more, and what is
     // still under way is of an older view.
@@ -241,9 +242,8 @@ void ServerCore::view_changed(const View& view) {
         return !is_owner(*placement, key.ns, key.row, std::nullopt);
       });
     // A view that does not name this server, as it is now, settled without what lies here: it may be the only copy.
-    const auto* me = view.find(options_.id);
-    if (me && me->endpoint == endpoint_) fabric::spawn(*progress_, let_go(placement));
-  } else {
+    if (member) fabric::spawn(*progress_, let_go(placement));
+  } else if (member) {  // else the others have gone on: what they dropped would come back to them
     fabric::spawn(*progress_, rebalance(placement));
   }
   drain_moved_->notify_all();

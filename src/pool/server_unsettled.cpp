@@ -30,18 +30,25 @@ bool ServerCore::may_lie_elsewhere(const Placement& placement, const Namespace& 
   return history_.empty() || !std::all_of(history_.begin(), history_.end(), mine);
 }
 
+// In this life of its process.
+bool ServerCore::is_named(const View& view) const {
+  const auto* self = view.find(options_.id);
+  return self && self->endpoint == endpoint_;
+}
+
 // A settled view in which this life of the server takes part, and those that came after it.
 void ServerCore::remember_view() {
   const auto placement = members_->placement();
   const auto& view = placement->view();
-  const auto* self = view.find(options_.id);
-  const bool member = self && self->endpoint == endpoint_;
+  const bool member = is_named(view);
   if (member) {
-    if (member_since_ != 0 && self->since != member_since_) {
+    const auto since = view.find(options_.id)->since;
+    if (member_since_ != 0 && since != member_since_) {
       ++absences_;
       drop_what_others_kept(*placement);
     }
-    member_since_ = self->since;
+    if (member_since_ == 0) brought_objects_ = store_->table().size() != 0;
+    member_since_ = since;
     if (view.settled) took_part_.clear();
     took_part_.push_back({placement, absences_});
   }
@@ -55,16 +62,21 @@ void ServerCore::remember_view() {
 // others went on with what they had, too; what they lack of it by now was dropped, and must not come back. What nobody else
 // had, or only servers that are gone as well, stays: it may be the only copy.
 void ServerCore::drop_what_others_kept(const Placement& present) {
-  // What came to this server before it was part of a settled view may lie with those who had it before, or with nobody.
-  if (took_part_.empty() || !took_part_.front().view->view().settled) return;
   const auto& view = present.view();
+  // How many servers were lost since, not counting this server's own absences.
+  const auto lost_since = [&](const TookPart& part) {
+    return view.losses - std::min(view.losses, part.view->view().losses + absences_ - part.absences);
+  };
+  // Before it was part of a settled view, what came to it came from those who have it still, unless they were lost. What it had
+  // brought with it from its last life may lie with nobody.
+  const auto& first = took_part_.front();
+  if (!first.view->view().settled && (brought_objects_ || lost_since(first) > 0)) return;
   const auto had_by_another = [&](const TookPart& part, const ObjectTable::Entry& entry) {
     const auto& then = *part.view;
     const auto owners = then.owners(entry.ns, entry.row, entry.object.tag);
     const auto is_other = [&](std::uint32_t o) { return then.view().members[o].id != options_.id; };
-    // Those who were not lost have it, or have handed it on. Losses include this server's own absences.
-    const auto lost = view.losses - std::min(view.losses, then.view().losses + absences_ - part.absences);
-    if (static_cast<std::uint64_t>(std::ranges::count_if(owners.all(), is_other)) > lost) return true;
+    // Those who were not lost have it, or have handed it on.
+    if (static_cast<std::uint64_t>(std::ranges::count_if(owners.all(), is_other)) > lost_since(part)) return true;
     if (!then.view().settled) return false;  // they may not have had it yet
     const auto now = present.owners(entry.ns, entry.row, entry.object.tag);
     return std::ranges::any_of(owners.all(), [&](std::uint32_t o) {
@@ -88,7 +100,9 @@ void ServerCore::drop_what_others_kept(const Placement& present) {
   base::log(base::Level::warn,
             "this server was left out of the pool, and is back; what others kept comes from them again",
             {{"pool", options_.pool}, {"objects", kept.size()}});
-  // They are gone from the table at once, before anybody can ask; the disk follows.
+  // They are gone from the table at once, before anybody can ask; the disk follows. What was on its way to it would come to the
+  // table afterwards.
+  store_->give_up_on_its_way();
   for (auto& key : kept) fabric::spawn(*progress_, drop_behind(key.ns, std::move(key.row), std::move(key.column)));
 }
 

@@ -81,6 +81,20 @@ TEST_F(StoreAfterDisk, ADropWins) {
   EXPECT_EQ(entries(), 9u);
 }
 
+TEST_F(StoreAfterDisk, WhatIsGivenUpOnItsWayDoesNotCome) {
+  store_->put({.row = "row1", .number = 7});
+  disk_->closed = true;
+  auto done = start(0, 10);  // row1: the same version, in memory already
+  store_->on_engine([&] { store_->store().give_up_on_its_way(); });
+  auto again = start(4, 1);  // the same version once more, from somebody else
+  finish(std::move(done));
+  again.get(soon());
+  store_->flush();
+  for (std::uint64_t i = 0; i < 10; ++i)
+    EXPECT_EQ(store_->load(numbered("row", i)).has_value(), i == 1 || i == 4) << "row" << i;
+  EXPECT_EQ(entries(), 2u);
+}
+
 TEST_F(StoreAfterDisk, ANewerVersionWins) {
   disk_->closed = true;
   auto done = start(0, 10);

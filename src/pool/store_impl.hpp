@@ -69,6 +69,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   Done start_put(std::span<Write> writes, bool durable, bool after_disk, std::size_t& taken);
   bool start_drop(const Namespace& ns, std::string_view row, std::string_view column,
                   std::optional<std::uint64_t> version, bool durable, Done& done);
+  void give_up_hidden();
   void replace_older(const UnpackedKey& key, KeyState& state, bool keep_older, std::vector<std::uint64_t>& obsolete);
   void take_below(const UnpackedKey& key, KeyState& state, std::uint64_t version, bool keep_older,
                   std::vector<std::uint64_t>& obsolete);

@@ -181,6 +181,23 @@ bool ObjectStore::Impl::start_drop(const Namespace& ns, std::string_view row, st
   return had;
 }
 
+void ObjectStore::Impl::give_up_hidden() {
+  std::vector<Place> erases;
+  std::uint64_t floor = 0;
+  for (auto& [packed, state] : keys) {
+    for (auto& p : state.pending) {
+      if (!p.hidden || p.gone) continue;
+      const auto key = unpack_key(packed);
+      if (table.find(key.ns, key.row, key.column, p.version) != nullptr) continue;  // the tier has one entry for both
+      p.gone = true;
+      erases.push_back({packed, p.version});
+      floor = std::max(floor, p.version);
+    }
+  }
+  if (erases.empty()) return;
+  submit_erases(std::make_shared<DiskJob>(), std::move(erases), floor > floor_written ? floor : 0, false, nullptr);
+}
+
 void ObjectStore::Impl::forget_if_empty(const std::string& packed_key) {
   const auto at = keys.find(packed_key);
   if (at != keys.end() && at->second.empty()) keys.erase(at);

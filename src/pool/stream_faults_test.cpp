@@ -162,14 +162,15 @@ fb::AttachRequestT writer_of_life(OneServer& pool, const std::string& stream, st
   return request;
 }
 
-// All memory of the server, to the last byte.
-std::vector<std::shared_ptr<Blob>> take_all(OneServer& pool) {
+// All memory of the server, to the last byte; books: also what is kept for its books.
+std::vector<std::shared_ptr<Blob>> take_all(OneServer& pool, bool books = true) {
   std::vector<std::shared_ptr<Blob>> all;
   for (auto size = pool.store().memory_limit(); size > 0; size /= 2) {
     try {
       for (;;) {
         const base::Deadline soon(Timeout(50));
-        all.push_back(fabric::run_task(*pool.progress(), pool.store().reserve(size, soon), base::Deadline(patience)));
+        all.push_back(
+            fabric::run_task(*pool.progress(), pool.store().reserve(size, soon, books), base::Deadline(patience)));
       }
     } catch (const Error&) {
     }
@@ -213,6 +214,17 @@ TEST(StreamFaults, AStreamHasNotEndedBeforeItsEndIsKept) {
   all.clear();
   EXPECT_THAT(read_all(pool, "ending"), ElementsAre(0)) << "the end is kept as soon as there is room";
   EXPECT_EQ(pool.record("ending").state, 1);
+}
+
+TEST(StreamFaults, AStreamInAFullPoolEndsAtOnce) {
+  OneServer pool(16u << 20);
+  Writer writer(pool, "ending", 10);
+  writer.write();
+  EXPECT_THAT(read_steps(pool, "ending", 1), ElementsAre(0));
+  const auto all = take_all(pool, false);
+  writer->close(patience);
+  EXPECT_EQ(pool.record("ending").state, 1);
+  EXPECT_THAT(read_all(pool, "ending"), ElementsAre(0));
 }
 
 // Steps that wait for memory are many megabytes; what makes room for them is a few hundred bytes, and must not wait behind them.

@@ -37,10 +37,8 @@ def test_a_server_is_killed_under_load(pools, report, seed):
     report("a server of three is killed", seed, wrong, {"killed": f"{dying} after {moment}"} | history.summary())
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("seed", seeds(2))
 def test_a_server_stands_still_longer_than_its_lease(pools, report, seed):
-    """Known to fail in some runs (docs/internals/pools.md: what is open)."""
     chance, history = random.Random(seed), History()
     pool = pools(servers=3, replication=2)
     client = pool.open()

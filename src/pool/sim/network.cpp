@@ -35,7 +35,6 @@ struct Network::Link : std::enable_shared_from_this<Network::Link> {
   fabric::Timer timer[2];
   bool ended[2] = {false, false};
   bool over = false;
-  Clock::time_point held_until{};
 
   Link(Network& of, Node from, Node to) : network(of), node{from, to} {}
 
@@ -54,7 +53,7 @@ struct Network::Link : std::enable_shared_from_this<Network::Link> {
   }
   void take(int side, std::uint16_t kind, std::span<const std::byte> bytes, memory::UniqueFd fd) {
     if (over) return;
-    auto due = std::max(Clock::now() + network.delay(), held_until);
+    auto due = std::max(Clock::now() + network.delay(), network.held_until(node[0], node[1]));
     if (!queue[side].empty()) due = std::max(due, queue[side].back().due);
     ++network.frames_;
     if (network.trace_)
@@ -143,10 +142,15 @@ void Network::cut(Node a, Node b) {
 }
 
 void Network::hold(Node a, Node b, std::chrono::milliseconds time) {
-  for (const auto& link : links_) {
-    const bool theirs = (link->node[0] == a && link->node[1] == b) || (link->node[0] == b && link->node[1] == a);
-    if (theirs) link->held_until = Clock::now() + time;
-  }
+  auto& until = held_[{std::min(a, b), std::max(a, b)}];
+  until = std::max(until, Clock::now() + time);
+}
+
+Clock::time_point Network::held_until(Node a, Node b) const {
+  Clock::time_point until{};
+  for (const auto& pair : {std::pair(std::min(a, b), std::max(a, b)), std::pair(everybody, a), std::pair(everybody, b)})
+    if (const auto held = held_.find(pair); held != held_.end()) until = std::max(until, held->second);
+  return until;
 }
 
 void Network::close() {

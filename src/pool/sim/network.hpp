@@ -37,12 +37,15 @@ class Network {
   void cut(Node a, Node b);
   // Nothing passes between the two for so long; then all that was sent arrives.
   void hold(Node a, Node b, std::chrono::milliseconds time);
+  void isolate(Node node, std::chrono::milliseconds time) { hold(node, everybody, time); }
   void close();
 
   std::uint64_t frames() const { return frames_; }
 
  private:
   struct Link;
+  static constexpr Node everybody = 0;  // nodes count from 1
+  base::Clock::time_point held_until(Node a, Node b) const;
   std::chrono::microseconds delay();
   template <class Which>
   void cut_where(Which which);
@@ -54,6 +57,7 @@ class Network {
   std::uint64_t frames_ = 0;
   std::map<Node, Accept> serving_;
   std::set<Node> dead_;
+  std::map<std::pair<Node, Node>, base::Clock::time_point> held_;  // the lower node first
   std::vector<std::shared_ptr<Link>> links_;
 };
 

@@ -314,13 +314,12 @@ fabric::Task<void> World::away(SimServer* server, std::uint32_t length_ms) {
   server->directory->cut_off(true);
   oracle_.server_died();
   const std::chrono::milliseconds length(length_ms);
-  for (const auto& other : servers_)
-    if (other.get() != server && !other->gone) network_.hold(server->node, other->node, length);
-  for (const auto& client : clients_) network_.hold(server->node, client->node, length);
+  network_.isolate(server->node, length);
   co_await fabric::pause_for(*progress_, length);
   note("server-%u is back", server->node);
   server->directory->cut_off(false);
   server->back = true;
+  oracle_.server_died();  // until it hears of the view without it, it takes what comes, and gives that up afterwards
 }
 
 fabric::Task<void> World::drain(SimServer* server) {
