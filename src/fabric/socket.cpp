@@ -244,6 +244,17 @@ std::ptrdiff_t send_some(int socket, std::span<const iovec> parts, int fd) {
   }
 }
 
+std::ptrdiff_t receive_parts(int socket, std::span<const iovec> parts) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
+  for (;;) {
+    const auto received = ::recvmsg(socket, &message, MSG_DONTWAIT);
+    if (received >= 0) return received;
+    if (errno != EINTR) return -errno;
+  }
+}
+
 std::ptrdiff_t receive_some(int socket, std::span<std::byte> into, std::vector<UniqueFd>& fds) {
   iovec part{into.data(), into.size()};
   msghdr message{};

@@ -51,6 +51,8 @@ bool is_loopback(int socket);
 
 // One sendmsg (never a signal); fd -1: none. Bytes sent, or -errno.
 std::ptrdiff_t send_some(int socket, std::span<const iovec> parts, int fd);
+// One recvmsg into several places. Bytes received, 0 at the end of the stream, or -errno.
+std::ptrdiff_t receive_parts(int socket, std::span<const iovec> parts);
 
 // One recvmsg. Descriptors received are appended to fds. Bytes received, 0 at the end of the stream, or -errno
 // (-EPROTO when descriptors were lost).

@@ -100,6 +100,17 @@ Strides destination_strides(const VariableLayout& variable, const Dims& shape, c
 
 }  // namespace
 
+Piece byte_piece(int writer_rank, std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) {
+  const std::int64_t stride = 1;
+  Piece piece;
+  piece.writer_rank = writer_rank;
+  piece.segment = segment;
+  piece.elem_size = 1;
+  piece.copy = normalise(&stride, &stride, &bytes, 1, 1);
+  piece.copy.src_offset = static_cast<std::int64_t>(offset);
+  return piece;
+}
+
 class PlanBuilder {
  public:
   PlanBuilder(const VariableLayout& variable, const Selection& selection, const Strides& dst)

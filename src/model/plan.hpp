@@ -45,6 +45,9 @@ struct Piece {
   std::uint64_t bytes() const { return points.empty() ? copy.bytes() : points.size() * elem_size; }
 };
 
+// A range of bytes as a piece.
+Piece byte_piece(int writer_rank, std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes);
+
 class Plan {
  public:
   Plan() = default;

@@ -20,7 +20,7 @@ TEST_P(DataPlaneTest, FetchesMapsAndReadsPayloads) {
   const Place place = write_ramp(1, 0, 5, 3'000'000);
   Arena& arena = *ranks[1]->arena;
   std::vector<std::byte> out;
-  fetch_one(5, 0, piece_of(1, place.segment, place.offset, 3'000'000), out);
+  fetch_one(5, 0, model::byte_piece(1, place.segment, place.offset, 3'000'000), out);
   EXPECT_TRUE(is_ramp(out));
   auto mapped = plane->map(5, 0, 1, place.segment, place.offset, 3'000'000, soon());
   EXPECT_TRUE(is_ramp(mapped.bytes));
@@ -59,7 +59,7 @@ TEST_P(DataPlaneTest, FollowsAnArenaThatGrowsIsReplacedAndReleased) {
     }
     arena.publish(slot, step);
     for (std::size_t block = 0; block < 4; ++block) {
-      fetch_one(step, slot, piece_of(0, places[block].segment, places[block].offset, bytes), out);
+      fetch_one(step, slot, model::byte_piece(0, places[block].segment, places[block].offset, bytes), out);
       const auto value = static_cast<std::byte>(step * 4 + block);
       EXPECT_EQ(out.front(), value);
       EXPECT_EQ(out.back(), value);
@@ -75,7 +75,7 @@ TEST_P(DataPlaneTest, FollowsAnArenaThatGrowsIsReplacedAndReleased) {
 TEST_P(DataPlaneTest, AStepThatIsGoneIsNoticed) {
   start(1);
   const Place place = write_ramp(0, 0, 1, 5000);
-  const auto piece = piece_of(0, place.segment, place.offset, 5000);
+  const auto piece = model::byte_piece(0, place.segment, place.offset, 5000);
   std::vector<std::byte> out;
   fetch_one(1, 0, piece, out);
   EXPECT_EQ(code_of([&] { fetch_one(2, 0, piece, out); }), Errc::step_gone);
@@ -109,7 +109,7 @@ TEST_P(DataPlaneTest, AStepReusedWhileItIsReadIsNoticed) {
   std::thread writer([&] {
     for (std::uint64_t step = 2; !stop; ++step) write(step);
   });
-  const auto piece = piece_of(0, 0, memory::slot_header_bytes, bytes);
+  const auto piece = model::byte_piece(0, 0, memory::slot_header_bytes, bytes);
   std::vector<std::byte> out;
   int good = 0, gone = 0;
   for (int i = 0; i < 2000 && (gone < 20 || good < 1); ++i) {
@@ -142,13 +142,13 @@ TEST_P(DataPlaneTest, NonsenseIsAnErrorAndHarmsNobody) {
     const DataPlane::Item item{&piece, out.data()};
     EXPECT_EQ(code_of([&] { plane->fetch(1, 0, std::span(&item, 1), false, soon()); }), Errc::protocol);
   };
-  check(piece_of(0, 0, size - 99, 100));
-  check(piece_of(0, 0, 1ull << 62, 100));
-  auto backwards = piece_of(0, 0, 500, 100);
+  check(model::byte_piece(0, 0, size - 99, 100));
+  check(model::byte_piece(0, 0, 1ull << 62, 100));
+  auto backwards = model::byte_piece(0, 0, 500, 100);
   backwards.copy.src_strides[0] = -20;
   check(backwards);
-  check(piece_of(7, 0, 0, 100));
-  check(piece_of(-1, 0, 0, 100));
+  check(model::byte_piece(7, 0, 0, 100));
+  check(model::byte_piece(-1, 0, 0, 100));
   const model::PointMove moves[] = {{10, 0}, {size, 1}};
   model::Piece points;
   points.elem_size = 1;
@@ -156,7 +156,7 @@ TEST_P(DataPlaneTest, NonsenseIsAnErrorAndHarmsNobody) {
   check(points);
   EXPECT_EQ(code_of([&] { plane->map(1, 0, 0, 0, size, 1, soon()); }), Errc::protocol);
   EXPECT_EQ(code_of([&] { plane->map(1, 0, 0, 0, 8, ~0ull - 4, soon()); }), Errc::protocol);
-  fetch_one(1, 0, piece_of(0, place.segment, place.offset, 5000), out);
+  fetch_one(1, 0, model::byte_piece(0, place.segment, place.offset, 5000), out);
   EXPECT_TRUE(is_ramp(out));
 }
 
@@ -165,11 +165,12 @@ TEST_P(DataPlaneTest, AWriterThatDiesIsPeerLost) {
   const Place place = write_ramp(0, 0, 1, 5000);
   write_ramp(1, 0, 1, 5000);
   std::vector<std::byte> out;
-  fetch_one(1, 0, piece_of(0, place.segment, place.offset, 5000), out);
+  fetch_one(1, 0, model::byte_piece(0, place.segment, place.offset, 5000), out);
   ranks[0]->die();
   // Not of a step that never came; nor over a new connection.
-  EXPECT_EQ(code_of([&] { fetch_one(1, 2, piece_of(0, place.segment, place.offset, 5000), out); }), Errc::peer_lost);
-  const auto again = code_of([&] { fetch_one(1, 0, piece_of(0, place.segment, place.offset, 5000), out); });
+  EXPECT_EQ(code_of([&] { fetch_one(1, 2, model::byte_piece(0, place.segment, place.offset, 5000), out); }),
+            Errc::peer_lost);
+  const auto again = code_of([&] { fetch_one(1, 0, model::byte_piece(0, place.segment, place.offset, 5000), out); });
   EXPECT_EQ(again, GetParam().keeps_after_death ? Errc::ok : Errc::peer_lost);
   plane = nullptr;
   {
@@ -177,7 +178,7 @@ TEST_P(DataPlaneTest, AWriterThatDiesIsPeerLost) {
     options.writers = {{.unix_name = "penstock-gone", .tcp_hosts = {"127.0.0.1"}, .tcp_port = 1}};
     plane = GetParam().make(progress, std::move(options));
   }
-  EXPECT_EQ(code_of([&] { fetch_one(1, 0, piece_of(0, 0, 128, 100), out); }), Errc::peer_lost);
+  EXPECT_EQ(code_of([&] { fetch_one(1, 0, model::byte_piece(0, 0, 128, 100), out); }), Errc::peer_lost);
 }
 
 TEST_P(DataPlaneTest, AWriterThatDiesWhileItIsReadNeverHangsTheReader) {
@@ -188,12 +189,12 @@ TEST_P(DataPlaneTest, AWriterThatDiesWhileItIsReadNeverHangsTheReader) {
     const std::uint64_t bytes = 30 * mib;
     const Place place = write_ramp(0, 0, 1, bytes);
     std::vector<std::byte> out;
-    fetch_one(1, 0, piece_of(0, 0, place.offset, 8), out);
+    fetch_one(1, 0, model::byte_piece(0, 0, place.offset, 8), out);
     std::thread killer([&] {
       std::this_thread::yield();
       ranks[0]->die();
     });
-    const Errc code = code_of([&] { fetch_one(1, 0, piece_of(0, place.segment, place.offset, bytes), out); });
+    const Errc code = code_of([&] { fetch_one(1, 0, model::byte_piece(0, place.segment, place.offset, bytes), out); });
     EXPECT_TRUE(code == Errc::ok || code == Errc::peer_lost || code == Errc::step_gone) << static_cast<int>(code);
     EXPECT_TRUE(code != Errc::ok || is_ramp(out));
     killer.join();
@@ -206,7 +207,7 @@ TEST_P(DataPlaneTest, AStalledWriterIsATimeoutThatNamesTheRank) {
   ranks[0]->accept = false;  // lets peers in, and then says nothing
   std::vector<std::byte> out;
   try {
-    fetch_one(1, 0, piece_of(0, place.segment, place.offset, 5000), out, Deadline{Timeout(50)});
+    fetch_one(1, 0, model::byte_piece(0, place.segment, place.offset, 5000), out, Deadline{Timeout(50)});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Errc::timeout);
@@ -214,7 +215,9 @@ TEST_P(DataPlaneTest, AStalledWriterIsATimeoutThatNamesTheRank) {
   }
   {
     const InterruptHandler handler([](void*) { return true; }, nullptr);
-    EXPECT_EQ(code_of([&] { fetch_one(1, 0, piece_of(0, place.segment, place.offset, 5000), out, Deadline::never()); }),
+    EXPECT_EQ(code_of([&] {
+                fetch_one(1, 0, model::byte_piece(0, place.segment, place.offset, 5000), out, Deadline::never());
+              }),
               Errc::timeout);
   }
   server_progress->call([&] {
@@ -223,7 +226,7 @@ TEST_P(DataPlaneTest, AStalledWriterIsATimeoutThatNamesTheRank) {
   });
   ranks[0]->accept = true;
   plane = make();
-  fetch_one(1, 0, piece_of(0, place.segment, place.offset, 5000), out);
+  fetch_one(1, 0, model::byte_piece(0, place.segment, place.offset, 5000), out);
   EXPECT_TRUE(is_ramp(out));
 }
 
@@ -234,7 +237,7 @@ TEST_P(DataPlaneTest, WrongTokensAreTurnedAway) {
   options.writers = {ranks[0]->listener->endpoint()};
   plane = GetParam().make(progress, std::move(options));
   std::vector<std::byte> out;
-  EXPECT_EQ(code_of([&] { fetch_one(1, 0, piece_of(0, 0, 128, 100), out); }), Errc::authentication);
+  EXPECT_EQ(code_of([&] { fetch_one(1, 0, model::byte_piece(0, 0, 128, 100), out); }), Errc::authentication);
 }
 
 TEST_P(DataPlaneTest, GarbageFromOthersHarmsNobody) {
@@ -251,7 +254,7 @@ TEST_P(DataPlaneTest, GarbageFromOthersHarmsNobody) {
     for (auto& word : junk) word = i % 2 == 0 ? random() : 0;
     if (i % 3 == 0) junk[0] = 200, junk[1] = static_cast<std::uint32_t>(wire::DataKind::read_request);
     ::send(bad.get(), junk.data(), junk.size() * 4, MSG_NOSIGNAL);
-    fetch_one(1, 0, piece_of(0, place.segment, place.offset, 100'000), out);
+    fetch_one(1, 0, model::byte_piece(0, place.segment, place.offset, 100'000), out);
     ASSERT_TRUE(is_ramp(out));
   }
 }
@@ -306,7 +309,7 @@ TEST_P(DataPlaneTest, ManySmallPiecesInOneFetch) {
   for (int rank = 0; rank < 2; ++rank) places.push_back(write_ramp(rank, 0, 1, count * 50));
   std::vector<model::Piece> pieces;
   for (std::uint64_t i = 0; i < count; ++i)
-    pieces.push_back(piece_of(static_cast<int>(i % 2), 0, places[i % 2].offset + i * 50, 50));
+    pieces.push_back(model::byte_piece(static_cast<int>(i % 2), 0, places[i % 2].offset + i * 50, 50));
   std::vector<std::byte> out(count * 50);
   std::vector<DataPlane::Item> items;
   for (std::uint64_t i = 0; i < count; ++i) items.push_back({&pieces[i], out.data() + i * 50});

@@ -97,16 +97,6 @@ class DataPlaneTest : public ::testing::TestWithParam<PlaneCase> {
       if (bytes[i] != static_cast<std::byte>(i * 7 + i / 251)) return false;
     return true;
   }
-  static model::Piece piece_of(int rank, std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) {
-    const std::int64_t stride = 1;
-    model::Piece piece;
-    piece.writer_rank = rank;
-    piece.segment = segment;
-    piece.elem_size = 1;
-    piece.copy = model::normalise(&stride, &stride, &bytes, 1, 1);
-    piece.copy.src_offset = static_cast<std::int64_t>(offset);
-    return piece;
-  }
   void fetch_one(std::uint64_t step, std::uint32_t slot, const model::Piece& piece, std::vector<std::byte>& out,
                  Deadline deadline = soon()) {
     out.assign(piece.bytes(), std::byte{0});

@@ -367,15 +367,9 @@ bool BulkLink::receive() {
   // Behind bytes that nobody wants there may be more of them.
   if (reading_ != Reading::body || direct == header_.bytes - body_at_)
     parts[count++] = {buffer_.data() + end_, std::min(buffer_.size() - end_, limit)};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = count;
-  ssize_t got = -1;
-  do {
-    got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-  if (got < 0) throw Error(Errc::peer_lost, "is gone: " + fabric::errno_text(errno));
+  const auto got = fabric::receive_parts(socket_.get(), std::span(parts, count));
+  if (got == -EAGAIN || got == -EWOULDBLOCK) return false;
+  if (got < 0) throw Error(Errc::peer_lost, "is gone: " + fabric::errno_text(static_cast<int>(-got)));
   if (got == 0) throw Error(Errc::peer_lost, "closed the bulk connection");
   const auto bytes = static_cast<std::size_t>(got);
   body_at_ += std::min(bytes, direct);

@@ -141,15 +141,9 @@ bool ReadStream::read_some() {
     wanted += batch_[i].iov_len;
   }
   parts[count++] = {buffer_.data() + end_, buffer_.size() - end_};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = count;
-  ssize_t got = -1;
-  do {
-    got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-  if (got < 0) lost(fabric::errno_text(errno));
+  const auto got = fabric::receive_parts(socket_.get(), std::span(parts, count));
+  if (got == -EAGAIN || got == -EWOULDBLOCK) return false;
+  if (got < 0) lost(fabric::errno_text(static_cast<int>(-got)));
   if (got == 0) lost("closed the connection");
   const auto bytes = static_cast<std::size_t>(got);
   const std::size_t direct = std::min(bytes, wanted);

@@ -20,18 +20,6 @@ namespace {
 using base::Deadline;
 using memory::SlotInfo;
 
-// A range of bytes as a piece of a plan.
-model::Piece bytes_piece(int writer_rank, std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) {
-  const std::int64_t stride = 1;
-  model::Piece piece;
-  piece.writer_rank = writer_rank;
-  piece.segment = segment;
-  piece.elem_size = 1;
-  piece.copy = model::normalise(&stride, &stride, &bytes, 1, 1);
-  piece.copy.src_offset = static_cast<std::int64_t>(offset);
-  return piece;
-}
-
 class TcpPlane final : public DataPlane {
  public:
   explicit TcpPlane(DataPlaneOptions options) : options_(std::move(options)), streams_(options_.writers.size()) {}
@@ -158,7 +146,7 @@ void TcpPlane::drop_unfinished() {
 void TcpPlane::read_bytes(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment,
                           std::uint64_t offset, std::span<std::byte> out, Deadline deadline) {
   if (out.empty()) return;
-  const model::Piece piece = bytes_piece(writer_rank, segment, offset, out.size());
+  const model::Piece piece = model::byte_piece(writer_rank, segment, offset, out.size());
   const Item item{&piece, out.data()};
   fetch_part(step, slot, std::span(&item, 1), false, deadline);
 }
