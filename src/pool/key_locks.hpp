@@ -40,13 +40,29 @@ class KeyLocks {
   };
 
   // All of them, taken in ascending order so that no two callers wait for each other. Throws Error(timeout).
-  fabric::Task<Held> acquire(std::vector<std::string> packed_keys, base::Deadline deadline) {
+  fabric::Task<Held> acquire(std::span<const std::string> packed_keys, base::Deadline deadline) {
     Keys keys;
     keys.reserve(packed_keys.size());
     for (const auto& key : packed_keys) keys.push_back(storage::checksum(std::as_bytes(std::span(key))));
     std::sort(keys.begin(), keys.end());
     keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-    // The common case takes everything at once, without a suspension.
+    return take(std::move(keys), deadline);
+  }
+
+  std::size_t held() const { return held_.size(); }
+
+ private:
+  struct Partial {  // gives back what was taken when the caller goes away half-way
+    KeyLocks* locks;
+    const std::vector<std::uint64_t>& keys;
+    const std::size_t& taken;
+    ~Partial() {
+      if (locks)
+        for (std::size_t i = 0; i < taken; ++i) locks->release(keys[i]);
+    }
+  };
+  // The common case takes everything at once, without a suspension.
+  fabric::Task<Held> take(Keys keys, base::Deadline deadline) {
     std::size_t taken = 0;
     Partial partial{this, keys, taken};
     for (; taken < keys.size(); ++taken) {
@@ -62,19 +78,6 @@ class KeyLocks {
     partial.locks = nullptr;
     co_return Held(this, std::make_shared<const Keys>(std::move(keys)));
   }
-
-  std::size_t held() const { return held_.size(); }
-
- private:
-  struct Partial {  // gives back what was taken when the caller goes away half-way
-    KeyLocks* locks;
-    const std::vector<std::uint64_t>& keys;
-    const std::size_t& taken;
-    ~Partial() {
-      if (locks)
-        for (std::size_t i = 0; i < taken; ++i) locks->release(keys[i]);
-    }
-  };
   void release(const Keys& keys) {
     for (const auto key : keys) release(key);
   }

@@ -31,7 +31,7 @@ std::string_view take_back(std::string_view& bytes, std::size_t count) {
 
 std::string encode_record(const ObjectRecord& record) {
   std::string out;
-  out.reserve(record.metadata.size() + max_record_trailer_bytes);
+  out.reserve(record.metadata.size() + max_record_trailer_bytes - (record.tag ? 0 : 8));  // or no memory of its own
   out.append(record.metadata);
   if (record.tag) append_little(out, *record.tag);
   append_little(out, static_cast<std::uint64_t>(record.put_us));

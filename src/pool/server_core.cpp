@@ -209,8 +209,7 @@ Task<std::vector<ServerCore::PutResult>> ServerCore::put(std::vector<Put> puts, 
   plan->since = member_since_;
   plan->packed.reserve(plan->puts.size());
   for (const auto& p : plan->puts) plan->packed.push_back(pack_key(p.ns, p.row, p.column));
-  auto keys = plan->packed;
-  auto held = std::make_shared<KeyLocks::Held>(co_await locks_->acquire(std::move(keys), deadline));
+  auto held = std::make_shared<KeyLocks::Held>(co_await locks_->acquire(plan->packed, deadline));
   plan->twice = held->size() != plan->packed.size();
   // Reserving memory and the lock took their time: another server may be the primary by now, and put the same key.
   check_primary(*plan);
@@ -465,8 +464,7 @@ Task<bool> ServerCore::drop(Namespace ns, std::string row, std::string column, s
                             std::uint64_t request) {
   auto self = shared_from_this();
   const auto packed = pack_key(ns, row, column);
-  std::vector<std::string> to_lock{packed};
-  auto held = co_await locks_->acquire(std::move(to_lock), deadline);
+  auto held = co_await locks_->acquire({&packed, 1}, deadline);
   const auto placement = members_->placement();
   if (!is_primary(*placement, ns, row, tag))
     throw Error(Errc::stale_view, "the pool's membership changed before the drop");

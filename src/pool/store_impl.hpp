@@ -2,6 +2,9 @@
 // (store_load.cpp), recovery and demotion (store_recover.cpp). Engine thread.
 #pragma once
 
+#include <absl/container/inlined_vector.h>
+#include <absl/container/node_hash_map.h>
+
 #include <chrono>
 #include <deque>
 #include <unordered_map>
@@ -31,7 +34,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   };
   // Of keys that have something of it; others have no entry.
   struct KeyState {
-    std::vector<Pending> pending;
+    absl::InlinedVector<Pending, 1> pending;
     std::vector<std::uint64_t> older;  // versions in the table below the newest, ascending
     std::uint64_t batch = 0;           // that touched it last
     bool empty() const { return pending.empty() && older.empty(); }
@@ -135,8 +138,8 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   struct Wake;
   std::shared_ptr<Wake> wake;
 
-  std::unordered_map<std::string, KeyState> keys;  // by packed key
-  std::deque<Place> behind;                        // pending, oldest first
+  absl::node_hash_map<std::string, KeyState> keys;  // by packed key
+  std::deque<Place> behind;                         // pending, oldest first
   std::uint64_t next_id = 1, batch = 0, uses = 1;
   std::uint64_t unwritten_bytes = 0, unwritten_objects = 0;
   std::uint32_t behind_jobs = 0, writing_jobs = 0;

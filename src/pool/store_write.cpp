@@ -72,6 +72,7 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bo
                                                      std::size_t& taken) {
   auto job = std::make_shared<DiskJob>();
   std::vector<bool> newer(writes.size());
+  if (durable) job->writes.reserve(writes.size());
   ++batch;
   for (taken = 0; taken < writes.size(); ++taken) {
     auto& write = writes[taken];
@@ -84,7 +85,7 @@ ObjectStore::Impl::Done ObjectStore::Impl::start_put(std::span<Write> writes, bo
     object.last_used = ++uses;
     const auto* newest = table.find(write.ns, write.row, write.column);
     const bool below = newest != nullptr && newest->version >= object.version;
-    if (!table.takes(write.ns, write.row, write.column, object.version)) {
+    if (newest != nullptr && !table.takes(write.ns, write.row, write.column, object.version)) {
       forget_if_empty(packed);
       continue;
     }
@@ -286,7 +287,7 @@ void ObjectStore::Impl::written_one(const DiskWrite& write, const std::exception
   // A tier may have it all the same. If it was put twice, the entry is the other one's, too.
   if (error && !pending.gone && !is_wanted(write.packed_key, pending.version))
     erases.push_back({write.packed_key, pending.version});
-  forget_if_empty(write.packed_key);
+  forget_if_empty(write.packed_key);  // looked up again: who was told of the object may have changed it
 }
 
 // The version is there, or about to be.
@@ -303,16 +304,17 @@ void ObjectStore::Impl::stored(const DiskWrite& write, const Pending& pending, s
   const auto key = unpack_key(write.packed_key);
   auto obsolete = pending.obsolete;
   if (pending.hidden) {
-    // Put twice: the tier has one entry for both.
-    if (table.find(key.ns, key.row, key.column, pending.version) != nullptr) return;
-    if (!table.takes(key.ns, key.row, key.column, pending.version)) {
-      erases.push_back({write.packed_key, pending.version});
-      return;
+    if (const auto* newest = table.find(key.ns, key.row, key.column); newest != nullptr) {
+      // Put twice: the tier has one entry for both.
+      if (table.find(key.ns, key.row, key.column, pending.version) != nullptr) return;
+      if (!table.takes(key.ns, key.row, key.column, pending.version)) {
+        erases.push_back({write.packed_key, pending.version});
+        return;
+      }
+      auto& state = keys[write.packed_key];
+      if (newest->version > pending.version) take_below(key, state, pending.version, write.keep_older, obsolete);
+      else replace_older(key, state, write.keep_older, obsolete);
     }
-    const auto* newest = table.find(key.ns, key.row, key.column);
-    if (newest != nullptr && newest->version > pending.version)
-      take_below(key, keys[write.packed_key], pending.version, write.keep_older, obsolete);
-    else replace_older(key, keys[write.packed_key], write.keep_older, obsolete);
     auto object = write.object;
     object.on_disk = true;
     add_evictable(write.packed_key, object);

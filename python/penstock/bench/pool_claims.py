@@ -148,12 +148,15 @@ def claims_of() -> list[Claim]:
             for under_way, batches in (("", "one batch"), ("_4", "four batches")):
                 if under_way and figure == "list_per_s":
                     continue  # one thread lists
+                # Redis appends to one file. RocksDB sorts what it is given, so that it need not be in memory.
+                half = (durability, verb) == ("durable", "put")
+                faster = "at least half as fast as" if half else "faster than"
                 claims.append(
                     Claim(
-                        f"small objects, {words}, are {verb} faster than by Redis, {batches} under way",
+                        f"small objects, {words}, are {verb} {faster} by Redis, {batches} under way",
                         ("objects", "penstock", durability + under_way),
                         (figure,),
-                        1.0,
+                        0.5 if half else 1.0,
                         theirs=tuple(
                             ("objects", "redis", f"{variant}_{durability}{under_way}")
                             for variant in ("multi", "pipeline")
