@@ -200,6 +200,7 @@ class PyWriter {
   void lose();  // readers are told that the writer is lost
   bool busy();  // a thread is inside
   bool closed() const { return !writer_; }
+  bool in_step();
   nb::dict statistics();
   void forget();  // after fork: the memory belongs to the parent
 
@@ -247,6 +248,7 @@ class PyReader {
   void close();
   bool busy();
   bool closed() const { return !reader_; }
+  bool in_step();
   nb::dict statistics();
   void forget();
 

@@ -45,6 +45,11 @@ std::string PyReader::try_begin_step(std::int64_t timeout_ms) {
   throw Error(Errc::internal, "an unknown outcome");
 }
 
+bool PyReader::in_step() {
+  Turn turn(mutex_);
+  return step_.has_value();
+}
+
 void PyReader::begin_step(std::int64_t timeout_ms) {
   Turn turn(mutex_);
   auto& reader = this->reader();
@@ -250,6 +255,7 @@ void bind_reader(nb::module_& m) {
   nb::class_<PyReader>(m, "Reader", "A reader of a stream. Timeouts in ms; -1: as configured.")
       .def_prop_ro("name", &PyReader::name)
       .def_prop_ro("closed", &PyReader::closed)
+      .def_prop_ro("in_step", &PyReader::in_step)
       .def("try_begin_step", &PyReader::try_begin_step, "timeout_ms"_a)
       .def("begin_step", &PyReader::begin_step, "timeout_ms"_a)
       .def("seek", &PyReader::seek, "step"_a)

@@ -51,6 +51,11 @@ bool PyWriter::try_begin_step(std::int64_t timeout_ms) {
   return step_.has_value();
 }
 
+bool PyWriter::in_step() {
+  Turn turn(mutex_);
+  return step_.has_value();
+}
+
 void PyWriter::begin_step(std::int64_t timeout_ms) {
   Turn turn(mutex_);
   auto& writer = this->writer();
@@ -278,6 +283,7 @@ void bind_writer(nb::module_& m) {
       .def_prop_ro("name", &PyWriter::name)
       .def_prop_ro("address", &PyWriter::address)
       .def_prop_ro("closed", &PyWriter::closed)
+      .def_prop_ro("in_step", &PyWriter::in_step)
       .def("define", &PyWriter::define, "name"_a, "dtype"_a, "shape"_a, "kind"_a, "order"_a, "min_max"_a)
       .def("try_begin_step", &PyWriter::try_begin_step, "timeout_ms"_a)
       .def("begin_step", &PyWriter::begin_step, "timeout_ms"_a)

@@ -39,18 +39,21 @@ class Reader(Stream):
         timeout: seconds; None is step_timeout_ms. Raises TimeoutError, EndOfStream, WriterLost (naming the steps that
         are lost), WrongState while a step is open.
         """
-        step = self.try_step(timeout)
-        if step is None:
-            self._core.begin_step(0)  # raises, and says who was awaited; or there is a step just now
-            step = self._step = ReadStep(self)
-        return step
+        self._end_dropped()
+        return self._give_step(ReadStep, lambda: self._wait_step(timeout, must=True))
 
     def try_step(self, timeout: float | None = 0) -> ReadStep | None:
         """As step(), but None when the timeout passes."""
-        if self._open_step is not None and self._step is None:  # nobody has it any more, so it has ended
-            self._step = None
+        self._end_dropped()
+        return self._give_step(ReadStep, lambda: self._wait_step(timeout))
+
+    def _end_dropped(self) -> None:
+        """Ends a step that nobody has any more."""
+        if self._step is None and self._core.in_step and not self._unclaimed:
             with suppress(Error):
                 self._core.end_step()
+
+    def _wait_step(self, timeout: float | None, must: bool = False) -> ReadStep | None:
         deadline = Deadline(timeout, int(self._options["step_timeout_ms"]))
         slice_ms = deadline.slice_ms()
         while True:
@@ -63,7 +66,12 @@ class Reader(Stream):
                 raise EndOfStream(f"stream '{self.name}' has ended")
             slice_ms = deadline.slice_ms()
             if slice_ms == 0:
-                return None
+                break
+        if not must:
+            return None
+        self._core.begin_step(0)  # raises, and says who was awaited; or there is a step just now
+        step = self._step = ReadStep(self)
+        return step
 
     @property
     def steps(self) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from .errors import InvalidArgument
@@ -48,6 +49,7 @@ class Stream:
         self._options = options
         self._context = context  # which closes this at exit
         self._open_step: weakref.ref[Any] | None = None
+        self._unclaimed = False  # a step has begun, and a signal ended the call that was to give it out
 
     @property
     def _step(self) -> Any:
@@ -57,6 +59,20 @@ class Stream:
     @_step.setter
     def _step(self, step: Any) -> None:
         self._open_step = None if step is None else weakref.ref(step)
+
+    def _give_step(self, make: Callable[[Any], Any], begin: Callable[[], Any]) -> Any:
+        """What begin() gives; or the step that the last call began and, interrupted, did not give out."""
+        was_open = self._core.in_step and not self._unclaimed
+        try:
+            if not self._unclaimed:
+                return begin()
+            step = self._step = make(self)
+            self._unclaimed = False
+            return step
+        except BaseException:
+            if self._core.in_step and not was_open:
+                self._step, self._unclaimed = None, True
+            raise
 
     @property
     def name(self) -> str:

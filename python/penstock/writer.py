@@ -85,20 +85,22 @@ class Writer(Stream):
         Waits for room (when_full="block"), and the first time for rendezvous_readers; Ctrl-C works. timeout: seconds;
         None is step_timeout_ms. Raises TimeoutError naming who was awaited, WrongState while a step is open.
         """
-        step = self.try_step(timeout)
-        if step is None:
-            self._core.begin_step(0)  # raises, and says who was awaited; or there is room just now
-            step = self._step = WriteStep(self)
-        return step
+        return self._give_step(WriteStep, lambda: self._wait_step(timeout, must=True))
 
     def try_step(self, timeout: float | None = 0) -> WriteStep | None:
         """As step(), but None when the timeout passes."""
+        return self._give_step(WriteStep, lambda: self._wait_step(timeout))
+
+    def _wait_step(self, timeout: float | None, must: bool = False) -> WriteStep | None:
         deadline = Deadline(timeout, int(self._options["step_timeout_ms"]))
         slice_ms = deadline.slice_ms()
         while not self._core.try_begin_step(slice_ms):
             slice_ms = deadline.slice_ms()
             if slice_ms == 0:
-                return None
+                if not must:
+                    return None
+                self._core.begin_step(0)  # raises, and says who was awaited; or there is room just now
+                break
         step = self._step = WriteStep(self)
         return step
 

@@ -35,7 +35,7 @@ void Members::close() {
     if (std::exchange(closed_, true)) return;
     watch_.reset();
     for (auto& [id, link] : links_)
-      if (link.channel) link.channel->close();
+      if (link.channel) link.channel->retire();  // what was viewed in place stays as long as it is held
     links_.clear();
     view_changed_.notify_all();
   });

@@ -409,3 +409,48 @@ def test_again_and_again(pool_servers, open_pool, alarm):
             alarm()
             pool.wait_row("row", 1)
     assert list(pool.list("row")) == []
+
+
+class InterruptedOnce:
+    """A stream's core; a signal comes at the moment when a step has begun."""
+
+    def __init__(self, core):
+        self._core, self._signal = core, True
+
+    def __getattr__(self, name):
+        return getattr(self._core, name)
+
+    def try_begin_step(self, timeout_ms):
+        outcome = self._core.try_begin_step(timeout_ms)
+        if outcome in (True, "ready") and self._signal:
+            self._signal = False
+            signal.raise_signal(signal.SIGINT)
+        return outcome
+
+
+def test_a_step_that_came_with_the_signal_is_given_by_the_next_call(context):
+    with context.create("heat", timeout=TIMEOUT_S) as writer, context.open("heat", timeout=TIMEOUT_S) as reader:
+        writer._core, reader._core = InterruptedOnce(writer._core), InterruptedOnce(reader._core)
+        with pytest.raises(KeyboardInterrupt):
+            writer.step()
+        for t in range(3):
+            with writer.step() as step:
+                step["t"] = t
+        with pytest.raises(KeyboardInterrupt):
+            reader.step()
+        for t in range(3):
+            with reader.step() as step:
+                assert step.number == t and step["t"].value == t
+
+
+def test_a_step_that_came_with_the_signal_is_given_up_by_closing(context):
+    with context.create("heat", timeout=TIMEOUT_S) as writer, context.open("heat", timeout=TIMEOUT_S) as reader:
+        with writer.step() as step:
+            step["t"] = 0
+        with reader.step() as step:
+            assert step["t"].value == 0
+        writer._core = InterruptedOnce(writer._core)
+        with pytest.raises(KeyboardInterrupt):
+            writer.step()
+        writer.close()
+        assert list(reader) == []

@@ -32,6 +32,46 @@ def test_any_kept_step_in_any_order(kept):
             stream[17]
 
 
+def test_views_outlive_reader_and_pool(pool_servers, monkeypatch, context):
+    """The servers hold what is viewed, and use its memory for nothing else, after both were closed."""
+    servers = pool_servers(1, memory="64MiB", http="off")
+    monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", servers.directory)
+    elements = 100_000
+    writer = context.create("s", engine="pool", retain_steps=1)
+    reader = context.open("s", engine="pool")
+    pool = penstock.Pool(context=context)
+
+    def write(t):
+        with writer.step() as step:
+            step["v"] = np.full(elements, float(t))
+
+    views = []
+    for t in range(3):
+        write(t)
+        with reader.step() as step:
+            views.append(step["v"].view())
+    pool.put("kept", "x", np.full(elements, 7.0))
+    view = np.frombuffer(pool.need("kept", "x").view(), dtype=float)
+    pool.drop("kept", "x")
+    reader.close()
+    pool.close()
+    for t in range(3, 40):
+        write(t)
+    with penstock.Pool(context=context) as filler:
+        with pytest.raises(penstock.PoolFull):
+            for n in range(100):
+                filler.put("fill", str(n), np.full(elements, -1.0), timeout=0.5)
+        assert [v[0] for v in views] == [v[-1] for v in views] == [0, 1, 2]
+        assert (view == 7.0).all()
+        filler.drop_matching("fill", "*")
+        before = filler.status()["servers"][0]["memory_bytes"]
+        del views, view
+        deadline = time.monotonic() + 20
+        while filler.status()["servers"][0]["memory_bytes"] > before - 4 * 8 * elements:
+            assert time.monotonic() < deadline, "what was viewed is given back with the last view"
+    writer.close()
+
+
 def test_where_a_reader_starts(kept):
     with kept.open("kept", engine="pool", start="newest") as stream, stream.step() as step:
         assert step.number == STEPS - 1
