@@ -67,7 +67,7 @@ struct GetOptions {
 struct ObjectInfo {
   Key key;
   std::uint64_t bytes = 0;
-  std::uint64_t version = 0;   // from 1
+  std::uint64_t version = 0;   // from 1, ascending; with gaps
   std::uint64_t checksum = 0;  // XXH3 of the bytes
   std::int64_t put_us = 0;     // microseconds since 1970
   bool in_memory = false, on_disk = false;

@@ -14,6 +14,9 @@ namespace penstock::pool {
 namespace {
 
 constexpr std::size_t max_failed_puts = 100'000;
+// Between the first versions before and after a server was lost: a key is put fewer times.
+constexpr std::uint64_t versions_apart = std::uint64_t{1} << 40;
+constexpr std::uint64_t most_losses_told = 1 << 22;
 
 }  // namespace
 
@@ -109,7 +112,7 @@ struct ServerCore::Plan {
   std::vector<PutResult> results;
   std::vector<std::size_t> written;  // indices of puts
 
-  void choose(ObjectStore& store, const Tombstones& tombstones) {
+  void choose(ObjectStore& store, const Tombstones& tombstones, std::uint64_t first_version) {
     results.assign(puts.size(), {});
     written.clear();
     std::unordered_map<std::string, std::uint64_t> in_batch;  // where it names a key twice: the second finds the first
@@ -142,7 +145,7 @@ struct ServerCore::Plan {
           results[i].error = already_there(version);
           continue;
         }
-        version = std::max(version != 0 ? version + 1 : store.first_version(), std::max(dropped, coming.version) + 1);
+        version = std::max(version != 0 ? version + 1 : first_version, std::max(dropped, coming.version) + 1);
         if (const auto at = least.find(packed[i]); at != least.end()) version = std::max(version, at->second + 1);
         results[i].version = version;
       }
@@ -178,6 +181,11 @@ struct ServerCore::Plan {
 std::vector<ObjectStore::Write> ServerCore::plan_writes(const Plan& plan) { return plan.writes(); }
 
 std::uint64_t ServerCore::plan_since(const Plan& plan) { return plan.since; }
+
+std::uint64_t ServerCore::first_version() const {
+  const auto losses = std::min(members_->placement()->view().losses, most_losses_told);
+  return std::max(store_->first_version(), losses * versions_apart + 1);
+}
 
 void ServerCore::raise_plan(Plan& plan, const VersionsTaken& taken) {
   plan.raise(taken);
@@ -218,7 +226,7 @@ Task<std::vector<ServerCore::PutResult>> ServerCore::put(std::vector<Put> puts, 
   // What is in memory is acknowledged; its replicas follow, before anything else is done to these keys.
   if (acknowledge == Acknowledge::memory) {
     check_primary(*plan);  // learning took its time, too: what is put here now would not be passed on any more
-    plan->choose(*store_, tombstones_);
+    plan->choose(*store_, tombstones_, first_version());
     if (plan->written.empty()) co_return plan->results;
     auto counted = members_->placement();
     co_await store_one(plan, false, deadline);
@@ -297,7 +305,7 @@ Task<std::shared_ptr<const Placement>> ServerCore::replicate_plan(std::shared_pt
                                                                   Deadline deadline) {
   auto self = shared_from_this();
   for (;;) {
-    plan->choose(*store_, tombstones_);
+    plan->choose(*store_, tombstones_, first_version());
     auto counted = members_->placement();
     if (plan->written.empty()) co_return counted;
     try {

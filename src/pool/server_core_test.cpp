@@ -353,7 +353,7 @@ TEST_F(Servers, AHolderThatDoesNotAnswerIsNotAbsence) {
   // It is gone: the others know everything.
   fabric::run_task(*client_progress, directory->remove(path, std::nullopt, deadline), deadline);
   EXPECT_EQ(code_of([&] { pool->get(absent); }), Errc::not_found);
-  EXPECT_EQ(pool->put(absent, bytes_of("x")), 1u);
+  EXPECT_GT(pool->put(absent, bytes_of("x")), 1u) << "above what it may bring back";
   const auto all = pool->get(keys);
   for (std::size_t k = 0; k < keys.size(); ++k) {
     ASSERT_TRUE(all[k]) << all[k].message;

@@ -244,7 +244,7 @@ Task<fb::StepRecordT> StreamHome::pull_once(std::uint64_t step, Staging staging,
     request.slot = staging.slot;
     request.acknowledge = static_cast<std::uint8_t>(options_.acknowledge);
     request.life = record_.writer;
-    request.version = core_->store().first_version();
+    request.version = core_->first_version();
     order.reply = fabric::spawn(*core_->progress(), pull_at(placement->view().members[owner], order.request, deadline));
   }
   std::optional<Error> failed;

@@ -3,6 +3,7 @@
 Moments are drawn from the seed as numbers of acknowledgements, not as times. PENSTOCK_SOAK=1: 20 seeds of each.
 """
 
+import contextlib
 import os
 import random
 import shutil
@@ -59,6 +60,26 @@ def test_a_server_stands_still_longer_than_its_lease(pools, report, seed):
     back = sorted(key.column for key in client.list("old", "*"))
     report("a server stands still", seed, wrong, {"still": f"{still.number} after {moment}"} | history.summary())
     assert dropped == 200 and back == []
+
+
+def test_what_was_put_anew_stays_without_replicas(pools):
+    pool = pools(servers=2, replication=1)
+    client = pool.open()
+    keys = [(f"row {n}", "c") for n in range(40)]
+    client.put_many([(key, b"old") for key in keys], acknowledge="replicated")
+    still = pool.server(2)
+    still.process.send_signal(signal.SIGSTOP)
+    try:
+        pool.settled(client, pool.members() - {still.ready["id"]})
+        for key in keys:
+            with contextlib.suppress(penstock.AlreadyExists):
+                client.put(*key, b"new", acknowledge="replicated", if_exists="refuse")
+        written = {key: client.get(*key).bytes() for key in keys}
+    finally:
+        still.process.send_signal(signal.SIGCONT)
+    pool.settled(client, pool.members())
+    assert {key: client.get(*key).bytes() for key in keys} == written
+    assert set(written.values()) == {b"old", b"new"}
 
 
 @pytest.mark.parametrize("seed", seeds(1))
