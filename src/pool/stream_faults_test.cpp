@@ -182,7 +182,7 @@ TEST(StreamFaults, ARecordThatCouldNotBeKeptIsKeptTheNextTime) {
   OneServer pool(16u << 20);
   auto all = take_all(pool);
   const auto request = writer_of_life(pool, "late", 77);
-  EXPECT_THROW(pool.attach(request, Timeout(500)), Error);
+  EXPECT_EQ(code_of([&] { pool.attach(request, Timeout(500)); }), Errc::pool_full);
   EXPECT_EQ(pool.record("late").life, 0u) << "there was no room for it";
   const auto channel = pool.channel_as("read");
   fb::StreamInfoRequestT info;

@@ -86,7 +86,7 @@ Acknowledge StreamHome::safe_for(const StreamOptions& options) {
 Task<void> StreamHome::put_object(std::string column, std::vector<std::byte> bytes, Acknowledge acknowledge,
                                   Deadline deadline) {
   auto self = shared_from_this();
-  auto blob = co_await core_->store().reserve(bytes.size(), deadline, true);
+  auto blob = co_await core_->store().reserve(bytes.size(), answer_in_time(deadline), true);
   std::copy(bytes.begin(), bytes.end(), blob->writable().begin());
   std::vector<ServerCore::Put> puts;
   puts.emplace_back();

@@ -53,7 +53,7 @@ def row_of(case: Case, runs: list[dict[str, float]]) -> Row:
     row["gb_per_s"] = runs[0]["bytes"] / row["step_s"] / 1e9
     row["first_steps"] = runs[0]["first_steps"]
     row["scaled"] = case.scale != 1.0
-    row["rounds"] = {name: [run[name] for run in runs] for name in ("seconds", "step_s", "startup_s")}
+    row["rounds"] = {name: [run[name] for run in runs] for name in ("seconds", "step_s", "begun_s")}
     return row
 
 

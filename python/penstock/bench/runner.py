@@ -155,17 +155,19 @@ def pair_figures(case: Case, figures: list[dict[str, Any]]) -> dict[str, float]:
     side.
 
     seconds: all steps. step_s: one step in the steady state, which is all steps but the first ones. startup_s: what
-    the first steps took beyond as many steady ones. opened_s: from a program's start to the barrier.
+    the first steps took beyond as many steady ones. opened_s: from a program's start to the barrier. begun_s: both.
     """
     steps, first = figures[0]["steps"], figures[0]["first_steps"]
     whole = max(one["seconds"] for one in figures if "seconds" in one)
     first_s = max(one["first_s"] for one in figures if "first_s" in one)
     step_s = (whole - first_s) / (steps - first)
+    startup_s, opened_s = first_s - first * step_s, max(one["opened_s"] for one in figures)
     run = {
         "seconds": case.scale * whole,
         "step_s": step_s,
-        "startup_s": first_s - first * step_s,
-        "opened_s": max(one["opened_s"] for one in figures),
+        "startup_s": startup_s,
+        "opened_s": opened_s,
+        "begun_s": opened_s + startup_s,
     }
     for role in ("writer", "reader"):
         mine = [one for one in figures if one["role"] == role]
