@@ -58,8 +58,8 @@ class Context:
         comm: an mpi4py communicator, a cohort (penstock.Cohort), or None. timeout: seconds for this call, for each
         begin of a step, and for close. options: queue_steps=2, when_full="discard_oldest", ... Waits for the other
         ranks, and with engine="pool" for the pool; the first step waits for rendezvous_readers (1 by default). Raises
-        UnknownOption, InvalidArgument, TimeoutError (a rank or the pool did not answer), and InvalidArgument or
-        WrongState when the stream is already being written.
+        UnknownOption, InvalidArgument, TimeoutError (a rank or the pool did not answer), PeerLost (no directory that
+        can be reached), and InvalidArgument or WrongState when the stream is already being written.
         """
         texts = {key: _text(value) for key, value in options.items()}
         if timeout is not None:

@@ -227,7 +227,7 @@ class Pool:
     address; "" means $PENSTOCK_DIRECTORY_SERVICE, else the one registered on this machine. role and token: what this
     client may do (read, write, compute, admin). timeout: seconds for each call unless it says otherwise. trace: where
     this client's operations are recorded, a folder or a file *.trace: "" means $PENSTOCK_TRACE, "off" nowhere.
-    Raises NotFound (no such pool), TimeoutError, AuthenticationError.
+    Raises NotFound (no such pool), PeerLost (no directory that can be reached), TimeoutError, AuthenticationError.
     """
 
     def __init__(
@@ -512,7 +512,8 @@ class Pool:
 def known_pools(directory: str = "", *, timeout: float = 10.0, context: Any = None) -> list[dict[str, Any]]:
     """The pools that a directory knows: name, view, settled, replication, and servers with id, name and state.
 
-    directory: as for Pool. Raises NotFound (no directory), PeerLost (it cannot be reached), TimeoutError.
+    directory: as for Pool. Raises PeerLost (no directory that can be reached), TimeoutError (it
+    does not answer).
     """
     from .context import _default_context
 

@@ -85,7 +85,7 @@ std::shared_ptr<PoolClient> PoolClient::open(std::shared_ptr<fabric::Progress> p
   if (role_rank(role) < 0 || role == "server")
     throw Error(Errc::invalid_argument, "role " + role + ": choose read, write, compute or admin");
   auto finding = fabric::spawn(*progress, find_pool(progress, directory, options, role, wait_for_it, deadline));
-  auto [pool, token] = finding.get(deadline, "directory " + directory->describe() + " did not answer");
+  auto [pool, token] = finding.get(Deadline::never());  // it ends by its deadline, and says why
   Members::Options member_options;
   member_options.pool = pool;
   member_options.role = role;

@@ -117,7 +117,7 @@ class ObjectStore {
     std::uint64_t version = 0, bytes = 0, checksum = 0;
   };
   OnItsWay on_its_way(const std::string& packed_key);
-  // Nothing of what is on its way now comes to the table. Those who put it hear no more of this than of a drop.
+  // Nothing of what is on its way now comes to the table: its puts fail with Error(stale_view).
   void give_up_on_its_way();
 
   // The object with its bytes in memory (recalled from a tier if need be; concurrent loads share one read). Empty when there

@@ -147,8 +147,7 @@ std::vector<PoolStatus> Pool::known(const Context& context, const std::string& d
   const auto registered = base::settings(context.options_).directory;
   std::shared_ptr<directory::Directory> service =
       directory::open_directory(context.progress_, directory::resolve_directory_service(directory), registered);
-  const auto entries = fabric::run_task(*context.progress_, pool_entries(service, deadline), deadline,
-                                        "directory " + service->describe() + " did not answer");
+  const auto entries = fabric::run_task(*context.progress_, pool_entries(service, deadline), base::Deadline::never());
   std::map<std::string, PoolStatus> pools;
   for (const auto& entry : entries) {
     const auto end = entry.path.find('/', 7);

@@ -30,13 +30,12 @@ PoolServer::~PoolServer() {
 // The pool's secret lies in the directory; the first server makes it.
 fabric::Token PoolServer::find_secret(base::Deadline deadline) {
   const auto path = pool_path(options_.server.pool, "secret");
-  const auto silent = directory_->describe() + " did not answer";
   for (;;) {
-    auto there = fabric::run_task(*progress_, directory_->get(path, deadline), deadline, silent);
+    auto there = fabric::run_task(*progress_, directory_->get(path, deadline), base::Deadline::never());
     if (there) return fabric::Token::from_hex(there->value);
     const auto secret = fabric::Token::random();
     const auto made =
-        fabric::run_task(*progress_, directory_->put(path, secret.hex(), 0, 0, deadline), deadline, silent);
+        fabric::run_task(*progress_, directory_->put(path, secret.hex(), 0, 0, deadline), base::Deadline::never());
     if (made) return secret;
   }
 }

@@ -145,7 +145,7 @@ struct ServerCore::Plan {
           results[i].error = already_there(version);
           continue;
         }
-        version = std::max(version != 0 ? version + 1 : first_version, std::max(dropped, coming.version) + 1);
+        version = std::max({version + 1, first_version, dropped + 1, coming.version + 1});
         if (const auto at = least.find(packed[i]); at != least.end()) version = std::max(version, at->second + 1);
         results[i].version = version;
       }

@@ -61,7 +61,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
 
   // Throws stale_view when the caller's view is older than ours; takes a newer one over first. Returns the placement.
   Task<std::shared_ptr<const Placement>> check_view(std::uint64_t callers, Deadline deadline);
-  // Of a key that this server does not find. Above what a server that was lost since may have of it, and bring back.
+  // A put's version is at least this: above what a server that was lost may have of the key, and bring back.
   std::uint64_t first_version() const;
   bool is_primary(const Placement& placement, const Namespace& ns, std::string_view row,
                   std::optional<std::uint64_t> tag) const;

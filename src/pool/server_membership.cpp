@@ -243,7 +243,7 @@ void ServerCore::view_changed(const View& view) {
       });
     // A view that does not name this server, as it is now, settled without what lies here: it may be the only copy.
     if (member) fabric::spawn(*progress_, let_go(placement));
-  } else if (member) {  // else the others have gone on: what they dropped would come back to them
+  } else if (member) {  // a server that no view names offers nothing: others may have dropped it
     fabric::spawn(*progress_, rebalance(placement));
   }
   drain_moved_->notify_all();

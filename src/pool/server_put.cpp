@@ -53,7 +53,7 @@ std::optional<std::vector<ServerCore::PutResult>> ServerCore::try_put(const PutT
       results[i].error = already_there(present->version);
       continue;
     }
-    object.version = present != nullptr ? present->version + 1 : first_version();
+    object.version = std::max(present != nullptr ? present->version + 1 : 1, first_version());
     if (tombstones_.size() != 0)
       object.version =
           std::max(object.version, tombstones_.newest(pack_key(terms.ns, keys[i].row, keys[i].column)) + 1);

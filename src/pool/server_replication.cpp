@@ -135,6 +135,7 @@ Task<void> ServerCore::replicate_behind(std::shared_ptr<Plan> plan, std::shared_
       co_return;
     }
     co_await store_->put(plan_writes(*plan), false, false, deadline);
+    if (member_since_ != plan_since(*plan)) co_return;
   }
 }
 
@@ -254,7 +255,7 @@ Task<std::vector<ObjectStore::Write>> ServerCore::take_replicas(rpc::Call& call,
   }
   std::vector<ObjectStore::Write> writes;
   if (sizes.empty()) co_return writes;
-  const bool own = keys.ns == streams_namespace();
+  const bool own = is_bookkeeping(keys.ns, std::ranges::any_of(request.tagged, [](bool tagged) { return tagged; }));
   const auto wait_until = answer_in_time(call.deadline());  // that there is no room is an answer
   auto blobs = co_await store_->reserve_all(std::move(sizes), wait_until, own);
   const bool bulk = request.bulk.bytes() > 0;

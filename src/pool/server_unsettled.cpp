@@ -62,6 +62,7 @@ void ServerCore::remember_view() {
 // others went on with what they had, too; what they lack of it by now was dropped, and must not come back. What nobody else
 // had, or only servers that are gone as well, stays: it may be the only copy.
 void ServerCore::drop_what_others_kept(const Placement& present) {
+  store_->give_up_on_its_way();  // it would come to the table after what is dropped here
   const auto& view = present.view();
   // How many servers were lost since, not counting this server's own absences.
   const auto lost_since = [&](const TookPart& part) {
@@ -100,9 +101,7 @@ void ServerCore::drop_what_others_kept(const Placement& present) {
   base::log(base::Level::warn,
             "this server was left out of the pool, and is back; what others kept comes from them again",
             {{"pool", options_.pool}, {"objects", kept.size()}});
-  // They are gone from the table at once, before anybody can ask; the disk follows. What was on its way to it would come to the
-  // table afterwards.
-  store_->give_up_on_its_way();
+  // They are gone from the table at once, before anybody can ask; the disk follows.
   for (auto& key : kept) fabric::spawn(*progress_, drop_behind(key.ns, std::move(key.row), std::move(key.column)));
 }
 
@@ -317,7 +316,8 @@ Task<ObjectStore::Write> ServerCore::take_fetched(std::shared_ptr<rpc::Channel> 
                                                   const fb::GetReplyT& reply, const fb::GotT& got, bool& kept,
                                                   Deadline deadline) {
   auto self = shared_from_this();
-  auto blob = co_await room_for_fetched(got.info->bytes, ns == streams_namespace(), kept, answer_in_time(deadline));
+  auto blob =
+      co_await room_for_fetched(got.info->bytes, is_bookkeeping(ns, got.tagged), kept, answer_in_time(deadline));
   if (got.inlined) {
     const auto part = part_of(reply.data, got.offset, got.info->bytes);
     std::copy(part.begin(), part.end(), blob->writable().begin());

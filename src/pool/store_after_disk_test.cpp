@@ -87,7 +87,7 @@ TEST_F(StoreAfterDisk, WhatIsGivenUpOnItsWayDoesNotCome) {
   auto done = start(0, 10);  // row1: the same version, in memory already
   store_->on_engine([&] { store_->store().give_up_on_its_way(); });
   auto again = start(4, 1);  // the same version once more, from somebody else
-  finish(std::move(done));
+  EXPECT_EQ(code_of([&] { finish(std::move(done)); }), Errc::stale_view);
   again.get(soon());
   store_->flush();
   for (std::uint64_t i = 0; i < 10; ++i)

@@ -29,6 +29,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
     bool in_flight = false;  // in a job
     bool hidden = false;     // not in the table until it is on disk
     bool gone = false;       // in flight, and dropped or replaced since
+    bool given_up = false;   // gone, and its put fails
     bool keep_older = false;
     std::vector<std::uint64_t> obsolete;  // versions to be erased once this one is on disk
   };
@@ -79,8 +80,8 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   void void_version(KeyState& state, std::uint64_t version, bool on_disk, std::vector<std::uint64_t>& obsolete);
   void write_behind();
   void submit_writes(std::shared_ptr<DiskJob> job, Done done, bool behind);
-  void written(DiskJob& job, std::exception_ptr error);
-  void written_one(const DiskWrite& write, const std::exception_ptr& error, std::vector<Place>& erases);
+  bool written(DiskJob& job, std::exception_ptr error);  // whether all that it wrote counts
+  bool written_one(const DiskWrite& write, const std::exception_ptr& error, std::vector<Place>& erases);
   bool is_wanted(const std::string& packed_key, std::uint64_t version);
   void stored(const DiskWrite& write, const Pending& pending, std::vector<Place>& erases);
   void submit_erases(const std::string& packed_key, const std::vector<std::uint64_t>& versions, std::uint64_t floor,

@@ -190,7 +190,7 @@ void ObjectStore::Impl::give_up_hidden() {
       if (!p.hidden || p.gone) continue;
       const auto key = unpack_key(packed);
       if (table.find(key.ns, key.row, key.column, p.version) != nullptr) continue;  // the tier has one entry for both
-      p.gone = true;
+      p.gone = p.given_up = true;
       erases.push_back({packed, p.version});
       floor = std::max(floor, p.version);
     }
@@ -223,7 +223,9 @@ void ObjectStore::Impl::submit_writes(std::shared_ptr<DiskJob> job, Done done, b
     }
     if (error) self->last_failed = std::max(self->last_failed, number);
     self->note_disk(error, behind_callers);
-    self->written(job, error);
+    const bool counts = self->written(job, error);
+    if (done && !error && !counts)
+      error = std::make_exception_ptr(Error(Errc::stale_view, "it was given up on its way"));
     if (done && error) done->set_error(error);
     else if (done) done->set();
     self->write_behind();
@@ -264,14 +266,16 @@ void ObjectStore::Impl::write_behind() {
   }
 }
 
-void ObjectStore::Impl::written(DiskJob& job, std::exception_ptr error) {
+bool ObjectStore::Impl::written(DiskJob& job, std::exception_ptr error) {
   std::vector<Place> erases;
-  for (const auto& write : job.writes) written_one(write, error, erases);
+  bool counts = true;
+  for (const auto& write : job.writes) counts = written_one(write, error, erases) && counts;
   job.writes.clear();  // and with them the bytes
   if (!erases.empty()) submit_erases(std::make_shared<DiskJob>(), std::move(erases), 0, false, nullptr);
+  return counts;
 }
 
-void ObjectStore::Impl::written_one(const DiskWrite& write, const std::exception_ptr& error,
+bool ObjectStore::Impl::written_one(const DiskWrite& write, const std::exception_ptr& error,
                                     std::vector<Place>& erases) {
   auto& state = keys.at(write.packed_key);
   const auto at = find_pending(state.pending, write.id);
@@ -279,7 +283,7 @@ void ObjectStore::Impl::written_one(const DiskWrite& write, const std::exception
     // In memory still, and to be tried again.
     at->in_flight = false;
     behind.push_back({write.packed_key, write.id});
-    return;
+    return true;
   }
   const Pending pending = std::move(*at);
   state.pending.erase(at);
@@ -288,6 +292,7 @@ void ObjectStore::Impl::written_one(const DiskWrite& write, const std::exception
   if (error && !pending.gone && !is_wanted(write.packed_key, pending.version))
     erases.push_back({write.packed_key, pending.version});
   forget_if_empty(write.packed_key);  // looked up again: who was told of the object may have changed it
+  return !pending.given_up;
 }
 
 // The version is there, or about to be.

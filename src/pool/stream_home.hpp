@@ -60,6 +60,7 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
     std::uint32_t slot = 0;
     std::uint64_t feed = 0;         // which feed gave it last
     std::uint64_t writer_step = 0;  // its number at the writer: ours less record_.base
+    std::uint64_t version = 0;      // of its stripes, wherever and how often they are pulled; 0: not chosen yet
     bool given_up = false;  // it must not come into the pool: an earlier step is missing, or the writer has left
     bool recorded = false;  // its record is being put, and may be there
   };

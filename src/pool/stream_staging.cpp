@@ -23,11 +23,12 @@ bool is_final(const Error& error) {
 
 void StreamHome::on_step(stream::ReaderProtocol::Step step, std::uint64_t feed) {
   if (retired_ || feed != feed_number_) return;
-  const Staging staging{step.slot, feed, step.step};
+  Staging staging{step.slot, feed, step.step};
   const auto number = record_.base + step.step;
   // Steps come into the pool in order: what is not newer than its newest was there, and may be gone by retention.
   if (!steps_.empty() && number <= steps_.rbegin()->first) return release(staging);
   if (feed == given_up_feed_) return;  // an earlier one is missing: both are said again to the next feed
+  if (const auto at = staging_.find(number); at != staging_.end()) staging.version = at->second.version;
   const auto [entry, fresh] = staging_.insert_or_assign(number, staging);
   // One that is under way (the writer was joined again) goes on with the new feed.
   if (fresh) fabric::spawn(*core_->progress(), stage(number, std::move(step.epoch)));
@@ -194,6 +195,8 @@ Task<fb::StepRecordT> StreamHome::pull_once(std::uint64_t step, Staging staging,
   const auto placement = core_->placement();
   if (!admission_) throw Error(Errc::peer_lost, "the writer is not there");
   const auto admission = *admission_;
+  auto& version = staging_.at(step).version;
+  if (version == 0) version = core_->first_version();
   struct Order {
     std::shared_ptr<fb::PullRequestT> request;
     fabric::Future<fb::PullReplyT> reply;
@@ -244,7 +247,7 @@ Task<fb::StepRecordT> StreamHome::pull_once(std::uint64_t step, Staging staging,
     request.slot = staging.slot;
     request.acknowledge = static_cast<std::uint8_t>(options_.acknowledge);
     request.life = record_.writer;
-    request.version = core_->first_version();
+    request.version = version;
     order.reply = fabric::spawn(*core_->progress(), pull_at(placement->view().members[owner], order.request, deadline));
   }
   std::optional<Error> failed;

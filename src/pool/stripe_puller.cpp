@@ -24,13 +24,7 @@ constexpr std::size_t copy_bytes = 128 << 10;  // copied, and summed while they 
 constexpr std::chrono::microseconds give_way_at_most{5000}, give_way_nap{20};
 
 model::Piece piece_of(const fb::PullStripeT& stripe, const fb::PullRangeT& range, std::uint64_t to) {
-  model::Piece piece;
-  piece.writer_rank = static_cast<int>(stripe.rank);
-  piece.segment = range.segment;
-  piece.elem_size = 1;
-  const std::int64_t stride = 1;
-  piece.copy = model::normalise(&stride, &stride, &range.bytes, 1, 1);
-  piece.copy.src_offset += static_cast<std::int64_t>(range.offset);
+  auto piece = model::byte_piece(static_cast<int>(stripe.rank), range.segment, range.offset, range.bytes);
   piece.copy.dst_offset += static_cast<std::int64_t>(to);
   return piece;
 }

@@ -117,19 +117,19 @@ class Service final : public Registry {
 
   void write(const Registration& registration, Deadline deadline) override {
     do {
-      const auto there = run(held_->directory->get(path_of(registration.stream), deadline), deadline);
+      const auto there = run(held_->directory->get(path_of(registration.stream), deadline));
       if (there) {
         const auto other = fabric::registration_from_text(there->value, there->path);
         if (!(other.token == registration.token) && fabric::alive(other)) fabric::refuse_taken(registration, other);
       }
-      if (run(announce(held_, registration, there ? there->revision : 0, deadline), deadline)) return;
+      if (run(announce(held_, registration, there ? there->revision : 0, deadline))) return;
     } while (!deadline.passed());  // somebody else was faster: see who
     throw Error(Errc::timeout, "stream '" + registration.stream + "' could not be registered with " + describe() +
                                    ": its entry keeps changing");
   }
 
   std::optional<Registration> read(std::string_view stream, Deadline deadline) override {
-    const auto there = run(held_->directory->get(path_of(stream), deadline), deadline);
+    const auto there = run(held_->directory->get(path_of(stream), deadline));
     if (!there) return std::nullopt;
     return fabric::registration_from_text(there->value, there->path);
   }
@@ -137,7 +137,7 @@ class Service final : public Registry {
   void remove(const Registration& registration) override {
     const Deadline deadline{removal_patience};
     try {
-      run(withdraw(held_, registration, deadline), deadline);
+      run(withdraw(held_, registration, deadline));
     } catch (const Error& error) {
       base::log(base::Level::warn, "a stream's entry was left to its lease",
                 {{"stream", registration.stream}, {"why", error.what()}});
@@ -148,8 +148,7 @@ class Service final : public Registry {
     std::vector<Registration> out;
     std::string after;
     for (;;) {
-      const auto entries =
-          run(held_->directory->list(std::string(entries_prefix), after, listed_at_once, deadline), deadline);
+      const auto entries = run(held_->directory->list(std::string(entries_prefix), after, listed_at_once, deadline));
       for (const auto& entry : entries) try {
           out.push_back(fabric::registration_from_text(entry.value, entry.path));
         } catch (const Error& error) {
@@ -162,8 +161,8 @@ class Service final : public Registry {
 
  private:
   template <class T>
-  T run(Task<T> task, Deadline deadline) {
-    return fabric::run_task(*held_->progress, std::move(task), deadline, describe() + " did not answer");
+  T run(Task<T> task) {
+    return fabric::run_task(*held_->progress, std::move(task), Deadline::never());  // it ends by its own deadline
   }
 
   HeldPtr held_;

@@ -3,7 +3,6 @@
 Moments are drawn from the seed as numbers of acknowledgements, not as times. PENSTOCK_SOAK=1: 20 seeds of each.
 """
 
-import contextlib
 import os
 import random
 import shutil
@@ -62,7 +61,7 @@ def test_a_server_stands_still_longer_than_its_lease(pools, report, seed):
     assert dropped == 200 and back == []
 
 
-def test_what_was_put_anew_stays_without_replicas(pools):
+def test_what_was_put_since_stays_without_replicas(pools):
     pool = pools(servers=2, replication=1)
     client = pool.open()
     keys = [(f"row {n}", "c") for n in range(40)]
@@ -71,15 +70,12 @@ def test_what_was_put_anew_stays_without_replicas(pools):
     still.process.send_signal(signal.SIGSTOP)
     try:
         pool.settled(client, pool.members() - {still.ready["id"]})
-        for key in keys:
-            with contextlib.suppress(penstock.AlreadyExists):
-                client.put(*key, b"new", acknowledge="replicated", if_exists="refuse")
-        written = {key: client.get(*key).bytes() for key in keys}
+        written = [client.put(*key, b"new", acknowledge="replicated", if_exists="overwrite") for key in keys]
     finally:
         still.process.send_signal(signal.SIGCONT)
     pool.settled(client, pool.members())
-    assert {key: client.get(*key).bytes() for key in keys} == written
-    assert set(written.values()) == {b"old", b"new"}
+    assert {client.get(*key).bytes() for key in keys} == {b"new"}
+    assert min(written) > 1 << 40, "also of the keys that were there: a lost server may have newer ones than this one"
 
 
 @pytest.mark.parametrize("seed", seeds(1))

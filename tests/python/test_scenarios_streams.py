@@ -443,7 +443,7 @@ import penstock
 
 def watch(main):
     names = set()
-    while "try_step" not in names:
+    while "_wait_step" not in names:
         names, frame = set(), sys._current_frames()[main]
         while frame is not None:
             names.add(frame.f_code.co_name)

@@ -48,7 +48,12 @@ def row_of(case: Case, runs: list[dict[str, float]]) -> Row:
         "runs": len(runs),
     }
     sides = ("cpu_{}_s", "{}_step_cpu_s", "rss_{}_mb", "{}_opened_faults", "{}_first_faults", "{}_first_system_s")
-    for name in ("startup_s", "opened_s", *(one.format(role) for one in sides for role in ("writer", "reader"))):
+    for name in (
+        "startup_s",
+        "opened_s",
+        "begun_s",
+        *(one.format(role) for one in sides for role in ("writer", "reader")),
+    ):
         row[name] = round(median(run[name] for run in runs), 9)
     row["gb_per_s"] = runs[0]["bytes"] / row["step_s"] / 1e9
     row["first_steps"] = runs[0]["first_steps"]
