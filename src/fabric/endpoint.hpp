@@ -1,16 +1,21 @@
 // Where a process listens. Plain value.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
-
-#include "wire/control.hpp"
+#include <vector>
 
 namespace penstock::fabric {
 
 // unix_name: an abstract Unix socket (found only on the same node, in the same network namespace); tcp_hosts: addresses
 // to try in turn, the most reachable first.
-using wire::Endpoint;
+struct Endpoint {
+  std::string unix_name = {};
+  std::vector<std::string> tcp_hosts = {};
+  std::uint16_t tcp_port = 0;
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
 
 // As text (JSON), to pass through a cohort's gather and broadcast.
 std::string to_text(const Endpoint& endpoint);

@@ -240,7 +240,7 @@ Task<fb::StepRecordT> StreamHome::pull_once(std::uint64_t step, Staging staging,
     auto& request = *order.request;
     request.view = placement->view().number;
     request.stream = name_;
-    for (const auto& endpoint : admission.endpoints) request.endpoints.push_back(fabric::to_text(endpoint));
+    request.addresses = admission.addresses;
     request.token = record_.token;
     request.step = step;
     request.writer_step = staging.writer_step;

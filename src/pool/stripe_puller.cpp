@@ -8,12 +8,12 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "fabric/reach.hpp"
 #include "model/copy.hpp"
 #include "pool/protocol.hpp"
 #include "pool/stream_keys.hpp"
 #include "pool/stripes.hpp"
 #include "storage/checksum.hpp"
+#include "transport/planes.hpp"
 
 namespace penstock::pool {
 namespace {
@@ -215,18 +215,13 @@ std::shared_ptr<StripePuller::Plane> StripePuller::make_plane(const fb::PullRequ
   options.stream = request.stream;
   if (request.token.size() != options.token.bytes.size()) throw Error(Errc::protocol, "a token of another size");
   std::copy(request.token.begin(), request.token.end(), options.token.bytes.begin());
-  bool local = true, remote = true;
-  for (const auto& text : request.endpoints) {
-    options.writers.push_back(fabric::endpoint_from_text(text));
-    local = local && fabric::reachable_locally(options.writers.back());
-    remote = remote && !options.writers.back().tcp_hosts.empty();
-  }
-  if (options.writers.empty()) throw Error(Errc::protocol, "a writer of no ranks");
-  if (!local && !remote)
+  if (request.addresses.empty()) throw Error(Errc::protocol, "a writer of no ranks");
+  auto choice = transport::choose_plane(request.addresses);
+  if (choice.plane == nullptr)
     throw Error(Errc::peer_lost, "the writer of stream " + request.stream + " cannot be reached from this server");
   auto plane = std::make_shared<Plane>();
-  plane->plane =
-      local ? transport::make_shm_plane(progress_, std::move(options)) : transport::make_tcp_plane(std::move(options));
+  options.writers = std::move(choice.addresses);
+  plane->plane = choice.plane->make(progress_, std::move(options));
   plane->in_place = plane->plane->maps_in_place();
   return plane;
 }
@@ -294,7 +289,7 @@ Task<fb::PullReplyT> StripePuller::pull(fb::PullRequestT given, base::Deadline d
   std::uint64_t part_bytes = 0, all_bytes = 0;
   for (std::size_t i = 0; i < request.stripes.size(); ++i) {
     const auto& stripe = *request.stripes[i];
-    if (stripe.rank >= request.endpoints.size()) throw Error(Errc::protocol, "a stripe of a rank that is not there");
+    if (stripe.rank >= request.addresses.size()) throw Error(Errc::protocol, "a stripe of a rank that is not there");
     std::uint64_t bytes = 0;
     for (std::uint32_t r = 0; r < stripe.ranges; ++r)
       bytes = aligned(bytes) + request.ranges[stripe.first_range + r]->bytes;

@@ -2,9 +2,10 @@
 
 #include "base/fork.hpp"
 #include "base/log.hpp"
-#include "fabric/reach.hpp"
+#include "stream/open.hpp"
 #include "stream/recycling_allocator.hpp"
 #include "stream/step_reader.hpp"
+#include "transport/planes.hpp"
 
 namespace penstock::stream {
 namespace {
@@ -44,7 +45,7 @@ DirectSource::DirectSource(const EngineContext& context, const std::string& name
                            const StreamOptions& options)
     : node_(ReaderNode::open(context, name, cohort, options)),
       plane_(make_direct_plane(context.progress, node_->stream(), node_->admission(),
-                               static_cast<std::uint32_t>(cohort.rank()), options.data_plane)) {
+                               static_cast<std::uint32_t>(cohort.rank()), options)) {
   plane_->prepare(base::Deadline(Timeout(options.open_timeout_ms)));
 }
 
@@ -59,32 +60,26 @@ Outcome DirectSource::wait_step(Step& step, base::Deadline deadline) {
 
 std::unique_ptr<transport::DataPlane> make_direct_plane(std::shared_ptr<fabric::Progress> progress,
                                                         const std::string& stream, const Admission& admission,
-                                                        std::uint32_t rank, DataPlane wanted) {
-  transport::DataPlaneOptions plane;
-  plane.stream = stream;
-  plane.token = admission.token;
-  plane.rank = rank;
-  plane.writers = admission.endpoints;
-  // Shared memory when every writer rank's Unix socket can be reached from here, which is what being on one host means.
-  bool local = wanted != DataPlane::tcp;
-  std::size_t elsewhere = admission.endpoints.size();  // the first such rank
-  for (std::size_t r = 0; local && r < admission.endpoints.size(); ++r) {
-    local = fabric::reachable_locally(admission.endpoints[r]);
-    if (!local) elsewhere = r;
+                                                        std::uint32_t rank, const StreamOptions& options) {
+  const auto wanted = wanted_plane(options);
+  auto choice = transport::choose_plane(admission.addresses, wanted);
+  if (choice.plane == nullptr) {
+    const auto who = "writer rank " + std::to_string(choice.unreached);
+    const auto forced = "stream " + stream + ": data_plane=" + std::string(wanted) + ", but " + who;
+    if (wanted.empty())
+      throw Error(Errc::unsupported,
+                  "stream " + stream + ": " + who +
+                      " cannot be reached from here on any data plane that its option data_plane allows");
+    if (!choice.has_address) throw Error(Errc::unsupported, forced + " was opened with another data_plane");
+    // Rank 0's socket was reached a moment ago: the writer is not elsewhere, it is gone.
+    if (choice.unreached == 0)
+      throw Error(Errc::writer_lost,
+                  "stream " + stream + ": the writer " + admission.writer + " was lost while this reader joined");
+    throw Error(Errc::unsupported, forced + " cannot be reached on this host");
   }
-  // Rank 0's socket was reached a moment ago: the writer is not elsewhere, it is gone.
-  if (wanted == DataPlane::shm && elsewhere == 0)
-    throw Error(Errc::writer_lost,
-                "stream " + stream + ": the writer " + admission.writer + " was lost while this reader joined");
-  if (wanted == DataPlane::shm && !local)
-    throw Error(Errc::unsupported, "stream " + stream + ": data_plane=shm, but writer rank " +
-                                       std::to_string(elsewhere) + " cannot be reached on this host");
-  if (!local && admission.endpoints.front().tcp_hosts.empty())
-    throw Error(
-        Errc::unsupported,
-        "stream " + stream + ": its writer serves shared memory only (data_plane=shm), and is not on this host");
-  return local ? transport::make_shm_plane(std::move(progress), std::move(plane))
-               : transport::make_tcp_plane(std::move(plane));
+  return choice.plane->make(
+      std::move(progress),
+      {.stream = stream, .token = admission.token, .rank = rank, .writers = std::move(choice.addresses)});
 }
 
 std::unique_ptr<ReaderEngine> open_direct_reader(const EngineContext& context, const std::string& name,

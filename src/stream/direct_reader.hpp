@@ -33,6 +33,6 @@ class DirectSource final : public StepSource {
 // options say otherwise. Throws Error: unsupported, writer_lost.
 std::unique_ptr<transport::DataPlane> make_direct_plane(std::shared_ptr<fabric::Progress> progress,
                                                         const std::string& stream, const Admission& admission,
-                                                        std::uint32_t rank, DataPlane wanted);
+                                                        std::uint32_t rank, const StreamOptions& options);
 
 }  // namespace penstock::stream

@@ -68,7 +68,7 @@ void Feed::State::connected(std::shared_ptr<fabric::Connection> to, base::Deadli
 }
 
 void Feed::State::admit(const Message& message) {
-  if (message.ranks == 0 || message.endpoints.size() != message.ranks || message.slot == 0 ||
+  if (message.ranks == 0 || message.addresses.size() != message.ranks || message.slot == 0 ||
       message.slot > wire::max_slots)
     throw Error(Errc::protocol, "an admission that makes no sense");
   admission.emplace();
@@ -77,7 +77,7 @@ void Feed::State::admit(const Message& message) {
   admission->writer_ranks = message.ranks;
   admission->demand = message.flag;
   admission->writer = message.text;
-  admission->endpoints = message.endpoints;
+  admission->addresses = message.addresses;
   admission->token = writer.token;
   protocol.emplace(0, 1, admission->writer_ranks, admission->slots, admission->demand, static_cast<Sink&>(*this));
   late.cancel();

@@ -82,6 +82,15 @@ std::vector<std::string> gather_texts(Cohort& cohort, const std::function<std::s
   return texts;
 }
 
+std::string_view wanted_plane(const StreamOptions& options) {
+  switch (options.data_plane) {
+    case DataPlane::shm: return "shm";
+    case DataPlane::tcp: return "tcp";
+    case DataPlane::automatic: break;
+  }
+  return {};
+}
+
 std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const std::function<fabric::Endpoint()>& listen) {
   if (cohort.size() == 1) return {listen()};
   std::vector<fabric::Endpoint> endpoints;

@@ -49,6 +49,8 @@ auto on_every_rank(Cohort& cohort, Make make) {
   }
 }
 // Every rank's endpoint, by rank, once every rank listens.
+// The data plane that the options name; empty: the best.
+std::string_view wanted_plane(const StreamOptions& options);
 std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const std::function<fabric::Endpoint()>& listen);
 // Connects to the parent in the control tree. Not collective. Throws Error(timeout, peer_lost).
 std::shared_ptr<fabric::Connection> connect_tree(fabric::Progress& progress, const fabric::Endpoint& parent,

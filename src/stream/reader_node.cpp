@@ -100,7 +100,7 @@ bool ReaderNode::try_join(const fabric::Registration& registration, base::Deadli
 }
 
 void ReaderNode::on_admit(const Message& message) {
-  if (message.ranks == 0 || message.endpoints.size() != message.ranks || message.slot == 0 ||
+  if (message.ranks == 0 || message.addresses.size() != message.ranks || message.slot == 0 ||
       message.slot > wire::max_slots)
     throw Error(Errc::protocol, "an admission that makes no sense");
   admission_.cohort = message.value;
@@ -108,19 +108,19 @@ void ReaderNode::on_admit(const Message& message) {
   admission_.writer_ranks = message.ranks;
   admission_.demand = message.flag;
   admission_.writer = message.text;
-  admission_.endpoints = message.endpoints;
+  admission_.addresses = message.addresses;
   protocol_.emplace(rank_, ranks_, admission_.writer_ranks, admission_.slots, admission_.demand,
                     static_cast<Sink&>(*this));
 }
 
-// Rank 0's admission, as text lines: numbers, the token, then one endpoint a line.
+// Rank 0's admission, as text lines: numbers, the token, then one address a line.
 void ReaderNode::share_admission(Cohort& cohort) {
   if (cohort.size() == 1) return;
   const auto text = share_text(cohort, [&] {
     std::ostringstream out;
     out << admission_.cohort << ' ' << admission_.slots << ' ' << admission_.writer_ranks << ' ' << admission_.demand
         << ' ' << admission_.writer << ' ' << admission_.token.hex() << '\n';
-    for (const auto& endpoint : admission_.endpoints) out << fabric::to_text(endpoint) << '\n';
+    for (const auto& address : admission_.addresses) out << address << '\n';
     return out.str();
   });
   if (rank_ == 0) return;
@@ -130,7 +130,7 @@ void ReaderNode::share_admission(Cohort& cohort) {
       token;
   admission_.token = fabric::Token::from_hex(token);
   std::getline(in, line);
-  while (std::getline(in, line)) admission_.endpoints.push_back(fabric::endpoint_from_text(line));
+  while (std::getline(in, line)) admission_.addresses.push_back(line);
   std::unique_lock lock(mutex_);
   protocol_.emplace(rank_, ranks_, admission_.writer_ranks, admission_.slots, admission_.demand,
                     static_cast<Sink&>(*this));

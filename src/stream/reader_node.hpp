@@ -32,8 +32,8 @@ struct Admission {
   std::uint32_t slots = 0;
   std::uint32_t writer_ranks = 0;
   bool demand = false;
-  std::string writer;                       // host:pid
-  std::vector<fabric::Endpoint> endpoints;  // by writer rank
+  std::string writer;                  // host:pid
+  std::vector<std::string> addresses;  // of the writer's ranks, for transport/planes.hpp
   fabric::Token token;
 };
 

@@ -11,6 +11,7 @@
 #include "fabric/handshake.hpp"
 #include "stream/open.hpp"
 #include "stream/statistics_file.hpp"
+#include "transport/planes.hpp"
 
 namespace penstock::stream {
 
@@ -293,11 +294,9 @@ void WriterNode::admit(LinkId link, PeerLink& peer, const Message& join) {
                  .ranks = ranks_,
                  .flag = protocol_.ledger().on_demand(join.flag),
                  .text = fabric::process_name(),
-                 .endpoints = endpoints_};
-  for (auto& endpoint : answer.endpoints) {
-    if (options_.data_plane == DataPlane::tcp) endpoint.unix_name.clear();
-    if (options_.data_plane == DataPlane::shm) endpoint.tcp_hosts.clear();
-  }
+                 .addresses = {}};
+  for (const auto& endpoint : endpoints_)
+    answer.addresses.push_back(transport::addresses_of(endpoint, wanted_plane(options_)));
   // Rings carry what follows only once both sides have them; the reader attaches on the way to `admit`.
   peer.send(answer);
   admitted_[link] = true;

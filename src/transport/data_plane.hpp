@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "fabric/endpoint.hpp"
 #include "fabric/progress.hpp"
 #include "fabric/token.hpp"
 #include "memory/arena.hpp"
@@ -85,13 +84,8 @@ struct DataPlaneOptions {
   std::string stream;
   fabric::Token token;
   std::uint32_t rank = 0;                   // of this reader, in its cohort
-  std::vector<fabric::Endpoint> writers;    // by writer rank
+  std::vector<std::string> writers;         // their addresses on this plane, by rank
   std::uint64_t in_flight_bytes = 8 << 20;  // tcp: asked for and not yet received, for each writer rank
 };
-
-// Copies straight from the writers' segments; needs all writers on this node.
-std::unique_ptr<DataPlane> make_shm_plane(std::shared_ptr<fabric::Progress> progress, DataPlaneOptions options);
-// Asks the writers' block servers, over TCP.
-std::unique_ptr<DataPlane> make_tcp_plane(DataPlaneOptions options);
 
 }  // namespace penstock::transport

@@ -1,5 +1,4 @@
-// For the tests of data planes: writer ranks with arenas in this process, and each plane to read them with. Adding a
-// plane to all the suites is one line in `planes`.
+// For the tests of data planes: writer ranks with arenas in this process, and each plane to read them with.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +14,7 @@
 #include "memory/arena.hpp"
 #include "model/plan.hpp"
 #include "transport/block_server.hpp"
-#include "transport/data_plane.hpp"
+#include "transport/planes.hpp"
 
 namespace penstock::transport {
 using base::Deadline;
@@ -48,23 +47,7 @@ struct WriterRank {
   std::unique_ptr<fabric::Listener> listener;
 };
 
-using MakePlane = std::unique_ptr<DataPlane> (*)(std::shared_ptr<fabric::Progress>, DataPlaneOptions);
-
-struct PlaneCase {
-  const char* name;
-  bool keeps_after_death;  // what was received of a writer's memory can be read when the writer is dead
-  MakePlane make;
-};
-inline const PlaneCase planes[] = {
-    {"shm", true,
-     [](std::shared_ptr<fabric::Progress> progress, DataPlaneOptions options) {
-       return make_shm_plane(std::move(progress), std::move(options));
-     }},
-    {"tcp", false,
-     [](std::shared_ptr<fabric::Progress>, DataPlaneOptions options) { return make_tcp_plane(std::move(options)); }},
-};
-
-class DataPlaneTest : public ::testing::TestWithParam<PlaneCase> {
+class DataPlaneTest : public ::testing::TestWithParam<const Plane*> {
  protected:
   ~DataPlaneTest() override {
     plane.reset();
@@ -79,9 +62,9 @@ class DataPlaneTest : public ::testing::TestWithParam<PlaneCase> {
     DataPlaneOptions options;
     options.stream = "heat";
     options.token = token;
-    for (auto& rank : ranks) options.writers.push_back(rank->listener->endpoint());
+    for (auto& rank : ranks) options.writers.push_back(GetParam()->address(rank->listener->endpoint()));
     options.in_flight_bytes = 3 * mib;
-    return GetParam().make(progress, std::move(options));
+    return GetParam()->make(progress, std::move(options));
   }
   // One block of bytes 0, 1, 2 ... in a slot.
   Place write_ramp(int rank, std::uint32_t slot, std::uint64_t step, std::uint64_t bytes) {

@@ -204,8 +204,8 @@ TEST_P(DataPlanePropertyTest, RandomEpochsAgainstBruteForce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Planes, DataPlanePropertyTest, ::testing::ValuesIn(planes),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Planes, DataPlanePropertyTest, ::testing::ValuesIn(planes()),
+                         [](const auto& info) { return std::string(info.param->name); });
 
 }  // namespace
 }  // namespace penstock::transport

@@ -91,17 +91,10 @@ void encode(const Message& m, std::vector<std::byte>& out) {
       blobs.push_back(fb::CreateRankBlob(fbb, blob.rank, write_bytes(fbb, blob.layout->data(), blob.layout->size())));
     layouts = fbb.CreateVector(blobs);
   }
-  flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fb::Endpoint>>> endpoints;
-  if (!m.endpoints.empty()) {
-    std::vector<flatbuffers::Offset<fb::Endpoint>> list;
-    list.reserve(m.endpoints.size());
-    for (const auto& e : m.endpoints)
-      list.push_back(
-          fb::CreateEndpoint(fbb, fbb.CreateString(e.unix_name), fbb.CreateVectorOfStrings(e.tcp_hosts), e.tcp_port));
-    endpoints = fbb.CreateVector(list);
-  }
+  flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>> addresses;
+  if (!m.addresses.empty()) addresses = fbb.CreateVectorOfStrings(m.addresses);
   fbb.Finish(fb::CreateControl(fbb, static_cast<fb::Kind>(m.kind), m.step, m.epoch, m.value, m.slot, m.ranks, m.flag,
-                               text, layouts, endpoints));
+                               text, layouts, addresses));
   append(fbb, out);
 }
 
@@ -132,15 +125,13 @@ Message decode_message(std::span<const std::byte> bytes) {
       m.layouts.push_back({blob->rank(), std::make_shared<const std::string>(data, blob->layout()->size())});
     }
   }
-  if (const auto* endpoints = control->endpoints()) {
-    if (endpoints->size() > max_ranks) refuse("too many endpoints");
-    m.endpoints.reserve(endpoints->size());
-    for (const auto* e : *endpoints) {
-      Endpoint endpoint{text_of(e->unix_name()), {}, e->tcp_port()};
-      if (length(e->tcp_hosts()) > 64) refuse("too many addresses");
-      if (e->tcp_hosts())
-        for (const auto* host : *e->tcp_hosts()) endpoint.tcp_hosts.push_back(text_of(host));
-      m.endpoints.push_back(std::move(endpoint));
+  if (const auto* addresses = control->addresses()) {
+    if (addresses->size() > max_ranks) refuse("too many addresses");
+    m.addresses.reserve(addresses->size());
+    for (const auto* address : *addresses) {
+      m.addresses.push_back(address->str());
+      if (address->size() > max_text_bytes || m.addresses.back().find('\n') != std::string::npos)
+        refuse("an address of " + std::to_string(address->size()) + " bytes, or of several lines");
     }
   }
   return m;

@@ -79,13 +79,6 @@ struct RankBlob {
   std::shared_ptr<const std::string> layout;
 };
 
-struct Endpoint {
-  std::string unix_name;
-  std::vector<std::string> tcp_hosts;
-  std::uint16_t tcp_port = 0;
-  friend bool operator==(const Endpoint&, const Endpoint&) = default;
-};
-
 struct Message {
   Kind kind = Kind::none;
   std::uint64_t step = 0;
@@ -96,7 +89,7 @@ struct Message {
   bool flag = false;
   std::string text = {};
   std::vector<RankBlob> layouts = {};
-  std::vector<Endpoint> endpoints = {};
+  std::vector<std::string> addresses = {};
 };
 
 void encode(const Message& message, std::vector<std::byte>& out);

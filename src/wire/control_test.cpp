@@ -19,7 +19,7 @@ Message full_message(Kind kind) {
   Message m{
       .kind = kind, .step = 7, .epoch = 1ull << 60, .value = 9, .slot = 3, .ranks = 12, .flag = true, .text = "host:1"};
   m.layouts = {{4, std::make_shared<const std::string>("layout")}};
-  m.endpoints = {{"@name", {"10.0.0.1", "::1"}, 4711}};
+  m.addresses = {"here", "", "there"};
   return m;
 }
 
@@ -57,7 +57,7 @@ TEST(Control, every_kind_round_trips) {
     EXPECT_EQ(m.text, "host:1");
     ASSERT_EQ(m.layouts.size(), 1u);
     EXPECT_EQ(*m.layouts[0].layout, "layout");
-    EXPECT_EQ(m.endpoints, full_message(kind).endpoints);
+    EXPECT_EQ(m.addresses, full_message(kind).addresses);
   }
 }
 

@@ -11,12 +11,12 @@
 namespace penstock::wire {
 
 // Streams: control, data, and what lies in shared memory (rings, slots, segments).
-// schemas: wire/control.fbs wire/data.fbs = 29856209af9f
-inline constexpr std::uint32_t stream_protocol = 4;
+// schemas: wire/control.fbs wire/data.fbs = 8f2999c0ce17
+inline constexpr std::uint32_t stream_protocol = 5;
 
 // Services: calls, bulk memory, the directory, and pools, with the records that a pool's servers keep.
-// schemas: transport/bulk.fbs directory/directory.fbs pool/pool.fbs = e1443ad1402c
-inline constexpr std::uint32_t service_protocol = 6;
+// schemas: transport/bulk.fbs directory/directory.fbs pool/pool.fbs = bce2930e4078
+inline constexpr std::uint32_t service_protocol = 7;
 
 struct Protocol {
   std::string_view name;

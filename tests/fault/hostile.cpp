@@ -48,7 +48,7 @@ Bytes message_of(std::uint16_t kind, const std::string& shape) {
     message.text = std::string(4096, 'x');
     const auto layout = std::make_shared<const std::string>("no layout");
     message.layouts = {{wire::max_ranks - 1, layout}, {0, layout}, {0, layout}};
-    message.endpoints = {{.unix_name = std::string(300, 'u'), .tcp_hosts = {"no.such.host.invalid"}, .tcp_port = 1}};
+    message.addresses = {std::string(300, 'u')};
   }
   Bytes bytes;
   wire::encode(message, bytes);

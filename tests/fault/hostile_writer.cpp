@@ -9,6 +9,7 @@
 #include "fabric/listener.hpp"
 #include "hostile.hpp"
 #include "memory/arena.hpp"
+#include "transport/planes.hpp"
 #include "wire/data.hpp"
 
 namespace penstock::fault {
@@ -98,8 +99,11 @@ class HostileWriter {
       reader.send(static_cast<std::uint16_t>(wire::Kind::mailbox), "hostile", {}, mailing.segment.fd());
       reader.send(static_cast<std::uint16_t>(wire::Kind::doorbell), "hostile", {}, mailing.bell.fd());
     }
-    send(reader,
-         {.kind = wire::Kind::admit, .slot = 2, .ranks = 1, .text = "hostile:1", .endpoints = {listener_.endpoint()}});
+    send(reader, {.kind = wire::Kind::admit,
+                  .slot = 2,
+                  .ranks = 1,
+                  .text = "hostile:1",
+                  .addresses = {transport::addresses_of(listener_.endpoint())}});
     if (script_.after_admit) script_.after_admit(reader);
     else announce(reader);
   }

@@ -148,7 +148,7 @@ Bytes some_replicate() {
 Bytes some_pull() {
   fb::PullRequestT pull;
   pull.stream = "heat";
-  pull.endpoints = {"{}"};
+  pull.addresses = {"{}"};
   pull.ranges.push_back(std::make_unique<fb::PullRangeT>());
   pull.ranges[0]->bytes = 64;
   pull.stripes.push_back(std::make_unique<fb::PullStripeT>());

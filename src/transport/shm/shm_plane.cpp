@@ -1,4 +1,5 @@
-// The shared-memory plane: the writers' segments are mapped, and the caller copies straight from them.
+#include "transport/shm/shm_plane.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -8,7 +9,7 @@
 #include "base/fault.hpp"
 #include "base/log.hpp"
 #include "fabric/connect.hpp"
-#include "transport/data_plane.hpp"
+#include "fabric/reach.hpp"
 #include "wire/data.hpp"
 
 namespace penstock::transport {
@@ -134,7 +135,8 @@ Writer& ShmPlane::writer(int rank) {
 void ShmPlane::connect(int rank, Deadline deadline) {
   const auto index = static_cast<std::size_t>(rank);
   const wire::Hello hello{.purpose = wire::Purpose::segments, .rank = options_.rank, .stream = options_.stream};
-  fabric::connect_async(*progress_, options_.writers[index], options_.token, hello, fabric::Reach::unix_only, deadline,
+  fabric::connect_async(*progress_, fabric::endpoint_from_text(options_.writers[index]), options_.token, hello,
+                        fabric::Reach::unix_only, deadline,
                         [writer = writers_[index], progress = progress_.get()](
                             std::shared_ptr<fabric::Connection> connection, std::optional<Error> error) {
                           if (connection) receive_segments(writer, connection, *progress);
@@ -330,10 +332,16 @@ void ShmPlane::read_payload(std::uint64_t step, std::uint32_t slot, int writer_r
   bytes_moved_ += info.payload_bytes;
 }
 
-}  // namespace
-
-std::unique_ptr<DataPlane> make_shm_plane(std::shared_ptr<fabric::Progress> progress, DataPlaneOptions options) {
+std::string address(const fabric::Endpoint& here) {
+  return here.unix_name.empty() ? "" : fabric::to_text({.unix_name = here.unix_name});
+}
+bool reaches(const std::string& address) { return fabric::reachable_locally(fabric::endpoint_from_text(address)); }
+std::unique_ptr<DataPlane> make(std::shared_ptr<fabric::Progress> progress, DataPlaneOptions options) {
   return std::make_unique<ShmPlane>(std::move(progress), std::move(options));
 }
+
+}  // namespace
+
+const Plane shm_plane{"shm", address, reaches, make};
 
 }  // namespace penstock::transport

@@ -1,4 +1,5 @@
-// The tcp plane: bytes are asked of the writers' block servers and received in the calling thread.
+#include "transport/tcp/tcp_plane.hpp"
+
 #include <poll.h>
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include "fabric/connect.hpp"
 #include "fabric/socket.hpp"
 #include "penstock/interrupt.hpp"
-#include "transport/data_plane.hpp"
 #include "transport/tcp/read_stream.hpp"
 #include "wire/control.hpp"
 
@@ -56,8 +56,9 @@ ReadStream& TcpPlane::stream_of(int rank, Deadline deadline) {
   if (stream) return *stream;
   const wire::Hello hello{.purpose = wire::Purpose::data, .rank = options_.rank, .stream = options_.stream};
   try {
-    memory::UniqueFd socket = fabric::connect_blocking(options_.writers[static_cast<std::size_t>(rank)], options_.token,
-                                                       hello, fabric::Reach::tcp_only, deadline);
+    memory::UniqueFd socket =
+        fabric::connect_blocking(fabric::endpoint_from_text(options_.writers[static_cast<std::size_t>(rank)]),
+                                 options_.token, hello, fabric::Reach::tcp_only, deadline);
     stream = std::make_unique<ReadStream>(std::move(socket), options_.in_flight_bytes);
   } catch (const Error& error) {
     throw error.in("writer rank " + std::to_string(rank));
@@ -188,10 +189,17 @@ void TcpPlane::read_payload(std::uint64_t step, std::uint32_t slot, int writer_r
              std::span(out).subspan(before), deadline);
 }
 
-}  // namespace
-
-std::unique_ptr<DataPlane> make_tcp_plane(DataPlaneOptions options) {
+std::string address(const fabric::Endpoint& here) {
+  if (here.tcp_hosts.empty()) return "";
+  return fabric::to_text({.tcp_hosts = here.tcp_hosts, .tcp_port = here.tcp_port});
+}
+bool reaches(const std::string& address) { return !fabric::endpoint_from_text(address).tcp_hosts.empty(); }
+std::unique_ptr<DataPlane> make(std::shared_ptr<fabric::Progress>, DataPlaneOptions options) {
   return std::make_unique<TcpPlane>(std::move(options));
 }
+
+}  // namespace
+
+const Plane tcp_plane{"tcp", address, reaches, make};
 
 }  // namespace penstock::transport

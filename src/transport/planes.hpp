@@ -1,0 +1,42 @@
+// The planes over which a process reads the memory of others, and the choice of one. A plane is a folder, and a line of the
+// table in planes.cpp.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/endpoint.hpp"
+#include "transport/data_plane.hpp"
+
+namespace penstock::transport {
+
+struct Plane {
+  std::string_view name;
+  // How others reach the memory of a process that listens there: text that only the plane reads, without tabs
+  // and line ends. Empty: not on this plane.
+  std::string (*address)(const fabric::Endpoint& here);
+  // Whether that memory can be reached from this process, as far as can be seen at once. Throws Error(protocol).
+  bool (*reaches)(const std::string& address);
+  // Of options, `writers` are addresses on this plane. Throws Error(protocol).
+  std::unique_ptr<DataPlane> (*make)(std::shared_ptr<fabric::Progress> progress, DataPlaneOptions options);
+};
+std::span<const Plane* const> planes();  // best first
+
+// What a process tells those who are to read its memory: one line of text with its address on each plane, or on one only.
+std::string addresses_of(const fabric::Endpoint& here, std::string_view only = {});
+
+struct PlaneChoice {
+  const Plane* plane = nullptr;        // null: none reaches all of them
+  std::vector<std::string> addresses;  // theirs on that plane
+  // When there is none, of the last plane that was tried: the first that it does not reach, and whether that has an address.
+  std::size_t unreached = 0;
+  bool has_address = false;
+};
+// The best plane on which all those can be reached who said this (addresses_of), or `only`. Throws Error(protocol).
+PlaneChoice choose_plane(std::span<const std::string> said, std::string_view only = {});
+
+}  // namespace penstock::transport
