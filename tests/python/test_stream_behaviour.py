@@ -111,6 +111,16 @@ def test_opening_by_address(context):
             context.open(wrong, timeout=1)
 
 
+@pytest.mark.parametrize(("wrote", "read"), [("tcp", "shm"), ("shm", "tcp")])
+def test_a_data_plane_that_the_writer_was_not_opened_with(context, wrote, read):
+    with (
+        context.create("heat", data_plane=wrote),
+        pytest.raises(penstock.Error, match=f"data_plane={read}, but .*opened with another data_plane") as error,
+    ):
+        context.open("heat", data_plane=read, timeout=TIMEOUT_S)
+    assert error.value.code == "unsupported"
+
+
 def test_missing_variables_are_key_errors(pair):
     writer, reader = pair()
     with writer.step() as step:
