@@ -15,6 +15,23 @@ constexpr Timeout withdrawal_time{2'000};
   throw Error(Errc::invalid_argument, "bulk memory " + std::to_string(id) + " is not exposed any more");
 }
 
+class ExposedRegion final : public Region {
+ public:
+  ExposedRegion(std::shared_ptr<Exposure::State> exposure, Access needed)
+      : exposure_(std::move(exposure)), needed_(needed) {}
+  std::byte* segment(std::uint32_t number, wire::Reach reach) override {
+    if (number != 0) gone(exposure_->descriptor.id);
+    check_bulk(exposure_->descriptor, needed_, reach.first, reach.last - reach.first);
+    return exposure_->memory.data();
+  }
+  std::mutex* mutex() override { return &exposure_->mutex; }
+  Errc state() const override { return exposure_->withdrawn ? Errc::invalid_argument : Errc::ok; }
+
+ private:
+  const std::shared_ptr<Exposure::State> exposure_;
+  const Access needed_;
+};
+
 }  // namespace
 
 void check_bulk(const WireBulk& bulk, Access needed, std::uint64_t offset, std::uint64_t bytes) {
@@ -80,23 +97,22 @@ std::shared_ptr<Exposure::State> Exposures::add(std::span<std::byte> memory, Acc
   return state;
 }
 
-std::shared_ptr<Exposure::State> Exposures::find(std::uint64_t id, Access needed, std::uint64_t offset,
-                                                 std::uint64_t bytes) const {
-  const BulkRange range{offset, bytes};
-  return find(id, needed, std::span(&range, 1));
+std::shared_ptr<Exposure::State> Exposures::find(std::uint64_t id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = all_.find(id);
+  if (found == all_.end()) gone(id);
+  return found->second;
 }
 
-std::shared_ptr<Exposure::State> Exposures::find(std::uint64_t id, Access needed,
-                                                 std::span<const BulkRange> ranges) const {
-  std::shared_ptr<Exposure::State> state;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = all_.find(id);
-    if (found == all_.end()) gone(id);
-    state = found->second;
-  }
-  for (const BulkRange& range : ranges) check_bulk(state->descriptor, needed, range.offset, range.bytes);
+std::shared_ptr<Exposure::State> Exposures::find(std::uint64_t id, Access needed, std::uint64_t offset,
+                                                 std::uint64_t bytes) const {
+  auto state = find(id);
+  check_bulk(state->descriptor, needed, offset, bytes);
   return state;
+}
+
+std::unique_ptr<Region> Exposures::open(const wire::DataRequest& request, bool for_writing) {
+  return std::make_unique<ExposedRegion>(find(request.region), for_writing ? Access::write : Access::read);
 }
 
 void Exposures::withdraw(Exposure::State& state) {

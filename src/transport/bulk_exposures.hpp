@@ -10,7 +10,7 @@
 
 #include "transport/bulk_messages.hpp"
 #include "transport/shm/bulk_memory.hpp"
-#include "transport/tcp/bulk_wire.hpp"
+#include "transport/tcp/source.hpp"
 
 namespace penstock::transport {
 
@@ -27,15 +27,16 @@ struct Exposure::State {
   bool withdrawn = false;
 };
 
-class Exposures : public std::enable_shared_from_this<Exposures> {
+class Exposures : public Source, public std::enable_shared_from_this<Exposures> {
  public:
   // buffer and leases: when the peer may map it. on_stuck: called when a peer does not let go of what is withdrawn.
   std::shared_ptr<Exposure::State> add(std::span<std::byte> memory, Access access,
                                        std::shared_ptr<BulkBuffer::State> buffer, std::shared_ptr<Leases> leases);
   // With rights and bounds checked. Throws Error(invalid_argument).
-  std::shared_ptr<Exposure::State> find(std::uint64_t id, Access needed, std::span<const BulkRange> ranges) const;
   std::shared_ptr<Exposure::State> find(std::uint64_t id, Access needed, std::uint64_t offset,
                                         std::uint64_t bytes) const;
+  // What a peer asks for by its identifier, in segment 0.
+  std::unique_ptr<Region> open(const wire::DataRequest& request, bool for_writing) override;
   void withdraw(Exposure::State& state);
   void end() { ended_ = true; }
   bool ended() const { return ended_; }
@@ -44,6 +45,8 @@ class Exposures : public std::enable_shared_from_this<Exposures> {
   std::function<void()> on_stuck;
 
  private:
+  std::shared_ptr<Exposure::State> find(std::uint64_t id) const;
+
   mutable std::mutex mutex_;  // guards what follows
   std::unordered_map<std::uint64_t, std::shared_ptr<Exposure::State>> all_;
   std::uint64_t next_ = 1;

@@ -8,8 +8,7 @@
 #include "transport/bulk_exposures.hpp"
 #include "transport/carrier.hpp"
 #include "transport/shm/bulk_copy.hpp"
-#include "transport/tcp/bulk_link.hpp"
-#include "transport/tcp/socket_loop.hpp"
+#include "transport/tcp/looped_link.hpp"
 
 namespace penstock::transport {
 
@@ -18,6 +17,7 @@ namespace {
 constexpr std::uint64_t inline_copy_bytes = std::uint64_t{64} << 10;  // on the engine: shorter than waking a thread
 constexpr std::size_t most_segments = 65'536;                         // of a peer
 constexpr Timeout open_time{10'000};
+constexpr std::uint64_t part_bytes = std::uint64_t{1} << 20;  // of a transfer by the socket: others have their turn
 
 Leases::Slot slot_of(const WireBulk& bulk) {
   return {static_cast<std::uint32_t>(bulk.id & 0xffff), static_cast<std::uint32_t>(bulk.id >> 16 & 0xffff)};
@@ -28,6 +28,22 @@ struct PeerSegment {
   memory::Mapping mapping;
   bool writable = false;
 };
+
+// Of the peer's memory, in parts, to or from what lies packed here.
+TransferPtr transfer_of(const WireBulk& bulk, bool write, std::span<const BulkSpace::Range> ranges, std::byte* memory) {
+  auto transfer = std::make_shared<Transfer>();
+  transfer->write = write;
+  transfer->region = bulk.id;
+  for (const auto& range : ranges) {
+    for (std::uint64_t at = 0; at < range.bytes;) {
+      const std::uint64_t bytes = std::min(part_bytes, range.bytes - at);
+      transfer->parts.push_back({model::byte_piece(0, 0, range.offset + at, bytes), memory});
+      memory += bytes;
+      at += bytes;
+    }
+  }
+  return transfer;
+}
 
 // A transfer's end, whatever ends it: nothing touches the caller's memory afterwards.
 template <class T>
@@ -109,9 +125,9 @@ class Space final : public LinkEnd {
   std::shared_ptr<PeerSegment> segment_of(const WireBulk& bulk, bool writable);
   Task<void> copy(const WireBulk& bulk, std::vector<CopyJob::Piece> pieces, std::uint64_t bytes,
                   base::Deadline deadline, std::shared_ptr<PeerSegment> segment);
-  Task<void> by_socket(std::shared_ptr<BulkTransfer> transfer, base::Deadline deadline);
-  Task<std::shared_ptr<BulkLink>> open_link(base::Deadline deadline);
-  void use(std::shared_ptr<BulkLink> link);
+  Task<void> by_socket(TransferPtr transfer, base::Deadline deadline);
+  Task<std::shared_ptr<LoopedLink>> open_link(base::Deadline deadline);
+  void use(std::shared_ptr<LoopedLink> link);
   static fabric::detail::Detached connect_link(Space& self, std::shared_ptr<void> kept);
   Task<std::uint64_t> do_atomic(BulkDescriptor on, BulkMessage atomic, base::Deadline deadline);
   static std::uint64_t act(std::uint64_t* where, const BulkMessage& atomic);
@@ -131,8 +147,8 @@ class Space final : public LinkEnd {
   std::shared_ptr<Leases> peer_leases_;
 
   // The engine's own.
-  std::shared_ptr<BulkLink> link_;
-  std::shared_ptr<BulkLink> admitted_link_;  // until the peer says that it has it
+  std::shared_ptr<LoopedLink> link_;
+  std::shared_ptr<LoopedLink> admitted_link_;  // until the peer says that it has it
   bool opening_ = false;
   std::optional<Error> open_error_;
   fabric::Signal link_changed_;
@@ -261,8 +277,7 @@ Task<void> Space::gather(BulkDescriptor from, std::vector<Range> ranges, std::sp
     }
     co_await copy(bulk, std::move(pieces), bytes, deadline, segment);
   } else {
-    auto transfer = std::make_shared<BulkTransfer>(carrier_.engine(), false, bulk.id, std::move(ranges), into.data());
-    co_await by_socket(std::move(transfer), deadline);
+    co_await by_socket(transfer_of(bulk, false, ranges, into.data()), deadline);
   }
   pulled_.fetch_add(bytes, std::memory_order_relaxed);
 }
@@ -280,9 +295,7 @@ Task<void> Space::push(BulkDescriptor to, std::uint64_t offset, std::span<const 
   } else {
     const Range range{offset, bytes.size()};
     std::vector<Range> ranges(1, range);
-    auto transfer = std::make_shared<BulkTransfer>(carrier_.engine(), true, bulk.id, std::move(ranges),
-                                                   const_cast<std::byte*>(bytes.data()));
-    co_await by_socket(std::move(transfer), deadline);
+    co_await by_socket(transfer_of(bulk, true, ranges, const_cast<std::byte*>(bytes.data())), deadline);
   }
   pushed_.fetch_add(bytes.size(), std::memory_order_relaxed);
 }
@@ -296,15 +309,25 @@ std::optional<BulkSpace::Mapped> Space::map(BulkDescriptor from, base::Deadline)
   return Mapped{bytes, segment};
 }
 
-Task<void> Space::by_socket(std::shared_ptr<BulkTransfer> transfer, base::Deadline deadline) {
-  auto future = transfer->done.future();
-  const DropAtEnd<BulkTransfer> end{transfer};
+Task<void> Space::by_socket(TransferPtr transfer, base::Deadline deadline) {
+  struct Done {
+    explicit Done(std::shared_ptr<fabric::Progress> engine) : progress(std::move(engine)), promise(*progress) {}
+    const std::shared_ptr<fabric::Progress> progress;  // outlives the promise
+    fabric::Promise<void> promise;
+  };
+  const auto done = std::make_shared<Done>(carrier_.engine());
+  transfer->on_done = [done](const Error* why) {
+    if (why != nullptr) done->promise.set_error(*why);
+    else done->promise.set();
+  };
+  auto future = done->promise.future();
+  const DropAtEnd<Transfer> end{transfer};
   auto link = link_;
   if (!link) link = co_await open_link(deadline);
   fabric::Timer timer;
   if (!deadline.is_never()) {
-    timer = carrier_.engine()->after(deadline.remaining(), [transfer] {
-      transfer->done.set_error(Error(Errc::timeout, "a bulk transfer was not finished in time"));
+    timer = carrier_.engine()->after(deadline.remaining(), [done] {
+      done->promise.set_error(Error(Errc::timeout, "a bulk transfer was not finished in time"));
     });
   }
   link->submit(transfer);
@@ -334,7 +357,7 @@ void Space::attach(memory::UniqueFd socket) {
     });
   };
   auto link =
-      std::make_shared<BulkLink>(SocketLoop::shared(), std::move(socket), exposures_, carrier_.peer_name(), lost);
+      std::make_shared<LoopedLink>(SocketLoop::shared(), std::move(socket), exposures_, carrier_.peer_name(), lost);
   link->start();
   if (accepting_) {
     // The peer reads frames until it has seen that it is admitted; nothing else may come behind that.
@@ -345,13 +368,13 @@ void Space::attach(memory::UniqueFd socket) {
   pass({.kind = BulkMessageKind::want_link});
 }
 
-void Space::use(std::shared_ptr<BulkLink> link) {
+void Space::use(std::shared_ptr<LoopedLink> link) {
   link_ = std::move(link);
   opening_ = false;
   link_changed_.notify_all();
 }
 
-Task<std::shared_ptr<BulkLink>> Space::open_link(base::Deadline deadline) {
+Task<std::shared_ptr<LoopedLink>> Space::open_link(base::Deadline deadline) {
   if (!door_ && !accepting_)
     throw Error(Errc::unsupported, "a channel that was not made by a Server or connect moves shared memory only");
   while (!link_) {

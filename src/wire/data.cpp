@@ -14,10 +14,10 @@ constexpr std::size_t max_data_message_bytes = std::size_t{16} << 20;
 constexpr std::size_t max_reply_text_bytes = 4096;
 constexpr std::uint8_t points_mark = 255;
 
-[[noreturn]] void bad_piece(const char* why) { throw Error(Errc::protocol, std::string("a read request with ") + why); }
+[[noreturn]] void bad_piece(const char* why) { throw Error(Errc::protocol, std::string("a request for data with ") + why); }
 
 // Sizes and reach of a strided piece fit in 62 bits, and its first byte is not before the segment's.
-void check_box(const ReadPiece& piece) {
+void check_box(const DataPiece& piece) {
   constexpr auto limit = static_cast<__int128>(1) << 62;
   __int128 bytes = piece.elem_size;
   __int128 low = piece.offset;
@@ -48,8 +48,8 @@ class DimsReader {
   flatbuffers::uoffset_t at_ = 0;
 };
 
-ReadPiece piece_of(const fb::ReadPiece& in, DimsReader& dims, std::uint64_t& points_taken, std::uint64_t points) {
-  ReadPiece piece;
+DataPiece piece_of(const fb::DataPiece& in, DimsReader& dims, std::uint64_t& points_taken, std::uint64_t points) {
+  DataPiece piece;
   piece.segment = in.segment();
   piece.elem_size = in.elem_size();
   piece.offset = in.offset();
@@ -73,14 +73,14 @@ ReadPiece piece_of(const fb::ReadPiece& in, DimsReader& dims, std::uint64_t& poi
 
 }  // namespace
 
-std::uint64_t bytes_of(const ReadPiece& piece) {
+std::uint64_t bytes_of(const DataPiece& piece) {
   if (piece.is_points) return std::uint64_t{piece.point_count} * piece.elem_size;
   std::uint64_t bytes = piece.elem_size;
   for (std::uint32_t d = 0; d < piece.ndims; ++d) bytes *= piece.count[d];
   return bytes;
 }
 
-Reach reach(const ReadPiece& piece, std::span<const std::uint64_t> points) {
+Reach reach(const DataPiece& piece, std::span<const std::uint64_t> points) {
   if (piece.is_points) {
     const auto mine = points.subspan(piece.first_point, piece.point_count);
     const auto [least, greatest] = std::minmax_element(mine.begin(), mine.end());
@@ -95,12 +95,12 @@ Reach reach(const ReadPiece& piece, std::span<const std::uint64_t> points) {
   return {static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high)};
 }
 
-void encode(const ReadRequest& request, std::vector<std::byte>& out) {
-  thread_local std::vector<fb::ReadPiece> pieces;
+void encode(const DataRequest& request, std::vector<std::byte>& out) {
+  thread_local std::vector<fb::DataPiece> pieces;
   thread_local std::vector<std::int64_t> dims;
   pieces.clear();
   dims.clear();
-  for (const ReadPiece& piece : request.pieces) {
+  for (const DataPiece& piece : request.pieces) {
     const auto ndims = piece.is_points ? points_mark : static_cast<std::uint8_t>(piece.ndims);
     pieces.emplace_back(piece.offset, piece.point_count, piece.segment, piece.elem_size, ndims);
     for (std::uint32_t d = 0; d < piece.ndims; ++d) dims.push_back(static_cast<std::int64_t>(piece.count[d]));
@@ -110,13 +110,13 @@ void encode(const ReadRequest& request, std::vector<std::byte>& out) {
   const auto piece_list = to.CreateVectorOfStructs(pieces.data(), pieces.size());
   const auto dim_list = to.CreateVector(dims.data(), dims.size());
   const auto point_list = to.CreateVector(request.points.data(), request.points.size());
-  append(to, fb::CreateReadRequest(to, request.id, request.step, request.slot, piece_list, dim_list, point_list), out);
+  append(to, fb::CreateDataRequest(to, request.id, request.region, request.slot, piece_list, dim_list, point_list), out);
 }
 
-void encode(const ReadReply& reply, std::vector<std::byte>& out) {
+void encode(const DataReply& reply, std::vector<std::byte>& out) {
   auto& to = thread_builder();
   const auto message = reply.message.empty() ? 0 : to.CreateString(reply.message.substr(0, max_reply_text_bytes));
-  append(to, fb::CreateReadReply(to, reply.id, static_cast<std::uint16_t>(reply.status), message, reply.bytes), out);
+  append(to, fb::CreateDataReply(to, reply.id, static_cast<std::uint16_t>(reply.status), message, reply.bytes), out);
 }
 
 void encode(const SegmentAnnounce& announce, std::vector<std::byte>& out) {
@@ -124,11 +124,11 @@ void encode(const SegmentAnnounce& announce, std::vector<std::byte>& out) {
   append(to, fb::CreateSegmentAnnounce(to, announce.slot, announce.segment, announce.generation, announce.bytes), out);
 }
 
-void decode_read_request(std::span<const std::byte> bytes, ReadRequest& out) {
-  const Verified<fb::ReadRequest> table(bytes, max_data_message_bytes, "read request");
+void decode_data_request(std::span<const std::byte> bytes, DataRequest& out) {
+  const Verified<fb::DataRequest> table(bytes, max_data_message_bytes, "request for data");
   out.clear();
   out.id = table->id();
-  out.step = table->step();
+  out.region = table->region();
   out.slot = table->slot();
   const auto* points = aligned(table->points());
   const std::uint64_t point_count = points == nullptr ? 0 : points->size();
@@ -144,7 +144,7 @@ void decode_read_request(std::span<const std::byte> bytes, ReadRequest& out) {
   const auto* pieces = aligned(table->pieces());
   if (pieces == nullptr || pieces->size() == 0) bad_piece("no pieces");
   if (pieces->size() > max_read_pieces) bad_piece("too many pieces");
-  for (const fb::ReadPiece* piece : *pieces) {
+  for (const fb::DataPiece* piece : *pieces) {
     out.pieces.push_back(piece_of(*piece, dims, points_taken, point_count));
     const std::uint64_t size = bytes_of(out.pieces.back());
     if (size > max_read_bytes - total) bad_piece("more bytes than may be asked for at once");
@@ -153,15 +153,15 @@ void decode_read_request(std::span<const std::byte> bytes, ReadRequest& out) {
   if (!dims.at_end() || points_taken != point_count) bad_piece("dimensions or points to spare");
 }
 
-ReadReply decode_read_reply(std::span<const std::byte> bytes) {
-  const Verified<fb::ReadReply> table(bytes, max_data_message_bytes, "read reply");
-  ReadReply reply;
+DataReply decode_data_reply(std::span<const std::byte> bytes) {
+  const Verified<fb::DataReply> table(bytes, max_data_message_bytes, "reply with data");
+  DataReply reply;
   reply.id = table->id();
   reply.status = static_cast<Errc>(table->status());
   if (table->message() != nullptr) reply.message = table->message()->str().substr(0, max_reply_text_bytes);
   reply.bytes = table->bytes();
-  if (name_of(reply.status) == "unknown") throw Error(Errc::protocol, "a read reply with an unknown status");
-  if (reply.bytes > max_read_bytes) throw Error(Errc::protocol, "a read reply of impossible size");
+  if (name_of(reply.status) == "unknown") throw Error(Errc::protocol, "a reply with an unknown status");
+  if (reply.bytes > max_read_bytes) throw Error(Errc::protocol, "a reply of impossible size");
   return reply;
 }
 

@@ -7,27 +7,27 @@
 namespace penstock::wire {
 namespace {
 
-ReadRequest sample_request() {
-  ReadRequest request;
+DataRequest sample_request() {
+  DataRequest request;
   request.id = 3;
-  request.step = 1ull << 40;
+  request.region = 1ull << 40;
   request.slot = 2;
-  ReadPiece box{.segment = 1, .elem_size = 8, .offset = 4096, .ndims = 2};
+  DataPiece box{.segment = 1, .elem_size = 8, .offset = 4096, .ndims = 2};
   box.count = {10, 20};
   box.strides = {-160, 8};
-  ReadPiece points{.segment = 0, .elem_size = 4, .is_points = true, .first_point = 0, .point_count = 3};
+  DataPiece points{.segment = 0, .elem_size = 4, .is_points = true, .first_point = 0, .point_count = 3};
   request.pieces = {box, points};
   request.points = {100, 40, 2000};
   return request;
 }
 
-TEST(ReadRequest, RoundTrips) {
+TEST(DataRequest, RoundTrips) {
   std::vector<std::byte> bytes;
   encode(sample_request(), bytes);
-  ReadRequest out;
-  decode_read_request(bytes, out);
+  DataRequest out;
+  decode_data_request(bytes, out);
   EXPECT_EQ(out.id, 3u);
-  EXPECT_EQ(out.step, 1ull << 40);
+  EXPECT_EQ(out.region, 1ull << 40);
   EXPECT_EQ(out.slot, 2u);
   ASSERT_EQ(out.pieces.size(), 2u);
   EXPECT_EQ(out.pieces[0].count[1], 20u);
@@ -43,19 +43,19 @@ TEST(ReadRequest, RoundTrips) {
   EXPECT_EQ(bytes_of(out.pieces[1]), 12u);
 }
 
-Errc decode_code(const ReadRequest& request) {
+Errc decode_code(const DataRequest& request) {
   std::vector<std::byte> bytes;
   encode(request, bytes);
-  ReadRequest out;
+  DataRequest out;
   try {
-    decode_read_request(bytes, out);
+    decode_data_request(bytes, out);
   } catch (const Error& error) {
     return error.code();
   }
   return Errc::ok;
 }
 
-TEST(ReadRequest, NonsenseIsRefused) {
+TEST(DataRequest, NonsenseIsRefused) {
   auto request = sample_request();
   request.pieces[0].count[0] = 0;
   EXPECT_EQ(decode_code(request), Errc::protocol);
@@ -91,17 +91,17 @@ TEST(ReadRequest, NonsenseIsRefused) {
   EXPECT_EQ(decode_code(request), Errc::protocol);
 }
 
-TEST(ReadReply, RoundTrips) {
+TEST(DataReply, RoundTrips) {
   std::vector<std::byte> bytes;
-  encode(ReadReply{.id = 9, .status = Errc::step_gone, .message = "gone", .bytes = 5}, bytes);
-  const ReadReply reply = decode_read_reply(bytes);
+  encode(DataReply{.id = 9, .status = Errc::step_gone, .message = "gone", .bytes = 5}, bytes);
+  const DataReply reply = decode_data_reply(bytes);
   EXPECT_EQ(reply.id, 9u);
   EXPECT_EQ(reply.status, Errc::step_gone);
   EXPECT_EQ(reply.message, "gone");
   EXPECT_EQ(reply.bytes, 5u);
   bytes.clear();
-  encode(ReadReply{.status = static_cast<Errc>(999)}, bytes);
-  EXPECT_THROW(decode_read_reply(bytes), Error);
+  encode(DataReply{.status = static_cast<Errc>(999)}, bytes);
+  EXPECT_THROW(decode_data_reply(bytes), Error);
 }
 
 TEST(SegmentAnnounce, RoundTripsAndIsChecked) {
@@ -120,22 +120,22 @@ TEST(SegmentAnnounce, RoundTripsAndIsChecked) {
 TEST(DataMessages, DamagedBytesThrowOrDecode) {
   std::vector<std::byte> request, reply, announce;
   encode(sample_request(), request);
-  encode(ReadReply{.id = 9, .status = Errc::step_gone, .message = "gone", .bytes = 5}, reply);
+  encode(DataReply{.id = 9, .status = Errc::step_gone, .message = "gone", .bytes = 5}, reply);
   encode(SegmentAnnounce{1, 2, 3, 4096}, announce);
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
-  ReadRequest out;
+  DataRequest out;
   for (int i = 0; i < 60'000; ++i) {
     auto bytes = i % 3 == 0 ? request : i % 3 == 1 ? reply : announce;
     for (int flips = 0; flips < 3; ++flips) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     if (random() % 2 == 0) bytes.resize(random() % (bytes.size() + 1));
     try {
       if (i % 3 == 0) {
-        decode_read_request(bytes, out);
+        decode_data_request(bytes, out);
         for (const auto& piece : out.pieces) EXPECT_LE(reach(piece, out.points).first, reach(piece, out.points).last);
       } else if (i % 3 == 1) {
-        decode_read_reply(bytes);
+        decode_data_reply(bytes);
       } else {
         decode_segment_announce(bytes);
       }

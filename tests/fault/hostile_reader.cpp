@@ -91,9 +91,9 @@ void attack_with_mailboxes(const fabric::Registration& to) {
   }
 }
 
-Bytes request_of(const std::function<void(wire::ReadRequest&, wire::ReadPiece&)>& change) {
-  wire::ReadRequest request{.id = 1};
-  wire::ReadPiece piece;
+Bytes request_of(const std::function<void(wire::DataRequest&, wire::DataPiece&)>& change) {
+  wire::DataRequest request{.id = 1};
+  wire::DataPiece piece;
   piece.ndims = 1;
   piece.count[0] = 64;
   piece.strides[0] = 1;
@@ -108,7 +108,7 @@ Bytes request_of(const std::function<void(wire::ReadRequest&, wire::ReadPiece&)>
 std::string answer_of(int socket) {
   try {
     const auto reply =
-        wire::decode_read_reply(await_frame(socket, static_cast<std::uint16_t>(wire::DataKind::read_reply)));
+        wire::decode_data_reply(await_frame(socket, static_cast<std::uint16_t>(wire::DataKind::reply)));
     return reply.status == Errc::ok ? "open" : "closed";
   } catch (const Error& error) {
     return error.code() == Errc::peer_lost ? "closed" : "open";
@@ -116,13 +116,13 @@ std::string answer_of(int socket) {
 }
 
 void attack_data_server(const fabric::Registration& to) {
-  using Request = wire::ReadRequest;
-  using Piece = wire::ReadPiece;
+  using Request = wire::DataRequest;
+  using Piece = wire::DataPiece;
   const std::vector<std::pair<const char*, Bytes>> requests = {
       {"noise", noise(300)},
       {"empty", {}},
       {"no such slot", request_of([](Request& r, Piece&) { r.slot = ~0u; })},
-      {"no such step", request_of([](Request& r, Piece&) { r.step = ~0ull; })},
+      {"no such step", request_of([](Request& r, Piece&) { r.region = ~0ull; })},
       {"no such segment", request_of([](Request&, Piece& p) { p.segment = ~0u; })},
       {"far offset", request_of([](Request&, Piece& p) { p.offset = 1ull << 62; })},
       {"offset that wraps", request_of([](Request&, Piece& p) { p.offset = ~0ull; })},

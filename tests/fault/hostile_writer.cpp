@@ -36,7 +36,7 @@ struct Script {
   bool payload = false;
   std::function<void(wire::SegmentAnnounce&)> segment;
   int segment_fd = -1;  // in place of the right one
-  std::function<void(wire::ReadReply&)> reply;
+  std::function<void(wire::DataReply&)> reply;
 };
 
 void send(Connection& to, const Message& message) {
@@ -130,13 +130,13 @@ class HostileWriter {
 
   // Whatever was asked for: the block's bytes and the trailer that says they are right.
   void on_read(Connection& reader, std::span<const std::byte> bytes) {
-    wire::ReadRequest request;
-    wire::decode_read_request(bytes, request);
-    wire::ReadReply reply{.id = request.id, .bytes = block_bytes};
+    wire::DataRequest request;
+    wire::decode_data_request(bytes, request);
+    wire::DataReply reply{.id = request.id, .bytes = block_bytes};
     if (script_.reply) script_.reply(reply);
     Bytes frame;
     encode(reply, frame);
-    reader.send(static_cast<std::uint16_t>(DataKind::read_reply), "hostile", frame);
+    reader.send(static_cast<std::uint16_t>(DataKind::reply), "hostile", frame);
   }
 
   const Script script_;
@@ -222,7 +222,7 @@ class Attacks {
   }
 
   void replies() {
-    using Reply = wire::ReadReply;
+    using Reply = wire::DataReply;
     attempt("reply and silence", {});
     attempt("reply to another request", {.reply = [](Reply& r) { r.id += 1; }});
     attempt("reply too short", {.reply = [](Reply& r) { r.bytes = 1; }});

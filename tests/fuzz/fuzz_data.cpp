@@ -10,8 +10,8 @@ namespace {
 enum Target : std::uint8_t { request, reply, announce, targets };
 
 void check_request(std::span<const std::byte> bytes) {
-  wire::ReadRequest r;
-  if (!fuzz::refuses_with({Errc::protocol}, [&] { wire::decode_read_request(bytes, r); })) return;
+  wire::DataRequest r;
+  if (!fuzz::refuses_with({Errc::protocol}, [&] { wire::decode_data_request(bytes, r); })) return;
   std::uint64_t total = 0;
   for (const auto& piece : r.pieces) {
     const auto reach = wire::reach(piece, r.points);
@@ -26,8 +26,8 @@ void check_request(std::span<const std::byte> bytes) {
 
 std::vector<fuzz::Bytes> fuzz::seeds() {
   std::vector<Bytes> all;
-  wire::ReadRequest r{.id = 1, .step = 2, .slot = 3, .pieces = {}, .points = {8, 16, 4096}};
-  wire::ReadPiece box{.segment = 0, .elem_size = 8, .offset = 64, .ndims = 3};
+  wire::DataRequest r{.id = 1, .region = 2, .slot = 3, .pieces = {}, .points = {8, 16, 4096}};
+  wire::DataPiece box{.segment = 0, .elem_size = 8, .offset = 64, .ndims = 3};
   box.count = {4, 5, 6};
   box.strides = {4096, 64, -8};
   box.offset = 4096;
@@ -38,7 +38,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   all.push_back(choose(request, bytes));
   for (const auto code : {Errc::ok, Errc::step_gone}) {
     bytes.clear();
-    wire::encode(wire::ReadReply{.id = 1, .status = code, .message = code == Errc::ok ? "" : "gone", .bytes = 960},
+    wire::encode(wire::DataReply{.id = 1, .status = code, .message = code == Errc::ok ? "" : "gone", .bytes = 960},
                  bytes);
     all.push_back(choose(reply, bytes));
   }
@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::span bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
   switch (data[0] % targets) {
     case request: check_request(bytes); break;
-    case reply: fuzz::refuses_with({Errc::protocol}, [&] { wire::decode_read_reply(bytes); }); break;
+    case reply: fuzz::refuses_with({Errc::protocol}, [&] { wire::decode_data_reply(bytes); }); break;
     case announce: fuzz::refuses_with({Errc::protocol}, [&] { wire::decode_segment_announce(bytes); }); break;
   }
   return 0;

@@ -3,14 +3,13 @@
 #include "fuzz.hpp"
 #include "rpc/envelope.hpp"
 #include "transport/bulk_messages.hpp"
-#include "transport/tcp/bulk_wire.hpp"
 
 using namespace penstock;
 using fuzz::Bytes;
 
 namespace {
 
-enum Target : std::uint8_t { items, link_message, ticket, bulk_header, bulk_ranges, targets };
+enum Target : std::uint8_t { items, link_message, ticket, targets };
 
 // What is decoded is encoded again, and must come out the same.
 void read_items(std::span<const std::byte> frame) {
@@ -73,11 +72,6 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   all.push_back(choose(link_message, transport::encode({Kind::compare_swap, 0, 7, 1, 8, 1, 2})));
   all.push_back(choose(link_message, transport::encode({Kind::atomic_failure, 2, 7}, "why")));
   all.push_back(choose(ticket, raw(transport::Ticket{})));
-  transport::BulkHeader header;
-  header.bytes = 100;
-  header.count = 1;
-  all.push_back(choose(bulk_header, raw(header)));
-  all.push_back(choose(bulk_ranges, raw(transport::BulkRange{8, 100})));
   return all;
 }
 
@@ -89,8 +83,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case items: read_items(bytes); break;
       case link_message: read_message(bytes); break;
       case ticket: transport::decode_ticket(bytes); break;
-      case bulk_header: transport::decode_bulk_header(bytes); break;
-      case bulk_ranges: transport::decode_bulk_ranges(bytes, 100); break;
     }
   });
   return 0;

@@ -1,7 +1,6 @@
 // Answers reads of an arena's slots over TCP, on the thread of the process's SocketLoop.
 //
-// Bytes go from the arena to the socket without a copy where they are contiguous, through a small buffer where they are
-// not. Any thread but the loop's. The destructor waits until the connections have ended.
+// Any thread but the loop's. The destructor waits until the connections have ended.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +18,11 @@ class DataServer {
   ~DataServer();
 
   // Takes an authenticated socket.
-  void adopt(memory::UniqueFd socket, std::string peer_name);
+  void adopt(memory::UniqueFd socket, const std::string& peer_name);
   std::uint64_t bytes_served() const;
   std::size_t connections() const;
 
  private:
-  class Session;
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };

@@ -15,67 +15,66 @@ constexpr std::size_t most_parts = 1u << 18;  // of one request: after that piec
 
 }  // namespace
 
-Reply::Reply() { bounce_.reserve(batch_bytes); }
+Reply::Reply() = default;
+
+std::span<std::byte> nothing() {
+  static std::byte bytes[batch_bytes];  // never written, so it takes no memory
+  return bytes;
+}
 
 void Reply::clear() {
   parts_.clear();
   pieces_.clear();
   bases_.clear();
   moves_.clear();
-  owners_.clear();
   chunks_.reset();
   batch_.clear();
+  region_.reset();
+  mutex_ = nullptr;
 }
 
-void Reply::reset(std::uint64_t id) {
+void Reply::prepare(Source& source, std::span<const std::byte> request) {
   clear();
-  reply_ = {.id = id};
+  reply_ = {};
   header_sent_ = trailer_sent_ = false;
   at_ = 0;
-  at_bytes_ = 0;
-}
-
-void Reply::refuse(std::uint64_t id, const Error& error) {
-  reset(id);
-  reply_.status = error.code();
-  reply_.message = error.what();
+  at_bytes_ = left_ = trailer_ = 0;
+  request_.id = 0;
+  try {
+    wire::decode_data_request(request, request_);
+    reply_.id = request_.id;
+    resolve(source);
+    left_ = reply_.bytes;
+  } catch (const Error& error) {
+    refuse(error);
+  }
   encode_header();
 }
 
-void Reply::prepare(const memory::Arena& arena, const wire::ReadRequest& request) {
-  reset(request.id);
-  arena_ = &arena;
-  slot_ = request.slot;
-  step_ = request.step;
-  try {
-    resolve(arena, request);
-    encode_header();
-  } catch (const Error& error) {
-    refuse(request.id, error);
-  }
+void Reply::refuse(const Error& error) {
+  clear();
+  reply_ = {.id = request_.id, .status = error.code(), .message = error.what()};
 }
 
-void Reply::resolve(const memory::Arena& arena, const wire::ReadRequest& request) {
+void Reply::resolve(Source& source) {
+  region_ = source.open(request_, false);
+  mutex_ = region_->mutex();
   // Spans into moves_ and references into pieces_ stay valid: neither grows beyond this.
-  moves_.reserve(request.points.size());
-  pieces_.reserve(request.pieces.size());
-  for (const wire::ReadPiece& piece : request.pieces) {
-    const wire::Reach reach = wire::reach(piece, request.points);
-    const auto view = arena.read(request.slot, request.step, piece.segment, reach.first, reach.last - reach.first);
-    if (owners_.size() <= piece.segment) owners_.resize(piece.segment + 1);
-    owners_[piece.segment] = view.owner;
-    add_piece(piece, request.points, view.owner->data());
+  moves_.reserve(request_.points.size());
+  pieces_.reserve(request_.pieces.size());
+  for (const wire::DataPiece& piece : request_.pieces) {
+    add_piece(piece, region_->segment(piece.segment, wire::reach(piece, request_.points)));
     reply_.bytes += wire::bytes_of(piece);
   }
 }
 
-void Reply::add_piece(const wire::ReadPiece& wanted, std::span<const std::uint64_t> points, const std::byte* base) {
+void Reply::add_piece(const wire::DataPiece& wanted, const std::byte* base) {
   model::Piece piece;
   piece.segment = wanted.segment;
   piece.elem_size = wanted.elem_size;
   if (wanted.is_points) {
     const std::size_t first = moves_.size();
-    for (const std::uint64_t point : points.subspan(wanted.first_point, wanted.point_count))
+    for (const std::uint64_t point : std::span(request_.points).subspan(wanted.first_point, wanted.point_count))
       moves_.push_back({point, 0});
     piece.points = std::span<const model::PointMove>(moves_).subspan(first);
   } else {
@@ -101,7 +100,7 @@ void Reply::encode_header() {
   header_.assign(sizeof(fabric::FrameHeader), std::byte{0});
   encode(reply_, header_);
   const fabric::FrameHeader frame{static_cast<std::uint32_t>(header_.size() - sizeof(fabric::FrameHeader)),
-                                  static_cast<std::uint16_t>(wire::DataKind::read_reply), 0};
+                                  static_cast<std::uint16_t>(wire::DataKind::reply), 0};
   std::memcpy(header_.data(), &frame, sizeof frame);
 }
 
@@ -111,6 +110,7 @@ bool Reply::add_packed(std::uint64_t& room) {
   const std::uint64_t limit = std::min(chunk_bytes, part.bytes);
   if (room < limit || bounce_.size() + limit > batch_bytes) return false;
   if (!chunks_) chunks_.emplace(pieces_[part.piece], limit);
+  bounce_.reserve(batch_bytes);
   const model::Piece chunk = chunks_->next();
   const std::uint64_t bytes = chunk.bytes();
   const std::size_t begin = bounce_.size();
@@ -125,14 +125,7 @@ bool Reply::add_packed(std::uint64_t& room) {
   return true;
 }
 
-std::span<iovec> Reply::next() {
-  batch_.clear();
-  bounce_.clear();
-  std::uint64_t room = batch_bytes;
-  if (!header_sent_) {
-    batch_.push_back({header_.data(), header_.size()});
-    header_sent_ = true;
-  }
+void Reply::add_parts(std::uint64_t room) {
   while (at_ < parts_.size() && room > 0 && batch_.size() < most_sent_parts) {
     const Part& part = parts_[at_];
     if (part.packed) {
@@ -147,13 +140,40 @@ std::span<iovec> Reply::next() {
     ++at_;
     at_bytes_ = 0;
   }
-  // Alone, after all else was given to the kernel: it vouches for every byte before it.
-  if (batch_.empty() && reply_.bytes > 0 && !trailer_sent_) {
-    trailer_ = arena_->holds(slot_, step_) ? 0 : static_cast<std::uint64_t>(Errc::step_gone);
+}
+
+std::span<iovec> Reply::next() {
+  batch_.clear();
+  bounce_.clear();
+  // With a mutex, bytes are looked at before they are sent, else when all were given to the kernel.
+  if (mutex_ != nullptr && trailer_ == 0) trailer_ = static_cast<std::uint64_t>(region_->state());
+  if (!header_sent_) {
+    batch_.push_back({header_.data(), header_.size()});
+    header_sent_ = true;
+  }
+  const std::size_t first = batch_.size();
+  if (trailer_ == 0) add_parts(batch_bytes);
+  else if (left_ > 0) batch_.push_back({nothing().data(), std::min(left_, batch_bytes)});
+  for (std::size_t i = first; i < batch_.size(); ++i) left_ -= batch_[i].iov_len;
+  const bool may_end = mutex_ != nullptr || batch_.empty();
+  if (left_ == 0 && reply_.bytes > 0 && !trailer_sent_ && may_end) {
+    if (mutex_ == nullptr) trailer_ = static_cast<std::uint64_t>(region_->state());
     batch_.push_back({&trailer_, sizeof trailer_});
     trailer_sent_ = true;
   }
   return batch_;
+}
+
+void Reply::look_again(std::span<iovec> rest) {
+  if (mutex_ == nullptr || region_->state() == Errc::ok) return;
+  for (iovec& part : rest) {
+    const auto* from = static_cast<const std::byte*>(part.iov_base);
+    const bool header = from >= header_.data() && from < header_.data() + header_.size();
+    const auto* trailer = reinterpret_cast<const std::byte*>(&trailer_);
+    if (header || (from >= trailer && from < trailer + sizeof trailer_)) continue;
+    part.iov_base = nothing().data();
+    trailer_ = static_cast<std::uint64_t>(region_->state());
+  }
 }
 
 }  // namespace penstock::transport

@@ -1,7 +1,7 @@
-// One answer to a read request on its way out: header, bytes of the arena, trailer.
+// One answer to a read request on its way out: header, bytes of a region, trailer.
 //
-// prepare() checks the request against the arena; next() gives what to send, piece by piece, until it is empty. The
-// arena's memory stays mapped meanwhile; whether it still holds the step is looked at when the last byte was handed out.
+// prepare() checks the request against the source; next() gives what to send, piece by piece, until it is empty. Whether the
+// bytes were good is looked at when the last was handed out. What is given is touched with lock() held.
 #pragma once
 
 #include <sys/uio.h>
@@ -9,27 +9,32 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "memory/arena.hpp"
 #include "transport/tcp/piece_chunks.hpp"
+#include "transport/tcp/source.hpp"
 #include "wire/data.hpp"
 
 namespace penstock::transport {
+
+// Sent in place of bytes that are gone; batch_bytes of them.
+std::span<std::byte> nothing();
 
 class Reply {
  public:
   Reply();
   // Never throws Error for what the peer asked: the reply then says what is wrong with it.
-  void prepare(const memory::Arena& arena, const wire::ReadRequest& request);
-  // Says why a request was not even looked at.
-  void refuse(std::uint64_t id, const Error& error);
+  void prepare(Source& source, std::span<const std::byte> request);
+  std::unique_lock<std::mutex> lock() const { return lock_of(mutex_); }
   // The next parts to send, about 1 MiB, valid until the next call; empty at the end.
   std::span<iovec> next();
+  // After the lock was given back: the rest of what next() gave is replaced where its memory may be gone.
+  void look_again(std::span<iovec> rest);
   std::uint64_t payload_bytes() const { return reply_.bytes; }
-  // Lets go of the arena's memory.
+  // Lets go of the region.
   void clear();
 
  private:
@@ -40,23 +45,24 @@ class Reply {
     std::size_t piece = 0;
     bool packed = false;
   };
-  void reset(std::uint64_t id);
-  void resolve(const memory::Arena& arena, const wire::ReadRequest& request);
-  void add_piece(const wire::ReadPiece& wanted, std::span<const std::uint64_t> points, const std::byte* base);
+  void refuse(const Error& error);
+  void resolve(Source& source);
+  void add_piece(const wire::DataPiece& wanted, const std::byte* base);
   void encode_header();
+  void add_parts(std::uint64_t room);
   bool add_packed(std::uint64_t& room);
 
-  wire::ReadReply reply_;
+  wire::DataRequest request_;
+  wire::DataReply reply_;
   std::vector<std::byte> header_;
   std::vector<Part> parts_;
   std::vector<model::Piece> pieces_;  // to be packed
   std::vector<const std::byte*> bases_;
   std::vector<model::PointMove> moves_;
   std::vector<model::SourceRun> runs_;
-  std::vector<std::shared_ptr<const memory::Segment>> owners_;  // by segment
-  const memory::Arena* arena_ = nullptr;
-  std::uint32_t slot_ = 0;
-  std::uint64_t step_ = 0;
+  std::unique_ptr<Region> region_;
+  std::mutex* mutex_ = nullptr;  // the region's
+  std::uint64_t left_ = 0;       // bytes that next() has not given
   std::uint64_t trailer_ = 0;
 
   bool header_sent_ = false;

@@ -10,7 +10,8 @@
 #include "fabric/connect.hpp"
 #include "fabric/socket.hpp"
 #include "penstock/interrupt.hpp"
-#include "transport/tcp/read_stream.hpp"
+#include "transport/tcp/link.hpp"
+#include "transport/tcp/transfer_limits.hpp"
 #include "wire/control.hpp"
 
 namespace penstock::transport {
@@ -22,7 +23,7 @@ using memory::SlotInfo;
 
 class TcpPlane final : public DataPlane {
  public:
-  explicit TcpPlane(DataPlaneOptions options) : options_(std::move(options)), streams_(options_.writers.size()) {}
+  explicit TcpPlane(DataPlaneOptions options) : options_(std::move(options)), writers_(options_.writers.size()) {}
 
   std::string_view name() const override { return "tcp"; }
   void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
@@ -34,7 +35,15 @@ class TcpPlane final : public DataPlane {
                     Deadline deadline) override;
 
  private:
-  ReadStream& stream_of(int rank, Deadline deadline);
+  // One writer rank: its link, and the transfer of the fetch under way.
+  struct Writer {
+    std::unique_ptr<Link> link;  // null until first used
+    TransferPtr transfer;
+    bool readable = false;
+  };
+  Writer& writer(int rank, Deadline deadline);
+  static void begin(Transfer& transfer, std::uint64_t step, std::uint32_t slot, bool ordered);
+  static void add(Transfer& transfer, const model::Piece& piece, std::byte* out);
   void fetch_part(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered, Deadline deadline);
   void read_bytes(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment, std::uint64_t offset,
                   std::span<std::byte> out, Deadline deadline);
@@ -44,26 +53,27 @@ class TcpPlane final : public DataPlane {
   void drop_unfinished();
 
   DataPlaneOptions options_;
-  std::vector<std::unique_ptr<ReadStream>> streams_;  // by writer rank; null until first used
-  std::vector<std::size_t> active_;                   // ranks of the fetch under way that have not finished
+  std::vector<Writer> writers_;      // by rank
+  std::vector<std::size_t> active_;  // ranks of the fetch under way that have not finished
   std::vector<pollfd> entries_;
 };
 
-ReadStream& TcpPlane::stream_of(int rank, Deadline deadline) {
-  if (rank < 0 || static_cast<std::size_t>(rank) >= streams_.size())
+TcpPlane::Writer& TcpPlane::writer(int rank, Deadline deadline) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= writers_.size())
     throw Error(Errc::protocol, "there is no writer rank " + std::to_string(rank));
-  auto& stream = streams_[static_cast<std::size_t>(rank)];
-  if (stream) return *stream;
+  auto& writer = writers_[static_cast<std::size_t>(rank)];
+  if (writer.link) return writer;
   const wire::Hello hello{.purpose = wire::Purpose::data, .rank = options_.rank, .stream = options_.stream};
   try {
     memory::UniqueFd socket =
         fabric::connect_blocking(fabric::endpoint_from_text(options_.writers[static_cast<std::size_t>(rank)]),
                                  options_.token, hello, fabric::Reach::tcp_only, deadline);
-    stream = std::make_unique<ReadStream>(std::move(socket), options_.in_flight_bytes);
+    writer.link = std::make_unique<Link>(std::move(socket), nullptr, options_.in_flight_bytes);
+    writer.transfer = std::make_shared<Transfer>();
   } catch (const Error& error) {
     throw error.in("writer rank " + std::to_string(rank));
   }
-  return *stream;
+  return writer;
 }
 
 void TcpPlane::fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
@@ -81,20 +91,41 @@ void TcpPlane::fetch(std::uint64_t step, std::uint32_t slot, std::span<const Ite
   }
 }
 
+void TcpPlane::begin(Transfer& transfer, std::uint64_t step, std::uint32_t slot, bool ordered) {
+  transfer.region = step;
+  transfer.slot = slot;
+  transfer.ordered = ordered;
+  transfer.parts.clear();
+  transfer.error.reset();
+  transfer.done = false;
+}
+
+// The piece's plan and `out` live until the fetch has finished.
+void TcpPlane::add(Transfer& transfer, const model::Piece& piece, std::byte* out) {
+  if (piece.bytes() == 0) return;
+  if (piece.points.size() <= request_points) {
+    transfer.parts.push_back({piece, out});
+    return;
+  }
+  for (PieceChunks chunks(piece, request_points * piece.elem_size); !chunks.done();)
+    transfer.parts.push_back({chunks.next(), out});
+}
+
 void TcpPlane::fetch_part(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
                           Deadline deadline) {
   active_.clear();
   try {
     for (const Item& item : items) {
       const auto rank = static_cast<std::size_t>(item.piece->writer_rank);
-      ReadStream& stream = stream_of(item.piece->writer_rank, deadline);
+      Transfer& transfer = *writer(item.piece->writer_rank, deadline).transfer;
       if (std::find(active_.begin(), active_.end(), rank) == active_.end()) {
-        stream.begin(step, slot, ordered);
+        begin(transfer, step, slot, ordered);
         active_.push_back(rank);
       }
-      stream.add(*item.piece, item.out);
+      add(transfer, *item.piece, item.out);
       bytes_moved_ += item.piece->bytes();
     }
+    for (const std::size_t rank : active_) writers_[rank].link->submit(writers_[rank].transfer);
     run(deadline);
   } catch (...) {
     drop_unfinished();
@@ -106,15 +137,17 @@ void TcpPlane::fetch_part(std::uint64_t step, std::uint32_t slot, std::span<cons
 void TcpPlane::run(Deadline deadline) {
   for (;;) {
     for (const std::size_t rank : active_) advance(rank);
-    std::erase_if(active_, [this](std::size_t rank) { return streams_[rank]->finished(); });
+    std::erase_if(active_, [this](std::size_t rank) { return writers_[rank].transfer->done; });
     if (active_.empty()) return;
     wait(deadline);
   }
 }
 
 void TcpPlane::advance(std::size_t rank) {
+  Writer& writer = writers_[rank];
   try {
-    streams_[rank]->advance();
+    writer.link->advance(std::exchange(writer.readable, false));
+    if (writer.transfer->done && writer.transfer->error) throw Error(*writer.transfer->error);
   } catch (const Error& error) {
     throw error.in("writer rank " + std::to_string(rank));
   }
@@ -123,13 +156,17 @@ void TcpPlane::advance(std::size_t rank) {
 void TcpPlane::wait(Deadline deadline) {
   entries_.clear();
   for (const std::size_t rank : active_) {
-    const int write = streams_[rank]->wants_write() ? POLLOUT : 0;
-    entries_.push_back({streams_[rank]->socket(), static_cast<short>(POLLIN | write), 0});
+    const int write = writers_[rank].link->wants_write() ? POLLOUT : 0;
+    entries_.push_back({writers_[rank].link->socket(), static_cast<short>(POLLIN | write), 0});
   }
   for (;;) {
     const auto slice = std::min(deadline.remaining(), std::chrono::duration_cast<Timeout>(fabric::interruption_period));
     const int count = ::poll(entries_.data(), entries_.size(), static_cast<int>(slice.count()));
-    if (count > 0) return;
+    if (count > 0) {
+      for (std::size_t i = 0; i < active_.size(); ++i)
+        writers_[active_[i]].readable = (entries_[i].revents & ~POLLOUT) != 0;
+      return;
+    }
     if (count < 0 && errno != EINTR) throw Error(Errc::system, "poll failed: " + fabric::errno_text(errno));
     if (deadline.passed())
       throw Error(Errc::timeout, "waited for bytes of writer rank " + std::to_string(active_.front()));
@@ -140,7 +177,7 @@ void TcpPlane::wait(Deadline deadline) {
 // A reply that is still under way must never reach memory that the caller has got back.
 void TcpPlane::drop_unfinished() {
   for (const std::size_t rank : active_)
-    if (rank < streams_.size() && streams_[rank] && !streams_[rank]->finished()) streams_[rank].reset();
+    if (!writers_[rank].transfer->done) writers_[rank] = {};
   active_.clear();
 }
 

@@ -1,0 +1,49 @@
+// A read or a write of a peer's memory, as who wants it gives it to a link (link.hpp). This module's own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "model/plan.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::transport {
+
+class Transfer {
+ public:
+  // Filled before the transfer is submitted.
+  struct Part {
+    model::Piece piece;           // its source lies at the peer, whichever way the bytes go. Of a write: a range of bytes
+    std::byte* memory = nullptr;  // what the destination's offsets count from
+  };
+  bool write = false;
+  std::uint64_t region = 0;  // wire::DataRequest says what these name
+  std::uint32_t slot = 0;
+  bool ordered = false;  // a read whose parts may overlap here: they take effect in order
+  std::vector<Part> parts;
+  std::function<void(const Error* why)> on_done;  // once, in the link's thread; null: it went well
+
+  // Any thread. Nothing touches the parts' memory any more once this returns.
+  void drop() {
+    const std::lock_guard lock(mutex);
+    dropped = true;
+  }
+
+  std::mutex mutex;  // held while the memory is touched
+  bool dropped = false;
+
+  // The link's.
+  std::size_t next = 0;      // the first part that is not asked for
+  unsigned outstanding = 0;  // requests that are not answered
+  std::optional<Error> error;
+  bool done = false;
+};
+
+using TransferPtr = std::shared_ptr<Transfer>;
+
+}  // namespace penstock::transport
