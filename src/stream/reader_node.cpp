@@ -73,12 +73,15 @@ bool ReaderNode::try_join(const fabric::Registration& registration, base::Deadli
   wire::Hello hello;
   hello.purpose = wire::Purpose::join;
   hello.stream = stream_;
-  const auto reach = options_.data_plane == DataPlane::tcp ? fabric::Reach::tcp_only : fabric::Reach::automatic;
+  const bool shared = options_.data_plane == DataPlane::shm;
+  const bool can_share = !registration.endpoint.unix_name.empty();
+  const auto reach = options_.data_plane == DataPlane::tcp ? fabric::Reach::tcp_only
+                     : shared && can_share                 ? fabric::Reach::unix_only
+                                                           : fabric::Reach::automatic;
   auto socket = fabric::connect_blocking(registration.endpoint, registration.token, hello, reach, deadline);
   auto connection = fabric::Connection::adopt(waiter_.progress(), std::move(socket), "writer");
-  if (options_.data_plane == DataPlane::shm && !connection->local())
-    throw Error(Errc::unsupported,
-                "data_plane=shm, but the writer is on another host or was opened with another data_plane");
+  if (shared && !can_share)
+    throw Error(Errc::unsupported, "data_plane=shm, but the writer was opened with another data_plane");
   std::unique_lock lock(mutex_);
   admission_.token = registration.token;
   join_failed_.clear();

@@ -14,7 +14,9 @@ constexpr std::size_t max_data_message_bytes = std::size_t{16} << 20;
 constexpr std::size_t max_reply_text_bytes = 4096;
 constexpr std::uint8_t points_mark = 255;
 
-[[noreturn]] void bad_piece(const char* why) { throw Error(Errc::protocol, std::string("a request for data with ") + why); }
+[[noreturn]] void bad_piece(const char* why) {
+  throw Error(Errc::protocol, std::string("a request for data with ") + why);
+}
 
 // Sizes and reach of a strided piece fit in 62 bits, and its first byte is not before the segment's.
 void check_box(const DataPiece& piece) {
@@ -110,7 +112,8 @@ void encode(const DataRequest& request, std::vector<std::byte>& out) {
   const auto piece_list = to.CreateVectorOfStructs(pieces.data(), pieces.size());
   const auto dim_list = to.CreateVector(dims.data(), dims.size());
   const auto point_list = to.CreateVector(request.points.data(), request.points.size());
-  append(to, fb::CreateDataRequest(to, request.id, request.region, request.slot, piece_list, dim_list, point_list), out);
+  append(to, fb::CreateDataRequest(to, request.id, request.region, request.slot, piece_list, dim_list, point_list),
+         out);
 }
 
 void encode(const DataReply& reply, std::vector<std::byte>& out) {

@@ -11,12 +11,12 @@
 namespace penstock::wire {
 
 // Streams: control, data, and what lies in shared memory (rings, slots, segments).
-// schemas: wire/control.fbs wire/data.fbs = 8f2999c0ce17
-inline constexpr std::uint32_t stream_protocol = 5;
+// schemas: wire/control.fbs wire/data.fbs = 6f81d0999467
+inline constexpr std::uint32_t stream_protocol = 6;
 
 // Services: calls, bulk memory, the directory, and pools, with the records that a pool's servers keep.
-// schemas: transport/bulk.fbs directory/directory.fbs pool/pool.fbs = bce2930e4078
-inline constexpr std::uint32_t service_protocol = 7;
+// schemas: wire/data.fbs transport/bulk.fbs directory/directory.fbs pool/pool.fbs = c1a64fa4f164
+inline constexpr std::uint32_t service_protocol = 8;
 
 struct Protocol {
   std::string_view name;

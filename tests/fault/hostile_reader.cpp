@@ -107,8 +107,7 @@ Bytes request_of(const std::function<void(wire::DataRequest&, wire::DataPiece&)>
 // What the server makes of a request: "closed" when it refuses, in words or by closing; "open" when bytes come.
 std::string answer_of(int socket) {
   try {
-    const auto reply =
-        wire::decode_data_reply(await_frame(socket, static_cast<std::uint16_t>(wire::DataKind::reply)));
+    const auto reply = wire::decode_data_reply(await_frame(socket, static_cast<std::uint16_t>(wire::DataKind::reply)));
     return reply.status == Errc::ok ? "open" : "closed";
   } catch (const Error& error) {
     return error.code() == Errc::peer_lost ? "closed" : "open";

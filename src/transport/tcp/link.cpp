@@ -189,7 +189,8 @@ bool Link::receive() {
   iovec parts[most_places + 1];
   std::size_t count = 0, direct = 0, behind = behind_body_bytes;
   std::unique_lock<std::mutex> lock;
-  if (reading_ == Reading::reply || reading_ == Reading::written) {  // the buffer is empty: process() has moved its bytes
+  if (reading_ == Reading::reply ||
+      reading_ == Reading::written) {  // the buffer is empty: process() has moved its bytes
     lock = lock_body();
     for (const iovec& place : places()) {
       if (count == most_places) break;
@@ -305,9 +306,7 @@ void Link::take_write(std::span<const std::byte> message) {
   }
 }
 
-std::uint64_t Link::left_of_body() const {
-  return reading_ == Reading::reply ? requester_.left() : written_.left;
-}
+std::uint64_t Link::left_of_body() const { return reading_ == Reading::reply ? requester_.left() : written_.left; }
 
 std::unique_lock<std::mutex> Link::lock_body() {
   if (reading_ == Reading::reply) return std::unique_lock(requester_.mutex());

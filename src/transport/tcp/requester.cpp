@@ -91,7 +91,8 @@ std::optional<Requester::Question> Requester::ask() {
   waiting_.pop_front();
   {
     const std::lock_guard lock(transfer->mutex);
-    if (transfer->dropped && !transfer->error) transfer->error = Error(Errc::cancelled, "a transfer that nobody waits for");
+    if (transfer->dropped && !transfer->error)
+      transfer->error = Error(Errc::cancelled, "a transfer that nobody waits for");
   }
   if (transfer->error) {
     settle(*transfer);
@@ -124,7 +125,8 @@ std::optional<Requester::Question> Requester::ask() {
 std::uint64_t Requester::take_reply(std::span<const std::byte> message) {
   const auto reply = wire::decode_data_reply(message);
   // Reads are answered in order, and so are writes.
-  const auto found = std::find_if(requests_.begin(), requests_.end(), [&](const Request& r) { return r.id == reply.id; });
+  const auto found =
+      std::find_if(requests_.begin(), requests_.end(), [&](const Request& r) { return r.id == reply.id; });
   if (found == requests_.end()) throw Error(Errc::protocol, "answered what was not asked");
   answered_ = static_cast<std::size_t>(found - requests_.begin());
   const Request& request = *found;

@@ -18,7 +18,7 @@ class Transfer {
  public:
   // Filled before the transfer is submitted.
   struct Part {
-    model::Piece piece;           // its source lies at the peer, whichever way the bytes go. Of a write: a range of bytes
+    model::Piece piece;  // its source lies at the peer, whichever way the bytes go. Of a write: a range of bytes
     std::byte* memory = nullptr;  // what the destination's offsets count from
   };
   bool write = false;
