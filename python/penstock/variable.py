@@ -204,6 +204,11 @@ class Variable:
         if len(arrays) == 1 and (picked is None or arrays[0][1].shape == picked.count):
             # Integers in the index drop dimensions, as everywhere.
             return arrays[0][1] if picked is None else arrays[0][1][picked.forward]
+        shape = self._shape if picked is None else picked.count
+        if not arrays and 0 in shape:
+            empty = np.empty(shape, self.dtype)
+            empty.flags.writeable = False
+            return empty if picked is None else empty[picked.forward]
         return [array for _, array in arrays]
 
     def views(self, index: Any = ...) -> list[tuple[Block, np.ndarray]]:

@@ -62,6 +62,7 @@ struct Core : std::enable_shared_from_this<Core> {
   }
   Error unreachable() const {
     if (failure.empty()) return Error(Errc::timeout, where + " does not answer");
+    if (unregistered) return Error(Errc::peer_lost, failure + "; a pool's servers start one (penstock serve)");
     return Error(Errc::peer_lost, where + " cannot be reached: " + failure);
   }
 
@@ -79,6 +80,7 @@ struct Core : std::enable_shared_from_this<Core> {
       core->refused.reset();
     } catch (const Error& error) {
       core->failure = error.what();
+      core->unregistered = error.code() == Errc::not_found;
       if (error.code() == Errc::unsupported) core->refused = error;
       else core->refused.reset();
     }
@@ -97,6 +99,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::shared_ptr<rpc::Channel> channel;
   bool connecting = false, closed = false;
   std::string failure;           // of the last attempt to connect
+  bool unregistered = false;     // it failed because nobody knows where the directory is
   std::optional<Error> refused;  // it is of another version: no waiting mends that
   milliseconds pause = shortest_pause;
   fabric::Signal changed;  // connecting has ended

@@ -438,7 +438,7 @@ std::string PoolSource::why(Outcome outcome) const {
   switch (outcome) {
     case Outcome::not_ready: return "no step in time; " + why_ + "; " + read;
     case Outcome::end_of_stream: return "the writer has closed it; " + read;
-    case Outcome::writer_lost: return why_ + "; " + read + ", later ones are lost";
+    case Outcome::writer_lost: return why_ + "; " + read + "; later ones, if there were any, are lost";
     case Outcome::ready: break;
   }
   return "";

@@ -268,8 +268,8 @@ std::string PoolWriter::full_servers() const {
   }
   if (full.empty()) return "";
   return ", whose memory is full: " + full +
-         "; give the servers more memory (memory=) or tiers, keep fewer steps (retain_steps=, retain_bytes=), or let "
-         "readers take them";
+         "; give the servers more memory (memory=) or tiers, keep fewer steps (retain_steps=, retain_bytes=), or drop "
+         "what is not needed any more (penstock drop)";
 }
 
 void PoolWriter::close(Timeout timeout) {

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "fabric/connect.hpp"
 #include "fabric/handshake.hpp"
 #include "penstock/interrupt.hpp"
@@ -44,15 +45,34 @@ std::shared_ptr<ReaderNode> ReaderNode::open(const EngineContext& context, const
 
 // ---------------------------------------------------------------------------------------------------------------- join
 
+namespace {
+
+// A stream that is there and may have been meant, as words to add.
+std::string suggestion(Registry& registry, const std::string& name) {
+  constexpr Timeout patience{1'000};
+  std::vector<std::string> names;
+  try {
+    for (const auto& one : registry.list(base::Deadline(patience))) names.push_back(one.stream);
+  } catch (const Error&) {
+    return "";
+  }
+  const auto nearest = base::nearest_name(name, names);
+  return nearest.empty() ? "" : "; did you mean '" + nearest + "'?";
+}
+
+}  // namespace
+
 void ReaderNode::join(const EngineContext& context, const std::string& name, base::Deadline deadline) {
   const auto registry = open_registry(context.progress, context.directory);
   std::string last = "it is not registered in " + registry->describe();
+  bool seen = false;
   std::unique_lock lock(mutex_);
   for (;;) {
     lock.unlock();
     try {
       const auto registration =
           fabric::is_address(name) ? std::optional(fabric::parse_address(name)) : registry->read(name, deadline);
+      seen = seen || registration.has_value();
       if (registration && try_join(*registration, deadline)) return;
       if (registration) last = "its writer did not admit this reader (" + join_failed_ + ")";
     } catch (const Error& e) {
@@ -65,6 +85,8 @@ void ReaderNode::join(const EngineContext& context, const std::string& name, bas
         lock, [] { return false; }, earlier(deadline, base::Deadline(registry->patience())));
     if (deadline.passed() || interrupted()) break;
   }
+  lock.unlock();
+  if (!seen) last += suggestion(*registry, name);
   throw Error(Errc::timeout, "stream " + stream_ + " did not open within " + std::to_string(options_.open_timeout_ms) +
                                  " ms: " + last);
 }
@@ -344,7 +366,7 @@ std::string ReaderNode::why(Outcome outcome) const {
   switch (outcome) {
     case Outcome::not_ready: return "no step in time; awaited: writer " + admission_.writer + "; " + held + read;
     case Outcome::end_of_stream: return "the writer has closed it; " + read;
-    case Outcome::writer_lost: return protocol_->lost_why() + "; " + read + ", later ones are lost";
+    case Outcome::writer_lost: return protocol_->lost_why() + "; " + read + "; later ones, if there were any, are lost";
     case Outcome::ready: break;
   }
   return "";

@@ -81,6 +81,23 @@ def test_opening_what_is_not_there(context):
     assert 0.15 < time.monotonic() - began < TIMEOUT_S
 
 
+def test_a_misspelt_name_is_answered_with_the_nearest(context):
+    with context.create("heat"), pytest.raises(penstock.TimeoutError, match="did you mean 'heat'"):
+        context.open("haet", timeout=0.2)
+
+
+def test_an_empty_array_is_viewed_as_an_array(pair):
+    writer, reader = pair()
+    with writer.step() as step:
+        step["T"] = np.zeros((0, 3), np.float32)
+        step["U"] = np.zeros((2, 3))
+    with reader.step() as step:
+        view = step["T"].view()
+        assert view.shape == (0, 3) and view.dtype == np.float32 and not view.flags.writeable
+        assert step["T"].view((slice(None), 1)).shape == (0,)
+        assert step["U"].view((slice(1, 1), slice(None))).shape == (0, 3)
+
+
 def test_options(context):
     with pytest.raises(penstock.UnknownOption, match="queue_steps"):
         context.create("heat", queue_step=2)

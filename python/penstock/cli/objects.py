@@ -28,10 +28,12 @@ Into = Annotated[
 ]
 
 
-def open_pool(pool: str, namespace: str, timeout: float) -> Any:
+def open_pool(pool: str, namespace: str, timeout: float, wait: bool = False) -> Any:
+    """wait: for a directory too, instead of failing at once where none is registered."""
     import penstock
 
-    check_directory()
+    if not wait:
+        check_directory()
     return penstock.Pool(pool, ns=namespace, timeout=timeout)
 
 

@@ -30,7 +30,9 @@ STATES = {"active": "green", "draining": "yellow", "lost": "red"}
 @command
 def status(
     pool: PoolName = "",
-    timeout: Timeout = 10.0,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.001, metavar="SECONDS", help="Wait so long for the pool to be there.")
+    ] = None,
     every: Annotated[
         float | None, typer.Option(min=0.1, metavar="SECONDS", help="Look again and again (Ctrl-C leaves).")
     ] = None,
@@ -39,7 +41,7 @@ def status(
     """Show a pool's servers: memory, disk, objects, what they do."""
     if every is not None and as_json:
         fail("--every is for looking again and again, and --json looks once", code=2)
-    with open_pool(pool, "", timeout) as there:
+    with open_pool(pool, "", 10.0 if timeout is None else timeout, wait=timeout is not None) as there:
         if as_json:
             print_json(there.status())
             return
