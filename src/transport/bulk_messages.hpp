@@ -30,7 +30,7 @@ using Ticket = std::array<std::uint8_t, 16>;
 // Frames that open a bulk connection.
 enum class LinkFrame : std::uint16_t {
   ticket = 0x0104,    // Ticket: first, from the side that connects
-  admitted = 0x0105,  // empty: the answer to it; what follows is bulk (tcp/bulk_wire.hpp)
+  admitted = 0x0105,  // empty: the answer to it; what follows is a Link (tcp/link.hpp)
 };
 
 enum class BulkMessageKind : std::uint32_t {
