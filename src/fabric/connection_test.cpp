@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <vector>
 
 #include "base/fault.hpp"
@@ -344,6 +345,37 @@ TEST(UnixConnection, FaultPointsAreNamedAndCanSendGarbage) {
   ASSERT_TRUE(b.wait_closed());
   EXPECT_EQ(b.closed, std::vector{Errc::protocol});
   EXPECT_EQ(seen, (std::vector<std::string>{"0", "1", "2", "0", "1", "2"}));
+}
+
+// Both have something to read, and one poll found that out: who closes the other before its turn comes hears no more of it.
+TEST(ExplicitProgress, WhatACallHasClosedCallsNobody) {
+  Progress progress(Progress::Mode::explicit_poll);
+  std::vector<std::shared_ptr<Connection>> connections;
+  std::vector<UniqueFd> peers;
+  std::vector<int> heard(8, 0);
+  for (std::size_t i = 0; i < heard.size(); ++i) {
+    auto [ours, theirs] = unix_pair();
+    connections.push_back(Connection::adopt(progress, std::move(ours), "peer"));
+    peers.push_back(std::move(theirs));
+    const auto hear = [&heard, i] { ++heard[i]; };
+    connections[i]->start([hear](std::uint16_t, std::span<const std::byte>, UniqueFd) { hear(); },
+                          [hear](const Error&) { hear(); });
+  }
+  while (progress.poll()) {
+  }
+  const FrameHeader header{0, 1, 0};
+  for (const auto& peer : peers)
+    ASSERT_EQ(::send(peer.get(), &header, sizeof header, 0), static_cast<ssize_t>(sizeof header));
+  const auto all_heard = [&] { return std::accumulate(heard.begin(), heard.end(), 0); };
+  ASSERT_TRUE(progress.wait_for([&] { return all_heard() > 0; }, Deadline{Timeout(30'000)}));
+  progress.call([&] {
+    for (const auto& connection : connections) connection->close();
+  });
+  const auto before = heard;
+  while (progress.poll()) {
+  }
+  EXPECT_EQ(heard, before);
+  EXPECT_LT(all_heard(), 8);
 }
 
 }  // namespace

@@ -43,6 +43,20 @@ auto run_loop(Run run) {
   }
 }
 
+// This thread is the engine as long as this lives.
+class EngineHere {
+ public:
+  explicit EngineHere(std::atomic<std::thread::id>& engine)
+      : engine_(engine), before_(engine.exchange(std::this_thread::get_id())) {}
+  ~EngineHere() { engine_.store(before_); }
+  EngineHere(const EngineHere&) = delete;
+  EngineHere& operator=(const EngineHere&) = delete;
+
+ private:
+  std::atomic<std::thread::id>& engine_;
+  const std::thread::id before_;
+};
+
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -210,7 +224,13 @@ bool Progress::threaded() const { return impl_->threaded; }
 
 void Progress::call(const std::function<void()>& task) {
   if (impl_->origin.inherited()) return;
-  if (!impl_->threaded || on_engine_thread()) {
+  if (!impl_->threaded) {
+    // This thread is the engine meanwhile: what the task closes calls nobody afterwards.
+    const EngineHere here(impl_->engine);
+    task();
+    return;
+  }
+  if (on_engine_thread()) {
     task();
     return;
   }
@@ -235,10 +255,8 @@ void Progress::call(const std::function<void()>& task) {
 
 bool Progress::poll() {
   if (impl_->threaded || impl_->origin.inherited()) return false;
-  const auto outer = impl_->engine.exchange(std::this_thread::get_id());
-  const bool ran = run_loop([this] { return impl_->context.poll(); }) > 0;
-  impl_->engine.store(outer);
-  return ran;
+  const EngineHere here(impl_->engine);
+  return run_loop([this] { return impl_->context.poll(); }) > 0;
 }
 
 void Progress::notify() {
@@ -268,9 +286,8 @@ bool Progress::wait_for(const std::function<bool()>& ready, base::Deadline deadl
     }
     const auto until = std::min(deadline.when(), next_question);
     if (!impl_->threaded) {
-      const auto outer = impl_->engine.exchange(std::this_thread::get_id());
+      const EngineHere here(impl_->engine);
       run_loop([&] { return impl_->context.run_one_until(until); });
-      impl_->engine.store(outer);
     } else {
       std::unique_lock lock(impl_->mutex);
       impl_->changed.wait_until(lock, until, [&] { return impl_->notices != seen; });

@@ -84,8 +84,11 @@ def main():
     parser.add_argument("--mode", required=True, choices=["kill", "loss", "full"])
     parser.add_argument("--preload")
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--stretch", type=int, default=1, help="of every wait, for slow builds")
     parser.add_argument("--first-seed", type=int, default=1)
     arguments = parser.parse_args()
+    global DEADLINE_S
+    DEADLINE_S *= arguments.stretch
     if arguments.mode == "full":
         with tempfile.TemporaryDirectory(prefix="penstock-tier-") as folder:
             for part in ("300000", "40000", "ballast"):
