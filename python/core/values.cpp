@@ -263,8 +263,11 @@ void translate(const std::exception_ptr& pointer, void*) {
     std::rethrow_exception(pointer);
   } catch (const Error& e) {
     if (raise_kept()) return;
+    // The text may quote what a peer has sent.
+    const std::string_view what = e.what();
+    const auto text = nb::steal(PyUnicode_DecodeUTF8(what.data(), static_cast<Py_ssize_t>(what.size()), "replace"));
     nb::object exception =
-        nb::module_::import_("penstock.errors").attr("error_of")(std::string(name_of(e.code())), std::string(e.what()));
+        nb::module_::import_("penstock.errors").attr("error_of")(std::string(name_of(e.code())), text);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   }
 }

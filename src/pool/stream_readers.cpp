@@ -72,7 +72,9 @@ Task<fb::NextStepReplyT> StreamHome::next_step(std::shared_ptr<rpc::Channel> cha
     reply.life = record_.life;
     if (request.life != 0 && request.life != record_.life) {
       reply.outcome = static_cast<std::uint8_t>(Outcome::writer_lost);
-      reply.why = known() ? "another writer has begun the stream anew" : "the stream was dropped";
+      reply.why = known()
+                      ? "another writer has begun the stream anew"
+                      : "no server has a record of the stream: it was dropped, or is away with the server that kept it";
       co_return reply;
     }
     // An earlier home may have given another rank this step. Also one that does not wait gets none before that is known.

@@ -1,5 +1,7 @@
 #include "transport/tcp/link.hpp"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -22,7 +24,8 @@ constexpr std::size_t buffer_bytes = std::size_t{32} << 10;
 constexpr std::size_t small_read_bytes = 4096;  // while bytes may follow the next frame: they go where they belong
 constexpr std::size_t behind_body_bytes = 512;  // read along with bytes: their trailer, and what follows
 constexpr std::size_t most_places = 256;        // of one receive
-constexpr int steps_per_turn = 32;              // then other links have theirs
+constexpr int unix_room = 1 << 20;
+constexpr int steps_per_turn = 32;  // then other links have theirs
 constexpr std::size_t most_reply_frame_bytes = buffer_bytes / 2;
 // Of requests that wait for the answers before them: more than a Requester ever has under way.
 constexpr std::size_t most_waiting = 64, most_waiting_bytes = std::size_t{32} << 20;
@@ -39,6 +42,8 @@ Link::Link(memory::UniqueFd socket, std::shared_ptr<Source> source, std::uint64_
     : socket_(std::move(socket)), source_(std::move(source)), requester_(in_flight_bytes), buffer_(buffer_bytes) {
   fabric::set_blocking(socket_.get(), false);
   fabric::set_stream_options(socket_.get());
+  // TCP finds its own measure; a Unix socket has none.
+  if (fabric::is_local(socket_.get())) ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &unix_room, sizeof unix_room);
 }
 
 void Link::advance(bool readable) {

@@ -55,10 +55,10 @@ class LinkTest : public testing::Test {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     for (int i = 0; i < 2; ++i) {
-      const int room = 16 << 10;
-      ::setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
       sources[i] = std::make_shared<TestSource>();
       links[i] = std::make_unique<Link>(memory::UniqueFd(fds[i]), sources[i]);
+      const int room = 16 << 10;
+      ::setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     }
   }
 
