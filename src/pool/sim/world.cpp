@@ -246,6 +246,7 @@ fabric::Task<void> World::act_all() {
   for (const auto& action : plan_.actions) {
     co_await fabric::pause_for(*progress_, std::chrono::milliseconds(action.at_ms - now_ms));
     now_ms = action.at_ms;
+    if (over_) co_return;
     act(action);
   }
 }
@@ -341,6 +342,7 @@ void World::lose(SimServer& server, std::uint32_t again_after_ms) {
 
 fabric::Task<void> World::start_later(std::uint64_t id, std::uint32_t delay_ms) {
   co_await fabric::pause_for(*progress_, std::chrono::milliseconds(delay_ms));
+  if (over_) co_return;
   auto& server = add_server(id);
   note("server-%u starts with the same id", server.node);
   co_await server.start();
