@@ -62,19 +62,23 @@ DataServer::~DataServer() {
 
 void DataServer::adopt(memory::UniqueFd socket, const std::string& peer_name) {
   std::call_once(impl_->needed, [this] { impl_->loop = SocketLoop::shared(); });
+  const auto key = std::make_shared<std::weak_ptr<LoopedLink>>();
+  const auto on_end = [impl = impl_.get(), key](const Error& why) {
+    const bool left = why.code() == Errc::peer_lost || why.code() == Errc::stream_closed;
+    base::log(left ? base::Level::debug : base::Level::warn, "a data connection ended", {{"why", why.what()}});
+    impl->links.erase(key->lock());
+    impl->count.fetch_sub(1);
+  };
+  const auto link = std::make_shared<LoopedLink>(impl_->loop, std::move(socket), impl_, peer_name, on_end);
+  *key = link;
   impl_->count.fetch_add(1);
-  auto& loop = *impl_->loop;
-  loop.post([impl = impl_, socket = std::make_shared<memory::UniqueFd>(std::move(socket)), peer_name] {
-    const auto key = std::make_shared<std::weak_ptr<LoopedLink>>();
-    const auto on_end = [impl = impl.get(), key](const Error& why) {
-      base::log(base::Level::debug, "a data connection ended", {{"why", why.what()}});
-      impl->links.erase(key->lock());
-      impl->count.fetch_sub(1);
-    };
-    const auto link = std::make_shared<LoopedLink>(impl->loop, std::move(*socket), impl, peer_name, on_end);
-    *key = link;
-    impl->links.insert(link);
-    link->start();
+  impl_->loop->post([impl = impl_, link] {
+    try {
+      impl->links.insert(link);
+      link->start();
+    } catch (const std::exception& error) {
+      link->end(Error(Errc::memory, error.what()));
+    }
   });
 }
 

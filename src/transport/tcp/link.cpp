@@ -10,7 +10,7 @@
 #include "base/fault.hpp"
 #include "base/known_code.hpp"
 #include "fabric/socket.hpp"
-#include "transport/tcp/transfer_limits.hpp"
+#include "transport/tcp/frame.hpp"
 
 namespace penstock::transport {
 
@@ -20,18 +20,17 @@ using base::FaultPhase;
 using fabric::FrameHeader;
 using wire::DataKind;
 
-constexpr std::size_t buffer_bytes = std::size_t{32} << 10;
+constexpr std::size_t buffer_bytes = std::size_t{32} << 10, most_kept_bytes = std::size_t{1} << 20;
 constexpr std::size_t small_read_bytes = 4096;  // while bytes may follow the next frame: they go where they belong
 constexpr std::size_t behind_body_bytes = 512;  // read along with bytes: their trailer, and what follows
 constexpr std::size_t most_places = 256;        // of one receive
 constexpr int unix_room = 1 << 20;
-constexpr int steps_per_turn = 32;  // then other links have theirs
+constexpr int steps_per_turn = 8;  // then other links have theirs
 constexpr std::size_t most_reply_frame_bytes = buffer_bytes / 2;
-// Of requests that wait for the answers before them: more than a Requester ever has under way.
-constexpr std::size_t most_waiting = 64, most_waiting_bytes = std::size_t{32} << 20;
+// Of answers that wait to be sent, and the requests for them: more than a Requester ever has under way.
+constexpr std::size_t most_waiting = 128, most_waiting_bytes = std::size_t{32} << 20;
 
-std::byte garbage[64];      // sent where a test asks for it
-std::byte waste[64 << 10];  // for bytes that nobody takes
+std::byte garbage[64];  // sent where a test asks for it
 
 [[noreturn]] void lost(const std::string& why) { throw Error(Errc::peer_lost, why); }
 bool would_block(std::ptrdiff_t result) { return result == -EAGAIN || result == -EWOULDBLOCK; }
@@ -69,7 +68,7 @@ void Link::end(const Error& error) {
 
 // Gives the next bytes of the first message to the socket. False when there are none, or no room.
 bool Link::send() {
-  if (out_.empty()) ask();
+  if (out_.empty() && requester_.may_ask() && !ask(out_.emplace_back())) out_.pop_back();
   if (out_.empty() || shut_) return false;
   Out& out = out_.front();
   if (!out.begun) begin(out);
@@ -79,7 +78,7 @@ bool Link::send() {
     else look_again(out);
     if (!batch_.empty()) return send_batch();
   }
-  finish(out);
+  finish();
   return true;
 }
 
@@ -102,18 +101,19 @@ bool Link::send_batch() {
 }
 
 // The next request of ours, if there is one, as a message.
-void Link::ask() {
+bool Link::ask(Out& out) {
   while (requester_.may_ask()) {
     auto question = requester_.ask();
     if (!question) continue;
-    Out& out = out_.emplace_back();
+    out.question = true;
     out.what = question->body.empty() ? Out::What::frame : Out::What::write;
     out.point = question->body.empty() ? "send:read_request" : "send:write_request";
     out.frame = std::move(question->frame);
     out.transfer = std::move(question->transfer);
     out.body = question->body;
-    return;
+    return true;
   }
+  return false;
 }
 
 void Link::begin(Out& out) {
@@ -156,30 +156,39 @@ void Link::give_more(Out& out) {
   out.ended = out.body.empty();
 }
 
-// After the lock was given back: what may be gone is replaced.
+// After the lock was given back: puts zeros in place of memory that was withdrawn.
 void Link::look_again(Out& out) {
   if (out.what == Out::What::reply && !out.ended) reply_.look_again(batch_);
   if (out.what != Out::What::write || !out.transfer->dropped) return;
-  for (iovec& part : batch_) {
-    const auto* from = static_cast<const std::byte*>(part.iov_base);
-    const auto* trailer = reinterpret_cast<const std::byte*>(&out.trailer);
-    const bool ours = (from >= out.frame.data() && from < out.frame.data() + out.frame.size()) ||
-                      (from >= trailer && from < trailer + sizeof out.trailer);
-    if (ours) continue;
-    part.iov_base = nothing().data();
-    out.trailer = static_cast<std::uint64_t>(Errc::cancelled);
-  }
+  if (replace_body(batch_, out.frame, out.trailer)) out.trailer = static_cast<std::uint64_t>(Errc::cancelled);
 }
 
-void Link::finish(Out& out) {
+void Link::finish() {
+  Out& out = out_.front();
   base::fault_point(out.point, FaultPhase::after);
   if (out.what == Out::What::reply) {
     source_->served(reply_.payload_bytes());
     reply_.clear();
-    --waiting_requests_;
+  }
+  const bool answered = !out.question;
+  if (answered) {
+    --waiting_answers_;
     waiting_bytes_ -= out.frame.size();
   }
   out_.pop_front();
+  // After an answer comes a question, if there is one: a peer that asks without end does not keep this side from asking.
+  if (answered && requester_.may_ask() && !ask(out_.emplace_front())) out_.pop_front();
+}
+
+// To be sent as an answer, or to be answered.
+Link::Out& Link::answer(std::vector<std::byte> frame) {
+  waiting_bytes_ += frame.size();
+  if (++waiting_answers_ > most_waiting || waiting_bytes_ > most_waiting_bytes)
+    throw Error(Errc::protocol, "asks for more at once than may be");
+  Out& out = out_.emplace_back();
+  out.frame = std::move(frame);
+  out.point = "data-reply";
+  return out;
 }
 
 // ---------------------------------------------------------------------------------------------------------- receiving
@@ -204,7 +213,9 @@ bool Link::receive() {
     }
     if (direct < left_of_body()) behind = 0;
   } else {
-    behind = std::max(small_read_bytes, frame_bytes_missing());
+    // As much as has come already, not what a header claims.
+    behind = std::min(std::max(small_read_bytes, frame_bytes_missing()), std::max(buffer_bytes, end_));
+    if (end_ == 0 && buffer_.size() > most_kept_bytes) buffer_ = std::vector<std::byte>(buffer_bytes);
     if (buffer_.size() - end_ < behind) buffer_.resize(end_ + behind);
   }
   if (behind > 0) parts[count++] = {buffer_.data() + end_, behind};
@@ -281,13 +292,7 @@ bool Link::take_frame() {
     take_write(message);
     return true;
   }
-  waiting_bytes_ += message.size();
-  if (++waiting_requests_ > most_waiting || waiting_bytes_ > most_waiting_bytes)
-    throw Error(Errc::protocol, "asks for more data at once than may be");
-  Out& out = out_.emplace_back();
-  out.what = Out::What::reply;
-  out.frame.assign(message.begin(), message.end());
-  out.point = "data-reply";
+  answer({message.begin(), message.end()}).what = Out::What::reply;
   return true;
 }
 
@@ -300,7 +305,8 @@ void Link::take_write(std::span<const std::byte> message) {
   written_ = {};
   written_.id = request.id;
   written_.left = wire::bytes_of(piece);
-  if (request.pieces.size() != 1 || piece.is_points || reach.last - reach.first != written_.left || piece.ndims > 1)
+  if (request.pieces.size() != 1 || piece.is_points || reach.last - reach.first != written_.left || piece.ndims > 1 ||
+      (piece.ndims == 1 && piece.strides[0] < 0))
     throw Error(Errc::protocol, "writes what is no range of bytes");
   reading_ = Reading::written;
   try {
@@ -324,7 +330,7 @@ std::span<iovec> Link::places() {
   if (!written_.refused && written_.region->state() != Errc::ok)
     written_.refused = Error(written_.region->state(), "the memory was taken back while it was written");
   place_ = {written_.to, written_.left};
-  if (written_.refused) place_ = {waste, std::min<std::uint64_t>(written_.left, sizeof waste)};
+  if (written_.refused) place_ = {waste().data(), std::min<std::uint64_t>(written_.left, waste().size())};
   return {&place_, 1};
 }
 
@@ -346,13 +352,9 @@ void Link::answer_write(std::uint64_t trailer) {
     reply.message = written_.refused->what();
   }
   written_ = {};
-  Out& out = out_.emplace_back();
-  out.frame.assign(sizeof(FrameHeader), std::byte{0});
-  encode(reply, out.frame);
-  const FrameHeader header{static_cast<std::uint32_t>(out.frame.size() - sizeof(FrameHeader)),
-                           static_cast<std::uint16_t>(DataKind::reply), 0};
-  std::memcpy(out.frame.data(), &header, sizeof header);
-  out.point = "data-reply";
+  std::vector<std::byte> frame;
+  encode_frame(DataKind::reply, reply, frame);
+  answer(std::move(frame));
 }
 
 }  // namespace penstock::transport

@@ -47,6 +47,7 @@ class Link {
     TransferPtr transfer;             // of a write
     std::span<const std::byte> body;  // what is left of it
     std::uint64_t trailer = 0;
+    bool question = false;  // ours; else the answer to one of the peer's
     bool begun = false, given = false, ended = false;
   };
   enum class Reading { frame, reply, written, trailer };
@@ -61,12 +62,13 @@ class Link {
 
   bool send();
   bool send_batch();
-  void ask();
+  bool ask(Out& out);
   void begin(Out& out);
   std::unique_lock<std::mutex> lock_out(const Out& out) const;
   void give_more(Out& out);
   void look_again(Out& out);
-  void finish(Out& out);
+  void finish();
+  Out& answer(std::vector<std::byte> frame);
 
   bool receive();
   std::size_t frame_bytes_missing() const;
@@ -84,8 +86,8 @@ class Link {
   Requester requester_;
 
   std::deque<Out> out_;
-  std::size_t waiting_requests_ = 0, waiting_bytes_ = 0;  // of the peer's, in out_
-  bool shut_ = false;                                     // the peer reads no more
+  std::size_t waiting_answers_ = 0, waiting_bytes_ = 0;  // to the peer's requests, in out_
+  bool shut_ = false;                                    // the peer reads no more
   Reply reply_;
   std::span<iovec> batch_;  // what is left of the last parts of the first in out_
   std::vector<iovec> parts_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <random>
@@ -301,8 +302,53 @@ TEST_F(LinkTest, TooManyRequestsAtOnceEndTheLink) {
   std::vector<std::byte> message;
   encode(request, message);
   Errc code = Errc::ok;
-  for (int i = 0; i < 100 && code == Errc::ok; ++i) code = answer_to(wire::DataKind::read_request, message);
+  for (int i = 0; i < 200 && code == Errc::ok; ++i) code = answer_to(wire::DataKind::read_request, message);
   EXPECT_EQ(code, Errc::protocol);
+}
+
+// The same with writes, whose answers are small.
+TEST_F(LinkTest, TooManyWritesAtOnceEndTheLink) {
+  wire::DataRequest request{.id = 1, .region = 99, .slot = 0, .pieces = {}, .points = {}};
+  request.pieces.push_back({.elem_size = 1});
+  std::vector<std::byte> message;
+  encode(request, message);
+  const std::vector<std::byte> body(1 + sizeof(std::uint64_t));
+  Errc code = Errc::ok;
+  for (int i = 0; i < 2000 && code == Errc::ok; ++i) {
+    code = answer_to(wire::DataKind::write_request, message);
+    ::send(links[1]->socket(), body.data(), body.size(), MSG_NOSIGNAL);
+  }
+  EXPECT_EQ(code, Errc::protocol);
+}
+
+TEST_F(LinkTest, APeerThatAsksWithoutEndDoesNotKeepThisSideFromAsking) {
+  memory(0, 1, noise(1 << 20, 1), false);
+  memory(1, 1, noise(1000, 2), false);
+  std::vector<std::byte> large(1 << 20), small(100);
+  std::vector<TransferPtr> theirs;
+  for (int i = 0; i < 64; ++i) theirs.push_back(range(false, 1, 0, large));
+  for (const auto& one : theirs) links[1]->submit(one);
+  for (int i = 0; i < 20; ++i) turn();
+  const auto ours = range(false, 1, 0, small);
+  links[0]->submit(ours);
+  finish(ours);
+  EXPECT_FALSE(theirs.back()->done);
+  EXPECT_LT(std::ranges::count_if(theirs, [](const auto& one) { return one->done; }), 8);
+}
+
+TEST_F(LinkTest, TransfersTakeTurnsFromTheOldestOn) {
+  memory(1, 1, noise(1000, 2), false);
+  std::vector<std::byte> here(100);
+  std::vector<int> order;
+  std::vector<TransferPtr> all;
+  for (int i = 0; i < 200; ++i) {
+    all.push_back(range(false, 1, 0, here));
+    all.back()->on_done = [&order, i](const Error*) { order.push_back(i); };
+    links[0]->submit(all.back());
+  }
+  finish(all.back());
+  EXPECT_TRUE(std::ranges::is_sorted(order));
+  EXPECT_EQ(order.size(), all.size());
 }
 
 // Nothing is lent: a peer may not even ask.

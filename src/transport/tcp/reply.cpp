@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "fabric/connection.hpp"
-#include "transport/tcp/transfer_limits.hpp"
+#include "transport/tcp/frame.hpp"
 
 namespace penstock::transport {
 
@@ -16,11 +15,6 @@ constexpr std::size_t most_parts = 1u << 18;  // of one request: after that piec
 }  // namespace
 
 Reply::Reply() = default;
-
-std::span<std::byte> nothing() {
-  static std::byte bytes[batch_bytes];  // never written, so it takes no memory
-  return bytes;
-}
 
 void Reply::clear() {
   parts_.clear();
@@ -48,7 +42,7 @@ void Reply::prepare(Source& source, std::span<const std::byte> request) {
   } catch (const Error& error) {
     refuse(error);
   }
-  encode_header();
+  encode_frame(wire::DataKind::reply, reply_, header_);
 }
 
 void Reply::refuse(const Error& error) {
@@ -94,14 +88,6 @@ void Reply::add_piece(const wire::DataPiece& wanted, const std::byte* base) {
   parts_.push_back({nullptr, bytes, pieces_.size(), true});
   pieces_.push_back(piece);
   bases_.push_back(base);
-}
-
-void Reply::encode_header() {
-  header_.assign(sizeof(fabric::FrameHeader), std::byte{0});
-  encode(reply_, header_);
-  const fabric::FrameHeader frame{static_cast<std::uint32_t>(header_.size() - sizeof(fabric::FrameHeader)),
-                                  static_cast<std::uint16_t>(wire::DataKind::reply), 0};
-  std::memcpy(header_.data(), &frame, sizeof frame);
 }
 
 // Packs the next chunk of the current part behind what the bounce buffer holds. False when there is no room for it.
@@ -166,14 +152,7 @@ std::span<iovec> Reply::next() {
 
 void Reply::look_again(std::span<iovec> rest) {
   if (mutex_ == nullptr || region_->state() == Errc::ok) return;
-  for (iovec& part : rest) {
-    const auto* from = static_cast<const std::byte*>(part.iov_base);
-    const bool header = from >= header_.data() && from < header_.data() + header_.size();
-    const auto* trailer = reinterpret_cast<const std::byte*>(&trailer_);
-    if (header || (from >= trailer && from < trailer + sizeof trailer_)) continue;
-    part.iov_base = nothing().data();
-    trailer_ = static_cast<std::uint64_t>(region_->state());
-  }
+  if (replace_body(rest, header_, trailer_)) trailer_ = static_cast<std::uint64_t>(region_->state());
 }
 
 }  // namespace penstock::transport

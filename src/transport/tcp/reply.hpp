@@ -20,9 +20,6 @@
 
 namespace penstock::transport {
 
-// Sent in place of bytes that are gone; batch_bytes of them.
-std::span<std::byte> nothing();
-
 class Reply {
  public:
   Reply();
@@ -34,7 +31,7 @@ class Reply {
   // After the lock was given back: the rest of what next() gave is replaced where its memory may be gone.
   void look_again(std::span<iovec> rest);
   std::uint64_t payload_bytes() const { return reply_.bytes; }
-  // Lets go of the region.
+  // Releases the region.
   void clear();
 
  private:
@@ -48,7 +45,6 @@ class Reply {
   void refuse(const Error& error);
   void resolve(Source& source);
   void add_piece(const wire::DataPiece& wanted, const std::byte* base);
-  void encode_header();
   void add_parts(std::uint64_t room);
   bool add_packed(std::uint64_t& room);
 

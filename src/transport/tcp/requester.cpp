@@ -5,8 +5,7 @@
 #include <string>
 
 #include "base/known_code.hpp"
-#include "fabric/connection.hpp"
-#include "transport/tcp/transfer_limits.hpp"
+#include "transport/tcp/frame.hpp"
 
 namespace penstock::transport {
 
@@ -40,8 +39,12 @@ wire::DataPiece wanted_of(const model::Piece& piece, std::vector<std::uint64_t>&
 
 void Requester::submit(TransferPtr transfer) {
   transfer->next = 0;
-  if (transfer->parts.empty()) settle(*transfer);
-  else waiting_.push_front(std::move(transfer));
+  try {
+    if (transfer->parts.empty()) settle(*transfer);
+    else waiting_.push_back(transfer);
+  } catch (const std::bad_alloc&) {
+    fail(*transfer, Error(Errc::memory, "no memory for a transfer"));
+  }
 }
 
 void Requester::end(const Error& error) {
@@ -87,36 +90,34 @@ void Requester::fill_message(Request& request) {
 }
 
 std::optional<Requester::Question> Requester::ask() {
-  TransferPtr transfer = std::move(waiting_.front());
-  waiting_.pop_front();
+  const TransferPtr transfer = waiting_.front();
   {
     const std::lock_guard lock(transfer->mutex);
     if (transfer->dropped && !transfer->error)
       transfer->error = Error(Errc::cancelled, "a transfer that nobody waits for");
   }
   if (transfer->error) {
+    waiting_.pop_front();
     settle(*transfer);
     return std::nullopt;
   }
-  Request request{next_id_++, transfer, transfer->next, transfer->next, 0};
+  // Without memory for this the link ends, and the transfer fails with it: it is in one of the lists all the time.
+  Request request{next_id_++, transfer, transfer->next, transfer->next, 0, 0};
   fill_message(request);
-  if (transfer->next < transfer->parts.size()) waiting_.push_back(transfer);  // after the others
-  ++transfer->outstanding;
-  outstanding_ += request.bytes;
-
-  Question question;
-  question.frame.assign(sizeof(fabric::FrameHeader), std::byte{0});
-  encode(message_, question.frame);
-  const auto kind = transfer->write ? wire::DataKind::write_request : wire::DataKind::read_request;
-  const fabric::FrameHeader header{static_cast<std::uint32_t>(question.frame.size() - sizeof(fabric::FrameHeader)),
-                                   static_cast<std::uint16_t>(kind), 0};
-  std::memcpy(question.frame.data(), &header, sizeof header);
+  Question question{transfer, {}, {}};
+  encode_frame(transfer->write ? wire::DataKind::write_request : wire::DataKind::read_request, message_,
+               question.frame);
   if (transfer->write) {
     const auto& part = transfer->parts[request.first];
     question.body = {part.memory + part.piece.copy.dst_offset, request.bytes};
   }
-  requests_.push_back(std::move(request));
-  question.transfer = std::move(transfer);
+  request.asked_bytes = question.frame.size();
+  requests_.push_back(request);
+  ++transfer->outstanding;
+  outstanding_ += request.bytes;
+  asked_bytes_ += request.asked_bytes;
+  waiting_.pop_front();
+  if (transfer->next < transfer->parts.size()) waiting_.push_back(transfer);  // after the others
   return question;
 }
 
@@ -145,8 +146,14 @@ std::uint64_t Requester::take_reply(std::span<const std::byte> message) {
 }
 
 void Requester::take_trailer(std::uint64_t code) {
-  if (code == 0) answer({});
-  else answer(Error(base::known_code(static_cast<std::uint32_t>(code)), "the memory was taken back while it was read"));
+  if (code == 0) {
+    answer({});
+  } else {
+    const auto known = base::known_code(static_cast<std::int64_t>(code));
+    const auto region = std::to_string(requests_[answered_].transfer->region);
+    const auto what = known == Errc::step_gone ? "step " + region : std::string("the memory");
+    answer(Error(known, what + " was taken back while it was read"));
+  }
 }
 
 // The request is answered.
@@ -154,6 +161,7 @@ void Requester::answer(std::optional<Error> error) {
   const Request request = std::move(requests_[answered_]);
   requests_.erase(requests_.begin() + static_cast<std::ptrdiff_t>(answered_));
   outstanding_ -= request.bytes;
+  asked_bytes_ -= request.asked_bytes;
   --request.transfer->outstanding;
   if (error) fail(*request.transfer, *error);
   else settle(*request.transfer);
@@ -164,8 +172,7 @@ void Requester::answer(std::optional<Error> error) {
 std::span<iovec> Requester::places() {
   const Transfer& transfer = *requests_[answered_].transfer;
   if (transfer.dropped) {
-    static std::byte waste[std::size_t{64} << 10];
-    waste_ = {waste, std::min<std::uint64_t>(left_, sizeof waste)};
+    waste_ = {waste().data(), std::min<std::uint64_t>(left_, waste().size())};
     unpacks_.clear();
     batch_.clear();
     batch_at_ = 0;

@@ -29,7 +29,7 @@ class Requester {
   void end(const Error& error);
 
   bool may_ask() const {
-    return !waiting_.empty() && requests_.size() < most_requests &&
+    return !waiting_.empty() && requests_.size() < most_requests && asked_bytes_ < most_asked_bytes &&
            (requests_.empty() || outstanding_ < in_flight_bytes_);
   }
   struct Question {
@@ -50,13 +50,14 @@ class Requester {
   void take_trailer(std::uint64_t code);
 
  private:
-  static constexpr std::size_t most_requests = 8;
+  static constexpr std::size_t most_requests = 64, most_asked_bytes = std::size_t{8} << 20;
   // Parts [first, last) of a transfer.
   struct Request {
     std::uint64_t id = 0;
     TransferPtr transfer;
     std::size_t first = 0, last = 0;
     std::uint64_t bytes = 0;
+    std::size_t asked_bytes = 0;
   };
   struct Unpack {
     model::Piece piece;
@@ -78,7 +79,8 @@ class Requester {
   const std::uint64_t in_flight_bytes_;
   std::deque<TransferPtr> waiting_;  // with parts that are not asked for
   std::deque<Request> requests_;     // not answered
-  std::uint64_t outstanding_ = 0;    // bytes of theirs
+  std::uint64_t outstanding_ = 0;    // bytes of their answers
+  std::size_t asked_bytes_ = 0;      // of themselves
   std::uint64_t next_id_ = 1;
   wire::DataRequest message_;
 

@@ -68,8 +68,8 @@ TcpPlane::Writer& TcpPlane::writer(int rank, Deadline deadline) {
     memory::UniqueFd socket =
         fabric::connect_blocking(fabric::endpoint_from_text(options_.writers[static_cast<std::size_t>(rank)]),
                                  options_.token, hello, fabric::Reach::tcp_only, deadline);
-    writer.link = std::make_unique<Link>(std::move(socket), nullptr, options_.in_flight_bytes);
     writer.transfer = std::make_shared<Transfer>();
+    writer.link = std::make_unique<Link>(std::move(socket), nullptr, options_.in_flight_bytes);
   } catch (const Error& error) {
     throw error.in("writer rank " + std::to_string(rank));
   }
@@ -146,7 +146,12 @@ void TcpPlane::run(Deadline deadline) {
 void TcpPlane::advance(std::size_t rank) {
   Writer& writer = writers_[rank];
   try {
-    writer.link->advance(std::exchange(writer.readable, false));
+    try {
+      writer.link->advance(std::exchange(writer.readable, false));
+    } catch (const Error&) {
+      writer.link.reset();  // the next fetch connects anew
+      if (!writer.transfer->done) throw;
+    }
     if (writer.transfer->done && writer.transfer->error) throw Error(*writer.transfer->error);
   } catch (const Error& error) {
     throw error.in("writer rank " + std::to_string(rank));

@@ -26,7 +26,8 @@ class Transfer {
   std::uint32_t slot = 0;
   bool ordered = false;  // a read whose parts may overlap here: they take effect in order
   std::vector<Part> parts;
-  std::function<void(const Error* why)> on_done;  // once, in the link's thread; null: it went well
+  // Once, in the link's thread; null: it went well. A write's memory may be touched until drop(): a peer may answer early.
+  std::function<void(const Error* why)> on_done;
 
   // Any thread. Nothing touches the parts' memory any more once this returns.
   void drop() {
