@@ -490,8 +490,6 @@ void DirectWriter::lose() {
   if (closed_) return;
   closed_ = true;
   prefaulting_.reset();
-  base::log(base::Level::warn, "a stream's writer ended without closing it; its readers are told that it was lost",
-            {{"stream", name_}});
   node_->lose("it ended without closing the stream");
 }
 
