@@ -140,9 +140,10 @@ def drain(
         if end["state"] == "failed":
             late = end["why"] == CANCELLED and timeout is not None
             why = f"it has not finished within {timeout:g} s" if late else end["why"]
+            left = f"{_amount(end)} could not be handed on. " if end["objects"] else ""
             fail(
                 f"{server} has not left pool {there.name}: {why}",
-                f"{_amount(end)} could not be handed on. {server} stays in the pool with all its objects.",
+                f"{left}{server} stays in the pool with all its objects.",
                 code=124 if late else 1,
             )
     _say(f"{server} has handed on {_amount(first)} and has left the pool")
