@@ -10,6 +10,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 RUN ?= examples/gray-scott/run.yaml
+TARGETS ?= all
 export CMAKE_BUILD_PARALLEL_LEVEL = $(JOBS)
 # Both builds below must call the compiler by one name, or the compiler cache takes it for two.
 export CC := $(if $(filter default,$(origin CC)),cc,$(CC))
@@ -30,7 +31,7 @@ venv: apt
 
 native: apt
 	@cmake --preset default -B $(BUILD)
-	@cmake --build $(BUILD)
+	@cmake --build $(BUILD) --target $(TARGETS)
 
 # The Python package has a build folder of its own, so that it is what `pip install .` gives anyone; the compiler cache
 # makes it cheap after `native`.
@@ -51,7 +52,9 @@ test: build
 soak: build
 	@PENSTOCK_SOAK=1 scripts/run_tests $(BUILD)
 
-demo: build
+# The library, the simulation and the package, without tests and benchmarks.
+demo:
+	@$(MAKE) --no-print-directory build TARGETS=gray-scott
 	@PENSTOCK_BIN="$(CURDIR)/$(BUILD)/bin" .venv/bin/penstock run $(RUN)
 
 bench: build

@@ -1,7 +1,7 @@
 // Penstock on the four workloads, through its C++ API.
 //
 // W1  put_get | put_view (sampled in place) | put_view_sum | span_view_sum (filled in place, summed in place) | handshake
-//     (neither filled nor touched); --plane shm or tcp
+//     (neither filled nor touched); --plane shm, tcp or ucx
 // W2  put_get | span_get (the writer's array lives in the stream); built with MPI: each side is one MPI cohort
 // W3  put_get
 // W4  put_get, one stream each way; --spin-us says how long a wait spins before it sleeps
@@ -13,6 +13,7 @@
 
 #include "common.hpp"
 #include "penstock/penstock.hpp"
+#include "plane.hpp"
 #ifdef PENSTOCK_BENCH_MPI
 #include "penstock/mpi.hpp"
 #endif
@@ -81,7 +82,7 @@ class Streams {
 
   StreamOptions stream_options(std::uint64_t step_bytes) const {
     StreamOptions chosen;
-    chosen.data_plane = options_.plane == "tcp" ? DataPlane::tcp : DataPlane::shm;
+    chosen.data_plane = plane_of(options_.plane);
     chosen.step_bytes = step_bytes;
     if (options_.queue > 0) chosen.queue_steps = static_cast<std::uint32_t>(options_.queue);
     if (options_.spin_us >= 0) chosen.spin_us = static_cast<std::uint32_t>(options_.spin_us);

@@ -8,7 +8,7 @@
 //   pool_steps --role writer --study overlap [--compute-ms N] [--origin S]   when each step was computed and written
 //   pool_steps --role reader --study io                     reads all kept steps, whole fields, checked
 //   pool_steps --role reader --study overlap [--late-ms N]  the same while they are written, and when each was read
-//   common: --ranks 2 --side 128 --queue 4 --acknowledge memory|durable --retain N --many V --plane shm|tcp
+//   common: --ranks 2 --side 128 --queue 4 --acknowledge memory|durable --retain N --many V --plane shm|tcp|ucx
 //
 // room: a burst is as many steps as the queue holds; the next one begins when the pool has taken all. The reference is a
 // memcpy of the same arrays into as many slots of memory with pages made, by the same threads, just before each burst; the
@@ -24,6 +24,7 @@
 #include <thread>
 
 #include "penstock/penstock.hpp"
+#include "plane.hpp"
 #include "steps.hpp"
 
 namespace penstock::bench {
@@ -47,9 +48,7 @@ StreamOptions stream_options(const Arguments& arguments, const StepPlan& plan) {
   options.step_bytes = plan.rank_elements() * 8 + 65536;
   options.step_timeout_ms = options.close_timeout_ms = 300'000;
   options.acknowledge = acknowledge_of(arguments.text("acknowledge", "memory"));
-  const std::string plane = arguments.text("plane");
-  if (plane == "tcp") options.data_plane = DataPlane::tcp;
-  else if (plane == "shm") options.data_plane = DataPlane::shm;
+  options.data_plane = plane_of(arguments.text("plane"));
   return options;
 }
 

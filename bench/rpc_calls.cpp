@@ -1,10 +1,10 @@
 // Remote calls of Penstock: the client is this process, the server a child.
 //
 //   rpc_calls --study calls --way shm|tcp [--calls N] [--bytes 64]     latency, and calls a second with 1, 16, 256 under way
-//   rpc_calls --study bulk --way shm|unix|tcp [--sizes A,B,...] [--total BYTES]
+//   rpc_calls --study bulk --way shm|unix|tcp|ucx [--sizes A,B,...] [--total BYTES]
 //
-// shm: over the Unix socket, memory shared. unix: the same socket, memory that is not shared. tcp: loopback. A call is an
-// echo of --bytes bytes. Bulk is moved by the server (pull: it reads, push: it writes), 4 transfers under way.
+// shm: over the Unix socket, memory shared. unix: the same socket, memory that is not shared. tcp: loopback. ucx: calls over
+// loopback, memory by UCX. A call is an echo of --bytes bytes. Bulk is moved by the server (pull: it reads, push: it writes), 4 transfers under way.
 //
 // In turns with it the same memory is moved in pieces of the same size without the library (bare_...): by memcpy in the server's
 // thread, through the mapping that the library made, or by blocking calls on a socket of the same kind. Both walk through a
@@ -18,6 +18,7 @@
 #include "fabric/endpoint.hpp"
 #include "rpc/channel.hpp"
 #include "socket_pair.hpp"
+#include "transport/planes.hpp"
 
 namespace penstock::bench {
 namespace {
@@ -226,16 +227,19 @@ void run(const Arguments& arguments) {
   (void)arguments.number("total", 0);
   arguments.check();
   const bool shared = way == "shm";
-  const SocketPair beside(way);
+  const SocketPair beside(way == "ucx" ? "tcp" : way);
   Child server([&](int socket) { serve(socket, beside.ends[1]); });
   const auto endpoint = fabric::endpoint_from_text(receive_text(server.socket()));
   const auto token = fabric::Token::from_hex(receive_text(server.socket()));
   FigureLine line;
   {
     auto progress = std::make_shared<rpc::Progress>();
-    const auto reach = way == "tcp" ? fabric::Reach::tcp_only : fabric::Reach::automatic;
+    const auto reach = way == "tcp" || way == "ucx" ? fabric::Reach::tcp_only : fabric::Reach::automatic;
+    rpc::ServerOptions options;
+    if (way == "ucx") options.plane = &transport::plane_named(way);
     auto channel = fabric::run_task(
-        *progress, rpc::connect(progress, endpoint, token, realm_and_role, nullptr, patience(), reach), patience());
+        *progress, rpc::connect(progress, endpoint, token, realm_and_role, nullptr, patience(), reach, options),
+        patience());
     CallsClient client(channel);
     if (study == "bulk") {
       measure_bulk(arguments, client, *channel, shared, beside.ends[0], line);

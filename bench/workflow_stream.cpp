@@ -1,13 +1,14 @@
 // The workflow of workflow.hpp through a stream.
 //
 //   mpiexec -n 2 workflow_stream --role simulation --settings FILE [--engine pool|direct] [--queue 4] [--stripe-bytes N]
-//   mpiexec -n 2 workflow_stream --role analysis --settings FILE [--levels 16] [--plane shm|tcp]
+//   mpiexec -n 2 workflow_stream --role analysis --settings FILE [--levels 16] [--plane shm|tcp|ucx]
 //   common: --origin SECONDS --memory 1
 //
 // The analysis works on views: without a copy, but for blocks that a pool has cut into stripes. A pool keeps a step until the
 // analysis has read it.
 #include "penstock/mpi.hpp"
 #include "penstock/penstock.hpp"
+#include "plane.hpp"
 #include "workflow.hpp"
 
 namespace penstock::bench {
@@ -29,9 +30,7 @@ StreamOptions options_of(const Arguments& arguments) {
   if (options.engine == "pool") options.retain_for = options.group = "analysis";
   options.stripe_bytes = arguments.number("stripe-bytes", options.stripe_bytes);
   options.step_timeout_ms = options.close_timeout_ms = options.open_timeout_ms = 300'000;
-  const std::string plane = arguments.text("plane");
-  if (plane == "tcp") options.data_plane = DataPlane::tcp;
-  else if (plane == "shm") options.data_plane = DataPlane::shm;
+  options.data_plane = plane_of(arguments.text("plane"));
   return options;
 }
 

@@ -86,6 +86,10 @@ if(PkgConfig_FOUND)
   set(PENSTOCK_HAVE_HTTPLIB ${PENSTOCK_HTTPLIB_FOUND})
 endif()
 
+# The data plane ucx (module transport/ucx).
+find_package(ucx CONFIG QUIET)
+set(PENSTOCK_HAVE_UCX ${ucx_FOUND})
+
 set(PENSTOCK_HAVE_ZEROMQ OFF)
 if(PENSTOCK_BENCH)
   find_path(PENSTOCK_ZEROMQ_INCLUDE zmq.h)

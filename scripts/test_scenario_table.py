@@ -55,6 +55,14 @@ def test_a_full_table(run, tmp_path):
     assert "`views` is not in C: not there yet" in (tmp_path / "scenario-table.md").read_text()
 
 
+def test_an_optional_plane_is_a_column_where_it_ran(run):
+    names = [f"test_scenarios.planes/DataScenario.{name}/ucx" for name in ("values", "views")]
+    code, out = run(more=names)
+    assert code == 0 and "22 ok, 4 – of 26 cells" in out
+    code, out = run(more=names[:1])
+    assert code == 1 and "scenario table: views was not run in C++ over ucx" in out
+
+
 @pytest.mark.parametrize(("change", "complaint"), [
     ({"c.values.tcp": None}, "values was not run in C over tcp"),
     ({"c.values.tcp": "<failure/>"}, "values fails in C over tcp"),

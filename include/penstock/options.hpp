@@ -27,7 +27,7 @@ enum class Delivery : std::uint8_t {
   every,   // each retained step, in order
   latest,  // begin_step gives the newest step and skips older ones
 };
-enum class DataPlane : std::uint8_t { automatic, shm, tcp };
+enum class DataPlane : std::uint8_t { automatic, shm, tcp, ucx };
 
 // How safe what a pool was given is when it says so.
 enum class Acknowledge : std::uint8_t {

@@ -165,6 +165,7 @@ struct PoolOptions {
   std::string token;  // "": from the directory
   std::string ns;     // the namespace's name
   std::uint32_t timeout_ms = 30'000;
+  DataPlane data_plane = DataPlane::automatic;  // how large objects move: automatic, tcp or ucx
   std::string
       trace;  // where to record this client's operations (penstock/trace.hpp): a file "*.trace", or a folder with
               // one file for each process; "": $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere;

@@ -521,6 +521,12 @@ class PyPool {
   std::shared_ptr<Pool> pool_;
 };
 
+DataPlane data_plane_of(const std::string& name) {
+  StreamOptions options;
+  set_option(options, "data_plane", name);
+  return options.data_plane;
+}
+
 }  // namespace
 
 PoolOptions pool_options_of(const nb::dict& options) {
@@ -533,6 +539,7 @@ PoolOptions pool_options_of(const nb::dict& options) {
     else if (name == "role") chosen.role = nb::cast<std::string>(value);
     else if (name == "token") chosen.token = nb::cast<std::string>(value);
     else if (name == "ns") chosen.ns = nb::cast<std::string>(value);
+    else if (name == "data_plane") chosen.data_plane = data_plane_of(nb::cast<std::string>(value));
     else if (name == "trace") chosen.trace = nb::cast<std::string>(value);
     else throw Error(Errc::unknown_option, "a pool has no option '" + name + "'");
   }

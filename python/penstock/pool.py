@@ -225,8 +225,9 @@ class Pool:
 
     name: "" means the only pool there is. ns: the namespace of the keys, by name. directory: the directory service's
     address; "" means $PENSTOCK_DIRECTORY_SERVICE, else the one registered on this machine. role and token: what this
-    client may do (read, write, compute, admin). timeout: seconds for each call unless it says otherwise. trace: where
-    this client's operations are recorded, a folder or a file *.trace: "" means $PENSTOCK_TRACE, "off" nowhere.
+    client may do (read, write, compute, admin). timeout: seconds for each call unless it says otherwise. data_plane:
+    how large objects move: automatic (shared memory on a host, tcp elsewhere), tcp or ucx. trace: where this client's
+    operations are recorded, a folder or a file *.trace: "" means $PENSTOCK_TRACE, "off" nowhere.
     Raises NotFound (no such pool), PeerLost (no directory that can be reached), TimeoutError, AuthenticationError.
     """
 
@@ -239,6 +240,7 @@ class Pool:
         role: str = "",
         token: str = "",
         timeout: float = 30.0,
+        data_plane: str = "automatic",
         trace: str = "",
         context: Any = None,
     ):
@@ -251,6 +253,7 @@ class Pool:
             "directory": directory,
             "role": role,
             "token": token,
+            "data_plane": data_plane,
             "trace": trace,
             "timeout_ms": to_ms(timeout),
         }

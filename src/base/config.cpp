@@ -30,7 +30,7 @@ struct EnumNames<Delivery> {
 };
 template <>
 struct EnumNames<DataPlane> {
-  static constexpr std::array<std::string_view, 3> names{"automatic", "shm", "tcp"};
+  static constexpr std::array<std::string_view, 4> names{"automatic", "shm", "tcp", "ucx"};
 };
 template <>
 struct EnumNames<Acknowledge> {

@@ -35,6 +35,7 @@ std::string transcript(std::string_view role, const wire::Hello& hello, const st
   add(wire::name_of(hello.purpose));
   add(std::to_string(hello.rank));
   add(hello.stream);
+  add(hello.plane);
   add(hello.name);
   add_nonce(hello.nonce);
   add(server_name);

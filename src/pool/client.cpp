@@ -251,7 +251,7 @@ Task<void> Pool::Impl::send_put(Channel channel, std::uint64_t view, std::shared
     request.data.resize(total);
     auto* to = reinterpret_cast<std::byte*>(request.data.data());
     for (const auto i : indices) to = std::copy((*items)[i].bytes.begin(), (*items)[i].bytes.end(), to);
-  } else if (one && !channel->local()) {
+  } else if (one && !channel->shares_memory()) {
     exposure = channel->bulk().expose((*items)[indices[0]].bytes);
   } else {
     buffer = transport::BulkBuffer::allocate(total);
@@ -412,7 +412,7 @@ Task<void> Pool::Impl::fetch_bytes(std::shared_ptr<rpc::Channel> channel, std::s
 Task<std::optional<transport::BulkSpace::Mapped>> Pool::Impl::map(std::shared_ptr<rpc::Channel> channel,
                                                                   transport::BulkDescriptor from,
                                                                   base::Deadline deadline) {
-  if (!channel->local()) co_return std::nullopt;
+  if (!channel->shares_memory()) co_return std::nullopt;
   auto job = [channel, from, deadline] { return channel->bulk().map(from, deadline); };
   co_return co_await workers->run(job);
 }

@@ -4,6 +4,8 @@
 
 #include "directory/open.hpp"
 #include "pool/server_status.hpp"
+#include "stream/open.hpp"
+#include "transport/carrier.hpp"
 
 namespace penstock::pool {
 
@@ -84,12 +86,17 @@ std::shared_ptr<PoolClient> PoolClient::open(std::shared_ptr<fabric::Progress> p
   const std::string role = options.role.empty() ? "admin" : options.role;
   if (role_rank(role) < 0 || role == "server")
     throw Error(Errc::invalid_argument, "role " + role + ": choose read, write, compute or admin");
+  if (options.data_plane == DataPlane::shm)
+    throw Error(Errc::invalid_argument,
+                "data_plane=shm: a pool's servers may be anywhere; choose automatic, tcp or ucx");
+  const auto* plane = transport::bulk_plane(stream::plane_name(options.data_plane));
   auto finding = fabric::spawn(*progress, find_pool(progress, directory, options, role, wait_for_it, deadline));
   auto [pool, token] = finding.get(Deadline::never());  // it ends by its deadline, and says why
   Members::Options member_options;
   member_options.pool = pool;
   member_options.role = role;
   member_options.token = token;
+  member_options.plane = plane;
   auto members = std::make_shared<Members>(progress, directory, std::move(member_options));
   members->start();
   auto first_view = fabric::spawn(*progress, members->at_least(1, deadline));

@@ -141,8 +141,10 @@ Task<std::shared_ptr<rpc::Channel>> Members::connect(Member member, base::Deadli
     co_return co_await options_.connect(std::move(member), std::move(role), deadline);
   }
   std::string realm = options_.pool + "/" + options_.role;
+  rpc::ServerOptions bounds;
+  bounds.plane = options_.plane;
   co_return co_await rpc::connect(progress_, std::move(member.endpoint), options_.token, std::move(realm),
-                                  options_.services, deadline);
+                                  options_.services, deadline, fabric::Reach::automatic, std::move(bounds));
 }
 
 Task<std::shared_ptr<rpc::Channel>> Members::channel(Member member, base::Deadline deadline) {

@@ -31,6 +31,7 @@ class Members : public std::enable_shared_from_this<Members> {
     std::string pool;
     std::string role;
     fabric::Token token;                                // of that role
+    const transport::Plane* plane = nullptr;            // of bulk memory; null: the best
     std::uint64_t self = 0;                             // a server's own id: never connected to
     std::shared_ptr<const rpc::ServiceTable> services;  // what we offer to those we connect to; may be null
     Connect connect;                                    // empty: rpc::connect (simulations bring their own network)

@@ -18,8 +18,9 @@ std::unique_ptr<stream::WriterEngine> create_pool_writer(const stream::EngineCon
 std::unique_ptr<stream::ReaderEngine> open_pool_reader(const stream::EngineContext& context, const std::string& name,
                                                        std::shared_ptr<Cohort> cohort, const StreamOptions& options);
 
-// A client of the pool that the options name, shared by this process's streams of one role. Application threads.
+// A client of the pool that the options name, shared by this process's streams of one role and plane. Application threads.
 std::shared_ptr<PoolClient> shared_client(const stream::EngineContext& context, const std::string& pool,
-                                          const std::string& role, base::Deadline deadline);
+                                          const std::string& role, base::Deadline deadline,
+                                          DataPlane plane = DataPlane::automatic);
 
 }  // namespace penstock::pool

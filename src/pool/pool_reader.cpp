@@ -257,18 +257,19 @@ PoolSource::PoolSource(const stream::EngineContext& context, const std::string& 
   if (fabric::is_address(name))
     throw Error(Errc::unsupported, "a stream in a pool is opened by its name, not by an address");
   const base::Deadline deadline(Timeout(options.open_timeout_ms));
-  client_ = shared_client(context, options.pool, "read", deadline);
+  const bool by_ucx = options.data_plane == DataPlane::ucx;
+  client_ = shared_client(context, options.pool, "read", deadline, by_ucx ? DataPlane::ucx : DataPlane::automatic);
   open(cohort, deadline);
   tell_new_homes();
   // All servers on this node: their memory can be mapped. (If one is not, its stripes are asked for all the same.)
-  bool local = options.data_plane != DataPlane::tcp;
+  const bool may_share = options.data_plane != DataPlane::tcp && !by_ucx;
+  bool local = may_share;
   for (const auto& member : client_->members().placement()->view().members)
     local = local && fabric::reachable_locally(member.endpoint);
   if (options.data_plane == DataPlane::shm && !local)
     throw Error(Errc::unsupported, "stream " + name + ": data_plane=shm, but a server of pool " + client_->pool() +
                                        " cannot be reached on this host");
-  plane_ = std::make_unique<StripePlane>(client_, options.data_plane != DataPlane::tcp, stripe_bytes_,
-                                         local ? "shm" : "tcp");
+  plane_ = std::make_unique<StripePlane>(client_, may_share, stripe_bytes_, by_ucx ? "ucx" : local ? "shm" : "tcp");
 }
 
 void PoolSource::open(Cohort& cohort, base::Deadline deadline) {

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "pool/pool_engine.hpp"
+#include "stream/open.hpp"
 
 namespace penstock::pool {
 namespace {
@@ -20,10 +21,11 @@ Clients& clients() {
 }  // namespace
 
 std::shared_ptr<PoolClient> shared_client(const stream::EngineContext& context, const std::string& pool,
-                                          const std::string& role, base::Deadline deadline) {
+                                          const std::string& role, base::Deadline deadline, DataPlane plane) {
   const char* service = std::getenv("PENSTOCK_DIRECTORY_SERVICE");
   const auto key = std::to_string(reinterpret_cast<std::uintptr_t>(context.progress.get())) + " " + pool + " " + role +
-                   " " + context.directory + " " + (service ? service : "");
+                   " " + std::string(stream::plane_name(plane)) + " " + context.directory + " " +
+                   (service ? service : "");
   auto& all = clients();
   {
     std::lock_guard lock(all.mutex);
@@ -32,6 +34,7 @@ std::shared_ptr<PoolClient> shared_client(const stream::EngineContext& context, 
   PoolOptions options;
   options.pool = pool;
   options.role = role;
+  options.data_plane = plane;
   // A stream's other side may be there before its pool.
   auto made = PoolClient::open(context.progress, options, context.directory, deadline, /*wait_for_it=*/true);
   // Its channels are the engine thread's: its end is there too, whoever holds it last.

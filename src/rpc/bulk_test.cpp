@@ -14,14 +14,15 @@ using Bytes = std::vector<std::byte>;
 struct Way {
   const char* name;
   Reach reach;
-  bool buffer;  // a BulkBuffer, which is shared where the peer is local
+  bool buffer;              // a BulkBuffer, which is shared where the peer is local
+  const char* chosen = "";  // the plane, as the side that connects asks for it
 };
 
 class BulkTest : public RpcTest, public ::testing::WithParamInterface<Way> {
  protected:
   std::shared_ptr<Channel> open() {
     serve();
-    return connect(GetParam().reach);
+    return connect(GetParam().reach, GetParam().chosen);
   }
   // Memory of the client, exposed to the server.
   struct Mine {
@@ -56,15 +57,26 @@ class BulkTest : public RpcTest, public ::testing::WithParamInterface<Way> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Ways, BulkTest,
-                         ::testing::Values(Way{"shared", Reach::unix_only, true}, Way{"unix", Reach::unix_only, false},
-                                           Way{"tcp", Reach::tcp_only, false},
-                                           Way{"tcp_buffer", Reach::tcp_only, true}),
+std::vector<Way> ways() {
+  std::vector<Way> all{{"shared", Reach::unix_only, true},
+                       {"unix", Reach::unix_only, false},
+                       {"tcp", Reach::tcp_only, false},
+                       {"tcp_buffer", Reach::tcp_only, true},
+                       {"by_name", Reach::unix_only, true, "tcp"}};
+  if (code_of([] { transport::bulk_plane("ucx"); }) == Errc::ok) {
+    all.push_back({"ucx", Reach::unix_only, false, "ucx"});
+    all.push_back({"ucx_buffer", Reach::tcp_only, true, "ucx"});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, BulkTest, ::testing::ValuesIn(ways()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(BulkTest, MovesBothWaysFromBothSidesAtRandomOffsets) {
   auto channel = open();
-  EXPECT_EQ(channel->bulk().plane(), GetParam().reach == Reach::tcp_only ? "tcp" : "shm");
+  const std::string best = GetParam().reach == Reach::tcp_only ? "tcp" : "shm", chosen = GetParam().chosen;
+  EXPECT_EQ(channel->bulk().plane(), chosen.empty() ? best : chosen);
   const auto seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
@@ -252,7 +264,7 @@ TEST_P(BulkTest, AtomicsOfSeveralPeersAddUp) {
   tester->plain.resize(4096);
   const std::span<std::byte> memory = GetParam().buffer ? tester->buffer.span() : std::span(tester->plain);
   std::fill(memory.begin(), memory.end(), std::byte{0});
-  for (int i = 0; i < 3; ++i) channels.push_back(connect(GetParam().reach));
+  for (int i = 0; i < 3; ++i) channels.push_back(connect(GetParam().reach, GetParam().chosen));
   ASSERT_TRUE(server_progress->wait_for([&] { return server->channels().size() == 3; }, soon()));
   for (auto& channel : server->channels()) exposures.push_back(channel->bulk().expose(memory, Access::read_write));
   // Whose descriptor is whose: each channel's are its own, so match them by trying.

@@ -554,7 +554,7 @@ void Channel::Impl::finish(bool hang_up) {
 }
 
 bool Channel::open() const { return !impl_->origin.inherited() && !impl_->has_ended && impl_->connection->open(); }
-bool Channel::local() const { return impl_->connection->local(); }
+bool Channel::shares_memory() const { return impl_->bulk->plane() == "shm"; }
 const std::string& Channel::peer_name() const { return impl_->connection->peer_name(); }
 const std::string& Channel::realm() const { return impl_->realm; }
 const std::string& Channel::role() const { return impl_->role; }

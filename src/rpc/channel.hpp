@@ -131,6 +131,8 @@ struct ServerOptions {
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
   std::uint32_t max_calls = 65'536;
   std::uint16_t port = 0;  // of a Server, for TCP: taken when it is free; 0: any
+  const transport::Plane* plane =
+      nullptr;  // of a channel's bulk memory, as the side that connects chooses it; null: the best
 };
 
 // What is told how a call ended: exactly one of the two is called, once, on the engine thread (or, when the channel is closed
@@ -177,7 +179,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // (exposed memory that is mapped here) stays until then, as far as it is still there.
   void retire();
   bool open() const;
-  bool local() const;  // the peer is on this node: memory can be shared
+  bool shares_memory() const;  // the peer is on this node, and the channel's plane is not another
   const std::string& peer_name() const;
   const std::string& realm() const;  // of the peer: before the last slash of realm_and_role
   const std::string& role() const;   // after it

@@ -40,6 +40,7 @@ struct Channel::Impl : std::enable_shared_from_this<Channel::Impl>, transport::C
   bool ended() const override { return has_ended; }
   void fail(const Error& error) override { end(error); }
   bool local() const override { return connection->local(); }
+  const transport::Plane* plane() const override { return options.plane; }
   const std::string& peer_name() const override { return connection->peer_name(); }
   const std::shared_ptr<Progress>& engine() const override { return progress; }
 

@@ -34,7 +34,7 @@ TEST_F(RpcTest, CallsAreAnsweredOverBothSockets) {
   serve();
   for (const auto reach : {Reach::unix_only, Reach::tcp_only}) {
     auto channel = connect(reach);
-    EXPECT_EQ(channel->local(), reach == Reach::unix_only);
+    EXPECT_EQ(channel->shares_memory(), reach == Reach::unix_only);
     TesterClient client(channel);
     EXPECT_EQ(client.start_echo(text("hello"), patient()).get(soon()).text, "hello");
     EXPECT_EQ(run(echo_twice(channel)), "one two");

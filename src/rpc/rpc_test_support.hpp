@@ -11,6 +11,7 @@
 #include "rpc/channel.hpp"
 #include "rpc/rpc_test_service.hpp"
 #include "transport/bulk.hpp"
+#include "transport/carrier.hpp"
 
 namespace penstock::rpc::test {
 
@@ -165,8 +166,10 @@ class RpcTest : public ::testing::Test {
         *progress, rpc::connect(progress, server->endpoint(), token, name, client_services, soon(), reach, options),
         soon(), "no connection");
   }
-  std::shared_ptr<Channel> connect(fabric::Reach reach = fabric::Reach::automatic) {
-    return connect_as("pool/write", tokens.at("pool/write"), reach);
+  std::shared_ptr<Channel> connect(fabric::Reach reach = fabric::Reach::automatic, std::string_view plane = {}) {
+    ServerOptions options;
+    options.plane = transport::bulk_plane(plane);
+    return connect_as("pool/write", tokens.at("pool/write"), reach, options);
   }
   template <class T>
   T run(Task<T> task) {

@@ -15,7 +15,7 @@ constexpr std::chrono::seconds ticket_time{10};
 
 struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   void on_peer(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello);
-  void open_channel(std::shared_ptr<fabric::Connection> connection, const std::string& realm_and_role);
+  void open_channel(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello);
   void await_ticket(const std::shared_ptr<fabric::Connection>& connection, const std::string& realm_and_role);
   void admit(const std::shared_ptr<fabric::Connection>& connection, const transport::Ticket& ticket,
              const std::string& realm_and_role);
@@ -45,20 +45,28 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
 
 void Server::Impl::on_peer(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) {
   switch (hello.purpose) {
-    case wire::Purpose::rpc: open_channel(std::move(connection), hello.stream); return;
+    case wire::Purpose::rpc: open_channel(std::move(connection), hello); return;
     case wire::Purpose::bulk: await_ticket(connection, hello.stream); return;
     default: connection->close();  // somebody who thinks that a stream is written here
   }
 }
 
-void Server::Impl::open_channel(std::shared_ptr<fabric::Connection> connection, const std::string& realm_and_role) {
-  const auto channel = Channel::adopt(progress, std::move(connection), services, realm_and_role, options, budget);
+void Server::Impl::open_channel(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) {
+  auto chosen = options;
+  try {
+    chosen.plane = transport::bulk_plane(hello.plane);
+  } catch (const Error& error) {
+    base::log(base::Level::warn, "a peer was turned away", {{"peer", hello.name}, {"error", error.what()}});
+    connection->close();
+    return;
+  }
+  const auto channel = Channel::adopt(progress, std::move(connection), services, hello.stream, chosen, budget);
   const transport::Ticket ticket = channel->impl().bulk->make_ticket();
   {
     std::lock_guard lock(mutex);
     channels.emplace(channel.get(), channel);
   }
-  doors.emplace(ticket, Door{channel, realm_and_role});
+  doors.emplace(ticket, Door{channel, hello.stream});
   channel->on_closed([weak = weak_from_this(), ticket, key = channel.get()](const Error&) {
     const auto self = weak.lock();
     if (!self) return;
@@ -170,6 +178,7 @@ Task<std::shared_ptr<Channel>> connect(std::shared_ptr<Progress> progress, fabri
   wire::Hello hello;
   hello.purpose = wire::Purpose::rpc;
   hello.stream = realm_and_role;
+  if (options.plane != nullptr) hello.plane = options.plane->name;
   fabric::connect_async(*progress, endpoint, token, hello, reach, deadline,
                         [promise](std::shared_ptr<fabric::Connection> connection, std::optional<Error> error) {
                           if (connection) promise->set(std::move(connection));

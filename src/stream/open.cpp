@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "fabric/connect.hpp"
 #include "penstock/error.hpp"
+#include "transport/planes.hpp"
 
 namespace penstock::stream {
 
@@ -82,13 +83,20 @@ std::vector<std::string> gather_texts(Cohort& cohort, const std::function<std::s
   return texts;
 }
 
-std::string_view wanted_plane(const StreamOptions& options) {
-  switch (options.data_plane) {
+std::string_view plane_name(DataPlane plane) {
+  switch (plane) {
     case DataPlane::shm: return "shm";
     case DataPlane::tcp: return "tcp";
+    case DataPlane::ucx: return "ucx";
     case DataPlane::automatic: break;
   }
   return {};
+}
+
+std::string_view wanted_plane(const StreamOptions& options) {
+  const auto name = plane_name(options.data_plane);
+  if (!name.empty()) transport::plane_named(name);
+  return name;
 }
 
 std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const std::function<fabric::Endpoint()>& listen) {

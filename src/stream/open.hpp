@@ -48,9 +48,11 @@ auto on_every_rank(Cohort& cohort, Make make) {
     return std::move(*made);
   }
 }
-// Every rank's endpoint, by rank, once every rank listens.
-// The data plane that the options name; empty: the best.
+// The name of a data plane; empty for `automatic`.
+std::string_view plane_name(DataPlane plane);
+// That of the options. Throws Error(unsupported) where it is not to be had.
 std::string_view wanted_plane(const StreamOptions& options);
+// Every rank's endpoint, by rank, once every rank listens.
 std::vector<fabric::Endpoint> exchange_endpoints(Cohort& cohort, const std::function<fabric::Endpoint()>& listen);
 // Connects to the parent in the control tree. Not collective. Throws Error(timeout, peer_lost).
 std::shared_ptr<fabric::Connection> connect_tree(fabric::Progress& progress, const fabric::Endpoint& parent,

@@ -28,7 +28,10 @@ ReaderNode::ReaderNode(const EngineContext& context, const StreamOptions& option
     : options_(options),
       rank_(static_cast<std::uint32_t>(cohort.rank())),
       ranks_(static_cast<std::uint32_t>(cohort.size())),
-      waiter_(context.progress, options.spin_us, on_every_rank(cohort, [] { return memory::Doorbell::create(); })) {}
+      waiter_(context.progress, options.spin_us, on_every_rank(cohort, [&] {
+                wanted_plane(options);  // else an error
+                return memory::Doorbell::create();
+              })) {}
 
 ReaderNode::~ReaderNode() { shut_down(); }
 

@@ -43,7 +43,12 @@ WriterNode::WriterNode(const EngineContext& context, const std::string& name, Co
       use_(use),
       ranks_(static_cast<std::uint32_t>(cohort.size())),
       arena_(std::move(arena)),
-      waiter_(context.progress, options.spin_us, on_every_rank(cohort, [] { return memory::Doorbell::create(); })),
+      waiter_(context.progress, options.spin_us,
+              on_every_rank(cohort,
+                            [&] {
+                              wanted_plane(options);  // else an error
+                              return memory::Doorbell::create();
+                            })),
       protocol_(static_cast<std::uint32_t>(cohort.rank()), ledger_settings(options, ranks_, use), *this) {
   if (ranks_ > 1 && protocol_.is_root()) protocol_.require_agreement();
   try {

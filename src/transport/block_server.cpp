@@ -6,7 +6,7 @@
 
 #include "base/fault.hpp"
 #include "base/log.hpp"
-#include "transport/tcp/data_server.hpp"
+#include "transport/data_server.hpp"
 #include "wire/data.hpp"
 
 namespace penstock::transport {
@@ -79,7 +79,9 @@ BlockServer::~BlockServer() {
 void BlockServer::adopt(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) {
   try {
     if (hello.purpose == wire::Purpose::data) {
-      impl_->data.adopt(connection->release(), hello.name);
+      const Plane& plane = plane_named(hello.plane);
+      if (plane.link == nullptr) throw Error(Errc::protocol, "the plane " + hello.plane + " has no data connections");
+      impl_->data.adopt(plane, connection->release(), hello.name);
     } else if (!connection->local()) {
       throw Error(Errc::protocol, "memory segments can be shared on one node only");
     } else {

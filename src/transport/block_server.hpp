@@ -1,4 +1,4 @@
-// The writer rank's side of the data planes: gives readers its arena's segments (same node) or the bytes (TCP).
+// The writer rank's side of the data planes: gives readers its arena's segments (same node) or the bytes (links).
 //
 // Segments connections are told of every segment of the arena, at once and as they come. Data connections are served by
 // the thread of the process's SocketLoop: the engine thread moves no bulk bytes. A reader that asks for nonsense gets an

@@ -26,6 +26,7 @@
 namespace penstock::transport {
 
 using fabric::Task;
+struct Plane;
 
 enum class Access : std::uint8_t { read = 1, write = 2, read_write = 3 };
 

@@ -26,6 +26,16 @@ class ExposedRegion final : public Region {
   }
   std::mutex* mutex() override { return &exposure_->mutex; }
   Errc state() const override { return exposure_->withdrawn ? Errc::invalid_argument : Errc::ok; }
+  void hold() override {
+    const std::lock_guard lock(exposure_->mutex);
+    if (exposure_->withdrawn) gone(exposure_->descriptor.id);
+    ++exposure_->held;
+  }
+  void release() override {
+    const std::lock_guard lock(exposure_->mutex);
+    --exposure_->held;
+    exposure_->let_go.notify_all();
+  }
 
  private:
   const std::shared_ptr<Exposure::State> exposure_;
@@ -111,20 +121,34 @@ std::shared_ptr<Exposure::State> Exposures::find(std::uint64_t id, Access needed
   return state;
 }
 
+void Exposures::set_cut(std::function<void()> cut) {
+  const std::lock_guard lock(mutex_);
+  cut_ = std::move(cut);
+}
+
 std::unique_ptr<Region> Exposures::open(const wire::DataRequest& request, bool for_writing) {
   return std::make_unique<ExposedRegion>(find(request.region), for_writing ? Access::write : Access::read);
 }
 
 void Exposures::withdraw(Exposure::State& state) {
   std::shared_ptr<Leases> leases;
+  std::function<void()> cut;
   {
     std::lock_guard lock(mutex_);
     all_.erase(state.descriptor.id);
     leases = leases_;
+    cut = cut_;
   }
+  bool held = false;
   {
-    std::lock_guard lock(state.mutex);
+    std::unique_lock lock(state.mutex);
     state.withdrawn = true;
+    held = !state.let_go.wait_for(lock, withdrawal_time, [&] { return state.held == 0; });
+  }
+  if (held) {
+    base::log(base::Level::warn, "a peer does not take what it has asked for",
+              {{"bytes", std::to_string(state.memory.size())}});
+    cut();
   }
   if (!state.buffer) return;
   if (leases->close(state.lease, base::Deadline(withdrawal_time), [this] { return ended(); })) return;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -10,7 +11,7 @@
 
 #include "transport/bulk_messages.hpp"
 #include "transport/shm/bulk_memory.hpp"
-#include "transport/tcp/source.hpp"
+#include "transport/source.hpp"
 
 namespace penstock::transport {
 
@@ -25,6 +26,8 @@ struct Exposure::State {
   // Held while the memory is touched for a peer; those who hold it look at `withdrawn` first.
   std::mutex mutex;
   bool withdrawn = false;
+  unsigned held = 0;  // by the network, for a peer: goes on without the mutex
+  std::condition_variable let_go;
 };
 
 class Exposures : public Source, public std::enable_shared_from_this<Exposures> {
@@ -43,6 +46,8 @@ class Exposures : public Source, public std::enable_shared_from_this<Exposures> 
 
   // Set before the first exposure.
   std::function<void()> on_stuck;
+  // Ends the link, and returns when the network holds nothing any more. Set with the link.
+  void set_cut(std::function<void()> cut);
 
  private:
   std::shared_ptr<Exposure::State> find(std::uint64_t id) const;
@@ -51,6 +56,7 @@ class Exposures : public Source, public std::enable_shared_from_this<Exposures> 
   std::unordered_map<std::uint64_t, std::shared_ptr<Exposure::State>> all_;
   std::uint64_t next_ = 1;
   std::shared_ptr<Leases> leases_;
+  std::function<void()> cut_;
   std::atomic<bool> ended_{false};
 };
 

@@ -7,8 +7,10 @@
 #include "memory/segment.hpp"
 #include "transport/bulk_exposures.hpp"
 #include "transport/carrier.hpp"
+#include "transport/planes.hpp"
+#include "transport/served_link.hpp"
 #include "transport/shm/bulk_copy.hpp"
-#include "transport/tcp/looped_link.hpp"
+#include "transport/socket_loop.hpp"
 
 namespace penstock::transport {
 
@@ -98,7 +100,7 @@ class Space final : public LinkEnd {
     atomic.d = desired;
     co_return co_await do_atomic(on, atomic, deadline);
   }
-  std::string_view plane() const override { return carrier_.local() ? "shm" : "tcp"; }
+  std::string_view plane() const override { return shares() ? "shm" : link_plane().name; }
   std::uint64_t bytes_pulled() const override { return pulled_.load(std::memory_order_relaxed); }
   std::uint64_t bytes_pushed() const override { return pushed_.load(std::memory_order_relaxed); }
 
@@ -109,6 +111,9 @@ class Space final : public LinkEnd {
   void set_door(BulkDoor door) override { door_ = std::move(door); }
 
  private:
+  bool shares() const { return carrier_.local() && carrier_.plane() == nullptr; }
+  const Plane& link_plane() const { return carrier_.plane() != nullptr ? *carrier_.plane() : plane_named("tcp"); }
+
   using PendingAtomic = std::shared_ptr<fabric::Promise<std::uint64_t>>;
 
   std::shared_ptr<void> keep() const {
@@ -126,8 +131,8 @@ class Space final : public LinkEnd {
   Task<void> copy(const WireBulk& bulk, std::vector<CopyJob::Piece> pieces, std::uint64_t bytes,
                   base::Deadline deadline, std::shared_ptr<PeerSegment> segment);
   Task<void> by_socket(TransferPtr transfer, base::Deadline deadline);
-  Task<std::shared_ptr<LoopedLink>> open_link(base::Deadline deadline);
-  void use(std::shared_ptr<LoopedLink> link);
+  Task<std::shared_ptr<ServedLink>> open_link(base::Deadline deadline);
+  void use(std::shared_ptr<ServedLink> link);
   static fabric::detail::Detached connect_link(Space& self, std::shared_ptr<void> kept);
   Task<std::uint64_t> do_atomic(BulkDescriptor on, BulkMessage atomic, base::Deadline deadline);
   static std::uint64_t act(std::uint64_t* where, const BulkMessage& atomic);
@@ -147,8 +152,8 @@ class Space final : public LinkEnd {
   std::shared_ptr<Leases> peer_leases_;
 
   // The engine's own.
-  std::shared_ptr<LoopedLink> link_;
-  std::shared_ptr<LoopedLink> admitted_link_;  // until the peer says that it has it
+  std::shared_ptr<ServedLink> link_;
+  std::shared_ptr<ServedLink> admitted_link_;  // until the peer says that it has it
   bool opening_ = false;
   std::optional<Error> open_error_;
   fabric::Signal link_changed_;
@@ -194,7 +199,7 @@ std::shared_ptr<Leases> Space::announce(BulkBuffer::State& buffer, bool writable
 }
 
 Exposure Space::expose(std::span<std::byte> memory, Access access) {
-  auto buffer = carrier_.local() ? find_buffer(memory) : nullptr;
+  auto buffer = shares() ? find_buffer(memory) : nullptr;
   std::shared_ptr<Leases> leases;
   if (buffer) leases = announce(*buffer, access != Access::read);
   if (!leases) buffer = nullptr;
@@ -356,8 +361,12 @@ void Space::attach(memory::UniqueFd socket) {
       if (const auto again = weak.lock()) again->fail(error);
     });
   };
-  auto link =
-      std::make_shared<LoopedLink>(SocketLoop::shared(), std::move(socket), exposures_, carrier_.peer_name(), lost);
+  auto link = link_plane().link({std::move(socket), exposures_, carrier_.peer_name(), lost, accepting_});
+  exposures_->set_cut([weak = std::weak_ptr(link)] {
+    SocketLoop::shared()->call([&] {
+      if (const auto there = weak.lock()) there->end(Error(Errc::peer_lost, "does not take what it has asked for"));
+    });
+  });
   link->start();
   if (accepting_) {
     // The peer reads frames until it has seen that it is admitted; nothing else may come behind that.
@@ -368,13 +377,13 @@ void Space::attach(memory::UniqueFd socket) {
   pass({.kind = BulkMessageKind::want_link});
 }
 
-void Space::use(std::shared_ptr<LoopedLink> link) {
+void Space::use(std::shared_ptr<ServedLink> link) {
   link_ = std::move(link);
   opening_ = false;
   link_changed_.notify_all();
 }
 
-Task<std::shared_ptr<LoopedLink>> Space::open_link(base::Deadline deadline) {
+Task<std::shared_ptr<ServedLink>> Space::open_link(base::Deadline deadline) {
   if (!door_ && !accepting_)
     throw Error(Errc::unsupported, "a channel that was not made by a Server or connect moves shared memory only");
   while (!link_) {
@@ -411,6 +420,7 @@ fabric::detail::Detached Space::connect_link(Space& self, std::shared_ptr<void> 
     wire::Hello hello;
     hello.purpose = wire::Purpose::bulk;
     hello.stream = self.door_->name;
+    hello.plane = self.link_plane().name;
     const auto reach = self.carrier_.local() ? fabric::Reach::unix_only : fabric::Reach::tcp_only;
     fabric::connect_async(progress, self.door_->endpoint, self.door_->token, hello, reach, deadline,
                           [connected](std::shared_ptr<fabric::Connection> connection, std::optional<Error> error) {
@@ -557,6 +567,14 @@ void Space::end(const Error& error) {
 }
 
 }  // namespace
+
+const Plane* bulk_plane(std::string_view name) {
+  if (name.empty()) return nullptr;
+  const Plane& plane = plane_named(name);
+  if (plane.link == nullptr)
+    throw Error(Errc::unsupported, "bulk memory does not move on the data plane " + std::string(name));
+  return &plane;
+}
 
 std::unique_ptr<LinkEnd> make_link_end(Carrier& carrier) { return std::make_unique<Space>(carrier); }
 

@@ -13,6 +13,7 @@
 #include "penstock/error.hpp"
 #include "transport/bulk.hpp"
 #include "transport/bulk_messages.hpp"
+#include "transport/planes.hpp"
 
 namespace penstock::transport {
 
@@ -29,7 +30,8 @@ class Carrier {
   virtual bool ended() const = 0;
   // Ends the connection. Engine thread.
   virtual void fail(const Error& error) = 0;
-  virtual bool local() const = 0;  // to a process on this node, which can receive descriptors
+  virtual bool local() const = 0;          // to a process on this node, which can receive descriptors
+  virtual const Plane* plane() const = 0;  // the one that the connecting side has chosen; null: the best
   virtual const std::string& peer_name() const = 0;
   virtual const std::shared_ptr<fabric::Progress>& engine() const = 0;
 };
@@ -56,6 +58,9 @@ class LinkEnd : public BulkSpace {
 
 // The carrier owns it.
 std::unique_ptr<LinkEnd> make_link_end(Carrier& carrier);
+
+// The plane of that name, on which bulk memory can be moved here. "": null, the best. Throws Error(unsupported).
+const Plane* bulk_plane(std::string_view name);
 
 inline BulkDescriptor to_descriptor(const WireBulk& b) {
   return BulkDescriptor(b.id, b.bytes, b.offset, b.segment, static_cast<std::uint8_t>(b.access));

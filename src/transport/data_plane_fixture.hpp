@@ -23,6 +23,14 @@ using memory::Place;
 
 inline constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
+// Those that this build has.
+inline std::vector<const Plane*> planes_here() {
+  std::vector<const Plane*> here;
+  for (const auto* plane : planes())
+    if (code_of([&] { plane_named(plane->name); }) == Errc::ok) here.push_back(plane);
+  return here;
+}
+
 // A writer rank: an arena and who serves it.
 struct WriterRank {
   WriterRank(fabric::Progress& progress, const fabric::Token& token)

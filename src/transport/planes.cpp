@@ -4,11 +4,12 @@
 #include "penstock/error.hpp"
 #include "transport/shm/shm_plane.hpp"
 #include "transport/tcp/tcp_plane.hpp"
+#include "transport/ucx/ucx_plane.hpp"
 
 namespace penstock::transport {
 namespace {
 
-constexpr const Plane* table[] = {&shm_plane, &tcp_plane};
+constexpr const Plane* table[] = {&shm_plane, &tcp_plane, &ucx_plane};
 
 // "shm ADDRESS", "tcp ADDRESS": parts of a line, between tabs.
 std::string address_in(const std::string& said, std::string_view plane) {
@@ -25,10 +26,22 @@ std::string address_in(const std::string& said, std::string_view plane) {
 
 std::span<const Plane* const> planes() { return table; }
 
+const Plane& plane_named(std::string_view name) {
+  std::string names;
+  for (const auto* plane : table) {
+    if (plane->name == name) {
+      if (plane->require != nullptr) plane->require();
+      return *plane;
+    }
+    names.append(names.empty() ? "" : ", ").append(plane->name);
+  }
+  throw Error(Errc::unsupported, "there is no data plane '" + std::string(name) + "'; there are " + names);
+}
+
 std::string addresses_of(const fabric::Endpoint& here, std::string_view only) {
   std::string line;
   for (const auto* plane : table) {
-    if (!only.empty() && plane->name != only) continue;
+    if (only.empty() ? !plane->automatic : plane->name != only) continue;
     if (const auto address = plane->address(here); !address.empty())
       line.append(line.empty() ? "" : "\t").append(plane->name).append(" ").append(address);
   }

@@ -14,6 +14,9 @@
 
 namespace penstock::transport {
 
+class ServedLink;
+struct LinkSide;
+
 struct Plane {
   std::string_view name;
   // How others reach the memory of a process that listens there: text that only the plane reads, without tabs
@@ -23,10 +26,21 @@ struct Plane {
   bool (*reaches)(const std::string& address);
   // Of options, `writers` are addresses on this plane. Throws Error(protocol).
   std::unique_ptr<DataPlane> (*make)(std::shared_ptr<fabric::Progress> progress, DataPlaneOptions options);
+  // A link over a connection whose two sides have agreed on this plane. Null: the plane has none, memory is mapped.
+  std::shared_ptr<ServedLink> (*link)(LinkSide side) = nullptr;
+  // Throws Error(unsupported), with what to do, where this build or this machine does not have what the plane needs. Null: it
+  // is always there.
+  void (*require)() = nullptr;
+  // Whether it is offered to those who do not ask for it by name.
+  bool automatic = true;
 };
 std::span<const Plane* const> planes();  // best first
 
-// What a process tells those who are to read its memory: one line of text with its address on each plane, or on one only.
+// The plane of that name, which is there. Throws Error(unsupported).
+const Plane& plane_named(std::string_view name);
+
+// What a process tells those who are to read its memory: one line of text with its address on each automatic plane, or on one
+// that is named.
 std::string addresses_of(const fabric::Endpoint& here, std::string_view only = {});
 
 struct PlaneChoice {

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t max_stream_bytes = 128;
 constexpr std::size_t max_name_bytes = 256;
+constexpr std::size_t max_plane_bytes = 16;
 constexpr std::size_t max_reason_bytes = 1024;
 
 using Builder = flatbuffers::FlatBufferBuilder;
@@ -60,9 +61,10 @@ void encode(const Hello& hello, std::vector<std::byte>& out) {
   const auto stream = builder.CreateString(hello.stream);
   const auto name = builder.CreateString(hello.name);
   const auto nonce = builder.CreateVector(hello.nonce.data(), hello.nonce.size());
+  const auto plane = hello.plane.empty() ? 0 : builder.CreateString(hello.plane);
   append(builder,
          fb::CreateHello(builder, hello.version, static_cast<std::uint8_t>(hello.purpose), hello.rank, stream, name,
-                         nonce),
+                         nonce, plane),
          out);
 }
 
@@ -97,6 +99,7 @@ Hello decode_hello(std::span<const std::byte> bytes) {
   hello.stream = limited_text(table->stream(), max_stream_bytes, "a hello's stream name");
   hello.name = limited_text(table->name(), max_name_bytes, "a hello's process name");
   hello.nonce = key_of(table->nonce(), "a hello's nonce");
+  hello.plane = limited_text(table->plane(), max_plane_bytes, "a hello's plane");
   return hello;
 }
 

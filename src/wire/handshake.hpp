@@ -44,6 +44,9 @@ struct Hello {
   std::string stream;      // at most 128 bytes
   std::string name;        // "host:pid" of the connecting process, for messages; at most 256 bytes
   Nonce nonce{};           // filled by the handshake
+  // The plane (transport/planes.hpp) of a connection of purpose data or bulk; of purpose rpc: of the channel's bulk memory, ""
+  // for the best. At most 16 bytes.
+  std::string plane;
 };
 struct Challenge {
   std::string name;  // "host:pid" of the answering process

@@ -10,7 +10,8 @@ namespace penstock::wire {
 namespace {
 
 Hello sample_hello() {
-  Hello hello{.version = 3, .purpose = Purpose::segments, .rank = 7, .stream = "heat", .name = "node1:42"};
+  Hello hello{
+      .version = 3, .purpose = Purpose::segments, .rank = 7, .stream = "heat", .name = "node1:42", .plane = "tcp"};
   for (std::size_t i = 0; i < hello.nonce.size(); ++i) hello.nonce[i] = static_cast<std::uint8_t>(i);
   return hello;
 }

@@ -12,11 +12,11 @@ namespace penstock::wire {
 
 // Streams: control, data, and what lies in shared memory (rings, slots, segments).
 // schemas: wire/control.fbs wire/data.fbs = 6f81d0999467
-inline constexpr std::uint32_t stream_protocol = 6;
+inline constexpr std::uint32_t stream_protocol = 7;
 
 // Services: calls, bulk memory, the directory, and pools, with the records that a pool's servers keep.
 // schemas: wire/data.fbs transport/bulk.fbs directory/directory.fbs pool/pool.fbs = c1a64fa4f164
-inline constexpr std::uint32_t service_protocol = 8;
+inline constexpr std::uint32_t service_protocol = 9;
 
 struct Protocol {
   std::string_view name;

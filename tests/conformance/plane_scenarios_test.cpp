@@ -29,20 +29,21 @@ PENSTOCK_DIRECT_SCENARIOS(DirectPlaneScenario);
 
 TEST_P(PlaneScenario, plane_chosen_reported_and_forced) {
   Context context(context_options());
-  const std::string forced = GetParam() == DataPlane::shm ? "shm" : "tcp";
+  const auto forced = testing::PrintToString(scenario::Place{GetParam().plane});
   const std::pair<DataPlane, std::string> cases[] = {{DataPlane::automatic, "shm"},
                                                      {GetParam().plane, forced}};  // on one host
   for (const auto& [asked, got] : cases) {
     auto writer_options = options(), reader_options = options();
-    writer_options.data_plane = DataPlane::automatic;
+    writer_options.data_plane =
+        asked == DataPlane::ucx ? asked : DataPlane::automatic;  // it is offered to nobody unasked
     reader_options.data_plane = asked;
     auto writer = context.create_stream("s", solo(), writer_options);
     auto reader = context.open_stream("s", solo(), reader_options);
     write_step(writer, writer.define<double>("v", {8}), 0);
     expect_next(reader, 0);
     EXPECT_EQ(reader.statistics().data_plane, got);
-    // A pool's writer knows the pool only.
-    EXPECT_EQ(writer.statistics().peers.at(0).data_plane, in_pool() ? "shm" : got);
+    // Of its peers a writer knows where they are; a pool's writer knows the pool only.
+    EXPECT_EQ(writer.statistics().peers.at(0).data_plane, in_pool() || got == "ucx" ? "shm" : got);
     reader.close();
     writer.close();
   }

@@ -52,7 +52,8 @@ struct Place {
   operator DataPlane() const { return plane; }
 };
 inline std::ostream& operator<<(std::ostream& out, const Place& place) {
-  return out << (place.pool ? "pool_" : "") << (place.plane == DataPlane::shm ? "shm" : "tcp");
+  static constexpr const char* names[] = {"automatic", "shm", "tcp", "ucx"};
+  return out << (place.pool ? "pool_" : "") << names[static_cast<int>(place.plane)];
 }
 
 // One server of a pool, registered in a folder; killed when it goes: a scenario is over, and nothing of it worth keeping.
@@ -186,17 +187,23 @@ class Scenario : public testing::TestWithParam<Place> {
 
 inline std::string place_name(const testing::TestParamInfo<Place>& info) { return testing::PrintToString(info.param); }
 
+// Those that this build has.
+inline std::vector<Place> places(std::vector<bool> pools) {
+  std::vector<Place> all;
+  for (const bool pool : pools) {
+    for (const auto plane : {DataPlane::shm, DataPlane::tcp}) all.push_back({plane, pool});
+#ifdef PENSTOCK_HAVE_UCX
+    all.push_back({DataPlane::ucx, pool});
+#endif
+  }
+  return all;
+}
+
 // Wherever streams may live; and what is said of direct streams only (a pool's contract differs: scenarios.yaml says how).
-#define PENSTOCK_SCENARIOS(Suite)                                                                    \
-  INSTANTIATE_TEST_SUITE_P(                                                                          \
-      planes, Suite,                                                                                 \
-      testing::Values(scenario::Place{DataPlane::shm}, scenario::Place{DataPlane::tcp},              \
-                      scenario::Place{DataPlane::shm, true}, scenario::Place{DataPlane::tcp, true}), \
-      scenario::place_name)
-#define PENSTOCK_DIRECT_SCENARIOS(Suite)                                                                      \
-  INSTANTIATE_TEST_SUITE_P(planes, Suite,                                                                     \
-                           testing::Values(scenario::Place{DataPlane::shm}, scenario::Place{DataPlane::tcp}), \
-                           scenario::place_name)
+#define PENSTOCK_SCENARIOS(Suite) \
+  INSTANTIATE_TEST_SUITE_P(planes, Suite, testing::ValuesIn(scenario::places({false, true})), scenario::place_name)
+#define PENSTOCK_DIRECT_SCENARIOS(Suite) \
+  INSTANTIATE_TEST_SUITE_P(planes, Suite, testing::ValuesIn(scenario::places({false})), scenario::place_name)
 
 // An array whose elements say where they are and of which step.
 template <class T = double>

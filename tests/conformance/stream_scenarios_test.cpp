@@ -445,7 +445,7 @@ TEST_P(StreamScenario, statistics) {
   EXPECT_EQ(w.peers[0].steps_delivered, 50u);
   EXPECT_EQ(r.steps, 50u);
   EXPECT_EQ(r.bytes, 50u * 64);
-  EXPECT_EQ(r.data_plane, GetParam() == DataPlane::shm ? "shm" : "tcp");
+  EXPECT_EQ(r.data_plane, testing::PrintToString(scenario::Place{GetParam().plane}));
   EXPECT_LE(w.epochs, 3u);
   EXPECT_GT(r.plans_reused, r.plans_built);
   reader.close();

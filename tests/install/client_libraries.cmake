@@ -1,10 +1,10 @@
 # The test client_libraries: what a client loads is what a client needs. CMakeLists.txt gives READELF, the CLIENTS
-# (libpenstock and, where it is built, the Python extension), SERVER with the libraries EXPECTED in it, and ETCD, the client of
-# etcd, where it is built.
+# (libpenstock and, where it is built, the Python extension), SERVER with the libraries EXPECTED in it, and the parts that are
+# built: ETCD, the client of etcd, and UCX, the data plane.
 #
 # A program that writes a stream or asks a pool for an object must not load the databases of staging servers: they bring
 # dozens of libraries (RocksDB, HDF5, curl, Kerberos, ...), with their constructors and their versions. Nor must it load
-# the client of etcd, which brings HTTP, TLS and compression.
+# the client of etcd, which brings HTTP, TLS and compression, or UCX.
 function(needed_by file out)
   execute_process(COMMAND ${READELF} -d ${file} OUTPUT_VARIABLE text ERROR_VARIABLE error RESULT_VARIABLE code)
   if(NOT code EQUAL 0)
@@ -17,7 +17,7 @@ function(needed_by file out)
   set(${out} "${lines}" PARENT_SCOPE)
 endfunction()
 
-set(not_for_clients "librocksdb|libhdf5|libpenstock_etcd|libcpp-httplib|libssl|libbrotli")
+set(not_for_clients "librocksdb|libhdf5|libpenstock_etcd|libpenstock_ucx|libuc[mpst]\\.|libcpp-httplib|libssl|libbrotli")
 foreach(client IN LISTS CLIENTS)
   needed_by(${client} needed)
   foreach(line IN LISTS needed)
@@ -44,4 +44,7 @@ endfunction()
 expect_needed(${SERVER} ${EXPECTED})
 if(ETCD)
   expect_needed(${ETCD} libcpp-httplib)
+endif()
+if(UCX)
+  expect_needed(${UCX} libucp)
 endif()

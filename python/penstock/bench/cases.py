@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from .programs import has_ucx
+
 WORKLOADS = {
     "W1": "one writer to one reader, 40 steps of 64 MiB",
     "W2": "two writers (z-slabs) to two readers (x-slabs), 20 steps of 256³ float64",
@@ -108,6 +110,11 @@ def penstock_cases(programs: Programs) -> Iterator[Case]:
             yield Case("W1", "penstock", variant, label, pair(program, "--workload", "W1", "--variant", variant))
         tcp = pair(program, "--workload", "W1", "--variant", "put_get", "--plane", "tcp")
         yield Case("W1", "penstock", "tcp_put_get", "tcp: put, get", tcp)
+        if has_ucx(programs.folder):
+            ucx = pair(program, "--workload", "W1", "--variant", "put_get", "--plane", "ucx")
+            yield Case("W1", "penstock", "ucx_put_get", "ucx: put, get", ucx)
+            over_tcp = {"UCX_TLS": "tcp"}
+            yield Case("W1", "penstock", "ucx_tcp_put_get", "ucx over tcp: put, get", ucx, environment=over_tcp)
         yield Case("W3", "penstock", "put_get", "put, get", pair(program, "--workload", "W3", "--variant", "put_get"))
         for variant, label, spin in (("blocking", "sleeping", 0), ("spinning", f"spinning ≤ {SPIN_US} µs", SPIN_US)):
             options = ("--workload", "W4", "--variant", "put_get", "--spin-us", str(spin))

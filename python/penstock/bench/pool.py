@@ -13,7 +13,7 @@ from statistics import mean, median
 from typing import Any
 
 from . import counts, limits, links, pool_claims, restart, workflow
-from .programs import find_programs
+from .programs import find_programs, has_ucx
 from .runner import MPI_ENVIRONMENT, run_programs
 from .stores import ROCKSDB_BYTES, SEGMENT_BYTES, Memory, cpu_seconds, disk_rates, pool, redis, redis_program, wait_idle
 from .studies import (
@@ -254,7 +254,7 @@ def servers_text(servers: int) -> str:
     return "1 server" if servers == 1 else f"{servers} servers"
 
 
-def stream_rows(sizes: Sizes) -> Iterator[Row]:
+def stream_rows(programs: Path, sizes: Sizes) -> Iterator[Row]:
     for tier, (words, _, _) in TIERS.items():
         for servers in SERVERS:
             label = f"{servers_text(servers)}, {words}"
@@ -271,9 +271,10 @@ def stream_rows(sizes: Sizes) -> Iterator[Row]:
         yield Row(study, "penstock", "memory_2", label, partial(stall, sizes, study, "memory", 2))
     for servers in (1, 2):
         yield Row("overlap", "penstock", f"memory_{servers}", servers_text(servers), partial(overlap, sizes, servers))
-    for plane in ("shm", "tcp"):
+    planes = {"shm": "in place", "tcp": "asked for"} | ({"ucx": "asked for by ucx"} if has_ucx(programs) else {})
+    for plane, how in planes.items():
         for servers in SERVERS:
-            label = f"{servers_text(servers)}, {'in place' if plane == 'shm' else 'asked for'}"
+            label = f"{servers_text(servers)}, {how}"
             yield Row("readers", "penstock", f"{plane}_{servers}", label, partial(read_only, sizes, servers, plane))
     for count in (10, 500):
         label = f"4 ranks, {count} blocks of 1 KiB each"
@@ -323,7 +324,7 @@ def rows_of(programs: Path, sizes: Sizes) -> tuple[list[Row], list[str]]:
     rows: list[Row] = []
     left_out: list[str] = []
     if (programs / "pool_steps").exists():
-        rows += stream_rows(sizes)
+        rows += stream_rows(programs, sizes)
         simulation = gray_scott_row(programs, sizes)
         if simulation:
             rows.append(simulation)

@@ -15,3 +15,8 @@ def find_programs(name: str = "limit_streams") -> Path | None:
     patterns = (f"build*/bench/{name}", f"build/*/bench/{name}")
     found = [path for start in (tree, Path.cwd()) for pattern in patterns for path in start.glob(pattern)]
     return max(found, key=lambda path: path.stat().st_mtime).parent if found else None
+
+
+def has_ucx(programs: Path) -> bool:
+    """Whether the library beside these programs was built with the data plane ucx."""
+    return (programs.parent / "libpenstock_ucx.so").exists()

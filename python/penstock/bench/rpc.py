@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .programs import find_programs
+from . import ucx_peer
+from .programs import find_programs, has_ucx
 from .runner import RunFailed, run_programs
 from .studies import Benchmark, Claim, Column, Figures, Panel, Row, Run, Sheet, add_options, carry_out, check_options
 
@@ -29,6 +31,8 @@ PYTHON_PEER = "penstock.bench.grpc_peer"
 METHODS = ("write-encode", "write-bulk", "read-encode", "read-bulk")
 RECORD_BYTES = 16
 CONTACT_S = 20.0
+UCX_WAYS: dict[str, tuple[str, dict[str, str]]] = {"ucx": ("ucx", {}), "ucx_tcp": ("ucx", {"UCX_TLS": "tcp"})}
+UCX_LABELS = {"ucx": "ucx, its choice", "ucx_tcp": "ucx over tcp"}
 
 
 def sizes_of(quick: bool) -> tuple[int, ...]:
@@ -40,6 +44,7 @@ def size_text(size: int) -> str:
 
 
 def figures_of(program: str, study: str, way: str, options: tuple[object, ...], run: Run) -> Figures:
+    way, environment = UCX_WAYS.get(way, (way, {}))
     words: tuple[object, ...] = ("--way", way, *options)
     if program != "rpc_limits":
         words = ("--study", study, *words)
@@ -47,7 +52,7 @@ def figures_of(program: str, study: str, way: str, options: tuple[object, ...], 
         words = (*words, "--directory", run.folder)
     if program == PYTHON_PEER:
         return run.figures([sys.executable, "-m", PYTHON_PEER, *(str(word) for word in words)])
-    return run.figures(run.program(program, *words))
+    return run.figures(run.program(program, *words), environment=environment)
 
 
 def grpc_program(programs: Path) -> tuple[str, str]:
@@ -95,9 +100,23 @@ def rows_of(programs: Path, quick: bool) -> tuple[list[Row], list[str]]:
     sizes = ",".join(str(size) for size in sizes_of(quick))
     bulk = ("--sizes", sizes, "--total", (64 if quick else 512) * MIB)
     grpc, note = grpc_program(programs)
+    ours_by_ucx = UCX_LABELS if has_ucx(programs) else {}
+    if not ours_by_ucx:
+        left_out.append("penstock over ucx: built without UCX (no libucx-dev)")
+    if shutil.which(ucx_peer.TOOL):
+        for way, label in UCX_LABELS.items():
+            run = partial(ucx_peer.bandwidths, sizes_of(quick), UCX_WAYS[way][1])
+            rows.append(Row("bulk", ucx_peer.TOOL, way, label, run))
+    else:
+        left_out.append(f"{ucx_peer.TOOL}: not installed (Debian: ucx-utils)")
     systems = (  # what takes small calls, and what moves memory
         ("limit", "rpc_limits", sockets, {}),
-        ("penstock", "rpc_calls", {"shm": "unix socket", "tcp": "tcp loopback"}, {"shm": "shared memory", **sockets}),
+        (
+            "penstock",
+            "rpc_calls",
+            {"shm": "unix socket", "tcp": "tcp loopback"},
+            {"shm": "shared memory", **sockets, **ours_by_ucx},
+        ),
         ("grpc", grpc, sockets, sockets),
     )
     for system, program, ways, planes in systems:
@@ -203,6 +222,8 @@ def panels_of(quick: bool) -> list[Panel]:
 NOTES = (
     "Penstock and gRPC both through their C++ APIs (gRPC through Python's where the C++ one is not there); gRPC with "
     "raw bytes (no protobuf), not encrypted. Penstock authenticates its connections, gRPC here does not.",
+    "ucx_perftest: `ucp_get` as pulled, `ucp_am_bw` as pushed. It moves one buffer again and again, and spins; the "
+    "others walk through memory that no cache holds, and sleep.",
 )
 
 

@@ -428,8 +428,8 @@ std::unique_ptr<Directory> open_client(std::shared_ptr<fabric::Progress> progres
 }  // namespace
 }  // namespace penstock::directory
 
-const penstock::directory::EtcdPart* penstock_etcd_part() {
+const penstock::base::PartHead* penstock_etcd_part() {
   using namespace penstock::directory;
-  static constexpr EtcdPart part{PENSTOCK_VERSION, &parse_etcd_address, &open_client};
+  static constexpr EtcdPart part{{PENSTOCK_VERSION}, &open_client};
   return &part;
 }

@@ -332,16 +332,17 @@ void ShmPlane::read_payload(std::uint64_t step, std::uint32_t slot, int writer_r
   bytes_moved_ += info.payload_bytes;
 }
 
-std::string address(const fabric::Endpoint& here) {
-  return here.unix_name.empty() ? "" : fabric::to_text({.unix_name = here.unix_name});
-}
-bool reaches(const std::string& address) { return fabric::reachable_locally(fabric::endpoint_from_text(address)); }
-std::unique_ptr<DataPlane> make(std::shared_ptr<fabric::Progress> progress, DataPlaneOptions options) {
-  return std::make_unique<ShmPlane>(std::move(progress), std::move(options));
-}
-
 }  // namespace
 
-const Plane shm_plane{"shm", address, reaches, make};
+const Plane shm_plane{
+    .name = "shm",
+    .address = [](const fabric::Endpoint& here) -> std::string {
+      return here.unix_name.empty() ? "" : fabric::to_text({.unix_name = here.unix_name});
+    },
+    .reaches =
+        [](const std::string& address) { return fabric::reachable_locally(fabric::endpoint_from_text(address)); },
+    .make = [](std::shared_ptr<fabric::Progress> progress, DataPlaneOptions options) -> std::unique_ptr<DataPlane> {
+      return std::make_unique<ShmPlane>(std::move(progress), std::move(options));
+    }};
 
 }  // namespace penstock::transport

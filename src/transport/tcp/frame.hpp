@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "fabric/connection.hpp"
-#include "transport/tcp/transfer_limits.hpp"
+#include "transport/transfer_limits.hpp"
 #include "wire/data.hpp"
 
 namespace penstock::transport {

@@ -16,9 +16,9 @@
 
 #include "fabric/connection.hpp"
 #include "memory/unique_fd.hpp"
+#include "transport/source.hpp"
 #include "transport/tcp/reply.hpp"
 #include "transport/tcp/requester.hpp"
-#include "transport/tcp/source.hpp"
 
 namespace penstock::transport {
 

@@ -4,12 +4,11 @@
 
 namespace penstock::transport {
 
-LoopedLink::LoopedLink(std::shared_ptr<SocketLoop> loop, memory::UniqueFd socket, std::shared_ptr<Source> source,
-                       std::string peer_name, std::function<void(const Error&)> on_end)
+LoopedLink::LoopedLink(std::shared_ptr<SocketLoop> loop, LinkSide side)
     : loop_(std::move(loop)),
-      peer_name_(std::move(peer_name)),
-      link_(std::move(socket), std::move(source)),
-      on_end_(std::move(on_end)) {}
+      peer_name_(std::move(side.peer_name)),
+      link_(std::move(side.socket), std::move(side.source)),
+      on_end_(std::move(side.on_end)) {}
 
 void LoopedLink::start() {
   loop_->post([self = shared_from_this()] {

@@ -5,22 +5,21 @@
 #include <memory>
 #include <string>
 
+#include "transport/served_link.hpp"
+#include "transport/socket_loop.hpp"
 #include "transport/tcp/link.hpp"
-#include "transport/tcp/socket_loop.hpp"
 
 namespace penstock::transport {
 
-class LoopedLink : public SocketLoop::Handler, public std::enable_shared_from_this<LoopedLink> {
+class LoopedLink final : public ServedLink,
+                         public SocketLoop::Handler,
+                         public std::enable_shared_from_this<LoopedLink> {
  public:
-  // on_end: once, on the loop's thread, unless close() came first.
-  LoopedLink(std::shared_ptr<SocketLoop> loop, memory::UniqueFd socket, std::shared_ptr<Source> source,
-             std::string peer_name, std::function<void(const Error&)> on_end);
-  // Any thread.
-  void start();
-  void submit(TransferPtr transfer);  // after the end it fails
-  void close();
-  // The loop's thread.
-  void end(const Error& error);
+  LoopedLink(std::shared_ptr<SocketLoop> loop, LinkSide side);
+  void start() override;
+  void submit(TransferPtr transfer) override;
+  void close() override;
+  void end(const Error& error) override;
 
  private:
   void on_events(std::uint32_t events) override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/asked_piece.hpp"
 #include "transport/tcp/frame.hpp"
 
 namespace penstock::transport {
@@ -63,21 +64,7 @@ void Reply::resolve(Source& source) {
 }
 
 void Reply::add_piece(const wire::DataPiece& wanted, const std::byte* base) {
-  model::Piece piece;
-  piece.segment = wanted.segment;
-  piece.elem_size = wanted.elem_size;
-  if (wanted.is_points) {
-    const std::size_t first = moves_.size();
-    for (const std::uint64_t point : std::span(request_.points).subspan(wanted.first_point, wanted.point_count))
-      moves_.push_back({point, 0});
-    piece.points = std::span<const model::PointMove>(moves_).subspan(first);
-  } else {
-    piece.copy.ndims = wanted.ndims;
-    piece.copy.elem_size = wanted.elem_size;
-    piece.copy.src_offset = static_cast<std::int64_t>(wanted.offset);
-    piece.copy.count = wanted.count;
-    piece.copy.src_strides = wanted.strides;
-  }
+  const model::Piece piece = source_of(wanted, request_.points, moves_);
   const std::uint64_t bytes = wire::bytes_of(wanted);
   runs_.clear();
   const std::size_t runs = std::min(most_runs, most_parts - std::min(most_parts, parts_.size()));

@@ -14,8 +14,8 @@
 #include <span>
 #include <vector>
 
-#include "transport/tcp/piece_chunks.hpp"
-#include "transport/tcp/source.hpp"
+#include "transport/piece_chunks.hpp"
+#include "transport/source.hpp"
 #include "wire/data.hpp"
 
 namespace penstock::transport {

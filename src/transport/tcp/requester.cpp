@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/known_code.hpp"
+#include "transport/asked_piece.hpp"
 #include "transport/tcp/frame.hpp"
 
 namespace penstock::transport {
@@ -16,31 +17,12 @@ constexpr std::size_t most_received_parts = 256;
 constexpr std::uint64_t request_bytes = std::uint64_t{1} << 20;
 constexpr std::size_t request_pieces = 4096;
 
-wire::DataPiece wanted_of(const model::Piece& piece, std::vector<std::uint64_t>& points) {
-  wire::DataPiece wanted;
-  wanted.segment = piece.segment;
-  if (!piece.points.empty()) {
-    wanted.elem_size = piece.elem_size;
-    wanted.is_points = true;
-    wanted.first_point = static_cast<std::uint32_t>(points.size());
-    wanted.point_count = static_cast<std::uint32_t>(piece.points.size());
-    for (const model::PointMove& move : piece.points) points.push_back(move.src);
-  } else {
-    wanted.elem_size = piece.copy.elem_size;
-    wanted.offset = static_cast<std::uint64_t>(piece.copy.src_offset);
-    wanted.ndims = piece.copy.ndims;
-    wanted.count = piece.copy.count;
-    wanted.strides = piece.copy.src_strides;
-  }
-  return wanted;
-}
-
 }  // namespace
 
 void Requester::submit(TransferPtr transfer) {
   transfer->next = 0;
   try {
-    if (transfer->parts.empty()) settle(*transfer);
+    if (transfer->parts.empty()) transfer->settle();
     else waiting_.push_back(transfer);
   } catch (const std::bad_alloc&) {
     fail(*transfer, Error(Errc::memory, "no memory for a transfer"));
@@ -58,16 +40,9 @@ void Requester::end(const Error& error) {
 
 // ------------------------------------------------------------------------------------------------------------- asking
 
-void Requester::settle(Transfer& transfer) {
-  if (transfer.done || transfer.outstanding > 0 || (!transfer.error && transfer.next < transfer.parts.size())) return;
-  transfer.done = true;
-  if (transfer.on_done) transfer.on_done(transfer.error ? &*transfer.error : nullptr);
-}
-
 void Requester::fail(Transfer& transfer, const Error& error) {
-  if (!transfer.error) transfer.error = error;
   std::erase_if(waiting_, [&](const TransferPtr& one) { return one.get() == &transfer; });
-  settle(transfer);
+  transfer.fail(error);
 }
 
 // As many parts as make a good request. A write is of one part: its bytes follow.
@@ -98,7 +73,7 @@ std::optional<Requester::Question> Requester::ask() {
   }
   if (transfer->error) {
     waiting_.pop_front();
-    settle(*transfer);
+    transfer->settle();
     return std::nullopt;
   }
   // Without memory for this the link ends, and the transfer fails with it: it is in one of the lists all the time.
@@ -164,7 +139,7 @@ void Requester::answer(std::optional<Error> error) {
   asked_bytes_ -= request.asked_bytes;
   --request.transfer->outstanding;
   if (error) fail(*request.transfer, *error);
-  else settle(*request.transfer);
+  else request.transfer->settle();
 }
 
 // ---------------------------------------------------------------------------------------------------------- receiving

@@ -14,8 +14,8 @@
 #include <span>
 #include <vector>
 
-#include "transport/tcp/piece_chunks.hpp"
-#include "transport/tcp/transfer.hpp"
+#include "transport/piece_chunks.hpp"
+#include "transport/transfer.hpp"
 #include "wire/data.hpp"
 
 namespace penstock::transport {
@@ -67,7 +67,6 @@ class Requester {
 
   void fill_message(Request& request);
   void answer(std::optional<Error> error);
-  void settle(Transfer& transfer);
   void fail(Transfer& transfer, const Error& error);
   void build_batch();
   void open_part(const Transfer::Part& part);

@@ -1,4 +1,4 @@
-#include "transport/tcp/socket_loop.hpp"
+#include "transport/socket_loop.hpp"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 // A read or a write of a peer's memory, as who wants it gives it to a link (link.hpp). This module's own.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,20 +30,24 @@ class Transfer {
   // Once, in the link's thread; null: it went well. A write's memory may be touched until drop(): a peer may answer early.
   std::function<void(const Error* why)> on_done;
 
-  // Any thread. Nothing touches the parts' memory any more once this returns.
-  void drop() {
-    const std::lock_guard lock(mutex);
-    dropped = true;
-  }
+  // Any thread but the link's. Nothing touches the parts' memory any more once this returns. Where the network is still at it,
+  // it waits for that a moment, and then ends the link.
+  void drop();
 
-  std::mutex mutex;  // held while the memory is touched
+  std::mutex mutex;  // held while the memory is touched, or `busy` is changed
   bool dropped = false;
+  unsigned busy = 0;  // operations of the network on the memory, which go on without the mutex
+  std::condition_variable idle;
+  std::function<void()> cut;  // of the link that has such operations: returns when there are none
 
   // The link's.
   std::size_t next = 0;      // the first part that is not asked for
   unsigned outstanding = 0;  // requests that are not answered
   std::optional<Error> error;
   bool done = false;
+  // Says that it is done, when it is.
+  void settle();
+  void fail(const Error& why);
 };
 
 using TransferPtr = std::shared_ptr<Transfer>;

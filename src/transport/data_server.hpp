@@ -1,4 +1,4 @@
-// Answers reads of an arena's slots over TCP, on the thread of the process's SocketLoop.
+// Answers reads of an arena's slots over links, on the thread of the process's SocketLoop.
 //
 // Any thread but the loop's. The destructor waits until the connections have ended.
 #pragma once
@@ -9,6 +9,7 @@
 
 #include "memory/arena.hpp"
 #include "memory/unique_fd.hpp"
+#include "transport/planes.hpp"
 
 namespace penstock::transport {
 
@@ -17,8 +18,8 @@ class DataServer {
   explicit DataServer(std::shared_ptr<memory::Arena> arena);
   ~DataServer();
 
-  // Takes an authenticated socket.
-  void adopt(memory::UniqueFd socket, const std::string& peer_name);
+  // Takes an authenticated socket, of a plane that has links.
+  void adopt(const Plane& plane, memory::UniqueFd socket, const std::string& peer_name);
   std::uint64_t bytes_served() const;
   std::size_t connections() const;
 

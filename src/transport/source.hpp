@@ -22,6 +22,10 @@ class Region {
   // one they were good if state() is ok afterwards.
   virtual std::mutex* mutex() { return nullptr; }
   virtual Errc state() const = 0;
+  // For a network that reads or writes by itself: until release, the memory is there and, where it has a mutex, its owner does
+  // not touch it. Throws Error(invalid_argument) when it was taken back. Any thread.
+  virtual void hold() {}
+  virtual void release() {}
 };
 
 class Source {

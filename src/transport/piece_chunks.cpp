@@ -1,4 +1,4 @@
-#include "transport/tcp/piece_chunks.hpp"
+#include "transport/piece_chunks.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "transport/tcp/data_server.hpp"
+#include "transport/data_server.hpp"
 
 #include <atomic>
 #include <mutex>
@@ -6,7 +6,8 @@
 
 #include "base/fork.hpp"
 #include "base/log.hpp"
-#include "transport/tcp/looped_link.hpp"
+#include "transport/served_link.hpp"
+#include "transport/socket_loop.hpp"
 
 namespace penstock::transport {
 
@@ -48,7 +49,7 @@ struct DataServer::Impl : Source {
   std::shared_ptr<SocketLoop> loop;  // since the first connection
   std::atomic<std::uint64_t> served_bytes{0};
   std::atomic<std::size_t> count{0};
-  std::set<std::shared_ptr<LoopedLink>> links;  // the loop's own
+  std::set<std::shared_ptr<ServedLink>> links;  // the loop's own
 };
 
 DataServer::DataServer(std::shared_ptr<memory::Arena> arena) : impl_(std::make_shared<Impl>(std::move(arena))) {}
@@ -60,16 +61,16 @@ DataServer::~DataServer() {
   });
 }
 
-void DataServer::adopt(memory::UniqueFd socket, const std::string& peer_name) {
+void DataServer::adopt(const Plane& plane, memory::UniqueFd socket, const std::string& peer_name) {
   std::call_once(impl_->needed, [this] { impl_->loop = SocketLoop::shared(); });
-  const auto key = std::make_shared<std::weak_ptr<LoopedLink>>();
+  const auto key = std::make_shared<std::weak_ptr<ServedLink>>();
   const auto on_end = [impl = impl_.get(), key](const Error& why) {
     const bool left = why.code() == Errc::peer_lost || why.code() == Errc::stream_closed;
     base::log(left ? base::Level::debug : base::Level::warn, "a data connection ended", {{"why", why.what()}});
     impl->links.erase(key->lock());
     impl->count.fetch_sub(1);
   };
-  const auto link = std::make_shared<LoopedLink>(impl_->loop, std::move(socket), impl_, peer_name, on_end);
+  const auto link = plane.link({std::move(socket), impl_, peer_name, on_end, /*accepted=*/true});
   *key = link;
   impl_->count.fetch_add(1);
   impl_->loop->post([impl = impl_, link] {

@@ -1,0 +1,551 @@
+#include "transport/ucx/ucx_link.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/fault.hpp"
+#include "base/known_code.hpp"
+#include "base/log.hpp"
+#include "fabric/connection.hpp"
+#include "fabric/socket.hpp"
+#include "penstock/version.hpp"
+#include "transport/asked_piece.hpp"
+#include "transport/transfer_limits.hpp"
+#include "transport/ucx/part.hpp"
+
+namespace penstock::transport {
+
+namespace {
+
+using base::FaultPhase;
+
+constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;       // of one question
+constexpr std::uint64_t most_outstanding = std::uint64_t{8} << 20;  // asked for and not yet received
+constexpr std::size_t most_questions = 64;
+constexpr std::uint64_t copied_bytes = 8 << 10;  // shorter answers are packed into one message
+constexpr std::size_t greeting_limit = 16 << 10;
+// Of the peer: more than a link ever has under way.
+constexpr std::size_t most_requests = 128, most_requests_bytes = std::size_t{32} << 20;
+constexpr std::uint64_t most_body_bytes = std::uint64_t{4} << 20;
+
+std::byte* place_of(const model::Piece& piece, std::byte* memory) { return memory + piece.copy.dst_offset; }
+
+struct Hold {
+  std::shared_ptr<Region> region;
+  explicit Hold(std::shared_ptr<Region> of) : region(std::move(of)) { region->hold(); }
+  Hold(const Hold&) = delete;
+  ~Hold() { region->release(); }
+};
+
+}  // namespace
+
+UcxLink::UcxLink(LinkSide side)
+    : source_(std::move(side.source)),
+      peer_name_(std::move(side.peer_name)),
+      accepted_(side.accepted),
+      socket_(std::move(side.socket)),
+      on_end_(std::move(side.on_end)) {
+  fabric::set_blocking(socket_.get(), false);
+}
+
+UcxLink::~UcxLink() = default;
+
+// ---------------------------------------------------------------------------------------------------------- beginning
+
+void UcxLink::start() {
+  loop_->post([self = shared_from_this()] {
+    if (self->ended_) return;
+    try {
+      self->worker_ = UcxWorker::shared(self->loop_);
+      self->number_ = self->worker_->add(*self);
+      self->loop_->add(self, self->socket_.get());
+      if (!self->accepted_) self->greet();
+    } catch (const Error& error) {
+      self->end(self->in_words(error));
+    }
+  });
+}
+
+void UcxLink::greet() {
+  const auto address = worker_->address();
+  const auto size = static_cast<std::uint32_t>(sizeof number_ + address.size());
+  std::vector<std::byte> greeting(sizeof size + sizeof number_);
+  std::memcpy(greeting.data(), &size, sizeof size);
+  std::memcpy(greeting.data() + sizeof size, &number_, sizeof number_);
+  greeting.insert(greeting.end(), address.begin(), address.end());
+  const iovec part{greeting.data(), greeting.size()};
+  if (fabric::send_some(socket_.get(), std::span(&part, 1), -1) != static_cast<std::ptrdiff_t>(greeting.size()))
+    throw Error(Errc::peer_lost, "closed the connection");
+}
+
+void UcxLink::on_events(std::uint32_t) {
+  const auto self = shared_from_this();
+  try {
+    read_socket();
+    if (!ended_) ask();
+  } catch (const Error& error) {
+    end(in_words(error));
+  } catch (const std::exception& error) {
+    end(in_words(Error(Errc::internal, error.what())));
+  }
+  if (worker_) worker_->advance();
+}
+
+// The peer's greeting, and later its end.
+void UcxLink::read_socket() {
+  std::byte bytes[4096];
+  const iovec part{bytes, sizeof bytes};
+  const auto count = fabric::receive_parts(socket_.get(), std::span(&part, 1));
+  if (count == -EAGAIN || count == -EWOULDBLOCK) return;
+  if (count < 0) throw Error(Errc::peer_lost, fabric::errno_text(static_cast<int>(-count)));
+  if (count == 0) throw Error(Errc::peer_lost, "closed the connection");
+  greeting_.insert(greeting_.end(), bytes, bytes + count);
+  std::uint32_t size = 0;
+  if (greeting_.size() >= sizeof size) std::memcpy(&size, greeting_.data(), sizeof size);
+  if (endpoint_ != nullptr || size > greeting_limit ||
+      greeting_.size() > sizeof size + std::max<std::size_t>(size, 1) ||
+      (greeting_.size() >= sizeof size && size <= sizeof peer_number_))
+    throw Error(Errc::protocol, "sent what is no address of UCX");
+  if (greeting_.size() < sizeof size || greeting_.size() < sizeof size + size) return;
+  std::memcpy(&peer_number_, greeting_.data() + sizeof size, sizeof peer_number_);
+  if (accepted_) greet();
+  endpoint_ = worker_->connect(std::span(greeting_).subspan(sizeof size + sizeof peer_number_), *this);
+  serve();
+}
+
+Error UcxLink::in_words(const Error& error) const { return peer_name_.empty() ? error : error.in(peer_name_); }
+
+// -------------------------------------------------------------------------------------------------------------- ending
+
+void UcxLink::close() {
+  loop_->post([self = shared_from_this()] {
+    self->on_end_ = nullptr;
+    self->end(self->in_words(Error(Errc::peer_lost, "the channel is closed")));
+  });
+}
+
+void UcxLink::fail_later(Error error) {
+  loop_->post([self = shared_from_this(), error = std::move(error)] { self->end(self->in_words(error)); });
+}
+
+void UcxLink::end(const Error& error) {
+  if (std::exchange(ended_, true)) return;
+  const auto self = shared_from_this();
+  loop_->remove(*this, socket_.get());
+  socket_.reset();
+  if (worker_) worker_->remove(number_);
+  if (endpoint_ != nullptr && !worker_->close(endpoint_, operations_))
+    base::log(base::Level::error, "UCX did not end what it was doing; the memory concerned is kept",
+              {{"peer", peer_name_}, {"operations", std::to_string(operations_)}});
+  endpoint_ = nullptr;
+  if (worker_) worker_->advance();
+  requests_.clear();
+  for (auto& asking : std::exchange(waiting_, {})) {
+    asking.transfer->outstanding = 0;
+    if (!asking.transfer->done) asking.transfer->fail(error);
+  }
+  for (auto& [id, question] : std::exchange(questions_, {})) {
+    question.transfer->outstanding = 0;
+    if (!question.transfer->done) question.transfer->fail(error);
+  }
+  if (const auto tell = std::exchange(on_end_, nullptr)) tell(error);
+}
+
+// ---------------------------------------------------------------------------------------------------------- operations
+
+// behind: goes with the head. bytes: stay where they are until done is called; owned: a place for them here.
+void UcxLink::send(Head head, std::span<const std::byte> behind, std::vector<std::byte> owned,
+                   std::span<const std::byte> bytes, Done done) {
+  head.link = peer_number_;
+  auto operation = std::make_unique<Operation>();
+  operation->link = shared_from_this();
+  operation->header.resize(sizeof head + behind.size());
+  std::memcpy(operation->header.data(), &head, sizeof head);
+  std::copy(behind.begin(), behind.end(), operation->header.begin() + sizeof head);
+  operation->bytes = std::move(owned);
+  if (bytes.empty()) bytes = operation->bytes;
+  operation->done = std::move(done);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = [](void* request, ucs_status_t status, void* user) {
+    std::unique_ptr<Operation> ended(static_cast<Operation*>(user));
+    auto& link = *ended->link;
+    --link.operations_;
+    link.settle(std::move(ended), request, status);
+  };
+  param.user_data = operation.get();
+  void* const request = ucp_am_send_nbx(endpoint_, 0, operation->header.data(), operation->header.size(), bytes.data(),
+                                        bytes.size(), &param);
+  if (request == nullptr || UCS_PTR_IS_ERR(request)) {
+    settle(std::move(operation), nullptr, request == nullptr ? UCS_OK : UCS_PTR_STATUS(request));
+  } else {
+    ++operations_;
+    static_cast<void>(operation.release());  // its callback's
+  }
+}
+
+void UcxLink::receive(const Data& data, std::span<std::byte> into, std::vector<std::byte> owned, Done done) {
+  auto operation = std::make_unique<Operation>();
+  operation->link = shared_from_this();
+  operation->bytes = std::move(owned);
+  operation->done = std::move(done);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.recv_am = [](void* request, ucs_status_t status, std::size_t, void* user) {
+    std::unique_ptr<Operation> ended(static_cast<Operation*>(user));
+    auto& link = *ended->link;
+    --link.operations_;
+    link.settle(std::move(ended), request, status);
+  };
+  param.user_data = operation.get();
+  void* const request = ucp_am_recv_data_nbx(worker_->get(), data.data, into.data(), into.size(), &param);
+  if (request == nullptr || UCS_PTR_IS_ERR(request)) {
+    settle(std::move(operation), nullptr, request == nullptr ? UCS_OK : UCS_PTR_STATUS(request));
+  } else {
+    ++operations_;
+    static_cast<void>(operation.release());
+  }
+}
+
+void UcxLink::settle(std::unique_ptr<Operation> operation, void* request, ucs_status_t status) {
+  if (request != nullptr) ucp_request_free(request);
+  if (status != UCS_OK && !ended_) fail_later(error_of(status, "UCX lost it"));
+  try {
+    if (operation->done) operation->done(status);
+  } catch (const Error& error) {
+    fail_later(error);
+  } catch (const std::exception& error) {
+    fail_later(Error(Errc::internal, error.what()));
+  }
+}
+
+ucs_status_t UcxLink::on_message(const Head& head, std::span<const std::byte> behind, Data data) {
+  try {
+    switch (head.kind) {
+      case Kind::read: {
+        if (data.bytes > fabric::max_frame_bytes) throw Error(Errc::protocol, "asks in too many words");
+        if (!data.rendezvous) {
+          take_request({data.here().begin(), data.here().end()});
+          return UCS_OK;
+        }
+        const auto frame = std::make_shared<std::vector<std::byte>>(data.bytes);
+        receive(data, *frame, {}, [this, frame](ucs_status_t status) {
+          if (status == UCS_OK && !ended_) take_request(std::move(*frame));
+        });
+        return UCS_OK;
+      }
+      case Kind::write: take_write(head, behind, data); return UCS_OK;
+      case Kind::body:
+      case Kind::answer: {
+        const auto at = questions_.find(head.id);
+        if (at == questions_.end()) throw Error(Errc::protocol, "answered what was not asked");
+        if (head.kind == Kind::body) take_body(at, data);
+        else take_answer(at, head, data);
+        return UCS_OK;
+      }
+    }
+    throw Error(Errc::protocol, "sent what is neither an answer nor a request for data");
+  } catch (const Error& error) {
+    fail_later(error);
+  } catch (const std::exception& error) {
+    fail_later(Error(Errc::internal, error.what()));
+  }
+  return UCS_OK;
+}
+
+// -------------------------------------------------------------------------------------------------------------- asking
+
+void UcxLink::submit(TransferPtr transfer) {
+  loop_->post([self = shared_from_this(), transfer = std::move(transfer)] {
+    transfer->next = 0;
+    transfer->cut = [link = self->weak_from_this(), loop = self->loop_] {
+      loop->call([&] {
+        if (const auto there = link.lock()) there->end(there->in_words(Error(Errc::peer_lost, "does not answer")));
+      });
+    };
+    if (self->ended_) {
+      transfer->fail(self->in_words(Error(Errc::peer_lost, "the connection is gone")));
+      return;
+    }
+    if (transfer->parts.empty()) transfer->settle();
+    else self->waiting_.push_back({transfer, {}});
+    try {
+      self->ask();
+    } catch (const std::exception& error) {
+      self->end(self->in_words(Error(Errc::memory, error.what())));
+    }
+    if (self->worker_) self->worker_->advance();
+  });
+}
+
+// Transfers take turns.
+void UcxLink::ask() {
+  std::size_t passed = 0;  // transfers in a row that wait for their own answers
+  while (endpoint_ != nullptr && passed < waiting_.size() && questions_.size() < most_questions &&
+         (questions_.empty() || outstanding_ < most_outstanding)) {
+    const auto& transfer = *waiting_.front().transfer;
+    const bool waits = transfer.ordered && transfer.outstanding > 0;
+    passed = waits ? passed + 1 : 0;
+    if (waits || ask_next(waiting_.front())) waiting_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+}
+
+// Whether there is more to ask for.
+bool UcxLink::ask_next(Asking& next) {
+  Transfer& transfer = *next.transfer;
+  const bool write = transfer.write;
+  Question question{.transfer = next.transfer};
+  {
+    const std::lock_guard lock(transfer.mutex);
+    if (transfer.dropped && !transfer.error)
+      transfer.error = Error(Errc::cancelled, "a transfer that nobody waits for");
+    if (!transfer.error && write) ++transfer.busy;
+  }
+  if (transfer.error) {
+    transfer.settle();
+    return false;
+  }
+  const auto& part = transfer.parts[transfer.next];
+  if (!next.chunks) next.chunks.emplace(part.piece, piece_bytes);
+  question.piece = next.chunks->next();
+  question.memory = part.memory;
+  question.bytes = question.piece.bytes();
+  if (next.chunks->done()) {
+    next.chunks.reset();
+    ++transfer.next;
+  }
+  const std::uint64_t id = next_id_++;
+  wire::DataRequest request;
+  request.id = id;
+  request.region = transfer.region;
+  request.slot = transfer.slot;
+  request.pieces.push_back(wanted_of(question.piece, request.points));
+  std::vector<std::byte> frame;
+  encode(request, frame);
+  outstanding_ += question.bytes;
+  ++transfer.outstanding;
+  const std::span<const std::byte> bytes(place_of(question.piece, question.memory), question.bytes);
+  questions_.emplace(id, std::move(question));
+  if (!write) {
+    base::fault_point("send:read_request", FaultPhase::before);
+    send({.id = id, .kind = Kind::read}, {}, std::move(frame), {}, {});
+    base::fault_point("send:read_request", FaultPhase::after);
+    return transfer.next < transfer.parts.size() || next.chunks;
+  }
+  base::fault_point("send:write_request", FaultPhase::before);
+  send({.id = id, .kind = Kind::write}, frame, {}, bytes, [held = next.transfer](ucs_status_t) {
+    const std::lock_guard lock(held->mutex);
+    --held->busy;
+    held->idle.notify_all();
+  });
+  base::fault_point("send:write_request", FaultPhase::after);
+  return transfer.next < transfer.parts.size() || next.chunks;
+}
+
+// The bytes of an answer, to where they belong.
+void UcxLink::take_body(Questions::iterator at, const Data& data) {
+  Question& question = at->second;
+  if (question.transfer->write || question.came || question.receiving || question.answered ||
+      data.bytes != question.bytes)
+    throw Error(Errc::protocol,
+                "answered with " + std::to_string(data.bytes) + " bytes instead of " + std::to_string(question.bytes));
+  const auto transfer = question.transfer;
+  const bool in_place = packed_is_contiguous_at_destination(question.piece);
+  std::byte* const to = in_place ? place_of(question.piece, question.memory) : nullptr;
+  std::unique_lock lock(transfer->mutex);
+  question.came = !data.rendezvous || transfer->dropped;
+  if (question.came) {
+    if (transfer->dropped) return;
+    if (in_place) std::memcpy(to, data.data, data.bytes);
+    else model::unpack(question.piece, data.data, question.memory);
+    return;
+  }
+  question.receiving = true;
+  if (in_place) ++transfer->busy;
+  lock.unlock();
+  std::vector<std::byte> bounce(in_place ? 0 : data.bytes);
+  const std::span<std::byte> into = in_place ? std::span(to, data.bytes) : std::span(bounce);
+  receive(data, into, std::move(bounce), [this, id = at->first, transfer, into, in_place](ucs_status_t status) {
+    const auto found = questions_.find(id);
+    {
+      const std::lock_guard held(transfer->mutex);
+      if (in_place) --transfer->busy;
+      else if (status == UCS_OK && !transfer->dropped && found != questions_.end())
+        model::unpack(found->second.piece, into.data(), found->second.memory);
+      transfer->idle.notify_all();
+    }
+    if (found == questions_.end()) return;
+    found->second.receiving = false;
+    found->second.came = true;
+    if (status != UCS_OK) found->second.error = error_of(status, "UCX lost it");  // whatever is answered still
+    finish(found);
+  });
+}
+
+void UcxLink::take_answer(Questions::iterator at, const Head& head, const Data& data) {
+  Question& question = at->second;
+  if (head.code == 0) {
+    if (data.bytes > 0) take_body(at, data);
+  } else {
+    const std::string text(data.rendezvous ? "" : reinterpret_cast<const char*>(data.data),
+                           data.rendezvous ? 0 : data.bytes);
+    question.error = Error(base::known_code(head.code), text);
+  }
+  question.answered = true;
+  finish(at);
+}
+
+void UcxLink::finish(Questions::iterator at) {
+  Question& question = at->second;
+  if (ended_ || !question.answered || question.receiving) return;
+  if (!question.error && !question.transfer->write && !question.came)
+    throw Error(Errc::protocol, "answered without the bytes");
+  const auto transfer = question.transfer;
+  const auto error = question.error;
+  outstanding_ -= question.bytes;
+  --transfer->outstanding;
+  questions_.erase(at);
+  if (error) transfer->fail(*error);
+  else transfer->settle();
+  ask();
+}
+
+// ----------------------------------------------------------------------------------------------------------- answering
+
+void UcxLink::take_request(std::vector<std::byte> frame) {
+  base::fault_point("data-request", FaultPhase::before);
+  if (!source_) throw Error(Errc::protocol, "asks who lends nothing");
+  requests_bytes_ += frame.size();
+  requests_.push_back(std::move(frame));
+  if (requests_.size() + answering_ > most_requests || requests_bytes_ > most_requests_bytes)
+    throw Error(Errc::protocol, "asks for more at once than may be");
+  serve();
+}
+
+void UcxLink::serve() {
+  while (endpoint_ != nullptr && !requests_.empty() && answering_bytes_ < most_outstanding) {
+    const auto frame = std::move(requests_.front());
+    requests_.pop_front();
+    requests_bytes_ -= frame.size();
+    answer_read(frame);
+  }
+}
+
+void UcxLink::answer_read(const std::vector<std::byte>& frame) {
+  wire::DataRequest request;
+  std::shared_ptr<Region> region;
+  std::vector<model::PointMove> moves;
+  std::vector<model::SourceRun> runs;
+  std::vector<std::byte> packed;
+  std::uint64_t bytes = 0;
+  const std::byte* from = nullptr;
+  std::shared_ptr<Hold> hold;
+  try {
+    wire::decode_data_request(frame, request);
+    if (request.pieces.size() != 1) throw Error(Errc::protocol, "asks for other than one piece");
+    const auto& wanted = request.pieces.front();
+    bytes = wire::bytes_of(wanted);
+    if (bytes == 0 || bytes > most_body_bytes) throw Error(Errc::protocol, "asks for a piece of impossible size");
+    region = source_->open(request, false);
+    const auto* base = region->segment(wanted.segment, wire::reach(wanted, request.points));
+    moves.reserve(request.points.size());
+    const auto piece = source_of(wanted, request.points, moves);
+    if (bytes > copied_bytes && model::contiguous_runs(piece, bytes, 1, runs)) {
+      hold = std::make_shared<Hold>(region);
+      from = base + runs.front().offset;
+    } else {
+      packed.resize(bytes);
+      const auto lock = lock_of(region->mutex());
+      if (region->state() == Errc::ok) model::pack(piece, base, packed.data());
+      if (region->state() != Errc::ok) throw Error(region->state(), "the memory was taken back while it was read");
+    }
+  } catch (const Error& error) {
+    answer(request.id, error);
+    return;
+  }
+  base::fault_point("data-reply", FaultPhase::before);
+  if (from == nullptr) {
+    source_->served(bytes);
+    answer(request.id, {}, std::move(packed));
+    base::fault_point("data-reply", FaultPhase::after);
+    return;
+  }
+  ++answering_;
+  answering_bytes_ += bytes;
+  send({.id = request.id, .kind = Kind::body}, {}, {}, {from, bytes},
+       [this, hold, bytes, id = request.id](ucs_status_t status) mutable {
+         --answering_;
+         answering_bytes_ -= bytes;
+         std::optional<Error> error;
+         if (hold->region->mutex() == nullptr && hold->region->state() != Errc::ok)
+           error = Error(hold->region->state(), "the memory was taken back while it was read");
+         hold.reset();
+         if (status != UCS_OK || ended_) return;
+         source_->served(bytes);
+         answer(id, error);
+         base::fault_point("data-reply", FaultPhase::after);
+         serve();
+       });
+  base::fault_point("data-reply", FaultPhase::half);
+}
+
+// What cannot be written is not received.
+void UcxLink::take_write(const Head& head, std::span<const std::byte> frame, const Data& data) {
+  base::fault_point("data-request", FaultPhase::before);
+  if (!source_) throw Error(Errc::protocol, "writes to who lends nothing");
+  wire::DataRequest request;
+  wire::decode_data_request(std::vector<std::byte>(frame.begin(), frame.end()), request);  // aligned
+  const auto reach = wire::reach(request.pieces.front(), request.points);
+  if (request.pieces.size() != 1 || request.id != head.id || request.pieces.front().is_points ||
+      reach.last - reach.first != data.bytes || wire::bytes_of(request.pieces.front()) != data.bytes ||
+      answering_ >= most_requests)
+    throw Error(Errc::protocol, "writes what is no range of bytes");
+  try {
+    std::shared_ptr<Region> region = source_->open(request, true);
+    auto* const to = region->segment(request.pieces.front().segment, reach) + reach.first;
+    auto hold = std::make_shared<Hold>(std::move(region));
+    if (!data.rendezvous) {
+      std::memcpy(to, data.data, data.bytes);
+      answer(head.id, {});
+      return;
+    }
+    ++answering_;
+    receive(data, {to, data.bytes}, {}, [this, hold = std::move(hold), id = head.id](ucs_status_t status) mutable {
+      --answering_;
+      hold.reset();
+      if (status == UCS_OK && !ended_) answer(id, {});
+    });
+  } catch (const Error& error) {
+    answer(head.id, error);
+  }
+}
+
+void UcxLink::answer(std::uint64_t id, const std::optional<Error>& error, std::vector<std::byte> body) {
+  Head head{.id = id, .kind = Kind::answer};
+  if (error) {
+    head.code = static_cast<std::uint32_t>(error->code());
+    const std::string_view text = std::string_view(error->what()).substr(0, 4096);
+    body.assign(reinterpret_cast<const std::byte*>(text.data()),
+                reinterpret_cast<const std::byte*>(text.data() + text.size()));
+  }
+  send(head, {}, std::move(body), {}, {});
+}
+
+namespace {
+
+std::shared_ptr<ServedLink> make_link(LinkSide side) { return std::make_shared<UcxLink>(std::move(side)); }
+
+}  // namespace
+
+}  // namespace penstock::transport
+
+const penstock::base::PartHead* penstock_ucx_part() {
+  using namespace penstock::transport;
+  static constexpr UcxPart part{{PENSTOCK_VERSION}, &make_link};
+  return &part;
+}

@@ -1,0 +1,215 @@
+#include "transport/ucx/ucx_worker.hpp"
+
+#include <signal.h>
+#include <ucs/debug/debug.h>
+#include <ucs/debug/log_def.h>
+
+#include <array>
+#include <condition_variable>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "base/bytes.hpp"
+#include "base/clock.hpp"
+#include "base/fork.hpp"
+#include "base/log.hpp"
+#include "transport/ucx/ucx_link.hpp"
+
+namespace penstock::transport {
+
+namespace {
+
+constexpr int steps_per_turn = 256;  // then the loop's other sockets have theirs
+constexpr Timeout closing_time{5'000};
+
+ucs_log_func_rc_t log_line(const char*, unsigned, const char*, ucs_log_level_t level, const ucs_log_component_config_t*,
+                           const char* message, va_list arguments) {
+  std::array<char, 512> text{};
+  std::vsnprintf(text.data(), text.size(), message, arguments);
+  base::log(level <= UCS_LOG_LEVEL_ERROR ? base::Level::warn : base::Level::debug, "UCX", {{"says", text.data()}});
+  return UCS_LOG_FUNC_RC_STOP;
+}
+
+// UCX speaks through the library's logger, and leaves signals to the application.
+void make_guest() {
+  ucs_log_push_handler(log_line);
+  for (const int number : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(number);
+}
+
+// The workers that UCX has. UCX's own end, when the process exits, must not meet one: what is left is ended before it.
+struct Living {
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  unsigned workers = 0;
+  std::weak_ptr<UcxWorker> newest;
+  std::weak_ptr<SocketLoop> loop;
+  const base::Origin origin;
+};
+struct AtExit {
+  Living& living = *new Living;  // the SocketLoop's thread may outlive this
+  ~AtExit() {
+    if (living.origin.inherited()) return;
+    std::unique_lock lock(living.mutex);
+    const auto loop = living.loop.lock();
+    if (loop && living.workers > 0) {
+      loop->post([worker = living.newest] {
+        if (const auto still = worker.lock()) still->end();
+      });
+    }
+    living.changed.wait_for(lock, closing_time, [&] { return living.workers == 0; });
+  }
+};
+Living& living() {
+  static AtExit exit;  // made after UCX was loaded, so destroyed before it
+  return exit.living;
+}
+
+void check(ucs_status_t status, const char* what) {
+  if (status != UCS_OK) throw Error(Errc::unsupported, std::string("UCX ") + what + ": " + ucs_status_string(status));
+}
+
+}  // namespace
+
+Error error_of(ucs_status_t status, const std::string& what) {
+  const Errc code = status == UCS_ERR_NO_MEMORY ? Errc::memory : Errc::peer_lost;
+  return Error(code, what + ": " + ucs_status_string(status));
+}
+
+std::shared_ptr<UcxWorker> UcxWorker::shared(const std::shared_ptr<SocketLoop>& loop) {
+  static base::OncePerProcess<UcxWorker> worker;
+  return worker.get([&] {
+    if (living().origin.inherited())
+      throw Error(Errc::unsupported, "UCX was in use before this process was forked: it must be the first to use it");
+    const std::shared_ptr<UcxWorker> made(new UcxWorker(loop));
+    made->begin();
+    loop->add(made, made->wake_);
+    made->advance();
+    const std::lock_guard lock(living().mutex);
+    living().newest = made;
+    living().loop = loop;
+    return made;
+  });
+}
+
+void UcxWorker::begin() {
+  make_guest();
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  check(ucp_init(&params, nullptr, &context_), "does not start");
+  {
+    const std::lock_guard lock(living().mutex);
+    ++living().workers;
+  }
+  ucp_worker_params_t how{};
+  how.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  how.thread_mode = UCS_THREAD_MODE_SINGLE;
+  check(ucp_worker_create(context_, &how, &worker_), "has no network");
+  check(ucp_worker_get_efd(worker_, &wake_), "has no network that it can wait for");
+  ucp_address_t* address = nullptr;
+  std::size_t bytes = 0;
+  check(ucp_worker_get_address(worker_, &address, &bytes), "has no address");
+  const auto* first = reinterpret_cast<const std::byte*>(address);
+  address_.assign(first, first + bytes);
+  ucp_worker_release_address(worker_, address);
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = 0;
+  handler.cb = &UcxWorker::on_message;
+  handler.arg = this;
+  check(ucp_worker_set_am_recv_handler(worker_, &handler), "takes no messages");
+}
+
+// At the loop's end, or where it could not be made.
+UcxWorker::~UcxWorker() { destroy(); }
+
+void UcxWorker::end() {
+  while (!links_.empty()) links_.begin()->second->end(Error(Errc::peer_lost, "this process exits"));
+  if (const auto loop = loop_.lock()) loop->remove(*this, wake_);
+  destroy();
+}
+
+void UcxWorker::destroy() {
+  if (context_ == nullptr) return;
+  if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
+  ucp_cleanup(std::exchange(context_, nullptr));
+  const std::lock_guard lock(living().mutex);
+  --living().workers;
+  living().changed.notify_all();
+}
+
+std::uint64_t UcxWorker::add(UcxLink& link) {
+  std::uint64_t number = 0;
+  do std::memcpy(&number, base::random_bytes(sizeof number).data(), sizeof number);
+  while (!links_.emplace(number, &link).second);
+  return number;
+}
+
+ucp_ep_h UcxWorker::connect(std::span<const std::byte> peer, UcxLink& link) {
+  if (worker_ == nullptr) throw Error(Errc::peer_lost, "this process exits");
+  ucp_ep_params_t params{};
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(peer.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {&UcxWorker::on_error, &link};
+  ucp_ep_h endpoint = nullptr;
+  if (const auto status = ucp_ep_create(worker_, &params, &endpoint); status != UCS_OK)
+    throw error_of(status, "UCX does not reach it");
+  return endpoint;
+}
+
+bool UcxWorker::close(ucp_ep_h endpoint, const unsigned& operations) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  advancing_ = true;  // callbacks that run here change no more than their own link
+  void* const request = ucp_ep_close_nbx(endpoint, &param);
+  const bool pending = request != nullptr && !UCS_PTR_IS_ERR(request);
+  const base::Deadline deadline(closing_time);
+  const auto ended = [&] {
+    return operations == 0 && (!pending || ucp_request_check_status(request) != UCS_INPROGRESS);
+  };
+  while (!ended() && !deadline.passed()) ucp_worker_progress(worker_);
+  const bool well = ended();
+  if (pending) ucp_request_free(request);
+  advancing_ = false;
+  return well;
+}
+
+void UcxWorker::advance() {
+  if (advancing_ || worker_ == nullptr) return;
+  advancing_ = true;
+  bool more = true;
+  for (int step = 0; more && step < steps_per_turn; ++step)
+    if (ucp_worker_progress(worker_) == 0) more = ucp_worker_arm(worker_) == UCS_ERR_BUSY;
+  advancing_ = false;
+  if (!more) return;
+  if (const auto loop = loop_.lock()) {
+    loop->post([weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->advance();
+    });
+  }
+}
+
+ucs_status_t UcxWorker::on_message(void* self, const void* header, std::size_t header_bytes, void* data,
+                                   std::size_t bytes, const ucp_am_recv_param_t* param) {
+  auto& worker = *static_cast<UcxWorker*>(self);
+  UcxLink::Head head;
+  if (header_bytes < sizeof head) return UCS_OK;
+  std::memcpy(&head, header, sizeof head);
+  const auto found = worker.links_.find(head.link);
+  if (found == worker.links_.end()) return UCS_OK;  // of a link that has ended
+  const auto* behind = static_cast<const std::byte*>(header) + sizeof head;
+  const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  return found->second->on_message(head, {behind, header_bytes - sizeof head}, {data, bytes, rendezvous});
+}
+
+void UcxWorker::on_error(void* link, ucp_ep_h, ucs_status_t status) {
+  static_cast<UcxLink*>(link)->fail_later(error_of(status, "UCX lost it"));
+}
+
+}  // namespace penstock::transport
