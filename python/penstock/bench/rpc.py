@@ -102,8 +102,8 @@ def rows_of(programs: Path, quick: bool) -> tuple[list[Row], list[str]]:
     grpc, note = grpc_program(programs)
     ours_by_ucx = UCX_LABELS if has_ucx(programs) else {}
     if not ours_by_ucx:
-        left_out.append("penstock over ucx: built without UCX (no libucx-dev)")
-    if shutil.which(ucx_peer.TOOL):
+        left_out.append("ucx: built without it (no libucx-dev)")
+    elif shutil.which(ucx_peer.TOOL):
         for way, label in UCX_LABELS.items():
             run = partial(ucx_peer.bandwidths, sizes_of(quick), UCX_WAYS[way][1])
             rows.append(Row("bulk", ucx_peer.TOOL, way, label, run))

@@ -1,9 +1,10 @@
 #include "transport/ucx/ucx_link.hpp"
 
-#include <sys/epoll.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -27,12 +28,26 @@ constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;       // of one qu
 constexpr std::uint64_t most_outstanding = std::uint64_t{8} << 20;  // asked for and not yet received
 constexpr std::size_t most_questions = 64;
 constexpr std::uint64_t copied_bytes = 8 << 10;  // shorter answers are packed into one message
-constexpr std::size_t greeting_limit = 16 << 10;
+constexpr std::size_t greeting_bytes = sizeof(std::uint64_t) + sizeof(std::uint16_t);
 // Of the peer: more than a link ever has under way.
 constexpr std::size_t most_requests = 128, most_requests_bytes = std::size_t{32} << 20;
 constexpr std::uint64_t most_body_bytes = std::uint64_t{4} << 20;
 
 std::byte* place_of(const model::Piece& piece, std::byte* memory) { return memory + piece.copy.dst_offset; }
+
+// This socket's own, or its peer's. Of sockets of this host: the loopback.
+Address address_of(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
+  Address address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address.storage);
+  if (get(socket, generic, &address.size) != 0) throw Error(Errc::peer_lost, "the connection is gone");
+  if (address.storage.ss_family == AF_INET || address.storage.ss_family == AF_INET6) return address;
+  auto& loopback = reinterpret_cast<sockaddr_in&>(address.storage);
+  loopback = {};
+  loopback.sin_family = AF_INET;
+  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.size = sizeof loopback;
+  return address;
+}
 
 struct Hold {
   std::shared_ptr<Region> region;
@@ -63,23 +78,42 @@ void UcxLink::start() {
       self->worker_ = UcxWorker::shared(self->loop_);
       self->number_ = self->worker_->add(*self);
       self->loop_->add(self, self->socket_.get());
-      if (!self->accepted_) self->greet();
+      if (self->accepted_) self->greet();
     } catch (const Error& error) {
       self->end(self->in_words(error));
     }
   });
 }
 
+// Where the side that connected finds this one.
 void UcxLink::greet() {
-  const auto address = worker_->address();
-  const auto size = static_cast<std::uint32_t>(sizeof number_ + address.size());
-  std::vector<std::byte> greeting(sizeof size + sizeof number_);
-  std::memcpy(greeting.data(), &size, sizeof size);
-  std::memcpy(greeting.data() + sizeof size, &number_, sizeof number_);
-  greeting.insert(greeting.end(), address.begin(), address.end());
-  const iovec part{greeting.data(), greeting.size()};
-  if (fabric::send_some(socket_.get(), std::span(&part, 1), -1) != static_cast<std::ptrdiff_t>(greeting.size()))
+  const std::uint16_t port = worker_->listen(address_of(socket_.get(), ::getsockname));
+  std::array<std::byte, greeting_bytes> bytes;
+  std::memcpy(bytes.data(), &number_, sizeof number_);
+  std::memcpy(bytes.data() + sizeof number_, &port, sizeof port);
+  const iovec part{bytes.data(), bytes.size()};
+  if (fabric::send_some(socket_.get(), std::span(&part, 1), -1) != static_cast<std::ptrdiff_t>(bytes.size()))
     throw Error(Errc::peer_lost, "closed the connection");
+}
+
+// The connecting side's first message brings the endpoint to answer on; the answer to it says that this side may ask. UCX does
+// not keep messages in order: nothing else is sent before.
+void UcxLink::on_hello(const Head& head, ucp_ep_h endpoint) {
+  if (begun_ || (accepted_ && (endpoint == nullptr || !worker_->claim(endpoint, *this)))) {
+    fail_later(Error(Errc::protocol, "begins a link that has begun"));
+    return;
+  }
+  begun_ = true;
+  try {
+    if (accepted_) {
+      endpoint_ = endpoint;
+      peer_number_ = head.id;
+      send({.kind = Kind::hello}, {}, {}, {}, {});
+    }
+    ask();
+  } catch (const std::exception& error) {
+    fail_later(Error(Errc::memory, error.what()));
+  }
 }
 
 void UcxLink::on_events(std::uint32_t) {
@@ -97,24 +131,23 @@ void UcxLink::on_events(std::uint32_t) {
 
 // The peer's greeting, and later its end.
 void UcxLink::read_socket() {
-  std::byte bytes[4096];
+  std::byte bytes[64];
   const iovec part{bytes, sizeof bytes};
   const auto count = fabric::receive_parts(socket_.get(), std::span(&part, 1));
   if (count == -EAGAIN || count == -EWOULDBLOCK) return;
   if (count < 0) throw Error(Errc::peer_lost, fabric::errno_text(static_cast<int>(-count)));
   if (count == 0) throw Error(Errc::peer_lost, "closed the connection");
+  if (accepted_ || greeting_.size() + static_cast<std::size_t>(count) > greeting_bytes)
+    throw Error(Errc::protocol, "sent what is no greeting");
   greeting_.insert(greeting_.end(), bytes, bytes + count);
-  std::uint32_t size = 0;
-  if (greeting_.size() >= sizeof size) std::memcpy(&size, greeting_.data(), sizeof size);
-  if (endpoint_ != nullptr || size > greeting_limit ||
-      greeting_.size() > sizeof size + std::max<std::size_t>(size, 1) ||
-      (greeting_.size() >= sizeof size && size <= sizeof peer_number_))
-    throw Error(Errc::protocol, "sent what is no address of UCX");
-  if (greeting_.size() < sizeof size || greeting_.size() < sizeof size + size) return;
-  std::memcpy(&peer_number_, greeting_.data() + sizeof size, sizeof peer_number_);
-  if (accepted_) greet();
-  endpoint_ = worker_->connect(std::span(greeting_).subspan(sizeof size + sizeof peer_number_), *this);
-  serve();
+  if (greeting_.size() < greeting_bytes) return;
+  std::uint16_t port = 0;
+  std::memcpy(&peer_number_, greeting_.data(), sizeof peer_number_);
+  std::memcpy(&port, greeting_.data() + sizeof peer_number_, sizeof port);
+  auto to = address_of(socket_.get(), ::getpeername);
+  to.set_port(port);
+  endpoint_ = worker_->connect(to, *this);
+  send({.id = number_, .kind = Kind::hello}, {}, {}, {}, {});
 }
 
 Error UcxLink::in_words(const Error& error) const { return peer_name_.empty() ? error : error.in(peer_name_); }
@@ -178,6 +211,10 @@ void UcxLink::send(Head head, std::span<const std::byte> behind, std::vector<std
     link.settle(std::move(ended), request, status);
   };
   param.user_data = operation.get();
+  if (head.kind == Kind::hello && !accepted_) {
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_AM_SEND_FLAG_REPLY;
+  }
   void* const request = ucp_am_send_nbx(endpoint_, 0, operation->header.data(), operation->header.size(), bytes.data(),
                                         bytes.size(), &param);
   if (request == nullptr || UCS_PTR_IS_ERR(request)) {
@@ -225,7 +262,9 @@ void UcxLink::settle(std::unique_ptr<Operation> operation, void* request, ucs_st
 
 ucs_status_t UcxLink::on_message(const Head& head, std::span<const std::byte> behind, Data data) {
   try {
+    if (endpoint_ == nullptr) throw Error(Errc::protocol, "sends before the link has begun");
     switch (head.kind) {
+      case Kind::hello: break;  // on_hello
       case Kind::read: {
         if (data.bytes > fabric::max_frame_bytes) throw Error(Errc::protocol, "asks in too many words");
         if (!data.rendezvous) {
@@ -284,8 +323,9 @@ void UcxLink::submit(TransferPtr transfer) {
 
 // Transfers take turns.
 void UcxLink::ask() {
-  std::size_t passed = 0;  // transfers in a row that wait for their own answers
-  while (endpoint_ != nullptr && passed < waiting_.size() && questions_.size() < most_questions &&
+  if (std::exchange(asking_, true)) return;  // an answer that came while it was asked for
+  std::size_t passed = 0;                    // transfers in a row that wait for their own answers
+  while (begun_ && passed < waiting_.size() && questions_.size() < most_questions &&
          (questions_.empty() || outstanding_ < most_outstanding)) {
     const auto& transfer = *waiting_.front().transfer;
     const bool waits = transfer.ordered && transfer.outstanding > 0;
@@ -293,6 +333,7 @@ void UcxLink::ask() {
     if (waits || ask_next(waiting_.front())) waiting_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
+  asking_ = false;
 }
 
 // Whether there is more to ask for.
@@ -402,9 +443,8 @@ void UcxLink::take_answer(Questions::iterator at, const Head& head, const Data& 
 
 void UcxLink::finish(Questions::iterator at) {
   Question& question = at->second;
-  if (ended_ || !question.answered || question.receiving) return;
-  if (!question.error && !question.transfer->write && !question.came)
-    throw Error(Errc::protocol, "answered without the bytes");
+  const bool complete = question.error || question.transfer->write || question.came;
+  if (ended_ || !question.answered || question.receiving || !complete) return;
   const auto transfer = question.transfer;
   const auto error = question.error;
   outstanding_ -= question.bytes;
@@ -428,7 +468,7 @@ void UcxLink::take_request(std::vector<std::byte> frame) {
 }
 
 void UcxLink::serve() {
-  while (endpoint_ != nullptr && !requests_.empty() && answering_bytes_ < most_outstanding) {
+  while (!requests_.empty() && answering_bytes_ < most_outstanding) {
     const auto frame = std::move(requests_.front());
     requests_.pop_front();
     requests_bytes_ -= frame.size();

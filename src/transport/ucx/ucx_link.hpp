@@ -1,4 +1,5 @@
-// A link over UCX. The connection that it begins with tells each side the other's address, and later that the other has died.
+// A link over UCX. It begins with an authenticated connection, over which the accepting side says where UCX finds it; the end of
+// that connection tells that the peer has ended.
 //
 // Transfers are cut into pieces of about 1 MiB, each of which is one question, a few of them at a time. A question is one active
 // message; bytes that lie together are sent from where they lie and received where they belong, others are packed. What UCX
@@ -32,6 +33,7 @@ class UcxLink final : public ServedLink, public SocketLoop::Handler, public std:
   void end(const Error& error) override;
 
   enum class Kind : std::uint32_t {
+    hello = 0,   // first; of the side that connected, with its own number of the link as id
     read = 1,    // a wire::DataRequest of one piece is the data
     write = 2,   // likewise, of a range of bytes; it lies behind the head, the bytes are the data
     body = 3,    // the bytes that were asked for
@@ -40,7 +42,7 @@ class UcxLink final : public ServedLink, public SocketLoop::Handler, public std:
   struct Head {
     std::uint64_t link = 0;  // the receiver's number of it
     std::uint64_t id = 0;    // of the question
-    Kind kind = Kind::read;
+    Kind kind = Kind::hello;
     std::uint32_t code = 0;
   };
   static_assert(sizeof(Head) == 24);
@@ -52,6 +54,7 @@ class UcxLink final : public ServedLink, public SocketLoop::Handler, public std:
     std::span<const std::byte> here() const { return {static_cast<const std::byte*>(data), bytes}; }
   };
   // Within UCX's progress.
+  void on_hello(const Head& head, ucp_ep_h endpoint);
   ucs_status_t on_message(const Head& head, std::span<const std::byte> behind, Data data);
   void fail_later(Error error);
 
@@ -108,8 +111,8 @@ class UcxLink final : public ServedLink, public SocketLoop::Handler, public std:
   std::shared_ptr<UcxWorker> worker_;
   std::uint64_t number_ = 0, peer_number_ = 0;
   ucp_ep_h endpoint_ = nullptr;
-  std::vector<std::byte> greeting_;  // the peer's, as far as it has come
-  bool ended_ = false;
+  std::vector<std::byte> greeting_;  // the accepting side's, as far as it has come
+  bool begun_ = false, ended_ = false, asking_ = false;
   unsigned operations_ = 0;
 
   std::deque<Asking> waiting_;

@@ -1,9 +1,13 @@
 #include "transport/ucx/ucx_worker.hpp"
 
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/timerfd.h>
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstdarg>
@@ -11,6 +15,7 @@
 #include <cstring>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
@@ -24,6 +29,11 @@ namespace {
 
 constexpr int steps_per_turn = 256;  // then the loop's other sockets have theirs
 constexpr Timeout closing_time{5'000};
+// Of connections to UCX whose first message has not come.
+constexpr Timeout claiming_time{10'000};
+constexpr long most_unclaimed = 64;
+// For connections that nobody claims; and UCX can be up to 20 s late to say that a message has come (rapidsai/ucxx, issue 15).
+constexpr long look_every_ns = 100'000'000;
 
 ucs_log_func_rc_t log_line(const char*, unsigned, const char*, ucs_log_level_t level, const ucs_log_component_config_t*,
                            const char* message, va_list arguments) {
@@ -73,25 +83,44 @@ void check(ucs_status_t status, const char* what) {
 
 }  // namespace
 
+std::uint16_t Address::port() const {
+  return ntohs(storage.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(storage).sin6_port
+                                             : reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+}
+
+void Address::set_port(std::uint16_t port) {
+  if (storage.ss_family == AF_INET6) reinterpret_cast<sockaddr_in6&>(storage).sin6_port = htons(port);
+  else reinterpret_cast<sockaddr_in&>(storage).sin_port = htons(port);
+}
+
 Error error_of(ucs_status_t status, const std::string& what) {
   const Errc code = status == UCS_ERR_NO_MEMORY ? Errc::memory : Errc::peer_lost;
   return Error(code, what + ": " + ucs_status_string(status));
 }
 
 std::shared_ptr<UcxWorker> UcxWorker::shared(const std::shared_ptr<SocketLoop>& loop) {
-  static base::OncePerProcess<UcxWorker> worker;
-  return worker.get([&] {
-    if (living().origin.inherited())
-      throw Error(Errc::unsupported, "UCX was in use before this process was forked: it must be the first to use it");
-    const std::shared_ptr<UcxWorker> made(new UcxWorker(loop));
-    made->begin();
-    loop->add(made, made->wake_);
-    made->advance();
-    const std::lock_guard lock(living().mutex);
-    living().newest = made;
-    living().loop = loop;
-    return made;
-  });
+  if (living().origin.inherited())
+    throw Error(Errc::unsupported, "UCX was in use before this process was forked: it must be the first to use it");
+  {
+    std::unique_lock lock(living().mutex);
+    auto newest = living().newest.lock();
+    if (newest && newest->loop_.lock() == loop) return newest;
+    lock.unlock();
+    newest.reset();  // perhaps the last to hold it
+    lock.lock();
+    // That of an earlier loop, whose thread is ending, goes first.
+    living().changed.wait_for(lock, closing_time, [] { return living().workers == 0; });
+    ++living().workers;
+  }
+  const std::shared_ptr<UcxWorker> made(new UcxWorker(loop));
+  made->begin();
+  loop->add(made, made->wake_);
+  loop->add(made, made->timer_.get());
+  made->advance();
+  const std::lock_guard lock(living().mutex);
+  living().newest = made;
+  living().loop = loop;
+  return made;
 }
 
 void UcxWorker::begin() {
@@ -100,21 +129,13 @@ void UcxWorker::begin() {
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   check(ucp_init(&params, nullptr, &context_), "does not start");
-  {
-    const std::lock_guard lock(living().mutex);
-    ++living().workers;
-  }
   ucp_worker_params_t how{};
   how.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   how.thread_mode = UCS_THREAD_MODE_SINGLE;
   check(ucp_worker_create(context_, &how, &worker_), "has no network");
   check(ucp_worker_get_efd(worker_, &wake_), "has no network that it can wait for");
-  ucp_address_t* address = nullptr;
-  std::size_t bytes = 0;
-  check(ucp_worker_get_address(worker_, &address, &bytes), "has no address");
-  const auto* first = reinterpret_cast<const std::byte*>(address);
-  address_.assign(first, first + bytes);
-  ucp_worker_release_address(worker_, address);
+  timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!timer_) throw Error(Errc::system, "no descriptor for a timer");
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = 0;
@@ -128,14 +149,18 @@ UcxWorker::~UcxWorker() { destroy(); }
 
 void UcxWorker::end() {
   while (!links_.empty()) links_.begin()->second->end(Error(Errc::peer_lost, "this process exits"));
-  if (const auto loop = loop_.lock()) loop->remove(*this, wake_);
+  if (const auto loop = loop_.lock()) {
+    loop->remove(*this, wake_);
+    loop->remove(*this, timer_.get());
+  }
   destroy();
 }
 
 void UcxWorker::destroy() {
-  if (context_ == nullptr) return;
+  if (std::exchange(destroyed_, true)) return;
+  for (const auto& [address, each] : std::exchange(listeners_, {})) ucp_listener_destroy(each.listener);
   if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
-  ucp_cleanup(std::exchange(context_, nullptr));
+  if (context_ != nullptr) ucp_cleanup(std::exchange(context_, nullptr));
   const std::lock_guard lock(living().mutex);
   --living().workers;
   living().changed.notify_all();
@@ -145,27 +170,105 @@ std::uint64_t UcxWorker::add(UcxLink& link) {
   std::uint64_t number = 0;
   do std::memcpy(&number, base::random_bytes(sizeof number).data(), sizeof number);
   while (!links_.emplace(number, &link).second);
+  look(true);
   return number;
 }
 
-ucp_ep_h UcxWorker::connect(std::span<const std::byte> peer, UcxLink& link) {
+void UcxWorker::remove(std::uint64_t number) {
+  links_.erase(number);
+  if (links_.empty()) look(false);
+}
+
+void UcxWorker::look(bool now_and_then) {
+  itimerspec every{};
+  if (now_and_then) every.it_value.tv_nsec = every.it_interval.tv_nsec = look_every_ns;
+  ::timerfd_settime(timer_.get(), 0, &every, nullptr);
+}
+
+void UcxWorker::on_events(std::uint32_t) {
+  std::uint64_t times = 0;
+  if (::read(timer_.get(), &times, sizeof times) > 0 && worker_ != nullptr) drop_unclaimed();
+  advance();
+}
+
+// One for each address at which this process has accepted links, and for no other.
+std::uint16_t UcxWorker::listen(Address at) {
+  if (worker_ == nullptr) throw Error(Errc::peer_lost, "this process exits");
+  at.set_port(0);
+  const std::string key(reinterpret_cast<const char*>(&at.storage), at.size);
+  if (const auto found = listeners_.find(key); found != listeners_.end()) return found->second.port;
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr = {reinterpret_cast<const sockaddr*>(&at.storage), at.size};
+  auto& made = listeners_[key];
+  made.worker = this;
+  params.conn_handler = {&UcxWorker::on_connection, &made};
+  if (const auto status = ucp_listener_create(worker_, &params, &made.listener); status != UCS_OK) {
+    listeners_.erase(key);
+    check(status, "does not listen");
+  }
+  ucp_listener_attr_t attributes{};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  check(ucp_listener_query(made.listener, &attributes), "does not say where it listens");
+  std::memcpy(&at.storage, &attributes.sockaddr, sizeof at.storage);
+  return made.port = at.port();
+}
+
+ucp_ep_h UcxWorker::connect(const Address& to, UcxLink& link) {
   if (worker_ == nullptr) throw Error(Errc::peer_lost, "this process exits");
   ucp_ep_params_t params{};
-  params.field_mask =
-      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(peer.data());
+  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr = {reinterpret_cast<const sockaddr*>(&to.storage), to.size};
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler = {&UcxWorker::on_error, &link};
+  params.err_handler = {&UcxWorker::on_error, this};
   ucp_ep_h endpoint = nullptr;
   if (const auto status = ucp_ep_create(worker_, &params, &endpoint); status != UCS_OK)
     throw error_of(status, "UCX does not reach it");
+  endpoints_[endpoint].link = &link;
   return endpoint;
+}
+
+void UcxWorker::on_connection(ucp_conn_request_h request, void* listener) {
+  const auto& at = *static_cast<const Listener*>(listener);
+  auto& worker = *at.worker;
+  const auto unclaimed = std::count_if(worker.endpoints_.begin(), worker.endpoints_.end(),
+                                       [](const auto& each) { return each.second.link == nullptr; });
+  if (unclaimed >= most_unclaimed) {
+    ucp_listener_reject(at.listener, request);
+    return;
+  }
+  ucp_ep_params_t params{};
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.conn_request = request;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {&UcxWorker::on_error, &worker};
+  ucp_ep_h endpoint = nullptr;
+  if (ucp_ep_create(worker.worker_, &params, &endpoint) == UCS_OK)
+    worker.endpoints_[endpoint] = {nullptr, base::Deadline(claiming_time), false};
+}
+
+bool UcxWorker::claim(ucp_ep_h endpoint, UcxLink& link) {
+  const auto found = endpoints_.find(endpoint);
+  if (found == endpoints_.end() || found->second.link != nullptr) return false;
+  found->second.link = &link;
+  return true;
+}
+
+void UcxWorker::drop_unclaimed() {
+  std::vector<ucp_ep_h> dropped;
+  for (const auto& [endpoint, of] : endpoints_)
+    if (of.link == nullptr && (of.lost || of.until.passed())) dropped.push_back(endpoint);
+  for (auto* const endpoint : dropped) close(endpoint, 0);
 }
 
 bool UcxWorker::close(ucp_ep_h endpoint, const unsigned& operations) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  endpoints_.erase(endpoint);
   advancing_ = true;  // callbacks that run here change no more than their own link
   void* const request = ucp_ep_close_nbx(endpoint, &param);
   const bool pending = request != nullptr && !UCS_PTR_IS_ERR(request);
@@ -205,11 +308,20 @@ ucs_status_t UcxWorker::on_message(void* self, const void* header, std::size_t h
   if (found == worker.links_.end()) return UCS_OK;  // of a link that has ended
   const auto* behind = static_cast<const std::byte*>(header) + sizeof head;
   const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  if (head.kind == UcxLink::Kind::hello) {
+    const bool can_answer = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0;
+    found->second->on_hello(head, can_answer ? param->reply_ep : nullptr);
+    return UCS_OK;
+  }
   return found->second->on_message(head, {behind, header_bytes - sizeof head}, {data, bytes, rendezvous});
 }
 
-void UcxWorker::on_error(void* link, ucp_ep_h, ucs_status_t status) {
-  static_cast<UcxLink*>(link)->fail_later(error_of(status, "UCX lost it"));
+void UcxWorker::on_error(void* self, ucp_ep_h endpoint, ucs_status_t status) {
+  auto& worker = *static_cast<UcxWorker*>(self);
+  const auto found = worker.endpoints_.find(endpoint);
+  if (found == worker.endpoints_.end()) return;
+  if (found->second.link != nullptr) found->second.link->fail_later(error_of(status, "UCX lost it"));
+  else found->second.lost = true;
 }
 
 }  // namespace penstock::transport

@@ -1,0 +1,172 @@
+"""The data plane ucx between programs: links both ways, peers that die, stop, or leave without a word."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import penstock
+import pytest
+
+TIMEOUT_S = 30.0
+SIZE = 400_000  # elements of 8 bytes: several of UCX's messages
+PROGRAM = """
+import sys
+import numpy as np
+import penstock
+me, other, folder = sys.argv[1:4]
+context = penstock.Context(directory=folder, listen="127.0.0.1")
+size = 400_000
+
+
+def create(name):
+    return context.create(name, data_plane="ucx", timeout=30)
+
+
+def put(stream, t):
+    with stream.step() as step:
+        step["x"] = np.full(size, t, "f8")
+
+
+def take(stream, t):
+    with stream.step() as step:
+        values = step["x"][:]
+    assert values.shape == (size,) and (values == t).all()
+
+
+"""
+BOTH_WAYS = """
+for turn in range(6):
+    out, into = create(f"{me}{turn}"), context.open(f"{other}{turn}", data_plane="ucx", timeout=30)
+    for t in range(3):
+        put(out, t)
+        take(into, t)
+    goes_on = (me == "a") == (turn % 2 == 0)  # the other direction ends first
+    (into if goes_on else out).close()
+    for t in range(3, 6):
+        put(out, t) if goes_on else take(into, t)
+    (out if goes_on else into).close()
+"""
+WRITE = """
+stream = create(me)
+print("ready", flush=True)
+for t in range(1_000_000):
+    put(stream, t)
+"""
+READ = """
+reader = context.open(me, data_plane="ucx", timeout=30)
+for t in range(1_000_000):
+    take(reader, t)
+    print("took", t, flush=True)
+"""
+THREE_STEPS = """
+stream = create(me)
+for t in range(3):
+    put(stream, t)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture(autouse=True)
+def ucx(context):
+    try:
+        context.create("probe", data_plane="ucx", rendezvous_readers=0, timeout=TIMEOUT_S).close()
+    except penstock.Unsupported as missing:
+        pytest.skip(str(missing))
+
+
+@contextmanager
+def program(tmp_path, text, *words):
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM + text, *words, str(tmp_path / "streams")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=TIMEOUT_S)
+
+
+def test_links_both_ways_end_one_by_one(tmp_path):
+    with program(tmp_path, BOTH_WAYS, "a", "b") as first, program(tmp_path, BOTH_WAYS, "b", "a") as second:
+        for process in (first, second):
+            _, errors = process.communicate(timeout=2 * TIMEOUT_S)
+            assert process.returncode == 0 and errors == "", errors
+
+
+def take(reader):
+    with reader.step() as step:
+        values = step["x"][:]
+    assert values.shape == (SIZE,) and (values == values[0]).all()
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_writer_that_dies_is_lost(context, tmp_path, end):
+    with (
+        program(tmp_path, WRITE, "heat", "-") as writer,
+        context.open("heat", data_plane="ucx", timeout=TIMEOUT_S) as reader,
+    ):
+        for _ in range(5):
+            take(reader)
+        os.kill(writer.pid, end)
+        with pytest.raises((penstock.WriterLost, penstock.PeerLost)):
+            while True:
+                take(reader)
+
+
+def test_a_writer_that_stands_still_is_a_timeout_and_goes_on(context, tmp_path):
+    with (
+        program(tmp_path, WRITE, "heat", "-") as writer,
+        context.open("heat", data_plane="ucx", timeout=TIMEOUT_S) as reader,
+    ):
+        take(reader)
+        os.kill(writer.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(penstock.TimeoutError):
+                for _ in range(20):  # what is announced already can be begun
+                    with reader.step(timeout=1) as step:
+                        step["x"].read(timeout=1)
+        finally:
+            os.kill(writer.pid, signal.SIGCONT)
+        take(reader)
+
+
+def test_the_writer_survives_readers_that_die(context, tmp_path):
+    for _ in range(3):
+        with context.create("heat", data_plane="ucx", when_full="discard_oldest", timeout=TIMEOUT_S) as writer:
+            with program(tmp_path, READ, "heat", "-") as reader:
+                for t in range(5):
+                    with writer.step() as step:
+                        step["x"] = np.full(SIZE, t, "f8")
+                assert reader.stdout.readline() == "took 0\n"
+                reader.kill()
+                for t in range(5, 10):
+                    with writer.step() as step:
+                        step["x"] = np.full(SIZE, t, "f8")
+
+
+def test_links_that_wait_take_no_processor(context):
+    writer = context.create("heat", data_plane="ucx", timeout=TIMEOUT_S)
+    with writer, context.open("heat", data_plane="ucx", timeout=TIMEOUT_S) as reader:
+        with writer.step() as step:
+            step["x"] = np.zeros(SIZE)
+        take(reader)
+        before = time.process_time()
+        threading.Event().wait(2.0)
+        assert time.process_time() - before < 0.5
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "stream.close()"])
+def test_a_program_leaves_without_a_crash(context, tmp_path, end):
+    for _ in range(3):
+        with program(tmp_path, THREE_STEPS + end, "heat", "-") as writer:
+            with context.open("heat", data_plane="ucx", timeout=TIMEOUT_S) as reader:
+                for _ in range(3):
+                    take(reader)
+                _, errors = writer.communicate(timeout=TIMEOUT_S)
+            assert (writer.returncode, errors) == (3 if "exit" in end else 0, "")
