@@ -428,7 +428,7 @@ void ReaderNode::add_statistics(StreamStatistics& statistics) const {
   statistics.epochs = protocol_->epochs_received();
   statistics.announcement_bytes = announcement_bytes_;
   statistics.queue_depth = static_cast<std::uint32_t>(leases_);
-  statistics.peers.push_back({admission_.writer, admission_.writer_ranks, local_ ? "shm" : "tcp", protocol_->taken(),
+  statistics.peers.push_back({admission_.writer, admission_.writer_ranks, statistics.data_plane, protocol_->taken(),
                               protocol_->taken() - leases_, protocol_->dropped(), leases_});
 }
 

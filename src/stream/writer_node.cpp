@@ -523,7 +523,9 @@ void WriterNode::add_statistics(StreamStatistics& statistics) const {
   for (const auto& r : ledger.readers()) {
     const auto found = links_.find(r.link);
     const bool local = found != links_.end() && found->second.connection()->local();
-    statistics.peers.push_back({r.name, r.ranks, local ? "shm" : "tcp", r.announced, r.released, r.dropped, r.held});
+    const auto chosen = plane_name(options_.data_plane);
+    statistics.peers.push_back({r.name, r.ranks, !chosen.empty() ? std::string(chosen) : local ? "shm" : "tcp",
+                                r.announced, r.released, r.dropped, r.held});
   }
 }
 

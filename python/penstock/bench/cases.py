@@ -113,8 +113,6 @@ def penstock_cases(programs: Programs) -> Iterator[Case]:
         if has_ucx(programs.folder):
             ucx = pair(program, "--workload", "W1", "--variant", "put_get", "--plane", "ucx")
             yield Case("W1", "penstock", "ucx_put_get", "ucx: put, get", ucx)
-            over_tcp = {"UCX_TLS": "tcp"}
-            yield Case("W1", "penstock", "ucx_tcp_put_get", "ucx over tcp: put, get", ucx, environment=over_tcp)
         yield Case("W3", "penstock", "put_get", "put, get", pair(program, "--workload", "W3", "--variant", "put_get"))
         for variant, label, spin in (("blocking", "sleeping", 0), ("spinning", f"spinning ≤ {SPIN_US} µs", SPIN_US)):
             options = ("--workload", "W4", "--variant", "put_get", "--spin-us", str(spin))

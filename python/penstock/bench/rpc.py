@@ -31,8 +31,6 @@ PYTHON_PEER = "penstock.bench.grpc_peer"
 METHODS = ("write-encode", "write-bulk", "read-encode", "read-bulk")
 RECORD_BYTES = 16
 CONTACT_S = 20.0
-UCX_WAYS: dict[str, tuple[str, dict[str, str]]] = {"ucx": ("ucx", {}), "ucx_tcp": ("ucx", {"UCX_TLS": "tcp"})}
-UCX_LABELS = {"ucx": "ucx, its choice", "ucx_tcp": "ucx over tcp"}
 
 
 def sizes_of(quick: bool) -> tuple[int, ...]:
@@ -44,7 +42,6 @@ def size_text(size: int) -> str:
 
 
 def figures_of(program: str, study: str, way: str, options: tuple[object, ...], run: Run) -> Figures:
-    way, environment = UCX_WAYS.get(way, (way, {}))
     words: tuple[object, ...] = ("--way", way, *options)
     if program != "rpc_limits":
         words = ("--study", study, *words)
@@ -52,7 +49,7 @@ def figures_of(program: str, study: str, way: str, options: tuple[object, ...], 
         words = (*words, "--directory", run.folder)
     if program == PYTHON_PEER:
         return run.figures([sys.executable, "-m", PYTHON_PEER, *(str(word) for word in words)])
-    return run.figures(run.program(program, *words), environment=environment)
+    return run.figures(run.program(program, *words))
 
 
 def grpc_program(programs: Path) -> tuple[str, str]:
@@ -100,13 +97,13 @@ def rows_of(programs: Path, quick: bool) -> tuple[list[Row], list[str]]:
     sizes = ",".join(str(size) for size in sizes_of(quick))
     bulk = ("--sizes", sizes, "--total", (64 if quick else 512) * MIB)
     grpc, note = grpc_program(programs)
-    ours_by_ucx = UCX_LABELS if has_ucx(programs) else {}
+    ours_by_ucx = {"ucx": "ucx"} if has_ucx(programs) else {}
     if not ours_by_ucx:
         left_out.append("ucx: built without it (no libucx-dev)")
     elif shutil.which(ucx_peer.TOOL):
-        for way, label in UCX_LABELS.items():
-            run = partial(ucx_peer.bandwidths, sizes_of(quick), UCX_WAYS[way][1])
-            rows.append(Row("bulk", ucx_peer.TOOL, way, label, run))
+        for variant, (label, options) in ucx_peer.VARIANTS.items():
+            run = partial(ucx_peer.bandwidths, sizes_of(quick), options)
+            rows.append(Row("bulk", ucx_peer.TOOL, variant, label, run))
     else:
         left_out.append(f"{ucx_peer.TOOL}: not installed (Debian: ucx-utils)")
     systems = (  # what takes small calls, and what moves memory
