@@ -107,13 +107,20 @@ class Answering final : public CallsService {
   std::span<std::byte> memory_;
 };
 
-void serve(int socket, int bare_socket) {
+rpc::ServerOptions options_of(const std::string& way) {
+  rpc::ServerOptions options;
+  if (way == "ucx") options.plane = &transport::plane_named(way);
+  return options;
+}
+
+void serve(int socket, int bare_socket, const std::string& way) {
   const auto token = fabric::Token::random();
   auto progress = std::make_shared<rpc::Progress>();
   auto services = std::make_shared<rpc::ServiceTable>();
   services->add(std::make_shared<Answering>(progress, bare_socket));
   rpc::Server server(
-      progress, services, [token](const std::string&) -> std::optional<fabric::Token> { return token; }, "127.0.0.1");
+      progress, services, [token](const std::string&) -> std::optional<fabric::Token> { return token; }, "127.0.0.1",
+      options_of(way));
   send_text(socket, fabric::to_text(server.endpoint()));
   send_text(socket, token.hex());
   wait_for_end(socket);
@@ -228,17 +235,15 @@ void run(const Arguments& arguments) {
   arguments.check();
   const bool shared = way == "shm";
   const SocketPair beside(way == "ucx" ? "tcp" : way);
-  Child server([&](int socket) { serve(socket, beside.ends[1]); });
+  Child server([&](int socket) { serve(socket, beside.ends[1], way); });
   const auto endpoint = fabric::endpoint_from_text(receive_text(server.socket()));
   const auto token = fabric::Token::from_hex(receive_text(server.socket()));
   FigureLine line;
   {
     auto progress = std::make_shared<rpc::Progress>();
     const auto reach = way == "tcp" || way == "ucx" ? fabric::Reach::tcp_only : fabric::Reach::automatic;
-    rpc::ServerOptions options;
-    if (way == "ucx") options.plane = &transport::plane_named(way);
     auto channel = fabric::run_task(
-        *progress, rpc::connect(progress, endpoint, token, realm_and_role, nullptr, patience(), reach, options),
+        *progress, rpc::connect(progress, endpoint, token, realm_and_role, nullptr, patience(), reach, options_of(way)),
         patience());
     CallsClient client(channel);
     if (study == "bulk") {

@@ -34,6 +34,13 @@ std::string parse_directory(std::string_view text) {
                   "' is not embedded, registered, tcp://host:port/directory?token=... or etcd://host:port");
 }
 
+std::string parse_plane(std::string_view text) {
+  const std::string plane = parse_line(text);
+  if (plane != "automatic" && plane != "ucx" && !plane.empty())
+    throw Error(Errc::invalid_argument, "'" + plane.substr(0, 80) + "' is not automatic or ucx");
+  return plane == "automatic" ? "" : plane;
+}
+
 std::string parse_log(std::string_view text) {
   const std::string level = parse_line(text);
   if (!level.empty()) base::parse_level(level);
@@ -60,6 +67,7 @@ constexpr std::array serve_fields{
     in_server<text<&Server::name, parse_line>>("name"),
     text<&O::folder, parse_line>("folder"),
     in_server<text<&Server::listen, parse_line>>("listen"),
+    in_server<text<&Server::data_plane, parse_plane>>("data_plane"),
     in_node<text<&Node::directory, parse_directory>>("directory"),
     in_node<text<&Node::registration_directory, parse_line>>("registration"),
     in_server<number<&Server::servers, 1>>("servers"),

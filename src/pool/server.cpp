@@ -6,6 +6,7 @@
 #include "fabric/handshake.hpp"
 #include "pool/compute_service.hpp"
 #include "pool/stream_service.hpp"
+#include "transport/carrier.hpp"
 
 namespace penstock::pool {
 
@@ -70,6 +71,7 @@ void PoolServer::start(Timeout timeout) {
   rpc::ServerOptions calls;
   calls.max_calls = options_.server.max_calls;
   calls.memory_bytes = options_.server.call_memory;
+  calls.plane = transport::bulk_plane(options_.server.data_plane);
   server_ = std::make_unique<rpc::Server>(progress_, services_, std::move(token_of), options_.server.listen, calls);
   fabric::run_task(*progress_, core_->start(server_->endpoint(), deadline), base::Deadline::never());
 }

@@ -29,6 +29,7 @@ struct ServerOptions {
   std::string name;           // for messages; "": host:pid
   std::uint64_t id = 0;       // 0: random (kept with the data by the program)
   std::string listen;         // address for TCP; "": every interface
+  std::string data_plane;     // offered to those who ask for it by name; "": the automatic ones alone
   std::uint32_t servers = 1;  // the first view waits for so many
   std::uint32_t replication = 1;
   std::uint32_t lease_ms = 2000;  // without a heartbeat for so long, a server is taken for dead

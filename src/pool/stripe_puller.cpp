@@ -217,8 +217,13 @@ std::shared_ptr<StripePuller::Plane> StripePuller::make_plane(const fb::PullRequ
   std::copy(request.token.begin(), request.token.end(), options.token.bytes.begin());
   if (request.addresses.empty()) throw Error(Errc::protocol, "a writer of no ranks");
   auto choice = transport::choose_plane(request.addresses);
+  const auto core = core_.lock();
+  const auto offered = core ? core->options().data_plane : std::string();
+  if (choice.plane == nullptr && !offered.empty()) choice = transport::choose_plane(request.addresses, offered);
   if (choice.plane == nullptr)
-    throw Error(Errc::peer_lost, "the writer of stream " + request.stream + " cannot be reached from this server");
+    throw Error(Errc::peer_lost,
+                "the writer of stream " + request.stream +
+                    " cannot be reached from this server on a data plane that both offer (data_plane)");
   auto plane = std::make_shared<Plane>();
   options.writers = std::move(choice.addresses);
   plane->plane = choice.plane->make(progress_, std::move(options));

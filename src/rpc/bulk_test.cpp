@@ -21,7 +21,7 @@ struct Way {
 class BulkTest : public RpcTest, public ::testing::WithParamInterface<Way> {
  protected:
   std::shared_ptr<Channel> open() {
-    serve();
+    serve({.plane = transport::bulk_plane(GetParam().chosen)});
     return connect(GetParam().reach, GetParam().chosen);
   }
   // Memory of the client, exposed to the server.
@@ -72,6 +72,21 @@ std::vector<Way> ways() {
 
 INSTANTIATE_TEST_SUITE_P(Ways, BulkTest, ::testing::ValuesIn(ways()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(BulkTest, APlaneThatIsNotOfferedIsAnErrorThatSaysSo) {
+  serve();
+  const std::string chosen = GetParam().chosen;
+  auto channel = connect(GetParam().reach, chosen);
+  EchoRequestT request;
+  try {
+    TesterClient(channel).start_echo(request, patient()).get(soon());
+    EXPECT_NE(chosen, "ucx");
+  } catch (const Error& error) {
+    EXPECT_EQ(chosen, "ucx");
+    EXPECT_EQ(error.code(), Errc::unsupported);
+    EXPECT_NE(std::string(error.what()).find("does not offer the data plane ucx"), std::string::npos) << error.what();
+  }
+}
 
 TEST_P(BulkTest, MovesBothWaysFromBothSidesAtRandomOffsets) {
   auto channel = open();
@@ -257,7 +272,7 @@ Task<void> add_often(std::shared_ptr<Channel> channel, BulkDescriptor on, int ti
 }
 
 TEST_P(BulkTest, AtomicsOfSeveralPeersAddUp) {
-  serve();
+  serve({.plane = transport::bulk_plane(GetParam().chosen)});
   std::vector<std::shared_ptr<Channel>> channels;
   std::vector<Exposure> exposures;
   tester->buffer = BulkBuffer::allocate(4096);

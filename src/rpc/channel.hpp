@@ -131,8 +131,8 @@ struct ServerOptions {
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
   std::uint32_t max_calls = 65'536;
   std::uint16_t port = 0;  // of a Server, for TCP: taken when it is free; 0: any
-  const transport::Plane* plane =
-      nullptr;  // of a channel's bulk memory, as the side that connects chooses it; null: the best
+  // Of a channel's bulk memory. The side that connects chooses it; null: the best. A Server offers it beside the automatic ones.
+  const transport::Plane* plane = nullptr;
 };
 
 // What is told how a call ended: exactly one of the two is called, once, on the engine thread (or, when the channel is closed

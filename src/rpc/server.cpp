@@ -53,15 +53,16 @@ void Server::Impl::on_peer(std::shared_ptr<fabric::Connection> connection, const
 
 void Server::Impl::open_channel(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) {
   auto chosen = options;
+  bool refused = false;
   try {
-    chosen.plane = transport::bulk_plane(hello.plane);
+    chosen.plane = transport::bulk_plane(hello.plane, options.plane);
   } catch (const Error& error) {
     base::log(base::Level::warn, "a peer was turned away", {{"peer", hello.name}, {"error", error.what()}});
-    connection->close();
-    return;
+    chosen.plane = nullptr;
+    refused = true;
   }
   const auto channel = Channel::adopt(progress, std::move(connection), services, hello.stream, chosen, budget);
-  const transport::Ticket ticket = channel->impl().bulk->make_ticket();
+  const transport::Ticket ticket = channel->impl().bulk->make_ticket(refused);
   {
     std::lock_guard lock(mutex);
     channels.emplace(channel.get(), channel);

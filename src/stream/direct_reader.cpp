@@ -67,9 +67,9 @@ std::unique_ptr<transport::DataPlane> make_direct_plane(std::shared_ptr<fabric::
     const auto who = "writer rank " + std::to_string(choice.unreached);
     const auto forced = "stream " + stream + ": data_plane=" + std::string(wanted) + ", but " + who;
     if (wanted.empty())
-      throw Error(Errc::unsupported,
-                  "stream " + stream + ": " + who +
-                      " cannot be reached from here on any data plane that its option data_plane allows");
+      throw Error(Errc::unsupported, "stream " + stream + ": " + who +
+                                         " cannot be reached from here on any data plane that its option data_plane "
+                                         "allows; where that is ucx, readers need data_plane=ucx, too");
     if (!choice.has_address) throw Error(Errc::unsupported, forced + " was opened with another data_plane");
     // Rank 0's socket was reached a moment ago: the writer is not elsewhere, it is gone.
     if (choice.unreached == 0)

@@ -64,7 +64,7 @@ void WriterNode::open(const EngineContext& context, Cohort& cohort) {
   const base::Deadline deadline(Timeout(options_.open_timeout_ms));
   token_ = shared_token(cohort);
   auto endpoints = exchange_endpoints(cohort, [&] {
-    server_ = std::make_unique<transport::BlockServer>(waiter_.progress(), arena_);
+    server_ = std::make_unique<transport::BlockServer>(waiter_.progress(), arena_, plane_name(options_.data_plane));
     listener_ =
         std::make_unique<fabric::Listener>(waiter_.progress(), token_, name_, context.listen,
                                            [this](std::shared_ptr<fabric::Connection> connection,
@@ -524,7 +524,10 @@ void WriterNode::add_statistics(StreamStatistics& statistics) const {
     const auto found = links_.find(r.link);
     const bool local = found != links_.end() && found->second.connection()->local();
     const auto chosen = plane_name(options_.data_plane);
-    statistics.peers.push_back({r.name, r.ranks, !chosen.empty() ? std::string(chosen) : local ? "shm" : "tcp",
+    statistics.peers.push_back({r.name, r.ranks,
+                                !chosen.empty() ? std::string(chosen)
+                                : local         ? "shm"
+                                                : "tcp",
                                 r.announced, r.released, r.dropped, r.held});
   }
 }

@@ -62,8 +62,8 @@ void BlockServer::Impl::drop(fabric::Connection* connection) {
   mapper_count.store(mappers.size());
 }
 
-BlockServer::BlockServer(fabric::Progress& progress, std::shared_ptr<memory::Arena> arena)
-    : impl_(std::make_shared<Impl>(progress, std::move(arena))) {}
+BlockServer::BlockServer(fabric::Progress& progress, std::shared_ptr<memory::Arena> arena, std::string_view offered)
+    : impl_(std::make_shared<Impl>(progress, std::move(arena))), offered_(offered) {}
 
 BlockServer::~BlockServer() {
   impl_->progress.call([impl = impl_] {
@@ -79,7 +79,7 @@ BlockServer::~BlockServer() {
 void BlockServer::adopt(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) {
   try {
     if (hello.purpose == wire::Purpose::data) {
-      const Plane& plane = plane_named(hello.plane);
+      const Plane& plane = offered_plane(hello.plane, offered_);
       if (plane.link == nullptr) throw Error(Errc::protocol, "the plane " + hello.plane + " has no data connections");
       impl_->data.adopt(plane, connection->release(), hello.name);
     } else if (!connection->local()) {

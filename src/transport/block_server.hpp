@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "fabric/connection.hpp"
 #include "memory/arena.hpp"
@@ -16,7 +18,8 @@ namespace penstock::transport {
 
 class BlockServer {
  public:
-  BlockServer(fabric::Progress& progress, std::shared_ptr<memory::Arena> arena);
+  // offered: the name of a plane that is not automatic (planes.hpp).
+  BlockServer(fabric::Progress& progress, std::shared_ptr<memory::Arena> arena, std::string_view offered = {});
   // Waits for the engine and worker threads to let go.
   ~BlockServer();
 
@@ -29,6 +32,7 @@ class BlockServer {
  private:
   struct Impl;
   std::shared_ptr<Impl> impl_;
+  const std::string offered_;
 };
 
 }  // namespace penstock::transport

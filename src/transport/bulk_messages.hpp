@@ -37,7 +37,7 @@ enum class BulkMessageKind : std::uint32_t {
   segment = 1,    // with the descriptor of a memory file; id: its number (never 0), code: 1 for writing, a: its bytes
   leases = 2,     // with the descriptor of the words that say who uses what; a: their bytes
   forget = 3,     // id: of a segment that is no more
-  welcome = 4,    // the listening side's ticket for a bulk connection
+  welcome = 4,    // the listening side's ticket for a bulk connection; code: not 0 where it does not offer the plane
   want_link = 5,  // the listening side needs the bulk connection; the connecting side has it
   fetch_add = 6,  // id: of the request; a: exposure, b: offset, c: value
   compare_swap = 7,    // likewise; c: expected, d: desired

@@ -106,7 +106,7 @@ class Space final : public LinkEnd {
 
   void on_message(std::span<const std::byte> bytes, memory::UniqueFd fd) override;
   void end(const Error& error) override;
-  Ticket make_ticket() override;
+  Ticket make_ticket(bool refused) override;
   void attach(memory::UniqueFd socket) override;
   void set_door(BulkDoor door) override { door_ = std::move(door); }
 
@@ -341,12 +341,13 @@ Task<void> Space::by_socket(TransferPtr transfer, base::Deadline deadline) {
 
 // ------------------------------------------------------------------------------------------------ the bulk connection
 
-Ticket Space::make_ticket() {
+Ticket Space::make_ticket(bool refused) {
   accepting_ = true;
   Ticket ticket{};
   const std::string bytes = base::random_bytes(ticket.size());
   std::copy(bytes.begin(), bytes.end(), ticket.begin());
   BulkMessage welcome{BulkMessageKind::welcome};
+  if (refused) welcome.code = static_cast<std::uint32_t>(Errc::unsupported);
   std::memcpy(&welcome.a, ticket.data(), sizeof welcome.a);
   std::memcpy(&welcome.b, ticket.data() + sizeof welcome.a, sizeof welcome.b);
   pass(welcome);
@@ -533,6 +534,12 @@ void Space::on_message(std::span<const std::byte> bytes, memory::UniqueFd fd) {
       return;
     }
     case BulkMessageKind::welcome: {
+      if (message.code != 0 && carrier_.plane() != nullptr) {
+        const std::string plane(carrier_.plane()->name);
+        carrier_.fail(Error(Errc::unsupported, carrier_.peer_name() + " does not offer the data plane " + plane +
+                                                   "; start it with data_plane=" + plane));
+        return;
+      }
       auto& ticket = ticket_.emplace();
       std::memcpy(ticket.data(), &message.a, sizeof message.a);
       std::memcpy(ticket.data() + sizeof message.a, &message.b, sizeof message.b);
@@ -574,6 +581,11 @@ const Plane* bulk_plane(std::string_view name) {
   if (plane.link == nullptr)
     throw Error(Errc::unsupported, "bulk memory does not move on the data plane " + std::string(name));
   return &plane;
+}
+
+const Plane* bulk_plane(std::string_view named, const Plane* offered) {
+  if (!named.empty()) offered_plane(named, offered != nullptr ? offered->name : std::string_view());
+  return bulk_plane(named);
 }
 
 std::unique_ptr<LinkEnd> make_link_end(Carrier& carrier) { return std::make_unique<Space>(carrier); }

@@ -50,7 +50,8 @@ class LinkEnd : public BulkSpace {
   virtual void on_message(std::span<const std::byte> bytes, memory::UniqueFd fd) = 0;
   virtual void end(const Error& error) = 0;
   // The side that accepts: its ticket, and the connection of a peer that had it (blocking mode).
-  virtual Ticket make_ticket() = 0;
+  // refused: the plane that the peer has chosen is not to be had here; the peer ends the channel.
+  virtual Ticket make_ticket(bool refused) = 0;
   virtual void attach(memory::UniqueFd socket) = 0;
   // The side that connects.
   virtual void set_door(BulkDoor door) = 0;
@@ -61,6 +62,8 @@ std::unique_ptr<LinkEnd> make_link_end(Carrier& carrier);
 
 // The plane of that name, on which bulk memory can be moved here. "": null, the best. Throws Error(unsupported).
 const Plane* bulk_plane(std::string_view name);
+// Likewise, for a peer that has named it: only the automatic ones, and the one that is offered (or null).
+const Plane* bulk_plane(std::string_view named, const Plane* offered);
 
 inline BulkDescriptor to_descriptor(const WireBulk& b) {
   return BulkDescriptor(b.id, b.bytes, b.offset, b.segment, static_cast<std::uint8_t>(b.access));

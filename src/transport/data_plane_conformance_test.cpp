@@ -240,6 +240,15 @@ TEST_P(DataPlaneTest, WrongTokensAreTurnedAway) {
   EXPECT_EQ(code_of([&] { fetch_one(1, 0, model::byte_piece(0, 0, 128, 100), out); }), Errc::authentication);
 }
 
+TEST_P(DataPlaneTest, OnlyWhatIsOfferedIsServed) {
+  start(1);
+  const Place place = write_ramp(0, 0, 1, 100'000);
+  ranks[0]->server = std::make_unique<BlockServer>(*server_progress, ranks[0]->arena);
+  std::vector<std::byte> out;
+  EXPECT_EQ(code_of([&] { fetch_one(1, 0, model::byte_piece(0, place.segment, place.offset, 100'000), out); }),
+            GetParam()->automatic ? Errc::ok : Errc::peer_lost);
+}
+
 TEST_P(DataPlaneTest, GarbageFromOthersHarmsNobody) {
   start(1);
   const Place place = write_ramp(0, 0, 1, 100'000);

@@ -34,7 +34,7 @@ inline std::vector<const Plane*> planes_here() {
 // A writer rank: an arena and who serves it.
 struct WriterRank {
   WriterRank(fabric::Progress& progress, const fabric::Token& token)
-      : arena(std::make_shared<Arena>(3, 512 * mib)), server(std::make_unique<BlockServer>(progress, arena)) {
+      : arena(std::make_shared<Arena>(3, 512 * mib)), server(std::make_unique<BlockServer>(progress, arena, "ucx")) {
     listener =
         std::make_unique<fabric::Listener>(progress, token, "heat", "127.0.0.1",
                                            [this](std::shared_ptr<fabric::Connection> peer, const wire::Hello& hello) {

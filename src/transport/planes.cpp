@@ -38,6 +38,13 @@ const Plane& plane_named(std::string_view name) {
   throw Error(Errc::unsupported, "there is no data plane '" + std::string(name) + "'; there are " + names);
 }
 
+const Plane& offered_plane(std::string_view named, std::string_view offered) {
+  for (const auto* plane : table)
+    if (plane->name == named && !plane->automatic && named != offered)
+      throw Error(Errc::unsupported, "the data plane " + std::string(named) + " is not offered here");
+  return plane_named(named);
+}
+
 std::string addresses_of(const fabric::Endpoint& here, std::string_view only) {
   std::string line;
   for (const auto* plane : table) {
@@ -51,7 +58,7 @@ std::string addresses_of(const fabric::Endpoint& here, std::string_view only) {
 PlaneChoice choose_plane(std::span<const std::string> said, std::string_view only) {
   PlaneChoice choice;
   for (const auto* plane : table) {
-    if (!only.empty() && plane->name != only) continue;
+    if (only.empty() ? !plane->automatic : plane->name != only) continue;
     choice.addresses.clear();
     for (const auto& one : said) {
       auto address = address_in(one, plane->name);

@@ -39,6 +39,10 @@ std::span<const Plane* const> planes();  // best first
 // The plane of that name, which is there. Throws Error(unsupported).
 const Plane& plane_named(std::string_view name);
 
+// The plane that a peer has named, if it is offered: every automatic one, and the one that is `offered` by name. Throws
+// Error(unsupported).
+const Plane& offered_plane(std::string_view named, std::string_view offered);
+
 // What a process tells those who are to read its memory: one line of text with its address on each automatic plane, or on one
 // that is named.
 std::string addresses_of(const fabric::Endpoint& here, std::string_view only = {});
@@ -50,7 +54,7 @@ struct PlaneChoice {
   std::size_t unreached = 0;
   bool has_address = false;
 };
-// The best plane on which all those can be reached who said this (addresses_of), or `only`. Throws Error(protocol).
+// The best automatic plane on which all those can be reached who said this (addresses_of), or `only`. Throws Error(protocol).
 PlaneChoice choose_plane(std::span<const std::string> said, std::string_view only = {});
 
 }  // namespace penstock::transport

@@ -74,6 +74,9 @@ class ServerProcess {
                                    "memory=512MiB",
                                    "http=off",
                                    "log=warn"};
+#ifdef PENSTOCK_HAVE_UCX
+    words.push_back("data_plane=ucx");  // to readers that ask for it
+#endif
     words.insert(words.end(), more.begin(), more.end());
     std::vector<char*> argv;
     for (auto& word : words) argv.push_back(word.data());

@@ -25,7 +25,8 @@ fabric::Registration registration_of(const Arguments& arguments) {
 }
 
 UniqueFd connect(const fabric::Registration& to, wire::Purpose purpose, Reach reach) {
-  const wire::Hello hello{.purpose = purpose, .rank = 1, .stream = to.stream};
+  const bool data = purpose == wire::Purpose::data;
+  const wire::Hello hello{.purpose = purpose, .rank = 1, .stream = to.stream, .plane = data ? "tcp" : ""};
   return fabric::connect_blocking(to.endpoint, to.token, hello, reach, base::Deadline(answer_time));
 }
 

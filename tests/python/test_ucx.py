@@ -170,3 +170,17 @@ def test_a_program_leaves_without_a_crash(context, tmp_path, end):
                     take(reader)
                 _, errors = writer.communicate(timeout=TIMEOUT_S)
             assert (writer.returncode, errors) == (3 if "exit" in end else 0, "")
+
+
+def test_a_pool_moves_objects_over_it_when_its_servers_offer_it(pool_servers):
+    values = np.arange(SIZE, dtype="f8")
+    offering = pool_servers(1, memory="256MiB", http="off", data_plane="ucx")
+    with penstock.Pool(directory=offering.directory, data_plane="ucx", timeout=TIMEOUT_S) as pool:
+        pool.put("row", "x", values)
+        assert (np.frombuffer(pool.get("row", "x").bytes()) == values).all()
+
+
+def test_a_pool_that_does_not_offer_it_says_so(pool_servers):
+    servers = pool_servers(1, memory="256MiB", http="off")
+    with pytest.raises(penstock.Unsupported, match="does not offer the data plane ucx; start it with data_plane=ucx"):
+        penstock.Pool(directory=servers.directory, data_plane="ucx", timeout=5).put("row", "x", b"1")
