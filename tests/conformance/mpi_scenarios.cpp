@@ -1,6 +1,6 @@
 // Cohorts of MPI ranks: one program as writer under one mpiexec and as reader under another, with other rank counts.
 //
-//   mpi_scenarios write|read shm|tcp DIRECTORY
+//   mpi_scenarios write|read shm|tcp|ucx DIRECTORY
 //
 // Both sides go through the same streams in the same order. A failure ends every rank. mpi_scenarios_c.c does the same
 // in C; either may read what the other writes.
@@ -29,6 +29,7 @@ void check(bool condition, const char* what) {
 struct Side {
   Context context;
   StreamOptions options;
+  std::string plane;
   std::shared_ptr<Cohort> cohort() const { return mpi_cohort(MPI_COMM_WORLD); }
 };
 
@@ -91,7 +92,7 @@ void read_all(Side& side) {
     CHECK(step.attribute("step")->as<std::int64_t>() == static_cast<std::int64_t>(t));
   }
   CHECK(reader.try_begin_step(Timeout(20'000)).outcome == Outcome::end_of_stream);
-  CHECK(reader.statistics().data_plane == (side.options.data_plane == DataPlane::shm ? "shm" : "tcp"));
+  CHECK(reader.statistics().data_plane == side.plane);
 }
 
 // The readers leave after three steps; the writers go on through a queue of one.
@@ -118,8 +119,8 @@ void run(const std::string& role, const std::string& plane, const std::string& d
   ContextOptions context_options;
   context_options.directory = directory;
   context_options.listen = "127.0.0.1";
-  Side side{Context(context_options), {}};
-  side.options.data_plane = plane == "shm" ? DataPlane::shm : DataPlane::tcp;
+  Side side{Context(context_options), {}, plane};
+  side.options.data_plane = plane == "shm" ? DataPlane::shm : plane == "ucx" ? DataPlane::ucx : DataPlane::tcp;
   side.options.open_timeout_ms = side.options.step_timeout_ms = side.options.close_timeout_ms = 40'000;
   if (role == "write") {
     write_all(side);
@@ -136,7 +137,7 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   alarm(100);
   try {
-    if (argc != 4) throw Error(Errc::invalid_argument, "usage: mpi_scenarios write|read shm|tcp DIRECTORY");
+    if (argc != 4) throw Error(Errc::invalid_argument, "usage: mpi_scenarios write|read shm|tcp|ucx DIRECTORY");
     run(argv[1], argv[2], argv[3]);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s: %s\n", argc > 1 ? argv[1] : "mpi_scenarios", e.what());

@@ -31,7 +31,7 @@ def main():
     parser.add_argument("--mpiexec", default="mpiexec")
     parser.add_argument("--writer", required=True)
     parser.add_argument("--reader", required=True)
-    parser.add_argument("--plane", choices=["shm", "tcp"], required=True)
+    parser.add_argument("--plane", choices=["shm", "tcp", "ucx"], required=True)
     parser.add_argument("--ranks", type=int, nargs=2, default=[3, 2], help="of the writer and of the reader")
     arguments = parser.parse_args()
     deadline = time.monotonic() + DEADLINE_S
