@@ -95,7 +95,15 @@ function(penstock_test_program target)
   target_link_libraries(${target} PRIVATE penstock_warnings penstock_${id} ${below} GTest::gmock GTest::gtest_main)
   penstock_unity(${target})
   penstock_test_options(${target})
+  penstock_device_double(${target})
   penstock_discover_tests(${target})
+endfunction()
+
+# What memory/device_fixture.hpp loads in place of CUDA's driver.
+function(penstock_device_double target)
+  add_dependencies(${target} penstock_cuda_double)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_compile_definitions(${target} PRIVATE PENSTOCK_CUDA_DOUBLE="$<TARGET_FILE:penstock_cuda_double>")
 endfunction()
 
 # Registers each case of a GoogleTest program with ctest, as program.Suite.Case. A hang fails after two minutes.

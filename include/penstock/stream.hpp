@@ -7,6 +7,7 @@
 // Ownership: put copies before it returns; put_span hands out the stream's own memory to fill until end; lend promises
 // that an array stays unchanged until end returns (this engine copies it in end). get fills the caller's memory by the
 // time wait or end returns; a View borrows the writer's memory and holds the step's lease until it is destroyed.
+// The caller's arrays may lie on a CUDA device, when the work that uses them there is finished.
 //
 // Threads: a Context may be shared by threads; one Writer or Reader is used by one thread at a time. Several may live in
 // one process. Every object here is invalid after fork. Calls throw Error; expected outcomes are values.

@@ -66,8 +66,8 @@ def require_no_mask(what: str, value: Any) -> None:
 def to_array(value: Any, what: str = "the array") -> np.ndarray:
     """A host array of native byte order of anything array-like: NumPy, DLPack producers, nested lists, scalars.
 
-    No copy where the value already is one. Raises InvalidArgument for device memory, and for masked elements; `what`
-    names the value then.
+    No copy where the value already is one. An array on a device is copied by its own library (DLPack); raises
+    InvalidArgument where that cannot, and for masked elements; `what` names the value then.
     """
     require_no_mask(what, value)
     if not isinstance(value, np.ndarray):
@@ -83,7 +83,13 @@ def to_array(value: Any, what: str = "the array") -> np.ndarray:
 def _from_dlpack(value: Any) -> np.ndarray:
     device = value.__dlpack_device__()[0] if hasattr(value, "__dlpack_device__") else 1
     if int(device) not in (1, 3):  # host memory, and host memory that a GPU can reach
-        raise InvalidArgument(f"{type(value).__name__} is not in host memory; copy it there first")
+        try:
+            return np.from_dlpack(value, device="cpu")
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"{type(value).__name__} is in a device's memory, and was not copied to the host's ({error}): "
+                "copy it there first"
+            ) from error
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError):  # a type that DLPack or NumPy does not have there

@@ -88,6 +88,13 @@ void unpack(const Piece& piece, const void* packed, void* out);
 // The packed form is what lies at out + copy.dst_offset: it can be received there without unpack.
 bool packed_is_contiguous_at_destination(const Piece& piece);
 
+// From the first byte that a piece touches to the one behind the last; both 0 for a piece without bytes. Does not overflow.
+struct Extent {
+  __int128 first = 0, last = 0;
+};
+Extent source_extent(const Piece& piece);       // from the segment's start
+Extent destination_extent(const Piece& piece);  // from the caller's base
+
 // A run of source bytes, from the segment's start.
 struct SourceRun {
   std::uint64_t offset = 0;

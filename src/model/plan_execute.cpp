@@ -56,6 +56,37 @@ void unpack(const Piece& piece, const void* packed, void* out) {
   });
 }
 
+namespace {
+
+template <class Offset>
+Extent extent_of(const Piece& piece, Offset offset_of, std::int64_t offset, const Strides& strides) {
+  Extent extent{offset, offset};
+  if (piece.points.empty()) {
+    if (piece.copy.empty()) return {};
+    for (std::uint32_t d = 0; d < piece.copy.ndims; ++d) {
+      const auto span = static_cast<__int128>(piece.copy.count[d] - 1) * strides[d];
+      (span < 0 ? extent.first : extent.last) += span;
+    }
+    extent.last += piece.copy.elem_size;
+  } else {
+    const auto [least, greatest] =
+        std::minmax_element(piece.points.begin(), piece.points.end(),
+                            [&](const PointMove& a, const PointMove& b) { return a.*offset_of < b.*offset_of; });
+    extent = {(*least).*offset_of, static_cast<__int128>((*greatest).*offset_of) + piece.elem_size};
+  }
+  return extent;
+}
+
+}  // namespace
+
+Extent source_extent(const Piece& piece) {
+  return extent_of(piece, &PointMove::src, piece.copy.src_offset, piece.copy.src_strides);
+}
+
+Extent destination_extent(const Piece& piece) {
+  return extent_of(piece, &PointMove::dst, piece.copy.dst_offset, piece.copy.dst_strides);
+}
+
 bool packed_is_contiguous_at_destination(const Piece& piece) {
   return piece.points.empty() && piece.copy.dst_contiguous();
 }

@@ -9,6 +9,7 @@
 #include "base/fork.hpp"
 #include "base/text.hpp"
 #include "fabric/registration.hpp"
+#include "memory/kind.hpp"
 #include "penstock/stream.hpp"
 #include "pool/client_impl.hpp"
 #include "pool/infos.hpp"
@@ -250,15 +251,18 @@ Task<void> Pool::Impl::send_put(Channel channel, std::uint64_t view, std::shared
   if (total <= inline_put_bytes) {
     request.data.resize(total);
     auto* to = reinterpret_cast<std::byte*>(request.data.data());
-    for (const auto i : indices) to = std::copy((*items)[i].bytes.begin(), (*items)[i].bytes.end(), to);
-  } else if (one && !channel->shares_memory()) {
+    for (const auto i : indices) {
+      memory::copy_in(to, (*items)[i].bytes.data(), (*items)[i].bytes.size());
+      to += (*items)[i].bytes.size();
+    }
+  } else if (one && !channel->shares_memory() && !memory::on_device((*items)[indices[0]].bytes.data())) {
     exposure = channel->bulk().expose((*items)[indices[0]].bytes);
   } else {
     buffer = transport::BulkBuffer::allocate(total);
     auto copy = [&] {
       std::uint64_t offset = 0;
       for (const auto i : indices) {
-        std::copy((*items)[i].bytes.begin(), (*items)[i].bytes.end(), buffer.span().data() + offset);
+        memory::copy_in(buffer.span().data() + offset, (*items)[i].bytes.data(), (*items)[i].bytes.size());
         offset += (*items)[i].bytes.size();
       }
     };

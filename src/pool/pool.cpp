@@ -3,6 +3,7 @@
 
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "memory/kind.hpp"
 #include "penstock/interrupt.hpp"
 #include "penstock/stream.hpp"
 #include "pool/client_impl.hpp"
@@ -148,7 +149,7 @@ std::uint64_t Pool::get_into(const Key& key, std::span<std::byte> memory, const 
     throw Error(Errc::invalid_argument, Impl::item_text(key) + " has " + std::to_string(bytes.size()) +
                                             " bytes, more than there is memory for (" + std::to_string(memory.size()) +
                                             ")");
-  std::copy(bytes.begin(), bytes.end(), memory.begin());
+  memory::copy_out(memory.data(), bytes.data(), bytes.size());
   return bytes.size();
 }
 

@@ -22,28 +22,6 @@ constexpr std::uint64_t bytes_together = 16 << 20;
 constexpr int max_tries = 20;
 constexpr Timeout settle_within(5'000);  // a transfer whose deadline has passed ends within this
 
-struct Reach {
-  std::uint64_t first, last;
-};
-
-// The stripe's bytes from the first to the last that a piece touches.
-Reach reach_of(const model::Piece& piece) {
-  if (!piece.points.empty()) {
-    Reach reach{~std::uint64_t{0}, 0};
-    for (const auto& p : piece.points) {
-      reach.first = std::min(reach.first, p.src);
-      reach.last = std::max(reach.last, p.src + piece.elem_size);
-    }
-    return reach;
-  }
-  std::int64_t low = piece.copy.src_offset, high = low;
-  for (std::uint32_t d = 0; d < piece.copy.ndims; ++d) {
-    const auto span = static_cast<std::int64_t>(piece.copy.count[d] - 1) * piece.copy.src_strides[d];
-    (span < 0 ? low : high) += span;
-  }
-  return {static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high) + piece.copy.elem_size};
-}
-
 HeldStep::Key key_of(const model::Piece& p) { return {static_cast<std::uint32_t>(p.writer_rank), p.segment}; }
 
 Error gone_meanwhile() { return Error(Errc::peer_lost, "a server went away while its memory was read"); }
@@ -337,8 +315,8 @@ void StripePlane::run(HeldStep& held, std::vector<Gather>& gathers, base::Deadli
 }
 
 // Until all of it was read from servers that are still there.
-void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item> items, bool ordered,
-                        base::Deadline deadline) {
+void StripePlane::fetch_to_host(std::uint64_t step, std::uint32_t, std::span<const Item> items, bool ordered,
+                                base::Deadline deadline) {
   const auto held = this->held(step);
   for (int attempt = 0;; ++attempt) {
     fetch_once(*held, items, ordered, deadline);
@@ -355,7 +333,9 @@ void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item>
 }
 
 void StripePlane::copy_in_place(const StripeLease& stripe, const model::Piece& piece, std::byte* out) {
-  if (reach_of(piece).last > stripe.bytes().size()) throw Error(Errc::protocol, "a stripe shorter than its blocks");
+  const auto extent = model::source_extent(piece);
+  if (extent.first < 0 || extent.last > static_cast<__int128>(stripe.bytes().size()))
+    throw Error(Errc::protocol, "a stripe shorter than its blocks");
   model::execute(piece, stripe.bytes().data(), out);
 }
 
@@ -418,9 +398,9 @@ void StripePlane::fetch_once(HeldStep& held, std::span<const Item> items, bool o
     auto& gather = gathers[source.gather];
     source.at = gather.bytes;
     if (!source.packed) {
-      const auto reach = reach_of(piece);
-      source.first = reach.first;
-      runs.push_back({reach.first, reach.last - reach.first});
+      const auto extent = model::source_extent(piece);
+      source.first = static_cast<std::uint64_t>(extent.first);
+      runs.push_back({source.first, static_cast<std::uint64_t>(extent.last - extent.first)});
     }
     for (const auto& r : runs) {
       gather.ranges.push_back({r.offset, r.bytes});

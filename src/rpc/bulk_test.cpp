@@ -1,7 +1,9 @@
 #include "transport/bulk.hpp"
 
+#include <algorithm>
 #include <random>
 
+#include "memory/device_fixture.hpp"
 #include "rpc/rpc_test_support.hpp"
 
 namespace penstock::rpc::test {
@@ -142,6 +144,26 @@ TEST_P(BulkTest, MovesBothWaysFromBothSidesAtRandomOffsets) {
     }
   }
   EXPECT_TRUE(std::equal(model.begin(), model.end(), tester->offered.begin()));
+}
+
+TEST_P(BulkTest, MovesWhatLiesOnADevice) {
+  auto channel = open();
+  constexpr std::uint64_t size = 3 << 20;
+  const BulkReplyT theirs = offer(channel, size, Access::read_write);
+  for (const char* kind : {"cuMemAlloc_v2", "cuMemAllocAsync", "cuMemAllocManaged", "cuMemHostAlloc"}) {
+    for (const std::uint64_t bytes : {std::uint64_t{100}, std::uint64_t{2} << 20}) {
+      const memory::DeviceMemory here(bytes, kind);
+      Bytes values(bytes);
+      for (std::size_t i = 0; i < bytes; ++i) values[i] = static_cast<std::byte>(i * 3 + (i >> 10));
+      here.write(values);
+      run(channel->bulk().push(theirs.memory, 1000, here.span(), soon()));
+      EXPECT_TRUE(std::equal(values.begin(), values.end(), tester->offered.begin() + 1000)) << kind;
+      pull(channel, theirs.memory, 999, here.span());
+      EXPECT_TRUE(std::ranges::equal(here.read(), std::span(tester->offered).subspan(999, bytes))) << kind;
+    }
+  }
+  const memory::DeviceMemory memory(100);
+  EXPECT_EQ(code_of([&] { channel->bulk().expose(memory.span(), Access::read); }), Errc::unsupported);
 }
 
 TEST_P(BulkTest, GathersManyRanges) {

@@ -5,6 +5,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "memory/kind.hpp"
 #include "model/box.hpp"
 #include "model/copy.hpp"
 #include "model/minmax.hpp"
@@ -34,6 +35,26 @@ class Copying {
  private:
   memory::Arena* arena_;
 };
+
+// Packs an array of any kind of memory whose elements are `strides` bytes apart. From a device, what lies between them comes too.
+void copy_strided(std::byte* place, const void* data, std::span<const std::int64_t> strides, const Dims& count,
+                  std::size_t size, Order order) {
+  const auto* from = static_cast<const std::byte*>(data);
+  std::unique_ptr<std::byte[]> stage;
+  if (memory::on_device(data)) {
+    std::int64_t first = 0, last = static_cast<std::int64_t>(size);
+    for (std::size_t d = 0; d < count.size(); ++d) {
+      const auto span = static_cast<std::int64_t>(count[d] - 1) * strides[d];
+      (span < 0 ? first : last) += span;
+    }
+    const auto bytes = static_cast<std::size_t>(last - first);
+    stage = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    memory::copy_in(stage.get(), from + first, bytes);
+    from = stage.get() - first;
+  }
+  const auto packed = model::packed_strides(count, size, order);
+  model::copy_nd(place, packed.data(), from, strides.data(), count.begin(), count.size(), size);
+}
 
 }  // namespace
 
@@ -301,10 +322,9 @@ void DirectWriter::put(std::uint32_t id, const Box& box, const void* data, std::
   const auto size = size_of(v.dtype);
   const Copying copying(goes_first(bytes));
   if (strides.empty() || model::is_contiguous(box.count, strides.data(), size, v.order)) {
-    std::memcpy(place, data, bytes);
+    memory::copy_in(place, data, bytes);
   } else {
-    const auto packed = model::packed_strides(box.count, size, v.order);
-    model::copy_nd(place, packed.data(), data, strides.data(), box.count.begin(), box.count.size(), size);
+    copy_strided(place, data, strides, box.count, size, v.order);
   }
   if (timed) counters_.copy_s += base::seconds_since(start);
   ++counters_.copies;
@@ -417,7 +437,7 @@ void DirectWriter::commit_step() {
   for (const auto& l : lent_) {
     const auto start = base::Clock::now();
     const Copying copying(goes_first(l.bytes));
-    std::memcpy(l.place, l.data, l.bytes);
+    memory::copy_in(l.place, l.data, l.bytes);
     counters_.copy_s += base::seconds_since(start);
     ++counters_.copies;
     counters_.bytes_copied += l.bytes;

@@ -72,11 +72,12 @@ class BulkSpace {
  public:
   virtual ~BulkSpace() = default;
 
-  // Any memory, by the socket; or a part of a BulkBuffer (recognised by its address), shared when the peer is local. Any thread.
+  // Any of the host's memory, by the socket; or a part of a BulkBuffer (recognised by its address), shared when the peer is local.
+  // Throws Error(unsupported) for memory on a device. Any thread.
   virtual Exposure expose(std::span<std::byte> memory, Access access) = 0;
   virtual Exposure expose(std::span<const std::byte> memory) = 0;  // for reading
 
-  // The peer's memory. Throws Error: invalid_argument (out of bounds, not allowed), peer_lost, timeout.
+  // The peer's memory. What is here may be of any kind (memory/kind.hpp). Throws Error: invalid_argument (out of bounds, not allowed), peer_lost, timeout.
   virtual Task<void> pull(BulkDescriptor from, std::uint64_t offset, std::span<std::byte> into,
                           base::Deadline deadline) = 0;
   virtual Task<void> push(BulkDescriptor to, std::uint64_t offset, std::span<const std::byte> bytes,

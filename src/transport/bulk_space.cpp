@@ -4,6 +4,7 @@
 #include "base/bytes.hpp"
 #include "base/log.hpp"
 #include "fabric/handshake.hpp"
+#include "memory/kind.hpp"
 #include "memory/segment.hpp"
 #include "transport/bulk_exposures.hpp"
 #include "transport/carrier.hpp"
@@ -24,6 +25,17 @@ constexpr std::uint64_t part_bytes = std::uint64_t{1} << 20;  // of a transfer b
 Leases::Slot slot_of(const WireBulk& bulk) {
   return {static_cast<std::uint32_t>(bulk.id & 0xffff), static_cast<std::uint32_t>(bulk.id >> 16 & 0xffff)};
 }
+
+// The host's memory that a transfer reads or fills: the caller's own, or one in its place where that is on a device.
+struct Staged {
+  Staged(const std::byte* callers, std::uint64_t bytes) : host(const_cast<std::byte*>(callers)) {
+    if (!memory::on_device(callers)) return;
+    owned = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    host = owned.get();
+  }
+  std::unique_ptr<std::byte[]> owned;
+  std::byte* host;
+};
 
 // A peer's segment, as it is mapped here.
 struct PeerSegment {
@@ -199,6 +211,8 @@ std::shared_ptr<Leases> Space::announce(BulkBuffer::State& buffer, bool writable
 }
 
 Exposure Space::expose(std::span<std::byte> memory, Access access) {
+  if (memory::on_device(memory.data()))
+    throw Error(Errc::unsupported, "memory on a device cannot be exposed: copy it to a BulkBuffer");
   auto buffer = shares() ? find_buffer(memory) : nullptr;
   std::shared_ptr<Leases> leases;
   if (buffer) leases = announce(*buffer, access != Access::read);
@@ -273,17 +287,19 @@ Task<void> Space::gather(BulkDescriptor from, std::vector<Range> ranges, std::sp
   }
   if (bytes != into.size()) throw Error(Errc::invalid_argument, "ranges and memory are not equally long");
   if (bytes == 0) co_return;
+  const Staged staged(into.data(), bytes);
   if (const auto segment = segment_of(bulk, false)) {
     std::vector<CopyJob::Piece> pieces;
-    std::byte* to = into.data();
+    std::byte* to = staged.host;
     for (const Range& range : ranges) {
       pieces.push_back({to, segment->mapping.data() + bulk.offset + range.offset, range.bytes});
       to += range.bytes;
     }
     co_await copy(bulk, std::move(pieces), bytes, deadline, segment);
   } else {
-    co_await by_socket(transfer_of(bulk, false, ranges, into.data()), deadline);
+    co_await by_socket(transfer_of(bulk, false, ranges, staged.host), deadline);
   }
+  if (staged.owned) memory::copy_out(into.data(), staged.host, bytes);
   pulled_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
@@ -293,14 +309,16 @@ Task<void> Space::push(BulkDescriptor to, std::uint64_t offset, std::span<const 
   const WireBulk bulk = to_wire(to);
   check_bulk(bulk, Access::write, offset, bytes.size());
   if (bytes.empty()) co_return;
+  const Staged staged(bytes.data(), bytes.size());
+  if (staged.owned) memory::copy_in(staged.host, bytes.data(), bytes.size());
   if (const auto segment = segment_of(bulk, true)) {
-    const CopyJob::Piece piece{segment->mapping.data() + bulk.offset + offset, bytes.data(), bytes.size()};
+    const CopyJob::Piece piece{segment->mapping.data() + bulk.offset + offset, staged.host, bytes.size()};
     std::vector<CopyJob::Piece> pieces(1, piece);
     co_await copy(bulk, std::move(pieces), bytes.size(), deadline, segment);
   } else {
     const Range range{offset, bytes.size()};
     std::vector<Range> ranges(1, range);
-    co_await by_socket(transfer_of(bulk, true, ranges, const_cast<std::byte*>(bytes.data())), deadline);
+    co_await by_socket(transfer_of(bulk, true, ranges, staged.host), deadline);
   }
   pushed_.fetch_add(bytes.size(), std::memory_order_relaxed);
 }

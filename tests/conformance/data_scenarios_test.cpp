@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "memory/device_fixture.hpp"
+#include "penstock/pool.hpp"
 #include "scenario.hpp"
 
 namespace penstock {
@@ -72,6 +74,81 @@ TEST_P(DataScenario, element_types) {
         }
         EXPECT_EQ(code_of([&] { reader.begin_step(); }), Errc::end_of_stream);
       });
+}
+
+// Objects whose bytes lie in memory of any kind, small enough to travel inside of messages and larger.
+void check_objects(const Context& context, DataPlane plane, const std::vector<std::string>& kinds) {
+  PoolOptions options{.pool = "scenarios"};
+  if (plane != DataPlane::shm) options.data_plane = plane;
+  Pool pool(context, options);
+  for (const auto bytes : {std::size_t{100}, std::size_t{3} << 20}) {
+    std::vector<std::byte> values(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) values[i] = static_cast<std::byte>(i * 7 + i / 251);
+    for (const auto& kind : kinds) {
+      const memory::DeviceMemory from(bytes, kind), into(bytes, kind);
+      from.write(values);
+      pool.put({std::to_string(bytes), kind}, from.span());
+      EXPECT_EQ(pool.get_into({std::to_string(bytes), kind}, into.span()), bytes);
+      EXPECT_EQ(into.read(), values) << kind;
+    }
+  }
+}
+
+// Arrays of every kind, put and read: whole, strided on both sides, lent, and small enough to travel inside of messages.
+TEST_P(DataScenario, memory_kinds) {
+  using memory::DeviceMemory;
+  constexpr std::uint64_t rows = 300, columns = 500, elements = rows * columns;
+  constexpr std::int64_t column_step = 2 * sizeof(double), row_step = columns * column_step;
+  const std::vector<std::string> kinds{"cuMemAlloc_v2", "cuMemAllocAsync", "cuMemAllocManaged", "cuMemHostAlloc"};
+  const auto bytes_of = [](const std::vector<double>& values) { return std::as_bytes(std::span(values)); };
+  const auto in_memory = [&](const std::string& kind, const std::vector<double>& values) {
+    auto memory = std::make_unique<DeviceMemory>(values.size() * sizeof(double), kind);
+    memory->write(bytes_of(values));
+    return memory;
+  };
+  pair(
+      [&](Writer& writer) {
+        const auto plain = writer.define<double>("plain", {rows, columns});
+        const auto strided = writer.define<double>("strided", {rows, columns});
+        const auto lent = writer.define<double>("lent", {rows, columns});
+        const auto value = writer.define_value<double>("value");
+        for (std::uint64_t t = 0; t < kinds.size(); ++t) {
+          auto step = writer.begin_step();
+          const Box all{{0, 0}, {rows, columns}};
+          auto values = numbered(elements, t);
+          const auto array = in_memory(kinds[t], values);
+          step.put(plain, all, reinterpret_cast<const double*>(array->data()));
+          step.lend(lent, all, reinterpret_cast<const double*>(array->data()));
+          std::vector<double> wide(2 * elements);
+          for (std::uint64_t i = 0; i < elements; ++i) wide[2 * i] = values[i];
+          const auto spread = in_memory(kinds[t], wide);
+          const std::int64_t strides[] = {row_step, column_step};
+          step.put(strided.id, all, spread->data(), strides);
+          step.put(value.id, {}, array->data() + 8 * t);
+          step.end();
+        }
+      },
+      [&](Reader& reader) {
+        for (std::uint64_t t = 0; t < kinds.size(); ++t) {
+          auto step = reader.begin_step();
+          const auto expected = numbered(elements, t);
+          for (const char* name : {"plain", "strided", "lent"}) {
+            const DeviceMemory whole(elements * sizeof(double), kinds[t]);
+            step.get(name, Selection::all(), reinterpret_cast<double*>(whole.data()));
+            // Every second element is the caller's, and stays as it is.
+            std::vector<double> around(2 * elements, -1);
+            const auto spread = in_memory(kinds[t], around);
+            const std::int64_t strides[] = {row_step, column_step};
+            step.get(step.variable(name).id, Selection::all(), spread->data(), Order::row, strides);
+            step.wait();
+            EXPECT_TRUE(std::ranges::equal(whole.read(), bytes_of(expected))) << name << " in " << kinds[t];
+            for (std::uint64_t i = 0; i < elements; ++i) around[2 * i] = expected[i];
+            EXPECT_TRUE(std::ranges::equal(spread->read(), bytes_of(around))) << name << " in " << kinds[t];
+          }
+          EXPECT_EQ(step.read_value<double>("value"), expected[t]);
+        }
+      });
+  if (in_pool()) check_objects(Context(context_options()), GetParam(), kinds);
 }
 
 TEST_P(DataScenario, up_to_eight_dimensions) {

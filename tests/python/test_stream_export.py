@@ -85,18 +85,36 @@ def test_dlpack_and_array_protocols(hand_over):
 
 def test_dlpack_producers_can_be_put(hand_over):
     class Producer:
-        def __init__(self, array, device=(1, 0)):
-            self.array, self.device = array, device
+        def __init__(self, array):
+            self.array = array
 
         def __dlpack__(self, **how):
             return self.array.__dlpack__(**how)
 
         def __dlpack_device__(self):
-            return self.device
+            return 1, 0
+
+    class OnDevice(Producer):
+        """As a GPU's library behaves: it copies to the host when asked to, or cannot."""
+
+        def __init__(self, array, copies):
+            super().__init__(array)
+            self.copies = copies
+
+        def __dlpack__(self, *, dl_device=None, **how):
+            if not self.copies or dl_device != (1, 0):
+                raise BufferError("this array stays where it is")
+            return self.array.__dlpack__(**how)
+
+        def __dlpack_device__(self):
+            return 2, 0
 
     def fill(step):
         step["T"] = Producer(np.arange(3))
-        with pytest.raises(penstock.InvalidArgument, match="host memory"):
-            step["gpu"] = Producer(np.arange(3), (2, 0))
+        step["copied"] = OnDevice(np.arange(4), copies=True)
+        with pytest.raises(penstock.InvalidArgument, match="in a device's memory, and was not copied"):
+            step["gpu"] = OnDevice(np.arange(3), copies=False)
 
-    assert hand_over(fill)["T"][...].tolist() == [0, 1, 2]
+    step = hand_over(fill)
+    assert step["T"][...].tolist() == [0, 1, 2]
+    assert step["copied"][...].tolist() == [0, 1, 2, 3]

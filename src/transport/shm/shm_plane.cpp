@@ -79,8 +79,8 @@ class ShmPlane final : public DataPlane {
   std::string_view name() const override { return "shm"; }
   void prepare(Deadline deadline) override;
   bool maps_in_place() const override { return true; }
-  void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
-             Deadline deadline) override;
+  void fetch_to_host(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+                     Deadline deadline) override;
   Mapped map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment, std::uint64_t offset,
              std::uint64_t bytes, Deadline deadline) override;
   SlotInfo header(std::uint64_t step, std::uint32_t slot, int writer_rank, Deadline deadline) override;
@@ -264,25 +264,14 @@ void ShmPlane::check_range(const Mapping& mapping, std::uint64_t offset, std::ui
 
 // Where a piece reaches is known from decoded messages only.
 void ShmPlane::check_piece(const Mapping& mapping, const model::Piece& piece) {
-  if (!piece.points.empty()) {
-    // In ascending source order: the last is the farthest.
-    check_range(mapping, piece.points.back().src, piece.elem_size, piece.writer_rank);
-    return;
-  }
-  const model::StridedCopy& copy = piece.copy;
-  if (copy.empty()) return;
-  __int128 low = copy.src_offset;
-  __int128 high = low + copy.elem_size;
-  for (std::size_t d = 0; d < copy.ndims; ++d) {
-    const __int128 span = static_cast<__int128>(copy.count[d] - 1) * copy.src_strides[d];
-    (span < 0 ? low : high) += span;
-  }
-  if (low < 0 || high > static_cast<__int128>(mapping.size()))
+  const auto extent = model::source_extent(piece);
+  if (extent.first < 0 || extent.last > static_cast<__int128>(mapping.size()))
     throw Error(Errc::protocol,
                 "writer rank " + std::to_string(piece.writer_rank) + " described blocks outside its memory");
 }
 
-void ShmPlane::fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool, Deadline deadline) {
+void ShmPlane::fetch_to_host(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool,
+                             Deadline deadline) {
   // Plans come in runs of one rank and segment: look once for each run.
   Found found;
   int rank = -1;

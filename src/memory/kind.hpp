@@ -1,0 +1,26 @@
+// Where a caller's memory is, and copies between the host's and a device's.
+//
+// A device's library (CUDA's driver) is used when the process has loaded it, and is never loaded for this. Work that is queued on
+// the device is not waited for: the caller synchronizes before memory is read. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace penstock::memory {
+
+enum class Kind : std::uint8_t {
+  host,    // also what a device's library manages for both
+  pinned,  // the host's, which a device reaches: taken wherever the host's is
+  device,  // out of the processor's reach
+};
+
+Kind kind_of(const void* address);
+inline bool on_device(const void* address) { return kind_of(address) == Kind::device; }
+
+// Between the host's memory and a caller's of any kind. Returns when the bytes are copied. Throws Error(system): what the device
+// said.
+void copy_in(void* to, const void* callers, std::size_t bytes);
+void copy_out(void* callers, const void* from, std::size_t bytes);
+
+}  // namespace penstock::memory
