@@ -113,7 +113,8 @@ async def wrong_token_in_a_reader_cohort(stage, plane):
 async def strangers(stage, plane):
     """Hundreds and thousands of connections without a token, renewed without end: a reader joins and reads."""
     seen, wrong = [], []
-    options = stream_options(plane, open_timeout_ms=6000)  # less than the ten seconds of a handshake
+    patient = {"open_timeout_ms": 6000, "step_timeout_ms": 6000}  # less than the ten seconds of a handshake
+    options = stream_options(plane, **patient)
     for count in (300, 2000) if have_descriptors(3000) else (300,):
         name = f"s{count}"
         writer = await stage.start(f"writer {count}", "writer", stream=name, rendezvous_readers=1, **options)
