@@ -114,6 +114,8 @@ class Current {
 
 }  // namespace
 
+bool devices_here() { return cuda() != nullptr; }
+
 Kind kind_of(const void* address) {
   const auto* driver = cuda();
   if (driver == nullptr || address == nullptr) return Kind::host;

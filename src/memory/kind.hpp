@@ -15,6 +15,8 @@ enum class Kind : std::uint8_t {
   device,  // out of the processor's reach
 };
 
+// Whether any memory may be on a device: to be asked once before many addresses are looked at, which it can save.
+bool devices_here();
 Kind kind_of(const void* address);
 inline bool on_device(const void* address) { return kind_of(address) == Kind::device; }
 

@@ -92,8 +92,24 @@ bool packed_is_contiguous_at_destination(const Piece& piece);
 struct Extent {
   __int128 first = 0, last = 0;
 };
-Extent source_extent(const Piece& piece);       // from the segment's start
-Extent destination_extent(const Piece& piece);  // from the caller's base
+Extent extent_of(std::span<const PointMove> points, std::uint32_t elem_size, bool of_source);
+inline Extent extent_of(const StridedCopy& copy, std::int64_t offset, const Strides& strides) {
+  if (copy.empty()) return {};
+  Extent extent{offset, static_cast<__int128>(offset) + copy.elem_size};
+  for (std::uint32_t d = 0; d < copy.ndims; ++d) {
+    const auto span = static_cast<__int128>(copy.count[d] - 1) * strides[d];
+    (span < 0 ? extent.first : extent.last) += span;
+  }
+  return extent;
+}
+inline Extent source_extent(const Piece& piece) {  // from the segment's start
+  if (!piece.points.empty()) return extent_of(piece.points, piece.elem_size, true);
+  return extent_of(piece.copy, piece.copy.src_offset, piece.copy.src_strides);
+}
+inline Extent destination_extent(const Piece& piece) {  // from the caller's base
+  if (!piece.points.empty()) return extent_of(piece.points, piece.elem_size, false);
+  return extent_of(piece.copy, piece.copy.dst_offset, piece.copy.dst_strides);
+}
 
 // A run of source bytes, from the segment's start.
 struct SourceRun {

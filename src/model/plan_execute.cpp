@@ -56,35 +56,12 @@ void unpack(const Piece& piece, const void* packed, void* out) {
   });
 }
 
-namespace {
-
-template <class Offset>
-Extent extent_of(const Piece& piece, Offset offset_of, std::int64_t offset, const Strides& strides) {
-  Extent extent{offset, offset};
-  if (piece.points.empty()) {
-    if (piece.copy.empty()) return {};
-    for (std::uint32_t d = 0; d < piece.copy.ndims; ++d) {
-      const auto span = static_cast<__int128>(piece.copy.count[d] - 1) * strides[d];
-      (span < 0 ? extent.first : extent.last) += span;
-    }
-    extent.last += piece.copy.elem_size;
-  } else {
-    const auto [least, greatest] =
-        std::minmax_element(piece.points.begin(), piece.points.end(),
-                            [&](const PointMove& a, const PointMove& b) { return a.*offset_of < b.*offset_of; });
-    extent = {(*least).*offset_of, static_cast<__int128>((*greatest).*offset_of) + piece.elem_size};
-  }
-  return extent;
-}
-
-}  // namespace
-
-Extent source_extent(const Piece& piece) {
-  return extent_of(piece, &PointMove::src, piece.copy.src_offset, piece.copy.src_strides);
-}
-
-Extent destination_extent(const Piece& piece) {
-  return extent_of(piece, &PointMove::dst, piece.copy.dst_offset, piece.copy.dst_strides);
+Extent extent_of(std::span<const PointMove> points, std::uint32_t elem_size, bool of_source) {
+  const auto offset_of = [of_source](const PointMove& move) {
+    return of_source ? static_cast<__int128>(move.src) : static_cast<__int128>(move.dst);
+  };
+  const auto [least, greatest] = std::ranges::minmax_element(points, {}, offset_of);
+  return {offset_of(*least), offset_of(*greatest) + elem_size};
 }
 
 bool packed_is_contiguous_at_destination(const Piece& piece) {

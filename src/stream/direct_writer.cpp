@@ -13,8 +13,9 @@
 namespace penstock::stream {
 namespace {
 
-constexpr std::uint64_t noted_copy_bytes = 1 << 20;   // others give way to copies from this size on
-constexpr std::chrono::microseconds no_wait{100};     // begin_step takes less while the queue has room
+constexpr std::uint64_t noted_copy_bytes = 1 << 20;  // others give way to copies from this size on
+constexpr std::uint64_t looked_at_bytes = 4 << 10;  // smaller arrays are on a device only if it was there at begin_step
+constexpr std::chrono::microseconds no_wait{100};   // begin_step takes less while the queue has room
 constexpr std::uint64_t timed_copy_bytes = 16 << 10;  // smaller copies are counted but not timed: a clock costs as much
 
 // Of an encoded payload, with room to spare: everything but values.
@@ -36,12 +37,12 @@ class Copying {
   memory::Arena* arena_;
 };
 
-// Packs an array of any kind of memory whose elements are `strides` bytes apart. From a device, what lies between them comes too.
-void copy_strided(std::byte* place, const void* data, std::span<const std::int64_t> strides, const Dims& count,
-                  std::size_t size, Order order) {
+// Packs an array whose elements are `strides` bytes apart. From a device, what lies between them comes too.
+void copy_strided(std::byte* place, const void* data, bool on_device, std::span<const std::int64_t> strides,
+                  const Dims& count, std::size_t size, Order order) {
   const auto* from = static_cast<const std::byte*>(data);
   std::unique_ptr<std::byte[]> stage;
-  if (memory::on_device(data)) {
+  if (on_device) {
     std::int64_t first = 0, last = static_cast<std::int64_t>(size);
     for (std::size_t d = 0; d < count.size(); ++d) {
       const auto span = static_cast<std::int64_t>(count[d] - 1) * strides[d];
@@ -205,6 +206,7 @@ bool DirectWriter::begin_step(Timeout timeout) {
     throw;
   }
   waited_ = base::Clock::now() - start > no_wait;
+  devices_ = memory::devices_here();
   state_ = State::writing;
   return true;
 }
@@ -320,11 +322,13 @@ void DirectWriter::put(std::uint32_t id, const Box& box, const void* data, std::
   const bool timed = bytes >= timed_copy_bytes;
   const auto start = timed ? base::Clock::now() : base::Clock::time_point();
   const auto size = size_of(v.dtype);
+  const bool on_device = (devices_ || bytes >= looked_at_bytes) && memory::on_device(data);
   const Copying copying(goes_first(bytes));
   if (strides.empty() || model::is_contiguous(box.count, strides.data(), size, v.order)) {
-    memory::copy_in(place, data, bytes);
+    if (on_device) memory::copy_in(place, data, bytes);
+    else std::memcpy(place, data, bytes);
   } else {
-    copy_strided(place, data, strides, box.count, size, v.order);
+    copy_strided(place, data, on_device, strides, box.count, size, v.order);
   }
   if (timed) counters_.copy_s += base::seconds_since(start);
   ++counters_.copies;

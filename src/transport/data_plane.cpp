@@ -24,11 +24,9 @@ struct Stage {
 
 void DataPlane::fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
                       base::Deadline deadline) {
-  const std::byte* last = nullptr;
-  for (const Item& item : items) {
-    if (item.out != last && memory::on_device(item.out)) return fetch_to_device(step, slot, items, ordered, deadline);
-    last = item.out;
-  }
+  const auto on_device = [](const Item& item) { return memory::on_device(item.out); };
+  if (memory::devices_here() && std::ranges::any_of(items, on_device))
+    return fetch_to_device(step, slot, items, ordered, deadline);
   fetch_to_host(step, slot, items, ordered, deadline);
 }
 
