@@ -13,10 +13,14 @@
 namespace penstock::stream {
 namespace {
 
-constexpr std::uint64_t noted_copy_bytes = 1 << 20;  // others give way to copies from this size on
-constexpr std::uint64_t looked_at_bytes = 4 << 10;  // smaller arrays are on a device only if it was there at begin_step
-constexpr std::chrono::microseconds no_wait{100};   // begin_step takes less while the queue has room
+constexpr std::uint64_t noted_copy_bytes = 1 << 20;   // others give way to copies from this size on
+constexpr std::chrono::microseconds no_wait{100};     // begin_step takes less while the queue has room
 constexpr std::uint64_t timed_copy_bytes = 16 << 10;  // smaller copies are counted but not timed: a clock costs as much
+
+// To look whether an array is on a device takes as long as to copy a small one. Small ones of a step with many blocks are on one
+// only if CUDA was there when the step began.
+constexpr std::uint64_t looked_at_bytes = 4 << 10;
+constexpr std::uint64_t looked_at_blocks = 16;
 
 // Of an encoded payload, with room to spare: everything but values.
 constexpr std::uint64_t payload_frame_bytes = 512;
@@ -322,7 +326,8 @@ void DirectWriter::put(std::uint32_t id, const Box& box, const void* data, std::
   const bool timed = bytes >= timed_copy_bytes;
   const auto start = timed ? base::Clock::now() : base::Clock::time_point();
   const auto size = size_of(v.dtype);
-  const bool on_device = (devices_ || bytes >= looked_at_bytes) && memory::on_device(data);
+  const bool look = devices_ || bytes >= looked_at_bytes || blocks_put_ <= looked_at_blocks;
+  const bool on_device = look && memory::on_device(data);
   const Copying copying(goes_first(bytes));
   if (strides.empty() || model::is_contiguous(box.count, strides.data(), size, v.order)) {
     if (on_device) memory::copy_in(place, data, bytes);
