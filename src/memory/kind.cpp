@@ -56,22 +56,24 @@ unsigned long long libraries_loaded() {
   return loaded;
 }
 
+std::atomic<const Cuda*> found{nullptr};
+const Cuda* cuda_found() { return found.load(std::memory_order_acquire); }
+
 // Null where the process has no CUDA. A search costs as much as opening a file: it is repeated only after a library was loaded.
 const Cuda* cuda() {
-  static std::atomic<const Cuda*> found{nullptr};
   static std::atomic<unsigned long long> searched{0};
-  if (const auto* have = found.load(std::memory_order_acquire)) return have;
+  if (const auto* have = cuda_found()) return have;
   const auto loaded = libraries_loaded();
   if (searched.load(std::memory_order_relaxed) == loaded) return nullptr;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (const auto* have = found.load(std::memory_order_acquire)) return have;
+  if (const auto* have = cuda_found()) return have;
   if (void* library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
     static Cuda driver;
     if (driver.find_all(library)) found.store(&driver, std::memory_order_release);
   }
   searched.store(loaded, std::memory_order_relaxed);
-  return found.load(std::memory_order_acquire);
+  return cuda_found();
 }
 
 Cuda::Address address_of(const void* memory) { return reinterpret_cast<Cuda::Address>(memory); }
@@ -114,7 +116,15 @@ class Current {
 
 }  // namespace
 
-bool devices_here() { return cuda() != nullptr; }
+bool devices_here(base::Clock::time_point now) {
+  static std::atomic<base::Clock::rep> look_again{0};
+  const auto time = now.time_since_epoch();
+  if (time.count() >= look_again.load(std::memory_order_relaxed)) {
+    look_again.store(base::Clock::duration(time + std::chrono::microseconds(100)).count(), std::memory_order_relaxed);
+    cuda();
+  }
+  return cuda_found() != nullptr;
+}
 
 Kind kind_of(const void* address) {
   const auto* driver = cuda();

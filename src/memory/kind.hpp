@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/clock.hpp"
+
 namespace penstock::memory {
 
 enum class Kind : std::uint8_t {
@@ -15,8 +17,9 @@ enum class Kind : std::uint8_t {
   device,  // out of the processor's reach
 };
 
-// Whether any memory may be on a device: to be asked once before many addresses are looked at, which it can save.
-bool devices_here();
+// Whether any memory may be on a device: to be asked before addresses are looked at, which it can save. now: the time. A device's
+// library that was loaded less than 100 us before may be overlooked; nothing can be on its device yet.
+bool devices_here(base::Clock::time_point now);
 Kind kind_of(const void* address);
 inline bool on_device(const void* address) { return kind_of(address) == Kind::device; }
 

@@ -315,8 +315,8 @@ void StripePlane::run(HeldStep& held, std::vector<Gather>& gathers, base::Deadli
 }
 
 // Until all of it was read from servers that are still there.
-void StripePlane::fetch_to_host(std::uint64_t step, std::uint32_t, std::span<const Item> items, bool ordered,
-                                base::Deadline deadline) {
+void StripePlane::fetch(std::uint64_t step, std::uint32_t, std::span<const Item> items, bool ordered,
+                        base::Deadline deadline) {
   const auto held = this->held(step);
   for (int attempt = 0;; ++attempt) {
     fetch_once(*held, items, ordered, deadline);

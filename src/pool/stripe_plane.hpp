@@ -70,8 +70,8 @@ class StripePlane final : public transport::DataPlane {
   void read(const std::shared_ptr<HeldStep>& step) { held_ = step; }
 
   std::string_view name() const override { return name_; }
-  void fetch_to_host(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
-                     base::Deadline deadline) override;
+  void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+             base::Deadline deadline) override;
   Mapped map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment, std::uint64_t offset,
              std::uint64_t bytes, base::Deadline deadline) override;
   memory::SlotInfo header(std::uint64_t step, std::uint32_t slot, int writer_rank, base::Deadline deadline) override;

@@ -130,7 +130,7 @@ class MemoryPlane final : public transport::DataPlane {
  public:
   std::vector<std::vector<std::vector<std::byte>>> stripes;  // by rank
   std::string_view name() const override { return "memory"; }
-  void fetch_to_host(std::uint64_t, std::uint32_t, std::span<const Item> items, bool, base::Deadline) override {
+  void fetch(std::uint64_t, std::uint32_t, std::span<const Item> items, bool, base::Deadline) override {
     for (const auto& [piece, out] : items)
       model::execute(*piece, stripes.at(static_cast<std::size_t>(piece->writer_rank)).at(piece->segment).data(), out);
   }

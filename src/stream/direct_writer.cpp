@@ -17,8 +17,7 @@ constexpr std::uint64_t noted_copy_bytes = 1 << 20;   // others give way to copi
 constexpr std::chrono::microseconds no_wait{100};     // begin_step takes less while the queue has room
 constexpr std::uint64_t timed_copy_bytes = 16 << 10;  // smaller copies are counted but not timed: a clock costs as much
 
-// To look whether an array is on a device takes as long as to copy a small one. Small ones of a step with many blocks are on one
-// only if CUDA was there when the step began.
+// To look for a device takes as long as to copy a small array. It is done for large ones, and for so many of each step.
 constexpr std::uint64_t looked_at_bytes = 4 << 10;
 constexpr std::uint64_t looked_at_blocks = 16;
 
@@ -210,7 +209,7 @@ bool DirectWriter::begin_step(Timeout timeout) {
     throw;
   }
   waited_ = base::Clock::now() - start > no_wait;
-  devices_ = memory::devices_here();
+  devices_ = memory::devices_here(start);
   state_ = State::writing;
   return true;
 }

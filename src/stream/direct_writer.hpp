@@ -106,7 +106,7 @@ class DirectWriter final : public WriterEngine {
   bool open_ = false;  // grant_ is neither recorded nor void yet; between steps too, while memory for it is short
   bool dropped_ = false;
   bool waited_ = false;   // this step, for room
-  bool devices_ = false;  // this step's arrays may lie on a device
+  bool devices_ = false;  // as of this step's begin, arrays may lie on a device
   std::uint64_t last_bytes_ = 0;
   bool closed_ = false;
   // What put_span hands out in a dropped step: another buffer for each call, all of them there until the next step.

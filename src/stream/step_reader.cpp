@@ -4,6 +4,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "memory/kind.hpp"
 #include "model/box.hpp"
 #include "model/copy.hpp"
 #include "model/minmax.hpp"
@@ -349,7 +350,9 @@ void StepReader::wait(Timeout timeout) {
     std::vector<Pending>& pending;
     ~Clear() { pending.clear(); }
   } clear{pending_};
-  source_->plane().fetch(step.step, step.slot, items_, ordered, deadline_of(timeout));
+  auto& plane = source_->plane();
+  const auto fetch = memory::devices_here(start) ? &transport::DataPlane::fetch_to_any : &transport::DataPlane::fetch;
+  (plane.*fetch)(step.step, step.slot, items_, ordered, deadline_of(timeout));
   counters_.copy_s += base::seconds_since(start);
   counters_.copies += items_.size();
   counters_.bytes += bytes;

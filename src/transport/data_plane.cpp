@@ -22,16 +22,8 @@ struct Stage {
 
 }  // namespace
 
-void DataPlane::fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
-                      base::Deadline deadline) {
-  const auto on_device = [](const Item& item) { return memory::on_device(item.out); };
-  if (memory::devices_here() && std::ranges::any_of(items, on_device))
-    return fetch_to_device(step, slot, items, ordered, deadline);
-  fetch_to_host(step, slot, items, ordered, deadline);
-}
-
-void DataPlane::fetch_to_device(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
-                                base::Deadline deadline) {
+void DataPlane::fetch_to_any(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+                             base::Deadline deadline) {
   std::map<std::byte*, Stage> stages;  // by base
   for (const Item& item : items) {
     if (item.piece->bytes() == 0 || !memory::on_device(item.out)) continue;
@@ -48,10 +40,11 @@ void DataPlane::fetch_to_device(std::uint64_t step, std::uint32_t slot, std::spa
     if (stage.fetched != stage.size() || ordered)
       memory::copy_in(stage.bytes.get(), out + static_cast<std::ptrdiff_t>(stage.first), stage.size());
   }
+  if (stages.empty()) return fetch(step, slot, items, ordered, deadline);
   std::vector<Item> staged(items.begin(), items.end());
   for (Item& item : staged)
     if (const auto found = stages.find(item.out); found != stages.end()) item.out = found->second.base();
-  fetch_to_host(step, slot, staged, ordered, deadline);
+  fetch(step, slot, staged, ordered, deadline);
   for (const auto& [out, stage] : stages)
     memory::copy_out(out + static_cast<std::ptrdiff_t>(stage.first), stage.bytes.get(), stage.size());
 }

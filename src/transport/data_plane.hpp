@@ -38,10 +38,13 @@ class DataPlane {
     const model::Piece* piece = nullptr;
     std::byte* out = nullptr;
   };
-  // All pieces of all items, in the caller's memory, of any kind (memory/kind.hpp), when it returns. Pieces of one writer
-  // rank take effect in order; ordered: so do those of different ranks (overlapping blocks).
-  void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
-             base::Deadline deadline);
+  // All pieces of all items, in the caller's memory when it returns. Pieces of one writer rank take effect in order;
+  // ordered: so do those of different ranks (overlapping blocks).
+  virtual void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+                     base::Deadline deadline) = 0;
+  // The same for memory of any kind (memory/kind.hpp).
+  void fetch_to_any(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+                    base::Deadline deadline);
 
   // Read-only bytes that stay valid while the owner lives: in place where the plane can, else fetched.
   struct Mapped {
@@ -69,22 +72,15 @@ class DataPlane {
   std::uint64_t bytes_moved() const { return bytes_moved_; }  // by fetch, read_payload, and map where it copies
 
  protected:
-  // fetch, for memory that the processor reaches.
-  virtual void fetch_to_host(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
-                             base::Deadline deadline) = 0;
   void join_into(std::byte* out, std::uint64_t step, std::uint32_t slot, std::span<const model::Piece> pieces,
                  base::Deadline deadline) {
     std::vector<Item> items;
     items.reserve(pieces.size());
     for (const auto& piece : pieces) items.push_back({&piece, out});
-    fetch_to_host(step, slot, items, false, deadline);
+    fetch(step, slot, items, false, deadline);
   }
 
   std::uint64_t bytes_moved_ = 0;
-
- private:
-  void fetch_to_device(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
-                       base::Deadline deadline);
 };
 
 struct DataPlaneOptions {

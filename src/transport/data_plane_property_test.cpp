@@ -208,7 +208,7 @@ TEST_P(DataPlanePropertyTest, RandomEpochsAgainstBruteForce) {
     }
     for (const auto& [plan, out] : outs)
       for (const auto& piece : plans[plan].pieces()) items.push_back({&piece, out});
-    plane->fetch(step, slot, items, random() % 2 == 0, soon());
+    plane->fetch_to_any(step, slot, items, random() % 2 == 0, soon());
     for (const auto& bring : bring_back) bring();
     for (const auto& check : checks) check();
     if (HasFailure()) return;

@@ -23,8 +23,8 @@ memory::UniqueFd TransferPlane::connect_data(std::size_t rank, fabric::Reach rea
   }
 }
 
-void TransferPlane::fetch_to_host(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
-                                  Deadline deadline) {
+void TransferPlane::fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+                          Deadline deadline) {
   if (!ordered) {
     fetch_part(step, slot, items, false, deadline);
     return;

@@ -13,8 +13,8 @@ namespace penstock::transport {
 
 class TransferPlane : public DataPlane {
  public:
-  void fetch_to_host(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
-                     base::Deadline deadline) final;
+  void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+             base::Deadline deadline) final;
   Mapped map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment, std::uint64_t offset,
              std::uint64_t bytes, base::Deadline deadline) final;
   memory::SlotInfo header(std::uint64_t step, std::uint32_t slot, int writer_rank, base::Deadline deadline) final;

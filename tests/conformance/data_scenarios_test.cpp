@@ -99,6 +99,7 @@ TEST_P(DataScenario, memory_kinds) {
   using memory::DeviceMemory;
   constexpr std::uint64_t rows = 300, columns = 500, elements = rows * columns;
   constexpr std::int64_t column_step = 2 * sizeof(double), row_step = columns * column_step;
+  memory::Device::get();  // as a program does before its first step
   const std::vector<std::string> kinds{"cuMemAlloc_v2", "cuMemAllocAsync", "cuMemAllocManaged", "cuMemHostAlloc"};
   const auto bytes_of = [](const std::vector<double>& values) { return std::as_bytes(std::span(values)); };
   const auto in_memory = [&](const std::string& kind, const std::vector<double>& values) {

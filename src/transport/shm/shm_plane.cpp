@@ -79,8 +79,8 @@ class ShmPlane final : public DataPlane {
   std::string_view name() const override { return "shm"; }
   void prepare(Deadline deadline) override;
   bool maps_in_place() const override { return true; }
-  void fetch_to_host(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
-                     Deadline deadline) override;
+  void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
+             Deadline deadline) override;
   Mapped map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment, std::uint64_t offset,
              std::uint64_t bytes, Deadline deadline) override;
   SlotInfo header(std::uint64_t step, std::uint32_t slot, int writer_rank, Deadline deadline) override;
@@ -270,8 +270,7 @@ void ShmPlane::check_piece(const Mapping& mapping, const model::Piece& piece) {
                 "writer rank " + std::to_string(piece.writer_rank) + " described blocks outside its memory");
 }
 
-void ShmPlane::fetch_to_host(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool,
-                             Deadline deadline) {
+void ShmPlane::fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool, Deadline deadline) {
   // Plans come in runs of one rank and segment: look once for each run.
   Found found;
   int rank = -1;
