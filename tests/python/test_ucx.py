@@ -1,12 +1,15 @@
 """The data plane ucx between programs: links both ways, peers that die, stop, or leave without a word."""
 
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from collections import deque
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import penstock
@@ -170,6 +173,50 @@ def test_a_program_leaves_without_a_crash(context, tmp_path, end):
                     take(reader)
                 _, errors = writer.communicate(timeout=TIMEOUT_S)
             assert (writer.returncode, errors) == (3 if "exit" in end else 0, "")
+
+
+def test_strangers_at_its_ports_harm_nobody(context, tmp_path):
+    """Some say nothing, too little or anything, and leave or stay; they go on until the writer has ended.
+
+    UCX's listener would make it crash: it is open only while links begin.
+    """
+
+    def bother():
+        held = deque()
+        while writer.poll() is None:
+            for where in ports:
+                with suppress(OSError):
+                    held.append(socket.create_connection(where, TIMEOUT_S))
+                    held[-1].send(os.urandom(random.choice([0, 1, 8, 16, 100, 4096, 70_000])))
+            while len(held) > 100:
+                held.popleft().close()
+        for stranger in held:
+            stranger.close()
+
+    with program(tmp_path, THREE_STEPS, "heat", "-") as writer:
+        with context.open("heat", data_plane="ucx", timeout=TIMEOUT_S) as reader:
+            take(reader)
+            threading.Event().wait(0.5)
+            ports = list(listening(writer.pid))
+            strangers = threading.Thread(target=bother)
+            strangers.start()
+            threading.Event().wait(3.0)
+            take(reader)
+            take(reader)
+            writer.communicate(timeout=TIMEOUT_S)
+            strangers.join()
+        assert writer.returncode == 0
+
+
+def listening(pid):
+    """The addresses at which a process listens on this host, by IPv4."""
+    sockets = {os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+    with open("/proc/net/tcp") as table:
+        rows = [line.split() for line in table][1:]
+    for local, state, inode in ((row[1], row[3], row[9]) for row in rows):
+        if state == "0A" and f"socket:[{inode}]" in sockets:
+            host, port = local.split(":")
+            yield socket.inet_ntoa(bytes.fromhex(host)[::-1]), int(port, 16)
 
 
 def test_a_pool_moves_objects_over_it_when_its_servers_offer_it(pool_servers):

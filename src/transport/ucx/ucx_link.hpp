@@ -53,6 +53,8 @@ class UcxLink final : public ServedLink, public SocketLoop::Handler, public std:
     bool rendezvous = false;
     std::span<const std::byte> here() const { return {static_cast<const std::byte*>(data), bytes}; }
   };
+  // Whether the peer's first message is still to come. The loop's thread.
+  bool awaited() const { return accepted_ && !begun_; }
   // Within UCX's progress.
   void on_hello(const Head& head, ucp_ep_h endpoint);
   ucs_status_t on_message(const Head& head, std::span<const std::byte> behind, Data data);

@@ -174,10 +174,7 @@ std::uint64_t UcxWorker::add(UcxLink& link) {
   return number;
 }
 
-void UcxWorker::remove(std::uint64_t number) {
-  links_.erase(number);
-  if (links_.empty()) look(false);
-}
+void UcxWorker::remove(std::uint64_t number) { links_.erase(number); }
 
 void UcxWorker::look(bool now_and_then) {
   itimerspec every{};
@@ -187,11 +184,15 @@ void UcxWorker::look(bool now_and_then) {
 
 void UcxWorker::on_events(std::uint32_t) {
   std::uint64_t times = 0;
-  if (::read(timer_.get(), &times, sizeof times) > 0 && worker_ != nullptr) drop_unclaimed();
+  if (::read(timer_.get(), &times, sizeof times) > 0 && worker_ != nullptr) {
+    drop_unclaimed();
+    drop_listeners();
+    if (links_.empty() && endpoints_.empty()) look(false);
+  }
   advance();
 }
 
-// One for each address at which this process has accepted links, and for no other.
+// One for each address at which links of this process are to begin.
 std::uint16_t UcxWorker::listen(Address at) {
   if (worker_ == nullptr) throw Error(Errc::peer_lost, "this process exits");
   at.set_port(0);
@@ -262,6 +263,12 @@ void UcxWorker::drop_unclaimed() {
   for (const auto& [endpoint, of] : endpoints_)
     if (of.link == nullptr && (of.lost || of.until.passed())) dropped.push_back(endpoint);
   for (auto* const endpoint : dropped) close(endpoint, 0);
+}
+
+// UCX listens only while a link is to begin: strangers who speak to its port can make version 1.13 crash.
+void UcxWorker::drop_listeners() {
+  if (std::ranges::any_of(links_, [](const auto& each) { return each.second->awaited(); })) return;
+  for (const auto& [address, each] : std::exchange(listeners_, {})) ucp_listener_destroy(each.listener);
 }
 
 bool UcxWorker::close(ucp_ep_h endpoint, const unsigned& operations) {

@@ -65,6 +65,7 @@ class UcxWorker final : public SocketLoop::Handler, public std::enable_shared_fr
   static void on_connection(ucp_conn_request_h request, void* listener);
   static void on_error(void* self, ucp_ep_h endpoint, ucs_status_t status);
   void drop_unclaimed();
+  void drop_listeners();
 
   const std::weak_ptr<SocketLoop> loop_;
   ucp_context_h context_ = nullptr;
