@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -244,6 +245,9 @@ class Things:
     def block(self, call, request):
         self.blocked.set()
         assert self.go_on.wait(TIMEOUT_S)
+        until = time.monotonic() + TIMEOUT_S / 4
+        while not call.cancelled and time.monotonic() < until:  # who calls knows first
+            threading.Event().wait(0.01)
         if call.cancelled:
             self.seen_cancelled.set()
         return {"text": "late"}
