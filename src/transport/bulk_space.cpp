@@ -5,26 +5,19 @@
 #include "base/log.hpp"
 #include "fabric/handshake.hpp"
 #include "memory/kind.hpp"
-#include "memory/segment.hpp"
 #include "transport/bulk_exposures.hpp"
 #include "transport/carrier.hpp"
 #include "transport/planes.hpp"
 #include "transport/served_link.hpp"
-#include "transport/shm/bulk_copy.hpp"
+#include "transport/shm/bulk_sharing.hpp"
 #include "transport/socket_loop.hpp"
 
 namespace penstock::transport {
 
 namespace {
 
-constexpr std::uint64_t inline_copy_bytes = std::uint64_t{64} << 10;  // on the engine: shorter than waking a thread
-constexpr std::size_t most_segments = 65'536;                         // of a peer
 constexpr Timeout open_time{10'000};
 constexpr std::uint64_t part_bytes = std::uint64_t{1} << 20;  // of a transfer by the socket: others have their turn
-
-Leases::Slot slot_of(const WireBulk& bulk) {
-  return {static_cast<std::uint32_t>(bulk.id & 0xffff), static_cast<std::uint32_t>(bulk.id >> 16 & 0xffff)};
-}
 
 // The host's memory that a transfer reads or fills: the caller's own, or one in its place where that is on a device.
 struct Staged {
@@ -35,12 +28,6 @@ struct Staged {
   }
   std::unique_ptr<std::byte[]> owned;
   std::byte* host;
-};
-
-// A peer's segment, as it is mapped here.
-struct PeerSegment {
-  memory::Mapping mapping;
-  bool writable = false;
 };
 
 // Of the peer's memory, in parts, to or from what lies packed here.
@@ -60,18 +47,18 @@ TransferPtr transfer_of(const WireBulk& bulk, bool write, std::span<const BulkSp
 }
 
 // A transfer's end, whatever ends it: nothing touches the caller's memory afterwards.
-template <class T>
 struct DropAtEnd {
-  std::shared_ptr<T> what;
-  ~DropAtEnd() {
-    if (what) what->drop();
-  }
+  TransferPtr transfer;
+  ~DropAtEnd() { transfer->drop(); }
 };
 
 class Space final : public LinkEnd {
  public:
   explicit Space(Carrier& carrier)
-      : carrier_(carrier), exposures_(std::make_shared<Exposures>()), link_changed_(*carrier.engine()) {
+      : carrier_(carrier),
+        exposures_(std::make_shared<Exposures>()),
+        sharing_(carrier),
+        link_changed_(*carrier.engine()) {
     exposures_->on_stuck = [weak = carrier.weak()] {
       const auto alive = weak.lock();
       if (!alive) return;
@@ -136,12 +123,6 @@ class Space final : public LinkEnd {
   void pass(const BulkMessage& message, std::string_view name = "bulk", int fd = -1, std::string_view text = {}) {
     carrier_.pass(name, encode(message, text), fd);
   }
-  void on_segment(const BulkMessage& message, const memory::UniqueFd& fd);
-  void on_leases(const BulkMessage& message, const memory::UniqueFd& fd);
-  std::shared_ptr<Leases> announce(BulkBuffer::State& buffer, bool writable);
-  std::shared_ptr<PeerSegment> segment_of(const WireBulk& bulk, bool writable);
-  Task<void> copy(const WireBulk& bulk, std::vector<CopyJob::Piece> pieces, std::uint64_t bytes,
-                  base::Deadline deadline, std::shared_ptr<PeerSegment> segment);
   Task<void> by_socket(TransferPtr transfer, base::Deadline deadline);
   Task<std::shared_ptr<ServedLink>> open_link(base::Deadline deadline);
   void use(std::shared_ptr<ServedLink> link);
@@ -153,15 +134,7 @@ class Space final : public LinkEnd {
   Carrier& carrier_;  // owns this
   const std::shared_ptr<Exposures> exposures_;
 
-  // What the peer has been given. Any thread.
-  std::mutex given_mutex_;  // held while a frame is sent: what is announced is announced before it is used
-  std::shared_ptr<Leases> leases_;
-  std::map<std::uint32_t, bool> given_;  // segments; whether for writing
-
-  // What the peer has given.
-  std::mutex peer_mutex_;  // guards what follows
-  std::map<std::uint32_t, std::shared_ptr<PeerSegment>> segments_;
-  std::shared_ptr<Leases> peer_leases_;
+  BulkSharing sharing_;
 
   // The engine's own.
   std::shared_ptr<ServedLink> link_;
@@ -172,7 +145,6 @@ class Space final : public LinkEnd {
   std::optional<BulkDoor> door_;
   std::optional<Ticket> ticket_;  // shown by the side that connects
   bool accepting_ = false;        // the peer connects
-  std::shared_ptr<CopyThreads> copies_;
   std::map<std::uint64_t, PendingAtomic> atomics_;
   std::uint64_t next_atomic_ = 1;
 
@@ -181,99 +153,17 @@ class Space final : public LinkEnd {
 
 // ------------------------------------------------------------------------------------------------------------ exposing
 
-// Null when the memory cannot be shared after all.
-std::shared_ptr<Leases> Space::announce(BulkBuffer::State& buffer, bool writable) {
-  const std::lock_guard lock(given_mutex_);
-  try {
-    if (!leases_) {
-      auto leases = std::make_shared<Leases>();
-      pass({.kind = BulkMessageKind::leases, .a = Leases::bytes}, "bulk-leases", leases->fd());
-      leases_ = std::move(leases);
-    }
-    const auto number = buffer.segment->number();
-    const auto given = given_.find(number);
-    if (given != given_.end() && (given->second || !writable)) return leases_;
-    const BulkMessage segment{BulkMessageKind::segment, writable ? 1u : 0u, number, buffer.segment->span().size()};
-    pass(segment, "bulk-segment", buffer.segment->descriptor(writable));
-    if (given == given_.end()) {
-      const auto weak = carrier_.weak();
-      buffer.segment->on_gone(weak, [weak](std::uint32_t gone) {
-        const auto alive = weak.lock();
-        if (alive) alive->pass("bulk", encode({.kind = BulkMessageKind::forget, .id = gone}), -1);
-      });
-    }
-    given_[number] = writable;
-  } catch (const Error& error) {
-    base::log(base::Level::warn, "bulk memory cannot be shared; it goes by the socket", {{"error", error.what()}});
-    return nullptr;
-  }
-  return leases_;
-}
-
 Exposure Space::expose(std::span<std::byte> memory, Access access) {
   if (memory::on_device(memory.data()))
     throw Error(Errc::unsupported, "memory on a device cannot be exposed: copy it to a BulkBuffer");
   auto buffer = shares() ? find_buffer(memory) : nullptr;
   std::shared_ptr<Leases> leases;
-  if (buffer) leases = announce(*buffer, access != Access::read);
+  if (buffer) leases = sharing_.give(*buffer, access != Access::read);
   if (!leases) buffer = nullptr;
   return exposure_of(exposures_->add(memory, access, std::move(buffer), std::move(leases)));
 }
 
-void Space::on_leases(const BulkMessage& message, const memory::UniqueFd& fd) {
-  if (!fd) throw Error(Errc::protocol, "leases without a descriptor");
-  auto leases = std::make_shared<Leases>(fd, message.a);
-  const std::lock_guard lock(peer_mutex_);
-  peer_leases_ = std::move(leases);
-}
-
-void Space::on_segment(const BulkMessage& message, const memory::UniqueFd& fd) {
-  if (!fd) throw Error(Errc::protocol, "memory without a descriptor");
-  auto segment = std::make_shared<PeerSegment>();
-  segment->writable = message.code == 1;
-  segment->mapping = memory::map_shared(fd.get(), message.a, segment->writable);
-  const std::lock_guard lock(peer_mutex_);
-  if (segments_.size() >= most_segments) throw Error(Errc::protocol, "too many segments");
-  segments_[static_cast<std::uint32_t>(message.id)] = std::move(segment);
-}
-
 // -------------------------------------------------------------------------------------------------------------- moving
-
-// The mapped memory of a descriptor; null when it goes by the socket.
-std::shared_ptr<PeerSegment> Space::segment_of(const WireBulk& bulk, bool writable) {
-  if (bulk.segment == 0) return nullptr;
-  std::shared_ptr<PeerSegment> segment;
-  {
-    const std::lock_guard lock(peer_mutex_);
-    const auto found = segments_.find(bulk.segment);
-    if (found != segments_.end() && peer_leases_) segment = found->second;
-  }
-  if (!segment) throw Error(Errc::invalid_argument, "a descriptor of memory that the peer has not given");
-  if (bulk.offset > segment->mapping.size() || bulk.bytes > segment->mapping.size() - bulk.offset)
-    throw Error(Errc::invalid_argument, "a descriptor that does not fit its memory");
-  if (writable && !segment->writable) throw Error(Errc::invalid_argument, "bulk memory that is not exposed for this");
-  return segment;
-}
-
-Task<void> Space::copy(const WireBulk& bulk, std::vector<CopyJob::Piece> pieces, std::uint64_t bytes,
-                       base::Deadline deadline, std::shared_ptr<PeerSegment> segment) {
-  std::shared_ptr<Leases> leases;
-  {
-    const std::lock_guard lock(peer_mutex_);
-    leases = peer_leases_;
-  }
-  const auto job =
-      std::make_shared<CopyJob>(carrier_.engine(), std::move(pieces), deadline, leases, slot_of(bulk), segment);
-  if (bytes <= inline_copy_bytes) {
-    job->run_inline();
-    co_return;
-  }
-  if (!copies_) copies_ = CopyThreads::shared();
-  const DropAtEnd<CopyJob> end{job};
-  auto future = job->done();
-  copies_->submit(job);
-  co_await std::move(future);
-}
 
 Task<void> Space::gather(BulkDescriptor from, std::vector<Range> ranges, std::span<std::byte> into,
                          base::Deadline deadline) {
@@ -288,14 +178,14 @@ Task<void> Space::gather(BulkDescriptor from, std::vector<Range> ranges, std::sp
   if (bytes != into.size()) throw Error(Errc::invalid_argument, "ranges and memory are not equally long");
   if (bytes == 0) co_return;
   const Staged staged(into.data(), bytes);
-  if (const auto segment = segment_of(bulk, false)) {
+  if (auto memory = sharing_.find(bulk, false)) {
     std::vector<CopyJob::Piece> pieces;
     std::byte* to = staged.host;
     for (const Range& range : ranges) {
-      pieces.push_back({to, segment->mapping.data() + bulk.offset + range.offset, range.bytes});
+      pieces.push_back({to, memory->data + range.offset, range.bytes});
       to += range.bytes;
     }
-    co_await copy(bulk, std::move(pieces), bytes, deadline, segment);
+    co_await sharing_.copy(std::move(*memory), std::move(pieces), bytes, deadline);
   } else {
     co_await by_socket(transfer_of(bulk, false, ranges, staged.host), deadline);
   }
@@ -311,10 +201,10 @@ Task<void> Space::push(BulkDescriptor to, std::uint64_t offset, std::span<const 
   if (bytes.empty()) co_return;
   const Staged staged(bytes.data(), bytes.size());
   if (staged.owned) memory::copy_in(staged.host, bytes.data(), bytes.size());
-  if (const auto segment = segment_of(bulk, true)) {
-    const CopyJob::Piece piece{segment->mapping.data() + bulk.offset + offset, staged.host, bytes.size()};
+  if (auto memory = sharing_.find(bulk, true)) {
+    const CopyJob::Piece piece{memory->data + offset, staged.host, bytes.size()};
     std::vector<CopyJob::Piece> pieces(1, piece);
-    co_await copy(bulk, std::move(pieces), bytes.size(), deadline, segment);
+    co_await sharing_.copy(std::move(*memory), std::move(pieces), bytes.size(), deadline);
   } else {
     const Range range{offset, bytes.size()};
     std::vector<Range> ranges(1, range);
@@ -326,10 +216,9 @@ Task<void> Space::push(BulkDescriptor to, std::uint64_t offset, std::span<const 
 std::optional<BulkSpace::Mapped> Space::map(BulkDescriptor from, base::Deadline) {
   const WireBulk bulk = to_wire(from);
   check_bulk(bulk, Access::read, 0, bulk.bytes);
-  const auto segment = segment_of(bulk, false);
-  if (!segment) return std::nullopt;
-  const std::span<const std::byte> bytes(segment->mapping.data() + bulk.offset, bulk.bytes);
-  return Mapped{bytes, segment};
+  const auto memory = sharing_.find(bulk, false);
+  if (!memory) return std::nullopt;
+  return Mapped{{memory->data, bulk.bytes}, memory->owner};
 }
 
 Task<void> Space::by_socket(TransferPtr transfer, base::Deadline deadline) {
@@ -344,7 +233,7 @@ Task<void> Space::by_socket(TransferPtr transfer, base::Deadline deadline) {
     else done->promise.set();
   };
   auto future = done->promise.future();
-  const DropAtEnd<Transfer> end{transfer};
+  const DropAtEnd end{transfer};
   auto link = link_;
   if (!link) link = co_await open_link(deadline);
   fabric::Timer timer;
@@ -487,18 +376,14 @@ Task<std::uint64_t> Space::do_atomic(BulkDescriptor on, BulkMessage atomic, base
   const WireBulk bulk = to_wire(on);
   check_bulk(bulk, Access::read_write, atomic.b, sizeof(std::uint64_t));
   if (atomic.b % sizeof(std::uint64_t) != 0) throw Error(Errc::invalid_argument, "an atomic at an odd place");
-  if (const auto segment = segment_of(bulk, true)) {
-    std::byte* const where = segment->mapping.data() + bulk.offset + atomic.b;
+  if (const auto memory = sharing_.find(bulk, true)) {
+    std::byte* const where = memory->data + atomic.b;
     if (reinterpret_cast<std::uintptr_t>(where) % sizeof(std::uint64_t) != 0)
       throw Error(Errc::invalid_argument, "an atomic at an odd place");
-    std::shared_ptr<Leases> leases;
-    {
-      const std::lock_guard lock(peer_mutex_);
-      leases = peer_leases_;
-    }
-    if (!leases->enter(slot_of(bulk))) throw Error(Errc::invalid_argument, "bulk memory that is not exposed any more");
+    if (!memory->leases->enter(memory->lease))
+      throw Error(Errc::invalid_argument, "bulk memory that is not exposed any more");
     const std::uint64_t before = act(reinterpret_cast<std::uint64_t*>(where), atomic);
-    leases->leave(slot_of(bulk));
+    memory->leases->leave(memory->lease);
     co_return before;
   }
   atomic.a = bulk.id;
@@ -544,13 +429,9 @@ void Space::on_message(std::span<const std::byte> bytes, memory::UniqueFd fd) {
   std::string_view text;
   const auto message = decode_bulk_message(bytes, text);
   switch (message.kind) {
-    case BulkMessageKind::segment: on_segment(message, fd); return;
-    case BulkMessageKind::leases: on_leases(message, fd); return;
-    case BulkMessageKind::forget: {
-      const std::lock_guard lock(peer_mutex_);
-      segments_.erase(static_cast<std::uint32_t>(message.id));
-      return;
-    }
+    case BulkMessageKind::segment: sharing_.on_segment(message, fd); return;
+    case BulkMessageKind::leases: sharing_.on_leases(message, fd); return;
+    case BulkMessageKind::forget: sharing_.on_forget(message); return;
     case BulkMessageKind::welcome: {
       if (message.code != 0 && carrier_.plane() != nullptr) {
         const std::string plane(carrier_.plane()->name);

@@ -24,20 +24,19 @@ constexpr std::uint64_t stream_bytes = std::uint64_t{16} << 20;
 }  // namespace
 
 CopyJob::CopyJob(std::shared_ptr<fabric::Progress> progress, std::vector<Piece> pieces, base::Deadline deadline,
-                 std::shared_ptr<Leases> leases, Leases::Slot slot, std::shared_ptr<const void> owner)
+                 PeerMemory memory)
     : progress_(std::move(progress)),
       pieces_(std::move(pieces)),
       deadline_(deadline),
-      leases_(std::move(leases)),
-      slot_(slot),
-      owner_(std::move(owner)),
+      memory_(std::move(memory)),
       done_(*progress_) {}
 
 void CopyJob::copy() {
-  if (!leases_->enter(slot_)) throw Error(Errc::invalid_argument, "bulk memory that is not exposed any more");
+  if (!memory_.leases->enter(memory_.lease))
+    throw Error(Errc::invalid_argument, "bulk memory that is not exposed any more");
   struct Leave {
     CopyJob& job;
-    ~Leave() { job.leases_->leave(job.slot_); }
+    ~Leave() { job.memory_.leases->leave(job.memory_.lease); }
   } leave{*this};
   std::uint64_t since_look = 0, all = 0;
   for (const Piece& piece : pieces_) all += piece.bytes;

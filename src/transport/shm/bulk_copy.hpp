@@ -9,6 +9,14 @@
 
 namespace penstock::transport {
 
+// Memory of the peer that is mapped here, and what says that it is still exposed.
+struct PeerMemory {
+  std::byte* data = nullptr;
+  std::shared_ptr<const void> owner;  // of the mapping
+  std::shared_ptr<Leases> leases;
+  Leases::Slot lease;
+};
+
 // One transfer. Pieces are copied in order; between them, and within long ones, it looks whether it is still wanted.
 class CopyJob {
  public:
@@ -17,8 +25,9 @@ class CopyJob {
     const std::byte* from = nullptr;
     std::uint64_t bytes = 0;
   };
+  // memory: the peer's, in which one side of every piece lies.
   CopyJob(std::shared_ptr<fabric::Progress> progress, std::vector<Piece> pieces, base::Deadline deadline,
-          std::shared_ptr<Leases> leases, Leases::Slot slot, std::shared_ptr<const void> owner);
+          PeerMemory memory);
   fabric::Future<void> done() { return done_.future(); }
   // In this thread; throws what went wrong. For short ones, instead of submitting.
   void run_inline();
@@ -33,9 +42,7 @@ class CopyJob {
   const std::shared_ptr<fabric::Progress> progress_;  // outlives the promise
   const std::vector<Piece> pieces_;
   const base::Deadline deadline_;
-  const std::shared_ptr<Leases> leases_;
-  const Leases::Slot slot_;
-  const std::shared_ptr<const void> owner_;  // of the mapping
+  const PeerMemory memory_;
   fabric::Promise<void> done_;
   std::atomic<int> state_{queued};
   std::atomic<bool> dropped_{false};
