@@ -4,7 +4,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <optional>
 
 #include "fabric/socket.hpp"
 #include "penstock/interrupt.hpp"
@@ -33,7 +32,9 @@ void LinkedPlane::run(std::span<const std::size_t> ranks, base::Deadline deadlin
     std::mutex mutex;  // guards what follows
     std::condition_variable changed;
     std::vector<std::size_t> left;
-    std::optional<Error> error;
+    // What has gone wrong. Not an Error: exceptions share their text between threads behind the sanitizer's back.
+    Errc code = Errc::ok;
+    std::string why;
   };
   // Its own for each fetch: the transfers of one that was given up may end later.
   const auto waiting = std::make_shared<Waiting>();
@@ -42,20 +43,23 @@ void LinkedPlane::run(std::span<const std::size_t> ranks, base::Deadline deadlin
     transfers_[rank]->on_done = [waiting, rank](const Error* why) {
       const std::lock_guard lock(waiting->mutex);
       std::erase(waiting->left, rank);
-      if (why != nullptr && !waiting->error) waiting->error = why->in("writer rank " + std::to_string(rank));
+      if (why != nullptr && waiting->code == Errc::ok) {
+        waiting->code = why->code();
+        waiting->why = "writer rank " + std::to_string(rank) + ": " + why->what();
+      }
       waiting->changed.notify_one();
     };
     links_[rank].link->submit(transfers_[rank]);
   }
   std::unique_lock lock(waiting->mutex);
-  while (!waiting->left.empty() && !waiting->error) {
+  while (!waiting->left.empty() && waiting->code == Errc::ok) {
     const auto slice = std::min(deadline.remaining(), std::chrono::duration_cast<Timeout>(fabric::interruption_period));
     if (waiting->changed.wait_for(lock, slice) != std::cv_status::timeout || waiting->left.empty()) continue;
     if (deadline.passed())
       throw Error(Errc::timeout, "waited for bytes of writer rank " + std::to_string(waiting->left.front()));
     if (interrupted()) throw Error(Errc::timeout, "interrupted");
   }
-  if (waiting->error) throw Error(*waiting->error);
+  if (waiting->code != Errc::ok) throw Error(waiting->code, waiting->why);
   for (const auto rank : ranks) transfers_[rank].reset();  // the loop's thread may hold them a little longer
 }
 
