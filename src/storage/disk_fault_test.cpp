@@ -229,6 +229,30 @@ TEST_F(DiskFaultTest, AFullDiskStopsWritesUntilThereIsSpace) {
   }
 }
 
+// A database that stopped on a full disk is opened by the first write after the disk is freed, however lately one has failed.
+TEST_F(DiskFaultTest, WhoFreesAFullDiskMayWriteAtOnce) {
+  for (const std::string kind : {"rocksdb", "disk"}) {
+    options_.path = folder_ / kind;
+    const auto tier = open(kind);
+    if (!tier) return;
+    put(*tier, "kept", filled(200'000, 1), true);
+    {
+      const DiskFaults faults(
+          [](const DiskCall& call) { return call.kind == Kind::write && is_below(call, "rocksdb") ? ENOSPC : 0; });
+      EXPECT_THROW(put(*tier, "more", filled(100, 2), true), TierFull);  // stops the database
+    }
+    std::filesystem::resize_file(options_.path + "/SPARE", 0);  // as when it has been used
+    {
+      const DiskFaults faults(
+          [](const DiskCall& call) { return call.kind == Kind::space || call.kind == Kind::allocate ? ENOSPC : 0; });
+      for (int i = 0; i < 3; ++i) EXPECT_THROW(put(*tier, "more", filled(100, 2), true), TierFull);
+    }
+    EXPECT_NO_THROW(put(*tier, "more", filled(100, 3), true));
+    EXPECT_EQ(get(*tier, "kept"), filled(200'000, 1));
+    EXPECT_EQ(get(*tier, "more"), filled(100, 3));
+  }
+}
+
 // Reads go on while a write looks for the space to open the database again, which it does not do at each call.
 TEST_F(DiskFaultTest, ReadsDoNotWaitForSpaceOnAFullDisk) {
   const auto tier = open("disk");

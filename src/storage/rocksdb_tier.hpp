@@ -3,8 +3,8 @@
 // written before it, under their final names, and removed only when the batch that no longer names them is durable.
 //
 // A database that has stopped after an error is closed and opened again by the next call that writes, if the disk has the space
-// for that; else that call fails with the database's error, as do those of the next 100 ms, and reads go on. Opening decides
-// which of the failed writes are there.
+// for that; else that call fails with the database's error, and reads go on. Opening decides which of the failed writes are
+// there.
 #pragma once
 
 #include <atomic>

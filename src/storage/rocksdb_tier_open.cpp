@@ -12,8 +12,8 @@ namespace penstock::storage {
 namespace {
 
 constexpr std::uint64_t least_database_bytes = 4 << 20;
-constexpr std::chrono::seconds between_tries(1);               // to open a database that could not be opened
-constexpr std::chrono::milliseconds between_allocations(100);  // of the space that opening needs
+constexpr std::chrono::milliseconds after_failure(1000);  // to open a database: the next try
+constexpr std::chrono::milliseconds after_no_space(100);  // that the file system had said to be there
 
 }  // namespace
 
@@ -59,9 +59,10 @@ void RocksTier::open() {
 void RocksTier::reopen() {
   std::lock_guard one(reopen_mutex_);  // only its holder changes database_, so reads go on until all is ready
   if (database_ && !database_->stopped()) return;
-  bool wait = Clock::now() < next_try_;
+  // Whether there is space is looked at by every call: who frees the disk may write at once.
+  bool wait = Clock::now() < next_try_ || (database_ && !spare_.fits());
   if (database_ && !wait && !spare_.hold_all()) {
-    next_try_ = Clock::now() + between_allocations;
+    next_try_ = Clock::now() + after_no_space;
     wait = true;
   }
   if (wait && database_) database_->fail_stopped();
@@ -74,9 +75,13 @@ void RocksTier::reopen() {
   take_retired();  // recover() removes files that no entry names
   count_nothing();
   erased_in_column_ = scarce_ = true;
+  auto pause = after_failure;
   try {
     try {
       open();
+    } catch (const TierFull&) {  // others took the space meanwhile
+      pause = after_no_space;
+      throw;
     } catch (const std::filesystem::filesystem_error& error) {
       throw Error(Errc::system, error.what());
     }
@@ -84,7 +89,7 @@ void RocksTier::reopen() {
     folder_.reset();
     database_.reset();
     why_closed_ = std::current_exception();
-    next_try_ = Clock::now() + between_tries;
+    next_try_ = Clock::now() + pause;
     throw;
   }
 }

@@ -19,6 +19,16 @@ std::string parent_folder(const std::string& path) { return std::filesystem::pat
 
 }  // namespace
 
+bool SpareSpace::fits() const noexcept {
+  try {
+    std::error_code none;
+    const auto held = std::filesystem::file_size(path_, none);
+    return free_bytes(parent_folder(path_)) + (none ? 0 : held) >= bytes_;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 bool SpareSpace::hold_all() noexcept {
   try {
     const File file(path_, O_RDWR | O_CREAT);

@@ -12,6 +12,8 @@ class SpareSpace {
  public:
   // The file `path` of up to `bytes`.
   SpareSpace(std::string path, std::uint64_t bytes) : path_(std::move(path)), bytes_(bytes) {}
+  // Whether the disk has the space for all of it. Cheap.
+  bool fits() const noexcept;
   // Allocates all of it; false where the disk has no space for that.
   bool hold_all() noexcept;
   // Gives the space free.
