@@ -1,7 +1,8 @@
 // In place of CUDA's driver, for tests on machines without a GPU: written from its published interface
 // (docs.nvidia.com/cuda/cuda-driver-api). A device's memory is at addresses that the processor cannot touch: who reads or writes
 // there without the driver crashes. Copies need the memory's context, or its device's primary one where it has none, to be
-// current in the thread, as the driver's do.
+// current in the thread, as the driver's do. Copies to the device return before the bytes are there, as the driver's may: they
+// arrive when the default stream, in which they are, is next used or waited for.
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -32,7 +33,18 @@ std::map<Address, Region> regions;
 int primary_uses = 0;
 int primary;  // its address is the device's primary context
 
+struct Arrival {
+  char* there;
+  std::vector<char> bytes;
+};
+std::vector<Arrival> arrivals;
+
 thread_local std::vector<Context> current;
+
+void arrive() {
+  for (const auto& [there, bytes] : arrivals) std::memcpy(there, bytes.data(), bytes.size());
+  arrivals.clear();
+}
 
 // The region that holds all of a range.
 std::pair<const Address, Region>* find(Address address, std::size_t bytes) {
@@ -55,14 +67,14 @@ int allocate(Address* out, std::size_t bytes, Region region) {
   return success;
 }
 
-int copy(Address device, std::size_t bytes, void (*move)(char* there, void* here, std::size_t bytes), void* here) {
-  const std::lock_guard lock(mutex);
+// Where a range lies, for a copy.
+int locate(Address device, std::size_t bytes, char*& there) {
   const auto* found = find(device, bytes);
   if (found == nullptr) return invalid_value;
   const auto& [begin, region] = *found;
   const Context wanted = region.context != nullptr ? region.context : &primary;
   if (current.empty() || current.back() != wanted) return invalid_context;
-  move(region.backing != nullptr ? region.backing + (device - begin) : reinterpret_cast<char*>(device), here, bytes);
+  there = region.backing != nullptr ? region.backing + (device - begin) : reinterpret_cast<char*>(device);
   return success;
 }
 
@@ -116,6 +128,7 @@ int cuMemHostAlloc(void** out, std::size_t bytes, unsigned) {
 
 int cuMemFree_v2(Address address) {
   const std::lock_guard lock(mutex);
+  arrive();
   const auto found = regions.find(address);
   if (found == regions.end()) return invalid_value;
   ::munmap(reinterpret_cast<void*>(address), found->second.bytes);
@@ -144,14 +157,38 @@ int cuPointerGetAttribute(void* value, int attribute, Address address) {
   }
 }
 
+int cuStreamCreate(void** stream, unsigned) {
+  static int others;
+  *stream = &others;
+  return current.empty() ? invalid_context : success;
+}
+
+int cuStreamSynchronize(void* stream) {
+  const std::lock_guard lock(mutex);
+  if (stream == nullptr) arrive();
+  return success;
+}
+
+int cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t bytes, void* stream) {
+  const std::lock_guard lock(mutex);
+  if (stream == nullptr) arrive();
+  char* there = nullptr;
+  const int result = locate(from, bytes, there);
+  if (result == success) std::memcpy(to, there, bytes);
+  return result;
+}
+
 int cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) {
-  return copy(
-      from, bytes, [](char* there, void* here, std::size_t n) { std::memcpy(here, there, n); }, to);
+  return cuMemcpyDtoHAsync_v2(to, from, bytes, nullptr);
 }
 
 int cuMemcpyHtoD_v2(Address to, const void* from, std::size_t bytes) {
-  return copy(
-      to, bytes, [](char* there, void* here, std::size_t n) { std::memcpy(there, here, n); }, const_cast<void*>(from));
+  const std::lock_guard lock(mutex);
+  char* there = nullptr;
+  const int result = locate(to, bytes, there);
+  const auto* first = static_cast<const char*>(from);
+  if (result == success) arrivals.push_back({there, {first, first + bytes}});
+  return result;
 }
 
 }  // extern "C"

@@ -28,6 +28,7 @@ class Device {
     if (result != 0) throw std::runtime_error(std::string(name) + ": " + std::to_string(result));
   }
   void* context() const { return context_; }
+  void* stream() const { return stream_; }
 
  private:
   Device() {
@@ -36,9 +37,15 @@ class Device {
     if (library_ == nullptr) throw std::runtime_error(::dlerror());
     call("cuInit", 0u);
     call("cuDevicePrimaryCtxRetain", &context_, 0);
+    call("cuCtxPushCurrent_v2", context_);
+    constexpr unsigned non_blocking = 1;
+    call("cuStreamCreate", &stream_, non_blocking);
+    void* popped = nullptr;
+    call("cuCtxPopCurrent_v2", &popped);
   }
   void* library_ = nullptr;
   void* context_ = nullptr;
+  void* stream_ = nullptr;
 };
 
 // Bytes of the kind that a function of the driver allocates: cuMemAlloc_v2, cuMemAllocManaged, cuMemAllocAsync, cuMemHostAlloc.
@@ -67,13 +74,16 @@ class DeviceMemory {
     const auto& device = Device::get();
     device.call("cuCtxPushCurrent_v2", device.context());
     device.call("cuMemcpyHtoD_v2", address_, static_cast<const void*>(bytes.data()), bytes.size());
+    device.call("cuStreamSynchronize", static_cast<void*>(nullptr));
     leave();
   }
+  // In a stream that waits for no other.
   std::vector<std::byte> read() const {
     std::vector<std::byte> out(bytes_);
     const auto& device = Device::get();
     device.call("cuCtxPushCurrent_v2", device.context());
-    device.call("cuMemcpyDtoH_v2", static_cast<void*>(out.data()), address_, bytes_);
+    device.call("cuMemcpyDtoHAsync_v2", static_cast<void*>(out.data()), address_, bytes_, device.stream());
+    device.call("cuStreamSynchronize", device.stream());
     leave();
     return out;
   }

@@ -27,7 +27,8 @@ struct Cuda {
   int (*retain_context)(Context* context, int device);
   int (*release_context)(int device);
   int (*from_device)(void* to, Address from, std::size_t bytes);
-  int (*to_device)(Address to, const void* from, std::size_t bytes);
+  int (*to_device)(Address to, const void* from, std::size_t bytes);  // may return before the data is there
+  int (*wait_for)(void* stream);
 
   // Leaves the function alone, and returns false, where the library does not have it.
   template <class F>
@@ -40,7 +41,8 @@ struct Cuda {
            find(library, "cuCtxPushCurrent_v2", push_context) && find(library, "cuCtxPopCurrent_v2", pop_context) &&
            find(library, "cuDevicePrimaryCtxRetain", retain_context) &&
            find(library, "cuDevicePrimaryCtxRelease_v2", release_context) &&
-           find(library, "cuMemcpyDtoH_v2", from_device) && find(library, "cuMemcpyHtoD_v2", to_device);
+           find(library, "cuMemcpyDtoH_v2", from_device) && find(library, "cuMemcpyHtoD_v2", to_device) &&
+           find(library, "cuStreamSynchronize", wait_for);
   }
 };
 
@@ -156,6 +158,7 @@ void copy_out(void* callers, const void* from, std::size_t bytes) {
   }
   const Current current(*cuda(), callers);
   require(cuda()->to_device(address_of(callers), from, bytes), "memory could not be copied to the device");
+  require(cuda()->wait_for(nullptr), "memory could not be copied to the device");
 }
 
 }  // namespace penstock::memory

@@ -30,6 +30,7 @@ TEST(MemoryKind, CopiesInAndOutOfEach) {
   for (const char* how : {"cuMemAlloc_v2", "cuMemAllocAsync", "cuMemAllocManaged", "cuMemHostAlloc"}) {
     const DeviceMemory memory(1000, how);
     copy_out(memory.data(), bytes.data(), 1000);
+    EXPECT_EQ(memory.read(), bytes) << how << ": other streams see it";
     back.assign(1000, std::byte{});
     copy_in(back.data(), memory.data(), 1000);
     EXPECT_EQ(back, bytes) << how;

@@ -1,6 +1,7 @@
 // Random epochs of several writer ranks, random selections, every data plane: the bytes against brute force.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <functional>
 #include <random>
 
@@ -213,6 +214,49 @@ TEST_P(DataPlanePropertyTest, RandomEpochsAgainstBruteForce) {
     for (const auto& check : checks) check();
     if (HasFailure()) return;
     for (auto& rank : ranks) rank->arena->recycle(slot);
+  }
+}
+
+// Reads into one array whose extents overlap: columns of a table, a second read over the first, gaps that nobody reads.
+TEST_P(DataPlanePropertyTest, ReadsThatInterleaveInOneArrayOfADevice) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  constexpr std::size_t writers = 2;
+  start(writers);
+  const RandomVariable variable{{1000}, Order::row, {Box{{0}, {400}}, Box{{400}, {600}}}, {0, 1}};
+  for (auto& rank : ranks) rank->arena->begin(0, 0, mib);
+  std::vector<model::RankLayout> layouts(writers);
+  for (std::size_t r = 0; r < writers; ++r) layouts[r].rank = static_cast<int>(r);
+  put_blocks<double>(variable, DType::float64, ranks, 0, layouts);
+  for (auto& rank : ranks) rank->arena->publish(0, 0);
+  std::vector<std::shared_ptr<const model::RankLayout>> shared;
+  for (auto& layout : layouts) shared.push_back(std::make_shared<const model::RankLayout>(std::move(layout)));
+  const auto epoch = model::Epoch::build(0, shared);
+
+  for (int round = 0; round < 40; ++round) {
+    std::vector<double> host(8000, -1);
+    memory::DeviceMemory device(host.size() * sizeof(double));
+    device.write(std::as_bytes(std::span(host)));
+    std::vector<model::Plan> plans;
+    std::vector<std::size_t> at;
+    for (std::size_t i = 2 + random() % 4; i > 0; --i) {
+      const std::uint64_t start = random() % 900, count = 1 + random() % (1000 - start);
+      const std::int64_t stride = static_cast<std::int64_t>((1 + random() % 4) * sizeof(double));
+      plans.push_back(model::make_plan(epoch->variable("v0"), Selection::box({start}, {count}),
+                                       {.order = Order::row, .strides = std::span(&stride, 1)}));
+      at.push_back(random() % 2 == 0 ? random() % 4 : random() % 4000);
+    }
+    const auto items_at = [&](std::byte* base) {
+      std::vector<DataPlane::Item> items;
+      for (std::size_t i = 0; i < plans.size(); ++i)
+        for (const auto& piece : plans[i].pieces()) items.push_back({&piece, base + at[i] * sizeof(double)});
+      return items;
+    };
+    plane->fetch(0, 0, items_at(reinterpret_cast<std::byte*>(host.data())), true, soon());
+    plane->fetch_to_any(0, 0, items_at(device.data()), true, soon());
+    const auto bytes = device.read();
+    ASSERT_EQ(std::memcmp(bytes.data(), host.data(), bytes.size()), 0) << "round " << round;
   }
 }
 
