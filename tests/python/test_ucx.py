@@ -72,6 +72,46 @@ for t in range(3):
     put(stream, t)
 sys.stdin.readline()
 """
+ALONE = """
+writer = create(me)
+reader = context.open(me, data_plane="ucx", timeout=30)
+"""
+SIZES = (
+    ALONE
+    + """
+for t in range(20):
+    sizes = [20_000, 60_000, 150_000, 400_000, 1_000_000, 5_000_000]
+    with writer.step() as step:
+        for size in sizes:
+            step[f"x{size}"] = np.full(size, t, "u1")
+    with reader.step() as step:
+        for size in sizes:
+            assert (step[f"x{size}"][:] == t).all()
+"""
+)
+AT_ONCE = """
+import threading
+count = 150  # more than UCX's listener lets in of strangers
+together = threading.Barrier(count)
+failures = []
+
+
+def read():
+    try:
+        with context.open(me, data_plane="ucx", timeout=30) as reader, reader.step(timeout=30) as step:
+            together.wait(30)
+            assert (step["x"].read(timeout=30) == 1).all()
+    except Exception as error:
+        failures.append(repr(error))
+
+
+readers = [threading.Thread(target=read) for _ in range(count)]
+for each in readers:
+    each.start()
+for each in readers:
+    each.join()
+assert not failures, (len(failures), failures[0])
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +140,30 @@ def test_links_both_ways_end_one_by_one(tmp_path):
         for process in (first, second):
             _, errors = process.communicate(timeout=2 * TIMEOUT_S)
             assert process.returncode == 0 and errors == "", errors
+
+
+def test_an_answer_may_come_before_its_bytes(tmp_path, monkeypatch):
+    monkeypatch.setenv("UCX_MAX_EAGER_RAILS", "2")  # UCX keeps no order among the parts of a message
+    monkeypatch.setenv("UCX_RNDV_THRESH", "64M")
+    with program(tmp_path, SIZES, "heat", "-") as alone:
+        _, errors = alone.communicate(timeout=2 * TIMEOUT_S)
+        assert alone.returncode == 0 and errors == "", errors
+
+
+def test_why_ucx_does_not_start_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("UCX_TLS", "nosuch")
+    with program(tmp_path, ALONE + "put(writer, 1)\ntake(reader, 1)\n", "heat", "-") as alone:
+        _, errors = alone.communicate(timeout=2 * TIMEOUT_S)
+    assert "Unsupported: writer rank 0: UCX does not start: No such device" in errors
+
+
+def test_many_readers_begin_at_once(context, tmp_path):
+    writer = context.create("heat", data_plane="ucx", rendezvous_readers=150, timeout=TIMEOUT_S)
+    with writer, program(tmp_path, AT_ONCE, "heat", "-") as readers:
+        with writer.step() as step:
+            step["x"] = np.ones(SIZE // 20)
+        _, errors = readers.communicate(timeout=2 * TIMEOUT_S)
+        assert readers.returncode == 0 and errors == "", errors
 
 
 def take(reader):

@@ -166,7 +166,8 @@ void UcxLink::fail_later(Error error) {
 }
 
 void UcxLink::end(const Error& error) {
-  if (std::exchange(ended_, true)) return;
+  if (ended_) return;
+  ended_ = error;
   const auto self = shared_from_this();
   loop_->remove(*this, socket_.get());
   socket_.reset();
@@ -307,7 +308,7 @@ void UcxLink::submit(TransferPtr transfer) {
       });
     };
     if (self->ended_) {
-      transfer->fail(self->in_words(Error(Errc::peer_lost, "the connection is gone")));
+      transfer->fail(*self->ended_);
       return;
     }
     if (transfer->parts.empty()) transfer->settle();
@@ -388,27 +389,28 @@ bool UcxLink::ask_next(Asking& next) {
   return transfer.next < transfer.parts.size() || next.chunks;
 }
 
-// The bytes of an answer, to where they belong.
+// The bytes of an answer, to where they belong. The answer itself may have come before them.
 void UcxLink::take_body(Questions::iterator at, const Data& data) {
   Question& question = at->second;
-  if (question.transfer->write || question.came || question.receiving || question.answered ||
-      data.bytes != question.bytes)
+  if (question.transfer->write || question.came || question.receiving)
+    throw Error(Errc::protocol, "answered with bytes that were not asked for");
+  if (data.bytes != question.bytes)
     throw Error(Errc::protocol,
                 "answered with " + std::to_string(data.bytes) + " bytes instead of " + std::to_string(question.bytes));
   const auto transfer = question.transfer;
   const bool in_place = packed_is_contiguous_at_destination(question.piece);
   std::byte* const to = in_place ? place_of(question.piece, question.memory) : nullptr;
-  std::unique_lock lock(transfer->mutex);
-  question.came = !data.rendezvous || transfer->dropped;
-  if (question.came) {
-    if (transfer->dropped) return;
-    if (in_place) std::memcpy(to, data.data, data.bytes);
-    else model::unpack(question.piece, data.data, question.memory);
-    return;
+  {
+    const std::lock_guard lock(transfer->mutex);
+    question.came = !data.rendezvous || transfer->dropped;
+    question.receiving = !question.came;
+    if (question.receiving && in_place) ++transfer->busy;
+    if (question.came && !transfer->dropped) {
+      if (in_place) std::memcpy(to, data.data, data.bytes);
+      else model::unpack(question.piece, data.data, question.memory);
+    }
   }
-  question.receiving = true;
-  if (in_place) ++transfer->busy;
-  lock.unlock();
+  if (question.came) return finish(at);
   std::vector<std::byte> bounce(in_place ? 0 : data.bytes);
   const std::span<std::byte> into = in_place ? std::span(to, data.bytes) : std::span(bounce);
   receive(data, into, std::move(bounce), [this, id = at->first, transfer, into, in_place](ucs_status_t status) {
@@ -430,6 +432,7 @@ void UcxLink::take_body(Questions::iterator at, const Data& data) {
 
 void UcxLink::take_answer(Questions::iterator at, const Head& head, const Data& data) {
   Question& question = at->second;
+  if (question.answered) throw Error(Errc::protocol, "answered twice");
   if (head.code == 0) {
     if (data.bytes > 0) take_body(at, data);
   } else {

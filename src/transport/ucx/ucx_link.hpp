@@ -114,7 +114,8 @@ class UcxLink final : public ServedLink, public SocketLoop::Handler, public std:
   std::uint64_t number_ = 0, peer_number_ = 0;
   ucp_ep_h endpoint_ = nullptr;
   std::vector<std::byte> greeting_;  // the accepting side's, as far as it has come
-  bool begun_ = false, ended_ = false, asking_ = false;
+  bool begun_ = false, asking_ = false;
+  std::optional<Error> ended_;  // with what
   unsigned operations_ = 0;
 
   std::deque<Asking> waiting_;

@@ -31,7 +31,7 @@ constexpr int steps_per_turn = 256;  // then the loop's other sockets have their
 constexpr Timeout closing_time{5'000};
 // Of connections to UCX whose first message has not come.
 constexpr Timeout claiming_time{10'000};
-constexpr long most_unclaimed = 64;
+constexpr std::ptrdiff_t most_unclaimed = 64;  // beside one for each link that is to begin
 // For connections that nobody claims; and UCX can be up to 20 s late to say that a message has come (rapidsai/ucxx, issue 15).
 constexpr long look_every_ns = 100'000'000;
 
@@ -234,9 +234,10 @@ ucp_ep_h UcxWorker::connect(const Address& to, UcxLink& link) {
 void UcxWorker::on_connection(ucp_conn_request_h request, void* listener) {
   const auto& at = *static_cast<const Listener*>(listener);
   auto& worker = *at.worker;
-  const auto unclaimed = std::count_if(worker.endpoints_.begin(), worker.endpoints_.end(),
-                                       [](const auto& each) { return each.second.link == nullptr; });
-  if (unclaimed >= most_unclaimed) {
+  const auto unclaimed =
+      std::ranges::count_if(worker.endpoints_, [](const auto& each) { return each.second.link == nullptr; });
+  const auto awaited = std::ranges::count_if(worker.links_, [](const auto& each) { return each.second->awaited(); });
+  if (unclaimed >= most_unclaimed + awaited) {
     ucp_listener_reject(at.listener, request);
     return;
   }
@@ -262,7 +263,10 @@ void UcxWorker::drop_unclaimed() {
   std::vector<ucp_ep_h> dropped;
   for (const auto& [endpoint, of] : endpoints_)
     if (of.link == nullptr && (of.lost || of.until.passed())) dropped.push_back(endpoint);
-  for (auto* const endpoint : dropped) close(endpoint, 0);
+  for (auto* const endpoint : dropped) {  // what ends meanwhile may be another of these
+    const auto still = endpoints_.find(endpoint);
+    if (still != endpoints_.end() && still->second.link == nullptr) close(endpoint, 0);
+  }
 }
 
 // UCX listens only while a link is to begin: strangers who speak to its port can make version 1.13 crash.
