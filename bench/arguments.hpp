@@ -221,11 +221,13 @@ inline void send_all(int socket, const void* data, std::size_t bytes) {
     bytes -= static_cast<std::size_t>(sent);
   }
 }
+// A call that takes many megabytes is half as fast as several.
+constexpr std::size_t most_received = std::size_t{1} << 20;
 // False at the end of the stream.
 inline bool receive_all(int socket, void* data, std::size_t bytes) {
   char* into = static_cast<char*>(data);
   while (bytes > 0) {
-    const ssize_t got = ::recv(socket, into, bytes, MSG_WAITALL);
+    const ssize_t got = ::recv(socket, into, std::min(bytes, most_received), MSG_WAITALL);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw std::runtime_error("recv failed");
     if (got == 0) return false;

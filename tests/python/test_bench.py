@@ -5,9 +5,9 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from penstock.bench import claims, pictures, pool, report, rpc, studies
+from penstock.bench import claims, pictures, pool, report, rpc, studies, ucx_peer
 from penstock.bench.cases import Case
-from penstock.bench.programs import find_programs
+from penstock.bench.programs import find_programs, has_ucx
 from penstock.bench.runner import RunFailed, pair_figures, run_programs
 from penstock.bench.studies import Claim, Column, Measured, Panel, Row, Sheet
 from rich.console import Console
@@ -219,6 +219,24 @@ def test_programs_say_what_went_wrong(tmp_path):
     with pytest.raises(RunFailed, match=r"sh ended with 3: this is why"):
         run_programs([["sh", "-c", "echo this is why >&2; exit 3"]], {}, tmp_path, 20)
     assert run_programs([["sh", "-c", "echo {1}; echo no; echo {2}"]], {}, tmp_path, 20) == ["{1}", "{2}"]
+
+
+@pytest.mark.parametrize(
+    "numbers", ["20 138380.913 inf 139808.905 0.00 1831.07 0 7", "Final: 9 1.0 2.0 3.0 4.0 5.5 6 7"]
+)
+def test_what_ucx_perftest_prints_is_read(numbers):
+    expected = {"20": "1831.07", "Final:": "5.5"}[numbers.split()[0]]
+    assert ucx_peer.LINE.search(f"|  Test  | # iterations |\n   {numbers}\n")["megabytes"] == expected
+
+
+@pytest.mark.parametrize("plane", ["shm", "tcp", "ucx"])
+def test_a_reader_of_a_pool_is_measured_over_each_plane(tmp_path, monkeypatch, plane):
+    programs = find_programs("pool_steps")
+    if not programs or not (programs / "pool_steps").exists() or (plane == "ucx" and not has_ucx(programs)):
+        pytest.skip("not built")
+    monkeypatch.setenv("PENSTOCK_BIN", str(programs.parent / "bin"))
+    with studies.Run(programs, tmp_path, 60) as run:
+        assert pool.read_only(pool.Sizes(quick=True), 1, plane, run)["read_gb_per_s"] > 0
 
 
 def test_a_small_run(tmp_path, monkeypatch):

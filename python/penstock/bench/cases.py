@@ -237,6 +237,7 @@ COUNTED = (
     ("W1", "put_view"),
     ("W1", "span_view_sum"),
     ("W1", "tcp_put_get"),
+    ("W1", "ucx_put_get"),
     ("W2", "put_get"),
     ("W2", "span_get"),
     ("W3", "put_get"),

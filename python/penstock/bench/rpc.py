@@ -219,8 +219,10 @@ def panels_of(quick: bool) -> list[Panel]:
 NOTES = (
     "Penstock and gRPC both through their C++ APIs (gRPC through Python's where the C++ one is not there); gRPC with "
     "raw bytes (no protobuf), not encrypted. Penstock authenticates its connections, gRPC here does not.",
-    "ucx_perftest: `ucp_get` as pulled, `ucp_am_bw` as pushed. It moves one buffer again and again, and spins; the "
-    "others walk through memory that no cache holds, and sleep.",
+    "ucx_perftest: `ucp_get` as pulled, `ucp_am_bw` as pushed, 4 under way, about a second for each figure. It moves "
+    "one buffer again and again, and spins; the others walk through memory that no cache holds, and sleep. On one host "
+    "UCX uses TCP with error handling, and shared memory without. Penstock cuts transfers over ucx into pieces of at "
+    "most 1 MiB.",
 )
 
 

@@ -17,11 +17,12 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "plain": ("without", ()),
 }
 TESTS = {"pull": "ucp_get", "push": "ucp_am_bw"}
-TOTAL_BYTES = 512 << 20  # moved for each figure
-MOST_ITERATIONS = 2_000  # a small `ucp_get` over TCP takes a millisecond
+UNDER_WAY = 4  # as of ours
+FIRST_ITERATIONS = 20  # to see how many make a second
+SECONDS = 1.0
 STARTING_S = 10.0
 # The last line with -f: iterations, three latencies, average and overall bandwidth, two rates.
-LINE = re.compile(r"^\s*(?:Final:)?\s*\d+(?:\s+[\d.]+){4}\s+(?P<megabytes>[\d.]+)\s+\d+\s+\d+\s*$", re.MULTILINE)
+LINE = re.compile(r"^\s*(?:Final:)?\s*\d+(?:\s+\S+){4}\s+(?P<megabytes>[\d.]+)\s+\d+\s+\d+\s*$", re.MULTILINE)
 
 
 def bandwidths(sizes: tuple[int, ...], more: tuple[str, ...], run: Run) -> Figures:
@@ -34,13 +35,21 @@ def bandwidths(sizes: tuple[int, ...], more: tuple[str, ...], run: Run) -> Figur
 
 
 def bandwidth(test: str, size: int, more: tuple[str, ...], deadline_s: float) -> float:
+    """Of about a second, after a tenth of that."""
+    first = measured(test, size, FIRST_ITERATIONS, more, deadline_s)
+    iterations = max(FIRST_ITERATIONS, int(first * 1e9 * SECONDS / size))
+    return measured(test, size, iterations, more, deadline_s)
+
+
+def measured(test: str, size: int, iterations: int, more: tuple[str, ...], deadline_s: float) -> float:
     with socket.socket() as probe:  # the tool takes a port and does not choose one
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    iterations = str(max(2, min(MOST_ITERATIONS, TOTAL_BYTES // size)))
     options = {"stdin": subprocess.DEVNULL, "text": True}
     server = subprocess.Popen([TOOL, "-p", port], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
-    command = [TOOL, "127.0.0.1", "-p", port, "-t", test, "-s", str(size), "-n", iterations, "-w", "2", "-f", *more]
+    numbers = {"-p": port, "-s": size, "-n": iterations, "-w": max(2, iterations // 10), "-O": UNDER_WAY}
+    words = [str(word) for number in numbers.items() for word in number]
+    command = [TOOL, "127.0.0.1", "-t", test, *words, "-f", *more]
     try:
         starting = time.monotonic() + STARTING_S
         while True:
