@@ -4,7 +4,7 @@
 //
 // A database that has stopped after an error is closed and opened again by the next call that writes, if the disk has the space
 // for that; else that call fails with the database's error, and reads go on. Opening decides which of the failed writes are
-// there.
+// there. Where opening fails, all calls fail with its error until the next try: 100 ms where the disk was full, else 1 s.
 #pragma once
 
 #include <atomic>
