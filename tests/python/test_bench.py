@@ -5,7 +5,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from penstock.bench import claims, pictures, pool, report, rpc, studies, ucx_peer
+from penstock.bench import claims, links, pictures, pool, report, rpc, studies, ucx_peer
 from penstock.bench.cases import Case
 from penstock.bench.programs import find_programs, has_ucx
 from penstock.bench.runner import RunFailed, pair_figures, run_programs
@@ -176,6 +176,7 @@ def test_claims_are_about_rows_and_figures_that_there_are(tmp_path):
             assert {claim.ours, *claim.theirs} <= keys, claim.text
     keys = {row.key for row in pool.rows_of(programs, pool.Sizes(quick=False))[0]}
     without = set() if shutil.which("mpiexec") else {"restart", "workflow", "consumer"}
+    without |= {links.STUDY} if links.possible() else set()
     for claim in pool.claims_of():
         needed = {key for key in (claim.ours, *claim.theirs) if key[1] != "redis" and key[2] != "gray_scott"}
         assert {key for key in needed if key[0] not in without} <= keys, claim.text
