@@ -204,8 +204,9 @@ def test_a_writer_that_stands_still_is_a_timeout_and_goes_on(context, tmp_path):
 
 
 def test_the_writer_survives_readers_that_die(context, tmp_path):
+    room = {"queue_steps": 5, "when_full": "discard_oldest"}  # for each step before the death
     for _ in range(3):
-        with context.create("heat", data_plane="ucx", when_full="discard_oldest", timeout=TIMEOUT_S) as writer:
+        with context.create("heat", data_plane="ucx", **room, timeout=TIMEOUT_S) as writer:
             with program(tmp_path, READ, "heat", "-") as reader:
                 for t in range(5):
                     with writer.step() as step:
