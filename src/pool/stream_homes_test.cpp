@@ -34,6 +34,26 @@ std::size_t next_home(Servers& servers, const std::string& name) {
   return placement->view().members[owners.index[1]].id - 1;
 }
 
+// Takes a server's memory, but for parts smaller than `least`. own: also what it keeps for its own use. What fits is waited for,
+// because the server may have to map it first.
+void take_memory(ServerCore& core, bool own, std::uint64_t least, std::vector<std::shared_ptr<Blob>>& taken) {
+  const auto free_now = [&] {
+    std::uint64_t used = 0;
+    core.progress()->call([&] { used = core.store().statistics().memory_used; });
+    return core.store().memory_limit() - std::min(used, core.store().memory_limit());
+  };
+  for (auto size = core.store().memory_limit(); size >= least; size /= 2) {
+    try {
+      while (size < slab_object_bytes || free_now() >= size) {
+        const base::Deadline soon(size < slab_object_bytes ? Timeout(50) : patience);
+        taken.push_back(
+            fabric::run_task(*core.progress(), core.store().reserve(size, soon, own), base::Deadline(patience)));
+      }
+    } catch (const Error&) {
+    }
+  }
+}
+
 // What the home put last may have come to one owner only when the row went over: it is not believed to be safe.
 TEST(StreamHomes, TheNextHomePutsAgainWhatTheLastOnePut) {
   Servers servers(3, 2);
@@ -83,23 +103,45 @@ TEST(StreamHomes, TheNextHomeReadsAStreamAlsoIfOtherOwnersHaveNoRoom) {
   const auto next = next_home(servers, name);
   for (std::size_t i = 0; i < servers.size(); ++i) {
     if (i == home || i == next) continue;
-    auto& core = servers[i].core();
-    for (auto size = core.store().memory_limit(); size > 0; size /= 2) {
-      try {
-        for (;;) {
-          const base::Deadline soon(Timeout(50));
-          all.push_back(
-              fabric::run_task(*core.progress(), core.store().reserve(size, soon, true), base::Deadline(patience)));
-        }
-      } catch (const Error&) {
-      }
-    }
+    take_memory(servers[i].core(), true, 1, all);
   }
   servers.stop(home);
   EXPECT_EQ(reader.read(), 1);
   EXPECT_EQ(reader.read(), 2);
   all.clear();
   writer->close(patience);
+}
+
+// Then what was there had been passed on already.
+TEST(StreamHomes, StripesThatComeAfterAViewHasChangedReachItsOwners) {
+  constexpr std::uint64_t elements = 128 << 10;  // 16 stripes
+  Servers servers(3, 2);
+  auto options = pool_options();
+  options.stripe_bytes = 64 << 10;
+  servers.wait_settled();
+  // Several streams: the home of some stays where it is.
+  const std::vector<std::string> names{"a", "b", "c", "d"};
+  std::vector<std::unique_ptr<TestWriter>> writers;
+  for (const auto& name : names) writers.push_back(std::make_unique<TestWriter>(servers, name, elements, options));
+  std::vector<std::shared_ptr<Blob>> all;
+  for (std::size_t i = 0; i < 3; ++i) take_memory(servers[i].core(), false, options.stripe_bytes, all);
+  for (auto& writer : writers) writer->write();
+  const base::Deadline deadline(patience);
+  for (std::size_t i = 0; i < 3; ++i) {
+    auto& core = servers[i].core();
+    std::uint64_t waiting = 0;
+    while (waiting != names.size() && !deadline.passed())
+      core.progress()->call([&] { waiting = core.store().statistics().waiting; });
+    EXPECT_EQ(waiting, names.size()) << "server " << i;
+  }
+  servers.add();
+  servers.wait_settled();
+  all.clear();
+  for (const auto& name : names) {
+    TestReader reader(servers, name, options);
+    EXPECT_EQ(reader.read(), 0) << name;
+  }
+  for (auto& writer : writers) (*writer)->close(patience);
 }
 
 // Each server in turn stops while steps come and go; with two replicas nothing is lost and everything goes on.

@@ -453,6 +453,7 @@ void put_stripe(Servers& servers, const std::string& row, std::uint64_t life, st
 // Stripes of steps that have no record, as a home leaves them that dies with its writer, go when a writer comes again.
 TEST(StreamInPool, WhatALostWriterLeftIsDropped) {
   Servers servers(2);
+  servers.wait_settled();
   std::uint64_t life = 0;
   {
     TestWriter writer(servers, "orphans", 100'000);

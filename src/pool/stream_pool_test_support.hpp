@@ -38,7 +38,23 @@ class Servers {
   stream::EngineContext context() { return {client_, folder_.path(), "127.0.0.1"}; }
   PoolServer& operator[](std::size_t i) { return *starting_[i]->server; }
   void stop(std::size_t i) { starting_[i]->server->stop(Timeout(2000)); }
+  void add() {
+    starting_.push_back(make(static_cast<std::uint32_t>(starting_.size())));
+    starting_.back()->server->start(patience);
+  }
   std::size_t size() const { return starting_.size(); }
+  // Until each server has a view that names all of them and has settled.
+  void wait_settled() {
+    const base::Deadline deadline(patience);
+    for (std::size_t i = 0; i < size(); ++i) {
+      bool settled = false;
+      while (!settled && !deadline.passed()) {
+        const auto placement = (*this)[i].core().placement();
+        settled = placement->view().settled && placement->view().members.size() == size();
+      }
+      EXPECT_TRUE(settled) << "server " << i;
+    }
+  }
 
  private:
   struct Running {

@@ -39,6 +39,13 @@ Error too_large(std::uint64_t bytes, std::uint64_t limit, bool one_stripe) {
                                                  "servers");
 }
 
+// A server that has passed on what it had, when the view changed, does not look again: what came later would reach no new owner,
+// and go from here when the view settles. So a pull counts only if it has ended in the view in which it was ordered.
+void require_view(const ServerCore& core, const fb::PullRequestT& request) {
+  if (request.view != 0 && core.placement()->view().number != request.view)
+    throw Error(Errc::stale_view, "the pool's membership changed during a pull");
+}
+
 }  // namespace
 
 // A way to a writer's memory. Planes are for one thread at a time; what they map may be read by all.
@@ -319,6 +326,7 @@ Task<fb::PullReplyT> StripePuller::pull(fb::PullRequestT given, base::Deadline d
     parts.back()->items.push_back(std::move(item));
   }
   for (auto& part : parts) co_await pull_part(core, std::move(part), reply);
+  require_view(*core, request);
   co_return reply;
 }
 
@@ -342,6 +350,7 @@ Task<void> StripePuller::pull_part(std::shared_ptr<ServerCore> core, std::shared
     throw;
   }
   give_plane(request, std::exchange(work->plane, nullptr));
+  require_view(*core, request);
 
   std::vector<ObjectStore::Write> writes;
   const auto now = base::unix_time_us();

@@ -94,15 +94,19 @@ class Pools:
     def members(self):
         return {s.ready["id"] for s in self.stage.servers if s.ready}
 
-    def settled(self, pool, members):
-        """Waits until the view names these servers and has settled."""
+    def named(self, pool, members, settled=False):
+        """The status when the client's view names these servers; a server is ready before each client hears of it."""
         deadline = time.monotonic() + READY_S
         while True:
             status = pool.status()
-            if status["settled"] and {server["id"] for server in status["servers"]} == set(members):
+            if {server["id"] for server in status["servers"]} == set(members) and (status["settled"] or not settled):
                 return status
-            assert time.monotonic() < deadline, f"the view did not settle: {status}, not {members}"
+            assert time.monotonic() < deadline, f"the view is not that of {members}, settled={settled}: {status}"
             threading.Event().wait(0.02)  # a status has no waiting form
+
+    def settled(self, pool, members):
+        """Waits until the view names these servers and has settled."""
+        return self.named(pool, members, settled=True)
 
     def close(self):
         for pool in self.opened:

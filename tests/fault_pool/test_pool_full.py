@@ -34,7 +34,7 @@ def test_objects_are_read_while_a_server_without_room_for_them_joins(pools):
         client.put(f"row {number}", "x", bytes([number]) * (512 << 10))
     pool.stage.start_one(2, memory="8MiB")
     pool.stage.wait_ready(60)
-    assert not client.status()["settled"]
+    assert not pool.named(client, pool.members())["settled"]
     for number in range(40):
         assert client.get(f"row {number}", "x").bytes() == bytes([number]) * (512 << 10)
     rows = [(f"row {number}", "x") for number in range(40)]
