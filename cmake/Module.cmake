@@ -9,7 +9,7 @@
 #
 # SERVER: what only servers of pools need. It becomes part of the program penstock-server instead of the library, so that
 # its third-party libraries are not loaded by every simulation and every analysis. A module of which this is one part has a
-# second target for it in the same folder (storage: storage_tiers; pool: pool_server).
+# second target for it in the same folder (storage: storage_tiers).
 #
 # PART penstock_x: what libpenstock loads when it is asked for. It becomes lib<penstock_x>.so beside libpenstock, so that its
 # third-party libraries are loaded only by programs that use it.

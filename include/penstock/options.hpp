@@ -69,7 +69,7 @@ struct StreamOptions {
   std::string resume = "no";
   std::string group;             // reader: a name under which later runs go on where this one stopped; "": none
   std::string start = "oldest";  // reader: the first step: oldest, newest, or a number (the first kept one not less)
-  std::string trace;  // where what is done to it is recorded (penstock/trace.hpp): a folder, or a file "*.trace"; "":
+  std::string trace;  // where what is done to it is recorded (docs/howto/trace.md): a folder, or a file "*.trace"; "":
                       // $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere; "off": nowhere
 
   // Both

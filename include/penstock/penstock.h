@@ -233,6 +233,10 @@ int penstock_writer_put_span(penstock_writer* writer, uint32_t variable, size_t 
 /* As put, but data stays valid and unchanged until the step has ended. */
 int penstock_writer_lend(penstock_writer* writer, uint32_t variable, size_t ndims, const uint64_t* start,
                          const uint64_t* count, const void* data, penstock_error* error);
+/* As lend, with the bytes between neighbours in each dimension (of any sign): the inside of an array with halos. */
+int penstock_writer_lend_strided(penstock_writer* writer, uint32_t variable, size_t ndims, const uint64_t* start,
+                                 const uint64_t* count, const void* data, const int64_t* strides,
+                                 penstock_error* error);
 
 /* Attributes, "name" or "variable/name". They stay in force until put again. Inside a step: from this step on, and not in
    later ones if this rank gives the step up; outside: from the next. values: `count` elements; is_array tells an array of one from a scalar (count 1). */

@@ -167,7 +167,7 @@ struct PoolOptions {
   std::uint32_t timeout_ms = 30'000;
   DataPlane data_plane = DataPlane::automatic;  // how large objects move: automatic, tcp or ucx
   std::string
-      trace;  // where to record this client's operations (penstock/trace.hpp): a file "*.trace", or a folder with
+      trace;  // where to record this client's operations (docs/howto/trace.md): a file "*.trace", or a folder with
               // one file for each process; "": $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere;
               // "off": nowhere, whatever those say
 };

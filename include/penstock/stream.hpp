@@ -14,167 +14,75 @@
 // Only opening and closing are collective over the cohort; a step costs no collective call.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 #include "penstock/cohort.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
+#include "penstock/stream_values.hpp"
 #include "penstock/types.hpp"
 
 namespace penstock {
 
-class Pool;
-namespace stream {
-class WriterEngine;
-class ReaderEngine;
-struct EngineContext;
-}  // namespace stream
-namespace fabric {
-class Progress;
-}
-
-// ---------------------------------------------------------------------------------------------------------- values
-
-// A named value attached to a step, or to a variable of it ("T/units"). Scalars and one-dimensional arrays of every
-// element type. An attribute stays in force for later steps until it is put again.
-struct Attribute {
-  DType dtype = DType::none;
-  bool is_array = false;
-  std::vector<std::byte> bytes;      // packed elements; empty for strings
-  std::vector<std::string> strings;  // one for a scalar string
-
-  std::size_t size() const { return dtype == DType::string ? strings.size() : bytes.size() / size_of(dtype); }
-  template <class T>
-  static Attribute of(std::span<const T> values, bool is_array = true) {
-    auto raw = std::as_bytes(values);
-    return {dtype_of<T>(), is_array, {raw.begin(), raw.end()}, {}};
-  }
-  template <class T>
-  static Attribute of(const T& value) {
-    if constexpr (std::is_convertible_v<T, std::string>) return {DType::string, false, {}, {std::string(value)}};
-    else return of(std::span<const T>(&value, 1), false);
-  }
-  static Attribute of(std::vector<std::string> values) { return {DType::string, true, {}, std::move(values)}; }
-  // The first (or only) value. Throws Error(invalid_argument) when T is not the attribute's type.
-  template <class T>
-  T as() const;
-  friend bool operator==(const Attribute&, const Attribute&) = default;
-};
-
-struct VariableOptions {
-  Kind kind = Kind::global_array;
-  Order order = Order::row;
-  bool min_max = false;
-};
-
-// A handle of a variable of one writer; cheap to copy. T is void when the type is known only at run time.
-template <class T = void>
-struct Variable {
-  std::uint32_t id = 0;
-};
-
-// What a reader asks for.
-class Selection {
- public:
-  enum class Form : std::uint8_t { all, box, block, points };
-  static Selection all() { return {}; }
-  static Selection box(Box box) { return Selection(Form::box, std::move(box)); }
-  static Selection box(Dims start, Dims count) { return box(Box{start, count}); }
-  // Every stride[d]-th element: start[d], start[d] + stride[d], ... count[d] of them. Strides are at least 1.
-  static Selection strided(Dims start, Dims count, Dims stride);
-  // One block as its writer put it; blocks are numbered 0.. by writer rank, then by order of put.
-  static Selection block(std::uint64_t number);
-  // Single elements in any order; coordinates hold one index tuple after the other (points x dimensions).
-  static Selection points(std::vector<std::uint64_t> coordinates, std::size_t dimensions);
-
-  Form form() const { return form_; }
-  const Box& box() const { return box_; }
-  const Dims& stride() const { return stride_; }  // empty: 1 everywhere
-  std::uint64_t block_number() const { return block_; }
-  std::span<const std::uint64_t> coordinates() const { return points_; }
-  std::size_t dimensions() const { return dimensions_; }
-  friend bool operator==(const Selection&, const Selection&) = default;
-
- private:
-  Selection() = default;
-  Selection(Form form, Box box) : form_(form), box_(std::move(box)) {}
-  Form form_ = Form::all;
-  Box box_;
-  Dims stride_;
-  std::uint64_t block_ = 0;
-  std::vector<std::uint64_t> points_;
-  std::size_t dimensions_ = 0;
-};
-
-struct BlockInfo {
-  Box box;  // local arrays: start is all zeros
-  int writer_rank = 0;
-};
-
-// A variable as a step describes it.
-struct VariableInfo {
-  std::uint32_t id = 0;  // valid within its epoch; use the name across steps
-  std::string name;
-  DType dtype = DType::none;
-  Kind kind = Kind::global_array;
-  Order order = Order::row;  // how the writer keeps it; get converts
-  Dims shape;                // global arrays; local_value: the number of blocks; others empty
-  std::uint64_t blocks = 0;
-};
-
-// Both as raw elements of the variable's type (at most 16 bytes each).
-struct MinMax {
-  DType dtype = DType::none;
-  std::byte min[16]{};
-  std::byte max[16]{};
-  template <class T>
-  std::pair<T, T> as() const;
-};
-
-struct PeerStatistics {
-  std::string name;  // host:pid of the cohort's rank 0
-  std::uint32_t ranks = 0;
-  std::string data_plane;
-  std::uint64_t steps_delivered = 0;  // begun by the reader, or announced to it
-  std::uint64_t steps_released = 0;
-  std::uint64_t steps_dropped = 0;  // dropped by policy before this reader saw them
-  std::uint64_t steps_held = 0;     // leased by it now
-};
-
-// Counted since open. Times in seconds.
-struct StreamStatistics {
-  std::uint64_t steps = 0;               // committed (writer) or delivered (reader)
-  std::uint64_t steps_dropped = 0;       // by policy, on either side's account
-  std::uint64_t steps_voided = 0;        // given up by any rank; complete on every rank once it has closed
-  std::uint64_t bytes = 0;               // put, or got and viewed
-  std::uint64_t bytes_copied = 0;        // by the calling thread
-  std::uint64_t copies = 0;              // blocks or pieces copied
-  double copy_s = 0;                     // in put, get
-  double wait_s = 0;                     // in begin_step, waiting for the other side
-  std::uint64_t announcement_bytes = 0;  // control bytes sent (writer) or received (reader) for steps in a known epoch
-  std::uint64_t epochs = 0;
-  std::uint64_t plans_built = 0;
-  std::uint64_t plans_reused = 0;
-  std::uint32_t queue_depth = 0;   // steps held now
-  std::uint64_t memory_bytes = 0;  // arena of this rank
-  std::string data_plane;          // reader: the plane in use ("shm", "tcp")
-  std::vector<PeerStatistics> peers;
-};
-
-enum class Outcome : std::uint8_t { ready, not_ready, end_of_stream, writer_lost };
-
 // ---------------------------------------------------------------------------------------------------------- writing
 
-class Writer;
+class WriteStep;
+
+class Writer {
+ public:
+  struct Impl;  // the library's own
+  Writer(Writer&&) noexcept;
+  Writer& operator=(Writer&&) noexcept;  // ends what it held, as the destructor does
+  // As close(), if that was not called, but failures are only logged. While an exception unwinds, readers are told at
+  // once that the writer is lost instead.
+  ~Writer();
+
+  const std::string& name() const;
+  // For readers on other hosts: "tcp://host:port/name?token=...". Only rank 0 knows it; "" elsewhere.
+  std::string address() const;
+
+  // Defines a variable before its first put; once per name. shape: global arrays only.
+  std::uint32_t define(std::string_view name, DType dtype, const Dims& shape = {}, VariableOptions options = {});
+  template <class T>
+  Variable<T> define(std::string_view name, const Dims& shape, VariableOptions options = {}) {
+    return {define(name, dtype_of<T>(), shape, options)};
+  }
+  template <class T>
+  Variable<T> define_local(std::string_view name, Order order = Order::row) {
+    return {define(name, dtype_of<T>(), {}, {.kind = Kind::local_array, .order = order})};
+  }
+  template <class T>
+  Variable<T> define_value(std::string_view name, Kind kind = Kind::global_value) {
+    return {define(name, dtype_of<T>(), {}, {.kind = kind})};
+  }
+  // In force from the open step on, or from the next one; stays if the open step is given up.
+  void put_attribute(std::string_view name, Attribute value);
+
+  // Waits for room (when_full = block) and, the first time, for rendezvous_readers. Throws Error(timeout).
+  WriteStep begin_step(Timeout deadline = configured);
+  // As begin_step, but an empty optional when the deadline passes.
+  std::optional<WriteStep> try_begin_step(Timeout deadline = Timeout(0));
+  // Collective. Waits until readers have released what was committed, then tells them that the stream has ended.
+  // Throws Error(timeout) naming the readers that still hold steps; the stream is closed all the same.
+  void close(Timeout deadline = configured);
+  // Closes after a failure: readers get writer_lost, not the end of the stream. Not collective; waits for no reader.
+  void lose();
+
+  StreamStatistics statistics() const;
+
+ private:
+  friend class Context;
+  friend class WriteStep;
+  explicit Writer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
 
 // A step being written. Destroying it without end() voids the step on every rank.
 class WriteStep {
@@ -220,11 +128,12 @@ class WriteStep {
     auto raw = put_span(variable.id, box);
     return {reinterpret_cast<T*>(raw.data()), raw.size() / sizeof(T)};
   }
-  // As put, but data stays valid and unchanged until end() returns; the copy is made there, if one is needed.
-  void lend(std::uint32_t variable, const Box& box, const void* data);
+  // As put, but data stays valid and unchanged until end() returns; the copy is made there, if one is needed. With strides: the
+  // inside of an array with halos, for instance.
+  void lend(std::uint32_t variable, const Box& box, const void* data, std::span<const std::int64_t> strides = {});
   template <class T>
-  void lend(Variable<T> variable, const Box& box, const T* data) {
-    lend(variable.id, box, data);
+  void lend(Variable<T> variable, const Box& box, const T* data, std::span<const std::int64_t> strides = {}) {
+    lend(variable.id, box, data, strides);
   }
 
   void put_whole(std::uint32_t variable, const void* data);
@@ -244,116 +153,49 @@ class WriteStep {
 
  private:
   friend class Writer;
-  explicit WriteStep(stream::WriterEngine* engine) : engine_(engine) {}
+  explicit WriteStep(Writer::Impl* writer) : writer_(writer) {}
   template <class T>
   void put_value(std::uint32_t variable, const T& value) {
     if constexpr (std::is_convertible_v<T, std::string_view>) put_string(variable, value);
     else put_whole(variable, &value);
   }
-  stream::WriterEngine* engine_;  // null once ended
+  Writer::Impl* writer_;  // null once ended
 };
 
-class Writer {
+// ---------------------------------------------------------------------------------------------------------- reading
+
+class ReadStep;
+struct StepOutcome;
+
+class Reader {
  public:
-  Writer(Writer&&) noexcept;
-  Writer& operator=(Writer&&) noexcept;  // ends what it held, as the destructor does
-  // As close(), if that was not called, but failures are only logged. While an exception unwinds, readers are told at
-  // once that the writer is lost instead.
-  ~Writer();
+  struct Impl;  // the library's own
+  Reader(Reader&&) noexcept;
+  Reader& operator=(Reader&&) noexcept;
+  ~Reader();
 
   const std::string& name() const;
-  // For readers on other hosts: "tcp://host:port/name?token=...". Only rank 0 knows it; "" elsewhere.
-  std::string address() const;
-
-  // Defines a variable before its first put; once per name. shape: global arrays only.
-  std::uint32_t define(std::string_view name, DType dtype, const Dims& shape = {}, VariableOptions options = {});
-  template <class T>
-  Variable<T> define(std::string_view name, const Dims& shape, VariableOptions options = {}) {
-    return {define(name, dtype_of<T>(), shape, options)};
-  }
-  template <class T>
-  Variable<T> define_local(std::string_view name, Order order = Order::row) {
-    return {define(name, dtype_of<T>(), {}, {.kind = Kind::local_array, .order = order})};
-  }
-  template <class T>
-  Variable<T> define_value(std::string_view name, Kind kind = Kind::global_value) {
-    return {define(name, dtype_of<T>(), {}, {.kind = kind})};
-  }
-  // In force from the open step on, or from the next one; stays if the open step is given up.
-  void put_attribute(std::string_view name, Attribute value);
-
-  // Waits for room (when_full = block) and, the first time, for rendezvous_readers. Throws Error(timeout).
-  WriteStep begin_step(Timeout deadline = configured);
-  // As begin_step, but an empty optional when the deadline passes.
-  std::optional<WriteStep> try_begin_step(Timeout deadline = Timeout(0));
-  // Collective. Waits until readers have released what was committed, then tells them that the stream has ended.
-  // Throws Error(timeout) naming the readers that still hold steps; the stream is closed all the same.
-  void close(Timeout deadline = configured);
-  // Closes after a failure: readers get writer_lost, not the end of the stream. Not collective; waits for no reader.
-  void lose();
+  // Waits for the next step. Throws Error: timeout, end_of_stream, writer_lost (naming the steps that are lost).
+  ReadStep begin_step(Timeout deadline = configured);
+  // As begin_step; outcomes are values.
+  StepOutcome try_begin_step(Timeout deadline = Timeout(0));
+  // Where steps are kept (engine pool), also after the writer has ended; elsewhere Error(unsupported). All ranks of a
+  // cohort seek alike, between steps: the next begin_step gives the first kept step with at least this number, back or
+  // forth, and goes on from there.
+  void seek(std::uint64_t step);
+  // The numbers of the steps that are kept now.
+  std::vector<std::uint64_t> steps();
+  // Leaves the stream; the writer goes on.
+  void close();
 
   StreamStatistics statistics() const;
 
  private:
   friend class Context;
-  friend class WriteStep;
-  explicit Writer(std::unique_ptr<stream::WriterEngine> engine);
-  std::unique_ptr<stream::WriterEngine> engine_;
+  friend class ReadStep;
+  explicit Reader(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
-
-// ---------------------------------------------------------------------------------------------------------- reading
-
-// Read-only memory of one contiguous piece, valid while any copy of this View lives, even after the step has ended, the
-// reader was closed, or the writer died.
-class View {
- public:
-  View() = default;
-  View(std::span<const std::byte> bytes, Box box, Order order, std::array<std::int64_t, max_dims> strides,
-       std::shared_ptr<const void> owner)
-      : bytes_(bytes), box_(std::move(box)), order_(order), strides_(strides), owner_(std::move(owner)) {}
-  std::span<const std::byte> bytes() const { return bytes_; }
-  template <class T>
-  std::span<const T> as() const {
-    return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
-  }
-  const Box& box() const { return box_; }  // which part of the array this is
-  Order order() const { return order_; }
-  // Bytes between neighbours in each dimension.
-  const std::array<std::int64_t, max_dims>& strides() const { return strides_; }
-  // What keeps the memory alive; hold it to outlive the View.
-  std::shared_ptr<const void> owner() const { return owner_; }
-
- private:
-  std::span<const std::byte> bytes_;  // from the first to the last element selected
-  Box box_;
-  Order order_ = Order::row;
-  std::array<std::int64_t, max_dims> strides_{};
-  std::shared_ptr<const void> owner_;
-};
-
-// The Views of one call, in block order. Up to one is kept without allocation.
-class Views {
- public:
-  std::size_t size() const { return size_; }
-  bool empty() const { return size_ == 0; }
-  const View& operator[](std::size_t i) const { return size_ == 1 ? one_ : many_[i]; }
-  const View& front() const { return (*this)[0]; }
-  const View* begin() const { return size_ == 1 ? &one_ : many_.data(); }
-  const View* end() const { return begin() + size_; }
-  void push_back(View view) {
-    if (size_ == 1) many_.push_back(std::move(one_));
-    if (size_ == 0) one_ = std::move(view);
-    else many_.push_back(std::move(view));
-    ++size_;
-  }
-
- private:
-  View one_;
-  std::vector<View> many_;  // when there is more than one
-  std::size_t size_ = 0;
-};
-
-class Reader;
 
 // A step being read. Destroying it ends it.
 class ReadStep {
@@ -426,9 +268,9 @@ class ReadStep {
 
  private:
   friend class Reader;
-  explicit ReadStep(stream::ReaderEngine* engine) : engine_(engine) {}
+  explicit ReadStep(Reader::Impl* reader) : reader_(reader) {}
   static void require_type(const VariableInfo& variable, DType dtype);
-  stream::ReaderEngine* engine_;  // null once ended
+  Reader::Impl* reader_;  // null once ended
 };
 
 struct StepOutcome {
@@ -436,50 +278,12 @@ struct StepOutcome {
   std::optional<ReadStep> step;  // when ready
 };
 
-class Reader {
- public:
-  Reader(Reader&&) noexcept;
-  Reader& operator=(Reader&&) noexcept;
-  ~Reader();
-
-  const std::string& name() const;
-  // Waits for the next step. Throws Error: timeout, end_of_stream, writer_lost (naming the steps that are lost).
-  ReadStep begin_step(Timeout deadline = configured);
-  // As begin_step; outcomes are values.
-  StepOutcome try_begin_step(Timeout deadline = Timeout(0));
-  // Where steps are kept (engine pool), also after the writer has ended; elsewhere Error(unsupported). All ranks of a
-  // cohort seek alike, between steps: the next begin_step gives the first kept step with at least this number, back or
-  // forth, and goes on from there.
-  void seek(std::uint64_t step);
-  // The numbers of the steps that are kept now.
-  std::vector<std::uint64_t> steps();
-  // Leaves the stream; the writer goes on.
-  void close();
-
-  StreamStatistics statistics() const;
-
- private:
-  friend class Context;
-  friend class ReadStep;
-  explicit Reader(std::unique_ptr<stream::ReaderEngine> engine);
-  std::unique_ptr<stream::ReaderEngine> engine_;
-};
-
 // ---------------------------------------------------------------------------------------------------------- context
-
-// A stream found in the directory.
-struct StreamEntry {
-  std::string name;
-  std::string address;  // with token: for the owner's eyes
-  std::string host;
-  std::int64_t pid = 0;
-  std::uint32_t ranks = 0;
-  bool alive = false;
-};
 
 // Configuration and the library's thread. Streams keep what they need of it alive.
 class Context {
  public:
+  struct Impl;  // the library's own
   explicit Context(ContextOptions options = {});
   ~Context();
   Context(Context&&) noexcept;
@@ -507,32 +311,7 @@ class Context {
 
  private:
   friend class Pool;
-  stream::EngineContext engine_context() const;
-  ContextOptions options_;
-  std::shared_ptr<fabric::Progress> progress_;
+  std::unique_ptr<const Impl> impl_;
 };
-
-// ---------------------------------------------------------------------------------------------------------- inline
-
-template <class T>
-T Attribute::as() const {
-  if (dtype_of<T>() != dtype || size() == 0)
-    throw Error(Errc::invalid_argument, "the attribute holds " + std::string(name_of(dtype)));
-  if constexpr (std::is_same_v<T, std::string>) return strings.front();
-  else {
-    T value;
-    std::copy_n(bytes.data(), sizeof(T), reinterpret_cast<std::byte*>(&value));
-    return value;
-  }
-}
-
-template <class T>
-std::pair<T, T> MinMax::as() const {
-  if (dtype_of<T>() != dtype) throw Error(Errc::invalid_argument, "the range holds " + std::string(name_of(dtype)));
-  std::pair<T, T> out;
-  std::copy_n(min, sizeof(T), reinterpret_cast<std::byte*>(&out.first));
-  std::copy_n(max, sizeof(T), reinterpret_cast<std::byte*>(&out.second));
-  return out;
-}
 
 }  // namespace penstock

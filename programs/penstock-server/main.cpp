@@ -35,7 +35,7 @@
 #include "notice.hpp"
 #include "options.hpp"
 #include "penstock/version.hpp"
-#include "pool/server.hpp"
+#include "pool/node/server.hpp"
 
 using namespace penstock;
 using base::Level;

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "pool/server.hpp"
+#include "pool/node/server.hpp"
 
 namespace penstock::server {
 

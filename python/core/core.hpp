@@ -158,11 +158,8 @@ void bind_writer(nb::module_& m);
 void bind_reader(nb::module_& m);
 void bind_context(nb::module_& m);
 void bind_pool(nb::module_& m);
-void bind_trace(nb::module_& m);
 void bind_rpc(nb::module_& m);
 nb::object open_pool(const Context& context, const nb::dict& options);
-nb::object start_replay(std::shared_ptr<Context> context, const nb::object& recording, const nb::dict& options,
-                        double speed, std::uint32_t clients, bool keep, std::int64_t timeout_ms);
 PoolOptions pool_options_of(const nb::dict& options);
 nb::list known_pools(const Context& context, const std::string& directory, std::int64_t timeout_ms);
 
@@ -185,6 +182,7 @@ class PyWriter {
   void set_shape(std::uint32_t variable, const Sizes& shape);
   void put(std::uint32_t variable, const Sizes& start, nb::handle array);
   void lend(std::uint32_t variable, const Sizes& start, nb::handle array);
+  std::vector<std::int64_t> strides_of(std::uint32_t variable, const Buffer& buffer) const;
   void put_value(std::uint32_t variable, nb::handle array);
   void put_string(std::uint32_t variable, const std::string& value);
   std::unique_ptr<Memory> put_span(std::uint32_t variable, const Sizes& start, const Sizes& count);

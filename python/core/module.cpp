@@ -55,11 +55,6 @@ class PyContext {
   }
 
   nb::object open_pool(const nb::dict& options) { return penstock::python::open_pool(context(), options); }
-  nb::object start_replay(const nb::object& recording, const nb::dict& options, double speed, std::uint32_t clients,
-                          bool keep, std::int64_t timeout_ms) {
-    context();
-    return penstock::python::start_replay(context_, recording, options, speed, clients, keep, timeout_ms);
-  }
   nb::list known_pools(const std::string& directory, std::int64_t timeout_ms) {
     return penstock::python::known_pools(context(), directory, timeout_ms);
   }
@@ -80,7 +75,7 @@ class PyContext {
     if (!context_) throw Error(Errc::wrong_state, "the context has been shut down");
     return *context_;
   }
-  std::shared_ptr<Context> context_;  // shared with replays
+  std::shared_ptr<Context> context_;
 };
 
 }  // namespace
@@ -100,8 +95,6 @@ void bind_context(nb::module_& m) {
       .def("list_streams", &PyContext::list_streams)
       .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a)
       .def("open_pool", &PyContext::open_pool, "options"_a)
-      .def("start_replay", &PyContext::start_replay, "recording"_a, "options"_a, "speed"_a, "clients"_a, "keep"_a,
-           "timeout_ms"_a)
       .def("known_pools", &PyContext::known_pools, "directory"_a, "timeout_ms"_a)
       .def("progress", &PyContext::progress)
       .def("shut_down", &PyContext::shut_down)
@@ -126,7 +119,6 @@ NB_MODULE(_core, m) {
   penstock::python::bind_writer(m);
   penstock::python::bind_reader(m);
   penstock::python::bind_pool(m);
-  penstock::python::bind_trace(m);
   penstock::python::bind_rpc(m);
   penstock::python::bind_context(m);
 }

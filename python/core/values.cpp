@@ -5,6 +5,8 @@
 #include <chrono>
 #include <thread>
 
+#include "storage/checksum.hpp"
+
 namespace penstock::python {
 
 nb::tuple tuple_of(const Dims& dims) {
@@ -276,6 +278,17 @@ void translate(const std::exception_ptr& pointer, void*) {
 
 void bind_values(nb::module_& m) {
   nb::register_exception_translator(translate);
+  m.def("error_names", [] {
+    constexpr int last = static_cast<int>(Errc::internal);
+    nb::dict names;
+    for (int code = 0; code <= last; ++code)
+      if (const auto name = name_of(static_cast<Errc>(code)); name != "unknown")
+        names[nb::int_(code)] = nb::str(name.data(), name.size());
+    return names;
+  });
+  m.def("checksum", [](nb::bytes data) {
+    return storage::checksum({static_cast<const std::byte*>(data.data()), data.size()});
+  });
 
   nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots), "Stream memory, through the buffer protocol.")
       .def_prop_ro("start", [](const Memory& self) { return tuple_of(self.box.start); })

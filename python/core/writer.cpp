@@ -79,14 +79,19 @@ void PyWriter::set_shape(std::uint32_t variable, const Sizes& shape) {
   step().set_shape(variable, dims_of(shape));
 }
 
+// None where the array is packed in the variable's order.
+std::vector<std::int64_t> PyWriter::strides_of(std::uint32_t variable, const Buffer& buffer) const {
+  const auto order = orders_.find(variable);
+  if (order != orders_.end() && buffer.packed(order->second)) return {};
+  return buffer.strides();
+}
+
 void PyWriter::put(std::uint32_t variable, const Sizes& start, nb::handle array) {
   Turn turn(mutex_);
   auto& step = this->step();
   Buffer buffer(array, false);
-  auto box = box_of(start, buffer.shape());
-  auto order = orders_.find(variable);
-  bool packed = order != orders_.end() && buffer.packed(order->second);
-  auto strides = packed ? std::vector<std::int64_t>() : buffer.strides();
+  const auto box = box_of(start, buffer.shape());
+  const auto strides = strides_of(variable, buffer);
   Unlocked unlocked;  // whatever its size: memory for it may have to be waited for
   step.put(variable, box, buffer.data(), strides);
 }
@@ -95,13 +100,11 @@ void PyWriter::lend(std::uint32_t variable, const Sizes& start, nb::handle array
   Turn turn(mutex_);
   auto& step = this->step();
   Buffer buffer(array, false);
-  auto order = orders_.find(variable);
-  if (order == orders_.end() || !buffer.packed(order->second))
-    throw Error(Errc::invalid_argument, "only arrays that are contiguous in the variable's order can be lent");
   const auto box = box_of(start, buffer.shape());
+  const auto strides = strides_of(variable, buffer);
   {
     Unlocked unlocked;
-    step.lend(variable, box, buffer.data());
+    step.lend(variable, box, buffer.data(), strides);
   }
   lent_.push_back(std::move(buffer));
 }

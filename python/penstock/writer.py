@@ -219,7 +219,7 @@ class WriteStep:
         start: all zeros when left out. shape: of the global array, the same on all ranks; when left out the one known,
         or array.shape when the block is the whole; another one than before changes it from this step on. Column-major
         (Fortran) arrays keep their order without a copy when they come first. lend: the array stays unchanged until the
-        step ends, which may spare a copy; it must be contiguous. Blocks may be empty.
+        step ends, which may spare a copy; it may be a part of a larger one, T[1:-1, 1:-1]. Blocks may be empty.
         Raises InvalidArgument (dtype, shape or box do not fit), StepTooLarge (the step is void).
         """
         array = _array(name, array)

@@ -147,7 +147,7 @@ constexpr std::array stream_fields{
     StreamField{text<&O::resume, parse_resume>("resume"), pool_writer},
     StreamField{text<&O::group, parse_name>("group"), pool_reader},
     StreamField{text<&O::start, parse_start>("start"), pool_reader},
-    StreamField{text<&O::trace, parse_line>("trace"), either_in_pool, "off"},
+    StreamField{text<&O::trace, parse_line>("trace")},
     StreamField{number<&O::spin_us>("spin_us")},
     StreamField{number<&O::open_timeout_ms>("open_timeout_ms")},
     StreamField{number<&O::step_timeout_ms>("step_timeout_ms")},
@@ -389,12 +389,13 @@ StreamOptions options_in_effect(std::string_view stream, Side side, const Stream
   return all;
 }
 
-void drop_idle(StreamOptions& options, Side side) {
+StreamOptions effective(StreamOptions options, Side side) {
   const auto end = end_of(options.engine, side);
-  if (!end) return;
+  if (!end) return options;
   const StreamOptions plain;
-  for_each_idle(StreamOptions(options), plain, *end,
-                [&](const StreamField& field) { field.set(options, field.get(plain)); });
+  for (const auto& field : stream_fields)
+    if ((field.ends & *end) == 0) field.set(options, field.get(plain));
+  return options;
 }
 
 void set_option(StreamOptions& options, const std::string& key, const std::string& value, std::optional<Side> side) {

@@ -46,8 +46,8 @@ StreamOptions options_in_effect(std::string_view stream, Side side, const Stream
 // set_option for options that are given to one side, if there is one: those that only the other side takes are an
 // Error(invalid_argument).
 void set_option(StreamOptions& options, const std::string& key, const std::string& value, std::optional<Side> side);
-// Sets what options_in_effect would refuse to its default: for options that were in effect elsewhere, as in a recording.
-void drop_idle(StreamOptions& options, Side side);
+// The options that have an effect on this side of a stream of their engine; the others are as if nobody had given them.
+StreamOptions effective(StreamOptions options, Side side);
 
 // Of all options of a stream, in the order of to_yaml.
 std::vector<std::string_view> stream_option_names();

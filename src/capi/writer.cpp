@@ -163,6 +163,15 @@ int penstock_writer_lend(penstock_writer* writer, uint32_t variable, size_t ndim
   return guarded(error, [&] { step_of(writer).lend(variable, box_of(ndims, start, count), data); });
 }
 
+int penstock_writer_lend_strided(penstock_writer* writer, uint32_t variable, size_t ndims, const uint64_t* start,
+                                 const uint64_t* count, const void* data, const int64_t* strides,
+                                 penstock_error* error) {
+  return guarded(error, [&] {
+    auto& step = step_of(writer);
+    step.lend(variable, box_of(ndims, start, count), data, std::span(&need(strides, "strides"), ndims));
+  });
+}
+
 int penstock_writer_put_attribute(penstock_writer* writer, const char* name, int dtype, const void* values,
                                   size_t count, int is_array, penstock_error* error) {
   return guarded(error, [&] {

@@ -1,16 +1,13 @@
-// The one place that knows which engines there are. It stands above the modules that make them, so that the public API, far
-// below, need not know any; the table is filled when the library is loaded.
-#include "pool/pool_engine.hpp"
+// The one place that knows which engines there are. It stands above the modules that make them.
+#include "pool/engine/pool_engine.hpp"
 #include "stream/engine.hpp"
 
-namespace penstock {
-namespace {
+namespace penstock::stream {
 
-[[maybe_unused]] const bool added = [] {
-  stream::add_engine({"direct", &stream::create_direct_writer, &stream::open_direct_reader});
-  stream::add_engine({"pool", &pool::create_pool_writer, &pool::open_pool_reader});
-  return true;
-}();
+std::span<const EngineEntry> engines() {
+  static constexpr EngineEntry all[] = {{"direct", &create_direct, &open_direct},
+                                        {"pool", &pool::create_in_pool, &pool::open_in_pool}};
+  return all;
+}
 
-}  // namespace
-}  // namespace penstock
+}  // namespace penstock::stream

@@ -111,6 +111,10 @@ inline Extent destination_extent(const Piece& piece) {  // from the caller's bas
   return extent_of(piece.copy, piece.copy.dst_offset, piece.copy.dst_strides);
 }
 
+// Appends the parts of a piece that lie between these source offsets: ascending, not within an element. Source strides must be
+// those of a packed array, or multiples. Spans of points are those of the piece.
+void cut_at_source(const Piece& piece, std::span<const std::uint64_t> cuts, std::vector<Piece>& parts);
+
 // A run of source bytes, from the segment's start.
 struct SourceRun {
   std::uint64_t offset = 0;

@@ -175,6 +175,27 @@ void transfer(const Writers& writers, const Piece& piece, std::byte* out) {
   else unpack(piece, packed.data(), out);
 }
 
+// In parts of the source, as a pool's stripes hold them.
+void in_parts(Random& random, const Writers& writers, const Piece& piece, std::byte* out) {
+  const auto& put = writers.puts[piece.block];
+  const auto elements = element_count(put.box.count);
+  std::vector<std::uint64_t> cuts;
+  for (auto n = random.from(0, 5); n > 0; --n)
+    cuts.push_back(put.offset + random.from(0, elements) * writers.elem_size);
+  std::ranges::sort(cuts);
+  std::vector<Piece> parts;
+  cut_at_source(piece, cuts, parts);
+  std::uint64_t bytes = 0;
+  for (const auto& part : parts) {
+    const auto extent = source_extent(part);
+    for (const auto at : cuts) ASSERT_TRUE(extent.last <= at || extent.first >= at) << at;
+    ASSERT_EQ(part.segment, piece.segment);
+    bytes += part.bytes();
+    execute(part, writers.segment(part.writer_rank, part.segment), out);
+  }
+  ASSERT_EQ(bytes, piece.bytes());
+}
+
 void check_query(Random& random, const Writers& writers, const Query& query) {
   const auto& variable = writers.variable();
   ASSERT_EQ(shape_of(variable, query.selection), query.shape);
@@ -190,6 +211,7 @@ void check_query(Random& random, const Writers& writers, const Query& query) {
   random.fill(out);
   auto expected = out;
   auto transferred = out;
+  auto parted = out;
   std::uint64_t covered = 0;
   for_each_index(query.shape, [&](const Dims& index) {
     const std::byte* element = query.expect(index);
@@ -207,9 +229,11 @@ void check_query(Random& random, const Writers& writers, const Query& query) {
     last_block = piece.block;
     execute(piece, writers.segment(piece.writer_rank, piece.segment), out.data() + first);
     transfer(writers, piece, transferred.data() + first);
+    in_parts(random, writers, piece, parted.data() + first);
   }
   ASSERT_EQ(out, expected);
   ASSERT_EQ(transferred, expected);
+  ASSERT_EQ(parted, expected);
 }
 
 void run_rounds(Kind kind, std::uint64_t rounds) {

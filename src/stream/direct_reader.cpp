@@ -4,7 +4,6 @@
 #include "base/log.hpp"
 #include "stream/open.hpp"
 #include "stream/recycling_allocator.hpp"
-#include "stream/step_reader.hpp"
 #include "transport/planes.hpp"
 
 namespace penstock::stream {
@@ -49,6 +48,12 @@ DirectSource::DirectSource(const EngineContext& context, const std::string& name
   plane_->prepare(base::Deadline(Timeout(options.open_timeout_ms)));
 }
 
+// The writer's number for this cohort, made unlike that of any other writer.
+std::uint64_t DirectSource::cohort_number() const {
+  const auto& admission = node_->admission();
+  return number_made_of(admission.token, "number of reader " + std::to_string(admission.cohort));
+}
+
 Outcome DirectSource::wait_step(Step& step, base::Deadline deadline) {
   ReaderProtocol::Step next;
   const auto outcome = node_->wait_step(next, deadline);
@@ -82,10 +87,9 @@ std::unique_ptr<transport::DataPlane> make_direct_plane(std::shared_ptr<fabric::
       {.stream = stream, .token = admission.token, .rank = rank, .writers = std::move(choice.addresses)});
 }
 
-std::unique_ptr<ReaderEngine> open_direct_reader(const EngineContext& context, const std::string& name,
-                                                 std::shared_ptr<Cohort> cohort, const StreamOptions& options) {
-  return std::make_unique<StepReader>(std::make_unique<DirectSource>(context, name, *cohort, options), options,
-                                      cohort->rank());
+std::unique_ptr<StepSource> open_direct(const EngineContext& context, const std::string& name, Cohort& cohort,
+                                        const StreamOptions& options) {
+  return std::make_unique<DirectSource>(context, name, cohort, options);
 }
 
 }  // namespace penstock::stream

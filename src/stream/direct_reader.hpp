@@ -15,6 +15,7 @@ class DirectSource final : public StepSource {
   DirectSource(const EngineContext& context, const std::string& name, Cohort& cohort, const StreamOptions& options);
 
   const std::string& stream() const override { return node_->stream(); }
+  std::uint64_t cohort_number() const override;
   transport::DataPlane& plane() override { return *plane_; }
   Outcome wait_step(Step& step, base::Deadline deadline) override;
   void step_ended() override { node_->step_ended(); }

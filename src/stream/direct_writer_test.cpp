@@ -1,6 +1,6 @@
 // What a direct writer does when something is short, too large, or fails: the step that was granted is written or void, and
 // what is committed can be read.
-#include "stream/direct_writer.hpp"
+#include "stream/direct_sink.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +17,12 @@
 #include "penstock/penstock.hpp"
 
 namespace penstock::stream {
+
+std::span<const EngineEntry> engines() {
+  static constexpr EngineEntry direct[] = {{"direct", &create_direct, &open_direct}};
+  return direct;
+}
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -40,7 +46,6 @@ class NoDescriptors {
 
 class DirectWriterTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { add_engine({"direct", &create_direct_writer, &open_direct_reader}); }
   ContextOptions context_options(const std::string& listen = "127.0.0.1") const {
     ContextOptions options;
     options.directory = folder_.path();

@@ -1,5 +1,6 @@
 #include "stream/open.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 
@@ -7,6 +8,7 @@
 #include "fabric/connect.hpp"
 #include "penstock/error.hpp"
 #include "transport/planes.hpp"
+#include "wire/control.hpp"
 
 namespace penstock::stream {
 
@@ -81,6 +83,13 @@ std::vector<std::string> gather_texts(Cohort& cohort, const std::function<std::s
   if (texts.size() != static_cast<std::size_t>(cohort.size()))
     throw Error(Errc::internal, "the cohort's gather lost what a rank said");
   return texts;
+}
+
+std::uint64_t number_made_of(const fabric::Token& token, std::string_view purpose) {
+  const auto derived = token.derive(purpose);
+  std::uint64_t number = 0;
+  std::copy_n(derived.bytes.begin(), sizeof(number), reinterpret_cast<std::uint8_t*>(&number));
+  return number;
 }
 
 std::string_view plane_name(DataPlane plane) {

@@ -48,6 +48,8 @@ auto on_every_rank(Cohort& cohort, Make make) {
     return std::move(*made);
   }
 }
+// A number made of the token, which all ranks of a cohort have; it does not tell the token.
+std::uint64_t number_made_of(const fabric::Token& token, std::string_view purpose);
 // The name of a data plane; empty for `automatic`.
 std::string_view plane_name(DataPlane plane);
 // That of the options. Throws Error(unsupported) where it is not to be had.

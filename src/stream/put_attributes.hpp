@@ -9,9 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "stream/engine.hpp"
+#include "penstock/stream_values.hpp"
 
 namespace penstock::stream {
+
+// Whether an attribute was put into the open step, and goes with it when it is void, or into the stream.
+enum class AttributeOf : std::uint8_t { step, stream };
 
 class PutAttributes {
  public:

@@ -35,8 +35,6 @@ fabric::Registration of_nobody(const std::string& stream) {
 
 class StreamRegistry : public testing::Test {
  protected:
-  static void SetUpTestSuite() { add_engine({"direct", &create_direct_writer, &open_direct_reader}); }
-
   std::shared_ptr<fabric::Progress> progress_ = fabric::Progress::create();
   directory::DirectoryHost host_{progress_, directory::DirectoryServerOptions{}, "127.0.0.1", ""};
   std::unique_ptr<Registry> registry_ = open_registry(progress_, host_.address());

@@ -5,8 +5,6 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "memory/kind.hpp"
-#include "model/box.hpp"
-#include "model/copy.hpp"
 #include "model/minmax.hpp"
 #include "stream/recycling_allocator.hpp"
 
@@ -19,30 +17,6 @@ constexpr std::size_t max_cached_parts = 64;
 const std::shared_ptr<RecyclingPool>& view_pool() {
   static const auto pool = std::make_shared<RecyclingPool>();
   return pool;
-}
-
-// Of an array of this shape, where along each dimension its n-th element lies (in the given order).
-Dims unravel(std::uint64_t n, const Dims& count, Order order) {
-  Dims index = count;
-  for (std::size_t i = 0; i < count.size(); ++i) {
-    const auto d = order == Order::row ? count.size() - 1 - i : i;  // the fastest first
-    index[d] = n % count[d];
-    n /= count[d];
-  }
-  return index;
-}
-
-// A run of bytes of a rank's segment as a piece of a plan.
-model::Piece run_piece(const model::Block& from, std::uint64_t offset, std::uint64_t bytes, std::uint64_t to) {
-  model::Piece piece;
-  piece.writer_rank = from.writer_rank;
-  piece.segment = from.segment;
-  piece.elem_size = 1;
-  const std::int64_t stride = 1;
-  piece.copy = model::normalise(&stride, &stride, &bytes, 1, 1);
-  piece.copy.src_offset += static_cast<std::int64_t>(from.offset + offset);
-  piece.copy.dst_offset += static_cast<std::int64_t>(to);
-  return piece;
 }
 
 }  // namespace
@@ -143,9 +117,7 @@ void StepReader::refuse_absent(std::string_view variable) const {
 void StepReader::describe(const std::shared_ptr<const EpochBlobs>& blobs) {
   if (blobs == blobs_) return;
   auto layouts = rank_layouts_;
-  auto places = rank_places_;
   layouts.resize(blobs->layouts.size());
-  places.resize(layouts.size());
   std::vector<std::uint32_t> with_payload;
   for (std::uint32_t rank = 0; rank < layouts.size(); ++rank) {
     const auto& blob = blobs->layouts[rank];
@@ -157,7 +129,6 @@ void StepReader::describe(const std::shared_ptr<const EpochBlobs>& blobs) {
       auto decoded = wire::decode_layout(rank, std::as_bytes(std::span(*blob)));
       has = decoded.has_payload;
       layouts[rank] = std::make_shared<const model::RankLayout>(std::move(decoded.layout));
-      places[rank] = source_->place(*layouts[rank]);
     }
     if (has) with_payload.push_back(rank);
   }
@@ -169,48 +140,10 @@ void StepReader::describe(const std::shared_ptr<const EpochBlobs>& blobs) {
     }
   epoch_ = std::move(epoch);
   rank_layouts_ = std::move(layouts);
-  rank_places_ = std::move(places);
   payload_ranks_ = std::move(with_payload);
   blobs_ = blobs;
   parts_.clear();
-  place(blobs->number);
-}
-
-// The epoch that plans are made of.
-void StepReader::place(std::uint64_t number) {
-  placed_ = epoch_;
-  chunk_first_.clear();
-  if (std::none_of(rank_places_.begin(), rank_places_.end(), [](const auto& p) { return p.layout != nullptr; })) return;
-  auto layouts = rank_layouts_;
-  for (std::size_t rank = 0; rank < layouts.size(); ++rank)
-    if (rank_places_[rank].layout) layouts[rank] = rank_places_[rank].layout;
-  placed_ = model::Epoch::build(number, std::move(layouts), model::any_segments);
-  number_chunks();
-}
-
-void StepReader::number_chunks() {
-  chunk_first_.resize(epoch_->defined().size());
-  for (std::uint32_t id = 0; id < chunk_first_.size(); ++id) {
-    const auto& described = epoch_->defined()[id].blocks;
-    const auto& placed = placed_->defined()[id].blocks;
-    auto& first = chunk_first_[id];
-    first.reserve(described.size() + 1);
-    std::uint32_t at = 0;
-    for (const auto& block : described) {
-      first.push_back(at);
-      const auto& place = rank_places_[static_cast<std::size_t>(block.writer_rank)];
-      const auto end = place.layout ? place.first.at(block.rank_block + std::size_t{1}) : block.rank_block + 1;
-      while (at < placed.size() && placed[at].writer_rank == block.writer_rank && placed[at].rank_block < end) ++at;
-    }
-    first.push_back(at);
-    if (at != placed.size()) throw Error(Errc::internal, "a placed block belongs to none that was described");
-  }
-}
-
-StepReader::Chunks StepReader::chunks_of(std::uint32_t id, std::uint64_t block) const {
-  if (chunk_first_.empty()) return {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block) + 1};
-  const auto& first = chunk_first_[id];
-  return {first[block], first[block + 1]};
+  source_->described(rank_layouts_);
 }
 
 const VariableInfo* StepReader::find(std::string_view name) const {
@@ -300,38 +233,8 @@ void StepReader::enqueue(const std::shared_ptr<const model::Plan>& plan, void* o
 
 void StepReader::get(std::uint32_t id, const Selection& selection, void* out, Order order,
                      std::span<const std::int64_t> strides) {
-  const auto& variable = put_variable(id);
-  if (placed_ == epoch_) return enqueue(plans_.get(*epoch_, id, selection, {order, strides}), out);
-  model::shape_of(variable, selection);  // throws in the writer's numbers
-  const bool one_local = selection.form() == Selection::Form::all && variable.info.kind == penstock::Kind::local_array;
-  if (selection.form() != Selection::Form::block && !one_local)
-    return enqueue(plans_.get(*placed_, id, selection, {order, strides}), out);
-  const auto block = one_local ? 0 : selection.block_number();
-  const auto chunks = chunks_of(id, block);
-  if (chunks.cut()) return get_cut(id, block, static_cast<std::byte*>(out), order, strides);
-  enqueue(plans_.get(*placed_, id, Selection::block(chunks.first), {order, strides}), out);
-}
-
-// A block that is kept in several: each goes to its part of the caller's array.
-void StepReader::get_cut(std::uint32_t id, std::uint64_t number, std::byte* out, Order order,
-                         std::span<const std::int64_t> strides) {
-  const auto& described = epoch_->variable(id);
-  const auto& block = described.blocks[number];
-  const auto& count = block.box.count;
-  if (!strides.empty() && strides.size() != count.size())
-    throw Error(Errc::invalid_argument, "variable " + described.info.name + ": one stride for each dimension");
-  if (out == nullptr) throw Error(Errc::invalid_argument, "no memory to read into");
-  const auto packed = model::packed_strides(count, described.elem_size, order);
-  const auto used = strides.empty() ? std::span<const std::int64_t>(packed).first(count.size()) : strides;
-  const auto chunks = chunks_of(id, number);
-  std::uint64_t bytes_before = 0;
-  for (auto chunk = chunks.first; chunk < chunks.last; ++chunk) {
-    const auto start = unravel(bytes_before / described.elem_size, count, described.info.order);
-    std::int64_t at = 0;
-    for (std::size_t d = 0; d < count.size(); ++d) at += static_cast<std::int64_t>(start[d]) * used[d];
-    enqueue(plans_.get(*placed_, id, Selection::block(chunk), {order, used}), out + at);
-    bytes_before += placed_->variable(id).blocks[chunk].bytes;
-  }
+  put_variable(id);
+  enqueue(plans_.get(*epoch_, id, selection, {order, strides}), out);
 }
 
 void StepReader::wait(Timeout timeout) {
@@ -367,52 +270,24 @@ const std::vector<model::ViewPart>& StepReader::cached_parts(std::uint32_t id, c
   return parts_.back().parts;
 }
 
-// A part of one block: in place where it lies in one piece, else its bytes put together from the pieces.
-transport::DataPlane::Mapped StepReader::view_part(std::uint32_t id, const model::ViewPart& part) {
-  const auto& step = current();
-  auto& plane = source_->plane();
-  const auto deadline = deadline_of(configured);
-  if (placed_ == epoch_)
-    return plane.map(step.step, step.slot, part.writer_rank, part.segment, part.offset, part.bytes, deadline);
-  const auto& placed = placed_->variable(id).blocks;
-  const auto within = part.offset - epoch_->variable(id).blocks[part.block].offset;
-  const auto chunks = chunks_of(id, part.block);
-  if (!chunks.cut()) {
-    const auto& block = placed[chunks.first];
-    return plane.map(step.step, step.slot, part.writer_rank, block.segment, block.offset + within, part.bytes,
-                     deadline);
-  }
-  std::vector<model::Piece> pieces;
-  std::uint64_t position = 0;  // of the chunk within the block
-  for (auto c = chunks.first; c < chunks.last; position += placed[c++].bytes) {
-    const auto first = std::max(position, within);
-    const auto last = std::min(position + placed[c].bytes, within + part.bytes);
-    if (first >= last) continue;
-    if (last - first == part.bytes)
-      return plane.map(step.step, step.slot, part.writer_rank, placed[c].segment, placed[c].offset + (first - position),
-                       part.bytes, deadline);
-    pieces.push_back(run_piece(placed[c], first - position, last - first, first - within));
-  }
-  auto joined = plane.join(step.step, step.slot, pieces, part.bytes, deadline);
-  counters_.copies += pieces.size();
-  counters_.bytes_copied += part.bytes;
-  return joined;
-}
-
 Views StepReader::view(std::uint32_t id, const Selection& selection) {
   const auto& step = current();
   struct Owner {
     std::shared_ptr<const void> lease;
     std::shared_ptr<const void> memory;
   };
-  const bool in_place = source_->plane().maps_in_place();
+  auto& plane = source_->plane();
+  const bool in_place = plane.maps_in_place();
+  const auto deadline = deadline_of(configured);
   Views views;
   for (const auto& part : cached_parts(id, selection)) {
     if (part.bytes == 0) {
       views.push_back(View({}, part.box, part.order, part.strides, nullptr));
       continue;
     }
-    auto mapped = view_part(id, part);
+    auto mapped = plane.map(step.step, step.slot, part.writer_rank, part.segment, part.offset, part.bytes, deadline);
+    counters_.copies += mapped.copies;
+    if (mapped.copies > 0) counters_.bytes_copied += part.bytes;
     auto owner = std::allocate_shared<Owner>(RecyclingAllocator<Owner>(view_pool()),
                                              Owner{in_place ? step.lease : nullptr, std::move(mapped.owner)});
     views.push_back(

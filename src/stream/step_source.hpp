@@ -2,28 +2,22 @@
 // (step_reader) and the engines. The direct engine's source is a node of the writer's network, the pool's asks servers.
 //
 // A source is used by one thread at a time, except that a step's lease may be dropped on any thread, after the source is
-// gone too. place() may be called with any layout of the stream, at any time.
+// gone too.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "model/layout.hpp"
-#include "penstock/stream.hpp"
+#include "penstock/stream_values.hpp"
 #include "stream/ledger.hpp"
 #include "transport/data_plane.hpp"
 
 namespace penstock::stream {
-
-// How a rank's blocks lie where the source's data plane reads them. Each described block is there as one or more blocks,
-// in the same order, which are, one after the other, its bytes.
-struct PlacedLayout {
-  std::shared_ptr<const model::RankLayout> layout;  // null: as described
-  std::vector<std::uint32_t> first;  // by described block: its first block in `layout`; at the end, their number
-};
 
 class StepSource {
  public:
@@ -36,6 +30,8 @@ class StepSource {
 
   virtual ~StepSource() = default;
   virtual const std::string& stream() const = 0;
+  // All ranks of this cohort have the same, and no other cohort has it.
+  virtual std::uint64_t cohort_number() const = 0;
   virtual transport::DataPlane& plane() = 0;
 
   // ready, end_of_stream, writer_lost, or not_ready after the deadline.
@@ -43,7 +39,8 @@ class StepSource {
   virtual std::string why(Outcome outcome) const = 0;
   // The last step is not read any more; views may keep its lease.
   virtual void step_ended() {}
-  virtual PlacedLayout place(const model::RankLayout&) const { return {}; }
+  // By rank, what the epoch of the steps from now on describes; what plane() is asked for is in its terms.
+  virtual void described(std::span<const std::shared_ptr<const model::RankLayout>>) {}
 
   // The next step is the first kept one with at least this number. Throws Error(unsupported) where steps are not kept.
   virtual void seek(std::uint64_t step);

@@ -50,19 +50,12 @@ class DataPlane {
   struct Mapped {
     std::span<const std::byte> bytes;
     std::shared_ptr<const void> owner;
+    std::uint32_t copies = 0;  // in so many pieces, of what could be read in place but does not lie together
   };
   // Whether map gives the writer's own memory, which lasts only as long as the step's lease.
   virtual bool maps_in_place() const { return false; }
   virtual Mapped map(std::uint64_t step, std::uint32_t slot, int writer_rank, std::uint32_t segment,
                      std::uint64_t offset, std::uint64_t bytes, base::Deadline deadline) = 0;
-
-  // Pieces, fetched, as one piece of memory that is the owner's.
-  virtual Mapped join(std::uint64_t step, std::uint32_t slot, std::span<const model::Piece> pieces, std::uint64_t bytes,
-                      base::Deadline deadline) {
-    std::shared_ptr<std::byte[]> memory(new std::byte[bytes]);
-    join_into(memory.get(), step, slot, pieces, deadline);
-    return {{memory.get(), bytes}, memory};
-  }
 
   // The slot's header, and its payload appended to `out` (nothing when there is none).
   virtual memory::SlotInfo header(std::uint64_t step, std::uint32_t slot, int writer_rank, base::Deadline deadline) = 0;
@@ -72,14 +65,6 @@ class DataPlane {
   std::uint64_t bytes_moved() const { return bytes_moved_; }  // by fetch, read_payload, and map where it copies
 
  protected:
-  void join_into(std::byte* out, std::uint64_t step, std::uint32_t slot, std::span<const model::Piece> pieces,
-                 base::Deadline deadline) {
-    std::vector<Item> items;
-    items.reserve(pieces.size());
-    for (const auto& piece : pieces) items.push_back({&piece, out});
-    fetch(step, slot, items, false, deadline);
-  }
-
   std::uint64_t bytes_moved_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace penstock::wire {
 inline constexpr std::uint32_t stream_protocol = 7;
 
 // Services: calls, bulk memory, the directory, and pools, with the records that a pool's servers keep.
-// schemas: wire/data.fbs transport/bulk.fbs directory/directory.fbs pool/pool.fbs = c1a64fa4f164
+// schemas: wire/data.fbs transport/bulk.fbs directory/directory.fbs pool/keys/pool.fbs = c1a64fa4f164
 inline constexpr std::uint32_t service_protocol = 9;
 
 struct Protocol {

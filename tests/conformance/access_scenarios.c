@@ -13,9 +13,12 @@ static void write_spans(penstock_writer* writer, int rank) {
   const uint32_t filled = define(writer, "filled", PENSTOCK_FLOAT64, 1, DIMS(many));
   const uint32_t lent = define(writer, "lent", PENSTOCK_FLOAT64, 1, DIMS(many));
   const uint32_t strided = define(writer, "strided", PENSTOCK_FLOAT64, 1, DIMS(3));
+  const uint32_t inside = define(writer, "inside", PENSTOCK_FLOAT64, 2, DIMS(2, 3));
   for (uint64_t t = 0; t < 5; ++t) {
     void* span = NULL;
     size_t size = 0;
+    double halos[20] = {0}; /* 4 x 5, of which the inside is lent */
+    const int64_t rows[] = {40, 8};
     begin_write(writer);
     OK(penstock_writer_put_span(writer, filled, 1, DIMS(0), DIMS(many), &span, &size, &error));
     CHECK(size == many * sizeof(double) && (uintptr_t)span % 64 == 0);
@@ -24,6 +27,8 @@ static void write_spans(penstock_writer* writer, int rank) {
     array[0] = -1; /* still ours to change until the step ends */
     number(span, many, t);
     OK(penstock_writer_put_strided(writer, strided, 1, DIMS(0), DIMS(3), backwards + 4, stride, &error));
+    OK(penstock_writer_lend_strided(writer, inside, 2, DIMS(0, 0), DIMS(2, 3), halos + 6, rows, &error));
+    number(halos, 20, t);
     end_write(writer);
   }
 }
@@ -39,6 +44,8 @@ static void read_spans(penstock_reader* reader, int rank) {
     CHECK(out[0] == -1 && out[1] == 1 + 1000 * (double)(t + 1) && out[many - 1] == many - 1 + 1000 * (double)(t + 1));
     get(reader, "strided", NULL, out);
     CHECK(out[0] == 1 && out[1] == 2 && out[2] == 3);
+    get(reader, "inside", NULL, out);
+    for (int i = 0; i < 6; ++i) CHECK(out[i] == 6 + i % 3 + 5 * (i / 3) + 1000 * (double)t);
     end_read(reader);
   }
 }

@@ -385,6 +385,7 @@ TEST_P(DataScenario, put_span_lend_and_strided_put) {
         const auto filled = writer.define<double>("filled", {1000});
         const auto lent = writer.define<double>("lent", {1000});
         const auto strided = writer.define<double>("strided", {3});
+        const auto inside = writer.define<double>("inside", {2, 3});
         for (std::uint64_t t = 0; t < 5; ++t) {
           auto step = writer.begin_step();
           auto span = step.put_span(filled, {{0}, {1000}});
@@ -397,6 +398,10 @@ TEST_P(DataScenario, put_span_lend_and_strided_put) {
           const double backwards[] = {3, 0, 2, 0, 1, 0};
           const std::int64_t stride[] = {-16};
           step.put(strided.id, {{0}, {3}}, backwards + 4, stride);
+          std::array<double, 20> halos{};  // 4 x 5, of which the inside is lent
+          const std::int64_t rows[] = {40, 8};
+          step.lend(inside, {{0, 0}, {2, 3}}, halos.data() + 6, rows);
+          for (std::size_t i = 0; i < halos.size(); ++i) halos[i] = static_cast<double>(i + t);
           step.end();
         }
       },
@@ -408,6 +413,9 @@ TEST_P(DataScenario, put_span_lend_and_strided_put) {
           expected[0] = -1;
           EXPECT_EQ(step.read<double>("lent"), expected);
           EXPECT_EQ(step.read<double>("strided"), (std::vector<double>{1, 2, 3}));
+          std::vector<double> inner{6, 7, 8, 11, 12, 13};
+          for (auto& value : inner) value += static_cast<double>(t);
+          EXPECT_EQ(step.read<double>("inside"), inner);
         }
       });
 }

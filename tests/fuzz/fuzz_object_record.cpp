@@ -1,7 +1,7 @@
 // What a pool's store finds in a tier: keys with versions, and records of objects.
 #include "fuzz.hpp"
-#include "pool/object_record.hpp"
-#include "pool/object_table.hpp"
+#include "pool/store/object_record.hpp"
+#include "pool/store/object_table.hpp"
 
 using namespace penstock;
 

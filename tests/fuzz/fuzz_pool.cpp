@@ -1,9 +1,9 @@
 // What pools read from clients, peers and the directory: every request of pool.fbs, verified and unpacked as a server does;
 // views and announcements; packed keys; patterns.
 #include "fuzz.hpp"
-#include "pool/placement.hpp"
-#include "pool/protocol.hpp"
-#include "pool/view.hpp"
+#include "pool/keys/placement.hpp"
+#include "pool/keys/protocol.hpp"
+#include "pool/keys/view.hpp"
 #include "rpc/encoding.hpp"
 
 using namespace penstock;

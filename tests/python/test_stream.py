@@ -442,14 +442,21 @@ def test_spans(hand_over):
 
 def test_lent_arrays(hand_over):
     array = np.arange(6.0).reshape(2, 3)
+    halos = np.arange(48.0).reshape(6, 8)
 
     def fill(step):
         step.put("T", array, lend=True)
-        with pytest.raises(penstock.InvalidArgument):
-            step.put("T", array.T.copy().T, lend=True)
-        array[0, 0] = 9  # against the promise: shows when the copy is made
+        step.put("inside", halos[1:-1, 2:-2], lend=True)
+        step.put("backwards", halos[::-2, ::3], lend=True)
+        step.put("turned", halos.T, lend=True)
+        step.put("empty", halos[:0], lend=True)
+        halos[2, 3] = -1  # against the promise: shows when the copy is made
 
-    assert hand_over(fill)["T"][0, 1] == 1
+    received = hand_over(fill)
+    assert received["T"][0, 1] == 1 and received["inside"][1, 1] == -1 and received["empty"].shape == (0, 8)
+    np.testing.assert_array_equal(received["inside"][:], halos[1:-1, 2:-2])
+    np.testing.assert_array_equal(received["backwards"][:], halos[::-2, ::3])
+    np.testing.assert_array_equal(received["turned"][:], halos.T)
 
 
 def test_views_outlive_step_reader_and_writer(pair, plane):

@@ -83,7 +83,10 @@ LIMITATIONS = (
         "clocks",
         "skew between traces",
         "one clock",
-        ("Timeline.ProcessesOfAMachineShareItsClock", "Timeline.MachinesAreAlignedByRealTime"),
+        (
+            "tests/python/test_trace_files.py::test_processes_of_a_machine_share_its_clock",
+            "tests/python/test_trace_files.py::test_machines_are_aligned_by_real_time",
+        ),
     ),
     Limitation(
         "ranks",

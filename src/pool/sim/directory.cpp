@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "pool/members.hpp"
+#include "pool/membership/members.hpp"
 
 namespace penstock::pool::sim {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "pool/client_impl.hpp"
-#include "pool/object_service.hpp"
+#include "pool/client/client_impl.hpp"
+#include "pool/server/object_service.hpp"
 #include "pool/sim/directory.hpp"
 #include "pool/sim/network.hpp"
 #include "pool/sim/world.hpp"

@@ -1,0 +1,93 @@
+#include "pool/coordinator/stream_objects.hpp"
+
+#include "pool/keys/infos.hpp"
+#include "pool/keys/protocol.hpp"
+#include "pool/keys/stream_keys.hpp"
+#include "pool/store/object_info.hpp"
+
+namespace penstock::pool {
+
+KeyPattern exact_row(const std::string& row) {
+  Pattern pattern;
+  pattern.row = escape_pattern(row);
+  return KeyPattern(pattern);
+}
+
+Task<std::vector<std::string>> list_columns(ServerCore& core, Member member, std::uint64_t view, std::string row,
+                                            base::Deadline deadline) {
+  auto channel = co_await core.members().channel(std::move(member), deadline);
+  fb::ObjectsClient client(std::move(channel));
+  std::vector<std::string> columns;
+  fb::ListRequestT request;
+  request.view = view;
+  request.ns = pack_namespace(streams_namespace());
+  request.row = pack_bytes(escape_pattern(row));
+  request.column = pack_bytes("*");
+  request.limit = 10'000;
+  rpc::CallOptions options;
+  options.deadline = deadline;
+  do {
+    auto reply = co_await client.list(request, options);
+    for (auto& info : unpack_infos(reply.objects.get())) columns.push_back(std::move(info.key.column));
+    request.after = std::move(reply.next);
+  } while (!request.after.empty());
+  co_return columns;
+}
+
+Task<void> drop_at(ServerCore& core, Member member, std::uint64_t view, std::vector<Key> keys,
+                   std::optional<std::uint64_t> tag, base::Deadline deadline) {
+  if (member.id == core.self()) {
+    for (const auto& key : keys)
+      co_await core.drop(streams_namespace(), key.row, key.column, tag, std::nullopt, Acknowledge::memory, deadline);
+    co_return;
+  }
+  auto channel = co_await core.members().channel(std::move(member), deadline);
+  fb::ObjectsClient client(std::move(channel));
+  fb::DropRequestT request;
+  request.view = view;
+  request.keys = pack_keys(streams_namespace(), keys);
+  request.tagged = tag.has_value();
+  request.tag = tag.value_or(0);
+  rpc::CallOptions options;
+  options.deadline = deadline;
+  const auto reply = co_await client.drop(std::move(request), options);
+  for (const auto& failure : reply.failures)
+    if (failure && failure->code != 0) throw unpack_status(failure->code, failure->message);
+}
+
+Task<void> drop_stripes_at(ServerCore& core, Member member, std::uint64_t view, std::string rows, std::string column,
+                           base::Deadline deadline) {
+  if (member.id != core.self()) {
+    auto channel = co_await core.members().channel(std::move(member), deadline);
+    fb::ObjectsClient client(std::move(channel));
+    fb::DropPatternRequestT request;
+    request.view = view;
+    request.ns = pack_namespace(streams_namespace());
+    request.row = pack_bytes(rows);
+    request.column = pack_bytes(column);
+    rpc::CallOptions options;
+    options.deadline = deadline;
+    co_await client.drop_pattern(std::move(request), options);
+    co_return;
+  }
+  Pattern pattern;
+  pattern.row = rows;
+  pattern.column = column;
+  const KeyPattern keys(pattern);
+  const auto placement = core.placement();
+  struct Found {
+    Key key;
+    std::optional<std::uint64_t> tag;
+  };
+  std::vector<Found> found;
+  core.store().table().scan(streams_namespace(), keys, "", ~std::size_t{0}, [&](const ObjectTable::Entry& entry) {
+    if (core.is_primary(*placement, entry.ns, entry.row, entry.object.tag))
+      found.push_back({{std::string(entry.row), std::string(entry.column)}, entry.object.tag});
+    return true;
+  });
+  for (auto& f : found)
+    co_await core.drop(streams_namespace(), f.key.row, f.key.column, f.tag, std::nullopt, Acknowledge::memory,
+                       deadline);
+}
+
+}  // namespace penstock::pool

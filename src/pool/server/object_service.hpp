@@ -1,0 +1,84 @@
+// What clients of a pool may ask one of its servers: the generated ObjectsService and PeersService over ServerCore.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "pool/server/server_core.hpp"
+
+namespace penstock::pool {
+
+// Computing beside the data: given by the program that has workers; none: Error(unsupported).
+using Compute = std::function<Task<fb::ComputeReplyT>(rpc::Call&, fb::ComputeRequestT)>;
+// Changes of the server itself ("drain", ...), by the program. Returns JSON.
+using Admin = std::function<Task<std::string>(std::string command, std::string argument)>;
+
+class ObjectService final : public fb::ObjectsService {
+ public:
+  ObjectService(std::shared_ptr<ServerCore> core, Compute compute, Admin admin);
+
+  Task<fb::PutReplyT> put(rpc::Call& call, fb::PutRequestT request) override;
+  Task<fb::GetReplyT> get(rpc::Call& call, fb::GetRequestT request) override;
+  Task<fb::EmptyT> release(rpc::Call& call, fb::ReleaseRequestT request) override;
+  Task<fb::ListReplyT> list(rpc::Call& call, fb::ListRequestT request) override;
+  Task<fb::DropReplyT> drop(rpc::Call& call, fb::DropRequestT request) override;
+  Task<fb::DropPatternReplyT> drop_pattern(rpc::Call& call, fb::DropPatternRequestT request) override;
+  Task<fb::ListReplyT> wait_row(rpc::Call& call, fb::WaitRowRequestT request) override;
+  Task<fb::SubscribeReplyT> subscribe(rpc::Call& call, fb::SubscribeRequestT request) override;
+  Task<fb::ComputeReplyT> compute(rpc::Call& call, fb::ComputeRequestT request) override;
+  Task<fb::StatusReplyT> status(rpc::Call& call, fb::StatusRequestT request) override;
+  Task<fb::AdminReplyT> admin(rpc::Call& call, fb::AdminRequestT request) override;
+
+ private:
+  struct Subscriber;
+  struct Waiting;
+  using Waits = std::map<rpc::Channel*, std::uint32_t>;  // how many by channel
+  class Ahead;
+  using Load = fabric::Future<std::optional<ObjectStore::Loaded>>;
+  Task<fb::GotT> get_one(rpc::Call& call, const fb::GetRequestT& request, std::uint64_t view, Namespace ns, Key key,
+                         Load begun, std::vector<std::uint8_t>& data);
+  bool give_simply(const fb::GetRequestT& request, const Namespace& ns, const ViewedKey& key, std::uint32_t index,
+                   fb::GetReplyT& reply);
+  Task<ServerCore::PassingBy> fetch_newer(const Placement& placement, const fb::GetRequestT& request,
+                                          const ViewedKeys& keys, base::Deadline deadline);
+  // Putting (object_put.cpp).
+  struct PutPart;
+  PutPart part_after(const PutPart& last, const std::vector<std::uint64_t>& sizes) const;
+  Task<std::vector<ServerCore::PutResult>> put_part(rpc::Call& call, const fb::PutRequestT& request,
+                                                    const std::vector<ViewedKey>& keys,
+                                                    const ServerCore::PutTerms& terms, PutPart part,
+                                                    base::Deadline wait_until);
+  Task<void> take_bytes(rpc::Call& call, const fb::PutRequestT& request, PutPart part, const ObjectStore::Blobs& blobs);
+  std::shared_ptr<ServerCore> core_;
+  Compute compute_;
+  Admin admin_;
+  std::map<std::uint64_t, std::shared_ptr<Subscriber>> subscribers_;
+  std::uint64_t next_subscriber_ = 1;
+  std::shared_ptr<Waits> waits_ = std::make_shared<Waits>();
+};
+
+class PeerService final : public fb::PeersService {
+ public:
+  // pull: the stream home's part (pool/stream_home.hpp).
+  using Pull = std::function<Task<fb::PullReplyT>(rpc::Call&, fb::PullRequestT)>;
+  PeerService(std::shared_ptr<ServerCore> core, Pull pull) : core_(std::move(core)), pull_(std::move(pull)) {}
+  Task<fb::ReplicateReplyT> replicate(rpc::Call& call, fb::ReplicateRequestT request) override;
+  Task<fb::HaveReplyT> have(rpc::Call& call, fb::HaveRequestT request) override;
+  Task<fb::GetReplyT> fetch(rpc::Call& call, fb::FetchRequestT request) override;
+  Task<fb::MissingReplyT> missing(rpc::Call& call, fb::MissingRequestT request) override;
+  Task<fb::PullReplyT> pull(rpc::Call& call, fb::PullRequestT request) override;
+
+ private:
+  std::shared_ptr<ServerCore> core_;
+  Pull pull_;
+};
+
+// The server's state as JSON (status_json.cpp): for the Status call and the HTTP page; its part about a drain.
+std::string status_json(ServerCore& core);
+nlohmann::json drain_json(const ServerCore::DrainStatus& drain);
+
+}  // namespace penstock::pool
