@@ -30,8 +30,12 @@ add_library(Penstock::penstock ALIAS penstock)
 foreach(module IN LISTS modules)
   penstock_add_module(penstock ${module})
 endforeach()
-if(NOT SKBUILD)  # wheels turn the symbolic links of versioned libraries into copies
-  set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+# One SONAME everywhere: a simulation and the Python package that its analysis imports in its process share one library.
+set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+set(penstock_namelink NAMELINK_COMPONENT development)
+if(SKBUILD)  # wheels turn symbolic links into copies
+  set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION_MAJOR})
+  set(penstock_namelink NAMELINK_SKIP)
 endif()
 target_compile_features(penstock PUBLIC cxx_std_20)
 target_include_directories(penstock PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
@@ -40,7 +44,7 @@ target_include_directories(penstock PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DI
 target_link_libraries(penstock PUBLIC Threads::Threads)
 
 install(TARGETS penstock EXPORT PenstockTargets
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development)
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime ${penstock_namelink})
 
 # Parts have no version in their names: libpenstock loads the one beside it, and compares versions.
 get_property(parts GLOBAL PROPERTY PENSTOCK_PARTS)

@@ -72,6 +72,9 @@ if(PENSTOCK_HAVE_HDF5)
   target_include_directories(penstock_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
   target_compile_definitions(penstock_hdf5 INTERFACE ${HDF5_C_DEFINITIONS})
   target_link_libraries(penstock_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+  # Its second library, for the names of dimensions.
+  find_library(PENSTOCK_HDF5_HL NAMES hdf5_serial_hl hdf5_hl)
+  mark_as_advanced(PENSTOCK_HDF5_HL)
 endif()
 
 # The index of a pool's objects.

@@ -13,7 +13,7 @@ ROWS = """
     - {id: values, point: "values, of any kind"}
     - {id: views, point: views, not_in: {c: not there yet}}
 """
-PLANES = ("shm", "tcp", "pool_shm", "pool_tcp")
+PLANES = ("shm", "tcp", "pool_shm", "pool_tcp", "insitu")
 CASES = {
     "ctest": [
         "test_scenarios.planes/DataScenario.values/shm  # GetParam() = 1-byte object <01>",
@@ -50,15 +50,15 @@ def run(tmp_path):
 
 def test_a_full_table(run, tmp_path):
     code, out = run()
-    assert code == 0 and "2 points in 2 scenarios: 20 ok, 4 – of 24 cells" in out
-    assert "| values, of any kind | `values` |" + " ok |" * 12 in (tmp_path / "scenario-table.md").read_text()
+    assert code == 0 and "2 points in 2 scenarios: 25 ok, 5 – of 30 cells" in out
+    assert "| values, of any kind | `values` |" + " ok |" * 15 in (tmp_path / "scenario-table.md").read_text()
     assert "`views` is not in C: not there yet" in (tmp_path / "scenario-table.md").read_text()
 
 
 def test_an_optional_plane_is_a_column_where_it_ran(run):
     names = [f"test_scenarios.planes/DataScenario.{name}/ucx" for name in ("values", "views")]
     code, out = run(more=names)
-    assert code == 0 and "22 ok, 4 – of 26 cells" in out
+    assert code == 0 and "27 ok, 5 – of 32 cells" in out
     code, out = run(more=names[:1])
     assert code == 1 and "scenario table: views was not run in C++ over ucx" in out
 

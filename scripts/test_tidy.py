@@ -69,6 +69,8 @@ def test_a_schema_that_changed_asks_for_another_version(tidy, tmp_path):
         ),
         ("src/pool/keys/x.cpp", '#include "pool/store/x.hpp"\n', "pool/keys includes upward or sideways"),
         ("src/pool/client/x.cpp", '#include "pool/server/x.hpp"\n', "pool/client includes upward or sideways"),
+        ("src/stream/protocol/x.cpp", '#include "stream/api/x.hpp"\n', "stream/protocol includes upward or sideways"),
+        ("src/stream/insitu/x.cpp", '#include "stream/file/x.hpp"\n', "stream/insitu includes upward or sideways"),
         ("src/pool/x.cpp", '#include "transport/tcp/reply.hpp"\n', "only transport includes it"),
         ("src/directory/x.cpp", "#include <httplib.h>\n", "belongs to directory/etcd only"),
         ("include/penstock/x.hpp", '// A contract.\n#include "model/box.hpp"\n', "only public headers"),

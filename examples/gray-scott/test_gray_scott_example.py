@@ -80,8 +80,16 @@ def rows_of(output):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("study", ["run.yaml", "one word changed", "pool.yaml", "later.yaml"])
-def test_run_file(example, environment, tmp_path, study):
+@pytest.fixture(scope="module")
+def seen():
+    """What runs of this module have drawn and computed, by name: the same, whatever the engine."""
+    return {}
+
+
+@pytest.mark.parametrize(
+    "study", ["run.yaml", "one word changed", "pool.yaml", "later.yaml", "insitu.yaml", "file.yaml"]
+)
+def test_run_file(example, environment, tmp_path, seen, study):
     environment["PENSTOCK_BIN"] = program_folder()
     output = tmp_path / "output"
     if study == "one word changed":
@@ -96,6 +104,10 @@ def test_run_file(example, environment, tmp_path, study):
     for name in ("statistics.png", "isosurface.png", "gray-scott.gif"):
         assert (output / name).stat().st_size > 1000
     assert (output / "gray-scott.gif").stat().st_size <= 2_000_000
+    frames = sorted((output / "frames").glob("*.png"))
+    assert len(frames) == 10
+    for path in [*frames, output / "statistics.csv"]:
+        assert seen.setdefault(path.name, path.read_bytes()) == path.read_bytes(), f"{path.name} is another than before"
     simulation = json.loads((output / "simulation.json").read_text())
     analysis = json.loads((output / "analysis.json").read_text())
     assert (simulation["steps_written"], simulation["steps_dropped"], simulation["ranks"]) == (10, 0, 2)

@@ -38,7 +38,9 @@ enum class Acknowledge : std::uint8_t {
 
 // One stream, either side. Options that concern the other side only are ignored (the two sides may share a file).
 struct StreamOptions {
-  std::string engine = "direct";  // where steps live: direct (in the writers' memory) or pool (in staging servers)
+  // Where steps live: direct (in the writers' memory), pool (in staging servers), insitu (as direct, and what is lent stays in the
+  // simulation's arrays) or file (in HDF5 files).
+  std::string engine = "direct";
   DataPlane data_plane = DataPlane::automatic;
 
   // Writer: bounds are per rank, and hold for steps being written, waiting, and being read, together.
@@ -64,11 +66,18 @@ struct StreamOptions {
   std::uint64_t retain_bytes = 0;
   std::uint32_t retain_age_ms = 0;
   std::string retain_for;  // names of reader groups, with commas between them (in the environment: +)
-  // Writer: no (replaces an earlier stream of the name), append (goes on after its newest step), or a number, that of this
-  // run's first step: what the pool has of them is passed over.
+  // Writer, engines pool and file: no (replaces an earlier stream of the name), append (goes on after its newest step), or a
+  // number, that of this run's first step: steps already stored are skipped.
   std::string resume = "no";
-  std::string group;             // reader: a name under which later runs go on where this one stopped; "": none
-  std::string start = "oldest";  // reader: the first step: oldest, newest, or a number (the first kept one not less)
+  std::string group;  // reader: a name under which later runs go on where this one stopped; "": none
+  // Reader, engines pool and file: the first step: oldest, newest, or a number (the first kept one not less).
+  std::string start = "oldest";
+
+  // Engine file. A step is complete once the writers' files of it are closed; readers read beside the writer, or later.
+  std::string folder;             // where the stream's files are; "": "<stream>.steps" in the working directory
+  std::uint32_t compression = 0;  // writer: of arrays, by HDF5: 0 (none) to 9
+  bool sync = false;              // writer: a step is complete only once the disk has it
+
   std::string trace;  // where what is done to it is recorded (docs/howto/trace.md): a folder, or a file "*.trace"; "":
                       // $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere; "off": nowhere
 

@@ -276,6 +276,20 @@ int penstock_reader_step_number(const penstock_reader* reader, uint64_t* number,
 /* Performs what is enqueued and gives the step back. The step is over also when this fails. */
 int penstock_reader_end_step(penstock_reader* reader, penstock_error* error);
 
+/* Called for each step, which is the reader's open step meanwhile and ends when it returns, if it did not end it. Returns
+   PENSTOCK_OK, or another code and a message in `error`: an error of the analysis. user: as given to penstock_reader_on_step. */
+typedef int (*penstock_step_function)(penstock_reader* reader, void* user, penstock_error* error);
+typedef enum penstock_on_error {
+  PENSTOCK_ON_ERROR_REPORT = 0, /* logged and counted (analysis_errors); the simulation goes on */
+  PENSTOCK_ON_ERROR_RAISE       /* penstock_writer_end_step gives it as well, when the step was given back */
+} penstock_on_error;
+/* Engine insitu (elsewhere PENSTOCK_ERR_UNSUPPORTED): from now on penstock_writer_end_step calls the function, in the thread of
+   the writer's rank with this reader's rank number, which is in this process. Readers' functions are called in the order in
+   which the readers were opened. No view of a step with arrays that were lent may outlive it. The function does not destroy
+   the reader. */
+int penstock_reader_on_step(penstock_reader* reader, penstock_step_function function, void* user, int on_error,
+                            penstock_error* error);
+
 typedef struct penstock_variable {
   uint32_t id; /* for the functions below, within this step */
   const char* name;
@@ -419,6 +433,7 @@ typedef struct penstock_statistics {
   uint32_t queue_depth;
   uint32_t peers; /* how many penstock_peer_statistics there are */
   char data_plane[16];
+  uint64_t analysis_errors; /* reader: steps at which its on_step function failed */
 } penstock_statistics;
 
 typedef struct penstock_peer_statistics {

@@ -5,7 +5,7 @@
 // it or none. Neither side knows the other's decomposition.
 //
 // Ownership: put copies before it returns; put_span hands out the stream's own memory to fill until end; lend promises
-// that an array stays unchanged until end returns (this engine copies it in end). get fills the caller's memory by the
+// that an array stays unchanged until end returns (engine insitu reads it where it lies, others copy it in end). get fills the caller's memory by the
 // time wait or end returns; a View borrows the writer's memory and holds the step's lease until it is destroyed.
 // The caller's arrays may lie on a CUDA device, when the work that uses them there is finished.
 //
@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -129,7 +130,9 @@ class WriteStep {
     return {reinterpret_cast<T*>(raw.data()), raw.size() / sizeof(T)};
   }
   // As put, but data stays valid and unchanged until end() returns; the copy is made there, if one is needed. With strides: the
-  // inside of an array with halos, for instance.
+  // inside of an array with halos, for instance. Engine insitu makes none of host memory with strides that go forward (unless
+  // min_max is asked of an array that is not packed): readers of this process see data itself, and end() waits until no reader
+  // uses it, or throws Error(timeout) after step_timeout_ms; the step stays committed then.
   void lend(std::uint32_t variable, const Box& box, const void* data, std::span<const std::int64_t> strides = {});
   template <class T>
   void lend(Variable<T> variable, const Box& box, const T* data, std::span<const std::int64_t> strides = {}) {
@@ -179,6 +182,12 @@ class Reader {
   ReadStep begin_step(Timeout deadline = configured);
   // As begin_step; outcomes are values.
   StepOutcome try_begin_step(Timeout deadline = Timeout(0));
+  // From now on the function is called for each step, in the thread of the writer's end, which waits for it: that of the
+  // writer's rank with this reader's rank number, in this process (engine insitu; elsewhere Error(unsupported)). Functions of
+  // several readers are called in the order in which those were opened. The step ends when the function returns; of a step
+  // with arrays that were lent, no View may outlive it, which counts as an error of the function. The reader stays open,
+  // and is used by no other thread, while the writer is. The function may close it.
+  void on_step(std::function<void(ReadStep&)> function, OnStepError on_error = OnStepError::report);
   // Where steps are kept (engine pool), also after the writer has ended; elsewhere Error(unsupported). All ranks of a
   // cohort seek alike, between steps: the next begin_step gives the first kept step with at least this number, back or
   // forth, and goes on from there.
@@ -302,9 +311,10 @@ class Context {
   Reader open_stream(std::string_view name, std::shared_ptr<Cohort> cohort = solo(), StreamOptions options = {}) const;
 
   std::vector<StreamEntry> list_streams() const;
-  // The writer's statistics of a live stream, with its readers, as JSON text; asks the writer's engine, joins nothing.
-  // name: as for open_stream. Throws Error: not_found (nobody answers), authentication, timeout.
-  std::string inspect(std::string_view name, Timeout deadline = Timeout(5000)) const;
+  // The writer's statistics of a live stream, with its readers, as JSON text; asks the writer's engine, joins nothing. Of a
+  // stream in a pool its coordinator tells: state (open, ended, lost), writer, ranks, steps, bytes, readers. name and
+  // options (engine, pool): as for open_stream. Throws Error: not_found (nobody answers), authentication, timeout.
+  std::string inspect(std::string_view name, Timeout deadline = Timeout(5000), StreamOptions options = {}) const;
 
   // explicit_progress only: runs what is ready; true when something ran.
   bool progress();

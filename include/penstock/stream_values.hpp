@@ -129,6 +129,7 @@ struct StreamStatistics {
   std::uint64_t steps = 0;               // committed (writer) or delivered (reader)
   std::uint64_t steps_dropped = 0;       // by policy, on either side's account
   std::uint64_t steps_voided = 0;        // given up by any rank; complete on every rank once it has closed
+  std::uint64_t analysis_errors = 0;     // reader: steps at which its on_step function failed
   std::uint64_t bytes = 0;               // put, or got and viewed
   std::uint64_t bytes_copied = 0;        // by the calling thread
   std::uint64_t copies = 0;              // blocks or pieces copied
@@ -142,6 +143,12 @@ struct StreamStatistics {
   std::uint64_t memory_bytes = 0;  // arena of this rank
   std::string data_plane;          // reader: the plane in use ("shm", "tcp")
   std::vector<PeerStatistics> peers;
+};
+
+// What becomes of an exception that a function given to Reader::on_step throws.
+enum class OnStepError : std::uint8_t {
+  report,  // it is logged and counted (StreamStatistics::analysis_errors); the simulation goes on
+  raise,   // as report; and the writer's end of the step throws it, when the step was given back
 };
 
 enum class Outcome : std::uint8_t { ready, not_ready, end_of_stream, writer_lost };

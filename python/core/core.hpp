@@ -14,6 +14,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -218,6 +219,9 @@ class PyWriter {
   std::shared_ptr<Closing> closing_;
 };
 
+// What an on_step function has raised that the writer's end of the step raises, whatever was asked for. The calling thread's.
+std::exception_ptr& passed_on();
+
 class PyReader {
  public:
   explicit PyReader(Reader&& reader) : reader_(std::make_unique<Reader>(std::move(reader))) { name_ = reader_->name(); }
@@ -243,6 +247,8 @@ class PyReader {
   void wait(std::int64_t timeout_ms);
   std::vector<Memory> view(std::uint32_t variable, const Selection& selection);
   void end_step();
+  // The function is called without arguments, while the step is this reader's open one.
+  void on_step(nb::object function, bool raise);
   void close();
   bool busy();
   bool closed() const { return !reader_; }
@@ -255,7 +261,9 @@ class PyReader {
   ReadStep& step();
   const Origin origin_;
   std::mutex mutex_;
-  std::unique_ptr<Reader> reader_;  // null once closed
+  std::unique_ptr<Reader> reader_;         // null once closed
+  std::unique_ptr<Reader> closed_inside_;  // by its own on_step function
+  bool in_function_ = false;
   std::optional<ReadStep> step_;
   std::vector<Buffer> pending_;  // what gets will fill
   std::string name_;

@@ -48,10 +48,11 @@ class PyContext {
     return context.list_streams();
   }
 
-  std::string inspect(const std::string& name, std::int64_t timeout_ms) {
+  std::string inspect(const std::string& name, std::int64_t timeout_ms, const nb::dict& options) {
     auto& context = this->context();
+    const auto chosen = options_of(options, base::Side::reader);
     Unlocked unlocked;
-    return context.inspect(name, timeout_of(timeout_ms));
+    return context.inspect(name, timeout_of(timeout_ms), chosen);
   }
 
   nb::object open_pool(const nb::dict& options) { return penstock::python::open_pool(context(), options); }
@@ -93,7 +94,7 @@ void bind_context(nb::module_& m) {
       .def("open_stream", &PyContext::open_stream, "name"_a, "cohort"_a.none(), "options"_a)
       .def("options_for", &PyContext::options_for, "stream"_a, "options"_a)
       .def("list_streams", &PyContext::list_streams)
-      .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a)
+      .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a, "options"_a)
       .def("open_pool", &PyContext::open_pool, "options"_a)
       .def("known_pools", &PyContext::known_pools, "directory"_a, "timeout_ms"_a)
       .def("progress", &PyContext::progress)

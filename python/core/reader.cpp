@@ -4,6 +4,7 @@
 namespace penstock::python {
 
 PyReader::~PyReader() {
+  if (closed_inside_) drop_unlocked(closed_inside_);
   if (!reader_) return;
   {
     // Gets that are pending fill their arrays as the step ends, so those live until then.
@@ -221,6 +222,49 @@ void PyReader::end_step() {
   step_->end();
 }
 
+std::exception_ptr& passed_on() {
+  static thread_local std::exception_ptr passed;
+  return passed;
+}
+
+void PyReader::on_step(nb::object function, bool raise) {
+  Turn turn(mutex_);
+  auto& reader = this->reader();
+  // Dropped by whoever drops the reader, with or without the interpreter lock.
+  const std::shared_ptr<nb::object> held(new nb::object(std::move(function)), [](nb::object* object) {
+    nb::gil_scoped_acquire acquire;
+    delete object;
+  });
+  const auto call = [this, held](ReadStep& step) {
+    nb::gil_scoped_acquire acquire;
+    const nb::object self = nb::find(this);  // the function may drop the last reference to it
+    {
+      Turn inside(mutex_);
+      step_.emplace(std::move(step));
+      in_function_ = true;
+    }
+    struct Over {
+      PyReader* self;
+      ReadStep& step;
+      ~Over() {
+        Turn inside(self->mutex_);
+        self->in_function_ = false;
+        if (self->step_) step = std::move(*self->step_);
+        self->step_.reset();
+        self->pending_.clear();
+      }
+    } over{this, step};
+    try {
+      (*held)();
+    } catch (nb::python_error& e) {
+      if (!e.matches(PyExc_Exception))
+        passed_on() = std::current_exception();  // Ctrl-C, sys.exit: meant for the program, not for the analysis
+      throw;
+    }
+  };
+  reader.on_step(call, raise ? OnStepError::raise : OnStepError::report);
+}
+
 void PyReader::close() {
   Turn turn(mutex_);
   if (!reader_) return;
@@ -231,6 +275,7 @@ void PyReader::close() {
     step.reset();
     closing->close();
     last_statistics_ = closing->statistics();
+    if (in_function_) closed_inside_ = std::move(closing);
     closing.reset();
   }
   pending_.clear();
@@ -275,6 +320,7 @@ void bind_reader(nb::module_& m) {
       .def("wait", &PyReader::wait, "timeout_ms"_a)
       .def("view", &PyReader::view, "variable"_a, "selection"_a)
       .def("end_step", &PyReader::end_step)
+      .def("on_step", &PyReader::on_step, "function"_a, "raise_errors"_a)
       .def("close", &PyReader::close)
       .def("busy", &PyReader::busy)
       .def("statistics", &PyReader::statistics)

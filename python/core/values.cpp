@@ -227,6 +227,7 @@ nb::dict to_dict(const StreamStatistics& s) {
   out["steps"] = s.steps;
   out["steps_dropped"] = s.steps_dropped;
   out["steps_voided"] = s.steps_voided;
+  out["analysis_errors"] = s.analysis_errors;
   out["bytes"] = s.bytes;
   out["bytes_copied"] = s.bytes_copied;
   out["copies"] = s.copies;

@@ -161,8 +161,14 @@ void PyWriter::end_step() {
       self->lent_.clear();
     }
   } over{this};
-  Unlocked unlocked;
-  step_->end();
+  passed_on() = nullptr;
+  try {
+    Unlocked unlocked;
+    step_->end();
+  } catch (...) {
+    if (!passed_on()) throw;
+  }
+  if (const auto passed = std::exchange(passed_on(), nullptr)) std::rethrow_exception(passed);
 }
 
 void PyWriter::abandon_step() {

@@ -72,13 +72,17 @@ class Context:
         self._streams.add(writer)
         return writer
 
-    def open(self, name: str, *, comm: Any = None, timeout: float | None = None, **options: Any) -> Reader:
+    def open(
+        self, name: str | os.PathLike[str], *, comm: Any = None, timeout: float | None = None, **options: Any
+    ) -> Reader:
         """Opens the stream `name` for reading and returns its Reader. Collective over comm.
 
-        name: a stream's, or an address ("tcp://host:port/name?token=..."). Waits until the stream exists and its writer
-        has let this reader in. timeout: seconds for that, and for each step. options: delivery="latest",
-        data_plane="tcp", ... Raises TimeoutError, AuthenticationError, UnknownOption, InvalidArgument.
+        name: a stream's, an address ("tcp://host:port/name?token=..."), or the path of a stream in files: its folder,
+        or the file of a step. Waits until the stream exists and its writer has let this reader in. timeout: seconds
+        for that, and for each step. options: delivery="latest", data_plane="tcp", ... Raises TimeoutError,
+        AuthenticationError, UnknownOption, InvalidArgument.
         """
+        name = os.fspath(name)
         texts = {key: _text(value) for key, value in options.items()}
         if timeout is not None:
             texts |= dict.fromkeys(("open_timeout_ms", "step_timeout_ms"), _milliseconds("timeout", timeout))
@@ -103,12 +107,16 @@ class Context:
         """The streams registered in the directory: objects with name, address, host, pid, ranks and alive."""
         return self._core.list_streams()
 
-    def inspect(self, name: str, timeout: float = 5.0) -> dict[str, Any]:
+    def inspect(self, name: str, timeout: float = 5.0, **options: Any) -> dict[str, Any]:
         """The statistics of the writer of a live stream, its readers among them, without joining it.
 
-        name: as for open(). timeout: seconds. Raises NotFound (nobody answers), AuthenticationError, TimeoutError.
+        Of a stream in a pool the pool tells: its state (open, ended, lost), writer, ranks, steps, bytes, readers. name,
+        options (engine, pool): as for open(). timeout: seconds. Raises NotFound (nobody answers), AuthenticationError,
+        TimeoutError.
         """
-        return json.loads(self._core.inspect(name, to_ms(timeout)))
+        return json.loads(
+            self._core.inspect(name, to_ms(timeout), {key: _text(value) for key, value in options.items()})
+        )
 
     def _shut_down(self) -> None:
         # Readers first: a writer of this process may wait for them.
@@ -175,7 +183,7 @@ def create(name: str, *, comm: Any = None, timeout: float | None = None, **optio
     return _default_context().create(name, comm=comm, timeout=timeout, **options)
 
 
-def open(name: str, *, comm: Any = None, timeout: float | None = None, **options: Any) -> Reader:
+def open(name: str | os.PathLike[str], *, comm: Any = None, timeout: float | None = None, **options: Any) -> Reader:
     return _default_context().open(name, comm=comm, timeout=timeout, **options)
 
 
@@ -183,8 +191,8 @@ def list_streams() -> list[_core.StreamEntry]:
     return _default_context().list_streams()
 
 
-def inspect(name: str, timeout: float = 5.0) -> dict[str, Any]:
-    return _default_context().inspect(name, timeout)
+def inspect(name: str, timeout: float = 5.0, **options: Any) -> dict[str, Any]:
+    return _default_context().inspect(name, timeout, **options)
 
 
 create.__doc__ = Context.create.__doc__

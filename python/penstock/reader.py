@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .attributes import StepAttributes
 from .errors import EndOfStream, Error, NotFound, WrongState
@@ -73,17 +74,39 @@ class Reader(Stream):
         step = self._step = ReadStep(self)
         return step
 
+    def on_step(self, function: Callable[[ReadStep], None], on_error: Literal["report", "raise"] = "report") -> None:
+        """Has function(step) called at the end of each step of the writer, in the writer's thread (engine insitu).
+
+        The writer's rank with this stream's rank is in this process and waits for it; elsewhere this raises
+        Unsupported: loop over the steps there. The step ends with the function. No view of a step with arrays that were
+        lent may outlive it: copy what is to be kept. on_error: what the function raises is "report"ed, logged and
+        counted (statistics.analysis_errors), and the simulation goes on; or the writer's end() "raise"s it as well.
+        """
+        if on_error not in ("report", "raise"):
+            raise ValueError(f"on_error is 'report' or 'raise', not {on_error!r}")
+        this = weakref.ref(self)
+
+        def call() -> None:
+            stream = this()
+            if stream is None:
+                return
+            step = stream._step = ReadStep(stream)
+            with step:
+                function(step)
+
+        self._core.on_step(call, on_error == "raise")
+
     @property
     def steps(self) -> list[int]:
-        """The numbers of the steps that are kept now (engine pool). Raises Unsupported where none are."""
+        """The numbers of the steps that are kept now (engines pool and file). Raises Unsupported where none are."""
         return self._core.steps()
 
     def seek(self, number: int) -> None:
-        """The next step is the first kept one with at least this number (engine pool); iteration goes on from there."""
+        """The next step is the first kept one with at least this number; iteration goes on from there (pool, file)."""
         self._core.seek(number)
 
     def __getitem__(self, number: int) -> ReadStep:
-        """A kept step by its number (engine pool): with stream[3] as step: ... Raises NotFound when it is not kept."""
+        """A kept step by its number (pool, file): with stream[3] as step: ... Raises NotFound when it is not kept."""
         if number not in self.steps:
             raise NotFound(f"stream '{self.name}' does not keep step {number}")
         self.seek(number)

@@ -26,6 +26,7 @@ class Statistics:
     steps: int  # committed (writer) or delivered (reader)
     steps_dropped: int
     steps_voided: int
+    analysis_errors: int  # steps at which the reader's on_step function failed
     bytes: int  # put, or got and viewed
     bytes_copied: int
     copies: int

@@ -1,6 +1,7 @@
 // gray-scott: a Gray-Scott simulation that writes U and V as steps of a stream.
 //
 //   mpiexec -n 2 gray-scott settings.yaml [--set key=value]... [--restart STREAM] [--report FILE]
+//                           [--analysis SCRIPT ARGUMENT...]
 //
 // Each step holds the global arrays U and V (float64, row-major) and the values sim_step (time steps done) and time;
 // attributes F, k, Du, Dv, dt hold for the whole stream. Where the steps live and whether the simulation waits for its
@@ -8,6 +9,9 @@
 //
 // A step is all of the simulation's state, so that each is a checkpoint: --restart goes on from the newest one of a stream
 // that is kept (engine pool), whatever the number of ranks that wrote it.
+//
+// --analysis: rank 0 runs a Python program inside its process (with what follows on the command line), which reads the stream
+// in situ where the stream's engine is insitu.
 #include <mpi.h>
 
 #include <algorithm>
@@ -17,11 +21,16 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/mpi.hpp"
 #include "penstock/penstock.hpp"
+#ifdef GRAY_SCOTT_ANALYSIS
+#include "penstock/python_program.hpp"
+#endif
 #include "settings.hpp"
 #include "simulation.hpp"
 
@@ -33,26 +42,30 @@ using gray_scott::SettingsError;
 using gray_scott::Simulation;
 
 constexpr const char* usage =
-    "usage: gray-scott SETTINGS [--set key=value]... [--restart STREAM] [--report FILE] [--die-in OUTPUT]";
+    "usage: gray-scott SETTINGS [--set key=value]... [--restart STREAM] [--report FILE] [--die-in OUTPUT] "
+    "[--analysis SCRIPT ARGUMENT...]";
 
 struct Arguments {
   std::string settings;
   std::vector<std::string> overrides;
   std::string restart;  // "": from the beginning
   std::string report;
-  std::int64_t die_in = 0;  // of this run's outputs, from 1; 0: none
+  std::int64_t die_in = 0;            // of this run's outputs, from 1; 0: none
+  std::vector<std::string> analysis;  // the Python program and its arguments; empty: none
 };
 
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    const bool takes_value = word == "--set" || word == "--report" || word == "--restart" || word == "--die-in";
+    const bool takes_value =
+        word == "--set" || word == "--report" || word == "--restart" || word == "--die-in" || word == "--analysis";
     if (takes_value && i + 1 == argc) throw SettingsError(word + " needs a value\n" + usage);
     if (word == "--set") arguments.overrides.emplace_back(argv[++i]);
     else if (word == "--restart") arguments.restart = argv[++i];
     else if (word == "--report") arguments.report = argv[++i];
     else if (word == "--die-in") arguments.die_in = std::atoll(argv[++i]);
+    else if (word == "--analysis") arguments.analysis.assign(argv + std::exchange(i, argc) + 1, argv + argc);
     else if (word.starts_with("-")) throw SettingsError("unknown option " + word + "\n" + usage);
     else if (arguments.settings.empty()) arguments.settings = word;
     else throw SettingsError("more than one settings file\n" + std::string(usage));
@@ -113,6 +126,26 @@ void restart(penstock::Context& context, const std::string& name, const Settings
   reader.close();
 }
 
+// The Python program that rank 0 runs beside the simulation, if there is one.
+class Analysis {
+ public:
+#ifdef GRAY_SCOTT_ANALYSIS
+  Analysis(const std::vector<std::string>& program, int rank) {
+    if (rank == 0 && !program.empty()) program_.emplace(program);
+  }
+  // After the stream has been closed.
+  int wait() { return program_ ? program_->wait() : 0; }
+
+ private:
+  std::optional<penstock::PythonProgram> program_;
+#else
+  Analysis(const std::vector<std::string>& program, int) {
+    if (!program.empty()) throw SettingsError("--analysis: this gray-scott was built without Python");
+  }
+  int wait() { return 0; }
+#endif
+};
+
 // What the simulation writes, and where.
 class Output {
  public:
@@ -155,9 +188,9 @@ class Output {
     // U and V of one rank, and room for their alignment: lets the stream reserve its memory when it opens.
     return {.step_bytes = 2 * sizeof(double) * penstock::element_count(box_.count) + 4096};
   }
-  // Straight out of the ghosted array: one strided copy.
+  // Straight out of the ghosted array: one strided copy, or none where the stream is read in place.
   void put(penstock::WriteStep& step, penstock::Variable<double> variable, const FieldView& field) {
-    step.put(variable.id, box_, field.first, field.strides);
+    step.lend(variable.id, box_, field.first, field.strides);
   }
 
   int rank_;
@@ -214,7 +247,8 @@ void save(const nlohmann::ordered_json& report, const std::string& path) {
   if (!file.flush()) throw SettingsError(path + ": the report cannot be written");
 }
 
-void run(const Arguments& arguments) {
+// Returns the analysis's exit status, on rank 0.
+int run(const Arguments& arguments) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -222,7 +256,9 @@ void run(const Arguments& arguments) {
   Timings timings;
   nlohmann::ordered_json report;
   std::int64_t first = 0;
+  int analysed = 0;
   {
+    Analysis analysis(arguments.analysis, rank);
     const double begin = MPI_Wtime();
     Simulation simulation(settings, MPI_COMM_WORLD);
     penstock::Context context;
@@ -247,24 +283,29 @@ void run(const Arguments& arguments) {
       Stopwatch closing(timings.close);
       output.close();
     }
+    analysed = analysis.wait();
     timings.halo = simulation.halo_s();
     report = make_report(settings, first, timings, output.statistics(), ranks);
   }
-  if (rank != 0) return;
+  if (rank != 0) return 0;
   if (!arguments.report.empty()) save(report, arguments.report);
   std::printf(
       "gray-scott: %lld time steps on %d rank%s, %llu steps written: simulation %.2f s, put %.2f s, wait %.2f s\n",
       static_cast<long long>(settings.last_output() - first), ranks, ranks == 1 ? "" : "s",
       report["steps_written"].get<unsigned long long>(), report["simulation_s"].get<double>(),
       report["put_s"].get<double>(), report["wait_s"].get<double>());
+  if (analysed != 0) std::cerr << "gray-scott: the analysis " << arguments.analysis[0] << " failed\n";
+  return analysed;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
+  int threads = 0;  // MPI is called by the main thread alone
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &threads);
+  int status = 0;
   try {
-    run(parse(argc, argv));
+    status = run(parse(argc, argv));
   } catch (const std::exception& error) {
     // Every rank meets a bad parameter; one says so. Any other error may be of one rank alone.
     int rank = 0;
@@ -279,4 +320,5 @@ int main(int argc, char** argv) {
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_Finalize();
+  return status;
 }

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/log.hpp"
@@ -106,17 +107,29 @@ std::string parse_resume(std::string_view text) {
   }
 }
 
-// Which ends of streams take an option, one bit each. A new engine adds its two.
+// Which ends of streams take an option, one bit each: a new engine is a name, and its two ends.
+constexpr std::array<std::string_view, 4> engine_names{"direct", "pool", "insitu", "file"};
 enum Ends : std::uint16_t {
   direct_writer = 1,
   direct_reader = 2,
   pool_writer = 4,
   pool_reader = 8,
-  writers = direct_writer | pool_writer,
-  readers = direct_reader | pool_reader,
-  either_direct = direct_writer | direct_reader,
-  either_in_pool = pool_writer | pool_reader,
+  insitu_writer = 16,
+  insitu_reader = 32,
+  file_writer = 64,
+  file_reader = 128,
+  writers = direct_writer | pool_writer | insitu_writer | file_writer,
+  readers = direct_reader | pool_reader | insitu_reader | file_reader,
   all_ends = writers | readers,
+  // Those whose readers are programs that run at the same time, and hold the writer.
+  live_writers = direct_writer | insitu_writer,
+  queue_writers = live_writers | pool_writer,
+  step_writers = queue_writers | file_writer,
+  either_remote = direct_writer | direct_reader | pool_writer | pool_reader,
+  either_in_pool = pool_writer | pool_reader,
+  either_in_files = file_writer | file_reader,
+  keeping_writers = pool_writer | file_writer,
+  keeping_readers = pool_reader | file_reader,
 };
 
 struct StreamField : Field<StreamOptions> {
@@ -127,11 +140,11 @@ struct StreamField : Field<StreamOptions> {
 using O = StreamOptions;
 constexpr std::array stream_fields{
     StreamField{text<&O::engine, parse_word>("engine")},
-    StreamField{choice<&O::data_plane>("data_plane")},
-    StreamField{number<&O::queue_steps, 1>("queue_steps"), writers},
-    StreamField{size<&O::queue_bytes, 1>("queue_bytes"), writers},
-    StreamField{choice<&O::when_full>("when_full"), writers},
-    StreamField{number<&O::rendezvous_readers>("rendezvous_readers"), direct_writer, "0"},
+    StreamField{choice<&O::data_plane>("data_plane"), either_remote},
+    StreamField{number<&O::queue_steps, 1>("queue_steps"), step_writers},
+    StreamField{size<&O::queue_bytes, 1>("queue_bytes"), queue_writers},
+    StreamField{choice<&O::when_full>("when_full"), queue_writers},
+    StreamField{number<&O::rendezvous_readers>("rendezvous_readers"), live_writers, "0"},
     StreamField{number<&O::reserve_steps>("reserve_steps"), direct_writer},
     StreamField{boolean<&O::keep_first_step>("keep_first_step"), direct_writer},
     StreamField{boolean<&O::min_max>("min_max"), writers},
@@ -144,9 +157,12 @@ constexpr std::array stream_fields{
     StreamField{size<&O::retain_bytes>("retain_bytes"), pool_writer},
     StreamField{number<&O::retain_age_ms>("retain_age_ms"), pool_writer},
     StreamField{text<&O::retain_for, parse_names>("retain_for"), pool_writer},
-    StreamField{text<&O::resume, parse_resume>("resume"), pool_writer},
+    StreamField{text<&O::resume, parse_resume>("resume"), keeping_writers},
     StreamField{text<&O::group, parse_name>("group"), pool_reader},
-    StreamField{text<&O::start, parse_start>("start"), pool_reader},
+    StreamField{text<&O::start, parse_start>("start"), keeping_readers},
+    StreamField{text<&O::folder, parse_line>("folder"), either_in_files},
+    StreamField{number<&O::compression, 0, 9>("compression"), file_writer},
+    StreamField{boolean<&O::sync>("sync"), file_writer},
     StreamField{text<&O::trace, parse_line>("trace")},
     StreamField{number<&O::spin_us>("spin_us")},
     StreamField{number<&O::open_timeout_ms>("open_timeout_ms")},
@@ -319,15 +335,20 @@ StreamOptions overlay_environment(std::string_view stream, StreamOptions options
 
 // The end that a side of this engine is; none of an engine that the table does not know, which is refused elsewhere.
 std::optional<Ends> end_of(std::string_view engine, Side side) {
-  if (engine == "direct") return side == Side::writer ? direct_writer : direct_reader;
-  if (engine == "pool") return side == Side::writer ? pool_writer : pool_reader;
+  for (std::size_t i = 0; i < engine_names.size(); ++i)
+    if (engine_names[i] == engine) return static_cast<Ends>(1 << (2 * i + (side == Side::writer ? 0 : 1)));
   return std::nullopt;
 }
 
 std::string describe(Ends ends) {
-  const std::string who = (ends & writers) == 0 ? "readers" : (ends & readers) == 0 ? "writers" : "streams";
-  if ((ends & either_in_pool) == 0) return who + " of engine direct";
-  return (ends & either_direct) == 0 ? who + " of engine pool" : who;
+  std::string text = (ends & writers) == 0 ? "readers" : (ends & readers) == 0 ? "writers" : "streams";
+  if ((ends & writers) == writers || (ends & readers) == readers) return text;
+  std::string_view before = " of engine ";
+  for (std::size_t i = 0; i < engine_names.size(); ++i) {
+    if ((ends & (3 << (2 * i))) == 0) continue;
+    text.append(std::exchange(before, " or ")).append(engine_names[i]);
+  }
+  return text;
 }
 
 // Calls found(field) for what is set in `options` other than in `before`, is of that end's side, and has no effect there.

@@ -78,13 +78,16 @@ TEST_F(ConfigTest, EveryOptionGoesThereAndBack) {
                         .step_bytes = 1 << 20,
                         .delivery = Delivery::latest,
                         .resume = "append",
+                        .folder = "a b.steps",
+                        .compression = 9,
+                        .sync = true,
                         .trace = "off",
                         .spin_us = 5,
                         .open_timeout_ms = 1,
                         .step_timeout_ms = 2,
                         .close_timeout_ms = 3};
   const std::string yaml = to_yaml(options);
-  EXPECT_EQ(std::ranges::count(yaml, '\n'), 26);
+  EXPECT_EQ(std::ranges::count(yaml, '\n'), 29);
   EXPECT_EQ(to_yaml(from_yaml(yaml)), yaml);
   // What is printed can be put into the file as it is.
   std::string section = "streams:\n  heat:\n";
@@ -168,12 +171,20 @@ TEST_F(ConfigTest, AnOptionWithoutEffectIsAnErrorThatNamesWhoTakesIt) {
     return [=] { options_in_effect("heat", side, in_code, file); };
   };
   expect_error(Errc::invalid_argument,
-               "start is an option of readers of engine pool, and this is a stream of engine direct",
+               "start is an option of readers of engine pool or file, and this is a stream of engine direct",
                opening(Side::reader, {.start = "5"}));
   expect_error(Errc::invalid_argument, "acknowledge is an option of writers of engine pool",
                opening(Side::writer, {.acknowledge = Acknowledge::durable}));
   expect_error(Errc::invalid_argument, "pool is an option of streams of engine pool",
                opening(Side::writer, {.pool = "stage"}));
+  for (const StreamOptions& idle :
+       {StreamOptions{.data_plane = DataPlane::shm}, {.reserve_steps = 1}, {.pool = "stage"}}) {
+    auto insitu = idle;
+    insitu.engine = "insitu";
+    expect_error(Errc::invalid_argument, "and this is a stream of engine insitu", opening(Side::writer, insitu));
+  }
+  EXPECT_NO_THROW(opening(Side::writer, {.engine = "insitu", .queue_steps = 2, .rendezvous_readers = 0})());
+  EXPECT_NO_THROW(opening(Side::reader, {.engine = "insitu", .delivery = Delivery::latest})());
   expect_error(Errc::invalid_argument, "keep_first_step is an option of writers of engine direct",
                opening(Side::writer, {.engine = "pool", .keep_first_step = true}));
   // Of the other side, and what a pool does anyway.
@@ -262,7 +273,8 @@ TEST_F(ConfigTest, AnOptionInCodeWithoutEffectIsAWarningWhenTheConfigurationChos
 
 TEST_F(ConfigTest, OptionsByNameAreOfTheirSide) {
   StreamOptions options;
-  expect_error(Errc::invalid_argument, "queue_steps is an option of writers, and this is a reader",
+  expect_error(Errc::invalid_argument,
+               "queue_steps is an option of writers, and this is a reader",
                [&] { set_option(options, "queue_steps", "1", Side::reader); });
   expect_error(Errc::invalid_argument, "delivery is an option of readers, and this is a writer",
                [&] { apply_text(options, "queue_steps=1,delivery=latest", Side::writer); });

@@ -14,22 +14,26 @@ namespace penstock::base {
 
 namespace {
 
-constexpr std::size_t most_sockets = 1 << 16;  // those with higher numbers stay open in children
+constexpr std::size_t most_left = 1 << 16;  // descriptors with higher numbers stay open in children
 
 std::atomic<std::uint32_t> fork_count{0};
-// Inode numbers by descriptor: a number that has come to mean something else since is left alone.
-std::array<std::atomic<ino_t>, most_sockets> sockets{};
-std::atomic<std::size_t> sockets_end{0};  // above the highest
+// By descriptor, what it was open on: a number that has come to mean something else since is left alone.
+std::array<std::atomic<std::uint64_t>, most_left> left{};
+std::atomic<std::size_t> left_end{0};  // above the highest
+
+std::uint64_t identity(const struct stat& of) {
+  return (static_cast<std::uint64_t>(of.st_ino) ^ static_cast<std::uint64_t>(of.st_dev) << 44) | std::uint64_t{1} << 63;
+}
 
 // In the child, where only what is safe in a signal handler may be called.
 void in_child() {
   ++fork_count;
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;
-  for (std::size_t fd = 0; fd < sockets_end.load(); ++fd) {
-    const ino_t inode = sockets[fd].exchange(0);
+  for (std::size_t fd = 0; fd < left_end.load(); ++fd) {
+    const auto before = left[fd].exchange(0);
     struct stat now {};
-    if (inode != 0 && ::fstat(static_cast<int>(fd), &now) == 0 && S_ISSOCK(now.st_mode) && now.st_ino == inode)
+    if (before != 0 && ::fstat(static_cast<int>(fd), &now) == 0 && identity(now) == before)
       ::dup3(nothing, static_cast<int>(fd), O_CLOEXEC);
   }
   ::close(nothing);
@@ -39,13 +43,13 @@ void watch_forks() { [[maybe_unused]] static const int told = ::pthread_atfork(n
 
 }  // namespace
 
-void leave_to_parent(int socket) {
+void leave_to_parent(int descriptor) {
   watch_forks();
   struct stat now {};
-  if (socket < 0 || static_cast<std::size_t>(socket) >= most_sockets || ::fstat(socket, &now) != 0) return;
-  const auto fd = static_cast<std::size_t>(socket);
-  sockets[fd].store(now.st_ino);
-  for (auto end = sockets_end.load(); end <= fd && !sockets_end.compare_exchange_weak(end, fd + 1);) {
+  if (descriptor < 0 || static_cast<std::size_t>(descriptor) >= most_left || ::fstat(descriptor, &now) != 0) return;
+  const auto fd = static_cast<std::size_t>(descriptor);
+  left[fd].store(identity(now));
+  for (auto end = left_end.load(); end <= fd && !left_end.compare_exchange_weak(end, fd + 1);) {
   }
 }
 

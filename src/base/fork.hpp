@@ -11,9 +11,9 @@
 
 namespace penstock::base {
 
-// In a child that is forked from now on, /dev/null takes the place of this socket: a peer hears of the parent's death at once,
-// whatever children live on. Any thread; nothing is to be undone when the socket is closed.
-void leave_to_parent(int socket);
+// In a child that is forked from now on, /dev/null takes the place of this descriptor, of a socket or a locked file: the parent's
+// death closes the socket and frees the lock, whatever children live on. Any thread; nothing is to be undone when it is closed.
+void leave_to_parent(int descriptor);
 
 // How many forks lie between the process that called this first and this one. Any thread.
 std::uint32_t forks();

@@ -55,13 +55,13 @@ T parse_enum(std::string_view text) {
   return static_cast<T>(found - names.begin());
 }
 
-// A whole number of at least Least.
-template <auto Member, std::uint64_t Least = 0>
+// A whole number from Least to Greatest.
+template <auto Member, std::uint64_t Least = 0, std::uint64_t Greatest = UINT32_MAX>
 constexpr Field<ClassOf<Member>> number(std::string_view name) {
   using O = ClassOf<Member>;
   return {name,
           [](O& options, std::string_view text) {
-            options.*Member = static_cast<std::uint32_t>(parse_integer(text, Least, UINT32_MAX));
+            options.*Member = static_cast<std::uint32_t>(parse_integer(text, Least, Greatest));
           },
           [](const O& options) { return std::to_string(options.*Member); }};
 }

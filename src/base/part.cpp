@@ -12,6 +12,12 @@
 namespace penstock::base {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int own_symbols_first = 0;  // sanitizers must be found first
+#else
+constexpr int own_symbols_first = RTLD_DEEPBIND;
+#endif
+
 // Beside the library or program that this function is in; without a folder when it is not there, for the dynamic linker's
 // default search.
 std::string file_of(const char* library) {
@@ -29,7 +35,7 @@ const PartHead& load_part(const PartRequest& request) {
   std::string file = "the program";
   if (entry == nullptr) {
     file = file_of(request.library);
-    void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | (request.own_libraries ? own_symbols_first : 0));
     if (library == nullptr)
       throw Error(Errc::unsupported, std::string(request.what) + " needs " + request.library +
                                          " beside libpenstock.so (" + ::dlerror() + "): " + request.install);

@@ -16,6 +16,8 @@ struct PartRequest {
   const char* install;  // what a user does who does not have it: "install ... and build Penstock again"
   // The function, where it is linked into the program (test programs link a part's objects, and load nothing); else null.
   const PartHead* (*linked)();
+  // The program may have other builds of the libraries that the part needs: each uses its own.
+  bool own_libraries = false;
 };
 
 // Throws Error(unsupported) that says what is missing. Any thread; who calls keeps the result.

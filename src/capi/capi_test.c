@@ -422,6 +422,61 @@ static void test_statistics(void) {
 
 /* ------------------------------------------------------------------------------------------------------------ main */
 
+typedef struct analysis {
+  int calls;
+  int fail;
+  const void* seen;
+} analysis;
+
+static int analyse(penstock_reader* reader, void* user, penstock_error* why) {
+  analysis* a = user;
+  penstock_variable variable;
+  penstock_view* views = NULL;
+  size_t count = 0;
+  ++a->calls;
+  OK(penstock_reader_variable(reader, "v", &variable, &error));
+  OK(penstock_reader_view(reader, variable.id, NULL, &views, &count, &error));
+  CHECK(count == 1 && views[0].strides[0] == 3 * (int64_t)sizeof(double));
+  a->seen = views[0].data;
+  penstock_views_release(views, count);
+  if (!a->fail) return PENSTOCK_OK;
+  snprintf(why->message, sizeof why->message, "no convergence");
+  return PENSTOCK_ERR_INTERNAL;
+}
+
+/* One thread: the writer's end calls the reader's function with the array that was lent. */
+static void test_on_step(void) {
+  const char* options = "insitu,open_timeout_ms=20000";
+  pair p = {new_context(), NULL, NULL};
+  analysis a = {0, 0, NULL};
+  double all[4 * 3] = {0};
+  const uint64_t shape[] = {4, 2}, start[] = {0, 0};
+  const int64_t strides[] = {3 * (int64_t)sizeof(double), (int64_t)sizeof(double)};
+  OK(penstock_context_create_stream(p.context, "heat", NULL, options, &p.writer, &error));
+  OK(penstock_context_open_stream(p.context, "heat", NULL, options, &p.reader, &error));
+  uint32_t v = define(&p, "v", PENSTOCK_FLOAT64, PENSTOCK_GLOBAL_ARRAY, 2, shape);
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_reader_on_step(p.reader, NULL, NULL, 0, &error));
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_reader_on_step(p.reader, analyse, &a, 7, &error));
+  OK(penstock_reader_on_step(p.reader, analyse, &a, PENSTOCK_ON_ERROR_RAISE, &error));
+  for (int t = 0; t < 3; ++t) {
+    a.fail = t == 1;
+    begin_write(&p);
+    OK(penstock_writer_lend_strided(p.writer, v, 2, start, shape, all + 1, strides, &error));
+    if (a.fail) {
+      penstock_error error;
+      CHECK(penstock_writer_end_step(p.writer, &error) == PENSTOCK_ERR_INTERNAL);
+      CHECK(strstr(error.message, "no convergence") != NULL);
+    } else {
+      OK(penstock_writer_end_step(p.writer, &error));
+    }
+    CHECK(a.calls == t + 1 && a.seen == all + 1);
+  }
+  penstock_statistics statistics = {.struct_size = sizeof statistics};
+  OK(penstock_reader_statistics(p.reader, &statistics, &error));
+  CHECK(statistics.steps == 3 && statistics.analysis_errors == 1);
+  end_pair(&p);
+}
+
 static const struct {
   const char* name;
   void (*run)(void);
@@ -431,7 +486,7 @@ static const struct {
     {"spans", test_spans},           {"attributes", test_attributes}, {"strings", test_strings},
     {"selections", test_selections}, {"views", test_views},           {"min_max", test_min_max},
     {"shapes", test_shapes},         {"cohort", test_cohort},         {"outcomes", test_outcomes},
-    {"statistics", test_statistics},
+    {"statistics", test_statistics}, {"on_step", test_on_step},
 };
 
 int main(int argc, char** argv) {

@@ -117,6 +117,26 @@ int penstock_reader_end_step(penstock_reader* reader, penstock_error* error) {
   });
 }
 
+int penstock_reader_on_step(penstock_reader* reader, penstock_step_function function, void* user, int on_error,
+                            penstock_error* error) {
+  return guarded(error, [&] {
+    need(reader, "reader");
+    if (!function) throw Error(Errc::invalid_argument, "function is NULL");
+    const auto policy = enum_of(on_error, OnStepError::raise, "on_error");
+    const auto call = [reader, function, user](ReadStep& step) {
+      reader->step.emplace(std::move(step));
+      penstock_error why{};
+      const int code = function(reader, user, &why);
+      if (reader->step) step = std::move(*reader->step);
+      reader->forget_step();
+      if (code == PENSTOCK_OK) return;
+      why.message[sizeof why.message - 1] = '\0';
+      throw Error(static_cast<Errc>(code), why.message[0] ? why.message : "the on_step function failed");
+    };
+    reader->reader.on_step(call, policy);
+  });
+}
+
 int penstock_reader_variable_count(const penstock_reader* reader, size_t* count, penstock_error* error) {
   return guarded(error, [&] { need(count, "count") = step_of(reader).variables().size(); });
 }

@@ -24,6 +24,7 @@ penstock_statistics to_c(const StreamStatistics& from) {
   out.queue_depth = from.queue_depth;
   out.peers = static_cast<std::uint32_t>(from.peers.size());
   copy_text(out.data_plane, from.data_plane);
+  out.analysis_errors = from.analysis_errors;
   return out;
 }
 

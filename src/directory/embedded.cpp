@@ -78,10 +78,12 @@ struct Core : std::enable_shared_from_this<Core> {
       core->pause = shortest_pause;
       core->failure.clear();
       core->refused.reset();
+      core->token_may_be_wrong = false;
     } catch (const Error& error) {
       core->failure = error.what();
       core->unregistered = error.code() == Errc::not_found;
-      if (error.code() == Errc::unsupported) core->refused = error;
+      const bool wrong_token = error.code() == Errc::authentication && core->token_may_be_wrong;
+      if (error.code() == Errc::unsupported || wrong_token) core->refused = error;
       else core->refused.reset();
     }
     if (core->refused) core->changed.notify_all();  // whoever waits now hears it now
@@ -98,9 +100,10 @@ struct Core : std::enable_shared_from_this<Core> {
   std::string where, role;
   std::shared_ptr<rpc::Channel> channel;
   bool connecting = false, closed = false;
-  std::string failure;           // of the last attempt to connect
-  bool unregistered = false;     // it failed because nobody knows where the directory is
-  std::optional<Error> refused;  // it is of another version: no waiting mends that
+  std::string failure;        // of the last attempt to connect
+  bool unregistered = false;  // it failed because nobody knows where the directory is
+  bool token_may_be_wrong = false;
+  std::optional<Error> refused;  // it is of another version, or refuses the token: no waiting mends that
   milliseconds pause = shortest_pause;
   fabric::Signal changed;  // connecting has ended
   std::unordered_map<std::uint64_t, Lease> leases;
@@ -380,9 +383,10 @@ class EmbeddedDirectory final : public Directory {
 }  // namespace
 
 std::unique_ptr<Directory> open_embedded_directory(std::shared_ptr<fabric::Progress> progress, LocateDirectory locate,
-                                                   std::string where, std::string role) {
-  return std::make_unique<EmbeddedDirectory>(
-      std::make_shared<Core>(std::move(progress), std::move(locate), std::move(where), std::move(role)));
+                                                   std::string where, std::string role, bool fixed) {
+  auto core = std::make_shared<Core>(std::move(progress), std::move(locate), std::move(where), std::move(role));
+  core->token_may_be_wrong = fixed;
+  return std::make_unique<EmbeddedDirectory>(std::move(core));
 }
 
 }  // namespace penstock::directory

@@ -23,8 +23,9 @@ struct DirectoryLocation {
 // Engine thread; may read a small file. Throws Error when nothing is known (it is asked again).
 using LocateDirectory = std::function<DirectoryLocation()>;
 
-// where: for describe and messages ("embedded at ..."). role: "write" or "read".
+// where: for describe and messages ("embedded at ..."). role: "write" or "read". fixed: `locate` says the same each time; then
+// a token that is refused at the first connection is Error(authentication) at once, for no waiting mends it.
 std::unique_ptr<Directory> open_embedded_directory(std::shared_ptr<fabric::Progress> progress, LocateDirectory locate,
-                                                   std::string where, std::string role = "write");
+                                                   std::string where, std::string role = "write", bool fixed = false);
 
 }  // namespace penstock::directory

@@ -39,7 +39,7 @@ std::unique_ptr<Directory> open_directory(std::shared_ptr<fabric::Progress> prog
     const auto name = base::format_endpoint(found.endpoint.tcp_hosts.at(0), found.endpoint.tcp_port);
     auto locate = [at = DirectoryLocation{found.endpoint, found.token}] { return at; };
     return open_embedded_directory(std::move(progress), std::move(locate), "embedded directory at " + name,
-                                   reads ? "read" : "write");
+                                   reads ? "read" : "write", /*fixed=*/true);
   }
   throw Error(
       Errc::invalid_argument,

@@ -1,12 +1,17 @@
 // The one place that knows which engines there are. It stands above the modules that make them.
 #include "pool/engine/pool_engine.hpp"
-#include "stream/engine.hpp"
+#include "stream/api/engine.hpp"
+#include "stream/direct/direct_engine.hpp"
+#include "stream/file/file_engine.hpp"
+#include "stream/insitu/insitu_engine.hpp"
 
 namespace penstock::stream {
 
 std::span<const EngineEntry> engines() {
   static constexpr EngineEntry all[] = {{"direct", &create_direct, &open_direct},
-                                        {"pool", &pool::create_in_pool, &pool::open_in_pool}};
+                                        {"pool", &pool::create_in_pool, &pool::open_in_pool, &pool::inspect_in_pool},
+                                        {"insitu", &create_insitu, &open_insitu},
+                                        {"file", &create_file, &open_file}};
   return all;
 }
 

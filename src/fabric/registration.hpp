@@ -64,7 +64,7 @@ Registration registration_from_text(const std::string& text, const std::string& 
 // The folder: "": $PENSTOCK_DIRECTORY unless that is a directory service, else $XDG_RUNTIME_DIR/penstock, else
 // /tmp/penstock-<uid>.
 std::string resolve_directory(const std::string& configured);
-// Whether streams register with a service (tcp://..., etcd://...; stream/registry.hpp) and not in a folder.
+// Whether streams register with a service (tcp://..., etcd://...; stream/api/registry.hpp) and not in a folder.
 bool is_directory_service(std::string_view where);
 
 // Its writer answers at its Unix name or, knowing its token, at one of its TCP addresses (fabric/connect.hpp).

@@ -99,6 +99,7 @@ void Arena::begin(std::uint32_t number, std::uint64_t step, std::uint64_t reserv
   }
   slot.filling = step;
   slot.step.store(slot_filling, std::memory_order_relaxed);
+  slot.lent.take_back();
   if (!slot.segments.empty()) {
     header_of(slot).step.store(slot_filling, std::memory_order_relaxed);
     // Readers that see any of the new step's bytes must also see that the old step is gone.
@@ -163,7 +164,7 @@ std::optional<Place> Arena::try_allocate(std::uint32_t number, std::uint64_t byt
   Slot& slot = slot_at(number);
   if (bytes > most_block_bytes) return std::nullopt;
   if (auto place = bump(slot, bytes)) return place;
-  if (slot.segments.size() >= max_slot_segments) return std::nullopt;
+  if (slot.segments.size() >= lent_segment) return std::nullopt;
   // As much again as there is: a step of any size is reached in few segments.
   std::uint64_t before = 0;
   for (const auto& segment : slot.segments) before += segment->size();
@@ -178,6 +179,12 @@ Place Arena::allocate(std::uint32_t slot, std::uint64_t bytes) {
   if (!place) too_large(slot, bytes);
   return *place;
 }
+
+Place Arena::lend(std::uint32_t slot, const std::byte* data, std::uint64_t bytes) {
+  return {lent_segment, slot_at(slot).lent.add(data, bytes), nullptr};
+}
+
+void Arena::take_back(std::uint32_t slot) { slot_at(slot).lent.take_back(); }
 
 void Arena::set_payload(std::uint32_t slot, const Place& place, std::uint64_t bytes) {
   SlotHeader& header = header_of(slot_at(slot));
@@ -202,6 +209,12 @@ void Arena::recycle(std::uint32_t slot) {
   Slot& which = slot_at(slot);
   std::lock_guard lock(mutex_);
   which.idle = true;
+}
+
+bool Arena::idle(std::uint32_t slot) const {
+  const Slot& which = slot_at(slot);
+  std::lock_guard lock(mutex_);
+  return which.idle;
 }
 
 std::uint64_t Arena::used_bytes(std::uint32_t slot) const {
@@ -307,6 +320,7 @@ Arena::ReadView Arena::read(std::uint32_t number, std::uint64_t step, std::uint3
   std::lock_guard lock(mutex_);
   if (step >= slot_replaced || slot.step.load(std::memory_order_acquire) != step)
     throw Error(Errc::step_gone, "slot " + std::to_string(number) + " does not hold step " + std::to_string(step));
+  if (segment == lent_segment) return {{slot.lent.find(offset, bytes), bytes}, nullptr};
   if (segment >= slot.segments.size())
     throw Error(Errc::protocol, "slot " + std::to_string(number) + " has no segment " + std::to_string(segment));
   const auto& memory = slot.segments[segment];

@@ -5,7 +5,7 @@
 // Segment 0 of a slot opens with a SlotHeader that says which step the slot holds; who copies from a slot compares it
 // before and after (a seqlock), so memory that was taken back is noticed, never silently wrong.
 //
-// Threads: one thread fills slots (begin, allocate, set_payload, publish, note_copying); prepare, recycle, read, subscribe,
+// Threads: one thread fills slots (begin, allocate, lend, take_back, set_payload, publish, note_copying); prepare, recycle, read, subscribe,
 // unsubscribe and the counters may be called from any thread. A subscriber is called with the arena's lock held: it must not
 // call back.
 #pragma once
@@ -21,11 +21,14 @@
 #include <span>
 #include <vector>
 
+#include "memory/lent.hpp"
 #include "memory/segment.hpp"
 
 namespace penstock::memory {
 
 inline constexpr std::uint32_t max_slot_segments = 64;
+// The number that stands for the application's own arrays (lend): no shared segment has it.
+inline constexpr std::uint32_t lent_segment = max_slot_segments - 1;
 inline constexpr std::uint64_t block_alignment = 64;
 inline constexpr std::uint64_t slot_header_bytes = 128;  // block memory of segment 0 begins here
 
@@ -95,6 +98,12 @@ class Arena {
   // The slot stays as it is: the caller may wait for another slot to be recycled and try again.
   Place allocate(std::uint32_t slot, std::uint64_t bytes);
   std::optional<Place> try_allocate(std::uint32_t slot, std::uint64_t bytes);
+  // An array of the application becomes part of the slot's step where it lies, until take_back or the slot's next begin. The
+  // place has no memory to fill. Peers that map segments do not see it; read() does.
+  Place lend(std::uint32_t slot, const std::byte* data, std::uint64_t bytes);
+  // Once it returns nobody reads lent arrays of the slot any more; reads of them throw Error(step_gone).
+  void take_back(std::uint32_t slot);
+  LentMemory& lent(std::uint32_t slot) const { return slot_at(slot).lent; }
   void set_payload(std::uint32_t slot, const Place& place, std::uint64_t bytes);
   // From here on readers find the step. The step's number is the one given to begin, or another.
   void publish(std::uint32_t slot, std::uint64_t step);
@@ -102,6 +111,7 @@ class Arena {
   void note_copying(bool copying);
   // The slot is idle: nobody reads it any more. Its memory is kept until begin reuses it or another slot needs it.
   void recycle(std::uint32_t slot);
+  bool idle(std::uint32_t slot) const;
 
   // Bytes allocated in the slot by its present (or last) step, headers and alignment included.
   std::uint64_t used_bytes(std::uint32_t slot) const;
@@ -115,7 +125,8 @@ class Arena {
 
   struct ReadView {
     std::span<const std::byte> bytes;
-    std::shared_ptr<const Segment> owner;  // keeps the memory mapped; what it holds is the step's while holds() says so
+    std::shared_ptr<const Segment>
+        owner;  // keeps the memory mapped; what it holds is the step's while holds() says so. Null: lent
   };
   // For serving peers. Throws Error(step_gone) when the slot does not hold the step (any more), Error(protocol) when the
   // range is not inside the segment.
@@ -130,6 +141,7 @@ class Arena {
     std::uint64_t generation = 0;
     bool idle = true;        // guarded by mutex_
     bool preparing = false;  // guarded by mutex_; its bytes count in the total
+    LentMemory lent;
     // The filling thread's own.
     std::vector<std::uint64_t> used;  // bytes of each segment that are taken
     std::size_t current = 0;          // the segment being filled

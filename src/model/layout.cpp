@@ -65,8 +65,11 @@ void validate_block(const RankLayout& layout, const BlockDefinition& block, std:
     refuse_layout(layout, variable,
                   "a block of " + std::to_string(*bytes) + " bytes says that it has " + std::to_string(block.bytes));
   if (block.segment >= segments) refuse_layout(layout, variable, "segment " + std::to_string(block.segment));
+  if (!block.strides.empty() && (block.strides.size() != block.box.count.size() || elem_size == 0))
+    refuse_layout(layout, variable, "a block has strides of " + std::to_string(block.strides.size()) + " dimensions");
+  const auto extent = block.strides.empty() ? block.bytes : extent_bytes(block.box.count, block.strides, elem_size);
   std::uint64_t end = 0;
-  if (__builtin_add_overflow(block.offset, block.bytes, &end) || end > max_bytes)
+  if (!extent || __builtin_add_overflow(block.offset, *extent, &end) || end > max_bytes)
     refuse_layout(layout, variable, "a block's offset is out of bounds");
   if (elem_size > 1 && block.offset % elem_size != 0) refuse_layout(layout, variable, "a block is not aligned");
 }
@@ -114,6 +117,20 @@ std::optional<std::uint64_t> packed_bytes(const Dims& count, std::size_t elem_si
   return bytes;
 }
 
+std::optional<std::uint64_t> extent_bytes(const Dims& count, std::span<const std::uint64_t> strides,
+                                          std::size_t elem_size) {
+  if (strides.empty()) return packed_bytes(count, elem_size);
+  std::uint64_t bytes = elem_size;
+  for (std::size_t d = 0; d < count.size(); ++d) {
+    if (count[d] == 0) return 0;
+    std::uint64_t along = 0;
+    if (__builtin_mul_overflow(count[d] - 1, strides[d], &along) || __builtin_add_overflow(bytes, along, &bytes))
+      return std::nullopt;
+  }
+  if (bytes > max_bytes) return std::nullopt;
+  return bytes;
+}
+
 void validate(const RankLayout& layout, std::uint32_t segments) {
   if (layout.rank < 0) refuse_layout(layout, "a negative rank");
   if (layout.variables.size() > max_variables)
@@ -130,7 +147,9 @@ std::vector<std::uint64_t> segment_extents(const RankLayout& layout) {
   std::vector<std::uint64_t> extents;
   for (const auto& block : layout.blocks) {
     if (block.segment >= extents.size()) extents.resize(block.segment + std::size_t{1});
-    extents[block.segment] = std::max(extents[block.segment], block.offset + block.bytes);
+    const auto size = size_of(layout.variables[block.variable].dtype);
+    const auto extent = block.strides.empty() ? block.bytes : *extent_bytes(block.box.count, block.strides, size);
+    extents[block.segment] = std::max(extents[block.segment], block.offset + extent);
   }
   return extents;
 }
@@ -210,6 +229,7 @@ void Epoch::add_blocks(const std::vector<std::vector<std::uint32_t>>& ids) {
                   definition.segment,
                   definition.offset,
                   definition.bytes,
+                  definition.strides,
                   static_cast<std::uint32_t>(i),
                   layout.variables[definition.variable].min_max};
       if (variable.info.kind == Kind::local_value) block.box = {{variable.blocks.size()}, {1}};

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -37,13 +38,16 @@ struct VariableDefinition {
 };
 
 // A block as its writer rank put it. Global and local values have a box of no dimensions; a local array's box starts at
-// zero. Where strings are concerned `bytes` is whatever the writer says; otherwise it is the box's elements, packed.
+// zero. Where strings are concerned `bytes` is whatever the writer says; otherwise it is that of the box's elements, packed.
+// strides: none where the elements are packed in the variable's order; else bytes between neighbours, for each dimension (an
+// array that is lent where it lies).
 struct BlockDefinition {
   std::uint32_t variable = 0;  // index into RankLayout::variables
   Box box;
   std::uint32_t segment = 0;  // of the rank's arena
   std::uint64_t offset = 0;   // within the step's slot in that segment; a multiple of the element size
   std::uint64_t bytes = 0;
+  std::vector<std::uint64_t> strides = {};
   friend bool operator==(const BlockDefinition&, const BlockDefinition&) = default;
 };
 
@@ -64,6 +68,10 @@ std::string disagreement(const VariableDefinition& one, int rank_of_one, const V
 
 // Throws Error(protocol) when anything in it is out of bounds or contradicts itself.
 void validate(const RankLayout& layout, std::uint32_t segments = max_segments);
+// Bytes from the first element to the end of the last one of a box with those strides (none: packed). Empty when that is more
+// than a description may say.
+std::optional<std::uint64_t> extent_bytes(const Dims& count, std::span<const std::uint64_t> strides,
+                                          std::size_t elem_size);
 // Bytes used of each segment: what a mapping or registration must cover before its blocks are read.
 std::vector<std::uint64_t> segment_extents(const RankLayout& layout);
 
@@ -73,8 +81,9 @@ struct Block {
   std::uint32_t segment = 0;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
-  std::uint32_t rank_block = 0;  // index into the RankLayout's blocks, all variables
-  bool min_max = false;          // the writer computes min and max of it
+  std::vector<std::uint64_t> strides = {};  // as in the BlockDefinition
+  std::uint32_t rank_block = 0;             // index into the RankLayout's blocks, all variables
+  bool min_max = false;                     // the writer computes min and max of it
 };
 
 struct VariableLayout {

@@ -165,6 +165,17 @@ TEST(RankLayout, every_field_is_checked) {
       [](RankLayout& l) { l.blocks[0].offset = 3; },
       [=](RankLayout& l) { l.blocks[0].offset = top - 127; },
       [=](RankLayout& l) { l.blocks[0].offset = top / 2 - 63; },
+      [](RankLayout& l) { l.blocks[0].strides = {64}; },
+      [=](RankLayout& l) {
+        l.blocks[0].strides = {top, 8};
+      },
+      [=](RankLayout& l) {
+        l.blocks[0].strides = {top / 6, top / 6};
+      },
+      [=](RankLayout& l) {
+        l.blocks[0].strides = {top / 8, 8};
+        l.blocks[0].offset = top / 2 / 64 * 64;
+      },
   };
   EXPECT_NO_THROW(validate(half(0)));
   for (std::size_t i = 0; i < spoilers.size(); ++i) {

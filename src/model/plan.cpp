@@ -66,12 +66,11 @@ void check_points(const VariableLayout& variable, const Selection& selection) {
                        "point " + std::to_string(i / shape.size()) + " is outside the shape " + to_string(shape));
 }
 
-// Strides in bytes and the offset of an element, for a block as its writer packed it.
+// Strides in bytes and the offset of an element, for a block where it lies.
 struct Source {
   const Block& block;
   Strides strides;
-  Source(const VariableLayout& variable, const Block& of)
-      : block(of), strides(packed_strides(of.box.count, variable.elem_size, variable.info.order)) {}
+  Source(const VariableLayout& variable, const Block& of) : block(of), strides(strides_of(variable, of)) {}
   std::uint64_t offset_of(const std::uint64_t* index) const {
     std::uint64_t offset = block.offset;
     for (std::size_t d = 0; d < block.box.start.size(); ++d)
@@ -99,6 +98,13 @@ Strides destination_strides(const VariableLayout& variable, const Dims& shape, c
 }
 
 }  // namespace
+
+Strides strides_of(const VariableLayout& variable, const Block& block) {
+  if (block.strides.empty()) return packed_strides(block.box.count, variable.elem_size, variable.info.order);
+  Strides strides{};
+  std::ranges::transform(block.strides, strides.begin(), [](auto stride) { return static_cast<std::int64_t>(stride); });
+  return strides;
+}
 
 Piece byte_piece(int writer_rank, std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes) {
   const std::int64_t stride = 1;

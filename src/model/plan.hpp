@@ -45,6 +45,8 @@ struct Piece {
   std::uint64_t bytes() const { return points.empty() ? copy.bytes() : points.size() * elem_size; }
 };
 
+// Bytes between neighbours of a block's elements.
+Strides strides_of(const VariableLayout& variable, const Block& block);
 // A range of bytes as a piece.
 Piece byte_piece(int writer_rank, std::uint32_t segment, std::uint64_t offset, std::uint64_t bytes);
 

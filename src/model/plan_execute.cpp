@@ -131,7 +131,7 @@ ViewPart view_of(const VariableLayout& variable, std::uint32_t number, const Box
   part.segment = block.segment;
   part.box = box;
   part.order = variable.info.order;
-  part.strides = packed_strides(block.box.count, variable.elem_size, variable.info.order);
+  part.strides = strides_of(variable, block);
   part.offset = block.offset;
   if (is_empty(box)) return part;
   part.bytes = variable.elem_size;

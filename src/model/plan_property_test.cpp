@@ -27,6 +27,8 @@ struct Writers {
     int rank;
     std::uint32_t segment;
     std::uint64_t offset;
+    Strides strides;
+    bool packed;
   };
   std::vector<Put> puts;  // by block number
 
@@ -59,9 +61,19 @@ struct Writers {
       if (definition.kind == Kind::local_array) block.box = whole(random.shape());
       block.bytes = element_count(block.box.count) * elem_size;
       block.offset = (used[block.segment] + random.from(0, 40) + 15) / 16 * 16;
-      used[block.segment] = block.offset + block.bytes;
+      const bool packed = is_value || random.chance(60) || block.bytes == 0;
+      auto strides = packed_strides(block.box.count, elem_size, definition.order);
+      if (!packed) {  // an array that is lent where it lies
+        std::int64_t first = 0;
+        std::size_t room = 0;
+        strides = random.strides(block.box.count, elem_size, first, room, 0);
+        std::array<std::uint64_t, max_dims> forward{};
+        std::ranges::copy(strides, forward.begin());
+        block.strides.assign(forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(block.box.count.size()));
+      }
+      used[block.segment] = block.offset + *extent_bytes(block.box.count, block.strides, elem_size);
       layout->blocks.push_back(block);
-      puts.push_back({block.box, rank, block.segment, block.offset});
+      puts.push_back({block.box, rank, block.segment, block.offset, strides, packed});
     }
     auto& segments = memory.emplace_back();
     for (const auto bytes : used) random.fill(segments.emplace_back(bytes));
@@ -76,8 +88,7 @@ struct Writers {
     return memory[static_cast<std::size_t>(rank)][number].data();
   }
   const std::byte* element(const Put& put, const Dims& index_in_block) const {
-    const auto strides = packed_strides(put.box.count, elem_size, definition.order);
-    return segment(put.rank, put.segment) + put.offset + offset_of(index_in_block, strides);
+    return segment(put.rank, put.segment) + put.offset + offset_of(index_in_block, put.strides);
   }
   // Null where no block is.
   const std::byte* element_of_global(const Dims& index) const {
@@ -175,9 +186,10 @@ void transfer(const Writers& writers, const Piece& piece, std::byte* out) {
   else unpack(piece, packed.data(), out);
 }
 
-// In parts of the source, as a pool's stripes hold them.
+// In parts of the source, as a pool's stripes hold them. Those hold packed blocks only.
 void in_parts(Random& random, const Writers& writers, const Piece& piece, std::byte* out) {
   const auto& put = writers.puts[piece.block];
+  if (!put.packed) return execute(piece, writers.segment(piece.writer_rank, piece.segment), out);
   const auto elements = element_count(put.box.count);
   std::vector<std::uint64_t> cuts;
   for (auto n = random.from(0, 5); n > 0; --n)

@@ -58,7 +58,8 @@ class Random {
   }
   // Strides of an array without aliasing: dimensions in any order, with gaps, some walked backwards. `first` becomes
   // the offset of element (0, ...) and `bytes` the room it needs.
-  Strides strides(const Dims& count, std::size_t elem_size, std::int64_t& first, std::size_t& bytes) {
+  Strides strides(const Dims& count, std::size_t elem_size, std::int64_t& first, std::size_t& bytes,
+                  unsigned backwards_percent = 25) {
     std::vector<std::size_t> order(count.size());
     for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
     std::shuffle(order.begin(), order.end(), engine_);
@@ -69,7 +70,7 @@ class Random {
       if (chance(20)) next += static_cast<std::int64_t>(from(0, 9));
       strides[d] = next;
       next *= static_cast<std::int64_t>(std::max<std::uint64_t>(count[d], 1));
-      if (chance(25) && count[d] > 0) {
+      if (chance(backwards_percent) && count[d] > 0) {
         first += strides[d] * static_cast<std::int64_t>(count[d] - 1);
         strides[d] = -strides[d];
       }

@@ -17,16 +17,22 @@ namespace {
 class SlotRegion final : public Region {
  public:
   SlotRegion(const memory::Arena& arena, std::uint32_t slot, std::uint64_t step)
-      : arena_(arena), slot_(slot), step_(step) {}
+      : arena_(arena), lent_(arena.lent(slot)), lends_(!lent_.empty()), slot_(slot), step_(step) {}
   std::byte* segment(std::uint32_t number, wire::Reach reach) override {
     const auto view = arena_.read(slot_, step_, number, reach.first, reach.last - reach.first);
-    if (owners_.empty() || owners_.back() != view.owner) owners_.push_back(view.owner);
-    return const_cast<std::byte*>(view.owner->data());
+    if (view.owner && (owners_.empty() || owners_.back() != view.owner)) owners_.push_back(view.owner);
+    return const_cast<std::byte*>(view.bytes.data()) - reach.first;
   }
-  Errc state() const override { return arena_.holds(slot_, step_) ? Errc::ok : Errc::step_gone; }
+  // Arrays of the application are taken back while this rank's engine reads them for a peer: never in the middle.
+  std::mutex* mutex() override { return lends_ ? &lent_.mutex() : nullptr; }
+  Errc state() const override {
+    return arena_.holds(slot_, step_) && !(lends_ && lent_.empty_locked()) ? Errc::ok : Errc::step_gone;
+  }
 
  private:
   const memory::Arena& arena_;
+  const memory::LentMemory& lent_;
+  const bool lends_;  // some of the step lies in the application's own arrays
   const std::uint32_t slot_;
   const std::uint64_t step_;
   std::vector<std::shared_ptr<const memory::Segment>> owners_;

@@ -148,13 +148,15 @@ std::string encode_layout(const model::RankLayout& layout, bool has_payload) {
   }
   std::vector<std::uint32_t> variable, segment;
   std::vector<std::uint8_t> dims;
-  std::vector<std::uint64_t> starts, counts, offset, bytes;
+  std::vector<std::uint64_t> starts, counts, offset, bytes, strides;
+  const bool strided = std::ranges::any_of(layout.blocks, [](const auto& b) { return !b.strides.empty(); });
   for (const auto& b : layout.blocks) {
     variable.push_back(b.variable);
     dims.push_back(static_cast<std::uint8_t>(b.box.count.size()));
     for (std::size_t d = 0; d < b.box.count.size(); ++d) {
       starts.push_back(b.box.start.empty() ? 0 : b.box.start[d]);
       counts.push_back(b.box.count[d]);
+      if (strided) strides.push_back(b.strides.empty() ? 0 : b.strides[d]);
     }
     segment.push_back(b.segment);
     offset.push_back(b.offset);
@@ -168,8 +170,10 @@ std::string encode_layout(const model::RankLayout& layout, bool has_payload) {
   const auto segment_at = fbb.CreateVector(segment);
   const auto offset_at = fbb.CreateVector(offset);
   const auto bytes_at = fbb.CreateVector(bytes);
+  flatbuffers::Offset<flatbuffers::Vector<std::uint64_t>> strides_at;
+  if (strided) strides_at = fbb.CreateVector(strides);
   fbb.Finish(fb::CreateLayout(fbb, variables_at, variable_at, dims_at, starts_at, counts_at, segment_at, offset_at,
-                              bytes_at, has_payload));
+                              bytes_at, has_payload, strides_at));
   return {reinterpret_cast<const char*>(fbb.GetBufferPointer()), fbb.GetSize()};
 }
 
@@ -185,9 +189,11 @@ Layout decode_layout(std::uint32_t rank, std::span<const std::byte> bytes) {
   const std::size_t blocks = length(table->block_variable());
   if (length(table->block_dims()) != blocks || length(table->segment()) != blocks ||
       length(table->offset()) != blocks || length(table->bytes()) != blocks ||
-      length(table->starts()) != length(table->counts()))
+      length(table->starts()) != length(table->counts()) ||
+      (table->strides() && length(table->strides()) != length(table->counts())))
     refuse("layout arrays of different lengths");
-  for (const auto* numbers : {table->starts(), table->counts(), table->offset(), table->bytes()}) aligned(numbers);
+  for (const auto* numbers : {table->starts(), table->counts(), table->offset(), table->bytes(), table->strides()})
+    aligned(numbers);
   std::size_t at = 0;
   for (std::size_t i = 0; i < blocks; ++i) {
     const auto index = static_cast<flatbuffers::uoffset_t>(i);
@@ -198,6 +204,11 @@ Layout decode_layout(std::uint32_t rank, std::span<const std::byte> bytes) {
     if (dims > 0) {
       block.box.start = Dims(std::span(table->starts()->data() + at, dims));
       block.box.count = Dims(std::span(table->counts()->data() + at, dims));
+      if (table->strides()) {
+        const std::span strides(table->strides()->data() + at, dims);
+        if (std::ranges::any_of(strides, [](auto stride) { return stride != 0; }))
+          block.strides.assign(strides.begin(), strides.end());
+      }
     }
     at += dims;
     block.segment = table->segment()->Get(index);

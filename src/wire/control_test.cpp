@@ -61,6 +61,17 @@ TEST(Control, every_kind_round_trips) {
   }
 }
 
+TEST(Control, strides_travel_with_blocks_that_have_them) {
+  auto layout = sample_layout();
+  layout.blocks[1].strides = {48, 8};
+  layout.blocks[1].segment = model::max_segments - 1;
+  auto text = encode_layout(layout, false);
+  EXPECT_EQ(decode_layout(2, std::as_bytes(std::span(text))).layout, layout);
+  layout.blocks[1].strides = {~std::uint64_t{0} / 4, 8};
+  text = encode_layout(layout, false);
+  EXPECT_THROW(decode_layout(2, std::as_bytes(std::span(text))), Error);
+}
+
 TEST(Control, layout_and_payload_round_trip) {
   const auto text = encode_layout(sample_layout(), true);
   const auto layout = decode_layout(2, std::as_bytes(std::span(text)));

@@ -11,12 +11,12 @@
 namespace penstock::wire {
 
 // Streams: control, data, and what lies in shared memory (rings, slots, segments).
-// schemas: wire/control.fbs wire/data.fbs = 6f81d0999467
-inline constexpr std::uint32_t stream_protocol = 7;
+// schemas: wire/control.fbs wire/data.fbs = 167d00ce9380
+inline constexpr std::uint32_t stream_protocol = 8;
 
 // Services: calls, bulk memory, the directory, and pools, with the records that a pool's servers keep.
-// schemas: wire/data.fbs transport/bulk.fbs directory/directory.fbs pool/keys/pool.fbs = c1a64fa4f164
-inline constexpr std::uint32_t service_protocol = 9;
+// schemas: wire/data.fbs transport/bulk.fbs directory/directory.fbs pool/keys/pool.fbs = 19fb9b06ec16
+inline constexpr std::uint32_t service_protocol = 10;
 
 struct Protocol {
   std::string_view name;

@@ -18,6 +18,10 @@ using testing::HasSubstr;
 class ContentsScenario : public scenario::Scenario {};
 PENSTOCK_SCENARIOS(ContentsScenario);
 
+// Of engines whose writers learn of each other.
+class TaughtScenario : public ContentsScenario {};
+PENSTOCK_SCENARIOS(TaughtScenario, "direct", "pool", "insitu");
+
 template <class Body>
 std::string error_of(Body body, Errc expected) {
   try {
@@ -251,7 +255,7 @@ class Rank {
   }
 };
 
-TEST_P(ContentsScenario, a_forgotten_communicator) {
+TEST_P(TaughtScenario, a_forgotten_communicator) {
   Context context(context_options());
   const auto open_as = [&](int rank, const std::string& name) {
     const Rank as(rank);
@@ -270,7 +274,7 @@ TEST_P(ContentsScenario, a_forgotten_communicator) {
       step.end();
     }
   };
-  EXPECT_THAT(error_of(write, in_pool() ? Errc::peer_lost : Errc::wrong_state), expected);
+  EXPECT_THAT(error_of(write, on("pool") ? Errc::peer_lost : Errc::wrong_state), expected);
   const auto read = [&] {
     for (;;) reader.begin_step();
   };

@@ -149,7 +149,7 @@ TEST_P(DataScenario, memory_kinds) {
           EXPECT_EQ(step.read_value<double>("value"), expected[t]);
         }
       });
-  if (in_pool()) check_objects(Context(context_options()), GetParam(), kinds);
+  if (on("pool")) check_objects(Context(context_options()), plane(), kinds);
 }
 
 TEST_P(DataScenario, up_to_eight_dimensions) {

@@ -28,12 +28,12 @@ static void options_without_effect_are_refused(void) {
         penstock_context_create_stream(context, "s", NULL, "delivery=latest", &writer, &error));
   FAILS(PENSTOCK_ERR_INVALID_ARGUMENT,
         penstock_context_open_stream(context, "s", NULL, "queue_steps=2", &reader, &error));
-  if (!in_pool) { /* there configuration has chosen the engine, and what code asks for is a warning */
+  if (engine_is("direct")) { /* there configuration has chosen the engine, and what code asks for is a warning */
     FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_context_open_stream(context, "s", NULL, "start=5", &reader, &error));
     FAILS(PENSTOCK_ERR_INVALID_ARGUMENT,
           penstock_context_create_stream(context, "s", NULL, "acknowledge=durable", &writer, &error));
   }
-  writer = create(context, "s", in_pool ? "keep_first_step=true" : NULL);
+  writer = create(context, "s", engine_is("direct") ? NULL : "keep_first_step=true");
   reader = join(context, "s", NULL);
   write_eight(writer, define_eight(writer), 0);
   read_eight(reader, 0);

@@ -37,8 +37,8 @@ class LeaseScenario : public scenario::Scenario {
 };
 PENSTOCK_SCENARIOS(LeaseScenario);
 
-class DirectLeaseScenario : public LeaseScenario {};
-PENSTOCK_DIRECT_SCENARIOS(DirectLeaseScenario);
+class QueueLeaseScenario : public LeaseScenario {};
+PENSTOCK_SCENARIOS(QueueLeaseScenario, "direct", "pool", "insitu");
 
 TEST_P(LeaseScenario, closed_reader_keeps_a_view) {
   Context context(context_options());
@@ -109,12 +109,12 @@ TEST_P(LeaseScenario, ranks_keep_views_to_the_end) {
       });
 }
 
-TEST_P(DirectLeaseScenario, stopped_reader_starves_nobody) {
+TEST_P(QueueLeaseScenario, stopped_reader_starves_nobody) {
   constexpr std::uint64_t steps = 40;
   Context context(context_options());
-  auto writer = context.create_stream("s", solo(), with([](auto& o) {
+  auto writer = context.create_stream("s", solo(), with([this](auto& o) {
                                         o.queue_steps = 4;
-                                        o.rendezvous_readers = 2;
+                                        o.rendezvous_readers = on("pool") ? 0 : 2;
                                         o.when_full = WhenFull::discard_newest;
                                       }));
   const auto v = writer.define<double>("v", {8});
@@ -138,13 +138,13 @@ TEST_P(DirectLeaseScenario, stopped_reader_starves_nobody) {
   EXPECT_EQ(read + stopped.statistics().steps_dropped, steps);
 }
 
-TEST_P(DirectLeaseScenario, hoarding_reader_starves_nobody) {
+TEST_P(QueueLeaseScenario, hoarding_reader_starves_nobody) {
   for (const auto when_full : {WhenFull::discard_newest, WhenFull::discard_oldest}) {
     constexpr std::uint64_t steps = 40;
     Context context(context_options());
     auto writer = context.create_stream("s", solo(), with([&](auto& o) {
                                           o.queue_steps = 4;
-                                          o.rendezvous_readers = 2;
+                                          o.rendezvous_readers = on("pool") ? 0 : 2;
                                           o.when_full = when_full;
                                         }));
     const auto v = writer.define<double>("v", {8});

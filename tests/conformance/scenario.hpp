@@ -1,5 +1,5 @@
-// What the stream scenarios share: a directory of their own, a writer and readers on threads, planes to run over, and for
-// streams in a pool a staging server (a real process: $PENSTOCK_SERVER) that lives as long as the scenario.
+// What the stream scenarios share: a directory of their own, a writer and readers on threads, engines and planes to run
+// over, and for streams in a pool a staging server (a real process: $PENSTOCK_SERVER) that lives as long as the scenario.
 #pragma once
 
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 
 #include <csignal>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -19,6 +20,7 @@
 #include <numeric>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -45,15 +47,36 @@ class ScratchDirectory {
   std::string path_;
 };
 
-// Where a scenario's streams live and over which plane they are read.
-struct Place {
-  DataPlane plane = DataPlane::shm;
-  bool pool = false;
-  operator DataPlane() const { return plane; }
+// The engines, and whether streams of an engine are read over a data plane. A new engine is one line here.
+struct Engine {
+  std::string name;
+  bool has_planes;
 };
-inline std::ostream& operator<<(std::ostream& out, const Place& place) {
+inline const std::vector<Engine>& engines() {
+  static const std::vector<Engine> all{
+      {"direct", true},
+      {"pool", true},
+      {"insitu", false},
+#ifdef PENSTOCK_HAVE_FILES
+      {"file", false},
+#endif
+  };
+  return all;
+}
+
+inline std::string plane_name(DataPlane plane) {
   static constexpr const char* names[] = {"automatic", "shm", "tcp", "ucx"};
-  return out << (place.pool ? "pool_" : "") << names[static_cast<int>(place.plane)];
+  return names[static_cast<int>(plane)];
+}
+
+// The engine of a scenario's streams and the plane over which they are read: automatic for an engine without planes.
+struct Place {
+  std::string engine = "direct";
+  DataPlane plane = DataPlane::shm;
+};
+inline std::ostream& operator<<(std::ostream& out, const Place& place) {  // as the scenario table names its columns
+  if (place.plane == DataPlane::automatic) return out << place.engine;
+  return out << (place.engine == "direct" ? "" : place.engine + "_") << plane_name(place.plane);
 }
 
 // One server of a pool, registered in a folder; killed when it goes: a scenario is over, and nothing of it worth keeping.
@@ -93,8 +116,24 @@ class ServerProcess {
   }
   void wait_ready() {
     char line[512];
-    if (read(ready_, line, sizeof line) <= 0) throw std::runtime_error("a server ended before it was ready");
+    const auto size = read(ready_, line, sizeof line);
+    if (size <= 0) throw std::runtime_error("a server ended before it was ready");
+    ready_line_.assign(line, static_cast<std::size_t>(size));
   }
+  // The address of the pool's directory, with its token.
+  std::string directory() const {
+    static constexpr std::string_view key = "\"directory\":\"";
+    const auto begin = ready_line_.find(key) + key.size();
+    return ready_line_.substr(begin, ready_line_.find('"', begin) - begin);
+  }
+  // It does not answer until it is resumed.
+  void stop() {
+    int status = 0;
+    kill(pid_, SIGSTOP);
+    if (waitpid(pid_, &status, WUNTRACED) != pid_ || !WIFSTOPPED(status))
+      throw std::runtime_error("the server did not stop");
+  }
+  void resume() { kill(pid_, SIGCONT); }
   ~ServerProcess() {
     close(ready_);
     if (pid_ <= 0) return;
@@ -106,15 +145,19 @@ class ServerProcess {
  private:
   pid_t pid_ = -1;
   int ready_ = -1;
+  std::string ready_line_;
 };
 
-// Parametrised by place. Every scenario uses options(), so that adding a plane is one line below.
+// Parametrised by place. Every scenario uses options(), so that adding an engine or a plane is one line.
 class Scenario : public testing::TestWithParam<Place> {
  protected:
   Scenario() {
-    if (GetParam().pool) server_ = std::make_unique<ServerProcess>(scratch_.path());
+    if (on("file")) std::filesystem::current_path(scratch_.path());  // where folders of steps are made
+    if (on("pool")) server_ = std::make_unique<ServerProcess>(scratch_.path());
   }
-  bool in_pool() const { return GetParam().pool; }
+  bool on(std::string_view engine) const { return GetParam().engine == engine; }
+  bool keeps_steps() const { return on("pool") || on("file"); }  // whoever reads them
+  DataPlane plane() const { return GetParam().plane; }
   ContextOptions context_options() const {
     ContextOptions options;
     options.directory = scratch_.path();
@@ -123,8 +166,8 @@ class Scenario : public testing::TestWithParam<Place> {
   }
   StreamOptions options() const {
     StreamOptions options;
-    options.engine = GetParam().pool ? "pool" : "direct";
-    options.data_plane = GetParam().plane;
+    options.engine = GetParam().engine;
+    options.data_plane = plane();
     options.open_timeout_ms = options.step_timeout_ms = options.close_timeout_ms = 20'000;
     return options;
   }
@@ -190,23 +233,27 @@ class Scenario : public testing::TestWithParam<Place> {
 
 inline std::string place_name(const testing::TestParamInfo<Place>& info) { return testing::PrintToString(info.param); }
 
-// Those that this build has.
-inline std::vector<Place> places(std::vector<bool> pools) {
+// The places that this build has, of these engines; none named: of all.
+inline std::vector<Place> places(const std::vector<std::string>& of = {}) {
   std::vector<Place> all;
-  for (const bool pool : pools) {
-    for (const auto plane : {DataPlane::shm, DataPlane::tcp}) all.push_back({plane, pool});
+  for (const auto& engine : engines()) {
+    if (!of.empty() && std::find(of.begin(), of.end(), engine.name) == of.end()) continue;
+    if (!engine.has_planes) {
+      all.push_back({engine.name, DataPlane::automatic});
+      continue;
+    }
+    for (const auto plane : {DataPlane::shm, DataPlane::tcp}) all.push_back({engine.name, plane});
 #ifdef PENSTOCK_HAVE_UCX
-    all.push_back({DataPlane::ucx, pool});
+    all.push_back({engine.name, DataPlane::ucx});
 #endif
   }
   return all;
 }
 
-// Wherever streams may live; and what is said of direct streams only (a pool's contract differs: scenarios.yaml says how).
-#define PENSTOCK_SCENARIOS(Suite) \
-  INSTANTIATE_TEST_SUITE_P(planes, Suite, testing::ValuesIn(scenario::places({false, true})), scenario::place_name)
-#define PENSTOCK_DIRECT_SCENARIOS(Suite) \
-  INSTANTIATE_TEST_SUITE_P(planes, Suite, testing::ValuesIn(scenario::places({false})), scenario::place_name)
+// Instantiates a suite for every engine: PENSTOCK_SCENARIOS(Suite), or for those named, where the contract of others
+// differs (scenarios.yaml says how): PENSTOCK_SCENARIOS(Suite, "direct").
+#define PENSTOCK_SCENARIOS(Suite, ...) \
+  INSTANTIATE_TEST_SUITE_P(planes, Suite, testing::ValuesIn(scenario::places({__VA_ARGS__})), scenario::place_name)
 
 // An array whose elements say where they are and of which step.
 template <class T = double>

@@ -1,12 +1,13 @@
-/* Scenario by scenario over every data plane, in C: the C column of the scenario table.
+/* Scenario by scenario over every engine and data plane, in C: the C column of the scenario table.
 
      scenarios_c               lists the scenarios
-     scenarios_c NAME PLANE    runs one; PLANE is shm or tcp */
+     scenarios_c NAME PLANE    runs one; PLANE is shm, tcp, or automatic for an engine without planes
+
+   run_in_engine.py chooses another engine than direct by configuration. */
 #include "scenarios_c.h"
 
 const char* plane;
 const char* directory;
-bool in_pool;
 
 /* -------------------------------------------------------------------------------------------------------- handles */
 
@@ -46,6 +47,11 @@ penstock_writer* create(penstock_context* context, const char* name, const char*
 }
 penstock_reader* join(penstock_context* context, const char* name, const char* options) {
   return join_as(context, name, NULL, options);
+}
+
+bool engine_is(const char* name) {
+  const char* chosen = getenv("PENSTOCK_SCENARIOS_ENGINE"); /* run_in_engine.py */
+  return strcmp(chosen ? chosen : "direct", name) == 0;
 }
 
 void leave(penstock_reader* reader) {
@@ -250,8 +256,9 @@ penstock_statistics read_so_far(const penstock_reader* reader) {
 
 int main(int argc, char** argv) {
   static char made[] = "/tmp/penstock-test-XXXXXX";
-  const scenario* const tables[] = {data_scenarios,   contents_scenarios, access_scenarios, handle_scenarios,
-                                    stream_scenarios, queue_scenarios,    lease_scenarios};
+  const scenario* const tables[] = {
+      data_scenarios,   contents_scenarios, access_scenarios, handle_scenarios,
+      stream_scenarios, queue_scenarios,    lease_scenarios,  engine_is("pool") ? pool_scenarios : lease_scenarios};
   const scenario* chosen = NULL;
   for (size_t table = 0; table < sizeof tables / sizeof *tables; ++table)
     for (const scenario* s = tables[table]; s->name; ++s) {
@@ -259,12 +266,11 @@ int main(int argc, char** argv) {
       else if (strcmp(argv[1], s->name) == 0) chosen = s;
     }
   if (argc == 1) return 0;
-  if (argc != 3 || !chosen || (strcmp(argv[2], "shm") != 0 && strcmp(argv[2], "tcp") != 0)) {
-    fprintf(stderr, "usage: %s [NAME shm|tcp]; without arguments it lists the names\n", argv[0]);
+  if (argc != 3 || !chosen) {
+    fprintf(stderr, "usage: %s [NAME shm|tcp|automatic]; without arguments it lists the names\n", argv[0]);
     return 2;
   }
   plane = argv[2];
-  in_pool = getenv("PENSTOCK_SCENARIOS_IN_POOL") != NULL; /* run_in_pool.py */
   alarm(100);
   directory = mkdtemp(made);
   CHECK(directory != NULL);

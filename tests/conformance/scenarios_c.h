@@ -46,9 +46,11 @@
 
 enum { wait_ms = 20000, most_ranks = 8 };
 
-extern const char* plane;     /* "shm" or "tcp" */
+extern const char* plane;     /* "shm", "tcp", or "automatic" for an engine without planes */
 extern const char* directory; /* where the streams of this run register */
-extern bool in_pool;          /* every stream's engine is pool, by configuration */
+
+/* Whether this is the engine of every stream of this run, by configuration. */
+bool engine_is(const char* name);
 
 typedef struct scenario {
   const char* name;
@@ -59,6 +61,7 @@ extern const scenario contents_scenarios[];
 extern const scenario access_scenarios[];
 extern const scenario lease_scenarios[];
 extern const scenario queue_scenarios[];
+extern const scenario pool_scenarios[]; /* what these names mean in a pool, where that is something else */
 extern const scenario handle_scenarios[];
 extern const scenario stream_scenarios[];
 

@@ -31,8 +31,17 @@ class StreamScenario : public scenario::Scenario {
 };
 PENSTOCK_SCENARIOS(StreamScenario);
 
-class DirectStreamScenario : public StreamScenario {};
-PENSTOCK_DIRECT_SCENARIOS(DirectStreamScenario);
+// Of engines that keep steps for readers to come, by their options.
+class KeptStreamScenario : public StreamScenario {};
+PENSTOCK_SCENARIOS(KeptStreamScenario, "direct", "pool");
+
+// Of engines that describe a step in one message.
+class AnnouncedScenario : public StreamScenario {};
+PENSTOCK_SCENARIOS(AnnouncedScenario, "direct", "pool", "insitu");
+
+// Of engines whose readers hold the writer.
+class LiveStreamScenario : public StreamScenario {};
+PENSTOCK_SCENARIOS(LiveStreamScenario, "direct", "insitu");
 
 TEST_P(StreamScenario, reader_starts_first) {
   Context context(context_options());
@@ -70,8 +79,8 @@ TEST_P(StreamScenario, several_reader_cohorts) {
     }
   };
   together({[&] {
-              auto writer = context.create_stream("s", solo(),
-                                                  with([this](auto& o) { o.rendezvous_readers = in_pool() ? 0 : 3; }));
+              auto writer = context.create_stream(
+                  "s", solo(), with([this](auto& o) { o.rendezvous_readers = keeps_steps() ? 0 : 3; }));
               const auto v = writer.define<double>("v", {8});
               for (std::uint64_t t = 0; t < 20; ++t) write_step(writer, v, t);
               writer.close();
@@ -86,13 +95,14 @@ TEST_P(StreamScenario, late_joiner_is_admitted_at_once) {
   Context context(context_options());
   auto writer = context.create_stream("s", solo(), with([this](auto& o) {
                                         o.rendezvous_readers = 0;
-                                        o.reserve_steps = in_pool() ? 0 : 2;
+                                        o.reserve_steps = on("direct") ? 2 : 0;
                                       }));
   const auto v = writer.define<double>("v", {8});
   for (std::uint64_t t = 0; t < 5; ++t) write_step(writer, v, t);
   // From here on the writer does nothing.
   auto reader = context.open_stream("s", solo(), options());
-  const std::uint64_t oldest = in_pool() ? 0 : 3;  // a pool keeps all, else there is the reserve
+  // A pool and files keep all, direct has the reserve, insitu keeps none.
+  const std::uint64_t oldest = keeps_steps() ? 0 : on("direct") ? 3 : 5;
   for (auto t = oldest; t < 5; ++t) {
     auto step = reader.begin_step();
     EXPECT_EQ(step.number(), t);
@@ -117,7 +127,7 @@ TEST_P(StreamScenario, early_leave) {
             }});
 }
 
-TEST_P(DirectStreamScenario, rendezvous) {
+TEST_P(LiveStreamScenario, rendezvous) {
   Context context(context_options());
   auto nobody = context.create_stream("nobody", solo(), with([](auto& o) { o.rendezvous_readers = 0; }));
   const auto v = nobody.define<double>("v", {8});
@@ -144,7 +154,7 @@ TEST_P(DirectStreamScenario, rendezvous) {
   writer.close();
 }
 
-TEST_P(DirectStreamScenario, queue_bounds_steps_and_names_who_holds_them) {
+TEST_P(LiveStreamScenario, queue_bounds_steps_and_names_who_holds_them) {
   Context context(context_options());
   auto writer = context.create_stream("s", solo(), with([](auto& o) { o.queue_steps = 2; }));
   const auto v = writer.define<double>("v", {8});
@@ -169,7 +179,7 @@ TEST_P(DirectStreamScenario, queue_bounds_steps_and_names_who_holds_them) {
   EXPECT_EQ(writer.statistics().steps_voided, 1u);
 }
 
-TEST_P(DirectStreamScenario, queue_bounds_bytes) {
+TEST_P(LiveStreamScenario, queue_bounds_bytes) {
   Context context(context_options());
   constexpr std::uint64_t mib = 1 << 20;
   auto writer = context.create_stream("s", solo(), with([](auto& o) {
@@ -201,7 +211,7 @@ TEST_P(DirectStreamScenario, queue_bounds_bytes) {
   writer.close();
 }
 
-TEST_P(DirectStreamScenario, discard_newest) {
+TEST_P(LiveStreamScenario, discard_newest) {
   Context context(context_options());
   auto writer = context.create_stream("s", solo(), with([](auto& o) {
                                         o.queue_steps = 2;
@@ -235,7 +245,7 @@ TEST_P(DirectStreamScenario, discard_newest) {
   writer.close();
 }
 
-TEST_P(DirectStreamScenario, discard_oldest) {
+TEST_P(LiveStreamScenario, discard_oldest) {
   Context context(context_options());
   auto writer = context.create_stream("s", solo(), with([](auto& o) {
                                         o.queue_steps = 3;
@@ -265,19 +275,22 @@ TEST_P(DirectStreamScenario, discard_oldest) {
   writer.close();
 }
 
-TEST_P(DirectStreamScenario, first_step_kept_and_reserve) {
+// A pool keeps every step: the reserve is all of them, and the options that would bound it are refused.
+TEST_P(KeptStreamScenario, first_step_kept_and_reserve) {
   Context context(context_options());
-  auto writer = context.create_stream("s", solo(), with([](auto& o) {
+  auto writer = context.create_stream("s", solo(), with([this](auto& o) {
                                         o.rendezvous_readers = 0;
-                                        o.keep_first_step = true;
-                                        o.reserve_steps = 1;
+                                        o.keep_first_step = !on("pool");
+                                        o.reserve_steps = on("pool") ? 0 : 1;
                                         o.queue_steps = 1;
                                       }));
   const auto v = writer.define<double>("v", {8});
   for (std::uint64_t t = 0; t < 7; ++t) write_step(writer, v, t);
+  std::vector<std::uint64_t> kept{0, 6};
+  if (on("pool")) kept = {0, 1, 2, 3, 4, 5, 6};
   for (int repeat = 0; repeat < 2; ++repeat) {
     auto reader = context.open_stream("s", solo(), options());
-    for (const std::uint64_t expected : {0u, 6u}) {
+    for (const auto expected : kept) {
       auto step = reader.begin_step();
       EXPECT_EQ(step.number(), expected);
       expect_step(step);
@@ -293,11 +306,11 @@ TEST_P(StreamScenario, delivery_latest) {
   const auto v = writer.define<double>("v", {8});
   auto reader = context.open_stream("s", solo(), with([](auto& o) { o.delivery = Delivery::latest; }));
   for (std::uint64_t t = 0; t < 5; ++t) write_step(writer, v, t);
-  if (in_pool()) await_steps(reader, 5);
+  if (keeps_steps()) await_steps(reader, 5);
   auto step = reader.begin_step();
   EXPECT_EQ(step.number(), 4u);
   for (std::uint64_t t = 5; t < 9; ++t) write_step(writer, v, t);  // while the reader holds one
-  if (in_pool()) await_steps(reader, 9);
+  if (keeps_steps()) await_steps(reader, 9);
   expect_step(step);
   step.end();
   EXPECT_EQ(reader.begin_step().number(), 8u);
@@ -308,7 +321,7 @@ TEST_P(StreamScenario, delivery_latest) {
   writer.close();
 }
 
-TEST_P(DirectStreamScenario, deadlines) {
+TEST_P(LiveStreamScenario, deadlines) {
   Context context(context_options());
   EXPECT_EQ(code_of([&] { context.open_stream("absent", solo(), with([](auto& o) { o.open_timeout_ms = 30; })); }),
             Errc::timeout);
@@ -327,7 +340,7 @@ TEST_P(DirectStreamScenario, deadlines) {
   EXPECT_EQ(reader.try_begin_step(10s).outcome, Outcome::end_of_stream);
 }
 
-TEST_P(DirectStreamScenario, registration) {
+TEST_P(LiveStreamScenario, registration) {
   Context context(context_options());
   auto writer = context.create_stream("s", solo(), with([](auto& o) { o.rendezvous_readers = 0; }));
   EXPECT_EQ(code_of([&] { context.create_stream("s", solo(), options()); }), Errc::wrong_state);
@@ -355,7 +368,7 @@ TEST_P(DirectStreamScenario, registration) {
   again.close();
 }
 
-TEST_P(DirectStreamScenario, address_and_wrong_token) {
+TEST_P(LiveStreamScenario, address_and_wrong_token) {
   Context context(context_options());
   auto writer = context.create_stream("s", solo(), options());
   const auto v = writer.define<double>("v", {8});
@@ -393,7 +406,7 @@ TEST_P(StreamScenario, writer_lost_is_not_the_end) {
     throw std::runtime_error("the simulation diverged");
   } catch (const std::runtime_error&) {
   }
-  if (GetParam() == DataPlane::shm) {
+  if (plane() == DataPlane::shm) {
     auto step = reader->begin_step();  // announced, mapped: still there
     EXPECT_EQ(step.number(), 1u);
     expect_step(step);
@@ -442,19 +455,19 @@ TEST_P(StreamScenario, statistics) {
   const auto r = reader.statistics();
   EXPECT_EQ(w.steps, 50u);
   EXPECT_EQ(w.bytes, 50u * 64);
-  EXPECT_EQ(w.copies, 50u);
+  EXPECT_EQ(w.copies, on("file") ? 0u : 50u);  // it writes from the caller's array
   ASSERT_EQ(w.peers.size(), 1u);
   EXPECT_EQ(w.peers[0].steps_delivered, 50u);
   EXPECT_EQ(r.steps, 50u);
   EXPECT_EQ(r.bytes, 50u * 64);
-  EXPECT_EQ(r.data_plane, testing::PrintToString(scenario::Place{GetParam().plane}));
+  EXPECT_EQ(r.data_plane, on("insitu") || on("file") ? GetParam().engine : std::string(scenario::plane_name(plane())));
   EXPECT_LE(w.epochs, 3u);
   EXPECT_GT(r.plans_reused, r.plans_built);
   reader.close();
   writer.close();
 }
 
-TEST_P(DirectStreamScenario, inspection_joins_nothing) {
+TEST_P(LiveStreamScenario, inspection_joins_nothing) {
   Context context(context_options());
   auto writer = context.create_stream("s", solo(), with([](auto& o) { o.rendezvous_readers = 0; }));
   const auto v = writer.define<double>("v", {8});
@@ -468,7 +481,7 @@ TEST_P(DirectStreamScenario, inspection_joins_nothing) {
   EXPECT_EQ(code_of([&] { context.inspect("s"); }), Errc::not_found);
 }
 
-TEST_P(StreamScenario, too_many_blocks_void_the_step_only) {
+TEST_P(AnnouncedScenario, too_many_blocks_void_the_step_only) {
   Context context(context_options());
   auto writer = context.create_stream("s", solo(), options());
   auto reader = context.open_stream("s", solo(), options());

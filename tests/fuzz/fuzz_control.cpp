@@ -25,6 +25,7 @@ model::RankLayout some_layout(int rank, std::uint64_t width) {
   l.variables.push_back({"name", DType::string, Kind::local_value, Order::row, {}, false});
   l.blocks.push_back({0, Box{Dims{0, 0}, Dims{8, 8}}, 0, 0, 512});
   l.blocks.push_back({0, Box{Dims{8, 8}, Dims{8, 8}}, 0, 512, 512});
+  l.blocks.push_back({0, Box{Dims{16, 0}, Dims{8, 8}}, model::max_segments - 1, 0, 512, {640, 8}});  // lent
   l.blocks.push_back({1, Box{Dims{0}, Dims{16}}, 0, 1024, 64});
   l.blocks.push_back({2, {}, 0, 1088, 8});
   l.blocks.push_back({3, {}, 0, 0, 0});

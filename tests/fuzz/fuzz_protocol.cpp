@@ -1,7 +1,7 @@
 // The state machines of both sides fed with messages of any content, from any link: each is obeyed or refused.
 #include "fuzz.hpp"
-#include "stream/reader_protocol.hpp"
-#include "stream/writer_protocol.hpp"
+#include "stream/protocol/reader_protocol.hpp"
+#include "stream/protocol/writer_protocol.hpp"
 
 using namespace penstock;
 using namespace penstock::stream;

@@ -1,6 +1,6 @@
 # The test client_libraries: what a client loads is what a client needs. CMakeLists.txt gives READELF, the CLIENTS
 # (libpenstock and, where it is built, the Python extension), SERVER with the libraries EXPECTED in it, and the parts that are
-# built: ETCD, the client of etcd, and UCX, the data plane.
+# built: ETCD, the client of etcd, UCX, the data plane, and FILES, the engine `file`.
 #
 # A program that writes a stream or asks a pool for an object must not load the databases of staging servers: they bring
 # dozens of libraries (RocksDB, HDF5, curl, Kerberos, ...), with their constructors and their versions. Nor must it load
@@ -17,7 +17,7 @@ function(needed_by file out)
   set(${out} "${lines}" PARENT_SCOPE)
 endfunction()
 
-set(not_for_clients "librocksdb|libhdf5|libpenstock_etcd|libpenstock_ucx|libuc[mpst]\\.|libcpp-httplib|libssl|libbrotli")
+set(not_for_clients "librocksdb|libhdf5|libpenstock_etcd|libpenstock_ucx|libpenstock_file|libuc[mpst]\\.|libcpp-httplib|libssl|libbrotli")
 foreach(client IN LISTS CLIENTS)
   needed_by(${client} needed)
   foreach(line IN LISTS needed)
@@ -47,4 +47,7 @@ if(ETCD)
 endif()
 if(UCX)
   expect_needed(${UCX} libucp)
+endif()
+if(FILES)
+  expect_needed(${FILES} libhdf5)
 endif()

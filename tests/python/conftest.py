@@ -18,7 +18,7 @@ READY_S = 60.0
 def context(tmp_path, request):
     """A context with a directory of its own. The test fails when it leaves a stream open."""
     if "plane" in request.fixturenames:
-        request.getfixturevalue("plane")  # it may say by configuration that streams live in a pool
+        request.getfixturevalue("plane")  # it may choose the engine by configuration
     context = penstock.Context(directory=str(tmp_path / "streams"), listen="127.0.0.1")
     yield context
     left = _open_streams(context)
@@ -33,43 +33,78 @@ def _open_streams(context):
     return [stream for stream in context._streams if not stream.closed]
 
 
-def _direct_only():
-    """The tests of scenarios whose contract is another in a pool: tests/conformance/scenarios.yaml says why."""
-    rows = Path(__file__).parents[1] / "conformance" / "scenarios.yaml"
-    sections = yaml.safe_load(rows.read_text())
-    return {f"test_{row['id']}" for section in sections for row in section["rows"] if "not_in_pool" in row}
+# The engine and the data plane of each column of the scenario table; automatic for an engine without planes.
+PLACES = {
+    "shm": ("direct", "shm"),
+    "tcp": ("direct", "tcp"),
+    "pool_shm": ("pool", "shm"),
+    "pool_tcp": ("pool", "tcp"),
+    "insitu": ("insitu", "automatic"),
+    "file": ("file", "automatic"),
+}
+
+
+def _holes():
+    """(test, engine) where the contract of an engine differs: tests/conformance/scenarios.yaml says why."""
+    sections = yaml.safe_load((Path(__file__).parents[1] / "conformance" / "scenarios.yaml").read_text())
+    rows = [row for section in sections for row in section["rows"]]
+    return {(f"test_{row['id']}", engine) for row in rows for engine in row.get("not_in", ())}
+
+
+def _engine_of(item):
+    """The engine whose own scenarios the test's file has, else None."""
+    engine = item.path.stem.removeprefix("test_scenarios_")
+    return engine if engine in {engine for engine, _ in PLACES.values()} else None
 
 
 def pytest_collection_modifyitems(config, items):
-    """Only scenarios run over pools too, and of them those that mean there what they mean elsewhere."""
-    direct_only = _direct_only()
+    """Only scenarios run over other engines than direct: those of test_scenarios_ENGINE.py over that engine, instead of
+    others of the same name; and the others where scenarios.yaml does not exclude them."""
+    holes = _holes()
+    own = {(item.originalname, engine) for item in items if (engine := _engine_of(item))}
 
     def leave_out(item):
-        plane = getattr(item, "callspec", None) and item.callspec.params.get("plane", "")
-        scenario = item.path.name.startswith("test_scenarios")
-        return bool(plane) and plane.startswith("pool_") and (not scenario or item.originalname in direct_only)
+        place = getattr(item, "callspec", None) and item.callspec.params.get("plane")
+        if place not in PLACES:  # no scenario: some tests name planes themselves
+            return False
+        engine = PLACES[place][0]
+        if mine := _engine_of(item):
+            return engine != mine
+        if engine == "direct":
+            return False
+        return not item.path.name.startswith("test_scenarios") or (item.originalname, engine) in holes | own
 
     left_out = [item for item in items if leave_out(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
 
-@pytest.fixture(params=["shm", "tcp", "pool_shm", "pool_tcp"])
+@pytest.fixture(params=PLACES)
 def plane(request, tmp_path, monkeypatch):
-    """The data plane to run over. pool_...: streams live in a pool with a server of its own."""
-    if request.param.startswith("pool_"):
-        servers = request.getfixturevalue("pool_servers")(1, memory="512MiB", http="off")
-        configuration = tmp_path / "pool.yaml"
-        configuration.write_text('streams: {"*": {engine: pool}}\n')
+    """The data plane to run over. Configuration chooses the engine of the test's streams; a pool has a server of its
+    own."""
+    engine, plane = PLACES[request.param]
+    if engine != "direct":
+        configuration = tmp_path / "engine.yaml"
+        configuration.write_text(f'streams: {{"*": {{engine: {engine}}}}}\n')
         monkeypatch.setenv("PENSTOCK_CONFIG", str(configuration))
-        monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", servers.directory)
-    return request.param.removeprefix("pool_")
+    if engine == "file":
+        monkeypatch.chdir(tmp_path)  # where folders of steps are made
+    if engine == "pool":
+        monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", request.getfixturevalue("engine_servers").directory)
+    return plane
 
 
 @pytest.fixture
-def in_pool(request):
-    """Whether the streams of this test live in a pool."""
-    return request.node.callspec.params["plane"].startswith("pool_")
+def engine_servers(pool_servers):
+    """The servers of the pool of a test of engine `pool`."""
+    return pool_servers(1, memory="512MiB", http="off")
+
+
+@pytest.fixture
+def engine(request):
+    """The engine of this test's streams."""
+    return PLACES[request.node.callspec.params["plane"]][0]
 
 
 @pytest.fixture

@@ -234,15 +234,16 @@ def test_row_and_column_major(pair):
             np.testing.assert_array_equal(got, array)
 
 
-def test_put_span_lend_and_strided_put(pair):
+def test_put_span_lend_and_strided_put(pair, engine):
     writer, reader = pair()
     for t in range(5):
         with writer.step() as step:
             span = step.span("filled", shape=(1000,), dtype=float)
             assert span.shape == (1000,) and span.ctypes.data % 64 == 0
             lent = numbered(1000, t + 1)
-            step.put("lent", lent, lend=True)
-            lent[0] = -1  # still ours to change until the step ends
+            step.put("lent", lent, lend=engine != "insitu")  # whose end waits for readers, and this thread is one
+            if engine != "insitu":
+                lent[0] = -1  # still ours to change until the step ends
             span[:] = numbered(1000, t)
             step.put("strided", np.array([3.0, 0, 2, 0, 1, 0])[4::-2])
         assert not span.flags.writeable
@@ -252,7 +253,7 @@ def test_put_span_lend_and_strided_put(pair):
             assert step["strided"][...].tolist() == [1, 2, 3]
 
 
-def test_views(pair, plane, in_pool):
+def test_views(pair, plane):
     writer, reader = pair()
     kept = []
     for t in range(4):
@@ -330,17 +331,19 @@ def test_redistribution_m_to_n(cohorts):
 # --------------------------------------------------------------------------------------------------- planes and epochs
 
 
-def test_plane_chosen_reported_and_forced(context, plane):
+def test_plane_chosen_reported_and_forced(context, plane, engine):
     for asked, got in (("automatic", "shm"), (plane, plane)):  # on one host
         with context.create("s", timeout=20) as writer, context.open("s", timeout=20, data_plane=asked) as reader:
             with writer.step() as step:
                 step["v"] = np.arange(8)
             with reader.step() as step:
                 np.testing.assert_array_equal(step["v"], np.arange(8))
-            assert reader.statistics.data_plane == got == writer.statistics.peers[0].data_plane
+            assert reader.statistics.data_plane == got
+            # Of its peers a writer knows where they are; a pool's writer knows the pool only.
+            assert writer.statistics.peers[0].data_plane == ("shm" if engine == "pool" else got)
 
 
-def test_epochs_and_plans(context, plane):
+def test_epochs_and_plans(context, plane, engine):
     per_step = []
     for blocks in (1, 64):
         with context.create("s", timeout=20) as writer, context.open("s", timeout=20, data_plane=plane) as reader:
@@ -356,7 +359,8 @@ def test_epochs_and_plans(context, plane):
             assert writer.statistics.epochs == found.epochs == 1
             assert found.plans_built <= 2 and found.plans_reused >= 22
             per_step.append((found.announcement_bytes - before) / 20)
-    assert 0 < per_step[0] == per_step[1] <= 256
+    assert per_step[0] == per_step[1] <= 256
+    assert (per_step[0] == 0) == (engine == "file")  # its readers are told nothing: they look
 
 
 # ---------------------------------------------------------------------------------------------------- only Python's own

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -200,6 +202,18 @@ def _clear(study: Study) -> None:
     for name in stale:
         (study.output / name).unlink(missing_ok=True)
     (study.output / "logs").mkdir()
+    for options in study.streams.values():
+        if isinstance(options, dict) and options.get("engine") == "file" and str(options.get("resume", "no")) == "no":
+            _clear_steps(study, Path(str(options.get("folder", ""))))
+
+
+def _clear_steps(study: Study, folder: Path) -> None:
+    """The steps of the run before, which a reader that comes before this run's writer would take for its own."""
+    if study.output not in folder.parents or not (folder / "stream.json").is_file():
+        return
+    for path in folder.iterdir():
+        if re.fullmatch(r"stream\.(json|lock)|\.?\d+\.(h5|rank\d+)(\.part)?", path.name):
+            path.unlink()
 
 
 def _write_configuration(study: Study) -> None:
@@ -232,6 +246,7 @@ def _launch(study: Study, name: str, program: Any) -> Launch:
         **os.environ,
         "PENSTOCK_STATISTICS": str(statistics),
         "PYTHONUNBUFFERED": "1",  # a log that is complete up to a crash
+        "PENSTOCK_PYTHON": sys.executable,  # of programs that run a Python program inside themselves
     }
     if study.streams:
         environment["PENSTOCK_CONFIG"] = str(study.output / "penstock.yaml")

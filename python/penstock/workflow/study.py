@@ -118,7 +118,7 @@ def load_study(
         output=output.resolve(),
         programs=programs,
         check=Program("check", _command(f"{place}: check", check, words)) if check is not None else None,
-        streams=_streams(place, raw),
+        streams=_streams(place, raw, words),
         pool=_pool(place, raw, words),
         steps=steps,
         timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s,
@@ -348,7 +348,9 @@ def _word(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _streams(place: str, raw: dict) -> dict[str, dict[str, Any] | str]:
+def _streams(place: str, raw: dict, words: dict[str, str]) -> dict[str, dict[str, Any] | str]:
+    """The streams' options. Steps of engine file are a result: without a folder they go to the output."""
+    streams: dict[str, dict[str, Any] | str] = {}
     section = raw.get("streams", {})
     if not isinstance(section, dict):
         raise StudyError(f"{place}: streams: a mapping of stream names to options is needed, not {_kind(section)}")
@@ -357,6 +359,8 @@ def _streams(place: str, raw: dict) -> dict[str, dict[str, Any] | str]:
         if not isinstance(name, str):
             raise StudyError(f"{at}: a stream's name must be text; put it in quotes")
         if isinstance(options, str):  # the short form, which the library checks
+            in_files = options.split(",")[0].strip() == "file" and "folder=" not in options
+            streams[name] = f"{options},folder={words['output']}/{name}.steps" if in_files and name != "*" else options
             continue
         if not isinstance(options, dict):
             raise StudyError(f"{at}: options are needed, such as {{queue_steps: 4}}, not {_kind(options)}")
@@ -364,4 +368,8 @@ def _streams(place: str, raw: dict) -> dict[str, dict[str, Any] | str]:
         for key, value in options.items():
             if not isinstance(value, str | int | float | bool):
                 raise StudyError(f"{at}.{key}: one value is needed, not {_kind(value)}")
-    return section
+        filled = {k: _fill(f"{at}.{k}", v, words) if isinstance(v, str) else v for k, v in options.items()}
+        if filled.get("engine") == "file" and name != "*":
+            filled.setdefault("folder", f"{words['output']}/{name}.steps")
+        streams[name] = filled
+    return streams

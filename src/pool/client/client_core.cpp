@@ -4,7 +4,7 @@
 
 #include "directory/open.hpp"
 #include "pool/keys/server_status.hpp"
-#include "stream/open.hpp"
+#include "stream/api/open.hpp"
 #include "transport/carrier.hpp"
 
 namespace penstock::pool {

@@ -8,7 +8,7 @@
 #include "penstock/stream.hpp"
 #include "pool/client/client_impl.hpp"
 #include "pool/keys/protocol.hpp"
-#include "stream/context.hpp"
+#include "stream/api/context.hpp"
 
 namespace penstock {
 

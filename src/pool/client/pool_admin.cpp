@@ -9,7 +9,7 @@
 #include "pool/keys/protocol.hpp"
 #include "pool/keys/server_status.hpp"
 #include "pool/keys/stream_keys.hpp"
-#include "stream/context.hpp"
+#include "stream/api/context.hpp"
 
 namespace penstock {
 

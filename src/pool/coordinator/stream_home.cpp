@@ -183,12 +183,15 @@ Task<void> StreamHome::load(Deadline deadline) {
     } else if (column.starts_with("group/")) {
       auto group = co_await get_object<fb::GroupRecord>(column, deadline);
       if (group && group->life == record_.life) readers_.set_group_next(column.substr(6), group->next);
+    } else if (const auto epoch = epoch_of_column(column, record_.life)) {
+      described_.insert(*epoch);
     }
   }
   if (record_.state == open) co_await put_again(deadline);
   check_ours();
   base::log(base::Level::info, "this server is the home of a stream",
             {{"stream", name_}, {"steps", steps_.size()}, {"state", static_cast<int>(record_.state)}});
+  look_for_remains_ = true;
   settled_from_ = Deadline(settle_within);
   settled_timer_ = core_->progress()->after(settle_within, [weak = weak_from_this()] {
     const auto home = weak.lock();
@@ -319,6 +322,7 @@ void StreamHome::forget_steps() {
   steps_.clear();
   leaving_.reset();
   epochs_.clear();
+  described_.clear();
   readers_.clear();
   bytes_ = 0;
 }
@@ -371,9 +375,11 @@ Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
       co_await drop_orphans(record_.writer, deadline);
       record.life = record_.life;
       record.stripe_bytes = options_.stripe_bytes;
+      record.tag_base = record_.tag_base;
       record.epoch_base = co_await newest_epoch(deadline);
     } else {
       record.life = request.life;
+      record.tag_base = tag_base_of(name_);
       if (known() || remains_) co_await drop_everything(deadline);
     }
     if (resume == "append") record.base = goes_on ? next_number() : 0;
@@ -405,12 +411,8 @@ Task<void> StreamHome::become(fb::AttachRequestT request, Deadline deadline) {
 Task<std::uint64_t> StreamHome::newest_epoch(Deadline deadline) {
   auto self = shared_from_this();
   std::uint64_t newest = epochs_.empty() ? 0 : epochs_.rbegin()->first;
-  const auto prefix = epoch_column(record_.life, 0);  // ends in its number
-  const std::string_view before = std::string_view(prefix).substr(0, prefix.size() - 1);
   const auto columns = co_await columns_of_row(deadline);
-  for (const auto& column : columns)
-    if (column.starts_with(before))
-      newest = std::max<std::uint64_t>(newest, std::strtoull(column.c_str() + before.size(), nullptr, 10));
+  for (const auto& column : columns) newest = std::max(newest, epoch_of_column(column, record_.life).value_or(0));
   co_return newest;
 }
 

@@ -1,6 +1,6 @@
 // One stream at its home, the server that owns the stream's row: takes over the writer's steps, and gives them to readers.
 //
-// The home joins the writer as its only consumer (stream/feed). For each announced step it has the owners of the stripes pull
+// The home joins the writer as its only consumer (stream/direct/feed). For each announced step it has the owners of the stripes pull
 // them, writes the step's record once all have, in the order of the steps, and gives the step back to the writer: that is the
 // acknowledgement. Readers are told of a step once its record is there. Nothing of the data passes through the home.
 //
@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@
 #include "pool/coordinator/stripe_puller.hpp"
 #include "pool/keys/stripes.hpp"
 #include "pool/server/server_core.hpp"
-#include "stream/feed.hpp"
+#include "stream/direct/feed.hpp"
 
 namespace penstock::pool {
 
@@ -113,6 +114,7 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   std::optional<std::uint64_t> step_to_drop() const;
   Task<void> drop_step(std::uint64_t step);
   Task<void> drop_leaving();
+  Task<void> drop_remains();
   Task<void> drop_old_epochs();
   Task<void> drop_stripes(fb::StepRecordT record, Deadline deadline);
   Task<void> drop_orphans(std::uint64_t writer, Deadline deadline);
@@ -135,7 +137,9 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   std::map<std::uint64_t, fb::StepRecordT> steps_;                // in the pool, by number
   std::uint64_t bytes_ = 0;                                       // of them
   std::map<std::uint64_t, std::shared_ptr<const Epoch>> epochs_;  // of this life
-  std::map<std::uint64_t, Staging> staging_;                      // announced, not yet in the pool, by our number
+  std::set<std::uint64_t> described_;                             // epochs of this life that have an object
+  bool look_for_remains_ = false;             // an earlier home may have been dropping a step when it lost the row
+  std::map<std::uint64_t, Staging> staging_;  // announced, not yet in the pool, by our number
   std::uint64_t given_up_feed_ = 0;  // one of its steps was given up: later ones wait until the writer is joined again
   std::string refused_;              // why no more of this writer's steps can come into the pool
   bool refused_launch_ = false;      // because several ranks of its launch each wrote as the whole cohort

@@ -34,6 +34,34 @@ Task<std::vector<std::string>> list_columns(ServerCore& core, Member member, std
   co_return columns;
 }
 
+Task<std::string> first_row(ServerCore& core, Member member, std::uint64_t view, std::string rows,
+                            base::Deadline deadline) {
+  std::string found;
+  if (member.id == core.self()) {
+    Pattern pattern;
+    pattern.row = rows;
+    const KeyPattern keys(pattern);
+    core.store().table().scan(streams_namespace(), keys, "", 1, [&](const ObjectTable::Entry& entry) {
+      found = std::string(entry.row);
+      return false;
+    });
+    co_return found;
+  }
+  auto channel = co_await core.members().channel(std::move(member), deadline);
+  fb::ObjectsClient client(std::move(channel));
+  fb::ListRequestT request;
+  request.view = view;
+  request.ns = pack_namespace(streams_namespace());
+  request.row = pack_bytes(rows);
+  request.column = pack_bytes("*");
+  request.limit = 1;
+  rpc::CallOptions options;
+  options.deadline = deadline;
+  const auto reply = co_await client.list(std::move(request), options);
+  for (auto& info : unpack_infos(reply.objects.get())) found = std::move(info.key.row);
+  co_return found;
+}
+
 Task<void> drop_at(ServerCore& core, Member member, std::uint64_t view, std::vector<Key> keys,
                    std::optional<std::uint64_t> tag, base::Deadline deadline) {
   if (member.id == core.self()) {

@@ -25,6 +25,9 @@ KeyPattern exact_row(const std::string& row);
 // Columns of a stream's row that another server holds.
 Task<std::vector<std::string>> list_columns(ServerCore& core, Member member, std::uint64_t view, std::string row,
                                             base::Deadline deadline);
+// The lowest row that matches, of what a server holds; empty when there is none.
+Task<std::string> first_row(ServerCore& core, Member member, std::uint64_t view, std::string rows,
+                            base::Deadline deadline);
 // Drops objects at the server that is their primary owner; those that are not there are passed over.
 Task<void> drop_at(ServerCore& core, Member member, std::uint64_t view, std::vector<Key> keys,
                    std::optional<std::uint64_t> tag, base::Deadline deadline);

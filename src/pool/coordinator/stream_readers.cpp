@@ -39,6 +39,7 @@ Task<fb::OpenReaderReplyT> StreamHome::open_reader(fb::OpenReaderRequestT reques
   reply.stripe_bytes = options_.stripe_bytes;
   reply.writer = record_.host + ":" + std::to_string(record_.pid);
   reply.life = record_.life;
+  reply.tag_base = record_.tag_base;
   co_return reply;
 }
 

@@ -57,6 +57,7 @@ Task<void> StreamHome::trim() {
   } done{trimming_};
   try {
     co_await drop_leaving();
+    co_await drop_remains();
     while (!retired_) {
       const auto step = step_to_drop();
       if (!step) break;
@@ -99,17 +100,46 @@ Task<void> StreamHome::drop_leaving() {
   leaving_.reset();
 }
 
+// What an earlier home was dropping when it lost the row: the step's record has gone, and some of its stripes have not. Rows of
+// stripes are in the order of steps, so the lowest row of each server tells.
+Task<void> StreamHome::drop_remains() {
+  auto self = shared_from_this();
+  if (!look_for_remains_ || !settled() || steps_.empty()) co_return;
+  const Deadline deadline(drop_within);
+  const auto placement = core_->placement();
+  const auto view = placement->view().number;
+  if (!placement->view().settled) co_return;  // stripes are on their way from one server to another
+  const auto life = record_.life;
+  bool stayed = false;
+  for (const auto& member : placement->view().members) {
+    std::optional<std::uint64_t> last;
+    while (!retired_ && life == record_.life && !steps_.empty()) {
+      const auto row = co_await first_row(*core_, member, view, stripe_pattern(name_), deadline);
+      const auto step = step_of_stripe_row(row, name_);
+      if (!step || *step >= steps_.begin()->first) break;
+      stayed = stayed || step == last;
+      if (step == last) break;  // it does not go: the next time
+      last = step;
+      for (const auto& each : placement->view().members)
+        co_await drop_stripes_at(*core_, each, view, stripe_pattern(name_, *step), "*", deadline);
+    }
+  }
+  if (life == record_.life) look_for_remains_ = stayed;
+}
+
 // Descriptions that no step has any more. Steps and descriptions are numbered in the same order.
 Task<void> StreamHome::drop_old_epochs() {
   auto self = shared_from_this();
   const auto life = record_.life;
-  while (!retired_ && !steps_.empty() && !leaving_ && !epochs_.empty() && life == record_.life) {
-    const auto oldest = epochs_.begin()->first;
+  while (!retired_ && !steps_.empty() && !leaving_ && !described_.empty() && life == record_.life) {
+    const auto oldest = *described_.begin();
     if (oldest >= steps_.begin()->second.epoch) co_return;
     const Deadline deadline(drop_within);
     const auto column = epoch_column(life, oldest);
     co_await core_->drop(streams_namespace(), row_, column, std::nullopt, std::nullopt, Acknowledge::memory, deadline);
-    if (life == record_.life) epochs_.erase(oldest);
+    if (life != record_.life) co_return;
+    described_.erase(oldest);
+    epochs_.erase(oldest);
   }
 }
 
@@ -121,7 +151,7 @@ Task<void> StreamHome::drop_stripes(fb::StepRecordT record, Deadline deadline) {
   std::map<std::uint32_t, std::pair<std::uint64_t, std::vector<Key>>> keys;  // by primary owner: a tag, and keys
   for (std::uint32_t rank = 0; rank < epoch->ranks.size(); ++rank) {
     for (std::uint32_t number = 0; number < epoch->ranks[rank].size(); ++number) {
-      const auto tag = stripe_tag(rank, number);
+      const auto tag = stripe_tag(record_.tag_base, rank, number);
       auto& at = keys[placement->owners(streams_namespace(), "", tag).index[0]];
       at.first = tag;  // whatever it is: all of them have these owners
       at.second.push_back({stripe_row(name_, record.step, rank, number), stripe_column(record.writer)});

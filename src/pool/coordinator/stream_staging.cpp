@@ -173,6 +173,7 @@ Task<void> StreamHome::keep_epoch(std::uint64_t step, std::uint64_t number,
   }
   co_await keep_trying_put(step, epoch_column(record_.life, number), encode_object<fb::EpochRecord>(record));
   epochs_[number] = std::move(epoch);
+  described_.insert(number);
 }
 
 Task<std::shared_ptr<const StreamHome::Epoch>> StreamHome::epoch_of(std::uint64_t life, std::uint64_t number,
@@ -210,7 +211,7 @@ Task<fb::StepRecordT> StreamHome::pull_once(std::uint64_t step, Staging staging,
   for (std::uint32_t rank = 0; rank < epoch->ranks.size(); ++rank) {
     const auto& stripes = epoch->ranks[rank];
     for (std::uint32_t number = 0; number < stripes.size(); ++number) {
-      const auto tag = stripe_tag(rank, number);
+      const auto tag = stripe_tag(record_.tag_base, rank, number);
       const auto owners = placement->owners(streams_namespace(), "", tag);
       record.bytes += stripes[number].bytes;
       for (const auto owner : owners.all()) {

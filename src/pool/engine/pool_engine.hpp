@@ -9,7 +9,7 @@
 #include <string>
 
 #include "pool/client/client_core.hpp"
-#include "stream/engine.hpp"
+#include "stream/api/engine.hpp"
 
 namespace penstock::pool {
 
@@ -17,6 +17,9 @@ std::unique_ptr<stream::StepSink> create_in_pool(const stream::EngineContext& co
                                                  Cohort& cohort, const StreamOptions& options);
 std::unique_ptr<stream::StepSource> open_in_pool(const stream::EngineContext& context, const std::string& name,
                                                  Cohort& cohort, const StreamOptions& options);
+// What the stream's coordinator knows of it, as JSON. Throws Error: not_found, timeout.
+std::string inspect_in_pool(const stream::EngineContext& context, const std::string& name, const StreamOptions& options,
+                            base::Deadline deadline);
 
 // A client of the pool that the options name, shared by this process's streams of one role and plane. Application threads.
 std::shared_ptr<PoolClient> shared_client(const stream::EngineContext& context, const std::string& pool,

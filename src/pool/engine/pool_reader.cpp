@@ -12,7 +12,7 @@
 #include "pool/engine/stripe_plane.hpp"
 #include "pool/keys/stream_keys.hpp"
 #include "pool/keys/stripes.hpp"
-#include "stream/open.hpp"
+#include "stream/api/open.hpp"
 
 namespace penstock::pool {
 namespace {
@@ -233,7 +233,7 @@ class PoolSource final : public stream::StepSource {
   std::shared_ptr<PoolClient> client_;
   std::unique_ptr<StripePlane> plane_;
   std::uint64_t reader_ = 0;  // the cohort's number, chosen at random
-  std::uint64_t life_ = 0, stripe_bytes_ = 0;
+  std::uint64_t life_ = 0, stripe_bytes_ = 0, tag_base_ = 0;
   std::uint32_t writer_ranks_ = 0;
   std::string writer_, why_;
   std::uint64_t index_ = 0;  // of the step to ask for
@@ -268,7 +268,10 @@ PoolSource::PoolSource(const stream::EngineContext& context, const std::string& 
   if (options.data_plane == DataPlane::shm && !local)
     throw Error(Errc::unsupported, "stream " + name + ": data_plane=shm, but a server of pool " + client_->pool() +
                                        " cannot be reached on this host");
-  plane_ = std::make_unique<StripePlane>(client_, may_share, stripe_bytes_, by_ucx ? "ucx" : local ? "shm" : "tcp");
+  plane_ = std::make_unique<StripePlane>(client_, may_share, stripe_bytes_, tag_base_,
+                                         by_ucx  ? "ucx"
+                                         : local ? "shm"
+                                                 : "tcp");
 }
 
 void PoolSource::described(std::span<const std::shared_ptr<const model::RankLayout>> layouts) {
@@ -286,12 +289,12 @@ void PoolSource::open(Cohort& cohort, base::Deadline deadline) {
   const auto text = stream::share_text(cohort, [&] {
     const auto reply = wait_for_stream(deadline);
     std::ostringstream out;
-    out << random_number() << ' ' << reply.life << ' ' << reply.stripe_bytes << ' ' << reply.writer_ranks << ' '
-        << reply.writer;
+    out << random_number() << ' ' << reply.life << ' ' << reply.stripe_bytes << ' ' << reply.tag_base << ' '
+        << reply.writer_ranks << ' ' << reply.writer;
     return out.str();
   });
   std::istringstream in(text);
-  in >> reader_ >> life_ >> stripe_bytes_ >> writer_ranks_ >> writer_;
+  in >> reader_ >> life_ >> stripe_bytes_ >> tag_base_ >> writer_ranks_ >> writer_;
 }
 
 // Another server becomes the stream's home: it hears at once what this rank holds, whatever the rank is doing.
@@ -493,6 +496,16 @@ void PoolSource::add_statistics(StreamStatistics& statistics) const {
 }
 
 }  // namespace
+
+std::string inspect_in_pool(const stream::EngineContext& context, const std::string& name, const StreamOptions& options,
+                            base::Deadline deadline) {
+  auto client = shared_client(context, options.pool, "read", deadline);
+  fb::StreamInfoRequestT request;
+  request.stream = name;
+  auto asking = at_home<fb::StreamInfoReplyT>(client, std::move(request), &send_info, deadline);
+  return fabric::run_task(*context.progress, std::move(asking), base::Deadline::never())
+      .json;  // it ends by its deadline
+}
 
 std::unique_ptr<stream::StepSource> open_in_pool(const stream::EngineContext& context, const std::string& name,
                                                  Cohort& cohort, const StreamOptions& options) {

@@ -10,8 +10,8 @@
 #include "penstock/interrupt.hpp"
 #include "pool/engine/pool_engine.hpp"
 #include "pool/keys/stream_keys.hpp"
-#include "stream/direct_sink.hpp"
-#include "stream/open.hpp"
+#include "stream/api/open.hpp"
+#include "stream/direct/direct_sink.hpp"
 
 namespace penstock::pool {
 namespace {

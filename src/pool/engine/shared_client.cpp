@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "pool/engine/pool_engine.hpp"
-#include "stream/open.hpp"
+#include "stream/api/open.hpp"
 
 namespace penstock::pool {
 namespace {

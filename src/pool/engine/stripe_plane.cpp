@@ -142,10 +142,11 @@ HeldStep::~HeldStep() {
 }
 
 StripePlane::StripePlane(std::shared_ptr<PoolClient> client, bool in_place, std::uint64_t stripe_bytes,
-                         std::string name)
+                         std::uint64_t tag_base, std::string name)
     : client_(std::move(client)),
       in_place_(in_place),
       stripes_together_(std::max<std::uint64_t>(1, bytes_together / std::max(stripe_bytes, least_stripe_bytes))),
+      tag_base_(tag_base),
       name_(std::move(name)),
       joined_(std::make_shared<JoinedMemory>()) {}
 
@@ -172,7 +173,7 @@ void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& ke
     std::map<std::uint32_t, std::size_t> filling;  // the batch, by primary owner
     for (const auto& key : keys) {
       if (held.stripes.contains(key)) continue;
-      const auto tag = stripe_tag(key.first, key.second);
+      const auto tag = stripe_tag(tag_base_, key.first, key.second);
       const auto [open, fresh] =
           filling.try_emplace(placement->owners(streams_namespace(), "", tag).index[0], batches.size());
       if (!fresh && batches[open->second].keys.size() == stripes_together_) open->second = batches.size();

@@ -65,8 +65,9 @@ struct StripeAnswer;  // of an owner, to a request for stripes
 
 class StripePlane final : public transport::DataPlane {
  public:
-  // in_place: read mapped memory where it can be had. stripe_bytes: how large stripes are about.
-  StripePlane(std::shared_ptr<PoolClient> client, bool in_place, std::uint64_t stripe_bytes, std::string name);
+  // in_place: read mapped memory where it can be had. stripe_bytes: how large stripes are about. tag_base: where they lie.
+  StripePlane(std::shared_ptr<PoolClient> client, bool in_place, std::uint64_t stripe_bytes, std::uint64_t tag_base,
+              std::string name);
 
   // What is fetched from now on is of this step.
   void read(const std::shared_ptr<HeldStep>& step) { held_ = step; }
@@ -107,6 +108,7 @@ class StripePlane final : public transport::DataPlane {
   std::shared_ptr<PoolClient> client_;
   const bool in_place_;
   const std::size_t stripes_together_;  // in one request
+  const std::uint64_t tag_base_;
   const std::string name_;
   const std::shared_ptr<JoinedMemory> joined_;
   std::vector<std::shared_ptr<const StripeMap>> maps_;  // by rank

@@ -7,7 +7,7 @@
 
 #include "model/plan.hpp"
 #include "model/random_test_support.hpp"
-#include "stream/step_reader.hpp"
+#include "stream/api/step_reader.hpp"
 
 namespace penstock::pool {
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,15 +24,25 @@ bool is_stream_record(const Namespace& ns, std::string_view row, std::string_vie
 // Whether an object of this namespace, with or without a tag, is what a home notes of its stream: not a part of a step.
 inline bool is_bookkeeping(const Namespace& ns, bool tagged) { return !tagged && ns == streams_namespace(); }
 std::string epoch_column(std::uint64_t life, std::uint64_t epoch);
+// Nothing: the column is another, or of another life.
+std::optional<std::uint64_t> epoch_of_column(std::string_view column, std::uint64_t life);
 std::string step_column(std::uint64_t step);  // 20 digits
 std::string group_column(std::string_view group);
 
 // One object for each: its column is the life of the writer that put it, so that a later one's cannot be taken for it.
 std::string stripe_row(std::string_view stream, std::uint64_t step, std::uint32_t rank, std::uint32_t stripe);
+// Nothing: it is no stripe of this stream.
+std::optional<std::uint64_t> step_of_stripe_row(std::string_view row, std::string_view stream);
 std::string stripe_column(std::uint64_t life);
 // Of all stripes of a stream; of one step.
 std::string stripe_pattern(std::string_view stream);
 std::string stripe_pattern(std::string_view stream, std::uint64_t step);
-inline std::uint64_t stripe_tag(std::uint32_t rank, std::uint32_t stripe) { return std::uint64_t{rank} + stripe; }
+// Stripes that follow each other lie on servers that follow each other. base: the stream's own (StreamRecord.tag_base), so that
+// small streams, which have one stripe a step, do not all lie on one server.
+inline std::uint64_t stripe_tag(std::uint64_t base, std::uint32_t rank, std::uint32_t stripe) {
+  return base + rank + stripe;
+}
+// Of a new stream. Small, so that adding to it does not overflow.
+std::uint64_t tag_base_of(std::string_view stream);
 
 }  // namespace penstock::pool

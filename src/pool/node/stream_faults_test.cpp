@@ -12,7 +12,7 @@
 #include "pool/keys/stream_keys.hpp"
 #include "pool/node/server.hpp"
 #include "pool/node/stream_pool_test_support.hpp"
-#include "stream/feed.hpp"
+#include "stream/direct/feed.hpp"
 
 namespace penstock::pool {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "pool/coordinator/stream_objects.hpp"
 #include "pool/node/stream_pool_test_support.hpp"
@@ -87,6 +88,63 @@ TEST(StreamHomes, TheNextHomePutsAgainWhatTheLastOnePut) {
   EXPECT_GT(after[step_column(2)], before[step_column(2)]);
   EXPECT_EQ(after[step_column(1)], before[step_column(1)]) << "which came before another, and was safe";
   writer->close(patience);
+}
+
+// A step's record goes first, then its stripes; the last step of a description goes first, then the description.
+TEST(StreamHomes, TheNextHomeDropsWhatTheLastOneWasDropping) {
+  Servers servers(3, 2);
+  servers.wait_settled();
+  const auto name = name_with_home_beyond_first(servers, "interrupted");
+  auto options = pool_options();
+  options.retain_steps = 2;
+  TestWriter writer(servers, name, 1000, options);
+  for (int i = 0; i < 5; ++i) writer.write();
+  // At servers that are there.
+  std::size_t stopped = servers.size();
+  const auto rows_like = [&](std::string rows) {
+    Pattern pattern;
+    pattern.row = std::move(rows);
+    std::multiset<std::string> found;
+    for (std::size_t i = 0; i < servers.size(); ++i) {
+      if (i == stopped) continue;
+      auto& core = servers[i].core();
+      core.progress()->call([&] {
+        core.store().table().scan(streams_namespace(), KeyPattern(pattern), "", ~std::size_t{0},
+                                  [&](const ObjectTable::Entry& entry) {
+                                    found.insert(std::string(entry.column));
+                                    return true;
+                                  });
+      });
+    }
+    return found;
+  };
+  const auto stripes_of = [&](std::uint64_t step) { return rows_like(stripe_pattern(name, step)).size(); };
+  const auto columns = [&](std::string_view prefix) {
+    std::set<std::string> found;
+    for (const auto& column : rows_like(stream_row(name)))
+      if (column.starts_with(prefix)) found.insert(column);
+    return found;
+  };
+  const base::Deadline deadline(patience);
+  while ((columns("step/").size() != 2 || stripes_of(2) > 0) && !deadline.passed()) {
+  }
+  const auto described = columns("epoch/");
+  ASSERT_EQ(described.size(), 1u);
+  const auto life = std::stoull(described.begin()->substr(6));
+  put_at_owner(servers, stripe_row(name, 1, 0, 0), stripe_column(life), stripe_tag(tag_base_of(name), 0, 0));
+  put_at_owner(servers, stripe_row(name, 2, 0, 1), stripe_column(life), stripe_tag(tag_base_of(name), 0, 1));
+  put_at_owner(servers, stream_row(name), epoch_column(life, 0), std::nullopt);
+  stopped = home_of(servers, name);
+  servers.stop(stopped);
+  writer.write();
+  while ((stripes_of(1) + stripes_of(2) > 0 || columns("epoch/") != described || stripes_of(3) > 0) &&
+         !deadline.passed()) {
+  }
+  EXPECT_EQ(stripes_of(1) + stripes_of(2), 0u);
+  EXPECT_EQ(columns("epoch/"), described);
+  EXPECT_GT(stripes_of(4), 0u);
+  writer->close(patience);
+  EXPECT_THAT(TestReader(servers, name).rest(), ElementsAre(4, 5));
 }
 
 // Then nobody reads what would make room.

@@ -431,25 +431,6 @@ TEST(StreamInPool, ADroppedStreamLeavesNothing) {
   EXPECT_THAT(anew.rest(), ElementsAre(0));
 }
 
-// At its primary owner.
-void put_stripe(Servers& servers, const std::string& row, std::uint64_t life, std::uint64_t tag) {
-  const base::Deadline deadline(patience);
-  for (std::size_t i = 0; i < servers.size(); ++i) {
-    auto& core = servers[i].core();
-    if (!core.is_primary(*core.placement(), streams_namespace(), row, tag)) continue;
-    std::vector<ServerCore::Put> puts(1);
-    puts[0].ns = streams_namespace();
-    puts[0].row = row;
-    puts[0].column = stripe_column(life);
-    puts[0].tag = tag;
-    puts[0].blob = fabric::run_task(*core.progress(), core.store().reserve(100, deadline), deadline);
-    puts[0].checksum = storage::checksum(puts[0].blob->bytes());
-    const auto results = fabric::run_task(
-        *core.progress(), core.put(std::move(puts), IfExists::refuse, Acknowledge::memory, deadline), deadline);
-    ASSERT_FALSE(results[0].error);
-  }
-}
-
 // Stripes of steps that have no record, as a home leaves them that dies with its writer, go when a writer comes again.
 TEST(StreamInPool, WhatALostWriterLeftIsDropped) {
   Servers servers(2);
@@ -461,17 +442,20 @@ TEST(StreamInPool, WhatALostWriterLeftIsDropped) {
     const base::Deadline deadline(patience);
     while (writer->statistics().queue_depth > 0 && !deadline.passed()) {
     }
-    auto& store = servers[0].core().store();
-    servers[0].core().progress()->call([&] {
-      Pattern pattern;
-      pattern.row = "stripe/orphans/*";
-      store.table().scan(streams_namespace(), KeyPattern(pattern), "", 1, [&](const ObjectTable::Entry& entry) {
-        life = std::stoull(std::string(entry.column));
-        return true;
+    for (std::size_t i = 0; i < servers.size(); ++i) {
+      auto& store = servers[i].core().store();
+      servers[i].core().progress()->call([&] {
+        Pattern pattern;
+        pattern.row = "stripe/orphans/*";
+        store.table().scan(streams_namespace(), KeyPattern(pattern), "", 1, [&](const ObjectTable::Entry& entry) {
+          life = std::stoull(std::string(entry.column));
+          return true;
+        });
       });
-    });
+    }
     ASSERT_NE(life, 0u);
-    put_stripe(servers, stripe_row("orphans", 2, 0, 1), life, stripe_tag(0, 1));
+    put_at_owner(servers, stripe_row("orphans", 2, 0, 1), stripe_column(life),
+                 stripe_tag(tag_base_of("orphans"), 0, 1));
     writer->lose();
   }
   const auto whole = objects_of(servers, "stripe/orphans/00000000000000000000/");
@@ -482,6 +466,32 @@ TEST(StreamInPool, WhatALostWriterLeftIsDropped) {
   writer->close(patience);
   TestReader reader(servers, "orphans");
   EXPECT_THAT(reader.rest(), ElementsAre(0, 1, 2));
+}
+
+// A small step is one stripe: its place must follow from the stream too, or all small streams lie on one server.
+TEST(StreamInPool, SmallStreamsLieOnAllServers) {
+  constexpr std::size_t streams = 100, count = 4;
+  Servers servers(count);
+  servers.wait_settled();
+  for (std::size_t i = 0; i < streams; ++i) {
+    const auto name = "small" + std::to_string(i);
+    TestWriter writer(servers, name, 8);
+    writer.write();
+    writer->close(patience);
+    if (i % 10 == 0) EXPECT_THAT(TestReader(servers, name).rest(), ElementsAre(0));
+  }
+  std::vector<std::size_t> found(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    auto& store = servers[i].core().store();
+    servers[i].core().progress()->call([&] {
+      Pattern pattern;
+      pattern.row = "stripe/*";
+      store.table().scan(streams_namespace(), KeyPattern(pattern), "", ~std::size_t{0},
+                         [&](const ObjectTable::Entry&) { return ++found[i] > 0; });
+    });
+  }
+  EXPECT_EQ(std::accumulate(found.begin(), found.end(), std::size_t{0}), streams);
+  for (const auto at : found) EXPECT_GE(at, streams / count / 3) << testing::PrintToString(found);
 }
 
 // While the writer computes step n + 1 (it is between its puts and its end_step), a reader finds, reads and ends step n.

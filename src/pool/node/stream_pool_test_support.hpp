@@ -15,8 +15,8 @@
 #include "pool/engine/pool_engine.hpp"
 #include "pool/keys/stream_keys.hpp"
 #include "pool/node/server.hpp"
-#include "stream/step_builder.hpp"
-#include "stream/step_reader.hpp"
+#include "stream/api/step_builder.hpp"
+#include "stream/api/step_reader.hpp"
 
 namespace penstock::pool {
 
@@ -171,6 +171,26 @@ class TestReader {
  private:
   std::unique_ptr<stream::StepReader> engine_;
 };
+
+// An object of 100 bytes in the streams' namespace.
+inline void put_at_owner(Servers& servers, const std::string& row, const std::string& column,
+                         std::optional<std::uint64_t> tag) {
+  const base::Deadline deadline(patience);
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    auto& core = servers[i].core();
+    if (!core.is_primary(*core.placement(), streams_namespace(), row, tag)) continue;
+    std::vector<ServerCore::Put> puts(1);
+    puts[0].ns = streams_namespace();
+    puts[0].row = row;
+    puts[0].column = column;
+    puts[0].tag = tag;
+    puts[0].blob = fabric::run_task(*core.progress(), core.store().reserve(100, deadline), deadline);
+    puts[0].checksum = storage::checksum(puts[0].blob->bytes());
+    const auto results = fabric::run_task(
+        *core.progress(), core.put(std::move(puts), IfExists::refuse, Acknowledge::memory, deadline), deadline);
+    ASSERT_FALSE(results[0].error);
+  }
+}
 
 // Objects of the streams' namespace that servers hold, whose rows begin so. seen: called with each, on its server's engine.
 inline std::size_t objects_of(

@@ -11,7 +11,7 @@
 
 #include "fabric/connection.hpp"
 #include "rpc/channel.hpp"
-#include "stream/sim/fabric.hpp"
+#include "stream/protocol/sim/fabric.hpp"
 
 namespace penstock::pool::sim {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "stream/sim/fabric.hpp"
+#include "stream/protocol/sim/fabric.hpp"
 
 namespace penstock::pool::sim {
 

@@ -1,0 +1,56 @@
+// A stream's folder: what is in it, who writes it, which steps are complete. docs/internals/file-engine.md has the picture.
+//
+//   stream.json        who writes the stream and whether it has ended
+//   stream.lock        locked while its writer lives
+//   00000012.h5        the master of step 12, written by rank 0: once it is there the step is complete
+//   00000012.rank3     what rank 3 wrote of it
+//   .00000012.h5.part  being written, or left by a crash
+//
+// Functions and values; any thread. Errors name the file. Throws Error(system) with errno's text (a full disk says "no space left").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/options.hpp"
+#include "storage/file.hpp"
+
+namespace penstock::stream {
+
+struct StreamRecord {  // stream.json
+  std::string stream;
+  std::string host;
+  std::int64_t pid = 0;
+  std::int64_t started = 0;  // seconds since 1970
+  std::uint32_t ranks = 0;
+  std::uint64_t life = 0;  // changes when a stream is replaced, not when it is resumed
+  bool ended = false;
+  std::string why;  // it was given up; empty where nobody could say so
+};
+
+// Empty where there is none. Throws Error(protocol) for another version and for what is no record.
+std::optional<StreamRecord> read_record(const std::string& folder);
+void write_record(const std::string& folder, const StreamRecord& record, bool sync);
+
+// The folder of a stream's options: "<stream>.steps" where they name none.
+std::string folder_of(const std::string& stream, const StreamOptions& options);
+// Whether all that is in it can be a stream's; a folder that is not there holds nothing else.
+bool holds_only_a_stream(const std::string& folder);
+
+// Held while a writer lives. Empty: another has it.
+std::optional<storage::File> lock_for_writing(const std::string& folder);
+// Whether the writer of this record is known to be gone: this host's kernel has its lock free again.
+bool writer_is_gone(const std::string& folder, const StreamRecord& record);
+
+std::string file_name(std::uint64_t step, std::uint32_t rank);
+std::string file_path(const std::string& folder, std::uint64_t step, std::uint32_t rank);
+std::string part_path(const std::string& folder, std::uint64_t step, std::uint32_t rank);  // while it is written
+
+// Complete steps, in order.
+std::vector<std::uint64_t> list_steps(const std::string& folder);
+// Removes what crashes and void steps left; with every: all steps, masters first. Nothing that the engine has not written.
+void remove_steps(const std::string& folder, bool every);
+
+}  // namespace penstock::stream

@@ -1,0 +1,148 @@
+"""Streams in files: what h5py and xarray see of them, and what is left of writers that were killed at every write."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import penstock
+import pytest
+
+h5py = pytest.importorskip("h5py")
+BUILD = Path(os.environ.get("PENSTOCK_BUILD", Path(__file__).parents[2] / "build")) / "tests/unsynced"
+
+
+@pytest.fixture(autouse=True)
+def built():
+    if not list(Path(penstock.__file__).parent.rglob("libpenstock_file.so")):
+        pytest.skip("built without HDF5")
+
+
+def write(folder, steps=3, **options):
+    with penstock.create("heat", engine="file", folder=folder, **options) as stream:
+        for t in range(steps):
+            with stream.step() as step:
+                step["T"] = np.full((4, 6), 10.0 * t) + np.arange(6)
+                step.attributes["T/dims"] = ["y", "x"]
+                step["time"] = 0.5 * t
+                step["name"] = f"step {t}"
+                step["flags"] = np.array([True, False])
+                step["z"] = np.array([1 + 2j])
+                step.attributes["T/units"] = "K"
+
+
+def test_h5py_reads_masters(tmp_path):
+    write(tmp_path / "heat.steps")
+    with h5py.File(tmp_path / "heat.steps/00000002.h5") as file:
+        assert file["T"].shape == (1, 4, 6) and (file["T"][0] == 20 + np.arange(6)).all()
+        assert file["T"].attrs["units"] == "K" and file["step"][0] == 2
+        assert [dimension[0].name for dimension in file["T"].dims] == ["/step", "/y", "/x"]
+        assert file["name"].asstr()[0] == "step 2" and file["time"][0] == 1.0
+        assert file["z"][0, 0] == 1 + 2j and file["flags"].attrs["dtype"] == "bool"
+
+
+def test_xarray_opens_one_and_all(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    with penstock.create("heat", engine="file", folder=tmp_path / "heat.steps") as stream:
+        for t in range(3):
+            with stream.step() as step:
+                step["T"] = np.full((4, 6), 10.0 * t)
+                step.attributes["T/dims"] = ["y", "x"]
+                step["time"] = 0.5 * t
+    with xarray.open_dataset(tmp_path / "heat.steps/00000001.h5", engine="h5netcdf") as data:
+        assert data["T"].dims == ("step", "y", "x") and float(data["T"].mean()) == 10
+    pytest.importorskip("dask")
+    with xarray.open_mfdataset(str(tmp_path / "heat.steps/*.h5"), engine="h5netcdf") as data:
+        assert data["T"].sizes["step"] == 3 and data["T"][:, 0, 0].values.tolist() == [0, 10, 20]
+
+
+def test_a_path_opens_a_stream(tmp_path):
+    write(tmp_path / "heat.steps", compression=3)
+    with penstock.open(str(tmp_path / "heat.steps")) as stream:
+        assert stream.steps == [0, 1, 2]
+        assert [step.number for step in stream] == [0, 1, 2]
+    with penstock.open(tmp_path / "heat.steps/00000001.h5") as stream:
+        with stream.step() as step:
+            assert step.number == 1 and (step["T"][1:3, 2] == 12).all()
+
+
+@pytest.mark.parametrize("first", ["h5py", "penstock"])
+def test_h5py_in_the_same_process(tmp_path, first):
+    """Each uses its own HDF5, in either order."""
+    program = f"""
+        import sys
+        import numpy as np
+        if {first!r} == "h5py":
+            import h5py
+            h5py.File({str(tmp_path / "a.h5")!r}, "w")["a"] = np.arange(3)
+        import penstock
+        with penstock.create("heat", engine="file", folder={str(tmp_path / "heat.steps")!r}, compression=1) as stream:
+            for t in range(3):
+                with stream.step() as step:
+                    step["T"] = np.full(5000, 1.0 * t)
+                import h5py
+                h5py.File({str(tmp_path / "b.h5")!r}, "a")[f"b{{t}}"] = np.arange(3)
+        with penstock.open({str(tmp_path / "heat.steps")!r}) as stream:
+            for step in stream:
+                assert (step["T"][...] == step.number).all()
+        with h5py.File({str(tmp_path / "heat.steps/00000002.h5")!r}) as file:
+            assert (file["T"][0] == 2).all()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
+
+
+def complete(folder):
+    """The steps that h5py reads; fails where a value is wrong."""
+    numbers = []
+    for path in sorted(folder.glob("*.h5")):
+        with h5py.File(path) as file:
+            number = int(path.stem)
+            assert file["step"][0] == number
+            assert (file["T"][0] == 10 * number + np.array([[0], [1]])).all(), path
+            assert file["each"][0].tolist() == [0, 1]
+        numbers.append(number)
+    return numbers
+
+
+def run_child(*arguments, **environment):
+    return subprocess.run(
+        [BUILD / "file_child", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.skipif(not list(BUILD.glob("*kill_preload*")), reason="its programs are not built")
+def test_a_writer_killed_at_every_write(tmp_path):
+    preload = str(next(BUILD.glob("*kill_preload*.so")))
+    for n in range(1, 1000):
+        folder = tmp_path / f"{n}.steps"
+        child = run_child(
+            "write", folder, 3, "no", LD_PRELOAD=preload, PENSTOCK_KILL_ROOT=str(folder), PENSTOCK_KILL_AT=str(n)
+        )
+        committed = child.stdout.split()
+        found = complete(folder) if folder.exists() else []
+        assert found == list(range(len(found))), f"killed at {n}"
+        if child.returncode == 0:
+            assert found == [0, 1, 2]
+            break
+        assert child.returncode == -9, child.stderr
+        assert len(committed) - 4 <= len(found)  # queue_steps are committed and not yet complete at most
+        if (folder / "stream.json").exists():
+            ended = '"ended": true' in (folder / "stream.json").read_text()
+            read = run_child("verify", folder, int(ended))
+            assert read.returncode == 0 and [int(number) for number in read.stdout.split()] == found, f"killed at {n}"
+        again = run_child("write", folder, 2, "append")
+        assert again.returncode == 0, f"killed at {n}: {again.stderr}"
+        assert complete(folder) == list(range(len(found) + 2))
+        assert not [path for path in folder.iterdir() if path.name.endswith(".part")]
+        assert run_child("verify", folder, 1).returncode == 0
+    else:
+        pytest.fail("it never came to its end")
+    print(f"killed at {n - 1} writes")
+    assert n > 30

@@ -1,0 +1,107 @@
+// Preloaded into a program: kills it before the n-th call that changes a file below a folder.
+//
+//   LD_PRELOAD=libkill_preload.so PENSTOCK_KILL_ROOT=/d/heat.steps PENSTOCK_KILL_AT=12 program
+//
+// Calls: open and openat that may create, write, pwrite, writev, ftruncate, rename, unlink.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace {
+
+template <class Function>
+Function real(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+#define REAL(name) static const auto next = real<decltype(&name)>(#name)
+
+std::atomic<long> calls{0};
+
+void count(const char* path) {
+  static const char* root = getenv("PENSTOCK_KILL_ROOT");
+  static const long at = getenv("PENSTOCK_KILL_AT") ? atol(getenv("PENSTOCK_KILL_AT")) : 0;
+  if (root == nullptr || path == nullptr || strncmp(path, root, strlen(root)) != 0) return;
+  if (++calls == at) raise(SIGKILL);
+}
+
+void count(int fd) {
+  char link[64], path[PATH_MAX];
+  snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+  const auto size = readlink(link, path, sizeof(path) - 1);
+  path[size > 0 ? size : 0] = 0;
+  count(path);
+}
+
+}  // namespace
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  va_list more;
+  va_start(more, flags);
+  const auto mode = (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;
+  va_end(more);
+  if ((flags & O_CREAT) != 0) count(path);
+  REAL(open);
+  return next(path, flags, mode);
+}
+int open64(const char* path, int flags, ...) {
+  va_list more;
+  va_start(more, flags);
+  const auto mode = (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;
+  va_end(more);
+  if ((flags & O_CREAT) != 0) count(path);
+  REAL(open64);
+  return next(path, flags, mode);
+}
+ssize_t write(int fd, const void* data, size_t size) {
+  count(fd);
+  REAL(write);
+  return next(fd, data, size);
+}
+ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
+  count(fd);
+  REAL(pwrite);
+  return next(fd, data, size, offset);
+}
+ssize_t pwrite64(int fd, const void* data, size_t size, off64_t offset) {
+  count(fd);
+  REAL(pwrite64);
+  return next(fd, data, size, offset);
+}
+ssize_t writev(int fd, const iovec* parts, int n) {
+  count(fd);
+  REAL(writev);
+  return next(fd, parts, n);
+}
+int ftruncate(int fd, off_t size) {
+  count(fd);
+  REAL(ftruncate);
+  return next(fd, size);
+}
+int ftruncate64(int fd, off64_t size) {
+  count(fd);
+  REAL(ftruncate64);
+  return next(fd, size);
+}
+int rename(const char* from, const char* to) {
+  count(to);
+  REAL(rename);
+  return next(from, to);
+}
+int unlink(const char* path) {
+  count(path);
+  REAL(unlink);
+  return next(path);
+}
+
+}  // extern "C"
