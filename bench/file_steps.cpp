@@ -4,7 +4,7 @@
 //   mpiexec -n 2 file_steps --data FOLDER [--mib 64] [--steps 20] [--rounds 5] [--fsync 0] [--collective 0] [--compression 0]
 //
 // A round is all steps of one side, from the first begin until all are complete, the other side's files gone before. A line of
-// figures: the seconds of each round of both sides, and the median of ours / plain of a round and the one after it.
+// figures: the seconds of each round of both sides, and the median of plain / ours of a round and the one after it.
 #include <mpi.h>
 
 #include "penstock/mpi.hpp"
