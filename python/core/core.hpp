@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -264,6 +265,7 @@ class PyReader {
   std::unique_ptr<Reader> reader_;         // null once closed
   std::unique_ptr<Reader> closed_inside_;  // by its own on_step function
   bool in_function_ = false;
+  std::thread::id function_thread_;  // while in_function_
   std::optional<ReadStep> step_;
   std::vector<Buffer> pending_;  // what gets will fill
   std::string name_;

@@ -240,8 +240,10 @@ void PyReader::on_step(nb::object function, bool raise) {
     const nb::object self = nb::find(this);  // the function may drop the last reference to it
     {
       Turn inside(mutex_);
+      if (!reader_) return;  // closed meanwhile
       step_.emplace(std::move(step));
       in_function_ = true;
+      function_thread_ = std::this_thread::get_id();
     }
     struct Over {
       PyReader* self;
@@ -266,19 +268,31 @@ void PyReader::on_step(nb::object function, bool raise) {
 }
 
 void PyReader::close() {
-  Turn turn(mutex_);
-  if (!reader_) return;
-  auto closing = std::exchange(reader_, nullptr);
-  auto step = std::exchange(step_, std::nullopt);
+  std::unique_ptr<Reader> closing;
+  std::optional<ReadStep> step;
+  bool inside = false, elsewhere = false;  // its on_step function runs: this call is in it, or not
   {
-    Unlocked unlocked;
+    Turn turn(mutex_);
+    if (!reader_) return;
+    inside = in_function_ && function_thread_ == std::this_thread::get_id();
+    elsewhere = in_function_ && !inside;
+    closing = std::exchange(reader_, nullptr);
+    if (!elsewhere) {
+      step = std::exchange(step_, std::nullopt);
+      pending_.clear();
+    }
+  }
+  StreamStatistics statistics;
+  {
+    Unlocked unlocked;  // and without the mutex: close waits for a function that runs elsewhere
     step.reset();
     closing->close();
-    last_statistics_ = closing->statistics();
-    if (in_function_) closed_inside_ = std::move(closing);
-    closing.reset();
+    statistics = closing->statistics();
+    if (!inside) closing.reset();
   }
-  pending_.clear();
+  Turn turn(mutex_);
+  last_statistics_ = std::move(statistics);
+  if (inside) closed_inside_ = std::move(closing);
 }
 
 bool PyReader::busy() { return !std::unique_lock(mutex_, std::try_to_lock); }

@@ -69,6 +69,23 @@ def test_a_path_opens_a_stream(tmp_path):
             assert step.number == 1 and (step["T"][1:3, 2] == 12).all()
 
 
+@pytest.mark.parametrize("name", ["00000500.h5", "00000001.rank1", ".00000003.h5.part", "notes.txt"])
+@pytest.mark.parametrize("before", ["nothing", "a stream"])
+@pytest.mark.parametrize("resume", ["no", "append"])
+def test_files_that_no_stream_wrote_are_left_alone(tmp_path, name, before, resume):
+    folder = tmp_path / "heat.steps"
+    if before == "a stream":
+        write(folder)
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("precious")
+    if before == "a stream" and name.endswith(".part"):
+        return  # left by a crash: the stream's own
+    with pytest.raises(penstock.Error, match="which no stream has written"):
+        penstock.create("heat", engine="file", folder=folder, resume=resume, timeout=20)
+    assert (folder / name).read_text() == "precious"
+    assert before == "nothing" or len(list(folder.glob("0000000[012].h5"))) == 3
+
+
 @pytest.mark.parametrize("first", ["h5py", "penstock"])
 def test_h5py_in_the_same_process(tmp_path, first):
     """Each uses its own HDF5, in either order."""

@@ -117,6 +117,31 @@ def test_what_ends_the_program_is_no_error_of_the_analysis(insitu, ends):
     assert seen == [0]
 
 
+def test_another_thread_closes_the_reader_while_its_function_runs(insitu):
+    writer, reader = insitu()
+    running, closing, seen = threading.Event(), threading.Event(), []
+
+    def analyse(step):
+        running.set()
+        assert closing.wait(TIMEOUT_S)
+        seen.append(float(step["T"][0, 0, 0]))
+
+    def close():
+        assert running.wait(TIMEOUT_S)
+        closing.set()
+        reader.close()
+
+    reader.on_step(analyse)
+    thread = threading.Thread(target=close)
+    thread.start()
+    _, field = halo()
+    write(writer, field)
+    thread.join(TIMEOUT_S)
+    assert not thread.is_alive() and reader.closed
+    write(writer, field)  # nobody is called any more
+    assert len(seen) <= 1
+
+
 def test_a_kept_view_is_an_error(insitu):
     writer, reader = insitu()
     _, field = halo()

@@ -326,6 +326,7 @@ void StepReader::end_step() {
 
 void StepReader::close() {
   if (closed_) return;
+  source_->stop_calls();
   closed_ = true;
   step_.reset();
   source_->close();

@@ -54,6 +54,8 @@ class StepSource {
   using Take = std::function<Outcome(base::Deadline)>;
   virtual void on_step(Take take);
 
+  // Before close: functions given to on_step run no more, and none is running but the caller's own.
+  virtual void stop_calls() {}
   // Leases that live on keep what they need.
   virtual void close() = 0;
   virtual void add_statistics(StreamStatistics& statistics) const = 0;

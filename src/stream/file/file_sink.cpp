@@ -202,9 +202,7 @@ FileSink::FileSink(const EngineContext& context, const std::string& name, Cohort
 // Rank 0: what there is of the stream, and that nobody else writes it.
 void FileSink::prepare() {
   const auto& folder = places_.folder;
-  if (!holds_only_a_stream(folder))
-    throw Error(Errc::wrong_state,
-                "the folder " + folder + " holds other files than a stream's: choose another folder");
+  require_own_files(folder);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) storage::fail("make the folder", folder, error.value());

@@ -19,6 +19,7 @@
 #include "fabric/json_integer.hpp"
 #include "fabric/registration.hpp"
 #include "penstock/error.hpp"
+#include "stream/file/step_header.hpp"
 
 namespace penstock::stream {
 namespace {
@@ -133,6 +134,24 @@ bool holds_only_a_stream(const std::string& folder) {
   bool only = true;
   for_each_file(folder, [&](const std::string&, Entry entry) { only = only && entry.what != Entry::What::other; });
   return only;
+}
+
+void require_own_files(const std::string& folder) {
+  const bool stream = storage::exists(folder + "/stream.json");
+  std::string foreign;
+  for_each_file(folder, [&](const std::string& name, Entry entry) {
+    if (!foreign.empty() || entry.what == Entry::What::ours || (stream && entry.what == Entry::What::part)) return;
+    if (stream && entry.what != Entry::What::other) try {
+        read_header(storage::File(folder + "/" + name, O_RDONLY));
+        return;
+      } catch (const Error& error) {
+        if (error.code() != Errc::protocol) throw;
+      }
+    foreign = name;
+  });
+  if (!foreign.empty())
+    throw Error(Errc::wrong_state, "the folder " + folder + " holds '" + foreign +
+                                       "', which no stream has written: choose another folder, or move that file away");
 }
 
 std::optional<storage::File> lock_for_writing(const std::string& folder) {

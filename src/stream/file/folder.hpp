@@ -38,6 +38,9 @@ void write_record(const std::string& folder, const StreamRecord& record, bool sy
 std::string folder_of(const std::string& stream, const StreamOptions& options);
 // Whether all that is in it can be a stream's; a folder that is not there holds nothing else.
 bool holds_only_a_stream(const std::string& folder);
+// Before files are written or removed there. Throws Error(wrong_state) naming a file that no stream has written: any step's where
+// there is no stream.json, else one without the header that all have.
+void require_own_files(const std::string& folder);
 
 // Held while a writer lives. Empty: another has it.
 std::optional<storage::File> lock_for_writing(const std::string& folder);

@@ -38,7 +38,7 @@ class InsituSource final : public DirectSource {
   void step_ended() override;
   void described(std::span<const std::shared_ptr<const model::RankLayout>> layouts) override;
   void on_step(Take take) override;
-  void close() override;
+  void stop_calls() override { detach(); }
 
  private:
   InsituPlane& insitu_plane() { return static_cast<InsituPlane&>(plane()); }
@@ -117,11 +117,6 @@ void InsituSource::on_step(Take take) {
 
 void InsituSource::detach() {
   if (analysis_) writer_->detach(*analysis_);
-}
-
-void InsituSource::close() {
-  detach();
-  DirectSource::close();
 }
 
 }  // namespace
