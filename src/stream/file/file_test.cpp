@@ -394,7 +394,10 @@ TEST_F(FileTest, AMasterThatCannotBeWrittenEndsTheStream) {
     EXPECT_NE(code_of([&] { writer.close(); }), Errc::ok);
   });
   fs::remove(steps_ + "/00000001.h5");
-  EXPECT_THAT(names_in(steps_), ElementsAre("00000000.h5", "00000000.rank1", "stream.json", "stream.lock"));
+  // Rank 1 may have ended a step after rank 0 gave up: the next writer removes that file, as it does after a crash.
+  auto left = names_in(steps_);
+  std::erase_if(left, [](const auto& name) { return name != "00000000.rank1" && name.ends_with(".rank1"); });
+  EXPECT_THAT(left, ElementsAre("00000000.h5", "00000000.rank1", "stream.json", "stream.lock"));
   auto reader = context_.open_stream("heat", solo(), options());
   EXPECT_EQ(reader.begin_step().number(), 0u);
   EXPECT_EQ(reader.try_begin_step(20s).outcome, Outcome::writer_lost);
