@@ -316,7 +316,13 @@ void FileSink::write_block(const Block& block, bool compressed, std::uint64_t of
 }
 
 void FileSink::commit(const Payload& payload, std::shared_ptr<const std::string> layout) {
-  if (!skipped_) finish_file(payload);
+  try {
+    if (!skipped_) finish_file(payload);
+  } catch (const Error&) {
+    // Of a stream that has failed, rank 0 removes what is not complete: why it failed is what counts.
+    if (const auto why = agreement_->node().failure(); !why.empty()) throw Error(Errc::system, why);
+    throw;
+  }
   agreement_->commit({}, std::move(layout));
 }
 
