@@ -191,6 +191,37 @@ TEST_F(DirectWriterTest, SpansOfADroppedStepAreMemoryUntilItEnds) {
   writer.close();
 }
 
+// No library thread: the writer itself must look at what came over the socket.
+TEST_F(DirectWriterTest, DropsNoStepForWantOfAReleaseThatHasArrived) {
+  auto alone = context_options();
+  alone.explicit_progress = true;
+  Context writers(alone);
+  const auto options = with([](auto& o) {
+    o.queue_steps = 2;
+    o.when_full = WhenFull::discard_newest;
+    o.data_plane = DataPlane::tcp;
+    o.rendezvous_readers = 0;
+  });
+  auto writer = writers.create_stream("s", solo(), options);
+  std::optional<Reader> reader;
+  std::atomic<bool> open{false};
+  std::jthread opening([&] {
+    reader = context_.open_stream("s", solo(), options);
+    open = true;
+  });
+  while (!open) writers.progress();
+  for (std::uint64_t t = 0; t < 8; t += 2) {
+    for (int i = 0; i < 2; ++i) {
+      auto step = writer.begin_step();
+      EXPECT_FALSE(step.dropped()) << step.number();
+      step.end();
+    }
+    for (int i = 0; i < 2; ++i) reader->begin_step().end();
+  }
+  reader->close();
+  writer.close();
+}
+
 TEST_F(DirectWriterTest, RefusesStringsAndAttributesThatNobodyCouldRead) {
   const auto options = with([](auto&) {});
   auto writer = context_.create_stream("s", solo(), options);

@@ -89,6 +89,7 @@ class WriterNode final : private Sink {
   void drop_link(LinkId link, const std::string& why);
   void drop_if_left(LinkId link);
   void pump();
+  void hear_readers(std::unique_lock<std::mutex>& lock);
   void recycle_freed();
   void tell_voided();
   void settle();

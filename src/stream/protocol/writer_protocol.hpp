@@ -28,6 +28,7 @@ class WriterProtocol {
   // ------ the rank's own calls
   // The next step this rank may write, if one is granted. Steps come in order.
   std::optional<Grant> take_grant();
+  bool has_grant() const { return !grants_.empty(); }
   // Says once for each step that this rank waits for a grant, so that policy can act.
   void want();
   // The rank ended (or voided) a granted step that was not dropped. layout: null when as in its last record.
