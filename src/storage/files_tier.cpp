@@ -59,7 +59,7 @@ void FilesTier::recover() {
     const std::string text = read_small_file(watermark_path());
     std::from_chars(text.data(), text.data() + text.size(), watermark);  // anything else: 0, more is verified
   }
-  const std::uint64_t removed = folder_.recover(watermark, [&](const auto& found) { recover_file(found); });
+  const std::uint64_t removed = folder_.recover(watermark, 0, [&](const auto& found) { recover_file(found); });
   count_dropped(removed);
   for (const auto& [key, record] : index_) count_existing(record.data_bytes);
   const TierStatistics counted = statistics();

@@ -104,10 +104,11 @@ std::string ObjectFolder::path_of(std::string_view key, ObjectFile file) const {
          (file.synced ? "-s" : "-u") + std::string(codec_->suffix());
 }
 
-std::uint64_t ObjectFolder::recover(std::uint64_t watermark, const std::function<void(const Found&)>& found) {
+std::uint64_t ObjectFolder::recover(std::uint64_t watermark, std::uint64_t last,
+                                    const std::function<void(const Found&)>& found) {
   watermark_ = watermark;
   std::uint64_t removed = recover_batches();
-  std::uint64_t last = watermark;
+  last = std::max(last, watermark);
   FolderSync::Folders to_sync;
   for (unsigned folder = 0; folder < FolderSync::folder_count; ++folder) {
     for (const auto& entry : std::filesystem::directory_iterator(folder_sync_.folder_path(folder))) {

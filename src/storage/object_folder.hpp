@@ -78,8 +78,9 @@ class ObjectFolder {
     ObjectFile file;
   };
   // Once, before all else: finishes or undoes batches, removes what is temporary, calls `found` for each file there is.
-  // Returns how many files it removed. `watermark`: as the tier stored it.
-  std::uint64_t recover(std::uint64_t watermark, const std::function<void(const Found&)>& found);
+  // Returns how many files it removed. `watermark`: as the tier stored it; `last`: the highest number that its index knows, which
+  // is not given again even when that file is gone.
+  std::uint64_t recover(std::uint64_t watermark, std::uint64_t last, const std::function<void(const Found&)>& found);
 
   // Writes one file for each, one write call each; when `sync` their bytes are durable on return, their names not. `aside`:
   // under temporary names. On throw nothing remains.

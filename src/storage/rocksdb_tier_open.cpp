@@ -112,16 +112,18 @@ std::uint64_t RocksTier::stored_watermark() const {
 
 void RocksTier::recover() {
   std::unordered_map<std::uint64_t, Used> used;
+  std::uint64_t last = 0;
   const auto at = database_->iterate("");
   for (; at->Valid(); at->Next()) {
     const IndexEntry entry = decode_index_entry(text(at->value()));
     count_existing(entry.data_bytes);
-    if (entry.where == Where::file)
-      used.emplace(entry.number, Used{std::string(text(at->key())), entry.data_bytes, entry.synced, false});
+    if (entry.where != Where::file) continue;
+    used.emplace(entry.number, Used{std::string(text(at->key())), entry.data_bytes, entry.synced, false});
+    last = std::max(last, entry.number);
   }
   database_->check(*at);
   if (!folder_) return;
-  count_dropped(folder_->recover(stored_watermark(), [&](const ObjectFolder::Found& found) {
+  count_dropped(folder_->recover(stored_watermark(), last, [&](const ObjectFolder::Found& found) {
     const auto of = used.find(found.file.number);
     if (of == used.end() || hash_of(of->second.key) != found.hash || of->second.synced != found.file.synced) {
       remove_file(found.path);

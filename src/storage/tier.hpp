@@ -106,6 +106,7 @@ class Tier {
   virtual void scan(std::string_view prefix, const std::function<bool(const TierEntry&)>& visit) = 0;
   // Everything put before is durable on return. The destructor does it too, and warns if it cannot.
   virtual void sync() = 0;
+  virtual std::uint64_t used_bytes() = 0;  // of data, counted: asks no file system
   virtual TierStatistics statistics() = 0;
 };
 

@@ -23,6 +23,7 @@ class TierBase : public Tier {
   bool erase(std::string_view key, bool sync) final;
   void scan(std::string_view prefix, const std::function<bool(const TierEntry&)>& visit) final;
   void sync() final;
+  std::uint64_t used_bytes() final;
   TierStatistics statistics() final;
 
  protected:
@@ -44,7 +45,6 @@ class TierBase : public Tier {
   void count_nothing();  // before what exists is counted again
   void count_existing(std::uint64_t data_bytes);
   void count_erased(std::uint64_t data_bytes);
-  std::uint64_t used_bytes();
   void count_error() { errors_.fetch_add(1, std::memory_order_relaxed); }
   void count_dropped(std::uint64_t count = 1) { dropped_.fetch_add(count, std::memory_order_relaxed); }
 

@@ -26,10 +26,11 @@ class ExposedRegion final : public Region {
   }
   std::mutex* mutex() override { return &exposure_->mutex; }
   Errc state() const override { return exposure_->withdrawn ? Errc::invalid_argument : Errc::ok; }
-  void hold() override {
+  bool hold() override {
     const std::lock_guard lock(exposure_->mutex);
     if (exposure_->withdrawn) gone(exposure_->descriptor.id);
     ++exposure_->held;
+    return true;
   }
   void release() override {
     const std::lock_guard lock(exposure_->mutex);

@@ -28,6 +28,9 @@ class SlotRegion final : public Region {
   Errc state() const override {
     return arena_.holds(slot_, step_) && !(lends_ && lent_.empty_locked()) ? Errc::ok : Errc::step_gone;
   }
+  // Segments are held by owners_. The application's own arrays may be taken back at any time.
+  bool hold() override { return !lends_; }
+  void release() override {}
 
  private:
   const memory::Arena& arena_;

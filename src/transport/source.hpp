@@ -22,10 +22,11 @@ class Region {
   // one they were good if state() is ok afterwards.
   virtual std::mutex* mutex() { return nullptr; }
   virtual Errc state() const = 0;
-  // For a network that reads or writes by itself: until release, the memory is there and, where it has a mutex, its owner does
-  // not touch it. Throws Error(invalid_argument) when it was taken back. Any thread.
-  virtual void hold() {}
-  virtual void release() {}
+  // For a network that reads or writes by itself, and without the mutex: until release, the owner keeps the memory mapped and,
+  // where there is a mutex, does not touch it. False: the owner cannot promise that, so copy under the mutex. Throws
+  // Error(invalid_argument) when it was taken back. Any thread.
+  virtual bool hold() = 0;
+  virtual void release() = 0;
 };
 
 class Source {

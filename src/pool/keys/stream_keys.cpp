@@ -36,8 +36,8 @@ std::string stream_of_row(std::string_view row) {
   return std::string(row.substr(stream_row_prefix.size()));
 }
 
-bool is_stream_record(const Namespace& ns, std::string_view row, std::string_view column) {
-  return column == record_column && row.starts_with(stream_row_prefix) && ns == streams_namespace();
+bool is_stream_record(std::string_view row, std::string_view column) {
+  return column == record_column && row.starts_with(stream_row_prefix);
 }
 
 std::string epoch_column(std::uint64_t life, std::uint64_t epoch) {

@@ -18,11 +18,9 @@ std::string stream_row(std::string_view stream);
 std::string stream_of_row(std::string_view row);
 
 inline constexpr std::string_view record_column = "stream";
-// Whether the object is a stream's record. It holds its writer's token, with which one can join the writer in place of the
+// Whether the object of this namespace is a stream's record. It holds its writer's token, with which one can join the writer in place of the
 // pool and take its steps from it: no client is given its bytes, whatever its role.
-bool is_stream_record(const Namespace& ns, std::string_view row, std::string_view column);
-// Whether an object of this namespace, with or without a tag, is what a home notes of its stream: not a part of a step.
-inline bool is_bookkeeping(const Namespace& ns, bool tagged) { return !tagged && ns == streams_namespace(); }
+bool is_stream_record(std::string_view row, std::string_view column);
 std::string epoch_column(std::uint64_t life, std::uint64_t epoch);
 // Nothing: the column is another, or of another life.
 std::optional<std::uint64_t> epoch_of_column(std::string_view column, std::uint64_t life);

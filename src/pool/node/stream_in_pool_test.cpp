@@ -478,7 +478,9 @@ TEST(StreamInPool, SmallStreamsLieOnAllServers) {
     TestWriter writer(servers, name, 8);
     writer.write();
     writer->close(patience);
-    if (i % 10 == 0) EXPECT_THAT(TestReader(servers, name).rest(), ElementsAre(0));
+    if (i % 10 == 0) {
+      EXPECT_THAT(TestReader(servers, name).rest(), ElementsAre(0));
+    }
   }
   std::vector<std::size_t> found(count);
   for (std::size_t i = 0; i < count; ++i) {

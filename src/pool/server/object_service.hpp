@@ -63,7 +63,7 @@ class ObjectService final : public fb::ObjectsService {
 
 class PeerService final : public fb::PeersService {
  public:
-  // pull: the stream home's part (pool/stream_home.hpp).
+  // pull: what a server takes from elsewhere than the pool, if it does (coordinator/stripe_puller.hpp).
   using Pull = std::function<Task<fb::PullReplyT>(rpc::Call&, fb::PullRequestT)>;
   PeerService(std::shared_ptr<ServerCore> core, Pull pull) : core_(std::move(core)), pull_(std::move(pull)) {}
   Task<fb::ReplicateReplyT> replicate(rpc::Call& call, fb::ReplicateRequestT request) override;

@@ -6,8 +6,8 @@
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "pool/keys/policy.hpp"
 #include "pool/keys/protocol.hpp"
-#include "pool/keys/stream_keys.hpp"
 #include "pool/store/key_locks.hpp"
 #include "pool/store/object_info.hpp"
 
@@ -63,15 +63,13 @@ void ServerCore::require_role(const rpc::Call& call, std::string_view role) {
 }
 
 void ServerCore::require_for_clients(const Namespace& ns, std::string_view row, std::string_view column) {
-  if (is_stream_record(ns, row, column))
-    throw Error(Errc::forbidden, "only the pool's servers read a stream's record: it holds its writer's token");
+  const auto& policy = policy_of(ns);
+  if (policy.is_secret && policy.is_secret(row, column)) throw Error(Errc::forbidden, std::string(policy.why_secret));
 }
 
 void ServerCore::require_changeable(const rpc::Call& call, const Namespace& ns) {
-  if (ns == streams_namespace() && call.channel().role() != "server")
-    throw Error(Errc::forbidden,
-                "what streams are made of is changed by the pool's servers only; a stream whose writer has "
-                "ended is dropped as a whole (penstock drop --stream)");
+  const auto why = policy_of(ns).why_servers_only;
+  if (!why.empty() && call.channel().role() != "server") throw Error(Errc::forbidden, std::string(why));
 }
 
 Task<std::shared_ptr<const Placement>> ServerCore::check_view(std::uint64_t callers, Deadline deadline) {

@@ -174,7 +174,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   // Stops without passing anything on; what is in memory only is written if there is a tier.
   Task<void> stop(Deadline deadline);
 
-  // Called on the engine thread after each change of view (stream homes, waiters).
+  // Called on the engine thread after each change of view (waiters, what else depends on it).
   void on_view(std::function<void(const View&)> callback) { view_callbacks_.push_back(std::move(callback)); }
 
   // Served to peers.

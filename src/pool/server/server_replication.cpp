@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "pool/keys/policy.hpp"
 #include "pool/keys/protocol.hpp"
-#include "pool/keys/stream_keys.hpp"
 #include "pool/server/server_core.hpp"
 
 namespace penstock::pool {
@@ -255,7 +255,8 @@ Task<std::vector<ObjectStore::Write>> ServerCore::take_replicas(rpc::Call& call,
   }
   std::vector<ObjectStore::Write> writes;
   if (sizes.empty()) co_return writes;
-  const bool own = is_bookkeeping(keys.ns, std::ranges::any_of(request.tagged, [](bool tagged) { return tagged; }));
+  const bool own = policy_of(keys.ns).untagged_is_bookkeeping &&
+                   std::ranges::none_of(request.tagged, [](bool tagged) { return tagged; });
   const auto wait_until = answer_in_time(call.deadline());  // that there is no room is an answer
   auto blobs = co_await store_->reserve_all(std::move(sizes), wait_until, own);
   const bool bulk = request.bulk.bytes() > 0;
@@ -300,9 +301,7 @@ std::uint64_t ServerCore::refused_for(const ObjectStore::Write& write) {
   const auto* newest = table.find(write.ns, write.row, write.column);
   const auto coming = store_->on_its_way(packed);  // by a put that its primary may have given up
   const auto counts = std::max({newest ? newest->version : 0, tombstones_.newest(packed), coming.version});
-  if (coming.version == write.object.version &&
-      (coming.checksum != write.object.checksum || coming.bytes != write.object.bytes))
-    return counts;
+  if (store_->is_taken_on_its_way(packed, write.object)) return counts;
   if (tombstones_.covers(packed, write.object.version)) return counts;
   if (const auto* same = table.find(write.ns, write.row, write.column, write.object.version))
     return same->checksum == write.object.checksum && same->bytes == write.object.bytes ? 0 : counts;

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "base/log.hpp"
+#include "pool/keys/policy.hpp"
 #include "pool/keys/protocol.hpp"
-#include "pool/keys/stream_keys.hpp"
 #include "pool/server/server_core.hpp"
 
 namespace penstock::pool {
@@ -316,8 +316,8 @@ Task<ObjectStore::Write> ServerCore::take_fetched(std::shared_ptr<rpc::Channel> 
                                                   const fb::GetReplyT& reply, const fb::GotT& got, bool& kept,
                                                   Deadline deadline) {
   auto self = shared_from_this();
-  auto blob =
-      co_await room_for_fetched(got.info->bytes, is_bookkeeping(ns, got.tagged), kept, answer_in_time(deadline));
+  auto blob = co_await room_for_fetched(got.info->bytes, !got.tagged && policy_of(ns).untagged_is_bookkeeping, kept,
+                                        answer_in_time(deadline));
   if (got.inlined) {
     const auto part = part_of(reply.data, got.offset, got.info->bytes);
     std::copy(part.begin(), part.end(), blob->writable().begin());

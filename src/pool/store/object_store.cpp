@@ -8,6 +8,8 @@ namespace penstock::pool {
 
 using fabric::Promise;
 
+constexpr std::size_t most_owed = 10'000;  // erases that a failing disk owes
+
 std::string describe_key(std::string_view row, std::string_view column) {
   constexpr std::size_t most = 80;
   constexpr char digits[] = "0123456789abcdef";
@@ -120,6 +122,9 @@ fabric::Task<void> ObjectStore::put(std::vector<Write> writes, bool durable, boo
     for (auto& write : writes) put_now(write.ns, write.row, write.column, std::move(write.object), write.keep_older);
     co_return;
   }
+  // What failed puts may have left in a tier is owed to it: that list must not grow for as long as the disk fails.
+  if (durable && !self->disk_error.empty() && self->failed_erases.size() + self->erasing >= most_owed)
+    throw Error(Errc::system, "the disk takes no object before the failed ones are undone: " + self->disk_error);
   // What is there already, in memory only, is made durable too.
   const bool again = durable && std::any_of(writes.begin(), writes.end(), [&](const Write& write) {
                        const auto* same = self->table.find(write.ns, write.row, write.column, write.object.version);
@@ -145,6 +150,15 @@ ObjectStore::OnItsWay ObjectStore::on_its_way(const std::string& packed_key) {
   for (const auto& p : at->second.pending)
     if (p.hidden && !p.gone && p.version >= newest.version) newest = {p.version, p.bytes, p.checksum};
   return newest;
+}
+
+bool ObjectStore::is_taken_on_its_way(const std::string& packed_key, const StoredObject& object) {
+  if (!impl_->disk) return false;
+  const auto at = impl_->keys.find(packed_key);
+  return at != impl_->keys.end() && std::ranges::any_of(at->second.pending, [&](const auto& p) {
+           return p.hidden && !p.gone && p.version == object.version &&
+                  (p.bytes != object.bytes || p.checksum != object.checksum);
+         });
 }
 
 void ObjectStore::give_up_on_its_way() {

@@ -117,6 +117,8 @@ class ObjectStore {
     std::uint64_t version = 0, bytes = 0, checksum = 0;
   };
   OnItsWay on_its_way(const std::string& packed_key);
+  // Whether other bytes are on their way under this version.
+  bool is_taken_on_its_way(const std::string& packed_key, const StoredObject& object);
   // Nothing of what is on its way now comes to the table: its puts fail with Error(stale_view).
   void give_up_on_its_way();
 

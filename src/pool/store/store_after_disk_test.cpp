@@ -126,10 +126,45 @@ TEST_F(StoreAfterDisk, WhatIsOnItsWayIsKnownByItsVersion) {
   EXPECT_EQ(coming("row1").version, 4u);
   EXPECT_EQ(coming("row1").bytes, 50u);
   EXPECT_EQ(coming("row3").version, 0u);
+  // Versions below the newest count as well.
+  const auto taken = [&](std::uint64_t version, std::size_t size, std::uint64_t number) {
+    std::vector<std::byte> data(size);
+    fill_with(data, number);
+    StoredObject object;
+    object.version = version;
+    object.bytes = size;
+    object.checksum = storage::checksum(data);
+    bool out = false;
+    store_->on_engine([&] { out = store_->store().is_taken_on_its_way(pack_key({}, "row1", "c"), object); });
+    return out;
+  };
+  EXPECT_FALSE(taken(1, 100, 1));
+  EXPECT_TRUE(taken(1, 100, 99));
+  EXPECT_FALSE(taken(4, 50, 99));
+  EXPECT_TRUE(taken(4, 50, 1));
+  EXPECT_FALSE(taken(2, 50, 1));
   finish(std::move(done));
   put.get(soon());
   for (const auto* row : {"row0", "row1", "row2"}) EXPECT_EQ(coming(row).version, 0u);
   EXPECT_TRUE(is_filled_with(store_->load("row1")->object.blob->bytes(), 99));
+}
+
+// However long the disk fails, what failed puts may have left there is a bounded list.
+TEST_F(StoreAfterDisk, ADiskThatFailsOnOwesABoundedNumberOfErases) {
+  disk_->full = slow_->full = true;
+  disk_->erases_to_fail = slow_->erases_to_fail = 1'000'000;
+  int puts = 0;
+  std::string last;
+  for (; puts < 500 && last.find("before the failed ones are undone") == std::string::npos; ++puts)
+    last = error_of([&] { start(static_cast<std::uint64_t>(puts) * 100, 100).get(soon()); }).second;
+  EXPECT_GE(puts, 100);
+  EXPECT_LT(puts, 500);
+  EXPECT_NE(last.find(": fake/"), std::string::npos) << last;  // and why it fails
+  disk_->full = slow_->full = false;
+  disk_->erases_to_fail = slow_->erases_to_fail = 0;
+  const auto deadline = soon();
+  while (!deadline.passed() && code_of([&] { start(90'000, 1).get(soon()); }) != Errc::ok) std::this_thread::yield();
+  EXPECT_TRUE(store_->load(numbered("row", 90'000)));
 }
 
 TEST_F(StoreAfterDisk, AFullDiskLeavesNothing) {

@@ -155,6 +155,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   bool retry_pending = false;
   base::Clock::time_point logged;
   std::vector<Place> failed_erases;
+  std::size_t erasing = 0;  // places of jobs under way
   std::uint64_t floor_written = 0, floor_recovered = 0;
 
   EvictionHeap evictable, demotable;

@@ -141,7 +141,7 @@ fabric::Task<void> ObjectStore::recover() {
 void ObjectStore::Impl::demote_if_full() {
   if (!demotes() || demoting || stopped || retry_pending) return;
   const auto limit = static_cast<double>(limits[0]);
-  const auto held = static_cast<double>(disk->tiers().front()->statistics().bytes);
+  const auto held = static_cast<double>(disk->tiers().front()->used_bytes());
   if (held <= (demoting_on ? demote_to : demote_above) * limit) {
     demoting_on = false;
     return;

@@ -256,6 +256,7 @@ class FakeTier : public storage::Tier {
       if (key.starts_with(prefix) && !visit({key, value.data.size(), value.checksum, value.metadata})) return;
   }
   void sync() override {}
+  std::uint64_t used_bytes() override { return statistics().bytes; }
   storage::TierStatistics statistics() override {
     std::lock_guard lock(disk_->mutex);
     storage::TierStatistics out;

@@ -362,6 +362,7 @@ void ObjectStore::Impl::submit_erases(std::shared_ptr<DiskJob> job, std::vector<
   job->version_floor = floor;
   job->sync_erases = job->urgent = sync;
   ++writing_jobs;
+  erasing += erases.size();
   job->done = [weak = weak_from_this(), done = std::move(done), erases = std::move(erases), floor,
                number = ++submitted](DiskJob& job, std::exception_ptr error) {
     const auto self = weak.lock();
@@ -370,6 +371,7 @@ void ObjectStore::Impl::submit_erases(std::shared_ptr<DiskJob> job, std::vector<
       return;
     }
     --self->writing_jobs;
+    self->erasing -= erases.size();
     if (!error) self->floor_written = std::max(self->floor_written, floor);
     else self->failed_erases.insert(self->failed_erases.end(), erases.begin(), erases.end());
     const auto outcome = error;

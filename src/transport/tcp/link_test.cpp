@@ -30,6 +30,8 @@ struct TestSource : Source {
     }
     std::mutex* mutex() override { return memory.pinned ? &memory.mutex : nullptr; }
     Errc state() const override { return memory.state; }
+    bool hold() override { return true; }
+    void release() override {}
     Memory& memory;
   };
   std::unique_ptr<Region> open(const wire::DataRequest& request, bool for_writing) override {

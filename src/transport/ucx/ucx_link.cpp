@@ -51,9 +51,13 @@ Address address_of(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
 
 struct Hold {
   std::shared_ptr<Region> region;
-  explicit Hold(std::shared_ptr<Region> of) : region(std::move(of)) { region->hold(); }
+  explicit Hold(std::shared_ptr<Region> of) : region(std::move(of)) {}
   Hold(const Hold&) = delete;
   ~Hold() { region->release(); }
+  // Null: the region's owner cannot promise to leave the memory alone.
+  static std::shared_ptr<Hold> of(std::shared_ptr<Region> region) {
+    return region->hold() ? std::make_shared<Hold>(std::move(region)) : nullptr;
+  }
 };
 
 }  // namespace
@@ -498,8 +502,8 @@ void UcxLink::answer_read(const std::vector<std::byte>& frame) {
     const auto* base = region->segment(wanted.segment, wire::reach(wanted, request.points));
     moves.reserve(request.points.size());
     const auto piece = source_of(wanted, request.points, moves);
-    if (bytes > copied_bytes && model::contiguous_runs(piece, bytes, 1, runs)) {
-      hold = std::make_shared<Hold>(region);
+    if (bytes > copied_bytes && model::contiguous_runs(piece, bytes, 1, runs)) hold = Hold::of(region);
+    if (hold) {
       from = base + runs.front().offset;
     } else {
       packed.resize(bytes);
@@ -551,7 +555,8 @@ void UcxLink::take_write(const Head& head, std::span<const std::byte> frame, con
   try {
     std::shared_ptr<Region> region = source_->open(request, true);
     auto* const to = region->segment(request.pieces.front().segment, reach) + reach.first;
-    auto hold = std::make_shared<Hold>(std::move(region));
+    auto hold = Hold::of(std::move(region));
+    if (!hold) throw Error(Errc::internal, "memory that its owner does not hold still was asked for writing");
     if (!data.rendezvous) {
       std::memcpy(to, data.data, data.bytes);
       answer(head.id, {});
