@@ -32,16 +32,19 @@ except SystemExit as end:
 except BaseException:
     traceback.print_exc()
     status = 1
-sys.stdout.flush()
-sys.stderr.flush()
+for stream in sys.stdout, sys.stderr:
+    try:
+        stream.flush()
+    except (AttributeError, ValueError):  # the program has closed it
+        pass
 )";
 
 std::atomic<bool> used{false};
 
 std::string find_python() {
   if (const char* named = std::getenv("PENSTOCK_PYTHON"); named && *named) {
-    if (::access(named, X_OK) == 0) return named;
-    throw Error(Errc::not_found, std::string("PENSTOCK_PYTHON=") + named + " is not a program");
+    if (::access(named, X_OK) == 0 && fs::path(named).filename().string().starts_with("python")) return named;
+    throw Error(Errc::not_found, std::string("PENSTOCK_PYTHON=") + named + " is not a Python interpreter");
   }
   const char* path = std::getenv("PATH");
   const std::string folders = path ? path : "";

@@ -110,9 +110,10 @@ class Context:
     def inspect(self, name: str, timeout: float = 5.0, **options: Any) -> dict[str, Any]:
         """The statistics of the writer of a live stream, its readers among them, without joining it.
 
-        Of a stream in a pool the pool tells: its state (open, ended, lost), writer, ranks, steps, bytes, readers. name,
-        options (engine, pool): as for open(). timeout: seconds. Raises NotFound (nobody answers), AuthenticationError,
-        TimeoutError.
+        Of a stream in a pool the pool tells: its state (open, ended, lost), writer, ranks, steps, bytes, readers. Of
+        one in files its folder tells: state, writer, ranks, and how many steps there are, the first and the last.
+        name, options (engine, pool): as for open(). timeout: seconds. Raises NotFound (nobody answers),
+        AuthenticationError, TimeoutError.
         """
         return json.loads(
             self._core.inspect(name, to_ms(timeout), {key: _text(value) for key, value in options.items()})

@@ -11,7 +11,7 @@ std::span<const EngineEntry> engines() {
   static constexpr EngineEntry all[] = {{"direct", &create_direct, &open_direct},
                                         {"pool", &pool::create_in_pool, &pool::open_in_pool, &pool::inspect_in_pool},
                                         {"insitu", &create_insitu, &open_insitu},
-                                        {"file", &create_file, &open_file}};
+                                        {"file", &create_file, &open_file, &inspect_files, &locate_files}};
   return all;
 }
 

@@ -35,6 +35,7 @@ class File {
   std::uint64_t size() const;
   // Both parts at the file's present position, in one call as far as the system takes them.
   void write(std::string_view head, std::span<const std::byte> body) const;
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes) const;
   // Returns how many bytes there were, fewer only at the file's end.
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const;
   void start_writing_back() const;  // lets the kernel begin; waits for nothing

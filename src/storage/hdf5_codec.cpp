@@ -6,17 +6,16 @@
 // after a write of its own failed (a full disk). Data is contiguous, so that it is read and verified past HDF5, too. Debian's
 // HDF5 is not thread-safe: one mutex for all of it here; a program that uses HDF5 itself must not do so at the same time.
 #include <fcntl.h>
-#include <hdf5.h>
 
 #include <array>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "storage/hdf5.hpp"
 #include "storage/object_codec.hpp"
 #include "storage/tier.hpp"
 #include "storage/verified_read.hpp"
@@ -25,43 +24,9 @@ namespace penstock::storage {
 
 namespace {
 
-std::mutex hdf5_mutex;  // held for every call of HDF5
-
-// Takes HDF5: the lock, and its habit of printing errors. Gives both back.
-class Hdf5Use {
- public:
-  Hdf5Use() : lock_(hdf5_mutex) {
-    H5Eget_auto2(H5E_DEFAULT, &print_, &print_data_);
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  }
-  ~Hdf5Use() { H5Eset_auto2(H5E_DEFAULT, print_, print_data_); }
-
- private:
-  std::lock_guard<std::mutex> lock_;
-  H5E_auto2_t print_ = nullptr;
-  void* print_data_ = nullptr;
-};
-
-// An identifier of HDF5 and how it is closed.
-class Id {
- public:
-  Id(hid_t id, herr_t (*close)(hid_t), const char* what) : id_(id), close_(close) {
-    if (id < 0) throw Error(Errc::protocol, std::string("HDF5 refuses: ") + what);
-  }
-  Id(Id&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
-  ~Id() {
-    if (id_ >= 0) close_(id_);
-  }
-  operator hid_t() const { return id_; }
-
- private:
-  hid_t id_;
-  herr_t (*close_)(hid_t);
-};
-
-void check(herr_t result, const char* what) {
-  if (result < 0) throw Error(Errc::protocol, std::string("HDF5 refuses: ") + what);
-}
+using h5::check;
+using h5::Id;
+using h5::Use;
 
 // The memory that the core driver makes a file in; we keep it when HDF5 closes the file.
 struct Image {
@@ -93,7 +58,7 @@ H5FD_file_image_callbacks_t image_callbacks(Image& image) {
 // What metadata says about the data.
 struct Description {
   hid_t type = -1;
-  std::vector<hsize_t> shape;
+  h5::Extents shape;
 };
 
 hid_t type_of(std::string_view dtype) {
@@ -160,67 +125,68 @@ std::string percent_encoded(std::string_view key, std::size_t most) {
 }
 
 void write_attribute(hid_t object, const char* name, std::uint64_t value) {
-  const Id space(H5Screate(H5S_SCALAR), H5Sclose, "a scalar");
-  const Id attribute(H5Acreate2(object, name, H5T_STD_U64LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, name);
-  check(H5Awrite(attribute, H5T_NATIVE_UINT64, &value), name);
+  const Id space = h5::space_of({});
+  const Id attribute(H5Acreate2(object, name, H5T_STD_U64LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
+                     "make an attribute");
+  check(H5Awrite(attribute, H5T_NATIVE_UINT64, &value), "write an attribute");
 }
 
 void write_bytes_attribute(hid_t object, const char* name, std::string_view bytes) {
-  const hsize_t size = bytes.size();
-  const Id space(H5Screate_simple(1, &size, nullptr), H5Sclose, name);
-  const Id attribute(H5Acreate2(object, name, H5T_STD_U8LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, name);
-  if (size != 0) check(H5Awrite(attribute, H5T_NATIVE_UINT8, bytes.data()), name);
+  const Id space = h5::space_of({bytes.size()});
+  const Id attribute(H5Acreate2(object, name, H5T_STD_U8LE, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
+                     "make an attribute");
+  if (!bytes.empty()) check(H5Awrite(attribute, H5T_NATIVE_UINT8, bytes.data()), "write an attribute");
 }
 
 void write_text_attribute(hid_t object, const char* name, const std::string& text) {
-  const Id type(H5Tcopy(H5T_C_S1), H5Tclose, name);
-  check(H5Tset_size(type, text.size() + 1), name);
-  const Id space(H5Screate(H5S_SCALAR), H5Sclose, name);
-  const Id attribute(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, name);
-  check(H5Awrite(attribute, type, text.c_str()), name);
+  const Id type(H5Tcopy(H5T_C_S1), H5Tclose, "make a type");
+  check(H5Tset_size(type, text.size() + 1), "make a type");
+  const Id space = h5::space_of({});
+  const Id attribute(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose, "make an attribute");
+  check(H5Awrite(attribute, type, text.c_str()), "write an attribute");
 }
 
 std::uint64_t read_attribute(hid_t object, const char* name) {
-  const Id attribute(H5Aopen(object, name, H5P_DEFAULT), H5Aclose, name);
+  const Id attribute(H5Aopen(object, name, H5P_DEFAULT), H5Aclose, "open an attribute");
   std::uint64_t value = 0;
-  const Id space(H5Aget_space(attribute), H5Sclose, name);
+  const Id space(H5Aget_space(attribute), H5Sclose, "read an attribute");
   if (H5Sget_simple_extent_npoints(space) != 1) throw Error(Errc::protocol, std::string("no number: ") + name);
-  check(H5Aread(attribute, H5T_NATIVE_UINT64, &value), name);
+  check(H5Aread(attribute, H5T_NATIVE_UINT64, &value), "read an attribute");
   return value;
 }
 
 std::string read_bytes_attribute(hid_t object, const char* name, std::uint64_t most) {
-  const Id attribute(H5Aopen(object, name, H5P_DEFAULT), H5Aclose, name);
-  const Id space(H5Aget_space(attribute), H5Sclose, name);
+  const Id attribute(H5Aopen(object, name, H5P_DEFAULT), H5Aclose, "open an attribute");
+  const Id space(H5Aget_space(attribute), H5Sclose, "read an attribute");
   const hssize_t count = H5Sget_simple_extent_npoints(space);
   if (count < 0 || static_cast<std::uint64_t>(count) > most)
     throw Error(Errc::protocol, std::string("too long: ") + name);
   std::string bytes(static_cast<std::size_t>(count), '\0');
-  if (count != 0) check(H5Aread(attribute, H5T_NATIVE_UINT8, bytes.data()), name);
+  if (count != 0) check(H5Aread(attribute, H5T_NATIVE_UINT8, bytes.data()), "read an attribute");
   return bytes;
 }
 
 Id write_dataset(hid_t file, const char* name, const Description& what, const void* bytes) {
-  const Id space(H5Screate_simple(static_cast<int>(what.shape.size()), what.shape.data(), nullptr), H5Sclose, name);
-  const Id creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "properties");
-  check(H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER), "properties");
-  Id set(H5Dcreate2(file, name, what.type, space, H5P_DEFAULT, creation, H5P_DEFAULT), H5Dclose, name);
+  const Id space = h5::space_of(what.shape);
+  const Id creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "make properties");
+  check(H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER), "make properties");
+  Id set(H5Dcreate2(file, name, what.type, space, H5P_DEFAULT, creation, H5P_DEFAULT), H5Dclose, "make a dataset");
   if (H5Sget_simple_extent_npoints(space) > 0)
-    check(H5Dwrite(set, what.type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes), name);
+    check(H5Dwrite(set, what.type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes), "write a dataset");
   return set;
 }
 
 void make_image(const ObjectHeader& header, std::span<const std::byte> data, Image& image) {
-  const Hdf5Use use;
-  const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "properties");
+  const Use use;
+  const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make properties");
   auto callbacks = image_callbacks(image);
   // Room for all from the start: growing would copy.
   const std::size_t room = data.size() + header.metadata.size() + header.key.size() * 4 + (64 << 10);
-  check(H5Pset_fapl_core(access, room, false), "properties");
-  check(H5Pset_file_image_callbacks(access, &callbacks), "properties");
-  check(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110), "properties");
-  check(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG), "properties");
-  const Id file(H5Fcreate("object", H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose, "a file");
+  check(H5Pset_fapl_core(access, room, false), "make properties");
+  check(H5Pset_file_image_callbacks(access, &callbacks), "make properties");
+  check(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110), "make properties");
+  check(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG), "make properties");
+  const Id file(H5Fcreate("object", H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose, "make a file");
   const Description bytes{H5T_STD_U8LE, {data.size()}};
   const auto described = description_of(header.metadata, data.size());
   {
@@ -234,7 +200,7 @@ void make_image(const ObjectHeader& header, std::span<const std::byte> data, Ima
   }
   if (!header.metadata.empty())
     write_dataset(file, "metadata", {H5T_STD_U8LE, {header.metadata.size()}}, header.metadata.data());
-  check(H5Fflush(file, H5F_SCOPE_LOCAL), "to flush");
+  check(H5Fflush(file, H5F_SCOPE_LOCAL), "flush a file");
   const ssize_t size = H5Fget_file_image(file, nullptr, 0);
   if (size <= 0) throw Error(Errc::internal, "HDF5 does not say how long a file is");
   image.bytes = static_cast<std::size_t>(size);
@@ -242,32 +208,33 @@ void make_image(const ObjectHeader& header, std::span<const std::byte> data, Ima
 
 // Everything but the data, and where that is.
 ObjectHeader read_all_but_data(const std::string& path, std::uint64_t& data_offset) {
-  const Hdf5Use use;
-  const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "properties");
-  check(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG), "properties");
-  const Id file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, "the file");
-  const Id set(H5Dopen2(file, "data", H5P_DEFAULT), H5Dclose, "data");
+  const Use use;
+  const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make properties");
+  check(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG), "make properties");
+  const Id file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, "open the file");
+  const Id set(H5Dopen2(file, "data", H5P_DEFAULT), H5Dclose, "open the data");
   ObjectHeader header;
   header.key = read_bytes_attribute(set, "key", max_key_bytes);
   header.checksum = read_attribute(set, "xxh3");
   header.number = read_attribute(set, "number");
   header.synced = read_attribute(set, "synced") != 0;
-  const Id type(H5Dget_type(set), H5Tclose, "data");
-  const Id space(H5Dget_space(set), H5Sclose, "data");
+  const Id type(H5Dget_type(set), H5Tclose, "read the data's type");
+  const Id space(H5Dget_space(set), H5Sclose, "read the data's shape");
   header.data_bytes = static_cast<std::uint64_t>(H5Sget_simple_extent_npoints(space)) * H5Tget_size(type);
   if (header.data_bytes > max_data_bytes) throw Error(Errc::protocol, "its sizes are beyond the limits");
   const haddr_t offset = header.data_bytes != 0 ? H5Dget_offset(set) : 0;
   if (offset == HADDR_UNDEF) throw Error(Errc::protocol, "its data is not in one piece");
   data_offset = offset;
   if (H5Lexists(file, "metadata", H5P_DEFAULT) > 0) {
-    const Id metadata(H5Dopen2(file, "metadata", H5P_DEFAULT), H5Dclose, "metadata");
-    const Id extent(H5Dget_space(metadata), H5Sclose, "metadata");
+    const Id metadata(H5Dopen2(file, "metadata", H5P_DEFAULT), H5Dclose, "open the metadata");
+    const Id extent(H5Dget_space(metadata), H5Sclose, "read the metadata");
     const hssize_t count = H5Sget_simple_extent_npoints(extent);
     if (count < 0 || static_cast<std::uint64_t>(count) > max_metadata_bytes)
       throw Error(Errc::protocol, "long metadata");
     header.metadata.resize(static_cast<std::size_t>(count));
     if (count > 0)
-      check(H5Dread(metadata, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, header.metadata.data()), "metadata");
+      check(H5Dread(metadata, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, header.metadata.data()),
+            "read the metadata");
   }
   if (checksum(std::as_bytes(std::span(header.metadata))) != read_attribute(set, "metadata_xxh3"))
     throw Error(Errc::protocol, "its metadata is damaged");
@@ -307,7 +274,7 @@ class Hdf5Codec final : public ObjectCodec {
     try {
       return read_all_but_data(path, data_offset);
     } catch (const Error& error) {
-      throw error.in(path);
+      throw Error(Errc::protocol, error.what()).in(path);
     }
   }
 };

@@ -19,29 +19,9 @@ static char state_of(pid_t pid) {
 /* The server does not answer until it is resumed. */
 static void stop_server(void) {
   CHECK(kill(server(), SIGSTOP) == 0);
-  while (state_of(server()) != 'T') usleep(1000);
+  while (state_of(server()) != 'T') sched_yield();
 }
 static void resume_server(void) { CHECK(kill(server(), SIGCONT) == 0); }
-
-static bool try_begin(penstock_writer* writer, int64_t timeout_ms) {
-  int begun = 0;
-  OK(penstock_writer_try_begin_step(writer, timeout_ms, &begun, &error));
-  return begun;
-}
-
-/* A step without waiting. False: it was dropped. */
-static bool try_write(penstock_writer* writer, uint32_t v) {
-  int dropped = 0;
-  uint64_t step = 0;
-  double values[8];
-  OK(penstock_writer_begin_step(writer, 0, &error));
-  OK(penstock_writer_step_dropped(writer, &dropped, &error));
-  OK(penstock_writer_step_number(writer, &step, &error));
-  number(values, 8, step);
-  put(writer, v, 1, DIMS(0), DIMS(8), values);
-  end_write(writer);
-  return !dropped;
-}
 
 static void rendezvous(void) {
   penstock_context* context = new_context(NULL);
@@ -78,15 +58,6 @@ static void queue_bounds_steps_and_names_who_holds_them(void) {
   CHECK(written(writer).steps_voided == 1);
   penstock_writer_destroy(writer);
   penstock_context_destroy(context);
-}
-
-enum { mib = 1 << 20 };
-
-static bool write_three_mib(penstock_writer* writer, uint32_t v, const uint8_t* data, int64_t timeout_ms) {
-  if (!try_begin(writer, timeout_ms)) return false;
-  put(writer, v, 1, DIMS(0), DIMS(3 * mib), data);
-  end_write(writer);
-  return true;
 }
 
 static void queue_bounds_bytes(void) {
@@ -236,7 +207,7 @@ static void inspection_joins_nothing(void) {
   const uint32_t v = define_eight(writer);
   char* text = NULL;
   for (uint64_t t = 0; t < 3; ++t) write_eight(writer, v, t);
-  while (!told(context, "\"steps\":3")) usleep(1000); /* a pool has a step a moment after its end */
+  while (!told(context, "\"steps\":3")) sched_yield(); /* a pool has a step a moment after its end */
   CHECK(told(context, "\"readers\":0"));
   penstock_reader* reader = join(context, "s", NULL);
   read_eight(reader, 0);

@@ -1,32 +1,6 @@
 /* The writer's queue, scenario by scenario, in C: its bounds, what gives way when it is full, what late joiners find. */
 #include "scenarios_c.h"
 
-static bool try_begin(penstock_writer* writer, int64_t timeout_ms) {
-  int begun = 0;
-  OK(penstock_writer_try_begin_step(writer, timeout_ms, &begun, &error));
-  return begun;
-}
-
-static uint64_t step_number(penstock_writer* writer) {
-  uint64_t number = 0;
-  OK(penstock_writer_step_number(writer, &number, &error));
-  return number;
-}
-
-static bool dropped(penstock_writer* writer) {
-  int dropped = 0;
-  OK(penstock_writer_step_dropped(writer, &dropped, &error));
-  return dropped;
-}
-
-/* Puts into the open step, and ends it. */
-static void fill_and_end(penstock_writer* writer, uint32_t v) {
-  double values[8];
-  number(values, 8, step_number(writer));
-  put(writer, v, 1, DIMS(0), DIMS(8), values);
-  end_write(writer);
-}
-
 static penstock_peer_statistics first_peer(penstock_writer* writer) {
   penstock_peer_statistics peer = {.struct_size = sizeof peer};
   size_t peers = 0;
@@ -57,15 +31,6 @@ static void queue_bounds_steps_and_names_who_holds_them(void) {
   penstock_context_destroy(context);
 }
 
-enum { mib = 1 << 20 };
-
-static bool write_three_mib(penstock_writer* writer, uint32_t v, const uint8_t* data, int64_t timeout_ms) {
-  if (!try_begin(writer, timeout_ms)) return false;
-  put(writer, v, 1, DIMS(0), DIMS(3 * mib), data);
-  end_write(writer);
-  return true;
-}
-
 static void queue_bounds_bytes(void) {
   penstock_context* context = new_context(NULL);
   penstock_writer* writer = create(context, "s", "queue_bytes=8MiB,queue_steps=4");
@@ -94,19 +59,11 @@ static void discard_newest(void) {
   penstock_writer* writer = create(context, "s", "queue_steps=2,when_full=discard_newest");
   const uint32_t v = define_eight(writer);
   penstock_reader* reader = join(context, "s", NULL);
-  for (uint64_t t = 0; t < 6; ++t) {
-    OK(penstock_writer_begin_step(writer, 0, &error));
-    CHECK(dropped(writer) == (t >= 2));
-    fill_and_end(writer, v);
-  }
+  for (uint64_t t = 0; t < 6; ++t) CHECK(try_write(writer, v) == (t < 2));
   CHECK(written(writer).steps_dropped == 4 && first_peer(writer).steps_dropped == 4);
   read_eight(reader, 0);
   read_eight(reader, 1);
-  bool kept = false;
-  while (!kept) { /* until the releases have arrived */
-    begin_write(writer);
-    kept = !dropped(writer);
-    fill_and_end(writer, v);
+  while (!try_write(writer, v)) { /* until the releases have arrived */
   }
   read_eight(reader, written(writer).steps_dropped + 2);
   CHECK(read_so_far(reader).steps_dropped == written(writer).steps_dropped);
@@ -122,11 +79,7 @@ static void discard_oldest(void) {
   penstock_reader* reader = join(context, "s", NULL);
   write_eight(writer, v, 0);
   CHECK(begin_read(reader) == 0);
-  for (uint64_t t = 1; t < 10; ++t) {
-    OK(penstock_writer_begin_step(writer, 0, &error));
-    CHECK(!dropped(writer));
-    fill_and_end(writer, v);
-  }
+  for (uint64_t t = 1; t < 10; ++t) CHECK(try_write(writer, v));
   expect_eight(reader, 0); /* a step being read is never dropped */
   end_read(reader);
   read_eight(reader, 8); /* 1 to 7 gave way */
@@ -145,10 +98,7 @@ static void dropped_steps_are_counted_on_both_sides(void) {
   penstock_reader *one = join(context, "s", NULL), *two = join(context, "s", NULL);
   penstock_peer_statistics peers[2] = {{.struct_size = sizeof peers[0]}, {0}};
   size_t count = 0;
-  for (uint64_t t = 0; t < 5; ++t) {
-    begin_write(writer);
-    fill_and_end(writer, v);
-  }
+  for (uint64_t t = 0; t < 5; ++t) CHECK(try_write(writer, v) == (t < 2));
   for (uint64_t t = 0; t < 2; ++t) {
     read_eight(one, t);
     read_eight(two, t);
@@ -187,7 +137,7 @@ static void first_step_kept_and_reserve(void) {
 /* Until a pool has so many steps: it takes them a moment after their end. Elsewhere they are there at once. */
 static void await_steps(penstock_writer* writer, uint64_t count) {
   if (!engine_is("pool")) return;
-  while (first_peer(writer).steps_released < count) usleep(1000);
+  while (first_peer(writer).steps_released < count) sched_yield();
 }
 
 static void delivery_latest(void) {

@@ -174,6 +174,11 @@ uint32_t define_kind(penstock_writer* writer, const char* name, int dtype, int k
 }
 
 void begin_write(penstock_writer* writer) { OK(penstock_writer_begin_step(writer, wait_ms, &error)); }
+bool try_begin(penstock_writer* writer, int64_t timeout_ms) {
+  int begun = 0;
+  OK(penstock_writer_try_begin_step(writer, timeout_ms, &begun, &error));
+  return begun;
+}
 void end_write(penstock_writer* writer) { OK(penstock_writer_end_step(writer, &error)); }
 void put(penstock_writer* writer, uint32_t variable, size_t ndims, const uint64_t* start, const uint64_t* count,
          const void* data) {
@@ -227,6 +232,19 @@ void write_eight(penstock_writer* writer, uint32_t variable, uint64_t step) {
   end_write(writer);
 }
 
+bool try_write(penstock_writer* writer, uint32_t variable) {
+  int dropped = 0;
+  uint64_t step = 0;
+  double values[8];
+  OK(penstock_writer_begin_step(writer, 0, &error));
+  OK(penstock_writer_step_dropped(writer, &dropped, &error));
+  OK(penstock_writer_step_number(writer, &step, &error));
+  number(values, 8, step);
+  put(writer, variable, 1, DIMS(0), DIMS(8), values);
+  end_write(writer);
+  return !dropped;
+}
+
 void expect_eight(penstock_reader* reader, uint64_t step) {
   double values[8];
   get(reader, "v", NULL, values);
@@ -238,6 +256,13 @@ void read_eight(penstock_reader* reader, uint64_t step) {
   if (number != step) FAIL("step %llu, not %llu", (unsigned long long)number, (unsigned long long)step);
   expect_eight(reader, step);
   end_read(reader);
+}
+
+bool write_three_mib(penstock_writer* writer, uint32_t variable, const uint8_t* data, int64_t timeout_ms) {
+  if (!try_begin(writer, timeout_ms)) return false;
+  put(writer, variable, 1, DIMS(0), DIMS(3 * mib), data);
+  end_write(writer);
+  return true;
 }
 
 penstock_statistics written(const penstock_writer* writer) {

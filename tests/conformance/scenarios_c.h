@@ -5,6 +5,7 @@
 #define PENSTOCK_TESTS_SCENARIOS_C_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -85,6 +86,7 @@ void begin_write(penstock_writer* writer);
 void put(penstock_writer* writer, uint32_t variable, size_t ndims, const uint64_t* start, const uint64_t* count,
          const void* data);
 void end_write(penstock_writer* writer);
+bool try_begin(penstock_writer* writer, int64_t timeout_ms);
 
 /* Waits for a step and returns its number. */
 uint64_t begin_read(penstock_reader* reader);
@@ -103,8 +105,13 @@ bool is_numbered(const double* values, uint64_t elements, uint64_t step);
 /* A step of eight numbered doubles "v", as most scenarios of streams use it. */
 uint32_t define_eight(penstock_writer* writer);
 void write_eight(penstock_writer* writer, uint32_t variable, uint64_t step);
-void expect_eight(penstock_reader* reader, uint64_t step); /* of the step open */
-void read_eight(penstock_reader* reader, uint64_t step);   /* of the next step, which is this one */
+bool try_write(penstock_writer* writer, uint32_t variable); /* without waiting. False: the step was dropped */
+void expect_eight(penstock_reader* reader, uint64_t step);  /* of the step open */
+void read_eight(penstock_reader* reader, uint64_t step);    /* of the next step, which is this one */
+
+/* A step of three MiB, when there is room in time. */
+enum { mib = 1 << 20 };
+bool write_three_mib(penstock_writer* writer, uint32_t variable, const uint8_t* data, int64_t timeout_ms);
 
 penstock_statistics written(const penstock_writer* writer);
 penstock_statistics read_so_far(const penstock_reader* reader);

@@ -59,6 +59,39 @@ def test_xarray_opens_one_and_all(tmp_path):
         assert data["T"].sizes["step"] == 3 and data["T"][:, 0, 0].values.tolist() == [0, 10, 20]
 
 
+def test_saved_steps_are_those_of_the_masters(tmp_path):
+    """Decision 16: a master is a saved file of one step."""
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    from penstock.save import save_stream
+
+    with penstock.create("heat", engine="file", folder=tmp_path / "heat.steps") as stream:
+        stream.attributes["code"] = "heat 1.0"
+        for t in range(3):
+            with stream.step() as step:
+                step["T"] = np.full((4, 6), 10.0 * t) + np.arange(6)
+                step.attributes["T/dims"] = ["y", "x"]
+                step.attributes["T/units"] = "K"
+                step["group/U"] = np.full((4, 6), t, np.float16)
+                step["time"] = 0.5 * t
+                step["name"] = f"step {t}"
+                step["flags"] = np.array([True, False])
+                step["z"] = np.array([1 + 2j])
+                step["empty"] = np.zeros((0, 3), np.int32)
+    assert save_stream(str(tmp_path / "heat.steps"), tmp_path / "heat.h5").steps == 3
+    with h5py.File(tmp_path / "heat.h5") as saved, xarray.open_dataset(tmp_path / "heat.h5", engine="h5netcdf") as all:
+        for t in range(3):
+            path = tmp_path / f"heat.steps/{t:08d}.h5"
+            with h5py.File(path) as master, xarray.open_dataset(path, engine="h5netcdf") as one:
+                assert set(one.variables) == {*all.variables, "empty"}
+                for name in all.variables:
+                    xarray.testing.assert_identical(one[name], all[name].isel(step=[t]))
+                    assert master[name].dtype == saved[name].dtype
+                assert master.attrs["code"] == saved.attrs["code"]
+                assert (master["group/U"][0] == saved["group/U"][t]).all()  # xarray shows no groups
+                assert master["empty"].shape[1:] == saved[f"steps/{t:08d}/empty"].shape  # no chunks of nothing
+
+
 def test_a_path_opens_a_stream(tmp_path):
     write(tmp_path / "heat.steps", compression=3)
     with penstock.open(str(tmp_path / "heat.steps")) as stream:
@@ -67,6 +100,23 @@ def test_a_path_opens_a_stream(tmp_path):
     with penstock.open(tmp_path / "heat.steps/00000001.h5") as stream:
         with stream.step() as step:
             assert step.number == 1 and (step["T"][1:3, 2] == 12).all()
+
+
+def test_a_folder_is_inspected(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(penstock.NotFound, match="no stream heat was written in "):
+        penstock.inspect("heat", engine="file")
+    write("heat.steps")
+    for name, options in [("heat", {"engine": "file"}), ("heat.steps", {}), (str(tmp_path / "heat.steps"), {})]:
+        told = penstock.inspect(name, **options)
+        assert told["stream"] == "heat" and told["state"] == "ended" and told["ranks"] == 1
+        assert (told["steps"], told["first"], told["last"]) == (3, 0, 2)
+        assert told["writer"].endswith(f":{os.getpid()}")
+    command = [sys.executable, "-m", "penstock.cli.main", "inspect"]
+    shown = subprocess.run([*command, "heat.steps"], capture_output=True, text=True, timeout=60)
+    assert f"stream heat, step 2 by process {os.getpid()}" in shown.stdout, shown.stderr
+    shown = subprocess.run([*command, "heat"], capture_output=True, text=True, timeout=60)
+    assert shown.returncode != 0 and "give its folder, heat.steps" in shown.stderr
 
 
 @pytest.mark.parametrize("name", ["00000500.h5", "00000001.rank1", ".00000003.h5.part", "notes.txt"])

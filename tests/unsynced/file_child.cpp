@@ -22,7 +22,7 @@
 
 namespace penstock::stream {
 std::span<const EngineEntry> engines() {
-  static constexpr EngineEntry file[] = {{"file", &create_file, &open_file}};
+  static constexpr EngineEntry file[] = {{"file", &create_file, &open_file, &inspect_files, &locate_files}};
   return file;
 }
 }  // namespace penstock::stream

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..workflow.registry import where_streams_register
 from ..workflow.study import nearest
 
 
+def is_in_files(name: str) -> bool:
+    """Whether this is a path, or the folder of a stream in files."""
+    return "://" not in name and ("/" in name or (Path(name) / "stream.json").is_file())
+
+
 def is_written_here(name: str) -> bool:
-    """Whether a stream of this name has a living writer on this machine. Addresses are taken on trust."""
+    """Whether a stream of this name has a living writer on this machine. Addresses and paths are taken on trust."""
     import penstock
 
-    return "://" in name or any(entry.alive and entry.name == name for entry in penstock.list_streams())
+    return (
+        "://" in name
+        or is_in_files(name)
+        or any(entry.alive and entry.name == name for entry in penstock.list_streams())
+    )
 
 
 def not_found_hint(name: str) -> str:
@@ -19,6 +30,10 @@ def not_found_hint(name: str) -> str:
 
     if "://" in name:
         return "Addresses change with each start of a writer: penstock ls --address prints the present one."
+    if is_in_files(name):
+        return ""
+    if is_in_files(f"{name}.steps"):
+        return f"A stream of this name is in files here: give its folder, {name}.steps"
     try:
         entries = penstock.list_streams()
     except Exception:  # the first error says enough

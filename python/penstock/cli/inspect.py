@@ -15,7 +15,7 @@ from rich.text import Text
 from ..units import size
 from ..workflow.registry import list_runs
 from ..workflow.statistics import read_endpoints
-from .attach import is_written_here, not_found_hint
+from .attach import is_in_files, is_written_here, not_found_hint
 from .console import command, fail, output, print_json
 
 SHOWN_BLOCKS = 16
@@ -51,7 +51,7 @@ def inspect(
                 fail(f"stream '{stream.name}' gave no step within {timeout:g} s", hint, code=124)
             with step:
                 found = _describe(step, minmax)
-            found = {"stream": stream.name, **_writer(stream.name), **found}
+            found = {"stream": stream.name, **_writer(name, stream.name), **found}
             found["data_plane"] = stream.statistics.data_plane or None
     except penstock.Error as error:
         fail(str(error), not_found_hint(name), code=124 if isinstance(error, penstock.TimeoutError) else 1)
@@ -111,10 +111,14 @@ def _range(variable: Any) -> tuple[Any, Any] | None:
     return (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
 
 
-def _writer(name: str) -> dict[str, Any]:
+def _writer(name: str, stream: str) -> dict[str, Any]:
     import penstock
 
-    entry = next((e for e in penstock.list_streams() if e.name == name), None)
+    if is_in_files(name):
+        told = penstock.inspect(name)
+        host, _, pid = told["writer"].rpartition(":")
+        return {"host": host, "pid": int(pid), "ranks": told["ranks"]}
+    entry = next((e for e in penstock.list_streams() if e.name == stream), None)
     return {"host": entry.host, "pid": entry.pid, "ranks": entry.ranks} if entry else {}
 
 

@@ -44,7 +44,7 @@ FIGURES = (
     Figure("steady_s", "steady (to its last step)", duration),
     Figure("close_s", "drain (until all is handed over)", duration),
     Figure("simulation_s", "simulation", duration),
-    Figure("put_s", "put (copy)", duration, "copy_s", roles=("writer",)),
+    Figure("put_s", "put, end of step", duration, "copy_s", roles=("writer",)),
     Figure("transfer_s", "transfer", duration, "copy_s", roles=("reader",)),
     Figure("wait_s", "stall (writer), waiting (reader)", duration, "wait_s"),
     Figure("analysis_s", "analysis", duration),

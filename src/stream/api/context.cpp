@@ -1,10 +1,8 @@
 // Contexts: configuration, the library's thread, and how streams are opened.
 #include "stream/api/context.hpp"
 
-#include <algorithm>
-#include <cctype>
-#include <filesystem>
 #include <optional>
+#include <span>
 
 #include "base/config.hpp"
 #include "base/log.hpp"
@@ -21,39 +19,44 @@ namespace {
 constexpr Timeout directory_patience(10'000);
 constexpr int most_last_turns = 1000;  // of an engine that the application polls
 
+std::span<const stream::EngineEntry> all_engines() {
+  return stream::engines != nullptr ? stream::engines() : std::span<const stream::EngineEntry>();
+}
+
 const stream::EngineEntry& engine_named(const std::string& name) {
   std::vector<std::string_view> names;
-  for (const auto& entry : stream::engines != nullptr ? stream::engines() : std::span<const stream::EngineEntry>()) {
+  for (const auto& entry : all_engines()) {
     if (entry.name == name) return entry;
     names.push_back(entry.name);
   }
   throw Error(Errc::unsupported, base::unknown_name("engine", name, names));
 }
 
-// A stream that is named by its folder, or by the file of a step in it: how its options are found, and where it is.
-struct Files {
-  std::string stream, folder, start;
+// A stream that a program names to read it: by its name, its address, or its place.
+struct Named {
+  std::string stream;
+  StreamOptions options;  // in effect
+  std::string given;      // to the engine: the name or the address
 };
-std::optional<Files> files_named(std::string_view name) {
-  namespace fs = std::filesystem;
-  if (fabric::is_address(name)) return std::nullopt;
-  std::error_code none;
-  fs::path folder(name);
-  if (name.find('/') == name.npos && !fs::exists(folder / "stream.json", none)) return std::nullopt;
-  Files files;
-  if (fs::is_regular_file(folder, none)) {
-    files.start = folder.stem().string();
-    folder = fs::absolute(folder).parent_path();
-    if (files.start.find_first_not_of("0123456789") != std::string::npos)
-      throw Error(Errc::invalid_argument, std::string(name) + " is not the file of a stream's step");
-  }
-  folder = fs::absolute(folder).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();
-  files.folder = folder.string();
-  files.stream = folder.stem().string().substr(0, 128);
-  std::ranges::replace_if(
-      files.stream, [](unsigned char c) { return !std::isalnum(c) && c != '.' && c != '_' && c != '-'; }, '_');
-  return files;
+Named named(std::string_view name, StreamOptions options, const std::string& config_file) {
+  std::string stream(name);
+  const auto located = [&](StreamOptions& of) {
+    for (const auto& entry : all_engines()) {
+      stream = name;
+      if (!entry.locate || !entry.locate(stream, of)) continue;
+      of.engine = entry.name;
+      return true;
+    }
+    return false;
+  };
+  const bool address = fabric::is_address(name);
+  const bool place = !address && located(options);
+  if (address) stream = fabric::parse_address(name).stream;
+  else if (!place) fabric::check_stream_name(name);
+  base::check(options);
+  options = base::options_in_effect(stream, base::Side::reader, options, config_file);
+  if (place) located(options);  // the name says so, whatever the configuration says
+  return {stream, options, place ? stream : std::string(name)};
 }
 
 // Opens one side of a stream: what its calls are recorded with, if they are, and the engine's part.
@@ -113,26 +116,11 @@ Writer Context::create_stream(std::string_view name, std::shared_ptr<Cohort> coh
 }
 
 Reader Context::open_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) const {
-  std::string stream(name);
-  const auto files = files_named(name);
-  if (files) stream = files->stream;
-  else if (fabric::is_address(name)) stream = fabric::parse_address(name).stream;
-  else fabric::check_stream_name(name);
-  const auto in_files = [&](StreamOptions& of) {  // the name says so, whatever the configuration says
-    if (!files) return;
-    of.engine = "file";
-    of.folder = files->folder;
-    if (!files->start.empty()) of.start = files->start;
-  };
-  in_files(options);
-  base::check(options);
-  options = base::options_in_effect(stream, base::Side::reader, options, impl_->options.config_file);
-  in_files(options);
-  const auto& engine = engine_named(options.engine);
-  auto [recorder, source] = opened(trace::Verb::read_open, impl_->options, stream, *cohort, options, [&] {
-    return engine.open(impl_->engines, files ? stream : std::string(name), *cohort, options);
-  });
-  return Reader(std::make_unique<Reader::Impl>(std::move(recorder), std::move(source), cohort->rank(), options));
+  const auto which = named(name, std::move(options), impl_->options.config_file);
+  const auto& engine = engine_named(which.options.engine);
+  auto [recorder, source] = opened(trace::Verb::read_open, impl_->options, which.stream, *cohort, which.options,
+                                   [&] { return engine.open(impl_->engines, which.given, *cohort, which.options); });
+  return Reader(std::make_unique<Reader::Impl>(std::move(recorder), std::move(source), cohort->rank(), which.options));
 }
 
 std::vector<StreamEntry> Context::list_streams() const {
@@ -146,10 +134,9 @@ std::vector<StreamEntry> Context::list_streams() const {
 std::string Context::inspect(std::string_view name, Timeout deadline, StreamOptions options) const {
   if (fabric::is_address(name))
     return stream::inspect_writer(*impl_->engines.progress, fabric::parse_address(name), base::Deadline(deadline));
-  fabric::check_stream_name(name);
-  options = base::options_in_effect(name, base::Side::reader, options, impl_->options.config_file);
-  const auto& engine = engine_named(options.engine);
-  if (engine.inspect) return engine.inspect(impl_->engines, std::string(name), options, base::Deadline(deadline));
+  const auto which = named(name, std::move(options), impl_->options.config_file);
+  const auto& engine = engine_named(which.options.engine);
+  if (engine.inspect) return engine.inspect(impl_->engines, which.given, which.options, base::Deadline(deadline));
   const auto registry = stream::open_registry(impl_->engines.progress, impl_->options.directory);
   const auto found = registry->read(name, base::Deadline(deadline));
   if (!found)

@@ -27,11 +27,14 @@ struct EngineContext {
 
 // One engine: how each side of a stream is opened. Both are collective over the cohort, which need not outlive the call.
 // inspect: what is known of a stream, as JSON, without joining it; null where a stream's registered writer is asked.
+// locate: whether a name that a program opens says itself where a stream of this engine is, as a path does. Then it becomes the
+// stream's name, and options have the place. Null where streams are found by their names alone.
 struct EngineEntry {
   std::string_view name;  // a literal
   std::unique_ptr<StepSink> (*create)(const EngineContext&, const std::string& name, Cohort&, const StreamOptions&);
   std::unique_ptr<StepSource> (*open)(const EngineContext&, const std::string& name, Cohort&, const StreamOptions&);
   std::string (*inspect)(const EngineContext&, const std::string& name, const StreamOptions&, base::Deadline) = nullptr;
+  bool (*locate)(std::string& name, StreamOptions& options) = nullptr;
 };
 // All engines. src/engines defines it, above the modules that make them; test programs of those define their own, or none.
 [[gnu::weak]] std::span<const EngineEntry> engines();

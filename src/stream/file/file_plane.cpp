@@ -27,7 +27,7 @@ HeldFiles::Rank& HeldFiles::rank(std::uint32_t number) {
   }
   storage::File file(file_path(folder, step, number), O_RDONLY);
   of.header = read_header(file).header;
-  if (of.header.rank != number || of.header.step != step || of.header.life != life)
+  if (of.header.rank != number || of.header.step != step || of.header.incarnation != incarnation)
     throw Error(Errc::protocol, file.path() + " is another step's: it was replaced or renamed");
   of.file = std::move(file);
   return of;

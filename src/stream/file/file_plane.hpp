@@ -18,7 +18,7 @@ inline constexpr std::uint32_t compressed_segment = 1;
 // The step being read, and what of it is open. The reader's thread only.
 struct HeldFiles {
   std::string folder;
-  std::uint64_t step = 0, life = 0;
+  std::uint64_t step = 0, incarnation = 0;
   struct Rank {
     std::optional<storage::File> file;
     StepHeader header;

@@ -144,7 +144,7 @@ class FileSink final : public StepSink {
   const StreamOptions options_;
   const std::uint32_t rank_;
   StepPlaces places_;
-  std::optional<storage::File> lock_;  // rank 0
+  std::optional<storage::File> lock_;  // rank 0, while it writes
   StreamRecord record_;
   std::unique_ptr<Agreement> agreement_;
   std::unique_ptr<MasterWriter> masters_;  // rank 0
@@ -171,14 +171,14 @@ FileSink::FileSink(const EngineContext& context, const std::string& name, Cohort
     places_.folder = folder_of(name, options);
     prepare();
     std::ostringstream out;
-    out << record_.life << ' ' << places_.base << ' ' << places_.present.size() << ' ';
+    out << record_.incarnation << ' ' << places_.base << ' ' << places_.present.size() << ' ';
     for (const auto step : places_.present) out << step << ' ';
     out << places_.folder;
     return out.str();
   });
   std::istringstream in(text);
   std::size_t present = 0;
-  in >> places_.life >> places_.base >> present;
+  in >> places_.incarnation >> places_.base >> present;
   for (std::uint64_t step = 0; present > 0 && in >> step; --present) places_.present.insert(step);
   in >> std::ws;
   std::getline(in, places_.folder);
@@ -193,7 +193,7 @@ FileSink::FileSink(const EngineContext& context, const std::string& name, Cohort
     writer.stream = name;
     writer.endpoint = node.endpoint();
     writer.token = node.token();
-    masters_ = std::make_unique<MasterWriter>(context.progress, std::move(writer), places_,
+    masters_ = std::make_unique<MasterWriter>(context.progress, std::move(writer), places_, *lock_,
                                               base::Deadline(Timeout(options.open_timeout_ms)),
                                               [&node](const Error& error) { node.fail(error.what(), error.code()); });
   });
@@ -216,12 +216,12 @@ void FileSink::prepare() {
     throw Error(Errc::wrong_state, "the folder " + folder + " holds stream '" + before->stream + "', not '" +
                                        record_.stream + "': choose another folder, or remove it");
   const auto token = fabric::Token::random();
-  std::memcpy(&record_.life, token.bytes.data(), sizeof(record_.life));
+  std::memcpy(&record_.incarnation, token.bytes.data(), sizeof(record_.incarnation));
   if (options_.resume == "no" || !before) {
     if (options_.resume != "no" && options_.resume != "append") places_.base = std::stoull(options_.resume);
     return;
   }
-  record_.life = before->life;
+  record_.incarnation = before->incarnation;
   const auto steps = list_steps(folder);
   if (!steps.empty() && steps.back() > INT64_MAX)
     throw Error(Errc::protocol, "no stream has so many steps: " + file_path(folder, steps.back(), 0));
@@ -233,11 +233,12 @@ void FileSink::prepare() {
 // Rank 0, once all ranks are there: the stream before gives way.
 void FileSink::begin_stream() {
   const auto before = read_record(places_.folder);
-  remove_steps(places_.folder, !before || before->life != record_.life);
+  remove_steps(places_.folder, !before || before->incarnation != record_.incarnation);
   write_record(places_.folder, record_, places_.sync);
 }
 
 StepSink::Begun FileSink::begin(base::Deadline deadline) {
+  if (lock_) require_lock(*lock_);
   const auto begun = agreement_->begin(deadline);
   if (begun != Begun::open) return begun;
   scratch_.reuse();
@@ -298,7 +299,7 @@ void FileSink::write_block(const Block& block, bool compressed, std::uint64_t of
   const auto* data = block.data;
   if (!compressed) {
     const auto write = [&](const std::byte* part, std::uint64_t bytes) {
-      write_at(*file_, offset, part, bytes);
+      file_->write_at(offset, {part, bytes});
       offset += bytes;
     };
     block.strides.empty() ? write(data, block.bytes) : pack_in_parts(block, packed_, write);
@@ -333,11 +334,11 @@ void FileSink::finish_file(const Payload& payload) {
   header.rank = rank_;
   header.ranks = record_.ranks;
   header.step = step();
-  header.life = places_.life;
+  header.incarnation = places_.incarnation;
   if (payload.bytes > 0) {
     header.payload = {made_->add_bytes("payload", payload.bytes), payload.bytes,
                       storage::checksum({payload.place.data, payload.bytes})};
-    write_at(*file_, header.payload.offset, payload.place.data, payload.bytes);
+    file_->write_at(header.payload.offset, {payload.place.data, payload.bytes});
   }
   write_header(*file_, header, made_->header_offset());
   made_->close();
@@ -357,8 +358,9 @@ void FileSink::close(base::Deadline deadline) {
     if (rank_ == 0) give_up();
     throw;
   }
-  if (rank_ != 0) return;
+  if (!lock_) return;
   masters_.reset();
+  require_lock(*lock_);
   remove_steps(places_.folder, false);
   record_.ended = true;
   write_record(places_.folder, record_, places_.sync);
@@ -367,8 +369,10 @@ void FileSink::close(base::Deadline deadline) {
 
 // Steps that are not complete will never be.
 void FileSink::give_up() noexcept {
+  if (!lock_) return;
   masters_.reset();
   try {
+    require_lock(*lock_);
     remove_steps(places_.folder, false);
     record_.why = agreement_->node().failure();
     write_record(places_.folder, record_, places_.sync);

@@ -3,9 +3,12 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <sstream>
+
+#include <nlohmann/json.hpp>
 
 #include "fabric/token.hpp"
 #include "penstock/interrupt.hpp"
@@ -18,7 +21,8 @@ namespace penstock::stream {
 namespace {
 
 constexpr Timeout first_pause(1), longest_pause(50);  // between looks at a folder
-constexpr int list_share = 20;                        // listing a folder takes so small a part of the time
+constexpr std::size_t most_name_bytes = 128;
+constexpr int list_share = 20;  // listing a folder takes so small a part of the time
 
 class FileSource final : public StepSource {
  public:
@@ -53,7 +57,7 @@ class FileSource final : public StepSource {
   const StreamOptions options_;
   std::string folder_;
   FilePlane plane_;
-  std::uint64_t number_ = 0, life_ = 0;
+  std::uint64_t number_ = 0, incarnation_ = 0;
   std::uint32_t writer_ranks_ = 0;
   std::string writer_, why_;
   std::uint64_t next_ = 0;  // the least number of the step to come
@@ -85,13 +89,13 @@ FileSource::FileSource(const EngineContext& context, const std::string& name, Co
     }
     std::ostringstream out;
     const auto token = fabric::Token::random();
-    out << number_made_of(token, "number of the cohort") << ' ' << record.life << ' ' << record.ranks << ' '
+    out << number_made_of(token, "number of the cohort") << ' ' << record.incarnation << ' ' << record.ranks << ' '
         << (start == "oldest" ? "0" : start) << ' ' << record.stream << ' ' << record.host << ':' << record.pid << '\n'
         << folder_;
     return out.str();
   });
   std::istringstream in(text);
-  in >> number_ >> life_ >> writer_ranks_ >> next_ >> name_ >> writer_ >> std::ws;
+  in >> number_ >> incarnation_ >> writer_ranks_ >> next_ >> name_ >> writer_ >> std::ws;
   std::getline(in, folder_);
   newest_ = options.delivery == Delivery::latest;
 }
@@ -139,7 +143,7 @@ Outcome FileSource::wait_step(Step& step, base::Deadline deadline) {
     if (!next) {
       // What is said of the writer now holds for the steps found after that.
       const auto record = read_record(folder_);
-      const bool replaced = !record || record->life != life_;
+      const bool replaced = !record || record->incarnation != incarnation_;
       const bool gone = !replaced && !record->ended && writer_is_gone(folder_, *record);
       if (!replaced) next = find_next(record->ended || gone);
       if (!next && replaced) {
@@ -167,7 +171,7 @@ void FileSource::take(std::uint64_t number, Step& step) {
   auto held = std::make_shared<HeldFiles>();
   held->folder = folder_;
   held->step = number;
-  held->life = life_;
+  held->incarnation = incarnation_;
   held->ranks.resize(1);
   const auto& master = held->rank(0);
   const auto& path = master.file->path();
@@ -220,6 +224,42 @@ void FileSource::add_statistics(StreamStatistics& statistics) const {
 }
 
 }  // namespace
+
+bool locate_files(std::string& name, StreamOptions& options) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  fs::path folder(name);
+  if (name.find('/') == name.npos && !storage::exists(name + "/stream.json")) return false;
+  if (fs::is_regular_file(folder, none)) {
+    const auto step = folder.stem().string();
+    if (step.find_first_not_of("0123456789") != step.npos)
+      throw Error(Errc::invalid_argument, name + " is not the file of a stream's step");
+    options.start = step;
+    folder = fs::absolute(folder).parent_path();
+  }
+  options.folder = folder.string();
+  options.folder = folder_of(name, options);
+  name = fs::path(options.folder).stem().string().substr(0, most_name_bytes);
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return !std::isalnum(c) && c != '.' && c != '_' && c != '-'; }, '_');
+  return true;
+}
+
+std::string inspect_files(const EngineContext&, const std::string& name, const StreamOptions& options, base::Deadline) {
+  const auto folder = folder_of(name, options);
+  const auto record = read_record(folder);
+  if (!record) throw Error(Errc::not_found, "no stream " + name + " was written in " + folder);
+  const auto steps = list_steps(folder);
+  nlohmann::json json{{"stream", record->stream},
+                      {"state", record->ended ? "ended" : writer_is_gone(folder, *record) ? "lost" : "open"},
+                      {"folder", folder},
+                      {"writer", record->host + ":" + std::to_string(record->pid)},
+                      {"ranks", record->ranks},
+                      {"steps", steps.size()}};
+  if (!steps.empty()) json["first"] = steps.front(), json["last"] = steps.back();
+  if (!record->why.empty()) json["why"] = record->why;
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // hosts say who they are
+}
 
 std::unique_ptr<StepSource> open_file(const EngineContext& context, const std::string& name, Cohort& cohort,
                                       const StreamOptions& options) {

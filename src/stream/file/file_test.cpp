@@ -17,7 +17,7 @@
 namespace penstock::stream {
 
 std::span<const EngineEntry> engines() {
-  static constexpr EngineEntry file[] = {{"file", &create_file, &open_file}};
+  static constexpr EngineEntry file[] = {{"file", &create_file, &open_file, &inspect_files, &locate_files}};
   return file;
 }
 
@@ -349,6 +349,28 @@ TEST_F(FileTest, FoldersThatAreNotTheStreamsStay) {
   fs::create_directory(other);
   std::ofstream(other + "/notes.txt") << "mine";
   EXPECT_EQ(code_of([&] { context_.open_stream(other, solo()); }), Errc::invalid_argument);
+}
+
+TEST_F(FileTest, AWriterWhoseFolderWasRemovedLeavesTheNextOneAlone) {
+  auto writer = context_.create_stream("heat", solo(), options());
+  const auto T = writer.define<double>("T", {4, 6});
+  const auto put = [&] {
+    auto step = writer.begin_step();
+    step.put(T, values_of(77).data());
+    step.end();
+  };
+  put();
+  auto open = writer.begin_step();
+  fs::remove_all(steps_);
+  write_steps(3, options());
+  EXPECT_NE(code_of([&] { open.put(T, values_of(77).data()), open.end(), writer.begin_step(); }), Errc::ok);
+  EXPECT_NE(code_of([&] { writer.close(); }), Errc::ok);
+  auto reader = context_.open_stream("heat", solo(), options());
+  for (std::uint64_t t = 0; t < 3; ++t) {
+    auto step = reader.begin_step();
+    EXPECT_EQ(read_T(step), values_of(t));
+  }
+  EXPECT_EQ(reader.try_begin_step(20s).outcome, Outcome::end_of_stream);
 }
 
 TEST_F(FileTest, AStepThatARankGivesUpIsVoidForAll) {

@@ -91,7 +91,7 @@ std::optional<StreamRecord> read_record(const std::string& folder) {
     record.pid = fabric::json_integer<std::int64_t>(json, "pid");
     record.started = fabric::json_integer<std::int64_t>(json, "started");
     record.ranks = fabric::json_integer<std::uint32_t>(json, "ranks", 1);
-    record.life = fabric::json_integer<std::uint64_t>(json, "life");
+    record.incarnation = fabric::json_integer<std::uint64_t>(json, "incarnation");
     record.ended = json.at("ended").get<bool>();
     record.why = json.value("why", "");
     return record;
@@ -109,7 +109,7 @@ void write_record(const std::string& folder, const StreamRecord& record, bool sy
                                {"pid", record.pid},
                                {"started", record.started},
                                {"ranks", record.ranks},
-                               {"life", record.life},
+                               {"incarnation", record.incarnation},
                                {"ended", record.ended},
                                {"why", record.why}};
   const auto path = folder + "/stream.json", part = path + ".part";
@@ -167,6 +167,14 @@ std::optional<storage::File> lock_for_writing(const std::string& folder) {
   }
   if (errno == EAGAIN || errno == EACCES) return std::nullopt;
   storage::fail("lock", path, errno);
+}
+
+void require_lock(const storage::File& lock) {
+  struct stat status {};
+  if (::fstat(lock.fd(), &status) != 0) storage::fail("look at", lock.path(), errno);
+  if (status.st_nlink == 0)
+    throw Error(Errc::wrong_state,
+                "somebody has removed " + lock.path() + ": the stream cannot be written there any more");
 }
 
 bool writer_is_gone(const std::string& folder, const StreamRecord& record) {

@@ -25,7 +25,7 @@ struct StreamRecord {  // stream.json
   std::int64_t pid = 0;
   std::int64_t started = 0;  // seconds since 1970
   std::uint32_t ranks = 0;
-  std::uint64_t life = 0;  // changes when a stream is replaced, not when it is resumed
+  std::uint64_t incarnation = 0;  // changes when a stream is replaced, not when it is resumed
   bool ended = false;
   std::string why;  // it was given up; empty where nobody could say so
 };
@@ -44,6 +44,8 @@ void require_own_files(const std::string& folder);
 
 // Held while a writer lives. Empty: another has it.
 std::optional<storage::File> lock_for_writing(const std::string& folder);
+// Throws Error(wrong_state) when the lock's file was removed since: another writer may be there by now.
+void require_lock(const storage::File& lock);
 // Whether the writer of this record is known to be gone: this host's kernel has its lock free again.
 bool writer_is_gone(const std::string& folder, const StreamRecord& record);
 

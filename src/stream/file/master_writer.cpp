@@ -11,9 +11,10 @@
 namespace penstock::stream {
 
 MasterWriter::MasterWriter(std::shared_ptr<fabric::Progress> progress, fabric::Registration writer, StepPlaces places,
-                           base::Deadline deadline, std::function<void(const Error&)> failed)
+                           const storage::File& lock, base::Deadline deadline, std::function<void(const Error&)> failed)
     : progress_(std::move(progress)),
       places_(std::move(places)),
+      lock_(lock),
       failed_(std::move(failed)),
       thread_(*progress_, 1, "stream-files") {
   Feed::Events events;
@@ -68,7 +69,7 @@ void MasterWriter::write(std::uint64_t step, const EpochBlobs& blobs) {
   const auto part = part_path(places_.folder, step, 0);
   const storage::File file(part, O_RDWR);
   auto [header, offset] = read_header(file);
-  HeldFiles held{places_.folder, step, places_.life, std::vector<HeldFiles::Rank>(blobs.layouts.size())};
+  HeldFiles held{places_.folder, step, places_.incarnation, std::vector<HeldFiles::Rank>(blobs.layouts.size())};
   held.ranks[0].header = header;
   held.ranks[0].file.emplace(part, O_RDONLY);
   std::vector<wire::Payload> payloads(blobs.layouts.size());
@@ -87,6 +88,7 @@ void MasterWriter::write(std::uint64_t step, const EpochBlobs& blobs) {
                     layouts_.size(), storage::checksum(std::as_bytes(std::span(layouts_)))};
   write_header(file, header, offset);
   if (places_.sync) file.sync_data();
+  require_lock(lock_);
   storage::rename_file(part, file_path(places_.folder, step, 0));
   if (places_.sync) storage::sync_folder(places_.folder);
 }

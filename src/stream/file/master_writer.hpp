@@ -19,7 +19,7 @@ namespace penstock::stream {
 
 struct StepPlaces {  // of a stream's steps
   std::string stream, folder;
-  std::uint64_t life = 0;
+  std::uint64_t incarnation = 0;
   std::uint64_t base = 0;           // number of this writer's first step
   std::set<std::uint64_t> present;  // steps from there on that an earlier writer has completed: they stay
   bool sync = false;
@@ -27,8 +27,9 @@ struct StepPlaces {  // of a stream's steps
 
 class MasterWriter {
  public:
+  // lock: the folder's; outlives this.
   MasterWriter(std::shared_ptr<fabric::Progress> progress, fabric::Registration writer, StepPlaces places,
-               base::Deadline deadline, std::function<void(const Error&)> failed);
+               const storage::File& lock, base::Deadline deadline, std::function<void(const Error&)> failed);
   ~MasterWriter();
 
  private:
@@ -38,6 +39,7 @@ class MasterWriter {
 
   const std::shared_ptr<fabric::Progress> progress_;
   const StepPlaces places_;
+  const storage::File& lock_;
   const std::function<void(const Error&)> failed_;
   // Of the thread that writes.
   bool broken_ = false;

@@ -1,10 +1,6 @@
 #include "stream/file/step_header.hpp"
-
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 
@@ -22,22 +18,10 @@ std::uint64_t checksum_of(const StepHeader& header) {
 
 }  // namespace
 
-void write_at(const storage::File& file, std::uint64_t offset, const void* data, std::uint64_t bytes) {
-  const auto* from = static_cast<const std::byte*>(data);
-  while (bytes > 0) {
-    const auto count = ::pwrite(file.fd(), from, bytes, static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) storage::fail("write", file.path(), errno);
-    from += count;
-    offset += static_cast<std::uint64_t>(count);
-    bytes -= static_cast<std::uint64_t>(count);
-  }
-}
-
 void write_header(const storage::File& file, const StepHeader& header, std::uint64_t offset) {
   auto whole = header;
   whole.checksum = checksum_of(whole);
-  write_at(file, offset, &whole, sizeof(whole));
+  file.write_at(offset, std::as_bytes(std::span(&whole, 1)));
 }
 
 PlacedHeader read_header(const storage::File& file) {

@@ -28,8 +28,8 @@ struct StepHeader {  // as it lies in the file, little-endian
   std::uint32_t ranks = 0;
   std::uint32_t reserved = 0;
   std::uint64_t step = 0;
-  std::uint64_t life = 0;  // of the stream
-  FileRange payload;       // bytes == 0: none
+  std::uint64_t incarnation = 0;  // of the stream
+  FileRange payload;              // bytes == 0: none
   FileRange layouts;
   std::uint64_t checksum = 0;  // of what is before it
 };
@@ -46,7 +46,6 @@ void write_header(const storage::File& file, const StepHeader& header, std::uint
 PlacedHeader read_header(const storage::File& file);
 // Throws Error(protocol) where the file does not have the bytes that the header says.
 std::string read_range(const storage::File& file, const FileRange& range);
-void write_at(const storage::File& file, std::uint64_t offset, const void* data, std::uint64_t bytes);
 
 // The layouts of all ranks as one text, and back. Throws Error(protocol).
 std::string join_layouts(const EpochBlobs& epoch);

@@ -84,7 +84,8 @@ void InsituSink::wait_unused() {
   throw Error(Errc::timeout, "stream " + stream() + ": step " + std::to_string(committed_) +
                                  " has arrays that were lent, and readers use it after step_timeout_ms=" +
                                  std::to_string(patience_.count()) + "; awaited: " + node().awaited() +
-                                 ". Readers get no more of the arrays; views of them that they keep show what the "
+                                 " (a view that is kept counts as use). Readers get no more of the arrays; views of "
+                                 "them that they keep show what the "
                                  "simulation writes there");
 }
 

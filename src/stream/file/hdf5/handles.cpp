@@ -1,42 +1,8 @@
 #include "stream/file/hdf5/handles.hpp"
 
 #include <algorithm>
-#include <mutex>
 
 namespace penstock::stream::h5 {
-namespace {
-
-std::mutex& one_at_a_time() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-}  // namespace
-
-void fail(const char* doing) {
-  std::string innermost;
-  const auto first = [](unsigned n, const H5E_error2_t* error, void* text) -> herr_t {
-    if (n == 0 && error->desc) *static_cast<std::string*>(text) = error->desc;
-    return 0;
-  };
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, first, &innermost);
-  H5Eclear2(H5E_DEFAULT);
-  throw Error(Errc::system, std::string("HDF5 cannot ") + doing + (innermost.empty() ? "" : ": " + innermost));
-}
-
-Use::Use() {
-  one_at_a_time().lock();
-  // Before HDF5 starts: what it cleans up when the process exits are files that could not be closed, on a full disk for instance, and
-  // HDF5 1.10 crashes over them. No file is open between steps.
-  [[maybe_unused]] static const herr_t none_left = H5dont_atexit();
-  H5Eget_auto2(H5E_DEFAULT, &print_, &print_data_);
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-}
-
-Use::~Use() {
-  H5Eset_auto2(H5E_DEFAULT, print_, print_data_);
-  one_at_a_time().unlock();
-}
 
 Id access_list() {
   Id list(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make properties");
@@ -54,11 +20,6 @@ Id names_list() {
   check(H5Pset_char_encoding(list, H5T_CSET_UTF8), "make properties");
   check(H5Pset_create_intermediate_group(list, 1), "make properties");
   return list;
-}
-
-Id space_of(const Extents& shape) {
-  if (shape.empty()) return {H5Screate(H5S_SCALAR), H5Sclose, "make a space"};
-  return {H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), H5Sclose, "make a space"};
 }
 
 Id type_of(DType dtype) {

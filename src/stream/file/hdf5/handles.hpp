@@ -1,76 +1,19 @@
-// HDF5's identifiers, its one lock, and its errors as Error.
+// How the engine's files are made: HDF5's types, properties and names for ours.
 #pragma once
-
-#include <hdf5.h>
 
 #include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "model/layout.hpp"
-#include "penstock/error.hpp"
 #include "penstock/types.hpp"
+#include "storage/hdf5.hpp"
 
 namespace penstock::stream::h5 {
 
-// Throws Error(system) with the innermost message of HDF5, which has errno's text where there is one.
-[[noreturn]] void fail(const char* doing);
-template <class Result>
-Result check(Result result, const char* doing) {
-  if (result < 0) fail(doing);
-  return result;
-}
-
-// While it lives this thread may call HDF5, which prints nothing. (The library may be one that knows no threads.)
-class Use {
- public:
-  Use();
-  ~Use();
-  Use(const Use&) = delete;
-
- private:
-  H5E_auto2_t print_ = nullptr;
-  void* print_data_ = nullptr;
-};
-
-// Runs body as one that uses HDF5; its errors name the file.
-template <class Body>
-auto with(const std::string& path, Body&& body) {
-  const Use use;
-  try {
-    return body();
-  } catch (const Error& error) {
-    throw error.in(path);
-  }
-}
-
-class Id {
- public:
-  using Close = herr_t (*)(hid_t);
-  Id() = default;
-  Id(hid_t id, Close close, const char* doing) : id_(check(id, doing)), close_(close) {}
-  Id(Id&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
-  Id& operator=(Id&& other) noexcept {
-    std::swap(id_, other.id_);
-    std::swap(close_, other.close_);
-    return *this;
-  }
-  ~Id() {
-    if (id_ >= 0) close_(id_);
-  }
-  operator hid_t() const { return id_; }
-  void close(const char* doing) { check(close_(std::exchange(id_, -1)), doing); }
-
- private:
-  hid_t id_ = -1;
-  Close close_ = nullptr;
-};
+using namespace storage::h5;
 
 Id access_list();  // how files are opened
 Id names_list();   // how links are made: UTF-8, with the groups above them
-using Extents = std::vector<hsize_t>;
-Id space_of(const Extents& shape);
 Id type_of(DType dtype);
 Id text_type();
 // As penstock save marks what HDF5 has no type for.

@@ -21,9 +21,9 @@ using model::VariableLayout;
 
 constexpr std::string_view dims_suffix = "/dims";
 
-class MasterWriter {
+class MasterContents {
  public:
-  MasterWriter(hid_t file, const Master& master) : file_(file), master_(master) {}
+  MasterContents(hid_t file, const Master& master) : file_(file), master_(master) {}
 
   std::uint64_t write() {
     h5::write_text(file_, "penstock_stream", master_.stream);
@@ -32,6 +32,7 @@ class MasterWriter {
     Id step = dataset(add_name("step"), H5T_STD_I64LE, {1});
     check(H5Dwrite(step, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &number), "write the step's number");
     check(H5DSset_scale(step, "step"), "make a dimension");
+    h5::write_text(step, "long_name", "number of the step");
     scales_.emplace("step", std::move(step));
     for (const auto& variable : master_.epoch.defined())
       if (!variable.blocks.empty()) add(variable);
@@ -232,7 +233,7 @@ std::uint64_t add_master(const std::string& path, const Master& master) {
   return h5::with(path, [&] {
     const Id access = h5::access_list();
     Id file(H5Fopen(path.c_str(), H5F_ACC_RDWR, access), H5Fclose, "open the file");
-    const auto layouts = MasterWriter(file, master).write();
+    const auto layouts = MasterContents(file, master).write();
     file.close("write the file");
     return layouts;
   });
