@@ -42,7 +42,7 @@ struct SlotHeader {
   std::atomic<std::uint64_t> payload_segment;
   std::atomic<std::uint64_t> payload_offset;
   std::atomic<std::uint64_t> payload_bytes;
-  // Whether the arena's owner is copying, into whichever slot: who copies from this one may let it go first.
+  // Whether the arena's owner is copying, into whichever slot: readers should yield to this copy.
   std::atomic<std::uint64_t> copying;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(SlotHeader) <= slot_header_bytes);

@@ -32,7 +32,7 @@ std::uint64_t RocksTier::database_bytes(const TierOptions& options) {
   return std::max(options.rocksdb_cache_bytes, least_database_bytes);
 }
 
-// The database is there while the lock is held. to_write: and had not stopped when the call began.
+// The database is open while the lock is held. to_write: reopens it first if it has stopped.
 std::shared_lock<std::shared_mutex> RocksTier::enter(bool to_write) {
   const auto lock_shared = [&] {
     std::lock_guard entry(entry_mutex_);

@@ -9,7 +9,8 @@
 //            thread of the exposing process, which checks bounds and rights. No intermediate copy on either side.
 // Atomics on memory that is not shared are done by the exposing side's engine.
 // Transfers of one call are not ordered among each other. When a transfer's task is dropped or its deadline passes, it ends
-// only once nothing can touch the caller's memory any more (the transfer is completed or its connection closed).
+// only once nothing can touch the caller's memory any more (the transfer is completed or its connection closed), unless the caller
+// has given the memory's owner: then it ends at once, and the owner is let go when nothing can touch the memory.
 #pragma once
 
 #include <cstdint>
@@ -50,9 +51,9 @@ class BulkBuffer {
   std::shared_ptr<State> state_;
 };
 
-// Exposed as long as it lives; the destructor waits until no transfer uses the memory (or the channel is closed): on the socket
-// one system call at most, in shared memory what the peer's copy takes; a peer that does not let go in two seconds loses its
-// channel. Move-only; any thread.
+// Exposed as long as it lives. The destructor waits until no transfer uses the memory (or the channel is closed), unless the
+// memory's owner was given: on the socket one system call at most, in shared memory what the peer's copy takes. A peer that holds
+// a lease two seconds longer is disconnected. Move-only; any thread.
 class Exposure {
  public:
   Exposure() = default;
@@ -75,11 +76,13 @@ class BulkSpace {
   // Any of the host's memory, by the socket; or a part of a BulkBuffer (recognised by its address), shared when the peer is local.
   // Throws Error(unsupported) for memory on a device. Any thread.
   virtual Exposure expose(std::span<std::byte> memory, Access access) = 0;
-  virtual Exposure expose(std::span<const std::byte> memory) = 0;  // for reading
+  // For reading. owner: keeps the memory, for as long as anybody uses it; then the exposure's destructor waits for nobody.
+  virtual Exposure expose(std::span<const std::byte> memory, std::shared_ptr<const void> owner = nullptr) = 0;
 
-  // The peer's memory. What is here may be of any kind (memory/kind.hpp). Throws Error: invalid_argument (out of bounds, not allowed), peer_lost, timeout.
-  virtual Task<void> pull(BulkDescriptor from, std::uint64_t offset, std::span<std::byte> into,
-                          base::Deadline deadline) = 0;
+  // The peer's memory. What is here may be of any kind (memory/kind.hpp). owner: keeps `into`; then a pull that ends early waits
+  // for nobody. Throws Error: invalid_argument (out of bounds, not allowed), peer_lost, timeout.
+  virtual Task<void> pull(BulkDescriptor from, std::uint64_t offset, std::span<std::byte> into, base::Deadline deadline,
+                          std::shared_ptr<const void> owner = nullptr) = 0;
   virtual Task<void> push(BulkDescriptor to, std::uint64_t offset, std::span<const std::byte> bytes,
                           base::Deadline deadline) = 0;
   // Several parts of the peer's memory, one after the other, packed into `into`: one request on the socket.
@@ -88,9 +91,9 @@ class BulkSpace {
     std::uint64_t bytes = 0;
   };
   virtual Task<void> gather(BulkDescriptor from, std::vector<Range> ranges, std::span<std::byte> into,
-                            base::Deadline deadline) = 0;
+                            base::Deadline deadline, std::shared_ptr<const void> owner = nullptr) = 0;
   // The peer's memory read in place, where it is shared: valid while the result's owner lives, and meaningful as long as the
-  // peer keeps it exposed. Empty when it is not shared. Any thread (it may wait for the segment's descriptor).
+  // peer keeps it exposed. Empty when it is not shared. Any thread; waits for nothing.
   struct Mapped {
     std::span<const std::byte> bytes;
     std::shared_ptr<const void> owner;
@@ -101,7 +104,8 @@ class BulkSpace {
                                         base::Deadline deadline) = 0;
   virtual Task<std::uint64_t> compare_swap(BulkDescriptor on, std::uint64_t offset, std::uint64_t expected,
                                            std::uint64_t desired, base::Deadline deadline) = 0;
-  virtual std::string_view plane() const = 0;  // "shm" when memory can be shared with the peer, else "tcp"
+  virtual std::string_view plane()
+      const = 0;  // "shm" when memory can be shared with the peer, else that of the link: "tcp" or "ucx"
   virtual std::uint64_t bytes_pulled() const = 0;
   virtual std::uint64_t bytes_pushed() const = 0;
 

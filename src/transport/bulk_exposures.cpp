@@ -65,7 +65,7 @@ Exposure& Exposure::operator=(Exposure&& other) noexcept {
 Exposure::~Exposure() {
   if (!state_) return;
   if (const auto owner = state_->owner.lock()) {
-    owner->withdraw(*state_);
+    owner->withdraw(std::move(state_));
   } else {
     std::lock_guard lock(state_->mutex);
     state_->withdrawn = true;
@@ -86,10 +86,12 @@ Exposure BulkSpace::exposure_of(std::shared_ptr<Exposure::State> state) {
 
 std::shared_ptr<Exposure::State> Exposures::add(std::span<std::byte> memory, Access access,
                                                 std::shared_ptr<BulkBuffer::State> buffer,
-                                                std::shared_ptr<Leases> leases) {
+                                                std::shared_ptr<Leases> leases, std::shared_ptr<const void> keep) {
+  look_at_late();
   auto state = std::make_shared<Exposure::State>();
   state->owner = weak_from_this();
   state->memory = memory;
+  state->keep = std::move(keep);
   if (buffer) {
     state->lease = leases->open();
     if (state->lease.slot != Leases::no_slot) state->buffer = std::move(buffer);
@@ -131,23 +133,61 @@ std::unique_ptr<Region> Exposures::open(const wire::DataRequest& request, bool f
   return std::make_unique<ExposedRegion>(find(request.region), for_writing ? Access::write : Access::read);
 }
 
-void Exposures::withdraw(Exposure::State& state) {
+void Exposures::withdraw(std::shared_ptr<Exposure::State> state) {
+  {
+    std::lock_guard lock(mutex_);
+    all_.erase(state->descriptor.id);
+    if (state->keep && state->buffer) late_.push_back({state, base::Clock::now()});
+  }
+  {
+    std::lock_guard lock(state->mutex);
+    state->withdrawn = true;
+  }
+  if (!state->keep) return wait_unused(*state);
+  state.reset();  // whoever serves a request of the peer's holds it, and with it the memory's owner
+  look_at_late();
+}
+
+void Exposures::end() {
+  ended_ = true;
+  std::vector<Late> late;  // let go of without the lock
+  std::lock_guard lock(mutex_);
+  late.swap(late_);
+}
+
+void Exposures::look_at_late() {
+  std::vector<Late> free;  // let go of without the lock
+  bool stuck = false;
+  {
+    std::lock_guard lock(mutex_);
+    const auto is_free = [&](const Late& late) {
+      if (!leases_->close(late.exposure->lease, base::Deadline(Timeout(0)), [this] { return ended(); })) {
+        stuck |= base::Clock::now() - late.since > withdrawal_time;
+        return false;
+      }
+      free.push_back(late);
+      return true;
+    };
+    std::erase_if(late_, is_free);
+  }
+  if (stuck && on_stuck && !ended()) on_stuck();
+}
+
+void Exposures::wait_unused(Exposure::State& state) {
   std::shared_ptr<Leases> leases;
   std::function<void()> cut;
   {
     std::lock_guard lock(mutex_);
-    all_.erase(state.descriptor.id);
     leases = leases_;
     cut = cut_;
   }
   bool held = false;
   {
     std::unique_lock lock(state.mutex);
-    state.withdrawn = true;
     held = !state.let_go.wait_for(lock, withdrawal_time, [&] { return state.held == 0; });
   }
   if (held) {
-    base::log(base::Level::warn, "a peer does not take what it has asked for",
+    base::log(base::Level::warn, "peer did not finish its transfer; closing link",
               {{"bytes", std::to_string(state.memory.size())}});
     cut();
   }

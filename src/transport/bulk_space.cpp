@@ -69,20 +69,20 @@ class Space final : public LinkEnd {
     };
   }
 
-  Exposure expose(std::span<std::byte> memory, Access access) override;
-  Exposure expose(std::span<const std::byte> memory) override {
-    return expose(std::span(const_cast<std::byte*>(memory.data()), memory.size()), Access::read);
+  Exposure expose(std::span<std::byte> memory, Access access) override { return expose(memory, access, nullptr); }
+  Exposure expose(std::span<const std::byte> memory, std::shared_ptr<const void> owner) override {
+    return expose(std::span(const_cast<std::byte*>(memory.data()), memory.size()), Access::read, std::move(owner));
   }
-  Task<void> pull(BulkDescriptor from, std::uint64_t offset, std::span<std::byte> into,
-                  base::Deadline deadline) override {
+  Task<void> pull(BulkDescriptor from, std::uint64_t offset, std::span<std::byte> into, base::Deadline deadline,
+                  std::shared_ptr<const void> owner) override {
     const Range range{offset, into.size()};
     std::vector<Range> ranges(1, range);
-    co_await gather(from, std::move(ranges), into, deadline);
+    co_await gather(from, std::move(ranges), into, deadline, std::move(owner));
   }
   Task<void> push(BulkDescriptor to, std::uint64_t offset, std::span<const std::byte> bytes,
                   base::Deadline deadline) override;
-  Task<void> gather(BulkDescriptor from, std::vector<Range> ranges, std::span<std::byte> into,
-                    base::Deadline deadline) override;
+  Task<void> gather(BulkDescriptor from, std::vector<Range> ranges, std::span<std::byte> into, base::Deadline deadline,
+                    std::shared_ptr<const void> owner) override;
   std::optional<Mapped> map(BulkDescriptor from, base::Deadline deadline) override;
   Task<std::uint64_t> fetch_add(BulkDescriptor on, std::uint64_t offset, std::uint64_t value,
                                 base::Deadline deadline) override {
@@ -110,6 +110,7 @@ class Space final : public LinkEnd {
   void set_door(BulkDoor door) override { door_ = std::move(door); }
 
  private:
+  Exposure expose(std::span<std::byte> memory, Access access, std::shared_ptr<const void> owner);
   bool shares() const { return carrier_.local() && carrier_.plane() == nullptr; }
   const Plane& link_plane() const { return carrier_.plane() != nullptr ? *carrier_.plane() : plane_named("tcp"); }
 
@@ -153,20 +154,20 @@ class Space final : public LinkEnd {
 
 // ------------------------------------------------------------------------------------------------------------ exposing
 
-Exposure Space::expose(std::span<std::byte> memory, Access access) {
+Exposure Space::expose(std::span<std::byte> memory, Access access, std::shared_ptr<const void> owner) {
   if (memory::on_device(memory.data()))
     throw Error(Errc::unsupported, "memory on a device cannot be exposed: copy it to a BulkBuffer");
   auto buffer = shares() ? find_buffer(memory) : nullptr;
   std::shared_ptr<Leases> leases;
   if (buffer) leases = sharing_.give(*buffer, access != Access::read);
   if (!leases) buffer = nullptr;
-  return exposure_of(exposures_->add(memory, access, std::move(buffer), std::move(leases)));
+  return exposure_of(exposures_->add(memory, access, std::move(buffer), std::move(leases), std::move(owner)));
 }
 
 // -------------------------------------------------------------------------------------------------------------- moving
 
 Task<void> Space::gather(BulkDescriptor from, std::vector<Range> ranges, std::span<std::byte> into,
-                         base::Deadline deadline) {
+                         base::Deadline deadline, std::shared_ptr<const void> owner) {
   const auto kept = keep();
   const WireBulk bulk = to_wire(from);
   std::uint64_t bytes = 0;
@@ -187,7 +188,9 @@ Task<void> Space::gather(BulkDescriptor from, std::vector<Range> ranges, std::sp
     }
     co_await sharing_.copy(std::move(*memory), std::move(pieces), bytes, deadline);
   } else {
-    co_await by_socket(transfer_of(bulk, false, ranges, staged.host), deadline);
+    auto transfer = transfer_of(bulk, false, ranges, staged.host);
+    if (!staged.owned) transfer->owner = std::move(owner);
+    co_await by_socket(std::move(transfer), deadline);
   }
   if (staged.owned) memory::copy_out(into.data(), staged.host, bytes);
   pulled_.fetch_add(bytes, std::memory_order_relaxed);

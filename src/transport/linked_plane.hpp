@@ -21,7 +21,7 @@ class LinkedPlane final : public TransferPlane {
  private:
   struct RankLink {
     std::shared_ptr<ServedLink> link;          // null until first used
-    std::shared_ptr<std::atomic<bool>> ended;  // the loop's thread says so
+    std::shared_ptr<std::atomic<bool>> ended;  // set by the loop's thread
   };
   void connect(std::size_t rank, base::Deadline deadline) override;
   void run(std::span<const std::size_t> ranks, base::Deadline deadline) override;

@@ -22,8 +22,8 @@ class SocketLoop {
   void post(std::function<void()> command);
   // The same, and waits until it has run. Not on the loop's thread.
   void call(const std::function<void()>& command);
-  // The loop's thread. A handler that is added is kept until it is removed. It hears of what can be read, and of what can be
-  // written if it watches for that.
+  // The loop's thread. A handler that is added is kept until it is removed. It is always told that its socket is readable, and that
+  // it is writable if it watches for that.
   void add(const std::shared_ptr<Handler>& handler, int socket);
   void watch(Handler& handler, int socket, bool reads, bool writes);
   void remove(Handler& handler, int socket);

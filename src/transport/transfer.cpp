@@ -15,6 +15,7 @@ void Transfer::drop() {
   {
     std::unique_lock lock(mutex);
     dropped = true;
+    if (owner) return;
     if (idle.wait_for(lock, patience, [this] { return busy == 0; })) return;
   }
   cut();

@@ -30,8 +30,10 @@ class Transfer {
   // Once, in the link's thread; null: it went well. A write's memory may be touched until drop(): a peer may answer early.
   std::function<void(const Error* why)> on_done;
 
-  // Any thread but the link's. Nothing touches the parts' memory any more once this returns. Where the network is still at it,
-  // it waits for that a moment, and then ends the link.
+  std::shared_ptr<const void> owner;  // of the parts' memory; null: the caller, who must not be left with it in use
+
+  // Any thread but the link's. Nothing touches the parts' memory any more once this returns: if the network still uses it, waits
+  // 500 ms, and then closes the link. With an owner it waits for nobody.
   void drop();
 
   std::mutex mutex;  // held while the memory is touched, or `busy` is changed

@@ -259,7 +259,7 @@ Task<void> Pool::Impl::send_put(Channel channel, std::uint64_t view, std::shared
       }
     };
     co_await workers->run(copy);
-    exposure = channel->bulk().expose(std::span<const std::byte>(buffer.span().first(total)));
+    exposure = channel->bulk().expose(std::span<const std::byte>(buffer.span().first(total)), buffer.state());
   }
   if (total > inline_put_bytes) request.bulk = exposure.descriptor();
   rpc::CallOptions call_options{deadline};

@@ -131,17 +131,18 @@ Task<void> ObjectService::take_bytes(rpc::Call& call, const fb::PutRequestT& req
                                      const ObjectStore::Blobs& blobs) {
   const bool bulk = request.bulk.bytes() > 0;
   const transport::BulkDescriptor from = request.bulk;
-  std::vector<std::byte> pulled;  // many small ones are pulled at once
+  const auto pulled = std::make_shared<std::vector<std::byte>>();  // many small ones are pulled at once
   const std::byte* bytes = reinterpret_cast<const std::byte*>(request.data.data()) + part.offset;
   if (bulk && part.small && part.count > 1) {
-    pulled.resize(part.bytes);
-    const std::span<std::byte> into(pulled);
-    co_await call.channel().bulk().pull(from, part.offset, into, call.deadline());
-    bytes = pulled.data();
+    pulled->resize(part.bytes);
+    std::shared_ptr<const void> owner = pulled;
+    co_await call.channel().bulk().pull(from, part.offset, *pulled, call.deadline(), std::move(owner));
+    bytes = pulled->data();
   } else if (bulk) {
     std::uint64_t offset = part.offset;
     for (const auto& blob : blobs) {
-      co_await call.channel().bulk().pull(from, offset, blob->writable(), call.deadline());
+      std::shared_ptr<const void> owner = blob;
+      co_await call.channel().bulk().pull(from, offset, blob->writable(), call.deadline(), std::move(owner));
       offset += blob->size();
     }
     co_return;

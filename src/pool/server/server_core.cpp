@@ -408,7 +408,8 @@ Task<std::optional<ObjectStore::Loaded>> ServerCore::load_from(Member member, st
   } else {
     const transport::BulkDescriptor from = got.bulk;
     if (from.bytes() != got.info->bytes) throw Error(Errc::protocol, "a reply of another length");
-    co_await channel->bulk().pull(from, 0, blob->writable(), deadline);
+    std::shared_ptr<const void> owner = blob;
+    co_await channel->bulk().pull(from, 0, blob->writable(), deadline, std::move(owner));
     fb::ReleaseRequestT release;
     release.leases.push_back(got.lease);
     (void)objects.start_release(release, options);
@@ -551,7 +552,7 @@ fb::GotT ServerCore::give(rpc::Channel& channel, const Namespace& ns, const Key&
     throw Error(Errc::overloaded, "a client may hold the memory of " + std::to_string(options_.max_leases) +
                                       " objects at a server (its max_leases)");
   got.lease = next_lease_++;
-  auto exposure = channel.bulk().expose(part);
+  auto exposure = channel.bulk().expose(part, object.blob);
   got.bulk = exposure.descriptor();
   leases->leases.emplace(got.lease, ChannelLeases::Lease{object.blob, std::move(exposure)});
   return got;

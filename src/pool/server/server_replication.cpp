@@ -173,7 +173,7 @@ Task<void> ServerCore::send_replicas(Member member, std::uint64_t view, std::vec
   }
   transport::Exposure exposure;
   if (total > inline_replica_bytes) {
-    exposure = channel->bulk().expose(writes[0].object.blob->bytes());
+    exposure = channel->bulk().expose(writes[0].object.blob->bytes(), writes[0].object.blob);
     request.bulk = exposure.descriptor();
   } else if (!dropped) {
     request.data.reserve(total);
@@ -266,7 +266,8 @@ Task<std::vector<ObjectStore::Write>> ServerCore::take_replicas(rpc::Call& call,
     auto& blob = blobs[n];
     if (bulk) {
       const transport::BulkDescriptor from = request.bulk;
-      co_await call.channel().bulk().pull(from, offset, blob->writable(), call.deadline());
+      std::shared_ptr<const void> owner = blob;
+      co_await call.channel().bulk().pull(from, offset, blob->writable(), call.deadline(), std::move(owner));
     } else {
       const auto* from = reinterpret_cast<const std::byte*>(request.data.data()) + offset;
       std::copy_n(from, request.sizes[i], blob->writable().data());

@@ -324,7 +324,8 @@ Task<ObjectStore::Write> ServerCore::take_fetched(std::shared_ptr<rpc::Channel> 
   } else {
     if (got.bulk.bytes() != got.info->bytes) throw Error(Errc::protocol, "a reply of another length");
     const transport::BulkDescriptor from = got.bulk;
-    co_await channel->bulk().pull(from, 0, blob->writable(), deadline);
+    std::shared_ptr<const void> owner = blob;
+    co_await channel->bulk().pull(from, 0, blob->writable(), deadline, std::move(owner));
     fb::ReleaseRequestT release;
     release.leases.push_back(got.lease);
     rpc::CallOptions options{deadline};

@@ -28,7 +28,7 @@ inline std::span<std::byte> nothing() {
   static std::byte bytes[batch_bytes];
   return bytes;
 }
-// For bytes that nobody takes. Of one thread: links that receive such bytes belong to the SocketLoop.
+// A sink for the bytes of dropped transfers. Used by one thread: the links that need it belong to the SocketLoop.
 inline std::span<std::byte> waste() {
   static std::byte bytes[64 << 10];
   return bytes;
