@@ -136,6 +136,7 @@ class FileSink final : public StepSink {
   void write_block(const Block& block, bool compressed, std::uint64_t offset);
   void prepare();
   void begin_stream();
+  void require_folder();
   void open_file();
   void drop_file() noexcept;
   void finish_file(const Payload& payload);
@@ -144,11 +145,12 @@ class FileSink final : public StepSink {
   const StreamOptions options_;
   const std::uint32_t rank_;
   StepPlaces places_;
-  std::optional<storage::File> lock_;  // rank 0, while it writes
+  std::optional<storage::File> lock_;  // while it writes; locked by rank 0
   StreamRecord record_;
   std::unique_ptr<Agreement> agreement_;
   std::unique_ptr<MasterWriter> masters_;  // rank 0
 
+  bool writes_ = true;    // the stream has not ended here
   bool skipped_ = false;  // the open step is there already
   std::unique_ptr<StepFile> made_;
   std::optional<storage::File> file_;
@@ -184,6 +186,7 @@ FileSink::FileSink(const EngineContext& context, const std::string& name, Cohort
   std::getline(in, places_.folder);
   on_every_rank(cohort, [&] {
     if (::access(places_.folder.c_str(), W_OK | X_OK) != 0) storage::fail("write to the folder", places_.folder, errno);
+    if (!lock_) lock_ = lock_to_watch(places_.folder);
   });
   agreement_ = std::make_unique<Agreement>(context, name, cohort, agreement_options(options));
   share_outcome(cohort, [&] {
@@ -238,7 +241,7 @@ void FileSink::begin_stream() {
 }
 
 StepSink::Begun FileSink::begin(base::Deadline deadline) {
-  if (lock_) require_lock(*lock_);
+  require_folder();
   const auto begun = agreement_->begin(deadline);
   if (begun != Begun::open) return begun;
   scratch_.reuse();
@@ -255,6 +258,16 @@ StepSink::Begun FileSink::begin(base::Deadline deadline) {
   return begun;
 }
 
+// Every rank is told when one finds that the folder is not the stream's any more.
+void FileSink::require_folder() {
+  try {
+    if (lock_) require_ours(*lock_);
+  } catch (const Error& error) {
+    agreement_->node().fail(error.what(), error.code());
+    throw;
+  }
+}
+
 void FileSink::open_file() {
   const auto path = part_path(places_.folder, step(), rank_);
   made_ = hdf5_part().create(path);
@@ -265,7 +278,7 @@ void FileSink::drop_file() noexcept {
   if (!made_) return;
   file_.reset();
   made_.reset();
-  ::unlink(part_path(places_.folder, step(), rank_).c_str());
+  if (lock_ && still_ours(*lock_)) ::unlink(part_path(places_.folder, step(), rank_).c_str());
 }
 
 std::optional<StepSink::Taken> FileSink::take(const Block& block) {
@@ -344,6 +357,7 @@ void FileSink::finish_file(const Payload& payload) {
   made_->close();
   if (places_.sync) file_->sync_data();
   if (rank_ != 0) {
+    require_folder();
     storage::rename_file(file_->path(), file_path(places_.folder, step(), rank_));
     if (places_.sync) storage::sync_folder(places_.folder);
   }
@@ -358,9 +372,10 @@ void FileSink::close(base::Deadline deadline) {
     if (rank_ == 0) give_up();
     throw;
   }
-  if (!lock_) return;
+  if (rank_ != 0 || !writes_) return;
+  writes_ = false;
   masters_.reset();
-  require_lock(*lock_);
+  require_ours(*lock_);
   remove_steps(places_.folder, false);
   record_.ended = true;
   write_record(places_.folder, record_, places_.sync);
@@ -369,10 +384,10 @@ void FileSink::close(base::Deadline deadline) {
 
 // Steps that are not complete will never be.
 void FileSink::give_up() noexcept {
-  if (!lock_) return;
+  if (!std::exchange(writes_, false)) return;
   masters_.reset();
   try {
-    require_lock(*lock_);
+    require_ours(*lock_);
     remove_steps(places_.folder, false);
     record_.why = agreement_->node().failure();
     write_record(places_.folder, record_, places_.sync);

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <complex>
 #include <cstring>
 #include <filesystem>
@@ -351,26 +352,50 @@ TEST_F(FileTest, FoldersThatAreNotTheStreamsStay) {
   EXPECT_EQ(code_of([&] { context_.open_stream(other, solo()); }), Errc::invalid_argument);
 }
 
-TEST_F(FileTest, AWriterWhoseFolderWasRemovedLeavesTheNextOneAlone) {
-  auto writer = context_.create_stream("heat", solo(), options());
-  const auto T = writer.define<double>("T", {4, 6});
-  const auto put = [&] {
-    auto step = writer.begin_step();
-    step.put(T, values_of(77).data());
-    step.end();
-  };
-  put();
-  auto open = writer.begin_step();
-  fs::remove_all(steps_);
-  write_steps(3, options());
-  EXPECT_NE(code_of([&] { open.put(T, values_of(77).data()), open.end(), writer.begin_step(); }), Errc::ok);
-  EXPECT_NE(code_of([&] { writer.close(); }), Errc::ok);
-  auto reader = context_.open_stream("heat", solo(), options());
-  for (std::uint64_t t = 0; t < 3; ++t) {
-    auto step = reader.begin_step();
-    EXPECT_EQ(read_T(step), values_of(t));
-  }
-  EXPECT_EQ(reader.try_begin_step(20s).outcome, Outcome::end_of_stream);
+// Its folder is removed, renamed, or copied by links and removed, and another stream is written in its place.
+TEST_F(FileTest, AWriterWhoseFolderIsGoneLeavesTheNextOneAlone) {
+  const std::string before = folder_ / "before";
+  const std::function<void()> ways[] = {[&] { fs::remove_all(steps_); }, [&] { fs::rename(steps_, before); },
+                                        [&] {
+                                          fs::copy(steps_, before, fs::copy_options::create_hard_links);
+                                          fs::remove_all(steps_);
+                                        }};
+  for (const int ranks : {1, 2})
+    for (const auto& go_away : ways) {
+      std::barrier all_there(ranks);
+      run_thread_cohort(ranks, [&](std::shared_ptr<Cohort> cohort) {
+        auto writer = context_.create_stream("heat", cohort, options());
+        const auto v = writer.define<double>("v", {static_cast<std::uint64_t>(ranks)});
+        const auto put = [&](double value) {
+          auto step = writer.begin_step();
+          step.put(v, Box{{static_cast<std::uint64_t>(cohort->rank())}, {1}}, &value);
+          step.end();
+        };
+        put(1);
+        all_there.arrive_and_wait();
+        if (cohort->rank() == 0) {
+          while (!fs::exists(steps_ + "/00000000.h5")) std::this_thread::yield();  // the step is complete
+          go_away();
+          write_steps(3, options());
+        }
+        all_there.arrive_and_wait();
+        const auto error = error_of([&] {
+          for (int t = 0; t < 100; ++t) put(2);
+        });
+        EXPECT_THAT(error.second, HasSubstr("removed, renamed or replaced"));
+        EXPECT_NE(code_of([&] { writer.close(); }), Errc::ok);
+      });
+      EXPECT_THAT(names_in(steps_),
+                  ElementsAre("00000000.h5", "00000001.h5", "00000002.h5", "stream.json", "stream.lock"));
+      auto reader = context_.open_stream("heat", solo(), options());
+      for (std::uint64_t t = 0; t < 3; ++t) {
+        auto step = reader.begin_step();
+        EXPECT_EQ(read_T(step), values_of(t));
+      }
+      EXPECT_EQ(reader.try_begin_step(20s).outcome, Outcome::end_of_stream);
+      fs::remove_all(steps_);
+      fs::remove_all(before);
+    }
 }
 
 TEST_F(FileTest, AStepThatARankGivesUpIsVoidForAll) {

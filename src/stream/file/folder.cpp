@@ -169,12 +169,20 @@ std::optional<storage::File> lock_for_writing(const std::string& folder) {
   storage::fail("lock", path, errno);
 }
 
-void require_lock(const storage::File& lock) {
-  struct stat status {};
-  if (::fstat(lock.fd(), &status) != 0) storage::fail("look at", lock.path(), errno);
-  if (status.st_nlink == 0)
-    throw Error(Errc::wrong_state,
-                "somebody has removed " + lock.path() + ": the stream cannot be written there any more");
+storage::File lock_to_watch(const std::string& folder) { return {lock_path(folder), O_RDONLY}; }
+
+bool still_ours(const storage::File& lock) {
+  struct stat mine {
+  }, there{};
+  return ::fstat(lock.fd(), &mine) == 0 && ::stat(lock.path().c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+         mine.st_ino == there.st_ino;
+}
+
+void require_ours(const storage::File& lock) {
+  if (still_ours(lock)) return;
+  throw Error(Errc::wrong_state, "the folder " + std::filesystem::path(lock.path()).parent_path().string() +
+                                     " was removed, renamed or replaced while the stream was written there; the steps "
+                                     "that were complete are where the folder went");
 }
 
 bool writer_is_gone(const std::string& folder, const StreamRecord& record) {

@@ -44,8 +44,12 @@ void require_own_files(const std::string& folder);
 
 // Held while a writer lives. Empty: another has it.
 std::optional<storage::File> lock_for_writing(const std::string& folder);
-// Throws Error(wrong_state) when the lock's file was removed since: another writer may be there by now.
-void require_lock(const storage::File& lock);
+// The same file for the other ranks, which do not lock it.
+storage::File lock_to_watch(const std::string& folder);
+// False when the folder or the lock's file was removed, renamed or replaced since: another writer may be there by now.
+bool still_ours(const storage::File& lock);
+// Throws Error(wrong_state) unless it is.
+void require_ours(const storage::File& lock);
 // Whether the writer of this record is known to be gone: this host's kernel has its lock free again.
 bool writer_is_gone(const std::string& folder, const StreamRecord& record);
 

@@ -88,7 +88,7 @@ void MasterWriter::write(std::uint64_t step, const EpochBlobs& blobs) {
                     layouts_.size(), storage::checksum(std::as_bytes(std::span(layouts_)))};
   write_header(file, header, offset);
   if (places_.sync) file.sync_data();
-  require_lock(lock_);
+  require_ours(lock_);
   storage::rename_file(part, file_path(places_.folder, step, 0));
   if (places_.sync) storage::sync_folder(places_.folder);
 }
