@@ -101,10 +101,16 @@ def save_stream(
             if not archive.numbers:
                 raise
             problem = str(error)
+        except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:  # of h5py: what HDF5 cannot hold
+            if not archive.numbers:
+                raise
+            problem = f"step {step.number} cannot be kept in HDF5: {error}"
         dropped = stream.statistics.steps_dropped
         if steps is not None and len(archive.numbers) < steps and not problem:
             problem = f"the stream ended after {len(archive.numbers)} of {steps} steps"
-        archive.finish(complete=not problem, steps_dropped=dropped)
+        left_out = archive.finish(complete=not problem, steps_dropped=dropped)
+        if left_out:
+            problem = "; ".join(filter(None, [problem, f"attributes that HDF5 cannot hold: {', '.join(left_out)}"]))
     return SavedSteps(path, len(archive.numbers), size, dropped, problem)
 
 
@@ -143,6 +149,8 @@ class Archive:
         self._series: dict[str, Any] = {}  # datasets along `step`
         self._loose: set[str] = set()  # variables that live in the steps' groups
         self._scales: dict[str, Any] = {}
+        self._paths: dict[str, str] = {}  # of variables, by name
+        self._taken: set[str] = set()  # those and the dimensions'
         self._step_name = "step"
         self._groups_name = "steps"
         self._attributes = _Attributes(self)
@@ -158,12 +166,35 @@ class Archive:
             self.temporary.unlink(missing_ok=True)
 
     def add_step(self, number: int, values: Mapping[str, Value], attributes: Mapping[str, Any]) -> int:
-        """Appends a step; returns the bytes of its arrays."""
+        """Appends a step; returns the bytes of its arrays. When it raises, the file has the steps before this one."""
         index = len(self.numbers)
         if index == 0:
             self._choose_names(values)
         self.numbers.append(number)
+        last = dict(self._attributes.last)
+        try:
+            return self._add_step(number, values, attributes, index)
+        except Exception:
+            self._forget(index)
+            self._attributes.last = last
+            raise
+
+    def _forget(self, index: int) -> None:
+        """Takes back what was added of the step of this index, the last one."""
+        self.root.pop(f"{self._groups_name}/{self.numbers.pop():08d}", None)
+        for name, dataset in list(self._series.items()):
+            if index == 0:
+                del self.root[self._series.pop(name).name]
+            elif dataset.shape[0] > index:
+                dataset.resize(index, axis=0)
+        for dataset in (self._scale(self._step_name), *self._attributes.series.values()):
+            if dataset.shape[0] > index:
+                dataset.resize(index, axis=0)
+
+    def _add_step(self, number: int, values: Mapping[str, Value], attributes: Mapping[str, Any], index: int) -> int:
         self._append(self._scale(self._step_name), index, number)
+        for name in values:  # before any dimension takes one of their names
+            self.path_of(name)
         for name in [n for n in self._series if n not in values]:
             self._loosen(name, index)
         size = 0
@@ -172,11 +203,10 @@ class Archive:
         self._attributes.add(index, attributes)
         return size
 
-    def finish(self, complete: bool, steps_dropped: int = 0) -> None:
-        """Closes the file and gives it its name."""
-        if self.numbers:
-            self._attributes.attach()
-        self.root.attrs["penstock_complete"] = np.int8(complete)
+    def finish(self, complete: bool, steps_dropped: int = 0) -> list[str]:
+        """Closes the file and gives it its name. Returns the attributes that could not be kept."""
+        left_out = self._attributes.attach() if self.numbers else []
+        self.root.attrs["penstock_complete"] = np.int8(complete and not left_out)
         self.root.attrs["penstock_steps_dropped"] = steps_dropped
         self.root.close()
         descriptor = os.open(self.temporary, os.O_RDONLY)
@@ -186,26 +216,29 @@ class Archive:
             os.close(descriptor)
         self.temporary.replace(self.path)
         self._finished = True
+        return left_out
 
     def group_of(self, index: int) -> Any:
-        return self.root.require_group(f"{self._groups_name}/{self.numbers[index]:08d}")
+        path = f"{self._groups_name}/{self.numbers[index]:08d}"
+        # With an order of creation HDF5 also takes attributes of more than 64 KiB.
+        return self.root[path] if path in self.root else self.root.create_group(path, track_order=True)
 
     def dataset_of(self, name: str, index: int) -> Any | None:
         """Where the variable's values of this step are."""
         if name in self._series:
             return self._series[name]
-        return self.group_of(index).get(name) if name in self._loose else None
+        return self.group_of(index).get(self.path_of(name)) if name in self._loose else None
 
     def has(self, name: str) -> bool:
         return name in self._series or name in self._loose
 
-    def series(self, name: str, dtype: Any, shape: tuple[int, ...], dimensions: tuple[str, ...] = ()) -> Any:
+    def series(self, path: str, dtype: Any, shape: tuple[int, ...], dimensions: tuple[str, ...] = ()) -> Any:
         """A new dataset along `step`, without values yet."""
         stored, marks = _storage(dtype)
         item = max(1, int(np.prod(shape)) * (stored.itemsize if isinstance(stored, np.dtype) else 16))
         rows = max(1, min(1024, SMALL_CHUNK_BYTES // item))
         dataset = self.root.create_dataset(
-            name,
+            path,
             shape=(0, *shape),
             maxshape=(None, *shape),
             dtype=stored,
@@ -215,13 +248,29 @@ class Archive:
         dataset.dims[0].attach_scale(self._scale(self._step_name))
         for axis, length in enumerate(shape):
             wanted = dimensions[axis] if axis < len(dimensions) else ""
-            dataset.dims[axis + 1].attach_scale(self._dimension(wanted or f"{name}_dim_{axis}", length))
+            dataset.dims[axis + 1].attach_scale(self._dimension(wanted or f"{path}_dim_{axis}", length))
         return dataset
 
-    def free_name(self, wanted: str) -> str:
-        while wanted in self.root or wanted in self._loose:
-            wanted += "_"
-        return wanted
+    def path_of(self, name: str) -> str:
+        """Where a variable of this name is."""
+        if name not in self._paths:
+            self._paths[name] = self.free_path(name)
+        return self._paths[name]
+
+    def free_path(self, wanted: str) -> str:
+        """As masters of the engine `file` choose it: a name with a slash is in a group, unless that is a variable."""
+        parts = [part if part not in ("", ".") else "_" for part in wanted.split("/")]
+        if any("/".join(parts[:n]) in self._taken for n in range(1, len(parts))):
+            parts = ["_".join(parts)]
+        path = "/".join(parts)
+        while path in self._taken or any(taken.startswith(f"{path}/") for taken in self._taken):
+            path = f"_{path}"
+        self._taken.add(path)
+        return path
+
+    def drop(self, dataset: Any) -> None:
+        self._taken.discard(dataset.name.removeprefix("/"))
+        del self.root[dataset.name]
 
     # ----------------------------------------------------------------------------------------------------- inside
 
@@ -231,6 +280,7 @@ class Archive:
             self._step_name = f"penstock_{self._step_name}"
         while self._groups_name in taken:
             self._groups_name = f"penstock_{self._groups_name}"
+        self._taken |= {self._step_name, self._groups_name}
         scale = self.root.create_dataset(self._step_name, shape=(0,), maxshape=(None,), dtype="i8", chunks=(1024,))
         scale.make_scale(self._step_name)
         scale.attrs["long_name"] = "number of the step"
@@ -244,8 +294,7 @@ class Archive:
         if name in self._scales and self._scales[name].shape != (length,):
             name = f"{name}_{length}"
         if name not in self._scales:
-            free = self.free_name(name)
-            scale = self.root.create_dataset(free, shape=(length,), dtype=">f4", track_order=True)
+            scale = self.root.create_dataset(self.free_path(name), shape=(length,), dtype=">f4", track_order=True)
             scale.make_scale(NO_VARIABLE.format(length))
             self._scales[name] = scale
         return self._scales[name]
@@ -255,7 +304,9 @@ class Archive:
         if name not in self._series and name not in self._loose:
             # HDF5 has no chunks of nothing, so empty arrays cannot grow along `step`.
             if index == 0 and not isinstance(data, LocalBlocks) and 0 not in np.shape(data):
-                self._series[name] = self.series(name, _dtype(data), _as_array(data).shape, value.dimensions)
+                self._series[name] = self.series(
+                    self.path_of(name), _dtype(data), _as_array(data).shape, value.dimensions
+                )
             else:
                 self._loose.add(name)
         dataset = self._series.get(name)
@@ -265,7 +316,7 @@ class Archive:
                 self._append(dataset, index, _stored(array))
                 return array.nbytes
             self._loosen(name, index)
-        return self._add_loose(name, data, self.group_of(index))
+        return self._add_loose(self.path_of(name), data, self.group_of(index))
 
     @staticmethod
     def _append(dataset: Any, index: int, value: Any) -> None:
@@ -287,14 +338,16 @@ class Archive:
         dataset = self._series.pop(name)
         self._loose.add(name)
         for index in range(steps):
-            copy = self.group_of(index).create_dataset(name, data=dataset[index], dtype=dataset.dtype, track_order=True)
+            copy = self.group_of(index).create_dataset(
+                self.path_of(name), data=dataset[index], dtype=dataset.dtype, track_order=True
+            )
             for key, value in dataset.attrs.items():
                 if key not in ("DIMENSION_LIST", "REFERENCE_LIST"):
                     copy.attrs[key] = value
         for axis, dimension in enumerate(dataset.dims):
             for scale in list(dimension.values()):
                 dataset.dims[axis].detach_scale(scale)
-        del self.root[name]
+        del self.root[self.path_of(name)]
 
 
 @dataclass
@@ -318,8 +371,10 @@ class _Attributes:
         for name, dataset in self.series.items():
             Archive._append(dataset, index, self.last[name])
 
-    def attach(self) -> None:
-        """At the end: what stayed the same goes to the file and the variables, with what the others were last."""
+    def attach(self) -> list[str]:
+        """At the end: what stayed the same goes to the file and the variables, with what the others were last. Returns
+        the names of what HDF5 cannot hold."""
+        left_out = []
         index = len(self.archive.numbers) - 1
         for name, value in self.last.items():
             if name in self.series or (name.endswith("/dims") and self.archive.has(name.removesuffix("/dims"))):
@@ -327,7 +382,11 @@ class _Attributes:
             owner, _, key = name.rpartition("/")
             dataset = self.archive.dataset_of(owner, index) if owner else None
             target = dataset if dataset is not None else self.archive.root
-            target.attrs[key if dataset is not None else _plain(name)] = _attribute(value)
+            try:
+                target.attrs[key if dataset is not None else _plain(name)] = _attribute(value)
+            except (OSError, ValueError, TypeError, RuntimeError):
+                left_out.append(name)
+        return left_out
 
     def _changed(self, name: str, value: Any, index: int) -> None:
         dataset = self.series.get(name)
@@ -339,19 +398,19 @@ class _Attributes:
                 self._note(name, value, index)
         elif not _is_number(value):
             earlier = dataset[...]
-            del self.archive.root[self.series.pop(name).name]
+            self.archive.drop(self.series.pop(name))
             self.from_start.discard(name)
             for i, was in enumerate(earlier):
                 self._note(name, was, i)
             self._note(name, value, index)
         elif np.result_type(dataset.dtype, np.asarray(value).dtype) != dataset.dtype:  # a whole number so far
             earlier = list(dataset[...])
-            del self.archive.root[self.series.pop(name).name]
+            self.archive.drop(self.series.pop(name))
             self._start_series(name, value, earlier)
 
     def _start_series(self, name: str, value: Any, earlier: list[Any]) -> None:
         dtype = np.result_type(np.asarray(earlier).dtype, np.asarray(value).dtype)
-        dataset = self.archive.series(self.archive.free_name(name), dtype, ())
+        dataset = self.archive.series(self.archive.free_path(name), dtype, ())
         dataset.resize(len(earlier), axis=0)
         dataset[...] = np.asarray(earlier, dtype)
         self.series[name] = dataset

@@ -92,6 +92,66 @@ def test_saved_steps_are_those_of_the_masters(tmp_path):
                 assert master["empty"].shape[1:] == saved[f"steps/{t:08d}/empty"].shape  # no chunks of nothing
 
 
+def test_names_that_collide_are_kept_apart(tmp_path):
+    """In masters and in saved files alike: a variable named like a dimension, like a group, or oddly."""
+    from penstock.save import save_stream
+
+    names = ["T", "x", "a", "a/b", "a//b", "T/units", "/T", "T/", ".", "trail/", "step", "steps", "penstock"]
+    with penstock.create("heat", engine="file", folder=tmp_path / "heat.steps") as stream:
+        stream.attributes["T/dims"] = ["x"]
+        for t in range(2):
+            with stream.step() as step:
+                for number, name in enumerate(names):
+                    step[name] = np.arange(3.0) + 10 * number + 100 * t
+    assert not save_stream(str(tmp_path / "heat.steps"), tmp_path / "heat.h5").problem
+
+    def first_elements(group):
+        """Of the last step, by variable: what has a dimension `step` and another."""
+        for name, item in group.items():
+            if isinstance(item, h5py.Group):
+                yield from first_elements(item) if name != "penstock" else ()
+            elif item.ndim == 2:
+                yield item[-1, 0]
+
+    with h5py.File(tmp_path / "heat.steps/00000001.h5") as master, h5py.File(tmp_path / "heat.h5") as saved:
+        assert sorted(first_elements(master)) == [100 + 10 * number for number in range(len(names))]
+        assert sorted(first_elements(saved)) == [100 + 10 * number for number in range(len(names))]
+        assert master["x"][0, 0] == saved["x"][1, 0] == 110 and master["a_b"][0, 0] == saved["a_b"][1, 0] == 130
+
+
+def test_what_hdf5_cannot_hold_costs_one_step(tmp_path):
+    from penstock.save import save_stream
+
+    def save(put):
+        folder, path = tmp_path / "live.steps", tmp_path / "live.h5"
+        with penstock.create("live", engine="file", folder=folder) as stream:
+            for t in range(6):
+                with stream.step() as step:
+                    step["T"] = np.full(4, float(t))
+                    put(stream, step, t)
+        result = save_stream(str(folder), path, force=True)
+        with h5py.File(path) as file:
+            steps = file["step"][...].tolist()
+            assert file["T"][:, 0].tolist() == steps == list(range(result.steps))
+        return result
+
+    def text(stream, step, t):
+        step["name"] = "a\0b" if t == 3 else "ab"
+
+    assert (result := save(text)).steps == 3 and "step 3 cannot be kept in HDF5" in result.problem
+
+    def late_attribute(stream, step, t):
+        if t == 3:
+            stream.attributes["large"] = np.arange(10_000.0)
+
+    assert (result := save(late_attribute)).steps == 6 and not result.problem
+
+    def attribute(stream, step, t):
+        stream.attributes["bad"] = "a\0b"
+
+    assert (result := save(attribute)).steps == 6 and "HDF5 cannot hold: bad" in result.problem
+
+
 def test_a_path_opens_a_stream(tmp_path):
     write(tmp_path / "heat.steps", compression=3)
     with penstock.open(str(tmp_path / "heat.steps")) as stream:

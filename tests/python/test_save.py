@@ -84,7 +84,7 @@ def test_variables_may_be_called_step_and_steps(path):
         assert list(file["step"]) == [5, 5]
         assert list(file["penstock_step"]) == [0, 1]
         assert file["steps_dim_0"].shape == (2, 3)
-        assert list(file["step_"]) == [1, 2]
+        assert list(file["_step"]) == [1, 2]
 
 
 def test_attributes_that_stay_and_that_change(path):

@@ -34,6 +34,8 @@ class MasterContents {
     check(H5DSset_scale(step, "step"), "make a dimension");
     h5::write_text(step, "long_name", "number of the step");
     scales_.emplace("step", std::move(step));
+    for (const auto& variable : master_.epoch.defined())  // before any dimension takes one of their names
+      if (!variable.blocks.empty()) objects_.emplace(variable.info.name, add_name(variable.info.name));
     for (const auto& variable : master_.epoch.defined())
       if (!variable.blocks.empty()) add(variable);
     for (const auto& [name, value] : attributes_) add_attribute(name, *value);
@@ -67,15 +69,15 @@ class MasterContents {
       path.append(path.empty() ? "" : "/").append(part.empty() || part == "." ? "_" : std::string(part));
     }
     if (in_group) std::ranges::replace(path, '/', '_');
-    while (path == "penstock" || path.starts_with("penstock/") || is_there(path)) path.insert(0, "_");
+    while (path == "penstock" || path.starts_with("penstock/") || is_taken(path)) path.insert(0, "_");
     paths_.insert(path);
     return path;
   }
-  bool is_there(const std::string& path) const {
-    for (auto at = path.find('/');; at = path.find('/', at + 1)) {
-      if (H5Lexists(file_, path.substr(0, at).c_str(), H5P_DEFAULT) <= 0) return false;
-      if (at == std::string::npos) return true;
-    }
+  // Also by a group with what has a name below this one.
+  // Also as the group of a name below it.
+  bool is_taken(const std::string& path) const {
+    const auto below = paths_.lower_bound(path + "/");
+    return paths_.contains(path) || (below != paths_.end() && below->starts_with(path + "/"));
   }
 
   Id dataset(const std::string& name, hid_t type, const Extents& shape, hid_t creation = H5P_DEFAULT) const {
@@ -89,9 +91,8 @@ class MasterContents {
 
   void add(const VariableLayout& v) {
     const auto& info = v.info;
-    const auto name = add_name(info.name);
+    const auto& name = objects_.at(info.name);
     const model::VariableDefinition definition{info.name, info.dtype, info.kind, info.order, info.shape};
-    objects_.emplace(info.name, name);
     if (info.dtype == DType::string) return add_strings(name, v);
     switch (info.kind) {
       case Kind::local_array: return add_local(name, v);
