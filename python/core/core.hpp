@@ -69,10 +69,15 @@ class Buffer {
   bool packed(Order order) const { return PyBuffer_IsContiguous(&view_, order == Order::row ? 'C' : 'F') != 0; }
   // Bytes between neighbours in each dimension.
   std::vector<std::int64_t> strides() const;
+  bool contains(const void* address) const;
 
  private:
   Py_buffer view_{};
 };
+
+// An array that a writer lends. Whoever has a view of it in this process keeps it: nobody in Python says when an array may go.
+std::shared_ptr<const Buffer> lent_array(Buffer buffer);
+std::shared_ptr<const Buffer> lent_array_at(const void* address);  // null: no lent array is there
 
 // Stream memory lent to Python through the buffer protocol. Views hold their step's lease; spans hold their writer.
 struct Memory {
@@ -214,7 +219,7 @@ class PyWriter {
   std::mutex mutex_;
   std::shared_ptr<Writer> writer_;  // null once closed; spans hold it too, so that their memory stays mapped
   std::optional<WriteStep> step_;
-  std::vector<Buffer> lent_;
+  std::vector<std::shared_ptr<const Buffer>> lent_;
   std::unordered_map<std::uint32_t, Order> orders_;
   std::string name_, address_;
   std::shared_ptr<Closing> closing_;

@@ -200,6 +200,9 @@ std::vector<Memory> PyReader::view(std::uint32_t variable, const Selection& sele
     memory.data = const_cast<std::byte*>(view.bytes().data());
     memory.size = view.bytes().size();
     memory.owner = view.owner();
+    if (auto array = lent_array_at(memory.data))
+      memory.owner = std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const Buffer>>>(
+          view.owner(), std::move(array));
     memory.box = view.box();
     memory.order = view.order();
     memory.strides.assign(view.strides().begin(), view.strides().begin() + view.box().count.size());

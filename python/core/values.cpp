@@ -1,8 +1,10 @@
 // Values at the border: names, buffers, cohorts, statistics, errors.
 #include "core.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "storage/checksum.hpp"
@@ -140,6 +142,44 @@ Dims Buffer::shape() const {
 }
 
 std::vector<std::int64_t> Buffer::strides() const { return {view_.strides, view_.strides + view_.ndim}; }
+
+bool Buffer::contains(const void* address) const {
+  const auto* first = static_cast<const std::byte*>(view_.buf);
+  const auto* last = first;  // where the last element begins
+  for (int d = 0; d < view_.ndim; ++d) {
+    if (view_.shape[d] == 0) return false;
+    (view_.strides[d] < 0 ? first : last) += (view_.shape[d] - 1) * view_.strides[d];
+  }
+  return !std::less<>{}(address, first) && !std::less<>{}(last, address);
+}
+
+namespace {
+
+// Those that are there; under the interpreter lock. Never destroyed: buffers may outlive the module.
+std::vector<std::weak_ptr<const Buffer>>& lent_arrays() {
+  static auto* const arrays = new std::vector<std::weak_ptr<const Buffer>>;
+  return *arrays;
+}
+
+}  // namespace
+
+std::shared_ptr<const Buffer> lent_array(Buffer buffer) {
+  static std::size_t sweep_at = 64;
+  auto& arrays = lent_arrays();
+  if (arrays.size() >= sweep_at) {
+    std::erase_if(arrays, [](const auto& array) { return array.expired(); });
+    sweep_at = std::max<std::size_t>(64, 2 * arrays.size());
+  }
+  auto array = std::make_shared<const Buffer>(std::move(buffer));
+  arrays.push_back(array);
+  return array;
+}
+
+std::shared_ptr<const Buffer> lent_array_at(const void* address) {
+  for (const auto& each : lent_arrays())
+    if (auto array = each.lock(); array && array->contains(address)) return array;
+  return nullptr;
+}
 
 // ---------------------------------------------------------------------------------------------------------- cohorts
 

@@ -106,7 +106,7 @@ void PyWriter::lend(std::uint32_t variable, const Sizes& start, nb::handle array
     Unlocked unlocked;
     step.lend(variable, box, buffer.data(), strides);
   }
-  lent_.push_back(std::move(buffer));
+  lent_.push_back(lent_array(std::move(buffer)));
 }
 
 void PyWriter::put_value(std::uint32_t variable, nb::handle array) {

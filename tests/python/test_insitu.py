@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import penstock
@@ -151,6 +152,27 @@ def test_a_kept_view_is_an_error(insitu):
         write(writer, field)
     with pytest.raises(penstock.Error, match="copy what is to be kept"):
         write(writer, field)
+
+
+def test_a_kept_view_keeps_its_array(context):
+    """Also of a temporary, and parts of it: the view shows what is there, whoever has gone."""
+    writer = context.create("s", engine="insitu", timeout=20)
+    reader = context.open("s", engine="insitu", timeout=20)
+    kept = []
+    reader.on_step(lambda step: kept.extend([step["T"].view(), step["T"].view()[10:, ::2]]))
+    arrays = []
+    for t in range(3):
+        with writer.step() as step:
+            array = np.full((500, 600), 7.0 + t)
+            arrays.append(weakref.ref(array))
+            step.put("T", array[:, 1:-1], lend=True)
+            del array
+    writer.close()
+    reader.close()
+    assert [view[-1, -1] for view in kept] == [7, 7, 8, 8, 9, 9]
+    kept.clear()
+    gc.collect()
+    assert all(array() is None for array in arrays)
 
 
 def test_what_was_put_may_be_kept(insitu):
