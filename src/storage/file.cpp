@@ -127,7 +127,11 @@ bool remove_file(const std::string& path) {
   fail("remove", path, errno);
 }
 
-bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+bool exists(const std::string& path) {
+  if (::access(path.c_str(), F_OK) == 0) return true;
+  if (errno == EACCES) fail("look at", path, errno);
+  return false;
+}
 
 void replace_file(const std::string& path, std::string_view content) {
   const std::string temporary = path + ".new";

@@ -55,6 +55,7 @@ void sync_folder(const std::string& path);
 void rename_file(const std::string& from, const std::string& to);
 // False when there was none.
 bool remove_file(const std::string& path);
+// Throws where the folder above may not be looked into.
 bool exists(const std::string& path);
 // Replaces a small file, whole or not at all, durably.
 void replace_file(const std::string& path, std::string_view content);

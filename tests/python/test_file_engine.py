@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,14 @@ def test_a_path_opens_a_stream(tmp_path):
             assert step.number == 1 and (step["T"][1:3, 2] == 12).all()
 
 
+def test_a_reader_may_come_before_the_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(lambda: [step.number for step in penstock.open("heat.steps", timeout=20)])
+        write("heat.steps")
+        assert reading.result(20) == [0, 1, 2]
+
+
 def test_a_folder_is_inspected(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(penstock.NotFound, match="no stream heat was written in "):
@@ -175,6 +184,11 @@ def test_a_folder_is_inspected(tmp_path, monkeypatch):
     command = [sys.executable, "-m", "penstock.cli.main", "inspect"]
     shown = subprocess.run([*command, "heat.steps"], capture_output=True, text=True, timeout=60)
     assert f"stream heat, step 2 by process {os.getpid()}" in shown.stdout, shown.stderr
+    assert "ended, 3 steps" in shown.stdout
+    shown = subprocess.run([*command, "heat.steps/00000001.h5"], capture_output=True, text=True, timeout=60)
+    assert "stream heat, step 1 " in shown.stdout
+    with pytest.raises(penstock.NotFound, match="there is no file"):
+        penstock.open("heat.steps/00000020.h5")
     shown = subprocess.run([*command, "heat"], capture_output=True, text=True, timeout=60)
     assert shown.returncode != 0 and "give its folder, heat.steps" in shown.stderr
 

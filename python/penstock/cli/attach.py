@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 from ..workflow.registry import where_streams_register
 from ..workflow.study import nearest
@@ -10,7 +10,9 @@ from ..workflow.study import nearest
 
 def is_in_files(name: str) -> bool:
     """Whether this is a path, or the folder of a stream in files."""
-    return "://" not in name and ("/" in name or (Path(name) / "stream.json").is_file())
+    if "://" in name:
+        return False
+    return "/" in name or name.endswith(".steps") or os.path.isfile(os.path.join(name, "stream.json"))
 
 
 def is_written_here(name: str) -> bool:
@@ -32,7 +34,7 @@ def not_found_hint(name: str) -> str:
         return "Addresses change with each start of a writer: penstock ls --address prints the present one."
     if is_in_files(name):
         return ""
-    if is_in_files(f"{name}.steps"):
+    if os.path.isfile(f"{name}.steps/stream.json"):
         return f"A stream of this name is in files here: give its folder, {name}.steps"
     try:
         entries = penstock.list_streams()

@@ -43,7 +43,8 @@ def inspect(
     if not is_written_here(name):
         fail(f"there is no stream '{name}' here now", not_found_hint(name))
     try:
-        with penstock.open(name, delivery="latest", timeout=timeout) as stream:
+        which = {} if os.path.isfile(name) else {"delivery": "latest"}  # the file of a step: that one
+        with penstock.open(name, timeout=timeout, **which) as stream:
             try:
                 step = stream.step(timeout)
             except penstock.TimeoutError:
@@ -117,7 +118,8 @@ def _writer(name: str, stream: str) -> dict[str, Any]:
     if is_in_files(name):
         told = penstock.inspect(name)
         host, _, pid = told["writer"].rpartition(":")
-        return {"host": host, "pid": int(pid), "ranks": told["ranks"]}
+        about = {"host": host, "pid": int(pid), "ranks": told["ranks"]}
+        return about | {"state": told["state"], "steps": told["steps"]}
     entry = next((e for e in penstock.list_streams() if e.name == stream), None)
     return {"host": entry.host, "pid": entry.pid, "ranks": entry.ranks} if entry else {}
 
@@ -150,7 +152,8 @@ def _plain(value: Any) -> Any:
 def _print(console: Console, found: dict[str, Any], blocks: bool) -> None:
     where = f" by process {found['pid']} on {found['host']}, {_ranks(found['ranks'])}" if "pid" in found else ""
     plane = f", read over {found['data_plane']}" if found["data_plane"] else ""
-    console.print(Text(f"stream {found['stream']}, step {found['step']}{where}{plane}"), soft_wrap=True)
+    kept = f"; {found['state']}, {found['steps']} steps" if "state" in found else ""
+    console.print(Text(f"stream {found['stream']}, step {found['step']}{where}{plane}{kept}"), soft_wrap=True)
     table = Table()
     for title in ("variable", "type", "kind", "shape"):
         table.add_column(title)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -34,10 +35,12 @@ def save(
 ) -> None:
     """Keep a stream's steps, from now until it ends, in an HDF5 file for h5py and xarray.
 
-    It attaches as one more reader: the writer waits for it as for any reader. When the writer dies or Ctrl-C is
-    pressed, the steps so far are kept, and the exit code is not 0.
+    It attaches as one more reader: the writer waits for it as for any reader. When the writer dies, or on Ctrl-C or
+    SIGTERM, the steps so far are kept, and the exit code is not 0.
     """
     import penstock
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as batch systems end programs
 
     from ..save import save_stream
 

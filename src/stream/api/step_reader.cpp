@@ -33,7 +33,7 @@ std::vector<std::uint64_t> StepSource::steps() {
 void StepSource::on_step(Take) {
   throw Error(Errc::unsupported,
               "stream " + stream() +
-                  ": its engine calls no functions; on_step needs engine=insitu, elsewhere loop over "
+                  ": its engine calls no functions; open the reader with engine=insitu for on_step, or loop over "
                   "the steps");
 }
 

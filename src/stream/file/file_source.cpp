@@ -229,13 +229,16 @@ bool locate_files(std::string& name, StreamOptions& options) {
   namespace fs = std::filesystem;
   std::error_code none;
   fs::path folder(name);
-  if (name.find('/') == name.npos && !storage::exists(name + "/stream.json")) return false;
+  if (name.find('/') == name.npos && !name.ends_with(folder_suffix) && !fs::exists(name + "/stream.json", none))
+    return false;
   if (fs::is_regular_file(folder, none)) {
     const auto step = folder.stem().string();
     if (step.find_first_not_of("0123456789") != step.npos)
       throw Error(Errc::invalid_argument, name + " is not the file of a stream's step");
     options.start = step;
     folder = fs::absolute(folder).parent_path();
+  } else if (folder.extension() == ".h5" && !fs::exists(folder, none)) {
+    throw Error(Errc::not_found, "there is no file " + name);
   }
   options.folder = folder.string();
   options.folder = folder_of(name, options);

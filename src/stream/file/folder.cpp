@@ -124,7 +124,7 @@ void write_record(const std::string& folder, const StreamRecord& record, bool sy
 }
 
 std::string folder_of(const std::string& stream, const StreamOptions& options) {
-  const auto folder = options.folder.empty() ? stream + ".steps" : options.folder;
+  const auto folder = options.folder.empty() ? stream + std::string(folder_suffix) : options.folder;
   auto path = std::filesystem::absolute(folder).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // it ended in a slash
   return path.string();
@@ -180,7 +180,9 @@ bool still_ours(const storage::File& lock) {
 
 void require_ours(const storage::File& lock) {
   if (still_ours(lock)) return;
-  throw Error(Errc::wrong_state, "the folder " + std::filesystem::path(lock.path()).parent_path().string() +
+  const auto folder = std::filesystem::path(lock.path()).parent_path().string();
+  if (errno == EACCES) storage::fail("look into", folder, errno);
+  throw Error(Errc::wrong_state, "the folder " + folder +
                                      " was removed, renamed or replaced while the stream was written there; the steps "
                                      "that were complete are where the folder went");
 }

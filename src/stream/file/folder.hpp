@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "penstock/options.hpp"
@@ -34,6 +35,7 @@ struct StreamRecord {  // stream.json
 std::optional<StreamRecord> read_record(const std::string& folder);
 void write_record(const std::string& folder, const StreamRecord& record, bool sync);
 
+inline constexpr std::string_view folder_suffix = ".steps";
 // The folder of a stream's options: "<stream>.steps" where they name none.
 std::string folder_of(const std::string& stream, const StreamOptions& options);
 // Whether all that is in it can be a stream's; a folder that is not there holds nothing else.
