@@ -452,7 +452,10 @@ TEST_P(TierTest, Limit) {
 // The index still has the object whose file is gone; no other file may get its number.
 TEST_P(TierTest, ALostFileTakesNoOtherWithIt) {
   for (const auto* key : {"m", "z", "a"}) put(key, pattern(100000, 1), "", true);
+  const std::string killed = folder_ / "killed";  // what a process that is killed leaves: no number is noted as used
+  fs::copy(options_.path, killed, fs::copy_options::recursive);
   tier_.reset();
+  options_.path = killed;
   std::string newest, number;
   for (const auto& entry : fs::recursive_directory_iterator(options_.path)) {
     const auto name = entry.path().filename().string();
