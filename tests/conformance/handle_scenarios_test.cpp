@@ -67,9 +67,10 @@ TEST_P(HandleScenario, options_without_effect_are_refused) {
     reading.start = "newest";
   } else {
     reading.start = "5";
-    if (!on("file"))
+    if (!on("file")) {
       EXPECT_THAT(refused([&] { context.open_stream("s", solo(), reading); }),
                   testing::HasSubstr("start is an option of readers of engine pool"));
+    }
     writing.acknowledge = Acknowledge::durable;
     EXPECT_THAT(refused([&] { context.create_stream("s", solo(), writing); }), testing::HasSubstr("acknowledge"));
     reading.start = "oldest";
