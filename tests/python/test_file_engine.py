@@ -44,6 +44,29 @@ def test_h5py_reads_masters(tmp_path):
         assert file["z"][0, 0] == 1 + 2j and file["flags"].attrs["dtype"] == "bool"
 
 
+def test_a_chunk_that_claims_not_to_be_compressed_is_an_error(tmp_path):
+    with penstock.create("heat", engine="file", folder=tmp_path / "heat.steps", compression=3) as stream:
+        with stream.step() as step:
+            step["T"] = np.full((100, 100), 5.0)
+    with h5py.File(tmp_path / "heat.steps/00000000.h5", "r+") as damaged:
+        block = damaged["penstock/blocks/0"]
+        mask, raw = block.id.read_direct_chunk((0,) * block.ndim)
+        assert mask == 0 and len(raw) < 80_000
+        block.id.write_direct_chunk((0,) * block.ndim, raw + bytes(8), filter_mask=3)
+    with penstock.open(tmp_path / "heat.steps") as stream, stream.step() as step:
+        with pytest.raises(penstock.ProtocolError, match="neither whole nor compressed"):
+            step["T"][...]
+
+
+def test_what_does_not_compress_is_read_back(tmp_path):
+    noise = np.random.default_rng(1).integers(0, 256, 3 << 20, dtype=np.uint8)  # deflate leaves such chunks as they are
+    with penstock.create("noise", engine="file", folder=tmp_path / "noise.steps", compression=1) as stream:
+        with stream.step() as step:
+            step["x"] = noise
+    with penstock.open(tmp_path / "noise.steps") as stream, stream.step() as step:
+        assert np.array_equal(step["x"][...], noise)
+
+
 def test_xarray_opens_one_and_all(tmp_path):
     xarray = pytest.importorskip("xarray")
     pytest.importorskip("h5netcdf")

@@ -142,16 +142,15 @@ Outcome FileSource::wait_step(Step& step, base::Deadline deadline) {
     auto next = first_look ? find_next(false) : std::nullopt;
     if (!next) {
       // What is said of the writer now holds for the steps found after that.
-      const auto record = read_record(folder_);
+      const auto [record, lost] = read_record_now(folder_);
       const bool replaced = !record || record->incarnation != incarnation_;
-      const bool gone = !replaced && !record->ended && writer_is_gone(folder_, *record);
-      if (!replaced) next = find_next(record->ended || gone);
+      if (!replaced) next = find_next(record->ended || lost);
       if (!next && replaced) {
         why_ = "the stream in " + folder_ + " was replaced or removed";
         return Outcome::writer_lost;
       }
       if (!next && record->ended) return Outcome::end_of_stream;
-      if (!next && gone) {
+      if (!next && lost) {
         why_ = "its writer (" + record->host + ":" + std::to_string(record->pid) + ") has ended without closing it" +
                (record->why.empty() ? "" : ": " + record->why);
         return Outcome::writer_lost;
@@ -250,15 +249,12 @@ bool locate_files(std::string& name, StreamOptions& options) {
 
 std::string inspect_files(const EngineContext&, const std::string& name, const StreamOptions& options, base::Deadline) {
   const auto folder = folder_of(name, options);
-  const auto record = read_record(folder);
+  const auto [record, lost] = read_record_now(folder);
   if (!record) throw Error(Errc::not_found, "no stream " + name + " was written in " + folder);
   const auto steps = list_steps(folder);
-  nlohmann::json json{{"stream", record->stream},
-                      {"state", record->ended ? "ended" : writer_is_gone(folder, *record) ? "lost" : "open"},
-                      {"folder", folder},
-                      {"writer", record->host + ":" + std::to_string(record->pid)},
-                      {"ranks", record->ranks},
-                      {"steps", steps.size()}};
+  nlohmann::json json{{"stream", record->stream}, {"state", record->ended ? "ended" : lost ? "lost" : "open"},
+                      {"folder", folder},         {"writer", record->host + ":" + std::to_string(record->pid)},
+                      {"ranks", record->ranks},   {"steps", steps.size()}};
   if (!steps.empty()) json["first"] = steps.front(), json["last"] = steps.back();
   if (!record->why.empty()) json["why"] = record->why;
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // hosts say who they are

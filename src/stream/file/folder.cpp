@@ -187,12 +187,26 @@ void require_ours(const storage::File& lock) {
                                      "that were complete are where the folder went");
 }
 
+namespace {
+
 bool writer_is_gone(const std::string& folder, const StreamRecord& record) {
   if (record.host != fabric::host_name()) return false;
   const auto file = storage::File::open_if_there(lock_path(folder), O_RDONLY);
   if (!file) return false;
   auto lock = whole_file(F_RDLCK);
   return ::fcntl(file->fd(), F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
+}  // namespace
+
+RecordNow read_record_now(const std::string& folder) {
+  RecordNow now{read_record(folder)};
+  if (!now.record || now.record->ended || !writer_is_gone(folder, *now.record)) return now;
+  // Since the record was read it may have closed the stream, or another may have resumed or replaced it.
+  const auto [incarnation, pid] = std::pair(now.record->incarnation, now.record->pid);
+  now.record = read_record(folder);
+  now.lost = now.record && now.record->incarnation == incarnation && now.record->pid == pid && !now.record->ended;
+  return now;
 }
 
 std::string file_name(std::uint64_t step, std::uint32_t rank) {

@@ -52,8 +52,13 @@ storage::File lock_to_watch(const std::string& folder);
 bool still_ours(const storage::File& lock);
 // Throws Error(wrong_state) unless it is.
 void require_ours(const storage::File& lock);
-// Whether the writer of this record is known to be gone: this host's kernel has its lock free again.
-bool writer_is_gone(const std::string& folder, const StreamRecord& record);
+// The record now, and whether its writer is known to be gone without having closed the stream: this host's kernel has its
+// lock free again.
+struct RecordNow {
+  std::optional<StreamRecord> record;
+  bool lost = false;
+};
+RecordNow read_record_now(const std::string& folder);
 
 std::string file_name(std::uint64_t step, std::uint32_t rank);
 std::string file_path(const std::string& folder, std::uint64_t step, std::uint32_t rank);
