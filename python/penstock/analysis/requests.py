@@ -1,0 +1,96 @@
+"""What an analysis asks of the simulation: the demand (which fields, when) and steering values.
+
+The stream NAME.requests carries them, written by rank 0 of the analysis; docs/internals/coprocessing.md has its format.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from ..context import Context
+from ..errors import AlreadyExists, Error, InvalidArgument, WrongState
+
+MAX_BYTES = 1 << 20
+# The newest request waits for a simulation that attaches later. Nothing waits for one that does not read: what finds no
+# room is sent again by flush(). A request holds all that is asked for, so only the newest counts.
+_OPTIONS = {
+    "engine": "direct",
+    "rendezvous_readers": 0,
+    "queue_steps": 8,
+    "reserve_steps": 1,
+    "when_full": "discard_newest",
+    "queue_bytes": 16 * MAX_BYTES,
+    "trace": "off",
+}
+
+
+def requests_name(channel: str) -> str:
+    """The stream on which the analyses of a channel send their requests."""
+    return f"{channel}.requests"
+
+
+class Requests:
+    """Sends requests to the writer of one channel.
+
+    The first analysis of a channel decides what is published. For a second one `active` is False: it sends nothing, and
+    sees what the first one has asked for.
+    """
+
+    def __init__(self, context: Context, channel: str):
+        self._number = 0
+        self._rules: list[dict[str, Any]] = []
+        self._steering: dict[str, Any] = {}
+        self._sent: tuple[str, str] | None = None
+        try:
+            self._stream = context.create(requests_name(channel), **_OPTIONS)
+        except (AlreadyExists, InvalidArgument, WrongState):
+            self._stream = None
+
+    @property
+    def active(self) -> bool:
+        return self._stream is not None
+
+    @property
+    def number(self) -> int:
+        """Of the newest request sent; 0 before the first."""
+        return self._number
+
+    def demand(self, rules: list[dict[str, Any]]) -> None:
+        """Asks for these rules from now on: {"fields": [...] or None for all, "when": program}."""
+        self._rules = rules
+        self.flush()
+
+    def steer(self, values: dict[str, Any]) -> None:
+        """Asks for these values of parameters, by name, beside those asked for before. bool, int, float or str."""
+        for name, value in values.items():
+            if not isinstance(value, (bool, int, float, str)):
+                raise InvalidArgument(
+                    f"the steering value '{name}' is bool, int, float or str, not {type(value).__name__}"
+                )
+        self._steering |= values
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what is asked for, unless it was sent already; call it at every step."""
+        if self._stream is None:
+            return
+        what = json.dumps(self._rules), json.dumps(self._steering)
+        if what == self._sent:
+            return
+        text = json.dumps({"version": 1, "number": self._number + 1, "rules": self._rules, "steering": self._steering})
+        if len(text.encode()) > MAX_BYTES:
+            raise InvalidArgument(f"a request of {len(text)} bytes is longer than {MAX_BYTES}: use fewer rules")
+        with self._stream.step() as step:
+            if step.dropped:
+                return
+            step["request"] = text
+        self._number += 1
+        self._sent = what
+
+    def close(self) -> None:
+        if self._stream is not None:
+            with suppress(Error):
+                self._stream.close(timeout=0)
+            self._stream = None
