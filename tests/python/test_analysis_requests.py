@@ -87,4 +87,11 @@ def test_wrong_values(context):
             requests.steer({"F": value})
     with pytest.raises(penstock.InvalidArgument, match="longer than"):
         requests.demand([{"fields": ["x" * MAX_BYTES], "when": []}])
+    requests.demand(RULES)  # what was refused is forgotten
+    assert requests.number == 1
     requests.close()
+
+
+def test_a_name_without_room_is_an_error(context):
+    with pytest.raises(penstock.InvalidArgument, match="cannot name a stream"):
+        Requests(context, "x" * 128)

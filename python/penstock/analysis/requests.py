@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..context import Context
-from ..errors import AlreadyExists, Error, InvalidArgument, WrongState
+from ..errors import Error, InvalidArgument, WrongState
 
 MAX_BYTES = 1 << 20
 # The newest request waits for a simulation that attaches later. Nothing waits for one that does not read: what finds no
@@ -31,11 +31,16 @@ def requests_name(channel: str) -> str:
     return f"{channel}.requests"
 
 
+def _as_json(number: int, rules: list[dict[str, Any]], steering: dict[str, Any]) -> str:
+    return json.dumps({"version": 1, "number": number, "rules": rules, "steering": steering})
+
+
 class Requests:
     """Sends requests to the writer of one channel.
 
     The first analysis of a channel decides what is published. For a second one `active` is False: it sends nothing, and
-    sees what the first one has asked for.
+    sees what the first one has asked for. Raises InvalidArgument when the channel's name has no room for ".requests". A
+    demand or value that is refused leaves in force what was asked for before.
     """
 
     def __init__(self, context: Context, channel: str):
@@ -45,7 +50,7 @@ class Requests:
         self._sent: tuple[str, str] | None = None
         try:
             self._stream = context.create(requests_name(channel), **_OPTIONS)
-        except (AlreadyExists, InvalidArgument, WrongState):
+        except WrongState:  # another analysis writes it
             self._stream = None
 
     @property
@@ -59,8 +64,7 @@ class Requests:
 
     def demand(self, rules: list[dict[str, Any]]) -> None:
         """Asks for these rules from now on: {"fields": [...] or None for all, "when": program}."""
-        self._rules = rules
-        self.flush()
+        self._ask(rules, self._steering)
 
     def steer(self, values: dict[str, Any]) -> None:
         """Asks for these values of parameters, by name, beside those asked for before. bool, int, float or str."""
@@ -69,7 +73,14 @@ class Requests:
                 raise InvalidArgument(
                     f"the steering value '{name}' is bool, int, float or str, not {type(value).__name__}"
                 )
-        self._steering |= values
+        self._ask(self._rules, self._steering | values)
+
+    def _ask(self, rules: list[dict[str, Any]], steering: dict[str, Any]) -> None:
+        """Takes what fits into a request, and sends it."""
+        size = len(_as_json(self._number + 1, rules, steering).encode())
+        if size > MAX_BYTES:
+            raise InvalidArgument(f"a request of {size} bytes is longer than {MAX_BYTES}: ask for less")
+        self._rules, self._steering = rules, steering
         self.flush()
 
     def flush(self) -> None:
@@ -79,13 +90,10 @@ class Requests:
         what = json.dumps(self._rules), json.dumps(self._steering)
         if what == self._sent:
             return
-        text = json.dumps({"version": 1, "number": self._number + 1, "rules": self._rules, "steering": self._steering})
-        if len(text.encode()) > MAX_BYTES:
-            raise InvalidArgument(f"a request of {len(text)} bytes is longer than {MAX_BYTES}: use fewer rules")
         with self._stream.step() as step:
             if step.dropped:
                 return
-            step["request"] = text
+            step["request"] = _as_json(self._number + 1, self._rules, self._steering)
         self._number += 1
         self._sent = what
 

@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "base/fault.hpp"
 #include "stream/file/file_engine.hpp"
 #include "stream/file/file_test_support.hpp"
 #include "stream/file/folder.hpp"
@@ -319,6 +320,35 @@ TEST_F(FileTest, AWriterThatIsLostIsSaidToBe) {
   auto step = reader.begin_step();
   EXPECT_EQ(step.number(), 2u);
   EXPECT_EQ(read_T(step), values_of(2));
+}
+
+// The record says that the stream goes on; when the lock is looked at, it has ended.
+Writer* closes_before_the_lock = nullptr;
+TEST_F(FileTest, AWriterThatClosesWhileAReaderLooksIsNotLost) {
+  struct Unhook {
+    ~Unhook() { base::fault_hook = nullptr; }
+  } unhook;
+  for (const bool inspected : {false, true}) {
+    auto writer = context_.create_stream("heat", solo(), options());
+    const auto T = writer.define<double>("T", {4, 6});
+    auto step = writer.begin_step();
+    step.put(T, values_of(0).data());
+    step.end();
+    auto reader = context_.open_stream("heat", solo(), options());
+    reader.begin_step().end();
+    closes_before_the_lock = &writer;
+    base::fault_hook = [](std::string_view point, base::FaultPhase) {
+      if (point == "writer-lock" && closes_before_the_lock != nullptr)
+        std::exchange(closes_before_the_lock, nullptr)->close();
+      return false;
+    };
+    if (inspected) {
+      EXPECT_THAT(context_.inspect("heat", Timeout(5000), options()), HasSubstr("\"state\":\"ended\""));
+    } else {
+      EXPECT_EQ(reader.try_begin_step(Timeout(20'000)).outcome, Outcome::end_of_stream);
+    }
+    EXPECT_EQ(closes_before_the_lock, nullptr);  // the hook has run
+  }
 }
 
 TEST_F(FileTest, ResumeSaysWhatBecomesOfTheStepsThereAre) {

@@ -14,6 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/fault.hpp"
 #include "base/fork.hpp"
 #include "fabric/handshake.hpp"
 #include "fabric/json_integer.hpp"
@@ -201,7 +202,9 @@ bool writer_is_gone(const std::string& folder, const StreamRecord& record) {
 
 RecordNow read_record_now(const std::string& folder) {
   RecordNow now{read_record(folder)};
-  if (!now.record || now.record->ended || !writer_is_gone(folder, *now.record)) return now;
+  if (!now.record || now.record->ended) return now;
+  base::fault_point("writer-lock", base::FaultPhase::before);
+  if (!writer_is_gone(folder, *now.record)) return now;
   // Since the record was read it may have closed the stream, or another may have resumed or replaced it.
   const auto [incarnation, pid] = std::pair(now.record->incarnation, now.record->pid);
   now.record = read_record(folder);
