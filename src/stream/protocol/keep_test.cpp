@@ -287,6 +287,17 @@ TEST(KeepUndelivered, ClosingWaitsForAConsumer) {
   EXPECT_THAT(w.take(), testing::ElementsAre("epoch 0", "announce 0", "goodbye 1"));
 }
 
+TEST(KeepUndelivered, ClosedTooEarlyIsNotComplete) {
+  Kept w({.queue_steps = 2, .rendezvous_readers = 0, .keep_undelivered = true});
+  w.writer.ledger().join(first_consumer, 1, false, "home");
+  EXPECT_TRUE(w.write());
+  w.writer.closing();
+  w.writer.close_now();
+  EXPECT_TRUE(w.writer.closed());
+  w.writer.ledger().join(second_consumer, 1, false, "home");
+  EXPECT_THAT(w.take(), testing::ElementsAre("epoch 0", "announce 0", "lost 0", "lost 0"));
+}
+
 TEST(KeepUndelivered, PolicyDropsWhatIsKeptToo) {
   Kept w({.queue_steps = 2, .when_full = WhenFull::discard_oldest, .rendezvous_readers = 0, .keep_undelivered = true});
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(w.write());

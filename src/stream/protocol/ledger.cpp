@@ -379,15 +379,17 @@ void Ledger::finish() {
 
 void Ledger::maybe_goodbye() {
   if (!finishing_ || finished_) return;
-  bool awaited = steps_kept() > 0;
   for (auto& r : readers_) {
-    if (r->account.left) continue;
-    const auto needed = needed_by(*r);
     // One that may be followed by another (keep_undelivered) has what it was told of only when it has released it.
-    if (needed == (settings_.keep_undelivered ? 0 : r->account.held)) say_goodbye(*r);
-    awaited |= needed > 0;
+    if (!r->account.left && needed_by(*r) == (settings_.keep_undelivered ? 0 : r->account.held)) say_goodbye(*r);
   }
-  if (!awaited) finish_now();
+  if (!steps_awaited()) finish_now();
+}
+
+// Readers still need some of the steps, or steps are kept for one to come.
+bool Ledger::steps_awaited() const {
+  return steps_kept() > 0 || std::any_of(readers_.begin(), readers_.end(),
+                                         [&](const auto& r) { return !r->account.left && needed_by(*r) > 0; });
 }
 
 void Ledger::say_goodbye(Reader& r) {
@@ -400,7 +402,8 @@ void Ledger::say_goodbye(Reader& r) {
 void Ledger::finish_now() {
   finishing_ = true;
   if (finished_) return;
-  finished_ = true;
+  // Whoever takes steps over for others must not tell them that the stream is complete.
+  const bool incomplete = settings_.keep_undelivered && steps_awaited();
   for (auto& slot : slots_) slot.kept = false;
   for (auto& r : readers_) {
     for (const auto s : retained_) {
@@ -410,8 +413,10 @@ void Ledger::finish_now() {
       ++r->unreported_drops;
       r->last_drop = slots_[s].step;
     }
-    say_goodbye(*r);
   }
+  if (incomplete) return break_stream("it was closed before every step was taken over");
+  finished_ = true;
+  for (auto& r : readers_) say_goodbye(*r);
 }
 
 void Ledger::break_stream(const std::string& why) {

@@ -154,6 +154,7 @@ class Ledger {
   void report_drops(Reader& reader);
   void send_epoch(Reader& reader, const std::shared_ptr<const EpochBlobs>& epoch);
   void maybe_goodbye();
+  bool steps_awaited() const;
   void say_goodbye(Reader& reader);
 
   LedgerSettings settings_;
