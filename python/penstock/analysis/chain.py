@@ -1,0 +1,140 @@
+"""What all filters share: tables, what a chain knows of the whole mesh, and how a chain runs.
+
+A filter is a dataclass of its options, with defaults. fields() are the names of the fields it reads, None for all there
+are; apply(parts, survey) gives the next parts, or a Table, which ends a chain. `parts` are this rank's vtkDataSets,
+maybe none. Ghost cells serve for values at borders and are in no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..cohort import Cohort
+from ..errors import NotFound
+from ..workflow.study import nearest
+from .reductions import exchange
+
+Fields = frozenset[str] | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length by name; the same on every rank."""
+
+    columns: dict[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a chain knows of the whole mesh it starts from: over all ranks, without ghosts.
+
+    bounds: x, y, z low and high; None when the mesh has no cells. ranges: of the fields asked for (of a vector's
+    length), None where there are no values. names: of all fields.
+    """
+
+    cohort: Cohort | None = None
+    bounds: tuple[float, ...] | None = None
+    ranges: dict[str, tuple[float, float] | None] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
+
+    @property
+    def low(self) -> np.ndarray:
+        return np.array(self.bounds[::2])
+
+    @property
+    def high(self) -> np.ndarray:
+        return np.array(self.bounds[1::2])
+
+    @property
+    def center(self) -> np.ndarray:
+        return (self.low + self.high) / 2
+
+    @property
+    def diagonal(self) -> float:
+        return float(np.linalg.norm(self.high - self.low))
+
+
+def apply_chain(filters: Sequence[Any], parts: Iterable[Any], cohort: Cohort | None = None) -> list[Any] | Table:
+    """Runs the filters one after another; without filters, the parts. Collective.
+
+    NotFound, on all ranks, when no part of any rank has a field that a filter reads. Ranges and bounds that a filter
+    needs are those of the mesh, not of what the filters before it left.
+    """
+    parts = [part for part in parts if part is not None]
+    if not filters:
+        return parts
+    survey = take_survey(filters, parts, cohort)
+    for link in filters:
+        if survey.bounds is not None or link.makes_table:
+            parts = link.apply(parts, survey)
+    return parts
+
+
+def take_survey(filters: Sequence[Any], parts: Sequence[Any], cohort: Cohort | None) -> Survey:
+    """One gather and one broadcast for all that the filters need to know of the whole mesh."""
+    wanted = sorted(frozenset().union(*(link.ranges() for link in filters)))
+    needed = sorted(frozenset().union(*(link.fields() or () for link in filters)))
+
+    def mine():
+        from .parts import field_names, magnitude, owned, owned_values
+
+        own = [part for part in map(owned, parts) if part is not None]
+        known = frozenset(name for part in parts for name in field_names(part))
+        ranges = {}
+        for name in wanted:
+            arrays = [a for a in (owned_values(part, name) for part in parts) if a is not None]
+            ranges[name] = _finite_range(np.concatenate([magnitude(a) for a in arrays])) if arrays else None
+        return [part.GetBounds() for part in own], ranges, known
+
+    def whole(everything):
+        bounds = np.array([b for boxes, _, _ in everything for b in boxes]).reshape(-1, 6)
+        known = frozenset().union(*(k for _, _, k in everything))
+        for name in needed:
+            if len(bounds) and name not in known:
+                raise NotFound(f"there is no field '{name}'{nearest(name, sorted(known))}")
+        ranges = {name: _union([r[name] for _, r, _ in everything if r[name]]) for name in wanted}
+        both = zip(bounds.min(axis=0)[::2], bounds.max(axis=0)[1::2], strict=True) if len(bounds) else None
+        return (tuple(float(n) for pair in both for n in pair) if both else None), ranges, known
+
+    bounds, ranges, known = exchange(cohort, mine, whole)
+    return Survey(cohort, bounds, ranges, known)
+
+
+def _finite_range(array: np.ndarray) -> tuple[float, float] | None:
+    array = array[np.isfinite(array)]
+    return (float(array.min()), float(array.max())) if array.size else None
+
+
+def _union(ranges: list[tuple[float, float]]) -> tuple[float, float] | None:
+    return (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
+
+
+class Filter:
+    """What a filter is that asks for nothing. See the module."""
+
+    makes_table: ClassVar[bool] = False
+
+    def fields(self) -> Fields:
+        return frozenset()
+
+    def ranges(self) -> frozenset[str]:
+        """Fields whose range over the whole mesh the filter needs."""
+        return frozenset()
+
+    def apply(self, parts: list[Any], survey: Survey) -> list[Any] | Table:
+        raise NotImplementedError
+
+
+def on_own_cells(parts: Iterable[Any], work: Callable[[Any], Any]) -> list[Any]:
+    """work() on the own cells of each part that has some; results without cells are left out."""
+    from .parts import copy_of, owned
+
+    results = (work(part) for part in map(owned, parts) if part is not None)
+    return [copy_of(result) for result in results if result is not None and result.GetNumberOfCells()]
