@@ -109,6 +109,7 @@ def test_earlier_values():
         [False, False, False, True],
         [False, False, True, True],
     ]
+    assert Expression("max(previous(top), 0) + 1").evaluate(values()) == 1
     assert not Expression("previous(top)").holds(values())  # a result that is no number does not hold
     assert not Expression("top > 0").holds(values())  # nor what was not evaluated
 
@@ -247,7 +248,7 @@ def expected(text, U, V, W, step):
             "min(U)": U[keep].min(), "max(U)": U[keep].max(), "mean(U)": U[keep].mean(), "sum(U)": U[keep].sum(),
             "std(U)": U[keep].std(), "count(U)": keep.sum(), "count(U > 0.2)": (U > 0.2).sum(),
             "max(abs(U - V) * 2)": (abs(U - V) * 2)[both].max(), "mean(U > V)": (U > V).mean(),
-            "sum(max(U, V, step))": np.maximum(np.maximum(U, V), step)[both].sum(), "max(W)": length.max(),
+            "sum(max(U, V, step))": np.fmax(np.fmax(U, V), step).sum(), "max(W)": length.max(),
             "min(W.y)": W[:, 1].min(), "count(not U)": (U == 0).sum(), "count(U != U)": np.isnan(U).sum(),
         }[text]  # fmt: skip
 

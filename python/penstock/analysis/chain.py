@@ -119,7 +119,9 @@ def _union(ranges: list[tuple[float, float]]) -> tuple[float, float] | None:
 class Filter:
     """What a filter is that asks for nothing. See the module."""
 
+    key: ClassVar[str]  # its name in pipelines
     makes_table: ClassVar[bool] = False
+    makes: ClassVar[frozenset[str]] = frozenset()  # fields that its results have more than its input
 
     def fields(self) -> Fields:
         return frozenset()

@@ -5,7 +5,8 @@
 Names are `step`, `time`, `cycle` (the simulation's counter: the same number as `step`) and the pipeline's queries.
 Fields stand inside reductions, min max mean sum std count, of a field or of arithmetic on fields: count(U > 0.2) counts
 where that is true, count(U) counts the values. field("odd name") is a field whose name is no word; of a vector field
-`velocity` is the length, `velocity.x` a component. min and max of two or more arguments choose among these. Also: abs
+`velocity` is the length, `velocity.x` a component. min and max of two or more arguments choose among those that are not
+NaN: max(previous(total), 0) begins with 0. Also: abs
 sqrt exp log floor, + - * / // % **, comparisons (chained too), and or not, previous(query, k=1), the value at the k-th
 analysed step before, and changed(query), whether it differs from that.
 
@@ -54,7 +55,7 @@ _COMPARE = {
     ast.GtE: (">=", np.greater_equal),
 }
 _UNARY = {"abs": np.abs, "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "floor": np.floor}
-_CHOICE = {"min": np.minimum, "max": np.maximum}
+_CHOICE = {"min": np.fmin, "max": np.fmax}
 FUNCTIONS = (*REDUCTIONS, *_UNARY, "previous", "changed", "field")
 RESERVED = frozenset((*COUNTERS, *FUNCTIONS, "and", "or", "not", "True", "False", "None"))
 
@@ -100,8 +101,8 @@ class Reduction:
 class Expression:
     """A checked expression. InvalidArgument: not of this language; NotFound: a name that is no query.
 
-    fields, queries: names of the fields and queries that the text itself mentions. queries known: None leaves names
-    unchecked. depth: the largest k of previous(query, k).
+    fields, queries: names of the fields and queries that the text itself mentions; current: those whose value
+    at this step counts. depth: the largest k of previous(query, k). queries (argument): the names there are.
     """
 
     def __init__(self, text: str | float, queries: Collection[str] | None = None):
@@ -109,9 +110,13 @@ class Expression:
         self.tree = _parse(self.text)
         self.reductions: tuple[Reduction, ...] = ()
         self.queries: frozenset[str] = frozenset()
+        self.current: frozenset[str] = frozenset()
         self.depth = 0
         _Check(self, queries).outside(self.tree)
         self.fields: frozenset[str] = frozenset().union(*(r.fields for r in self.reductions))
+
+    def __str__(self) -> str:
+        return self.text
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"
@@ -167,7 +172,7 @@ class _Check:
     def outside(self, node: ast.expr) -> None:
         if isinstance(node, ast.Name):
             if node.id not in COUNTERS:
-                self.query(node)
+                self.query(node, current=True)
         elif _is_reduction(node):
             self.reduction(node)
         elif _calls(node, "previous", "changed"):
@@ -185,14 +190,15 @@ class _Check:
         for child in _operands(node):
             visit(child)
 
-    def query(self, node: ast.expr) -> str:
+    def query(self, node: ast.expr, current: bool) -> None:
         if not isinstance(node, ast.Name) or node.id in RESERVED:
             raise InvalidArgument(f"'{ast.unparse(node)}': the name of a query is needed")
         if self.known is not None and node.id not in self.known:
             hint = nearest(node.id, [*COUNTERS, *self.known])
             raise NotFound(f"'{node.id}' is no query{hint} (a field stands in a reduction, such as max({node.id}))")
         self.expression.queries |= {node.id}
-        return node.id
+        if current:
+            self.expression.current |= {node.id}
 
     def earlier(self, node: ast.Call) -> None:
         words = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -203,7 +209,7 @@ class _Check:
         k = _previous_k(node)
         if k is None:
             raise InvalidArgument(f"'{ast.unparse(node)}': k is a whole number from 1 to {MAX_PREVIOUS}")
-        self.query(node.args[0])
+        self.query(node.args[0], current=node.func.id == "changed")
         self.expression.depth = max(self.expression.depth, k)
 
     def reduction(self, node: ast.Call) -> None:
@@ -435,8 +441,8 @@ _WORDS = {word: (function, 2) for word, function in (*_BINARY.values(), *_COMPAR
     "and": (np.logical_and, 2),
     "or": (np.logical_or, 2),
     "not": (np.logical_not, 1),
-    "min": (np.minimum, 2),
-    "max": (np.maximum, 2),
+    "min": (np.fmin, 2),
+    "max": (np.fmax, 2),
     "abs": (np.abs, 1),
 }
 

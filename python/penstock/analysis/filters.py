@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ __all__ = ["FILTERS", "Clip", "Contour", "Filter", "Slice", "Survey", "Table", "
 class Slice(Filter):
     """The mesh in a plane. at: along the normal, as from the origin; origin: a point of it; default: the centre."""
 
+    key: ClassVar[str] = "slice"
     normal: tuple = option(schema.direction, (0.0, 0.0, 1.0))
     at: float | None = option(number(), None)
     origin: tuple | None = option(vector, None)
@@ -60,6 +61,8 @@ class Contour(Filter):
     of cells is taken to the points. normals: false leaves them out.
     """
 
+    key: ClassVar[str] = "contour"
+    makes: ClassVar[frozenset[str]] = frozenset(["Normals"])
     field: str = option(text)
     value: float | None = option(number(), None)
     values: tuple | None = option(listing(number(), 1, 100), None)
@@ -134,6 +137,7 @@ def _with_normals(surface: Any) -> Any:
 class Threshold(Filter):
     """The cells where the field lies from min to max (of a vector: its length); a field of points: at all points."""
 
+    key: ClassVar[str] = "threshold"
     field: str = option(text)
     min: float | None = option(number(), None)
     max: float | None = option(number(), None)
@@ -220,6 +224,7 @@ class Box:
 class Clip(Filter):
     """The mesh inside (or outside) of a plane, sphere or box: cells are cut. A surface stays one."""
 
+    key: ClassVar[str] = "clip"
     plane: Plane | None = option(record(Plane, short="normal"), None)
     sphere: Sphere | None = option(record(Sphere, short="radius"), None)
     box: Box | None = option(record(Box), None)
@@ -248,18 +253,16 @@ class Clip(Filter):
 
 # The filters by name: the class, and the option that a value which is no mapping stands for.
 FILTERS: dict[str, tuple[type[Filter], str | None]] = {
-    "slice": (Slice, "normal"),
-    "contour": (Contour, "field"),
-    "threshold": (Threshold, "field"),
-    "clip": (Clip, None),
-    "probe": (Probe, "points"),
-    "streamlines": (Streamlines, "field"),
-    "histogram": (Histogram, "field"),
-    "statistics": (Statistics, "fields"),
-    "resample": (Resample, "size"),
+    kind.key: (kind, short)
+    for kind, short in (
+        (Slice, "normal"),
+        (Contour, "field"),
+        (Threshold, "field"),
+        (Clip, None),
+        (Probe, "points"),
+        (Streamlines, "field"),
+        (Histogram, "field"),
+        (Statistics, "fields"),
+        (Resample, "size"),
+    )
 }
-
-
-def name_of(link: Filter) -> str:
-    """What a pipeline calls the filter."""
-    return next(name for name, (kind, _) in FILTERS.items() if type(link) is kind)

@@ -101,6 +101,7 @@ class Probe(Filter):
     """A table of the fields at points or along a line: x, y, z, the distance along the line, a column for each field
     and component. NaN outside of the mesh."""
 
+    key: ClassVar[str] = "probe"
     makes_table: ClassVar[bool] = True
 
     points: tuple | None = option(points, None)
@@ -150,6 +151,7 @@ class Resample(Filter):
     outside of the mesh, where cells are marked as hidden. A direction without extent has one point.
     """
 
+    key: ClassVar[str] = "resample"
     size: tuple = option(_size, (64, 64, 64))
     bounds: tuple | None = option(listing(interval, 3, 3), None)
     only: tuple | None = option(names, None, key="fields")
@@ -199,6 +201,7 @@ class Histogram(Filter):
     the range are left out. range: default that of the field over the whole mesh.
     """
 
+    key: ClassVar[str] = "histogram"
     makes_table: ClassVar[bool] = True
 
     field: str = option(text)
@@ -249,6 +252,7 @@ class Statistics(Filter):
     As the reductions of conditions, which leave out NaN.
     """
 
+    key: ClassVar[str] = "statistics"
     makes_table: ClassVar[bool] = True
 
     only: tuple | None = option(names, None, key="fields")

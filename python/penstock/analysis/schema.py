@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,11 @@ class Source:
         words = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
         self.errors.append(f"{self.name}:{line}: {words}: {text}" if words else f"{self.name}: {text}")
 
+    def moved(self, old: tuple, new: tuple) -> None:
+        """What stands at one place is read at another: its lines go with it."""
+        for path in [path for path in self._lines if path[: len(old)] == old]:
+            self._lines[(*new, *path[len(old) :])] = self._lines[path]
+
     def check(self) -> None:
         """PipelineError with all errors reported so far."""
         if self.errors:
@@ -146,12 +151,13 @@ def record(cls: type, short: str | None = None) -> Kind:
     return read
 
 
-def build(cls: type, value: dict, place: Place, **more: Any) -> Any:
-    """The dataclass of a mapping, None after an error, which is reported. more: fields that are no options."""
+def build(cls: type, value: dict, place: Place, also: Iterable[str] = (), **more: Any) -> Any:
+    """The dataclass of a mapping, None after an error, which is reported. also: other keys to suggest for one that is
+    unknown. more: fields that are no options."""
     options, before = options_of(cls), len(place.source.errors)
     for key in value:
         if key not in options:
-            place.at(str(key)).error(f"unknown key{nearest(str(key), options)}")
+            place.at(str(key)).error(f"unknown key{nearest(str(key), [*options, *also])}")
     given = {}
     for key, field in options.items():
         if key in value:
@@ -177,10 +183,11 @@ def read_kind(kind: Kind, value: Any, place: Place) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What YAML holds of a checked value: the inverse of reading, with all defaults."""
+    """What YAML holds of a checked value: the inverse of reading, with all defaults. `key`: a filter's name."""
     if dataclasses.is_dataclass(value):
         pairs = ((key, getattr(value, field.name)) for key, field in options_of(type(value)).items())
-        return {key: plain(item) for key, item in pairs if item is not None}
+        mapping = {key: plain(item) for key, item in pairs if item is not None}
+        return {value.key: mapping} if hasattr(value, "key") else mapping
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if isinstance(value, dict):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -86,6 +86,8 @@ class Streamlines(Filter):
     taken to the points.
     """
 
+    key: ClassVar[str] = "streamlines"
+    makes: ClassVar[frozenset[str]] = frozenset(["IntegrationTime", "SeedIds"])
     field: str = option(text)
     seeds: Seeds = option(record(Seeds), Seeds())
     direction: str = option(choice("both", "forward", "backward"), "both")
