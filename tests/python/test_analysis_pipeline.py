@@ -1,6 +1,8 @@
 """Pipeline files: what they mean, what is refused and how it is said, what they ask for, and edits while they run."""
 
 import os
+import subprocess
+import sys
 
 import penstock
 import pytest
@@ -328,3 +330,10 @@ def test_any_yaml_is_read_or_refused(data):
         return
     pipeline.demand()
     assert Pipeline.loads(pipeline.to_yaml()).to_yaml() == pipeline.to_yaml()
+
+
+def test_pipelines_are_read_without_vtk():
+    program = "import sys; sys.modules['vtkmodules'] = None; from penstock.analysis.pipeline import Pipeline; "
+    program += "print(Pipeline.loads('scenes: {a: {contour: V}}').demand())"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed == "[{'fields': ['V'], 'when': ['maybe']}]\n"
