@@ -282,6 +282,17 @@ def test_a_sphere():
     assert abs(np.concatenate(radii)[:, None] - thirds).min(axis=1).max() < 2e-3
 
 
+@pytest.mark.parametrize("kind", ("image", "unstructured"))
+def test_contours_of_vectors_are_those_of_their_length(kind):
+    vectors = np.random.default_rng(0).normal(size=(*SHAPE[::-1], 3))
+    length = np.linalg.norm(vectors, axis=-1)
+    of_vectors, of_length = whole({"W": vectors}, kind=kind), whole({"W": length}, kind=kind)
+    contour = link("contour", field="W")
+    expected = triangles(apply_chain([contour], [of_length]), "W", "Normals")
+    assert triangles(apply_chain([contour], [of_vectors]), "W", "Normals") == expected
+    assert helpers.values(of_vectors, "W").shape[1] == 3
+
+
 def test_normals_are_those_of_vtk():
     image = whole({"U": fields_of()["U"]})
     (ours,) = apply_chain([link("contour", field="U", value=0.1)], [image])

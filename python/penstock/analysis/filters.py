@@ -58,7 +58,7 @@ class Contour(Filter):
     """Where the field has a value, of these values, or of `count` values evenly in its range (default: the middle).
 
     In 3-D the surface has the array Normals, from the field's gradient, which points to where the field falls. A field
-    of cells is taken to the points. normals: false leaves them out.
+    of cells is taken to the points; of vectors it is their length. normals: false leaves the normals out.
     """
 
     key: ClassVar[str] = "contour"
@@ -97,6 +97,7 @@ class Contour(Filter):
         for place, level in enumerate(self.levels(survey)):
             contour.SetValue(place, level)
         parts = [with_points(part, self.field) for part in parts if association(part, self.field) is not None]
+        parts = [_with_length(part, self.field) for part in parts]
         if self.normals:
             parts = [_with_gradient(part, self.field) for part in parts]
         return [_with_normals(surface) for surface in on_own_cells(parts, lambda part: run(contour, part))]
@@ -105,14 +106,31 @@ class Contour(Filter):
 _GRADIENT = "penstock:gradient"
 
 
+def _with_length(part: Any, name: str) -> Any:
+    """The part with the length of vectors in their place."""
+    from .parts import POINT, copy_of, magnitude, set_array, values
+
+    array = values(part, name)
+    if array.ndim > 1:
+        part = copy_of(part)
+        set_array(part, POINT, name, magnitude(array))
+    return part
+
+
 def _with_gradient(part: Any, name: str) -> Any:
     """Before ghosts are removed, so that gradients at borders are those of the whole."""
-    from vtkmodules.vtkCommonDataModel import vtkPolyData
+    from vtkmodules.vtkCommonDataModel import vtkImageData, vtkPolyData
     from vtkmodules.vtkFiltersGeneral import vtkGradientFilter
 
-    from .parts import copy_of, run
+    from .parts import POINT, copy_of, run, set_array, values
 
     if isinstance(part, vtkPolyData) or part.GetNumberOfCells() == 0 or part.GetMaxSpatialDimension() < 3:
+        return part
+    if isinstance(part, vtkImageData) and part.GetDirectionMatrix().IsIdentity():  # as VTK, in a fifth of its time
+        field = values(part, name).astype(np.float32, copy=False).reshape(part.GetDimensions()[::-1])
+        along = np.gradient(field, *part.GetSpacing()[::-1])
+        part = copy_of(part)
+        set_array(part, POINT, _GRADIENT, np.stack([g.ravel() for g in along[::-1]], axis=1))
         return part
     gradient = vtkGradientFilter()
     gradient.SetInputArrayToProcess(0, 0, 0, 0, name)
