@@ -1,0 +1,382 @@
+"""The attribute `meshes`: parsing it, and verifying it against the variables of a step."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InvalidArgument
+from ..export import _attribute, _in_3d
+from .description import (
+    AmrDescription,
+    BlockInfo,
+    DomainsDescription,
+    FieldInfo,
+    MeshDescription,
+    MultiblockDescription,
+    StructuredDescription,
+)
+from .meshes import ASSOCIATIONS, TOPOLOGIES, cells_of, check_amr, check_axes, check_spacing
+
+if TYPE_CHECKING:
+    from ..reader import ReadStep
+
+MAX_BYTES = 1 << 20
+MAX_MESHES = 1000
+_MAX_EXTENT = 1 << 48  # of a dimension, and of ids
+_ANY = "biuf"
+
+
+def default_mesh(step: ReadStep) -> dict[str, MeshDescription]:
+    """What a step without the attribute holds."""
+    names = [n for n in step if step[n].kind == "global_array" and step[n].dtype.kind in _ANY]
+    names = [n for n in names if 1 <= step[n].ndim <= 3 and 0 not in step[n].shape]
+    if not names:
+        return {}
+    shape = step[names[0]].shape
+    names = [n for n in names if step[n].shape == shape]
+    try:
+        spacing = _in_3d(_attribute(step, names[0], "spacing"), 1.0)
+        origin = _in_3d(_attribute(step, names[0], "origin"), 0.0)
+    except ValueError as error:
+        raise InvalidArgument(f"'{names[0]}': spacing and origin are numbers: {error}") from None
+    if len(origin) != 3 or not all(map(math.isfinite, origin)):
+        raise InvalidArgument(f"'{names[0]}': origin is at most three finite numbers, not {origin}")
+    units = {name: step.attributes.get(f"{name}/units") for name in names}
+    fields = {n: FieldInfo("node", (n,), 1, units[n] if isinstance(units[n], str) else "") for n in names}
+    axes = "zyx"[3 - len(shape) :]
+    place = {"shape": shape, "axes": axes, "spacing": check_spacing(spacing), "origin": origin}
+    return {"mesh": StructuredDescription(name="mesh", type="uniform", fields=fields, **place)}
+
+
+def parse(step: ReadStep, text: Any) -> dict[str, MeshDescription]:
+    """The meshes that the attribute's text describes. Raises InvalidArgument naming mesh and key."""
+    top = _Keys("the attribute 'meshes'", _decoded(text), ("version", "meshes"))
+    if top["version"] != 1 or isinstance(top["version"], bool):
+        raise top.error("version", f"this program reads version 1, not {top['version']!r}")
+    meshes = top["meshes"]
+    if not isinstance(meshes, dict) or len(meshes) > MAX_MESHES:
+        raise top.error("meshes", f"expected an object of at most {MAX_MESHES} meshes")
+    out: dict[str, MeshDescription] = {}
+    multiblocks = []
+    for name, value in meshes.items():
+        kind = value.get("type") if isinstance(value, dict) else None
+        if not isinstance(kind, str) or kind not in _TYPES:
+            raise InvalidArgument(
+                f"mesh '{name}', key 'type': there is no type {kind!r}; there are {', '.join(_TYPES)}"
+            )
+        required, optional, describe = _TYPES[kind]
+        keys = _Keys(f"mesh '{name}'", value, ("type", *required), optional, name=name, step=step)
+        if kind == "multiblock":
+            multiblocks.append(keys)
+            out[name] = None  # type: ignore[assignment]  # keeps the order
+        else:
+            out[name] = describe(keys)
+    for keys in multiblocks:
+        out[keys.name] = _multiblock(keys, out)
+    return out
+
+
+def _decoded(text: Any) -> Any:
+    if not isinstance(text, str) or len(text.encode(errors="replace")) > MAX_BYTES:
+        raise InvalidArgument(f"the attribute 'meshes' is one text of at most {MAX_BYTES} bytes")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError(f"the keys {sorted(key for key, _ in pairs)} are not all different")
+        return found
+
+    def refuse(constant: str) -> float:
+        raise ValueError(f"{constant} is no number of JSON")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"the attribute 'meshes' is no JSON: {error}") from None
+
+
+class _Keys:
+    """An object of the attribute whose keys are known, and checks of its values."""
+
+    def __init__(
+        self,
+        where: str,
+        value: Any,
+        required: tuple[str, ...],
+        optional: tuple[str, ...] = (),
+        *,
+        name: str = "",
+        step: Any = None,
+    ):
+        self._where = where
+        self.name = name
+        self.step = step
+        if not isinstance(value, dict):
+            raise InvalidArgument(f"{where}: expected an object, not {type(value).__name__}")
+        self._value = value
+        for key in value:
+            if key not in required and key not in optional:
+                raise self.error(key, f"unknown; there are {', '.join((*required, *optional))}")
+        for key in required:
+            if key not in value:
+                raise self.error(key, "missing")
+
+    def error(self, key: str, what: str) -> InvalidArgument:
+        return InvalidArgument(f"{self._where}, key '{key}': {what}")
+
+    def __getitem__(self, key: str) -> Any:
+        return self._value[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._value
+
+    def get(self, key: str, default: Any) -> Any:
+        return self._value.get(key, default)
+
+    def inner(self, key: str, value: Any, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> _Keys:
+        return _Keys(f"{self._where}, key '{key}'", value, required, optional, name=self.name, step=self.step)
+
+    def checked(self, key: str, check: Callable[..., Any], *values: Any) -> Any:
+        try:
+            return check(*values)
+        except InvalidArgument as error:
+            raise self.error(key, str(error)) from None
+
+    def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
+        value = self._value.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self.error(key, f"expected an integer from {low} to {high}, not {value!r}")
+        return value
+
+    def extents(self, key: str) -> tuple[int, ...]:
+        values = self._value[key]
+        right = isinstance(values, list) and 1 <= len(values) <= 3
+        if not right or any(type(each) is not int or not 1 <= each <= _MAX_EXTENT for each in values):
+            raise self.error(key, f"expected 1 to 3 integers of at least 1, not {values!r}")
+        return tuple(values)
+
+    def point(self, key: str, default: float) -> tuple[float, float, float]:
+        values = self._value.get(key, [default] * 3)
+        numbers = isinstance(values, list) and all(type(each) in (int, float) and abs(each) < 1e300 for each in values)
+        if not numbers or len(values) != 3:
+            raise self.error(key, f"expected three finite numbers, for x, y, z, not {values!r}")
+        return tuple(float(each) for each in values)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self._value.get(key, default)
+        if not isinstance(value, str):
+            raise self.error(key, f"expected text, not {value!r}")
+        return value
+
+    def texts(self, key: str, least: int = 1) -> tuple[str, ...]:
+        values = self._value[key]
+        values = [values] if isinstance(values, str) else values
+        if not isinstance(values, list) or len(values) < least or not all(isinstance(each, str) for each in values):
+            raise self.error(key, f"expected a list of at least {least} names, not {values!r}")
+        return tuple(values)
+
+    def variable(self, key: str, name: str, kind: str, dtypes: str, shape: tuple[int, ...] | None = None) -> None:
+        """Checks that the step has the variable, and as it is to be. shape: of a global array."""
+        if name not in self.step:
+            raise self.error(key, f"the step has no variable '{name}'")
+        found = self.step[name]
+        if found.kind != kind:
+            raise self.error(key, f"the variable '{name}' is a {found.kind}, expected a {kind}")
+        if found.dtype.kind not in dtypes:
+            raise self.error(key, f"the variable '{name}' is of {found.dtype}, expected {_KINDS[dtypes]}")
+        if shape is not None and found.shape != shape:
+            raise self.error(key, f"the variable '{name}' has the shape {found.shape}, expected {shape}")
+
+
+_KINDS = {_ANY: "real numbers", "iuf": "numbers", "iu": "integers", "u": "uint8", "i": "int64"}
+# The exact type where the kind alone is not enough.
+_EXACT = {"u": np.dtype(np.uint8), "i": np.dtype(np.int64)}
+_COMMON = ("fields", "ghosts", "ids")
+
+
+class _Variables:
+    """Checks the variables of one mesh. shapes: of global arrays, by association; None: local arrays, of which each
+    has as many blocks as the first."""
+
+    def __init__(self, keys: _Keys, associations: tuple[str, ...], shapes: Mapping[str, tuple[int, ...]] | None):
+        self._keys = keys
+        self._associations = associations
+        self._shapes = shapes
+        self._domains: tuple[str, int] | None = None
+
+    def check(self, key: str, name: str, dtypes: str, association: str = "node", more: tuple[int, ...] = ()) -> None:
+        keys = self._keys
+        if self._shapes is not None:
+            keys.variable(key, name, "global_array", dtypes, (*self._shapes[association], *more))
+        else:
+            keys.variable(key, name, "local_array", dtypes)
+            blocks = len(keys.step[name].blocks)
+            first, expected = self._domains = self._domains or (name, blocks)
+            if blocks != expected:
+                raise keys.error(key, f"'{name}' has {blocks} blocks, '{first}' {expected}")
+        if dtypes in _EXACT and keys.step[name].dtype != _EXACT[dtypes]:
+            raise keys.error(key, f"the variable '{name}' is of {keys.step[name].dtype}, expected {_EXACT[dtypes]}")
+
+    def coordinates(self) -> tuple[str, ...]:
+        names = self._keys.texts("coordinates")
+        if len(names) not in (1, 3):
+            raise self._keys.error("coordinates", f"expected one variable, or three, not {len(names)}")
+        for name in names:
+            self.check("coordinates", name, "iuf", more=(3,) if len(names) == 1 else ())
+        return names
+
+    def common(self) -> dict[str, Any]:
+        """fields, absent, ghosts, ids."""
+        keys = self._keys
+        fields, absent = {}, []
+        values = keys.get("fields", {})
+        if not isinstance(values, dict):
+            raise keys.error("fields", "expected an object of fields")
+        for name, value in values.items():
+            info = self._field_info(f"fields/{name}", value)
+            missing = [each for each in info.variables if each not in keys.step]
+            if len(missing) == len(info.variables):
+                absent.append(name)  # nobody asked for it
+                continue
+            self._check_field(f"fields/{name}", info, _ANY)
+            fields[name] = info
+        ghosts = None
+        if "ghosts" in keys:
+            ghosts = self._field_info("ghosts", keys["ghosts"])
+            if len(ghosts.variables) != 1 or ghosts.components != 1:
+                raise keys.error("ghosts", "expected one variable of one component")
+            self._check_field("ghosts", ghosts, "u")
+        return {"fields": fields, "absent": tuple(absent), "ghosts": ghosts, "ids": self._ids()}
+
+    def _ids(self) -> dict[str, str]:
+        if "ids" not in self._keys:
+            return {}
+        ids = self._keys.inner("ids", self._keys["ids"], (), self._associations)
+        out = {each: ids.text(each) for each in self._associations if each in ids}
+        for association, name in out.items():
+            self.check(f"ids/{association}", name, "i", association)
+        return out
+
+    def _field_info(self, key: str, value: Any) -> FieldInfo:
+        keys = self._keys.inner(key, value, ("association", "variables"), ("components", "units"))
+        association = keys.text("association")
+        if association not in self._associations:
+            raise keys.error("association", f"expected one of {self._associations}, not {association!r}")
+        variables = keys.texts("variables")
+        components = keys.integer("components", 1, 1000, len(variables))
+        if len(variables) > 1 and components != len(variables):
+            raise keys.error("components", f"{len(variables)} variables are so many components, not {components}")
+        return FieldInfo(association, variables, components, keys.text("units", ""))
+
+    def _check_field(self, key: str, info: FieldInfo, dtypes: str) -> None:
+        interleaved = len(info.variables) == 1 and info.components > 1
+        for name in info.variables:
+            self.check(key, name, dtypes, info.association, (info.components,) if interleaved else ())
+
+
+def _structured(keys: _Keys) -> MeshDescription:
+    shape = keys.extents("shape")
+    axes = keys.checked("axes", check_axes, keys.text("axes"), len(shape))
+    variables = _Variables(keys, ASSOCIATIONS, {"node": shape, "element": cells_of(shape)})
+    place: dict[str, Any] = {"shape": shape, "axes": axes}
+    if keys["type"] == "uniform":
+        place["origin"] = keys.point("origin", 0.0)
+        place["spacing"] = keys.checked("spacing", check_spacing, keys.point("spacing", 1.0))
+    elif keys["type"] == "rectilinear":
+        inner = keys.inner("coordinates", keys["coordinates"], tuple(axes))
+        place["coordinates"] = {axis: inner.text(axis) for axis in axes}
+        for n, axis in zip(shape, axes, strict=True):
+            keys.variable(f"coordinates/{axis}", inner[axis], "global_array", "iuf", (n,))
+    else:
+        place["coordinates"] = variables.coordinates()
+    return StructuredDescription(name=keys.name, type=keys["type"], **place, **variables.common())
+
+
+def _particles(keys: _Keys) -> MeshDescription:
+    variables = _Variables(keys, ("element",), None)
+    coordinates = variables.coordinates()
+    return DomainsDescription(
+        name=keys.name, type="particles", step=keys.step, coordinates=coordinates, **variables.common()
+    )
+
+
+def _unstructured(keys: _Keys) -> MeshDescription:
+    variables = _Variables(keys, ASSOCIATIONS, None)
+    coordinates = variables.coordinates()
+    if not isinstance(keys["blocks"], list):
+        raise keys.error("blocks", "expected a list of element blocks")
+    blocks = tuple(_block(keys, n, value, variables) for n, value in enumerate(keys["blocks"]))
+    if len({block.name for block in blocks}) != len(blocks):
+        raise keys.error("blocks", "each element block has a name of its own")
+    return DomainsDescription(
+        name=keys.name,
+        type="unstructured",
+        step=keys.step,
+        coordinates=coordinates,
+        blocks=blocks,
+        **variables.common(),
+    )
+
+
+def _block(keys: _Keys, number: int, value: Any, variables: _Variables) -> BlockInfo:
+    key = f"blocks/{number}"
+    mixed = isinstance(value, dict) and value.get("topology") == "mixed"
+    arrays = ("connectivity", "offsets", "topologies") if mixed else ("connectivity",)
+    inner = keys.inner(key, value, ("name", "topology", *arrays), ("id",))
+    topology = inner.text("topology")
+    if topology != "mixed" and topology not in TOPOLOGIES:
+        raise inner.error("topology", f"there is no topology '{topology}'; there are {', '.join(TOPOLOGIES)} and mixed")
+    names = {each: inner.text(each) for each in arrays}
+    for each, name in names.items():
+        variables.check(f"{key}/{each}", name, "u" if each == "topologies" else "iu")
+    return BlockInfo(inner.text("name"), inner.integer("id", -_MAX_EXTENT, _MAX_EXTENT, 0), topology, names)
+
+
+def _amr(keys: _Keys) -> MeshDescription:
+    cells, axes = keys.extents("cells"), keys.text("axes")
+    layers = keys.integer("ghost_layers", 0, 1000, 0)
+    refinement = keys.integer("refinement", 2, 16, 2)
+    keys.checked("cells", check_amr, cells, axes, layers, refinement)
+    variables = _Variables(keys, ("element",), None)
+    arrays = {each: keys.text(each) for each in ("levels", "indices")}
+    for each, name in arrays.items():
+        variables.check(each, name, "iu")
+    spacing = keys.checked("spacing", check_spacing, keys.point("spacing", 1.0))
+    grid = {"cells": cells, "axes": axes, "ghost_layers": layers, "refinement": refinement}
+    place = {"origin": keys.point("origin", 0.0), "spacing": spacing, "step": keys.step}
+    return AmrDescription(name=keys.name, type="amr", **grid, **place, **arrays, **variables.common())
+
+
+def _multiblock(keys: _Keys, meshes: Mapping[str, MeshDescription]) -> MeshDescription:
+    names = keys.texts("blocks", 0)
+    for name in names:
+        if not isinstance(meshes.get(name), MeshDescription) or meshes[name].type == "multiblock":
+            raise keys.error("blocks", f"'{name}' is no other mesh of the channel that is no multiblock")
+    if len(set(names)) != len(names):
+        raise keys.error("blocks", f"the names {names} are not all different")
+    blocks = {name: meshes[name] for name in names}
+    fields = {key: info for block in reversed(blocks.values()) for key, info in block.fields.items()}
+    absent = {key for block in blocks.values() for key in block.absent} - fields.keys()
+    return MultiblockDescription(
+        name=keys.name, type="multiblock", blocks=blocks, fields=fields, absent=tuple(sorted(absent))
+    )
+
+
+_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[_Keys], MeshDescription]]] = {
+    "uniform": (("shape", "axes"), ("origin", "spacing", *_COMMON), _structured),
+    "rectilinear": (("shape", "axes", "coordinates"), _COMMON, _structured),
+    "curvilinear": (("shape", "axes", "coordinates"), _COMMON, _structured),
+    "unstructured": (("coordinates", "blocks"), _COMMON, _unstructured),
+    "particles": (("coordinates",), _COMMON, _particles),
+    "amr": (
+        ("cells", "axes", "levels", "indices"),
+        ("ghost_layers", "origin", "spacing", "refinement", *_COMMON),
+        _amr,
+    ),
+    "multiblock": (("blocks",), (), None),  # type: ignore[dict-item]  # after all others
+}

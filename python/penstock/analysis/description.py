@@ -1,0 +1,480 @@
+"""What a step says of a mesh, and reading parts of it. channel.describe() makes these."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core
+from ..errors import InvalidArgument, NotFound
+from . import partition
+from .meshes import (
+    TOPOLOGIES,
+    AmrMesh,
+    CurvilinearMesh,
+    ElementBlock,
+    Field,
+    Mesh,
+    Multiblock,
+    ParticleMesh,
+    RectilinearMesh,
+    StructuredMesh,
+    UniformMesh,
+    UnstructuredMesh,
+    cells_of,
+)
+from .partition import BoxPart, DomainsPart, MultiPart, Part, RowsPart
+
+if TYPE_CHECKING:
+    from ..reader import ReadStep
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInfo:
+    """A field of a mesh on a channel. variables: one, or one for each component."""
+
+    association: str
+    variables: tuple[str, ...]
+    components: int = 1
+    units: str = ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MeshDescription:
+    """A mesh of a step. fields: those that the step holds; absent: the names of those that it could hold."""
+
+    name: str
+    type: str
+    fields: Mapping[str, FieldInfo] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    ghosts: FieldInfo | None = None
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+    def parts(self, size: int, method: str = "block") -> list[Part]:
+        """The part of each of `size` ranks: the same list on all of them. method: one of partition.METHODS."""
+        raise NotImplementedError
+
+    def read(
+        self,
+        step: ReadStep,
+        part: Part,
+        fields: Sequence[str] | None = None,
+        ghost_layers: int = 1,
+        views: bool = False,
+    ) -> Mesh:
+        """The part with these fields (None: all), in one wait.
+
+        ghost_layers: more layers of elements at each side of a structured part, marked in ghosts. Nodes that a
+        neighbour owns are marked in any case. views: arrays of the stream's own memory, read-only, where the part is
+        within one block and contiguous there; they stay valid as Variable.view() says. Arrays that are copied come in
+        the order that VTK needs. Raises NotFound for a field that the step does not hold, InvalidArgument for arrays
+        that make no mesh, and what step.wait() raises.
+        """
+        if isinstance(fields, str) or ghost_layers < 0:
+            raise InvalidArgument(
+                f"fields are a list of names, ghost_layers at least 0; not {fields!r}, {ghost_layers}"
+            )
+        build = self._enqueue(_Fetch(step, views), part, self._chosen(fields), ghost_layers)
+        step.wait()
+        return build()
+
+    def _chosen(self, fields: Sequence[str] | None) -> list[str]:
+        for name in fields or ():
+            if name not in self.fields:
+                why = "is not in this step" if name in self.absent else f"does not exist; there are {list(self.fields)}"
+                raise NotFound(f"mesh '{self.name}': the field '{name}' {why}")
+        return list(self.fields if fields is None else dict.fromkeys(fields))
+
+    def _enqueue(self, fetch: _Fetch, part: Part, names: list[str], ghost_layers: int) -> Callable[[], Mesh]:
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _named(self, domain: int | None = None) -> Iterator[None]:
+        try:
+            yield
+        except InvalidArgument as error:
+            place = "" if domain is None else f", domain {domain}"
+            raise InvalidArgument(f"mesh '{self.name}'{place}: {error}") from None
+
+    def _require(self, part: Part, kind: type) -> Any:
+        if not isinstance(part, kind):
+            raise InvalidArgument(f"mesh '{self.name}' has parts of type {kind.__name__}, not {type(part).__name__}")
+        return part
+
+
+class _Fetch:
+    """Enqueues gets of one step, or views."""
+
+    def __init__(self, step: ReadStep, views: bool):
+        self.step = step
+        self._views = views
+
+    def box(self, name: str, low: Sequence[int], count: Sequence[int], order: str = "row") -> np.ndarray:
+        """Of a global array; components, the last dimension, whole."""
+        variable = self.step[name]
+        count = (*count, *variable.shape[len(count) :])
+        if 0 in count:
+            return np.empty(count, variable.dtype)
+        index = tuple(slice(a, a + n) for a, n in zip(low, count, strict=False))
+        if self._views:
+            found = variable.view(index)
+            if isinstance(found, np.ndarray) and (found.flags.c_contiguous or found.flags.f_contiguous):
+                return found
+        return variable.get(index, order=order)
+
+    def block(self, name: str, number: int) -> np.ndarray:
+        """Of a local array."""
+        variable = self.step[name]
+        if self._views:
+            pieces = variable._core.view(variable._id, _core.Selection.block(number))
+            if len(pieces) == 1:
+                return variable._array_of(pieces[0])
+        return variable.get_block(number)
+
+    def field_box(self, info: FieldInfo, low: Sequence[int], count: Sequence[int], order: str) -> Field:
+        return _field(info, tuple(self.box(name, low, count, order) for name in info.variables))
+
+
+def _field(info: FieldInfo, arrays: tuple[np.ndarray, ...]) -> Field:
+    return Field(info.association, arrays if len(arrays) > 1 else arrays[0], info.units)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StructuredDescription(MeshDescription):
+    """A uniform, rectilinear or curvilinear mesh; see StructuredMesh. coordinates: variables (rectilinear: by axis)."""
+
+    shape: tuple[int, ...]
+    axes: str
+    origin: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    spacing: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    coordinates: tuple[str, ...] | Mapping[str, str] = ()
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        return cells_of(self.shape)
+
+    def parts(self, size: int, method: str = "block") -> list[Part]:
+        return list(partition.boxes(self.cells, size, method))
+
+    def box_of(self, part: BoxPart) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Corners of a part of a uniform mesh in x, y, z, for visibility_order(); a missing axis has the length 1."""
+        if self.type != "uniform":
+            raise InvalidArgument(f"mesh '{self.name}' is {self.type}: where its parts lie is in its coordinates")
+        low, high = [*self.origin], [each + 1.0 for each in self.origin]
+        for d, axis in enumerate(self.axes):
+            a = "xyz".index(axis)
+            low[a] = self.origin[a] + self.spacing[a] * part.low[d]
+            high[a] = self.origin[a] + self.spacing[a] * part.high[d]
+        return tuple(low), tuple(high)
+
+    def _enqueue(self, fetch: _Fetch, part: Part, names: list[str], ghost_layers: int) -> Callable[[], Mesh]:
+        owned: BoxPart = self._require(part, BoxPart)
+        if any(not 0 <= a <= b <= n for a, b, n in zip(owned.low, owned.high, self.cells, strict=True)):
+            raise InvalidArgument(f"mesh '{self.name}' of {self.cells} cells has no part {owned.low} to {owned.high}")
+        box = owned.grown(ghost_layers, self.cells)
+        nodes = (0,) * len(self.shape) if box.empty else tuple(
+            n + (all_ > 1) for n, all_ in zip(box.shape, self.shape, strict=True)
+        )  # fmt: skip
+        cells = cells_of(nodes, self.shape)
+        start = (0,) * len(nodes) if box.empty else box.low
+        counts = {"node": nodes, "element": cells}
+        order = "column" if len(nodes) > 1 and list(self.axes) == sorted(self.axes) else "row"
+
+        def get(info: FieldInfo) -> Field:
+            return fetch.field_box(info, start, counts[info.association], order)
+
+        keys: dict[str, Any] = {"shape": nodes, "axes": self.axes, "start": start, "whole": self.shape}
+        if self.type == "uniform":
+            keys |= {"origin": self.origin, "spacing": self.spacing}
+        elif isinstance(self.coordinates, Mapping):
+            keys["coordinates"] = {
+                axis: fetch.box(self.coordinates[axis], (start[d],), (nodes[d],)) for d, axis in enumerate(self.axes)
+            }
+        else:
+            keys["coordinates"] = get(FieldInfo("node", self.coordinates)).values
+        fields = {name: get(self.fields[name]) for name in names}
+        ids = {key: get(FieldInfo(key, (name,))).arrays[0] for key, name in self.ids.items()}
+        marked = get(self.ghosts) if self.ghosts else None
+
+        def build() -> Mesh:
+            ghosts = _ghosts(self, owned, box, counts, "F" if order == "column" else "C")
+            if marked is not None:
+                ours = ghosts.get(marked.association)
+                ghosts[marked.association] = marked.arrays[0] | (0 if ours is None else ours)
+            with self._named():
+                return _STRUCTURED[self.type](**keys, fields=fields, ids=ids, ghosts=ghosts)
+
+        return build
+
+
+_STRUCTURED: dict[str, type[StructuredMesh]] = {
+    "uniform": UniformMesh,
+    "rectilinear": RectilinearMesh,
+    "curvilinear": CurvilinearMesh,
+}
+
+
+def _ghosts(
+    mesh: StructuredDescription, owned: BoxPart, box: BoxPart, counts: Mapping[str, tuple[int, ...]], order: str
+) -> dict[str, np.ndarray]:
+    """Marks of elements outside the owned box, and of nodes that another part owns: those at its upper faces."""
+    out: dict[str, np.ndarray] = {}
+    if box.empty:
+        return out
+    if box != owned:
+        inside = tuple(slice(a - b, c - b) for a, b, c in zip(owned.low, box.low, owned.high, strict=True))
+        out["element"] = _marked(counts["element"], inside, order)
+    last = (c + (c == n and all_ > 1) for c, n, all_ in zip(owned.high, mesh.cells, mesh.shape, strict=True))
+    inside = tuple(slice(a - b, c - b) for a, b, c in zip(owned.low, box.low, last, strict=True))
+    if any(s.stop - s.start < n for s, n in zip(inside, counts["node"], strict=True)):
+        out["node"] = _marked(counts["node"], inside, order)
+    return out
+
+
+def _marked(shape: tuple[int, ...], inside: tuple[slice, ...], order: str) -> np.ndarray:
+    marks = np.ones(shape, np.uint8, order)
+    marks[inside] = 0
+    return marks
+
+
+@dataclass(frozen=True, slots=True)
+class BlockInfo:
+    """Element blocks of one name, one in each domain."""
+
+    name: str
+    id: int
+    topology: str
+    variables: Mapping[str, str]  # of connectivity, offsets, topologies
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DomainsDescription(MeshDescription):
+    """An unstructured mesh, or particles: one domain for each block of its local arrays."""
+
+    coordinates: tuple[str, ...]
+    blocks: tuple[BlockInfo, ...] = ()
+    step: ReadStep = field(repr=False)
+
+    @property
+    def weights(self) -> list[int]:
+        """The nodes, or particles, of each domain."""
+        return [block.count[0] for block in self.step[self.coordinates[0]].blocks]
+
+    def parts(self, size: int, method: str = "block") -> list[Part]:
+        return list(partition.domains(self.weights, size, method))
+
+    def _enqueue(self, fetch: _Fetch, part: Part, names: list[str], ghost_layers: int) -> Callable[[], Mesh]:
+        chosen: DomainsPart = self._require(part, DomainsPart)
+        many = len(fetch.step[self.coordinates[0]].blocks)
+        if any(not 0 <= number < many for number in chosen.domains):
+            raise InvalidArgument(f"mesh '{self.name}' has {many} domains; the part has {chosen.domains}")
+        if chosen.empty:
+            return lambda: self._empty(fetch.step, names)
+        pending = [self._enqueue_domain(fetch, number, names) for number in chosen.domains]
+        return lambda: merge([build() for build in pending])
+
+    def _enqueue_domain(self, fetch: _Fetch, number: int, names: list[str]) -> Callable[[], Mesh]:
+        def get(variables: Sequence[str]) -> Any:
+            arrays = tuple(fetch.block(name, number) for name in variables)
+            return arrays if len(arrays) > 1 else arrays[0]
+
+        coordinates = get(self.coordinates)
+        blocks = [{key: get([name]) for key, name in block.variables.items()} for block in self.blocks]
+        values = {name: get(self.fields[name].variables) for name in names}
+        ids = {key: get([name]) for key, name in self.ids.items()}
+        ghosts = {self.ghosts.association: get(self.ghosts.variables)} if self.ghosts else {}
+
+        def build() -> Mesh:
+            with self._named(number):
+                return self._mesh(coordinates, blocks, names, values, ids, ghosts)
+
+        return build
+
+    def _mesh(self, coordinates: Any, blocks: Any, names: list[str], values: Any, ids: Any, ghosts: Any) -> Mesh:
+        infos = {name: self.fields[name] for name in names}
+        fields = {name: Field(info.association, values[name], info.units) for name, info in infos.items()}
+        if self.type == "particles":
+            mesh: Mesh = ParticleMesh(coordinates=coordinates, fields=fields, ids=ids, ghosts=ghosts)
+        else:
+            made = [
+                ElementBlock(name=info.name, id=info.id, topology=info.topology, **arrays)
+                for info, arrays in zip(self.blocks, blocks, strict=True)
+            ]
+            mesh = UnstructuredMesh(coordinates=coordinates, blocks=made, fields=fields, ids=ids, ghosts=ghosts)
+        for name, info in infos.items():
+            if mesh.components(name) != info.components:
+                raise InvalidArgument(f"field '{name}' has {mesh.components(name)} components, not {info.components}")
+        return mesh
+
+    def _empty(self, step: ReadStep, names: list[str]) -> Mesh:
+        def none(variables: Sequence[str], components: int = 1) -> Any:
+            arrays = [np.empty((0, components) if components > 1 else 0, step[name].dtype) for name in variables]
+            return tuple(arrays) if len(arrays) > 1 else arrays[0]
+
+        blocks = []
+        for block in self.blocks:
+            nodes = 1 if block.topology == "mixed" else TOPOLOGIES[block.topology].nodes
+            arrays = {key: none([name]) for key, name in block.variables.items()}
+            arrays["connectivity"] = np.empty(
+                0 if block.topology == "mixed" else (0, nodes), arrays["connectivity"].dtype
+            )
+            if "offsets" in arrays:
+                arrays["offsets"] = np.zeros(1, arrays["offsets"].dtype)
+            blocks.append(arrays)
+        coordinates = none(self.coordinates, 3 if len(self.coordinates) == 1 else 1)
+        values = {
+            name: none(info.variables, info.components if len(info.variables) == 1 else 1)
+            for name, info in self.fields.items()
+        }
+        ids = {key: none([name]) for key, name in self.ids.items()}
+        ghosts = {self.ghosts.association: none(self.ghosts.variables)} if self.ghosts else {}
+        return self._mesh(coordinates, blocks, names, values, ids, ghosts)
+
+
+def merge(meshes: Sequence[Mesh]) -> Mesh:
+    """Unstructured meshes, or particles, with the same fields and blocks, as one: node numbers go on."""
+    if len(meshes) == 1:
+        return meshes[0]
+    first = meshes[0]
+    common: dict[str, Any] = {"coordinates": _joined([mesh.coordinates for mesh in meshes])}
+    if isinstance(first, UnstructuredMesh):
+        shifts = np.cumsum([0, *[mesh.size_of("node") for mesh in meshes[:-1]]])
+        common["blocks"] = [
+            _joined_block([mesh.blocks[n] for mesh in meshes], shifts) for n in range(len(first.blocks))
+        ]
+    fields = {}
+    for name, each in first.fields.items():
+        values = [_by_block(mesh, each.association, mesh.fields[name].values) for mesh in meshes]
+        fields[name] = Field(each.association, _regrouped(values), each.units)
+    marks = {}
+    for what in ("ids", "ghosts"):
+        marks[what] = {}
+        for key in getattr(first, what):
+            values = [_by_block(mesh, key, getattr(mesh, what)[key]) for mesh in meshes]
+            marks[what][key] = _regrouped(values)
+    return type(first)(**common, fields=fields, **marks)
+
+
+def _by_block(mesh: Mesh, association: str, values: Any) -> list[Any]:
+    """Values of elements, cut where the mesh's blocks end."""
+    if association == "node" or not isinstance(mesh, UnstructuredMesh) or len(mesh.blocks) < 2:
+        return [values]
+    ends = np.cumsum([0, *[len(block) for block in mesh.blocks]])
+    cuts = [slice(a, b) for a, b in itertools.pairwise(ends)]
+    return [tuple(each[cut] for each in values) if isinstance(values, tuple) else values[cut] for cut in cuts]
+
+
+def _regrouped(values: Sequence[Sequence[Any]]) -> Any:
+    """Joins values[domain][block], block by block."""
+    return _joined([piece for group in zip(*values, strict=True) for piece in group])
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], tuple):
+        return tuple(np.concatenate(each) for each in zip(*values, strict=True))
+    return np.concatenate(values)
+
+
+def _joined_block(blocks: Sequence[ElementBlock], shifts: np.ndarray) -> ElementBlock:
+    first = blocks[0]
+    pairs = zip(blocks, shifts, strict=True)
+    arrays = {"connectivity": np.concatenate([b.connectivity.astype(np.int64) + int(shift) for b, shift in pairs])}
+    if first.topology == "mixed":
+        ends = np.cumsum([0, *[len(block.connectivity) for block in blocks]])
+        pieces = [block.offsets[:-1].astype(np.int64) + end for block, end in zip(blocks, ends[:-1], strict=True)]
+        arrays["offsets"] = np.concatenate([*pieces, ends[-1:]])
+        arrays["topologies"] = np.concatenate([block.topologies for block in blocks])
+    return ElementBlock(name=first.name, id=first.id, topology=first.topology, **arrays)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AmrDescription(MeshDescription):
+    """An AMR mesh; see AmrMesh. levels, indices: variables."""
+
+    cells: tuple[int, ...]
+    axes: str
+    ghost_layers: int
+    origin: tuple[float, float, float]
+    spacing: tuple[float, float, float]
+    refinement: int
+    levels: str
+    indices: str
+    step: ReadStep = field(repr=False)
+
+    def parts(self, size: int, method: str = "block") -> list[Part]:
+        """Reads the levels and indices of all blocks, and so waits."""
+        domains = range(len(self.step[self.levels].blocks))
+        arrays = [[self.step[name].get_block(n) for n in domains] for name in (self.levels, self.indices)]
+        self.step.wait()
+        for n, (levels, indices) in enumerate(zip(*arrays, strict=True)):
+            with self._named(n):
+                self._mesh(levels, indices)
+        return list(partition.rows(*arrays, self.refinement, size, method))
+
+    def _enqueue(self, fetch: _Fetch, part: Part, names: list[str], ghost_layers: int) -> Callable[[], Mesh]:
+        chosen: RowsPart = self._require(part, RowsPart)
+        variables = [self.levels, self.indices, *(v for name in names for v in self.fields[name].variables)]
+        variables += self.ids.values()
+        variables += self.ghosts.variables if self.ghosts else ()
+        pending = []
+        for domain in np.unique(chosen.rows[:, 0]).tolist():
+            rows = chosen.rows[chosen.rows[:, 0] == domain, 1]
+            pending.append((domain, rows, {v: fetch.block(v, domain) for v in variables}))
+        shapes = {self.levels: (), self.indices: (3,)}
+        for name in names:
+            info = self.fields[name]
+            more = (info.components,) if len(info.variables) == 1 and info.components > 1 else ()
+            shapes |= dict.fromkeys(info.variables, (*self.cells, *more))
+
+        def build() -> Mesh:
+            found: dict[str, np.ndarray] = {}
+            for variable in variables:
+                pieces = [self._rows(domain, variable, rows, arrays) for domain, rows, arrays in pending]
+                if not pieces:
+                    pieces = [np.empty((0, *shapes.get(variable, self.cells)), fetch.step[variable].dtype)]
+                found[variable] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+            infos = {name: self.fields[name] for name in names}
+            fields = {name: _field(info, tuple(found[v] for v in info.variables)) for name, info in infos.items()}
+            ids = {key: found[name] for key, name in self.ids.items()}
+            ghosts = {self.ghosts.association: found[self.ghosts.variables[0]]} if self.ghosts else {}
+            with self._named():
+                return self._mesh(found[self.levels], found[self.indices], fields=fields, ids=ids, ghosts=ghosts)
+
+        return build
+
+    def _rows(self, domain: int, variable: str, rows: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        array = arrays[variable]
+        if len(array) != len(arrays[self.levels]) or rows[-1] >= len(array):
+            raise InvalidArgument(
+                f"mesh '{self.name}', domain {domain}: '{variable}' has {len(array)} rows, '{self.levels}' "
+                f"{len(arrays[self.levels])}, and the part asks for row {rows[-1]}"
+            )
+        return array if len(rows) == len(array) else array[rows]
+
+    def _mesh(self, levels: np.ndarray, indices: np.ndarray, **more: Any) -> AmrMesh:
+        keys = ("cells", "axes", "ghost_layers", "origin", "spacing", "refinement")
+        return AmrMesh(**{key: getattr(self, key) for key in keys}, levels=levels, indices=indices, **more)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MultiblockDescription(MeshDescription):
+    """Other meshes of the channel as one. fields: those of all its blocks."""
+
+    blocks: Mapping[str, MeshDescription]
+
+    def parts(self, size: int, method: str = "block") -> list[Part]:
+        of_blocks = {name: block.parts(size, method) for name, block in self.blocks.items()}
+        return [MultiPart({name: parts[rank] for name, parts in of_blocks.items()}) for rank in range(size)]
+
+    def _enqueue(self, fetch: _Fetch, part: Part, names: list[str], ghost_layers: int) -> Callable[[], Mesh]:
+        chosen: MultiPart = self._require(part, MultiPart)
+        pending = {
+            name: block._enqueue(fetch, chosen.parts[name], [f for f in names if f in block.fields], ghost_layers)
+            for name, block in self.blocks.items()
+        }
+        return lambda: Multiblock(blocks={name: build() for name, build in pending.items()})

@@ -1,0 +1,211 @@
+"""Who has which part of a mesh: the same on every rank, from numbers that every rank knows.
+
+Structured meshes are cut into boxes of cells, one for each rank; meshes of domains are given out by whole domains, AMR
+by rows (blocks). More ranks than cells, domains or rows leaves some with an empty part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InvalidArgument
+
+METHODS = ("block", "planar", "morton")
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPart:
+    """Cells low <= i < high of a structured mesh, by dimension. Nodes at its faces are its neighbours' as well."""
+
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(high - low for low, high in zip(self.low, self.high, strict=True))
+
+    @property
+    def empty(self) -> bool:
+        return 0 in self.shape
+
+    def grown(self, layers: int, cells: Sequence[int]) -> BoxPart:
+        """With up to so many layers more at each side, as far as there are cells. An empty part stays empty."""
+        if self.empty:
+            return self
+        low = tuple(max(first - layers, 0) for first in self.low)
+        high = tuple(min(last + layers, n) for last, n in zip(self.high, cells, strict=True))
+        return BoxPart(low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class DomainsPart:
+    """Whole domains, by number."""
+
+    domains: tuple[int, ...]
+
+    @property
+    def empty(self) -> bool:
+        return not self.domains
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RowsPart:
+    """Rows of an AMR mesh: an array (n, 2) of domain and row, sorted."""
+
+    rows: np.ndarray
+
+    @property
+    def empty(self) -> bool:
+        return len(self.rows) == 0
+
+
+@dataclass(frozen=True, slots=True)
+class MultiPart:
+    """A part of each block of a multiblock, by name."""
+
+    parts: Mapping[str, Part]
+
+    @property
+    def empty(self) -> bool:
+        return all(part.empty for part in self.parts.values())
+
+
+Part = BoxPart | DomainsPart | RowsPart | MultiPart
+
+
+def boxes(cells: Sequence[int], size: int, method: str = "block") -> list[BoxPart]:
+    """The parts of a structured mesh of so many cells by array dimension, for each of `size` ranks.
+
+    block: halved again and again across its longest side, by the numbers of ranks. planar: slabs of the first
+    dimension. morton: halved across the first dimension, the second, ... in turn, so that ranks follow a Z curve.
+    """
+    _check(size, method)
+    cells = tuple(int(n) for n in cells)
+    whole = BoxPart((0,) * len(cells), cells)
+    if whole.empty:
+        return [whole] * size
+    if method == "planar":
+        ends = [rank * cells[0] // size for rank in range(size + 1)]
+        return [BoxPart((ends[r], *whole.low[1:]), (ends[r + 1], *cells[1:])) for r in range(size)]
+    return _halved(whole, size, 0 if method == "morton" else None)
+
+
+def _halved(box: BoxPart, size: int, turn: int | None) -> list[BoxPart]:
+    """turn: the dimension to cut; None: the longest."""
+    if size == 1:
+        return [box]
+    shape = box.shape
+    if max(shape) == 1:
+        return [box, *[BoxPart(box.low, box.low)] * (size - 1)]
+    if turn is None:
+        side = shape.index(max(shape))
+    else:
+        side = next(d % len(shape) for d in range(turn, turn + len(shape)) if shape[d % len(shape)] > 1)
+        turn = side + 1
+    first = size // 2
+    cut = box.low[side] + min(max(round(shape[side] * first / size), 1), shape[side] - 1)
+    left = BoxPart(box.low, (*box.high[:side], cut, *box.high[side + 1 :]))
+    right = BoxPart((*box.low[:side], cut, *box.low[side + 1 :]), box.high)
+    return _halved(left, first, turn) + _halved(right, size - first, turn)
+
+
+def domains(weights: Sequence[int], size: int, method: str = "block") -> list[DomainsPart]:
+    """Whole domains in order, in runs of about equal weight (elements, or nodes, of each domain). Any method."""
+    _check(size, method)
+    weights = np.asarray(weights, np.float64)
+    if not weights.sum() > 0:
+        weights = np.ones(len(weights))
+    middle = np.cumsum(weights) - weights / 2
+    rank = np.minimum((middle * size / max(weights.sum(), 1)).astype(np.int64), size - 1)
+    return [DomainsPart(tuple(np.nonzero(rank == r)[0].tolist())) for r in range(size)]
+
+
+def rows(
+    levels: Sequence[np.ndarray], indices: Sequence[np.ndarray], refinement: int, size: int, method: str = "morton"
+) -> list[RowsPart]:
+    """The rows of an AMR mesh in runs of equal length; levels and indices of each domain, as AmrMesh has them.
+
+    morton: by the Morton key of the rows' centres, across levels. Other methods: by domain and row.
+    """
+    _check(size, method)
+    counts = [len(each) for each in levels]
+    domain, row = np.repeat(np.arange(len(counts)), counts), [np.arange(n) for n in counts]
+    pairs = np.stack([domain, np.concatenate(row) if row else domain], axis=1)
+    if method == "morton" and len(pairs):
+        level = np.concatenate([np.asarray(each, np.float64) for each in levels])
+        index = np.concatenate([np.asarray(each, np.float64).reshape(-1, 3) for each in indices])
+        key = morton_keys((index + 0.5) / float(refinement) ** level[:, None])
+        pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0], level, key))]
+    ends = [rank * len(pairs) // size for rank in range(size + 1)]
+    runs = [pairs[first:last] for first, last in itertools.pairwise(ends)]
+    return [RowsPart(run[np.lexsort((run[:, 1], run[:, 0]))]) for run in runs]
+
+
+def morton_keys(points: np.ndarray) -> np.ndarray:
+    """Of points (n, 3): the bits of x, y, z in turn, z the lowest; 21 bits of each, over one power of two for all."""
+    points = points - np.minimum(points.min(axis=0), 0)
+    scale = 2.0 ** (21 - math.ceil(math.log2(max(points.max(), 1e-300) * (1 + 1e-12))))
+    cells = np.minimum(points * scale, 2**21 - 1).astype(np.uint64)
+    key = np.zeros(len(points), np.uint64)
+    for bit in range(21):
+        for axis in range(3):
+            taken = (cells[:, axis] >> np.uint64(bit)) & np.uint64(1)
+            key |= taken << np.uint64(3 * bit + 2 - axis)
+    return key
+
+
+def visibility_order(
+    boxes: Sequence[tuple[Sequence[float], Sequence[float]]],
+    direction: Sequence[float],
+    eye: Sequence[float] | None = None,
+) -> list[int]:
+    """The numbers of disjoint boxes (low, high) from back to front.
+
+    direction: of view, away from the eye, in the boxes' coordinates (parallel projection). eye: its position
+    (perspective; direction is not used). The boxes are those of a recursive bisection, as of all methods here: there is
+    a plane between two groups of them, and again within each. Raises InvalidArgument where there is none. Empty boxes
+    come first.
+    """
+    corners = [(np.asarray(low, np.float64), np.asarray(high, np.float64)) for low, high in boxes]
+    full = [n for n, (low, high) in enumerate(corners) if (high > low).all()]
+    order = sorted(set(range(len(corners))) - set(full))
+    pending = [full] if full else []
+    while pending:
+        group = pending.pop()
+        if len(group) == 1:
+            order += group
+            continue
+        axis, cut, low, high = _split([(n, *corners[n]) for n in group])
+        away = eye[axis] < cut if eye is not None else direction[axis] >= 0
+        far, near = (high, low) if away else (low, high)
+        pending += [near, far]  # the last is taken first
+    return order
+
+
+def _split(group: list[tuple[int, np.ndarray, np.ndarray]]) -> tuple[int, float, list[int], list[int]]:
+    """An axis, a place on it, and the boxes below and above that."""
+    best = None
+    for axis in range(len(group[0][1])):
+        ordered = sorted(group, key=lambda each, axis=axis: each[1][axis])
+        ends = np.maximum.accumulate([high[axis] for _, _, high in ordered])
+        for n in range(1, len(ordered)):
+            if ends[n - 1] <= ordered[n][1][axis]:
+                balance = abs(2 * n - len(ordered))
+                if best is None or balance < best[0]:
+                    best = balance, axis, float(ends[n - 1]), ordered, n
+    if best is None:
+        raise InvalidArgument(f"no plane separates the boxes {[n for n, _, _ in group]}: they overlap or interlock")
+    _, axis, cut, ordered, n = best
+    return axis, cut, [each[0] for each in ordered[:n]], [each[0] for each in ordered[n:]]
+
+
+def _check(size: int, method: str) -> None:
+    if method not in METHODS:
+        raise InvalidArgument(f"no partitioner '{method}'; there are {', '.join(METHODS)}")
+    if size < 1:
+        raise InvalidArgument(f"a mesh is parted over at least one rank, not {size}")
