@@ -1,6 +1,6 @@
 """Extracts: the results of chains and the values of expressions, written to files.
 
-csv of values: one table for the run, a row for each step; each run begins it anew.
+csv of values: one table for the run, a row for each step; each run begins it anew, unless it goes on with another.
 csv of a chain: the rows of its table, or the points of its datasets, gathered on rank 0; the centres of cells, where
 only fields of cells are asked for.
 vtk: .vti, .vtp, .vtu, .vtr or .vts, as the dataset is, from one rank with one part. Otherwise a folder of such files,
@@ -40,16 +40,22 @@ _VTK_SUFFIXES = (".vti", ".vtp", ".vtu", ".vtr", ".vts", ".vtm")
 class ExtractWriter:
     """Writes one extract of a run to a folder. All ranks make it, and call write() together.
 
-    publish(extract, result, values) sends a step of type `stream`.
+    publish(extract, result, values) sends a step of type `stream`. goes_on: a table of values that is there goes on.
     """
 
     def __init__(
-        self, extract: Extract, folder: str | os.PathLike, cohort: Cohort | None = None, publish: Publish | None = None
+        self,
+        extract: Extract,
+        folder: str | os.PathLike,
+        cohort: Cohort | None = None,
+        publish: Publish | None = None,
+        goes_on: bool = False,
     ):
         self.extract = extract
         self.folder = Path(folder)
         self.cohort = cohort
         self._publish = publish
+        self._goes_on = goes_on
         self._table: Path | None = None
 
     def write(self, result: list[Any] | Table | None, values: Values) -> Path | None:
@@ -78,7 +84,7 @@ class ExtractWriter:
 
     def _add_row(self, path: Path, values: Values, numbers: dict[str, float]) -> Path:
         row = {"cycle": int(values.cycle), "time": float(values.time)} | numbers
-        begins = path != self._table
+        begins = path != self._table and not (self._goes_on and path.exists())
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "wb" if begins else "ab", buffering=0) as file:

@@ -11,6 +11,9 @@
       table: {type: csv, values: {top: top, mean_U: mean(U)}}
       data: {type: vtk, pipeline: surface, fields: [U, V]}
 
+    steering:                             # values of the simulation's parameters, from the next step on
+      F: 0.03 + 0.01 * (top > 0.5)
+
 `mesh: NAME` where a chain starts; default: the only mesh there is. Importing this module does not import VTK.
 """
 
@@ -366,7 +369,7 @@ def _ordered(queries: dict[str, Expression], source: Source) -> dict[str, Expres
     return ordered
 
 
-_KEYS = ("when", "queries", "pipelines", "scenes", "extracts")
+_KEYS = ("when", "queries", "pipelines", "scenes", "extracts", "steering")
 
 
 class Pipeline:
@@ -415,6 +418,7 @@ class Pipeline:
             names["queries"] = _ordered(queries, source)
         pipelines = names["pipelines"] = read("pipelines", by_name(chain), {}) or {}
         scenes, extracts = read("scenes", by_name(scene), {}), read("extracts", by_name(extract), {})
+        self.steering: dict[str, Expression] = read("steering", by_name(expression), {}) or {}
         source.check()
         self.text, self.when, self.queries, self.pipelines = text, when, names["queries"], pipelines
         self.scenes, self.extracts = scenes, extracts
@@ -460,7 +464,7 @@ class Pipeline:
     def expressions(self) -> list[Expression]:
         """All that a step may evaluate: queries, triggers, values of tables."""
         tables = [e for x in self.extracts.values() for e in (x.values or {}).values()]
-        return [*self.queries.values(), *(one.when for one in self.triggered), *tables]
+        return [*self.queries.values(), *(one.when for one in self.triggered), *tables, *self.steering.values()]
 
     @property
     def history_length(self) -> int:
@@ -476,11 +480,14 @@ class Pipeline:
     def demand(self) -> list[dict[str, Any]]:
         """The rules {"fields": names or None for all, "when": program} for the coprocessor; one for each program.
 
-        Queries are asked for at the steps of the default trigger, and with whatever names them.
+        Queries and steering are asked for at the steps of the default trigger, queries also with whatever names them.
         """
         never, rules = [0], {}
         wanted = [(compile_when(one.when), one.fields) for one in self.triggered]
-        wanted += [(compile_when(self.when), fields_of(query, self.queries)) for query in self.queries.values()]
+        wanted += [
+            (compile_when(self.when), fields_of(each, self.queries))
+            for each in (*self.queries.values(), *self.steering.values())
+        ]
         for program, fields in wanted:
             if program != never:
                 rules.setdefault(tuple(program), []).append(fields)
@@ -491,6 +498,7 @@ class Pipeline:
         """PipelineError with every field that is not among those known."""
         where = {f"{kind}.{n}": x.fields for kind in ("scenes", "extracts") for n, x in getattr(self, kind).items()}
         where |= {f"queries.{name}": query.fields for name, query in self.queries.items()}
+        where |= {f"steering.{name}": each.fields for name, each in self.steering.items()}
         problems = [
             f"{self.path or 'pipeline'}: {place}: there is no field '{name}'{nearest(name, known)}"
             for place, fields in where.items()

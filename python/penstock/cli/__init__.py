@@ -1,1 +1,1 @@
-"""The command line: `penstock run`, `ls`, `inspect`, `top`, `save`, `bench`, `doctor`."""
+"""The command line: `penstock run`, `ls`, `inspect`, `top`, `save`, `analyze`, `bench`, `doctor`."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, doctor, inspect, ls, objects, pool, run, save, serve, top, trace
+from . import analyze, bench, doctor, inspect, ls, objects, pool, run, save, serve, top, trace
 
 app = typer.Typer(
     name="penstock",
@@ -21,6 +21,7 @@ app.command("ls")(ls.ls)
 app.command("inspect")(inspect.inspect)
 app.command("top")(top.top)
 app.command("save")(save.save)
+app.command("analyze")(analyze.analyze)
 app.command("serve")(serve.serve)
 app.add_typer(pool.app, name="pool")
 app.command("put")(objects.put)

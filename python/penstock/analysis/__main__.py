@@ -1,0 +1,68 @@
+"""python -m penstock.analysis: one rank of an analysis, as simulations and `penstock analyze --ranks` start it.
+
+For people there is `penstock analyze`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m penstock.analysis", description="One rank of an analysis.")
+    parser.add_argument("programs", nargs="+", help="pipelines (YAML) and scripts (.py)")
+    parser.add_argument("--channel", action="append", required=True, metavar="[NAME=]STREAM[@latest]")
+    parser.add_argument("--output", default="output", help="folder of the results")
+    parser.add_argument("--rank", type=int, default=0, help="of this process in the analysis")
+    parser.add_argument("--size", type=int, default=1, help="how many processes the analysis has")
+    parser.add_argument("--cohort", default="", help="the same for all of them; default: CHANNEL.analysis")
+    parser.add_argument("--partition", default="block")
+    parser.add_argument("--timeout", type=float)
+    parser.add_argument("--frames", type=int)
+    return parser.parse_args(words)
+
+
+def run(given: argparse.Namespace, observe: Any = None) -> Any:
+    """Runs this rank; returns the Report. size 0: the ranks are those of MPI's COMM_WORLD."""
+    from ..cohort import StreamCohort
+    from .run import Analysis
+
+    def analysis(cohort: Any) -> Any:
+        return Analysis(
+            given.programs,
+            given.channel,
+            given.output,
+            cohort,
+            partition=given.partition,
+            timeout=given.timeout,
+            frames=given.frames,
+            observe=observe,
+        ).run()
+
+    if given.size == 0:
+        from mpi4py import MPI
+
+        return analysis(MPI.COMM_WORLD)
+    if given.size == 1:
+        return analysis(None)
+    name = given.cohort or f"{given.channel[0].rpartition('=')[2]}.analysis"
+    with StreamCohort(name, given.rank, given.size) as cohort:
+        return analysis(cohort)
+
+
+def main(words: list[str] | None = None) -> int:
+    """The exit status: 0, or 1 with a message of what failed."""
+    from ..errors import Error
+
+    try:
+        run(arguments(sys.argv[1:] if words is None else words))
+    except (Error, OSError, ValueError) as error:
+        print(f"penstock analysis: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

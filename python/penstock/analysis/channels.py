@@ -1,0 +1,237 @@
+"""The channels that one analysis reads, step by step.
+
+The first channel leads: each of its steps is a frame. Others go with it: match "cycle" takes the step with the frame's
+cycle, if there is one; match "latest" the newest step there is. Rank 0 decides and tells the others, so that all ranks
+have the same steps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ..context import Context
+from ..errors import EndOfStream, Error, InvalidArgument, TimeoutError, WriterLost
+from ..reader import Reader, ReadStep
+from .channel import describe, time_and_cycle
+from .description import MeshDescription
+from .meshes import Mesh
+from .partition import Part
+
+MATCHES = ("cycle", "latest")
+MAX_CHANNELS = 16
+_SLICE_S = 0.5  # between two looks at whether the pipeline was edited
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class ChannelName:
+    """What a channel is called in the analysis, its stream (or address or folder), and how its steps are matched."""
+
+    name: str
+    stream: str
+    match: str = "cycle"
+
+    @classmethod
+    def parse(cls, text: str) -> ChannelName:
+        """Of "[NAME=]STREAM[@latest]". Raises InvalidArgument."""
+        name, equals, stream = text.partition("=")
+        if not equals or not _NAME.fullmatch(name):
+            name, stream = "", text
+        match = next((each for each in MATCHES if stream.endswith(f"@{each}")), "")
+        stream = stream.removesuffix(f"@{match}")
+        if not stream:
+            raise InvalidArgument(
+                f"channel '{text}': a stream is needed, as in heat, log=run/log or log=heat.log@latest"
+            )
+        return cls(name or stream, stream, match or "cycle")
+
+
+class Channel:
+    """An open channel, and what it gives for the frame. One matched by "latest" keeps copies of its newest step."""
+
+    def __init__(self, name: ChannelName, reader: Reader, method: str):
+        self.name = name
+        self.reader = reader
+        self.step: ReadStep | None = None
+        self.number: int | None = None  # of the step that the channel gives
+        self.meshes: dict[str, MeshDescription] = {}
+        self.time = 0.0
+        self.cycle = 0
+        self.ended = False
+        self.missed = 0  # frames that went on without this channel
+        self._method = method
+        self._kept: dict[str, Mesh] = {}
+
+    @property
+    def live(self) -> bool:
+        """Somebody may hear requests: it is not read from files."""
+        return self.reader.options["engine"] != "file"
+
+    def part(self, description: MeshDescription, rank: int | None = None) -> Part:
+        """This rank's part of a mesh, or another rank's."""
+        return description.parts(self.reader.size, self._method)[self.reader.rank if rank is None else rank]
+
+    def read(self, mesh: str, fields: Sequence[str]) -> Mesh:
+        """This rank's part with these fields."""
+        if self.step is None:
+            return self._kept[mesh]
+        description = self.meshes[mesh]
+        return description.read(self.step, self.part(description), fields, views=True)
+
+    def try_next(self, timeout: float) -> bool:
+        """Takes the next step, and gives the last one back. False: none came within timeout seconds.
+
+        At the end of the stream `ended` becomes true. Raises WriterLost, InvalidArgument (meshes).
+        """
+        self.release()
+        try:
+            step = self.reader.try_step(timeout)
+        except EndOfStream:
+            self.ended = True
+            return False
+        if step is None:
+            return False
+        self.step, self.number = step, step.number
+        self.meshes = describe(step)
+        self.time, self.cycle = time_and_cycle(step)
+        if self.name.match == "latest":
+            self._kept = {
+                name: each.read(step, self.part(each), list(each.fields)) for name, each in self.meshes.items()
+            }
+            self.release()
+        return True
+
+    def go_to(self, number: int | None) -> None:
+        """Takes the steps up to this one, which rank 0 has (None: rank 0 has none). Raises what try_next() raises."""
+        if number is None:
+            self.release()
+            return
+        while self.number is None or self.number < number:
+            if not self.try_next(math.inf):
+                break
+        if self.number != number:
+            raise Error(f"stream {self.name.stream}: rank 0 has step {number}, which this rank did not get")
+
+    def release(self) -> None:
+        """Gives the step back."""
+        if self.step is not None:
+            step, self.step = self.step, None
+            step.end()
+
+
+class Channels:
+    """All channels of one analysis; each rank of the cohort opens them in the same order."""
+
+    def __init__(
+        self, context: Context, names: Sequence[ChannelName], cohort: Any, timeout: float | None, method: str = "block"
+    ):
+        if not 1 <= len(names) <= MAX_CHANNELS or len({each.name for each in names}) < len(names):
+            raise InvalidArgument(f"an analysis has 1 to {MAX_CHANNELS} channels, each with its own name")
+        self._cohort = cohort
+        self._timeout = timeout
+        self.all: list[Channel] = []
+        try:
+            for each in names:
+                self.all.append(Channel(each, context.open(each.stream, comm=cohort, timeout=timeout), method))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def lead(self) -> Channel:
+        return self.all[0]
+
+    @property
+    def present(self) -> list[Channel]:
+        """Those that have a step in this frame."""
+        return [each for each in self.all if self._belongs(each)]
+
+    def _belongs(self, channel: Channel) -> bool:
+        if channel.name.match == "latest":
+            return channel.number is not None
+        return channel.step is not None and channel.cycle == self.lead.cycle
+
+    def next_frame(self, look: Callable[[], Any], waiting: Callable[[float], None]) -> tuple[bool, Any]:
+        """Takes the steps of the next frame. False after the last. Collective.
+
+        look(), of rank 0, is called at least twice a second; what it gives last is the second result, on all ranks.
+        waiting(seconds) is called as often while no step comes. Raises WriterLost, TimeoutError.
+        """
+        if self._cohort is None or self._cohort.rank == 0:
+            try:
+                found = self._first_rank(look, waiting)
+            except Exception:
+                self._tell({"failed": True})
+                raise
+            self._tell(found)
+            return found["more"], found["news"]
+        heard = json.loads(self._cohort.broadcast(b"", 0))
+        if heard.get("failed"):
+            raise Error("rank 0 of the analysis has failed; it says why")
+        for channel, number in zip(self.all, heard["steps"], strict=True):
+            channel.go_to(number)
+        return heard["more"], heard["news"]
+
+    def _tell(self, found: dict[str, Any]) -> None:
+        if self._cohort is not None and self._cohort.size > 1:
+            self._cohort.broadcast(json.dumps(found).encode(), 0)
+
+    def _first_rank(self, look: Callable[[], Any], waiting: Callable[[float], None]) -> dict[str, Any]:
+        begun = time.monotonic()
+        while True:
+            news = look()
+            if self.lead.try_next(_SLICE_S) or self.lead.ended:
+                break
+            waited = time.monotonic() - begun
+            if self._timeout is not None and waited > self._timeout:
+                raise TimeoutError(f"channel '{self.lead.name.stream}' gave no step within {self._timeout:g} s")
+            waiting(waited)
+        if not self.lead.ended:
+            for channel in self.all[1:]:
+                self._follow(channel)
+        steps = [each.number if each.step is not None or each.name.match == "latest" else None for each in self.all]
+        return {"more": not self.lead.ended, "news": news, "steps": steps}
+
+    def _follow(self, channel: Channel) -> None:
+        """Takes the step that goes with the lead's cycle. One of a later cycle stays for its own frame."""
+        try:
+            if channel.name.match == "latest":
+                if channel.number is None and not channel.ended:  # the first one is worth a wait
+                    self._require_next(channel)
+                while not channel.ended and channel.try_next(0):
+                    pass
+            else:
+                while not channel.ended and (channel.step is None or channel.cycle < self.lead.cycle):
+                    self._require_next(channel)
+        except WriterLost:
+            channel.release()
+            channel.ended = True
+        channel.missed += not self._belongs(channel)
+
+    def _require_next(self, channel: Channel) -> None:
+        timeout = self._timeout if self._timeout is not None else int(channel.reader.options["step_timeout_ms"]) / 1000
+        if not channel.try_next(timeout) and not channel.ended:
+            raise TimeoutError(
+                f"channel '{channel.name.stream}' gave no step within {timeout:g} s for cycle {self.lead.cycle} of "
+                f"'{self.lead.name.stream}'; @latest would take the newest step there is"
+            )
+
+    def release(self) -> None:
+        """Gives back the steps of this frame; one that is ahead of it stays."""
+        for each in self.all:
+            if each.cycle <= self.lead.cycle:
+                each.release()
+
+    def close(self) -> None:
+        for each in self.all:
+            with suppress(Error):
+                each.release()
+            with suppress(Error):
+                each.reader.close()

@@ -1,0 +1,155 @@
+"""One frame of an analysis: what its channels hold at one step, loaded as far as it is asked for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .channels import Channel, Channels
+from .description import MeshDescription
+from .meshes import Mesh
+from .partition import BoxPart
+from .pipeline import the_mesh
+
+if TYPE_CHECKING:
+    from vtkmodules.vtkCommonDataModel import vtkDataObject, vtkDataSet
+
+    from ..reader import ReadStep
+
+
+class Clock:
+    """Seconds by what they were spent on."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[what] += time.perf_counter() - begun
+
+
+class Frame:
+    """What scripts get as `step`, and pipelines work on; valid until the next one.
+
+    cycle, time: the simulation's. cohort: the ranks of the analysis, None for one. output: the folder of results. With
+    one channel, meshes have their own names; with several, they are called CHANNEL/MESH.
+    """
+
+    def __init__(self, channels: Channels, cohort: Any, output: Path, clock: Clock):
+        self.cycle = channels.lead.cycle
+        self.time = channels.lead.time
+        self.cohort = cohort
+        self.output = output
+        self.skipped = _skipped(channels.lead.step)  # cycles so far that the simulation did not publish, by reason
+        self.steering: dict[str, Any] = {}
+        self._clock = clock
+        self._found: dict[str, tuple[Channel, MeshDescription]] = {}
+        for channel in channels.present:
+            for name, description in channel.meshes.items():
+                self._found[name if len(channels.all) == 1 else f"{channel.name.name}/{name}"] = (channel, description)
+        self._loaded: dict[str, Mesh] = {}
+        self._names: dict[str, set[str]] = {}  # fields of what is loaded
+        self._converted: dict[str, list[vtkDataSet]] = {}
+
+    @property
+    def meshes(self) -> list[str]:
+        """The names of the meshes; blocks of a multiblock are within it."""
+        inner = {
+            name.rpartition("/")[0] + "/" * ("/" in name) + block
+            for name, (_, each) in self._found.items()
+            for block in getattr(each, "blocks", ())
+            if each.type == "multiblock"
+        }
+        return [name for name in self._found if name not in inner]
+
+    def fields(self, mesh: str | None = None) -> list[str]:
+        """The names of the fields that this step holds of a mesh; the only mesh may go without a name."""
+        return list(self._describe(mesh)[2].fields)
+
+    @property
+    def known_fields(self) -> set[str]:
+        """The names of all fields of all meshes, those among them that this step does not hold."""
+        return {name for _, each in self._found.values() for name in (*each.fields, *each.absent)}
+
+    def mesh(self, name: str | None = None, fields: Sequence[str] | None = None) -> Mesh:
+        """This rank's part of a mesh with these fields (None: all), as NumPy arrays, without a copy where possible.
+
+        Raises NotFound for a field that the step does not hold, or a mesh that is not there.
+        """
+        name, channel, description = self._describe(name)
+        wanted = set(description.fields if fields is None else fields)
+        have = self._names.get(name)
+        if have is None or not wanted <= have:
+            whole = have is None or description.type == "multiblock"
+            with self._clock("read"):
+                more = channel.read(
+                    self._plain(channel, name), sorted(wanted | (have or set()) if whole else wanted - have)
+                )
+            self._loaded[name] = (
+                more if whole else self._loaded[name].with_fields({**self._loaded[name].fields, **more.fields})
+            )
+            self._names[name] = wanted | (have or set())
+            self._converted.pop(name, None)
+        return self._loaded[name]
+
+    @staticmethod
+    def _plain(channel: Channel, name: str) -> str:
+        return name if name in channel.meshes else name.removeprefix(f"{channel.name.name}/")
+
+    def vtk(self, name: str | None = None, fields: Sequence[str] | None = None) -> list[vtkDataSet]:
+        """This rank's part of a mesh as VTK's datasets, which share its arrays where the layout allows."""
+        name, _, description = self._describe(name)
+        known = description.fields if fields is None else [each for each in fields if each in description.fields]
+        mesh = self.mesh(name, list(known))
+        if name not in self._converted:
+            from .vtk import to_vtk
+
+            with self._clock("convert"):
+                self._converted[name] = leaves(to_vtk(mesh))
+        return self._converted[name]
+
+    def boxes(self, name: str) -> list[tuple[Any, Any]] | None:
+        """The low and high corner of each rank's part, where parts are boxes."""
+        _, channel, description = self._describe(name)
+        parts = [channel.part(description, rank) for rank in range(channel.reader.size)]
+        if not all(isinstance(part, BoxPart) for part in parts):
+            return None
+        return [description.box_of(part) for part in parts]
+
+    def steer(self, **values: Any) -> None:
+        """Asks the simulation for these values of its parameters; they arrive at one of its next steps."""
+        self.steering |= values
+
+    def _describe(self, name: str | None) -> tuple[str, Channel, MeshDescription]:
+        name = the_mesh(name, self.meshes) if name not in self._found else name
+        return (name, *self._found[name])
+
+
+def _skipped(step: ReadStep | None) -> dict[str, int]:
+    try:
+        said = json.loads(step.attributes["coprocessing"])["skipped"]
+        return {str(reason): int(count) for reason, count in said.items() if count}
+    except (KeyError, ValueError, TypeError, AttributeError):  # it is no simulation with a coprocessor
+        return {}
+
+
+def leaves(data: vtkDataObject) -> list[vtkDataSet]:
+    """The datasets in a composite one; those without cells are left out."""
+    if not data.IsA("vtkCompositeDataSet"):
+        return [data] if data.GetNumberOfCells() else []
+    found = []
+    each = data.NewIterator()
+    each.InitTraversal()
+    while not each.IsDoneWithTraversal():
+        found.append(each.GetCurrentDataObject())
+        each.GoToNextItem()
+    return [leaf for leaf in found if leaf.GetNumberOfCells()]

@@ -1,0 +1,179 @@
+"""Running an analysis: frames in, pictures, tables and streams out.
+
+One program for all engines: it reads channels as any reader does. The simulation's process runs it too (engine insitu).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..cohort import as_cohort
+from ..context import Context, _default_context
+from ..errors import InvalidArgument
+from .channels import ChannelName, Channels
+from .files import whole_file
+from .frame import Clock, Frame
+from .requests import Requests
+from .tasks import Task, load
+
+REPORT = "report.json"
+
+
+@dataclass
+class Report:
+    """What an analysis did. seconds: of rank 0, by what they were spent on (wait: for the simulation). skipped: cycles
+    that the simulation did not publish, by reason, as it counted them. bytes: read by rank 0."""
+
+    frames: int = 0
+    files: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    missed: dict[str, int] = field(default_factory=dict)  # frames that went on without a channel, by its name
+    edits: int = 0  # of pipelines, that took effect
+    bytes: int = 0
+
+
+@dataclass
+class Progress:
+    """What observers are told. waiting: seconds since a step was last there, 0 with a frame."""
+
+    cycle: int = 0
+    frames: int = 0
+    waiting: float = 0.0
+    files: Sequence[Path] = ()
+    problem: str = ""  # why an edited pipeline is not in force
+
+
+class Analysis:
+    """Pipelines and scripts run over channels. Collective: all ranks make it, and call run() once.
+
+    programs: files, YAML pipelines or scripts (.py). channels: "[NAME=]STREAM[@latest]", the first one leads. comm: an
+    mpi4py communicator, a cohort, or None. partition: how meshes are parted over ranks: block, planar or morton.
+    timeout: seconds for a channel to appear, and for each step; None: as configured to appear, and for ever as long as
+    the writer lives. frames: end after so many.
+    """
+
+    def __init__(
+        self,
+        programs: Sequence[str | os.PathLike],
+        channels: Sequence[str],
+        output: str | os.PathLike = "output",
+        comm: Any = None,
+        *,
+        context: Context | None = None,
+        partition: str = "block",
+        timeout: float | None = None,
+        frames: int | None = None,
+        observe: Callable[[Progress], None] | None = None,
+    ):
+        if not programs:
+            raise InvalidArgument("an analysis needs a pipeline or a script")
+        self._context = context or _default_context()
+        self._output = Path(output)
+        self._names = [ChannelName.parse(text) for text in channels]
+        self._partition, self._timeout, self._frames = partition, timeout, frames
+        self._observe = observe or (lambda progress: None)
+        self._cohort = as_cohort(comm)
+        self._clock = Clock()
+        self._requests: Requests | None = None
+        self._channels: Channels | None = None
+        self.report = Report()
+        self._edited: dict[str, str] = {}  # texts by the number of the task, not yet in force
+        self._tasks: list[Task] = []
+        for each in programs:
+            self._tasks.append(load(Path(each), self._output, self._cohort, self._context, self._clock))
+
+    @property
+    def _first(self) -> bool:
+        return self._cohort is None or self._cohort.rank == 0
+
+    def run(self) -> Report:
+        """Runs until the leading channel ends, and returns the report, which is also in report.json.
+
+        Raises WriterLost when the simulation dies, TimeoutError, PipelineError and NotFound for what the simulation
+        does not have, OSError for files. What was written until then stays.
+        """
+        begun = time.perf_counter()
+        try:
+            with self._clock("wait"):
+                self._channels = Channels(self._context, self._names, self._cohort, self._timeout, self._partition)
+            if self._first and self._channels.lead.live:
+                self._requests = Requests(self._context, self._channels.lead.reader.name)
+                self._demand()
+            while self._frames is None or self.report.frames < self._frames:
+                if not self._next():
+                    break
+        finally:
+            self._close()
+            self.report.seconds = dict(self._clock.seconds) | {"total": time.perf_counter() - begun}
+            if self._first:
+                with whole_file(self._output / REPORT) as path:
+                    path.write_text(json.dumps(vars(self.report), indent=1) + "\n", encoding="utf-8")
+        return self.report
+
+    def _next(self) -> bool:
+        with self._clock("wait"):
+            more, edited = self._channels.next_frame(self._look, self._waiting)
+        for number, text in edited.items():
+            self._tasks[int(number)].replace(text)
+            self.report.edits += 1
+        self._edited = {}
+        if not more:
+            return False
+        frame = Frame(self._channels, self._cohort, self._output, self._clock)
+        self.report.skipped = frame.skipped or self.report.skipped
+        files = [path for task in self._tasks for path in task.run(frame)]
+        self._channels.release()
+        self.report.frames += 1
+        self.report.files += [str(path) for path in files]
+        self._tell(frame)
+        self._observe(Progress(frame.cycle, self.report.frames, 0.0, files, self._problem))
+        return True
+
+    def _tell(self, frame: Frame) -> None:
+        if self._requests is not None:
+            if frame.steering:
+                self._requests.steer(frame.steering)
+            self._requests.flush()
+
+    # ---------------------------------------------------------------------------------------------------------- edits
+
+    def _look(self) -> dict[str, str]:
+        """Rank 0: the programs edited since the last frame. What they ask for now is asked for at once."""
+        texts = {str(n): text for n, task in enumerate(self._tasks) if (text := task.look()) is not None}
+        self._edited |= texts
+        if texts and self._requests is not None:
+            self._demand()
+        return self._edited
+
+    def _demand(self) -> None:
+        rules = [rule for n, task in enumerate(self._tasks) for rule in task.demand(self._edited.get(str(n)))]
+        self._requests.demand(rules)
+
+    @property
+    def _problem(self) -> str:
+        return "; ".join(task.problem for task in self._tasks if task.problem)
+
+    def _waiting(self, seconds: float) -> None:
+        if self._requests is not None:
+            self._requests.flush()
+        self._observe(Progress(self._channels.lead.cycle, self.report.frames, seconds, (), self._problem))
+
+    # ------------------------------------------------------------------------------------------------------------ end
+
+    def _close(self) -> None:
+        if self._channels is not None:
+            self.report.missed = {each.name.name: each.missed for each in self._channels.all[1:]}
+            self.report.bytes = sum(each.reader.statistics.bytes for each in self._channels.all)
+        for task in self._tasks:
+            task.close()
+        if self._requests is not None:
+            self._requests.close()
+        if self._channels is not None:
+            self._channels.close()

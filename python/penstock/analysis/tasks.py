@@ -1,0 +1,266 @@
+"""What an analysis does at each frame: a pipeline file (YAML), or a script (Python)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..context import Context
+from ..errors import InvalidArgument
+from .chain import Table, apply_chain
+from .expressions import Expression, Values, compile_when, run_program
+from .extracts import ExtractWriter
+from .frame import Clock, Frame
+from .pipeline import Chain, Extract, Pipeline, Scene, the_mesh
+from .publish import StreamExtract
+from .reductions import History, Reductions, exchange
+from .schema import PipelineError
+
+HISTORY = "history.json"
+
+
+class Task(Protocol):
+    """One program of an analysis. All calls but look() and demand() are collective."""
+
+    problem: str  # why its newest content is not in force, or empty
+
+    def demand(self, text: str | None = None) -> list[dict[str, Any]]:
+        """The rules of what it (or its text to be) wants to see: requests.Requests.demand()."""
+
+    def look(self) -> str | None:
+        """The program's text if it was edited since the last call, and is right. For rank 0, which gives it to
+        replace() on all."""
+
+    def replace(self, text: str) -> None: ...
+
+    def run(self, frame: Frame) -> list[Path]:
+        """Analyses one frame. The files that were written, of rank 0."""
+
+    def close(self) -> None: ...
+
+
+class PipelineTask:
+    """A pipeline file."""
+
+    def __init__(self, path: Path, output: Path, cohort: Any, context: Context, clock: Clock):
+        text = exchange(cohort, lambda: None, lambda _: Pipeline.load(path).text)
+        self.pipeline = Pipeline(text, str(path))
+        self.problem = ""
+        self._file = Pipeline.load(path) if cohort is None or cohort.rank == 0 else None  # as last looked at
+        self._output, self._cohort, self._context, self._clock = output, cohort, context, clock
+        self._known: set[str] | None = None  # the fields of the last frame
+        self._first = True
+        self._history = History(self.pipeline.history_length)
+        self._renderers: dict[str, Any] = {}
+        self._writers: dict[str, ExtractWriter] = {}
+        self._streams: dict[str, StreamExtract] = {}
+
+    @property
+    def _rank(self) -> int:
+        return self._cohort.rank if self._cohort is not None else 0
+
+    def demand(self, text: str | None = None) -> list[dict[str, Any]]:
+        return (self.pipeline if text is None else Pipeline(text)).demand()
+
+    def look(self) -> str | None:
+        text = self._file.changed_text()
+        if text is None:
+            self.problem = str(self._file.error or self.problem)
+            return None
+        try:
+            edited = Pipeline(text, str(self._file.path))
+            if self._known is not None:
+                edited.check_fields(self._known)
+        except PipelineError as error:
+            self.problem = str(error)
+            return None
+        self.problem, self._file.error = "", None
+        return text
+
+    def replace(self, text: str) -> None:
+        self.pipeline.replace(text)
+        self._history.keep(["cycle", *self.pipeline.queries], self.pipeline.history_length)
+        self._close_outputs()
+
+    def run(self, frame: Frame) -> list[Path]:
+        pipeline = self.pipeline
+        if self._known is None:
+            pipeline.check_fields(frame.known_fields)
+        self._known = frame.known_fields
+        if self._first:
+            self._go_on(frame)
+        values = Values(frame.cycle, frame.time, frame.cycle, history=self._history)
+        possible = [one for one in pipeline.triggered if self._may_hold(one.when, frame)]
+        with self._clock("queries"):
+            self._evaluate(frame, values, possible)
+        fired = [one for one in possible if one.when.holds(values)]
+        written = [path for one in fired if (path := self._do(one, frame, values)) is not None]
+        self._steer(frame, values)
+        self._history.record(values.queries | {"cycle": frame.cycle})
+        if self._rank == 0 and pipeline.history_length > 1:
+            self._history.save(self._output / HISTORY)
+        return written
+
+    # ---------------------------------------------------------------------------------------------------- one frame
+
+    def _go_on(self, frame: Frame) -> None:
+        """An analysis that was started again takes over the history and the tables of the one before."""
+        self._first = False
+        path = self._output / HISTORY
+
+        def load(_: Any) -> History | None:
+            history = History(self.pipeline.history_length)
+            earlier = history.load(path) and history.previous("cycle") < frame.cycle
+            return history if earlier else None
+
+        self._history = exchange(self._cohort, lambda: None, load) or self._history
+
+    @staticmethod
+    def _may_hold(when: Expression, frame: Frame) -> bool:
+        return run_program(compile_when(when), frame.cycle, frame.time)
+
+    def _evaluate(self, frame: Frame, values: Values, possible: Iterable[Scene | Extract]) -> None:
+        """The reductions and queries of this step: those of what may happen, and all of the default trigger."""
+        needed = [one.when for one in possible]
+        needed += [e for one in possible if isinstance(one, Extract) for e in (one.values or {}).values()]
+        queries = self.pipeline.queries
+        if self._may_hold(self.pipeline.when, frame):
+            needed += [*queries.values(), *self.pipeline.steering.values()]
+        named = {name for each in needed for name in each.queries}
+        while more := {name for query in named for name in queries[query].queries} - named:
+            named |= more
+        needed += [queries[name] for name in named]
+        reductions = Reductions(needed)
+        if reductions.fields:
+            from .parts import owned_fields
+
+            parts = [
+                owned_fields(part, reductions.fields)
+                for mesh in frame.meshes
+                if reductions.fields & set(frame.fields(mesh))
+                for part in frame.vtk(mesh, sorted(reductions.fields))
+            ]
+            values.reduced |= reductions.compute(parts, values, self._cohort)
+        self.pipeline.evaluate_queries(values)
+
+    def _do(self, one: Scene | Extract, frame: Frame, values: Values) -> Path | None:
+        if isinstance(one, Scene):
+            return self._draw(one, frame, values)
+        result = None
+        if one.values is None:
+            with self._clock("filters"):
+                result = self._result(one, one.selected, frame)
+        with self._clock("write"):
+            return self._writer(one).write(result, values)
+
+    def _result(self, chain: Chain, also: Iterable[str] | None, frame: Frame) -> list[Any] | Table:
+        name = the_mesh(chain.mesh, frame.meshes)
+        fields = None if also is None and not chain.makes_table else chain.chain_fields(*(also or ()))
+        parts = frame.vtk(name, None if fields is None else sorted(fields))
+        return apply_chain(chain.filters, parts, self._cohort)
+
+    def _draw(self, scene: Scene, frame: Frame, values: Values) -> Path | None:
+        from .scene import SceneRenderer
+
+        if scene.name not in self._renderers:
+            self._renderers[scene.name] = SceneRenderer(scene, self._output, self._cohort, self._context)
+        renderer = self._renderers[scene.name]
+        names = {the_mesh(plot.mesh, frame.meshes) for plot in scene.plots}
+        fields = {name: self._fields_of(scene, name, frame) for name in names}
+        parts = {name: frame.vtk(name, None if chosen is None else sorted(chosen)) for name, chosen in fields.items()}
+        before = dict(renderer.seconds)
+        path = renderer.render(parts, values, {name: frame.boxes(name) for name in names})
+        for what, seconds in renderer.seconds.items():
+            self._clock.seconds[what] += seconds - before.get(what, 0.0)
+        return path
+
+    @staticmethod
+    def _fields_of(scene: Scene, mesh: str, frame: Frame) -> frozenset[str] | None:
+        wanted = [plot.fields for plot in scene.plots if the_mesh(plot.mesh, frame.meshes) == mesh]
+        return None if None in wanted else frozenset().union(*wanted)
+
+    def _writer(self, extract: Extract) -> ExtractWriter:
+        if extract.name not in self._writers:
+            goes_on = not math.isnan(self._history.previous("cycle"))
+            self._writers[extract.name] = ExtractWriter(extract, self._output, self._cohort, self._publish, goes_on)
+        return self._writers[extract.name]
+
+    def _publish(self, extract: Extract, result: list[Any] | Table, values: Values) -> None:
+        if extract.name not in self._streams:
+            self._streams[extract.name] = StreamExtract(extract, self._context, self._cohort)
+        self._streams[extract.name].publish(result, int(values.cycle), float(values.time))
+
+    def _steer(self, frame: Frame, values: Values) -> None:
+        """Numbers that are not finite leave a parameter as it is."""
+        if self.pipeline.when.holds(values):
+            numbers = {name: each.evaluate(values) for name, each in self.pipeline.steering.items()}
+            frame.steer(**{name: float(value) for name, value in numbers.items() if np.isfinite(value)})
+
+    # ----------------------------------------------------------------------------------------------------------- end
+
+    def _close_outputs(self) -> None:
+        for renderer in self._renderers.values():
+            renderer.close()
+        for stream in self._streams.values():
+            stream.close()
+        self._renderers, self._writers, self._streams = {}, {}, {}
+
+    def close(self) -> None:
+        self._close_outputs()
+
+
+class ScriptTask:
+    """A Python file with a function analyze(step), called with each Frame; what it returns, if a path or several, is
+    listed among the results.
+
+    FIELDS in it: names of the fields that it reads; without it, all. WHEN: an expression over cycle and time; without
+    it, every step. finish(), if there, is called after the last step.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        spec = spec_from_file_location(f"penstock_analysis_{path.stem}", path)
+        self.module = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(self.module)
+        except SyntaxError as error:
+            raise PipelineError(f"{path}: {error}") from None
+        if not callable(getattr(self.module, "analyze", None)):
+            raise PipelineError(f"{path}: a function analyze(step) is needed")
+        self.fields = getattr(self.module, "FIELDS", None)
+        self.when = Expression(getattr(self.module, "WHEN", "1"))
+        if self.when.reductions or self.when.queries:
+            raise InvalidArgument(f"{path}: WHEN is over cycle and time, not '{self.when}'; test the data in analyze()")
+
+    problem = ""
+
+    def demand(self, text: str | None = None) -> list[dict[str, Any]]:
+        fields = None if self.fields is None else sorted(self.fields)
+        return [{"fields": fields, "when": compile_when(self.when)}]
+
+    def look(self) -> None:
+        return None
+
+    def replace(self, text: str) -> None:
+        raise NotImplementedError("scripts are not read again")
+
+    def run(self, frame: Frame) -> list[Path]:
+        if not self.when.holds(Values(frame.cycle, frame.time, frame.cycle)):
+            return []
+        made = self.module.analyze(frame)
+        made = [made] if isinstance(made, str | Path) else made or []
+        return [Path(path) for path in made]
+
+    def close(self) -> None:
+        if callable(getattr(self.module, "finish", None)):
+            self.module.finish()
+
+
+def load(path: Path, output: Path, cohort: Any, context: Context, clock: Clock) -> Task:
+    """The task of a file: .py is a script, anything else a pipeline. Collective."""
+    return ScriptTask(path) if path.suffix == ".py" else PipelineTask(path, output, cohort, context, clock)

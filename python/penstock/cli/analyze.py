@@ -1,0 +1,161 @@
+"""`penstock analyze`: pipelines and scripts over the steps of a channel, live or kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..units import duration, size
+from .attach import not_found_hint
+from .console import command, fail, messages, output, print_json
+from .objects import Json
+
+SHOWN_FILES = 4
+END_WITHIN_S = 30
+
+
+@command
+def analyze(
+    channel: Annotated[
+        str, typer.Argument(metavar="[NAME=]STREAM", help="The stream, an address, or a folder of files.")
+    ],
+    programs: Annotated[list[Path], typer.Argument(metavar="PIPELINE...", help="Pipelines (YAML), or scripts (.py).")],
+    more: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="[NAME=]STREAM[@latest]", help="One more channel; may be given several times."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--output", "-o", help="The folder of the results.")] = Path("output"),
+    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, max=256, help="Processes on this host.")] = 1,
+    partition: Annotated[
+        str, typer.Option(help="How meshes are parted over ranks: block, planar or morton.")
+    ] = "block",
+    frames: Annotated[int | None, typer.Option("--steps", min=1, help="Analyse so many steps and leave.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="How long to wait for a stream, and for each step.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+) -> None:
+    """Run pipelines over the steps of a channel: from a running simulation, a pool, or files.
+
+    Where the steps come from is the stream's engine in penstock.yaml. A pipeline may be edited while it runs.
+    Started by mpiexec, all processes are one analysis; --ranks starts processes without MPI.
+    """
+    import penstock
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as batch systems end programs
+    for path in programs:
+        if not path.is_file():
+            fail(f"there is no file {path}")
+    given = Namespace(
+        programs=[str(path) for path in programs],
+        channel=[channel, *(more or [])],
+        output=str(out),
+        rank=0,
+        size=0 if ranks == 1 and _in_mpi() else ranks,
+        cohort=f"analysis-{secrets.token_hex(4)}",
+        partition=partition,
+        timeout=timeout,
+        frames=frames,
+    )
+    try:
+        with _others(given), _watched(channel, quiet or as_json) as observe:
+            from ..analysis.__main__ import run
+
+            report = run(given, observe)
+    except penstock.Error as error:
+        fail(str(error), not_found_hint(channel))
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("vtkmodules", "vtk"):
+            raise
+        fail("analyses need VTK, which is not installed", "pip install vtk")
+    if as_json:
+        print_json(vars(report))
+    elif not quiet:
+        show(report, output())
+
+
+def _in_mpi() -> bool:
+    return any(int(os.environ.get(name) or 1) > 1 for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"))
+
+
+@contextlib.contextmanager
+def _others(given: Namespace) -> Iterator[None]:
+    """The other ranks, as processes, while this one is rank 0. Those that are left at the end are ended."""
+    words = [*given.programs, "--output", given.output, "--size", str(given.size), "--cohort", given.cohort]
+    words += ["--partition", given.partition]
+    words += [word for each in given.channel for word in ("--channel", each)]
+    words += ["--timeout", str(given.timeout)] if given.timeout is not None else []
+    words += ["--frames", str(given.frames)] if given.frames is not None else []
+    command_line = [sys.executable, "-m", "penstock.analysis", *words]
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank in range(1, given.size):
+            started.append(subprocess.Popen([*command_line, "--rank", str(rank)], stdin=subprocess.DEVNULL))
+        yield
+        for each in started:
+            each.wait(END_WITHIN_S)
+    finally:
+        for each in started:
+            if each.poll() is None:
+                each.terminate()
+        for each in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                each.wait(END_WITHIN_S)
+            each.kill()
+
+
+@contextlib.contextmanager
+def _watched(name: str, quiet: bool) -> Iterator[Callable[[Any], None]]:
+    console = messages()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    said = {"problem": ""}
+    with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task(f"waiting for {name}", total=None)
+
+        def observe(progress: Any) -> None:
+            if progress.problem and progress.problem != said["problem"]:
+                console.print(Text(f"the edited pipeline is not in force: {progress.problem}"), soft_wrap=True)
+            said["problem"] = progress.problem
+            text = f"{name}: cycle {progress.cycle}, {progress.frames} steps analysed"
+            if progress.waiting > 1:
+                text += f", waiting for {progress.waiting:.0f} s"
+            bar.update(task, description=text)
+
+        yield observe
+
+
+def show(report: Any, console: Console) -> None:
+    """Where time went, and what was written."""
+    table = Table(title=f"{report.frames} steps analysed, {size(report.bytes)} read")
+    for title in ("spent on", "seconds", "per step"):
+        table.add_column(title, justify="left" if title == "spent on" else "right")
+    for what, seconds in report.seconds.items():
+        table.add_row(what, f"{seconds:.3f}", duration(seconds / max(report.frames, 1)))
+    console.print(table)
+    if report.skipped:
+        why = ", ".join(f"{count} ({reason})" for reason, count in report.skipped.items())
+        console.print(Text(f"cycles that the simulation did not publish: {why}"), soft_wrap=True)
+    for name, count in report.missed.items():
+        if count:
+            console.print(Text(f"{count} steps were analysed without channel {name}"), soft_wrap=True)
+    files = sorted(set(report.files))
+    more = f" and {len(files) - SHOWN_FILES} more" if len(files) > SHOWN_FILES else ""
+    if files:
+        console.print(Text(f"files: {', '.join(files[-SHOWN_FILES:])}{more}"), soft_wrap=True)
+    console.print(Text("report: " + os.path.join(os.path.dirname(files[-1]) if files else "", "report.json")))
