@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import threading
 import time
 
@@ -11,9 +12,8 @@ import pytest
 
 pytest.importorskip("vtkmodules")
 
-from penstock.analysis import UniformMesh, UnstructuredMesh, publish
-from penstock.analysis.meshes import ElementBlock, Field
-from penstock.analysis.requests import Requests
+from penstock.analysis import UniformMesh, publish
+from penstock.analysis.meshes import Field
 from penstock.analysis.run import Analysis
 from penstock.cohort import thread_cohort
 
@@ -116,3 +116,193 @@ def test_the_same_tables_from_each_engine(engine, tmp_path):
     assert len(rows(out / "middle-000004.csv")) == SHAPE[1] * SHAPE[2]
     assert sorted(path.name for path in out.glob("counts-*.csv")) == [f"counts-{n:06d}.csv" for n in (2, 3, 4)]
     assert json.loads((out / "report.json").read_text())["frames"] == 5
+
+
+@pytest.fixture
+def context(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return penstock.Context(directory=str(tmp_path / "streams"), listen="127.0.0.1")
+
+
+def finish_after(written, path, text):
+    """For write(): after the first cycle the pipeline is edited, and the next one waits until that has been seen."""
+
+    def pause(cycle):
+        if cycle == 0:
+            path.write_text(text)
+            os.utime(path, ns=(time.time_ns(), time.time_ns()))
+            assert written.wait(TIMEOUT_S)
+
+    return pause
+
+
+@pytest.mark.parametrize(
+    ("edited", "problem"),
+    [
+        ("extracts: {other: {type: csv, values: {top: max(T)}}}", ""),
+        ("extracts: {other: {type: csv, values: {top: max(X)}}}", "there is no field 'X'"),
+        ("extracts: [", "pipeline.yaml"),
+    ],
+)
+def test_an_edited_pipeline_takes_effect_or_is_refused(edited, problem, context, tmp_path):
+    seen, problems = threading.Event(), set()
+    analysis = analyse(context, tmp_path)
+
+    def observe(progress):
+        problems.add(progress.problem)
+        if progress.frames >= 1 and (progress.problem if problem else analysis._edited or analysis.report.edits):
+            seen.set()
+
+    analysis._observe = observe
+    beside(
+        lambda: write(context, 4, pause=finish_after(seen, tmp_path / "pipeline.yaml", edited)), lambda: analysis.run()
+    )
+    out = tmp_path / "out"
+    assert analysis.report.frames == 4 and analysis.report.edits == (not problem)
+    assert len(rows(out / "table.csv")) == (4 if problem else 1)
+    assert (out / "other.csv").exists() == (not problem)
+    assert not problem or any(problem in each for each in problems)
+
+
+def test_a_misspelt_field_ends_the_analysis_at_its_first_frame(context, tmp_path):
+    def look():
+        with pytest.raises(penstock.InvalidArgument, match=r"scenes.a: there is no field 'TT'"):
+            analyse(context, tmp_path, "scenes: {a: {slice: z, color: TT}}").run()
+
+    beside(lambda: write(context, 2, name="heat"), look)
+
+
+def test_an_analysis_that_starts_again_goes_on_with_tables_and_history(context, tmp_path):
+    go_on = threading.Event()
+
+    def look():
+        analyse(context, tmp_path, frames=2).run()
+        analyse(context, tmp_path, observe=lambda progress: go_on.set()).run()
+
+    def pause(cycle):
+        assert cycle != 1 or go_on.wait(TIMEOUT_S)
+
+    beside(lambda: write(context, 5, pause=pause), look)
+    table = rows(tmp_path / "out/table.csv")
+    assert [row[0] for row in table] == [0, 1, 2, 3, 4]
+    assert table[2][4] == pytest.approx(field(2).max() - field(1).max())  # previous(top) of the analysis before
+
+
+def test_tables_are_the_same_for_several_ranks(context, tmp_path):
+    text = PIPELINE + "  surface: {type: csv, contour: {field: T, value: 1.5}, fields: [T]}\n"
+    results = {}
+    for size in (1, 2, 3, 4):
+        here = tmp_path / str(size)
+        here.mkdir()
+
+        def look(cohort, here=here):
+            analyse(context, here, text, comm=cohort).run()
+
+        path = here / "pipeline.yaml"
+        path.write_text(text)
+        beside(lambda: write(context, 3), *(lambda c=c: look(c) for c in thread_cohort(size)))
+        results[size] = {path.name: rows(path) for path in sorted((here / "out").glob("*.csv"))}
+    for size in (2, 3, 4):
+        assert results[size].keys() == results[1].keys()
+        for name in results[1]:
+            np.testing.assert_allclose(results[size][name], results[1][name], rtol=1e-12, err_msg=f"{size} {name}")
+
+
+def test_channels_are_matched_by_cycle_or_by_the_newest_step(context, tmp_path):
+    def log():
+        with context.create("log", timeout=TIMEOUT_S) as stream:
+            for cycle in range(1, 7, 2):
+                with stream.step() as step:
+                    step["cycle"] = cycle
+                    step["P"] = np.full(5, 10.0 + cycle)
+
+    text = "extracts: {t: {type: csv, values: {heat: max(T), log: max(P)}}}"
+    analysis = analyse(context, tmp_path, text, channels=["heat", "log"])
+    reports = []
+    beside(lambda: write(context, 6), log, lambda: reports.append(analysis.run()))
+    table = rows(tmp_path / "out/t.csv")
+    assert [row[0] for row in table] == [0, 1, 2, 3, 4, 5]
+    for row in table:
+        assert row[2] == pytest.approx(field(row[0]).max())
+        assert row[3] == 10 + row[0] if row[0] % 2 else np.isnan(row[3])
+    assert reports[0].missed == {"log": 3}
+
+
+def test_the_newest_step_of_a_channel_stays(context, tmp_path):
+    def log():
+        with context.create("log", timeout=TIMEOUT_S) as stream, stream.step() as step:
+            step["P"] = np.full(5, 10.0)
+
+    text = "extracts: {t: {type: csv, values: {heat: max(T), log: max(P)}}}"
+    analysis = analyse(context, tmp_path, text, channels=["heat", "other=log@latest"])
+    beside(lambda: write(context, 4), log, lambda: analysis.run())
+    assert [row[3] for row in rows(tmp_path / "out/t.csv")] == [10.0] * 4
+
+
+def test_a_script_sees_arrays_and_datasets(context, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np\n"
+        "FIELDS = ['T']\n"
+        "WHEN = 'cycle >= 1'\n"
+        "def analyze(step):\n"
+        "    mesh = step.mesh()\n"
+        "    values = np.asarray(mesh.fields['T'].values)\n"
+        "    (data,) = step.vtk('grid')\n"
+        "    path = step.output / f'{step.cycle}.txt'\n"
+        "    path.parent.mkdir(exist_ok=True)\n"
+        "    path.write_text(f'{values.max():.6f} {data.GetNumberOfPoints()} {step.time}')\n"
+        "    step.steer(F=values.max())\n"
+        "    return path\n"
+    )
+    analysis = Analysis([script], ["heat"], tmp_path / "out", context=context, timeout=TIMEOUT_S)
+    beside(lambda: write(context, 3), lambda: analysis.run())
+    assert [path.name for path in sorted((tmp_path / "out").glob("*.txt"))] == ["1.txt", "2.txt"]
+    assert (tmp_path / "out/2.txt").read_text() == f"{field(2).max():.6f} {np.prod(SHAPE)} 1.0"
+    assert analysis.report.files == [str(tmp_path / f"out/{n}.txt") for n in (1, 2)]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_stream_of_results_is_a_channel_for_the_next(ranks, context, tmp_path):
+    text = "extracts: {surface: {type: stream, stream: surfaces, contour: {field: T, value: 1.2}, fields: [T]}}"
+    (tmp_path / "pipeline.yaml").write_text(text)
+    (tmp_path / "next").mkdir()
+    following = analyse(
+        context, tmp_path / "next", "extracts: {t: {type: csv, values: {n: count(T), top: max(T)}}}", ["surfaces"]
+    )
+    ready = threading.Event()
+
+    def look(cohort):
+        Analysis(
+            [tmp_path / "pipeline.yaml"], ["heat"], tmp_path / "out", cohort, context=context, timeout=TIMEOUT_S
+        ).run()
+
+    beside(
+        lambda: write(context, 6),
+        *(lambda c=c: look(c) for c in thread_cohort(ranks)),
+        lambda: (following.run(), ready.set()),
+    )
+    table = rows(tmp_path / "next/out/t.csv")
+    assert len(table) >= 1 and all(row[2] > 0 and row[3] == pytest.approx(1.2) for row in table)
+
+
+def test_steering_and_demand_reach_the_stream_of_requests(context, tmp_path):
+    text = PIPELINE + "steering: {F: 0.5 * top, G: 1 / 0}\n"
+    heard = []
+
+    def listen():
+        with context.open("heat.requests", timeout=TIMEOUT_S) as stream:
+            for step in stream:
+                heard.append(json.loads(step["request"].value))
+
+    done = threading.Event()
+    listener = threading.Thread(target=listen)
+    listener.start()
+    beside(
+        lambda: write(context, 3, pause=lambda cycle: time.sleep(0)),
+        lambda: (analyse(context, tmp_path, text).run(), done.set()),
+    )
+    listener.join(TIMEOUT_S)
+    assert heard[0]["rules"][0]["fields"] == ["T"]
+    assert all(each["steering"].keys() <= {"F"} for each in heard)
+    assert any(each["steering"].get("F") == pytest.approx(0.5 * field(2).max()) for each in heard) or len(heard) > 1

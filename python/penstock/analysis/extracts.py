@@ -1,8 +1,8 @@
 """Extracts: the results of chains and the values of expressions, written to files.
 
 csv of values: one table for the run, a row for each step; each run begins it anew, unless it goes on with another.
-csv of a chain: the rows of its table, or the points of its datasets, gathered on rank 0; the centres of cells, where
-only fields of cells are asked for.
+csv of a chain: the rows of its table, or the points of its datasets, gathered on rank 0 and sorted by x, y, z; the
+centres of cells, where only fields of cells are asked for.
 vtk: .vti, .vtp, .vtu, .vtr or .vts, as the dataset is, from one rank with one part. Otherwise a folder of such files,
 one for each part, and beside it a .vtm file that names them.
 vtkhdf: one file of all parts; with several ranks a folder with one file for each, RANK.vtkhdf.
@@ -190,7 +190,18 @@ def _write_rows(path: Path, everything: list[tuple[set[str], list[dict]]], field
     joined = {
         name: np.concatenate([none, *(c.get(name, np.full(len(c["x"]), np.nan)) for c in parts)]) for name in names
     }
-    return write_columns(path, joined)
+    kept = _in_order(joined, np.repeat(np.arange(len(parts)), [len(columns["x"]) for columns in parts]))
+    return write_columns(path, {name: column[kept] for name, column in joined.items()})
+
+
+def _in_order(columns: dict[str, np.ndarray], part: np.ndarray) -> np.ndarray:
+    """The numbers of the rows by x, y, z, so that the table is the same from any ranks: without a part's points that
+    another part has too."""
+    keys = list(columns.values())
+    order = np.lexsort([part, *reversed(keys)])
+    same = np.array([np.equal(k[order][1:], k[order][:-1]) | (k[order][1:] != k[order][1:]) for k in keys]).all(axis=0)
+    repeated = np.concatenate([[False][: len(order)], same & (np.diff(part[order]) != 0)]).astype(bool)
+    return order[~repeated]
 
 
 def _check_known(known: set[str], fields: Sequence[str] | None) -> None:

@@ -11,7 +11,7 @@ import math
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,10 @@ class Reductions:
     their last digits with the number of ranks; std is the population's.
     """
 
-    def __init__(self, expressions: Iterable[Expression]):
-        distinct = {r.text: r for expression in expressions for r in expression.reductions}
+    def __init__(self, expressions: Iterable[Expression], known: Collection[str] | None = None):
+        """known: names of fields; reductions of others are left out."""
+        found = (r for expression in expressions for r in expression.reductions)
+        distinct = {r.text: r for r in found if known is None or r.fields <= set(known)}
         self.all: tuple[Reduction, ...] = tuple(distinct.values())
         self.arguments = {r.argument: r for r in self.all}
         self.fields: frozenset[str] = frozenset().union(*(r.fields for r in self.all))

@@ -50,7 +50,9 @@ class PipelineTask:
     def __init__(self, path: Path, output: Path, cohort: Any, context: Context, clock: Clock):
         text = exchange(cohort, lambda: None, lambda _: Pipeline.load(path).text)
         self.pipeline = Pipeline(text, str(path))
+        self.pipeline.path = path
         self.problem = ""
+        self._before = ""  # what was in force before an edit whose fields could not be checked yet
         self._file = Pipeline.load(path) if cohort is None or cohort.rank == 0 else None  # as last looked at
         self._output, self._cohort, self._context, self._clock = output, cohort, context, clock
         self._known: set[str] | None = None  # the fields of the last frame
@@ -74,6 +76,7 @@ class PipelineTask:
             return None
         try:
             edited = Pipeline(text, str(self._file.path))
+            edited.path = self._file.path
             if self._known is not None:
                 edited.check_fields(self._known)
         except PipelineError as error:
@@ -83,30 +86,50 @@ class PipelineTask:
         return text
 
     def replace(self, text: str) -> None:
+        if self._known is None:
+            self._before = self._before or self.pipeline.text
         self.pipeline.replace(text)
         self._history.keep(["cycle", *self.pipeline.queries], self.pipeline.history_length)
         self._close_outputs()
 
     def run(self, frame: Frame) -> list[Path]:
         pipeline = self.pipeline
-        if self._known is None:
-            pipeline.check_fields(frame.known_fields)
-        self._known = frame.known_fields
+        if frame.complete:
+            self._check(frame.known_fields)
         if self._first:
             self._go_on(frame)
         values = Values(frame.cycle, frame.time, frame.cycle, history=self._history)
         possible = [one for one in pipeline.triggered if self._may_hold(one.when, frame)]
         with self._clock("queries"):
             self._evaluate(frame, values, possible)
-        fired = [one for one in possible if one.when.holds(values)]
+        fired = [one for one in possible if one.when.holds(values) and not any(map(frame.lacks, meshes_of(one)))]
         written = [path for one in fired if (path := self._do(one, frame, values)) is not None]
         self._steer(frame, values)
         self._history.record(values.queries | {"cycle": frame.cycle})
-        if self._rank == 0 and pipeline.history_length > 1:
+        if self._rank == 0 and self._goes_on_later:
             self._history.save(self._output / HISTORY)
         return written
 
     # ---------------------------------------------------------------------------------------------------- one frame
+
+    def _check(self, known: set[str]) -> None:
+        """Raises PipelineError for fields that there are not. An edit that has some is taken back."""
+        if self._known is None:
+            try:
+                self.pipeline.check_fields(known)
+            except PipelineError as error:
+                if not self._before:
+                    raise
+                self.problem = str(error)
+                self.replace(self._before)
+                self.pipeline.check_fields(known)
+        self._known = known
+
+    @property
+    def _goes_on_later(self) -> bool:
+        """An analysis that starts again needs to know of this one."""
+        tables = any(one.values for one in self.pipeline.extracts.values())
+        return tables or any(each.depth for each in self.pipeline.expressions())
 
     def _go_on(self, frame: Frame) -> None:
         """An analysis that was started again takes over the history and the tables of the one before."""
@@ -135,7 +158,7 @@ class PipelineTask:
         while more := {name for query in named for name in queries[query].queries} - named:
             named |= more
         needed += [queries[name] for name in named]
-        reductions = Reductions(needed)
+        reductions = Reductions(needed, None if frame.complete else frame.known_fields)
         if reductions.fields:
             from .parts import owned_fields
 
@@ -212,6 +235,10 @@ class PipelineTask:
 
     def close(self) -> None:
         self._close_outputs()
+
+
+def meshes_of(one: Scene | Extract) -> list[str | None]:
+    return [plot.mesh for plot in one.plots] if isinstance(one, Scene) else [one.mesh]
 
 
 class ScriptTask:
