@@ -22,7 +22,7 @@ from .display import Display
 from .launch import Launch, LaunchError, prepare, with_environment
 from .registry import directory_is_known, registered
 from .servers import READY_S, PoolServers
-from .study import PoolPlan, Study
+from .study import PoolPlan, Study, engine_of
 from .summary import summarise, write_summary
 from .supervisor import GRACE_S, TERM_S, Child, Supervisor, Verdict, describe_exit
 
@@ -115,13 +115,7 @@ def pool_plan(study: Study) -> PoolPlan | None:
     """The servers that the run starts: those of the study, or two when a stream wants a pool and there is none."""
     if study.pool is not None:
         return study.pool
-    return PoolPlan(servers=2) if any(map(_wants_pool, study.streams.values())) and not _pool_is_there() else None
-
-
-def _wants_pool(options: dict[str, Any] | str) -> bool:
-    if isinstance(options, str):
-        return options.partition(",")[0].strip() in ("pool", "engine=pool")
-    return options.get("engine") == "pool"
+    return PoolPlan(servers=2) if "pool" in map(engine_of, study.streams.values()) and not _pool_is_there() else None
 
 
 def _pool_is_there() -> bool:
@@ -218,7 +212,7 @@ def _clear_steps(study: Study, folder: Path) -> None:
 
 def _write_configuration(study: Study) -> None:
     """The streams' options, for the programs to find through PENSTOCK_CONFIG."""
-    if not study.streams:
+    if not study.streams and not study.coprocessing:
         return
     configuration: dict[str, Any] = {}
     inherited = os.environ.get("PENSTOCK_CONFIG")
@@ -234,7 +228,10 @@ def _write_configuration(study: Study) -> None:
         inherited_options = streams.get(name)
         both_mappings = isinstance(options, dict) and isinstance(inherited_options, dict)
         streams[name] = {**inherited_options, **options} if both_mappings else options
-    text = yaml.safe_dump({**configuration, "streams": streams}, sort_keys=False)
+    configuration["streams"] = streams
+    if study.coprocessing:
+        configuration["coprocessing"] = {**(configuration.get("coprocessing") or {}), **study.coprocessing}
+    text = yaml.safe_dump(configuration, sort_keys=False)
     heading = f"# Written by penstock run from {study.file.name}\n"
     (study.output / "penstock.yaml").write_text(heading + text, encoding="utf-8")
 
@@ -248,7 +245,7 @@ def _launch(study: Study, name: str, program: Any) -> Launch:
         "PYTHONUNBUFFERED": "1",  # a log that is complete up to a crash
         "PENSTOCK_PYTHON": sys.executable,  # of programs that run a Python program inside themselves
     }
-    if study.streams:
+    if study.streams or study.coprocessing:
         environment["PENSTOCK_CONFIG"] = str(study.output / "penstock.yaml")
     try:
         return prepare(study, program, environment, study.output / "logs" / f"{name}.log")

@@ -7,6 +7,7 @@
       simulation: {command: [gray-scott, "{here}/settings.yaml"], ranks: 2}
       analysis: {command: [python, "{here}/analysis.py", "{output}"], after: simulation}   # started after it
       film: {command: [python, "{here}/film.py"], after_end: analysis}                     # once it has ended well
+      pictures: {analyze: gray-scott, pipelines: ["{here}/pipeline.yaml"], ranks: 2}       # in situ with engine insitu
     check: [python, "{here}/check.py", "{output}"]   # run at the end; the run fails when it does
     streams: {gray-scott: {engine: pool, queue_steps: 4}}
     pool: {servers: 2, memory: 1GiB, disk: "{output}/pool"}   # servers that the run starts, and ends with it
@@ -21,7 +22,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ DEFAULT_TIMEOUT_S = 3600.0
 MAX_RANKS = 1 << 20
 
 STUDY_KEYS = ("base", "name", "output", "programs", "check", "streams", "pool", "steps", "timeout_s")
-PROGRAM_KEYS = ("command", "ranks", "after", "after_end", "environment")
+PROGRAM_KEYS = ("command", "analyze", "pipelines", "ranks", "after", "after_end", "environment")
 POOL_KEYS = ("name", "servers", "memory", "replication", "disk", "tier", "options")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z_0-9]*)\}")
@@ -82,6 +83,7 @@ class Study:
     programs: tuple[Program, ...]
     check: Program | None = None
     streams: dict[str, dict[str, Any] | str] = field(default_factory=dict)
+    coprocessing: dict[str, dict[str, Any]] = field(default_factory=dict)  # analyses in the simulations' processes
     pool: PoolPlan | None = None
     steps: int | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -109,7 +111,8 @@ def load_study(
     words = {"here": str(here), "output": str(output.resolve()), "name": name}
     if steps is not None:
         words["steps"] = str(steps)
-    programs = _programs(place, raw, words)
+    streams = _streams(place, raw, words)
+    programs, coprocessing = _programs(place, raw, words, streams)
     check = raw.get("check")
     return Study(
         file=path.resolve(),
@@ -118,7 +121,8 @@ def load_study(
         output=output.resolve(),
         programs=programs,
         check=Program("check", _command(f"{place}: check", check, words)) if check is not None else None,
-        streams=_streams(place, raw, words),
+        streams=streams,
+        coprocessing=coprocessing,
         pool=_pool(place, raw, words),
         steps=steps,
         timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s,
@@ -224,14 +228,25 @@ def _number(place: str, raw: dict, key: str, kind: type, minimum: float, default
     return kind(value)
 
 
-def _programs(place: str, raw: dict, words: dict[str, str]) -> tuple[Program, ...]:
+def engine_of(options: dict[str, Any] | str | None) -> str:
+    """The engine that a stream's options name; empty where they name none."""
+    if isinstance(options, str):
+        return options.partition(",")[0].strip().removeprefix("engine=")
+    return str((options or {}).get("engine", ""))
+
+
+def _programs(
+    place: str, raw: dict, words: dict[str, str], streams: dict[str, dict[str, Any] | str]
+) -> tuple[tuple[Program, ...], dict[str, dict[str, Any]]]:
+    """The programs to start, and the options of analyses that run in the simulations' processes (engine insitu)."""
     section = raw.get("programs")
     if not isinstance(section, dict) or not section:
         raise StudyError(
             f"{place}: 'programs' is needed: a mapping of names to programs, such as\n"
             f'  programs:\n    simulation: {{command: [gray-scott, "{{here}}/settings.yaml"], ranks: 2}}'
         )
-    programs = {}
+    programs: dict[str, Program] = {}
+    inside: dict[str, dict[str, Any]] = {}
     for name, entry in section.items():
         at = f"{place}: programs.{name}"
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "check":
@@ -239,20 +254,40 @@ def _programs(place: str, raw: dict, words: dict[str, str]) -> tuple[Program, ..
         if not isinstance(entry, dict):
             raise StudyError(f"{at}: {{command: [...]}} is needed, not {_kind(entry)}")
         _known_keys(at, entry, PROGRAM_KEYS)
-        if "command" not in entry:
+        if "command" not in entry and "analyze" not in entry:
             raise StudyError(f"{at}: 'command' is missing, such as command: [{name}, --steps, 50]")
+        if "command" in entry and "analyze" in entry:
+            raise StudyError(f"{at}: 'command' or 'analyze' is needed, not both")
         ranks = _number(at, entry, "ranks", int, minimum=1, default=1)
         if not ranks <= MAX_RANKS:
             raise StudyError(f"{at}: ranks: {ranks} is out of range; at most {MAX_RANKS}")
+        if "analyze" in entry:
+            channel = _text(at, entry, "analyze", default="")
+            pipelines = _command(f"{at}.pipelines", entry.get("pipelines"), words)
+            if engine_of(streams.get(channel, streams.get("*"))) == "insitu":
+                inside[channel] = {"pipelines": list(pipelines), "output": words["output"]}
+                continue
+            command: tuple[str, ...] = ("penstock", "analyze", channel, *pipelines, "--output", words["output"])
+            command, ranks = (*command, "--ranks", str(ranks)), 1
+        else:
+            command = _command(f"{at}.command", entry["command"], words)
         programs[name] = Program(
             name=name,
-            command=_command(f"{at}.command", entry["command"], words),
+            command=command,
             ranks=ranks,
             after=_after(f"{at}: after", entry.get("after", []), section),
             after_end=_after(f"{at}: after_end", entry.get("after_end", []), section),
             environment=_environment(f"{at}.environment", entry.get("environment", {}), words),
         )
-    return _in_order(place, programs)
+    for name, program in programs.items():
+        for other in program.after_end:
+            if other not in programs:
+                raise StudyError(
+                    f"{place}: programs.{name}: after_end: "
+                    f"engine insitu makes '{other}' a part of the simulation: name it"
+                )
+        programs[name] = replace(program, after=tuple(other for other in program.after if other in programs))
+    return _in_order(place, programs), inside
 
 
 def _after(at: str, value: Any, section: dict) -> tuple[str, ...]:
