@@ -8,6 +8,7 @@ A block follows a marker, a comment in the line before it:
     <!-- run -->                                       Python; the blocks of a page make one program, which is run
     <!-- config -->                                    a penstock.yaml
     <!-- study -->                                     a study for `penstock run`
+    <!-- pipeline -->                                  a pipeline for `penstock analyze`
 
 Blocks of the language `console` need none: their commands, options and variables are looked up.
 """
@@ -79,7 +80,7 @@ def environment(tmp_path):
 
 
 def test_every_block_is_checked():
-    known = {"from", "output", "run", "config", "study", "server configuration"}
+    known = {"from", "output", "run", "config", "study", "pipeline", "server configuration"}
     for block in BLOCKS:
         if block.page.parent.name == "internals" or block.page.parent.name == "decisions":
             continue  # drawings
@@ -140,6 +141,13 @@ def test_configuration_is_valid(block, tmp_path, monkeypatch):
     context = penstock.Context(config_file=str(file))  # checks all of it
     for name in yaml.safe_load(block.text).get("streams", {}):
         assert context.options_for("other" if name == "*" else name)
+
+
+@pytest.mark.parametrize("block", with_marker("pipeline"))
+def test_pipeline_is_valid(block):
+    from penstock.analysis.pipeline import Pipeline
+
+    assert Pipeline.loads(block.text, str(block)).triggered
 
 
 @pytest.mark.parametrize("block", with_marker("study"))
