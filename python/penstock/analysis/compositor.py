@@ -1,0 +1,141 @@
+"""One picture of the images that the ranks of an analysis have rendered.
+
+Direct send as a redistribution: each rank writes its image to a stream of the analysis's own, reads its band of rows of
+all images, and composes that; rank 0 gathers the bands. What is opaque goes first, then what one sees through, which
+each rank renders before the depth of what is opaque on any rank.
+
+Images have the shape (height, width, 4), uint8, red, green, blue and alpha, multiplied by alpha; depths (height,
+width), float32, 1 where there is nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from ..cohort import Cohort, internal_options
+from ..errors import Error, InvalidArgument
+from .reductions import exchange
+
+TIMEOUT_S = 60.0
+
+
+def nearest(colors: np.ndarray, depths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The image and depth of the pixels of least depth, the first of equals.
+
+    colors: (n, height, width, 4); depths: (n, height, width).
+    """
+    front = depths.argmin(axis=0)[np.newaxis]
+    return np.take_along_axis(colors, front[..., np.newaxis], 0)[0], np.take_along_axis(depths, front, 0)[0]
+
+
+def over(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Images one over the other, the last in front."""
+    below = images[0].astype(np.float32)
+    for image in images[1:]:
+        below *= 1 - image[..., 3:].astype(np.float32) / 255
+        below += image
+    return np.clip(np.rint(below), 0, 255).astype(np.uint8)
+
+
+class Compositor:
+    """Composes images of one size of all ranks. All calls are collective; without a cohort there is one rank.
+
+    size: width and height. context: a penstock.Context; None: the default one. Raises what streams and cohorts raise,
+    such as TimeoutError, PeerLost and WriterLost.
+    """
+
+    def __init__(self, size: tuple[int, int], cohort: Cohort | None = None, context: Any = None):
+        self.width, self.height = size
+        self._cohort = cohort if cohort is not None and cohort.size > 1 else None
+        self._writer: Any = None
+        self._reader: Any = None
+        if self._cohort is not None:
+            self._open(context)
+
+    def opaque(
+        self, color: np.ndarray, depth: np.ndarray, share_depth: bool = True
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """The nearest pixels of all ranks: the image on rank 0, empty elsewhere; and the depth on all ranks.
+
+        share_depth: False, the same on all ranks: without the depth.
+        """
+        self._check(color, depth)
+        if self._cohort is None:
+            return color, depth
+        band, band_depth = nearest(*self._bands(color=color, depth=depth))
+        whole = self._gathered(band)
+        if not share_depth:
+            return whole, None
+        depths = self._gathered(band_depth)
+        data = self._cohort.broadcast(depths.tobytes() if self._cohort.rank == 0 else b"", 0)
+        return whole, np.frombuffer(data, np.float32).reshape(self.height, self.width)
+
+    def layers(self, color: np.ndarray, order: Sequence[int]) -> np.ndarray:
+        """The images of the ranks one over the other, in this order of ranks, from back to front; on rank 0."""
+        self._check(color)
+        size = self._cohort.size if self._cohort is not None else 1
+        if sorted(order) != list(range(size)):
+            raise InvalidArgument(f"an order of {size} ranks is needed, not {list(order)}")
+        if self._cohort is None:
+            return color
+        (images,) = self._bands(color=color)
+        return self._gathered(over([images[rank] for rank in order]))
+
+    def close(self) -> None:
+        """Twice does nothing."""
+        if self._reader is not None:
+            with suppress(Error):
+                self._reader.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _open(self, context: Any) -> None:
+        if context is None:
+            from ..context import _default_context
+
+            context = _default_context()
+        cohort = self._cohort
+        name = exchange(cohort, lambda: None, lambda _: f"images-{uuid.uuid4().hex}")
+        options = internal_options(context, name)
+        # A rank's first step waits for the readers of all ranks, which open below.
+        self._writer = context.create(
+            name, comm=cohort, timeout=TIMEOUT_S, rendezvous_readers=1, queue_steps=2, **options
+        )
+        try:
+            self._reader = context.open(name, comm=cohort, timeout=TIMEOUT_S, **options)
+        except BaseException:
+            self._writer._lose()
+            raise
+
+    def _check(self, color: np.ndarray, depth: np.ndarray | None = None) -> None:
+        shape = (self.height, self.width)
+        if color.shape != (*shape, 4) or color.dtype != np.uint8:
+            raise InvalidArgument(f"an image is uint8 of the shape {(*shape, 4)}, not {color.dtype} {color.shape}")
+        if depth is not None and (depth.shape != shape or depth.dtype != np.float32):
+            raise InvalidArgument(f"a depth is float32 of the shape {shape}, not {depth.dtype} {depth.shape}")
+
+    def _rows(self, rank: int) -> slice:
+        return slice(*(self.height * r // self._cohort.size for r in (rank, rank + 1)))
+
+    def _bands(self, **images: np.ndarray) -> list[np.ndarray]:
+        """This rank's rows of the images of all ranks, (ranks, rows, width, ...), for each of these images."""
+        rank, size = self._cohort.rank, self._cohort.size
+        with self._writer.step() as step:
+            for name, image in images.items():
+                start = (rank, *(0,) * image.ndim)
+                step.put(name, image[np.newaxis], start=start, shape=(size, *image.shape), lend=True)
+        with self._reader.step() as step:
+            bands = [step[name].get((slice(None), self._rows(rank))) for name in images]
+            step.wait()
+        return bands
+
+    def _gathered(self, band: np.ndarray) -> np.ndarray:
+        bands = self._cohort.gather(band.tobytes(), 0)
+        if bands is None:
+            return np.zeros((0, *band.shape[1:]), band.dtype)
+        return np.frombuffer(b"".join(bands), band.dtype).reshape(self.height, *band.shape[1:])
