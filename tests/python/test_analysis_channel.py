@@ -38,10 +38,10 @@ def plane():
 def transfer(cohorts):
     """transfer(meshes, n, use): each rank puts its meshes of the list, and use(step, rank) reads them on n ranks."""
 
-    def run(meshes, n, use, wanted=None, **options):
+    def run(meshes, n, use, order="row", **options):
         def write(stream):
             with stream.step() as step:
-                publish(step, meshes[stream.rank], wanted)
+                publish(step, meshes[stream.rank], order=order)
 
         out, failed = {}, []
 
@@ -141,14 +141,17 @@ def structured(kind, shape, axes, ranks, ghosts, order, seed):
     st.integers(0, 2),
     st.sampled_from("CF"),
     st.booleans(),
+    st.booleans(),
 )
 @PROPERTY
-def test_structured(transfer, kind, shape, axes, ranks, method, written_ghosts, ghosts, order, views):
-    """Cells and nodes have one owner each, and all values are where they were."""
+def test_structured(transfer, kind, shape, axes, ranks, method, written_ghosts, ghosts, order, column, views):
+    """Cells and nodes have one owner each, and all values are where they were, in whatever order arrays are."""
     m, n = ranks
     axes = "".join(axis for axis in axes if axis in axes[: len(shape)])
     meshes, whole = structured(kind, shape, axes, m, written_ghosts, order, 7)
-    found = transfer(meshes, n, parts_of(n, method, ghost_layers=ghosts, views=views))
+    found = transfer(
+        meshes, n, parts_of(n, method, ghost_layers=ghosts, views=views), order="column" if column else "row"
+    )
     cells = tuple(max(n - 1, 1) for n in shape)
     owners = {"node": np.zeros(shape, int), "element": np.zeros(cells, int)}
     for part, mesh in found:
@@ -451,7 +454,7 @@ def test_a_stream_without_the_attribute(hand_over):
         step["complex"] = array.astype(complex)
         step["empty"] = np.zeros((0, 2))
         step["x"] = 3.5
-        step.attributes |= {"T/spacing": [0.5, 1.0, 2.0], "origin": [1.0, 2.0], "T/units": "K"}
+        step.attributes.update({"T/spacing": [0.5, 1.0, 2.0], "origin": [1.0, 2.0], "T/units": "K"})
 
     step = hand_over(fill)
     (mesh,) = describe(step).values()
@@ -466,7 +469,6 @@ def test_a_stream_without_the_attribute(hand_over):
 
         image = to_vtk(whole)
         assert image.GetDimensions() == expected.GetDimensions() and image.GetBounds() == expected.GetBounds()
-    assert describe(hand_over(lambda step: step.__setitem__("x", 1.0))) == {} or True
 
 
 def test_no_meshes_at_all(hand_over):
@@ -514,7 +516,7 @@ BAD = [
     ({**GRID, "axes": "xyz"}, "key 'axes'"),
     ({**GRID, "spacing": [1, 0, 1]}, "key 'spacing': spacing is positive"),
     ({**GRID, "origin": [1, 2]}, "key 'origin': expected three finite numbers"),
-    ({**GRID, "origin": [1, 2, 1e999]}, "key 'origin'"),
+    ({**GRID, "origin": [1, 2, "1e999"]}, "key 'origin'"),
     ({**GRID, "fields": []}, "key 'fields': expected an object"),
     ({**GRID, "fields": {"U": {**FIELD, "x": 1}}}, "key 'fields/U', key 'x': unknown"),
     ({**GRID, "fields": {"U": {**FIELD, "association": "face"}}}, "key 'association': expected one of"),
@@ -591,7 +593,8 @@ def test_attributes_that_are_refused(hand_over):
         found = describe(step)["m"]
         found.read(step, found.parts(2)[0])
     for mesh, message in BAD:
-        step = hand_over(lambda step, mesh=mesh: hostile(step, json.dumps({"version": 1, "meshes": {"m": mesh}})))
+        text = json.dumps({"version": 1, "meshes": {"m": mesh}}).replace('"1e999"', "1e999")  # infinite when read
+        step = hand_over(lambda step, text=text: hostile(step, text))
         with pytest.raises(penstock.InvalidArgument) as error:
             describe(step)
         assert re.search(message, str(error.value)) and "mesh 'm'" in str(error.value), (mesh, str(error.value))

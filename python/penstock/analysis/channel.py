@@ -42,17 +42,22 @@ VERSION = 1
 
 
 def publish(
-    step: WriteStep, meshes: Mapping[str, Mesh], wanted: AbstractSet[str] | None = None, lend: bool = False
+    step: WriteStep,
+    meshes: Mapping[str, Mesh],
+    wanted: AbstractSet[str] | None = None,
+    lend: bool = False,
+    order: str = "row",
 ) -> None:
     """Puts this rank's part of each mesh into the step, and the attribute `meshes` if it is another than before.
 
     All ranks give the same meshes with the same fields, each its own part (also an empty one). wanted: names of the
     fields to put, None for all; the attribute names all of them in any case. lend: the arrays stay unchanged until the
-    step ends, as with put(). The blocks of a Multiblock are published as meshes of their own names. Structured parts
-    are put without the layers of ghosts around them. Raises InvalidArgument (names or parts that do not fit), and what
-    put() raises.
+    step ends, as with put(). order: how arrays lie in memory, the same on all ranks: "column" for those of Fortran;
+    arrays of the other order are turned as they are put. The blocks of a Multiblock are published as meshes of their
+    own names. Structured parts are put without the layers of ghosts around them. Raises InvalidArgument (names or parts
+    that do not fit), and what put() raises.
     """
-    channel = _Publication(step, _flattened(meshes), wanted, lend)
+    channel = _Publication(step, _flattened(meshes), wanted, lend, order)
     described = {name: channel.put_mesh(name, mesh) for name, mesh in channel.meshes.items()}
     text = json.dumps({"version": VERSION, "meshes": described}, separators=(",", ":"))
     if step.attributes.get(ATTRIBUTE) != text:
@@ -100,11 +105,14 @@ def _flattened(meshes: Mapping[str, Mesh]) -> dict[str, Mesh]:
 class _Publication:
     """One call of publish(): puts variables, and gives the JSON of each mesh."""
 
-    def __init__(self, step: WriteStep, meshes: dict[str, Mesh], wanted: AbstractSet[str] | None, lend: bool):
+    def __init__(
+        self, step: WriteStep, meshes: dict[str, Mesh], wanted: AbstractSet[str] | None, lend: bool, order: str
+    ):
         self.meshes = meshes
         self._step = step
         self._wanted = wanted
         self._lend = lend
+        self._order = order
         self._taken: set[str] = set()
         names = [name for mesh in meshes.values() for name in mesh.fields]
         self._shared = {name for name in names if names.count(name) > 1}
@@ -161,15 +169,16 @@ class _Publication:
         self._taken.add(variable)
 
     def put_global(self, name: str, array: np.ndarray, start: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        # Defined here: put() would take the order of each rank's own array.
+        self._step._defined(name, array.dtype, "global_array", shape, self._order)
         self._step.put(name, array, start=start, shape=shape, lend=self._lend)
 
     def put_local(self, name: str, array: np.ndarray) -> None:
-        if not self._lend or array.size == 0:
+        variable = self._step._defined(name, array.dtype, "local_array", order=self._order)
+        if self._lend and array.size > 0:
+            self._step._core.lend(variable.id, (), array)
+        else:
             self._step.put_local(name, array)
-            return
-        order = "column" if array.flags.f_contiguous and not array.flags.c_contiguous else "row"
-        variable = self._step._defined(name, array.dtype, "local_array", order=order)
-        self._step._core.lend(variable.id, (), array)
 
 
 class _GlobalPut:
