@@ -349,6 +349,16 @@ class AmrMesh(Mesh):
     def shape_of(self, association: str) -> tuple[int, ...]:
         return (len(self.levels), *self.cells)
 
+    def block(self, row: int) -> UniformMesh:
+        """Where one block is, ghost layers included, without fields."""
+        finer = float(self.refinement) ** int(self.levels[row])
+        origin, spacing = list(self.origin), tuple(each / finer for each in self.spacing)
+        for n, axis in zip(self.cells, self.axes, strict=True):
+            a = "xyz".index(axis)
+            inner = n - 2 * self.ghost_layers
+            origin[a] += spacing[a] * (int(self.indices[row, a]) * inner - self.ghost_layers)
+        return UniformMesh(shape=tuple(n + 1 for n in self.cells), axes=self.axes, origin=tuple(origin), spacing=spacing)
+
     def _check(self) -> None:
         cells = _integers("cells", self.cells)
         axes = self.axes or "zyx"[3 - len(cells) :]

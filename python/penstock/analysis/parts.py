@@ -23,7 +23,8 @@ from vtkmodules.vtkFiltersCore import vtkAppendFilter, vtkCellDataToPointData
 from vtkmodules.vtkFiltersExtraction import vtkExtractGrid, vtkExtractRectilinearGrid
 from vtkmodules.vtkImagingCore import vtkExtractVOI
 
-GHOSTS = "vtkGhostType"
+from .vtk import GHOSTS, numpy_of
+
 POINT, CELL = 0, 1  # vtkDataObject's numbers of associations
 
 
@@ -120,7 +121,7 @@ def _own_list(part: vtkDataSet, marks: np.ndarray) -> vtkDataSet:
 def values(part: vtkDataSet, name: str) -> np.ndarray | None:
     """The field's values, n or n × components, ghosts included; None when the part has no such field."""
     which = association(part, name)
-    return None if which is None else vtk_to_numpy(part.GetAttributes(which).GetArray(name))
+    return None if which is None else numpy_of(part.GetAttributes(which).GetArray(name))
 
 
 def owned_values(part: vtkDataSet, name: str) -> np.ndarray | None:

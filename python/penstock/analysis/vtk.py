@@ -6,7 +6,8 @@ somewhere:
 
 - Strides (an array within halos): a vtkStridedArray of the array's memory makes vtkCutter and vtkFlyingEdgesPlaneCutter
   fail, with an empty slice, and contours take twice as long.
-- Another order of dimensions: see `turned` of to_vtk().
+- Another order of dimensions: vtkContourFilter ignores the direction matrix of an image that says so, and where that
+  is a mirror image surfaces are inside out.
 
 AMR becomes a vtkMultiBlockDataSet of one vtkImageData for each block, whose ghost layers are marked. Contours, slices
 and thresholds give the same for it as for a vtkOverlappingAMR, which cannot hold blocks with ghost layers (they lie
@@ -14,7 +15,7 @@ outside its boxes) and wants the boxes of all blocks on every rank.
 
 vtkGhostType: of elements 1 where another part owns it, of nodes the same. Contour, cut and threshold filters do not
 heed marks of the kind 1 and give geometry twice where parts overlap: give them parts that were read with
-ghost_layers=0. vtkGeometryFilter heeds them.
+ghost_layers=0, or parts.owned(). vtkGeometryFilter heeds them.
 """
 
 from __future__ import annotations
@@ -37,21 +38,8 @@ from vtkmodules.vtkCommonDataModel import (
 )
 
 from ..errors import InvalidArgument
-from .meshes import (
-    MIXED,
-    TOPOLOGIES,
-    AmrMesh,
-    CurvilinearMesh,
-    ElementBlock,
-    Field,
-    Mesh,
-    Multiblock,
-    ParticleMesh,
-    RectilinearMesh,
-    StructuredMesh,
-    UniformMesh,
-    UnstructuredMesh,
-)
+from . import meshes
+from .meshes import MIXED, TOPOLOGIES, ElementBlock, Field, Mesh
 
 if TYPE_CHECKING:
     from vtkmodules.vtkCommonDataModel import vtkDataObject, vtkDataSet
@@ -62,102 +50,67 @@ _NAMES = {each.vtk: name for name, each in TOPOLOGIES.items()}
 _TWISTED = {8: (9, [0, 1, 3, 2]), 11: (12, [0, 1, 3, 2, 4, 5, 7, 6])}
 
 
-def to_vtk(mesh: Mesh, turned: bool = False) -> vtkDataObject:
+def to_vtk(mesh: Mesh) -> vtkDataObject:
     """The mesh as vtkImageData, vtkRectilinearGrid, vtkStructuredGrid, vtkUnstructuredGrid, vtkPolyData (particles) or
     vtkMultiBlockDataSet (multiblock, AMR). It keeps the arrays that it uses alive.
 
     Structured parts have their extent in the whole, so that nodes that parts share have the same coordinates to the
     last bit. Arrays of float16 become float32, bool uint8.
-
-    turned: no copy of the fields of a uniform or curvilinear mesh whose arrays have x not last (a C array indexed
-    [x, y, z]): VTK's i, j, k are then z, y, x, and the direction matrix of an image says so. Coordinates and values are
-    right in vtkFlyingEdges3D, vtkCutter, vtkFlyingEdgesPlaneCutter, vtkProbeFilter, vtkClipDataSet and
-    vtkGradientFilter. But where axes is "xyz", "yzx" or "zxy", surfaces (contours, boundaries) are inside out, normals
-    too, and cells that clipping makes have negative volumes. vtkContourFilter ignores an image's matrix: its geometry
-    is wrong; as are volumes of the voxels that vtkThreshold makes.
     """
-    return _CONVERTERS[type(mesh)](mesh, turned)
+    return _CONVERTERS[mesh.type](mesh)
 
 
 # ----------------------------------------------------------------------------------------------------- structured
 
 
-def _uniform(mesh: UniformMesh, turned: bool) -> vtkImageData:
+def _uniform(mesh: meshes.UniformMesh) -> vtkImageData:
     image = vtkImageData()
-    order = _order(mesh, turned)
-    dimensions = _grid(mesh, order, image)
     image.SetOrigin(*mesh.origin)
-    image.SetSpacing(*(mesh.spacing["xyz".index(axis)] for axis in dimensions))
-    if dimensions != "xyz":
-        image.SetDirectionMatrix(*(float(world == axis) for world in "xyz" for axis in dimensions))
-    return image
+    image.SetSpacing(*mesh.spacing)
+    return _with_extent(mesh, image)
 
 
-def _rectilinear(mesh: RectilinearMesh, turned: bool) -> vtkRectilinearGrid:
+def _rectilinear(mesh: meshes.RectilinearMesh) -> vtkRectilinearGrid:
     grid = vtkRectilinearGrid()
-    _grid(mesh, _upright(mesh.axes), grid)
     for axis, put in zip("xyz", (grid.SetXCoordinates, grid.SetYCoordinates, grid.SetZCoordinates), strict=True):
-        put(_array("", (np.asarray(mesh.coordinates.get(axis, np.zeros(1 if mesh.shape[0] else 0))),)))
-    return grid
+        put(_array("", (mesh.coordinates.get(axis, np.zeros(min(1, *mesh.shape))),)))
+    return _with_extent(mesh, grid)
 
 
-def _curvilinear(mesh: CurvilinearMesh, turned: bool) -> vtkStructuredGrid:
+def _curvilinear(mesh: meshes.CurvilinearMesh) -> vtkStructuredGrid:
     grid = vtkStructuredGrid()
-    order = _order(mesh, turned)
-    _grid(mesh, order, grid)
-    grid.SetPoints(_points(_reordered(mesh.coordinates, order)))
-    return grid
+    grid.SetPoints(_points(_upright(mesh, mesh.coordinates)))
+    return _with_extent(mesh, grid)
 
 
-def _grid(mesh: StructuredMesh, order: list[int], grid: Any) -> str:
-    """Gives the grid its extent and data; order: array dimensions from the slowest. Gives the axes of i, j, k."""
-    dimensions = "xyz"  # an axis that the mesh does not have has one node
-    if order != _upright(mesh.axes):
-        dimensions = mesh.axes[::-1]
-        dimensions += "".join(axis for axis in "xyz" if axis not in dimensions)
+def _with_extent(mesh: meshes.StructuredMesh, grid: Any) -> Any:
+    """Gives the grid its extent and data. An axis that the mesh does not have has one node."""
     extent = []
-    for axis in dimensions:
+    for axis in "xyz":
         d = mesh.axes.find(axis)
         first, n = (0, min(1, *mesh.shape)) if d < 0 else (mesh.start[d], mesh.shape[d])
         extent += [first, first + n - 1]
     grid.SetExtent(*extent)
-    _add_data(mesh, grid, order)
-    return dimensions
+    _add_data(mesh, grid)
+    return grid
 
 
-def _upright(axes: str) -> list[int]:
-    """Array dimensions from VTK's slowest to its fastest: z, y, x."""
-    return sorted(range(len(axes)), key=lambda d: axes[d], reverse=True)
-
-
-def _order(mesh: StructuredMesh, turned: bool) -> list[int]:
-    """Array dimensions from the slowest: upright; or as they are, where fields agree with that only."""
-    upright = _upright(mesh.axes)
-    arrays = [array for each in mesh.fields.values() for array in each.arrays]
-    return upright if not turned or all(_agrees(each, upright) for each in arrays) else sorted(upright)
-
-
-def _agrees(array: np.ndarray, order: list[int]) -> bool:
-    return array.transpose([*order, *range(len(order), array.ndim)]).flags.c_contiguous
-
-
-def _reordered(values: Any, order: list[int]) -> tuple[np.ndarray, ...]:
-    """Arrays with the dimensions in this order, one for each component if that is how they lie in memory."""
-    if isinstance(values, tuple):
-        return tuple(each.transpose(order) for each in values)
-    if values.ndim == len(order):
-        return (values.transpose(order),)
-    turned = values.transpose([*order, len(order)])
-    parts = tuple(turned[..., c] for c in range(turned.shape[-1]))
-    if not turned.flags.c_contiguous and all(each.flags.c_contiguous for each in parts):
-        return parts
-    return (turned.reshape(-1, turned.shape[-1]),)
+def _upright(mesh: Any, values: Any, rows: int = 0) -> tuple[np.ndarray, ...]:
+    """Arrays with dimensions in VTK's order, z, y, x, behind `rows` others; one for each component if they lie so."""
+    order = sorted(range(len(mesh.axes)), key=lambda d: mesh.axes[d], reverse=True)
+    order = [*range(rows), *(d + rows for d in order)]
+    arrays = [each.transpose([*order, *range(len(order), each.ndim)]) for each in _split(values)]
+    if arrays[0].ndim > len(order) and not arrays[0].flags.c_contiguous:
+        parts = tuple(arrays[0][..., c] for c in range(arrays[0].shape[-1]))
+        if all(each.flags.c_contiguous for each in parts):
+            return parts
+    return tuple(arrays)
 
 
 # --------------------------------------------------------------------------------------------------- other meshes
 
 
-def _unstructured(mesh: UnstructuredMesh, turned: bool) -> vtkUnstructuredGrid:
+def _unstructured(mesh: meshes.UnstructuredMesh) -> vtkUnstructuredGrid:
     grid = vtkUnstructuredGrid()
     grid.SetPoints(_points(_split(mesh.coordinates)))
     if mesh.blocks:
@@ -194,7 +147,7 @@ def _same_type(offsets: np.ndarray, connectivity: np.ndarray) -> tuple[np.ndarra
     return np.ascontiguousarray(offsets, dtype), np.ascontiguousarray(connectivity, dtype)
 
 
-def _particles(mesh: ParticleMesh, turned: bool) -> vtkPolyData:
+def _particles(mesh: meshes.ParticleMesh) -> vtkPolyData:
     """One vertex for each; fields are point data, as glyphs and point renderers want them."""
     data = vtkPolyData()
     data.SetPoints(_points(_split(mesh.coordinates)))
@@ -206,95 +159,72 @@ def _particles(mesh: ParticleMesh, turned: bool) -> vtkPolyData:
     return data
 
 
-def _amr(mesh: AmrMesh, turned: bool) -> vtkMultiBlockDataSet:
-    order = _upright(mesh.axes)
-    rows = [0, *(d + 1 for d in order)]
-    fields = {name: _rows(each.values, rows) for name, each in mesh.fields.items()}
-    ghosts = _array(GHOSTS, (_amr_ghosts(mesh).transpose(order),))
-    marks = mesh.ghosts["element"].transpose(rows) if "element" in mesh.ghosts else None
-    ids = mesh.ids["element"].transpose(rows) if "element" in mesh.ids else None
+def _amr(mesh: meshes.AmrMesh) -> vtkMultiBlockDataSet:
+    """Where x is not fastest in each row, all rows are copied at once."""
+    arrays = {name: (_rows(mesh, each.values), mesh.components(name)) for name, each in mesh.fields.items()}
+    layers = np.ones((1, *mesh.cells), np.uint8)
+    layers[(0, *(slice(mesh.ghost_layers, n - mesh.ghost_layers) for n in mesh.cells))] = 0
+    # Marks of the mesh (of cells that finer blocks hide, say) are beside those of the layers.
+    marks = _rows(mesh, mesh.ghosts["element"] | layers if "element" in mesh.ghosts else layers)
+    ids = _rows(mesh, mesh.ids["element"]) if "element" in mesh.ids else None
     out = vtkMultiBlockDataSet()
     out.SetNumberOfBlocks(len(mesh.levels))
     for row in range(len(mesh.levels)):
-        image = _amr_image(mesh, row)
+        image = _uniform(mesh.block(row))
         data = image.GetCellData()
-        for name, arrays in fields.items():
-            data.AddArray(_array(name, tuple(each[row] for each in arrays), mesh.components(name)))
-        data.AddArray(ghosts if marks is None else _array(GHOSTS, (marks[row],)))
+        for name, (each, components) in arrays.items():
+            data.AddArray(_array(name, tuple(array[row] for array in each), components))
+        data.AddArray(_array(GHOSTS, (marks[0][row % len(marks[0])],)))
         if ids is not None:
-            data.SetGlobalIds(_array("ids", (ids[row],)))
+            data.SetGlobalIds(_ids("element", ids[0][row]))
         out.SetBlock(row, image)
     return out
 
 
-def _rows(values: Any, rows: list[int]) -> tuple[np.ndarray, ...]:
-    """With x fastest in each row: one copy of all rows where they are not."""
-    arrays = values if isinstance(values, tuple) else (values,)
-    return tuple(np.ascontiguousarray(each.transpose([*rows, *range(len(rows), each.ndim)])) for each in arrays)
+def _rows(mesh: meshes.AmrMesh, values: Any) -> tuple[np.ndarray, ...]:
+    return tuple(np.ascontiguousarray(each) for each in _upright(mesh, values, rows=1))
 
 
-def _amr_image(mesh: AmrMesh, row: int) -> vtkImageData:
-    image = vtkImageData()
-    finer = float(mesh.refinement) ** int(mesh.levels[row])
-    origin, spacing, nodes = list(mesh.origin), [each / finer for each in mesh.spacing], [1, 1, 1]
-    for d, axis in enumerate(mesh.axes):
-        a = "xyz".index(axis)
-        inner = mesh.cells[d] - 2 * mesh.ghost_layers
-        origin[a] += spacing[a] * (int(mesh.indices[row, a]) * inner - mesh.ghost_layers)
-        nodes[a] = mesh.cells[d] + 1
-    image.SetDimensions(*nodes)
-    image.SetOrigin(*origin)
-    image.SetSpacing(*spacing)
-    return image
-
-
-def _amr_ghosts(mesh: AmrMesh) -> np.ndarray:
-    """Of each block: one array for all."""
-    marks = np.ones(mesh.cells, np.uint8)
-    layers = mesh.ghost_layers
-    marks[tuple(slice(layers, n - layers) for n in mesh.cells)] = 0
-    return marks
-
-
-def _multiblock(mesh: Multiblock, turned: bool) -> vtkMultiBlockDataSet:
+def _multiblock(mesh: meshes.Multiblock) -> vtkMultiBlockDataSet:
     out = vtkMultiBlockDataSet()
     for number, (name, block) in enumerate(mesh.blocks.items()):
-        out.SetBlock(number, to_vtk(block, turned))
+        out.SetBlock(number, to_vtk(block))
         out.GetMetaData(number).Set(vtkCompositeDataSet.NAME(), name)
     return out
 
 
-_CONVERTERS: dict[type, Any] = {
-    UniformMesh: _uniform,
-    RectilinearMesh: _rectilinear,
-    CurvilinearMesh: _curvilinear,
-    UnstructuredMesh: _unstructured,
-    ParticleMesh: _particles,
-    AmrMesh: _amr,
-    Multiblock: _multiblock,
+_CONVERTERS: dict[str, Any] = {
+    "uniform": _uniform,
+    "rectilinear": _rectilinear,
+    "curvilinear": _curvilinear,
+    "unstructured": _unstructured,
+    "particles": _particles,
+    "amr": _amr,
+    "multiblock": _multiblock,
 }
 
 
 # --------------------------------------------------------------------------------------------------------- arrays
 
 
-def _add_data(mesh: Mesh, data: vtkDataSet, order: list[int] | None = None) -> None:
+def _add_data(mesh: Mesh, data: vtkDataSet) -> None:
     def arrays(values: Any) -> tuple[np.ndarray, ...]:
-        return _split(values) if order is None else _reordered(values, order)
+        return _upright(mesh, values) if isinstance(mesh, meshes.StructuredMesh) else _split(values)
 
-    # Particles are points in VTK.
-    of = {
-        "node": data.GetPointData(),
-        "element": data.GetPointData() if data.IsA("vtkPolyData") else data.GetCellData(),
-    }
+    points = data.GetPointData()
+    of = {"node": points, "element": points if mesh.type == "particles" else data.GetCellData()}
     for name, each in mesh.fields.items():
         of[each.association].AddArray(_array(name, arrays(each.values), mesh.components(name)))
     for association, marks in mesh.ghosts.items():
         of[association].AddArray(_array(GHOSTS, arrays(marks)))
     for association, ids in mesh.ids.items():
-        array = numpy_to_vtk(np.ascontiguousarray(arrays(ids)[0]).reshape(-1), array_type=VTK_ID_TYPE)
-        array.SetName(f"{association}_ids")
-        of[association].SetGlobalIds(array)
+        of[association].SetGlobalIds(_ids(association, arrays(ids)[0]))
+
+
+def _ids(association: str, ids: np.ndarray) -> Any:
+    array = numpy_to_vtk(np.ascontiguousarray(ids).reshape(-1), array_type=VTK_ID_TYPE)
+    array.SetName(f"{association}_ids")
+    return array
 
 
 def _split(values: Any) -> tuple[np.ndarray, ...]:
@@ -338,23 +268,22 @@ def _of_vtk_type(array: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------- from VTK
 
 
-def from_vtk(dataset: vtkDataSet) -> UniformMesh | UnstructuredMesh | ParticleMesh:
-    """A vtkImageData, vtkUnstructuredGrid or vtkPolyData as a mesh of its own, so that an extract can be published.
+def from_vtk(dataset: vtkDataSet) -> Mesh:
+    """A vtkDataSet as a mesh of its own, so that an extract can be published.
 
-    Arrays are shared where the layout allows. A data set of vertices only, one for each point, gives particles. Voxels
-    and pixels become hex8 and quad4. Arrays without a name, or of no numbers, are left out. Raises InvalidArgument for
-    other data sets and cells, triangle strips, and images with a direction matrix.
+    Arrays are shared where the layout allows. A vtkPolyData of vertices only, one for each point, gives particles.
+    Voxels and pixels become hex8 and quad4. Arrays without a name, or of no numbers, are left out. Raises
+    InvalidArgument for other data sets and cells, triangle strips, and images with a direction matrix.
     """
-    if dataset.IsA("vtkImageData"):
-        return _from_image(dataset)
     if dataset.IsA("vtkPolyData"):
         return _from_poly(dataset)
     if dataset.IsA("vtkUnstructuredGrid"):
         cells = dataset.GetCells()
-        types = dataset.GetCellTypes() if hasattr(dataset, "GetCellTypes") else None
-        types = vtk_to_numpy(types if types is not None else dataset.GetCellTypesArray()) if cells else np.empty(0)
+        types = vtk_to_numpy(dataset.GetCellTypesArray()) if cells else np.empty(0)
         offsets, connectivity = _of_cell_array(cells) if cells else (np.zeros(1, np.int64), np.empty(0, np.int64))
         return _with_cells(dataset, np.asarray(types, np.uint8), offsets, connectivity)
+    if any(dataset.IsA(name) for name in ("vtkImageData", "vtkRectilinearGrid", "vtkStructuredGrid")):
+        return _with_data(_from_grid(dataset), dataset)
     raise InvalidArgument(f"a {dataset.GetClassName()} cannot be made a mesh; convert it to an unstructured grid")
 
 
@@ -370,23 +299,25 @@ def numpy_of(array: Any) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
 
 
-def _from_image(image: vtkImageData) -> UniformMesh:
-    matrix = image.GetDirectionMatrix()
+def _from_grid(grid: Any) -> meshes.StructuredMesh:
+    extent = np.array(grid.GetExtent()).reshape(3, 2)
+    counts = np.maximum(extent[::-1, 1] - extent[::-1, 0] + 1, 0)
+    shape = tuple(counts.tolist()) if counts.all() else (0, 0, 0)
+    if grid.IsA("vtkStructuredGrid"):
+        return meshes.CurvilinearMesh(shape=shape, coordinates=_coordinates(grid).reshape(*shape, 3))
+    if grid.IsA("vtkRectilinearGrid"):
+        lines = zip("xyz", (grid.GetXCoordinates(), grid.GetYCoordinates(), grid.GetZCoordinates()), strict=True)
+        lines = {axis: vtk_to_numpy(array)[: max(shape)] for axis, array in lines}
+        return meshes.RectilinearMesh(shape=shape, coordinates=lines)
+    matrix = grid.GetDirectionMatrix()
     if any(matrix.GetElement(i, j) != float(i == j) for i in range(3) for j in range(3)):
         raise InvalidArgument("the image has a direction matrix; resample it first")
-    counts = image.GetDimensions()
-    empty = 0 in counts
-    axes = "".join(axis for axis, n in zip("xyz", counts, strict=True) if n > 1)[::-1] or "x"
-    shape = (0,) if empty else tuple(counts["xyz".index(axis)] for axis in axes)
-    axes = "x" if empty else axes
-    spacing = image.GetSpacing()
-    first = image.GetExtent()[::2]
-    origin = tuple(o + s * (0 if empty else i) for o, s, i in zip(image.GetOrigin(), spacing, first, strict=True))
-    mesh = UniformMesh(shape=shape, axes=axes, origin=origin, spacing=spacing)
-    return _with_data(mesh, image)
+    first = extent[:, 0] if counts.all() else np.zeros(3)
+    origin = np.array(grid.GetOrigin()) + np.array(grid.GetSpacing()) * first
+    return meshes.UniformMesh(shape=shape, origin=tuple(origin), spacing=grid.GetSpacing())
 
 
-def _from_poly(data: vtkPolyData) -> UnstructuredMesh | ParticleMesh:
+def _from_poly(data: vtkPolyData) -> Mesh:
     if data.GetNumberOfStrips():
         raise InvalidArgument("the data set has triangle strips; vtkTriangleFilter makes triangles of them")
     n = data.GetNumberOfPoints()
@@ -405,7 +336,7 @@ def _from_poly(data: vtkPolyData) -> UnstructuredMesh | ParticleMesh:
     connectivity = used[0] if len(used) == 1 else np.concatenate(nodes)
     vertices = vtk_cells = sum(map(len, kinds))
     if vertices and (kinds[0] == 1).all() and len(kinds[0]) == vtk_cells == n and (connectivity == np.arange(n)).all():
-        return _with_data(ParticleMesh(coordinates=_coordinates(data)), data)
+        return _with_data(meshes.ParticleMesh(coordinates=_coordinates(data)), data)
     return _with_cells(data, np.concatenate(kinds), np.concatenate(ends), connectivity)
 
 
@@ -413,7 +344,7 @@ def _of_cell_array(cells: vtkCellArray) -> tuple[np.ndarray, np.ndarray]:
     return vtk_to_numpy(cells.GetOffsetsArray()), vtk_to_numpy(cells.GetConnectivityArray())
 
 
-def _with_cells(data: vtkDataSet, types: np.ndarray, offsets: np.ndarray, nodes: np.ndarray) -> UnstructuredMesh:
+def _with_cells(data: vtkDataSet, types: np.ndarray, offsets: np.ndarray, nodes: np.ndarray) -> Mesh:
     types, nodes = _untwisted(types, offsets, nodes)
     present = np.unique(types).tolist()
     wrong = [kind for kind in present if kind not in MIXED]
@@ -426,7 +357,7 @@ def _with_cells(data: vtkDataSet, types: np.ndarray, offsets: np.ndarray, nodes:
         blocks = [ElementBlock(name, name, nodes.reshape(-1, TOPOLOGIES[name].nodes))]
     else:
         blocks = [ElementBlock("cells", "mixed", nodes, offsets=offsets, topologies=types)]
-    return _with_data(UnstructuredMesh(coordinates=_coordinates(data), blocks=blocks), data)
+    return _with_data(meshes.UnstructuredMesh(coordinates=_coordinates(data), blocks=blocks), data)
 
 
 def _untwisted(types: np.ndarray, offsets: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -442,14 +373,14 @@ def _untwisted(types: np.ndarray, offsets: np.ndarray, nodes: np.ndarray) -> tup
 
 def _coordinates(data: Any) -> np.ndarray:
     points = data.GetPoints()
-    return vtk_to_numpy(points.GetData()) if points is not None else np.empty((0, 3), np.float32)
+    return numpy_of(points.GetData()) if points is not None else np.empty((0, 3), np.float32)
 
 
 def _with_data(mesh: Any, data: vtkDataSet) -> Any:
     fields: dict[str, Field] = {}
     marks: dict[str, dict[str, np.ndarray]] = {"ghosts": {}, "ids": {}}
     points, cells = data.GetPointData(), data.GetCellData()
-    sources = {"element": points} if isinstance(mesh, ParticleMesh) else {"node": points, "element": cells}
+    sources = {"element": points} if mesh.type == "particles" else {"node": points, "element": cells}
     for association, attributes in sources.items():
         shape = mesh.shape_of(association)
         for number in range(attributes.GetNumberOfArrays()):
