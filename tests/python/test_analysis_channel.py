@@ -188,6 +188,8 @@ def test_arrays_that_are_read_have_vtks_order(transfer):
     """A C array indexed [x, y, z] is turned on its way, and not again for VTK."""
     pytest.importorskip("vtkmodules")
     from penstock.analysis import to_vtk
+    from penstock.analysis.vtk import numpy_of
+
     meshes, whole = structured("uniform", (3, 4, 5), "xyz", 1, 0, "C", 1)
     ((_, mesh),) = transfer(meshes, 1, parts_of(1, "block"))
     image = to_vtk(mesh)
@@ -464,7 +466,6 @@ def test_a_stream_without_the_attribute(hand_over):
     expected = step.to_vtk()
     if pytest.importorskip("vtkmodules"):
         from penstock.analysis import to_vtk
-    from penstock.analysis.vtk import numpy_of
 
         image = to_vtk(whole)
         assert image.GetDimensions() == expected.GetDimensions() and image.GetBounds() == expected.GetBounds()
@@ -732,6 +733,8 @@ def test_lent_arrays_are_read_and_given_to_vtk_in_place(insitu):
     """From the simulation's arrays to VTK's: the same addresses."""
     pytest.importorskip("vtkmodules")
     from penstock.analysis import to_vtk
+    from penstock.analysis.vtk import numpy_of
+
     rng = np.random.default_rng(1)
     field, vector, halo = rng.random((5, 6, 7)), rng.random((5, 6, 7, 3)), rng.random((7, 8, 9))
     parts = tuple(rng.random((5, 6, 7)) for _ in range(2))

@@ -352,7 +352,9 @@ def linear(kind, axes, rng, order="C", pitch=0):
     whole = tuple(a + n + 1 for a, n in zip(start, shape, strict=True))
     lines = {axis: np.sort(rng.uniform(0, 2, n)) + np.arange(n) for axis, n in zip(axes, whole, strict=True)}
     if kind == "uniform":
-        lines = {axis: ORIGIN["xyz".index(axis)] + SPACING["xyz".index(axis)] * np.arange(len(lines[axis])) for axis in axes}
+        lines = {
+            axis: ORIGIN["xyz".index(axis)] + SPACING["xyz".index(axis)] * np.arange(len(lines[axis])) for axis in axes
+        }
     lines = {axis: each[a : a + n] for (axis, each), a, n in zip(lines.items(), start, shape, strict=True)}
     grids = dict(zip(axes, np.meshgrid(*(lines[axis] for axis in axes), indexing="ij"), strict=True))
     other = ORIGIN if kind == "uniform" else np.zeros(3)
@@ -397,7 +399,9 @@ def probe_error(data, n=40):
         error = max(error, *(np.abs(weights @ arrays[q][nodes] - at).max() for q in "qs"))
         error = max(error, abs(weights @ arrays["p"][nodes] - (WEIGHTS @ at + 1)))
         places.append(at)
-    flat = [axis for axis, k in zip("xyz", range(0, 6, 2), strict=True) if data.GetBounds()[k] == data.GetBounds()[k + 1]]
+    flat = [
+        axis for axis, k in zip("xyz", range(0, 6, 2), strict=True) if data.GetBounds()[k] == data.GetBounds()[k + 1]
+    ]
     # VTK 9.7 does not find cells of rectilinear grids without an extent in x or y, and probes lines of images along
     # other axes than x wrongly.
     if (data.IsA("vtkRectilinearGrid") and {"x", "y"} & {*flat}) or (data.IsA("vtkImageData") and len(flat) == 2):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from reprlib import repr as shown  # of bounded length
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InvalidArgument
-from ..export import _attribute, _in_3d
 from .description import (
     AmrDescription,
     BlockInfo,
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20
 MAX_MESHES = 1000
-_MAX_EXTENT = 1 << 48  # of a dimension, and of ids
+_MAX_EXTENT = 1 << 48  # of a mesh in nodes, and of ids
+_MAX_BLOCK = 1 << 27  # cells of an AMR block
 _ANY = "biuf"
 
 
@@ -37,37 +38,46 @@ def default_mesh(step: ReadStep) -> dict[str, MeshDescription]:
     names = [n for n in names if 1 <= step[n].ndim <= 3 and 0 not in step[n].shape]
     if not names:
         return {}
-    shape = step[names[0]].shape
+    first = max(names, key=lambda n: step[n].size)
+    shape = step[first].shape
     names = [n for n in names if step[n].shape == shape]
-    try:
-        spacing = _in_3d(_attribute(step, names[0], "spacing"), 1.0)
-        origin = _in_3d(_attribute(step, names[0], "origin"), 0.0)
-    except ValueError as error:
-        raise InvalidArgument(f"'{names[0]}': spacing and origin are numbers: {error}") from None
-    if len(origin) != 3 or not all(map(math.isfinite, origin)):
-        raise InvalidArgument(f"'{names[0]}': origin is at most three finite numbers, not {origin}")
     units = {name: step.attributes.get(f"{name}/units") for name in names}
     fields = {n: FieldInfo("node", (n,), 1, units[n] if isinstance(units[n], str) else "") for n in names}
+    place = {"origin": _point(step, first, "origin", 0.0), "spacing": _point(step, first, "spacing", 1.0)}
+    try:
+        check_spacing(place["spacing"])
+    except InvalidArgument as error:
+        raise InvalidArgument(f"'{first}': {error}") from None
     axes = "zyx"[3 - len(shape) :]
-    place = {"shape": shape, "axes": axes, "spacing": check_spacing(spacing), "origin": origin}
-    return {"mesh": StructuredDescription(name="mesh", type="uniform", fields=fields, **place)}
+    return {"mesh": StructuredDescription(name="mesh", type="uniform", shape=shape, axes=axes, fields=fields, **place)}
+
+
+def _point(step: ReadStep, name: str, key: str, missing: float) -> tuple[float, float, float]:
+    """An attribute of the variable, or of the step: x, y, z, as far as it says."""
+    found = step.attributes.get(f"{name}/{key}", step.attributes.get(key, []))
+    values = np.atleast_1d(found)
+    if values.dtype.kind not in "iuf" or len(values) > 3 or not np.isfinite(values).all():
+        raise InvalidArgument(f"'{name}': the attribute '{key}' is at most three finite numbers, not {shown(found)}")
+    return (*values.astype(float).tolist(), *(missing,) * (3 - len(values)))
 
 
 def parse(step: ReadStep, text: Any) -> dict[str, MeshDescription]:
     """The meshes that the attribute's text describes. Raises InvalidArgument naming mesh and key."""
     top = _Keys("the attribute 'meshes'", _decoded(text), ("version", "meshes"))
     if top["version"] != 1 or isinstance(top["version"], bool):
-        raise top.error("version", f"this program reads version 1, not {top['version']!r}")
+        raise top.error("version", f"this program reads version 1, not {shown(top['version'])}")
     meshes = top["meshes"]
     if not isinstance(meshes, dict) or len(meshes) > MAX_MESHES:
         raise top.error("meshes", f"expected an object of at most {MAX_MESHES} meshes")
     out: dict[str, MeshDescription] = {}
     multiblocks = []
     for name, value in meshes.items():
+        if not 0 < len(name) <= 200:
+            raise top.error("meshes", f"the name of a mesh has 1 to 200 characters, not {shown(name)}")
         kind = value.get("type") if isinstance(value, dict) else None
         if not isinstance(kind, str) or kind not in _TYPES:
             raise InvalidArgument(
-                f"mesh '{name}', key 'type': there is no type {kind!r}; there are {', '.join(_TYPES)}"
+                f"mesh '{name}', key 'type': there is no type {shown(kind)}; there are {', '.join(_TYPES)}"
             )
         required, optional, describe = _TYPES[kind]
         keys = _Keys(f"mesh '{name}'", value, ("type", *required), optional, name=name, step=step)
@@ -88,7 +98,7 @@ def _decoded(text: Any) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError(f"the keys {sorted(key for key, _ in pairs)} are not all different")
+            raise ValueError(f"the keys {shown(sorted(key for key, _ in pairs))} are not all different")
         return found
 
     def refuse(constant: str) -> float:
@@ -127,7 +137,7 @@ class _Keys:
                 raise self.error(key, "missing")
 
     def error(self, key: str, what: str) -> InvalidArgument:
-        return InvalidArgument(f"{self._where}, key '{key}': {what}")
+        return InvalidArgument(f"{self._where[:300]}, key '{key[:300]}': {what[:600]}")
 
     def __getitem__(self, key: str) -> Any:
         return self._value[key]
@@ -150,34 +160,36 @@ class _Keys:
     def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
         value = self._value.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self.error(key, f"expected an integer from {low} to {high}, not {value!r}")
+            raise self.error(key, f"expected an integer from {low} to {high}, not {shown(value)}")
         return value
 
-    def extents(self, key: str) -> tuple[int, ...]:
+    def extents(self, key: str, most: int) -> tuple[int, ...]:
         values = self._value[key]
         right = isinstance(values, list) and 1 <= len(values) <= 3
-        if not right or any(type(each) is not int or not 1 <= each <= _MAX_EXTENT for each in values):
-            raise self.error(key, f"expected 1 to 3 integers of at least 1, not {values!r}")
+        if not right or any(type(each) is not int or each < 1 for each in values):
+            raise self.error(key, f"expected 1 to 3 integers of at least 1, not {shown(values)}")
+        if math.prod(values) > most:
+            raise self.error(key, f"{shown(values)} are more than the {most} that there may be")
         return tuple(values)
 
     def point(self, key: str, default: float) -> tuple[float, float, float]:
         values = self._value.get(key, [default] * 3)
         numbers = isinstance(values, list) and all(type(each) in (int, float) and abs(each) < 1e300 for each in values)
         if not numbers or len(values) != 3:
-            raise self.error(key, f"expected three finite numbers, for x, y, z, not {values!r}")
+            raise self.error(key, f"expected three finite numbers, for x, y, z, not {shown(values)}")
         return tuple(float(each) for each in values)
 
     def text(self, key: str, default: str | None = None) -> str:
         value = self._value.get(key, default)
-        if not isinstance(value, str):
-            raise self.error(key, f"expected text, not {value!r}")
+        if not isinstance(value, str) or len(value) > 1000:
+            raise self.error(key, f"expected text of at most 1000 characters, not {shown(value)}")
         return value
 
     def texts(self, key: str, least: int = 1) -> tuple[str, ...]:
         values = self._value[key]
         values = [values] if isinstance(values, str) else values
         if not isinstance(values, list) or len(values) < least or not all(isinstance(each, str) for each in values):
-            raise self.error(key, f"expected a list of at least {least} names, not {values!r}")
+            raise self.error(key, f"expected a list of at least {least} names, not {shown(values)}")
         return tuple(values)
 
     def variable(self, key: str, name: str, kind: str, dtypes: str, shape: tuple[int, ...] | None = None) -> None:
@@ -266,7 +278,7 @@ class _Variables:
         keys = self._keys.inner(key, value, ("association", "variables"), ("components", "units"))
         association = keys.text("association")
         if association not in self._associations:
-            raise keys.error("association", f"expected one of {self._associations}, not {association!r}")
+            raise keys.error("association", f"expected one of {self._associations}, not {shown(association)}")
         variables = keys.texts("variables")
         components = keys.integer("components", 1, 1000, len(variables))
         if len(variables) > 1 and components != len(variables):
@@ -280,7 +292,7 @@ class _Variables:
 
 
 def _structured(keys: _Keys) -> MeshDescription:
-    shape = keys.extents("shape")
+    shape = keys.extents("shape", _MAX_EXTENT)
     axes = keys.checked("axes", check_axes, keys.text("axes"), len(shape))
     variables = _Variables(keys, ASSOCIATIONS, {"node": shape, "element": cells_of(shape)})
     place: dict[str, Any] = {"shape": shape, "axes": axes}
@@ -338,7 +350,7 @@ def _block(keys: _Keys, number: int, value: Any, variables: _Variables) -> Block
 
 
 def _amr(keys: _Keys) -> MeshDescription:
-    cells, axes = keys.extents("cells"), keys.text("axes")
+    cells, axes = keys.extents("cells", _MAX_BLOCK), keys.text("axes")
     layers = keys.integer("ghost_layers", 0, 1000, 0)
     refinement = keys.integer("refinement", 2, 16, 2)
     keys.checked("cells", check_amr, cells, axes, layers, refinement)
@@ -358,7 +370,7 @@ def _multiblock(keys: _Keys, meshes: Mapping[str, MeshDescription]) -> MeshDescr
         if not isinstance(meshes.get(name), MeshDescription) or meshes[name].type == "multiblock":
             raise keys.error("blocks", f"'{name}' is no other mesh of the channel that is no multiblock")
     if len(set(names)) != len(names):
-        raise keys.error("blocks", f"the names {names} are not all different")
+        raise keys.error("blocks", f"the names {shown(names)} are not all different")
     blocks = {name: meshes[name] for name in names}
     fields = {key: info for block in reversed(blocks.values()) for key, info in block.fields.items()}
     absent = {key for block in blocks.values() for key in block.absent} - fields.keys()

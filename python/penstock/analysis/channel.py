@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -26,11 +27,11 @@ from .meshes import (
     Field,
     Mesh,
     Multiblock,
-    ParticleMesh,
     RectilinearMesh,
     StructuredMesh,
     UniformMesh,
     UnstructuredMesh,
+    cells_of,
 )
 
 if TYPE_CHECKING:
@@ -114,8 +115,8 @@ class _Publication:
         self._lend = lend
         self._order = order
         self._taken: set[str] = set()
-        names = [name for mesh in meshes.values() for name in mesh.fields]
-        self._shared = {name for name in names if names.count(name) > 1}
+        names = Counter(name for mesh in meshes.values() for name in mesh.fields)
+        self._shared = {name for name, n in names.items() if n > 1}
         if wanted is not None and not set(wanted) <= set(names):
             raise InvalidArgument(f"no mesh has the field '{min(set(wanted) - set(names))}'; there are {sorted(names)}")
 
@@ -124,104 +125,101 @@ class _Publication:
             return {"type": mesh.type, "blocks": list(mesh.blocks)}
         if isinstance(mesh, StructuredMesh):
             mesh = owned(mesh)
-            put = _GlobalPut(self, mesh)
-        else:
-            put = _LocalPut(self)
-        out = {"type": mesh.type, **_GEOMETRY[type(mesh)](name, mesh, put)}
-        out["fields"] = {key: self._put_field(name, key, each, mesh, put) for key, each in mesh.fields.items()}
-        if mesh.ghosts:
-            if len(mesh.ghosts) > 1:
-                raise InvalidArgument(f"mesh '{name}': a channel carries ghosts of nodes or of elements, not both")
-            ((association, array),) = mesh.ghosts.items()
-            variable = put(f"{name}/ghosts", array, association)
+        out = {"type": mesh.type, **self._put_geometry(name, mesh)}
+        out["fields"] = {key: self._put_field(name, key, mesh) for key in mesh.fields}
+        if len(mesh.ghosts) > 1:
+            raise InvalidArgument(f"mesh '{name}': a channel carries ghosts of nodes or of elements, not both")
+        for association, array in mesh.ghosts.items():
+            variable = self._put(f"{name}/ghosts", array, *_place(mesh, association))
             out["ghosts"] = {"association": association, "variables": [variable]}
         if mesh.ids:
-            out["ids"] = {key: put(f"{name}/ids_{key}", array, key) for key, array in mesh.ids.items()}
+            puts = {key: self._put(f"{name}/ids_{key}", array, *_place(mesh, key)) for key, array in mesh.ids.items()}
+            out["ids"] = puts
         return out
 
-    def _put_field(self, mesh_name: str, name: str, field: Field, mesh: Mesh, put: Any) -> dict[str, Any]:
+    def _put_geometry(self, name: str, mesh: Mesh) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        if isinstance(mesh, StructuredMesh):
+            out |= {"shape": list(mesh.whole), "axes": mesh.axes}
+        if isinstance(mesh, UniformMesh):
+            out |= {"origin": list(mesh.origin), "spacing": list(mesh.spacing)}
+        elif isinstance(mesh, RectilinearMesh):
+            lines = {axis: np.asarray(mesh.coordinates[axis], np.float64) for axis in mesh.axes}
+            out["coordinates"] = {
+                axis: self._put(f"{name}/{axis}", lines[axis], (mesh.start[d],), (mesh.whole[d],))
+                for d, axis in enumerate(mesh.axes)
+            }
+        elif isinstance(mesh, AmrMesh):
+            out |= {key: getattr(mesh, key) for key in ("axes", "ghost_layers", "refinement")}
+            out |= {key: list(getattr(mesh, key)) for key in ("cells", "origin", "spacing")}
+            out |= {key: self._put(f"{name}/{key}", getattr(mesh, key)) for key in ("levels", "indices")}
+        elif isinstance(mesh.coordinates, tuple):
+            arrays = zip("xyz", mesh.coordinates, strict=True)
+            out["coordinates"] = [self._put(f"{name}/{axis}", each, *_place(mesh, "node")) for axis, each in arrays]
+        else:
+            out["coordinates"] = [self._put(f"{name}/coordinates", mesh.coordinates, *_place(mesh, "node"))]
+        if isinstance(mesh, UnstructuredMesh):
+            out["blocks"] = [self._put_block(f"{name}/{block.name}", block) for block in mesh.blocks]
+        return out
+
+    def _put_block(self, prefix: str, block: ElementBlock) -> dict[str, Any]:
+        keys = ("connectivity", "offsets", "topologies") if block.topology == "mixed" else ("connectivity",)
+        out = {"name": block.name, "id": block.id, "topology": block.topology}
+        return out | {key: self._put(f"{prefix}/{key}", getattr(block, key)) for key in keys}
+
+    def _put_field(self, mesh_name: str, name: str, mesh: Mesh) -> dict[str, Any]:
+        field, components = mesh.fields[name], mesh.components(name)
         variable = f"{mesh_name}/{name}" if name in self._shared else name
-        put_it = self._wanted is None or name in self._wanted
+        names, arrays = [variable], field.arrays
         out: dict[str, Any] = {"association": field.association}
-        components = mesh.components(name)
-        if isinstance(field.values, tuple) and components > 1:
+        if components == 1:
+            arrays = (arrays[0] if arrays[0].shape == mesh.shape_of(field.association) else arrays[0][..., 0],)
+        elif isinstance(field.values, tuple):
             suffixes = "xyz"[:components] if components <= 3 else range(components)
             names = [f"{variable}_{suffix}" for suffix in suffixes]
         else:
-            names = [variable]
-            if components > 1:
-                out["components"] = components
-        arrays = field.arrays
-        if len(names) == 1 and components == 1 and arrays[0].ndim > len(mesh.shape_of(field.association)):
-            arrays = (arrays[0][..., 0],)
+            out["components"] = components
+        put_it = self._wanted is None or name in self._wanted
         for each, array in zip(names, arrays, strict=True):
-            self.take(each)
-            if put_it:
-                put.array(each, array, field.association)
+            self._put(each, array, *_place(mesh, field.association), put_it=put_it)
         out["variables"] = names
-        if field.units:
-            out["units"] = field.units
-        return out
+        return out | ({"units": field.units} if field.units else {})
 
-    def take(self, variable: str) -> None:
-        if variable in self._taken:
-            raise InvalidArgument(f"two arrays of the channel would be the variable '{variable}'; rename a field")
-        self._taken.add(variable)
-
-    def put_global(self, name: str, array: np.ndarray, start: tuple[int, ...], shape: tuple[int, ...]) -> None:
-        # Defined here: put() would take the order of each rank's own array.
-        self._step._defined(name, array.dtype, "global_array", shape, self._order)
-        self._step.put(name, array, start=start, shape=shape, lend=self._lend)
-
-    def put_local(self, name: str, array: np.ndarray) -> None:
-        variable = self._step._defined(name, array.dtype, "local_array", order=self._order)
+    def _put(
+        self,
+        name: str,
+        array: np.ndarray,
+        start: tuple[int, ...] = (),
+        whole: tuple[int, ...] | None = None,
+        put_it: bool = True,
+    ) -> str:
+        """Puts one block, of a local array if there is no whole; gives the variable's name."""
+        if name in self._taken:
+            raise InvalidArgument(f"two arrays of the channel would be the variable '{name}'; rename a field")
+        self._taken.add(name)
+        if not put_it:
+            return name
+        step = self._step
+        if whole is not None:
+            more = array.shape[len(whole) :]
+            start = start if array.size else (0,) * len(start)  # an empty part may start behind the last element
+            # Defined here: put() would take the order of each rank's own array.
+            step._defined(name, array.dtype, "global_array", (*whole, *more), self._order)
+            step.put(name, array, start=(*start, *(0 for _ in more)), shape=(*whole, *more), lend=self._lend)
+            return name
+        variable = step._defined(name, array.dtype, "local_array", order=self._order)
         if self._lend and array.size > 0:
-            self._step._core.lend(variable.id, (), array)
+            step._core.lend(variable.id, (), array)
         else:
-            self._step.put_local(name, array)
-
-
-class _GlobalPut:
-    """Puts arrays of a structured part where it lies in the whole. Gives the variable's name."""
-
-    def __init__(self, channel: _Publication, mesh: StructuredMesh):
-        self._channel = channel
-        self._mesh = mesh
-
-    def __call__(self, name: str, array: np.ndarray, association: str = "node") -> str:
-        self._channel.take(name)
-        self.array(name, array, association)
-        return name
-
-    def array(self, name: str, array: np.ndarray, association: str) -> None:
-        mesh = self._mesh
-        whole = mesh.whole if association == "node" else StructuredMesh(shape=mesh.whole).cells
-        more = array.shape[len(whole) :]
-        # An empty part may start behind the last element.
-        start = mesh.start if array.size else (0,) * len(whole)
-        self._channel.put_global(name, array, (*start, *(0 for _ in more)), (*whole, *more))
-
-    def axis(self, name: str, array: np.ndarray, dimension: int) -> str:
-        """The coordinates along one dimension."""
-        self._channel.take(name)
-        start = self._mesh.start[dimension] if array.size else 0
-        self._channel.put_global(name, array, (start,), (self._mesh.whole[dimension],))
+            step.put_local(name, array)
         return name
 
 
-class _LocalPut:
-    """Puts arrays as blocks of local arrays. Gives the variable's name."""
-
-    def __init__(self, channel: _Publication):
-        self._channel = channel
-
-    def __call__(self, name: str, array: np.ndarray, association: str = "") -> str:
-        self._channel.take(name)
-        self._channel.put_local(name, array)
-        return name
-
-    def array(self, name: str, array: np.ndarray, association: str) -> None:
-        self._channel.put_local(name, array)
+def _place(mesh: Mesh, association: str) -> tuple[Any, ...]:
+    """Where a structured part's arrays start, and the shape of the whole; nothing for others."""
+    if not isinstance(mesh, StructuredMesh):
+        return ()
+    return mesh.start, mesh.whole if association == "node" else cells_of(mesh.whole)
 
 
 def owned(mesh: StructuredMesh) -> StructuredMesh:
@@ -261,57 +259,3 @@ def _cut(mesh: StructuredMesh, nodes: list[slice], cells: list[slice]) -> Struct
         ghosts={},
         **more,
     )
-
-
-def _structured(mesh: StructuredMesh) -> dict[str, Any]:
-    return {"shape": list(mesh.whole), "axes": mesh.axes}
-
-
-def _uniform(name: str, mesh: UniformMesh, put: _GlobalPut) -> dict[str, Any]:
-    return {**_structured(mesh), "origin": list(mesh.origin), "spacing": list(mesh.spacing)}
-
-
-def _rectilinear(name: str, mesh: RectilinearMesh, put: _GlobalPut) -> dict[str, Any]:
-    axes = [(d, axis, np.asarray(mesh.coordinates[axis], np.float64)) for d, axis in enumerate(mesh.axes)]
-    return {**_structured(mesh), "coordinates": {axis: put.axis(f"{name}/{axis}", array, d) for d, axis, array in axes}}
-
-
-def _curvilinear(name: str, mesh: CurvilinearMesh, put: _GlobalPut) -> dict[str, Any]:
-    return {**_structured(mesh), **_coordinates(name, mesh.coordinates, put)}
-
-
-def _coordinates(name: str, coordinates: Any, put: Any) -> dict[str, Any]:
-    if not isinstance(coordinates, tuple):
-        return {"coordinates": [put(f"{name}/coordinates", coordinates, "node")]}
-    return {"coordinates": [put(f"{name}/{axis}", each, "node") for axis, each in zip("xyz", coordinates, strict=True)]}
-
-
-def _particles(name: str, mesh: ParticleMesh, put: _LocalPut) -> dict[str, Any]:
-    return _coordinates(name, mesh.coordinates, put)
-
-
-def _unstructured(name: str, mesh: UnstructuredMesh, put: _LocalPut) -> dict[str, Any]:
-    blocks = [_block(f"{name}/{block.name}", block, put) for block in mesh.blocks]
-    return {**_coordinates(name, mesh.coordinates, put), "blocks": blocks}
-
-
-def _block(prefix: str, block: ElementBlock, put: _LocalPut) -> dict[str, Any]:
-    out = {"name": block.name, "id": block.id, "topology": block.topology}
-    keys = ("connectivity", "offsets", "topologies") if block.topology == "mixed" else ("connectivity",)
-    return out | {key: put(f"{prefix}/{key}", getattr(block, key)) for key in keys}
-
-
-def _amr(name: str, mesh: AmrMesh, put: _LocalPut) -> dict[str, Any]:
-    out = {key: getattr(mesh, key) for key in ("axes", "ghost_layers", "refinement")}
-    out |= {key: list(getattr(mesh, key)) for key in ("cells", "origin", "spacing")}
-    return out | {key: put(f"{name}/{key}", getattr(mesh, key)) for key in ("levels", "indices")}
-
-
-_GEOMETRY: dict[type, Any] = {
-    UniformMesh: _uniform,
-    RectilinearMesh: _rectilinear,
-    CurvilinearMesh: _curvilinear,
-    UnstructuredMesh: _unstructured,
-    ParticleMesh: _particles,
-    AmrMesh: _amr,
-}

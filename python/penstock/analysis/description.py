@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -79,9 +81,12 @@ class MeshDescription:
             raise InvalidArgument(
                 f"fields are a list of names, ghost_layers at least 0; not {fields!r}, {ghost_layers}"
             )
-        build = self._enqueue(_Fetch(step, views), part, self._chosen(fields), ghost_layers)
-        step.wait()
-        return build()
+        try:
+            build = self._enqueue(_Fetch(step, views), part, self._chosen(fields), ghost_layers)
+            step.wait()
+            return build()
+        except MemoryError as error:
+            raise InvalidArgument(f"mesh '{self.name}': {error}; use more ranks, or fewer fields") from None
 
     def _chosen(self, fields: Sequence[str] | None) -> list[str]:
         for name in fields or ():
@@ -107,12 +112,22 @@ class MeshDescription:
         return part
 
 
+_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 class _Fetch:
     """Enqueues gets of one step, or views."""
 
     def __init__(self, step: ReadStep, views: bool):
         self.step = step
         self._views = views
+        self._bytes = 0
+
+    def reserve(self, what: str, shape: Sequence[int], dtype: Any) -> None:
+        """Before an array is made: raises MemoryError when all of them are larger than this machine."""
+        self._bytes += math.prod(shape) * np.dtype(dtype).itemsize
+        if self._bytes > _MEMORY:
+            raise MemoryError(f"the part needs over {self._bytes} bytes, {what} {tuple(shape)} among them")
 
     def box(self, name: str, low: Sequence[int], count: Sequence[int], order: str = "row") -> np.ndarray:
         """Of a global array; components, the last dimension, whole."""
@@ -125,6 +140,7 @@ class _Fetch:
             found = variable.view(index)
             if isinstance(found, np.ndarray) and (found.flags.c_contiguous or found.flags.f_contiguous):
                 return found
+        self.reserve(f"'{name}'", count, variable.dtype)
         return variable.get(index, order=order)
 
     def block(self, name: str, number: int) -> np.ndarray:
@@ -201,6 +217,8 @@ class StructuredDescription(MeshDescription):
         ids = {key: get(FieldInfo(key, (name,))).arrays[0] for key, name in self.ids.items()}
         marked = get(self.ghosts) if self.ghosts else None
 
+        fetch.reserve("marks of ghosts", nodes, np.uint16)  # of nodes, and as many of elements
+
         def build() -> Mesh:
             ghosts = _ghosts(self, owned, box, counts, "F" if order == "column" else "C")
             if marked is not None:
@@ -273,19 +291,34 @@ class DomainsDescription(MeshDescription):
         many = len(fetch.step[self.coordinates[0]].blocks)
         if any(not 0 <= number < many for number in chosen.domains):
             raise InvalidArgument(f"mesh '{self.name}' has {many} domains; the part has {chosen.domains}")
-        if chosen.empty:
-            return lambda: self._empty(fetch.step, names)
-        pending = [self._enqueue_domain(fetch, number, names) for number in chosen.domains]
+        domains = chosen.domains or (None,)
+        pending = [self._enqueue_domain(fetch, number, names) for number in domains]
         return lambda: merge([build() for build in pending])
 
-    def _enqueue_domain(self, fetch: _Fetch, number: int, names: list[str]) -> Callable[[], Mesh]:
-        def get(variables: Sequence[str]) -> Any:
-            arrays = tuple(fetch.block(name, number) for name in variables)
+    def _enqueue_domain(self, fetch: _Fetch, number: int | None, names: list[str]) -> Callable[[], Mesh]:
+        """number: None for a domain without anything, where arrays have these dimensions behind the first."""
+
+        def get(variables: Sequence[str], *more: int) -> Any:
+            if number is None:
+                arrays = tuple(np.empty((0, *more), fetch.step[name].dtype) for name in variables)
+            else:
+                arrays = tuple(fetch.block(name, number) for name in variables)
             return arrays if len(arrays) > 1 else arrays[0]
 
-        coordinates = get(self.coordinates)
-        blocks = [{key: get([name]) for key, name in block.variables.items()} for block in self.blocks]
-        values = {name: get(self.fields[name].variables) for name in names}
+        def get_field(info: FieldInfo) -> Any:
+            return get(info.variables, *((info.components,) if len(info.variables) < info.components else ()))
+
+        coordinates = get(self.coordinates, *((3,) if len(self.coordinates) == 1 else ()))
+        blocks = []
+        for info in self.blocks:
+            nodes = () if info.topology == "mixed" else (TOPOLOGIES[info.topology].nodes,)
+            arrays = {
+                key: get([name], *(nodes if key == "connectivity" else ())) for key, name in info.variables.items()
+            }
+            if number is None and "offsets" in arrays:
+                arrays["offsets"] = np.zeros(1, arrays["offsets"].dtype)
+            blocks.append(arrays)
+        values = {name: get_field(self.fields[name]) for name in names}
         ids = {key: get([name]) for key, name in self.ids.items()}
         ghosts = {self.ghosts.association: get(self.ghosts.variables)} if self.ghosts else {}
 
@@ -310,30 +343,6 @@ class DomainsDescription(MeshDescription):
             if mesh.components(name) != info.components:
                 raise InvalidArgument(f"field '{name}' has {mesh.components(name)} components, not {info.components}")
         return mesh
-
-    def _empty(self, step: ReadStep, names: list[str]) -> Mesh:
-        def none(variables: Sequence[str], components: int = 1) -> Any:
-            arrays = [np.empty((0, components) if components > 1 else 0, step[name].dtype) for name in variables]
-            return tuple(arrays) if len(arrays) > 1 else arrays[0]
-
-        blocks = []
-        for block in self.blocks:
-            nodes = 1 if block.topology == "mixed" else TOPOLOGIES[block.topology].nodes
-            arrays = {key: none([name]) for key, name in block.variables.items()}
-            arrays["connectivity"] = np.empty(
-                0 if block.topology == "mixed" else (0, nodes), arrays["connectivity"].dtype
-            )
-            if "offsets" in arrays:
-                arrays["offsets"] = np.zeros(1, arrays["offsets"].dtype)
-            blocks.append(arrays)
-        coordinates = none(self.coordinates, 3 if len(self.coordinates) == 1 else 1)
-        values = {
-            name: none(info.variables, info.components if len(info.variables) == 1 else 1)
-            for name, info in self.fields.items()
-        }
-        ids = {key: none([name]) for key, name in self.ids.items()}
-        ghosts = {self.ghosts.association: none(self.ghosts.variables)} if self.ghosts else {}
-        return self._mesh(coordinates, blocks, names, values, ids, ghosts)
 
 
 def merge(meshes: Sequence[Mesh]) -> Mesh:

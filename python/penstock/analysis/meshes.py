@@ -6,6 +6,14 @@ simulation does: `axes` names the spatial axis of each dimension ("zyx": the las
 knows its `start` (in nodes) and the shape of the `whole`. ghosts and ids: {"node": array, "element": array}, of the
 shape of a field; ghosts are uint8, 0 for what the part owns (else bits of vtkGhostType), ids int64. Everything here
 raises InvalidArgument, which names what does not fit.
+
+What a script does with the mesh that it has read (its arrays are read-only where they are the stream's own memory):
+
+    mesh = describe(step)["grid"].read(step, part, ["U"], views=True)
+    u = mesh.fields["U"].values                        # the array itself, indexed as in the simulation
+    ghost = mesh.ghosts.get("node", np.zeros(u.shape, np.uint8))
+    mean = u[ghost == 0].mean()                        # each node once, over all ranks
+    x = mesh.coordinates["x"]                          # of a rectilinear mesh
 """
 
 from __future__ import annotations
@@ -274,9 +282,10 @@ class ElementBlock:
             raise InvalidArgument(f"{what}: connectivity, offsets (integers) and topologies (uint8) have one dimension")
         if offsets.shape != (len(kinds) + 1,):
             raise InvalidArgument(f"{what}: {len(kinds)} elements have {len(kinds) + 1} offsets, not {offsets.shape}")
-        sizes = np.diff(offsets.astype(np.int64))
-        if offsets[0] != 0 or offsets[-1] != len(self.connectivity) or (sizes < 0).any():
+        rising = (offsets[1:] >= offsets[:-1]).all()  # differences may overflow
+        if offsets[0] != 0 or offsets[-1] != len(self.connectivity) or not rising:
             raise InvalidArgument(f"{what}: offsets rise from 0 to the length of connectivity")
+        sizes = np.diff(offsets.astype(np.int64))
         for kind in np.unique(kinds).tolist():
             if kind not in MIXED:
                 raise InvalidArgument(f"{what}: no topology has the number {kind}; there are {sorted(MIXED)}")
@@ -357,7 +366,8 @@ class AmrMesh(Mesh):
             a = "xyz".index(axis)
             inner = n - 2 * self.ghost_layers
             origin[a] += spacing[a] * (int(self.indices[row, a]) * inner - self.ghost_layers)
-        return UniformMesh(shape=tuple(n + 1 for n in self.cells), axes=self.axes, origin=tuple(origin), spacing=spacing)
+        shape = tuple(n + 1 for n in self.cells)
+        return UniformMesh(shape=shape, axes=self.axes, origin=tuple(origin), spacing=spacing)
 
     def _check(self) -> None:
         cells = _integers("cells", self.cells)
@@ -437,6 +447,8 @@ def _coordinates(values: Any, shape: tuple[int, ...] | None = None) -> np.ndarra
     split = isinstance(given.values, tuple)
     found = given.arrays[0].shape if split else given.arrays[0].shape[:-1]
     three = (len(given.arrays) if split else given.arrays[0].shape[-1:]) in (3, (3,))
+    if given.arrays[0].dtype.kind == "b":
+        raise InvalidArgument("coordinates are numbers, not bool")
     if not three or (found != shape if shape is not None else len(found) != 1):
         wanted = (*shape, 3) if shape is not None else "(n, 3)"
         raise InvalidArgument(f"coordinates are one array of shape {wanted}, or a tuple of x, y and z")
