@@ -124,14 +124,15 @@ def context(tmp_path, monkeypatch):
     return penstock.Context(directory=str(tmp_path / "streams"), listen="127.0.0.1")
 
 
-def finish_after(written, path, text):
-    """For write(): after the first cycle the pipeline is edited, and the next one waits until that has been seen."""
+def edit_after(analysed, noticed, path, text):
+    """For write(): when the first cycle is analysed the pipeline is edited; the next waits until that is noticed."""
 
     def pause(cycle):
         if cycle == 0:
+            assert analysed.wait(TIMEOUT_S)
             path.write_text(text)
             os.utime(path, ns=(time.time_ns(), time.time_ns()))
-            assert written.wait(TIMEOUT_S)
+            assert noticed.wait(TIMEOUT_S)
 
     return pause
 
@@ -145,18 +146,19 @@ def finish_after(written, path, text):
     ],
 )
 def test_an_edited_pipeline_takes_effect_or_is_refused(edited, problem, context, tmp_path):
-    seen, problems = threading.Event(), set()
+    first, seen, problems = threading.Event(), threading.Event(), set()
     analysis = analyse(context, tmp_path)
 
     def observe(progress):
         problems.add(progress.problem)
-        if progress.frames >= 1 and (progress.problem if problem else analysis._edited or analysis.report.edits):
+        if progress.frames:
+            first.set()
+        if progress.frames and (progress.problem if problem else analysis._edited or analysis.report.edits):
             seen.set()
 
     analysis._observe = observe
-    beside(
-        lambda: write(context, 4, pause=finish_after(seen, tmp_path / "pipeline.yaml", edited)), lambda: analysis.run()
-    )
+    pause = edit_after(first, seen, tmp_path / "pipeline.yaml", edited)
+    beside(lambda: write(context, 4, pause=pause), lambda: analysis.run())
     out = tmp_path / "out"
     assert analysis.report.frames == 4 and analysis.report.edits == (not problem)
     assert len(rows(out / "table.csv")) == (4 if problem else 1)

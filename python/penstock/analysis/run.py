@@ -84,6 +84,7 @@ class Analysis:
         self._requests: Requests | None = None
         self._channels: Channels | None = None
         self.report = Report()
+        self._listed: set[str] = set()
         self._edited: dict[str, str] = {}  # texts by the number of the task, not yet in force
         self._tasks: list[Task] = []
         for each in programs:
@@ -131,7 +132,8 @@ class Analysis:
         files = [path for task in self._tasks for path in task.run(frame)]
         self._channels.release()
         self.report.frames += 1
-        self.report.files += [str(path) for path in files]
+        self.report.files += [name for name in map(str, files) if name not in self._listed]
+        self._listed.update(map(str, files))
         self._tell(frame)
         self._observe(Progress(frame.cycle, self.report.frames, 0.0, files, self._problem))
         return True

@@ -17,9 +17,9 @@ from .expressions import Expression, Values, compile_when, run_program
 from .extracts import ExtractWriter
 from .frame import Clock, Frame
 from .pipeline import Chain, Extract, Pipeline, Scene, the_mesh
-from .publish import StreamExtract
 from .reductions import History, Reductions, exchange
 from .schema import PipelineError
+from .streams import StreamExtract
 
 HISTORY = "history.json"
 

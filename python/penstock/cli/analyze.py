@@ -88,6 +88,7 @@ def analyze(
         print_json(vars(report))
     elif not quiet:
         show(report, output())
+        output().print(Text(f"report: {out / 'report.json'}"), soft_wrap=True)
 
 
 def _in_mpi() -> bool:
@@ -154,8 +155,6 @@ def show(report: Any, console: Console) -> None:
     for name, count in report.missed.items():
         if count:
             console.print(Text(f"{count} steps were analysed without channel {name}"), soft_wrap=True)
-    files = sorted(set(report.files))
-    more = f" and {len(files) - SHOWN_FILES} more" if len(files) > SHOWN_FILES else ""
-    if files:
-        console.print(Text(f"files: {', '.join(files[-SHOWN_FILES:])}{more}"), soft_wrap=True)
-    console.print(Text("report: " + os.path.join(os.path.dirname(files[-1]) if files else "", "report.json")))
+    more = f" and {len(report.files) - SHOWN_FILES} more" if len(report.files) > SHOWN_FILES else ""
+    if report.files:
+        console.print(Text(f"files: {', '.join(report.files[-SHOWN_FILES:])}{more}"), soft_wrap=True)
