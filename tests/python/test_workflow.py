@@ -108,6 +108,12 @@ def test_a_whole_study(write, tmp_path, monkeypatch):
         ("programs: {a: {command: [x]}}\nname: ../up", "name: '../up' must be letters"),
         ("programs: {a: {command: [x]}, a: {command: [y]}}", "'a' is given twice"),
         ("programs: {check: {command: [x]}}", "not 'check'"),
+        ("programs: {a: {command: [x], analyze: s}}", "'command' or 'analyze' is needed, not both"),
+        ("programs: {a: {analyze: s}}", "a.pipelines: a list of words is needed"),
+        (
+            "programs: {a: {analyze: s, pipelines: [p]}, b: {command: [x], after_end: a}}\nstreams: {s: insitu}",
+            "engine insitu makes 'a' a part of the simulation",
+        ),
         (
             "programs: {a: {command: [x]}}\noutput: '{output}/x'",
             "output: unknown placeholder {output}; known: here, name",
@@ -123,6 +129,27 @@ def test_a_wrong_study_says_what_to_write(write, text, message):
         load_study(path)
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("engine", ["direct", "pool", "file", "insitu"])
+def test_the_engine_says_where_an_analysis_runs(engine, write, tmp_path):
+    text = f"""
+        programs:
+          simulation: {{command: [echo]}}
+          pictures: {{analyze: heat, pipelines: ["{{here}}/p.yaml"], ranks: 2, after: simulation}}
+          film: {{command: [echo], after: pictures}}
+        streams: {{heat: {{engine: {engine}}}}}
+    """
+    study = study_of(write, tmp_path, text)
+    names = [program.name for program in study.programs]
+    path, out = str(tmp_path / "p.yaml"), str(tmp_path / "out")
+    if engine == "insitu":
+        assert names == ["simulation", "film"]
+        assert study.coprocessing == {"heat": {"pipelines": [path], "output": out}}
+    else:
+        assert names == ["simulation", "pictures", "film"] and study.coprocessing == {}
+        command = ("penstock", "analyze", "heat", path, "--output", out, "--ranks", "2")
+        assert study.programs[1].command == command and study.programs[1].ranks == 1
 
 
 def test_a_study_that_is_not_there_names_its_neighbours(write, tmp_path):

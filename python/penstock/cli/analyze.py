@@ -79,7 +79,7 @@ def analyze(
 
             report = run(given, observe)
     except penstock.Error as error:
-        fail(str(error), not_found_hint(channel))
+        fail(str(error), not_found_hint(channel), code=124 if isinstance(error, TimeoutError) else 1)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("vtkmodules", "vtk"):
             raise

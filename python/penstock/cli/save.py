@@ -59,7 +59,7 @@ def save(
             raise
         fail("saving needs h5py, which is not installed", "pip install h5py h5netcdf")
     except penstock.Error as error:
-        fail(str(error), not_found_hint(name))
+        fail(str(error), not_found_hint(name), code=124 if isinstance(error, TimeoutError) else 1)
 
     if result.problem:
         kept = f"{result.steps} steps were kept in {out}" if result.steps else f"{out} holds no steps"
