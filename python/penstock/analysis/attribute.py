@@ -80,7 +80,7 @@ def parse(step: ReadStep, text: Any) -> dict[str, MeshDescription]:
                 f"mesh '{name}', key 'type': there is no type {shown(kind)}; there are {', '.join(_TYPES)}"
             )
         required, optional, describe = _TYPES[kind]
-        keys = _Keys(f"mesh '{name}'", value, ("type", *required), optional, name=name, step=step)
+        keys = _MeshKeys(name, value, ("type", *required), optional, step)
         if kind == "multiblock":
             multiblocks.append(keys)
             out[name] = None  # type: ignore[assignment]  # keeps the order
@@ -113,19 +113,8 @@ def _decoded(text: Any) -> Any:
 class _Keys:
     """An object of the attribute whose keys are known, and checks of its values."""
 
-    def __init__(
-        self,
-        where: str,
-        value: Any,
-        required: tuple[str, ...],
-        optional: tuple[str, ...] = (),
-        *,
-        name: str = "",
-        step: Any = None,
-    ):
+    def __init__(self, where: str, value: Any, required: tuple[str, ...], optional: tuple[str, ...] = ()):
         self._where = where
-        self.name = name
-        self.step = step
         if not isinstance(value, dict):
             raise InvalidArgument(f"{where}: expected an object, not {type(value).__name__}")
         self._value = value
@@ -149,7 +138,7 @@ class _Keys:
         return self._value.get(key, default)
 
     def inner(self, key: str, value: Any, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> _Keys:
-        return _Keys(f"{self._where}, key '{key}'", value, required, optional, name=self.name, step=self.step)
+        return _Keys(f"{self._where}, key '{key}'", value, required, optional)
 
     def checked(self, key: str, check: Callable[..., Any], *values: Any) -> Any:
         try:
@@ -192,18 +181,6 @@ class _Keys:
             raise self.error(key, f"expected a list of at least {least} names, not {shown(values)}")
         return tuple(values)
 
-    def variable(self, key: str, name: str, kind: str, dtypes: str, shape: tuple[int, ...] | None = None) -> None:
-        """Checks that the step has the variable, and as it is to be. shape: of a global array."""
-        if name not in self.step:
-            raise self.error(key, f"the step has no variable '{name}'")
-        found = self.step[name]
-        if found.kind != kind:
-            raise self.error(key, f"the variable '{name}' is a {found.kind}, expected a {kind}")
-        if found.dtype.kind not in dtypes:
-            raise self.error(key, f"the variable '{name}' is of {found.dtype}, expected {_KINDS[dtypes]}")
-        if shape is not None and found.shape != shape:
-            raise self.error(key, f"the variable '{name}' has the shape {found.shape}, expected {shape}")
-
 
 _KINDS = {_ANY: "real numbers", "iuf": "numbers", "iu": "integers", "u": "uint8", "i": "int64"}
 # The exact type where the kind alone is not enough.
@@ -211,74 +188,81 @@ _EXACT = {"u": np.dtype(np.uint8), "i": np.dtype(np.int64)}
 _COMMON = ("fields", "ghosts", "ids")
 
 
-class _Variables:
-    """Checks the variables of one mesh. shapes: of global arrays, by association; None: local arrays, of which each
-    has as many blocks as the first."""
+class _MeshKeys(_Keys):
+    """The object of one mesh, and checks of its variables.
 
-    def __init__(self, keys: _Keys, associations: tuple[str, ...], shapes: Mapping[str, tuple[int, ...]] | None):
-        self._keys = keys
-        self._associations = associations
-        self._shapes = shapes
+    associations: those there are. shapes: of global arrays, by association; None: its arrays are local, and each has as
+    many blocks as the first.
+    """
+
+    def __init__(self, name: str, value: Any, required: tuple[str, ...], optional: tuple[str, ...], step: ReadStep):
+        super().__init__(f"mesh '{name}'", value, required, optional)
+        self.name = name
+        self.step = step
+        self.associations = ASSOCIATIONS
+        self.shapes: Mapping[str, tuple[int, ...]] | None = None
         self._domains: tuple[str, int] | None = None
 
     def check(self, key: str, name: str, dtypes: str, association: str = "node", more: tuple[int, ...] = ()) -> None:
-        keys = self._keys
-        if self._shapes is not None:
-            keys.variable(key, name, "global_array", dtypes, (*self._shapes[association], *more))
-        else:
-            keys.variable(key, name, "local_array", dtypes)
-            blocks = len(keys.step[name].blocks)
-            first, expected = self._domains = self._domains or (name, blocks)
-            if blocks != expected:
-                raise keys.error(key, f"'{name}' has {blocks} blocks, '{first}' {expected}")
-        if dtypes in _EXACT and keys.step[name].dtype != _EXACT[dtypes]:
-            raise keys.error(key, f"the variable '{name}' is of {keys.step[name].dtype}, expected {_EXACT[dtypes]}")
+        self.check_variable(key, name, dtypes, None if self.shapes is None else (*self.shapes[association], *more))
+
+    def check_variable(self, key: str, name: str, dtypes: str, shape: tuple[int, ...] | None) -> None:
+        """Checks that the step has the variable, and as it is to be. shape: of a global array; None: it is local."""
+        if name not in self.step:
+            raise self.error(key, f"the step has no variable '{name}'")
+        found, kind = self.step[name], "local_array" if shape is None else "global_array"
+        if found.kind != kind:
+            raise self.error(key, f"the variable '{name}' is a {found.kind}, expected a {kind}")
+        if found.dtype.kind not in dtypes or found.dtype != _EXACT.get(dtypes, found.dtype):
+            raise self.error(key, f"the variable '{name}' is of {found.dtype}, expected {_KINDS[dtypes]}")
+        if shape is not None:
+            if found.shape != shape:
+                raise self.error(key, f"the variable '{name}' has the shape {found.shape}, expected {shape}")
+            return
+        blocks = found._info.blocks
+        first, expected = self._domains = self._domains or (name, blocks)
+        if blocks != expected:
+            raise self.error(key, f"'{name}' has {blocks} blocks, '{first}' {expected}")
 
     def coordinates(self) -> tuple[str, ...]:
-        names = self._keys.texts("coordinates")
+        names = self.texts("coordinates")
         if len(names) not in (1, 3):
-            raise self._keys.error("coordinates", f"expected one variable, or three, not {len(names)}")
+            raise self.error("coordinates", f"expected one variable, or three, not {len(names)}")
         for name in names:
             self.check("coordinates", name, "iuf", more=(3,) if len(names) == 1 else ())
         return names
 
     def common(self) -> dict[str, Any]:
-        """fields, absent, ghosts, ids."""
-        keys = self._keys
+        """name, type, fields, absent, ghosts, ids."""
         fields, absent = {}, []
-        values = keys.get("fields", {})
+        values = self.get("fields", {})
         if not isinstance(values, dict):
-            raise keys.error("fields", "expected an object of fields")
+            raise self.error("fields", "expected an object of fields")
         for name, value in values.items():
             info = self._field_info(f"fields/{name}", value)
-            missing = [each for each in info.variables if each not in keys.step]
-            if len(missing) == len(info.variables):
+            if not any(each in self.step for each in info.variables):
                 absent.append(name)  # nobody asked for it
                 continue
             self._check_field(f"fields/{name}", info, _ANY)
             fields[name] = info
         ghosts = None
-        if "ghosts" in keys:
-            ghosts = self._field_info("ghosts", keys["ghosts"])
+        if "ghosts" in self:
+            ghosts = self._field_info("ghosts", self["ghosts"])
             if len(ghosts.variables) != 1 or ghosts.components != 1:
-                raise keys.error("ghosts", "expected one variable of one component")
+                raise self.error("ghosts", "expected one variable of one component")
             self._check_field("ghosts", ghosts, "u")
-        return {"fields": fields, "absent": tuple(absent), "ghosts": ghosts, "ids": self._ids()}
-
-    def _ids(self) -> dict[str, str]:
-        if "ids" not in self._keys:
-            return {}
-        ids = self._keys.inner("ids", self._keys["ids"], (), self._associations)
-        out = {each: ids.text(each) for each in self._associations if each in ids}
-        for association, name in out.items():
+        found = self.inner("ids", self.get("ids", {}), (), self.associations)
+        ids = {each: found.text(each) for each in self.associations if each in found}
+        for association, name in ids.items():
             self.check(f"ids/{association}", name, "i", association)
-        return out
+        common = {"fields": fields, "absent": tuple(absent), "ghosts": ghosts, "ids": ids}
+        return {"name": self.name, "type": self["type"], **common}
 
     def _field_info(self, key: str, value: Any) -> FieldInfo:
-        keys = self._keys.inner(key, value, ("association", "variables"), ("components", "units"))
+        keys = self.inner(key, value, ("association", "variables"), ("components", "units"))
         association = keys.text("association")
-        if association not in self._associations:
-            raise keys.error("association", f"expected one of {self._associations}, not {shown(association)}")
+        if association not in self.associations:
+            raise keys.error("association", f"expected one of {self.associations}, not {shown(association)}")
         variables = keys.texts("variables")
         components = keys.integer("components", 1, 1000, len(variables))
         if len(variables) > 1 and components != len(variables):
@@ -286,15 +270,14 @@ class _Variables:
         return FieldInfo(association, variables, components, keys.text("units", ""))
 
     def _check_field(self, key: str, info: FieldInfo, dtypes: str) -> None:
-        interleaved = len(info.variables) == 1 and info.components > 1
         for name in info.variables:
-            self.check(key, name, dtypes, info.association, (info.components,) if interleaved else ())
+            self.check(key, name, dtypes, info.association, info.interleaved)
 
 
-def _structured(keys: _Keys) -> MeshDescription:
+def _structured(keys: _MeshKeys) -> MeshDescription:
     shape = keys.extents("shape", _MAX_EXTENT)
     axes = keys.checked("axes", check_axes, keys.text("axes"), len(shape))
-    variables = _Variables(keys, ASSOCIATIONS, {"node": shape, "element": cells_of(shape)})
+    keys.shapes = {"node": shape, "element": cells_of(shape)}
     place: dict[str, Any] = {"shape": shape, "axes": axes}
     if keys["type"] == "uniform":
         place["origin"] = keys.point("origin", 0.0)
@@ -303,39 +286,28 @@ def _structured(keys: _Keys) -> MeshDescription:
         inner = keys.inner("coordinates", keys["coordinates"], tuple(axes))
         place["coordinates"] = {axis: inner.text(axis) for axis in axes}
         for n, axis in zip(shape, axes, strict=True):
-            keys.variable(f"coordinates/{axis}", inner[axis], "global_array", "iuf", (n,))
+            keys.check_variable(f"coordinates/{axis}", inner[axis], "iuf", (n,))
     else:
-        place["coordinates"] = variables.coordinates()
-    return StructuredDescription(name=keys.name, type=keys["type"], **place, **variables.common())
+        place["coordinates"] = keys.coordinates()
+    return StructuredDescription(**place, **keys.common())
 
 
-def _particles(keys: _Keys) -> MeshDescription:
-    variables = _Variables(keys, ("element",), None)
-    coordinates = variables.coordinates()
-    return DomainsDescription(
-        name=keys.name, type="particles", step=keys.step, coordinates=coordinates, **variables.common()
-    )
+def _particles(keys: _MeshKeys) -> MeshDescription:
+    keys.associations = ("element",)
+    return DomainsDescription(step=keys.step, coordinates=keys.coordinates(), **keys.common())
 
 
-def _unstructured(keys: _Keys) -> MeshDescription:
-    variables = _Variables(keys, ASSOCIATIONS, None)
-    coordinates = variables.coordinates()
+def _unstructured(keys: _MeshKeys) -> MeshDescription:
+    coordinates = keys.coordinates()
     if not isinstance(keys["blocks"], list):
         raise keys.error("blocks", "expected a list of element blocks")
-    blocks = tuple(_block(keys, n, value, variables) for n, value in enumerate(keys["blocks"]))
+    blocks = tuple(_block(keys, n, value) for n, value in enumerate(keys["blocks"]))
     if len({block.name for block in blocks}) != len(blocks):
         raise keys.error("blocks", "each element block has a name of its own")
-    return DomainsDescription(
-        name=keys.name,
-        type="unstructured",
-        step=keys.step,
-        coordinates=coordinates,
-        blocks=blocks,
-        **variables.common(),
-    )
+    return DomainsDescription(step=keys.step, coordinates=coordinates, blocks=blocks, **keys.common())
 
 
-def _block(keys: _Keys, number: int, value: Any, variables: _Variables) -> BlockInfo:
+def _block(keys: _MeshKeys, number: int, value: Any) -> BlockInfo:
     key = f"blocks/{number}"
     mixed = isinstance(value, dict) and value.get("topology") == "mixed"
     arrays = ("connectivity", "offsets", "topologies") if mixed else ("connectivity",)
@@ -345,26 +317,26 @@ def _block(keys: _Keys, number: int, value: Any, variables: _Variables) -> Block
         raise inner.error("topology", f"there is no topology '{topology}'; there are {', '.join(TOPOLOGIES)} and mixed")
     names = {each: inner.text(each) for each in arrays}
     for each, name in names.items():
-        variables.check(f"{key}/{each}", name, "u" if each == "topologies" else "iu")
+        keys.check(f"{key}/{each}", name, "u" if each == "topologies" else "iu")
     return BlockInfo(inner.text("name"), inner.integer("id", -_MAX_EXTENT, _MAX_EXTENT, 0), topology, names)
 
 
-def _amr(keys: _Keys) -> MeshDescription:
+def _amr(keys: _MeshKeys) -> MeshDescription:
+    keys.associations = ("element",)
     cells, axes = keys.extents("cells", _MAX_BLOCK), keys.text("axes")
     layers = keys.integer("ghost_layers", 0, 1000, 0)
     refinement = keys.integer("refinement", 2, 16, 2)
     keys.checked("cells", check_amr, cells, axes, layers, refinement)
-    variables = _Variables(keys, ("element",), None)
     arrays = {each: keys.text(each) for each in ("levels", "indices")}
     for each, name in arrays.items():
-        variables.check(each, name, "iu")
+        keys.check(each, name, "iu")
     spacing = keys.checked("spacing", check_spacing, keys.point("spacing", 1.0))
     grid = {"cells": cells, "axes": axes, "ghost_layers": layers, "refinement": refinement}
     place = {"origin": keys.point("origin", 0.0), "spacing": spacing, "step": keys.step}
-    return AmrDescription(name=keys.name, type="amr", **grid, **place, **arrays, **variables.common())
+    return AmrDescription(**grid, **place, **arrays, **keys.common())
 
 
-def _multiblock(keys: _Keys, meshes: Mapping[str, MeshDescription]) -> MeshDescription:
+def _multiblock(keys: _MeshKeys, meshes: Mapping[str, MeshDescription]) -> MeshDescription:
     names = keys.texts("blocks", 0)
     for name in names:
         if not isinstance(meshes.get(name), MeshDescription) or meshes[name].type == "multiblock":
@@ -379,7 +351,7 @@ def _multiblock(keys: _Keys, meshes: Mapping[str, MeshDescription]) -> MeshDescr
     )
 
 
-_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[_Keys], MeshDescription]]] = {
+_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[_MeshKeys], MeshDescription]]] = {
     "uniform": (("shape", "axes"), ("origin", "spacing", *_COMMON), _structured),
     "rectilinear": (("shape", "axes", "coordinates"), _COMMON, _structured),
     "curvilinear": (("shape", "axes", "coordinates"), _COMMON, _structured),

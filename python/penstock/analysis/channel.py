@@ -20,19 +20,7 @@ import numpy as np
 from ..errors import InvalidArgument, NotFound
 from .attribute import default_mesh, parse
 from .description import MeshDescription
-from .meshes import (
-    AmrMesh,
-    CurvilinearMesh,
-    ElementBlock,
-    Field,
-    Mesh,
-    Multiblock,
-    RectilinearMesh,
-    StructuredMesh,
-    UniformMesh,
-    UnstructuredMesh,
-    cells_of,
-)
+from .meshes import ElementBlock, Field, Mesh, StructuredMesh, cells_of
 
 if TYPE_CHECKING:
     from ..reader import ReadStep
@@ -97,7 +85,7 @@ def _flattened(meshes: Mapping[str, Mesh]) -> dict[str, Mesh]:
     for name, mesh in meshes.items():
         if not name or not isinstance(name, str):
             raise InvalidArgument(f"the name of a mesh is a str that is not empty, not {name!r}")
-        for block, inner in mesh.blocks.items() if isinstance(mesh, Multiblock) else ():
+        for block, inner in mesh.blocks.items() if mesh.type == "multiblock" else ():
             if out.setdefault(block, inner) is not inner:
                 raise InvalidArgument(f"block '{block}' of '{name}' is not the mesh '{block}' of the channel")
     return out
@@ -121,7 +109,7 @@ class _Publication:
             raise InvalidArgument(f"no mesh has the field '{min(set(wanted) - set(names))}'; there are {sorted(names)}")
 
     def put_mesh(self, name: str, mesh: Mesh) -> dict[str, Any]:
-        if isinstance(mesh, Multiblock):
+        if mesh.type == "multiblock":
             return {"type": mesh.type, "blocks": list(mesh.blocks)}
         if isinstance(mesh, StructuredMesh):
             mesh = owned(mesh)
@@ -141,15 +129,15 @@ class _Publication:
         out: dict[str, Any] = {}
         if isinstance(mesh, StructuredMesh):
             out |= {"shape": list(mesh.whole), "axes": mesh.axes}
-        if isinstance(mesh, UniformMesh):
+        if mesh.type == "uniform":
             out |= {"origin": list(mesh.origin), "spacing": list(mesh.spacing)}
-        elif isinstance(mesh, RectilinearMesh):
+        elif mesh.type == "rectilinear":
             lines = {axis: np.asarray(mesh.coordinates[axis], np.float64) for axis in mesh.axes}
             out["coordinates"] = {
                 axis: self._put(f"{name}/{axis}", lines[axis], (mesh.start[d],), (mesh.whole[d],))
                 for d, axis in enumerate(mesh.axes)
             }
-        elif isinstance(mesh, AmrMesh):
+        elif mesh.type == "amr":
             out |= {key: getattr(mesh, key) for key in ("axes", "ghost_layers", "refinement")}
             out |= {key: list(getattr(mesh, key)) for key in ("cells", "origin", "spacing")}
             out |= {key: self._put(f"{name}/{key}", getattr(mesh, key)) for key in ("levels", "indices")}
@@ -158,7 +146,7 @@ class _Publication:
             out["coordinates"] = [self._put(f"{name}/{axis}", each, *_place(mesh, "node")) for axis, each in arrays]
         else:
             out["coordinates"] = [self._put(f"{name}/coordinates", mesh.coordinates, *_place(mesh, "node"))]
-        if isinstance(mesh, UnstructuredMesh):
+        if mesh.type == "unstructured":
             out["blocks"] = [self._put_block(f"{name}/{block.name}", block) for block in mesh.blocks]
         return out
 
@@ -246,9 +234,9 @@ def owned(mesh: StructuredMesh) -> StructuredMesh:
 def _cut(mesh: StructuredMesh, nodes: list[slice], cells: list[slice]) -> StructuredMesh:
     index = {"node": tuple(nodes), "element": tuple(cells)}
     more: dict[str, Any] = {}
-    if isinstance(mesh, RectilinearMesh):
+    if mesh.type == "rectilinear":
         more["coordinates"] = {axis: mesh.coordinates[axis][each] for axis, each in zip(mesh.axes, nodes, strict=True)}
-    elif isinstance(mesh, CurvilinearMesh):
+    elif mesh.type == "curvilinear":
         more["coordinates"] = Field("node", mesh.coordinates)[index["node"]].values
     return replace(
         mesh,

@@ -15,21 +15,7 @@ import numpy as np
 from .. import _core
 from ..errors import InvalidArgument, NotFound
 from . import partition
-from .meshes import (
-    TOPOLOGIES,
-    AmrMesh,
-    CurvilinearMesh,
-    ElementBlock,
-    Field,
-    Mesh,
-    Multiblock,
-    ParticleMesh,
-    RectilinearMesh,
-    StructuredMesh,
-    UniformMesh,
-    UnstructuredMesh,
-    cells_of,
-)
+from .meshes import MESH_TYPES, TOPOLOGIES, ElementBlock, Field, Mesh, UnstructuredMesh, cells_of
 from .partition import BoxPart, DomainsPart, MultiPart, Part, RowsPart
 
 if TYPE_CHECKING:
@@ -44,6 +30,15 @@ class FieldInfo:
     variables: tuple[str, ...]
     components: int = 1
     units: str = ""
+
+    @property
+    def interleaved(self) -> tuple[int, ...]:
+        """The last dimension of the variable, where it holds all components."""
+        return (self.components,) if len(self.variables) == 1 and self.components > 1 else ()
+
+    def field(self, arrays: tuple[np.ndarray, ...]) -> Field:
+        """arrays: of the variables."""
+        return Field(self.association, arrays if len(arrays) > 1 else arrays[0], self.units)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -152,13 +147,6 @@ class _Fetch:
                 return variable._array_of(pieces[0])
         return variable.get_block(number)
 
-    def field_box(self, info: FieldInfo, low: Sequence[int], count: Sequence[int], order: str) -> Field:
-        return _field(info, tuple(self.box(name, low, count, order) for name in info.variables))
-
-
-def _field(info: FieldInfo, arrays: tuple[np.ndarray, ...]) -> Field:
-    return Field(info.association, arrays if len(arrays) > 1 else arrays[0], info.units)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StructuredDescription(MeshDescription):
@@ -193,16 +181,16 @@ class StructuredDescription(MeshDescription):
         if any(not 0 <= a <= b <= n for a, b, n in zip(owned.low, owned.high, self.cells, strict=True)):
             raise InvalidArgument(f"mesh '{self.name}' of {self.cells} cells has no part {owned.low} to {owned.high}")
         box = owned.grown(ghost_layers, self.cells)
-        nodes = (0,) * len(self.shape) if box.empty else tuple(
-            n + (all_ > 1) for n, all_ in zip(box.shape, self.shape, strict=True)
-        )  # fmt: skip
-        cells = cells_of(nodes, self.shape)
-        start = (0,) * len(nodes) if box.empty else box.low
-        counts = {"node": nodes, "element": cells}
+        nodes = tuple(n + (all_ > 1) for n, all_ in zip(box.shape, self.shape, strict=True))
+        start = box.low
+        if box.empty:
+            nodes = start = (0,) * len(nodes)
+        counts = {"node": nodes, "element": cells_of(nodes, self.shape)}
         order = "column" if len(nodes) > 1 and list(self.axes) == sorted(self.axes) else "row"
 
         def get(info: FieldInfo) -> Field:
-            return fetch.field_box(info, start, counts[info.association], order)
+            arrays = tuple(fetch.box(name, start, counts[info.association], order) for name in info.variables)
+            return info.field(arrays)
 
         keys: dict[str, Any] = {"shape": nodes, "axes": self.axes, "start": start, "whole": self.shape}
         if self.type == "uniform":
@@ -225,16 +213,9 @@ class StructuredDescription(MeshDescription):
                 ours = ghosts.get(marked.association)
                 ghosts[marked.association] = marked.arrays[0] | (0 if ours is None else ours)
             with self._named():
-                return _STRUCTURED[self.type](**keys, fields=fields, ids=ids, ghosts=ghosts)
+                return MESH_TYPES[self.type](**keys, fields=fields, ids=ids, ghosts=ghosts)
 
         return build
-
-
-_STRUCTURED: dict[str, type[StructuredMesh]] = {
-    "uniform": UniformMesh,
-    "rectilinear": RectilinearMesh,
-    "curvilinear": CurvilinearMesh,
-}
 
 
 def _ghosts(
@@ -306,7 +287,7 @@ class DomainsDescription(MeshDescription):
             return arrays if len(arrays) > 1 else arrays[0]
 
         def get_field(info: FieldInfo) -> Any:
-            return get(info.variables, *((info.components,) if len(info.variables) < info.components else ()))
+            return get(info.variables, *info.interleaved)
 
         coordinates = get(self.coordinates, *((3,) if len(self.coordinates) == 1 else ()))
         blocks = []
@@ -331,14 +312,10 @@ class DomainsDescription(MeshDescription):
     def _mesh(self, coordinates: Any, blocks: Any, names: list[str], values: Any, ids: Any, ghosts: Any) -> Mesh:
         infos = {name: self.fields[name] for name in names}
         fields = {name: Field(info.association, values[name], info.units) for name, info in infos.items()}
-        if self.type == "particles":
-            mesh: Mesh = ParticleMesh(coordinates=coordinates, fields=fields, ids=ids, ghosts=ghosts)
-        else:
-            made = [
-                ElementBlock(name=info.name, id=info.id, topology=info.topology, **arrays)
-                for info, arrays in zip(self.blocks, blocks, strict=True)
-            ]
-            mesh = UnstructuredMesh(coordinates=coordinates, blocks=made, fields=fields, ids=ids, ghosts=ghosts)
+        pairs = zip(self.blocks, blocks, strict=True)
+        made = [ElementBlock(name=b.name, id=b.id, topology=b.topology, **arrays) for b, arrays in pairs]
+        more = {} if self.type == "particles" else {"blocks": made}
+        mesh: Mesh = MESH_TYPES[self.type](coordinates=coordinates, fields=fields, ids=ids, ghosts=ghosts, **more)
         for name, info in infos.items():
             if mesh.components(name) != info.components:
                 raise InvalidArgument(f"field '{name}' has {mesh.components(name)} components, not {info.components}")
@@ -435,10 +412,8 @@ class AmrDescription(MeshDescription):
             rows = chosen.rows[chosen.rows[:, 0] == domain, 1]
             pending.append((domain, rows, {v: fetch.block(v, domain) for v in variables}))
         shapes = {self.levels: (), self.indices: (3,)}
-        for name in names:
-            info = self.fields[name]
-            more = (info.components,) if len(info.variables) == 1 and info.components > 1 else ()
-            shapes |= dict.fromkeys(info.variables, (*self.cells, *more))
+        for info in map(self.fields.__getitem__, names):
+            shapes |= dict.fromkeys(info.variables, (*self.cells, *info.interleaved))
 
         def build() -> Mesh:
             found: dict[str, np.ndarray] = {}
@@ -448,7 +423,7 @@ class AmrDescription(MeshDescription):
                     pieces = [np.empty((0, *shapes.get(variable, self.cells)), fetch.step[variable].dtype)]
                 found[variable] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
             infos = {name: self.fields[name] for name in names}
-            fields = {name: _field(info, tuple(found[v] for v in info.variables)) for name, info in infos.items()}
+            fields = {name: info.field(tuple(found[v] for v in info.variables)) for name, info in infos.items()}
             ids = {key: found[name] for key, name in self.ids.items()}
             ghosts = {self.ghosts.association: found[self.ghosts.variables[0]]} if self.ghosts else {}
             with self._named():
@@ -465,9 +440,9 @@ class AmrDescription(MeshDescription):
             )
         return array if len(rows) == len(array) else array[rows]
 
-    def _mesh(self, levels: np.ndarray, indices: np.ndarray, **more: Any) -> AmrMesh:
+    def _mesh(self, levels: np.ndarray, indices: np.ndarray, **more: Any) -> Mesh:
         keys = ("cells", "axes", "ghost_layers", "origin", "spacing", "refinement")
-        return AmrMesh(**{key: getattr(self, key) for key in keys}, levels=levels, indices=indices, **more)
+        return MESH_TYPES["amr"](**{key: getattr(self, key) for key in keys}, levels=levels, indices=indices, **more)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -486,4 +461,4 @@ class MultiblockDescription(MeshDescription):
             name: block._enqueue(fetch, chosen.parts[name], [f for f in names if f in block.fields], ghost_layers)
             for name, block in self.blocks.items()
         }
-        return lambda: Multiblock(blocks={name: build() for name, build in pending.items()})
+        return lambda: MESH_TYPES["multiblock"](blocks={name: build() for name, build in pending.items()})

@@ -400,6 +400,12 @@ class Multiblock(Mesh):
                 raise InvalidArgument(f"block '{name}' of a multiblock is a mesh and no multiblock")
 
 
+MESH_TYPES: dict[str, Any] = {
+    each.type: each
+    for each in (UniformMesh, RectilinearMesh, CurvilinearMesh, UnstructuredMesh, ParticleMesh, AmrMesh, Multiblock)
+}
+
+
 def cells_of(shape: Sequence[int], whole: Sequence[int] | None = None) -> tuple[int, ...]:
     """Elements by dimension of a part that has `shape` nodes of a mesh of `whole` nodes."""
     whole = shape if whole is None else whole
