@@ -15,7 +15,7 @@ _NAMES = {
     ),
     "channel": ("describe", "publish", "time_and_cycle"),
     "description": ("FieldInfo", "MeshDescription"),
-    "partition": ("visibility_order",),
+    "visibility": ("visibility_order",),
     "vtk": ("from_vtk", "to_vtk"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}

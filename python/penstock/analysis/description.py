@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -223,22 +222,13 @@ def _ghosts(
 ) -> dict[str, np.ndarray]:
     """Marks of elements outside the owned box, and of nodes that another part owns: those at its upper faces."""
     out: dict[str, np.ndarray] = {}
-    if box.empty:
-        return out
-    if box != owned:
-        inside = tuple(slice(a - b, c - b) for a, b, c in zip(owned.low, box.low, owned.high, strict=True))
-        out["element"] = _marked(counts["element"], inside, order)
     last = (c + (c == n and all_ > 1) for c, n, all_ in zip(owned.high, mesh.cells, mesh.shape, strict=True))
-    inside = tuple(slice(a - b, c - b) for a, b, c in zip(owned.low, box.low, last, strict=True))
-    if any(s.stop - s.start < n for s, n in zip(inside, counts["node"], strict=True)):
-        out["node"] = _marked(counts["node"], inside, order)
+    for association, high in (("element", owned.high), ("node", tuple(last))):
+        inside = tuple(slice(a - b, c - b) for a, b, c in zip(owned.low, box.low, high, strict=True))
+        if not box.empty and any(s.stop - s.start < n for s, n in zip(inside, counts[association], strict=True)):
+            out[association] = np.ones(counts[association], np.uint8, order)
+            out[association][inside] = 0
     return out
-
-
-def _marked(shape: tuple[int, ...], inside: tuple[slice, ...], order: str) -> np.ndarray:
-    marks = np.ones(shape, np.uint8, order)
-    marks[inside] = 0
-    return marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,43 +317,29 @@ def merge(meshes: Sequence[Mesh]) -> Mesh:
     if len(meshes) == 1:
         return meshes[0]
     first = meshes[0]
-    common: dict[str, Any] = {"coordinates": _joined([mesh.coordinates for mesh in meshes])}
+    common: dict[str, Any] = {}
+    order = None  # of elements, block by block
     if isinstance(first, UnstructuredMesh):
         shifts = np.cumsum([0, *[mesh.size_of("node") for mesh in meshes[:-1]]])
-        common["blocks"] = [
-            _joined_block([mesh.blocks[n] for mesh in meshes], shifts) for n in range(len(first.blocks))
-        ]
+        numbers = range(len(first.blocks))
+        common["blocks"] = [_joined_block([mesh.blocks[n] for mesh in meshes], shifts) for n in numbers]
+        if len(numbers) > 1:
+            counts = [len(block) for mesh in meshes for block in mesh.blocks]
+            order = np.argsort(np.repeat([*numbers] * len(meshes), counts), kind="stable")
+
+    def joined(values: Sequence[Any], association: str = "node") -> Any:
+        if isinstance(values[0], tuple):
+            return tuple(joined(each, association) for each in zip(*values, strict=True))
+        whole = np.concatenate(values)
+        return whole if association == "node" or order is None else whole[order]
+
+    for what in ("ids", "ghosts"):
+        common[what] = {key: joined([getattr(mesh, what)[key] for mesh in meshes], key) for key in getattr(first, what)}
     fields = {}
     for name, each in first.fields.items():
-        values = [_by_block(mesh, each.association, mesh.fields[name].values) for mesh in meshes]
-        fields[name] = Field(each.association, _regrouped(values), each.units)
-    marks = {}
-    for what in ("ids", "ghosts"):
-        marks[what] = {}
-        for key in getattr(first, what):
-            values = [_by_block(mesh, key, getattr(mesh, what)[key]) for mesh in meshes]
-            marks[what][key] = _regrouped(values)
-    return type(first)(**common, fields=fields, **marks)
-
-
-def _by_block(mesh: Mesh, association: str, values: Any) -> list[Any]:
-    """Values of elements, cut where the mesh's blocks end."""
-    if association == "node" or not isinstance(mesh, UnstructuredMesh) or len(mesh.blocks) < 2:
-        return [values]
-    ends = np.cumsum([0, *[len(block) for block in mesh.blocks]])
-    cuts = [slice(a, b) for a, b in itertools.pairwise(ends)]
-    return [tuple(each[cut] for each in values) if isinstance(values, tuple) else values[cut] for cut in cuts]
-
-
-def _regrouped(values: Sequence[Sequence[Any]]) -> Any:
-    """Joins values[domain][block], block by block."""
-    return _joined([piece for group in zip(*values, strict=True) for piece in group])
-
-
-def _joined(values: Sequence[Any]) -> Any:
-    if isinstance(values[0], tuple):
-        return tuple(np.concatenate(each) for each in zip(*values, strict=True))
-    return np.concatenate(values)
+        values = joined([mesh.fields[name].values for mesh in meshes], each.association)
+        fields[name] = Field(each.association, values, each.units)
+    return type(first)(coordinates=joined([mesh.coordinates for mesh in meshes]), fields=fields, **common)
 
 
 def _joined_block(blocks: Sequence[ElementBlock], shifts: np.ndarray) -> ElementBlock:

@@ -36,6 +36,7 @@ from vtkmodules.vtkCommonDataModel import (
     vtkStructuredGrid,
     vtkUnstructuredGrid,
 )
+from vtkmodules.vtkFiltersCore import vtkAppendFilter
 
 from ..errors import InvalidArgument
 from . import meshes
@@ -273,7 +274,7 @@ def from_vtk(dataset: vtkDataSet) -> Mesh:
 
     Arrays are shared where the layout allows. A vtkPolyData of vertices only, one for each point, gives particles.
     Voxels and pixels become hex8 and quad4. Arrays without a name, or of no numbers, are left out. Raises
-    InvalidArgument for other data sets and cells, triangle strips, and images with a direction matrix.
+    InvalidArgument for other data sets and cells (triangle strips), and images with a direction matrix.
     """
     if dataset.IsA("vtkPolyData"):
         return _from_poly(dataset)
@@ -318,26 +319,15 @@ def _from_grid(grid: Any) -> meshes.StructuredMesh:
 
 
 def _from_poly(data: vtkPolyData) -> Mesh:
-    if data.GetNumberOfStrips():
-        raise InvalidArgument("the data set has triangle strips; vtkTriangleFilter makes triangles of them")
     n = data.GetNumberOfPoints()
-    kinds, ends, nodes = [], [np.zeros(1, np.int64)], []
-    for cells, of_size in ((data.GetVerts(), {1: 1}), (data.GetLines(), {2: 3}), (data.GetPolys(), {3: 5, 4: 9})):
-        offsets, connectivity = _of_cell_array(cells)
-        many = {1: 2, 2: 4, 3: 7}[min(of_size)]  # polyvertex, polyline, polygon
-        sizes = np.diff(offsets)
-        kind = np.full(len(sizes), many, np.uint8)
-        for size, number in of_size.items():
-            kind[sizes == size] = number
-        kinds.append(kind)
-        ends.append(offsets[1:] + sum(map(len, nodes)))
-        nodes.append(connectivity)
-    used = [each for each in nodes if len(each)]
-    connectivity = used[0] if len(used) == 1 else np.concatenate(nodes)
-    vertices = vtk_cells = sum(map(len, kinds))
-    if vertices and (kinds[0] == 1).all() and len(kinds[0]) == vtk_cells == n and (connectivity == np.arange(n)).all():
+    verts = data.GetVerts()
+    single = n and verts.GetNumberOfCells() == data.GetNumberOfCells() == verts.GetNumberOfConnectivityIds() == n
+    if single and (_of_cell_array(verts)[1] == np.arange(n)).all():
         return _with_data(meshes.ParticleMesh(coordinates=_coordinates(data)), data)
-    return _with_cells(data, np.concatenate(kinds), np.concatenate(ends), connectivity)
+    append = vtkAppendFilter()  # makes an unstructured grid
+    append.SetInputData(data)
+    append.Update()
+    return from_vtk(append.GetOutput())
 
 
 def _of_cell_array(cells: vtkCellArray) -> tuple[np.ndarray, np.ndarray]:
