@@ -13,6 +13,7 @@ _NAMES = {
         "AmrMesh", "CurvilinearMesh", "ElementBlock", "Field", "Mesh", "Multiblock", "ParticleMesh", "RectilinearMesh",
         "StructuredMesh", "UniformMesh", "UnstructuredMesh",
     ),
+    "blueprint": ("write_blueprint",),
     "channel": ("describe", "publish", "time_and_cycle"),
     "description": ("FieldInfo", "MeshDescription"),
     "visibility": ("visibility_order",),

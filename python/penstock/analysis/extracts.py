@@ -6,6 +6,7 @@ centres of cells, where only fields of cells are asked for.
 vtk: .vti, .vtp, .vtu, .vtr or .vts, as the dataset is, from one rank with one part. Otherwise a folder of such files,
 one for each part, and beside it a .vtm file that names them.
 vtkhdf: one file of all parts; with several ranks a folder with one file for each, RANK.vtkhdf.
+blueprint: a root file, and with several ranks a folder of domains beside it; see blueprint.py.
 
 A file appears whole under its name, or not at all; the table grows by whole rows.
 """
@@ -78,6 +79,8 @@ class ExtractWriter:
         if self.extract.type == "csv":
             fields = self.extract.selected
             return exchange(self.cohort, lambda: _rows(result, fields), lambda rows: _write_rows(path, rows, fields))
+        if self.extract.type == "blueprint":
+            return self._write_blueprint(path, result, values)
         return self._write_parts(path, result)
 
     # ------------------------------------------------------------------------------------------------------------ csv
@@ -136,6 +139,27 @@ class ExtractWriter:
             return path if hdf else _write_index(Path(f"{path}.vtm"), names)
 
         return exchange(self.cohort, mine, finish)
+
+    # ------------------------------------------------------------------------------------------------------ blueprint
+
+    def _write_blueprint(self, path: Path, parts: Iterable[Any], values: Values) -> Path:
+        from .blueprint import write_blueprint
+
+        own: list[Any] = []
+
+        def mine() -> set[str]:
+            known, found = _chosen(parts, self.extract.selected)
+            own.extend(found)
+            return known
+
+        exchange(self.cohort, mine, lambda known: _check_known(set().union(*known), self.extract.selected))
+        return write_blueprint(path, map(_mesh_of, own), int(values.cycle), float(values.time), self.cohort)
+
+
+def _mesh_of(part: Any) -> Any:
+    from .vtk import from_vtk
+
+    return from_vtk(part)
 
 
 def _csv(rows: Iterable[Iterable[Any]]) -> bytes:

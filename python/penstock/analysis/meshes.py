@@ -172,6 +172,10 @@ class StructuredMesh(Mesh):
         """Elements by array dimension."""
         return cells_of(self.shape, self.whole)
 
+    def upright(self, values: Any) -> tuple[np.ndarray, ...]:
+        """Views of arrays of nodes or elements with dimensions in VTK's order: z, y, x, components."""
+        return _upright(self.axes, values)
+
     def shape_of(self, association: str) -> tuple[int, ...]:
         return self.shape if association == "node" else self.cells
 
@@ -268,6 +272,14 @@ class ElementBlock:
                 f"{what}: connectivity of {self.topology} has the shape (n, {TOPOLOGIES[self.topology].nodes}), "
                 f"not {array.shape}"
             )
+
+    def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """VTK's number of each element's topology; offsets; connectivity of one dimension."""
+        if self.topology == "mixed":
+            return self.topologies, self.offsets, self.connectivity
+        topology, n = TOPOLOGIES[self.topology], len(self)
+        offsets = np.arange(n + 1, dtype=np.int64) * topology.nodes
+        return np.full(n, topology.vtk, np.uint8), offsets, self.connectivity.reshape(-1)
 
     def __len__(self) -> int:
         return len(self.topologies) if self.topology == "mixed" else len(self.connectivity)
@@ -369,6 +381,16 @@ class AmrMesh(Mesh):
         shape = tuple(n + 1 for n in self.cells)
         return UniformMesh(shape=shape, axes=self.axes, origin=tuple(origin), spacing=spacing)
 
+    def layers(self) -> np.ndarray:
+        """Marks of a block's ghost layers: 1 there."""
+        marks = np.ones(self.cells, np.uint8)
+        marks[tuple(slice(self.ghost_layers, n - self.ghost_layers) for n in self.cells)] = 0
+        return marks
+
+    def upright(self, values: Any) -> tuple[np.ndarray, ...]:
+        """As of structured meshes, behind the dimension of blocks."""
+        return _upright(self.axes, values, 1)
+
     def _check(self) -> None:
         cells = _integers("cells", self.cells)
         axes = self.axes or "zyx"[3 - len(cells) :]
@@ -410,6 +432,19 @@ def cells_of(shape: Sequence[int], whole: Sequence[int] | None = None) -> tuple[
     """Elements by dimension of a part that has `shape` nodes of a mesh of `whole` nodes."""
     whole = shape if whole is None else whole
     return tuple(min(n, 1) if all_ == 1 else max(n - 1, 0) for n, all_ in zip(shape, whole, strict=True))
+
+
+def _upright(axes: str, values: Any, before: int = 0) -> tuple[np.ndarray, ...]:
+    """One array for each component where they lie so in memory."""
+    order = sorted(range(len(axes)), key=lambda d: axes[d], reverse=True)
+    order = [*range(before), *(d + before for d in order)]
+    arrays = values if isinstance(values, tuple) else (values,)
+    arrays = tuple(each.transpose([*order, *range(len(order), each.ndim)]) for each in arrays)
+    if arrays[0].ndim > len(order) and not arrays[0].flags.c_contiguous:
+        parts = tuple(arrays[0][..., c] for c in range(arrays[0].shape[-1]))
+        if all(each.flags.c_contiguous for each in parts):
+            return parts
+    return arrays
 
 
 def check_axes(axes: str, ndim: int) -> str:

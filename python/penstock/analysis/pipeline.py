@@ -7,7 +7,7 @@
     scenes:                               # pictures: of a pipeline, of filters given inline, or of several `plots`
       surface: {pipeline: surface, color: U, range: [0.33, 0.66], label: "step {cycle}"}
       both: {plots: [{pipeline: surface, opacity: 0.5}, {slice: z, color: V}], when: top > 0.3}
-    extracts:                             # files: csv (of values or of a chain), vtk, vtkhdf; or a stream
+    extracts:                             # files: csv (values or a chain), vtk, vtkhdf, blueprint; or a stream
       table: {type: csv, values: {top: top, mean_U: mean(U)}}
       data: {type: vtk, pipeline: surface, fields: [U, V]}
 
@@ -57,7 +57,12 @@ MAX_NAMES = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,99}")
 _FORMAT = re.compile(r"[<>^=]?[-+ ]?0?[0-9]{0,2}(\.[0-9]{1,2})?[deEfgGs]?")
-_FILES = {"csv": "{name}-{cycle:06d}.csv", "vtk": "{name}-{cycle:06d}", "vtkhdf": "{name}-{cycle:06d}.vtkhdf"}
+_FILES = {
+    "csv": "{name}-{cycle:06d}.csv",
+    "vtk": "{name}-{cycle:06d}",
+    "vtkhdf": "{name}-{cycle:06d}.vtkhdf",
+    "blueprint": "{name}-{cycle:06d}.root",
+}
 
 Fields = frozenset[str] | None  # None: all there are
 
@@ -291,7 +296,7 @@ class Extract(Triggered, Chain):
     values: of a table with one row for each step. selected (`fields` in YAML): of the results of the chain; None: all.
     """
 
-    type: str = option(choice("csv", "vtk", "vtkhdf", "stream"))
+    type: str = option(choice("csv", "vtk", "vtkhdf", "blueprint", "stream"))
     selected: tuple | None = option(schema.names, None, key="fields")
     values: dict[str, Expression] | None = option(by_name(expression, re.compile(r"[^,\"\n\r]{1,100}")), None)
     file: str | None = option(file_pattern, None)

@@ -80,7 +80,7 @@ def _rectilinear(mesh: meshes.RectilinearMesh) -> vtkRectilinearGrid:
 
 def _curvilinear(mesh: meshes.CurvilinearMesh) -> vtkStructuredGrid:
     grid = vtkStructuredGrid()
-    grid.SetPoints(_points(_upright(mesh, mesh.coordinates)))
+    grid.SetPoints(_points(mesh.upright(mesh.coordinates)))
     return _with_extent(mesh, grid)
 
 
@@ -96,18 +96,6 @@ def _with_extent(mesh: meshes.StructuredMesh, grid: Any) -> Any:
     return grid
 
 
-def _upright(mesh: Any, values: Any, rows: int = 0) -> tuple[np.ndarray, ...]:
-    """Arrays with dimensions in VTK's order, z, y, x, behind `rows` others; one for each component if they lie so."""
-    order = sorted(range(len(mesh.axes)), key=lambda d: mesh.axes[d], reverse=True)
-    order = [*range(rows), *(d + rows for d in order)]
-    arrays = [each.transpose([*order, *range(len(order), each.ndim)]) for each in _split(values)]
-    if arrays[0].ndim > len(order) and not arrays[0].flags.c_contiguous:
-        parts = tuple(arrays[0][..., c] for c in range(arrays[0].shape[-1]))
-        if all(each.flags.c_contiguous for each in parts):
-            return parts
-    return tuple(arrays)
-
-
 # --------------------------------------------------------------------------------------------------- other meshes
 
 
@@ -115,7 +103,7 @@ def _unstructured(mesh: meshes.UnstructuredMesh) -> vtkUnstructuredGrid:
     grid = vtkUnstructuredGrid()
     grid.SetPoints(_points(_split(mesh.coordinates)))
     if mesh.blocks:
-        types, offsets, connectivity = zip(*(_cells(block) for block in mesh.blocks), strict=True)
+        types, offsets, connectivity = zip(*(block.cells() for block in mesh.blocks), strict=True)
         ends = np.cumsum([0, *map(len, connectivity)])
         shifted = [each[:-1] + end for each, end in zip(offsets, ends[:-1], strict=True)]
         cells = vtkCellArray()
@@ -124,16 +112,6 @@ def _unstructured(mesh: meshes.UnstructuredMesh) -> vtkUnstructuredGrid:
         grid.SetCells(numpy_to_vtk(_one(types)), cells)
     _add_data(mesh, grid)
     return grid
-
-
-def _cells(block: ElementBlock) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """VTK's types, offsets and connectivity."""
-    if block.topology == "mixed":
-        return np.ascontiguousarray(block.topologies), np.asarray(block.offsets), block.connectivity
-    topology, n = TOPOLOGIES[block.topology], len(block)
-    width = topology.nodes or 0
-    offsets = np.arange(0, (n + 1) * width, width, dtype=np.int64)
-    return np.full(n, topology.vtk, np.uint8), offsets, block.connectivity.reshape(-1)
 
 
 def _one(arrays: tuple[np.ndarray, ...]) -> np.ndarray:
@@ -163,8 +141,7 @@ def _particles(mesh: meshes.ParticleMesh) -> vtkPolyData:
 def _amr(mesh: meshes.AmrMesh) -> vtkMultiBlockDataSet:
     """Where x is not fastest in each row, all rows are copied at once."""
     arrays = {name: (_rows(mesh, each.values), mesh.components(name)) for name, each in mesh.fields.items()}
-    layers = np.ones((1, *mesh.cells), np.uint8)
-    layers[(0, *(slice(mesh.ghost_layers, n - mesh.ghost_layers) for n in mesh.cells))] = 0
+    layers = mesh.layers()[None]
     # Marks of the mesh (of cells that finer blocks hide, say) are beside those of the layers.
     marks = _rows(mesh, mesh.ghosts["element"] | layers if "element" in mesh.ghosts else layers)
     ids = _rows(mesh, mesh.ids["element"]) if "element" in mesh.ids else None
@@ -183,7 +160,7 @@ def _amr(mesh: meshes.AmrMesh) -> vtkMultiBlockDataSet:
 
 
 def _rows(mesh: meshes.AmrMesh, values: Any) -> tuple[np.ndarray, ...]:
-    return tuple(np.ascontiguousarray(each) for each in _upright(mesh, values, rows=1))
+    return tuple(np.ascontiguousarray(each) for each in mesh.upright(values))
 
 
 def _multiblock(mesh: meshes.Multiblock) -> vtkMultiBlockDataSet:
@@ -210,7 +187,7 @@ _CONVERTERS: dict[str, Any] = {
 
 def _add_data(mesh: Mesh, data: vtkDataSet) -> None:
     def arrays(values: Any) -> tuple[np.ndarray, ...]:
-        return _upright(mesh, values) if isinstance(mesh, meshes.StructuredMesh) else _split(values)
+        return mesh.upright(values) if isinstance(mesh, meshes.StructuredMesh) else _split(values)
 
     points = data.GetPointData()
     of = {"node": points, "element": points if mesh.type == "particles" else data.GetCellData()}
