@@ -27,19 +27,30 @@ extracts:
   middle: {type: csv, when: cycle % 2 == 0, slice: {normal: z}, fields: [T]}
   counts: {type: csv, when: top > 2.5, histogram: {field: T, bins: 4}}
 """
+SCENE = """
+scenes:
+  surface: {contour: {field: T, value: 1.2}, color: T, size: [160, 120], when: cycle % 2 == 0 and top > 1}
+"""
 
 
 @pytest.fixture
-def engine(request, tmp_path, monkeypatch):
-    """One word of configuration says where the steps go."""
-    configuration = tmp_path / "penstock.yaml"
-    configuration.write_text(f"streams: {{heat: {{engine: {request.param}}}}}\n")
-    monkeypatch.setenv("PENSTOCK_CONFIG", str(configuration))
-    monkeypatch.chdir(tmp_path)
-    if request.param == "pool":
-        servers = request.getfixturevalue("pool_servers")(1, memory="256MiB", http="off")
-        monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", servers.directory)
-    return request.param
+def choose(tmp_path, monkeypatch, pool_servers):
+    """choose(engine): the context in which one word of configuration says where the steps go."""
+
+    def choose(engine):
+        here = tmp_path / engine
+        here.mkdir()
+        (here / "penstock.yaml").write_text(f"streams: {{heat: {{engine: {engine}}}}}\n")
+        monkeypatch.setenv("PENSTOCK_CONFIG", str(here / "penstock.yaml"))
+        monkeypatch.chdir(here)
+        if engine == "pool":
+            servers = pool_servers(1, memory="256MiB", http="off")
+            monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", servers.directory)
+        else:
+            monkeypatch.delenv("PENSTOCK_DIRECTORY_SERVICE", raising=False)
+        return penstock.Context(directory=str(here / "streams"), listen="127.0.0.1"), here
+
+    return choose
 
 
 def field(cycle):
@@ -90,22 +101,29 @@ def beside(*works):
         raise failed[0]
 
 
-@pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_the_same_tables_from_each_engine(engine, tmp_path):
-    analysis = []
-    context = penstock.Context(directory=str(tmp_path / "streams"), listen="127.0.0.1")
+def test_the_same_tables_and_pictures_from_each_engine(choose):
+    pictures = {}
+    for engine in ENGINES:
+        context, here = choose(engine)
+        reports = []
 
-    def look():
-        analysis.append(analyse(context, tmp_path).run())
+        def look(context=context, here=here, reports=reports):
+            reports.append(analyse(context, here, PIPELINE + SCENE).run())
 
-    if engine == "file":
-        write(context)
-        look()
-    else:
-        beside(lambda: write(context), look)
-    (report,) = analysis
-    assert report.frames == 5 and report.bytes > 0
-    out = tmp_path / "out"
+        if engine == "file":
+            write(context)
+            look()
+        else:
+            beside(lambda context=context: write(context), look)
+        assert reports[0].frames == 5 and reports[0].bytes > 0
+        check_tables(here / "out")
+        pictures[engine] = {path.name: path.read_bytes() for path in (here / "out").glob("*.png")}
+    assert sorted(pictures["direct"]) == ["surface-000002.png", "surface-000004.png"]
+    for engine in ENGINES:
+        assert pictures[engine] == pictures["direct"], engine
+
+
+def check_tables(out):
     table = rows(out / "table.csv")
     for cycle, row in enumerate(table):
         values = field(cycle)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidArgument
-from .partition import visibility_order
 from .pipeline import Camera
+from .visibility import visibility_order
 
 ANGLE = 24.0
 _MARGIN = 0.12

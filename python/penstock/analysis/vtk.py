@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from vtkmodules.util.numpy_support import numpy_to_vtk, vtk_to_numpy
-from vtkmodules.vtkCommonCore import VTK_ID_TYPE, vtkPoints, vtkSOADataArrayTemplate
+from vtkmodules.vtkCommonCore import VTK_ID_TYPE, vtkPoints, vtkSOADataArrayTemplate, vtkVersion
 from vtkmodules.vtkCommonDataModel import (
     vtkCellArray,
     vtkCompositeDataSet,
@@ -257,12 +257,17 @@ def from_vtk(dataset: vtkDataSet) -> Mesh:
         return _from_poly(dataset)
     if dataset.IsA("vtkUnstructuredGrid"):
         cells = dataset.GetCells()
-        types = vtk_to_numpy(dataset.GetCellTypesArray()) if cells else np.empty(0)
+        types = vtk_to_numpy(_cell_types(dataset)) if cells else np.empty(0)
         offsets, connectivity = _of_cell_array(cells) if cells else (np.zeros(1, np.int64), np.empty(0, np.int64))
         return _with_cells(dataset, np.asarray(types, np.uint8), offsets, connectivity)
     if any(dataset.IsA(name) for name in ("vtkImageData", "vtkRectilinearGrid", "vtkStructuredGrid")):
         return _with_data(_from_grid(dataset), dataset)
     raise InvalidArgument(f"a {dataset.GetClassName()} cannot be made a mesh; convert it to an unstructured grid")
+
+
+def _cell_types(grid: Any) -> Any:
+    old = vtkVersion.GetVTKMajorVersion() * 100 + vtkVersion.GetVTKMinorVersion() < 906
+    return grid.GetCellTypesArray() if old else grid.GetCellTypes()
 
 
 def numpy_of(array: Any) -> np.ndarray:
