@@ -11,20 +11,26 @@
 #include <filesystem>
 #include <utility>
 
+#include "analysis/python_part.hpp"
 #include "penstock/error.hpp"
+#include "penstock/version.hpp"
 
 namespace penstock {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Py_RunMain would end the process at SystemExit.
+// As `python3 SCRIPT` or `python3 -m MODULE`; Py_RunMain would end the process at SystemExit.
 constexpr const char* runner = R"(
 import os, runpy, sys, traceback
-sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
 status = 0
 try:
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
+        runpy.run_path(sys.argv[0], run_name="__main__")
 except SystemExit as end:
     status = end.code if isinstance(end.code, int) else int(end.code is not None)
     if not isinstance(end.code, int) and end.code is not None:
@@ -92,10 +98,27 @@ int run(const std::string& python, const std::vector<std::string>& arguments) {
   return Py_FinalizeEx() < 0 && status == 0 ? 1 : status;
 }
 
+bool is_module(const std::vector<std::string>& arguments) { return arguments.size() > 1 && arguments[0] == "-m"; }
+
+std::string name_of(const std::vector<std::string>& arguments) {
+  return is_module(arguments) ? arguments[1] : arguments.empty() ? "" : arguments[0];
+}
+
+// For libpenstock, which loads this library when an analysis runs in the process of a simulation that does not link it.
+class Program final : public RunningAnalysis {
+ public:
+  explicit Program(std::vector<std::string> arguments) : program_(std::move(arguments)) {}
+  int wait(Timeout deadline) override { return program_.wait(deadline); }
+
+ private:
+  PythonProgram program_;
+};
+
 }  // namespace
 
-PythonProgram::PythonProgram(std::vector<std::string> arguments) : script_(arguments.empty() ? "" : arguments[0]) {
-  if (!fs::is_regular_file(script_)) throw Error(Errc::not_found, "there is no Python program '" + script_ + "'");
+PythonProgram::PythonProgram(std::vector<std::string> arguments) : script_(name_of(arguments)) {
+  if (!is_module(arguments) && !fs::is_regular_file(script_))
+    throw Error(Errc::not_found, "there is no Python program '" + script_ + "'");
   const auto python = find_python();
   if (used.exchange(true))
     throw Error(Errc::wrong_state, script_ + ": this process has run a Python program already; it can run one");
@@ -113,3 +136,12 @@ int PythonProgram::wait(Timeout deadline) {
 }
 
 }  // namespace penstock
+
+const penstock::base::PartHead* penstock_python_program_part() {
+  using namespace penstock;
+  static const analysis::PythonPart part{{version},
+                                         [](std::vector<std::string> program) -> std::unique_ptr<RunningAnalysis> {
+                                           return std::make_unique<Program>(std::move(program));
+                                         }};
+  return &part;
+}

@@ -3,12 +3,15 @@
 // Error(unknown_option) that suggests the nearest name.
 //
 //   penstock.yaml:   streams: { heat: { queue_steps: 2, when_full: discard_oldest } }
+//                    coprocessing: { heat: { wait: automatic, every: 10, pipelines: [pictures.yaml] } }
 //   environment:     PENSTOCK_STREAM_HEAT="direct,queue_steps=2"   PENSTOCK_DIRECTORY=/run/user/1000/penstock
+//                    PENSTOCK_COPROCESSING_HEAT="automatic,every=10,pipelines=pictures.yaml;sums.yaml"
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace penstock {
 
@@ -88,6 +91,22 @@ struct StreamOptions {
   std::uint32_t close_timeout_ms = 60'000;
 };
 
+// What a simulation does while the analysis of a channel is busy. It sets the stream's when_full (and queue_steps), which the
+// section `streams` may set otherwise.
+enum class Wait : std::uint8_t {
+  block,      // it waits for room, as the stream's when_full says
+  drop,       // the new step is not written: when_full discard_newest
+  latest,     // the oldest step that no reader has begun gives way: when_full discard_oldest
+  automatic,  // a step is written if, and only if, the analysis is there and has room for one now: queue_steps 1
+};
+
+// A channel's coprocessor (penstock/coprocessor.hpp).
+struct CoprocessorOptions {
+  Wait wait = Wait::block;
+  std::uint32_t every = 1;             // each so many requests are looked at, from the first on; the others are skipped
+  std::vector<std::string> pipelines;  // what the analysis runs; as text with ; between them
+};
+
 struct ContextOptions {
   std::string config_file;  // "": $PENSTOCK_CONFIG, else penstock.yaml in the working directory if there
   std::string directory;    // where streams register, and pools are found: a folder, or a directory service
@@ -99,7 +118,9 @@ struct ContextOptions {
 
 // The options as YAML, one "key: value" a line, in the order above.
 std::string to_yaml(const StreamOptions&);
+std::string coprocessor_options_to_yaml(const CoprocessorOptions&);
 // Sets one option from text ("queue_bytes", "64MiB"). Throws Error(unknown_option or invalid_argument).
 void set_option(StreamOptions&, const std::string& key, const std::string& value);
+void set_option(CoprocessorOptions&, const std::string& key, const std::string& value);
 
 }  // namespace penstock

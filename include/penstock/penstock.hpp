@@ -2,7 +2,9 @@
 #pragma once
 
 #include "penstock/cohort.hpp"
+#include "penstock/coprocessor.hpp"
 #include "penstock/error.hpp"
+#include "penstock/mesh.hpp"
 #include "penstock/options.hpp"
 #include "penstock/stream.hpp"
 #include "penstock/types.hpp"

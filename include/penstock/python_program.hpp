@@ -24,7 +24,7 @@ namespace penstock {
 
 class PythonProgram {
  public:
-  // The script and its arguments. Throws Error: wrong_state (the process has or had one), not_found (the script, or Python).
+  // The script and its arguments, or "-m", a module and its arguments. Throws Error: wrong_state (the process has or had one), not_found (the script, or Python).
   explicit PythonProgram(std::vector<std::string> arguments);
   // Waits for the program, as long as it takes.
   ~PythonProgram();

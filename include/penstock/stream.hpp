@@ -301,6 +301,9 @@ class Context {
   // The options in effect for a stream: `defaults` overlaid by penstock.yaml, then by the environment.
   StreamOptions options_for(std::string_view stream, StreamOptions defaults = {}) const;
 
+  // The same for a channel's coprocessor (penstock/coprocessor.hpp).
+  CoprocessorOptions coprocessor_options_for(std::string_view channel, CoprocessorOptions defaults = {}) const;
+
   // Collective. Registers the stream and returns at once; readers are awaited in the first begin_step.
   // Throws Error: invalid_argument, timeout (a rank that did not come), wrong_state (the stream is being written already; when
   // by another rank of this MPI launch without the communicator, that rank fails too).

@@ -38,6 +38,11 @@ struct EnumNames<Acknowledge> {
   static constexpr std::array<std::string_view, 3> names{"memory", "replicated", "durable"};
 };
 
+template <>
+struct EnumNames<Wait> {
+  static constexpr std::array<std::string_view, 4> names{"block", "drop", "latest", "automatic"};
+};
+
 std::string parse_word(std::string_view text) {
   const std::string_view word = trim(text);
   if (word.empty()) throw Error(Errc::invalid_argument, "a name is missing");
@@ -76,6 +81,17 @@ std::string parse_line(std::string_view text) {
   if (line.find_first_of("\n\r") != std::string_view::npos || line.find('\0') != std::string_view::npos)
     throw Error(Errc::invalid_argument, "it must be one line");
   return std::string(line);
+}
+
+std::vector<std::string> parse_lines(std::string_view text) {
+  std::vector<std::string> out;
+  const std::string lines = parse_line(text);
+  if (lines.empty() || lines == "\"\"") return out;  // as to_yaml writes nothing
+  for (const std::string_view line : split(lines, ';')) {
+    if (line.empty()) throw Error(Errc::invalid_argument, "'" + lines.substr(0, 40) + "' has an empty item");
+    out.emplace_back(line);
+  }
+  return out;
 }
 
 }  // namespace penstock::base::fields
@@ -170,6 +186,13 @@ constexpr std::array stream_fields{
     StreamField{number<&O::close_timeout_ms>("close_timeout_ms")},
 };
 
+using C = CoprocessorOptions;
+constexpr std::array coprocessor_fields{
+    choice<&C::wait>("wait"),
+    number<&C::every, 1>("every"),
+    lines<&C::pipelines>("pipelines"),
+};
+
 }  // namespace
 
 std::string to_yaml(const StreamOptions& options) { return base::fields_to_yaml(stream_fields, options); }
@@ -178,11 +201,33 @@ void set_option(StreamOptions& options, const std::string& key, const std::strin
   base::set_field(stream_fields, options, key, value);
 }
 
+std::string coprocessor_options_to_yaml(const CoprocessorOptions& options) {
+  return base::fields_to_yaml(coprocessor_fields, options);
+}
+
+void set_option(CoprocessorOptions& options, const std::string& key, const std::string& value) {
+  base::set_field(coprocessor_fields, options, key, value);
+}
+
 namespace base {
 namespace {
 
-constexpr std::array<std::string_view, 5> file_keys{"streams", "directory", "listen", "log", "trace"};
+constexpr std::array<std::string_view, 6> file_keys{"streams", "coprocessing", "directory", "listen", "log", "trace"};
 constexpr std::string_view every_stream = "*";
+
+// Where the options of one kind stand: their section of the file, and how variables of the environment begin.
+template <class Options>
+struct Place;
+template <>
+struct Place<StreamOptions> {
+  static constexpr const char *section = "streams", *what = "a stream", *variable = "PENSTOCK_STREAM_";
+  static constexpr std::string_view list = "";  // the option that takes several values
+};
+template <>
+struct Place<CoprocessorOptions> {
+  static constexpr const char *section = "coprocessing", *what = "a channel", *variable = "PENSTOCK_COPROCESSING_";
+  static constexpr std::string_view list = "pipelines";
+};
 
 [[noreturn]] void fail(const std::string& file, const YAML::Node& node, Errc code, const std::string& message) {
   throw Error(code, file + ":" + std::to_string(node.Mark().line + 1) + ": " + message);
@@ -227,14 +272,33 @@ YAML::Node load(const std::string& file) {
   }
 }
 
-void apply_node(StreamOptions& options, const std::string& file, const YAML::Node& node) {
+// One value, or a list with ';' between its items.
+std::string list(const std::string& file, const YAML::Node& node, std::string_view what) {
+  if (!node.IsSequence()) return scalar(file, node, what);
+  std::string text;
+  for (const auto& item : node) text.append(text.empty() ? "" : ";").append(scalar(file, item, what));
+  return text;
+}
+
+template <class Options>
+void apply_node(Options& options, const std::string& file, const YAML::Node& node) {
   if (node.IsScalar()) {
     at(file, node, [&] { apply_text(options, node.Scalar()); });
     return;
   }
-  for_each_entry(file, node, "a stream", [&](const std::string& key, const YAML::Node& value, const YAML::Node& place) {
-    const std::string text = scalar(file, value, key);
-    at(file, place, [&] { set_option(options, key, text); });
+  for_each_entry(
+      file, node, Place<Options>::what, [&](const std::string& key, const YAML::Node& value, const YAML::Node& place) {
+        const std::string text = Place<Options>::list == key ? list(file, value, key) : scalar(file, value, key);
+        at(file, place, [&] { set_option(options, key, text); });
+      });
+}
+
+// Reads a section and keeps nothing: a mistake anywhere in it is reported at once.
+template <class Options>
+void check_section(const std::string& file, const YAML::Node& section, const std::string& key) {
+  for_each_entry(file, section, key, [&](const std::string&, const YAML::Node& node, const YAML::Node&) {
+    Options scratch;
+    apply_node(scratch, file, node);
   });
 }
 
@@ -264,28 +328,45 @@ std::string find_config_file(const std::string& named_in_code) {
   return std::filesystem::exists("penstock.yaml", ignored) ? "penstock.yaml" : "";
 }
 
-std::string environment_name(std::string_view stream) {
-  std::string name = "PENSTOCK_STREAM_";
-  for (const char c : stream) {
+namespace {
+
+std::string variable_name(std::string name, std::string_view of) {
+  for (const char c : of) {
     const auto byte = static_cast<unsigned char>(c);
     name.push_back(byte < 128 && std::isalnum(byte) ? static_cast<char>(std::toupper(byte)) : '_');
   }
   return name;
 }
 
-void apply_text(StreamOptions& options, std::string_view text, std::optional<Side> side) {
+// Calls set(key, value) for each part of "word,key=value,key=value"; the first part, without a key, is the value of `alone`.
+template <class Set>
+void for_each_part(std::string_view text, const char* alone, Set set) {
   bool first = true;
   for (const std::string_view part : split(text, ',')) {
     const auto equals = part.find('=');
     if (equals != std::string_view::npos) {
-      set_option(options, std::string(trim(part.substr(0, equals))), std::string(trim(part.substr(equals + 1))), side);
+      set(std::string(trim(part.substr(0, equals))), std::string(trim(part.substr(equals + 1))));
     } else if (first) {
-      set_option(options, "engine", std::string(part));
+      set(alone, std::string(part));
     } else {
       throw Error(Errc::invalid_argument, "'" + std::string(part) + "' is not key=value");
     }
     first = false;
   }
+}
+
+}  // namespace
+
+std::string environment_name(std::string_view stream) { return variable_name(Place<StreamOptions>::variable, stream); }
+
+void apply_text(StreamOptions& options, std::string_view text, std::optional<Side> side) {
+  for_each_part(text, "engine",
+                [&](const std::string& key, const std::string& value) { set_option(options, key, value, side); });
+}
+
+void apply_text(CoprocessorOptions& options, std::string_view text) {
+  for_each_part(text, "wait",
+                [&](const std::string& key, const std::string& value) { set_option(options, key, value); });
 }
 
 StreamOptions from_yaml(std::string_view text, const std::function<void(const Error&)>& refused) {
@@ -306,23 +387,26 @@ StreamOptions from_yaml(std::string_view text, const std::function<void(const Er
 std::vector<std::string_view> stream_option_names() { return field_names(stream_fields); }
 
 void check(const StreamOptions& options) { check_fields(stream_fields, options); }
+void check_coprocessor(const CoprocessorOptions& options) { check_fields(coprocessor_fields, options); }
 
 namespace {
 
-StreamOptions overlay_file(std::string_view stream, StreamOptions options, const std::string& config_file) {
+template <class Options>
+Options overlay_file(std::string_view name, Options options, const std::string& config_file) {
   if (config_file.empty()) return options;
   const YAML::Node root = load(config_file);
-  const YAML::Node streams = root.IsMap() ? root["streams"] : YAML::Node();
-  for (const std::string_view section : {every_stream, stream}) {
-    if (!streams.IsDefined() || !streams.IsMap()) break;
-    const YAML::Node node = streams[std::string(section)];
+  const YAML::Node section = root.IsMap() ? root[Place<Options>::section] : YAML::Node();
+  for (const std::string_view entry : {every_stream, name}) {
+    if (!section.IsDefined() || !section.IsMap()) break;
+    const YAML::Node node = section[std::string(entry)];
     if (node.IsDefined()) apply_node(options, config_file, node);
   }
   return options;
 }
 
-StreamOptions overlay_environment(std::string_view stream, StreamOptions options) {
-  const std::string variable = environment_name(stream);
+template <class Options>
+Options overlay_environment(std::string_view name, Options options) {
+  const std::string variable = variable_name(Place<Options>::variable, name);
   if (const std::string text = environment(variable.c_str()); !text.empty()) {
     try {
       apply_text(options, text);
@@ -430,19 +514,18 @@ void read_settings_file(const std::string& file,
                         const std::function<void(const std::string&, const std::string&)>& set) {
   for_each_entry(file, load(file), "the configuration",
                  [&](const std::string& key, const YAML::Node& value, const YAML::Node& place) {
-                   std::string text;
-                   if (value.IsSequence()) {
-                     for (const auto& item : value)
-                       text.append(text.empty() ? "" : ";").append(scalar(file, item, key));
-                   } else if (!value.IsNull()) {
-                     text = scalar(file, value, key);
-                   }
+                   const std::string text = value.IsNull() ? "" : list(file, value, key);
                    at(file, place, [&] { set(key, text); });
                  });
 }
 
 StreamOptions options_for_stream(std::string_view stream, StreamOptions defaults, const std::string& config_file) {
   return overlay_environment(stream, overlay_file(stream, std::move(defaults), config_file));
+}
+
+CoprocessorOptions options_for_coprocessor(std::string_view channel, CoprocessorOptions defaults,
+                                           const std::string& config_file) {
+  return overlay_environment(channel, overlay_file(channel, std::move(defaults), config_file));
 }
 
 Settings settings(const ContextOptions& options) {
@@ -455,11 +538,9 @@ Settings settings(const ContextOptions& options) {
     for_each_entry(file, load(file), "the configuration",
                    [&](const std::string& key, const YAML::Node& value, const YAML::Node& place) {
                      if (key == "streams") {
-                       for_each_entry(file, value, key,
-                                      [&](const std::string&, const YAML::Node& stream, const YAML::Node&) {
-                                        StreamOptions scratch;
-                                        apply_node(scratch, file, stream);
-                                      });
+                       check_section<StreamOptions>(file, value, key);
+                     } else if (key == "coprocessing") {
+                       check_section<CoprocessorOptions>(file, value, key);
                      } else if (key == "directory") {
                        directory = scalar(file, value, key);
                      } else if (key == "listen") {

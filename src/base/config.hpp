@@ -9,6 +9,8 @@
 //       "*": {queue_steps: 8}                  # every stream
 //       heat: {data_plane: tcp}                # one stream, on top of that
 //       wake: "direct,when_full=block"         # the short form, as in PENSTOCK_STREAM_WAKE
+//     coprocessing:
+//       heat: {wait: automatic, every: 10, pipelines: [pictures.yaml]}
 //     directory: /run/user/1000/penstock
 //     listen: 10.0.0.1
 //     log: info
@@ -35,6 +37,11 @@ std::string find_config_file(const std::string& named_in_code);
 // "engine,key=value,key=value"; the engine may be left out.
 StreamOptions options_for_stream(std::string_view stream, StreamOptions defaults, const std::string& config_file);
 
+// The same for a channel's coprocessor: the section `coprocessing`, and PENSTOCK_COPROCESSING_<NAME>, whose first word may be
+// `wait` alone ("automatic,every=10").
+CoprocessorOptions options_for_coprocessor(std::string_view channel, CoprocessorOptions defaults,
+                                           const std::string& config_file);
+
 enum class Side : std::uint8_t { writer, reader };
 // The same for one side of a stream that is being opened. An option that has no effect with the stream's engine is an
 // Error(invalid_argument) that names it and who takes it, when it is given in the environment, or in code while neither the
@@ -53,11 +60,13 @@ StreamOptions effective(StreamOptions options, Side side);
 std::vector<std::string_view> stream_option_names();
 // Applies "direct,queue_steps=2" to the options. side: given where the text is for one side only.
 void apply_text(StreamOptions& options, std::string_view text, std::optional<Side> side = {});
+void apply_text(CoprocessorOptions& options, std::string_view text);
 // Options from the text that to_yaml writes. A line that set_option refuses throws, or is given to `refused` and skipped: the
 // text may be of another version.
 StreamOptions from_yaml(std::string_view text, const std::function<void(const Error&)>& refused = {});
 // Throws Error(invalid_argument) for values that set_option would refuse.
 void check(const StreamOptions& options);
+void check_coprocessor(const CoprocessorOptions& options);
 // "PENSTOCK_STREAM_HEAT_2D" for "heat-2d".
 std::string environment_name(std::string_view stream);
 

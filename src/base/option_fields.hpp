@@ -43,6 +43,11 @@ using ClassOf = typename MemberTraits<decltype(Member)>::Class;
 template <auto Member>
 using ValueOf = typename MemberTraits<decltype(Member)>::Value;
 
+// Anything of one line, trimmed.
+std::string parse_line(std::string_view text);
+// Several, with ';' between them; none of nothing.
+std::vector<std::string> parse_lines(std::string_view text);
+
 // The values' names, in order from 0: specialise with a static array `names`.
 template <class T>
 struct EnumNames;
@@ -130,6 +135,18 @@ constexpr Field<ClassOf<Member>> text(std::string_view name) {
           [](const O& options) { return options.*Member; }};
 }
 
+// Lines of text with ';' between them, in a vector.
+template <auto Member>
+constexpr Field<ClassOf<Member>> lines(std::string_view name) {
+  using O = ClassOf<Member>;
+  return {name, [](O& options, std::string_view text) { options.*Member = parse_lines(text); },
+          [](const O& options) {
+            std::string out;
+            for (const std::string& line : options.*Member) out.append(out.empty() ? "" : ";").append(line);
+            return out;
+          }};
+}
+
 // A field of the part that a member is. Make: what makes the part's field, as number<&Part::workers, 1> does.
 template <auto Member, auto Make>
 constexpr Field<ClassOf<Member>> within(std::string_view name) {
@@ -144,8 +161,6 @@ std::string parse_word(std::string_view text);
 std::string parse_name(std::string_view text);
 // Names with commas between them; '+' does too, where a comma means something else.
 std::string parse_names(std::string_view text);
-// Anything of one line, trimmed.
-std::string parse_line(std::string_view text);
 
 }  // namespace fields
 

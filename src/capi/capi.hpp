@@ -119,6 +119,11 @@ inline Dims dims_of(std::size_t ndims, const std::uint64_t* values, const char* 
   return Dims(std::span(&need(values, what), ndims));
 }
 
+// start: null for zeros.
+inline Box box_of(std::size_t ndims, const std::uint64_t* start, const std::uint64_t* count) {
+  return {start ? dims_of(ndims, start, "start") : Dims::filled(ndims, 0), dims_of(ndims, count, "count")};
+}
+
 // An enumerator received from C, checked against the last one defined.
 template <class Enum>
 Enum enum_of(int value, Enum last, const char* what) {

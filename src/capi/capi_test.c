@@ -486,7 +486,7 @@ static const struct {
     {"spans", test_spans},           {"attributes", test_attributes}, {"strings", test_strings},
     {"selections", test_selections}, {"views", test_views},           {"min_max", test_min_max},
     {"shapes", test_shapes},         {"cohort", test_cohort},         {"outcomes", test_outcomes},
-    {"statistics", test_statistics}, {"on_step", test_on_step},
+    {"statistics", test_statistics}, {"on_step", test_on_step},       {"coprocessor", test_coprocessor},
 };
 
 int main(int argc, char** argv) {

@@ -70,5 +70,7 @@ static inline void get(pair* p, const char* name, const penstock_selection* sele
 /* The cases that use threads (capi_threads_test.c). */
 void test_cohort(void);
 void test_outcomes(void);
+/* capi_coprocessor_test.c */
+void test_coprocessor(void);
 
 #endif

@@ -32,10 +32,6 @@ namespace {
 
 WriteStep& step_of(penstock_writer* writer) { return open_step(writer, "writer"); }
 
-Box box_of(std::size_t ndims, const std::uint64_t* start, const std::uint64_t* count) {
-  return {start ? dims_of(ndims, start, "start") : Dims::filled(ndims, 0), dims_of(ndims, count, "count")};
-}
-
 // Into the open step, or for the next one.
 void put_attribute(penstock_writer* writer, const char* name, Attribute value) {
   need(writer, "writer");

@@ -104,6 +104,10 @@ StreamOptions Context::options_for(std::string_view stream, StreamOptions defaul
   return base::options_for_stream(stream, std::move(defaults), impl_->options.config_file);
 }
 
+CoprocessorOptions Context::coprocessor_options_for(std::string_view channel, CoprocessorOptions defaults) const {
+  return base::options_for_coprocessor(channel, std::move(defaults), impl_->options.config_file);
+}
+
 Writer Context::create_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) const {
   fabric::check_stream_name(name);
   base::check(options);

@@ -1,0 +1,90 @@
+// Meshes, as a channel describes them to analyses (penstock/coprocessor.hpp): where the nodes and elements of its fields are.
+//
+// A description names variables of the stream and holds no data. Structured meshes lie in global arrays: `shape` counts nodes by
+// array dimension (1 to 3 of them), and `axes` says which spatial axis each array dimension runs along: "zyx" for T[z][y][x]; ""
+// is "xyz", as far as there are dimensions. A variable of elements has one less in each dimension, but at least one. The other
+// meshes lie in local arrays: block k of each variable is domain k. Lengths are in the simulation's unit.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "penstock/types.hpp"
+
+namespace penstock {
+
+// x, y, z.
+using Vector3 = std::array<double, 3>;
+
+struct UniformMesh {
+  Dims shape;
+  std::string axes;
+  Vector3 origin{};
+  Vector3 spacing{1, 1, 1};
+};
+
+struct RectilinearMesh {
+  Dims shape;
+  std::string axes;
+  std::vector<std::string> coordinates;  // variables of one dimension, one for each of the axes, in their order
+};
+
+struct CurvilinearMesh {
+  Dims shape;
+  std::string axes;
+  std::vector<std::string>
+      coordinates;  // variables of the shape, of x, y and z; or one with x, y, z as its last dimension
+};
+
+// Elements of one topology: hex8, tet4, wedge6, pyramid5, quad4, tri3, bar2, sphere, hex20, tet10, quad8, tri6, bar3; or mixed.
+struct ElementBlock {
+  std::string name;
+  std::int64_t id = 0;
+  std::string topology;
+  std::string
+      connectivity;        // variable: elements x nodes of the topology; mixed: one dimension. Numbers of nodes, from 0
+  std::string offsets;     // mixed: variable of elements + 1, where each element begins in connectivity
+  std::string topologies;  // mixed: variable of elements, uint8, numbers of topologies
+};
+
+struct UnstructuredMesh {
+  std::vector<std::string> coordinates;  // variables of x, y and z; or one of nodes x 3
+  std::vector<ElementBlock> blocks;
+};
+
+// Fields are of elements.
+struct ParticleMesh {
+  std::vector<std::string> coordinates;  // as UnstructuredMesh
+};
+
+// Blocks of equal size at levels of refinement. A field is blocks x cells.
+struct AmrMesh {
+  Dims cells;  // of a block, by array dimension, ghost layers included
+  std::string axes;
+  std::uint32_t ghost_layers = 0;
+  Vector3 origin{};
+  Vector3 spacing{1, 1, 1};  // of level 0
+  std::uint32_t refinement = 2;
+  std::string levels;   // variable: blocks
+  std::string indices;  // variable: blocks x 3, of the block at its level, in x, y, z
+};
+
+// Other meshes of the channel as one.
+struct MultiblockMesh {
+  std::vector<std::string> blocks;
+};
+
+using MeshShape = std::variant<UniformMesh, RectilinearMesh, CurvilinearMesh, UnstructuredMesh, ParticleMesh, AmrMesh,
+                               MultiblockMesh>;
+
+struct Mesh {
+  MeshShape shape;
+  std::string ghosts = {};    // a field of uint8: 0 for what the block owns
+  std::string node_ids = {};  // variables of int64: global ids
+  std::string element_ids = {};
+};
+
+}  // namespace penstock
