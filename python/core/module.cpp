@@ -2,6 +2,7 @@
 #include <nanobind/stl/string_view.h>
 
 #include "base/config.hpp"
+#include "coprocessor.hpp"
 #include "core.hpp"
 #include "penstock/version.hpp"
 
@@ -35,6 +36,12 @@ class PyContext {
     auto ranks = cohort_of(std::move(cohort));
     Unlocked unlocked;
     return std::make_unique<PyReader>(context.open_stream(name, std::move(ranks), chosen));
+  }
+
+  std::unique_ptr<PyCoprocessor> create_coprocessor(const std::string& channel, nb::object cohort,
+                                                    const nb::dict& options, nb::object start) {
+    context();
+    return std::make_unique<PyCoprocessor>(context_, channel, std::move(cohort), options, std::move(start));
   }
 
   // As "key: value" lines.
@@ -92,6 +99,7 @@ void bind_context(nb::module_& m) {
           "config_file"_a, "directory"_a, "listen"_a, "explicit_progress"_a)
       .def("create_stream", &PyContext::create_stream, "name"_a, "cohort"_a.none(), "options"_a)
       .def("open_stream", &PyContext::open_stream, "name"_a, "cohort"_a.none(), "options"_a)
+      .def("create_coprocessor", &PyContext::create_coprocessor, "channel"_a, "cohort"_a.none(), "options"_a, "start"_a)
       .def("options_for", &PyContext::options_for, "stream"_a, "options"_a)
       .def("list_streams", &PyContext::list_streams)
       .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a, "options"_a)
@@ -119,6 +127,7 @@ NB_MODULE(_core, m) {
   penstock::python::bind_values(m);
   penstock::python::bind_writer(m);
   penstock::python::bind_reader(m);
+  penstock::python::bind_coprocessor(m);
   penstock::python::bind_pool(m);
   penstock::python::bind_rpc(m);
   penstock::python::bind_context(m);

@@ -21,6 +21,7 @@ from . import errors
 from ._core import version as __version__
 from .cohort import Cohort, MpiCohort, ThreadCohort, thread_cohort
 from .context import Context, config, create, inspect, list_streams, open
+from .coprocessor import Coprocessor, CoprocessorStatistics, CoprocessStep
 from .errors import (
     AlreadyExists,
     AuthenticationError,
@@ -62,6 +63,9 @@ __all__ = [
     "Cancelled",
     "Cohort",
     "Context",
+    "CoprocessStep",
+    "Coprocessor",
+    "CoprocessorStatistics",
     "EndOfStream",
     "Error",
     "Forbidden",

@@ -48,7 +48,7 @@ class Context:
 
     def __init__(self, *, config_file: str = "", directory: str = "", listen: str = ""):
         self._core = _core.Context(os.fspath(config_file), os.fspath(directory), listen, False)
-        self._streams: weakref.WeakSet[Reader | Writer] = weakref.WeakSet()
+        self._streams: weakref.WeakSet[Any] = weakref.WeakSet()  # readers, writers, coprocessors
         self._pools: weakref.WeakSet[Any] = weakref.WeakSet()
         _contexts.add(self)
 
@@ -121,15 +121,15 @@ class Context:
 
     def _shut_down(self) -> None:
         # Readers first: a writer of this process may wait for them.
-        streams = sorted(self._streams, key=lambda stream: isinstance(stream, Writer))
+        streams = sorted(self._streams, key=lambda stream: not isinstance(stream, Reader))
         for stream in streams:
             if stream._core.busy():
                 continue  # a daemon thread is inside and stays there
             with contextlib.suppress(Exception, KeyboardInterrupt):
-                if isinstance(stream, Writer):
-                    stream._lose()  # it was not closed: readers must not take what they have for all there is
-                else:
+                if isinstance(stream, Reader):
                     stream.close()
+                else:
+                    stream._lose()  # it was not closed: readers must not take what they have for all there is
         for pool in list(self._pools):
             with contextlib.suppress(Exception, KeyboardInterrupt):
                 pool.close()
