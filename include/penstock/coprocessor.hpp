@@ -147,7 +147,8 @@ class Coprocessor {
   std::optional<CoprocessStep> request(std::int64_t cycle, double time);
 
   CoprocessorStatistics statistics() const;
-  // The channel's writer, for what is not of a mesh: values, attributes, further variables. Its steps are begun by request().
+  // The channel's writer, for what is not of a mesh: values, attributes, further variables, statistics. Its steps are begun by
+  // request().
   Writer& writer();
 
   // Closes the channel, which waits for readers, and then waits for the analysis of this process. Returns its exit status, 0 where

@@ -3,12 +3,13 @@
 //   mpiexec -n 2 gray-scott settings.yaml [--set key=value]... [--restart STREAM] [--report FILE]
 //                           [--analysis SCRIPT ARGUMENT...]
 //
-// Each step holds the global arrays U and V (float64, row-major) and the values sim_step (time steps done) and time;
-// attributes F, k, Du, Dv, dt hold for the whole stream. Where the steps live and whether the simulation waits for its
-// readers is configured (penstock.yaml, PENSTOCK_STREAM_GRAY_SCOTT), not programmed here.
+// Each step holds the global arrays U and V (float64, row-major) on the mesh `grid`, and the values sim_step and cycle (time
+// steps done) and time; attributes: F, k, Du, Dv, dt. Where the steps live, whether the simulation waits for its readers, and
+// what analyses it in its process is configured (penstock.yaml, PENSTOCK_STREAM_GRAY_SCOTT, PENSTOCK_COPROCESSING_GRAY_SCOTT),
+// not programmed here. An analysis may ask for some of the steps and fields, and set F and k while the simulation runs.
 //
-// A step is all of the simulation's state, so that each is a checkpoint: --restart goes on from the newest one of a stream
-// that is kept (engine pool), whatever the number of ranks that wrote it.
+// A step of both fields is all of the simulation's state, and so a checkpoint: --restart goes on from the newest one of a
+// stream that is kept (engine pool), whatever the number of ranks that wrote it.
 //
 // --analysis: rank 0 runs a Python program inside its process (with what follows on the command line), which reads the stream
 // in situ where the stream's engine is insitu.
@@ -36,7 +37,6 @@
 
 namespace {
 
-using gray_scott::FieldView;
 using gray_scott::Settings;
 using gray_scott::SettingsError;
 using gray_scott::Simulation;
@@ -81,7 +81,7 @@ struct Timings {
   double simulation = 0;        // computing, halo exchange included
   double halo = 0;              // of which waiting for neighbours
   double put = 0;               // copying blocks into the stream and ending steps
-  double wait = 0;              // in begin_step, for room or for the first reader
+  double wait = 0;              // in request, for room or for the first reader
   double close = 0;             // for readers to finish what was written
   double total = 0;             // from the first time step on
   std::vector<double> outputs;  // of put and wait, each output
@@ -146,59 +146,68 @@ class Analysis {
 #endif
 };
 
-// What the simulation writes, and where.
+// What the simulation shows of itself, and what analyses may set: a channel of two fields and two parameters.
 class Output {
  public:
   Output(penstock::Context& context, const Settings& settings, const Simulation& simulation, int rank)
       : rank_(rank),
         box_(box_of(simulation)),
-        writer_(context.create_stream(settings.stream, penstock::mpi_cohort(MPI_COMM_WORLD), options())),
-        u_(writer_.define<double>("U", dims(settings.shape))),
-        v_(writer_.define<double>("V", dims(settings.shape))),
-        sim_step_(writer_.define_value<std::int64_t>("sim_step")),
-        time_(writer_.define_value<double>("time")) {
-    const std::pair<const char*, double> parameters[] = {
-        {"Du", settings.Du}, {"Dv", settings.Dv}, {"F", settings.F}, {"k", settings.k}, {"dt", settings.dt}};
-    for (const auto& [name, value] : parameters) writer_.put_attribute(name, penstock::Attribute::of(value));
+        coprocessor_(context, settings.stream, penstock::mpi_cohort(MPI_COMM_WORLD), {}, stream_options()) {
+    coprocessor_.set_mesh("grid", {penstock::UniformMesh{.shape = dims(settings.shape), .axes = "xyz"}});
+    u_ = coprocessor_.field<double>("grid", "U");
+    v_ = coprocessor_.field<double>("grid", "V");
+    sim_step_ = coprocessor_.writer().define_value<std::int64_t>("sim_step");
+    coprocessor_.declare("F", settings.F, 0.0, 1.0);
+    coprocessor_.declare("k", settings.k, 0.0, 1.0);
+    const std::pair<const char*, double> parameters[] = {{"Du", settings.Du}, {"Dv", settings.Dv}, {"dt", settings.dt}};
+    for (const auto& [name, value] : parameters) put_attribute(name, value);
+    put_attribute("F", settings.F);
+    put_attribute("k", settings.k);
   }
 
-  // dies: when half of it is put, for tests of restarts.
-  void write(const Simulation& simulation, Timings& timings, bool dies) {
+  // Publishes a cycle if it is asked for, and gives the simulation what an analysis has set. dies: when half of the step is put,
+  // for tests of restarts.
+  void write(Simulation& simulation, Timings& timings, bool dies) {
     Stopwatch all(timings.outputs.emplace_back());
     auto step = [&] {
       Stopwatch watch(timings.wait);
-      return writer_.begin_step();
+      return coprocessor_.request(simulation.step(), simulation.time());
     }();
+    steer(simulation);
+    if (!step) return;
     Stopwatch watch(timings.put);
-    put(step, u_, simulation.u());
+    // Straight out of the ghosted array: one strided copy, or none where the stream is read in place.
+    step->lend(u_, box_, simulation.u().first, simulation.u().strides);
     if (dies) std::raise(SIGKILL);
-    put(step, v_, simulation.v());
-    if (rank_ == 0) {
-      step.put(sim_step_, simulation.step());
-      step.put(time_, simulation.time());
-    }
-    step.end();
+    step->lend(v_, box_, simulation.v().first, simulation.v().strides);
+    if (rank_ == 0) step->step().put(sim_step_, simulation.step());
+    step->coprocess();
   }
 
-  void close() { writer_.close(); }
-  penstock::StreamStatistics statistics() const { return writer_.statistics(); }
+  // Returns the exit status of an analysis that the coprocessor runs in this process.
+  int close() { return coprocessor_.finalize(); }
+  penstock::StreamStatistics statistics() { return coprocessor_.writer().statistics(); }
 
  private:
-  penstock::StreamOptions options() const {
-    // U and V of one rank, and room for their alignment: lets the stream reserve its memory when it opens.
-    return {.step_bytes = 2 * sizeof(double) * penstock::element_count(box_.count) + 4096};
+  penstock::StreamOptions stream_options() const {
+    // U and V of one rank, and room for what describes them: lets the stream reserve its memory when it opens.
+    return {.step_bytes = 2 * sizeof(double) * penstock::element_count(box_.count) + 8192};
   }
-  // Straight out of the ghosted array: one strided copy, or none where the stream is read in place.
-  void put(penstock::WriteStep& step, penstock::Variable<double> variable, const FieldView& field) {
-    step.lend(variable.id, box_, field.first, field.strides);
+  void put_attribute(const char* name, double value) {
+    coprocessor_.writer().put_attribute(name, penstock::Attribute::of(value));
+  }
+  void steer(Simulation& simulation) {
+    const double F = coprocessor_.value<double>("F"), k = coprocessor_.value<double>("k");
+    if (!simulation.set_rates(F, k)) return;
+    put_attribute("F", F);
+    put_attribute("k", k);
   }
 
   int rank_;
   penstock::Box box_;
-  penstock::Writer writer_;
-  penstock::Variable<double> u_, v_;
+  penstock::Coprocessor coprocessor_;
+  penstock::Field<double> u_, v_;
   penstock::Variable<std::int64_t> sim_step_;
-  penstock::Variable<double> time_;
 };
 
 // Collective. Times are those of the slowest rank, bytes and copies are summed over the ranks. first: the time steps that
@@ -281,9 +290,9 @@ int run(const Arguments& arguments) {
         output.write(simulation, timings, i == arguments.die_in && rank == ranks - 1);
       }
       Stopwatch closing(timings.close);
-      output.close();
+      analysed = output.close();
     }
-    analysed = analysis.wait();
+    if (const int status = analysis.wait(); status != 0) analysed = status;
     timings.halo = simulation.halo_s();
     report = make_report(settings, first, timings, output.statistics(), ranks);
   }
@@ -294,7 +303,7 @@ int run(const Arguments& arguments) {
       static_cast<long long>(settings.last_output() - first), ranks, ranks == 1 ? "" : "s",
       report["steps_written"].get<unsigned long long>(), report["simulation_s"].get<double>(),
       report["put_s"].get<double>(), report["wait_s"].get<double>());
-  if (analysed != 0) std::cerr << "gray-scott: the analysis " << arguments.analysis[0] << " failed\n";
+  if (analysed != 0) std::cerr << "gray-scott: the analysis ended with status " << analysed << "\n";
   return analysed;
 }
 

@@ -83,6 +83,13 @@ Simulation::~Simulation() {
   MPI_Comm_free(&cartesian_);
 }
 
+bool Simulation::set_rates(double F, double k) {
+  if (settings_.F == F && settings_.k == k) return false;
+  settings_.F = F;
+  settings_.k = k;
+  return true;
+}
+
 std::int64_t Simulation::offset(std::int64_t i, std::int64_t j, std::int64_t k) const {
   return (i * (count_[1] + 2) + j) * (count_[2] + 2) + k;
 }

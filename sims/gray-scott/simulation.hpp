@@ -50,6 +50,8 @@ class Simulation {
   StateView restart(std::int64_t step);
   // One time step.
   void advance();
+  // Other feed and kill rates from the next time step on, the same on all ranks. False: these are in force already.
+  bool set_rates(double F, double k);
 
   std::int64_t step() const { return step_; }  // time steps done
   double time() const { return static_cast<double>(step_) * settings_.dt; }

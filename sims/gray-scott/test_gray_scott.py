@@ -1,5 +1,6 @@
 """The physics against NumPy on 1, 2 and 4 ranks: without Penstock (raw files), and through a stream."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -174,3 +175,113 @@ def test_stream_equals_the_reference(ranks, tmp_path, expected):
     assert code == 0, err
     assert_equal(fields, expected)
     assert yaml.safe_load(report.read_text())["steps_written"] == 3
+
+
+def ask(context, rules, **steering):
+    """The requests of an analysis, as a stream to be closed."""
+    options = {"rendezvous_readers": 0, "reserve_steps": 1, "when_full": "discard_newest"}
+    stream = context.create("gray-scott.requests", timeout=DEADLINE_S, **options)
+    with stream.step() as step:
+        step["request"] = json.dumps({"version": 1, "number": 1, "rules": rules, "steering": steering})
+    return stream
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_an_analysis_chooses_steps_and_fields_and_sets_rates(ranks, tmp_path, expected):
+    penstock = pytest.importorskip("penstock")
+    program = find_program("gray-scott")
+    context = penstock.Context(directory=str(tmp_path))
+    environment = {
+        "PENSTOCK_DIRECTORY": str(tmp_path),
+        # The first output waits for the analysis.
+        "PENSTOCK_COPROCESSING_GRAY_SCOTT": "block,pipelines=elsewhere.yaml",
+    }
+    rules = [{"fields": ["V"], "when": ["step", 20, "%", 0, "=="]}, {"fields": ["U"], "when": ["time", 45, ">="]}]
+    found = {}
+    with ask(context, rules, F=0.03, k=2.0) as requests:
+        command = [program, write_settings(tmp_path)]
+        with running(ranks, *command, env=environment, cwd=tmp_path) as process:
+            with context.open("gray-scott", timeout=DEADLINE_S) as stream:
+                for step in stream:
+                    fields = {name: step[name][...] for name in ("U", "V") if name in step}
+                    found[step["sim_step"].value] = fields
+                    answer = json.loads(step.attributes["coprocessing"])
+                    assert step.attributes["F"] == 0.03 == answer["steering"]["F"]
+                    assert step.attributes["k"] == SETTINGS["k"]
+                    assert "2 is greater than 1" in answer["refused"]["k"]
+                    assert json.loads(step.attributes["meshes"])["meshes"]["grid"]["shape"] == SETTINGS["shape"]
+            code, err = finish(process)
+        requests.close(timeout=0)
+    assert code == 0, err
+    assert {step: sorted(fields) for step, fields in found.items()} == {20: ["V"], 30: ["U"]}
+    assert not np.allclose(found[20]["V"], expected[20][1], rtol=0, atol=TOLERANCE)  # F has changed at step 10
+
+
+ANALYSIS = """
+import json, sys
+import penstock
+
+paths, options = sys.argv[1:-6], dict(zip(sys.argv[-6::2], sys.argv[-5::2]))
+if options["--rank"] == "0":
+    with penstock.create("gray-scott.requests", rendezvous_readers=0, reserve_steps=1) as requests:
+        with requests.step() as step:
+            rules = [{"fields": ["V"], "when": ["step", 10, ">"]}]
+            step["request"] = json.dumps({"version": 1, "number": 1, "rules": rules})
+        with penstock.open(options["--channel"], engine="insitu") as stream:
+            seen = [[step["cycle"].value, float(step["V"][...].sum())] for step in stream]
+        requests.close(timeout=0)
+    with open("seen.json", "w") as file:
+        json.dump({"paths": paths, "options": options, "seen": seen}, file)
+    sys.exit(3)
+"""
+# The package, with an analysis of the test's own in place of penstock.analysis.
+STAND_IN = """
+from pathlib import Path
+
+__path__ = [str(Path(__file__).parent), REAL]
+exec(compile(Path(REAL, "__init__.py").read_text(), "penstock", "exec"))
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_configuration_alone_starts_an_analysis_in_the_process(ranks, tmp_path, expected):
+    penstock = pytest.importorskip("penstock")
+    program = find_program("gray-scott")
+    if not list(Path(program).parents[1].rglob("libpenstock_python_program.so")):
+        pytest.skip("built without Python's embedding library")
+    package = tmp_path / "python" / "penstock"
+    (package / "analysis").mkdir(parents=True)
+    (package / "__init__.py").write_text(f"REAL = {os.path.dirname(penstock.__file__)!r}\n{STAND_IN}")
+    (package / "analysis" / "__init__.py").touch()
+    (package / "analysis" / "__main__.py").write_text(ANALYSIS)
+    environment = {
+        "PENSTOCK_DIRECTORY": str(tmp_path),
+        "PENSTOCK_STREAM_GRAY_SCOTT": "insitu",
+        "PENSTOCK_COPROCESSING_GRAY_SCOTT": "pipelines=a.yaml;b.yaml",
+        "PENSTOCK_PYTHON": sys.executable,
+        "PYTHONPATH": str(tmp_path / "python"),
+    }
+    command = [program, write_settings(tmp_path)]
+    with running(ranks, *command, env=environment, cwd=tmp_path) as process:
+        code, err = finish(process)
+    assert (tmp_path / "seen.json").exists(), err
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert code == 3, err  # the analysis's
+    assert seen["paths"] == ["a.yaml", "b.yaml"]
+    assert seen["options"] == {"--channel": "gray-scott", "--rank": "0", "--size": str(ranks)}
+    assert [cycle for cycle, _ in seen["seen"]] == [20, 30]
+    np.testing.assert_allclose([total for _, total in seen["seen"]], [expected[20][1].sum(), expected[30][1].sum()])
+
+
+def test_a_process_without_the_interpreter_says_so(tmp_path):
+    program = find_program("gray-scott")
+    environment = {
+        "PENSTOCK_DIRECTORY": str(tmp_path),
+        "PENSTOCK_STREAM_GRAY_SCOTT": "insitu",
+        "PENSTOCK_COPROCESSING_GRAY_SCOTT": "pipelines=a.yaml",
+        "PENSTOCK_PYTHON": "/nowhere/python3",
+    }
+    with running(1, program, write_settings(tmp_path), env=environment, cwd=tmp_path) as process:
+        code, err = finish(process)
+    assert code != 0
+    assert "PENSTOCK_PYTHON=/nowhere/python3 is not a Python interpreter" in err or "libpenstock_python_program" in err

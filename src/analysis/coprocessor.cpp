@@ -111,7 +111,7 @@ std::optional<CoprocessStep> Coprocessor::request(std::int64_t cycle, double tim
 }
 
 CoprocessorStatistics Coprocessor::statistics() const { return impl_->statistics; }
-Writer& Coprocessor::writer() { return usable(impl_).writer; }
+Writer& Coprocessor::writer() { return impl_->writer; }
 int Coprocessor::finalize(Timeout deadline) { return impl_->end(deadline, false); }
 void Coprocessor::lose() { impl_->end(configured, true); }
 

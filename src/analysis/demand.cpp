@@ -215,8 +215,9 @@ Request request_of(const Json& json) {
   if (steering == json.end()) return request;
   if (!steering->is_object() || steering->size() > max_names)
     refuse("steering is an object of at most " + std::to_string(max_names) + " values");
-  for (const auto& [name, value] : steering->items())
-    request.steering.emplace_back(name, at("steering '" + name.substr(0, 80) + "'", [&] { return value_of(value); }));
+  for (const auto& item : steering->items())
+    request.steering.emplace_back(
+        item.key(), at("steering '" + item.key().substr(0, 80) + "'", [&] { return value_of(item.value()); }));
   return request;
 }
 

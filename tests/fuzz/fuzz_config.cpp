@@ -31,6 +31,7 @@ void check_yaml(std::string_view text) {
   std::ofstream(path, std::ios::binary) << text;
   fuzz::refuses_with(refusals, [&] { base::settings({.config_file = path}); });
   fuzz::refuses_with(refusals, [&] { base::options_for_stream("heat", {}, path); });
+  fuzz::refuses_with(refusals, [&] { base::options_for_coprocessor("heat", {}, path); });
 }
 
 }  // namespace
@@ -43,6 +44,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
           choose(yaml,
                  "streams:\n  \"*\": {queue_steps: 8}\n  heat: {data_plane: tcp}\n  wake: \"direct,when_full=block\"\n"
                  "directory: /tmp\nlisten: 10.0.0.1\nlog: info\n"),
+          choose(yaml, "coprocessing: {heat: {wait: automatic, every: 10, pipelines: [a.yaml, b.yaml]}, wake: drop}\n"),
           choose(size, "1.5GiB"),
           choose(size, "1000 B")};
 }
