@@ -136,7 +136,7 @@ int penstock_coprocessor_abandon(penstock_coprocessor* coprocessor, penstock_err
 typedef struct penstock_coprocessor_statistics {
   size_t struct_size; /* set by the caller to sizeof(penstock_coprocessor_statistics) */
   uint64_t requests, steps;
-  uint64_t skipped_every, skipped_trigger, skipped_not_ready, skipped_dropped;
+  uint64_t skipped_every, skipped_trigger, skipped_not_ready, skipped_dropped, replaced;
   uint64_t demands, demands_refused, demand_number;
   double request_s, put_s, end_s;
 } penstock_coprocessor_statistics;

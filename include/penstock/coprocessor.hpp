@@ -17,6 +17,9 @@
 //   }
 //   coprocessor.finalize();
 //
+// The attributes of a step: `meshes` and `coprocessing` (JSON; docs/internals/coprocessing.md), `cycle`, `time`. The stream's
+// variables are the simulation's alone.
+//
 // The demand: analyses say on the stream NAME.requests which fields they want, and when, in terms of cycle and time. Rank 0 hears
 // them on a thread of its own, and tells the others in request(), by one broadcast; all ranks decide alike. Until the first
 // request comes, every field is asked for at every cycle (of each `every`); a demand stays in force when its analysis leaves.
@@ -62,20 +65,22 @@ struct Field {
   std::uint32_t id = 0;
 };
 
-// Counted since construction, on this rank. Times in seconds.
+// Counted since construction, on this rank: requests are steps, skipped ones, and those that failed or were given up. Times in
+// seconds.
 struct CoprocessorStatistics {
   std::uint64_t requests = 0;           // calls of request()
   std::uint64_t steps = 0;              // published
   std::uint64_t skipped_every = 0;      // by the option `every`
   std::uint64_t skipped_trigger = 0;    // no rule of the demand held
   std::uint64_t skipped_not_ready = 0;  // wait: automatic, and the analysis had no room, or was not there
-  std::uint64_t skipped_dropped = 0;    // by when_full
-  std::uint64_t demands = 0;            // requests of analyses that were applied
-  std::uint64_t demands_refused = 0;    // those that could not be read; rank 0 counts them
-  std::uint64_t demand_number = 0;      // of the one in force; 0: none
-  double request_s = 0;                 // in request(), waiting for room and ranks included
-  double put_s = 0;                     // in put, lend
-  double end_s = 0;                     // in coprocess()
+  std::uint64_t skipped_dropped = 0;    // no room: wait: drop
+  std::uint64_t replaced = 0;  // wait: latest; of the steps, those that gave way to newer ones; rank 0 counts them
+  std::uint64_t demands = 0;   // requests of analyses that were applied
+  std::uint64_t demands_refused = 0;  // those that could not be read; rank 0 counts them
+  std::uint64_t demand_number = 0;    // of the one in force; 0: none
+  double request_s = 0;               // in request(), waiting for room and ranks included
+  double put_s = 0;                   // in put, lend
+  double end_s = 0;                   // in coprocess()
 };
 
 // An analysis that runs in this process.

@@ -356,6 +356,7 @@ nb::dict PyCoprocessor::statistics() {
   out["skipped_trigger"] = s.skipped_trigger;
   out["skipped_not_ready"] = s.skipped_not_ready;
   out["skipped_dropped"] = s.skipped_dropped;
+  out["replaced"] = s.replaced;
   out["demands"] = s.demands;
   out["demands_refused"] = s.demands_refused;
   out["demand_number"] = s.demand_number;

@@ -52,7 +52,8 @@ class CoprocessorStatistics:
     skipped_every: int  # by the option `every`
     skipped_trigger: int  # no rule of the demand held
     skipped_not_ready: int  # wait="automatic", and the analysis had no room, or was not there
-    skipped_dropped: int  # by when_full
+    skipped_dropped: int  # no room: wait="drop"
+    replaced: int  # wait="latest": of the steps, those that gave way to newer ones; rank 0 counts them
     demands: int  # requests of analyses that were applied
     demands_refused: int  # those that could not be read; rank 0 counts them
     demand_number: int  # of the one in force; 0: none

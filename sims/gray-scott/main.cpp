@@ -3,10 +3,11 @@
 //   mpiexec -n 2 gray-scott settings.yaml [--set key=value]... [--restart STREAM] [--report FILE]
 //                           [--analysis SCRIPT ARGUMENT...]
 //
-// Each step holds the global arrays U and V (float64, row-major) on the mesh `grid`, and the values sim_step and cycle (time
-// steps done) and time; attributes: F, k, Du, Dv, dt. Where the steps live, whether the simulation waits for its readers, and
-// what analyses it in its process is configured (penstock.yaml, PENSTOCK_STREAM_GRAY_SCOTT, PENSTOCK_COPROCESSING_GRAY_SCOTT),
-// not programmed here. An analysis may ask for some of the steps and fields, and set F and k while the simulation runs.
+// Each step holds the global arrays U and V (float64, row-major) on the mesh `grid`, and the values sim_step (time steps done)
+// and time; attributes: F, k, Du, Dv, dt, and those of a channel (penstock/coprocessor.hpp). Where the steps live, whether the
+// simulation waits for its readers, and what analyses it in its process is configured (penstock.yaml,
+// PENSTOCK_STREAM_GRAY_SCOTT, PENSTOCK_COPROCESSING_GRAY_SCOTT), not programmed here. An analysis may ask for some of the steps
+// and fields, and set F and k while the simulation runs.
 //
 // A step of both fields is all of the simulation's state, and so a checkpoint: --restart goes on from the newest one of a
 // stream that is kept (engine pool), whatever the number of ranks that wrote it.
@@ -157,6 +158,7 @@ class Output {
     u_ = coprocessor_.field<double>("grid", "U");
     v_ = coprocessor_.field<double>("grid", "V");
     sim_step_ = coprocessor_.writer().define_value<std::int64_t>("sim_step");
+    time_ = coprocessor_.writer().define_value<double>("time");
     coprocessor_.declare("F", settings.F, 0.0, 1.0);
     coprocessor_.declare("k", settings.k, 0.0, 1.0);
     const std::pair<const char*, double> parameters[] = {{"Du", settings.Du}, {"Dv", settings.Dv}, {"dt", settings.dt}};
@@ -180,7 +182,10 @@ class Output {
     step->lend(u_, box_, simulation.u().first, simulation.u().strides);
     if (dies) std::raise(SIGKILL);
     step->lend(v_, box_, simulation.v().first, simulation.v().strides);
-    if (rank_ == 0) step->step().put(sim_step_, simulation.step());
+    if (rank_ == 0) {
+      step->step().put(sim_step_, simulation.step());
+      step->step().put(time_, simulation.time());
+    }
     step->coprocess();
   }
 
@@ -208,6 +213,7 @@ class Output {
   penstock::Coprocessor coprocessor_;
   penstock::Field<double> u_, v_;
   penstock::Variable<std::int64_t> sim_step_;
+  penstock::Variable<double> time_;
 };
 
 // Collective. Times are those of the slowest rank, bytes and copies are summed over the ranks. first: the time steps that

@@ -228,7 +228,7 @@ if options["--rank"] == "0":
             rules = [{"fields": ["V"], "when": ["step", 10, ">"]}]
             step["request"] = json.dumps({"version": 1, "number": 1, "rules": rules})
         with penstock.open(options["--channel"], engine="insitu") as stream:
-            seen = [[step["cycle"].value, float(step["V"][...].sum())] for step in stream]
+            seen = [[step.attributes["cycle"], float(step["V"][...].sum())] for step in stream]
         requests.close(timeout=0)
     with open("seen.json", "w") as file:
         json.dump({"paths": paths, "options": options, "seen": seen}, file)

@@ -24,13 +24,10 @@ Placed place_of(const ChannelFields::Variable& v, const Mesh& mesh, const MeshDe
   return place_of_field(v.mesh, mesh, description.fields.find(v.field)->second.association, v.components);
 }
 
-// Whether a rule's name means the variable.
-bool means(std::string_view name, const ChannelFields::Variable& v) {
+// Whether a rule names the field that the variable is of.
+bool is_named(const Rule& rule, const ChannelFields::Variable& v) {
   if (v.field.empty()) return false;
-  const auto slash = v.mesh.size();
-  const bool qualified = name.size() == slash + 1 + v.field.size() && name.starts_with(v.mesh) && name[slash] == '/' &&
-                         name.ends_with(v.field);
-  return qualified || name == v.field || name == v.name;
+  return rule.fields.contains(v.field) || rule.fields.contains(v.name) || rule.fields.contains(v.mesh + "/" + v.field);
 }
 
 }  // namespace
@@ -108,14 +105,10 @@ ChannelFields::Variable& ChannelFields::variable(std::uint32_t handle) {
 std::vector<std::uint8_t> ChannelFields::wanted(const Rule& rule) const {
   if (rule.all) return std::vector<std::uint8_t>(variables_.size(), 1);
   std::vector<std::uint8_t> out(variables_.size());
-  const auto asked = [&](const auto& test) { return std::ranges::any_of(rule.fields, test); };
   for (const auto& [mesh, description] : meshes_) {
-    bool any = asked([&](const std::string& name) { return name == mesh; });
-    for (std::size_t i = 0; i < variables_.size(); ++i) {
-      const auto& v = variables_[i];
-      if (v.mesh != mesh || !asked([&](const std::string& name) { return means(name, v); })) continue;
-      out[i] = any = true;
-    }
+    bool any = rule.fields.contains(mesh);
+    for (std::size_t i = 0; i < variables_.size(); ++i)
+      if (variables_[i].mesh == mesh && is_named(rule, variables_[i])) out[i] = any = true;
     for (std::size_t i = 0; any && i < variables_.size(); ++i) {
       const auto& v = variables_[i];
       if (v.mesh == mesh && (v.field.empty() || v.field == description.mesh.ghosts)) out[i] = 1;

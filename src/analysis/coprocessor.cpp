@@ -67,7 +67,7 @@ const std::string& Coprocessor::channel() const { return impl_->channel; }
 
 void Coprocessor::add_pipeline(const std::string& path) {
   auto& impl = usable(impl_);
-  if (impl.statistics.requests > 0)
+  if (impl.counted.requests > 0)
     throw Error(Errc::wrong_state, "pipeline " + path + ": pipelines are added before the first request");
   if (impl.stream.engine == "insitu" && !impl.start) analysis::python_part();
   impl.options.pipelines.push_back(path);
@@ -104,13 +104,13 @@ void Coprocessor::read(std::string_view name, std::string& out) const { read_val
 
 std::optional<CoprocessStep> Coprocessor::request(std::int64_t cycle, double time) {
   auto& impl = usable(impl_);
-  Stopwatch watch(impl.statistics.request_s);
+  Stopwatch watch(impl.counted.request_s);
   auto step = impl.request(cycle, time);
   if (!step) return std::nullopt;
   return CoprocessStep(&impl, std::move(*step));
 }
 
-CoprocessorStatistics Coprocessor::statistics() const { return impl_->statistics; }
+CoprocessorStatistics Coprocessor::statistics() const { return impl_->statistics(); }
 Writer& Coprocessor::writer() { return impl_->writer; }
 int Coprocessor::finalize(Timeout deadline) { return impl_->end(deadline, false); }
 void Coprocessor::lose() { impl_->end(configured, true); }
@@ -141,7 +141,7 @@ bool CoprocessStep::wants(std::uint32_t field) const {
 void CoprocessStep::put(std::uint32_t field, const Box& box, const void* data, std::span<const std::int64_t> strides) {
   auto& step = this->step();
   if (!wants(field)) return;
-  Stopwatch watch(coprocessor_->statistics.put_s);
+  Stopwatch watch(coprocessor_->counted.put_s);
   auto& variable = coprocessor_->reshaped(step, field);
   step.put(variable.id, analysis::ChannelFields::box_of(variable, box), data, strides);
 }
@@ -149,7 +149,7 @@ void CoprocessStep::put(std::uint32_t field, const Box& box, const void* data, s
 void CoprocessStep::lend(std::uint32_t field, const Box& box, const void* data, std::span<const std::int64_t> strides) {
   auto& step = this->step();
   if (!wants(field)) return;
-  Stopwatch watch(coprocessor_->statistics.put_s);
+  Stopwatch watch(coprocessor_->counted.put_s);
   auto& variable = coprocessor_->reshaped(step, field);
   step.lend(variable.id, analysis::ChannelFields::box_of(variable, box), data, strides);
 }
@@ -164,7 +164,7 @@ std::span<std::byte> CoprocessStep::put_span(std::uint32_t field, const Box& box
 void CoprocessStep::coprocess() {
   auto& step = this->step();
   auto& impl = *coprocessor_;
-  Stopwatch watch(impl.statistics.end_s);
+  Stopwatch watch(impl.counted.end_s);
   impl.put_metadata(step);
   struct Over {
     CoprocessStep& self;

@@ -95,8 +95,6 @@ Coprocessor::Impl::Impl(const Context& context, std::string_view name, std::shar
           name, with_wait(stream_in_code, options.wait, context.options_for(name, stream_in_code).engine))),
       start(std::move(start_program)),
       writer(context.create_stream(name, cohort, with_wait(stream_in_code, options.wait, stream.engine))),
-      cycle_variable(writer.define_value<std::int64_t>("cycle")),
-      time_variable(writer.define_value<double>("time")),
       rules_(everything()) {
   if (is_root() && stream.engine != "file")
     listener = std::make_unique<analysis::RequestListener>(context, channel + ".requests");
@@ -129,7 +127,7 @@ std::optional<WriteStep> Coprocessor::Impl::request(std::int64_t cycle, double t
   if (in_step) throw Error(Errc::wrong_state, "channel " + channel + " has a step open");
   const auto& meshes = fields.json();  // which may throw, on all ranks alike
   start_analysis();
-  ++statistics.requests;
+  ++counted.requests;
   std::optional<WriteStep> begun;
   const auto decision = agree(cycle, time, begun);
   if (!count(decision.skip)) return std::nullopt;
@@ -137,7 +135,7 @@ std::optional<WriteStep> Coprocessor::Impl::request(std::int64_t cycle, double t
   if (!begun) begun = writer.begin_step();
   if (begun->dropped()) {
     begun->end();
-    ++statistics.skipped_dropped;
+    ++counted.skipped_dropped;
     return std::nullopt;
   }
   gather_wanted(decision.rules);
@@ -173,7 +171,7 @@ Decision Coprocessor::Impl::decide(std::int64_t cycle, double time, std::optiona
   Decision decision;
   await_first_demand();
   hear(decision);
-  if ((statistics.requests - 1) % options.every != 0) {
+  if ((counted.requests - 1) % options.every != 0) {
     decision.skip = Skip::every;
     return decision;
   }
@@ -225,8 +223,8 @@ void Coprocessor::Impl::hear(Decision& decision) {
     adopt(analysis::parse_request(*text));
     decision.request = std::move(*text);
     refused_.clear();
-  } catch (const Error& error) {
-    ++statistics.demands_refused;
+  } catch (const std::exception& error) {  // whatever it asks for, the simulation goes on
+    ++counted.demands_refused;
     if (std::exchange(refused_, error.what()) != error.what())
       base::log(base::Level::warn, "a request is refused", {{"channel", channel}, {"why", error.what()}});
   }
@@ -237,8 +235,8 @@ void Coprocessor::Impl::adopt(analysis::Request request) {
   rules_ = std::move(request.rules);
   resolved_ = 0;
   steering.apply(request.steering);
-  ++statistics.demands;
-  statistics.demand_number = request.number;
+  ++counted.demands;
+  counted.demand_number = request.number;
   if (is_root() && steering.refused() != before)
     for (const auto& [name, why] : steering.refused())
       base::log(base::Level::warn, "a steering value is refused",
@@ -265,9 +263,9 @@ void Coprocessor::Impl::gather_wanted(const Rules& rules) {
 bool Coprocessor::Impl::count(Skip skip) {
   switch (skip) {
     case Skip::no: return true;
-    case Skip::every: ++statistics.skipped_every; break;
-    case Skip::trigger: ++statistics.skipped_trigger; break;
-    case Skip::not_ready: ++statistics.skipped_not_ready; break;
+    case Skip::every: ++counted.skipped_every; break;
+    case Skip::trigger: ++counted.skipped_trigger; break;
+    case Skip::not_ready: ++counted.skipped_not_ready; break;
   }
   return false;
 }
@@ -287,15 +285,17 @@ std::string Coprocessor::Impl::acknowledgement() const {
     if (parameter.greatest) declared["max"] = json_of(*parameter.greatest);
     parameters[name] = std::move(declared);
   }
+  const auto now = statistics();
   OrderedJson out{{"version", 1},
-                  {"number", statistics.demand_number},
+                  {"number", now.demand_number},
                   {"steering", std::move(values)},
                   {"parameters", std::move(parameters)},
                   {"skipped",
-                   {{"every", statistics.skipped_every},
-                    {"trigger", statistics.skipped_trigger},
-                    {"not_ready", statistics.skipped_not_ready},
-                    {"dropped", statistics.skipped_dropped}}}};
+                   {{"every", now.skipped_every},
+                    {"trigger", now.skipped_trigger},
+                    {"not_ready", now.skipped_not_ready},
+                    {"dropped", now.skipped_dropped},
+                    {"replaced", now.replaced}}}};
   if (!steering.refused().empty()) out["refused"] = steering.refused();
   if (!refused_.empty()) out["refused_request"] = refused_;
   return out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);  // it quotes what a peer has sent
@@ -310,9 +310,16 @@ analysis::ChannelFields::Variable& Coprocessor::Impl::reshaped(WriteStep& step, 
   return variable;
 }
 
+CoprocessorStatistics Coprocessor::Impl::statistics() const {
+  auto out = counted;
+  if (options.wait == Wait::latest && is_root())
+    out.replaced = std::max(writer.statistics().steps_dropped, out.skipped_dropped) - out.skipped_dropped;
+  return out;
+}
+
 void Coprocessor::Impl::close_step(bool published) {
   in_step = false;
-  if (published) ++statistics.steps;
+  if (published) ++counted.steps;
   for (std::uint32_t i = 0; i < fields.size(); ++i) {
     auto& variable = fields.variable(i);
     if (std::exchange(variable.reshaped, false) && published) variable.shape_now = variable.shape;
@@ -322,9 +329,9 @@ void Coprocessor::Impl::close_step(bool published) {
 // What goes with every step; from rank 0.
 void Coprocessor::Impl::put_metadata(WriteStep& step) {
   if (!is_root()) return;
-  step.put(cycle_variable, cycle_);
-  step.put(time_variable, time_);
-  writer.put_attribute("coprocessing", Attribute::of(acknowledgement()));
+  step.put_attribute("cycle", Attribute::of(cycle_));
+  step.put_attribute("time", Attribute::of(time_));
+  step.put_attribute("coprocessing", Attribute::of(acknowledgement()));
 }
 
 // ---------------------------------------------------------------------------------------------------------- the end

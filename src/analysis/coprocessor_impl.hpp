@@ -39,6 +39,7 @@ struct Coprocessor::Impl {
   // The variable, in the shape that its mesh has now.
   analysis::ChannelFields::Variable& reshaped(WriteStep& step, std::uint32_t field);
   void close_step(bool published);
+  CoprocessorStatistics statistics() const;
   int end(Timeout deadline, bool lost);
 
   const base::Origin origin;  // every call is refused in a forked child
@@ -49,12 +50,10 @@ struct Coprocessor::Impl {
   StartAnalysis start;
   std::unique_ptr<RunningAnalysis> program;  // outlives the writer
   Writer writer;
-  Variable<std::int64_t> cycle_variable;
-  Variable<double> time_variable;
   std::unique_ptr<analysis::RequestListener> listener;  // rank 0, where there may be requests
   analysis::ChannelFields fields;
   analysis::Steering steering;
-  CoprocessorStatistics statistics;
+  CoprocessorStatistics counted;
   std::vector<std::uint8_t> wanted;  // in the open step, by field
   bool in_step = false;
   bool ended = false;

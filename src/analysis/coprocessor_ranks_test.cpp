@@ -66,7 +66,7 @@ TEST_P(CoprocessorRanksTest, DecideAlikeWhileDemandsChange) {
       if (rank == 0)
         if (auto [outcome, step] = reader->try_begin_step(); step) {
           const auto all = step->read<double>("T");
-          const auto at = static_cast<double>(step->read_value<std::int64_t>("cycle"));
+          const auto at = static_cast<double>(cycle_of(*step));
           for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], at * 10 + static_cast<double>(i / (rows * 3)));
         }
     }

@@ -1,6 +1,7 @@
 // One rank: fields and meshes on the stream, demands, policies, steering, and analyses that come and go.
 #include "penstock/coprocessor.hpp"
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <numeric>
@@ -21,8 +22,8 @@ class Watcher {
   explicit Watcher(const Context& context, const StreamOptions& options)
       : reader_(context.open_stream("heat", solo(), options)) {
     reader_.on_step([this](ReadStep& step) {
-      cycles.push_back(step.read_value<std::int64_t>("cycle"));
-      times.push_back(step.read_value<double>("time"));
+      cycles.push_back(cycle_of(step));
+      times.push_back(step.attribute("time")->as<double>());
       names.clear();
       for (const auto& v : step.variables()) names.push_back(v.name);
       std::ranges::sort(names);
@@ -103,7 +104,7 @@ TEST_F(CoprocessorTest, TheDemandDecidesWhichCyclesAndFields) {
   seen.cycles.clear();
   for (int cycle = 0; cycle <= 25; ++cycle) EXPECT_EQ(heat.write(cycle), cycle % 10 == 0);
   EXPECT_THAT(seen.cycles, ElementsAre(0, 10, 20));
-  EXPECT_THAT(seen.names, ElementsAre("T", "cycle", "time"));
+  EXPECT_THAT(seen.names, ElementsAre("T"));
   EXPECT_EQ(seen.answer["number"], 1);
   EXPECT_GE(seen.answer["skipped"]["trigger"], 18);
 
@@ -113,15 +114,15 @@ TEST_F(CoprocessorTest, TheDemandDecidesWhichCyclesAndFields) {
   seen.cycles.clear();
   EXPECT_FALSE(heat.write(11));
   EXPECT_TRUE(heat.write(12));
-  EXPECT_THAT(seen.names, ElementsAre("cycle", "time", "v"));
+  EXPECT_THAT(seen.names, ElementsAre("v"));
   EXPECT_TRUE(heat.write(14));
-  EXPECT_THAT(seen.names, ElementsAre("T", "cycle", "time", "v"));
+  EXPECT_THAT(seen.names, ElementsAre("T", "v"));
   EXPECT_EQ(seen.answer["number"], 2);
 
   // A step of no fields is a step.
   ASSERT_TRUE(until_demand(heat.coprocessor, requests.ask(R"([{"fields": [], "when": [1]}])")));
   EXPECT_TRUE(heat.write(15));
-  EXPECT_THAT(seen.names, ElementsAre("cycle", "time"));
+  EXPECT_THAT(seen.names, IsEmpty());
   ASSERT_TRUE(until_demand(heat.coprocessor, requests.ask("[]")));
   EXPECT_FALSE(heat.write(16));
   requests.close();
@@ -149,10 +150,14 @@ TEST_F(CoprocessorTest, ARequestThatSaysNoIsCheap) {
   Requests requests(context_);
   ASSERT_TRUE(until_demand(heat.coprocessor, requests.ask(never)));
   constexpr int calls = 20'000;
+  const auto before = heat.coprocessor.statistics().requests - heat.coprocessor.statistics().skipped_trigger;
   const auto start = base::Clock::now();
   for (int i = 0; i < calls; ++i) EXPECT_FALSE(heat.coprocessor.request(i, i));
   const double each_us = base::seconds_since(start) / calls * 1e6;
   RecordProperty("us", std::to_string(each_us));
+  const auto moved = heat.coprocessor.writer().statistics();
+  EXPECT_EQ(moved.bytes + moved.copies, 0u);
+  EXPECT_EQ(heat.coprocessor.statistics().skipped_trigger, heat.coprocessor.statistics().requests - before);
   EXPECT_LT(each_us, sanitized ? 100 : 20);  // 0.2 where nobody else runs
 }
 
@@ -349,16 +354,46 @@ TEST_F(CoprocessorTest, AutomaticTransfersIfAndOnlyIfTheAnalysisIsReady) {
   {
     auto step = reader.begin_step();
     EXPECT_FALSE(heat.write(10));
-    EXPECT_EQ(step.read_value<std::int64_t>("cycle"), 1);
+    EXPECT_EQ(cycle_of(step), 1);
   }
   std::int64_t cycle = 11;
   for (const auto end = soon(); !heat.write(cycle) && !end.passed();) ++cycle;
-  EXPECT_EQ(reader.begin_step().read_value<std::int64_t>("cycle"), cycle);
+  EXPECT_EQ(cycle_of(reader.begin_step()), cycle);
   reader.close();
   const auto gone = [&] { return heat.coprocessor.writer().statistics().peers.empty(); };
   for (const auto end = soon(); !gone() && !end.passed();) std::this_thread::yield();
   EXPECT_FALSE(heat.write(cycle + 1));
   EXPECT_EQ(heat.coprocessor.statistics().skipped_not_ready, heat.coprocessor.statistics().requests - 2);
+}
+
+// The analysis keeps each step for some cycles of the simulation.
+TEST_F(CoprocessorTest, InAutomaticEachCycleIsDeliveredOrCountedWithItsReason) {
+  const auto options = with([](auto& o) { o.engine = "direct"; });
+  Heat heat(context_, options, {.wait = Wait::automatic});
+  std::atomic<std::int64_t> cycles = 0, delivered = 0;
+  std::atomic<bool> over = false;
+  std::thread analysis([&] {
+    auto reader = context_.open_stream("heat", solo(), options);
+    while (true) {
+      auto [outcome, step] = reader.try_begin_step(patience);
+      if (outcome != Outcome::ready) break;
+      const auto skipped = Json::parse(step->attribute("coprocessing")->as<std::string>())["skipped"];
+      // Of the cycles so far, this one and those delivered before it are the ones that were not skipped.
+      EXPECT_EQ(skipped["not_ready"], cycle_of(*step) - delivered);
+      for (const char* other : {"every", "trigger", "dropped", "replaced"}) EXPECT_EQ(skipped[other], 0);
+      ++delivered;
+      for (const auto until = cycle_of(*step) + 7; cycles <= until && !over;) std::this_thread::yield();
+    }
+  });
+  for (const auto end = soon(); delivered < 10 && !end.passed(); ++cycles) heat.write(cycles);
+  over = true;
+  heat.coprocessor.finalize();
+  analysis.join();
+  const auto statistics = heat.coprocessor.statistics();
+  EXPECT_GE(delivered, 10);
+  EXPECT_EQ(statistics.steps, static_cast<std::uint64_t>(delivered));
+  EXPECT_EQ(statistics.skipped_not_ready, static_cast<std::uint64_t>(cycles - delivered));
+  EXPECT_EQ(statistics.requests, static_cast<std::uint64_t>(cycles));
 }
 
 TEST_F(CoprocessorTest, DropAndLatestAreTheStreamsPolicies) {
@@ -371,8 +406,10 @@ TEST_F(CoprocessorTest, DropAndLatestAreTheStreamsPolicies) {
     auto reader = context_.open_stream("heat", solo(), options);
     for (int cycle = 0; cycle < 6; ++cycle) heat.write(cycle);
     const auto statistics = heat.coprocessor.statistics();
+    EXPECT_EQ(statistics.steps + statistics.skipped_dropped, 6u);
     EXPECT_EQ(statistics.skipped_dropped, wait == Wait::drop ? 4u : 0u);
-    EXPECT_EQ(reader.begin_step().read_value<std::int64_t>("cycle"), wait == Wait::drop ? 0 : 4);
+    EXPECT_EQ(statistics.replaced, wait == Wait::latest ? 4u : 0u);
+    EXPECT_EQ(cycle_of(reader.begin_step()), wait == Wait::drop ? 0 : 4);
     reader.close();
     heat.coprocessor.finalize();
   }
@@ -393,7 +430,7 @@ TEST_F(CoprocessorTest, FilesHoldEverythingAndNobodyIsAwaited) {
   auto reader = context_.open_stream("heat", solo(), options);
   for (int cycle = 0; cycle < 3; ++cycle) {
     auto step = reader.begin_step();
-    EXPECT_EQ(step.read_value<std::int64_t>("cycle"), cycle);
+    EXPECT_EQ(cycle_of(step), cycle);
     EXPECT_EQ(step.read<double>("T")[11], 11);
     EXPECT_TRUE(step.attribute("meshes").has_value());
   }
@@ -438,7 +475,7 @@ TEST_F(CoprocessorTest, TheFirstRequestWaitsForAnAnalysisThatIsExpected) {
     Requests requests(context_);
     requests.ask(every_tenth);
     auto reader = context_.open_stream("heat", solo(), options);
-    EXPECT_EQ(reader.begin_step(patience).read_value<std::int64_t>("cycle"), 10);
+    EXPECT_EQ(cycle_of(reader.begin_step(patience)), 10);
     EXPECT_EQ(reader.try_begin_step(patience).outcome, Outcome::end_of_stream);
   });
   for (int cycle = 1; cycle < 15; ++cycle) EXPECT_EQ(heat.write(cycle), cycle == 10);

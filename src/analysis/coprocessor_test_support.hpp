@@ -18,6 +18,8 @@ namespace penstock::analysis {
 
 using Json = nlohmann::json;
 
+inline std::int64_t cycle_of(const ReadStep& step) { return step.attribute("cycle")->as<std::int64_t>(); }
+
 // The requests of an analysis of the channel "heat", as the package sends them.
 class Requests {
  public:

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,9 +18,8 @@ namespace penstock::analysis {
 
 inline constexpr std::size_t max_request_bytes = std::size_t{1} << 20;
 inline constexpr std::size_t max_rules = 256;
-inline constexpr std::size_t max_words = 256;   // of a program
-inline constexpr std::size_t max_names = 1024;  // of fields in a rule, of steering values
-inline constexpr std::size_t max_text = 4096;   // bytes of a name, or of a steering value
+inline constexpr std::size_t max_words = 256;  // of a program
+inline constexpr std::size_t max_text = 4096;  // bytes of a steering value
 
 // A condition over a step's number and time, in reverse Polish notation: a calculator with a stack. That no word lacks an
 // operand, and that one value is left, is checked when it is made.
@@ -64,7 +65,7 @@ class Program {
 
 struct Rule {
   bool all = false;  // fields; `fields` is empty then
-  std::vector<std::string> fields;
+  std::set<std::string, std::less<>> fields;
   Program when;
 };
 

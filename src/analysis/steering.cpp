@@ -10,6 +10,8 @@
 namespace penstock::analysis {
 namespace {
 
+constexpr std::size_t max_refusals = 8, max_refusal_bytes = 160;
+
 std::string to_text(const Value& value) {
   std::ostringstream text;
   text << std::boolalpha;
@@ -46,8 +48,7 @@ void check_bounds(const Steering::Parameter& parameter, const Value& value) {
 
 void Steering::declare(std::string_view name, Value value, std::optional<Value> least, std::optional<Value> greatest) {
   const std::string context = "parameter '" + std::string(name) + "'";
-  if (name.empty() || name.size() > max_text)
-    refuse("a parameter needs a name of at most " + std::to_string(max_text) + " bytes");
+  if (name.empty()) refuse("a parameter needs a name");
   if (parameters_.contains(name)) throw Error(Errc::already_exists, context + " is declared already");
   for (const auto* bound : {&least, &greatest})
     if (*bound && (!is_number(value) || (*bound)->index() != value.index()))
@@ -66,7 +67,7 @@ Steering::Parameter& Steering::find(std::string_view name) {
   if (found != parameters_.end()) return found->second;
   std::vector<std::string_view> names;
   for (const auto& [each, parameter] : parameters_) names.push_back(each);
-  throw Error(Errc::not_found, base::unknown_name("parameter", name, names));
+  throw Error(Errc::not_found, base::unknown_name("parameter", name.substr(0, 80), names));
 }
 
 const Value& Steering::value(std::string_view name) const { return const_cast<Steering*>(this)->find(name).value; }
@@ -84,7 +85,8 @@ void Steering::apply(const std::vector<std::pair<std::string, Value>>& values) {
     try {
       set(name, value);
     } catch (const Error& error) {
-      refused_.emplace(name, error.what());
+      if (refused_.size() < max_refusals)
+        refused_.emplace(name.substr(0, max_refusal_bytes), std::string(error.what()).substr(0, max_refusal_bytes));
     }
   }
 }

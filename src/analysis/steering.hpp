@@ -21,7 +21,7 @@ class Steering {
   void declare(std::string_view name, Value value, std::optional<Value> least = {}, std::optional<Value> greatest = {});
   // Throws Error(not_found), with the nearest name.
   const Value& value(std::string_view name) const;
-  // Refusals, name: why, take the place of those before.
+  // Refusals, name: why, take the place of those before. The first few only, shortened: they go with each step.
   void apply(const std::vector<std::pair<std::string, Value>>& values);
   const std::map<std::string, std::string>& refused() const { return refused_; }
 

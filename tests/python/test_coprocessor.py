@@ -1,16 +1,22 @@
 """penstock.Coprocessor: fields of any layout, demands, steering, an analysis on a thread of this interpreter."""
 
+import itertools
 import json
+import math
+import random
 import sys
 import threading
 import time
 import types
+from contextlib import closing
 
 import numpy as np
 import penstock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from penstock.analysis.expressions import _WORDS, MAX_WORDS, run_program
+from penstock.analysis.requests import Requests
 
 TIMEOUT_S = 20.0
 
@@ -81,7 +87,7 @@ def test_fields_reach_the_analysis_without_a_copy(coprocessor, context):
         meshes = json.loads(step.attributes["meshes"])["meshes"]
         assert meshes["grid"]["spacing"] == [1, 2, 3]
         assert meshes["grid"]["fields"]["v"] == {"association": "element", "variables": ["v"], "components": 3}
-        seen.append((step["cycle"].value, step["time"].value, step.attributes["title"]))
+        seen.append((step.attributes["cycle"], step.attributes["time"], step.attributes["title"]))
 
     with watch(context, look):
         c.attributes["title"] = "a test"
@@ -156,6 +162,85 @@ def test_the_demand_and_steering(coprocessor, requests):
     assert c.statistics.demands_refused == 0
 
 
+def test_what_an_analysis_steers_is_in_force_at_the_next_step_and_acknowledged(coprocessor, context):
+    """Between the writer of requests of penstock.analysis and a simulation."""
+    c = coprocessor(engine="direct")
+    c.mesh("grid", "uniform", shape=[4])
+    c.field("grid", "T")
+    c.declare("F", 0.5, 0, 1)
+    c.declare("n", 3, 1, 9)
+    c.declare("on", False)
+    c.declare("mode", "slow")
+    values = lambda: {name: c.value(name) for name in ("F", "n", "on", "mode")}  # noqa: E731
+    answers, initial = [], values()
+    with closing(Requests(context, "heat")) as requests, context.open("heat", timeout=TIMEOUT_S) as reader:
+
+        def after(ask):
+            """The values that the simulation has once it applied the request, and the answer of that very step."""
+            ask()
+            end = time.monotonic() + TIMEOUT_S
+            while True:
+                before = values()
+                with c.request(len(answers), 0.0) as step:
+                    step["T"] = np.zeros(4)
+                with reader.step() as step:
+                    answers.append(json.loads(step.attributes["coprocessing"]))
+                if answers[-1]["number"] == requests.number:
+                    return values(), answers[-1]
+                assert values() == before
+                assert time.monotonic() < end
+
+        steered = {"F": 0.25, "n": 7, "on": True, "mode": "fast"}
+        now, answer = after(lambda: requests.demand([{"fields": None, "when": [1]}]) or requests.steer(steered))
+        assert now == steered == answer["steering"] and "refused" not in answer
+        assert answer["parameters"]["n"] == {"type": "integer", "default": initial["n"], "min": 1, "max": 9}
+        now, answer = after(lambda: requests.steer({"F": 1.5, "n": 2.5, "on": "yes", "G": 1}))
+        assert now == steered == answer["steering"]
+        assert sorted(answer["refused"]) == ["F", "G", "n", "on"]
+        assert answer["refused"]["F"] == "1.5 is greater than 1"
+        now, answer = after(lambda: requests.steer({f"{i}" * 5000: i for i in range(40)} | {"F": 0.75}))
+        assert now == steered | {"F": 0.75} and len(json.dumps(answer)) < 4000
+        with pytest.raises(penstock.InvalidArgument, match="finite"):
+            requests.steer({"F": math.nan})
+        with pytest.raises(penstock.InvalidArgument, match="at most 256 rules"):
+            requests.demand([{"fields": None, "when": [1]}] * 257)
+    assert c.statistics.demands_refused == 0
+
+
+def random_program(random, depth):
+    """Words that leave one value."""
+    if depth == 0 or random.random() < 0.15:
+        numbers = [0, 1, 2, 3, 7, 10, -2, -3, 0.1, 0.5, -0.7, 1e300, random.randint(-50, 50)]
+        return [random.choice(["step", "time", "step", "maybe", random.choice(numbers)])]
+    word = random.choice(sorted(_WORDS))
+    operands = (random_program(random, depth - 1) for _ in range(_WORDS[word][1]))
+    return [*itertools.chain.from_iterable(operands), word]
+
+
+def test_the_coprocessor_evaluates_programs_as_the_analysis_does(coprocessor, context):
+    """Each program is the rule of a field of its own."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    source = random.Random(seed)
+    programs = [random_program(source, source.randint(1, 5)) for _ in range(250)]
+    programs = [program for program in programs if len(program) <= MAX_WORDS]
+    c = coprocessor()
+    c.mesh("grid", "uniform", shape=[1])
+    for i in range(len(programs)):
+        c.field("grid", f"f{i}")
+    with closing(Requests(context, "heat")) as requests:
+        requests.demand([{"fields": [f"f{i}"], "when": program} for i, program in enumerate(programs)])
+        until_demand(c, requests.number)
+    for _ in range(100):
+        step = source.choice([0, 1, 10, source.randrange(1000), -source.randrange(1000), 2**53])
+        now = source.choice([0.0, 0.1 * source.randrange(100), -2.5, 1e-300, 1e200])
+        published = c.request(step, now)
+        held = [published is not None and published.wants(f"f{i}") for i in range(len(programs))]
+        assert held == [run_program(program, step, now) for program in programs], (step, now)
+        if published is not None:
+            published.abandon()
+
+
 def test_wrong_calls_are_named(coprocessor):
     c = coprocessor()
     with pytest.raises(penstock.InvalidArgument, match="has no 'shap'"):
@@ -206,7 +291,7 @@ def test_an_exception_tells_readers_that_the_writer_is_lost(context):
         with c.request(1, 0.0):
             raise ZeroDivisionError
     with reader:
-        assert reader.step()["cycle"].value == 0
+        assert reader.step().attributes["cycle"] == 0
         with pytest.raises(penstock.WriterLost):
             reader.step()
 
@@ -238,7 +323,7 @@ def test_an_analysis_on_a_thread_of_this_interpreter(context, stand_in):
             with context.open("heat", engine="insitu", timeout=TIMEOUT_S) as stream:
                 for step in stream:
                     assert threading.current_thread() is not threading.main_thread()
-                    seen.append((step["cycle"].value, step["T"][...].tolist()))
+                    seen.append((step.attributes["cycle"], step["T"][...].tolist()))
         return 5
 
     stand_in(main)
