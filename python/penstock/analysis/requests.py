@@ -6,6 +6,7 @@ The stream NAME.requests carries them, written by rank 0 of the analysis; docs/i
 from __future__ import annotations
 
 import json
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..context import Context
 from ..errors import Error, InvalidArgument, WrongState
 
 MAX_BYTES = 1 << 20
+MAX_RULES = 256
 # The newest request waits for a simulation that attaches later. Nothing waits for one that does not read: what finds no
 # room is sent again by flush(). A request holds all that is asked for, so only the newest counts.
 _OPTIONS = {
@@ -73,10 +75,14 @@ class Requests:
                 raise InvalidArgument(
                     f"the steering value '{name}' is bool, int, float or str, not {type(value).__name__}"
                 )
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InvalidArgument(f"the steering value '{name}' is {value}: simulations take finite numbers")
         self._ask(self._rules, self._steering | values)
 
     def _ask(self, rules: list[dict[str, Any]], steering: dict[str, Any]) -> None:
         """Takes what fits into a request, and sends it."""
+        if len(rules) > MAX_RULES:
+            raise InvalidArgument(f"a request has at most {MAX_RULES} rules, not {len(rules)}: merge some")
         size = len(_as_json(self._number + 1, rules, steering).encode())
         if size > MAX_BYTES:
             raise InvalidArgument(f"a request of {size} bytes is longer than {MAX_BYTES}: ask for less")
