@@ -160,7 +160,7 @@ def test_first_stream_in_pages():
     assert shown > 0
 
 
-@pytest.mark.parametrize("name", ["selections", "ownership", "in_situ"])
+@pytest.mark.parametrize("name", ["selections", "ownership", "in_situ", "coprocess", "coprocess_c"])
 def test_concepts(name, programs, environment, tmp_path):
     with running([programs / name], environment, tmp_path) as program:
         output, _ = program.communicate(timeout=TIMEOUT_S)
@@ -201,6 +201,7 @@ def test_examples_are_all_here():
     folders = ("first-stream", "concepts", "mpi")
     found = {str(file.relative_to(EXAMPLES)) for part in folders for file in (EXAMPLES / part).glob("*.*")}
     programs = {f"first-stream/{side}.{language}" for side in ("writer", "reader") for language in ("py", "cpp", "c")}
-    programs |= {"concepts/selections.cpp", "concepts/ownership.cpp", "concepts/in_situ.cpp"}
+    programs |= {f"concepts/{name}.cpp" for name in ("selections", "ownership", "in_situ", "coprocess")}
+    programs |= {"concepts/coprocess.c"}
     programs |= {"mpi/writer.cpp", "mpi/reader.py"}
     assert found == programs | {f"{part}/CMakeLists.txt" for part in folders}
