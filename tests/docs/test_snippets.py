@@ -387,7 +387,7 @@ def test_statistics():
 
 def test_c_functions():
     header = (ROOT / "include/penstock/penstock.h").read_text()
-    header += (ROOT / "include/penstock/mpi.h").read_text()
+    header += "".join((ROOT / f"include/penstock/{name}.h").read_text() for name in ("mpi", "coprocessor"))
     functions = set(re.findall(r"\b(penstock_[a-z0-9_]+)\(", header))
     functions = {name for name in functions if not name.endswith("_")}
     page = (ROOT / "docs/reference/c.md").read_text(encoding="utf-8")
@@ -402,7 +402,8 @@ def test_python_names():
     words = set(re.findall(r"\w+", page))
     missing = [name for name in penstock.__all__ if name not in words and not hasattr(penstock.errors, name)]
     assert not missing
-    for each in (penstock.Writer, penstock.WriteStep, penstock.Reader, penstock.ReadStep, penstock.Variable):
+    writing = (penstock.Writer, penstock.WriteStep, penstock.Coprocessor, penstock.CoprocessStep)
+    for each in (*writing, penstock.Reader, penstock.ReadStep, penstock.Variable):
         own = [name for name in vars(each) if not name.startswith("_")]
         assert not [f"{each.__name__}.{name}" for name in own if name not in words]
     for receiver, name in re.findall(r"`(penstock|writer|reader|stream|step|variable)\.(\w+)", page):
@@ -425,7 +426,7 @@ def test_cpp_names():
             for name in re.findall(r"(\w+)(?=\(|<T>\()", code) or [re.match(r"[\w:]+", code)[0].split("::")[-1]]:
                 assert re.search(rf"\b{name}\b", headers), f"{name} is not in the headers"
     page = (ROOT / "docs/reference/cpp.md").read_text(encoding="utf-8")
-    for each in ("Writer", "WriteStep", "Reader", "ReadStep", "Context", "View"):
+    for each in ("Writer", "WriteStep", "Coprocessor", "CoprocessStep", "Reader", "ReadStep", "Context", "View"):
         body = re.search(rf"^class {each} \{{(.*?)^\}};", headers, re.MULTILINE | re.DOTALL)[1]
         public = body.partition("\n private:")[0]
         names = set(re.findall(r"^  (?! )[^/\n]*?\b([a-z]\w*)\([^\n]*$", public, re.MULTILINE)) - {"explicit", "bytes_"}
