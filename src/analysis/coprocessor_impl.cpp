@@ -108,8 +108,9 @@ void Coprocessor::Impl::check_usable() const {
 void Coprocessor::Impl::start_analysis() {
   if (std::exchange(started_, true) || stream.engine != "insitu" || options.pipelines.empty()) return;
   auto arguments = options.pipelines;
-  for (const auto& word : {std::string("--channel"), channel, std::string("--rank"), std::to_string(cohort->rank()),
-                           std::string("--size"), std::to_string(cohort->size())})
+  for (const auto& word :
+       {std::string("--channel"), channel, std::string("--output"), options.output, std::string("--rank"),
+        std::to_string(cohort->rank()), std::string("--size"), std::to_string(cohort->size())})
     arguments.push_back(word);
   stream::on_every_rank(*cohort, [&] {
     if (start) {

@@ -519,7 +519,8 @@ TEST_F(CoprocessorTest, InSituTheAnalysisIsStartedOnceWithAllPipelines) {
   EXPECT_EQ(starts, 0);
   for (int cycle = 0; cycle < 3; ++cycle) EXPECT_TRUE(heat.write(cycle));
   EXPECT_EQ(starts, 1);
-  EXPECT_THAT(arguments, ElementsAre("a.yaml", "b.yaml", "--channel", "heat", "--rank", "0", "--size", "1"));
+  EXPECT_THAT(arguments,
+              ElementsAre("a.yaml", "b.yaml", "--channel", "heat", "--output", "output", "--rank", "0", "--size", "1"));
   EXPECT_EQ(heat.coprocessor.finalize(), 7);
 }
 

@@ -191,6 +191,7 @@ constexpr std::array coprocessor_fields{
     choice<&C::wait>("wait"),
     number<&C::every, 1>("every"),
     lines<&C::pipelines>("pipelines"),
+    text<&C::output, parse_line>("output"),
 };
 
 }  // namespace

@@ -337,7 +337,7 @@ def test_an_analysis_on_a_thread_of_this_interpreter(context, stand_in):
                 step.put("T", np.full(2, float(cycle)), lend=True)
                 step.coprocess()
         assert c.finalize() == 5
-    assert given_to == ["a.yaml", "b c.yaml", "--channel", "heat", "--rank", "0", "--size", "1"]
+    assert given_to == ["a.yaml", "b c.yaml", "--channel", "heat", "--output", "output", "--rank", "0", "--size", "1"]
     assert seen == [(0, [0.0, 0.0]), (2, [2.0, 2.0]), (4, [4.0, 4.0])]
 
 
