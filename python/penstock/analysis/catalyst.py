@@ -1,0 +1,110 @@
+"""Scripts of ParaView's Catalyst, as its GUI exports them (version 2.0), on the steps of a channel.
+
+    pvbatch catalyst.py CHANNEL SCRIPT.py... [--output FOLDER] [--steps N] [--timeout SECONDS]
+
+`penstock analyze --paraview` starts it so. It runs in ParaView's own Python, with ParaView's VTK, and drives the scripts
+with ParaView's Catalyst adaptor. The names that a script gives its producers (registrationName) are those of the
+channel's meshes. What the simulation is asked for: all fields at all cycles, since a script says that only once it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def find_penstock() -> None:
+    """This package, without what lies beside it where that is in ParaView too: VTK and NumPy are ParaView's."""
+    import vtkmodules  # noqa: F401
+    from paraview import simple  # noqa: F401
+
+    sys.path.append(str(Path(__file__).absolute().parents[2]))
+
+
+def grid_of(frame: Any, name: str) -> Any:
+    """A mesh of the frame for a producer: one dataset, or a multiblock of several."""
+    from vtkmodules.vtkCommonDataModel import vtkMultiBlockDataSet
+
+    parts = frame.vtk(name)
+    if len(parts) == 1:
+        return parts[0]
+    blocks = vtkMultiBlockDataSet()
+    for number, part in enumerate(parts):
+        blocks.SetBlock(number, part)
+    return blocks
+
+
+class Catalyst:
+    """The scripts, run by ParaView at each frame."""
+
+    def __init__(self, scripts: list[str]):
+        from paraview.catalyst import bridge
+
+        self._bridge = bridge
+        bridge.initialize()
+        for script in scripts:
+            bridge.add_pipeline(script, 2)
+
+    def run(self, frame: Any) -> bool:
+        """Whether a script wanted this step."""
+        from paraview.modules.vtkPVCatalyst import vtkCPDataDescription
+
+        description = vtkCPDataDescription()
+        description.SetTimeData(frame.time, frame.cycle)
+        for name in frame.meshes:
+            description.AddInput(name)
+        if not self._bridge.coprocessor.RequestDataDescription(description):
+            return False
+        for name in frame.meshes:
+            description.GetInputDescriptionByName(name).SetGrid(grid_of(frame, name))
+        if not self._bridge.coprocessor.CoProcess(description):
+            raise RuntimeError(f"a script failed at cycle {frame.cycle}; ParaView says why above")
+        return True
+
+    def close(self) -> None:
+        self._bridge.finalize()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="pvbatch catalyst.py")
+    parser.add_argument("channel")
+    parser.add_argument("scripts", nargs="+")
+    parser.add_argument("--output", type=Path, default=Path("output"))
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--timeout", type=float)
+    given = parser.parse_args()
+    find_penstock()
+    from penstock.analysis.channels import ChannelName, Channels
+    from penstock.analysis.frame import Clock, Frame
+    from penstock.context import Context
+    from penstock.errors import Error
+
+    scripts = [os.path.abspath(script) for script in given.scripts]
+    given.output.mkdir(parents=True, exist_ok=True)
+    frames = used = 0
+    try:
+        channels = Channels(Context(), [ChannelName.parse(given.channel)], None, given.timeout)
+        os.chdir(given.output)  # scripts write beside where they run
+        catalyst = Catalyst(scripts)
+        while given.steps is None or frames < given.steps:
+            more, _ = channels.next_frame(lambda: None, lambda seconds: None)
+            if not more:
+                break
+            used += catalyst.run(Frame(channels, None, Path(), Clock()))
+            channels.release()
+            frames += 1
+        catalyst.close()
+        channels.close()
+    except (Error, OSError, RuntimeError) as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps({"frames": frames, "used": used}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
