@@ -15,13 +15,13 @@ import vtkmodules.vtkRenderingFreeType
 import vtkmodules.vtkRenderingOpenGL2
 import vtkmodules.vtkRenderingVolumeOpenGL2  # noqa: F401
 from vtkmodules.util.numpy_support import numpy_to_vtk, vtk_to_numpy
-from vtkmodules.vtkCommonCore import vtkFloatArray, vtkLookupTable, vtkPoints, vtkUnsignedCharArray, vtkVersion
-from vtkmodules.vtkCommonDataModel import vtkCellArray, vtkImageData, vtkPiecewiseFunction, vtkPointSet, vtkPolyData
+from vtkmodules.vtkCommonCore import vtkFloatArray, vtkLookupTable, vtkUnsignedCharArray, vtkVersion
+from vtkmodules.vtkCommonDataModel import vtkImageData, vtkPiecewiseFunction, vtkPointSet, vtkPolyData
 from vtkmodules.vtkCommonExecutionModel import vtkTrivialProducer
 from vtkmodules.vtkFiltersCore import vtkAppendFilter, vtkAppendPolyData
+from vtkmodules.vtkFiltersGeneral import vtkVertexGlyphFilter
 from vtkmodules.vtkFiltersGeometry import vtkGeometryFilter
 from vtkmodules.vtkFiltersModeling import vtkOutlineFilter
-from vtkmodules.vtkFiltersSources import vtkPlaneSource
 from vtkmodules.vtkIOImage import vtkPNGWriter
 from vtkmodules.vtkRenderingAnnotation import vtkAxesActor
 from vtkmodules.vtkRenderingOpenGL2 import vtkOpenGLSphereMapper
@@ -34,7 +34,6 @@ from .parts import with_points as fields_at_points
 from .view import View
 
 _COLOR = "penstock:color"
-_LIGHTS = (((1.2, 1.6, 2.0), 0.85), ((-2.0, 0.4, 1.0), 0.35), ((0.2, -1.5, 0.4), 0.18))
 _OPACITY = ((0, 0), (0.2, 0.02), (0.5, 0.25), (1, 0.95))  # of volumes, over the range of values
 _AXES = (("X", (0.76, 0.29, 0.20)), ("Y", (0.35, 0.55, 0.30)), ("Z", (0.13, 0.24, 0.48)))
 
@@ -61,13 +60,7 @@ class Canvas:
         self.renderer.SetMaximumNumberOfPeels(16)
         self.renderer.SetOcclusionRatio(0)
         self.renderer.AutomaticLightCreationOff()
-        for position, intensity in _LIGHTS:
-            light = core.vtkLight()
-            light.SetLightTypeToCameraLight()
-            light.SetPosition(*position)
-            light.SetFocalPoint(0, 0, 0)
-            light.SetIntensity(intensity)
-            self.renderer.AddLight(light)
+        core.vtkLightKit().AddLightsToRenderer(self.renderer)
         self.window.AddRenderer(self.renderer)
 
     def draw(self, props: Sequence[Any], view: View, before: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -94,10 +87,11 @@ def _window(size: tuple[int, int]) -> Any:
     window.SetMultiSamples(0)
     window.SetAlphaBitPlanes(1)
     window.SetSize(*size)
-    if not window.SupportsOpenGL():
+    window.Initialize()
+    if not window.GetInitialized():
         raise Unsupported(
-            f"VTK {vtkVersion.GetVTKVersion()} cannot draw here: its {window.GetClassName()} gets no OpenGL 3.2. Without "
-            "a display VTK needs EGL or OSMesa: install libegl1 or libosmesa6, and unset VTK_DEFAULT_OPENGL_WINDOW"
+            f"VTK {vtkVersion.GetVTKVersion()} cannot draw: its {window.GetClassName()} gets no OpenGL 3.2. Without a "
+            "display VTK needs EGL or OSMesa: install libegl1 or libosmesa6, and unset VTK_DEFAULT_OPENGL_WINDOW"
         )
     window.Render()
     return window
@@ -114,7 +108,7 @@ def _pixels(window: Any) -> np.ndarray:
 
 
 def surface(part: Any, whole: bool = True) -> vtkPolyData | None:
-    """The outer faces, lines and points of the part's own cells; whole: those too between them and ghosts. None: none."""
+    """The outside of the part's own cells; whole: with the faces between them and ghosts. None: there is none."""
     own = owned(part)
     if own is None or isinstance(own, vtkPolyData):
         return own
@@ -134,22 +128,11 @@ def surface(part: Any, whole: bool = True) -> vtkPolyData | None:
 
 
 def points(part: Any, color: str | None) -> vtkPolyData | None:
-    """The part's own points, with that field at them. None: there are none."""
-    part = fields_at_points(part, color) if color is not None else part
-    part = part if isinstance(part, vtkPointSet) else run(vtkAppendFilter(), part)
-    marks = ghosts(part, POINT)
-    keep = slice(None) if marks is None else ~marks
-    places = vtk_to_numpy(part.GetPoints().GetData())[keep] if part.GetNumberOfPoints() else ()
-    if len(places) == 0:
+    """The points of the part's own cells, with that field at them. None: there are none."""
+    own = owned(fields_at_points(part, color) if color is not None else part)
+    if own is None:
         return None
-    at, cells, result = vtkPoints(), vtkCellArray(), vtkPolyData()
-    at.SetData(numpy_to_vtk(np.ascontiguousarray(places)))
-    cells.SetData(numpy_to_vtk(np.arange(len(places) + 1)), numpy_to_vtk(np.arange(len(places))))
-    result.SetPoints(at)
-    result.SetVerts(cells)
-    if color is not None and association(part, color) == POINT:
-        set_array(result, POINT, color, values(part, color)[keep])
-    return result
+    return run(vtkVertexGlyphFilter(), own if isinstance(own, vtkPointSet) else run(vtkAppendFilter(), own))
 
 
 def actors(pieces: Iterable[vtkPolyData], color: str | None, look: Look, radius: float | None = None) -> list[Any]:
@@ -275,13 +258,13 @@ class Annotator:
         self.texture.InterpolateOff()
         self.renderer = core.vtkRenderer()
         self.renderer.UseFXAAOn()
-        camera = self.renderer.GetActiveCamera()
-        camera.ParallelProjectionOn()
-        camera.SetParallelScale(0.5)
+        self.renderer.TexturedBackgroundOn()
+        self.renderer.SetBackgroundTexture(self.texture)
         self.axes = core.vtkRenderer()
         self.axes.SetLayer(1)
         self.axes.SetViewport(0, 0, 0.16 * min(self.height / self.width, 1), 0.16 * min(self.width / self.height, 1))
-        self.axes.AddActor(self._axes())
+        self.cross = self._cross()
+        self.axes.AddActor(self.cross)
         self.window.AddRenderer(self.renderer)
         self.window.AddRenderer(self.axes)
 
@@ -295,8 +278,8 @@ class Annotator:
         for number, bar in enumerate(bars):
             texts += self._bar(picture, *bar, number, len(bars))
         self.texture.SetInputData(_image(picture))
-        for prop in (self._screen(), *texts):
-            self.renderer.AddViewProp(prop)
+        for text in texts:
+            self.renderer.AddViewProp(text)
         self.axes.SetDraw(view is not None)
         if view is not None:
             camera = self.axes.GetActiveCamera()
@@ -306,32 +289,22 @@ class Annotator:
             camera.SetViewUp(*view.up)
             camera.SetParallelScale(1.7)
             camera.SetClippingRange(1, 20)
+            for name, along in zip("XYZ", abs(view.direction), strict=True):  # no label of an axis seen from its tip
+                getattr(self.cross, f"Set{name}AxisLabelText")(name.lower() if along < 0.99 else "")
         self.window.Render()
         self.renderer.RemoveAllViewProps()
         return np.ascontiguousarray(_pixels(self.window)[::-1, :, :3])
 
-    def _screen(self) -> Any:
-        half = self.width / self.height / 2
-        plane = vtkPlaneSource()
-        plane.SetOrigin(-half, -0.5, 0)
-        plane.SetPoint1(half, -0.5, 0)
-        plane.SetPoint2(-half, 0.5, 0)
-        plane.Update()
-        actor = _actor(plane.GetOutput(), None, Look(lit=False, plain=(1, 1, 1)))
-        actor.SetTexture(self.texture)
-        return actor
-
-    def _axes(self) -> vtkAxesActor:
+    def _cross(self) -> vtkAxesActor:
         axes = vtkAxesActor()
         axes.SetShaftTypeToCylinder()
         axes.SetNormalizedLabelPosition(1.25, 1.25, 1.25)
         for name, color in _AXES:
             getattr(axes, f"Get{name}AxisShaftProperty")().SetColor(*color)
             getattr(axes, f"Get{name}AxisTipProperty")().SetColor(*color)
-            getattr(axes, f"Set{name}AxisLabelText")(name.lower())
             caption = getattr(axes, f"Get{name}AxisCaptionActor2D")()
             caption.GetTextActor().SetTextScaleModeToNone()
-            _Scene._dress(caption.GetCaptionTextProperty(), max(round(self.height / 45), 6))
+            _Scene._dress(caption.GetCaptionTextProperty(), max(round(self.height / 45), 9))
         return axes
 
     def _bar(self, picture: np.ndarray, title: str, low: float, high: float, number: int, count: int) -> list[Any]:
@@ -351,12 +324,13 @@ class Annotator:
         return texts
 
     def _text(self, words: str, x: float, y: float, part: float, right: bool = False) -> Any:
-        """At a place in the picture from 0 to 1, its middle at the height y. part: of the height, as high as letters."""
+        """At a place in the picture from 0 to 1, its middle at y. part: of the height, where there is room."""
         text = core.vtkTextActor()
         text.SetInput(words)
         text.SetPosition(round(x * self.width), round(y * self.height))
         of = text.GetTextProperty()
-        _Scene._dress(of, max(round(self.height / part), 6))
+        room = self.width * (x if right else 1 - x)
+        _Scene._dress(of, max(round(min(self.height / part, 1.8 * room / max(len(words), 1))), 9))
         of.SetVerticalJustificationToCentered()
         if right:
             of.SetJustificationToRight()

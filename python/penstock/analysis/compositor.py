@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..cohort import Cohort, internal_options
-from ..errors import Error, InvalidArgument
+from ..errors import Error
 from .reductions import exchange
 
 TIMEOUT_S = 60.0
@@ -64,7 +64,6 @@ class Compositor:
 
         share_depth: False, the same on all ranks: without the depth.
         """
-        self._check(color, depth)
         if self._cohort is None:
             return color, depth
         band, band_depth = nearest(*self._bands(color=color, depth=depth))
@@ -77,10 +76,6 @@ class Compositor:
 
     def layers(self, color: np.ndarray, order: Sequence[int]) -> np.ndarray:
         """The images of the ranks one over the other, in this order of ranks, from back to front; on rank 0."""
-        self._check(color)
-        size = self._cohort.size if self._cohort is not None else 1
-        if sorted(order) != list(range(size)):
-            raise InvalidArgument(f"an order of {size} ranks is needed, not {list(order)}")
         if self._cohort is None:
             return color
         (images,) = self._bands(color=color)
@@ -111,13 +106,6 @@ class Compositor:
         except BaseException:
             self._writer._lose()
             raise
-
-    def _check(self, color: np.ndarray, depth: np.ndarray | None = None) -> None:
-        shape = (self.height, self.width)
-        if color.shape != (*shape, 4) or color.dtype != np.uint8:
-            raise InvalidArgument(f"an image is uint8 of the shape {(*shape, 4)}, not {color.dtype} {color.shape}")
-        if depth is not None and (depth.shape != shape or depth.dtype != np.float32):
-            raise InvalidArgument(f"a depth is float32 of the shape {shape}, not {depth.dtype} {depth.shape}")
 
     def _rows(self, rank: int) -> slice:
         return slice(*(self.height * r // self._cohort.size for r in (rank, rank + 1)))

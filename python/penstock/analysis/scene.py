@@ -230,7 +230,7 @@ class SceneRenderer:
             parts = [part for part in parts if association(part, plot.volume) is not None]
             parts = [part for part in (owned(with_points(part, plot.volume)) for part in parts) if part is not None]
             order = view.back_to_front([_box(part) for part in parts])
-            step = max(facts.spacing / 2, diagonal / 1000)
+            step = max(min(facts.spacing / 2, diagonal / 250), diagonal / 1000)
             return [canvas.volume(parts[n], plot.volume, look, diagonal / 20, step) for n in order]
         balls = [part for part in parts if plot.points is not None or _is_particles(part)]
         faces = [canvas.surface(part, whole=plot.opacity == 1) for part in parts if part not in balls]

@@ -20,10 +20,10 @@ Boxes = Sequence[tuple[Sequence[float], Sequence[float]]]
 
 @dataclass(frozen=True)
 class View:
-    """A camera, the same on all ranks. scale: half the height of the view, of a parallel projection; None: perspective.
+    """A camera. scale: half the height of the view, in a parallel projection; None: perspective.
 
-    angle: of the view from bottom to top, in degrees; clipping: distances from the eye; shift: of the data's centre from
-    the picture's, in halves of its sides.
+    angle: of the view from bottom to top, in degrees; clipping: distances from the eye; shift: of the data's centre
+    from the picture's, in halves of its sides.
     """
 
     eye: np.ndarray
@@ -80,17 +80,20 @@ def view_of(bounds: np.ndarray, camera: Camera, size: tuple[int, int], bars: boo
 
     frame = np.array([[_MARGIN - 1, 1 - _MARGIN]] * 2)  # left and right, bottom and top
     frame[:, 1] -= 0.24 * bars, 0.08 * label
+    frame[1, 0] += 0.18 * (np.max(abs(direction)) > 0.99)  # the data's corner would be where the axes are
     shift = tuple(frame.mean(axis=1).tolist())
     wide, tall = (frame[:, 1] - frame[:, 0]) / 2 * (size[0] / size[1], 1)
     corners = np.array(np.meshgrid(*(bounds - center).T)).reshape(3, -1)
     x, y, near = np.array([right, up, direction]) @ corners
-    needed = np.maximum(abs(x) / wide, abs(y) / tall)
+    # A long thing seen from its end is not seen from so near that depths lose their digits.
+    needed = np.maximum(np.maximum(abs(x) / wide, abs(y) / tall), 0.05 * radius)
     if above:
-        scale = (float(needed.max()) or 1.0) / camera.zoom
+        scale = float(needed.max()) / camera.zoom
         return View(center + 3 * radius * direction, center, up, (radius, 5 * radius), shift, scale=scale)
     tangent = np.tan(np.radians(ANGLE / 2))
-    distance = float(np.max(needed / tangent + near)) or 5 * radius
-    clipping = max(distance - 1.5 * radius, 0.01 * distance), distance + 1.5 * radius
+    distance = float(np.max(needed / tangent + near))
+    first, last = distance - near.max(), distance - near.min()
+    clipping = max(first - radius / 15, first / 2), last + radius / 15  # there are balls around points
     angle = 2 * float(np.degrees(np.arctan(tangent / camera.zoom)))
     return View(center + distance * direction, center, up, clipping, shift, angle)
 
