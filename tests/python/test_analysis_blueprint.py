@@ -36,11 +36,9 @@ def on_ranks(size, work):
 
 
 def tree_of(item):
-    """Groups as dicts, texts as str, arrays of one element as numbers, empty ones of no type as None."""
+    """Groups as dicts, texts as str, arrays of one element as numbers."""
     if isinstance(item, h5py.Group):
         return {name: tree_of(each) for name, each in item.items()}
-    if item.shape is None:
-        return None
     assert item.ndim == 1
     if item.dtype.kind == "S":
         assert item.dtype.itemsize == len(item[0]) + 1  # the 0 that ends it

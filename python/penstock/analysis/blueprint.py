@@ -1,8 +1,8 @@
 """Meshes in files of Conduit Blueprint, for VisIt, Ascent and others that read these. Needs h5py.
 
 As Conduit's relay writes them with the protocol "hdf5": NAME.root has the index of the mesh, "mesh", and of one rank
-all domains, /domain_000000 and so on; several ranks write each domain to a file, NAME/domain_000000.hdf5. A domain is
-a part of a mesh, or a block of an AMR mesh. Layers of ghosts are left out, other marks are the field "ghosts".
+all domains, /domain_000000 and so on; several ranks write each to a file, NAME/domain_000000.hdf5. A domain is a part
+of a mesh, or a block of an AMR mesh. Layers of ghosts are left out, other marks are the field "ghosts".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .files import whole_file
 from .meshes import Field, Mesh, ParticleMesh, StructuredMesh
 from .reductions import exchange
 
-Tree = dict[str, Any]  # of trees, arrays, numbers, texts and None
+Tree = dict[str, Any]  # of trees, arrays, numbers and texts
 
 # By VTK's number. Blueprint has no other elements; the order of nodes is VTK's.
 _SHAPES = {1: "point", 3: "line", 5: "tri", 7: "polygonal", 9: "quad", 10: "tet", 12: "hex", 13: "wedge", 14: "pyramid"}
@@ -39,7 +39,6 @@ def write_blueprint(
     """
     rank, size = (cohort.rank, cohort.size) if cohort is not None else (0, 1)
     root = path if path.suffix == ".root" else Path(f"{path}.root")
-    folder = root.with_suffix("")
     domains: list[Tree] = []
 
     def describe() -> tuple[int, Tree]:
@@ -48,37 +47,27 @@ def write_blueprint(
 
     def number(everything: list[tuple[int, Tree]]) -> tuple[list[int], Tree]:
         counts = [count for count, _ in everything]
-        index: Tree = {}
-        for kind in ("coordsets", "topologies", "fields"):
-            for _, found in reversed(everything):  # the first domain that has one counts
-                index[kind] = index.get(kind, {}) | found.get(kind, {})
-        if not any(counts):
-            counts[0], index = 1, _index([_nothing()])
-        index["state"] = {"cycle": cycle, "time": time, "number_of_domains": sum(counts), "path": "state"}
+        found = [each for _, each in everything] if any(counts) else [_index([_nothing()])]
+        counts[0] += not any(counts)
+        index = {"state": {"cycle": cycle, "time": time, "number_of_domains": sum(counts), "path": "state"}}
+        for each in reversed(found):  # the first domain that has an entry counts
+            index |= {kind: index.get(kind, {}) | entries for kind, entries in each.items()}
         return np.cumsum([0, *counts]).tolist(), index
 
     firsts, index = exchange(cohort, describe, number)
-    if firsts[rank + 1] - firsts[rank] > len(domains):
-        domains.append(_nothing())
-    trees: Tree = {}
-    for n, domain in enumerate(domains, firsts[rank]):
-        state = {"cycle": cycle, "time": time, "domain_id": n, **domain.get("state", {})}
-        trees[_TREE % n] = {**domain, "state": state}
+    mine = domains or [_nothing()] * (firsts[rank + 1] - firsts[rank])
+    trees = {_TREE % n: {**each, "state": {"cycle": cycle, "time": time, "domain_id": n, **each.get("state", {})}}
+             for n, each in enumerate(mine, firsts[rank])}  # fmt: skip
 
     def write() -> None:
         for name, tree in trees.items() if size > 1 else ():
-            _write(folder / f"{name}.hdf5", {name: tree})
+            _write(root.with_suffix("") / f"{name}.hdf5", {name: tree})
 
     def finish(_: Any) -> Path:
-        contents = {
-            "blueprint_index": {"mesh": index},
-            "protocol": {"name": "hdf5", "version": "0.4.0"},
-            "number_of_files": firsts[-1] if size > 1 else 1,
-            "number_of_trees": firsts[-1],
-            "file_pattern": f"{folder.name}/{_TREE}.hdf5" if size > 1 else root.name,
-            "tree_pattern": f"{_TREE}/",
-        }
-        _write(root, contents | (trees if size == 1 else {}))
+        contents = {"blueprint_index": {"mesh": index}, "protocol": {"name": "hdf5", "version": "0.4.0"}}
+        contents |= {"number_of_trees": firsts[-1], "tree_pattern": f"{_TREE}/"}
+        files, pattern = (1, root.name) if size == 1 else (firsts[-1], f"{root.stem}/{_TREE}.hdf5")
+        _write(root, contents | {"number_of_files": files, "file_pattern": pattern} | (trees if size == 1 else {}))
         return root
 
     return exchange(cohort, write, finish)
@@ -108,13 +97,17 @@ def _all_fields(mesh: Mesh) -> dict[str, Field]:
 def _domain(mesh: Mesh, level: int | None) -> Tree:
     coordset, topology = _structured(mesh) if isinstance(mesh, StructuredMesh) else _explicit(mesh)
     tree: Tree = {"coordsets": {"coords": coordset}, "topologies": {"mesh": {"coordset": "coords", **topology}}}
-    fields = {name.replace("/", "_"): each for name, each in _all_fields(mesh).items()}  # no paths
-    if len(fields) < len(_all_fields(mesh)) or "." in fields:
-        raise InvalidArgument(f"names of fields that are not different in Blueprint, or '.': {[*_all_fields(mesh)]}")
-    for name, each in fields.items():
+    for given, each in _all_fields(mesh).items():
+        name, fields = given.replace("/", "_"), tree.setdefault("fields", {})  # a path otherwise
+        if name in fields or name == ".":
+            raise InvalidArgument(f"names of fields are not different in Blueprint, or '.': {[*_all_fields(mesh)]}")
         at = "vertex" if each.association == "node" or mesh.type == "particles" else "element"
-        more = {"topology": "mesh", "volume_dependent": "false", "values": _values(mesh, each)}
-        tree.setdefault("fields", {})[name] = {"association": at, **more}
+        fields[name] = {
+            "association": at,
+            "topology": "mesh",
+            "volume_dependent": "false",
+            "values": _values(mesh, each),
+        }
     return tree | ({"state": {"level_id": level}} if level is not None else {})
 
 
@@ -136,8 +129,8 @@ def _structured(mesh: Any) -> tuple[Tree, Tree]:
     extent = {axis: (mesh.start[d], mesh.shape[d]) for d, axis in enumerate(mesh.axes)}
     kept = [axis for axis in "xyz" if extent.get(axis, (0, 1))[1] > 1]
     dims = {key: extent[axis][1] for key, axis in zip("ijk", kept, strict=False)}
-    topology: Tree = {"type": "structured", "elements": {"dims": {key: n - 1 for key, n in dims.items()}}}
-    topology = topology if kept else {"type": "points"}
+    elements = {"dims": {key: n - 1 for key, n in dims.items()}}
+    topology: Tree = {"type": "structured", "elements": elements} if kept else {"type": "points"}
     if mesh.type == "curvilinear":
         return {"type": "explicit", "values": _values(mesh, Field("node", mesh.coordinates))}, topology
     if mesh.type == "uniform":
@@ -151,9 +144,9 @@ def _structured(mesh: Any) -> tuple[Tree, Tree]:
         return {"type": "explicit", "values": dict(zip("xyz", map(np.ravel, grids), strict=True))}, topology
     if mesh.type == "rectilinear":
         return {"type": "rectilinear", "values": {axis: lines[axis] for axis in kept}}, {"type": "rectilinear"}
-    spacing = {f"d{axis}": mesh.spacing["xyz".index(axis)] for axis in kept}
-    origin = {axis: lines[axis][0] for axis in kept}
-    return {"type": "uniform", "dims": dims, "origin": origin, "spacing": spacing}, {"type": "uniform"}
+    spacing = {f"d{axis}": each for axis, each in zip("xyz", mesh.spacing, strict=True) if axis in kept}
+    place = {"origin": {axis: lines[axis][0] for axis in kept}, "spacing": spacing}
+    return {"type": "uniform", "dims": dims, **place}, {"type": "uniform"}
 
 
 def _explicit(mesh: Any) -> tuple[Tree, Tree]:
@@ -162,8 +155,7 @@ def _explicit(mesh: Any) -> tuple[Tree, Tree]:
     if not blocks:
         return coordset, {"type": "points"}
     kinds, offsets, nodes = zip(*(block.cells() for block in blocks), strict=True)
-    all_kinds = np.concatenate(kinds).astype(np.int64)
-    all_sizes = np.concatenate([np.diff(each) for each in offsets]).astype(np.int64)
+    all_kinds, all_sizes = (np.concatenate([*each]).astype(np.int64) for each in (kinds, map(np.diff, offsets)))
     found = np.unique(all_kinds).tolist()
     if not set(found) <= set(_SHAPES):
         raise InvalidArgument(f"Blueprint has no elements of VTK's types {sorted(set(found) - set(_SHAPES))}; use vtk")
@@ -181,9 +173,8 @@ def _index(domains: Sequence[Tree]) -> Tree:
     out: Tree = {}
     for domain in reversed(domains):
         coords, kind = domain["coordsets"]["coords"], domain["topologies"]["mesh"]["type"]
-        axes = dict.fromkeys(coords["values" if "values" in coords else "origin"])
-        system = {"coord_system": {"type": "cartesian", "axes": axes}, "path": "coordsets/coords"}
-        out["coordsets"] = {"coords": {"type": coords["type"], **system}}
+        system = {"type": "cartesian", "axes": {axis: {} for axis in coords.get("values", coords.get("origin"))}}
+        out["coordsets"] = {"coords": {"type": coords["type"], "coord_system": system, "path": "coordsets/coords"}}
         out["topologies"] = {"mesh": {"type": kind, "coordset": "coords", "path": "topologies/mesh"}}
         for name, field in domain.get("fields", {}).items():
             components = len(field["values"]) if isinstance(field["values"], dict) else 1
@@ -200,8 +191,6 @@ def _write(path: Path, tree: Tree) -> None:
         for name, value in tree.items():
             if isinstance(value, dict):
                 put(group.create_group(name), value)
-            elif value is None:
-                group.create_dataset(name, data=h5py.Empty("V1"))
             elif isinstance(value, str):  # ends with a 0, as Conduit's do
                 group.create_dataset(name, data=np.array([value.encode()], f"S{len(value.encode()) + 1}"))
             else:
