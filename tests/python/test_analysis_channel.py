@@ -201,6 +201,73 @@ def test_arrays_that_are_read_have_vtks_order(transfer):
     np.testing.assert_array_equal(numpy_of(vectors), whole["v"].transpose(2, 1, 0, 3).reshape(-1, 3))
 
 
+def ball(kind, axes):
+    """The distance from a point, on nodes and elements, of the mesh of one writer; the contour 0.6 is closed."""
+    shape = tuple({"x": 17, "y": 14, "z": 12}[axis] for axis in axes)
+    lines = {
+        axis: np.linspace(-1, 1, n) ** (3 if kind == "rectilinear" else 1) for axis, n in zip(axes, shape, strict=True)
+    }
+    found = dict(zip(axes, np.meshgrid(*lines.values(), indexing="ij"), strict=True))
+    nodes = np.stack([found[axis] for axis in "xyz"], axis=-1)
+    nodes = nodes @ np.array([[1, 0.2, 0], [0, 1, 0.1], [0, 0, 1]]) if kind == "curvilinear" else nodes
+    r = np.linalg.norm(nodes - [0.05, 0.02, -0.03], axis=-1)
+    cells = sum(r[tuple(slice(k, n - 1 + k) for k, n in zip(at, shape, strict=True))] for at in np.ndindex(2, 2, 2)) / 8
+    fields = {"r": Field("node", r), "c": Field("element", cells)}
+    common = {"shape": shape, "axes": axes, "fields": fields}
+    if kind == "uniform":
+        spacing = [2 / ({"x": 17, "y": 14, "z": 12}[axis] - 1) for axis in "xyz"]
+        return UniformMesh(**common, origin=(-1, -1, -1), spacing=spacing)
+    if kind == "rectilinear":
+        return RectilinearMesh(**common, coordinates=lines)
+    return CurvilinearMesh(**common, coordinates=nodes)
+
+
+def triangles_of(mesh, field):
+    """Of the contour of the part's own cells: (n, 3 corners, 3); values of elements become values of points first."""
+    from penstock.analysis import to_vtk
+    from penstock.analysis.parts import owned, run, with_points
+    from penstock.analysis.vtk import numpy_of
+    from vtkmodules.vtkFiltersCore import vtkContourFilter
+
+    own = owned(with_points(to_vtk(mesh), field))
+    if own is None:
+        return np.zeros((0, 3, 3))
+    contour = vtkContourFilter()
+    contour.SetInputArrayToProcess(0, 0, 0, 0, field)
+    contour.SetValue(0, 0.6)
+    surface = run(contour, own)
+    if surface.GetNumberOfPolys() == 0:
+        return np.zeros((0, 3, 3))
+    points = numpy_of(surface.GetPoints().GetData()).astype(float)
+    return points[numpy_of(surface.GetPolys().GetConnectivityArray()).reshape(-1, 3)]
+
+
+def area(triangles):
+    return (
+        np.linalg.norm(np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0]), axis=1).sum() / 2
+    )
+
+
+@pytest.mark.parametrize("kind", ["uniform", "rectilinear", "curvilinear"])
+@pytest.mark.parametrize(("field", "method"), [("r", "block"), ("c", "block"), ("c", "planar"), ("c", "morton")])
+def test_contours_of_ranks_fit_together(transfer, kind, field, method):
+    """The area over 2 to 4 ranks is that of one; every edge of the surface has two triangles, whichever rank's."""
+    pytest.importorskip("vtkmodules")
+    axes = {"block": "zyx", "planar": "xyz", "morton": "yzx"}[method]
+    mesh = {"grid": ball(kind, axes)}
+    whole = triangles_of(transfer([mesh], 1, parts_of(1, method))[0][1], field)
+    for n in (2, 3, 4):
+        parts = [triangles_of(part, field) for _, part in transfer([mesh], n, parts_of(n, method))]
+        assert sum(map(area, parts)) == pytest.approx(area(whole), rel=1e-6)
+        assert sum(map(len, parts)) == len(whole) > 500
+        together = np.concatenate(parts)
+        _, ids = np.unique(np.round(together.reshape(-1, 3), 5), axis=0, return_inverse=True)
+        corners = ids.reshape(-1, 3)
+        corners = corners[(corners != np.roll(corners, 1, axis=1)).all(axis=1)]  # those that are no lines
+        edges = np.sort(np.concatenate([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [2, 0]]]), axis=1)
+        assert (np.unique(edges, axis=0, return_counts=True)[1] % 2 == 0).all()
+
+
 def test_nodes_that_no_ranks_share(transfer):
     """Each rank has planes of its own; cells between ranks are read all the same."""
     whole = np.random.default_rng(2).random((7, 4))
@@ -551,6 +618,11 @@ BAD = [
     ({**TREE, "refinement": 10**6}, "key 'refinement'"),
     ({"type": "multiblock", "blocks": ["m"]}, "'m' is no other mesh"),
     ({"type": "multiblock", "blocks": ["absent"]}, "key 'blocks': 'absent' is no other mesh"),
+    ({**GRID, "shape": [1 << 40, 1 << 40]}, "key 'shape': .* are more than"),
+    ({**TREE, "cells": [1 << 20, 1 << 20]}, "key 'cells': .* are more than"),
+    ({**GRID, "spacing": [1, 1, 10**400]}, "key 'spacing'"),
+    ({**GRID, "fields": {"U": {**FIELD, "units": "m" * 2000}}}, "key 'units': expected text of at most 1000"),
+    ({**GRID, "x" * 900_000: 1}, "unknown"),
     ([], "key 'type'"),
     ({}, "key 'type': there is no type None"),
 ]
@@ -567,6 +639,8 @@ TEXTS = [
     ('{"version": 1, "meshes": []}', "key 'meshes'"),
     ('{"version": 1, "meshes": {}, "more": 1}', "key 'more': unknown"),
     (json.dumps({"version": 1, "meshes": {str(n): GRID for n in range(1001)}}), "at most 1000 meshes"),
+    (json.dumps({"version": 1, "meshes": {"n" * 201: GRID}}), "1 to 200 characters"),
+    (json.dumps({"version": 1, "meshes": {"": GRID}}), "1 to 200 characters"),
     (" " * (1 << 20) + "{}", "at most 1048576 bytes"),
     ('{"version": ' + "1" * 5000 + ', "meshes": {}}', "is no JSON"),
     (3, "one text"),
@@ -598,6 +672,7 @@ def test_attributes_that_are_refused(hand_over):
         with pytest.raises(penstock.InvalidArgument) as error:
             describe(step)
         assert re.search(message, str(error.value)) and "mesh 'm'" in str(error.value), (mesh, str(error.value))
+        assert len(str(error.value)) < 2000
     for text, message in TEXTS:
         step = hand_over(lambda step, text=text: hostile(step, text))
         with pytest.raises(penstock.InvalidArgument) as error:
@@ -636,6 +711,176 @@ def test_mutations_of_attributes(hand_over, data):
                 mesh.read(step, part)
     except penstock.InvalidArgument as error:
         assert "mesh" in str(error)
+
+
+NAMES = ["U", "x", "c", "l", "i", "z", "two", "o", "t", "n", "absent", ""]
+NUMBERS = st.integers(-2, 5) | st.sampled_from([1 << 20, 1 << 31, 1 << 48, 1 << 62, -(1 << 63)]) | st.floats()
+AXIS = st.sampled_from(["x", "xy", "yx", "zyx", "xx", "w", ""])
+NAME = st.sampled_from(NAMES)
+FIELDS = st.dictionaries(
+    st.sampled_from(["f", "g"]),
+    st.fixed_dictionaries(
+        {
+            "association": st.sampled_from(["node", "element", "face"]),
+            "variables": st.lists(NAME, min_size=1, max_size=3),
+        },
+        optional={"components": st.integers(0, 4), "units": st.text(max_size=3)},
+    ),
+    max_size=2,
+)
+BLOCK = st.fixed_dictionaries(
+    {"name": NAME, "topology": st.sampled_from(["tri3", "mixed", "hex8", "sphere"]), "connectivity": NAME},
+    optional={"offsets": NAME, "topologies": NAME, "id": NUMBERS},
+)
+MESH = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(
+            ["uniform", "rectilinear", "curvilinear", "unstructured", "particles", "amr", "multiblock"]
+        )
+    },
+    optional={
+        "shape": st.lists(NUMBERS, max_size=4) | st.just([3, 4]),
+        "cells": st.lists(NUMBERS, max_size=4) | st.just([2, 2]),
+        "axes": AXIS,
+        "origin": st.lists(NUMBERS, max_size=4),
+        "spacing": st.lists(NUMBERS, max_size=4),
+        "coordinates": NAME | st.lists(NAME, max_size=4) | st.dictionaries(AXIS, NAME, max_size=2),
+        "blocks": st.lists(BLOCK, max_size=2) | st.lists(NAME, max_size=2),
+        "levels": NAME,
+        "indices": NAME,
+        "ghost_layers": NUMBERS,
+        "refinement": NUMBERS,
+        "fields": FIELDS,
+        "ids": st.dictionaries(st.sampled_from(["node", "element"]), NAME, max_size=2),
+    },
+)
+
+
+def arrays_of(seed):
+    """Local arrays that may fit each other or not, with numbers that overflow."""
+    rng = np.random.default_rng(seed)
+    extremes = np.array([0, 1, 2, 5, 10, -1, -(2**63), 2**63 - 1])
+    return {
+        "x": rng.random((int(rng.integers(0, 5)), int(rng.integers(2, 4)))),
+        "c": rng.choice(extremes, (2, 3)) if rng.random() < 0.5 else np.array([[0, 1, 2]]),
+        "l": rng.choice(extremes, int(rng.integers(0, 4))),
+        "i": rng.choice(extremes, (int(rng.integers(0, 4)), 3)),
+        "n": rng.integers(0, 3, 10),
+        "o": np.array([0, 5, -(2**63), -1, 10]) if rng.random() < 0.5 else np.array([0, 5, 10]),
+        "t": np.full(int(rng.choice([2, 4])), int(rng.choice([4, 5, 7, 99])), np.uint8),
+    }
+
+
+@given(st.dictionaries(st.sampled_from(["m", "n"]), MESH, max_size=2), st.integers(0, 50), st.integers(1, 3))
+@settings(PROPERTY, max_examples=150)
+def test_whatever_a_hostile_writer_sends(hand_over, meshes, seed, size):
+    """Attributes that look right, over arrays of any content: read, and given to VTK, or refused with the place."""
+
+    def fill(step):
+        hostile(step, json.dumps({"version": 1, "meshes": meshes}).replace("Infinity", "1e999").replace("NaN", "1e999"))
+
+    def fill_all(step):
+        step["U"] = np.zeros((3, 4))
+        for name, array in arrays_of(seed).items():
+            step.put_local(name, array)
+        text = json.dumps({"version": 1, "meshes": meshes}).replace("Infinity", "1e999").replace("NaN", "1e999")
+        step.attributes["meshes"] = text
+
+    step = hand_over(fill if seed == 0 else fill_all)
+    try:
+        found = [mesh.read(step, part) for mesh in describe(step).values() for part in mesh.parts(size)]
+    except penstock.InvalidArgument as error:
+        assert re.search("mesh|attribute 'meshes'", str(error)) and len(str(error)) < 2000
+        return
+    for mesh in found:
+        draw(mesh)
+
+
+def draw(mesh):
+    """VTK does not crash on it."""
+    pytest.importorskip("vtkmodules")
+    from penstock.analysis import to_vtk
+    from vtkmodules.vtkFiltersGeometry import vtkGeometryFilter
+
+    data = to_vtk(mesh)
+    blocks = (
+        [data] if not data.IsA("vtkMultiBlockDataSet") else [data.GetBlock(n) for n in range(data.GetNumberOfBlocks())]
+    )
+    for block in blocks:
+        if not block.IsA("vtkMultiBlockDataSet"):
+            surface = vtkGeometryFilter()
+            surface.SetInputData(block)
+            surface.Update()
+
+
+def test_offsets_that_overflow(hand_over):
+    """Differences of which are all positive in 64 bits, and which VTK would follow out of memory."""
+    block = {"name": "b", "topology": "mixed", "connectivity": "n", "offsets": "o", "topologies": "t"}
+    mesh = {"type": "unstructured", "coordinates": "x", "blocks": [block]}
+    for offsets in (np.array([0, 5, -(2**63), -1, 10]), np.array([0, 5, 2**63, 2**64 - 1, 10], np.uint64)):
+
+        def fill(step, offsets=offsets):
+            step.put_local("x", np.zeros((3, 3)))
+            step.put_local("n", np.zeros(10, int))
+            step.put_local(f"o{offsets.dtype}", offsets)
+            step.put_local("t", np.full(4, 7, np.uint8))
+            text = json.dumps({"version": 1, "meshes": {"m": mesh}}).replace('"o"', f'"o{offsets.dtype}"')
+            step.attributes["meshes"] = text
+
+        step = hand_over(fill)
+        found = describe(step)["m"]
+        with pytest.raises(penstock.InvalidArgument, match="mesh 'm', domain 0: element block 'b': offsets rise"):
+            found.read(step, found.parts(1)[0])
+
+
+def test_more_than_the_machine_has(hand_over):
+    """A global array of which hardly a block is there: the part is refused before memory is asked for."""
+    shape = (1 << 44, 4)
+    field = {"association": "node", "variables": ["huge"]}
+    grid = {"type": "uniform", "shape": shape, "axes": "xy"}
+
+    def fill(step, meshes):
+        step.put("huge", np.zeros((1, 4)), start=(0, 0), shape=shape)
+        if meshes:
+            step.attributes["meshes"] = json.dumps({"version": 1, "meshes": meshes})
+
+    for meshes in (None, {"mesh": {**grid, "fields": {"f": field}}}, {"mesh": grid}):
+        step = hand_over(lambda step, meshes=meshes: fill(step, meshes))
+        found = describe(step)["mesh"]
+        with pytest.raises(penstock.InvalidArgument, match="mesh 'mesh': the part needs over .* use more ranks"):
+            found.read(step, found.parts(2)[1])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"spacing": 1j}, "'T': the attribute 'spacing' is at most three finite numbers, not 1j"),
+        ({"spacing": "abc"}, "'T': the attribute 'spacing'"),
+        ({"spacing": [1.0] * 4}, "'T': the attribute 'spacing'"),
+        ({"spacing": [1.0, 0.0]}, "'T': spacing is positive"),
+        ({"T/origin": [np.inf]}, "'T': the attribute 'origin'"),
+        ({"origin": [1j]}, "'T': the attribute 'origin'"),
+        ({"origin": ["a", "b"]}, "'T': the attribute 'origin'"),
+    ],
+)
+def test_attributes_of_a_plain_stream_that_are_refused(hand_over, attributes, message):
+    def fill(step):
+        step["T"] = np.zeros((3, 4))
+        step.attributes.update(attributes)
+
+    step = hand_over(fill)
+    with pytest.raises(penstock.InvalidArgument, match=message):
+        describe(step)
+
+
+def test_the_largest_arrays_of_a_plain_stream_are_the_mesh(hand_over):
+    def fill(step):
+        step["histogram"] = np.zeros(10)
+        step["U"] = np.zeros((4, 5))
+        step["V"] = np.ones((4, 5))
+
+    (mesh,) = describe(hand_over(fill)).values()
+    assert list(mesh.fields) == ["U", "V"] and mesh.shape == (4, 5)
 
 
 @pytest.mark.parametrize(

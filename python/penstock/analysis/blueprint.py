@@ -102,12 +102,8 @@ def _domain(mesh: Mesh, level: int | None) -> Tree:
         if name in fields or name == ".":
             raise InvalidArgument(f"names of fields are not different in Blueprint, or '.': {[*_all_fields(mesh)]}")
         at = "vertex" if each.association == "node" or mesh.type == "particles" else "element"
-        fields[name] = {
-            "association": at,
-            "topology": "mesh",
-            "volume_dependent": "false",
-            "values": _values(mesh, each),
-        }
+        more = {"topology": "mesh", "volume_dependent": "false", "values": _values(mesh, each)}
+        fields[name] = {"association": at, **more}
     return tree | ({"state": {"level_id": level}} if level is not None else {})
 
 
