@@ -276,40 +276,32 @@ class DomainsDescription(MeshDescription):
                 arrays = tuple(fetch.block(name, number) for name in variables)
             return arrays if len(arrays) > 1 else arrays[0]
 
-        def get_field(info: FieldInfo) -> Any:
-            return get(info.variables, *info.interleaved)
-
         coordinates = get(self.coordinates, *((3,) if len(self.coordinates) == 1 else ()))
         blocks = []
         for info in self.blocks:
             nodes = () if info.topology == "mixed" else (TOPOLOGIES[info.topology].nodes,)
-            arrays = {
-                key: get([name], *(nodes if key == "connectivity" else ())) for key, name in info.variables.items()
-            }
+            keys = info.variables.items()
+            arrays = {key: get([name], *(nodes if key == "connectivity" else ())) for key, name in keys}
             if number is None and "offsets" in arrays:
                 arrays["offsets"] = np.zeros(1, arrays["offsets"].dtype)
-            blocks.append(arrays)
-        values = {name: get_field(self.fields[name]) for name in names}
-        ids = {key: get([name]) for key, name in self.ids.items()}
-        ghosts = {self.ghosts.association: get(self.ghosts.variables)} if self.ghosts else {}
+            blocks.append({"name": info.name, "id": info.id, "topology": info.topology, **arrays})
+        values = {name: get(self.fields[name].variables, *self.fields[name].interleaved) for name in names}
+        marks = {"ids": {key: get([name]) for key, name in self.ids.items()}}
+        marks["ghosts"] = {self.ghosts.association: get(self.ghosts.variables)} if self.ghosts else {}
 
         def build() -> Mesh:
             with self._named(number):
-                return self._mesh(coordinates, blocks, names, values, ids, ghosts)
+                infos = {name: self.fields[name] for name in names}
+                fields = {name: Field(info.association, values[name], info.units) for name, info in infos.items()}
+                more = {} if self.type == "particles" else {"blocks": [ElementBlock(**each) for each in blocks]}
+                mesh: Mesh = MESH_TYPES[self.type](coordinates=coordinates, fields=fields, **marks, **more)
+                for name, info in infos.items():
+                    found = mesh.components(name)
+                    if found != info.components:
+                        raise InvalidArgument(f"field '{name}' has {found} components, not {info.components}")
+                return mesh
 
         return build
-
-    def _mesh(self, coordinates: Any, blocks: Any, names: list[str], values: Any, ids: Any, ghosts: Any) -> Mesh:
-        infos = {name: self.fields[name] for name in names}
-        fields = {name: Field(info.association, values[name], info.units) for name, info in infos.items()}
-        pairs = zip(self.blocks, blocks, strict=True)
-        made = [ElementBlock(name=b.name, id=b.id, topology=b.topology, **arrays) for b, arrays in pairs]
-        more = {} if self.type == "particles" else {"blocks": made}
-        mesh: Mesh = MESH_TYPES[self.type](coordinates=coordinates, fields=fields, ids=ids, ghosts=ghosts, **more)
-        for name, info in infos.items():
-            if mesh.components(name) != info.components:
-                raise InvalidArgument(f"field '{name}' has {mesh.components(name)} components, not {info.components}")
-        return mesh
 
 
 def merge(meshes: Sequence[Mesh]) -> Mesh:
@@ -380,23 +372,19 @@ class AmrDescription(MeshDescription):
 
     def _enqueue(self, fetch: _Fetch, part: Part, names: list[str], ghost_layers: int) -> Callable[[], Mesh]:
         chosen: RowsPart = self._require(part, RowsPart)
-        variables = [self.levels, self.indices, *(v for name in names for v in self.fields[name].variables)]
-        variables += self.ids.values()
-        variables += self.ghosts.variables if self.ghosts else ()
+        shapes = {self.levels: (), self.indices: (3,)} | dict.fromkeys(self.ids.values(), self.cells)
+        for info in (*map(self.fields.__getitem__, names), *((self.ghosts,) if self.ghosts else ())):
+            shapes |= dict.fromkeys(info.variables, (*self.cells, *info.interleaved))
         pending = []
         for domain in np.unique(chosen.rows[:, 0]).tolist():
             rows = chosen.rows[chosen.rows[:, 0] == domain, 1]
-            pending.append((domain, rows, {v: fetch.block(v, domain) for v in variables}))
-        shapes = {self.levels: (), self.indices: (3,)}
-        for info in map(self.fields.__getitem__, names):
-            shapes |= dict.fromkeys(info.variables, (*self.cells, *info.interleaved))
+            pending.append((domain, rows, {variable: fetch.block(variable, domain) for variable in shapes}))
 
         def build() -> Mesh:
             found: dict[str, np.ndarray] = {}
-            for variable in variables:
+            for variable, shape in shapes.items():
                 pieces = [self._rows(domain, variable, rows, arrays) for domain, rows, arrays in pending]
-                if not pieces:
-                    pieces = [np.empty((0, *shapes.get(variable, self.cells)), fetch.step[variable].dtype)]
+                pieces = pieces or [np.empty((0, *shape), fetch.step[variable].dtype)]
                 found[variable] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
             infos = {name: self.fields[name] for name in names}
             fields = {name: info.field(tuple(found[v] for v in info.variables)) for name, info in infos.items()}
@@ -408,13 +396,13 @@ class AmrDescription(MeshDescription):
         return build
 
     def _rows(self, domain: int, variable: str, rows: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        array = arrays[variable]
-        if len(array) != len(arrays[self.levels]) or rows[-1] >= len(array):
+        array, many = arrays[variable], len(arrays[self.levels])
+        if len(array) != many or rows[-1] >= many:
             raise InvalidArgument(
-                f"mesh '{self.name}', domain {domain}: '{variable}' has {len(array)} rows, '{self.levels}' "
-                f"{len(arrays[self.levels])}, and the part asks for row {rows[-1]}"
+                f"mesh '{self.name}', domain {domain}: '{variable}' has {len(array)} rows, '{self.levels}' {many}, and "
+                f"the part asks for row {rows[-1]}"
             )
-        return array if len(rows) == len(array) else array[rows]
+        return array if len(rows) == many else array[rows]
 
     def _mesh(self, levels: np.ndarray, indices: np.ndarray, **more: Any) -> Mesh:
         keys = ("cells", "axes", "ghost_layers", "origin", "spacing", "refinement")

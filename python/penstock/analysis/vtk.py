@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from vtkmodules.vtkCommonDataModel import vtkDataObject, vtkDataSet
 
 GHOSTS = "vtkGhostType"
+_BUFFER = "GetComponentBuffer"  # of arrays with one part for each component
 _NAMES = {each.vtk: name for name, each in TOPOLOGIES.items()}
 # VTK's axis-aligned cells, as the cells with the same nodes in another order.
 _TWISTED = {8: (9, [0, 1, 3, 2]), 11: (12, [0, 1, 3, 2, 4, 5, 7, 6])}
@@ -59,9 +60,6 @@ def to_vtk(mesh: Mesh) -> vtkDataObject:
     last bit. Arrays of float16 become float32, bool uint8.
     """
     return _CONVERTERS[mesh.type](mesh)
-
-
-# ----------------------------------------------------------------------------------------------------- structured
 
 
 def _uniform(mesh: meshes.UniformMesh) -> vtkImageData:
@@ -96,9 +94,6 @@ def _with_extent(mesh: meshes.StructuredMesh, grid: Any) -> Any:
     return grid
 
 
-# --------------------------------------------------------------------------------------------------- other meshes
-
-
 def _unstructured(mesh: meshes.UnstructuredMesh) -> vtkUnstructuredGrid:
     grid = vtkUnstructuredGrid()
     grid.SetPoints(_points(_split(mesh.coordinates)))
@@ -120,9 +115,8 @@ def _one(arrays: tuple[np.ndarray, ...]) -> np.ndarray:
 
 def _same_type(offsets: np.ndarray, connectivity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of the type of connectivity, which is the larger, where VTK has cells of that type: int32 or int64."""
-    dtype = connectivity.dtype if connectivity.dtype in (np.int32, np.int64) else np.dtype(np.int64)
-    if dtype == np.int32 and len(connectivity) >= 2**31:
-        dtype = np.dtype(np.int64)
+    small = connectivity.dtype == np.int32 and len(connectivity) < 2**31
+    dtype = np.int32 if small else np.int64
     return np.ascontiguousarray(offsets, dtype), np.ascontiguousarray(connectivity, dtype)
 
 
@@ -182,9 +176,6 @@ _CONVERTERS: dict[str, Any] = {
 }
 
 
-# --------------------------------------------------------------------------------------------------------- arrays
-
-
 def _add_data(mesh: Mesh, data: vtkDataSet) -> None:
     def arrays(values: Any) -> tuple[np.ndarray, ...]:
         return mesh.upright(values) if isinstance(mesh, meshes.StructuredMesh) else _split(values)
@@ -221,9 +212,7 @@ def _array(name: str, arrays: tuple[np.ndarray, ...], components: int = 1) -> An
     arrays = tuple(np.ascontiguousarray(_of_vtk_type(each)) for each in arrays)
     if len(arrays) == 1:
         out = numpy_to_vtk(arrays[0].reshape(-1, components) if components > 1 else arrays[0].reshape(-1))
-    elif hasattr(vtkSOADataArrayTemplate, "__getitem__") and hasattr(
-        vtkSOADataArrayTemplate["float64"], "GetComponentBuffer"
-    ):
+    elif hasattr(vtkSOADataArrayTemplate, "__getitem__") and hasattr(vtkSOADataArrayTemplate["float64"], _BUFFER):
         out = vtkSOADataArrayTemplate[arrays[0].dtype.name]()
         out.SetNumberOfComponents(len(arrays))
         for c, array in enumerate(arrays):
@@ -241,9 +230,6 @@ def _of_vtk_type(array: np.ndarray) -> np.ndarray:
     if array.dtype == np.bool_:
         return array.view(np.uint8)
     return array.astype(np.float32) if array.dtype == np.float16 else array
-
-
-# ------------------------------------------------------------------------------------------------------- from VTK
 
 
 def from_vtk(dataset: vtkDataSet) -> Mesh:
@@ -275,7 +261,7 @@ def numpy_of(array: Any) -> np.ndarray:
 
     As vtk_to_numpy, which fails (VTK 9.7) for what filters make of arrays with one part for each component.
     """
-    if not hasattr(array, "GetComponentBuffer"):
+    if not hasattr(array, _BUFFER):
         return vtk_to_numpy(array)
     n = array.GetNumberOfTuples()
     parts = [np.asarray(array.GetComponentBuffer(c))[:n] for c in range(array.GetNumberOfComponents())]
@@ -322,20 +308,17 @@ def _with_cells(data: vtkDataSet, types: np.ndarray, offsets: np.ndarray, nodes:
     wrong = [kind for kind in present if kind not in MIXED]
     if wrong:
         raise InvalidArgument(f"cells of VTK's types {wrong} have no topology here; vtkDataSetTriangleFilter helps")
-    if not present:
-        blocks = []
-    elif len(present) == 1 and present[0] in _NAMES:
+    if len(present) == 1 and present[0] in _NAMES:
         name = _NAMES[present[0]]
         blocks = [ElementBlock(name, name, nodes.reshape(-1, TOPOLOGIES[name].nodes))]
     else:
-        blocks = [ElementBlock("cells", "mixed", nodes, offsets=offsets, topologies=types)]
+        blocks = [ElementBlock("cells", "mixed", nodes, offsets=offsets, topologies=types)] if present else []
     return _with_data(meshes.UnstructuredMesh(coordinates=_coordinates(data), blocks=blocks), data)
 
 
 def _untwisted(types: np.ndarray, offsets: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if not np.isin(types, list(_TWISTED)).any():
-        return types, nodes
-    types, nodes = types.copy(), nodes.copy()
+    if np.isin(types, list(_TWISTED)).any():
+        types, nodes = types.copy(), nodes.copy()
     for kind, (plain, order) in _TWISTED.items():
         at = offsets[:-1][types == kind]
         nodes[at[:, None] + np.arange(len(order))] = nodes[at[:, None] + np.array(order)]
