@@ -631,7 +631,7 @@ TEXTS = [
     ("[", "is no JSON"),
     ("[" * 500_000, "is no JSON"),
     ('{"version": 1, "version": 1, "meshes": {}}', "not all different"),
-    ('{"version": NaN, "meshes": {}}', "NaN is no number"),
+    ('{"version": NaN, "meshes": {}}', "key 'version': this program reads version 1, not nan"),
     ("[]", "expected an object"),
     ('{"meshes": {}}', "key 'version': missing"),
     ('{"version": 2, "meshes": {}}', "key 'version': this program reads version 1, not 2"),

@@ -76,9 +76,8 @@ def parse(step: ReadStep, text: Any) -> dict[str, MeshDescription]:
             raise top.error("meshes", f"the name of a mesh has 1 to 200 characters, not {shown(name)}")
         kind = value.get("type") if isinstance(value, dict) else None
         if not isinstance(kind, str) or kind not in _TYPES:
-            raise InvalidArgument(
-                f"mesh '{name}', key 'type': there is no type {shown(kind)}; there are {', '.join(_TYPES)}"
-            )
+            known = ", ".join(_TYPES)
+            raise InvalidArgument(f"mesh '{name}', key 'type': there is no type {shown(kind)}; there are {known}")
         required, optional, describe = _TYPES[kind]
         keys = _MeshKeys(name, value, ("type", *required), optional, step)
         if kind == "multiblock":
@@ -101,23 +100,20 @@ def _decoded(text: Any) -> Any:
             raise ValueError(f"the keys {shown(sorted(key for key, _ in pairs))} are not all different")
         return found
 
-    def refuse(constant: str) -> float:
-        raise ValueError(f"{constant} is no number of JSON")
-
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+        return json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"the attribute 'meshes' is no JSON: {error}") from None
 
 
-class _Keys:
+class _Keys(dict[str, Any]):
     """An object of the attribute whose keys are known, and checks of its values."""
 
     def __init__(self, where: str, value: Any, required: tuple[str, ...], optional: tuple[str, ...] = ()):
         self._where = where
         if not isinstance(value, dict):
             raise InvalidArgument(f"{where}: expected an object, not {type(value).__name__}")
-        self._value = value
+        super().__init__(value)
         for key in value:
             if key not in required and key not in optional:
                 raise self.error(key, f"unknown; there are {', '.join((*required, *optional))}")
@@ -127,15 +123,6 @@ class _Keys:
 
     def error(self, key: str, what: str) -> InvalidArgument:
         return InvalidArgument(f"{self._where[:300]}, key '{key[:300]}': {what[:600]}")
-
-    def __getitem__(self, key: str) -> Any:
-        return self._value[key]
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._value
-
-    def get(self, key: str, default: Any) -> Any:
-        return self._value.get(key, default)
 
     def inner(self, key: str, value: Any, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> _Keys:
         return _Keys(f"{self._where}, key '{key}'", value, required, optional)
@@ -147,13 +134,13 @@ class _Keys:
             raise self.error(key, str(error)) from None
 
     def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
-        value = self._value.get(key, default)
+        value = self.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise self.error(key, f"expected an integer from {low} to {high}, not {shown(value)}")
         return value
 
     def extents(self, key: str, most: int) -> tuple[int, ...]:
-        values = self._value[key]
+        values = self[key]
         right = isinstance(values, list) and 1 <= len(values) <= 3
         if not right or any(type(each) is not int or each < 1 for each in values):
             raise self.error(key, f"expected 1 to 3 integers of at least 1, not {shown(values)}")
@@ -162,20 +149,20 @@ class _Keys:
         return tuple(values)
 
     def point(self, key: str, default: float) -> tuple[float, float, float]:
-        values = self._value.get(key, [default] * 3)
+        values = self.get(key, [default] * 3)
         numbers = isinstance(values, list) and all(type(each) in (int, float) and abs(each) < 1e300 for each in values)
         if not numbers or len(values) != 3:
             raise self.error(key, f"expected three finite numbers, for x, y, z, not {shown(values)}")
         return tuple(float(each) for each in values)
 
     def text(self, key: str, default: str | None = None) -> str:
-        value = self._value.get(key, default)
+        value = self.get(key, default)
         if not isinstance(value, str) or len(value) > 1000:
             raise self.error(key, f"expected text of at most 1000 characters, not {shown(value)}")
         return value
 
     def texts(self, key: str, least: int = 1) -> tuple[str, ...]:
-        values = self._value[key]
+        values = self[key]
         values = [values] if isinstance(values, str) else values
         if not isinstance(values, list) or len(values) < least or not all(isinstance(each, str) for each in values):
             raise self.error(key, f"expected a list of at least {least} names, not {shown(values)}")

@@ -113,7 +113,7 @@ def _nothing() -> Tree:
 
 def _values(mesh: Mesh, field: Field) -> Any:
     """An array, x fastest, or one for each component."""
-    arrays = mesh.upright(field.values) if isinstance(mesh, StructuredMesh) else field.arrays
+    arrays = mesh.upright(field.values)
     if arrays[0].ndim > len(mesh.shape_of(field.association)):
         arrays = tuple(arrays[0][..., c] for c in range(arrays[0].shape[-1]))
     names = "xyz" if len(arrays) <= 3 else [f"c{c}" for c in range(len(arrays))]

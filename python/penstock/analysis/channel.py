@@ -57,7 +57,7 @@ def describe(step: ReadStep) -> dict[str, MeshDescription]:
     """The meshes of a step, by name; valid while the step is open. Nothing but metadata is read.
 
     A step without the attribute `meshes` has one uniform mesh, "mesh", of its global arrays of numbers that have the
-    shape of the first one (1 to 3 dimensions, the last index along x; attributes "spacing", "origin" of the first array
+    shape of the largest (1 to 3 dimensions, the last index along x; attributes "spacing", "origin" of the first of them
     or of the step), or no mesh. Raises InvalidArgument, with the mesh and the key, for what is not in the format or not
     in the step; a field of which the step has no variable is in MeshDescription.absent instead.
     """
@@ -83,8 +83,8 @@ def _flattened(meshes: Mapping[str, Mesh]) -> dict[str, Mesh]:
     """With the blocks of multiblocks beside them."""
     out = dict(meshes)
     for name, mesh in meshes.items():
-        if not name or not isinstance(name, str):
-            raise InvalidArgument(f"the name of a mesh is a str that is not empty, not {name!r}")
+        if not isinstance(name, str) or not 0 < len(name) <= 200:
+            raise InvalidArgument(f"the name of a mesh is a str of 1 to 200 characters, not {name!r}")
         for block, inner in mesh.blocks.items() if mesh.type == "multiblock" else ():
             if out.setdefault(block, inner) is not inner:
                 raise InvalidArgument(f"block '{block}' of '{name}' is not the mesh '{block}' of the channel")
@@ -228,11 +228,7 @@ def owned(mesh: StructuredMesh) -> StructuredMesh:
     empty = any(first == last for first, last in box)
     flat = [n == 1 for n in mesh.whole]
     nodes = [slice(a, 0 if empty else b + (not f)) for (a, b), f in zip(box, flat, strict=True)]
-    return _cut(mesh, nodes, [slice(*each) for each in box])
-
-
-def _cut(mesh: StructuredMesh, nodes: list[slice], cells: list[slice]) -> StructuredMesh:
-    index = {"node": tuple(nodes), "element": tuple(cells)}
+    index = {"node": tuple(nodes), "element": tuple(slice(*each) for each in box)}
     more: dict[str, Any] = {}
     if mesh.type == "rectilinear":
         more["coordinates"] = {axis: mesh.coordinates[axis][each] for axis, each in zip(mesh.axes, nodes, strict=True)}

@@ -72,9 +72,7 @@ class MeshDescription:
         that make no mesh, and what step.wait() raises.
         """
         if isinstance(fields, str) or ghost_layers < 0:
-            raise InvalidArgument(
-                f"fields are a list of names, ghost_layers at least 0; not {fields!r}, {ghost_layers}"
-            )
+            raise InvalidArgument(f"fields are a list of names, ghost_layers from 0; not {fields!r}, {ghost_layers}")
         try:
             build = self._enqueue(_Fetch(step, views), part, self._chosen(fields), ghost_layers)
             step.wait()
@@ -249,13 +247,10 @@ class DomainsDescription(MeshDescription):
     blocks: tuple[BlockInfo, ...] = ()
     step: ReadStep = field(repr=False)
 
-    @property
-    def weights(self) -> list[int]:
-        """The nodes, or particles, of each domain."""
-        return [block.count[0] for block in self.step[self.coordinates[0]].blocks]
-
     def parts(self, size: int, method: str = "block") -> list[Part]:
-        return list(partition.domains(self.weights, size, method))
+        """By the nodes, or particles, of each domain."""
+        weights = [block.count[0] for block in self.step[self.coordinates[0]].blocks]
+        return list(partition.domains(weights, size, method))
 
     def _enqueue(self, fetch: _Fetch, part: Part, names: list[str], ghost_layers: int) -> Callable[[], Mesh]:
         chosen: DomainsPart = self._require(part, DomainsPart)

@@ -90,6 +90,7 @@ class Mesh:
 
     type: ClassVar[str] = ""
     associations: ClassVar[tuple[str, ...]] = ASSOCIATIONS
+    rows: ClassVar[int] = 1  # dimensions of arrays that are none of space
 
     fields: Mapping[str, Field] = field(default_factory=dict)
     ghosts: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -123,7 +124,23 @@ class Mesh:
 
     def components(self, name: str) -> int:
         """Of a field."""
-        return _components(self.fields[name], len(self.shape_of(self.fields[name].association)))
+        each = self.fields[name]
+        more = each.arrays[0].shape[len(self.shape_of(each.association)) :]
+        return len(each.values) if isinstance(each.values, tuple) else math.prod(more)
+
+    def upright(self, values: Any) -> tuple[np.ndarray, ...]:
+        """Views of arrays of nodes or elements in VTK's order: rows, z, y, x, components; one array for each component
+        where they lie so in memory."""
+        axes = getattr(self, "axes", "")
+        order = [d + self.rows for d in sorted(range(len(axes)), key=lambda d: axes[d], reverse=True)]
+        order = [*range(self.rows), *order]
+        arrays = values if isinstance(values, tuple) else (values,)
+        arrays = tuple(each.transpose([*order, *range(len(order), each.ndim)]) for each in arrays)
+        if arrays[0].ndim > len(order) and not arrays[0].flags.c_contiguous:
+            parts = tuple(arrays[0][..., c] for c in range(arrays[0].shape[-1]))
+            if all(each.flags.c_contiguous for each in parts):
+                return parts
+        return arrays
 
     def with_fields(self, fields: Mapping[str, Field]) -> Mesh:
         """The same mesh with other fields."""
@@ -148,12 +165,6 @@ class Mesh:
             raise InvalidArgument(f"{what}: each {each.association} has a value: expected shape {shape}, not {found}")
 
 
-def _components(each: Field, ndim: int) -> int:
-    if isinstance(each.values, tuple):
-        return len(each.values)
-    return each.values.shape[-1] if each.values.ndim > ndim else 1
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StructuredMesh(Mesh):
     """shape: nodes of this part by array dimension, 1 to 3 of them; start: its first node in the whole.
@@ -162,6 +173,7 @@ class StructuredMesh(Mesh):
     each dimension; a dimension in which the whole has one node has one layer of elements, as in VTK.
     """
 
+    rows: ClassVar[int] = 0
     shape: tuple[int, ...]
     axes: str = ""
     start: tuple[int, ...] = ()
@@ -171,10 +183,6 @@ class StructuredMesh(Mesh):
     def cells(self) -> tuple[int, ...]:
         """Elements by array dimension."""
         return cells_of(self.shape, self.whole)
-
-    def upright(self, values: Any) -> tuple[np.ndarray, ...]:
-        """Views of arrays of nodes or elements with dimensions in VTK's order: z, y, x, components."""
-        return _upright(self.axes, values)
 
     def shape_of(self, association: str) -> tuple[int, ...]:
         return self.shape if association == "node" else self.cells
@@ -387,10 +395,6 @@ class AmrMesh(Mesh):
         marks[tuple(slice(self.ghost_layers, n - self.ghost_layers) for n in self.cells)] = 0
         return marks
 
-    def upright(self, values: Any) -> tuple[np.ndarray, ...]:
-        """As of structured meshes, behind the dimension of blocks."""
-        return _upright(self.axes, values, 1)
-
     def _check(self) -> None:
         cells = _integers("cells", self.cells)
         axes = self.axes or "zyx"[3 - len(cells) :]
@@ -432,19 +436,6 @@ def cells_of(shape: Sequence[int], whole: Sequence[int] | None = None) -> tuple[
     """Elements by dimension of a part that has `shape` nodes of a mesh of `whole` nodes."""
     whole = shape if whole is None else whole
     return tuple(min(n, 1) if all_ == 1 else max(n - 1, 0) for n, all_ in zip(shape, whole, strict=True))
-
-
-def _upright(axes: str, values: Any, before: int = 0) -> tuple[np.ndarray, ...]:
-    """One array for each component where they lie so in memory."""
-    order = sorted(range(len(axes)), key=lambda d: axes[d], reverse=True)
-    order = [*range(before), *(d + before for d in order)]
-    arrays = values if isinstance(values, tuple) else (values,)
-    arrays = tuple(each.transpose([*order, *range(len(order), each.ndim)]) for each in arrays)
-    if arrays[0].ndim > len(order) and not arrays[0].flags.c_contiguous:
-        parts = tuple(arrays[0][..., c] for c in range(arrays[0].shape[-1]))
-        if all(each.flags.c_contiguous for each in parts):
-            return parts
-    return arrays
 
 
 def check_axes(axes: str, ndim: int) -> str:

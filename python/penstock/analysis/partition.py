@@ -48,10 +48,6 @@ class DomainsPart:
 
     domains: tuple[int, ...]
 
-    @property
-    def empty(self) -> bool:
-        return not self.domains
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RowsPart:
@@ -59,20 +55,12 @@ class RowsPart:
 
     rows: np.ndarray
 
-    @property
-    def empty(self) -> bool:
-        return len(self.rows) == 0
-
 
 @dataclass(frozen=True, slots=True)
 class MultiPart:
     """A part of each block of a multiblock, by name."""
 
     parts: Mapping[str, Part]
-
-    @property
-    def empty(self) -> bool:
-        return all(part.empty for part in self.parts.values())
 
 
 Part = BoxPart | DomainsPart | RowsPart | MultiPart

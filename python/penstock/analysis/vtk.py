@@ -1,13 +1,10 @@
 """Meshes as VTK data sets, and back. Needs VTK (pip install vtk).
 
 No array is copied whose layout VTK can use: x fastest, components interleaved, or one array for each component
-(vtkSOADataArrayTemplate). Else each is copied once; measured with VTK 9.7, what could spare the copy is wrong
-somewhere:
-
-- Strides (an array within halos): a vtkStridedArray of the array's memory makes vtkCutter and vtkFlyingEdgesPlaneCutter
-  fail, with an empty slice, and contours take twice as long.
-- Another order of dimensions: vtkContourFilter ignores the direction matrix of an image that says so, and where that
-  is a mirror image surfaces are inside out.
+(vtkSOADataArrayTemplate). Else each is copied once, since what could spare the copy is wrong somewhere (VTK 9.7): with
+a vtkStridedArray (an array within halos) vtkCutter and vtkFlyingEdgesPlaneCutter give an empty slice, and contours take
+twice as long; with a direction matrix (another order of dimensions) vtkContourFilter ignores it, and where that is a
+mirror image surfaces are inside out.
 
 AMR becomes a vtkMultiBlockDataSet of one vtkImageData for each block, whose ghost layers are marked. Contours, slices
 and thresholds give the same for it as for a vtkOverlappingAMR, which cannot hold blocks with ghost layers (they lie
@@ -96,7 +93,7 @@ def _with_extent(mesh: meshes.StructuredMesh, grid: Any) -> Any:
 
 def _unstructured(mesh: meshes.UnstructuredMesh) -> vtkUnstructuredGrid:
     grid = vtkUnstructuredGrid()
-    grid.SetPoints(_points(_split(mesh.coordinates)))
+    grid.SetPoints(_points(mesh.upright(mesh.coordinates)))
     if mesh.blocks:
         types, offsets, connectivity = zip(*(block.cells() for block in mesh.blocks), strict=True)
         ends = np.cumsum([0, *map(len, connectivity)])
@@ -123,7 +120,7 @@ def _same_type(offsets: np.ndarray, connectivity: np.ndarray) -> tuple[np.ndarra
 def _particles(mesh: meshes.ParticleMesh) -> vtkPolyData:
     """One vertex for each; fields are point data, as glyphs and point renderers want them."""
     data = vtkPolyData()
-    data.SetPoints(_points(_split(mesh.coordinates)))
+    data.SetPoints(_points(mesh.upright(mesh.coordinates)))
     n = mesh.size_of("element")
     vertices = vtkCellArray()
     vertices.SetData(numpy_to_vtk(np.arange(n + 1)), numpy_to_vtk(np.arange(n)))
@@ -134,11 +131,15 @@ def _particles(mesh: meshes.ParticleMesh) -> vtkPolyData:
 
 def _amr(mesh: meshes.AmrMesh) -> vtkMultiBlockDataSet:
     """Where x is not fastest in each row, all rows are copied at once."""
-    arrays = {name: (_rows(mesh, each.values), mesh.components(name)) for name, each in mesh.fields.items()}
+
+    def rows(values: Any) -> tuple[np.ndarray, ...]:
+        return tuple(map(np.ascontiguousarray, mesh.upright(values)))
+
+    arrays = {name: (rows(each.values), mesh.components(name)) for name, each in mesh.fields.items()}
     layers = mesh.layers()[None]
     # Marks of the mesh (of cells that finer blocks hide, say) are beside those of the layers.
-    marks = _rows(mesh, mesh.ghosts["element"] | layers if "element" in mesh.ghosts else layers)
-    ids = _rows(mesh, mesh.ids["element"]) if "element" in mesh.ids else None
+    marks = rows(mesh.ghosts["element"] | layers if "element" in mesh.ghosts else layers)
+    ids = rows(mesh.ids["element"]) if "element" in mesh.ids else None
     out = vtkMultiBlockDataSet()
     out.SetNumberOfBlocks(len(mesh.levels))
     for row in range(len(mesh.levels)):
@@ -153,10 +154,6 @@ def _amr(mesh: meshes.AmrMesh) -> vtkMultiBlockDataSet:
     return out
 
 
-def _rows(mesh: meshes.AmrMesh, values: Any) -> tuple[np.ndarray, ...]:
-    return tuple(np.ascontiguousarray(each) for each in mesh.upright(values))
-
-
 def _multiblock(mesh: meshes.Multiblock) -> vtkMultiBlockDataSet:
     out = vtkMultiBlockDataSet()
     for number, (name, block) in enumerate(mesh.blocks.items()):
@@ -166,38 +163,26 @@ def _multiblock(mesh: meshes.Multiblock) -> vtkMultiBlockDataSet:
 
 
 _CONVERTERS: dict[str, Any] = {
-    "uniform": _uniform,
-    "rectilinear": _rectilinear,
-    "curvilinear": _curvilinear,
-    "unstructured": _unstructured,
-    "particles": _particles,
-    "amr": _amr,
-    "multiblock": _multiblock,
-}
+    "uniform": _uniform, "rectilinear": _rectilinear, "curvilinear": _curvilinear, "unstructured": _unstructured,
+    "particles": _particles, "amr": _amr, "multiblock": _multiblock,
+}  # fmt: skip
 
 
 def _add_data(mesh: Mesh, data: vtkDataSet) -> None:
-    def arrays(values: Any) -> tuple[np.ndarray, ...]:
-        return mesh.upright(values) if isinstance(mesh, meshes.StructuredMesh) else _split(values)
-
     points = data.GetPointData()
     of = {"node": points, "element": points if mesh.type == "particles" else data.GetCellData()}
     for name, each in mesh.fields.items():
-        of[each.association].AddArray(_array(name, arrays(each.values), mesh.components(name)))
+        of[each.association].AddArray(_array(name, mesh.upright(each.values), mesh.components(name)))
     for association, marks in mesh.ghosts.items():
-        of[association].AddArray(_array(GHOSTS, arrays(marks)))
+        of[association].AddArray(_array(GHOSTS, mesh.upright(marks)))
     for association, ids in mesh.ids.items():
-        of[association].SetGlobalIds(_ids(association, arrays(ids)[0]))
+        of[association].SetGlobalIds(_ids(association, mesh.upright(ids)[0]))
 
 
 def _ids(association: str, ids: np.ndarray) -> Any:
     array = numpy_to_vtk(np.ascontiguousarray(ids).reshape(-1), array_type=VTK_ID_TYPE)
     array.SetName(f"{association}_ids")
     return array
-
-
-def _split(values: Any) -> tuple[np.ndarray, ...]:
-    return values if isinstance(values, tuple) else (values,)
 
 
 def _points(coordinates: tuple[np.ndarray, ...]) -> vtkPoints:
