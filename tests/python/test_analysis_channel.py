@@ -940,6 +940,32 @@ def test_arrays_that_make_no_tree(hand_over, put, message):
         found.read(step, found.parts(1)[0])
 
 
+@pytest.mark.parametrize("kind", ["field", "coordinates", "amr"])
+def test_components_of_different_types(hand_over, kind):
+    """Each error says which mesh."""
+    field = {"association": "element" if kind == "amr" else "node", "variables": ["a", "b"]}
+    mesh = {"type": "uniform", "shape": [3, 4], "axes": "xy", "fields": {"v": field}}
+    if kind == "coordinates":
+        mesh = {"type": "curvilinear", "shape": [3, 4], "axes": "xy", "coordinates": ["a", "b", "a"]}
+    if kind == "amr":
+        mesh = {**TREE, "fields": {"v": field}}
+
+    def fill(step):
+        for name, dtype in (("a", np.float32), ("b", np.float64)):
+            if kind == "amr":
+                step.put_local(name, np.zeros((2, 2, 2), dtype))
+            else:
+                step[name] = np.zeros((3, 4), dtype)
+        step.put_local("l", np.zeros(2, int))
+        step.put_local("i", np.zeros((2, 3), int))
+        step.attributes["meshes"] = json.dumps({"version": 1, "meshes": {"m": mesh}})
+
+    step = hand_over(fill)
+    found = describe(step)["m"]
+    with pytest.raises(penstock.InvalidArgument, match="mesh 'm': the components of a field are arrays of one type"):
+        found.read(step, found.parts(1)[0])
+
+
 def test_parts_of_another_kind_of_mesh(hand_over):
     step = hand_over(lambda step: step.__setitem__("T", np.zeros((3, 3))))
     mesh = describe(step)["mesh"]
@@ -1040,6 +1066,40 @@ def test_lent_arrays_are_read_and_given_to_vtk_in_place(insitu):
         assert not same(copied.fields["a"].values, field[part.low[0] :])
 
     insitu(lambda step: publish(step, meshes, lend=True), look)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "rectilinear", "curvilinear"])
+def test_lent_arrays_of_fortran_are_given_to_vtk_in_place(insitu, kind):
+    pytest.importorskip("vtkmodules")
+    from penstock.analysis import to_vtk
+    from penstock.analysis.vtk import numpy_of
+
+    rng = np.random.default_rng(2)
+    shape = (5, 6, 7)
+    a, v, x = (np.asfortranarray(rng.random(counts)) for counts in (shape, (*shape, 3), (*shape, 3)))
+    e = np.asfortranarray(rng.random((4, 5, 6)))
+    lines = {axis: np.arange(float(n)) for axis, n in zip("xyz", shape, strict=True)}
+    fields = {"a": Field("node", a), "v": Field("node", v), "e": Field("element", e)}
+    mesh = {
+        "uniform": UniformMesh(shape=shape, axes="xyz", fields=fields),
+        "rectilinear": RectilinearMesh(shape=shape, axes="xyz", coordinates=lines, fields=fields),
+        "curvilinear": CurvilinearMesh(shape=shape, axes="xyz", coordinates=x, fields=fields),
+    }[kind]
+
+    def look(step):
+        found = describe(step)["grid"]
+        data = to_vtk(found.read(step, found.parts(1)[0], views=True))
+        points = data.GetPointData()
+        assert numpy_of(points.GetArray("a")).ctypes.data == a.ctypes.data
+        assert numpy_of(data.GetCellData().GetArray("e")).ctypes.data == e.ctypes.data
+        for c in range(3):
+            assert np.asarray(points.GetArray("v").GetComponentBuffer(c)).ctypes.data == v[..., c].ctypes.data
+        if kind == "curvilinear":
+            assert np.asarray(data.GetPoints().GetData().GetComponentBuffer(1)).ctypes.data == x[..., 1].ctypes.data
+        if kind == "rectilinear":
+            assert numpy_of(data.GetYCoordinates()).ctypes.data == lines["y"].ctypes.data
+
+    insitu(lambda step: publish(step, {"grid": mesh}, lend=True, order="column"), look)
 
 
 def test_an_extract_goes_on_as_a_stream(hand_over):

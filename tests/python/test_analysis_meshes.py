@@ -73,6 +73,7 @@ def test_importing_the_package_imports_no_vtk():
         (lambda: mixed([0, 1, 2], [0, 3], [99]), "no topology has the number 99"),
         (lambda: mixed([0, 1, 2], [0, 3, 2], [5, 3]), "offsets rise"),
         (lambda: mixed([0, 1, 2], [0, 3, 3], [5]), "1 elements have 2 offsets"),
+        (lambda: mixed([0, 1, 2], [0, 3, 3], [5, 7]), "offsets rise .* by 1 at least"),
         (lambda: mixed([0] * 10, [0, 5, -(2**63), -1, 10], [7] * 4), "offsets rise"),
         (lambda: ParticleMesh(coordinates=np.zeros((3, 3), bool)), "not bool"),
         (lambda: unstructured(nodes=3, connectivity=[[0, 1, 3]]), "node numbers 0 to 3, the part has 3"),

@@ -193,15 +193,14 @@ class StructuredDescription(MeshDescription):
         if self.type == "uniform":
             keys |= {"origin": self.origin, "spacing": self.spacing}
         elif isinstance(self.coordinates, Mapping):
-            keys["coordinates"] = {
-                axis: fetch.box(self.coordinates[axis], (start[d],), (nodes[d],)) for d, axis in enumerate(self.axes)
-            }
-        else:
-            keys["coordinates"] = get(FieldInfo("node", self.coordinates)).values
-        fields = {name: get(self.fields[name]) for name in names}
-        ids = {key: get(FieldInfo(key, (name,))).arrays[0] for key, name in self.ids.items()}
-        marked = get(self.ghosts) if self.ghosts else None
-
+            places = zip(self.axes, start, nodes, strict=True)
+            keys["coordinates"] = {axis: fetch.box(self.coordinates[axis], (a,), (n,)) for axis, a, n in places}
+        with self._named():
+            if self.type == "curvilinear":
+                keys["coordinates"] = get(FieldInfo("node", self.coordinates)).values
+            fields = {name: get(self.fields[name]) for name in names}
+            ids = {key: get(FieldInfo(key, (name,))).arrays[0] for key, name in self.ids.items()}
+            marked = get(self.ghosts) if self.ghosts else None
         fetch.reserve("marks of ghosts", nodes, np.uint16)  # of nodes, and as many of elements
 
         def build() -> Mesh:
@@ -382,10 +381,10 @@ class AmrDescription(MeshDescription):
                 pieces = pieces or [np.empty((0, *shape), fetch.step[variable].dtype)]
                 found[variable] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
             infos = {name: self.fields[name] for name in names}
-            fields = {name: info.field(tuple(found[v] for v in info.variables)) for name, info in infos.items()}
             ids = {key: found[name] for key, name in self.ids.items()}
             ghosts = {self.ghosts.association: found[self.ghosts.variables[0]]} if self.ghosts else {}
             with self._named():
+                fields = {name: info.field(tuple(found[v] for v in info.variables)) for name, info in infos.items()}
                 return self._mesh(found[self.levels], found[self.indices], fields=fields, ids=ids, ghosts=ghosts)
 
         return build

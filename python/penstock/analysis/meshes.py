@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -30,12 +30,11 @@ from ..errors import InvalidArgument
 ASSOCIATIONS = ("node", "element")
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """An element: VTK's cell type, and its nodes (None: any number)."""
+class Topology(NamedTuple):
+    """An element: VTK's cell type, and how many nodes it has."""
 
     vtk: int
-    nodes: int | None
+    nodes: int
 
 
 # Names are those of IOSS. The numbering of nodes is the same in IOSS and VTK for these (not for hex20 and the like).
@@ -302,9 +301,9 @@ class ElementBlock:
             raise InvalidArgument(f"{what}: connectivity, offsets (integers) and topologies (uint8) have one dimension")
         if offsets.shape != (len(kinds) + 1,):
             raise InvalidArgument(f"{what}: {len(kinds)} elements have {len(kinds) + 1} offsets, not {offsets.shape}")
-        rising = (offsets[1:] >= offsets[:-1]).all()  # differences may overflow
+        rising = (offsets[1:] > offsets[:-1]).all()  # differences may overflow; VTK crashes on cells without nodes
         if offsets[0] != 0 or offsets[-1] != len(self.connectivity) or not rising:
-            raise InvalidArgument(f"{what}: offsets rise from 0 to the length of connectivity")
+            raise InvalidArgument(f"{what}: offsets rise from 0 to the length of connectivity, by 1 at least")
         sizes = np.diff(offsets.astype(np.int64))
         for kind in np.unique(kinds).tolist():
             if kind not in MIXED:
