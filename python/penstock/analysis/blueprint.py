@@ -85,8 +85,7 @@ def _parts(mesh: Mesh) -> Iterable[tuple[Mesh, int | None]]:
             yield owned(replace(mesh.block(row), fields=own, ghosts={"element": mesh.layers()})), level
     else:
         part = owned(mesh) if isinstance(mesh, StructuredMesh) else mesh
-        if part.size_of("element"):
-            yield part, None
+        yield from [(part, None)] if part.size_of("element") else ()
 
 
 def _all_fields(mesh: Mesh) -> dict[str, Field]:

@@ -57,12 +57,8 @@ MAX_NAMES = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,99}")
 _FORMAT = re.compile(r"[<>^=]?[-+ ]?0?[0-9]{0,2}(\.[0-9]{1,2})?[deEfgGs]?")
-_FILES = {
-    "csv": "{name}-{cycle:06d}.csv",
-    "vtk": "{name}-{cycle:06d}",
-    "vtkhdf": "{name}-{cycle:06d}.vtkhdf",
-    "blueprint": "{name}-{cycle:06d}.root",
-}
+_FILE = "{name}-{cycle:06d}"
+_FILES = {"csv": f"{_FILE}.csv", "vtk": _FILE, "vtkhdf": f"{_FILE}.vtkhdf", "blueprint": f"{_FILE}.root"}
 
 Fields = frozenset[str] | None  # None: all there are
 
