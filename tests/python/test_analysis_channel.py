@@ -564,6 +564,29 @@ def test_time_and_cycle(hand_over, values, attributes, expected):
 # ------------------------------------------------------------------------------------------------------- zero copy
 
 
+def test_the_example_of_a_script(transfer):
+    """As it stands in the module: over 3 ranks each node counts once."""
+    from penstock.analysis import meshes
+
+    example = [line[4:] for line in meshes.__doc__.splitlines() if line.startswith("    ")]
+    assert len(example) == 5
+    array, x = np.random.default_rng(8).random((7, 9)), np.arange(9.0) ** 2
+    field = {"U": Field("node", array)}
+    grid = RectilinearMesh(shape=(7, 9), axes="yx", coordinates={"y": np.arange(7.0), "x": x}, fields=field)
+
+    def use(step, rank):
+        found = {"step": step, "part": describe(step)["grid"].parts(3)[rank], "np": np, "describe": describe}
+        exec("\n".join(example), found)
+        assert np.array_equal(found["x"], x[found["mesh"].start[1] :][: len(found["x"])])
+        assert found["u"] is found["mesh"].fields["U"].values
+        own = found["u"][found["ghost"] == 0]
+        assert found["mean"] == own.mean()
+        return own
+
+    counted = np.concatenate(transfer([{"grid": grid}], 3, use))
+    assert np.array_equal(np.sort(counted), np.sort(array.ravel()))
+
+
 @pytest.fixture
 def insitu(context):
     """insitu(fill, look): fill(step) puts, and look(step) is called with the step in the same thread."""

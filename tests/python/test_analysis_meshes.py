@@ -564,6 +564,11 @@ def test_split_coordinates_and_one_topology():
     assert cell_volumes(grid).tolist() == pytest.approx([1])
     connectivity = numpy_of(grid.GetCells().GetConnectivityArray())
     assert connectivity.ctypes.data == separate[0].connectivity.ctypes.data
+    fortran = np.asfortranarray(x)
+    points = to_vtk(UnstructuredMesh(coordinates=fortran, blocks=separate[:1])).GetPoints().GetData()
+    for data, column in ((grid.GetPoints().GetData(), columns), (points, fortran.T)):
+        for c in range(3):
+            assert np.asarray(data.GetComponentBuffer(c)).ctypes.data == column[c].ctypes.data
     (block,) = from_vtk(grid).blocks
     assert block.topology == "hex8" and block.connectivity.tolist() == separate[0].connectivity.tolist()
 

@@ -12,7 +12,7 @@ What a script does with the mesh that it has read (its arrays are read-only wher
     mesh = describe(step)["grid"].read(step, part, ["U"], views=True)
     u = mesh.fields["U"].values                        # the array itself, indexed as in the simulation
     ghost = mesh.ghosts.get("node", np.zeros(u.shape, np.uint8))
-    mean = u[ghost == 0].mean()                        # each node once, over all ranks
+    mean = u[ghost == 0].mean()                        # a node belongs to one rank
     x = mesh.coordinates["x"]                          # of a rectilinear mesh
 """
 
