@@ -2,9 +2,9 @@
 
     pvbatch catalyst.py CHANNEL SCRIPT.py... [--output FOLDER] [--steps N] [--timeout SECONDS]
 
-`penstock analyze --paraview` starts it so. It runs in ParaView's own Python, with ParaView's VTK, and drives the scripts
-with ParaView's Catalyst adaptor. The names that a script gives its producers (registrationName) are those of the
-channel's meshes. What the simulation is asked for: all fields at all cycles, since a script says that only once it runs.
+`penstock analyze --paraview` starts it so. It runs in ParaView's own Python, with ParaView's VTK, and drives the
+scripts with ParaView's Catalyst adaptor. The names that a script gives its producers (registrationName) are those of
+the channel's meshes. The simulation is asked for all fields at all cycles: what a script reads shows only when it runs.
 """
 
 from __future__ import annotations

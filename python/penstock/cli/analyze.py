@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +49,7 @@ def analyze(
     timeout: Annotated[
         float | None, typer.Option(min=0, metavar="SECONDS", help="How long to wait for a stream, and for each step.")
     ] = None,
+    paraview: Annotated[bool, typer.Option("--paraview", help="The scripts are ParaView's, for Catalyst.")] = False,
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> None:
@@ -62,6 +64,8 @@ def analyze(
     for path in programs:
         if not path.is_file():
             fail(f"there is no file {path}")
+    if paraview:
+        raise typer.Exit(in_paraview(channel, programs, out, frames, timeout))
     given = Namespace(
         programs=[str(path) for path in programs],
         channel=[channel, *(more or [])],
@@ -89,6 +93,21 @@ def analyze(
     elif not quiet:
         show(report, output())
         output().print(Text(f"report: {out / 'report.json'}"), soft_wrap=True)
+
+
+def in_paraview(channel: str, scripts: list[Path], out: Path, frames: int | None, timeout: float | None) -> int:
+    """Runs Catalyst's scripts in ParaView; returns its exit status."""
+    from ..analysis import catalyst
+
+    pvbatch = shutil.which("pvbatch")
+    if pvbatch is None:
+        fail("pvbatch is not in PATH", "Install ParaView (Debian: apt install paraview python3-paraview).")
+    display = shutil.which("xvfb-run") if "DISPLAY" not in os.environ else None
+    words = [*([display, "-a"] if display else []), pvbatch, catalyst.__file__, channel, *map(str, scripts)]
+    words += ["--output", str(out)]
+    words += ["--steps", str(frames)] if frames is not None else []
+    words += ["--timeout", str(timeout)] if timeout is not None else []
+    return subprocess.run(words, stdin=subprocess.DEVNULL).returncode
 
 
 def _in_mpi() -> bool:
