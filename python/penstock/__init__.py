@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from . import errors
 from ._core import version as __version__
-from .cohort import Cohort, MpiCohort, ThreadCohort, thread_cohort
+from .cohort import Cohort, MpiCohort, StreamCohort, ThreadCohort, thread_cohort
 from .context import Context, config, create, inspect, list_streams, open
 from .coprocessor import Coprocessor, CoprocessorStatistics, CoprocessStep
 from .errors import (
@@ -92,6 +92,7 @@ __all__ = [
     "StepTooLarge",
     "StepVoided",
     "StreamClosed",
+    "StreamCohort",
     "Subscription",
     "SystemFailure",
     "ThreadCohort",

@@ -16,7 +16,8 @@ from penstock.errors import InvalidArgument, NotFound
 pytest.importorskip("vtkmodules")
 from penstock.analysis import to_vtk
 from penstock.analysis.canvas import surface, tick_labels
-from penstock.analysis.scene import SceneRenderer, ball_radius, together
+from penstock.analysis.reductions import together
+from penstock.analysis.scene import SceneRenderer, ball_radius
 from penstock.analysis.view import view_of
 from vtkmodules.vtkFiltersCore import vtkAppendFilter
 

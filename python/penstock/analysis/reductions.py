@@ -43,8 +43,28 @@ def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[
         answer = _pickled(outcome)
     result, error = pickle.loads(cohort.broadcast(answer, 0))
     if error is not None:
+        error.on_all_ranks = True
         raise error
     return result
+
+
+def together(cohort: Cohort | None, work: Callable[[], Any]) -> Any:
+    """What work() gives on this rank; what fails on one is raised on all. work() may exchange() itself. Collective."""
+    result, failure = None, None
+    try:
+        result = work()
+    except Exception as error:
+        if getattr(error, "on_all_ranks", False):
+            raise
+        failure = error
+    # A rank that fails alone gives its error to whichever exchange() the others are in.
+    exchange(cohort, lambda: _raise(failure), lambda _: None)
+    return result
+
+
+def _raise(failure: Exception | None) -> None:
+    if failure is not None:
+        raise failure
 
 
 def _tried(work: Callable[[], Any]) -> tuple[Any, Exception | None]:

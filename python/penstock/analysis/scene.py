@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from .expressions import Values
 from .files import whole_file
 from .filters import Slice
 from .pipeline import Plot, Scene, fill, the_mesh
-from .reductions import exchange
+from .reductions import exchange, together
 from .view import Boxes, View, view_of
 
 if TYPE_CHECKING:
@@ -304,35 +304,3 @@ def ball_radius(bounds: np.ndarray, count: int) -> float:
     sides = sides[sides > 1e-9 * diagonal]
     apart = (float(np.prod(sides)) / max(count, 1)) ** (1 / max(len(sides), 1))
     return float(np.clip(apart / 3, diagonal / 1000, diagonal / 60))
-
-
-# ---------------------------------------------------------------------------------------------------------- together
-
-
-def together(cohort: Cohort | None, work: Callable[[], Any]) -> Any:
-    """What work() gives on this rank; what fails on one is raised on all. work() may exchange() itself. Collective."""
-    result, failure = None, None
-    try:
-        result = work()
-    except Exception as error:
-        if _raised_on_all(error):
-            raise
-        failure = error
-    exchange(cohort, lambda: _raise(failure), lambda _: None)
-    return result
-
-
-def _raise(failure: Exception | None) -> None:
-    if failure is not None:
-        raise failure
-
-
-def _raised_on_all(error: Exception) -> bool:
-    """An exchange() within work() raised it, so that all ranks have it, and none may exchange more.
-
-    A rank that fails alone gives its error to whichever exchange() the others are in.
-    """
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code is exchange.__code__

@@ -17,7 +17,7 @@ from .expressions import Expression, Values, compile_when, run_program
 from .extracts import ExtractWriter
 from .frame import Clock, Frame
 from .pipeline import Chain, Extract, Pipeline, Scene, the_mesh
-from .reductions import History, Reductions, exchange
+from .reductions import History, Reductions, exchange, together
 from .schema import PipelineError
 from .streams import StreamExtract
 
@@ -177,7 +177,7 @@ class PipelineTask:
         result = None
         if one.values is None:
             with self._clock("filters"):
-                result = self._result(one, one.selected, frame)
+                result = together(self._cohort, lambda: self._result(one, one.selected, frame))
         with self._clock("write"):
             return self._writer(one).write(result, values)
 
