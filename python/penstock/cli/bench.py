@@ -39,6 +39,13 @@ def rpc(context: typer.Context) -> None:
     pass_on("rpc", ".rpc", list(context.args))
 
 
+@app.command("analysis", context_settings=_PASS_ON)
+@command
+def analysis(context: typer.Context) -> None:
+    """Co-processing: what it costs the simulation, and pictures from 1 to 4 ranks; all options are passed on."""
+    pass_on("analysis", ".analysis", list(context.args))
+
+
 @app.command("pool", context_settings=_PASS_ON)
 @command
 def pool(context: typer.Context) -> None:
