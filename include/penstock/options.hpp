@@ -103,9 +103,9 @@ enum class Wait : std::uint8_t {
 // A channel's coprocessor (penstock/coprocessor.hpp).
 struct CoprocessorOptions {
   Wait wait = Wait::block;
-  std::uint32_t every = 1;             // each so many requests are looked at, from the first on; the others are skipped
-  std::vector<std::string> pipelines;  // what the analysis runs; as text with ; between them
-  std::string output = "output";       // the folder of what an analysis in the simulation's process writes
+  std::uint32_t every = 1;  // each so many requests are looked at, from the first on; the others are skipped
+  std::vector<std::string> pipelines = {};  // what the analysis runs; as text with ; between them
+  std::string output = "output";            // the folder of what an analysis in the simulation's process writes
 };
 
 struct ContextOptions {

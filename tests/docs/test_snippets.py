@@ -406,13 +406,14 @@ def test_python_names():
     for each in (*writing, penstock.Reader, penstock.ReadStep, penstock.Variable):
         own = [name for name in vars(each) if not name.startswith("_")]
         assert not [f"{each.__name__}.{name}" for name in own if name not in words]
-    for receiver, name in re.findall(r"`(penstock|writer|reader|stream|step|variable)\.(\w+)", page):
+    for receiver, name in re.findall(r"`(penstock|writer|coprocessor|reader|stream|step|variable)\.(\w+)", page):
         owners = {
             "penstock": [penstock],
             "writer": [penstock.Writer],
             "reader": [penstock.Reader],
             "stream": [penstock.Writer, penstock.Reader],
-            "step": [penstock.WriteStep, penstock.ReadStep],
+            "coprocessor": [penstock.Coprocessor],
+            "step": [penstock.WriteStep, penstock.CoprocessStep, penstock.ReadStep],
             "variable": [penstock.Variable],
         }[receiver]
         module = receiver == "penstock" and importlib.util.find_spec(f"penstock.{name}")
