@@ -23,7 +23,7 @@
 // The demand: analyses say on the stream NAME.requests which fields they want, and when, in terms of cycle and time. Rank 0 hears
 // them on a thread of its own, and tells the others in request(), by one broadcast; all ranks decide alike. Until the first
 // request comes, every field is asked for at every cycle (of each `every`); a demand stays in force when its analysis leaves.
-// With engine file nothing is heard, and all is written.
+// With engine file nothing is heard, and all is written, whatever `wait` says.
 //
 // Ownership: as in penstock/stream.hpp: put copies, lend promises that the array stays until coprocess returns. The context
 // outlives the coprocessor. Threads: one at a time. Ranks: all calls but those on a CoprocessStep are collective: every rank

@@ -178,7 +178,8 @@ Decision Coprocessor::Impl::decide(std::int64_t cycle, double time, std::optiona
   }
   decision.rules = rules_that_hold(cycle, time);
   if (decision.rules.none()) decision.skip = Skip::trigger;
-  else if (options.wait == Wait::automatic && !is_ready(begun)) decision.skip = Skip::not_ready;
+  else if (options.wait == Wait::automatic && stream.engine != "file" && !is_ready(begun))
+    decision.skip = Skip::not_ready;
   return decision;
 }
 

@@ -416,23 +416,27 @@ TEST_F(CoprocessorTest, DropAndLatestAreTheStreamsPolicies) {
 }
 
 TEST_F(CoprocessorTest, FilesHoldEverythingAndNobodyIsAwaited) {
-  StreamOptions options;  // with rendezvous_readers, as by default
-  options.engine = "file";
-  options.folder = folder_ / "steps";
-  try {
-    Heat heat(context_, options, {.wait = Wait::drop, .pipelines = {"later.yaml"}});
-    for (int cycle = 0; cycle < 3; ++cycle) EXPECT_TRUE(heat.write(cycle));
-    EXPECT_EQ(heat.coprocessor.finalize(), 0);
-  } catch (const Error& error) {
-    if (error.code() == Errc::unsupported) GTEST_SKIP() << error.what();  // it was built without HDF5
-    throw;
-  }
-  auto reader = context_.open_stream("heat", solo(), options);
-  for (int cycle = 0; cycle < 3; ++cycle) {
-    auto step = reader.begin_step();
-    EXPECT_EQ(cycle_of(step), cycle);
-    EXPECT_EQ(step.read<double>("T")[11], 11);
-    EXPECT_TRUE(step.attribute("meshes").has_value());
+  constexpr int cycles = 10;
+  for (const auto wait : {Wait::drop, Wait::automatic}) {
+    StreamOptions options;  // with rendezvous_readers, as by default
+    options.engine = "file";
+    options.folder = folder_ / ("steps" + std::to_string(static_cast<int>(wait)));
+    options.queue_steps = 1;
+    try {
+      Heat heat(context_, options, {.wait = wait, .pipelines = {"later.yaml"}});
+      for (int cycle = 0; cycle < cycles; ++cycle) EXPECT_TRUE(heat.write(cycle));
+      EXPECT_EQ(heat.coprocessor.finalize(), 0);
+    } catch (const Error& error) {
+      if (error.code() == Errc::unsupported) GTEST_SKIP() << error.what();  // it was built without HDF5
+      throw;
+    }
+    auto reader = context_.open_stream("heat", solo(), options);
+    for (int cycle = 0; cycle < cycles; ++cycle) {
+      auto step = reader.begin_step();
+      EXPECT_EQ(cycle_of(step), cycle);
+      EXPECT_EQ(step.read<double>("T")[11], 11);
+      EXPECT_TRUE(step.attribute("meshes").has_value());
+    }
   }
 }
 
