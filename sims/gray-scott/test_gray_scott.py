@@ -221,7 +221,7 @@ ANALYSIS = """
 import json, sys
 import penstock
 
-paths, options = sys.argv[1:-6], dict(zip(sys.argv[-6::2], sys.argv[-5::2]))
+paths, options = sys.argv[1:-8], dict(zip(sys.argv[-8::2], sys.argv[-7::2]))
 if options["--rank"] == "0":
     with penstock.create("gray-scott.requests", rendezvous_readers=0, reserve_steps=1) as requests:
         with requests.step() as step:
@@ -268,7 +268,8 @@ def test_configuration_alone_starts_an_analysis_in_the_process(ranks, tmp_path, 
     seen = json.loads((tmp_path / "seen.json").read_text())
     assert code == 3, err  # the analysis's
     assert seen["paths"] == ["a.yaml", "b.yaml"]
-    assert seen["options"] == {"--channel": "gray-scott", "--rank": "0", "--size": str(ranks)}
+    expected_options = {"--channel": "gray-scott", "--output": "output", "--rank": "0", "--size": str(ranks)}
+    assert seen["options"] == expected_options
     assert [cycle for cycle, _ in seen["seen"]] == [20, 30]
     np.testing.assert_allclose([total for _, total in seen["seen"]], [expected[20][1].sum(), expected[30][1].sum()])
 

@@ -133,7 +133,7 @@ TEST_P(CoprocessorRanksTest, AnAnalysisThatDoesNotStartOnOneRankFailsOnAll) {
     const bool last = cohort->rank() == cohort->size() - 1;
     Coprocessor coprocessor(context_, "heat", cohort, {.pipelines = {"a.yaml"}}, with(),
                             [&](std::vector<std::string> words) -> std::unique_ptr<RunningAnalysis> {
-                              EXPECT_EQ(words[4], std::to_string(cohort->rank()));
+                              EXPECT_EQ(words.at(6), std::to_string(cohort->rank()));
                               if (last) throw Error(Errc::not_found, "there is no Python");
                               return nullptr;
                             });

@@ -455,7 +455,8 @@ TEST_F(CoprocessorTest, ConfigurationChoosesAtRunTime) {
   ::unsetenv("PENSTOCK_COPROCESSING_HEAT");
   EXPECT_EQ(options.wait, Wait::latest);
   EXPECT_THAT(options.pipelines, ElementsAre("c.yaml", "d e.yaml"));
-  EXPECT_EQ(coprocessor_options_to_yaml(options), "wait: latest\nevery: 7\npipelines: c.yaml;d e.yaml\n");
+  EXPECT_EQ(coprocessor_options_to_yaml(options),
+            "wait: latest\nevery: 7\npipelines: c.yaml;d e.yaml\noutput: output\n");
   const std::pair<const char*, const char*> wrong[] = {
       {"coprocessing: {heat: {wiat: drop}}", "did you mean 'wait'"},
       {"coprocessing: {heat: {wait: blok}}", "did you mean 'block'"},
