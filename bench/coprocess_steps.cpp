@@ -32,7 +32,8 @@ Writer ask_for_nothing(const Context& context) {
   auto requests = context.create_stream("coprocess-steps.requests", solo(), options);
   const auto request = requests.define_value<std::string>("request");
   auto step = requests.begin_step();
-  step.put(request, R"({"version": 1, "number": 1, "rules": [{"fields": null, "when": ["step", -1, "=="]}]})");
+  step.put(request,
+           std::string(R"({"version": 1, "number": 1, "rules": [{"fields": null, "when": ["step", -1, "=="]}]})"));
   step.end();
   return requests;
 }

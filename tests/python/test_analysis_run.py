@@ -119,6 +119,7 @@ def test_the_same_tables_and_pictures_from_each_engine(choose):
         check_tables(here / "out")
         pictures[engine] = {path.name: path.read_bytes() for path in (here / "out").glob("*.png")}
     assert sorted(pictures["direct"]) == ["surface-000002.png", "surface-000004.png"]
+    assert len(set(pictures["direct"].values())) == 2
     for engine in ENGINES:
         assert pictures[engine] == pictures["direct"], engine
 

@@ -366,3 +366,23 @@ def test_processes(context, tmp_path):
     renderer = SceneRenderer(scene_of(OPAQUE["contour"]), tmp_path / "alone")
     one = renderer.render(inputs_of(0, 1), VALUES)
     assert (tmp_path / one.name).read_bytes() == one.read_bytes()
+
+
+def test_scenes_take_turns_and_each_picture_is_that_of_its_step(tmp_path):
+    texts = ["mesh: dots, points: 0.1, color: speed, label: 't = {time}'", "mesh: cube, volume: blob, label: '{cycle}'"]
+    lasting = [SceneRenderer(scene_of(text), tmp_path) for text in texts]
+    seen = set()
+    for cycle in range(4):
+        points = np.random.default_rng(cycle).normal(size=(100, 3))
+        fields = {"speed": Field("element", np.linalg.norm(points, axis=1))}
+        inputs = {"dots": [to_vtk(ParticleMesh(coordinates=points, fields=fields))], "cube": [block(0, 1)[0]]}
+        values = Values(cycle, 0.1 * cycle, cycle)
+        for text, renderer in zip(texts, lasting, strict=True):
+            picture = renderer.picture(inputs, values)
+            fresh = SceneRenderer(scene_of(text), tmp_path)
+            assert np.array_equal(picture, fresh.picture(inputs, values))
+            fresh.close()
+            seen.add(picture.tobytes())
+    assert len(seen) == 8
+    for renderer in lasting:
+        renderer.close()

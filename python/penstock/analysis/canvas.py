@@ -74,6 +74,7 @@ class Canvas:
         self.renderer.SetUseDepthPeelingForVolumes(len(kinds) == 2)
         view.aim(self.renderer.GetActiveCamera())
         far = np.ones(width * height, np.float32) if before is None else np.ascontiguousarray(before).ravel()
+        self.window.MakeCurrent()  # SetZbufferData() takes whichever window is current, and spoils its state
         self.window.SetZbufferData(*corners, numpy_to_vtk(far))
         self.window.Render()
         self.renderer.RemoveAllViewProps()
