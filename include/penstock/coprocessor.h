@@ -5,6 +5,8 @@
 #ifndef PENSTOCK_COPROCESSOR_H
 #define PENSTOCK_COPROCESSOR_H
 
+#include <string.h>
+
 #include "penstock/penstock.h"
 
 #ifdef __cplusplus
@@ -65,7 +67,8 @@ typedef struct penstock_mesh {
 } penstock_mesh;
 
 static inline penstock_mesh penstock_mesh_of(penstock_mesh_type type) {
-  penstock_mesh mesh = {0};
+  penstock_mesh mesh;
+  memset(&mesh, 0, sizeof mesh);
   mesh.struct_size = sizeof mesh;
   mesh.type = type;
   mesh.spacing[0] = mesh.spacing[1] = mesh.spacing[2] = 1;
