@@ -14,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "sims" / "gray-scott")]
 
 import reference  # noqa: E402
+
 from analysis import statistics  # noqa: E402
 
 OUTPUTS = (1, 4, 8)

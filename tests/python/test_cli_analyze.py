@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,3 +132,30 @@ def test_an_analysis_that_is_killed_and_started_again_goes_on(start, tmp_path):
     cycles = [int(row[0]) for row in rows[1:]]
     assert cycles == sorted(set(cycles)) and len(cycles) >= 5
     assert all(float(row[2]) == int(row[0]) for row in rows[1:])
+
+
+@pytest.mark.skipif(shutil.which("pvbatch") is None, reason="ParaView is not installed")
+def test_paraview_runs_catalysts_scripts(start, tmp_path):
+    (tmp_path / "view.py").write_text(
+        textwrap.dedent("""
+            from paraview import catalyst
+            from paraview.simple import CreateExtractor, CreateView, Show, TrivialProducer
+
+            mesh = TrivialProducer(registrationName="mesh")
+            view = CreateView("RenderView")
+            Show(mesh, view)
+            pictures = CreateExtractor("PNG", view, registrationName="pictures")
+            pictures.Trigger = "TimeStep"
+            pictures.Trigger.Frequency = 2
+            pictures.Writer.FileName = "picture-{timestep}.png"
+            options = catalyst.Options()
+            options.GlobalTrigger = "TimeStep"
+        """)
+    )
+    simulation = start("simulation.py", 4)
+    program = start("-m", "penstock.cli.main", "analyze", "heat", "view.py", "--paraview", "-o", "out")
+    out, errors = program.communicate(timeout=TIMEOUT_S)
+    assert program.returncode == 0, errors
+    assert json.loads(out.splitlines()[-1]) == {"frames": 4, "used": 4}, errors
+    assert sorted(path.name for path in tmp_path.glob("out/**/*.png")) == ["picture-0.png", "picture-2.png"]
+    assert simulation.wait(TIMEOUT_S) == 0

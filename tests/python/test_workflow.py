@@ -143,11 +143,11 @@ def test_the_engine_says_where_an_analysis_runs(engine, write, tmp_path):
     study = study_of(write, tmp_path, text)
     names = [program.name for program in study.programs]
     path, out = str(tmp_path / "p.yaml"), str(tmp_path / "out")
+    assert study.coprocessing == {"heat": {"pipelines": [path], "output": out}}
     if engine == "insitu":
         assert names == ["simulation", "film"]
-        assert study.coprocessing == {"heat": {"pipelines": [path], "output": out}}
     else:
-        assert names == ["simulation", "pictures", "film"] and study.coprocessing == {}
+        assert names == ["simulation", "pictures", "film"]
         command = ("penstock", "analyze", "heat", path, "--output", out, "--ranks", "2")
         assert study.programs[1].command == command and study.programs[1].ranks == 1
 

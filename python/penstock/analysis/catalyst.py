@@ -107,4 +107,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if status := main():
+        sys.exit(status)  # otherwise pvbatch ends by itself, as it does after every script

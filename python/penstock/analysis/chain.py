@@ -15,7 +15,7 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..errors import NotFound
-from ..workflow.study import nearest
+from ..names import nearest
 from .reductions import exchange
 
 Fields = frozenset[str] | None

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import InvalidArgument, NotFound
-from ..workflow.study import nearest
+from ..names import nearest
 
 MAX_LENGTH = 2000
 MAX_NODES = 400

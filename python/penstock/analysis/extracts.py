@@ -26,7 +26,7 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..errors import InvalidArgument, NotFound
-from ..workflow.study import nearest
+from ..names import nearest
 from .chain import Table
 from .expressions import Values
 from .files import whole_file

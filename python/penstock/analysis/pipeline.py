@@ -32,7 +32,7 @@ from typing import Any
 import yaml
 
 from ..errors import InvalidArgument, NotFound
-from ..workflow.study import nearest
+from ..names import nearest
 from . import schema
 from .expressions import RESERVED, Expression, Values, compile_when
 from .filters import FILTERS

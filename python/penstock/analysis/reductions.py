@@ -19,7 +19,7 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..errors import InvalidArgument, NotFound
-from ..workflow.study import nearest
+from ..names import nearest
 from .expressions import MAX_PREVIOUS, Expression, Reduction, Values
 from .files import whole_file
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..errors import InvalidArgument, NotFound
-from ..workflow.study import nearest
+from ..names import nearest
 from .chain import apply_chain
 from .compositor import Compositor, over
 from .expressions import Values

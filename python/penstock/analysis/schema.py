@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from ..errors import InvalidArgument, NotFound
-from ..workflow.study import nearest
+from ..names import nearest
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 20_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ..names import nearest
 from ..workflow.registry import where_streams_register
-from ..workflow.study import nearest
 
 
 def is_in_files(name: str) -> bool:

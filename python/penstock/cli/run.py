@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ..names import nearest
 from ..workflow import RunResult, Status, load_study, run_study
-from ..workflow.study import nearest
 from ..workflow.summary import pictures_of, pool_table, summary_table
 from .console import command, fail, messages, output
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .study import Program, Study, nearest
+from ..names import nearest
+from .study import Program, Study
 
 VERSION_TIMEOUT_S = 20.0
 

@@ -19,7 +19,6 @@ Strict: an unknown key, a wrong type or a key given twice is a StudyError that s
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from typing import Any
 import yaml
 
 from .._core import stream_options
+from ..names import nearest
 
 DEFAULT_TIMEOUT_S = 3600.0
 MAX_RANKS = 1 << 20
@@ -83,7 +83,7 @@ class Study:
     programs: tuple[Program, ...]
     check: Program | None = None
     streams: dict[str, dict[str, Any] | str] = field(default_factory=dict)
-    coprocessing: dict[str, dict[str, Any]] = field(default_factory=dict)  # analyses in the simulations' processes
+    coprocessing: dict[str, dict[str, Any]] = field(default_factory=dict)  # what simulations know of their analyses
     pool: PoolPlan | None = None
     steps: int | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -127,15 +127,6 @@ def load_study(
         steps=steps,
         timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s,
     )
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean 'ranks'?" or, when nothing is near, "; known: ..."."""
-    known = list(known)
-    close = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean '{close[0]}'?"
-    return f"; known: {', '.join(known)}" if known else ""
 
 
 # ------------------------------------------------------------------------------------------------------------ parts
@@ -238,7 +229,7 @@ def engine_of(options: dict[str, Any] | str | None) -> str:
 def _programs(
     place: str, raw: dict, words: dict[str, str], streams: dict[str, dict[str, Any] | str]
 ) -> tuple[tuple[Program, ...], dict[str, dict[str, Any]]]:
-    """The programs to start, and the options of analyses that run in the simulations' processes (engine insitu)."""
+    """The programs to start, and what the simulations are told of their analyses, which they run with engine insitu."""
     section = raw.get("programs")
     if not isinstance(section, dict) or not section:
         raise StudyError(
@@ -246,7 +237,7 @@ def _programs(
             f'  programs:\n    simulation: {{command: [gray-scott, "{{here}}/settings.yaml"], ranks: 2}}'
         )
     programs: dict[str, Program] = {}
-    inside: dict[str, dict[str, Any]] = {}
+    announced: dict[str, dict[str, Any]] = {}
     for name, entry in section.items():
         at = f"{place}: programs.{name}"
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "check":
@@ -264,8 +255,9 @@ def _programs(
         if "analyze" in entry:
             channel = _text(at, entry, "analyze", default="")
             pipelines = _command(f"{at}.pipelines", entry.get("pipelines"), words)
+            # With other engines this says that an analysis is to be expected.
+            announced[channel] = {"pipelines": list(pipelines), "output": words["output"]}
             if engine_of(streams.get(channel, streams.get("*"))) == "insitu":
-                inside[channel] = {"pipelines": list(pipelines), "output": words["output"]}
                 continue
             command: tuple[str, ...] = ("penstock", "analyze", channel, *pipelines, "--output", words["output"])
             command, ranks = (*command, "--ranks", str(ranks)), 1
@@ -287,7 +279,7 @@ def _programs(
                     f"engine insitu makes '{other}' a part of the simulation: name it"
                 )
         programs[name] = replace(program, after=tuple(other for other in program.after if other in programs))
-    return _in_order(place, programs), inside
+    return _in_order(place, programs), announced
 
 
 def _after(at: str, value: Any, section: dict) -> tuple[str, ...]:
