@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from . import coupling
 from .programs import find_programs
 
 PIPELINES = {
@@ -84,6 +85,17 @@ def main(words: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["PENSTOCK_DIRECTORY"] = str(folder / "streams")
+        coupling_figures = {
+            "steering": coupling.steering(folder),
+            "wait: automatic": coupling.waiting(folder),
+            "analysis killed and restarted": coupling.restarts(folder, given.repeat),
+            "largest part over the mean": coupling.partitioners(),
+        }
+        figures["coupling"] = coupling_figures
+        together = Table("together", "figures")
+        for what, found in coupling_figures.items():
+            together.add_row(what, ", ".join(f"{name} {value:.3g}" for name, value in found.items()))
+        console.print(together)
         write_steps(folder / "field.steps", given.side)
         for what in PIPELINES:
             first = None
