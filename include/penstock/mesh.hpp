@@ -39,7 +39,7 @@ struct CurvilinearMesh {
       coordinates;  // variables of the shape, of x, y and z; or one with x, y, z as its last dimension
 };
 
-// Elements of one topology: hex8, tet4, wedge6, pyramid5, quad4, tri3, bar2, sphere, hex20, tet10, quad8, tri6, bar3; or mixed.
+// Elements of one topology: hex8, tet4, wedge6, pyramid5, quad4, tri3, bar2, sphere, tet10, quad8, tri6; or mixed.
 struct ElementBlock {
   std::string name;
   std::int64_t id = 0;
@@ -47,7 +47,7 @@ struct ElementBlock {
   std::string
       connectivity;        // variable: elements x nodes of the topology; mixed: one dimension. Numbers of nodes, from 0
   std::string offsets;     // mixed: variable of elements + 1, where each element begins in connectivity
-  std::string topologies;  // mixed: variable of elements, uint8, numbers of topologies
+  std::string topologies;  // mixed: variable of elements, uint8: VTK's numbers of cell types
 };
 
 struct UnstructuredMesh {

@@ -65,6 +65,8 @@ std::uint32_t ChannelFields::add_field(Writer& writer, std::string_view mesh, st
   const auto context = "field '" + std::string(name) + "' of mesh '" + std::string(mesh) + "'";
   if (name.empty()) refuse("a field of mesh '" + std::string(mesh) + "' needs a name");
   if (options.components == 0) refuse(context + " has at least one component");
+  if (dtype == DType::string || dtype == DType::complex64 || dtype == DType::complex128)
+    refuse(context + " holds real numbers, not " + std::string(name_of(dtype)));
   const auto known = description.fields.find(name);
   if (known != description.fields.end()) {
     const auto& field = known->second;

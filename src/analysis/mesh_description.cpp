@@ -16,9 +16,9 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 14> topologies{"hex8", "tet4", "wedge6", "pyramid5", "quad4",
-                                                      "tri3", "bar2", "hex20",  "tet10",    "quad8",
-                                                      "tri6", "bar3", "sphere", "mixed"};
+// Those that readers know (TOPOLOGIES in the Python package's meshes.py).
+constexpr std::array<std::string_view, 12> topologies{"hex8", "tet4",  "wedge6", "pyramid5", "quad4",  "tri3",
+                                                      "bar2", "tet10", "quad8",  "tri6",     "sphere", "mixed"};
 constexpr std::string_view all_axes = "xyz";
 
 template <class... Cases>
@@ -110,6 +110,10 @@ const Dims* nodes_of(const MeshShape& shape) {
       Overloaded{[](const UniformMesh& m) { return &m.shape; }, [](const RectilinearMesh& m) { return &m.shape; },
                  [](const CurvilinearMesh& m) { return &m.shape; }, [](const auto&) -> const Dims* { return nullptr; }},
       shape);
+}
+
+bool elements_only(const MeshShape& shape) {
+  return std::holds_alternative<ParticleMesh>(shape) || std::holds_alternative<AmrMesh>(shape);
 }
 
 Dims extended(Dims shape, std::uint64_t components) {
@@ -204,7 +208,7 @@ OrderedJson to_json(const MeshDescription& description) {
   out["fields"] = std::move(members);
   if (!mesh.ghosts.empty()) {
     if (!fields.contains(mesh.ghosts)) refuse("its ghosts are the field '" + mesh.ghosts + "', which it does not have");
-    out["ghosts"] = mesh.ghosts;
+    out["ghosts"] = to_json(fields.at(mesh.ghosts));
   }
   OrderedJson ids = OrderedJson::object();
   if (!mesh.node_ids.empty()) ids["node"] = mesh.node_ids;
@@ -264,16 +268,17 @@ std::optional<Placed> find_structure(const Mesh& mesh, std::string_view variable
 
 void check_mesh(std::string_view name, const Mesh& mesh) {
   if (name.empty()) refuse("a mesh needs a name");
-  of_mesh(name, [&] { check(mesh.shape); });
+  of_mesh(name, [&] {
+    check(mesh.shape);
+    if (elements_only(mesh.shape) && !mesh.node_ids.empty()) refuse("its ids are of elements");
+  });
 }
 
 Placed place_of_field(std::string_view name, const Mesh& mesh, Association association, std::uint32_t components) {
   return of_mesh(name, [&]() -> Placed {
     if (std::holds_alternative<MultiblockMesh>(mesh.shape))
       refuse("a multiblock has no fields: those of its blocks are its own");
-    const bool elements_only =
-        std::holds_alternative<ParticleMesh>(mesh.shape) || std::holds_alternative<AmrMesh>(mesh.shape);
-    if (elements_only && association == Association::node) refuse("its fields are of elements");
+    if (elements_only(mesh.shape) && association == Association::node) refuse("its fields are of elements");
     const auto* nodes = nodes_of(mesh.shape);
     if (!nodes) return {};
     return {true, extended(counted(*nodes, association), components)};

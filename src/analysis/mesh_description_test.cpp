@@ -51,7 +51,7 @@ TEST(MeshDescription, Unstructured) {
               {"name": "steel", "id": 7, "topology": "hex8", "connectivity": "c1"},
               {"name": "air", "id": 8, "topology": "mixed", "connectivity": "c2", "offsets": "o2", "topologies": "t2"}],
               "fields": {"ghost": {"association": "element", "variables": ["ghost"]}},
-              "ghosts": "ghost", "ids": {"node": "ni", "element": "ei"}})"));
+              "ghosts": {"association": "element", "variables": ["ghost"]}, "ids": {"node": "ni", "element": "ei"}})"));
 }
 
 TEST(MeshDescription, ParticlesAmrAndMultiblock) {

@@ -1,6 +1,6 @@
 """Scripts of ParaView's Catalyst, as its GUI exports them (version 2.0), on the steps of a channel.
 
-    pvbatch catalyst.py CHANNEL SCRIPT.py... [--output FOLDER] [--steps N] [--timeout SECONDS]
+    pvbatch catalyst.py CHANNEL SCRIPT.py [--output FOLDER] [--steps N] [--timeout SECONDS]
 
 `penstock analyze --paraview` starts it so. It runs in ParaView's own Python, with ParaView's VTK, and drives the
 scripts with ParaView's Catalyst adaptor. The names that a script gives its producers (registrationName) are those of
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +39,32 @@ def grid_of(frame: Any, name: str) -> Any:
     return blocks
 
 
-class Catalyst:
-    """The scripts, run by ParaView at each frame."""
+class CatalystTask:
+    """A script, run by ParaView at each frame."""
 
-    def __init__(self, scripts: list[str]):
+    problem = ""
+
+    def __init__(self, script: Path, output: Path, *_: Any):
         from paraview.catalyst import bridge
 
+        self.missed: Counter[str] = Counter()
         self._bridge = bridge
-        bridge.initialize()
-        for script in scripts:
-            bridge.add_pipeline(script, 2)
+        if bridge.coprocessor is None:
+            bridge.initialize()
+        bridge.add_pipeline(str(script.absolute()), 2)
+        output.mkdir(parents=True, exist_ok=True)
+        os.chdir(output)  # scripts write beside where they run
 
-    def run(self, frame: Any) -> bool:
-        """Whether a script wanted this step."""
+    def demand(self, text: str | None = None) -> list[dict[str, Any]]:
+        return [{"fields": None, "when": [1]}]
+
+    def look(self) -> None:
+        return None
+
+    def replace(self, text: str) -> None:
+        raise NotImplementedError("scripts are not read again")
+
+    def run(self, frame: Any) -> list[Path]:
         from paraview.modules.vtkPVCatalyst import vtkCPDataDescription
 
         description = vtkCPDataDescription()
@@ -58,51 +72,44 @@ class Catalyst:
         for name in frame.meshes:
             description.AddInput(name)
         if not self._bridge.coprocessor.RequestDataDescription(description):
-            return False
+            return []
         for name in frame.meshes:
             description.GetInputDescriptionByName(name).SetGrid(grid_of(frame, name))
         if not self._bridge.coprocessor.CoProcess(description):
             raise RuntimeError(f"a script failed at cycle {frame.cycle}; ParaView says why above")
-        return True
+        return []
 
     def close(self) -> None:
-        self._bridge.finalize()
+        if self._bridge.coprocessor is not None:
+            self._bridge.finalize()
+            self._bridge.coprocessor = None
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="pvbatch catalyst.py")
     parser.add_argument("channel")
-    parser.add_argument("scripts", nargs="+")
+    parser.add_argument("script", type=Path)
     parser.add_argument("--output", type=Path, default=Path("output"))
     parser.add_argument("--steps", type=int)
     parser.add_argument("--timeout", type=float)
     given = parser.parse_args()
     find_penstock()
-    from penstock.analysis.channels import ChannelName, Channels
-    from penstock.analysis.frame import Clock, Frame
-    from penstock.context import Context
+    from penstock.analysis.run import Analysis
     from penstock.errors import Error
 
-    scripts = [os.path.abspath(script) for script in given.scripts]
-    given.output.mkdir(parents=True, exist_ok=True)
-    frames = used = 0
     try:
-        channels = Channels(Context(), [ChannelName.parse(given.channel)], None, given.timeout)
-        os.chdir(given.output)  # scripts write beside where they run
-        catalyst = Catalyst(scripts)
-        while given.steps is None or frames < given.steps:
-            more, _ = channels.next_frame(lambda: None, lambda seconds: None)
-            if not more:
-                break
-            used += catalyst.run(Frame(channels, None, Path(), Clock()))
-            channels.release()
-            frames += 1
-        catalyst.close()
-        channels.close()
+        report = Analysis(
+            [given.script],
+            [given.channel],
+            given.output.absolute(),
+            timeout=given.timeout,
+            frames=given.steps,
+            load=CatalystTask,
+        ).run()
     except (Error, OSError, RuntimeError) as error:
         print(f"penstock: {error}", file=sys.stderr)
         return 1
-    print(json.dumps({"frames": frames, "used": used}))
+    print(json.dumps({"frames": report.frames}))
     return 0
 
 

@@ -26,6 +26,7 @@ from .partition import Part
 
 MATCHES = ("cycle", "latest")
 MAX_CHANNELS = 16
+_TELL_S = 5.0  # other ranks hear so often that there is no step yet
 _SLICE_S = 0.5  # between two looks at whether the pipeline was edited
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -68,6 +69,7 @@ class Channel:
         self.missed = 0  # frames that went on without this channel
         self._method = method
         self._kept: dict[str, Mesh] = {}
+        self._parts: dict[str, list[Part]] = {}  # of the ranks, by mesh
 
     @property
     def live(self) -> bool:
@@ -76,7 +78,9 @@ class Channel:
 
     def part(self, description: MeshDescription, rank: int | None = None) -> Part:
         """This rank's part of a mesh, or another rank's."""
-        return description.parts(self.reader.size, self._method)[self.reader.rank if rank is None else rank]
+        if description.name not in self._parts:
+            self._parts[description.name] = description.parts(self.reader.size, self._method)
+        return self._parts[description.name][self.reader.rank if rank is None else rank]
 
     def read(self, mesh: str, fields: Sequence[str]) -> Mesh:
         """This rank's part with these fields."""
@@ -99,7 +103,7 @@ class Channel:
         if step is None:
             return False
         self.step, self.number = step, step.number
-        self.meshes = describe(step)
+        self.meshes, self._parts = describe(step), {}
         self.time, self.cycle = time_and_cycle(step)
         if self.name.match == "latest":
             self._kept = {
@@ -172,7 +176,8 @@ class Channels:
                 raise
             self._tell(found)
             return found["more"], found["news"]
-        heard = json.loads(self._cohort.broadcast(b"", 0))
+        while (heard := json.loads(self._cohort.broadcast(b"", 0))).get("waiting"):
+            pass
         if heard.get("failed"):
             raise Error("rank 0 of the analysis has failed; it says why")
         for channel, number in zip(self.all, heard["steps"], strict=True):
@@ -184,12 +189,15 @@ class Channels:
             self._cohort.broadcast(json.dumps(found).encode(), 0)
 
     def _first_rank(self, look: Callable[[], Any], waiting: Callable[[float], None]) -> dict[str, Any]:
-        begun = time.monotonic()
+        begun, told = time.monotonic(), 0.0
         while True:
             news = look()
             if self.lead.try_next(_SLICE_S) or self.lead.ended:
                 break
             waited = time.monotonic() - begun
+            if waited > told + _TELL_S:  # the cohort's own patience ends before the simulation's next step may come
+                told = waited
+                self._tell({"waiting": True})
             if self._timeout is not None and waited > self._timeout:
                 raise TimeoutError(f"channel '{self.lead.name.stream}' gave no step within {self._timeout:g} s")
             waiting(waited)

@@ -34,6 +34,7 @@ from .pipeline import Extract, fill
 from .reductions import exchange
 from .sampling import components
 
+MAX_TABLES = 1000  # of one name, with different columns
 Publish = Callable[[Extract, Any, Values], None]
 _VTK_SUFFIXES = (".vti", ".vtp", ".vtu", ".vtr", ".vts", ".vtm")
 
@@ -57,6 +58,7 @@ class ExtractWriter:
         self.cohort = cohort
         self._publish = publish
         self._goes_on = goes_on
+        self._asked: Path | None = None  # the name by the pattern, and that of the table it goes to
         self._table: Path | None = None
 
     def write(self, result: list[Any] | Table | None, values: Values) -> Path | None:
@@ -87,7 +89,12 @@ class ExtractWriter:
 
     def _add_row(self, path: Path, values: Values, numbers: dict[str, float]) -> Path:
         row = {"cycle": int(values.cycle), "time": float(values.time)} | numbers
-        begins = path != self._table and not (self._goes_on and path.exists())
+        begins = path != self._asked
+        if begins:
+            self._asked = path
+            path, begins = self._continued(path, list(row)) if self._goes_on else (path, True)
+        else:
+            path = self._table
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "wb" if begins else "ab", buffering=0) as file:
@@ -103,6 +110,20 @@ class ExtractWriter:
             raise OSError(error.errno, error.strerror, str(path)) from None
         self._table = path
         return path
+
+    @staticmethod
+    def _continued(path: Path, columns: list[str]) -> tuple[Path, bool]:
+        """The table of these columns to go on with, and whether it begins anew: name.csv, name-2.csv, ..."""
+        header = _csv([columns])
+        for number in range(1, MAX_TABLES):
+            table = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+            try:
+                with open(table, "rb") as file:
+                    if file.read(len(header)) == header:
+                        return table, False
+            except FileNotFoundError:
+                return table, True
+        raise InvalidArgument(f"{path}: there are {MAX_TABLES} tables of other columns; remove some")
 
     def _selected(self, table: Table) -> dict[str, np.ndarray]:
         if self.extract.selected is None:

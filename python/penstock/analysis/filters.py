@@ -100,10 +100,21 @@ class Contour(Filter):
         parts = [_with_length(part, self.field) for part in parts]
         if self.normals:
             parts = [_with_gradient(part, self.field) for part in parts]
-        return [_with_normals(surface) for surface in on_own_cells(parts, lambda part: run(contour, part))]
+        return [_with_normals(lines) for lines in on_own_cells(parts, lambda part: run(contour, _unless_flat(part)))]
 
 
 _GRADIENT = "penstock:gradient"
+
+
+def _unless_flat(part: Any) -> Any:
+    """A flat image as an unstructured grid: in an image, VTK's contours lose all fields but their own."""
+    from vtkmodules.vtkCommonDataModel import vtkImageData
+    from vtkmodules.vtkFiltersCore import vtkAppendFilter
+
+    from .parts import run
+
+    flat = isinstance(part, vtkImageData) and part.GetMaxSpatialDimension() < 3 and part.GetDataDimension() < 3
+    return run(vtkAppendFilter(), part) if flat else part
 
 
 def _with_length(part: Any, name: str) -> Any:

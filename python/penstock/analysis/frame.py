@@ -49,7 +49,7 @@ class Frame:
         self.time = channels.lead.time
         self.cohort = cohort
         self.output = output
-        self.skipped = _skipped(channels.lead.step)  # cycles so far that the simulation did not publish, by reason
+        self.answer = _answer(channels.lead.step)  # the simulation's: docs/internals/coprocessing.md
         self.steering: dict[str, Any] = {}
         self._clock = clock
         self._found: dict[str, tuple[Channel, MeshDescription]] = {}
@@ -84,6 +84,11 @@ class Frame:
     def fields(self, mesh: str | None = None) -> list[str]:
         """The names of the fields that this step holds of a mesh; the only mesh may go without a name."""
         return list(self._describe(mesh)[2].fields)
+
+    @property
+    def held_fields(self) -> set[str]:
+        """The names of the fields that this step holds, of all meshes."""
+        return {name for mesh in self.meshes for name in self.fields(mesh)}
 
     @property
     def known_fields(self) -> set[str]:
@@ -144,12 +149,13 @@ class Frame:
         return (name, *self._found[name])
 
 
-def _skipped(step: ReadStep | None) -> dict[str, int]:
+def _answer(step: ReadStep | None) -> dict[str, Any]:
+    """The attribute `coprocessing` of a step; empty where there is none, or where it is something else."""
     try:
-        said = json.loads(step.attributes["coprocessing"])["skipped"]
-        return {str(reason): int(count) for reason, count in said.items() if count}
+        said = json.loads(step.attributes["coprocessing"])
     except (KeyError, ValueError, TypeError, AttributeError):  # it is no simulation with a coprocessor
         return {}
+    return said if isinstance(said, dict) else {}
 
 
 def leaves(data: vtkDataObject) -> list[vtkDataSet]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..context import Context
 from ..errors import Error, InvalidArgument, WrongState
 
 MAX_BYTES = 1 << 20
+RETRY_S = 1.0
 MAX_RULES = 256
 # The newest request waits for a simulation that attaches later. Nothing waits for one that does not read: what finds no
 # room is sent again by flush(). A request holds all that is asked for, so only the newest counts.
@@ -40,9 +42,9 @@ def _as_json(number: int, rules: list[dict[str, Any]], steering: dict[str, Any])
 class Requests:
     """Sends requests to the writer of one channel.
 
-    The first analysis of a channel decides what is published. For a second one `active` is False: it sends nothing, and
-    sees what the first one has asked for. Raises InvalidArgument when the channel's name has no room for ".requests". A
-    demand or value that is refused leaves in force what was asked for before.
+    The first analysis of a channel decides what is published. For a second one `active` is False: it sends nothing,
+    sees what the first one has asked for, and takes over when that has left. Raises InvalidArgument when the channel's
+    name has no room for ".requests". A demand or value that is refused leaves in force what was asked for before.
     """
 
     def __init__(self, context: Context, channel: str):
@@ -50,10 +52,16 @@ class Requests:
         self._rules: list[dict[str, Any]] = []
         self._steering: dict[str, Any] = {}
         self._sent: tuple[str, str] | None = None
-        try:
-            self._stream = context.create(requests_name(channel), **_OPTIONS)
-        except WrongState:  # another analysis writes it
-            self._stream = None
+        self._context, self._channel = context, channel
+        self._stream: Any = None
+        self._tried = 0.0
+        self._closed = False
+        self._open()
+
+    def _open(self) -> None:
+        self._tried = time.monotonic()
+        with suppress(WrongState):  # another analysis writes it
+            self._stream = self._context.create(requests_name(self._channel), **_OPTIONS)
 
     @property
     def active(self) -> bool:
@@ -91,6 +99,8 @@ class Requests:
 
     def flush(self) -> None:
         """Sends what is asked for, unless it was sent already; call it at every step."""
+        if self._stream is None and not self._closed and time.monotonic() > self._tried + RETRY_S:
+            self._open()  # the first analysis may have left
         if self._stream is None:
             return
         what = json.dumps(self._rules), json.dumps(self._steering)
@@ -104,6 +114,7 @@ class Requests:
         self._sent = what
 
     def close(self) -> None:
+        self._closed = True
         if self._stream is not None:
             with suppress(Error):
                 self._stream.close(timeout=0)

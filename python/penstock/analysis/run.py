@@ -23,6 +23,8 @@ from .requests import Requests
 from .tasks import Task, load
 
 REPORT = "report.json"
+MAX_FILES = 10_000  # named in a report
+MAX_REFUSED = 100
 
 
 @dataclass
@@ -31,12 +33,15 @@ class Report:
     that the simulation did not publish, by reason, as it counted them. bytes: read by rank 0."""
 
     frames: int = 0
-    files: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)  # the first MAX_FILES
+    files_written: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
-    missed: dict[str, int] = field(default_factory=dict)  # frames that went on without a channel, by its name
+    refused: dict[str, str] = field(default_factory=dict)  # why the simulation did not take a value, or a request
+    missed: dict[str, int] = field(default_factory=dict)  # frames without a channel, or a scene's or extract's fields
     edits: int = 0  # of pipelines, that took effect
     bytes: int = 0
+    error: str = ""  # why it ended before its time
 
 
 @dataclass
@@ -71,6 +76,7 @@ class Analysis:
         timeout: float | None = None,
         frames: int | None = None,
         observe: Callable[[Progress], None] | None = None,
+        load: Callable[..., Task] = load,
     ):
         if not programs:
             raise InvalidArgument("an analysis needs a pipeline or a script")
@@ -110,6 +116,9 @@ class Analysis:
             while self._frames is None or self.report.frames < self._frames:
                 if not self._next():
                     break
+        except BaseException as error:
+            self.report.error = f"{type(error).__name__}: {error}"
+            raise
         finally:
             self._close()
             self.report.seconds = dict(self._clock.seconds) | {"total": time.perf_counter() - begun}
@@ -128,15 +137,28 @@ class Analysis:
         if not more:
             return False
         frame = Frame(self._channels, self._cohort, self._output, self._clock)
-        self.report.skipped = frame.skipped or self.report.skipped
+        self._note(frame.answer)
         files = [path for task in self._tasks for path in task.run(frame)]
         self._channels.release()
         self.report.frames += 1
-        self.report.files += [name for name in map(str, files) if name not in self._listed]
-        self._listed.update(map(str, files))
+        self.report.files_written += len(files)
+        for path in map(str, files):
+            if path not in self._listed and len(self._listed) < MAX_FILES:
+                self._listed.add(path)
+                self.report.files.append(path)
         self._tell(frame)
         self._observe(Progress(frame.cycle, self.report.frames, 0.0, files, self._problem))
         return True
+
+    def _note(self, answer: dict[str, Any]) -> None:
+        """What the simulation has said of cycles and requests."""
+        skipped, refused = answer.get("skipped"), answer.get("refused")
+        if isinstance(skipped, dict):
+            self.report.skipped = {str(reason): count for reason, count in skipped.items() if count}
+        if isinstance(refused, dict):
+            self.report.refused |= {str(name): str(why) for name, why in list(refused.items())[:MAX_REFUSED]}
+        if "refused_request" in answer:
+            self.report.refused["request"] = str(answer["refused_request"])
 
     def _tell(self, frame: Frame) -> None:
         if self._requests is not None:
@@ -171,9 +193,10 @@ class Analysis:
 
     def _close(self) -> None:
         if self._channels is not None:
-            self.report.missed = {each.name.name: each.missed for each in self._channels.all[1:]}
+            self.report.missed = {each.name.name: each.missed for each in self._channels.all[1:] if each.missed}
             self.report.bytes = sum(each.reader.statistics.bytes for each in self._channels.all)
         for task in self._tasks:
+            self.report.missed |= task.missed
             task.close()
         if self._requests is not None:
             self._requests.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -16,7 +17,7 @@ from .chain import Table, apply_chain
 from .expressions import Expression, Values, compile_when, run_program
 from .extracts import ExtractWriter
 from .frame import Clock, Frame
-from .pipeline import Chain, Extract, Pipeline, Scene, the_mesh
+from .pipeline import Chain, Extract, Pipeline, Scene, fields_of, the_mesh
 from .reductions import History, Reductions, exchange, together
 from .schema import PipelineError
 from .streams import StreamExtract
@@ -28,6 +29,7 @@ class Task(Protocol):
     """One program of an analysis. All calls but look() and demand() are collective."""
 
     problem: str  # why its newest content is not in force, or empty
+    missed: Counter[str]  # how often what could have been done could not, as the step lacked a field or a channel
 
     def demand(self, text: str | None = None) -> list[dict[str, Any]]:
         """The rules of what it (or its text to be) wants to see: requests.Requests.demand()."""
@@ -52,6 +54,7 @@ class PipelineTask:
         self.pipeline = Pipeline(text, str(path))
         self.pipeline.path = path
         self.problem = ""
+        self.missed: Counter[str] = Counter()
         self._before = ""  # what was in force before an edit whose fields could not be checked yet
         self._file = Pipeline.load(path) if cohort is None or cohort.rank == 0 else None  # as last looked at
         self._output, self._cohort, self._context, self._clock = output, cohort, context, clock
@@ -102,10 +105,16 @@ class PipelineTask:
         possible = [one for one in pipeline.triggered if self._may_hold(one.when, frame)]
         with self._clock("queries"):
             self._evaluate(frame, values, possible)
-        fired = [one for one in possible if one.when.holds(values) and not any(map(frame.lacks, meshes_of(one)))]
-        written = [path for one in fired if (path := self._do(one, frame, values)) is not None]
+        written = []
+        for one in possible:
+            if not self._has_all(one, frame):
+                self.missed[one.name] += 1
+            elif one.when.holds(values) and (path := self._do(one, frame, values)) is not None:
+                written.append(path)
         self._steer(frame, values)
-        self._history.record(values.queries | {"cycle": frame.cycle})
+        held = frame.held_fields
+        known = {n: v for n, v in values.queries.items() if fields_of(pipeline.queries[n], pipeline.queries) <= held}
+        self._history.record(known | {"cycle": frame.cycle})
         if self._rank == 0 and self._goes_on_later:
             self._history.save(self._output / HISTORY)
         return written
@@ -144,6 +153,12 @@ class PipelineTask:
         self._history = exchange(self._cohort, lambda: None, load) or self._history
 
     @staticmethod
+    def _has_all(one: Scene | Extract, frame: Frame) -> bool:
+        """The step was published for it, with the fields that it needs, and the channels of its meshes have one."""
+        asked = (one.fields or frozenset()) & frame.known_fields
+        return asked <= frame.held_fields and not any(map(frame.lacks, meshes_of(one)))
+
+    @staticmethod
     def _may_hold(when: Expression, frame: Frame) -> bool:
         return run_program(compile_when(when), frame.cycle, frame.time)
 
@@ -158,7 +173,7 @@ class PipelineTask:
         while more := {name for query in named for name in queries[query].queries} - named:
             named |= more
         needed += [queries[name] for name in named]
-        reductions = Reductions(needed, None if frame.complete else frame.known_fields)
+        reductions = Reductions(needed, frame.held_fields)
         if reductions.fields:
             from .parts import owned_fields
 
@@ -176,7 +191,7 @@ class PipelineTask:
             return self._draw(one, frame, values)
         result = None
         if one.values is None:
-            with self._clock("filters"):
+            with self._clock("filter"):
                 result = together(self._cohort, lambda: self._result(one, one.selected, frame))
         with self._clock("write"):
             return self._writer(one).write(result, values)
@@ -221,7 +236,7 @@ class PipelineTask:
     def _steer(self, frame: Frame, values: Values) -> None:
         """Numbers that are not finite leave a parameter as it is."""
         if self.pipeline.when.holds(values):
-            numbers = {name: each.evaluate(values) for name, each in self.pipeline.steering.items()}
+            numbers: dict[str, float] = {name: each.evaluate(values) for name, each in self.pipeline.steering.items()}
             frame.steer(**{name: float(value) for name, value in numbers.items() if np.isfinite(value)})
 
     # ----------------------------------------------------------------------------------------------------------- end
@@ -251,6 +266,8 @@ class ScriptTask:
 
     def __init__(self, path: Path):
         self.path = path
+        self.problem = ""
+        self.missed: Counter[str] = Counter()
         spec = spec_from_file_location(f"penstock_analysis_{path.stem}", path)
         self.module = module_from_spec(spec)
         try:
@@ -264,8 +281,6 @@ class ScriptTask:
         if self.when.reductions or self.when.queries:
             raise InvalidArgument(f"{path}: WHEN is over cycle and time, not '{self.when}'; test the data in analyze()")
 
-    problem = ""
-
     def demand(self, text: str | None = None) -> list[dict[str, Any]]:
         fields = None if self.fields is None else sorted(self.fields)
         return [{"fields": fields, "when": compile_when(self.when)}]
@@ -278,6 +293,9 @@ class ScriptTask:
 
     def run(self, frame: Frame) -> list[Path]:
         if not self.when.holds(Values(frame.cycle, frame.time, frame.cycle)):
+            return []
+        if self.fields is not None and not set(self.fields) & frame.known_fields <= frame.held_fields:
+            self.missed[self.path.name] += 1
             return []
         made = self.module.analyze(frame)
         made = [made] if isinstance(made, str | Path) else made or []

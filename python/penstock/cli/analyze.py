@@ -60,12 +60,16 @@ def analyze(
     """
     import penstock
 
+    from ..analysis.schema import PipelineError
+
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as batch systems end programs
     for path in programs:
         if not path.is_file():
             fail(f"there is no file {path}")
+    if paraview and len(programs) > 1:
+        fail("--paraview runs one script at a time")
     if paraview:
-        raise typer.Exit(in_paraview(channel, programs, out, frames, timeout))
+        raise typer.Exit(in_paraview(channel, programs[0], out, frames, timeout))
     given = Namespace(
         programs=[str(path) for path in programs],
         channel=[channel, *(more or [])],
@@ -82,6 +86,8 @@ def analyze(
             from ..analysis.__main__ import run
 
             report = run(given, observe)
+    except PipelineError as error:
+        fail(str(error))
     except penstock.Error as error:
         fail(str(error), not_found_hint(channel), code=124 if isinstance(error, TimeoutError) else 1)
     except ModuleNotFoundError as error:
@@ -95,15 +101,15 @@ def analyze(
         output().print(Text(f"report: {out / 'report.json'}"), soft_wrap=True)
 
 
-def in_paraview(channel: str, scripts: list[Path], out: Path, frames: int | None, timeout: float | None) -> int:
-    """Runs Catalyst's scripts in ParaView; returns its exit status."""
+def in_paraview(channel: str, script: Path, out: Path, frames: int | None, timeout: float | None) -> int:
+    """Runs a script of Catalyst in ParaView; returns its exit status."""
     from ..analysis import catalyst
 
     pvbatch = shutil.which("pvbatch")
     if pvbatch is None:
         fail("pvbatch is not in PATH", "Install ParaView (Debian: apt install paraview python3-paraview).")
     display = shutil.which("xvfb-run") if "DISPLAY" not in os.environ else None
-    words = [*([display, "-a"] if display else []), pvbatch, catalyst.__file__, channel, *map(str, scripts)]
+    words = [*([display, "-a"] if display else []), pvbatch, catalyst.__file__, channel, str(script)]
     words += ["--output", str(out)]
     words += ["--steps", str(frames)] if frames is not None else []
     words += ["--timeout", str(timeout)] if timeout is not None else []
@@ -128,8 +134,11 @@ def _others(given: Namespace) -> Iterator[None]:
         for rank in range(1, given.size):
             started.append(subprocess.Popen([*command_line, "--rank", str(rank)], stdin=subprocess.DEVNULL))
         yield
-        for each in started:
-            each.wait(END_WITHIN_S)
+        for rank, each in enumerate(started, 1):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                each.wait(END_WITHIN_S)
+            if each.poll() != 0:
+                fail(f"rank {rank} did not end well (status {each.poll()})", "Its messages are above.")
     finally:
         for each in started:
             if each.poll() is None:
@@ -172,8 +181,9 @@ def show(report: Any, console: Console) -> None:
         why = ", ".join(f"{count} ({reason})" for reason, count in report.skipped.items())
         console.print(Text(f"cycles that the simulation did not publish: {why}"), soft_wrap=True)
     for name, count in report.missed.items():
-        if count:
-            console.print(Text(f"{count} steps were analysed without channel {name}"), soft_wrap=True)
+        console.print(Text(f"{name}: {count} steps did not hold what it needs"), soft_wrap=True)
+    for name, why in report.refused.items():
+        console.print(Text(f"the simulation refused {name}: {why}"), soft_wrap=True)
     more = f" and {len(report.files) - SHOWN_FILES} more" if len(report.files) > SHOWN_FILES else ""
     if report.files:
         console.print(Text(f"files: {', '.join(report.files[-SHOWN_FILES:])}{more}"), soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -22,11 +23,12 @@ from .display import Display
 from .launch import Launch, LaunchError, prepare, with_environment
 from .registry import directory_is_known, registered
 from .servers import READY_S, PoolServers
-from .study import PoolPlan, Study, engine_of
+from .study import PoolPlan, Study, engine_in_effect, engine_of
 from .summary import summarise, write_summary
 from .supervisor import GRACE_S, TERM_S, Child, Supervisor, Verdict, describe_exit
 
 LOG_TAIL_LINES = 15
+REPORT = "report.json"  # of an analysis: penstock.analysis.run
 FIND_S = 3.0
 LOG_TAIL_BYTES = 64 << 10
 
@@ -98,14 +100,33 @@ def run_study(
         summary = summarise(study, programs, supervisor.children, supervisor.verdict, started_at, elapsed_s, pool)
         write_summary(study.output / "summary.json", summary)
     failed = sorted((c for c in supervisor.children if c.failed), key=lambda c: c.ended or 0.0)
+    verdict = supervisor.verdict
+    inside = _failed_inside(study) if verdict is Verdict.succeeded else ()
+    if inside:
+        verdict = Verdict.failed
     return RunResult(
-        status=supervisor.verdict,
+        status=verdict,
         output=study.output,
         elapsed_s=elapsed_s,
         summary=summary,
-        failures=tuple(_failure(c) for c in failed),
+        failures=(*(_failure(c) for c in failed), *inside),
         running=tuple(c.launch.name for c in supervisor.children if c.stopped),
     )
+
+
+def _failed_inside(study: Study) -> tuple[Failure, ...]:
+    """Analyses that simulations ran in their processes, and that failed: a simulation goes on without its analysis."""
+    failures = []
+    for channel in study.coprocessing:
+        if engine_in_effect(study.streams, channel) != "insitu":
+            continue
+        try:
+            error = json.loads((study.output / REPORT).read_text(encoding="utf-8"))["error"]
+        except (OSError, ValueError, KeyError):
+            error = "it has left no report; the simulation's log may say why"
+        if error:
+            failures.append(Failure(f"analysis of {channel}", error, study.output / "logs", ()))
+    return tuple(failures)
 
 
 # ----------------------------------------------------------------------------------------------------------- the pool
@@ -192,7 +213,7 @@ def _clear(study: Study) -> None:
     """Takes away what an earlier run left that this one would read as its own; pictures and data stay."""
     shutil.rmtree(study.output / "logs", ignore_errors=True)
     shutil.rmtree(study.output / ".statistics", ignore_errors=True)
-    stale = ["summary.json", "penstock.yaml", *(f"{p.name}.json" for p in study.programs)]
+    stale = ["summary.json", "penstock.yaml", REPORT, *(f"{p.name}.json" for p in study.programs)]
     for name in stale:
         (study.output / name).unlink(missing_ok=True)
     (study.output / "logs").mkdir()
@@ -230,7 +251,9 @@ def _write_configuration(study: Study) -> None:
         streams[name] = {**inherited_options, **options} if both_mappings else options
     configuration["streams"] = streams
     if study.coprocessing:
-        configuration["coprocessing"] = {**(configuration.get("coprocessing") or {}), **study.coprocessing}
+        known = configuration.get("coprocessing") or {}
+        joined = {name: {**(known.get(name) or {}), **options} for name, options in study.coprocessing.items()}
+        configuration["coprocessing"] = {**known, **joined}
     text = yaml.safe_dump(configuration, sort_keys=False)
     heading = f"# Written by penstock run from {study.file.name}\n"
     (study.output / "penstock.yaml").write_text(heading + text, encoding="utf-8")

@@ -7,6 +7,7 @@ penstock::StreamStatistics. It is replaced as a whole (renamed into place), so t
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -35,12 +36,18 @@ class Endpoint:
         return float(value) if isinstance(value, int | float) else None
 
 
+# Between the parts of one analysis, and from it to the simulation.
+_INTERNAL = re.compile(r".*\.requests|.*\.cohort\.\d+|images-[0-9a-f]{32}")
+
+
 def read_endpoints(folder: Path) -> list[Endpoint]:
     """What is there now, sorted by stream; files that are not statistics are passed over."""
     endpoints = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         parts = path.name.removesuffix(".json").rsplit(".", 2)
         if len(parts) != 3 or parts[1] not in ("writer", "reader") or not parts[2].isdigit():
+            continue
+        if _INTERNAL.fullmatch(parts[0]):
             continue
         try:
             values = json.loads(path.read_text(encoding="utf-8"))

@@ -19,6 +19,7 @@ Strict: an unknown key, a wrong type or a key given twice is a StudyError that s
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -226,6 +227,14 @@ def engine_of(options: dict[str, Any] | str | None) -> str:
     return str((options or {}).get("engine", ""))
 
 
+def engine_in_effect(streams: dict[str, dict[str, Any] | str], stream: str) -> str:
+    """The engine of a stream of a study: the environment's word, or the study's, for this stream or for all."""
+    word = os.environ.get("PENSTOCK_STREAM_" + re.sub(r"[^A-Za-z0-9]", "_", stream).upper(), "")
+    from_environment = word if "=" not in word.split(",")[0] or word.startswith("engine=") else ""
+    found = (engine_of(options) for options in (from_environment, streams.get(stream), streams.get("*")))
+    return next((engine for engine in found if engine), "")
+
+
 def _programs(
     place: str, raw: dict, words: dict[str, str], streams: dict[str, dict[str, Any] | str]
 ) -> tuple[tuple[Program, ...], dict[str, dict[str, Any]]]:
@@ -256,8 +265,9 @@ def _programs(
             channel = _text(at, entry, "analyze", default="")
             pipelines = _command(f"{at}.pipelines", entry.get("pipelines"), words)
             # With other engines this says that an analysis is to be expected.
-            announced[channel] = {"pipelines": list(pipelines), "output": words["output"]}
-            if engine_of(streams.get(channel, streams.get("*"))) == "insitu":
+            told = announced.setdefault(channel, {"pipelines": [], "output": words["output"]})
+            told["pipelines"] += pipelines
+            if engine_in_effect(streams, channel) == "insitu":
                 continue
             command: tuple[str, ...] = ("penstock", "analyze", channel, *pipelines, "--output", words["output"])
             command, ranks = (*command, "--ranks", str(ranks)), 1
