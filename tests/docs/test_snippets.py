@@ -451,3 +451,18 @@ def test_command_line():
             each = [p for inner in command.commands.values() for p in inner.params if p.opts[0].startswith("-")]
             options = {max(p.opts, key=len) for p in each} - {"--help"}
         assert documented == options, f"penstock {name}"
+
+
+def test_pipeline_reference():
+    """Every option of a filter, plot, scene and extract is named in its section."""
+    from penstock.analysis import pipeline, schema
+    from penstock.analysis.filters import FILTERS
+
+    text = (ROOT / "docs/reference/pipelines.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE))
+    for name, (kind, short) in FILTERS.items():
+        named = set(re.findall(r"[`{ ](\w+)[`},: ]", rows[name]))
+        assert set(schema.options_of(kind)) <= named, name
+        assert short is None or f"**`{short}`**" in rows[name], name
+    for kind in (pipeline.Plot, pipeline.Scene, pipeline.Extract):
+        assert all(f"`{name}" in text for name in schema.options_of(kind)), kind
