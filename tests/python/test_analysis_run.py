@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -309,21 +311,90 @@ def test_a_stream_of_results_is_a_channel_for_the_next(ranks, context, tmp_path)
 
 def test_steering_and_demand_reach_the_stream_of_requests(context, tmp_path):
     text = PIPELINE + "steering: {F: 0.5 * top, G: 1 / 0}\n"
-    heard = []
+    heard, steered = [], threading.Event()
 
     def listen():
         with context.open("heat.requests", timeout=TIMEOUT_S) as stream:
             for step in stream:
                 heard.append(json.loads(step["request"].value))
+                if heard[-1]["steering"].get("F") == pytest.approx(0.5 * field(1).max()):
+                    steered.set()
+                    return
 
-    done = threading.Event()
-    listener = threading.Thread(target=listen)
-    listener.start()
-    beside(
-        lambda: write(context, 3, pause=lambda cycle: time.sleep(0)),
-        lambda: (analyse(context, tmp_path, text).run(), done.set()),
-    )
-    listener.join(TIMEOUT_S)
+    def pause(cycle):
+        assert cycle != 1 or steered.wait(TIMEOUT_S)
+
+    beside(lambda: write(context, 3, pause=pause), lambda: analyse(context, tmp_path, text).run(), listen)
     assert heard[0]["rules"][0]["fields"] == ["T"]
     assert all(each["steering"].keys() <= {"F"} for each in heard)
-    assert any(each["steering"].get("F") == pytest.approx(0.5 * field(2).max()) for each in heard) or len(heard) > 1
+
+
+def test_an_edit_of_a_tables_columns_begins_another_table(context, tmp_path):
+    first, seen = threading.Event(), threading.Event()
+    analysis = analyse(context, tmp_path, "extracts: {t: {type: csv, values: {top: max(T)}}}")
+
+    def observe(progress):
+        if progress.frames:
+            first.set()
+        if analysis._edited or analysis.report.edits:
+            seen.set()
+
+    analysis._observe = observe
+    text = "extracts: {t: {type: csv, values: {low: min(T), top: max(T)}}}"
+    pause = edit_after(first, seen, tmp_path / "pipeline.yaml", text)
+    beside(lambda: write(context, 4, pause=pause), lambda: analysis.run())
+    assert [row[0] for row in rows(tmp_path / "out/t.csv")] == [0]
+    assert [(row[0], row[2]) for row in rows(tmp_path / "out/t-2.csv")] == [(1, 0.0), (2, 0.0), (3, 0.0)]
+
+
+def test_another_run_of_the_simulation_begins_the_table_anew(context, tmp_path):
+    for cycles in (4, 2):
+        program = "import penstock, numpy as np\n"
+        program += f"c = penstock.Context(directory={str(tmp_path / 'streams')!r}, listen='127.0.0.1')\n"
+        program += "with c.create('heat', timeout=30) as s:\n"
+        program += f"    for n in range({cycles}):\n"
+        program += "        with s.step() as step:\n            step['T'] = np.full((3, 3), float(n))\n"
+        with subprocess.Popen([sys.executable, "-c", program]) as simulation:
+            analyse(context, tmp_path, "extracts: {t: {type: csv, values: {top: max(T)}}}").run()
+            assert simulation.wait(TIMEOUT_S) == 0
+        assert [row[0] for row in rows(tmp_path / "out/t.csv")] == list(range(cycles))
+
+
+def test_steps_that_come_again_are_in_the_table_once(context, tmp_path):
+    """A reader that joins later gets the first step again (keep_first_step)."""
+    text = "extracts: {t: {type: csv, values: {top: max(T)}}}"
+    go_on = threading.Event()
+
+    def look():
+        analyse(context, tmp_path, text, frames=3).run()
+        analyse(context, tmp_path, text, observe=lambda progress: go_on.set()).run()
+
+    def simulate():
+        with context.create("heat", timeout=TIMEOUT_S, keep_first_step=True) as stream:
+            for cycle in range(6):
+                with stream.step() as step:
+                    step["cycle"] = cycle
+                    step["T"] = field(cycle)
+                assert cycle != 2 or go_on.wait(TIMEOUT_S)
+
+    beside(simulate, look)
+    assert [row[0] for row in rows(tmp_path / "out/t.csv")] == [0, 1, 2, 3, 4, 5]
+
+
+def test_steps_without_a_field_are_left_out_and_counted(context, tmp_path):
+    text = "extracts: {a: {type: csv, values: {t: sum(T)}}, b: {type: csv, values: {u: sum(U)}}}"
+
+    def simulate():
+        with context.create("heat", timeout=TIMEOUT_S) as stream:
+            for cycle in range(4):
+                with stream.step() as step:
+                    step["cycle"] = cycle
+                    fields = {name: Field("node", field(cycle)) for name in "TU"}
+                    wanted = {"T"} if cycle % 2 else {"T", "U"}
+                    publish(step, {"grid": UniformMesh(shape=SHAPE, axes="zyx", fields=fields)}, wanted)
+
+    analysis = analyse(context, tmp_path, text)
+    beside(simulate, lambda: analysis.run())
+    assert [row[0] for row in rows(tmp_path / "out/a.csv")] == [0, 1, 2, 3]
+    assert [row[0] for row in rows(tmp_path / "out/b.csv")] == [0, 2]
+    assert analysis.report.missed == {"b": 2}

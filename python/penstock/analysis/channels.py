@@ -147,6 +147,15 @@ class Channels:
         except BaseException:
             self.close()
             raise
+        self.writer = self._find_writer(context) if cohort is None or cohort.rank == 0 else ""
+
+    def _find_writer(self, context: Context) -> str:
+        """Tells one run of a simulation from another; empty where that is not known."""
+        try:
+            found = context.inspect(self.lead.name.stream, 2.0)
+        except (Error, OSError, ValueError):
+            return ""
+        return json.dumps({key: found[key] for key in ("host", "pid", "writer") if key in found})
 
     @property
     def lead(self) -> Channel:

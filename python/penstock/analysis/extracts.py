@@ -16,6 +16,7 @@ from __future__ import annotations
 import csv
 import errno
 import io
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -60,6 +61,7 @@ class ExtractWriter:
         self._goes_on = goes_on
         self._asked: Path | None = None  # the name by the pattern, and that of the table it goes to
         self._table: Path | None = None
+        self._last_cycle = -math.inf  # of the rows that were there
 
     def write(self, result: list[Any] | Table | None, values: Values) -> Path | None:
         """Writes this step: what the chain gave (None where the extract has `values`). Collective.
@@ -95,6 +97,9 @@ class ExtractWriter:
             path, begins = self._continued(path, list(row)) if self._goes_on else (path, True)
         else:
             path = self._table
+        self._table = path
+        if row["cycle"] <= self._last_cycle:  # an analysis before has written it
+            return path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "wb" if begins else "ab", buffering=0) as file:
@@ -108,11 +113,9 @@ class ExtractWriter:
                     raise
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(path)) from None
-        self._table = path
         return path
 
-    @staticmethod
-    def _continued(path: Path, columns: list[str]) -> tuple[Path, bool]:
+    def _continued(self, path: Path, columns: list[str]) -> tuple[Path, bool]:
         """The table of these columns to go on with, and whether it begins anew: name.csv, name-2.csv, ..."""
         header = _csv([columns])
         for number in range(1, MAX_TABLES):
@@ -120,6 +123,7 @@ class ExtractWriter:
             try:
                 with open(table, "rb") as file:
                     if file.read(len(header)) == header:
+                        self._last_cycle = _last_cycle(file)
                         return table, False
             except FileNotFoundError:
                 return table, True
@@ -181,6 +185,17 @@ def _mesh_of(part: Any) -> Any:
     from .vtk import from_vtk
 
     return from_vtk(part)
+
+
+def _last_cycle(file: Any) -> float:
+    """Of the last row of a table from here on."""
+    last = b""
+    for line in file:
+        last = line
+    try:
+        return float(last.split(b",")[0])
+    except ValueError:
+        return -math.inf
 
 
 def _csv(rows: Iterable[Iterable[Any]]) -> bytes:

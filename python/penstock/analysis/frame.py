@@ -15,6 +15,7 @@ from .description import MeshDescription
 from .meshes import Mesh
 from .partition import BoxPart
 from .pipeline import the_mesh
+from .requests import steering_value
 
 if TYPE_CHECKING:
     from vtkmodules.vtkCommonDataModel import vtkDataObject, vtkDataSet
@@ -40,8 +41,9 @@ class Clock:
 class Frame:
     """What scripts get as `step`, and pipelines work on; valid until the next one.
 
-    cycle, time: the simulation's. cohort: the ranks of the analysis, None for one. output: the folder of results. With
-    one channel, meshes have their own names; with several, they are called CHANNEL/MESH.
+    cycle, time: the simulation's. writer: which run of it, where that is known. live: it may hear requests. cohort: the
+    ranks of the analysis, None for one. output: the folder of results. With one channel, meshes have their own names;
+    with several, they are called CHANNEL/MESH.
     """
 
     def __init__(self, channels: Channels, cohort: Any, output: Path, clock: Clock):
@@ -51,6 +53,8 @@ class Frame:
         self.output = output
         self.answer = _answer(channels.lead.step)  # the simulation's: docs/internals/coprocessing.md
         self.steering: dict[str, Any] = {}
+        self.writer = channels.writer
+        self.live = channels.lead.live
         self._clock = clock
         self._found: dict[str, tuple[Channel, MeshDescription]] = {}
         for channel in channels.present:
@@ -141,8 +145,11 @@ class Frame:
         return [description.box_of(part) for part in parts]
 
     def steer(self, **values: Any) -> None:
-        """Asks the simulation for these values of its parameters; they arrive at one of its next steps."""
-        self.steering |= values
+        """Asks the simulation for these values of its parameters; they arrive at one of its next steps.
+
+        Raises InvalidArgument for what is no bool, int, str or finite float.
+        """
+        self.steering |= {name: steering_value(name, value) for name, value in values.items()}
 
     def _describe(self, name: str | None) -> tuple[str, Channel, MeshDescription]:
         name = the_mesh(name, self.meshes) if name not in self._found else name

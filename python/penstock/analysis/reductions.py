@@ -187,6 +187,7 @@ class History:
         if not 1 <= length <= MAX_PREVIOUS:
             raise InvalidArgument(f"a history holds 1 to {MAX_PREVIOUS} steps, not {length}")
         self.length = length
+        self.writer = ""  # whose steps these are, where that is known
         self._values: dict[str, deque[float]] = {}
 
     def previous(self, query: str, k: int = 1) -> float:
@@ -210,7 +211,7 @@ class History:
         # JSON has no NaN and no infinity: these are text.
         plain = {n: [v if math.isfinite(v) else str(v) for v in values] for n, values in self._values.items()}
         with whole_file(Path(path)) as temporary:
-            temporary.write_text(json.dumps({"version": 1, "queries": plain}), encoding="utf-8")
+            temporary.write_text(json.dumps({"version": 1, "writer": self.writer, "queries": plain}), encoding="utf-8")
 
     def load(self, path: str | os.PathLike) -> bool:
         """Takes over a saved history; False when there is no such file. InvalidArgument when it is none; OSError."""
@@ -228,4 +229,5 @@ class History:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidArgument(f"{path} is no history of queries ({error}); remove it to begin anew") from None
         self._values = values
+        self.writer = str(saved.get("writer", ""))
         return True

@@ -11,6 +11,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from ..context import Context
 from ..errors import Error, InvalidArgument, WrongState
 
@@ -37,6 +39,16 @@ def requests_name(channel: str) -> str:
 
 def _as_json(number: int, rules: list[dict[str, Any]], steering: dict[str, Any]) -> str:
     return json.dumps({"version": 1, "number": number, "rules": rules, "steering": steering})
+
+
+def steering_value(name: str, value: Any) -> bool | int | float | str:
+    """The value as it is sent; NumPy's numbers will do. Raises InvalidArgument: it is none, or not finite."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(value, (bool, int, float, str)):
+        raise InvalidArgument(f"the steering value '{name}' is bool, int, float or str, not {type(value).__name__}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArgument(f"the steering value '{name}' is {value}: simulations take finite numbers")
+    return value
 
 
 class Requests:
@@ -77,15 +89,9 @@ class Requests:
         self._ask(rules, self._steering)
 
     def steer(self, values: dict[str, Any]) -> None:
-        """Asks for these values of parameters, by name, beside those asked for before. bool, int, float or str."""
-        for name, value in values.items():
-            if not isinstance(value, (bool, int, float, str)):
-                raise InvalidArgument(
-                    f"the steering value '{name}' is bool, int, float or str, not {type(value).__name__}"
-                )
-            if isinstance(value, float) and not math.isfinite(value):
-                raise InvalidArgument(f"the steering value '{name}' is {value}: simulations take finite numbers")
-        self._ask(self._rules, self._steering | values)
+        """Asks for these values of parameters, by name, beside those asked for before: steering_value() of each."""
+        plain = {name: steering_value(name, value) for name, value in values.items()}
+        self._ask(self._rules, self._steering | plain)
 
     def _ask(self, rules: list[dict[str, Any]], steering: dict[str, Any]) -> None:
         """Takes what fits into a request, and sends it."""

@@ -52,7 +52,7 @@ class Progress:
     frames: int = 0
     waiting: float = 0.0
     files: Sequence[Path] = ()
-    problem: str = ""  # why an edited pipeline is not in force
+    problem: str = ""  # that an edited pipeline is not in force, and why; or that another analysis decides
 
 
 class Analysis:
@@ -182,7 +182,10 @@ class Analysis:
 
     @property
     def _problem(self) -> str:
-        return "; ".join(task.problem for task in self._tasks if task.problem)
+        problems = [f"the edited pipeline is not in force: {task.problem}" for task in self._tasks if task.problem]
+        if self._requests is not None and not self._requests.active:
+            problems.append("another analysis of this channel decides what is published; this one sees only that")
+        return "; ".join(problems)
 
     def _waiting(self, seconds: float) -> None:
         if self._requests is not None:

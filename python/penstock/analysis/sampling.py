@@ -216,12 +216,17 @@ class Histogram(Filter):
         return frozenset() if self.range is not None else frozenset([self.field])
 
     def apply(self, parts, survey):
-        limits = self.range or survey.ranges[self.field] or (0.0, 1.0)
+        limits = self._apart(*(self.range or survey.ranges[self.field] or (0.0, 1.0)))
         counts = exchange(
             survey.cohort, lambda: self.counts(parts, limits), lambda everything: np.sum(everything, axis=0)
         )
         edges = np.histogram_bin_edges([], self.bins, limits)
         return Table({"low": edges[:-1], "high": edges[1:], "count": counts})
+
+    def _apart(self, low: float, high: float) -> tuple[float, float]:
+        """The limits; further apart where so many bins would not be told from each other."""
+        least = max(4 * self.bins * float(np.spacing(max(abs(low), abs(high)))), 1.0 if low == high else 0.0)
+        return (low, high) if high - low >= least else (low - least / 2, high + least / 2)
 
     def counts(self, parts: list[Any], limits: tuple[float, float]) -> np.ndarray:
         from .parts import magnitude, owned_values

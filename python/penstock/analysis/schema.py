@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,8 @@ class Place:
 def read_text(path: str | Path) -> str:
     """A pipeline's file. PipelineError: none, too large, or no text."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise PipelineError(f"{path} is no file")
         with open(path, "rb") as file:
             return file.read(MAX_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:

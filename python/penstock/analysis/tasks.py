@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import time
 from collections import Counter
 from collections.abc import Iterable
 from importlib.util import module_from_spec, spec_from_file_location
@@ -23,6 +23,7 @@ from .schema import PipelineError
 from .streams import StreamExtract
 
 HISTORY = "history.json"
+SETTLED_S = 0.2  # so long a file must have been left alone
 
 
 class Task(Protocol):
@@ -60,6 +61,8 @@ class PipelineTask:
         self._output, self._cohort, self._context, self._clock = output, cohort, context, clock
         self._known: set[str] | None = None  # the fields of the last frame
         self._first = True
+        self._goes_on = False  # with what an analysis of the same run has left
+        self._edited: set[str] = set()  # extracts that have begun before an edit
         self._history = History(self.pipeline.history_length)
         self._renderers: dict[str, Any] = {}
         self._writers: dict[str, ExtractWriter] = {}
@@ -73,11 +76,15 @@ class PipelineTask:
         return (self.pipeline if text is None else Pipeline(text)).demand()
 
     def look(self) -> str | None:
+        if _being_written(self._file.path):
+            return None
         text = self._file.changed_text()
         if text is None:
             self.problem = str(self._file.error or self.problem)
             return None
         try:
+            if not text.strip():
+                raise PipelineError(f"{self._file.path} is empty")
             edited = Pipeline(text, str(self._file.path))
             edited.path = self._file.path
             if self._known is not None:
@@ -147,10 +154,17 @@ class PipelineTask:
 
         def load(_: Any) -> History | None:
             history = History(self.pipeline.history_length)
-            earlier = history.load(path) and history.previous("cycle") < frame.cycle
-            return history if earlier else None
+            if not history.load(path):
+                return None
+            known = frame.writer != "" and history.writer != ""
+            same = history.writer == frame.writer if known else history.previous("cycle") < frame.cycle
+            history.writer = frame.writer
+            return history if same and frame.live else None
 
-        self._history = exchange(self._cohort, lambda: None, load) or self._history
+        found = exchange(self._cohort, lambda: None, load)
+        self._goes_on = found is not None
+        self._history = found or self._history
+        self._history.writer = frame.writer
 
     @staticmethod
     def _has_all(one: Scene | Extract, frame: Frame) -> bool:
@@ -224,7 +238,7 @@ class PipelineTask:
 
     def _writer(self, extract: Extract) -> ExtractWriter:
         if extract.name not in self._writers:
-            goes_on = not math.isnan(self._history.previous("cycle"))
+            goes_on = self._goes_on or extract.name in self._edited
             self._writers[extract.name] = ExtractWriter(extract, self._output, self._cohort, self._publish, goes_on)
         return self._writers[extract.name]
 
@@ -246,10 +260,19 @@ class PipelineTask:
             renderer.close()
         for stream in self._streams.values():
             stream.close()
+        self._edited |= self._writers.keys()
         self._renderers, self._writers, self._streams = {}, {}, {}
 
     def close(self) -> None:
         self._close_outputs()
+
+
+def _being_written(path: Path) -> bool:
+    """An editor may not have written all of it yet."""
+    try:
+        return 0 <= time.time() - path.stat().st_mtime < SETTLED_S
+    except OSError:
+        return False
 
 
 def meshes_of(one: Scene | Extract) -> list[str | None]:

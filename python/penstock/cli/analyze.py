@@ -159,7 +159,7 @@ def _watched(name: str, quiet: bool) -> Iterator[Callable[[Any], None]]:
 
         def observe(progress: Any) -> None:
             if progress.problem and progress.problem != said["problem"]:
-                console.print(Text(f"the edited pipeline is not in force: {progress.problem}"), soft_wrap=True)
+                console.print(Text(progress.problem), soft_wrap=True)
             said["problem"] = progress.problem
             text = f"{name}: cycle {progress.cycle}, {progress.frames} steps analysed"
             if progress.waiting > 1:
