@@ -134,6 +134,7 @@ def test_an_analysis_that_is_killed_and_started_again_goes_on(start, tmp_path):
     assert all(float(row[2]) == int(row[0]) for row in rows[1:])
 
 
+@pytest.mark.soak  # X servers started at the same time get in each other's way
 @pytest.mark.skipif(shutil.which("pvbatch") is None, reason="ParaView is not installed")
 def test_paraview_runs_catalysts_scripts(start, tmp_path):
     (tmp_path / "view.py").write_text(
