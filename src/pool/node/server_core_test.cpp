@@ -363,6 +363,73 @@ TEST_F(Servers, AHolderThatDoesNotAnswerIsNotAbsence) {
   directory.reset();
 }
 
+// Another server's part in what servers do among themselves. It tells of one version of each object that it is asked for, and
+// has replaced that when it is fetched.
+class ReplacingHolder final : public fb::PeersService {
+ public:
+  static constexpr std::string_view text = "newer";
+  fabric::Task<fb::HaveReplyT> have(rpc::Call&, fb::HaveRequestT request) override {
+    fb::HaveReplyT reply;
+    for (std::uint32_t i = 0; i < unpack_keys(request.keys.get()).keys.size(); ++i) {
+      reply.index.push_back(i);
+      reply.versions.push_back(version_);
+      reply.bytes.push_back(text.size());
+      reply.checksums.push_back(storage::checksum(bytes_of(text)));
+    }
+    co_return reply;
+  }
+  fabric::Task<fb::GetReplyT> fetch(rpc::Call&, fb::FetchRequestT request) override {
+    fb::GetReplyT reply;
+    auto& got = *reply.got.emplace_back(std::make_unique<fb::GotT>());
+    if (std::exchange(version_, 2) == 1) {
+      got.code = static_cast<std::uint16_t>(Errc::not_found);
+      co_return reply;
+    }
+    got.info = std::make_unique<fb::InfoT>();
+    got.info->version = request.versions.at(0);
+    got.info->bytes = got.inline_size = text.size();
+    got.info->checksum = storage::checksum(bytes_of(text));
+    got.inlined = true;
+    reply.data = data_of(text);
+    co_return reply;
+  }
+  fabric::Task<fb::ReplicateReplyT> replicate(rpc::Call&, fb::ReplicateRequestT) override {
+    co_return fb::ReplicateReplyT{};
+  }
+  fabric::Task<fb::MissingReplyT> missing(rpc::Call&, fb::MissingRequestT) override { co_return fb::MissingReplyT{}; }
+  fabric::Task<fb::PullReplyT> pull(rpc::Call&, fb::PullRequestT) override { co_return fb::PullReplyT{}; }
+
+ private:
+  std::uint64_t version_ = 1;
+};
+
+// A put comes to its replicas before it comes to its primary, which may not have had the older version either.
+TEST_F(Servers, WhatIsReplacedWhileItIsFetchedIsNotAbsent) {
+  start(2);
+  auto services = std::make_shared<rpc::ServiceTable>();
+  services->add(std::make_shared<ReplacingHolder>());
+  const auto token = servers[0].server->token("server");
+  const auto token_of = [token](const std::string&) { return std::optional(token); };
+  rpc::Server holder(fabric::Progress::create(), services, token_of, "127.0.0.1");
+  auto directory =
+      std::shared_ptr<directory::Directory>(directory::open_directory(client_progress, "embedded", folder.path()));
+  Announcement announcement;  // and it says of no view that it has passed on all: the pool does not settle
+  announcement.member.id = 999;
+  announcement.member.name = "holder";
+  announcement.member.endpoint = holder.endpoint();
+  const auto path = pool_path("stage", "servers/999");
+  const base::Deadline deadline(patience);
+  fabric::run_task(*client_progress, directory->put(path, to_json(announcement), std::nullopt, 0, deadline), deadline);
+  add(options(2, 2, 1));
+  servers[2].server->start(patience);
+  while (pool->status().servers.size() < 4 && !deadline.passed()) std::this_thread::yield();
+  int i = 0;
+  while (!primary(2, "row " + std::to_string(i))) ++i;
+  EXPECT_EQ(pool->get({"row " + std::to_string(i), "a"}).text(), ReplacingHolder::text);
+  fabric::run_task(*client_progress, directory->remove(path, std::nullopt, deadline), deadline);
+  directory.reset();
+}
+
 TEST_F(Servers, WhatOverlapsAChangeOfViewIsNeitherLostNorBroughtBack) {
   start(3, 2);
   std::vector<Key> keys;

@@ -258,6 +258,7 @@ Task<ServerCore::PassingBy> ServerCore::fetch_newer(Namespace ns, std::vector<Ke
 Task<ServerCore::PassingBy> ServerCore::fetch_from(Member member, std::shared_ptr<const Placement> placement,
                                                    Namespace ns, std::vector<Wanted> wanted, Deadline deadline) {
   auto self = shared_from_this();
+  const std::string from = member.name;
   auto channel = co_await members_->channel(std::move(member), deadline);
   fb::PeersClient peer(channel);
   fb::FetchRequestT request;
@@ -272,10 +273,13 @@ Task<ServerCore::PassingBy> ServerCore::fetch_from(Member member, std::shared_pt
   auto reply = co_await peer.fetch(std::move(request), options);
   if (reply.got.size() != wanted.size()) throw Error(Errc::protocol, "a reply of another length");
   PassingBy passing;
-  bool kept = true;
+  bool kept = true, changed = false;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const auto& got = *reply.got[i];
-    if (got.code == static_cast<std::uint16_t>(Errc::not_found)) continue;  // dropped meanwhile
+    if (got.code == static_cast<std::uint16_t>(Errc::not_found)) {
+      changed = true;
+      continue;
+    }
     if (got.code != 0) throw unpack_status(got.code, got.message);
     if (!got.info) throw Error(Errc::protocol, "a reply without information");
     auto write = co_await take_fetched(channel, ns, keys[i], reply, got, kept, deadline);
@@ -289,6 +293,9 @@ Task<ServerCore::PassingBy> ServerCore::fetch_from(Member member, std::shared_pt
     writes.push_back(std::move(write));
     co_await store_->put(std::move(writes), false, false, deadline);
   }
+  // Dropped meanwhile, or replaced: by a put that has come to its replicas and not yet here, to its primary.
+  if (changed)
+    throw Error(Errc::stale_view, "an object was dropped or replaced at server " + from + " while it was fetched");
   co_return passing;
 }
 
