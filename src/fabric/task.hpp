@@ -34,9 +34,17 @@ class Task;
 
 namespace detail {
 
+// A member function's object, where that is an enable_shared_from_this, lives from the call on. The function's own
+// `self = shared_from_this()` would come too late for a task that is spawned and whose caller has given up before it runs.
 struct TaskPromiseBase {
   std::coroutine_handle<> continuation;  // who awaits it, since it did not end at once
   std::exception_ptr error;
+  std::shared_ptr<const void> object;
+
+  TaskPromiseBase() = default;
+  template <class Object, class... Arguments>
+    requires requires(Object& object) { object.weak_from_this().lock(); }
+  explicit TaskPromiseBase(Object& of, const Arguments&...) : object(of.weak_from_this().lock()) {}
 
   std::suspend_always initial_suspend() noexcept { return {}; }
   struct FinalAwaiter {
@@ -53,6 +61,7 @@ struct TaskPromiseBase {
 
 template <class T>
 struct TaskPromise : TaskPromiseBase {
+  using TaskPromiseBase::TaskPromiseBase;
   std::optional<T> value;
   Task<T> get_return_object();
   template <class U>
@@ -67,6 +76,7 @@ struct TaskPromise : TaskPromiseBase {
 
 template <>
 struct TaskPromise<void> : TaskPromiseBase {
+  using TaskPromiseBase::TaskPromiseBase;
   Task<void> get_return_object();
   void return_void() {}
   void take() {

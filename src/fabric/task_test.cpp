@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <thread>
 
 namespace penstock::fabric {
@@ -57,6 +58,32 @@ TEST(Task, AWaitOfAnApplicationThreadHasADeadline) {
   Progress progress;
   Promise<int> never(progress);
   EXPECT_THROW(never.future().get(base::Deadline(5ms)), Error);
+}
+
+class Owner : public std::enable_shared_from_this<Owner> {
+ public:
+  Task<int> read(int more) {
+    auto self = shared_from_this();
+    co_return self->value_ + more;
+  }
+
+ private:
+  int value_ = 7;
+};
+
+TEST(Task, AnObjectLivesFromTheCallOfItsTask) {
+  Progress progress;
+  std::promise<void> go_on;
+  progress.post([held = go_on.get_future().share()] { held.wait(); });
+  auto owner = std::make_shared<Owner>();
+  const std::weak_ptr<Owner> alive = owner;
+  auto future = spawn(progress, owner->read(1));
+  owner.reset();  // as one whose deadline has passed
+  EXPECT_FALSE(alive.expired());
+  go_on.set_value();
+  EXPECT_EQ(future.get(base::Deadline(10s)), 8);
+  run_task(progress, pause_for(progress, 0ns), base::Deadline(10s));  // the first task's frame has gone
+  EXPECT_TRUE(alive.expired());
 }
 
 TEST(Task, SignalWakesEveryWaiterAndTimesOutOthers) {
