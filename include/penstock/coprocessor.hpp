@@ -20,9 +20,9 @@
 // The attributes of a step: `meshes` and `coprocessing` (JSON; docs/internals/coprocessing.md), `cycle`, `time`. The stream's
 // variables are the simulation's alone.
 //
-// The demand: analyses say on the stream NAME.requests which fields they want, and when, in terms of cycle and time. Rank 0 hears
-// them on a thread of its own, and tells the others in request(), by one broadcast; all ranks decide alike. Until the first
-// request comes, every field is asked for at every cycle (of each `every`); a demand stays in force when its analysis leaves.
+// The demand: analyses say on the stream NAME.requests which fields they want, and when, in terms of cycle and time. Rank 0
+// receives them on a thread of its own, and broadcasts new ones in request(); all ranks decide alike. Until the first request
+// comes, every field is asked for at every cycle (of each `every`); a demand stays in force when its analysis leaves.
 // With engine file nothing is heard, and all is written, whatever `wait` says.
 //
 // Ownership: as in penstock/stream.hpp: put copies, lend promises that the array stays until coprocess returns. The context

@@ -70,7 +70,7 @@ std::uint32_t ChannelFields::add_field(Writer& writer, std::string_view mesh, st
   const auto known = description.fields.find(name);
   if (known != description.fields.end()) {
     const auto& field = known->second;
-    if (options.variable.empty()) throw Error(Errc::already_exists, context + " is there already");
+    if (options.variable.empty()) throw Error(Errc::already_exists, context + " exists");
     if (field.association != options.association || field.components != 1 || options.components != 1)
       refuse(context + ": a field's variables are of one association and not interleaved");
   }

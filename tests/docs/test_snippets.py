@@ -455,7 +455,7 @@ def test_command_line():
 
 def test_pipeline_reference():
     """Every option of a filter, plot, scene and extract is named in its section."""
-    from penstock.analysis import pipeline, schema
+    from penstock.analysis import records, schema
     from penstock.analysis.filters import FILTERS
 
     text = (ROOT / "docs/reference/pipelines.md").read_text(encoding="utf-8")
@@ -464,5 +464,5 @@ def test_pipeline_reference():
         named = set(re.findall(r"[`{ ](\w+)[`},: ]", rows[name]))
         assert set(schema.options_of(kind)) <= named, name
         assert short is None or f"**`{short}`**" in rows[name], name
-    for kind in (pipeline.Plot, pipeline.Scene, pipeline.Extract):
+    for kind in (records.Plot, records.Scene, records.Extract):
         assert all(f"`{name}" in text for name in schema.options_of(kind)), kind

@@ -10,7 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.analysis.expressions import Values, run_program
-from penstock.analysis.pipeline import Pipeline, fill, the_mesh
+from penstock.analysis.pipeline import Pipeline, the_mesh
+from penstock.analysis.records import fill
 from penstock.analysis.schema import PipelineError, Problem
 
 WHOLE = """

@@ -10,7 +10,8 @@ import penstock
 import pytest
 from penstock.analysis import ElementBlock, Field, ParticleMesh, UniformMesh, UnstructuredMesh, partition
 from penstock.analysis.expressions import Values
-from penstock.analysis.pipeline import Camera, Pipeline
+from penstock.analysis.pipeline import Pipeline
+from penstock.analysis.records import Camera
 from penstock.errors import InvalidArgument, NotFound
 
 pytest.importorskip("vtkmodules")

@@ -26,6 +26,7 @@ from .partition import Part
 
 MATCHES = ("cycle", "latest")
 MAX_CHANNELS = 16
+MAX_SKIPPED = 100  # steps that are passed over for the newest
 _TELL_S = 5.0  # other ranks hear so often that there is no step yet
 _SLICE_S = 0.5  # between two looks at whether the pipeline was edited
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -222,8 +223,9 @@ class Channels:
             if channel.name.match == "latest":
                 if channel.number is None and not channel.ended:  # the first one is worth a wait
                     self._require_next(channel)
-                while not channel.ended and channel.try_next(0):
-                    pass
+                for _ in range(MAX_SKIPPED):  # a writer that is faster than this loop would keep it for ever
+                    if channel.ended or not channel.try_next(0):
+                        break
             else:
                 while not channel.ended and (channel.step is None or channel.cycle < self.lead.cycle):
                     self._require_next(channel)

@@ -31,7 +31,7 @@ from ..names import nearest
 from .chain import Table
 from .expressions import Values
 from .files import whole_file
-from .pipeline import Extract, fill
+from .records import Extract, fill
 from .reductions import exchange
 from .sampling import components
 

@@ -123,9 +123,17 @@ class Analysis:
             self._close()
             self.report.seconds = dict(self._clock.seconds) | {"total": time.perf_counter() - begun}
             if self._first:
-                with whole_file(self._output / REPORT) as path:
-                    path.write_text(json.dumps(vars(self.report), indent=1) + "\n", encoding="utf-8")
+                self._write_report()
         return self.report
+
+    def _write_report(self) -> None:
+        """Where that is not possible either, the error that ended the analysis is the one to raise."""
+        try:
+            with whole_file(self._output / REPORT) as path:
+                path.write_text(json.dumps(vars(self.report), indent=1) + "\n", encoding="utf-8")
+        except OSError:
+            if not self.report.error:
+                raise
 
     def _next(self) -> bool:
         with self._clock("wait"):

@@ -26,7 +26,8 @@ from .compositor import Compositor, over
 from .expressions import Values
 from .files import whole_file
 from .filters import Slice
-from .pipeline import Plot, Scene, fill, the_mesh
+from .pipeline import the_mesh
+from .records import Plot, Scene, fill
 from .reductions import exchange, together
 from .view import Boxes, View, view_of
 

@@ -14,7 +14,7 @@ from ..errors import Error, InvalidArgument
 from .chain import Table
 from .channel import publish
 from .meshes import TOPOLOGIES, ElementBlock, Field, Mesh, ParticleMesh, UnstructuredMesh
-from .pipeline import Extract
+from .records import Extract
 from .reductions import exchange
 
 

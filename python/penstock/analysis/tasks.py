@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +18,8 @@ from .chain import Table, apply_chain
 from .expressions import Expression, Values, compile_when, run_program
 from .extracts import ExtractWriter
 from .frame import Clock, Frame
-from .pipeline import Chain, Extract, Pipeline, Scene, fields_of, the_mesh
+from .pipeline import Pipeline, the_mesh
+from .records import Chain, Extract, Scene, fields_of
 from .reductions import History, Reductions, exchange, together
 from .schema import PipelineError
 from .streams import StreamExtract
@@ -174,7 +176,7 @@ class PipelineTask:
 
     @staticmethod
     def _may_hold(when: Expression, frame: Frame) -> bool:
-        return run_program(compile_when(when), frame.cycle, frame.time)
+        return run_program(_program(when), frame.cycle, frame.time)
 
     def _evaluate(self, frame: Frame, values: Values, possible: Iterable[Scene | Extract]) -> None:
         """The reductions and queries of this step: those of what may happen, and all of the default trigger."""
@@ -265,6 +267,9 @@ class PipelineTask:
 
     def close(self) -> None:
         self._close_outputs()
+
+
+_program = functools.lru_cache(1024)(compile_when)  # triggers are looked at in every frame
 
 
 def _being_written(path: Path) -> bool:

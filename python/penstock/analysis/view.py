@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidArgument
-from .pipeline import Camera
+from .records import Camera
 from .visibility import visibility_order
 
 ANGLE = 24.0

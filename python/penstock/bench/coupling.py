@@ -13,6 +13,7 @@ import numpy as np
 
 CYCLES = 400
 CYCLE_S = 0.002
+ANALYSED_WITHIN_S = 60
 
 
 def compute(coprocessor: Any, cycle: int) -> None:
@@ -98,17 +99,23 @@ def restarts(folder: Path, rounds: int) -> dict[str, float]:
 
     thread = threading.Thread(target=run)
     thread.start()
-    for _ in range(rounds):
-        rows = _rows(table)
-        begun = time.perf_counter()
-        analysis = subprocess.Popen([str(word) for word in command])
-        while _rows(table) == rows and time.perf_counter() < begun + 60:
-            time.sleep(0.005)
-        took.append(time.perf_counter() - begun)
-        analysis.kill()
-        analysis.wait()
-    over.set()
-    thread.join()
+    try:
+        for _ in range(rounds):
+            rows = _rows(table)
+            begun = time.perf_counter()
+            analysis = subprocess.Popen([str(word) for word in command])
+            try:
+                while _rows(table) == rows:
+                    if time.perf_counter() > begun + ANALYSED_WITHIN_S:
+                        raise TimeoutError(f"the analysis wrote nothing within {ANALYSED_WITHIN_S} s")
+                    time.sleep(0.005)
+            finally:
+                analysis.kill()
+                analysis.wait()
+            took.append(time.perf_counter() - begun)
+    finally:
+        over.set()
+        thread.join()
     cycles = [int(line.split(",")[0]) for line in table.read_text().splitlines()[1:]]
     return {
         "restarts": rounds,

@@ -380,7 +380,7 @@ void Ledger::finish() {
 void Ledger::maybe_goodbye() {
   if (!finishing_ || finished_) return;
   for (auto& r : readers_) {
-    // One that may be followed by another (keep_undelivered) has what it was told of only when it has released it.
+    // One that may be followed by another (keep_undelivered) has announced steps only when it has released them.
     if (!r->account.left && needed_by(*r) == (settings_.keep_undelivered ? 0 : r->account.held)) say_goodbye(*r);
   }
   if (!steps_awaited()) finish_now();
