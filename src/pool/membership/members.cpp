@@ -169,7 +169,15 @@ Task<std::shared_ptr<rpc::Channel>> Members::channel(Member member, base::Deadli
       signal->notify_all();
     }
   } done{*this, member.id, connecting};
-  auto channel = co_await connect(member, deadline);
+  std::shared_ptr<rpc::Channel> channel;
+  try {
+    channel = co_await connect(member, deadline);
+  } catch (const Error& error) {
+    if (error.code() != Errc::authentication || !accepted_) throw;
+    // The token is right: a process that the member has left its port to does not know it.
+    throw Error(Errc::peer_lost, "another process is where server " + member.name + " was: " + error.what());
+  }
+  accepted_ = true;
   if (closed_) {
     channel->close();
     throw Error(Errc::peer_lost, "pool " + options_.pool + ": closed");

@@ -81,6 +81,7 @@ class Members : public std::enable_shared_from_this<Members> {
   fabric::Signal view_changed_;
   mutable std::mutex mutex_;  // guards placement_
   std::shared_ptr<const Placement> placement_;
+  bool accepted_ = false;  // a server has taken this side's token
   bool closed_ = false;
 };
 

@@ -254,6 +254,40 @@ TEST_F(Servers, WhatIsReplacedWhileItIsFetchedIsNotAbsent) {
   directory.reset();
 }
 
+// The system gives the port of a server that has died to any other process.
+TEST_F(Servers, AStrangerAtAServersAddressIsAServerThatIsLost) {
+  start(1);
+  pool->put({"row", "a"}, bytes_of("bytes"));
+  const auto stranger_token = fabric::Token::random();
+  const auto token_of = [&](const std::string&) { return std::optional(stranger_token); };
+  rpc::Server stranger(fabric::Progress::create(), std::make_shared<rpc::ServiceTable>(), token_of, "127.0.0.1");
+  auto directory =
+      std::shared_ptr<directory::Directory>(directory::open_directory(client_progress, "embedded", folder.path()));
+  Announcement announcement;
+  announcement.member.id = 999;
+  announcement.member.name = "gone";
+  announcement.member.endpoint = stranger.endpoint();
+  const auto path = pool_path("stage", "servers/999");
+  const base::Deadline deadline(patience);
+  fabric::run_task(*client_progress, directory->put(path, to_json(announcement), std::nullopt, 0, deadline), deadline);
+  while (pool->status().servers.size() < 2 && !deadline.passed()) std::this_thread::yield();
+  int i = 0;
+  while (primary(0, "row " + std::to_string(i))) ++i;
+  const Key key{"row " + std::to_string(i), "a"};
+  const auto code = [&](Timeout timeout) {
+    try {
+      pool->get(key, {.timeout = timeout});
+      return Errc::ok;
+    } catch (const Error& error) {
+      return error.code();
+    }
+  };
+  EXPECT_THAT(code(300ms), testing::AnyOf(Errc::timeout, Errc::peer_lost));
+  fabric::run_task(*client_progress, directory->remove(path, std::nullopt, deadline), deadline);
+  EXPECT_EQ(code(patience), Errc::not_found);
+  directory.reset();
+}
+
 TEST_F(Servers, WhatOverlapsAChangeOfViewIsNeitherLostNorBroughtBack) {
   start(3, 2);
   std::vector<Key> keys;
