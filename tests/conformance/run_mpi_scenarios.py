@@ -15,13 +15,14 @@ import time
 DEADLINE_S = 100
 
 
-def start(mpiexec, ranks, command):
+def start(mpiexec, ranks, command, directory):
     environment = {
         **os.environ,
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "OMPI_MCA_mpi_yield_when_idle": "1",  # more ranks than cores
+        "OMPI_MCA_orte_tmpdir_base": directory,  # one launcher removes a shared one while another begins
     }
     return subprocess.Popen([mpiexec, "-n", str(ranks), *command], env=environment, start_new_session=True)
 
@@ -35,10 +36,14 @@ def main():
     parser.add_argument("--ranks", type=int, nargs=2, default=[3, 2], help="of the writer and of the reader")
     arguments = parser.parse_args()
     deadline = time.monotonic() + DEADLINE_S
-    with tempfile.TemporaryDirectory(prefix="penstock-test-") as directory:
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-test-") as directory,
+        tempfile.TemporaryDirectory(prefix="penstock-mpi-", ignore_cleanup_errors=True) as sessions,
+    ):
+        programs = [(arguments.writer, "write"), (arguments.reader, "read")]
         sides = [
-            start(arguments.mpiexec, arguments.ranks[0], [arguments.writer, "write", arguments.plane, directory]),
-            start(arguments.mpiexec, arguments.ranks[1], [arguments.reader, "read", arguments.plane, directory]),
+            start(arguments.mpiexec, ranks, [program, role, arguments.plane, directory], f"{sessions}/{role}")
+            for ranks, (program, role) in zip(arguments.ranks, programs, strict=True)
         ]
         try:
             codes = [side.wait(max(deadline - time.monotonic(), 0)) for side in sides]

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +91,7 @@ def environment(tmp_path):
 def running(command, environment, folder):
     process = subprocess.Popen(
         command,
-        env=environment,
+        env=environment | {"OMPI_MCA_orte_tmpdir_base": tempfile.mkdtemp(dir=folder)},
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

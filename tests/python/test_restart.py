@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,7 @@ class Simulation:
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_mpi_yield_when_idle": "1",
+            "OMPI_MCA_orte_tmpdir_base": tempfile.mkdtemp(dir=self.folder),
         }
         process = subprocess.Popen(
             [*launcher, self.program, "settings.yaml", "--set", f"stream={name}", *settings, *map(str, words)],

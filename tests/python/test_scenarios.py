@@ -451,7 +451,8 @@ def test_mpi_cohorts(plane, tmp_path):
     try:
         for role in ("write", "read"):
             command = ["mpiexec", "-n", "2", sys.executable, "-c", MPI_PROGRAM, role, plane, str(tmp_path)]
-            sides.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+            own = environment | {"OMPI_MCA_orte_tmpdir_base": str(tmp_path / f"mpi-{role}")}
+            sides.append(subprocess.Popen(command, env=own, stderr=subprocess.PIPE, text=True))
         errors = [side.communicate(timeout=PROCESS_S)[1] for side in sides]
     except FileNotFoundError:
         pytest.skip("mpiexec is not installed")

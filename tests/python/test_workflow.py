@@ -458,6 +458,21 @@ def test_ranks_start_under_mpi(write, tmp_path):
     assert log.count(f"rank of {tmp_path}/out/.statistics/many here") == 3
 
 
+def test_mpi_launchers_share_no_folder(write, tmp_path):
+    try:
+        if not find_mpi_launcher().is_open_mpi:
+            pytest.skip("not Open MPI")
+    except LaunchError:
+        pytest.skip("no MPI launcher")
+    program = '{command: [sh, -c, "ls -d $OMPI_MCA_orte_tmpdir_base/*"], ranks: 2}'
+    result = run_study(study_of(write, tmp_path, f"programs: {{one: {program}, two: {program}}}"))
+    assert result.ok, result.failures
+    folders = {
+        line for name in ("one", "two") for line in (tmp_path / "out" / "logs" / f"{name}.log").read_text().splitlines()
+    }
+    assert len(folders) == 2
+
+
 # ----------------------------------------------------------------------------------------------------------- signals
 
 

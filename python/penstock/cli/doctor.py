@@ -231,7 +231,7 @@ def _mpi() -> Iterator[Finding]:
     except LaunchError as error:
         yield Finding("note", "MPI launcher", "not found", str(error))
         return
-    environment = {**os.environ, **launcher.environment()}
+    environment = {**os.environ, **launcher.environment("doctor", os.environ)}
     try:
         done = subprocess.run(
             [*launcher.command(2), "true"],

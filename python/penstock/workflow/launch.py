@@ -8,7 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ..names import nearest
 from .study import Program, Study
 
 VERSION_TIMEOUT_S = 20.0
+SESSION_FOLDER = "OMPI_MCA_orte_tmpdir_base"  # of Open MPI's launchers
 
 
 class LaunchError(Exception):
@@ -50,14 +52,16 @@ class MpiLauncher:
                 words += ["-x", key]
         return words
 
-    def environment(self) -> dict[str, str]:
-        if not self.is_open_mpi or os.geteuid() != 0:
+    def environment(self, name: str, given: Mapping[str, str]) -> dict[str, str]:
+        """What to add to the given environment of the launch of that name."""
+        if not self.is_open_mpi:
             return {}
-        return {
-            key: "1"
-            for prefix in ("OMPI", "PRTE")
-            for key in (f"{prefix}_ALLOW_RUN_AS_ROOT", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM")
-        }
+        # Launchers share a folder: one that ends removes it while another one begins, which fails (open-mpi/ompi#8510).
+        more = {SESSION_FOLDER: os.path.join(given.get(SESSION_FOLDER) or _session_folder().name, name)}
+        if os.geteuid() == 0:
+            for prefix in ("OMPI", "PRTE"):
+                more |= dict.fromkeys((f"{prefix}_ALLOW_RUN_AS_ROOT", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM"), "1")
+        return more
 
 
 def prepare(study: Study, program: Program, environment: dict[str, str], log: Path) -> Launch:
@@ -68,7 +72,7 @@ def prepare(study: Study, program: Program, environment: dict[str, str], log: Pa
         launcher = find_mpi_launcher()
         exported = sorted(k for k in environment if k.startswith("PENSTOCK_")) + sorted(program.environment)
         command = launcher.command(program.ranks, dict.fromkeys(exported)) + command
-        environment.update(launcher.environment())
+        environment.update(launcher.environment(program.name, environment))
     return Launch(program.name, tuple(command), environment, study.here, log, program.ranks, program.after_end)
 
 
@@ -141,6 +145,12 @@ def find_mpi_launcher() -> MpiLauncher:
             "install one (Debian: apt install openmpi-bin) or set PENSTOCK_MPIEXEC"
         )
     return _ask_version(path)
+
+
+@functools.cache
+def _session_folder() -> tempfile.TemporaryDirectory[str]:
+    """Removed when this process ends."""
+    return tempfile.TemporaryDirectory(prefix="penstock-mpi-", ignore_cleanup_errors=True)
 
 
 @functools.cache
