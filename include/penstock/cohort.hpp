@@ -21,6 +21,9 @@ class Cohort {
   virtual std::string broadcast(const std::string& bytes, int root) = 0;
   // Collective: root returns every rank's bytes in rank order, other ranks an empty list.
   virtual std::vector<std::string> gather(const std::string& bytes, int root) = 0;
+  // Not collective: this rank has failed and makes no more calls; the others' next broadcast from it returns these bytes. Waits
+  // for nobody. Cohorts whose calls fail by themselves when a rank does not come may do nothing, as here.
+  virtual void leave(const std::string& bytes) { static_cast<void>(bytes); }
 };
 
 // A cohort of one.

@@ -154,7 +154,8 @@ class Turn {
   const Turn* const before_;
 };
 
-// A cohort whose operations are methods of a Python object: rank, size, broadcast(bytes, root) and gather(bytes, root).
+// A cohort whose operations are methods of a Python object: rank, size, broadcast(bytes, root), gather(bytes, root), and
+// leave(bytes) if it has that.
 // None: solo.
 std::shared_ptr<Cohort> cohort_of(nb::object object);
 

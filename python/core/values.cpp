@@ -236,6 +236,12 @@ class PythonCohort final : public Cohort {
     });
   }
 
+  void leave(const std::string& bytes) override {
+    with_interpreter([&] {
+      if (nb::hasattr(object_, "leave")) object_.attr("leave")(nb::bytes(bytes.data(), bytes.size()));
+    });
+  }
+
  private:
   nb::object object_;
   int rank_, size_;

@@ -2,7 +2,8 @@
 
 Anything with the attributes rank and size and the methods broadcast(bytes, root) -> bytes and gather(bytes, root) ->
 list of bytes (on root; elsewhere None) is one; create() and open() also take an mpi4py communicator, or None for a
-program of one rank. Streams call them while they open and close, never in between.
+program of one rank. One whose calls wait without a deadline also has leave(bytes), as MpiCohort has. Streams call them
+while they open and close, never in between.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class MpiCohort:
 
     def gather(self, data: bytes, root: int) -> list[bytes] | None:
         return self._comm.gather(data, root=root)
+
+    def leave(self, data: bytes) -> None:
+        """Not collective: this rank has failed, and the others' next broadcast from it gives data. Waits for nobody."""
+        self._comm.bcast(data, root=self.rank)
 
     def free(self) -> None:
         """Collective."""

@@ -153,14 +153,18 @@ Decision Coprocessor::Impl::agree(std::int64_t cycle, double time, std::optional
     if (!decision.request.empty()) adopt(analysis::parse_request(decision.request));
     return decision;
   }
+  const auto tell = [&](const Error& error) {  // the others wait for it
+    told_failure_ = true;
+    if (!alone) cohort->broadcast(encoded(error), 0);
+  };
   Decision decision;
   try {
     decision = decide(cycle, time, begun);
   } catch (const Error& error) {
-    if (!alone) cohort->broadcast(encoded(error), 0);  // the others wait for it
+    tell(error);
     throw;
   } catch (const std::exception& error) {
-    if (!alone) cohort->broadcast(encoded(Error(Errc::internal, error.what())), 0);
+    tell(Error(Errc::internal, error.what()));
     throw;
   }
   if (!alone) cohort->broadcast(encoded(decision), 0);
@@ -360,6 +364,8 @@ int Coprocessor::Impl::end(Timeout deadline, bool lost) {
     }
   };
   attempt([&] { lost ? writer.lose() : writer.close(deadline); });
+  if (lost && is_root() && !told_failure_)
+    attempt([&] { cohort->leave(encoded(Error(Errc::peer_lost, "channel " + channel + ": this rank has failed"))); });
   attempt([&] { status = wait_for_program(deadline); });
   listener.reset();
   if (failed) std::rethrow_exception(failed);

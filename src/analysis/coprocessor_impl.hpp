@@ -75,6 +75,7 @@ struct Coprocessor::Impl {
 
   bool started_ = false;
   bool demand_met_ = false;  // the first one is here, or is not waited for
+  bool told_failure_ = false;  // rank 0: the others have its error
   std::vector<analysis::Rule> rules_;
   std::vector<std::vector<std::uint8_t>> wanted_by_;  // rule, field
   std::uint64_t resolved_ = 0;                        // the version of the fields that this is of

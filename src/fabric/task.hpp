@@ -7,7 +7,8 @@
 // destroys its locals and everything it awaits; nothing is resumed late (each awaitable notices). Exceptions pass from a
 // task to its awaiter.
 //
-// g++ 12 destroys aggregate temporaries of a co_await expression twice: name arguments before awaiting.
+// g++ 12 destroys aggregate temporaries of a co_await expression twice: name arguments before awaiting. It also puts the
+// temporary of `if (!co_await x)` where the promise should be when the function has no local variable: declare one.
 #pragma once
 
 #include <atomic>

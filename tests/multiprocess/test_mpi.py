@@ -1,12 +1,15 @@
-"""Cohorts of MPI ranks (penstock/mpi.hpp): three write, two read; one of them is killed."""
+"""Cohorts of MPI ranks: three write, two read; one of them is killed, or raises."""
 
 import os
 import pathlib
 import shutil
 import signal
+import sys
+import tempfile
 
 import pytest
 
+HERE = pathlib.Path(__file__).parent
 STEPS = 8
 PEER = pathlib.Path(os.environ.get("PENSTOCK_BUILD", "build")) / "tests" / "multiprocess" / "mpi_peer"
 
@@ -14,14 +17,15 @@ pytestmark = pytest.mark.skipif(not PEER.exists() or shutil.which("mpiexec") is 
 
 
 @pytest.fixture
-def ranks(start, environment):
+def ranks(start, environment, tmp_path):
     """ranks(3, "writer", "heat", 8): an MPI program of so many ranks."""
     environment["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
     if os.geteuid() == 0:
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-    def begin(count, *words):
-        return start(["mpiexec", "-n", count, PEER], *words)
+    def begin(count, *words, program=(PEER,)):
+        own = environment | {"OMPI_MCA_orte_tmpdir_base": tempfile.mkdtemp(dir=tmp_path)}
+        return start(["mpiexec", "-n", count, *program], *words, env=own)
 
     return begin
 
@@ -79,3 +83,14 @@ def test_a_reader_rank_is_killed(ranks, start, environment):
     assert holder.wait() == 0, holder.lines
     assert writers.wait() == 0, writers.lines
     assert len(writers.said("wrote")) == 3 * STEPS
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_rank_of_a_simulation_raises(ranks, environment, failing):
+    """The others wait for rank 0's decision in MPI_Bcast, which has no deadline: they are told."""
+    environment["PENSTOCK_STREAM_HEAT"] = "direct,rendezvous_readers=0"
+    simulation = ranks(2, failing, program=(sys.executable, HERE / "coprocess.py"))
+    assert simulation.wait() == 0, simulation.lines
+    errors = {line.split()[1]: line for line in simulation.said("error")}
+    assert errors.keys() == {"0", "1"} and "ArithmeticError" in errors[str(failing)], errors
+    assert f"rank {failing}" in errors[str(1 - failing)], errors

@@ -199,7 +199,7 @@ Task<void> ServerCore::offer(Member member, Namespace ns, Offer& offered, Batch&
     const bool loaded = co_await load_offered(writes[i], pass);
     if (!loaded) continue;
     if (!writes[i].object.blob) {
-      there(i, false);  // dropped meanwhile
+      there(i, false);  // dropped meanwhile, or replaced: a put hands on what it brings by itself
       continue;
     }
     bytes += writes[i].object.bytes;

@@ -119,7 +119,7 @@ void DirectSink::close(base::Deadline deadline) {
 
 void DirectSink::lose() {
   prefaulting_.reset();
-  node_.lose("it ended without closing the stream");
+  node_.lose("its rank " + std::to_string(node_.rank()) + " ended without closing the stream");
 }
 
 void DirectSink::add_statistics(StreamStatistics& statistics) const {
