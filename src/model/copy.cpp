@@ -5,7 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "model/element16.hpp"
+#include "model/convert.hpp"
+#include "model/element.hpp"
 #include "model/stream_store.hpp"
 #include "model/transpose.hpp"
 
@@ -22,7 +23,7 @@ bool is_typed(std::size_t elem_size) {
   return elem_size == 1 || elem_size == 2 || elem_size == 4 || elem_size == 8 || elem_size == 16;
 }
 
-// Row-major strides of the packed form.
+// Row-major strides of the packed form at the destination.
 Strides packed_strides_of(const StridedCopy& copy) {
   Strides strides{};
   std::int64_t next = copy.elem_size;
@@ -33,8 +34,8 @@ Strides packed_strides_of(const StridedCopy& copy) {
   return strides;
 }
 
-bool is_packed(const StridedCopy& copy, const Strides& strides) {
-  std::int64_t next = copy.elem_size;
+bool is_packed(const StridedCopy& copy, const Strides& strides, std::uint32_t elem_size) {
+  std::int64_t next = elem_size;
   for (std::size_t d = copy.ndims; d-- > 0;) {
     if (strides[d] != next) return false;
     next *= static_cast<std::int64_t>(copy.count[d]);
@@ -83,6 +84,18 @@ void run_nest(const LoopNest& nest, std::byte* dst, const std::byte* src, const 
   }
 }
 
+bool run_converted(const StridedCopy& copy, std::byte* dst, const std::byte* src) {
+  const std::size_t last = copy.ndims - 1;
+  const bool stream = copy.count[last] * copy.elem_size >= stream_run_bytes && copy.bytes() >= stream_copy_bytes;
+  bool accepted = true;
+  run_nest(loops_without(copy, last, last), dst, src, [&](std::byte* to, const std::byte* from) {
+    accepted &= convert_strided(copy.conversion, to, copy.dst_strides[last], copy.elem_size, from,
+                                copy.src_strides[last], copy.count[last], stream);
+  });
+  if (stream) stream_fence();
+  return accepted;
+}
+
 template <class T>
 void run_strided(const StridedCopy& copy, std::byte* dst, const std::byte* src) {
   const std::size_t last = copy.ndims - 1;
@@ -112,14 +125,26 @@ void run_runs(const StridedCopy& copy, std::byte* dst, const std::byte* src) {
   stream_fence();
 }
 
-void run_transposed(const StridedCopy& copy, std::size_t dense, std::byte* dst, const std::byte* src) {
+bool run_transposed(const StridedCopy& copy, std::size_t dense, std::byte* dst, const std::byte* src) {
   const std::size_t last = copy.ndims - 1;
-  const bool stream = copy.bytes() >= stream_transpose_bytes;
+  Plane plane{.dst = dst,
+              .dst_row = copy.dst_strides[dense],
+              .dst_column = copy.dst_strides[last],
+              .src = src,
+              .src_row = copy.src_strides[dense],
+              .src_column = copy.src_strides[last],
+              .rows = copy.count[dense],
+              .columns = copy.count[last],
+              .stream = copy.bytes() >= stream_transpose_bytes,
+              .conversion = copy.conversion};
+  bool accepted = true;
   run_nest(loops_without(copy, dense, last), dst, src, [&](std::byte* to, const std::byte* from) {
-    transpose_2d(to, copy.dst_strides[dense], copy.dst_strides[last], from, copy.src_strides[dense],
-                 copy.src_strides[last], copy.count[dense], copy.count[last], copy.elem_size, stream);
+    plane.dst = to;
+    plane.src = from;
+    accepted &= transpose_2d(plane, copy.elem_size);
   });
-  if (stream) stream_fence();
+  if (plane.stream) stream_fence();
+  return accepted;
 }
 
 void run_untyped(const StridedCopy& copy, std::byte* dst, const std::byte* src) {
@@ -145,11 +170,11 @@ std::uint64_t StridedCopy::elements() const {
   return product;
 }
 
-bool StridedCopy::dst_contiguous() const { return is_packed(*this, dst_strides); }
-bool StridedCopy::src_contiguous() const { return is_packed(*this, src_strides); }
+bool StridedCopy::dst_contiguous() const { return is_packed(*this, dst_strides, elem_size); }
+bool StridedCopy::src_contiguous() const { return is_packed(*this, src_strides, src_size()); }
 
 StridedCopy normalise(const std::int64_t* dst_strides, const std::int64_t* src_strides, const std::uint64_t* count,
-                      std::size_t ndims, std::size_t elem_size) {
+                      std::size_t ndims, std::size_t elem_size, Conversion conversion) {
   StridedCopy copy;
   std::size_t n = 0;
   for (std::size_t d = 0; d < ndims; ++d) {
@@ -186,7 +211,7 @@ StridedCopy normalise(const std::int64_t* dst_strides, const std::int64_t* src_s
   }
   const auto elem = static_cast<std::int64_t>(elem_size);
   // A short contiguous run is one larger element: (x, y) pairs move as one.
-  if (kept > 0 && copy.dst_strides[kept - 1] == elem && copy.src_strides[kept - 1] == elem &&
+  if (!conversion.run && kept > 0 && copy.dst_strides[kept - 1] == elem && copy.src_strides[kept - 1] == elem &&
       copy.count[kept - 1] <= 16 && is_typed(copy.count[kept - 1] * elem_size)) {
     elem_size *= copy.count[kept - 1];
     --kept;
@@ -194,32 +219,27 @@ StridedCopy normalise(const std::int64_t* dst_strides, const std::int64_t* src_s
   for (std::size_t d = kept; d < n; ++d) copy.count[d] = 0, copy.dst_strides[d] = 0, copy.src_strides[d] = 0;
   copy.ndims = static_cast<std::uint32_t>(kept);
   copy.elem_size = static_cast<std::uint32_t>(elem_size);
+  copy.conversion = conversion;
   return copy;
 }
 
-void run(const StridedCopy& copy, void* dst_base, const void* src_base) {
-  if (copy.empty()) return;
+bool run(const StridedCopy& copy, void* dst_base, const void* src_base) {
+  if (copy.empty()) return true;
   auto* dst = static_cast<std::byte*>(dst_base) + copy.dst_offset;
   const auto* src = static_cast<const std::byte*>(src_base) + copy.src_offset;
   if (copy.ndims == 0) {
+    if (copy.conversion.run) return copy.conversion.run(dst, src, 1);
     std::memcpy(dst, src, copy.elem_size);
-    return;
+    return true;
   }
   const std::size_t last = copy.ndims - 1;
-  if (copy.dst_strides[last] == copy.elem_size && copy.src_strides[last] == copy.elem_size) {
-    run_runs(copy, dst, src);
-    return;
-  }
-  if (!is_typed(copy.elem_size)) return run_untyped(copy, dst, src);
   const std::size_t dense = dense_source_dimension(copy);
-  if (dense != last) return run_transposed(copy, dense, dst, src);
-  switch (copy.elem_size) {
-    case 1: return run_strided<std::uint8_t>(copy, dst, src);
-    case 2: return run_strided<std::uint16_t>(copy, dst, src);
-    case 4: return run_strided<std::uint32_t>(copy, dst, src);
-    case 8: return run_strided<std::uint64_t>(copy, dst, src);
-    default: return run_strided<Element16>(copy, dst, src);
-  }
+  if (dense != last && is_typed(copy.elem_size)) return run_transposed(copy, dense, dst, src);
+  if (copy.conversion.run) return run_converted(copy, dst, src);
+  if (copy.dst_strides[last] == copy.elem_size && copy.src_strides[last] == copy.elem_size) run_runs(copy, dst, src);
+  else if (!is_typed(copy.elem_size)) run_untyped(copy, dst, src);
+  else with_element(copy.elem_size, [&](auto element) { run_strided<decltype(element)>(copy, dst, src); });
+  return true;
 }
 
 void run_pack(const StridedCopy& copy, void* packed, const void* src_base) {

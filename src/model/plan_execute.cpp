@@ -3,30 +3,17 @@
 #include <cstring>
 
 #include "model/box.hpp"
-#include "model/element16.hpp"
+#include "model/element.hpp"
 #include "model/plan.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::model {
 
-namespace {
-
-// Calls f with a value of a type of the element's size, so that the loops in f move whole words.
-template <class F>
-void with_element(std::size_t elem_size, F&& f) {
-  switch (elem_size) {
-    case 1: return f(std::uint8_t{});
-    case 2: return f(std::uint16_t{});
-    case 4: return f(std::uint32_t{});
-    case 8: return f(std::uint64_t{});
-    default: return f(Element16{});
-  }
-}
-
-}  // namespace
-
 void execute(const Piece& piece, const std::byte* segment_base, void* out) {
-  if (piece.points.empty()) return run(piece.copy, out, segment_base);
+  if (piece.points.empty()) {
+    run(piece.copy, out, segment_base);
+    return;
+  }
   auto* dst = static_cast<std::byte*>(out);
   with_element(piece.elem_size, [&](auto element) {
     for (const auto& move : piece.points) std::memcpy(dst + move.dst, segment_base + move.src, sizeof element);

@@ -3,22 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "model/element16.hpp"
+#include "model/convert.hpp"
+#include "model/element.hpp"
 #include "model/stream_store.hpp"
 
 namespace penstock::model {
 
 namespace {
-
-// The plane to copy, as described in the header.
-struct Plane {
-  std::byte* dst;
-  std::int64_t dst_row, dst_column;
-  const std::byte* src;
-  std::int64_t src_row, src_column;
-  std::uint64_t rows, columns;
-  bool stream;
-};
 
 // Tiles go through two buffers: first, runs of the source are collected into `tile`, so that its reads are independent
 // and whole lines; then strips of destination rows are formed in `strip` and written as runs.
@@ -41,9 +32,15 @@ TileShape tile_shape(const Plane& plane) {
 }
 
 template <class T>
-void read_tile(T* tile, std::uint64_t pitch, const std::byte* src, const Plane& plane, std::uint64_t rows,
+bool read_tile(T* tile, std::uint64_t pitch, const std::byte* src, const Plane& plane, std::uint64_t rows,
                std::uint64_t columns) {
+  bool accepted = true;
   for (std::uint64_t c = 0; c < columns; ++c, src += plane.src_column, tile += pitch) {
+    if (plane.conversion.run) {
+      accepted &= convert_strided(plane.conversion, reinterpret_cast<std::byte*>(tile), sizeof(T), sizeof(T), src,
+                                  plane.src_row, rows, false);
+      continue;
+    }
     if (plane.src_row == sizeof(T)) {
       std::memcpy(tile, src, rows * sizeof(T));
       continue;
@@ -51,6 +48,7 @@ void read_tile(T* tile, std::uint64_t pitch, const std::byte* src, const Plane& 
     const std::byte* from = src;
     for (std::uint64_t r = 0; r < rows; ++r, from += plane.src_row) std::memcpy(tile + r, from, sizeof(T));
   }
+  return accepted;
 }
 
 template <class T>
@@ -86,7 +84,8 @@ void write_strip(std::byte* dst, const T* strip, const Plane& plane, std::uint64
 }
 
 template <class T>
-void transpose(const Plane& plane) {
+bool transpose(const Plane& plane) {
+  bool accepted = true;
   alignas(64) T tile[(tile_bytes + tile_bytes / 8) / sizeof(T)];
   alignas(64) T strip[strip_bytes / sizeof(T)];
   const auto shape = tile_shape<T>(plane);
@@ -101,7 +100,8 @@ void transpose(const Plane& plane) {
       const std::uint64_t columns = std::min(shape.columns, plane.columns - c0);
       const auto at_row = static_cast<std::int64_t>(r0);
       const auto at_column = static_cast<std::int64_t>(c0);
-      read_tile(tile, pitch, plane.src + at_row * plane.src_row + at_column * plane.src_column, plane, rows, columns);
+      const std::byte* src = plane.src + at_row * plane.src_row + at_column * plane.src_column;
+      accepted &= read_tile(tile, pitch, src, plane, rows, columns);
       std::byte* dst = plane.dst + at_row * plane.dst_row + at_column * plane.dst_column;
       for (std::uint64_t s = 0; s < rows; s += strip_rows) {
         const std::uint64_t height = std::min(strip_rows, rows - s);
@@ -110,37 +110,33 @@ void transpose(const Plane& plane) {
       }
     }
   }
+  return accepted;
 }
 
 template <class T>
-void transpose_small(const Plane& plane) {
+bool transpose_small(const Plane& plane) {
+  bool accepted = true;
   for (std::uint64_t r = 0; r < plane.rows; ++r) {
     std::byte* to = plane.dst + static_cast<std::int64_t>(r) * plane.dst_row;
     const std::byte* from = plane.src + static_cast<std::int64_t>(r) * plane.src_row;
+    if (plane.conversion.run) {
+      accepted &= convert_strided(plane.conversion, to, plane.dst_column, sizeof(T), from, plane.src_column,
+                                  plane.columns, false);
+      continue;
+    }
     for (std::uint64_t c = 0; c < plane.columns; ++c, to += plane.dst_column, from += plane.src_column)
       std::memcpy(to, from, sizeof(T));
   }
-}
-
-template <class T>
-void dispatch(const Plane& plane) {
-  if (plane.rows * plane.columns * sizeof(T) <= 2048) transpose_small<T>(plane);
-  else transpose<T>(plane);
+  return accepted;
 }
 
 }  // namespace
 
-void transpose_2d(std::byte* dst, std::int64_t dst_row, std::int64_t dst_column, const std::byte* src,
-                  std::int64_t src_row, std::int64_t src_column, std::uint64_t rows, std::uint64_t columns,
-                  std::size_t elem_size, bool stream) {
-  const Plane plane{dst, dst_row, dst_column, src, src_row, src_column, rows, columns, stream};
-  switch (elem_size) {
-    case 1: return dispatch<std::uint8_t>(plane);
-    case 2: return dispatch<std::uint16_t>(plane);
-    case 4: return dispatch<std::uint32_t>(plane);
-    case 8: return dispatch<std::uint64_t>(plane);
-    default: return dispatch<Element16>(plane);
-  }
+bool transpose_2d(const Plane& plane, std::size_t elem_size) {
+  return with_element(elem_size, [&](auto element) {
+    using T = decltype(element);
+    return plane.rows * plane.columns * sizeof(T) <= 2048 ? transpose_small<T>(plane) : transpose<T>(plane);
+  });
 }
 
 }  // namespace penstock::model
