@@ -125,20 +125,36 @@ void run_runs(const StridedCopy& copy, std::byte* dst, const std::byte* src) {
   stream_fence();
 }
 
+// Rows are the source's dense dimension, columns the destination's. Where one of them is short, a dimension that continues it
+// joins it, so that runs of both sides are whole lines.
 bool run_transposed(const StridedCopy& copy, std::size_t dense, std::byte* dst, const std::byte* src) {
   const std::size_t last = copy.ndims - 1;
-  Plane plane{.dst = dst,
-              .dst_row = copy.dst_strides[dense],
-              .dst_column = copy.dst_strides[last],
-              .src = src,
+  std::size_t next_rows = last, next_columns = last;  // last: none
+  for (std::size_t d = 0; d < last; ++d) {
+    if (d == dense) continue;
+    if (copy.src_strides[d] == static_cast<std::int64_t>(copy.count[dense]) * copy.src_strides[dense]) next_rows = d;
+    if (copy.dst_strides[d] == static_cast<std::int64_t>(copy.count[last]) * copy.dst_strides[last]) next_columns = d;
+  }
+  if (next_rows == next_columns) (copy.count[dense] < copy.count[last] ? next_columns : next_rows) = last;
+  Plane plane{.rows = copy.count[dense],
+              .row_run = copy.count[dense],
               .src_row = copy.src_strides[dense],
-              .src_column = copy.src_strides[last],
-              .rows = copy.count[dense],
+              .dst_row = copy.dst_strides[dense],
               .columns = copy.count[last],
+              .column_run = copy.count[last],
+              .dst_column = copy.dst_strides[last],
+              .src_column = copy.src_strides[last],
               .stream = copy.bytes() >= stream_transpose_bytes,
               .conversion = copy.conversion};
+  if (next_rows != last) plane.rows *= copy.count[next_rows], plane.dst_row_run = copy.dst_strides[next_rows];
+  if (next_columns != last)
+    plane.columns *= copy.count[next_columns], plane.src_column_run = copy.src_strides[next_columns];
+  LoopNest nest;
+  for (std::size_t d = 0; d < last; ++d)
+    if (d != dense && d != next_rows && d != next_columns)
+      nest.loops[nest.size++] = {copy.count[d], copy.dst_strides[d], copy.src_strides[d]};
   bool accepted = true;
-  run_nest(loops_without(copy, dense, last), dst, src, [&](std::byte* to, const std::byte* from) {
+  run_nest(nest, dst, src, [&](std::byte* to, const std::byte* from) {
     plane.dst = to;
     plane.src = from;
     accepted &= transpose_2d(plane, copy.elem_size);
