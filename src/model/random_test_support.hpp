@@ -36,6 +36,10 @@ class Random {
   T one_of(std::initializer_list<T> values) {
     return values.begin()[from(0, values.size() - 1)];
   }
+  template <class Range>
+  void shuffle(Range& range) {
+    std::shuffle(range.begin(), range.end(), engine_);
+  }
   void fill(std::vector<std::byte>& bytes) {
     for (auto& byte : bytes) byte = static_cast<std::byte>(from(0, 255));
   }
@@ -62,7 +66,7 @@ class Random {
                   unsigned backwards_percent = 25) {
     std::vector<std::size_t> order(count.size());
     for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
-    std::shuffle(order.begin(), order.end(), engine_);
+    shuffle(order);
     Strides strides{};
     std::int64_t next = static_cast<std::int64_t>(elem_size);
     first = 0;
