@@ -18,6 +18,9 @@ namespace {
 constexpr std::size_t tile_bytes = 64 << 10;
 constexpr std::size_t strip_bytes = 16 << 10;
 
+template <class T>
+constexpr std::uint64_t per_line = 64 / sizeof(T);
+
 struct TileShape {
   std::uint64_t rows, columns;
 };
@@ -29,7 +32,8 @@ TileShape tile_shape(const Plane& plane) {
   constexpr std::uint64_t columns = budget / rows;
   constexpr std::uint64_t longest = strip_bytes / sizeof(T);
   if (plane.columns < columns) return {std::min(plane.rows, budget / plane.columns), plane.columns};
-  if (plane.rows < rows) return {plane.rows, std::min({plane.columns, budget / plane.rows, longest})};
+  if (plane.rows < rows)
+    return {plane.rows, std::min({plane.columns, budget / plane.rows, longest}) / per_line<T> * per_line<T>};
   return {rows, columns};
 }
 
@@ -128,6 +132,13 @@ void write_strip(const T* strip, const Plane& plane, std::uint64_t row, std::uin
   }
 }
 
+// Elements from the start of a line to the first column, where all rows of the destination have the same number of them.
+template <class T>
+std::uint64_t columns_into_line(const Plane& plane) {
+  if (plane.dst_column != sizeof(T) || (plane.dst_row | plane.dst_row_run) % 64 != 0) return 0;
+  return reinterpret_cast<std::uintptr_t>(plane.dst) % 64 / sizeof(T);
+}
+
 template <class T>
 bool transpose(const Plane& plane) {
   bool accepted = true;
@@ -139,10 +150,12 @@ bool transpose(const Plane& plane) {
   const bool dense_rows = plane.dst_row == static_cast<std::int64_t>(shape.columns * sizeof(T));
   const std::uint64_t fitting = strip_bytes / sizeof(T) / shape.columns;
   const std::uint64_t strip_rows = dense_rows ? fitting : std::min<std::uint64_t>(fitting, 64 / sizeof(T));
+  // The first tile is narrower, so that the others begin with a line of the destination.
+  const std::uint64_t narrower = plane.columns > shape.columns ? columns_into_line<T>(plane) : 0;
   for (std::uint64_t row = 0; row < plane.rows; row += shape.rows) {
     const std::uint64_t rows = std::min(shape.rows, plane.rows - row);
-    for (std::uint64_t column = 0; column < plane.columns; column += shape.columns) {
-      const std::uint64_t columns = std::min(shape.columns, plane.columns - column);
+    for (std::uint64_t column = 0, columns = 0; column < plane.columns; column += columns) {
+      columns = std::min(shape.columns - (column == 0 ? narrower : 0), plane.columns - column);
       accepted &= read_tile(tile, pitch, plane, row, rows, column, columns);
       for (std::uint64_t s = 0; s < rows; s += strip_rows) {
         const std::uint64_t height = std::min(strip_rows, rows - s);
