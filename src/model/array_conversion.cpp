@@ -182,10 +182,15 @@ void ArrayConversion::run(void* dst_base, const void* src_base, const Executor& 
   auto* dst = static_cast<std::byte*>(dst_base);
   const auto* src = static_cast<const std::byte*>(src_base);
   const Box all{Dims::filled(box_.count.size(), 0), box_.count};
-  std::size_t split = 0;  // the destination's slowest dimension that is long enough, else its longest
   std::uint64_t parts = executor.run ? std::min<std::uint64_t>(executor.parts, bytes() / part_bytes) : 1;
-  for (const std::size_t d : fastest_first(fields_[0].dst_strides, box_.count))
-    if (box_.count[d] >= std::min(parts, box_.count[split])) split = d;
+  // The destination's slowest dimension that is long enough, else its longest; if it can be, not the one whose runs are those
+  // of the source.
+  const auto dense_dst = fastest_first(fields_[0].dst_strides, box_.count);
+  const auto dense_src = fastest_first(fields_[0].src_strides, box_.count);
+  std::size_t split = dense_dst.empty() ? 0 : dense_dst.front();
+  for (const std::size_t d : dense_dst)
+    if (box_.count[d] >= std::min(parts, box_.count[split]) && (d != dense_src.front() || split == dense_dst.front()))
+      split = d;
   if (parts > 1) parts = std::min(parts, box_.count[split]);
   std::atomic<bool> accepted{true};
   const auto run_one = [&](std::size_t i) {

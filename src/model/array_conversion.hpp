@@ -37,7 +37,7 @@ class ArrayConversion {
   // Bases as those of the placed arrays, which must not overlap in memory. Bytes of the destination that belong to no element
   // of the box and to no field stay as they are. Any thread. Throws Error(invalid_argument) when the check refuses an element:
   // the message names the first one in row-major order; what the destination then holds is unspecified.
-  // Parts of the executor write to separate ranges of the destination's slowest dimension that is long enough.
+  // The executor's parts are ranges of one dimension, a slow one of the destination.
   void run(void* dst, const void* src, const Executor& executor = {}) const;
 
  private:
