@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "model/box.hpp"
+#include "model/curve.hpp"
 
 namespace penstock::model {
 
@@ -14,17 +15,14 @@ std::uint64_t morton_key(const Box& box, const Box& hull) {
   const std::size_t dims = box.start.size();
   if (dims == 0) return 0;
   const std::size_t bits = 64 / dims;
-  std::uint64_t key = 0;
-  std::array<std::uint64_t, max_dims> scaled{};
+  GridPlace scaled{};
   for (std::size_t d = 0; d < dims; ++d) {
     const int width = std::bit_width(hull.count[d]);  // bits of any offset within the hull
     const std::uint64_t centre = box.start[d] - hull.start[d] + box.count[d] / 2;
     const int shift = width - static_cast<int>(bits);
     scaled[d] = shift > 0 ? centre >> shift : centre << -shift;
   }
-  for (std::size_t bit = bits; bit-- > 0;)
-    for (std::size_t d = 0; d < dims; ++d) key = (key << 1) | ((scaled[d] >> bit) & 1u);
-  return key;
+  return morton(scaled, dims, bits);
 }
 
 Box hull_of(std::span<const Box> boxes, std::span<const std::uint32_t> numbers) {
@@ -56,36 +54,37 @@ BoxIndex::BoxIndex(std::span<const Box> boxes) {
     std::sort(numbers_.begin(), numbers_.end(),
               [&](auto a, auto b) { return keys[a] != keys[b] ? keys[a] < keys[b] : a < b; });
   }
-  auto& leaves = levels_.emplace_back(numbers_.size());
-  for (std::size_t i = 0; i < numbers_.size(); ++i) {
-    const Box& box = boxes[numbers_[i]];
-    for (std::size_t d = 0; d < dims_; ++d) {
-      leaves[i].low[d] = box.start[d];
-      leaves[i].high[d] = box.start[d] + box.count[d];
-    }
+  Level leaves{numbers_.size(), {}};
+  leaves.bounds.reserve(2 * dims_ * leaves.nodes);
+  for (const auto i : numbers_) {
+    for (const auto low : boxes[i].start) leaves.bounds.push_back(low);
+    for (std::size_t d = 0; d < dims_; ++d) leaves.bounds.push_back(boxes[i].start[d] + boxes[i].count[d]);
   }
-  while (levels_.back().size() > fan_out) {
-    const auto& below = levels_.back();
-    std::vector<Bounds> nodes((below.size() + fan_out - 1) / fan_out);
-    for (std::size_t i = 0; i < below.size(); ++i) {
-      Bounds& node = nodes[i / fan_out];
-      if (i % fan_out == 0) node = below[i];
+  levels_.push_back(std::move(leaves));
+  while (levels_.back().nodes > fan_out) {
+    const Level& below = levels_.back();
+    Level level{(below.nodes + fan_out - 1) / fan_out, {}};
+    level.bounds.resize(2 * dims_ * level.nodes);
+    for (std::size_t i = 0; i < below.nodes; ++i) {
+      const std::uint64_t* from = &below.bounds[2 * dims_ * i];
+      std::uint64_t* node = &level.bounds[2 * dims_ * (i / fan_out)];
+      if (i % fan_out == 0) std::copy_n(from, 2 * dims_, node);
       for (std::size_t d = 0; d < dims_; ++d) {
-        node.low[d] = std::min(node.low[d], below[i].low[d]);
-        node.high[d] = std::max(node.high[d], below[i].high[d]);
+        node[d] = std::min(node[d], from[d]);
+        node[dims_ + d] = std::max(node[dims_ + d], from[dims_ + d]);
       }
     }
-    levels_.push_back(std::move(nodes));
+    levels_.push_back(std::move(level));
   }
 }
 
-bool BoxIndex::touches(const Bounds& bounds, const std::uint64_t* low, const std::uint64_t* high) const {
+bool BoxIndex::touches(const std::uint64_t* bounds, const std::uint64_t* low, const std::uint64_t* high) const {
   for (std::size_t d = 0; d < dims_; ++d)
-    if (bounds.low[d] >= high[d] || low[d] >= bounds.high[d]) return false;
+    if (bounds[d] >= high[d] || low[d] >= bounds[dims_ + d]) return false;
   return true;
 }
 
-// Calls visit(number) for each box that touches [low, high), in curve order, until it returns false.
+// Calls visit(place among the leaves) for each box that touches [low, high), in curve order, until it returns false.
 template <class Visit>
 std::uint64_t BoxIndex::visit(const std::uint64_t* low, const std::uint64_t* high, Visit&& visit) const {
   if (levels_.empty()) return 0;
@@ -96,7 +95,7 @@ std::uint64_t BoxIndex::visit(const std::uint64_t* low, const std::uint64_t* hig
   };
   std::array<Range, 16> stack;  // 16 levels of 16 hold more boxes than memory does
   std::size_t depth = 0;
-  stack[0] = {levels_.size() - 1, 0, levels_.back().size()};
+  stack[0] = {levels_.size() - 1, 0, levels_.back().nodes};
   for (;;) {
     Range& range = stack[depth];
     if (range.next == range.end) {
@@ -106,37 +105,60 @@ std::uint64_t BoxIndex::visit(const std::uint64_t* low, const std::uint64_t* hig
     }
     const std::size_t i = range.next++;
     ++looks;
-    if (!touches(levels_[range.level][i], low, high)) continue;
+    if (!touches(levels_[range.level].bounds.data() + 2 * dims_ * i, low, high)) continue;
     if (range.level == 0) {
-      if (!visit(numbers_[i])) return looks;
+      if (!visit(i)) return looks;
       continue;
     }
     const std::size_t level = range.level - 1;
-    stack[++depth] = {level, i * fan_out, std::min((i + 1) * fan_out, levels_[level].size())};
+    stack[++depth] = {level, i * fan_out, std::min((i + 1) * fan_out, levels_[level].nodes)};
   }
 }
 
-void BoxIndex::query(const Box& box, std::vector<std::uint32_t>& out) const {
+template <class Visit>
+void BoxIndex::visit_box(const Box& box, Visit&& see) const {
   std::uint64_t high[max_dims] = {};
   if (box.start.size() != dims_) return;
   for (std::size_t d = 0; d < dims_; ++d) {
     if (box.count[d] == 0) return;
     high[d] = box.start[d] + box.count[d];
   }
+  visit(box.start.begin(), high, see);
+}
+
+void BoxIndex::query(const Box& box, std::vector<std::uint32_t>& out) const {
   const auto before = static_cast<std::ptrdiff_t>(out.size());
-  visit(box.start.begin(), high, [&](std::uint32_t number) {
-    out.push_back(number);
+  visit_box(box, [&](std::size_t leaf) {
+    out.push_back(numbers_[leaf]);
     return true;
   });
   if (numbers_.size() > fan_out) std::sort(out.begin() + before, out.end());
+}
+
+void BoxIndex::for_each(const Box& box, const std::function<bool(const Box&)>& see) const {
+  Box found{Dims::filled(dims_, 0), Dims::filled(dims_, 0)};
+  visit_box(box, [&](std::size_t leaf) {
+    const std::uint64_t* bounds = levels_.front().bounds.data() + 2 * dims_ * leaf;
+    for (std::size_t d = 0; d < dims_; ++d) {
+      found.start[d] = bounds[d];
+      found.count[d] = bounds[dims_ + d] - bounds[d];
+    }
+    return see(found);
+  });
+}
+
+std::size_t BoxIndex::memory_bytes() const {
+  std::size_t bytes = numbers_.capacity() * sizeof(numbers_[0]);
+  for (const auto& level : levels_) bytes += level.bounds.capacity() * sizeof(std::uint64_t);
+  return bytes;
 }
 
 std::int64_t BoxIndex::last_holding(const std::uint64_t* point) const {
   std::uint64_t high[max_dims] = {};
   for (std::size_t d = 0; d < dims_; ++d) high[d] = point[d] + 1;
   std::int64_t last = -1;
-  visit(point, high, [&](std::uint32_t number) {
-    last = std::max<std::int64_t>(last, number);
+  visit(point, high, [&](std::size_t leaf) {
+    last = std::max<std::int64_t>(last, numbers_[leaf]);
     return true;
   });
   return last;
@@ -145,10 +167,10 @@ std::int64_t BoxIndex::last_holding(const std::uint64_t* point) const {
 bool BoxIndex::any_overlap(std::uint64_t budget) const {
   std::uint64_t looks = 0;
   for (std::size_t i = 0; i < numbers_.size(); ++i) {
-    const Bounds& bounds = levels_.front()[i];
+    const std::uint64_t* bounds = levels_.front().bounds.data() + 2 * dims_ * i;
     bool found = false;
-    looks += visit(bounds.low, bounds.high, [&](std::uint32_t number) {
-      found = number != numbers_[i];
+    looks += visit(bounds, bounds + dims_, [&](std::size_t leaf) {
+      found = leaf != i;
       return !found;
     });
     if (found || looks > budget) return true;

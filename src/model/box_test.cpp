@@ -62,6 +62,10 @@ TEST(BoxIndex, answers_as_a_search_through_all_boxes_does) {
         if (intersect(box, boxes[i])) expected.push_back(i);
       index.query(box, found);
       ASSERT_EQ(found, expected);
+      std::vector<Box> seen, expected_boxes;
+      for (const auto i : expected) expected_boxes.push_back(boxes[i]);
+      index.for_each(box, [&](const Box& b) { return seen.push_back(b), true; });
+      ASSERT_TRUE(std::ranges::is_permutation(seen, expected_boxes));
       std::int64_t last = -1;
       for (std::uint32_t i = 0; i < boxes.size(); ++i)
         if (contains(boxes[i], box.start.begin())) last = i;
