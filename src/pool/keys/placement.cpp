@@ -70,28 +70,4 @@ Owners Placement::owners(const Namespace& ns, std::string_view row, std::optiona
   return owners;
 }
 
-std::uint64_t curve_tag(const Box& box, const Dims& shape, std::uint32_t parts) {
-  using Wide = unsigned __int128;
-  const std::size_t dims = shape.size();
-  if (parts == 0) throw Error(Errc::invalid_argument, "a curve cut into no parts");
-  if (box.start.size() != dims || box.count.size() != dims)
-    throw Error(Errc::invalid_argument, "a box and an array of different dimensions");
-  if (dims == 0) return 0;
-  // Twice the centre is a whole number of up to 65 bits; 62 more fit.
-  const std::size_t bits = std::min<std::size_t>(62, 64 / dims);
-  std::array<std::uint64_t, max_dims> place{};
-  for (std::size_t d = 0; d < dims; ++d) {
-    if (box.count[d] > shape[d] || box.start[d] > shape[d] - box.count[d])
-      throw Error(Errc::invalid_argument, "a box outside its array");
-    if (shape[d] == 0) continue;
-    const Wide twice_centre = Wide{box.start[d]} * 2 + box.count[d];
-    const Wide scaled = (twice_centre << bits) / (Wide{shape[d]} * 2);
-    place[d] = static_cast<std::uint64_t>(std::min(scaled, (Wide{1} << bits) - 1));
-  }
-  std::uint64_t along = 0;
-  for (std::size_t bit = bits; bit-- > 0;)
-    for (std::size_t d = 0; d < dims; ++d) along = along << 1 | (place[d] >> bit & 1);
-  return static_cast<std::uint64_t>(Wide{along} * parts >> (bits * dims));
-}
-
 }  // namespace penstock::pool

@@ -2,8 +2,8 @@
 //
 // By hash: consistent hashing with virtual nodes (strong hash: XXH3 of namespace and row, so that a row's columns lie
 // together), weighted: one server more or less moves only the keys that it gets or had. By tag: tag mod the active servers
-// in id order (ranks, stripes), whatever their weights. By curve: a tag from the Morton index of a box's centre within its
-// array, cut into equal ranges (arrays, AMR blocks). Replicas are the next distinct servers, on the ring or in id order.
+// in id order (ranks, stripes, parts of arrays), whatever their weights. Replicas are the next distinct servers, on the ring or
+// in id order.
 // Source: D. Karger et al., Consistent hashing and random trees, STOC 1997.
 #pragma once
 
@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "penstock/pool.hpp"
-#include "penstock/types.hpp"
 #include "pool/keys/view.hpp"
 
 namespace penstock::pool {
@@ -49,11 +48,5 @@ class Placement {
   std::vector<Point> ring_;
   std::vector<std::uint32_t> active_;
 };
-
-// The tag (0 .. parts - 1) of a box of an array by its centre's place on a Morton curve through the array, of which each part
-// is an equal range. Neighbours along the curve share a part. The curve is stretched to the array's shape, so that ranges
-// hold equally many cells whatever the shape: 64 / dimensions bits a dimension (8 of eight dimensions).
-// Throws Error(invalid_argument): a box outside the array or of other dimensions, no parts.
-std::uint64_t curve_tag(const Box& box, const Dims& shape, std::uint32_t parts);
 
 }  // namespace penstock::pool

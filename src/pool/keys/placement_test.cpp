@@ -5,10 +5,9 @@
 
 #include <fstream>
 #include <functional>
-#include <map>
+#include <random>
 #include <set>
 
-#include "model/random_test_support.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::pool {
@@ -189,69 +188,6 @@ TEST(Placement, HugePoolsKeepTheRingBounded) {
   for (auto& member : view.members) member.weight = 4;
   const Placement placement(view);
   EXPECT_EQ(placement.owners({}, "row").count, 1u);
-}
-
-TEST(CurveTag, QuartersOfASquare) {
-  const Dims shape{8, 8};
-  EXPECT_EQ(curve_tag({{0, 0}, {4, 4}}, shape, 4), 0u);
-  EXPECT_EQ(curve_tag({{0, 4}, {4, 4}}, shape, 4), 1u);
-  EXPECT_EQ(curve_tag({{4, 0}, {4, 4}}, shape, 4), 2u);
-  EXPECT_EQ(curve_tag({{4, 4}, {4, 4}}, shape, 4), 3u);
-  EXPECT_EQ(curve_tag({{5, 6}, {1, 1}}, shape, 1), 0u);
-}
-
-// Blocks of a regular decomposition are dealt evenly, whatever the array's shape.
-TEST(CurveTag, RegularBlocksAreDealtEvenly) {
-  for (std::size_t dims = 1; dims <= max_dims; ++dims) {
-    const std::size_t side = dims == 1 ? 256 : dims == 2 ? 16 : dims <= 4 ? 4 : 2;
-    Dims shape = Dims::filled(dims, 0), count = shape;
-    std::size_t blocks = 1;
-    for (std::size_t d = 0; d < dims; ++d) {
-      count[d] = 3 + 5 * d;
-      shape[d] = count[d] * side;
-      blocks *= side;
-    }
-    std::vector<std::size_t> loads(4);
-    for (std::size_t block = 0; block < blocks; ++block) {
-      Box box{Dims::filled(dims, 0), count};
-      std::size_t rest = block;
-      for (std::size_t d = 0; d < dims; ++d, rest /= side) box.start[d] = rest % side * count[d];
-      ++loads.at(curve_tag(box, shape, 4));
-    }
-    EXPECT_EQ(imbalance(loads), 1.0) << dims << " dimensions, " << blocks << " blocks";
-  }
-}
-
-TEST(CurveTag, NeighboursOnTheCurveShareAPart) {
-  const Dims shape{64, 64};
-  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> rows;  // of each part: first and last
-  for (std::uint64_t i = 0; i < 64; ++i)
-    for (std::uint64_t j = 0; j < 64; ++j) {
-      auto [part, fresh] = rows.try_emplace(curve_tag({{i, j}, {1, 1}}, shape, 16), i, i);
-      part->second.first = std::min(part->second.first, i);
-      part->second.second = std::max(part->second.second, i);
-    }
-  ASSERT_EQ(rows.size(), 16u);
-  for (const auto& [part, range] : rows) EXPECT_EQ(range.second - range.first, 15u) << part;
-}
-
-TEST(CurveTag, SizesOfSixtyFourBits) {
-  constexpr std::uint64_t huge = ~std::uint64_t{0};
-  EXPECT_EQ(curve_tag({{0}, {huge}}, {huge}, 8), 4u);
-  EXPECT_EQ(curve_tag({{huge - 1}, {1}}, {huge}, 8), 7u);
-  EXPECT_EQ(curve_tag({{0, huge - 1}, {1, 1}}, {huge, huge}, 4), 1u);
-  EXPECT_EQ(curve_tag({{huge - 1, huge - 1}, {1, 1}}, {huge, huge}, 0xffffffff), 0xfffffffeu);
-  EXPECT_EQ(curve_tag({Dims::filled(8, huge - 1), Dims::filled(8, 1)}, Dims::filled(8, huge), 256), 255u);
-  EXPECT_EQ(curve_tag({{huge}, {0}}, {huge}, 8), 7u);  // empty, at the end
-}
-
-TEST(CurveTag, WhatIsNoPlace) {
-  EXPECT_EQ(curve_tag({{}, {}}, {}, 4), 0u);
-  EXPECT_EQ(curve_tag({{0}, {0}}, {0}, 4), 0u);
-  EXPECT_THROW(curve_tag({{0}, {1}}, {4}, 0), Error);
-  EXPECT_THROW(curve_tag({{0}, {1}}, {4, 4}, 2), Error);
-  EXPECT_THROW(curve_tag({{4}, {1}}, {4}, 2), Error);
-  EXPECT_THROW(curve_tag({{~std::uint64_t{0}}, {2}}, {4}, 2), Error);
 }
 
 }  // namespace
