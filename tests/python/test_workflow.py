@@ -191,6 +191,8 @@ def test_programs_are_found_beside_the_study_in_the_build_tree_and_in_path(write
     assert find_program("bin/gray-scott", tmp_path) == str(program)
     assert find_program("python", tmp_path) == sys.executable
     assert os.path.isabs(find_program("sh", tmp_path))
+    monkeypatch.setenv("PATH", str(folder))  # as after `.venv/bin/penstock run`
+    assert find_program("penstock", tmp_path) == os.path.join(os.path.dirname(sys.executable), "penstock")
     with pytest.raises(LaunchError, match="did you mean 'gray-scott'"):
         find_program("grey-scott", tmp_path)
     write("analysis.py", "")

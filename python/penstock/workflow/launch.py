@@ -112,7 +112,8 @@ def find_program(word: str, here: Path) -> str:
     for folder in folders:
         if (folder / word).is_file() and os.access(folder / word, os.X_OK):
             return str((folder / word).absolute())
-    found = shutil.which(word)
+    # Beside the interpreter: `penstock` itself, where its environment is not in PATH.
+    found = shutil.which(word) or shutil.which(word, path=os.path.dirname(sys.executable))
     if found:
         return os.path.abspath(found)
     raise LaunchError(_not_found(word, here, folders))
