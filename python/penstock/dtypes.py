@@ -16,7 +16,7 @@ try:
     from ml_dtypes import bfloat16 as _bfloat16
 
     BFLOAT16 = np.dtype(_bfloat16)
-except ImportError:
+except (ImportError, AttributeError):  # AttributeError: beside a NumPy that is older than it takes, as ParaView's
     BFLOAT16 = np.dtype(np.uint16)
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
