@@ -58,25 +58,31 @@ void run(const Arguments& arguments) {
     coprocessor.set_mesh("grid", {UniformMesh{.shape = {side, side, side}}});
     const auto field = coprocessor.field<double>("grid", "T");
     const double started = now() - start;
-    auto requests = ask_for_nothing(context);
     std::int64_t cycle = 0;
-    while (coprocessor.statistics().demand_number == 0) coprocessor.request(cycle++, 0);
+    const auto publish_if_asked = [&] {
+      auto step = coprocessor.request(cycle++, 0);
+      if (!step) return;
+      step->lend(field, whole({side, side, side}), array.data());
+      step->coprocess();
+    };
+    publish_if_asked();  // nobody has asked for less than everything yet
+    auto requests = ask_for_nothing(context);
+    while (coprocessor.statistics().demand_number == 0) publish_if_asked();
     const auto published = coprocessor.statistics().steps;
+    const auto moved = coprocessor.writer().statistics().bytes;
+    require(published > 0 && moved > 0, "cycles published before the analysis asks");
     std::vector<double> took;
     took.reserve(steps);
     for (std::uint64_t t = 0; t < steps; ++t) {
       const double begin = now();
-      if (auto step = coprocessor.request(cycle++, 0)) {
-        step->lend(field, whole({side, side, side}), array.data());
-        step->coprocess();
-      }
+      publish_if_asked();
       took.push_back(1e6 * (now() - begin));
     }
     const double memory = pss_mb() - before;
     const auto counted = coprocessor.statistics();
     require(counted.steps == published, "no step of a cycle that nobody asks for");
     const auto stream = coprocessor.writer().statistics();
-    require(stream.bytes_copied == 0 && stream.bytes == 0, "no byte of a field moved");
+    require(stream.bytes == moved, "no byte of a field moved");
     requests.close(Timeout(0));
     coprocessor.finalize();
     std::ranges::sort(took);
