@@ -210,6 +210,11 @@ Request request_of(const Json& json) {
   request.number = whole_number(member(json, "number"), "number");
   for (const auto& rule : list(member(json, "rules"), max_rules, "rules"))
     request.rules.push_back(at("rule " + std::to_string(request.rules.size()), [&] { return rule_of(rule); }));
+  std::size_t words = 0;
+  for (const auto& rule : request.rules) words += rule.when.size();
+  if (words > max_request_words)
+    refuse("its programs have " + std::to_string(words) + " words together; at most " +
+           std::to_string(max_request_words) + " are run");
   const auto steering = json.find("steering");
   if (steering == json.end()) return request;
   if (!steering->is_object()) refuse("steering is an object");

@@ -18,8 +18,9 @@ namespace penstock::analysis {
 
 inline constexpr std::size_t max_request_bytes = std::size_t{1} << 20;
 inline constexpr std::size_t max_rules = 256;
-inline constexpr std::size_t max_words = 256;  // of a program
-inline constexpr std::size_t max_text = 4096;  // bytes of a steering value
+inline constexpr std::size_t max_words = 256;           // of a program
+inline constexpr std::size_t max_request_words = 4096;  // of all programs: the simulation runs them at each cycle
+inline constexpr std::size_t max_text = 4096;           // bytes of a steering value
 
 // A condition over a step's number and time, in reverse Polish notation: a calculator with a stack. That no word lacks an
 // operand, and that one value is left, is checked when it is made.
@@ -54,6 +55,7 @@ class Program {
     double number = 0;
   };
   explicit Program(std::vector<Word> words);
+  std::size_t size() const { return words_.size(); }
 
   // Whether the result is not 0. True also when a value on the way is not finite (a division by 0): the analysis decides then.
   // Comparisons and logic give 1 and 0; % and // are Python's. Allocates nothing, calls nothing that can fail.

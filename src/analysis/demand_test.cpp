@@ -217,6 +217,14 @@ TEST(Request, RefusesWhatItCannotRead) {
   for (std::size_t i = 0; i < max_rules; ++i) long_list += ", 1";
   long_list += "]";
   const std::string deep(200'000, '[');
+  const std::string rule = R"({"fields": null, "when": [1)" + [] {
+    std::string words;
+    for (int i = 0; i < 8; ++i) words += R"(, 1, "+")";
+    return words + "]}";
+  }();
+  std::string costly = "[" + rule;  // 241 rules of 17 words
+  for (int i = 0; i < 240; ++i) costly += ", " + rule;
+  costly += "]";
   const std::pair<std::string, const char*> cases[] = {
       {"", "no JSON"},
       {"{", "no JSON"},
@@ -244,6 +252,7 @@ TEST(Request, RefusesWhatItCannotRead) {
       {when("1"), "when: it is a list"},
       {when("[]"), "1 to 256 words, not 0"},
       {when(long_list), "a list of at most 256"},
+      {request_with(costly), "4097 words together; at most 4096"},
       {when("[1, 2]"), "leaves 2 values"},
       {when(R"(["+"])"), "word 0 of the program lacks an operand"},
       {when(R"([1, "+"])"), "word 1 of the program lacks an operand"},

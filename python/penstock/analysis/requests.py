@@ -19,6 +19,7 @@ from ..errors import Error, InvalidArgument, WrongState
 MAX_BYTES = 1 << 20
 RETRY_S = 1.0
 MAX_RULES = 256
+MAX_WORDS = 4096  # of the rules' programs, which the simulation runs at each cycle
 # The newest request waits for a simulation that attaches later. Nothing waits for one that does not read: what finds no
 # room is sent again by flush(). A request holds all that is asked for, so only the newest counts.
 _OPTIONS = {
@@ -97,6 +98,10 @@ class Requests:
         """Takes what fits into a request, and sends it."""
         if len(rules) > MAX_RULES:
             raise InvalidArgument(f"a request has at most {MAX_RULES} rules, not {len(rules)}: merge some")
+        if (words := sum(len(rule["when"]) for rule in rules)) > MAX_WORDS:
+            raise InvalidArgument(
+                f"the triggers of a request have at most {MAX_WORDS} words, not {words}: ask for less"
+            )
         size = len(_as_json(self._number + 1, rules, steering).encode())
         if size > MAX_BYTES:
             raise InvalidArgument(f"a request of {size} bytes is longer than {MAX_BYTES}: ask for less")
