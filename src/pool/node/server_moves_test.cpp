@@ -136,6 +136,30 @@ TEST_F(Servers, OneOfAnotherProtocolComesIntoNoView) {
   EXPECT_EQ(why_refused(), "");
 }
 
+// A server of which the directory tells, and nobody else. It says of no view that it has passed on all: the pool does not settle.
+class Announced {
+ public:
+  Announced(std::shared_ptr<fabric::Progress> progress, const std::string& folder, const std::string& name,
+            const fabric::Endpoint& endpoint)
+      : progress_(std::move(progress)), directory_(directory::open_directory(progress_, "embedded", folder)) {
+    Announcement announcement;
+    announcement.member.id = 999;
+    announcement.member.name = name;
+    announcement.member.endpoint = endpoint;
+    const base::Deadline deadline(patience);
+    fabric::run_task(*progress_, directory_->put(path_, to_json(announcement), std::nullopt, 0, deadline), deadline);
+  }
+  void remove() {
+    const base::Deadline deadline(patience);
+    fabric::run_task(*progress_, directory_->remove(path_, std::nullopt, deadline), deadline);
+  }
+
+ private:
+  const std::string path_ = pool_path("stage", "servers/999");
+  const std::shared_ptr<fabric::Progress> progress_;
+  const std::shared_ptr<directory::Directory> directory_;
+};
+
 TEST_F(Servers, AHolderThatDoesNotAnswerIsNotAbsence) {
   start(2);
   std::vector<Key> keys;
@@ -144,17 +168,11 @@ TEST_F(Servers, AHolderThatDoesNotAnswerIsNotAbsence) {
     pool->put(keys.back(), bytes_of(std::to_string(i)));
   }
   // A server that is announced and cannot be reached: the pool does not settle.
-  auto directory =
-      std::shared_ptr<directory::Directory>(directory::open_directory(client_progress, "embedded", folder.path()));
-  Announcement silent;
-  silent.member.id = 999;
-  silent.member.name = "silent";
-  silent.member.endpoint = servers[0].server->endpoint();
-  silent.member.endpoint.unix_name = "penstock-nobody-" + std::to_string(::getpid());
-  silent.member.endpoint.tcp_hosts.clear();
-  const auto path = pool_path("stage", "servers/999");
+  auto nowhere = servers[0].server->endpoint();
+  nowhere.unix_name = "penstock-nobody-" + std::to_string(::getpid());
+  nowhere.tcp_hosts.clear();
+  Announced silent(client_progress, folder.path(), "silent", nowhere);
   const base::Deadline deadline(patience);
-  fabric::run_task(*client_progress, directory->put(path, to_json(silent), std::nullopt, 0, deadline), deadline);
   add(options(2, 2, 1));
   servers[2].server->start(patience);
   const auto joined = [&] { return core(2).placement()->view().find(999) != nullptr; };
@@ -175,7 +193,7 @@ TEST_F(Servers, AHolderThatDoesNotAnswerIsNotAbsence) {
   brief.timeout = Timeout(1500);
   EXPECT_EQ(code_of([&] { pool->put(absent, bytes_of("x"), brief); }), Errc::timeout);
   // It is gone: the others know everything.
-  fabric::run_task(*client_progress, directory->remove(path, std::nullopt, deadline), deadline);
+  silent.remove();
   EXPECT_EQ(code_of([&] { pool->get(absent); }), Errc::not_found);
   EXPECT_GT(pool->put(absent, bytes_of("x")), 1u) << "above what it may bring back";
   const auto all = pool->get(keys);
@@ -184,7 +202,6 @@ TEST_F(Servers, AHolderThatDoesNotAnswerIsNotAbsence) {
     EXPECT_EQ(all[k].value->text(), std::to_string(k));
     EXPECT_EQ(code_of([&] { pool->put(keys[k], bytes_of("again")); }), Errc::already_exists);
   }
-  directory.reset();
 }
 
 // Another server's part in what servers do among themselves. It tells of one version of each object that it is asked for, and
@@ -235,23 +252,15 @@ TEST_F(Servers, WhatIsReplacedWhileItIsFetchedIsNotAbsent) {
   const auto token = servers[0].server->token("server");
   const auto token_of = [token](const std::string&) { return std::optional(token); };
   rpc::Server holder(fabric::Progress::create(), services, token_of, "127.0.0.1");
-  auto directory =
-      std::shared_ptr<directory::Directory>(directory::open_directory(client_progress, "embedded", folder.path()));
-  Announcement announcement;  // and it says of no view that it has passed on all: the pool does not settle
-  announcement.member.id = 999;
-  announcement.member.name = "holder";
-  announcement.member.endpoint = holder.endpoint();
-  const auto path = pool_path("stage", "servers/999");
+  Announced announced(client_progress, folder.path(), "holder", holder.endpoint());
   const base::Deadline deadline(patience);
-  fabric::run_task(*client_progress, directory->put(path, to_json(announcement), std::nullopt, 0, deadline), deadline);
   add(options(2, 2, 1));
   servers[2].server->start(patience);
   while (pool->status().servers.size() < 4 && !deadline.passed()) std::this_thread::yield();
   int i = 0;
   while (!primary(2, "row " + std::to_string(i))) ++i;
   EXPECT_EQ(pool->get({"row " + std::to_string(i), "a"}).text(), ReplacingHolder::text);
-  fabric::run_task(*client_progress, directory->remove(path, std::nullopt, deadline), deadline);
-  directory.reset();
+  announced.remove();
 }
 
 // The system gives the port of a server that has died to any other process.
@@ -261,31 +270,15 @@ TEST_F(Servers, AStrangerAtAServersAddressIsAServerThatIsLost) {
   const auto stranger_token = fabric::Token::random();
   const auto token_of = [&](const std::string&) { return std::optional(stranger_token); };
   rpc::Server stranger(fabric::Progress::create(), std::make_shared<rpc::ServiceTable>(), token_of, "127.0.0.1");
-  auto directory =
-      std::shared_ptr<directory::Directory>(directory::open_directory(client_progress, "embedded", folder.path()));
-  Announcement announcement;
-  announcement.member.id = 999;
-  announcement.member.name = "gone";
-  announcement.member.endpoint = stranger.endpoint();
-  const auto path = pool_path("stage", "servers/999");
+  Announced announced(client_progress, folder.path(), "gone", stranger.endpoint());
   const base::Deadline deadline(patience);
-  fabric::run_task(*client_progress, directory->put(path, to_json(announcement), std::nullopt, 0, deadline), deadline);
   while (pool->status().servers.size() < 2 && !deadline.passed()) std::this_thread::yield();
   int i = 0;
   while (primary(0, "row " + std::to_string(i))) ++i;
   const Key key{"row " + std::to_string(i), "a"};
-  const auto code = [&](Timeout timeout) {
-    try {
-      pool->get(key, {.timeout = timeout});
-      return Errc::ok;
-    } catch (const Error& error) {
-      return error.code();
-    }
-  };
-  EXPECT_THAT(code(300ms), testing::AnyOf(Errc::timeout, Errc::peer_lost));
-  fabric::run_task(*client_progress, directory->remove(path, std::nullopt, deadline), deadline);
-  EXPECT_EQ(code(patience), Errc::not_found);
-  directory.reset();
+  EXPECT_THAT(code_of([&] { pool->get(key, {.timeout = 300ms}); }), testing::AnyOf(Errc::timeout, Errc::peer_lost));
+  announced.remove();
+  EXPECT_EQ(code_of([&] { pool->get(key, {.timeout = patience}); }), Errc::not_found);
 }
 
 TEST_F(Servers, WhatOverlapsAChangeOfViewIsNeitherLostNorBroughtBack) {
