@@ -14,9 +14,8 @@ namespace penstock::model {
 
 namespace {
 
-constexpr std::uint64_t chunk_bytes = std::uint64_t{64}
-                                      << 10;                  // of structures; with the fields' arrays, most of a cache
-constexpr std::uint64_t part_bytes = std::uint64_t{1} << 20;  // the least for which a thread of its own is worth it
+constexpr std::uint64_t chunk_bytes = 64 << 10;  // of structures; with the fields' arrays, most of a cache
+constexpr std::uint64_t part_bytes = 1 << 20;    // the least for which a thread of its own is worth it
 
 std::int64_t offset_of_start(const Dims& start, const Strides& strides) {
   std::int64_t offset = 0;
