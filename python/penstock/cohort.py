@@ -21,6 +21,8 @@ import numpy as np
 
 from .errors import EndOfStream, Error, InvalidArgument, PeerLost, TimeoutError, WriterLost, WrongState
 
+_PATIENCE_S = 60  # for a rank among threads
+
 
 class Cohort(Protocol):
     """What create() and open() need of a parallel program."""
@@ -74,21 +76,37 @@ class ThreadCohort:
 
     def _exchange(self, data: bytes) -> list[bytes]:
         self._shared.slots[self.rank] = data
-        self._shared.barrier.wait()
+        self._shared.calls[self.rank] += 1
+        self._wait()
         everything = list(self._shared.slots)
-        self._shared.barrier.wait()
+        self._wait()
         return everything
+
+    def _wait(self) -> None:
+        try:
+            self._shared.barrier.wait()
+        except threading.BrokenBarrierError:
+            calls = self._shared.calls
+            missing = ", ".join(str(rank) for rank, count in enumerate(calls) if count < calls[self.rank])
+            raise TimeoutError(
+                f"cohort of threads: rank {missing} did not come to call {calls[self.rank]} within {_PATIENCE_S} s"
+                if missing
+                else f"cohort of threads: the others gave up waiting for a rank after {_PATIENCE_S} s"
+            ) from None
 
 
 class _Shared:
     def __init__(self, size: int):
         self.slots = [b""] * size
-        # A rank that never comes fails the others instead of keeping them.
-        self.barrier = threading.Barrier(size, timeout=60)
+        self.calls = [0] * size
+        self.barrier = threading.Barrier(size, timeout=_PATIENCE_S)
 
 
 def thread_cohort(size: int) -> list[ThreadCohort]:
-    """A cohort of `size` threads of this process: give each of them one element."""
+    """A cohort of `size` threads of this process: give each of them one element.
+
+    Its calls raise TimeoutError, with the ranks, when some did not come within 60 s; the cohort is over then.
+    """
     shared = _Shared(size)
     return [ThreadCohort(rank, size, shared) for rank in range(size)]
 

@@ -1,7 +1,6 @@
 """Blueprint files: what Conduit's specification of meshes requires is there, and the meshes come back from them."""
 
 import itertools
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -21,18 +20,13 @@ from penstock.analysis import (
     UnstructuredMesh,
     write_blueprint,
 )
+from ranks import on_ranks
 
 h5py = pytest.importorskip("h5py")
 
 AXES = ["".join(each) for n in (1, 2, 3) for each in itertools.permutations("xyz", n)]
 WEIGHTS = np.array([2.0, -3.0, 5.0])
 NODES = {"point": 1, "line": 2, "tri": 3, "quad": 4, "tet": 4, "hex": 8, "wedge": 6, "pyramid": 5}
-
-
-def on_ranks(size, work):
-    with ThreadPoolExecutor(size) as pool:
-        futures = [pool.submit(work, cohort) for cohort in penstock.thread_cohort(size)]
-    return [future.result() for future in futures]
 
 
 def tree_of(item):

@@ -1,10 +1,11 @@
 """The language of conditions, its programs for the coprocessor, reductions over ranks, and the history of queries."""
 
+import gc
 import json
 import math
 import pickle
 import resource
-from concurrent.futures import ThreadPoolExecutor
+import sys
 
 import numpy as np
 import penstock
@@ -13,15 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from penstock.analysis.expressions import MAX_WORDS, Expression, Values, compile_when, run_program
 from penstock.analysis.reductions import History, Reductions, exchange
+from ranks import on_ranks
 
 RANKS = (1, 2, 3, 4)
-
-
-def on_ranks(size, work):
-    """work(cohort) on `size` threads; the results by rank. What a rank raises is raised."""
-    with ThreadPoolExecutor(size) as pool:
-        futures = [pool.submit(work, cohort) for cohort in penstock.thread_cohort(size)]
-    return [future.result() for future in futures]
 
 
 def values(step=7, time=0.5, **more):
@@ -411,3 +406,27 @@ def test_an_edited_pipeline_keeps_what_it_still_has():
     history.keep(["top"], 2)
     assert history.previous("top", 2) == 2 and math.isnan(history.previous("top", 3))
     assert math.isnan(history.previous("mass"))
+
+
+def test_threads_parse_while_finalizers_run():
+    class Cycle:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            for _ in range(20):
+                pass  # gives another thread its turn
+
+    def parse(_):
+        for n in range(1000):
+            Cycle()
+            assert Expression(f"max(field('a{n % 7}') + 2 * sqrt(b))").fields == {f"a{n % 7}", "b"}
+
+    threshold, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(10)
+    sys.setswitchinterval(1e-6)
+    try:
+        on_ranks(3, parse)
+    finally:
+        gc.set_threshold(*threshold)
+        sys.setswitchinterval(interval)

@@ -5,7 +5,6 @@ import csv
 import errno
 import math
 import resource
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import penstock
@@ -18,6 +17,7 @@ from penstock.analysis.expressions import Values
 from penstock.analysis.extracts import ExtractWriter, _check_hdf
 from penstock.analysis.filters import Table, apply_chain
 from penstock.analysis.pipeline import Pipeline
+from ranks import on_ranks
 from vtkmodules.vtkCommonDataModel import vtkImageData, vtkPolyData, vtkRectilinearGrid, vtkUnstructuredGrid
 from vtkmodules.vtkIOHDF import vtkHDFReader
 from vtkmodules.vtkIOXML import vtkXMLGenericDataObjectReader
@@ -28,12 +28,6 @@ SHAPE = (9, 7, 5)
 
 def extract(text):
     return Pipeline.loads("extracts: {x: {" + text + "}}").extracts["x"]
-
-
-def on_ranks(size, work):
-    with ThreadPoolExecutor(size) as pool:
-        futures = [pool.submit(work, cohort) for cohort in penstock.thread_cohort(size)]
-    return [future.result() for future in futures]
 
 
 def part(rank=0, size=1, ghosts=1):

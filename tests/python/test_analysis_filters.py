@@ -1,7 +1,6 @@
 """Filters against analytic results, and against the whole mesh when it is cut into parts over ranks."""
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +15,7 @@ from penstock.analysis import parts as helpers
 from penstock.analysis.chain import Survey, take_survey
 from penstock.analysis.filters import FILTERS, Table, apply_chain
 from penstock.analysis.schema import PipelineError, Place, Source, read_kind, record
+from ranks import on_ranks
 from vtkmodules.util.numpy_support import vtk_to_numpy
 from vtkmodules.vtkCommonDataModel import (
     vtkImageData,
@@ -38,12 +38,6 @@ def link(name, **options):
     result = read_kind(record(*FILTERS[name]), {k.rstrip("_"): v for k, v in options.items()}, Place(source))
     source.check()
     return result
-
-
-def on_ranks(size, work):
-    with ThreadPoolExecutor(size) as pool:
-        futures = [pool.submit(work, cohort) for cohort in penstock.thread_cohort(size)]
-    return [future.result() for future in futures]
 
 
 def coordinates(shape=SHAPE, origin=ORIGIN, spacing=SPACING):

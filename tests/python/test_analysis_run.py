@@ -60,14 +60,14 @@ def field(cycle):
     return cycle * x + y * z
 
 
-def write(context, cycles=5, name="heat", at=None, pause=None):
+def write(context, cycles=5, name="heat", values=field, pause=None):
     """A simulation: a uniform mesh with the field T."""
     with context.create(name, timeout=TIMEOUT_S) as stream:
         for cycle in range(cycles):
             with stream.step() as step:
                 step["cycle"] = cycle
                 step["time"] = 0.5 * cycle
-                mesh = UniformMesh(shape=SHAPE, axes="zyx", fields={"T": Field("node", field(cycle))})
+                mesh = UniformMesh(shape=SHAPE, axes="zyx", fields={"T": Field("node", values(cycle))})
                 publish(step, {"grid": mesh})
             if pause is not None:
                 pause(cycle)
@@ -306,7 +306,35 @@ def test_a_stream_of_results_is_a_channel_for_the_next(ranks, context, tmp_path)
         lambda: (following.run(), ready.set()),
     )
     table = rows(tmp_path / "next/out/t.csv")
-    assert len(table) >= 1 and all(row[2] > 0 and row[3] == pytest.approx(1.2) for row in table)
+    assert all(row[2] > 0 and row[3] == pytest.approx(1.2) for row in table if row[0] > 0)  # before, T is below 1.2
+    assert len(table) >= 1
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_step_with_an_empty_result_has_no_mesh_for_the_next(ranks, tmp_path, monkeypatch):
+    (tmp_path / "penstock.yaml").write_text("streams: {surfaces: {rendezvous_readers: 1, when_full: block}}\n")
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "penstock.yaml"))
+    context = penstock.Context(directory=str(tmp_path / "streams"), listen="127.0.0.1")
+    (tmp_path / "first.yaml").write_text(
+        "extracts: {surface: {type: stream, stream: surfaces, contour: {field: T, value: 1.2}, fields: [T]}}"
+    )
+    text = "extracts: {t: {type: csv, values: {n: count(T)}}, s: {type: vtk}}\nqueries: {top: max(T)}"
+    following = analyse(context, tmp_path, text, ["surfaces"])
+
+    def look(cohort):
+        Analysis([tmp_path / "first.yaml"], ["heat"], tmp_path / "o", cohort, context=context, timeout=TIMEOUT_S).run()
+
+    beside(
+        lambda: write(context, 6, values=lambda cycle: field(cycle % 4)),
+        *(lambda c=c: look(c) for c in thread_cohort(ranks)),
+        following.run,
+    )
+    assert following.report.frames == 6
+    assert following.report.missed == {"s": 2}
+    found = {row[0]: row[2] for row in rows(tmp_path / "out/t.csv")}
+    assert {cycle for cycle, count in found.items() if count > 0} == {1, 2, 3, 5}
+    assert np.isnan([found[0], found[4]]).all()  # T is 1.2 nowhere
+    assert len(list((tmp_path / "out").glob("s-*"))) == 4
 
 
 def test_steering_and_demand_reach_the_stream_of_requests(context, tmp_path):

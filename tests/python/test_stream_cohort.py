@@ -311,3 +311,16 @@ def test_a_process_is_killed(processes, killed):
     for process in others:
         assert process.wait(60) == 3
         assert process.stdout.read().startswith(f"PeerLost cohort 'c', call 41 (broadcast from rank 0): rank {killed} ")
+
+
+def test_threads_name_the_rank_that_did_not_come(monkeypatch):
+    monkeypatch.setattr("penstock.cohort._PATIENCE_S", 0.2)
+    first, second, third = penstock.thread_cohort(3)
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(third.broadcast, b"", 0)
+        with pytest.raises(penstock.TimeoutError, match="rank 1 did not come to call 1"):
+            first.broadcast(b"data", 0)
+        with pytest.raises(penstock.TimeoutError, match="rank 1 did not come"):
+            waits.result()
+    with pytest.raises(penstock.TimeoutError, match="gave up waiting"):
+        second.broadcast(b"", 0)

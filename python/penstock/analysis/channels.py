@@ -19,7 +19,7 @@ from typing import Any
 from ..context import Context
 from ..errors import EndOfStream, Error, InvalidArgument, TimeoutError, WriterLost
 from ..reader import Reader, ReadStep
-from .channel import describe, time_and_cycle
+from .channel import ATTRIBUTE, describe, time_and_cycle
 from .description import MeshDescription
 from .meshes import Mesh
 from .partition import Part
@@ -64,6 +64,7 @@ class Channel:
         self.step: ReadStep | None = None
         self.number: int | None = None  # of the step that the channel gives
         self.meshes: dict[str, MeshDescription] = {}
+        self.empty = False  # the step says that it has no mesh
         self.time = 0.0
         self.cycle = 0
         self.ended = False
@@ -105,6 +106,7 @@ class Channel:
             return False
         self.step, self.number = step, step.number
         self.meshes, self._parts = describe(step), {}
+        self.empty = not self.meshes and ATTRIBUTE in step.attributes
         self.time, self.cycle = time_and_cycle(step)
         if self.name.match == "latest":
             self._kept = {

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -57,6 +58,10 @@ _COMPARE = {
 _UNARY = {"abs": np.abs, "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "floor": np.floor}
 _CHOICE = {"min": np.fmin, "max": np.fmax}
 FUNCTIONS = (*REDUCTIONS, *_UNARY, "previous", "changed", "field")
+# CPython 3.11 and 3.12 count the depth of a parse for all threads together (python/cpython#106905): where a finalizer
+# lets another thread parse in between, ast.parse() raises SystemError.
+_PARSING = threading.Lock()
+
 RESERVED = frozenset((*COUNTERS, *FUNCTIONS, "and", "or", "not", "True", "False", "None"))
 
 
@@ -146,7 +151,8 @@ def _parse(text: str) -> ast.expr:
     if len(text) > MAX_LENGTH:
         raise InvalidArgument(f"the expression has {len(text)} characters; at most {MAX_LENGTH}")
     try:
-        tree = ast.parse(text, mode="eval").body
+        with _PARSING:
+            tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
         raise InvalidArgument(f"'{text}' is no expression: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError):

@@ -60,18 +60,18 @@ class Frame:
         for channel in channels.present:
             for name, description in channel.meshes.items():
                 self._found[name if len(channels.all) == 1 else f"{channel.name.name}/{name}"] = (channel, description)
-        self._absent = {each.name.name for each in channels.all} - {each.name.name for each in channels.present}
+        self._absent = {each.name.name for each in channels.all if each not in channels.present or each.empty}
         self._loaded: dict[str, Mesh] = {}
         self._names: dict[str, set[str]] = {}  # fields of what is loaded
         self._converted: dict[str, list[vtkDataSet]] = {}
 
     @property
     def complete(self) -> bool:
-        """Every channel has a step in this frame."""
+        """Every channel has a step in this frame, with its meshes."""
         return not self._absent
 
     def lacks(self, mesh: str | None) -> bool:
-        """The mesh is of a channel that has no step in this frame."""
+        """The mesh is of a channel that has no step with meshes in this frame."""
         return mesh is not None and mesh.partition("/")[0] in self._absent
 
     @property

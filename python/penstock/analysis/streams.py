@@ -33,7 +33,10 @@ class StreamExtract:
         )
 
     def publish(self, result: list[Any] | Table, cycle: int, time: float) -> None:
-        """A step: the columns of a table as arrays, or the datasets as one mesh with the extract's name."""
+        """A step: the columns of a table as arrays, or the datasets as one mesh with the extract's name.
+
+        A step without a mesh says that nothing was found.
+        """
         mesh = None if isinstance(result, Table) else self._mesh(result)
         with self._writer.step() as step:
             if self._cohort is None or self._cohort.rank == 0:
@@ -41,8 +44,8 @@ class StreamExtract:
                 step["time"] = time
             if isinstance(result, Table):
                 self._put_table(step, result)
-            elif mesh is not None:
-                publish(step, {self._extract.name: mesh})
+            else:
+                publish(step, {self._extract.name: mesh} if mesh is not None else {})
 
     def _put_table(self, step: Any, table: Table) -> None:
         for name, column in table.columns.items():

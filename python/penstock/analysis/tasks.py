@@ -172,7 +172,9 @@ class PipelineTask:
     def _has_all(one: Scene | Extract, frame: Frame) -> bool:
         """The step was published for it, with the fields that it needs, and the channels of its meshes have one."""
         asked = (one.fields or frozenset()) & frame.known_fields
-        return asked <= frame.held_fields and not any(map(frame.lacks, meshes_of(one)))
+        if not asked <= frame.held_fields or any(map(frame.lacks, meshes_of(one))):
+            return False
+        return frame.complete or bool(frame.meshes) or (isinstance(one, Extract) and one.values is not None)
 
     @staticmethod
     def _may_hold(when: Expression, frame: Frame) -> bool:
