@@ -81,6 +81,8 @@ def main(words: list[str] | None = None) -> int:
         for name, value in figures["simulation"].items():
             table.add_row(name, f"{value:.3g}")
         console.print(table)
+    else:
+        console.print("left out: the simulation's side; coprocess_steps is not built (make build, in a source folder)")
     table = Table("picture", "ranks", "s/frame", "filter", "render", "compose", "write", "pixels apart by > 2/255")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
