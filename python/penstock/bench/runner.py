@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..workflow.launch import SESSION_FOLDER
 from .cases import Case
 
 # Open MPI 4 and 5; other MPIs take no notice.
@@ -70,6 +71,7 @@ def run_programs(
             out = open(directory / f"out-{number}", "w+b")  # noqa: SIM115 closed below, after reading
             errors = open(directory / f"err-{number}", "w+b")  # noqa: SIM115
             outputs.append((out, errors))
+            session = {SESSION_FOLDER: str(directory / f"mpi-{number}")}  # launchers must not share one
             # A session of its own: Ctrl-C reaches this program only, which then ends each by its group.
             children.append(
                 subprocess.Popen(
@@ -77,7 +79,7 @@ def run_programs(
                     stdout=out,
                     stderr=errors,
                     stdin=subprocess.DEVNULL,
-                    env=os.environ | environment,
+                    env=os.environ | session | environment,
                     start_new_session=True,
                 )
             )
