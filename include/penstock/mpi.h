@@ -44,6 +44,7 @@ static inline int penstock_mpi_cohort(MPI_Comm comm, penstock_cohort* cohort) {
     cohort->broadcast = penstock_mpi_broadcast_;
     cohort->gather = penstock_mpi_gather_;
     cohort->release = penstock_mpi_release_;
+    cohort->broadcast_is_local = 1;
   } else {
     free(copy);
   }

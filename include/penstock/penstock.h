@@ -134,6 +134,9 @@ typedef struct penstock_cohort {
   int (*gather)(void* user, const void* data, size_t size, void* all, int root);
   /* Called once when the library no longer needs the cohort, also when opening fails; may be NULL. */
   void (*release)(void* user);
+  /* Not 0: broadcast from a rank that has failed returns although no other rank calls it yet, as MPI_Bcast does for short
+     messages. The ranks of a coprocessor, which wait without a deadline, hear of the failure so. */
+  int broadcast_is_local;
 } penstock_cohort;
 
 /* ------------------------------------------------------------------------------------------------------- context */

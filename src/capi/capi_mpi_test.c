@@ -1,5 +1,6 @@
 /* The C API over MPI: mpiexec -n 3 test_capi_mpi FOLDER. Two ranks write, one reads, each part with a communicator of
    its own. */
+#include "penstock/coprocessor.h"
 #include "penstock/mpi.h"
 
 #include <stdio.h>
@@ -43,6 +44,26 @@ static void read_steps(penstock_context* context, const penstock_cohort* cohort)
   penstock_reader_destroy(reader);
 }
 
+/* Rank 0 gives up between two cycles, while the other one waits for its decision in MPI_Bcast. */
+static void test_a_rank_that_loses(penstock_context* context, MPI_Comm comm) {
+  penstock_coprocessor* coprocessor = NULL;
+  penstock_cohort cohort;
+  penstock_error error;
+  int wanted = 0;
+  CHECK(penstock_mpi_cohort(comm, &cohort) == MPI_SUCCESS);
+  OK(penstock_coprocessor_create(context, "lost", &cohort, "direct,rendezvous_readers=0", &coprocessor, &error));
+  OK(penstock_coprocessor_request(coprocessor, 0, 0, &wanted, &error));
+  if (wanted) OK(penstock_coprocessor_coprocess(coprocessor, &error));
+  if (cohort.rank == 0) {
+    OK(penstock_coprocessor_lose(coprocessor, &error));
+  } else {
+    CHECK(penstock_coprocessor_request(coprocessor, 1, 1, &wanted, &error) == PENSTOCK_ERR_PEER_LOST);
+    CHECK(strstr(error.message, "this rank has failed"));
+    OK(penstock_coprocessor_lose(coprocessor, &error));
+  }
+  penstock_coprocessor_destroy(coprocessor);
+}
+
 static void test_callbacks(const penstock_cohort* cohort) {
   static char mine[200000], all[3 * sizeof mine];
   memset(mine, 'a' + cohort->rank, sizeof mine);
@@ -67,6 +88,7 @@ int main(int argc, char** argv) {
   test_callbacks(&cohort);
   snprintf(options, sizeof options, "directory=%s,listen=127.0.0.1", argv[1]);
   OK(penstock_context_create(options, &context, &error));
+  if (rank < writers) test_a_rank_that_loses(context, part);
   if (rank < writers) write_steps(context, &cohort);
   else read_steps(context, &cohort);
   penstock_context_destroy(context);

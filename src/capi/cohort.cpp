@@ -55,6 +55,10 @@ class CallbackCohort final : public Cohort {
     return result;
   }
 
+  void leave(const std::string& bytes) override {
+    if (c_.broadcast_is_local) broadcast(bytes, c_.rank);
+  }
+
  private:
   void broadcast_bytes(void* data, std::size_t size, int root) { check(c_.broadcast(c_.user, data, size, root)); }
   void gather_bytes(const void* data, std::size_t size, void* all, int root) {
