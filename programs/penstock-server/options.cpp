@@ -13,6 +13,7 @@
 #include "base/option_fields.hpp"
 #include "base/text.hpp"
 #include "fabric/registration.hpp"
+#include "space/server/space_service.hpp"
 
 namespace penstock::server {
 namespace {
@@ -229,6 +230,7 @@ pool::PoolServerOptions complete_node(const ServeOptions& options, std::uint64_t
   // An embedded directory is a process of its own, which registers (directory_process.hpp).
   if (node.directory == "embedded") node.directory = "registered";
   node.server.id = id;
+  node.extend = space::extend_server;
   node.server.store.tiers = parse_tiers(options);
   node.compute.limits.wall = node.compute.limits.cpu = std::chrono::milliseconds(options.compute_time_ms);
   node.compute.plugins = items_of(options.compute_plugins);

@@ -66,10 +66,9 @@ Box Partition::box_of(std::uint32_t part) const {
   return box;
 }
 
-// Calls see(part) for each part that the box meets, in the order of rows.
-template <class See>
-void Partition::for_each_part(const Box& box, See&& see) const {
-  if (model::is_empty(box)) return;
+std::vector<Partition::Piece> Partition::cut(const Box& box) const {
+  std::vector<Piece> pieces;
+  if (model::is_empty(box)) return pieces;
   const std::size_t dims = shape_.size();
   Dims first = box.start, last = box.start;
   for (std::size_t d = 0; d < dims; ++d) {
@@ -77,57 +76,19 @@ void Partition::for_each_part(const Box& box, See&& see) const {
     last[d] = (box.start[d] + box.count[d] - 1) / length_[d];
   }
   Dims at = first;
-  for (;;) {
+  for (bool more = true; more;) {
     std::uint64_t place = 0;
     for (std::size_t d = 0; d < dims; ++d) place = place * grid_[d] + at[d];
-    see(numbers_[place]);
-    std::size_t d = dims;
-    for (;;) {
-      if (d-- == 0) return;
-      if (++at[d] <= last[d]) break;
-      at[d] = first[d];
+    const auto part = numbers_[place];
+    pieces.push_back({part, *model::intersect(box, box_of(part))});
+    more = false;
+    for (std::size_t d = dims; d-- > 0 && !more;) {
+      more = at[d] < last[d];
+      at[d] = more ? at[d] + 1 : first[d];
     }
   }
-}
-
-std::vector<Partition::Piece> Partition::cut(const Box& box) const {
-  std::vector<Piece> pieces;
-  for_each_part(box, [&](std::uint32_t part) { pieces.push_back({part, *model::intersect(box, box_of(part))}); });
   std::ranges::sort(pieces, {}, &Piece::part);
   return pieces;
-}
-
-std::vector<PartRange> Partition::ranges(const Box& box, std::size_t most) const {
-  std::vector<std::uint32_t> met;
-  for_each_part(box, [&](std::uint32_t part) { met.push_back(part); });
-  std::ranges::sort(met);
-  // Ranges begin after the widest gaps.
-  std::vector<std::size_t> begins;
-  for (std::size_t i = 1; i < met.size(); ++i)
-    if (met[i] - met[i - 1] > 1) begins.push_back(i);
-  const std::size_t kept = std::min(begins.size(), std::max<std::size_t>(most, 1) - 1);
-  const auto middle = begins.begin() + static_cast<std::ptrdiff_t>(kept);
-  std::nth_element(begins.begin(), middle, begins.end(),
-                   [&](auto a, auto b) { return met[a] - met[a - 1] > met[b] - met[b - 1]; });
-  begins.erase(middle, begins.end());
-  std::ranges::sort(begins);
-  std::vector<PartRange> ranges;
-  for (std::size_t i = 0, first = 0; !met.empty() && i <= begins.size(); ++i) {
-    const std::size_t end = i < begins.size() ? begins[i] : met.size();
-    ranges.push_back({met[first], met[end - 1]});
-    first = end;
-  }
-  return ranges;
-}
-
-std::map<std::uint32_t, std::vector<std::uint32_t>> parts_by_server(const pool::Placement& placement,
-                                                                    std::uint64_t tag_base,
-                                                                    std::span<const PartRange> ranges) {
-  std::map<std::uint32_t, std::vector<std::uint32_t>> parts;
-  for (const auto& range : ranges)
-    for (std::uint64_t part = range.first; part <= range.last; ++part)
-      parts[placement.owners({}, {}, tag_base + part).index[0]].push_back(static_cast<std::uint32_t>(part));
-  return parts;
 }
 
 }  // namespace penstock::space

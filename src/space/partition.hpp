@@ -7,24 +7,14 @@
 // Immutable; any thread.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <map>
-#include <span>
 #include <vector>
 
 #include "penstock/types.hpp"
-#include "pool/keys/placement.hpp"
 
 namespace penstock::space {
 
 inline constexpr std::uint32_t max_parts = 4096;
-
-// Parts `first` to `last`, both included.
-struct PartRange {
-  std::uint32_t first = 0, last = 0;
-  friend bool operator==(const PartRange&, const PartRange&) = default;
-};
 
 class Partition {
  public:
@@ -42,24 +32,13 @@ class Partition {
   };
   // The box cut at the borders of parts, by part. Boxes here lie within the shape; an empty one has no pieces.
   std::vector<Piece> cut(const Box& box) const;
-  // Ranges that hold each part that the box meets, ascending: at most `most` (one or more). Those with the smallest gaps between
-  // them are joined, so ranges may hold parts that the box does not meet.
-  std::vector<PartRange> ranges(const Box& box, std::size_t most) const;
 
  private:
-  template <class See>
-  void for_each_part(const Box& box, See&& see) const;
-
   Dims shape_;
   Dims length_;                         // of a part; shorter at the array's end
   Dims grid_;                           // parts in each dimension
   std::vector<std::uint32_t> numbers_;  // along the curve, by place in the grid (rows)
   std::vector<std::uint32_t> places_;   // the inverse
 };
-
-// Which parts of these ranges each server has, as primary owner: by index into the placement's members.
-std::map<std::uint32_t, std::vector<std::uint32_t>> parts_by_server(const pool::Placement& placement,
-                                                                    std::uint64_t tag_base,
-                                                                    std::span<const PartRange> ranges);
 
 }  // namespace penstock::space

@@ -68,36 +68,6 @@ TEST(Partition, parts_are_disjoint_and_cover_the_array) {
   }
 }
 
-TEST(Partition, ranges_are_bounded_and_as_tight_as_that_allows) {
-  for (std::uint64_t round = 0; round < 300; ++round) {
-    SCOPED_TRACE(model::seed_text(round));
-    Random random(43'000 + round);
-    const Dims shape = random.shape();
-    const Partition partition(shape, 64);
-    const Box box = random.box_in(shape, 5);
-    std::vector<std::uint32_t> met;
-    for (const auto& piece : partition.cut(box)) met.push_back(piece.part);
-    std::vector<std::uint32_t> gaps;  // parts between two that are met
-    for (std::size_t i = 1; i < met.size(); ++i) gaps.push_back(met[i] - met[i - 1] - 1);
-    std::ranges::sort(gaps);
-    for (const std::size_t most : {1, 2, 5, 64}) {
-      const auto ranges = partition.ranges(box, most);
-      ASSERT_LE(ranges.size(), most);
-      std::size_t held = 0;
-      for (std::size_t i = 0; i < ranges.size(); ++i) {
-        ASSERT_LE(ranges[i].first, ranges[i].last);
-        ASSERT_TRUE(i == 0 || ranges[i].first > ranges[i - 1].last + 1);
-        held += ranges[i].last - ranges[i].first + 1;
-      }
-      for (const auto part : met)
-        ASSERT_TRUE(std::ranges::any_of(ranges, [&](auto r) { return r.first <= part && part <= r.last; }));
-      std::size_t least = met.size();  // the widest gaps left out
-      for (std::size_t i = 0; i + most - 1 < gaps.size(); ++i) least += gaps[i];
-      ASSERT_EQ(held, least);
-    }
-  }
-}
-
 // Of the planes through a grid of parts: how many times its share of a plane's parts the busiest server has, at worst.
 double worst_plane(const std::vector<std::uint64_t>& along, std::uint64_t side, std::size_t dims,
                    std::uint64_t servers) {
@@ -152,23 +122,13 @@ TEST(Partition, scalars_empty_arrays_and_sizes_of_sixty_four_bits) {
   EXPECT_EQ(Partition({}, 64).parts(), 1u);
   EXPECT_EQ(Partition({}, 64).cut({}).size(), 1u);
   EXPECT_EQ(Partition({0, 4}, 1).cut({{0, 0}, {0, 4}}).size(), 0u);
-  EXPECT_TRUE(Partition({4}, 2).ranges({{2}, {0}}, 3).empty());
+  EXPECT_TRUE(Partition({4}, 2).cut({{2}, {0}}).empty());
   const std::uint64_t huge = ~std::uint64_t{0};
   const Partition partition({huge}, 4096);
   EXPECT_EQ(partition.parts(), 4096u);
   EXPECT_EQ(partition.cut({{huge - 1}, {1}}).front().part, 4095u);
-  EXPECT_EQ(partition.ranges({{0}, {huge}}, 1), (std::vector<PartRange>{{0, 4095}}));
+  EXPECT_EQ(partition.cut({{0}, {huge}}).size(), 4096u);
   EXPECT_EQ(code_of([] { Partition({huge, 2}, 4); }), Errc::invalid_argument);
-}
-
-TEST(Partition, servers_own_the_parts_that_placement_gives_them) {
-  pool::View view;
-  for (std::uint64_t id = 1; id <= 3; ++id) view.members.push_back({id, "server" + std::to_string(id), {}, 1});
-  view.members[1].state = pool::ServerState::draining;
-  const std::vector<PartRange> ranges{{0, 2}, {7, 7}};
-  const auto parts = parts_by_server(pool::Placement(view), 1, ranges);
-  using Parts = std::map<std::uint32_t, std::vector<std::uint32_t>>;
-  EXPECT_EQ(parts, (Parts{{0, {1, 7}}, {2, {0, 2}}}));
 }
 
 }  // namespace

@@ -241,7 +241,7 @@ Task<std::vector<std::string>> StreamHome::columns_of_row(Deadline deadline) {
   for (const auto& member : placement->view().members) {
     if (member.id == core_->self()) continue;
     try {
-      auto more = co_await list_columns(*core_, member, placement->view().number, row_, deadline);
+      auto more = co_await core_->list_columns(member, placement->view().number, streams_namespace(), row_, deadline);
       columns.insert(columns.end(), more.begin(), more.end());
     } catch (const Error& e) {  // it may be the only one that has a step: whoever asks does so again, in a newer view
       if (e.code() == Errc::stale_view) throw;

@@ -13,27 +13,6 @@ KeyPattern exact_row(const std::string& row) {
   return KeyPattern(pattern);
 }
 
-Task<std::vector<std::string>> list_columns(ServerCore& core, Member member, std::uint64_t view, std::string row,
-                                            base::Deadline deadline) {
-  auto channel = co_await core.members().channel(std::move(member), deadline);
-  fb::ObjectsClient client(std::move(channel));
-  std::vector<std::string> columns;
-  fb::ListRequestT request;
-  request.view = view;
-  request.ns = pack_namespace(streams_namespace());
-  request.row = pack_bytes(escape_pattern(row));
-  request.column = pack_bytes("*");
-  request.limit = 10'000;
-  rpc::CallOptions options;
-  options.deadline = deadline;
-  do {
-    auto reply = co_await client.list(request, options);
-    for (auto& info : unpack_infos(reply.objects.get())) columns.push_back(std::move(info.key.column));
-    request.after = std::move(reply.next);
-  } while (!request.after.empty());
-  co_return columns;
-}
-
 Task<std::string> first_row(ServerCore& core, Member member, std::uint64_t view, std::string rows,
                             base::Deadline deadline) {
   std::string found;

@@ -22,9 +22,6 @@ typename Table::NativeTableType decode_object(std::span<const std::byte> bytes) 
 }
 
 KeyPattern exact_row(const std::string& row);
-// Columns of a stream's row that another server holds.
-Task<std::vector<std::string>> list_columns(ServerCore& core, Member member, std::uint64_t view, std::string row,
-                                            base::Deadline deadline);
 // The lowest row that matches, of what a server holds; empty when there is none.
 Task<std::string> first_row(ServerCore& core, Member member, std::uint64_t view, std::string rows,
                             base::Deadline deadline);

@@ -58,7 +58,11 @@ void PoolServer::start(Timeout timeout) {
   auto streams = streams_ = StreamService::create(core_);
   auto pull = [streams](rpc::Call& call, fb::PullRequestT request) { return streams->pull(call, std::move(request)); };
   services_ = std::make_shared<rpc::ServiceTable>();
-  services_->add(std::make_shared<ObjectService>(core_, make_compute(core_, compute_), admin_));
+  Extension extension;
+  if (options_.extend) extension = options_.extend(core_);
+  services_->add(
+      std::make_shared<ObjectService>(core_, make_compute(core_, compute_), admin_, std::move(extension.guard)));
+  if (extension.service) services_->add(std::move(extension.service));
   services_->add(std::make_shared<PeerService>(core_, std::move(pull)));
   services_->add(streams);
   const std::string realm = options_.server.pool + "/";

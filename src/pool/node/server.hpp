@@ -14,6 +14,12 @@ namespace penstock::pool {
 
 class StreamService;
 
+// What stands on a pool beside objects and streams, at its server.
+struct Extension {
+  std::shared_ptr<rpc::Service> service;
+  std::shared_ptr<PutGuard> guard;
+};
+
 struct PoolServerOptions {
   ServerOptions server;
   // "embedded": one in this object, which ends with it and keeps nothing (for tests and for who embeds a whole pool);
@@ -21,6 +27,7 @@ struct PoolServerOptions {
   std::string directory = "embedded";
   std::string registration_directory;  // where an embedded directory registers, and others look for it
   compute::ComputeOptions compute;
+  std::function<Extension(std::shared_ptr<ServerCore>)> extend;
 };
 
 // Started by start, which returns once the pool's view names this server. Blocking calls, from an application thread.

@@ -112,7 +112,9 @@ Task<std::vector<ServerCore::PutResult>> ObjectService::put_part(rpc::Call& call
   else co_await core->workers().run(check);
 
   const std::span of(keys.data() + part.first, part.count);
-  if (auto done = core->try_put(terms, of, blobs, checksums)) co_return std::move(*done);
+  const bool guarded = guard_ && guard_->of() == terms.ns;
+  if (!guarded)
+    if (auto done = core->try_put(terms, of, blobs, checksums)) co_return std::move(*done);
   std::vector<ServerCore::Put> objects(part.count);
   for (std::size_t i = 0; i < part.count; ++i) {
     auto& put = objects[i];
@@ -124,7 +126,37 @@ Task<std::vector<ServerCore::PutResult>> ObjectService::put_part(rpc::Call& call
     put.checksum = checksums[i];
     put.metadata = terms.metadata;
   }
+  if (guarded) co_return co_await put_guarded(std::move(objects), terms, call.deadline());
   co_return co_await core->put(std::move(objects), terms.if_exists, terms.acknowledge, call.deadline(), terms.again);
+}
+
+// Each object on its own: what the guard refuses does not keep the others out.
+Task<std::vector<ServerCore::PutResult>> ObjectService::put_guarded(std::vector<ServerCore::Put> objects,
+                                                                    const ServerCore::PutTerms& terms,
+                                                                    base::Deadline deadline) {
+  auto core = core_;
+  std::vector<ServerCore::PutResult> results(objects.size());
+  std::vector<std::shared_ptr<PutToken>> tokens;
+  std::vector<std::size_t> admitted;
+  std::vector<ServerCore::Put> puts;
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    try {
+      Key key{objects[i].row, objects[i].column};
+      tokens.push_back(co_await guard_->admit(std::move(key), objects[i].blob->size(), deadline));
+      admitted.push_back(i);
+      puts.push_back(std::move(objects[i]));
+    } catch (const Error& error) {
+      if (error.code() == Errc::stale_view) throw;
+      results[i].error = error;
+    }
+  }
+  if (puts.empty()) co_return results;
+  auto done = co_await core->put(std::move(puts), terms.if_exists, terms.acknowledge, deadline, terms.again);
+  for (std::size_t n = 0; n < admitted.size(); ++n) {
+    tokens[n]->in_doubt = done[n].error && done[n].error->code() == Errc::timeout;
+    results[admitted[n]] = std::move(done[n]);
+  }
+  co_return results;
 }
 
 Task<void> ObjectService::take_bytes(rpc::Call& call, const fb::PutRequestT& request, PutPart part,

@@ -97,8 +97,9 @@ class ObjectService::Ahead {
   std::uint64_t bytes_ = 0, most_bytes_ = 0;
 };
 
-ObjectService::ObjectService(std::shared_ptr<ServerCore> core, Compute compute, Admin admin)
-    : core_(std::move(core)), compute_(std::move(compute)), admin_(std::move(admin)) {}
+ObjectService::ObjectService(std::shared_ptr<ServerCore> core, Compute compute, Admin admin,
+                             std::shared_ptr<PutGuard> guard)
+    : core_(std::move(core)), compute_(std::move(compute)), admin_(std::move(admin)), guard_(std::move(guard)) {}
 
 Task<fb::GotT> ObjectService::get_one(rpc::Call& call, const fb::GetRequestT& request, std::uint64_t view, Namespace ns,
                                       Key key, Load begun, std::vector<std::uint8_t>& data) {

@@ -17,9 +17,24 @@ using Compute = std::function<Task<fb::ComputeReplyT>(rpc::Call&, fb::ComputeReq
 // Changes of the server itself ("drain", ...), by the program. Returns JSON.
 using Admin = std::function<Task<std::string>(std::string command, std::string argument)>;
 
+// Held while an object that a guard has admitted is put.
+struct PutToken {
+  virtual ~PutToken() = default;
+  bool in_doubt = true;  // the put ended without saying how; false: it was done, or refused
+};
+// Who is asked before an object of a namespace is put.
+class PutGuard {
+ public:
+  virtual ~PutGuard() = default;
+  virtual const Namespace& of() const = 0;
+  // Throws Error: it is refused.
+  virtual Task<std::shared_ptr<PutToken>> admit(Key key, std::uint64_t bytes, base::Deadline deadline) = 0;
+};
+
 class ObjectService final : public fb::ObjectsService {
  public:
-  ObjectService(std::shared_ptr<ServerCore> core, Compute compute, Admin admin);
+  // guard: may be null.
+  ObjectService(std::shared_ptr<ServerCore> core, Compute compute, Admin admin, std::shared_ptr<PutGuard> guard = {});
 
   Task<fb::PutReplyT> put(rpc::Call& call, fb::PutRequestT request) override;
   Task<fb::GetReplyT> get(rpc::Call& call, fb::GetRequestT request) override;
@@ -52,10 +67,13 @@ class ObjectService final : public fb::ObjectsService {
                                                     const std::vector<ViewedKey>& keys,
                                                     const ServerCore::PutTerms& terms, PutPart part,
                                                     base::Deadline wait_until);
+  Task<std::vector<ServerCore::PutResult>> put_guarded(std::vector<ServerCore::Put> objects,
+                                                       const ServerCore::PutTerms& terms, base::Deadline deadline);
   Task<void> take_bytes(rpc::Call& call, const fb::PutRequestT& request, PutPart part, const ObjectStore::Blobs& blobs);
   std::shared_ptr<ServerCore> core_;
   Compute compute_;
   Admin admin_;
+  std::shared_ptr<PutGuard> guard_;
   std::map<std::uint64_t, std::shared_ptr<Subscriber>> subscribers_;
   std::uint64_t next_subscriber_ = 1;
   std::shared_ptr<Waits> waits_ = std::make_shared<Waits>();

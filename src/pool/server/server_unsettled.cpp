@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/log.hpp"
+#include "pool/keys/infos.hpp"
 #include "pool/keys/policy.hpp"
 #include "pool/keys/protocol.hpp"
 #include "pool/server/server_core.hpp"
@@ -397,6 +398,27 @@ Task<fb::MissingReplyT> ServerCore::missing(rpc::Call& call, fb::MissingRequestT
       reply.missing.push_back(static_cast<std::uint32_t>(i));
   }
   co_return reply;
+}
+
+Task<std::vector<std::string>> ServerCore::list_columns(Member member, std::uint64_t view, Namespace ns,
+                                                        std::string row, Deadline deadline) {
+  auto channel = co_await members_->channel(std::move(member), deadline);
+  fb::ObjectsClient client(std::move(channel));
+  std::vector<std::string> columns;
+  fb::ListRequestT request;
+  request.view = view;
+  request.ns = pack_namespace(ns);
+  request.row = pack_bytes(escape_pattern(row));
+  request.column = pack_bytes("*");
+  request.limit = 10'000;
+  rpc::CallOptions options;
+  options.deadline = deadline;
+  do {
+    auto reply = co_await client.list(request, options);
+    for (auto& info : unpack_infos(reply.objects.get())) columns.push_back(std::move(info.key.column));
+    request.after = std::move(reply.next);
+  } while (!request.after.empty());
+  co_return columns;
 }
 
 }  // namespace penstock::pool

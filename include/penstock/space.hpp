@@ -1,0 +1,78 @@
+// Array spaces: versioned arrays of n dimensions in a pool. Programs put boxes of a version and get boxes of it, each in its own
+// layout and type: a box is there when all of its elements are, whoever put them, and however they were cut.
+// Source: SAND2021-10271 (the Kokkos staging space on DataSpaces), with cover, immutability and deadlines added.
+//
+// Elements are written once: the same values may be put again, others are refused. Programs that share an array agree on nothing but
+// its name; where its elements lie follows from its shape and the pool's servers.
+//
+// Threads: a Space may be shared by threads. Calls block, and end by their deadline (PoolOptions::timeout_ms unless given).
+// Errors: not_found (no such array; a version that was dropped), timeout (names the boxes that are not there), already_exists (other
+// values, another definition), invalid_argument (a box outside the array, types that do not convert), and those of a Pool.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/pool.hpp"
+#include "penstock/types.hpp"
+
+namespace penstock {
+
+// How the elements of a box lie in the caller's memory: next to each other in an order, or with strides.
+struct ArrayMemory {
+  DType dtype = DType::none;  // none: the array's
+  Order order = Order::row;
+  // Bytes between neighbours along each dimension, of any sign, instead of the order; the pointer is to the box's first element.
+  std::vector<std::int64_t> strides;
+};
+
+struct ArrayInfo {
+  std::string name;
+  DType dtype = DType::none;
+  Dims shape;
+  std::uint32_t parts = 0;  // pieces that lie on a server each
+};
+
+class Space {
+ public:
+  // options.ns stays empty: a pool has one space.
+  explicit Space(const Context& context, PoolOptions options = {});
+  Space(Space&&) noexcept;
+  Space& operator=(Space&&) noexcept;
+  ~Space();
+
+  // One to eight dimensions, and every type but string. The same definition again is no error.
+  ArrayInfo define(std::string_view name, DType dtype, const Dims& shape);
+  ArrayInfo info(std::string_view name);
+  std::vector<ArrayInfo> list();
+
+  // The box of a version. Both wait until the array is defined, and get until the whole box is there. data: the box's elements, as
+  // `memory` says. Values convert as NumPy's astype does; integers beyond a type's range wrap.
+  void put(std::string_view name, std::uint64_t version, const Box& box, const void* data,
+           const ArrayMemory& memory = {}, Timeout timeout = configured);
+  void get(std::string_view name, std::uint64_t version, const Box& box, void* data, const ArrayMemory& memory = {},
+           Timeout timeout = configured);
+  // Until the whole box is there.
+  void wait(std::string_view name, std::uint64_t version, const Box& box, Timeout timeout = configured);
+
+  // Ascending. A version is there as soon as some of it was put.
+  std::vector<std::uint64_t> versions(std::string_view name);
+  std::optional<std::uint64_t> latest(std::string_view name);
+  // The boxes whose elements are there: disjoint, in no order.
+  std::vector<Box> blocks(std::string_view name, std::uint64_t version);
+
+  // False when there was none. Whoever waits for it gets not_found, or goes on waiting where nothing of the version was.
+  bool drop(std::string_view name, std::uint64_t version);
+  // With all versions.
+  bool drop(std::string_view name);
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace penstock

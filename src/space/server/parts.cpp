@@ -1,0 +1,293 @@
+#include "space/server/parts.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "model/box.hpp"
+#include "pool/keys/protocol.hpp"
+#include "space/names.hpp"
+
+namespace penstock::space {
+
+using pool::ObjectTable;
+using pool::ServerCore;
+
+namespace {
+
+constexpr std::size_t most_known = 65'536;
+constexpr std::size_t scan_at_once = 10'000;
+constexpr std::size_t dropped_at_once = 1000;
+
+std::shared_ptr<ServerCore> locked(const std::weak_ptr<ServerCore>& core) {
+  auto held = core.lock();
+  if (!held) throw Error(Errc::stale_view, "this server is stopping");
+  return held;
+}
+
+Error dropped_error() { return Error(Errc::not_found, "this version of the array was dropped, or never begun"); }
+
+pool::KeyPattern rows_like(std::string_view text, bool prefix) {
+  Pattern pattern;
+  pattern.row = pool::escape_pattern(text) + (prefix ? "*" : "");
+  return pool::KeyPattern(pattern);
+}
+
+}  // namespace
+
+struct Parts::Part {
+  Part(std::string name, fabric::Progress& progress) : row(std::move(name)), changed(progress) {}
+  const std::string row;
+  BlockIndex index;
+  enum class State : std::uint8_t { stale, filling, filled } state = State::stale;
+  bool dropped = false;
+  std::vector<Box> pending;   // of puts that are under way
+  std::vector<Box> doubtful;  // of puts that ended without saying how: they may still come
+  fabric::Signal changed;
+
+  void insert(const Box& box) {
+    std::erase(doubtful, box);
+    if (!index.first_met(box)) index.insert(box);
+  }
+};
+
+class Parts::Admitted final : public pool::PutToken {
+ public:
+  Admitted(std::shared_ptr<Part> part, Box box) : part_(std::move(part)), box_(std::move(box)) {
+    part_->pending.push_back(box_);
+  }
+  Admitted(const Admitted&) = delete;
+  ~Admitted() override {
+    part_->pending.erase(std::find(part_->pending.begin(), part_->pending.end(), box_));
+    if (in_doubt && !part_->index.first_met(box_)) part_->doubtful.push_back(box_);
+    part_->changed.notify_all();
+  }
+
+ private:
+  std::shared_ptr<Part> part_;
+  const Box box_;
+};
+
+std::shared_ptr<Parts> Parts::create(std::shared_ptr<ServerCore> core) {
+  std::shared_ptr<Parts> parts(new Parts(std::move(core)));
+  parts->begin();
+  return parts;
+}
+
+Parts::Parts(std::shared_ptr<ServerCore> core) : core_(core), progress_(*core->progress()) {}
+
+Parts::~Parts() {
+  if (const auto core = core_.lock()) core->store().table().cancel(events_);
+}
+
+void Parts::begin() {
+  const auto core = locked(core_);
+  auto event = [weak = weak_from_this()](bool dropped, const Namespace&, std::string_view row, std::string_view column,
+                                         const pool::StoredObject&) {
+    if (const auto self = weak.lock()) self->changed(dropped, row, column);
+  };
+  events_ = core->store().table().subscribe(arrays_namespace(), pool::KeyPattern(), std::move(event));
+  core->on_view([weak = weak_from_this()](const pool::View&) {
+    if (const auto self = weak.lock()) self->view_changed();
+  });
+}
+
+const Namespace& Parts::of() const { return arrays_namespace(); }
+
+// A dropped block makes the index stale: blocks go with their version, all at once.
+void Parts::changed(bool dropped, std::string_view row, std::string_view column) {
+  const auto found = parts_.find(std::string(row));
+  if (found == parts_.end()) return;
+  auto& part = *found->second;
+  const auto box = block_box_of(column);
+  if (dropped) part.state = Part::State::stale;
+  else if (box && part.state != Part::State::stale) part.insert(*box);
+  part.changed.notify_all();
+}
+
+void Parts::view_changed() {
+  known_.clear();
+  for (auto it = parts_.begin(); it != parts_.end();) {
+    auto& part = *it->second;
+    part.state = Part::State::stale;
+    part.changed.notify_all();
+    const bool used = it->second.use_count() > 1 || !part.doubtful.empty();
+    it = used ? std::next(it) : parts_.erase(it);
+  }
+}
+
+Parts::Task<std::shared_ptr<Parts::Part>> Parts::part_of(std::string row, base::Deadline deadline) {
+  auto& kept = parts_[row];
+  if (!kept) kept = std::make_shared<Part>(row, progress_);
+  auto part = kept;
+  while (part->state != Part::State::filled) {
+    if (part->state == Part::State::stale) {
+      co_await fill(part, deadline);
+      continue;
+    }
+    const bool notified = co_await part->changed.wait(deadline);
+    if (!notified) throw Error(Errc::timeout, "the index of the array was not made in time");
+  }
+  co_return part;
+}
+
+// Blocks that others have not passed on yet count: they belong to this server.
+Parts::Task<void> Parts::fill(std::shared_ptr<Part> part, base::Deadline deadline) {
+  const auto core = locked(core_);
+  const auto placement = core->placement();
+  struct Unfinished {  // whoever comes next begins anew
+    Part& part;
+    ~Unfinished() {
+      if (part.state == Part::State::filling) part.state = Part::State::stale;
+      part.changed.notify_all();
+    }
+  } unfinished{*part};
+  part->index = BlockIndex();
+  part->state = Part::State::filling;
+  const auto pattern = rows_like(part->row, false);
+  const auto see = [&](const ObjectTable::Entry& entry) {
+    if (const auto box = block_box_of(entry.column)) part->insert(*box);
+    return true;
+  };
+  std::string after;
+  do after = core->store().table().scan(arrays_namespace(), pattern, after, scan_at_once, see);
+  while (!after.empty());
+  if (!placement->view().settled) {
+    for (const auto& member : placement->view().members) {
+      if (member.id == core->self()) continue;
+      const auto columns =
+          co_await core->list_columns(member, placement->view().number, arrays_namespace(), part->row, deadline);
+      for (const auto& column : columns)
+        if (const auto box = block_box_of(column)) part->insert(*box);
+    }
+  }
+  if (part->state == Part::State::filling) part->state = Part::State::filled;
+}
+
+Parts::Task<void> Parts::require_version(Version version, base::Deadline deadline) {
+  if (dropping_.contains(version)) throw dropped_error();
+  if (known_.contains(version)) co_return;
+  const auto core = locked(core_);
+  auto row = versions_row(version.first);
+  auto column = version_column(version.second);
+  const auto found = co_await core->load_anywhere(arrays_namespace(), std::move(row), std::move(column), std::nullopt,
+                                                  false, deadline);
+  if (!found || dropping_.contains(version)) throw dropped_error();
+  if (known_.size() >= most_known) known_.clear();
+  known_.insert(version);
+}
+
+Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit(Key key, std::uint64_t bytes, base::Deadline deadline) {
+  if (key.row.starts_with(array_row_prefix) || key.row.starts_with(versions_row_prefix))
+    co_return std::make_shared<pool::PutToken>();
+  const auto row = block_row_of(key.row);
+  const auto box = block_box_of(key.column);
+  if (!row || !box || bytes % element_count(box->count) != 0)
+    throw Error(Errc::invalid_argument, "in this namespace are the blocks of arrays: they are put by a Space");
+  const Version version{row->array, row->version};
+  for (;;) {
+    co_await require_version(version, deadline);
+    const auto part = co_await part_of(key.row, deadline);
+    if (!known_.contains(version) || part->dropped) continue;  // dropped, or another view, meanwhile
+    const auto meets = [&](const Box& other) { return model::intersect(other, *box).has_value(); };
+    const auto met = part->index.first_met(*box);
+    if (met && *met != *box)
+      throw Error(Errc::already_exists, "the block " + model::to_string(*met) + " has some of the elements");
+    const auto doubted = std::find_if(part->doubtful.begin(), part->doubtful.end(), meets);
+    if (doubted != part->doubtful.end() && *doubted != *box)
+      throw Error(Errc::already_exists, "an earlier put of " + model::to_string(*doubted) + " may still come");
+    if (std::none_of(part->pending.begin(), part->pending.end(), meets))
+      co_return std::make_shared<Admitted>(part, *box);
+    const bool notified = co_await part->changed.wait(deadline);
+    if (!notified) throw Error(Errc::timeout, "an earlier put of the same elements did not end");
+  }
+}
+
+Parts::Task<Parts::Found> Parts::find(BlockRow row, Box box, std::uint64_t view, bool wait, base::Deadline deadline) {
+  const auto core = locked(core_);
+  const auto wanted = element_count(box.count);
+  const auto name = block_row(row);
+  for (;;) {
+    const auto part = co_await part_of(name, deadline);
+    if (core->placement()->view().number != view)
+      throw Error(Errc::stale_view, "the pool's membership changed meanwhile");
+    if (part->dropped) throw dropped_error();
+    Found found;
+    std::uint64_t covered = 0;
+    part->index.for_each(box, [&](const Box& block) {
+      covered += element_count(model::intersect(block, box)->count);
+      found.blocks.push_back(block);
+      return true;
+    });
+    found.covered = covered == wanted;
+    bool over = found.covered || !wait;
+    if (!over) {
+      const bool notified = co_await part->changed.wait(deadline);
+      over = !notified;
+    }
+    if (!over) continue;
+    const bool empty = part->index.size() == 0 && part->pending.empty() && part->doubtful.empty();
+    if (empty && part.use_count() <= 2) parts_.erase(name);
+    co_return found;
+  }
+}
+
+Parts::Task<std::uint64_t> Parts::drop(std::uint64_t array, std::uint64_t version, base::Deadline deadline) {
+  const auto core = locked(core_);
+  const auto prefix = blocks_prefix(array, version);
+  struct Dropping {  // nothing is admitted
+    Parts& parts;
+    const Version version;
+    bool first;
+    Dropping(Parts& of, Version which) : parts(of), version(which), first(of.dropping_.insert(which).second) {
+      parts.known_.erase(version);
+    }
+    ~Dropping() {
+      if (first) parts.dropping_.erase(version);
+    }
+  } dropping(*this, {array, version});
+  for (bool waits = true; waits;) {
+    waits = false;
+    for (const auto& [row, kept] : parts_) {
+      const auto part = kept;
+      if (!row.starts_with(prefix) || part->pending.empty()) continue;
+      waits = true;
+      const bool notified = co_await part->changed.wait(deadline);
+      if (!notified) throw Error(Errc::timeout, "a put of the version did not end");
+      break;  // parts_ may have changed
+    }
+  }
+  const auto pattern = rows_like(prefix, true);
+  std::uint64_t count = 0;
+  std::string after;
+  do {
+    struct Block {
+      Key key;
+      std::optional<std::uint64_t> tag;
+    };
+    std::vector<Block> blocks;
+    const auto placement = core->placement();
+    after = core->store().table().scan(
+        arrays_namespace(), pattern, after, scan_at_once, [&](const ObjectTable::Entry& entry) {
+          if (core->is_primary(*placement, entry.ns, entry.row, entry.object.tag))
+            blocks.push_back({{std::string(entry.row), std::string(entry.column)}, entry.object.tag});
+          return blocks.size() < dropped_at_once;
+        });
+    for (auto& block : blocks) {
+      const bool there = co_await core->drop(arrays_namespace(), block.key.row, block.key.column, block.tag,
+                                             std::nullopt, Acknowledge::memory, deadline);
+      count += there ? 1 : 0;
+    }
+  } while (!after.empty());
+  for (auto it = parts_.begin(); it != parts_.end();) {
+    if (!it->first.starts_with(prefix)) {
+      ++it;
+      continue;
+    }
+    it->second->dropped = true;
+    it->second->changed.notify_all();
+    it = parts_.erase(it);
+  }
+  co_return count;
+}
+
+}  // namespace penstock::space

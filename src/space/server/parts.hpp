@@ -1,0 +1,64 @@
+// Which blocks of arrays this server owns, by part: the puts that may be done, and the boxes that are covered.
+//
+// The index of a part is made from the object table at its first use, and kept by the table's events. Blocks of one part are
+// disjoint: a put is admitted before its object is put, and until it has ended no other put of its elements is. Engine thread.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "pool/server/object_service.hpp"
+#include "space/block_index.hpp"
+#include "space/block_key.hpp"
+
+namespace penstock::space {
+
+class Parts final : public pool::PutGuard, public std::enable_shared_from_this<Parts> {
+ public:
+  template <class T>
+  using Task = fabric::Task<T>;
+
+  static std::shared_ptr<Parts> create(std::shared_ptr<pool::ServerCore> core);
+  ~Parts() override;
+
+  const Namespace& of() const override;
+  // Throws Error: already_exists (another block has some of the elements), not_found (the version is not there), timeout (another
+  // put of the elements does not end), invalid_argument (no key of a block).
+  Task<std::shared_ptr<pool::PutToken>> admit(Key key, std::uint64_t bytes, base::Deadline deadline) override;
+
+  struct Found {
+    std::vector<Box> blocks;
+    bool covered = false;
+  };
+  // The blocks that meet the box. wait: when they cover it, or at the deadline. Throws Error: stale_view (the view is another
+  // one), not_found (the version was dropped meanwhile).
+  Task<Found> find(BlockRow row, Box box, std::uint64_t view, bool wait, base::Deadline deadline);
+  // Drops this server's blocks of a version, once the puts of such blocks have ended; how many there were.
+  Task<std::uint64_t> drop(std::uint64_t array, std::uint64_t version, base::Deadline deadline);
+
+ private:
+  using Version = std::pair<std::uint64_t, std::uint64_t>;  // array, version
+  struct Part;
+  class Admitted;
+  explicit Parts(std::shared_ptr<pool::ServerCore> core);
+  void begin();
+  void changed(bool dropped, std::string_view row, std::string_view column);
+  void view_changed();
+  // With its index.
+  Task<std::shared_ptr<Part>> part_of(std::string row, base::Deadline deadline);
+  Task<void> fill(std::shared_ptr<Part> part, base::Deadline deadline);
+  Task<void> require_version(Version version, base::Deadline deadline);
+
+  std::weak_ptr<pool::ServerCore> core_;  // which owns this
+  fabric::Progress& progress_;
+  pool::ObjectTable::WaiterId events_ = 0;
+  std::unordered_map<std::string, std::shared_ptr<Part>> parts_;  // by row
+  std::set<Version> known_;                                       // are there; forgotten when the view changes
+  std::set<Version> dropping_;
+};
+
+}  // namespace penstock::space

@@ -1,0 +1,223 @@
+// Arrays in pools of real servers, through penstock::Space, against plain arrays in memory.
+#include "penstock/space.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "model/array_conversion.hpp"
+#include "model/box.hpp"
+#include "pool/node/pool_test_support.hpp"
+#include "space/block_key.hpp"
+#include "space/names.hpp"
+#include "space/server/space_service.hpp"
+
+namespace penstock {
+namespace {
+
+class SpaceTest : public PoolTest {
+ protected:
+  pool::PoolServerOptions options(std::uint32_t number, std::uint32_t count, std::uint32_t replication) override {
+    auto o = PoolTest::options(number, count, replication);
+    o.extend = space::extend_server;
+    return o;
+  }
+  Space space() { return Space(context(), client()); }
+};
+
+std::vector<double> numbers(std::uint64_t count, double first = 0) {
+  std::vector<double> values(count);
+  std::iota(values.begin(), values.end(), first);
+  return values;
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(SpaceTest, ABoxIsThereWhenItsElementsAre) {
+  start(3);
+  auto a = space();
+  auto b = space();
+  a.define("T", DType::float64, {64, 64, 64});
+  EXPECT_EQ(b.info("T").shape, (Dims{64, 64, 64}));
+  const auto half = numbers(32 * 64 * 64);
+  a.put("T", 7, {{0, 0, 0}, {32, 64, 64}}, half.data());
+  std::vector<double> out(16 * 64 * 64);
+  b.get("T", 7, {{16, 0, 0}, {16, 64, 64}}, out.data());
+  EXPECT_EQ(out, std::vector<double>(half.begin() + 16 * 64 * 64, half.end()));
+
+  const auto why = message_of([&] { b.get("T", 7, {{31, 0, 0}, {2, 64, 64}}, out.data(), {}, Timeout(200)); });
+  EXPECT_NE(why.find("[32, 33)"), std::string::npos) << why;
+  std::thread later([&] { a.put("T", 7, {{32, 0, 0}, {32, 64, 64}}, half.data()); });
+  b.get("T", 7, {{31, 0, 0}, {2, 64, 64}}, out.data());
+  later.join();
+  EXPECT_EQ(out[64 * 64 - 1], half.back());
+  EXPECT_EQ(out[64 * 64], 0.0);
+  EXPECT_EQ(a.versions("T"), std::vector<std::uint64_t>{7});
+  EXPECT_EQ(a.latest("T"), 7u);
+}
+
+TEST_F(SpaceTest, ElementsAreWrittenOnce) {
+  start(2);
+  auto s = space();
+  s.define("T", DType::float64, {100});
+  const auto values = numbers(100);
+  s.put("T", 1, {{10}, {30}}, values.data() + 10);
+  s.put("T", 1, {{10}, {30}}, values.data() + 10);  // the same
+  s.put("T", 1, {{0}, {60}}, values.data());        // the same, and more
+  auto other = values;
+  other[59] = -1;
+  EXPECT_EQ(code_of([&] { s.put("T", 1, {{50}, {50}}, other.data() + 50); }), Errc::already_exists);
+  s.put("T", 1, {{60}, {40}}, values.data() + 60);
+  std::vector<double> out(100);
+  s.get("T", 1, {{0}, {100}}, out.data());
+  EXPECT_EQ(out, values);
+  std::uint64_t elements = 0;
+  for (const auto& block : s.blocks("T", 1)) elements += element_count(block.count);
+  EXPECT_EQ(elements, 100u) << "each element is held once";
+}
+
+TEST_F(SpaceTest, WhatIsWrongIsSaid) {
+  start(1);
+  auto s = space();
+  std::vector<double> out(8);
+  EXPECT_EQ(code_of([&] { s.info("T"); }), Errc::not_found);
+  EXPECT_NE(message_of([&] {
+              s.get("T", 1, {{0}, {8}}, out.data(), {}, Timeout(50));
+            }).find("not defined"),
+            std::string::npos);
+  s.define("T", DType::float64, {8});
+  s.define("T", DType::float64, {8});
+  EXPECT_EQ(code_of([&] { s.define("T", DType::float32, {8}); }), Errc::already_exists);
+  EXPECT_EQ(code_of([&] { s.define("U", DType::string, {8}); }), Errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { s.define("U", DType::int8, {}); }), Errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { s.put("T", 1, {{4}, {5}}, out.data()); }), Errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { s.get("T", 1, {{0}, {8}}, out.data(), {DType::complex64}); }), Errc::unsupported);
+  PoolOptions named = client();
+  named.ns = "mine";
+  EXPECT_EQ(code_of([&] { Space(context(), named); }), Errc::invalid_argument);
+  PoolOptions raw = client();
+  raw.ns = space::namespace_name;
+  Pool pool(context(), raw);
+  EXPECT_EQ(code_of([&] { pool.put({"row", "column"}, bytes_of("x")); }), Errc::invalid_argument);
+}
+
+TEST_F(SpaceTest, ADroppedVersionIsGone) {
+  start(3);
+  auto s = space();
+  s.define("T", DType::int32, {256, 256});
+  std::vector<std::int32_t> values(256 * 256, 3);
+  for (std::uint64_t version : {1, 2}) s.put("T", version, whole({256, 256}), values.data());
+  EXPECT_TRUE(s.drop("T", 1));
+  EXPECT_FALSE(s.drop("T", 1));
+  EXPECT_TRUE(s.blocks("T", 1).empty());
+  EXPECT_EQ(s.versions("T"), std::vector<std::uint64_t>{2});
+  EXPECT_EQ(code_of([&] { s.get("T", 1, {{0, 0}, {1, 1}}, values.data(), {}, Timeout(50)); }), Errc::timeout);
+  std::thread drops([&] {
+    auto other = space();
+    EXPECT_TRUE(other.drop("T", 2));
+  });
+  EXPECT_EQ(code_of([&] {
+              for (;;) s.get("T", 2, whole({256, 256}), values.data(), {}, Timeout(100));
+            }),
+            Errc::timeout);
+  drops.join();
+  // Another program's space does not know yet that the version is gone.
+  EXPECT_EQ(code_of([&] { s.put("T", 2, {{0, 0}, {1, 1}}, values.data()); }), Errc::not_found);
+  EXPECT_TRUE(s.drop("T"));
+  EXPECT_FALSE(s.drop("T"));
+  EXPECT_TRUE(s.list().empty());
+}
+
+TEST_F(SpaceTest, PutsOfTheSameElementsAtOnce) {
+  start(3);
+  space().define("T", DType::float64, {128, 96});
+  const auto values = numbers(128 * 96);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      auto s = space();
+      std::mt19937 random(static_cast<unsigned>(t));
+      const std::vector<std::int64_t> strides{96 * 8, 8};
+      for (int n = 0; n < 25; ++n) {
+        Box box{{random() % 128, random() % 96}, {0, 0}};
+        box.count = {1 + random() % (128 - box.start[0]), 1 + random() % (96 - box.start[1])};
+        s.put("T", 1, box, values.data() + box.start[0] * 96 + box.start[1], {DType::none, Order::row, strides});
+      }
+      s.put("T", 1, whole({128, 96}), values.data());
+    });
+  for (auto& thread : threads) thread.join();
+  std::vector<double> out(values.size());
+  auto s = space();
+  s.get("T", 1, whole({128, 96}), out.data());
+  EXPECT_EQ(out, values);
+  std::uint64_t elements = 0;
+  for (const auto& block : s.blocks("T", 1)) elements += element_count(block.count);
+  EXPECT_EQ(elements, values.size());
+}
+
+// Random shapes, cuts, orders and types; servers come and die meanwhile (two copies of everything).
+TEST_F(SpaceTest, GetsAreWhatAPlainArrayGives) {
+  start(3, 2);
+  auto s = space();
+  std::mt19937_64 random(5);
+  const auto below = [&](std::uint64_t n) { return random() % n; };
+  constexpr DType types[] = {DType::float64, DType::float32, DType::int32, DType::int64, DType::uint16};
+  for (int round = 0; round < 30; ++round) {
+    if (round == 10) add(options(3, 3, 2)), start_one(servers.back());
+    if (round == 20) {
+      servers[1].server->stop(Timeout(2000));
+      servers.erase(servers.begin() + 1);
+    }
+    Dims shape = Dims::filled(1 + below(4), 1);
+    for (auto& n : shape) n = 1 + below(shape.size() < 3 ? 60 : 14);
+    const auto name = "a" + std::to_string(round);
+    const DType type = types[below(5)];
+    s.define(name, type, shape);
+    const auto count = element_count(shape);
+    std::vector<double> values(count);
+    for (auto& value : values) value = static_cast<double>(below(60'000));
+    const auto layout = [](DType dtype, Order order, const Box& box) {
+      return model::place(model::scalar_layout(dtype, model::dimensions_in(order, box.start.size())), box);
+    };
+    const auto all = layout(DType::float64, Order::row, whole(shape));
+    // Cut into slabs along one dimension, each put in an order and a type of its own.
+    const auto along = below(shape.size());
+    for (std::uint64_t from = 0; from < shape[along];) {
+      Box box = whole(shape);
+      box.start[along] = from;
+      box.count[along] = 1 + below(shape[along] - from);
+      from += box.count[along];
+      const auto order = below(2) == 0 ? Order::row : Order::column;
+      const DType given = types[below(4)];
+      const auto mine = layout(given, order, box);
+      std::vector<std::byte> bytes(mine.bytes);
+      model::ArrayConversion(mine, all, box).run(bytes.data(), values.data());
+      s.put(name, 3, box, bytes.data(), {given, order, {}});
+    }
+    for (int get = 0; get < 10; ++get) {
+      Box box = whole(shape);
+      for (std::size_t d = 0; d < shape.size(); ++d) {
+        box.start[d] = below(shape[d]);
+        box.count[d] = 1 + below(shape[d] - box.start[d]);
+      }
+      const auto order = below(2) == 0 ? Order::row : Order::column;
+      const auto part = layout(DType::float64, order, box);
+      std::vector<double> expected(element_count(box.count)), out(expected.size());
+      model::ArrayConversion(part, all, box).run(expected.data(), values.data());
+      s.get(name, 3, box, out.data(), {DType::float64, order, {}});
+      ASSERT_EQ(out, expected) << name << " " << model::to_string(box);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
