@@ -74,7 +74,7 @@ struct Coprocessor::Impl {
   int wait_for_program(Timeout deadline);
 
   bool started_ = false;
-  bool demand_met_ = false;  // the first one is here, or is not waited for
+  bool demand_met_ = false;    // the first one is here, or is not waited for
   bool told_failure_ = false;  // rank 0: the others have its error
   std::vector<analysis::Rule> rules_;
   std::vector<std::vector<std::uint8_t>> wanted_by_;  // rule, field

@@ -39,7 +39,7 @@ static void release(void* user) {
 
 static void* write_rank(void* argument) {
   int rank = *(int*)argument;
-  penstock_cohort cohort = {rank, ranks, &rank, broadcast, gather, release};
+  penstock_cohort cohort = {rank, ranks, &rank, broadcast, gather, release, 0};
   penstock_context* context = new_context();
   penstock_writer* writer = NULL;
   const uint64_t shape[] = {ranks}, start[] = {(uint64_t)rank}, one[] = {1};
@@ -74,7 +74,7 @@ void test_cohort(void) {
   penstock_error error;
   penstock_writer* writer = NULL;
 
-  penstock_cohort bad = {0, 2, NULL, fails, NULL, release};
+  penstock_cohort bad = {0, 2, NULL, fails, NULL, release, 0};
   FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_context_create_stream(context, "bad", &bad, NULL, &writer, &error));
   CHECK(released == 1); /* also when opening fails */
   bad.gather = gather;

@@ -27,7 +27,7 @@ static_assert((Mailbox::capacity & mask) == 0);
 #ifdef __SANITIZE_THREAD__
 MailboxOrder::MailboxOrder(int fd) {
   static std::atomic<unsigned> counts[4096];
-  struct stat file{};
+  struct stat file {};
   ::fstat(fd, &file);
   count_ = &counts[file.st_ino % std::size(counts)];
 }

@@ -102,7 +102,7 @@ static int gather(void* user, const void* data, size_t size, void* all, int root
 
 static void* run_member(void* argument) {
   member* self = argument;
-  penstock_cohort several = {self->rank, self->team->size, self, broadcast, gather, NULL};
+  penstock_cohort several = {self->rank, self->team->size, self, broadcast, gather, NULL, 0};
   const penstock_cohort* cohort = self->team->size > 1 ? &several : NULL;
   if (self->write) {
     penstock_writer* writer = create_as(self->context, self->stream, cohort, NULL);
