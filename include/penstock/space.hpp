@@ -56,7 +56,8 @@ class Space {
            const ArrayMemory& memory = {}, Timeout timeout = configured);
   void get(std::string_view name, std::uint64_t version, const Box& box, void* data, const ArrayMemory& memory = {},
            Timeout timeout = configured);
-  // Until the whole box is there.
+  // Until the array is defined; until the whole box is there.
+  ArrayInfo wait(std::string_view name, Timeout timeout = configured);
   void wait(std::string_view name, std::uint64_t version, const Box& box, Timeout timeout = configured);
 
   // Ascending. A version is there as soon as some of it was put.

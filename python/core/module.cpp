@@ -63,6 +63,7 @@ class PyContext {
   }
 
   nb::object open_pool(const nb::dict& options) { return penstock::python::open_pool(context(), options); }
+  nb::object open_space(const nb::dict& options) { return penstock::python::open_space(context(), options); }
   nb::list known_pools(const std::string& directory, std::int64_t timeout_ms) {
     return penstock::python::known_pools(context(), directory, timeout_ms);
   }
@@ -104,6 +105,7 @@ void bind_context(nb::module_& m) {
       .def("list_streams", &PyContext::list_streams)
       .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a, "options"_a)
       .def("open_pool", &PyContext::open_pool, "options"_a)
+      .def("open_space", &PyContext::open_space, "options"_a)
       .def("known_pools", &PyContext::known_pools, "directory"_a, "timeout_ms"_a)
       .def("progress", &PyContext::progress)
       .def("shut_down", &PyContext::shut_down)
@@ -129,6 +131,7 @@ NB_MODULE(_core, m) {
   penstock::python::bind_reader(m);
   penstock::python::bind_coprocessor(m);
   penstock::python::bind_pool(m);
+  penstock::python::bind_space(m);
   penstock::python::bind_rpc(m);
   penstock::python::bind_context(m);
 }

@@ -51,6 +51,7 @@ from .errors import (
 )
 from .pool import Object, ObjectEvent, ObjectInfo, Pool, Subscription, known_pools
 from .reader import Reader, ReadStep
+from .space import Space
 from .statistics import PeerStatistics, Statistics
 from .trace import Recording
 from .variable import Block, Variable
@@ -86,6 +87,7 @@ __all__ = [
     "ReadStep",
     "Reader",
     "Recording",
+    "Space",
     "StaleView",
     "Statistics",
     "StepGone",

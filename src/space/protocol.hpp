@@ -17,7 +17,7 @@ struct ArrayRecord {
   DType dtype = DType::none;
   Dims shape;
   std::uint32_t parts = 1;
-  std::uint64_t tag_base = 0;  // the tag of part 0
+  std::uint64_t tag_base = 0;  // the tag of part 0 of version 0
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
 };
 std::vector<std::byte> encode_record(const ArrayRecord& record);

@@ -75,7 +75,8 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
     const std::string name;
     const space::ArrayRecord record;
     const Partition partition;
-    std::uint64_t tag(std::uint32_t part) const { return record.tag_base + part; }
+    // Versions begin at one server after the other: those of an array of one part do not all lie on one.
+    std::uint64_t tag(std::uint64_t version, std::uint32_t part) const { return record.tag_base + version + part; }
     ArrayInfo info() const { return {name, record.dtype, record.shape, record.parts}; }
   };
   using ArrayPointer = std::shared_ptr<const Array>;
@@ -119,6 +120,8 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
 
   ArrayPointer keep(std::string_view name, const Object& record);
   ArrayPointer read(std::string_view name);
+  // Waits until it is defined.
+  ArrayPointer defined(std::string_view name, Deadline deadline);
   // The array with this box in it.
   ArrayPointer array(std::string_view name, const Box& box, Deadline deadline);
   ArrayPointer begin_version(ArrayPointer of, std::uint64_t version, Deadline deadline);
@@ -165,22 +168,24 @@ Space::Impl::ArrayPointer Space::Impl::read(std::string_view name) {
   }
 }
 
+Space::Impl::ArrayPointer Space::Impl::defined(std::string_view name, Deadline deadline) {
+  GetOptions options;
+  options.timeout = left(deadline);
+  try {
+    return keep(name, pool.need(space::array_key(name), options));
+  } catch (const Error& error) {
+    if (error.code() != Errc::timeout) throw;
+    throw Error(Errc::timeout, "pool " + pool.name() + ": array '" + std::string(name) + "' was not defined in time");
+  }
+}
+
 Space::Impl::ArrayPointer Space::Impl::array(std::string_view name, const Box& box, Deadline deadline) {
   ArrayPointer found;
   {
     const std::lock_guard lock(mutex);
     if (const auto it = arrays.find(name); it != arrays.end()) found = it->second;
   }
-  if (!found) {
-    GetOptions options;
-    options.timeout = left(deadline);
-    try {
-      found = keep(name, pool.need(space::array_key(name), options));
-    } catch (const Error& error) {
-      if (error.code() != Errc::timeout) throw;
-      throw Error(Errc::timeout, "pool " + pool.name() + ": array '" + std::string(name) + "' was not defined in time");
-    }
-  }
+  if (!found) found = defined(name, deadline);
   if (!model::is_within(box, found->record.shape))
     throw Error(Errc::invalid_argument, "the box " + model::to_string(box) + " is not within array '" + found->name +
                                             "' of shape " + to_string(found->record.shape));
@@ -245,7 +250,7 @@ void Space::Impl::put_box(const Array& of, std::uint64_t version, const Box& box
   for (auto& piece : of.partition.cut(box)) {
     auto bytes = packed(of, from, piece.box);
     PutOptions options;
-    options.tag = of.tag(piece.part);
+    options.tag = of.tag(version, piece.part);
     const Key key{space::block_row({of.record.id, version, piece.part}), space::block_column(piece.box)};
     std::vector<Pool::PutItem> items{{key, bytes}};
     auto task = pool.impl().put(std::move(items), std::move(options), deadline);
@@ -328,7 +333,8 @@ Task<Space::Impl::Blocks> Space::Impl::find_blocks(ArrayPointer of, std::uint64_
     const auto& view = placement->view();
     std::map<std::uint32_t, std::vector<std::size_t>> groups;
     for (const auto i : left)
-      groups[placement->owners(space::arrays_namespace(), "", of->tag((*pieces)[i].part)).index[0]].push_back(i);
+      groups[placement->owners(space::arrays_namespace(), "", of->tag(version, (*pieces)[i].part)).index[0]].push_back(
+          i);
     struct Asked {
       std::vector<std::size_t> pieces;
       std::string server;
@@ -340,7 +346,7 @@ Task<Space::Impl::Blocks> Space::Impl::find_blocks(ArrayPointer of, std::uint64_
       request.view = view.number;
       request.array = of->record.id;
       request.version = version;
-      request.tag_base = of->record.tag_base;
+      request.tag_base = of->tag(version, 0);
       request.dimensions = static_cast<std::uint8_t>(dimensions);
       request.wait = wait;
       for (const auto i : indices) {
@@ -394,7 +400,7 @@ std::vector<Space::Impl::Fetch> Space::Impl::fetches(const Array& of, std::uint6
   std::vector<Fetch> all;
   std::map<std::uint32_t, Fetch> open;  // by server
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const auto tag = of.tag(pieces[i].part);
+    const auto tag = of.tag(version, pieces[i].part);
     const auto server = placement->owners(space::arrays_namespace(), "", tag).index[0];
     const auto row = space::block_row({of.record.id, version, pieces[i].part});
     for (const auto& block : blocks[i]) {
@@ -565,6 +571,10 @@ void Space::get(std::string_view name, std::uint64_t version, const Box& box, vo
     const auto blocks = impl_->find(array, version, pieces, true, deadline);
     if (impl_->fetch(*array, version, pieces, blocks, deadline, convert)) return;
   }
+}
+
+ArrayInfo Space::wait(std::string_view name, Timeout timeout) {
+  return impl_->defined(name, impl_->deadline(timeout))->info();
 }
 
 void Space::wait(std::string_view name, std::uint64_t version, const Box& box, Timeout timeout) {

@@ -210,7 +210,6 @@ Parts::Task<Parts::Found> Parts::find(BlockRow row, Box box, std::uint64_t view,
     const auto part = co_await part_of(name, deadline);
     if (core->placement()->view().number != view)
       throw Error(Errc::stale_view, "the pool's membership changed meanwhile");
-    if (part->dropped) throw dropped_error();
     Found found;
     std::uint64_t covered = 0;
     part->index.for_each(box, [&](const Box& block) {
@@ -224,6 +223,7 @@ Parts::Task<Parts::Found> Parts::find(BlockRow row, Box box, std::uint64_t view,
       const bool notified = co_await part->changed.wait(deadline);
       over = !notified;
     }
+    if (part->dropped) throw dropped_error();
     if (!over) continue;
     const bool empty = part->index.size() == 0 && part->pending.empty() && part->doubtful.empty();
     if (empty && part.use_count() <= 2) parts_.erase(name);

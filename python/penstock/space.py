@@ -1,0 +1,218 @@
+"""Array spaces: versioned arrays in a pool, put and got box by box, each in its own layout and type.
+
+    space = penstock.Space("stage")
+    T = space.define("T", "float64", (512, 512, 512))
+    T[7][0:256] = lower                   # one program puts some of version 7,
+    T[7][256:] = upper                    # another one the rest;
+    plane = space["T", 7][:, 100]         # a third gets any box: once all of it is there
+
+Elements are written once: the same values may be put again, others raise AlreadyExists. Memory order and type of what
+is put and got are the caller's; the space converts as NumPy's astype does.
+Source: SAND2021-10271 (the Kokkos staging space on DataSpaces), with cover, immutability and deadlines added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .errors import InvalidArgument, NotFound
+from .pool import _timeout
+from .selection import Picked, pick
+from .stream import to_ms
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _spanned(picked: Picked) -> list[int]:
+    """The counts of the box without steps around what was picked."""
+    return [(count - 1) * stride + 1 if count else 0 for count, stride in zip(picked.count, picked.stride, strict=True)]
+
+
+class Space:
+    """The arrays of a pool. Safe to share between threads.
+
+    name, directory, role, token, timeout, data_plane, context: as for Pool. Raises NotFound (no such pool), PeerLost
+    (no directory that can be reached), TimeoutError, AuthenticationError.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        directory: str = "",
+        role: str = "",
+        token: str = "",
+        timeout: float = 30.0,
+        data_plane: str = "automatic",
+        context: Any = None,
+    ):
+        from .context import _default_context
+
+        context = context if context is not None else _default_context()
+        options = {
+            "pool": name,
+            "directory": directory,
+            "role": role,
+            "token": token,
+            "data_plane": data_plane,
+            "timeout_ms": to_ms(timeout),
+        }
+        self._core = context._core.open_space(options)
+        context._pools.add(self)
+
+    def define(self, name: str, dtype: Any, shape: Sequence[int]) -> Array:
+        """Defines an array of 1 to 8 dimensions. The same definition again gives the same array.
+
+        Raises AlreadyExists (it has another dtype or shape), InvalidArgument (no elements; strings).
+        """
+        return Array(self, *self._core.define(name, dtypes.from_numpy(dtype), tuple(int(size) for size in shape)))
+
+    def __getitem__(self, key: str | tuple[str, int]) -> Array | Version:
+        """space["T"], an array, or space["T", 7], a version of it. Raises NotFound for an array that is not defined."""
+        if isinstance(key, tuple):
+            name, version = key
+            return self[name][version]  # type: ignore[return-value, index]
+        return Array(self, *self._core.info(key))
+
+    def wait(self, name: str, *, timeout: float | None = None) -> Array:
+        """The array, once it is defined. Raises TimeoutError."""
+        return Array(self, *self._core.wait_defined(name, _timeout(timeout)))
+
+    def __contains__(self, name: str) -> bool:
+        try:
+            self._core.info(name)
+        except NotFound:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[Array]:
+        return (Array(self, *found) for found in self._core.list())
+
+    def drop(self, name: str) -> bool:
+        """Removes an array with all its versions. False when there was none."""
+        return self._core.drop(name, None)
+
+    def close(self) -> None:
+        self._core.close()
+
+    def __enter__(self) -> Space:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class Array:
+    """An array of a space: name, dtype (NumPy's), shape, and its versions by number: T[7]."""
+
+    def __init__(self, space: Space, name: str, dtype: str, shape: tuple[int, ...], parts: int):
+        self.space = space
+        self.name = name
+        self.dtype = dtypes.to_numpy(dtype)
+        self.shape = tuple(shape)
+        self.parts = parts  # pieces that lie on a server each
+        self._dtype = dtype
+
+    def __getitem__(self, version: int) -> Version:
+        if not isinstance(version, int | np.integer) or not 0 <= version < 1 << 64:
+            raise InvalidArgument(f"array '{self.name}': a version is a number from 0, not {version!r}")
+        return Version(self, int(version))
+
+    @property
+    def versions(self) -> list[int]:
+        """Those of which something was put, ascending."""
+        return self.space._core.versions(self.name)
+
+    @property
+    def latest(self) -> int | None:
+        """The highest version."""
+        versions = self.versions
+        return versions[-1] if versions else None
+
+    def __repr__(self) -> str:
+        return f"<Array {self.name!r} of {self._dtype}, shape {self.shape}>"
+
+
+class Version:
+    """One version of an array. Indexed as NumPy's arrays are: with slices, integers, Ellipsis and None."""
+
+    def __init__(self, array: Array, number: int):
+        self.array = array
+        self.number = number
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        """The elements, once all of them are there. Raises TimeoutError, which names the boxes that are not."""
+        return self.get(index)
+
+    def get(
+        self,
+        index: Any = ...,
+        *,
+        dtype: Any = None,
+        order: str = "C",
+        out: np.ndarray | None = None,
+        timeout: float | None = None,
+    ) -> np.ndarray:
+        """The elements in another type, memory order ("C" or "F"), or into `out`, an array of their shape and any type.
+
+        Raises TimeoutError (names the boxes that are not there), NotFound (the version was dropped meanwhile),
+        Unsupported (types that do not convert).
+        """
+        picked = pick(index, self.array.shape)
+        if out is not None and (out.shape != picked.shape or dtype is not None or not out.dtype.isnative):
+            raise InvalidArgument(
+                f"out has shape {out.shape}, the elements have {picked.shape}; its type, of native byte order, "
+                "is what they are converted to"
+            )
+        kind = dtypes.from_numpy(out.dtype if out is not None else dtype if dtype is not None else self.array.dtype)
+        if out is not None and not picked.strided:
+            target = out[picked.back]
+        else:
+            target = np.empty(_spanned(picked), dtypes.to_numpy(kind), order=order)
+        self._core.get(self.array.name, self.number, picked.start, kind, dtypes.as_bits(target), _timeout(timeout))
+        if out is not None and not picked.strided:
+            return out
+        found = target[tuple(slice(None, None, stride) for stride in picked.stride)][picked.forward]
+        if out is None:
+            return found
+        out[...] = found
+        return out
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        """Puts the values, which may be broadcast. Raises AlreadyExists (other values are there), TimeoutError."""
+        self.put(values, index)
+
+    def put(self, values: Any, index: Any = ..., *, timeout: float | None = None) -> None:
+        """As T[7][index] = values. Slices have no steps beyond 1 and -1."""
+        picked = pick(index, self.array.shape)
+        if picked.strided:
+            raise InvalidArgument(f"array '{self.array.name}': elements are put as a box, without steps between them")
+        array = dtypes.to_array(values, f"what is put into array '{self.array.name}'")
+        box = np.broadcast_to(array, picked.shape)[picked.back]
+        kind = dtypes.from_numpy(array.dtype)
+        self._core.put(self.array.name, self.number, picked.start, kind, dtypes.as_bits(box), _timeout(timeout))
+
+    def wait(self, index: Any = ..., *, timeout: float | None = None) -> None:
+        """Until the elements are there. Raises TimeoutError, which names the boxes that are not."""
+        picked = pick(index, self.array.shape)
+        self._core.wait(self.array.name, self.number, picked.start, _spanned(picked), _timeout(timeout))
+
+    @property
+    def blocks(self) -> list[Box]:
+        """The boxes that are there, as (start, count): disjoint, in no order."""
+        return self._core.blocks(self.array.name, self.number)
+
+    def drop(self) -> bool:
+        """Removes the version. False when there was none."""
+        return self._core.drop(self.array.name, self.number)
+
+    @property
+    def _core(self) -> Any:
+        return self.array.space._core
+
+    def __repr__(self) -> str:
+        return f"<Version {self.number} of array {self.array.name!r}>"

@@ -1,0 +1,180 @@
+"""Array spaces over real servers, beside NumPy."""
+
+import itertools
+import random
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import penstock
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+TYPES = ("float32", "float64", "int8", "uint8", "int32", "int64", "uint64", "float16")
+_names = itertools.count()
+
+
+@pytest.fixture
+def open_space(context):
+    opened = []
+
+    def open_client(servers, **options):
+        space = penstock.Space(context=context, directory=servers.directory, **{"timeout": 20.0} | options)
+        opened.append(space)
+        return space
+
+    yield open_client
+    for space in opened:
+        space.close()
+
+
+@pytest.fixture
+def space(pool_servers, open_space):
+    return open_space(pool_servers(2))
+
+
+def test_boxes_come_from_whoever_put_them(space):
+    values = np.arange(6 * 8, dtype=np.float64).reshape(6, 8)
+    T = space.define("T", "float64", (6, 8))
+    assert (T.name, T.dtype, T.shape) == ("T", np.float64, (6, 8))
+    T[7][:4] = values[:4]
+    with pytest.raises(penstock.TimeoutError, match=r"\[4, 6\) x \[0, 8\)"):
+        space["T", 7].get(timeout=0.2)
+    T[7][4:] = np.asfortranarray(values[4:])
+    np.testing.assert_array_equal(space["T", 7][...], values)
+    np.testing.assert_array_equal(T[7][::-2, 3], values[::-2, 3])
+    assert T[7][2, 3] == values[2, 3] and T[7][2, None, 3].shape == (1,)
+    turned = T[7].get((slice(1, 5), ...), dtype="int16", order="F")
+    assert turned.dtype == np.int16 and turned.flags.f_contiguous
+    np.testing.assert_array_equal(turned, values[1:5])
+    out = np.zeros((8, 6), np.float32).T
+    assert T[7].get(out=out) is out
+    np.testing.assert_array_equal(out, values)
+    assert T.versions == [7] and T.latest == 7 and "T" in space and "U" not in space
+    assert sum(np.prod(count) for _, count in T[7].blocks) == 48
+    T[8][...] = 1.5  # broadcast
+    assert (T[8][...] == 1.5).all() and T.versions == [7, 8]
+    assert T[7].drop() and not T[7].drop() and T.versions == [8]
+    assert space.drop("T") and not space.drop("T") and not list(space)
+
+
+def test_what_is_wrong_is_said(space):
+    with pytest.raises(penstock.NotFound, match="no array 'T'"):
+        space["T"]
+    with pytest.raises(penstock.TimeoutError, match="not defined in time"):
+        space.wait("T", timeout=0.05)
+    T = space.define("T", np.int32, (4, 4))
+    with pytest.raises(penstock.AlreadyExists, match="int32 of shape 4x4"):
+        space.define("T", np.int32, (4, 5))
+    T[0][:2] = 3
+    T[0][:2] = 3
+    with pytest.raises(penstock.AlreadyExists, match="other values"):
+        T[0][1:3] = 4
+    with pytest.raises(penstock.InvalidArgument, match="without steps"):
+        T[0][::2] = 3
+    with pytest.raises(penstock.InvalidArgument, match="version"):
+        T[-1]
+    with pytest.raises(IndexError):
+        T[0][4]
+    with pytest.raises(ValueError):
+        T[0][...] = np.zeros(3)
+    with pytest.raises(penstock.Unsupported):
+        T[0].get(slice(2), dtype="complex64")
+    with pytest.raises(penstock.InvalidArgument, match="has shape"):
+        T[0].get(out=np.zeros(3))
+    with pytest.raises(penstock.InvalidArgument, match="masked"):
+        T[0][...] = np.ma.masked_equal([1, 2, 3, 4], 2)
+    space.close()
+    with pytest.raises(penstock.WrongState):
+        T[0][...]
+
+
+def test_a_waiting_get_ends_with_ctrl_c_and_with_a_drop(space):
+    T = space.define("T", "float64", (4,))
+    T[1][:2] = 0
+    main = threading.main_thread().ident
+    timer = threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        T[1][...]
+    timer.join()
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(T[1].get)
+        while not waits.done():  # a drop that comes before the wait does not end it
+            T[1][:2] = 0
+            assert T[1].drop()
+        with pytest.raises(penstock.NotFound, match="dropped"):
+            waits.result()
+
+
+@st.composite
+def scenarios(draw):
+    """A shape, types, cuts of the array in two dimensions at most, and boxes that are asked for."""
+    shape = tuple(draw(st.lists(st.integers(1, 12), min_size=1, max_size=5)))
+    cuts = [sorted(draw(st.sets(st.integers(1, size), max_size=3)) | {size}) for size in shape[:2]]
+    boxes = []
+    for _ in range(draw(st.integers(1, 4))):
+        ends = [sorted((draw(st.integers(0, size)), draw(st.integers(0, size)))) for size in shape]
+        boxes.append(tuple(slice(a, b) for a, b in ends))
+    return shape, draw(st.sampled_from(TYPES)), draw(st.sampled_from(TYPES)), cuts, boxes, draw(st.randoms())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(scenario=scenarios())
+def test_gets_are_what_numpy_gives(space, scenario):
+    shape, kept, asked, cuts, boxes, draw = scenario
+    values = np.array([draw.randrange(100) for _ in range(int(np.prod(shape)))], kept).reshape(shape)
+    array = space.define(f"array {next(_names)}", kept, shape)
+    edges = [[0, *ends] for ends in cuts]
+    parts = list(itertools.product(*(list(itertools.pairwise(ends)) for ends in edges)))
+    draw.shuffle(parts)
+    for part in parts:
+        index = tuple(slice(*ends) for ends in part)
+        block = values[index].astype(draw.choice(TYPES))
+        array[5][index] = np.asfortranarray(block) if draw.random() < 0.5 else block
+    every_second = (slice(None, None, 2),) * len(shape)
+    for box in boxes:
+        found = array[5].get(box, dtype=asked, order=draw.choice("CF"))
+        np.testing.assert_array_equal(found, values[box].astype(asked))
+        steps = tuple(slice(s.start, s.stop, 2) for s in box)
+        np.testing.assert_array_equal(array[5][steps], values[box][every_second])
+
+
+def test_servers_are_killed_and_join_while_boxes_come_and_go(pool_servers, open_space):
+    """Two copies of everything: each element that was put is got as it was put, whichever server dies."""
+    servers = pool_servers(3, replication=2, lease_ms=1000)
+    values = np.random.default_rng(3).random((96, 64, 24))
+    space = open_space(servers, timeout=60.0)
+    versions = range(12)
+    space.define("T", "float64", values.shape)
+    behind = threading.Semaphore(0)
+
+    def write():
+        T = open_space(servers, timeout=60.0)["T"]
+        for version in versions:
+            cuts = sorted(random.Random(version).sample(range(1, 96), 5))
+            for first, last in itertools.pairwise([0, *cuts, 96]):
+                T[version][first:last] = values[first:last] + version
+            behind.release()
+
+    def read(seed):
+        T, draw = open_space(servers, timeout=60.0)["T"], random.Random(seed)
+        for version in versions:
+            for _ in range(6):
+                box = tuple(slice(*sorted(draw.sample(range(size + 1), 2))) for size in values.shape)
+                np.testing.assert_array_equal(T[version][box], values[box] + version)
+
+    with ThreadPoolExecutor(4) as pool:
+        works = [pool.submit(write), *(pool.submit(read, seed) for seed in range(3))]
+        for _ in range(3):
+            assert behind.acquire(timeout=60)
+        servers.stop_one(servers.servers[1], number=signal.SIGKILL)
+        for _ in range(3):
+            assert behind.acquire(timeout=60)
+        servers.start_one(4)
+        for work in works:
+            work.result(120)
+    for version in versions:
+        np.testing.assert_array_equal(space["T", version][...], values + version)
