@@ -3,6 +3,7 @@
    test_capi CASE runs one case, test_capi runs them all. These write and read on one thread, which the API allows; the
    cases about waiting and cohorts are in capi_threads_test.c. */
 #include "capi/capi_test_pair.h"
+#include "penstock/space.h"
 
 char capi_test_directory[] = "/tmp/penstock-capi-XXXXXX";
 
@@ -15,6 +16,21 @@ static void test_names(void) {
   CHECK(penstock_dtype_size(PENSTOCK_COMPLEX64) == 8 && penstock_dtype_size(PENSTOCK_STRING) == 0);
   CHECK(penstock_dtype_size(-1) == 0);
   CHECK(strlen(penstock_version()) >= 5);
+}
+
+/* With a pool: tests/python/test_space.py. */
+static void test_space(void) {
+  char options[512];
+  penstock_context* context = NULL;
+  penstock_space* space = NULL;
+  snprintf(options, sizeof options, "directory=%s", capi_test_directory);
+  OK(penstock_context_create(options, &context, &error));
+  FAILS(PENSTOCK_ERR_UNKNOWN_OPTION, penstock_space_create(context, "pol=stage", &space, &error));
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_space_create(context, "timeout_ms=soon", &space, &error));
+  FAILS(PENSTOCK_ERR_PEER_LOST, penstock_space_create(context, "pool=stage,timeout_ms=100", &space, &error));
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_space_define(space, "T", PENSTOCK_FLOAT64, 0, NULL, &error));
+  penstock_space_destroy(space);
+  penstock_context_destroy(context);
 }
 
 static void test_errors(void) {
@@ -481,12 +497,25 @@ static const struct {
   const char* name;
   void (*run)(void);
 } cases[] = {
-    {"names", test_names},           {"errors", test_errors},         {"options", test_options},
-    {"values", test_values},         {"types", test_types},           {"blocks", test_blocks},
-    {"spans", test_spans},           {"attributes", test_attributes}, {"strings", test_strings},
-    {"selections", test_selections}, {"views", test_views},           {"min_max", test_min_max},
-    {"shapes", test_shapes},         {"cohort", test_cohort},         {"outcomes", test_outcomes},
-    {"statistics", test_statistics}, {"on_step", test_on_step},       {"coprocessor", test_coprocessor},
+    {"names", test_names},
+    {"space", test_space},
+    {"errors", test_errors},
+    {"options", test_options},
+    {"values", test_values},
+    {"types", test_types},
+    {"blocks", test_blocks},
+    {"spans", test_spans},
+    {"attributes", test_attributes},
+    {"strings", test_strings},
+    {"selections", test_selections},
+    {"views", test_views},
+    {"min_max", test_min_max},
+    {"shapes", test_shapes},
+    {"cohort", test_cohort},
+    {"outcomes", test_outcomes},
+    {"statistics", test_statistics},
+    {"on_step", test_on_step},
+    {"coprocessor", test_coprocessor},
 };
 
 int main(int argc, char** argv) {
