@@ -1,0 +1,80 @@
+// Array spaces and layouts: keys of blocks, records of arrays, boxes in messages, layouts as text. The first byte chooses.
+#include "fuzz.hpp"
+#include "model/array_layout.hpp"
+#include "model/box.hpp"
+#include "space/block_key.hpp"
+#include "space/protocol.hpp"
+
+using namespace penstock;
+
+namespace {
+
+enum Kind : std::uint8_t { layout, row, column, record, boxes, kinds };
+
+void check_layout(std::string_view text) {
+  model::ArrayLayout layout;
+  if (!fuzz::refuses_with({Errc::invalid_argument}, [&] { layout = model::layout_from_text(text); })) return;
+  fuzz::check(model::layout_from_text(model::to_text(layout)) == layout);
+  const Box box{Dims::filled(layout.rank(), 1), Dims::filled(layout.rank(), 3)};
+  fuzz::refuses_with({Errc::invalid_argument}, [&] {
+    const auto placed = model::place(layout, box);
+    fuzz::check(placed.fields.size() == layout.fields.size());
+  });
+}
+
+void check_record(std::span<const std::byte> bytes) {
+  space::ArrayRecord record;
+  if (!fuzz::refuses_with({Errc::protocol, Errc::unsupported}, [&] { record = space::decode_record(bytes); })) return;
+  fuzz::check(!record.shape.empty() && record.shape.size() <= max_dims && size_of(record.dtype) > 0);
+  fuzz::check(space::decode_record(space::encode_record(record)) == record);
+}
+
+void check_boxes(std::span<const std::byte> bytes) {
+  if (bytes.size() < 9) return;
+  const auto dimensions = static_cast<std::size_t>(bytes[0]);
+  std::vector<std::uint64_t> numbers((bytes.size() - 1) / 8);
+  std::memcpy(numbers.data(), bytes.data() + 1, 8 * numbers.size());
+  std::vector<Box> found;
+  if (!fuzz::refuses_with({Errc::protocol}, [&] { found = space::unpack_boxes(numbers, dimensions); })) return;
+  std::vector<std::uint64_t> again;
+  for (const auto& box : found) {
+    fuzz::check(model::is_valid(box) && !model::is_empty(box));
+    space::append_box(again, box);
+  }
+  fuzz::check(again == numbers);
+}
+
+}  // namespace
+
+std::vector<fuzz::Bytes> fuzz::seeds() {
+  model::ArrayLayout particles{.structure_bytes = 32, .order = Dims{0}};
+  for (const char* name : {"x", "y"}) particles.fields.push_back({name, DType::float64, particles.fields.size() * 8});
+  const std::uint64_t numbers[] = {0, 4, 8, 12};
+  fuzz::Bytes two = fuzz::choose(boxes, "\2");
+  const auto* first = reinterpret_cast<const std::byte*>(numbers);
+  two.insert(two.end(), first, first + sizeof numbers);
+  return {fuzz::choose(layout, model::to_text(particles)),
+          fuzz::choose(layout, model::to_text(model::scalar_layout(DType::int16, Dims{1, 0, 2}))),
+          fuzz::choose(row, space::block_row({7, 3, 15})),
+          fuzz::choose(column, space::block_column({{0, 128, 5}, {300, 1, 70'000}})),
+          fuzz::choose(record, space::encode_record({7, DType::float32, {64, 32}, 16, 3})),
+          two};
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
+  if (bytes == 0) return 0;
+  const std::string_view text(reinterpret_cast<const char*>(data) + 1, bytes - 1);
+  const std::span rest(reinterpret_cast<const std::byte*>(data) + 1, bytes - 1);
+  switch (data[0] % kinds) {
+    case layout: check_layout(text); break;
+    case row:
+      if (const auto found = space::block_row_of(text)) fuzz::check(space::block_row(*found) == text);
+      break;
+    case column:
+      if (const auto found = space::block_box_of(text)) fuzz::check(space::block_column(*found) == text);
+      break;
+    case record: check_record(rest); break;
+    default: check_boxes(rest);
+  }
+  return 0;
+}
