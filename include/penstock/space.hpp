@@ -6,7 +6,7 @@
 // its name; where its elements lie follows from its shape and the pool's servers.
 //
 // Threads: a Space may be shared by threads. Calls block, and end by their deadline (PoolOptions::timeout_ms unless given).
-// Errors: not_found (no such array; a version that was dropped), timeout (names the boxes that are not there), already_exists (other
+// Memory is the host's. Errors: not_found (no such array; a version that was dropped), timeout (names the boxes that are not there), already_exists (other
 // values, another definition), invalid_argument (a box outside the array, types that do not convert), and those of a Pool.
 #pragma once
 

@@ -46,6 +46,13 @@ def analysis(context: typer.Context) -> None:
     pass_on("analysis", ".analysis", list(context.args))
 
 
+@app.command("space", context_settings=_PASS_ON)
+@command
+def space(context: typer.Context) -> None:
+    """Arrays in a pool, put and got in either order, beside copies and a stream; all options are passed on."""
+    pass_on("space", ".space", list(context.args))
+
+
 @app.command("pool", context_settings=_PASS_ON)
 @command
 def pool(context: typer.Context) -> None:

@@ -197,45 +197,49 @@ Task<void> Pool::Impl::send_to(pool::Member member, std::uint64_t view, std::sha
 // -------------------------------------------------------------------------------------------------------------------- put
 
 Task<std::vector<Result<std::uint64_t>>> Pool::Impl::put(std::vector<PutItem> items, PutOptions put_options,
-                                                         base::Deadline deadline) {
+                                                         base::Deadline deadline, Fill fill) {
   auto self = shared_from_this();
-  auto shared = std::make_shared<const std::vector<PutItem>>(std::move(items));
-  auto shared_options = std::make_shared<const PutOptions>(std::move(put_options));
+  auto shared = std::make_shared<const Puts>(Puts{std::move(items), std::move(put_options), std::move(fill)});
   auto batch = std::make_shared<Batch<std::uint64_t>>();
-  batch->key = [shared](std::size_t i) -> const Key& { return (*shared)[i].key; };
-  batch->results.resize(shared->size());
-  auto bytes_of = [shared](std::size_t i) { return static_cast<std::uint64_t>((*shared)[i].bytes.size()); };
-  Send<std::uint64_t> send = [self, shared, shared_options, deadline](
+  batch->key = [shared](std::size_t i) -> const Key& { return shared->items[i].key; };
+  batch->results.resize(shared->items.size());
+  auto bytes_of = [shared](std::size_t i) { return static_cast<std::uint64_t>(shared->items[i].bytes.size()); };
+  Send<std::uint64_t> send = [self, shared, deadline](
                                  Channel channel, std::uint64_t view, std::shared_ptr<Batch<std::uint64_t>> of,
                                  std::shared_ptr<const Indices> indices, PoolClient::Attempt attempt) {
-    return self->send_put(std::move(channel), view, std::move(of), std::move(indices), attempt, shared, shared_options,
-                          deadline);
+    return self->send_put(std::move(channel), view, std::move(of), std::move(indices), attempt, shared, deadline);
   };
-  const auto tag = shared_options->tag;
+  const auto tag = shared->options.tag;
   co_return co_await scatter<std::uint64_t>(std::move(batch), tag, false, deadline, std::move(bytes_of),
                                             std::move(send));
 }
 
+void Pool::Impl::Puts::copy(std::size_t item, std::byte* to) const {
+  if (fill) fill(item, to);
+  else memory::copy_in(to, items[item].bytes.data(), items[item].bytes.size());
+}
+
 Task<void> Pool::Impl::send_put(Channel channel, std::uint64_t view, std::shared_ptr<Batch<std::uint64_t>> batch,
                                 std::shared_ptr<const Indices> shared_indices, PoolClient::Attempt attempt,
-                                std::shared_ptr<const std::vector<PutItem>> items,
-                                std::shared_ptr<const PutOptions> put_options, base::Deadline deadline) {
+                                std::shared_ptr<const Puts> puts, base::Deadline deadline) {
   auto self = shared_from_this();
   const auto& indices = *shared_indices;
+  const auto& items = puts->items;
+  const auto& put_options = puts->options;
   fb::PutRequestT request;
   request.view = view;
   request.keys = packed_keys(*batch, indices);
-  request.if_exists = static_cast<std::uint8_t>(put_options->if_exists);
-  request.acknowledge = static_cast<std::uint8_t>(put_options->acknowledge);
-  request.tagged = put_options->tag.has_value();
-  request.tag = put_options->tag.value_or(0);
-  request.metadata = put_options->metadata;
+  request.if_exists = static_cast<std::uint8_t>(put_options.if_exists);
+  request.acknowledge = static_cast<std::uint8_t>(put_options.acknowledge);
+  request.tagged = put_options.tag.has_value();
+  request.tag = put_options.tag.value_or(0);
+  request.metadata = put_options.metadata;
   request.again = attempt > 0;  // the answer to an earlier try may have been lost on its way
   std::uint64_t total = 0;
   request.sizes.reserve(indices.size());
   for (const auto i : indices) {
-    request.sizes.push_back((*items)[i].bytes.size());
-    total += (*items)[i].bytes.size();
+    request.sizes.push_back(items[i].bytes.size());
+    total += items[i].bytes.size();
   }
   transport::BulkBuffer buffer;
   transport::Exposure exposure;
@@ -244,18 +248,18 @@ Task<void> Pool::Impl::send_put(Channel channel, std::uint64_t view, std::shared
     request.data.resize(total);
     auto* to = reinterpret_cast<std::byte*>(request.data.data());
     for (const auto i : indices) {
-      memory::copy_in(to, (*items)[i].bytes.data(), (*items)[i].bytes.size());
-      to += (*items)[i].bytes.size();
+      puts->copy(i, to);
+      to += items[i].bytes.size();
     }
-  } else if (one && !channel->shares_memory() && !memory::on_device((*items)[indices[0]].bytes.data())) {
-    exposure = channel->bulk().expose((*items)[indices[0]].bytes);
+  } else if (one && !puts->fill && !channel->shares_memory() && !memory::on_device(items[indices[0]].bytes.data())) {
+    exposure = channel->bulk().expose(items[indices[0]].bytes);
   } else {
     buffer = transport::BulkBuffer::allocate(total);
     auto copy = [&] {
       std::uint64_t offset = 0;
       for (const auto i : indices) {
-        memory::copy_in(buffer.span().data() + offset, (*items)[i].bytes.data(), (*items)[i].bytes.size());
-        offset += (*items)[i].bytes.size();
+        puts->copy(i, buffer.span().data() + offset);
+        offset += items[i].bytes.size();
       }
     };
     co_await workers->run(copy);
@@ -277,7 +281,7 @@ Task<void> Pool::Impl::send_put(Channel channel, std::uint64_t view, std::shared
     result.value.reset();
     result.code = code;
     result.message =
-        "pool " + client->pool() + ": " + item_text((*items)[indices[n]].key) + ": " + reply.failures[f]->message;
+        "pool " + client->pool() + ": " + item_text(items[indices[n]].key) + ": " + reply.failures[f]->message;
   }
 }
 

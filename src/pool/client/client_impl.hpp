@@ -51,7 +51,11 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   static void check_key(const Key& key);
   static std::string item_text(const Key& key);
 
-  Task<std::vector<Result<std::uint64_t>>> put(std::vector<PutItem> items, PutOptions put_options, Deadline deadline);
+  // fill: puts the bytes of an item, by number, where they are to lie, again in each try and on any thread; then the items say only
+  // how many there are. What it reads lives until the task has ended.
+  using Fill = std::function<void(std::size_t, std::byte*)>;
+  Task<std::vector<Result<std::uint64_t>>> put(std::vector<PutItem> items, PutOptions put_options, Deadline deadline,
+                                               Fill fill = {});
   Task<std::vector<Result<Object>>> get(std::vector<Key> keys, GetOptions get_options, bool wait, bool info_only,
                                         Deadline deadline);
   Task<std::vector<Result<bool>>> drop(std::vector<Key> keys, GetOptions get_options, Deadline deadline);
@@ -64,6 +68,12 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
                                           bool existing);
 
  private:
+  struct Puts {
+    std::vector<PutItem> items;
+    PutOptions options;
+    Fill fill;
+    void copy(std::size_t item, std::byte* to) const;
+  };
   // Sends to each owner its keys; again where a server is gone or the view has changed, until the deadline.
   template <class R>
   Task<std::vector<Result<R>>> scatter(std::shared_ptr<Batch<R>> batch, std::optional<std::uint64_t> tag, bool replicas,
@@ -80,8 +90,7 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   template <class R>
   std::unique_ptr<pool::fb::KeysT> packed_keys(const Batch<R>& batch, const Indices& indices) const;
   Task<void> send_put(Channel channel, std::uint64_t view, std::shared_ptr<Batch<std::uint64_t>> batch,
-                      std::shared_ptr<const Indices> indices, Attempt attempt,
-                      std::shared_ptr<const std::vector<PutItem>> items, std::shared_ptr<const PutOptions> put_options,
+                      std::shared_ptr<const Indices> indices, Attempt attempt, std::shared_ptr<const Puts> puts,
                       Deadline deadline);
   Task<void> send_get(Channel channel, std::uint64_t view, std::shared_ptr<Batch<Object>> batch,
                       std::shared_ptr<const Indices> indices, std::shared_ptr<const GetOptions> get_options, bool wait,

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "fabric/token.hpp"
+#include "memory/kind.hpp"
 #include "model/array_conversion.hpp"
 #include "model/box.hpp"
 #include "penstock/interrupt.hpp"
@@ -57,6 +58,11 @@ model::PlacedArray placed(const ArrayMemory& memory, DType dtype, const Box& box
     layout.strides = memory.strides;
   }
   return model::place(layout, box);
+}
+
+void require_on_host(const void* data) {
+  if (memory::on_device(data))
+    throw Error(Errc::unsupported, "the elements are in a device's memory: copy them to the host's first");
 }
 
 std::string text_of(const std::vector<Box>& boxes, bool complete) {
@@ -240,21 +246,22 @@ std::vector<std::byte> Space::Impl::packed(const Array& of, const Source& from, 
 
 void Space::Impl::put_box(const Array& of, std::uint64_t version, const Box& box, const Source& from, Deadline deadline,
                           int rivals) {
-  const Uninterrupted whole;  // the servers read what is packed here
+  const Uninterrupted whole;  // the caller's memory is read until each put has ended
   struct Sent {
     Partition::Piece piece;
-    std::vector<std::byte> bytes;
     fabric::Future<std::vector<Result<std::uint64_t>>> done;
   };
   std::vector<Sent> sent;
   for (auto& piece : of.partition.cut(box)) {
-    auto bytes = packed(of, from, piece.box);
+    const auto block = placed({}, of.record.dtype, piece.box);
+    auto pack = [conversion = model::ArrayConversion(block, from.array, piece.box), data = from.data](
+                    std::size_t, std::byte* to) { conversion.run(to, data); };
     PutOptions options;
     options.tag = of.tag(version, piece.part);
     const Key key{space::block_row({of.record.id, version, piece.part}), space::block_column(piece.box)};
-    std::vector<Pool::PutItem> items{{key, bytes}};
-    auto task = pool.impl().put(std::move(items), std::move(options), deadline);
-    sent.push_back({std::move(piece), std::move(bytes), begin(std::move(task))});
+    std::vector<Pool::PutItem> items{{key, {static_cast<const std::byte*>(nullptr), block.bytes}}};
+    auto task = pool.impl().put(std::move(items), std::move(options), deadline, std::move(pack));
+    sent.push_back({std::move(piece), begin(std::move(task))});
   }
   std::optional<Error> failed;
   Pieces there;
@@ -548,6 +555,7 @@ std::vector<ArrayInfo> Space::list() {
 void Space::put(std::string_view name, std::uint64_t version, const Box& box, const void* data,
                 const ArrayMemory& memory, Timeout timeout) {
   const auto deadline = impl_->deadline(timeout);
+  require_on_host(data);
   auto array = impl_->array(name, box, deadline);
   Impl::Source from{data, placed(memory, array->record.dtype, box)};
   array = impl_->begin_version(std::move(array), version, deadline);
@@ -558,6 +566,7 @@ void Space::put(std::string_view name, std::uint64_t version, const Box& box, co
 void Space::get(std::string_view name, std::uint64_t version, const Box& box, void* data, const ArrayMemory& memory,
                 Timeout timeout) {
   const auto deadline = impl_->deadline(timeout);
+  require_on_host(data);
   const auto array = impl_->array(name, box, deadline);
   const auto into = placed(memory, array->record.dtype, box);
   if (into.overlapping) throw Error(Errc::invalid_argument, "elements of the destination share bytes");
