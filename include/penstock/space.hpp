@@ -5,9 +5,10 @@
 // Elements are written once: the same values may be put again, others are refused. Programs that share an array agree on nothing but
 // its name; where its elements lie follows from its shape and the pool's servers.
 //
-// Threads: a Space may be shared by threads. Calls block, and end by their deadline (PoolOptions::timeout_ms unless given).
-// Memory is the host's. Errors: not_found (no such array; a version that was dropped), timeout (names the boxes that are not there), already_exists (other
-// values, another definition), invalid_argument (a box outside the array, types that do not convert), and those of a Pool.
+// Threads: a Space may be shared by threads. Calls block, and end by their deadline (PoolOptions::timeout_ms unless given). Memory is
+// the host's. Errors: not_found (no such array; a version that was dropped), timeout (names the boxes that are not there),
+// already_exists (other values, another definition), invalid_argument (a box outside the array), unsupported (types that do not
+// convert, a device's memory), and those of a Pool.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,8 @@ class Space {
   std::vector<ArrayInfo> list();
 
   // The box of a version. Both wait until the array is defined, and get until the whole box is there. data: the box's elements, as
-  // `memory` says. Values convert as NumPy's astype does; integers beyond a type's range wrap.
+  // `memory` says. Integers wrap when they are converted; floats become the nearest integer towards zero within the
+  // range; real and complex numbers do not convert to each other.
   void put(std::string_view name, std::uint64_t version, const Box& box, const void* data,
            const ArrayMemory& memory = {}, Timeout timeout = configured);
   void get(std::string_view name, std::uint64_t version, const Box& box, void* data, const ArrayMemory& memory = {},

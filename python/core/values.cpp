@@ -315,9 +315,13 @@ void translate(const std::exception_ptr& pointer, void*) {
     // The text may quote what a peer has sent.
     const std::string_view what = e.what();
     const auto text = nb::steal(PyUnicode_DecodeUTF8(what.data(), static_cast<Py_ssize_t>(what.size()), "replace"));
-    nb::object exception =
-        nb::module_::import_("penstock.errors").attr("error_of")(std::string(name_of(e.code())), text);
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+    try {
+      nb::object exception =
+          nb::module_::import_("penstock.errors").attr("error_of")(std::string(name_of(e.code())), text);
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+    } catch (nb::python_error& raised) {  // by a signal's handler, which ran in there
+      raised.restore();
+    }
   }
 }
 

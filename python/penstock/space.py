@@ -7,12 +7,14 @@
     plane = space["T", 7][:, 100]         # a third gets any box: once all of it is there
 
 Elements are written once: the same values may be put again, others raise AlreadyExists. Memory order and type of what
-is put and got are the caller's; the space converts as NumPy's astype does.
+is put and got are the caller's; the space converts: integers wrap, floats become the nearest integer towards zero
+within the range, and real and complex numbers do not convert to each other.
 Source: SAND2021-10271 (the Kokkos staging space on DataSpaces), with cover, immutability and deadlines added.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -69,7 +71,9 @@ class Space:
 
         Raises AlreadyExists (it has another dtype or shape), InvalidArgument (no elements; strings).
         """
-        return Array(self, *self._core.define(name, dtypes.from_numpy(dtype), tuple(int(size) for size in shape)))
+        return Array(
+            self, *self._core.define(name, dtypes.from_numpy(dtype), tuple(operator.index(size) for size in shape))
+        )
 
     def __getitem__(self, key: str | tuple[str, int]) -> Array | Version:
         """space["T"], an array, or space["T", 7], a version of it. Raises NotFound for an array that is not defined."""

@@ -54,6 +54,7 @@ static void test_a_rank_that_loses(penstock_context* context, MPI_Comm comm) {
   OK(penstock_coprocessor_create(context, "lost", &cohort, "direct,rendezvous_readers=0", &coprocessor, &error));
   OK(penstock_coprocessor_request(coprocessor, 0, 0, &wanted, &error));
   if (wanted) OK(penstock_coprocessor_coprocess(coprocessor, &error));
+  MPI_Barrier(comm);
   if (cohort.rank == 0) {
     OK(penstock_coprocessor_lose(coprocessor, &error));
   } else {

@@ -159,25 +159,28 @@ std::uint64_t ArrayConversion::bytes() const {
   return bytes * element_count(box_.count);
 }
 
-bool ArrayConversion::FieldCopy::run(std::byte* dst, const std::byte* src, const Box& part) const {
+bool ArrayConversion::FieldCopy::run(std::byte* dst, const std::byte* src, const Box& part,
+                                     std::uint64_t of_bytes) const {
   const auto copy =
       normalise(dst_strides.data(), src_strides.data(), part.count.begin(), part.count.size(), dst_size, conversion);
   return model::run(copy, dst + dst_offset + offset_of_start(part.start, dst_strides),
-                    src + src_offset + offset_of_start(part.start, src_strides));
+                    src + src_offset + offset_of_start(part.start, src_strides), of_bytes);
 }
 
 // part: within the box, from its start.
-bool ArrayConversion::run_part(std::byte* dst, const std::byte* src, const Box& part) const {
+bool ArrayConversion::run_part(std::byte* dst, const std::byte* src, const Box& part, std::uint64_t of_bytes) const {
   bool accepted = true;
   for_each_chunk(part, chunk_.empty() ? part.count : chunk_, [&](const Box& chunk) {
-    for (const FieldCopy& field : fields_) accepted &= field.run(dst, src, chunk);
+    for (const FieldCopy& field : fields_) accepted &= field.run(dst, src, chunk, of_bytes);
     return true;
   });
   return accepted;
 }
 
-void ArrayConversion::run(void* dst_base, const void* src_base, const Executor& executor) const {
+void ArrayConversion::run(void* dst_base, const void* src_base, const Executor& executor,
+                          std::uint64_t of_bytes) const {
   if (is_empty(box_)) return;
+  of_bytes = std::max(of_bytes, bytes());
   auto* dst = static_cast<std::byte*>(dst_base);
   const auto* src = static_cast<const std::byte*>(src_base);
   const Box all{Dims::filled(box_.count.size(), 0), box_.count};
@@ -197,10 +200,10 @@ void ArrayConversion::run(void* dst_base, const void* src_base, const Executor& 
     const std::uint64_t length = box_.count[split] / parts, longer = box_.count[split] % parts;
     part.start[split] = length * i + std::min<std::uint64_t>(i, longer);
     part.count[split] = length + (i < longer ? 1 : 0);
-    if (!run_part(dst, src, part)) accepted = false;
+    if (!run_part(dst, src, part, of_bytes)) accepted = false;
   };
   if (parts > 1) executor.run(parts, run_one);
-  else if (!run_part(dst, src, all)) accepted = false;
+  else if (!run_part(dst, src, all, of_bytes)) accepted = false;
   if (!accepted) refuse_first(src);
 }
 

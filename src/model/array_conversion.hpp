@@ -38,7 +38,8 @@ class ArrayConversion {
   // of the box and to no field stay as they are. Any thread. Throws Error(invalid_argument) when the check refuses an element:
   // the message names the first one in row-major order; what the destination then holds is unspecified.
   // The executor's parts are ranges of one dimension, a slow one of the destination.
-  void run(void* dst, const void* src, const Executor& executor = {}) const;
+  // of_bytes: how many bytes this conversion and others move together, if that is more than its own (StridedCopy's run).
+  void run(void* dst, const void* src, const Executor& executor = {}, std::uint64_t of_bytes = 0) const;
 
  private:
   struct FieldCopy {
@@ -48,11 +49,11 @@ class ArrayConversion {
     Conversion conversion;
     std::int64_t dst_offset, src_offset;  // of the box's first element
     Strides dst_strides, src_strides;
-    bool run(std::byte* dst, const std::byte* src, const Box& part) const;
+    bool run(std::byte* dst, const std::byte* src, const Box& part, std::uint64_t of_bytes) const;
   };
   void merge_fields();
   void choose_chunk(std::uint64_t structure_bytes);
-  bool run_part(std::byte* dst, const std::byte* src, const Box& part) const;
+  bool run_part(std::byte* dst, const std::byte* src, const Box& part, std::uint64_t of_bytes) const;
   [[noreturn]] void refuse_first(const std::byte* src) const;
 
   Box box_;

@@ -84,9 +84,9 @@ void run_nest(const LoopNest& nest, std::byte* dst, const std::byte* src, const 
   }
 }
 
-bool run_converted(const StridedCopy& copy, std::byte* dst, const std::byte* src) {
+bool run_converted(const StridedCopy& copy, std::byte* dst, const std::byte* src, std::uint64_t of_bytes) {
   const std::size_t last = copy.ndims - 1;
-  const bool stream = copy.count[last] * copy.elem_size >= stream_run_bytes && copy.bytes() >= stream_copy_bytes;
+  const bool stream = copy.count[last] * copy.elem_size >= stream_run_bytes && of_bytes >= stream_copy_bytes;
   bool accepted = true;
   run_nest(loops_without(copy, last, last), dst, src, [&](std::byte* to, const std::byte* from) {
     accepted &= convert_strided(copy.conversion, to, copy.dst_strides[last], copy.elem_size, from,
@@ -113,11 +113,11 @@ void run_strided(const StridedCopy& copy, std::byte* dst, const std::byte* src) 
 }
 
 // The last dimension is contiguous on both sides.
-void run_runs(const StridedCopy& copy, std::byte* dst, const std::byte* src) {
+void run_runs(const StridedCopy& copy, std::byte* dst, const std::byte* src, std::uint64_t of_bytes) {
   const std::size_t last = copy.ndims - 1;
   const std::size_t bytes = copy.count[last] * copy.elem_size;
   const LoopNest outer = loops_without(copy, last, last);
-  if (bytes < stream_run_bytes || copy.bytes() < stream_copy_bytes) {
+  if (bytes < stream_run_bytes || of_bytes < stream_copy_bytes) {
     run_nest(outer, dst, src, [bytes](std::byte* to, const std::byte* from) { std::memcpy(to, from, bytes); });
     return;
   }
@@ -239,8 +239,9 @@ StridedCopy normalise(const std::int64_t* dst_strides, const std::int64_t* src_s
   return copy;
 }
 
-bool run(const StridedCopy& copy, void* dst_base, const void* src_base) {
+bool run(const StridedCopy& copy, void* dst_base, const void* src_base, std::uint64_t of_bytes) {
   if (copy.empty()) return true;
+  of_bytes = std::max(of_bytes, copy.bytes());
   auto* dst = static_cast<std::byte*>(dst_base) + copy.dst_offset;
   const auto* src = static_cast<const std::byte*>(src_base) + copy.src_offset;
   if (copy.ndims == 0) {
@@ -251,8 +252,9 @@ bool run(const StridedCopy& copy, void* dst_base, const void* src_base) {
   const std::size_t last = copy.ndims - 1;
   const std::size_t dense = dense_source_dimension(copy);
   if (dense != last && is_typed(copy.elem_size)) return run_transposed(copy, dense, dst, src);
-  if (copy.conversion.run) return run_converted(copy, dst, src);
-  if (copy.dst_strides[last] == copy.elem_size && copy.src_strides[last] == copy.elem_size) run_runs(copy, dst, src);
+  if (copy.conversion.run) return run_converted(copy, dst, src, of_bytes);
+  if (copy.dst_strides[last] == copy.elem_size && copy.src_strides[last] == copy.elem_size)
+    run_runs(copy, dst, src, of_bytes);
   else if (!is_typed(copy.elem_size)) run_untyped(copy, dst, src);
   else with_element(copy.elem_size, [&](auto element) { run_strided<decltype(element)>(copy, dst, src); });
   return true;

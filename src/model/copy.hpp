@@ -50,8 +50,9 @@ struct StridedCopy {
 StridedCopy normalise(const std::int64_t* dst_strides, const std::int64_t* src_strides, const std::uint64_t* count,
                       std::size_t ndims, std::size_t elem_size, Conversion conversion = {});
 // Bases are those that the offsets of the normal form refer to. Returns false when the conversion refused an element; what
-// the destination then holds is unspecified.
-bool run(const StridedCopy& copy, void* dst_base, const void* src_base);
+// the destination then holds is unspecified. of_bytes: how many bytes this copy and others move together, if that is more than its own:
+// it decides whether stores bypass the caches.
+bool run(const StridedCopy& copy, void* dst_base, const void* src_base, std::uint64_t of_bytes = 0);
 // One side packed, the other at its strides. For copies without a conversion.
 void run_pack(const StridedCopy& copy, void* packed, const void* src_base);
 void run_unpack(const StridedCopy& copy, void* dst_base, const void* packed);

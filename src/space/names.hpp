@@ -23,6 +23,9 @@ Key array_key(std::string_view name);
 inline constexpr std::string_view versions_row_prefix = "version/";
 std::string versions_row(std::uint64_t array);
 std::string version_column(std::uint64_t version);  // 20 digits
+inline constexpr std::string_view going = "going";  // its bytes while it is dropped; before, it has none
+// In the row of versions: as long as it is there, versions may begin.
+inline constexpr std::string_view open_column = "open";
 // Nothing: it is no version's.
 std::optional<std::uint64_t> version_of_column(std::string_view column);
 // What the rows of all blocks of a version begin with, and no other rows.

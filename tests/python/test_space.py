@@ -111,6 +111,103 @@ def test_a_waiting_get_ends_with_ctrl_c_and_with_a_drop(space):
             waits.result()
 
 
+def objects_of(open_pool, servers):
+    return len(list(open_pool(servers, ns="penstock.arrays").list()))
+
+
+def test_an_array_that_is_dropped_while_versions_begin_leaves_nothing(pool_servers, open_space, open_pool):
+    servers = pool_servers(2)
+    writer, dropper = open_space(servers), open_space(servers)
+    ended = threading.Event()
+
+    def write():
+        for version in itertools.count():
+            if ended.is_set():
+                return
+            try:
+                writer["T"][version][...] = version
+            except penstock.NotFound:
+                writer.define("T", "float64", (300, 300))
+
+    with ThreadPoolExecutor(1) as pool:
+        writes = pool.submit(write)
+        for _ in range(20):
+            while not dropper.drop("T"):
+                assert not writes.done(), writes.exception()
+        ended.set()
+        writes.result(30)
+    dropper.drop("T")
+    assert objects_of(open_pool, servers) == 0
+
+
+def test_a_drop_that_was_cut_short_is_done_again(pool_servers, open_space, open_pool):
+    servers = pool_servers(2, lease_ms=20_000)
+    space = open_space(servers)
+    T = space.define("T", "float64", (1024, 1024))
+    T[1][...] = T[2][...] = 1
+    hasty = open_space(servers, timeout=0.5)
+    stopped = servers.servers[1].process
+    stopped.send_signal(signal.SIGSTOP)
+    try:
+        for drop in (lambda: hasty["T", 1].drop(), lambda: hasty.drop("T")):
+            with pytest.raises(penstock.TimeoutError):
+                drop()
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+    assert space.drop("T") and not list(space)
+    assert objects_of(open_pool, servers) == 0
+
+
+def test_a_redefined_array_is_seen_through_old_names(pool_servers, open_space):
+    servers = pool_servers(2)
+    one, two = open_space(servers), open_space(servers)
+    old = two.define("T", "float64", (4, 5))
+    old[0][...] = 1
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(old[3].get)
+        assert one.drop("T")
+        new = one.define("T", "int32", (10, 5))
+        new[0][...] = 2
+        assert (old[0].get(timeout=10) == 2).all()
+        new[3][:4] = 3
+        assert (waits.result(30) == 3).all()
+    assert one.drop("T")
+    one.define("T", "float64", (3,))
+    for call in (old[0].get, lambda: old[0].put(0), lambda: old[0].wait(timeout=5)):
+        with pytest.raises(penstock.InvalidArgument, match="not within array 'T' of shape 3"):
+            call()
+
+
+def test_ctrl_c_ends_a_put_that_waits_for_room(pool_servers, open_space):
+    servers = pool_servers(1, memory="16MiB")
+    T = open_space(servers).define("T", "float64", (4, 1024, 1024))
+    timer = threading.Timer(1.0, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        T[0].put(np.ones((4, 1024, 1024)), timeout=60)
+    timer.join()
+
+
+def test_others_cannot_put_what_breaks_arrays(pool_servers, open_space, open_pool):
+    servers = pool_servers(1)
+    space = open_space(servers)
+    T = space.define("T", "float64", (4,))
+    T[0][...] = 1
+    raw = open_pool(servers, ns="penstock.arrays")
+    for row, column, data, more in (
+        ("array/evil", "array", b"junk", {}),
+        ("version/0000000000000001", "0" * 20, b"", {}),
+        ("anything", "", b"", {}),
+        ("array/T", "array", b"", {"if_exists": "overwrite"}),
+    ):
+        with pytest.raises((penstock.InvalidArgument, penstock.ProtocolError, penstock.NotFound)):
+            raw.put(row, column, data, **more)
+    (block,) = (info for info in raw.list() if info.bytes == 32)
+    with pytest.raises(penstock.InvalidArgument, match="a Space puts it"):
+        raw.put(block.row, block.column, bytes(32), if_exists="overwrite", tag=0)
+    assert [array.name for array in space] == ["T"] and (T[0][...] == 1).all()
+
+
 @st.composite
 def scenarios(draw):
     """A shape, types, cuts of the array in two dimensions at most, and boxes that are asked for."""

@@ -141,8 +141,7 @@ Task<std::vector<ServerCore::PutResult>> ObjectService::put_guarded(std::vector<
   std::vector<ServerCore::Put> puts;
   for (std::size_t i = 0; i < objects.size(); ++i) {
     try {
-      Key key{objects[i].row, objects[i].column};
-      tokens.push_back(co_await guard_->admit(std::move(key), objects[i].blob->size(), deadline));
+      tokens.push_back(co_await guard_->admit(objects[i], terms.if_exists, deadline));
       admitted.push_back(i);
       puts.push_back(std::move(objects[i]));
     } catch (const Error& error) {

@@ -27,8 +27,9 @@ class PutGuard {
  public:
   virtual ~PutGuard() = default;
   virtual const Namespace& of() const = 0;
-  // Throws Error: it is refused.
-  virtual Task<std::shared_ptr<PutToken>> admit(Key key, std::uint64_t bytes, base::Deadline deadline) = 0;
+  // Throws Error: it is refused. put stays until the task has ended.
+  virtual Task<std::shared_ptr<PutToken>> admit(const ServerCore::Put& put, IfExists if_exists,
+                                                base::Deadline deadline) = 0;
 };
 
 class ObjectService final : public fb::ObjectsService {

@@ -7,12 +7,12 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <shared_mutex>
 
 #include "fabric/token.hpp"
 #include "memory/kind.hpp"
 #include "model/array_conversion.hpp"
 #include "model/box.hpp"
-#include "penstock/interrupt.hpp"
 #include "pool/client/client_impl.hpp"
 #include "pool/keys/protocol.hpp"
 #include "space/block_key.hpp"
@@ -39,8 +39,10 @@ constexpr std::uint32_t parts_of_server = 16;
 constexpr std::uint64_t fetched_at_once = std::uint64_t{64} << 20;  // bytes of one request
 constexpr std::size_t keys_at_once = 10'000;
 constexpr std::size_t requests_at_once = 4;
-constexpr std::size_t named_boxes = 8;  // in an error's message
-constexpr int most_rivals = 8;          // puts of the same elements by others, while one of ours is done
+constexpr std::size_t most_begun = 65'536;                 // versions that are known to be there
+constexpr Timeout first_look(1000), longest_look(16'000);  // whether what is waited for is still of the same array
+constexpr std::size_t named_boxes = 8;                     // in an error's message
+constexpr int most_rivals = 8;  // puts of the same elements by others, while one of ours is done
 
 std::uint64_t random_number() {
   std::uint64_t number = 0;
@@ -48,10 +50,10 @@ std::uint64_t random_number() {
   return number;
 }
 
-// Throws Error: invalid_argument (strides), unsupported (types that do not convert).
+DType type_of(const ArrayMemory& memory, DType dtype) { return memory.dtype == DType::none ? dtype : memory.dtype; }
+
 model::PlacedArray placed(const ArrayMemory& memory, DType dtype, const Box& box) {
-  const DType chosen = memory.dtype == DType::none ? dtype : memory.dtype;
-  if (chosen != dtype) model::conversion_between(chosen, dtype);
+  const DType chosen = type_of(memory, dtype);
   auto layout = model::scalar_layout(chosen, model::dimensions_in(memory.order, box.start.size()));
   if (!memory.strides.empty()) {
     layout.order = Dims();
@@ -92,6 +94,25 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
     const void* data;
     model::PlacedArray array;
   };
+  struct Replaced {};  // the array was dropped and defined anew
+  // The caller's memory, which is read until it is withdrawn: a put that nobody waits for any more goes on alone.
+  class Lent {
+   public:
+    // Throws Error(cancelled).
+    void read(const std::function<void()>& copy) {
+      const std::shared_lock lock(mutex_);
+      if (withdrawn_) throw Error(Errc::cancelled, "the put was interrupted");
+      copy();
+    }
+    void withdraw() {
+      const std::lock_guard lock(mutex_);  // waits for copies that are under way
+      withdrawn_ = true;
+    }
+
+   private:
+    std::shared_mutex mutex_;
+    bool withdrawn_ = false;
+  };
   // Some objects of one server.
   struct Fetch {
     std::vector<Key> keys;
@@ -128,19 +149,22 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   ArrayPointer read(std::string_view name);
   // Waits until it is defined.
   ArrayPointer defined(std::string_view name, Deadline deadline);
+  static void require_within(const Array& of, const Box& box);
   // The array with this box in it.
   ArrayPointer array(std::string_view name, const Box& box, Deadline deadline);
   ArrayPointer begin_version(ArrayPointer of, std::uint64_t version, Deadline deadline);
   void forget(const Array& of, std::uint64_t version);
 
-  void put_box(const Array& of, std::uint64_t version, const Box& box, const Source& from, Deadline deadline,
+  void put_box(ArrayPointer of, std::uint64_t version, const Box& box, const Source& from, Deadline deadline,
                int rivals);
-  void put_again(const Array& of, std::uint64_t version, const Partition::Piece& piece, const Source& from,
+  void put_again(ArrayPointer of, std::uint64_t version, const Partition::Piece& piece, const Source& from,
                  Deadline deadline, int rivals);
   std::vector<std::byte> packed(const Array& of, const Source& from, const Box& box) const;
 
-  // What is there of the box when it is whole, or else at the deadline. Throws Error(timeout), if it is to be whole.
-  Blocks find(ArrayPointer of, std::uint64_t version, const Pieces& pieces, bool whole, Deadline deadline);
+  // Which blocks hold all of the pieces, once they do. Throws Error(timeout), with the boxes that are missing; Replaced.
+  Blocks find_whole(ArrayPointer of, std::uint64_t version, const Pieces& pieces, Deadline deadline);
+  // What is there now; wait: once it is whole, or at the deadline.
+  Blocks find(ArrayPointer of, std::uint64_t version, const Pieces& pieces, bool wait, Deadline deadline);
   Task<Blocks> find_blocks(ArrayPointer of, std::uint64_t version, std::shared_ptr<const Pieces> pieces, bool wait,
                            Deadline deadline);
   Task<fb::FindReplyT> find_at(pool::Member member, fb::FindRequestT request, Deadline deadline);
@@ -149,7 +173,10 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   bool fetch(const Array& of, std::uint64_t version, const Pieces& pieces, const Blocks& blocks, Deadline deadline,
              See&& see);
   std::vector<Fetch> fetches(const Array& of, std::uint64_t version, const Pieces& pieces, const Blocks& blocks);
-  Task<void> drop_blocks(std::uint64_t array, std::uint64_t version, Deadline deadline);
+  Task<void> drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline);
+  bool drop_version(const Array& of, std::uint64_t version, Deadline deadline);
+  // Of all versions, also of those that go.
+  std::vector<ObjectInfo> version_objects(const Array& of);
   Task<fb::DropReplyT> drop_at(pool::Member member, fb::DropRequestT request, Deadline deadline);
   template <class See>
   void list(const Pattern& pattern, See&& see);
@@ -192,10 +219,14 @@ Space::Impl::ArrayPointer Space::Impl::array(std::string_view name, const Box& b
     if (const auto it = arrays.find(name); it != arrays.end()) found = it->second;
   }
   if (!found) found = defined(name, deadline);
-  if (!model::is_within(box, found->record.shape))
-    throw Error(Errc::invalid_argument, "the box " + model::to_string(box) + " is not within array '" + found->name +
-                                            "' of shape " + to_string(found->record.shape));
+  require_within(*found, box);
   return found;
+}
+
+void Space::Impl::require_within(const Array& of, const Box& box) {
+  if (!model::is_within(box, of.record.shape))
+    throw Error(Errc::invalid_argument, "the box " + model::to_string(box) + " is not within array '" + of.name +
+                                            "' of shape " + to_string(of.record.shape));
 }
 
 template <class See>
@@ -224,6 +255,7 @@ Space::Impl::ArrayPointer Space::Impl::begin_version(ArrayPointer of, std::uint6
     if (error.code() != Errc::already_exists) throw;
   }
   const std::lock_guard lock(mutex);
+  if (begun.size() >= most_begun) begun.clear();
   begun.insert({of->record.id, version});
   return of;
 }
@@ -244,21 +276,25 @@ std::vector<std::byte> Space::Impl::packed(const Array& of, const Source& from, 
   return bytes;
 }
 
-void Space::Impl::put_box(const Array& of, std::uint64_t version, const Box& box, const Source& from, Deadline deadline,
+void Space::Impl::put_box(ArrayPointer of, std::uint64_t version, const Box& box, const Source& from, Deadline deadline,
                           int rivals) {
-  const Uninterrupted whole;  // the caller's memory is read until each put has ended
   struct Sent {
     Partition::Piece piece;
     fabric::Future<std::vector<Result<std::uint64_t>>> done;
   };
+  const auto lent = std::make_shared<Lent>();
+  struct Withdraw {
+    Lent& lent;
+    ~Withdraw() { lent.withdraw(); }
+  } withdraw{*lent};
   std::vector<Sent> sent;
-  for (auto& piece : of.partition.cut(box)) {
-    const auto block = placed({}, of.record.dtype, piece.box);
-    auto pack = [conversion = model::ArrayConversion(block, from.array, piece.box), data = from.data](
-                    std::size_t, std::byte* to) { conversion.run(to, data); };
+  for (auto& piece : of->partition.cut(box)) {
+    const auto block = placed({}, of->record.dtype, piece.box);
+    auto pack = [lent, conversion = model::ArrayConversion(block, from.array, piece.box), data = from.data](
+                    std::size_t, std::byte* to) { lent->read([&] { conversion.run(to, data); }); };
     PutOptions options;
-    options.tag = of.tag(version, piece.part);
-    const Key key{space::block_row({of.record.id, version, piece.part}), space::block_column(piece.box)};
+    options.tag = of->tag(version, piece.part);
+    const Key key{space::block_row({of->record.id, version, piece.part}), space::block_column(piece.box)};
     std::vector<Pool::PutItem> items{{key, {static_cast<const std::byte*>(nullptr), block.bytes}}};
     auto task = pool.impl().put(std::move(items), std::move(options), deadline, std::move(pack));
     sent.push_back({std::move(piece), begin(std::move(task))});
@@ -266,43 +302,35 @@ void Space::Impl::put_box(const Array& of, std::uint64_t version, const Box& box
   std::optional<Error> failed;
   Pieces there;
   for (auto& one : sent) {
-    try {
-      const auto result = end(std::move(one.done)).at(0);
-      if (result.code == Errc::already_exists) there.push_back(one.piece);
-      else if (result.code != Errc::ok && !failed) failed = Error(result.code, result.message);
-    } catch (const Error& error) {
-      if (!failed) failed = error;
-    }
+    const auto result = end(std::move(one.done)).at(0);
+    if (result.code == Errc::already_exists) there.push_back(one.piece);
+    else if (result.code != Errc::ok && !failed) failed = Error(result.code, result.message);
   }
   if (failed) {
-    if (failed->code() == Errc::not_found) forget(of, version);
-    throw failed->in("array '" + of.name + "', version " + std::to_string(version));
+    if (failed->code() == Errc::not_found) forget(*of, version);
+    throw failed->in("array '" + of->name + "', version " + std::to_string(version));
   }
   for (const auto& piece : there) put_again(of, version, piece, from, deadline, rivals);
 }
 
 // Some of the elements are there: they must be the same, and the others are put.
-void Space::Impl::put_again(const Array& of, std::uint64_t version, const Partition::Piece& piece, const Source& from,
+void Space::Impl::put_again(ArrayPointer of, std::uint64_t version, const Partition::Piece& piece, const Source& from,
                             Deadline deadline, int rivals) {
   const Pieces pieces{piece};
   Blocks blocks;
-  for (;;) {
-    blocks = find(std::make_shared<const Array>(of.name, of.record), version, pieces, false, deadline);
-    const bool complete = fetch(of, version, pieces, blocks, deadline, [&](const Box& held, const std::byte* bytes) {
-      const auto both = *model::intersect(held, piece.box);
-      const auto ours = packed(of, from, both);
-      const Source other{bytes, placed({}, of.record.dtype, held)};
-      if (packed(of, other, both) != ours)
-        throw Error(Errc::already_exists, "array '" + of.name + "', version " + std::to_string(version) +
-                                              ": elements of " + model::to_string(both) +
-                                              " are there with other values");
-    });
-    if (complete) break;
-  }
+  const auto compare = [&](const Box& held, const std::byte* bytes) {
+    const auto both = *model::intersect(held, piece.box);
+    const Source other{bytes, placed({}, of->record.dtype, held)};
+    if (packed(*of, other, both) != packed(*of, from, both))
+      throw Error(Errc::already_exists, "array '" + of->name + "', version " + std::to_string(version) +
+                                            ": elements of " + model::to_string(both) + " are there with other values");
+  };
+  do blocks = find(of, version, pieces, false, deadline);
+  while (!fetch(*of, version, pieces, blocks, deadline, compare));
   const auto missing = space::missing(piece.box, blocks.at(0));
   if (missing.boxes.empty()) return;
   if (rivals == 0)
-    throw Error(Errc::already_exists, "array '" + of.name + "', version " + std::to_string(version) +
+    throw Error(Errc::already_exists, "array '" + of->name + "', version " + std::to_string(version) +
                                           ": others put elements of " + model::to_string(piece.box) +
                                           " again and again");
   for (const auto& box : missing.boxes) put_box(of, version, box, from, deadline, rivals - 1);
@@ -310,22 +338,34 @@ void Space::Impl::put_again(const Array& of, std::uint64_t version, const Partit
 
 // -------------------------------------------------------------------------------------------------------------------- get
 
-Space::Impl::Blocks Space::Impl::find(ArrayPointer of, std::uint64_t version, const Pieces& pieces, bool whole,
+Space::Impl::Blocks Space::Impl::find(ArrayPointer of, std::uint64_t version, const Pieces& pieces, bool wait,
                                       Deadline deadline) {
   auto shared = std::make_shared<const Pieces>(pieces);
-  auto blocks = end(begin(find_blocks(of, version, shared, whole, deadline)));
-  if (!whole) return blocks;
-  std::vector<Box> lacking;
-  bool complete = true;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    auto missing = space::missing(pieces[i].box, blocks[i], named_boxes);
-    lacking.insert(lacking.end(), missing.boxes.begin(), missing.boxes.end());
-    complete = complete && missing.complete;
+  return end(begin(find_blocks(std::move(of), version, std::move(shared), wait, deadline)));
+}
+
+Space::Impl::Blocks Space::Impl::find_whole(ArrayPointer of, std::uint64_t version, const Pieces& pieces,
+                                            Deadline deadline) {
+  for (auto look = first_look;; look = std::min(2 * look, longest_look)) {
+    std::vector<Box> lacking;
+    bool complete = true;
+    try {
+      auto blocks = find(of, version, pieces, true, earlier(deadline, Deadline(look)));
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        auto missing = space::missing(pieces[i].box, blocks[i], named_boxes);
+        lacking.insert(lacking.end(), missing.boxes.begin(), missing.boxes.end());
+        complete = complete && missing.complete;
+      }
+      if (lacking.empty()) return blocks;
+    } catch (const Error& error) {
+      if (error.code() == Errc::not_found) forget(*of, version);
+      if (error.code() != Errc::timeout || deadline.passed()) throw;
+    }
+    if (deadline.passed())
+      throw Error(Errc::timeout, "array '" + of->name + "', version " + std::to_string(version) +
+                                     ": not there in time: " + text_of(lacking, complete));
+    if (defined(of->name, deadline)->record != of->record) throw Replaced{};
   }
-  if (!lacking.empty())
-    throw Error(Errc::timeout, "array '" + of->name + "', version " + std::to_string(version) +
-                                   ": not there in time: " + text_of(lacking, complete));
-  return blocks;
 }
 
 Task<Space::Impl::Blocks> Space::Impl::find_blocks(ArrayPointer of, std::uint64_t version,
@@ -470,7 +510,35 @@ bool Space::Impl::fetch(const Array& of, std::uint64_t version, const Pieces& pi
 
 // ------------------------------------------------------------------------------------------------------------------- drop
 
-Task<void> Space::Impl::drop_blocks(std::uint64_t array, std::uint64_t version, Deadline deadline) {
+std::vector<ObjectInfo> Space::Impl::version_objects(const Array& of) {
+  std::vector<ObjectInfo> objects;
+  Pattern pattern;
+  pattern.row = space::versions_row(of.record.id);
+  list(pattern, [&](const ObjectInfo& object) {
+    if (space::version_of_column(object.key.column)) objects.push_back(object);
+  });
+  return objects;
+}
+
+// The version's object says that it goes, and is dropped last: what was interrupted can be done again.
+bool Space::Impl::drop_version(const Array& of, std::uint64_t version, Deadline deadline) {
+  const Key key{space::versions_row(of.record.id), space::version_column(version)};
+  forget(of, version);
+  try {
+    if (pool.info(key).bytes == 0) {
+      PutOptions options;
+      options.if_exists = IfExists::overwrite;
+      pool.put(key, std::as_bytes(std::span(space::going)), options);
+    }
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) throw;
+    return false;
+  }
+  end(begin(drop_blocks(of.record.id, version, false, deadline)));
+  return pool.drop(key);
+}
+
+Task<void> Space::Impl::drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline) {
   auto& client = *pool.impl().client;
   std::optional<Error> last;
   for (PoolClient::Attempt attempt = 0;; ++attempt) {
@@ -483,6 +551,7 @@ Task<void> Space::Impl::drop_blocks(std::uint64_t array, std::uint64_t version, 
         request.view = view.number;
         request.array = array;
         request.version = version;
+        request.whole = whole;
         co_await drop_at(member, std::move(request), deadline);
       } catch (const Error& error) {
         if (!PoolClient::may_retry(error) || deadline.passed()) throw error.in("server " + member.name);
@@ -526,13 +595,23 @@ ArrayInfo Space::define(std::string_view name, DType dtype, const Dims& shape) {
   record.parts = static_cast<std::uint32_t>(
       std::min({most, servers * parts_of_server, static_cast<std::uint64_t>(space::max_parts)}));
   record.parts = Partition(shape, record.parts).parts();
-  try {
-    pool.put(key, space::encode_record(record));
-    return Impl::Array(std::string(name), record).info();
-  } catch (const Error& error) {
-    if (error.code() != Errc::already_exists) throw;
+  const Key open{space::versions_row(record.id), std::string(space::open_column)};
+  pool.put(open, {});
+  Impl::ArrayPointer there;
+  for (const auto deadline = impl_->deadline(configured); !there;) {
+    try {
+      pool.put(key, space::encode_record(record));
+      return Impl::Array(std::string(name), record).info();
+    } catch (const Error& error) {
+      if (error.code() != Errc::already_exists) throw;
+    }
+    try {
+      there = impl_->read(name);
+    } catch (const Error& error) {  // dropped between the two
+      if (error.code() != Errc::not_found || deadline.passed()) throw;
+    }
   }
-  const auto there = impl_->read(name);
+  pool.drop(open);
   if (there->record.dtype != dtype || there->record.shape != shape)
     throw Error(Errc::already_exists, "array '" + std::string(name) + "' is " +
                                           std::string(name_of(there->record.dtype)) + " of shape " +
@@ -547,7 +626,11 @@ std::vector<ArrayInfo> Space::list() {
   Pattern pattern;
   pattern.row = std::string(space::array_row_prefix) + "*";
   impl_->list(pattern, [&](const ObjectInfo& object) {
-    infos.push_back(impl_->read(std::string_view(object.key.row).substr(space::array_row_prefix.size()))->info());
+    try {
+      infos.push_back(impl_->read(std::string_view(object.key.row).substr(space::array_row_prefix.size()))->info());
+    } catch (const Error& error) {
+      if (error.code() != Errc::not_found) throw;  // dropped meanwhile
+    }
   });
   return infos;
 }
@@ -557,28 +640,36 @@ void Space::put(std::string_view name, std::uint64_t version, const Box& box, co
   const auto deadline = impl_->deadline(timeout);
   require_on_host(data);
   auto array = impl_->array(name, box, deadline);
-  Impl::Source from{data, placed(memory, array->record.dtype, box)};
-  array = impl_->begin_version(std::move(array), version, deadline);
   if (model::is_empty(box)) return;
-  impl_->put_box(*array, version, box, from, deadline, most_rivals);
+  array = impl_->begin_version(std::move(array), version, deadline);
+  Impl::require_within(*array, box);
+  const Impl::Source from{data, placed(memory, array->record.dtype, box)};
+  impl_->put_box(array, version, box, from, deadline, most_rivals);
 }
 
 void Space::get(std::string_view name, std::uint64_t version, const Box& box, void* data, const ArrayMemory& memory,
                 Timeout timeout) {
   const auto deadline = impl_->deadline(timeout);
   require_on_host(data);
-  const auto array = impl_->array(name, box, deadline);
-  const auto into = placed(memory, array->record.dtype, box);
-  if (into.overlapping) throw Error(Errc::invalid_argument, "elements of the destination share bytes");
-  if (model::is_empty(box)) return;
-  const auto pieces = array->partition.cut(box);
-  const auto convert = [&](const Box& held, const std::byte* bytes) {
-    const auto both = *model::intersect(held, box);
-    model::ArrayConversion(into, placed({}, array->record.dtype, held), both).run(data, bytes);
-  };
   for (;;) {
-    const auto blocks = impl_->find(array, version, pieces, true, deadline);
-    if (impl_->fetch(*array, version, pieces, blocks, deadline, convert)) return;
+    const auto array = impl_->array(name, box, deadline);
+    const auto dtype = array->record.dtype;
+    const auto into = placed(memory, dtype, box);
+    model::conversion_between(type_of(memory, dtype), dtype);  // throws now, and not when the box is there
+    if (into.overlapping) throw Error(Errc::invalid_argument, "elements of the destination share bytes");
+    if (model::is_empty(box)) return;
+    const auto pieces = array->partition.cut(box);
+    const auto convert = [&](const Box& held, const std::byte* bytes) {
+      const auto both = *model::intersect(held, box);
+      model::ArrayConversion(into, placed({}, dtype, held), both).run(data, bytes, {}, into.bytes);
+    };
+    try {
+      Impl::Blocks blocks;
+      do blocks = impl_->find_whole(array, version, pieces, deadline);
+      while (!impl_->fetch(*array, version, pieces, blocks, deadline, convert));
+      return;
+    } catch (const Impl::Replaced&) {
+    }
   }
 }
 
@@ -588,18 +679,21 @@ ArrayInfo Space::wait(std::string_view name, Timeout timeout) {
 
 void Space::wait(std::string_view name, std::uint64_t version, const Box& box, Timeout timeout) {
   const auto deadline = impl_->deadline(timeout);
-  const auto array = impl_->array(name, box, deadline);
-  if (model::is_empty(box)) return;
-  impl_->find(array, version, array->partition.cut(box), true, deadline);
+  for (;;) {
+    const auto array = impl_->array(name, box, deadline);
+    if (model::is_empty(box)) return;
+    try {
+      impl_->find_whole(array, version, array->partition.cut(box), deadline);
+      return;
+    } catch (const Impl::Replaced&) {
+    }
+  }
 }
 
 std::vector<std::uint64_t> Space::versions(std::string_view name) {
   std::vector<std::uint64_t> versions;
-  Pattern pattern;
-  pattern.row = space::versions_row(impl_->read(name)->record.id);
-  impl_->list(pattern, [&](const ObjectInfo& object) {
-    if (const auto version = space::version_of_column(object.key.column)) versions.push_back(*version);
-  });
+  for (const auto& object : impl_->version_objects(*impl_->read(name)))
+    if (object.bytes == 0) versions.push_back(*space::version_of_column(object.key.column));
   return versions;
 }
 
@@ -619,24 +713,27 @@ std::vector<Box> Space::blocks(std::string_view name, std::uint64_t version) {
 }
 
 bool Space::drop(std::string_view name, std::uint64_t version) {
-  const auto array = impl_->read(name);
-  const auto deadline = impl_->deadline(configured);
-  const bool there = impl_->pool.drop({space::versions_row(array->record.id), space::version_column(version)});
-  impl_->forget(*array, version);
-  impl_->end(impl_->begin(impl_->drop_blocks(array->record.id, version, deadline)));
-  return there;
+  return impl_->drop_version(*impl_->read(name), version, impl_->deadline(configured));
 }
 
+// The record goes last: what was interrupted can be done again.
 bool Space::drop(std::string_view name) {
+  const auto key = space::array_key(name);
+  const auto deadline = impl_->deadline(configured);
+  Impl::ArrayPointer array;
   try {
-    const auto array = impl_->read(name);
-    const auto all = versions(name);
-    for (const auto version : all) drop(name, version);
-    return impl_->pool.drop(space::array_key(name));
+    array = impl_->read(name);
   } catch (const Error& error) {
     if (error.code() != Errc::not_found) throw;
     return false;
   }
+  const auto row = space::versions_row(array->record.id);
+  impl_->pool.drop({row, std::string(space::open_column)});
+  impl_->end(impl_->begin(impl_->drop_blocks(array->record.id, 0, true, deadline)));
+  for (const auto& object : impl_->version_objects(*array))
+    impl_->drop_version(*array, *space::version_of_column(object.key.column), deadline);
+  impl_->forget(*array, 0);
+  return impl_->pool.drop(key);
 }
 
 }  // namespace penstock

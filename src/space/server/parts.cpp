@@ -6,6 +6,7 @@
 #include "model/box.hpp"
 #include "pool/keys/protocol.hpp"
 #include "space/names.hpp"
+#include "space/protocol.hpp"
 
 namespace penstock::space {
 
@@ -26,6 +27,10 @@ std::shared_ptr<ServerCore> locked(const std::weak_ptr<ServerCore>& core) {
 
 Error dropped_error() { return Error(Errc::not_found, "this version of the array was dropped, or never begun"); }
 
+Error foreign_error() {
+  return Error(Errc::invalid_argument, "in this namespace is what arrays are made of: a Space puts it");
+}
+
 pool::KeyPattern rows_like(std::string_view text, bool prefix) {
   Pattern pattern;
   pattern.row = pool::escape_pattern(text) + (prefix ? "*" : "");
@@ -40,7 +45,8 @@ struct Parts::Part {
   BlockIndex index;
   enum class State : std::uint8_t { stale, filling, filled } state = State::stale;
   bool dropped = false;
-  std::vector<Box> pending;   // of puts that are under way
+  std::size_t begun = 0;      // puts of versions that are under way
+  std::vector<Box> pending;   // of puts of blocks
   std::vector<Box> doubtful;  // of puts that ended without saying how: they may still come
   fabric::Signal changed;
 
@@ -65,6 +71,19 @@ class Parts::Admitted final : public pool::PutToken {
  private:
   std::shared_ptr<Part> part_;
   const Box box_;
+};
+
+class Parts::Begun final : public pool::PutToken {
+ public:
+  explicit Begun(std::shared_ptr<Part> row) : row_(std::move(row)) { ++row_->begun; }
+  Begun(const Begun&) = delete;
+  ~Begun() override {
+    --row_->begun;
+    row_->changed.notify_all();
+  }
+
+ private:
+  std::shared_ptr<Part> row_;
 };
 
 std::shared_ptr<Parts> Parts::create(std::shared_ptr<ServerCore> core) {
@@ -115,10 +134,14 @@ void Parts::view_changed() {
   }
 }
 
+std::shared_ptr<Parts::Part> Parts::kept(const std::string& row) {
+  auto& part = parts_[row];
+  if (!part) part = std::make_shared<Part>(row, progress_);
+  return part;
+}
+
 Parts::Task<std::shared_ptr<Parts::Part>> Parts::part_of(std::string row, base::Deadline deadline) {
-  auto& kept = parts_[row];
-  if (!kept) kept = std::make_shared<Part>(row, progress_);
-  auto part = kept;
+  auto part = kept(row);
   while (part->state != Part::State::filled) {
     if (part->state == Part::State::stale) {
       co_await fill(part, deadline);
@@ -163,30 +186,61 @@ Parts::Task<void> Parts::fill(std::shared_ptr<Part> part, base::Deadline deadlin
   if (part->state == Part::State::filling) part->state = Part::State::filled;
 }
 
-Parts::Task<void> Parts::require_version(Version version, base::Deadline deadline) {
-  if (dropping_.contains(version)) throw dropped_error();
-  if (known_.contains(version)) co_return;
+Parts::Task<Parts::VersionState> Parts::state_of(Version version, base::Deadline deadline) {
   const auto core = locked(core_);
   auto row = versions_row(version.first);
   auto column = version_column(version.second);
   const auto found = co_await core->load_anywhere(arrays_namespace(), std::move(row), std::move(column), std::nullopt,
                                                   false, deadline);
-  if (!found || dropping_.contains(version)) throw dropped_error();
+  if (!found) co_return VersionState::absent;
+  co_return found->object.bytes == 0 ? VersionState::open : VersionState::going;
+}
+
+Parts::Task<void> Parts::require_version(Version version, base::Deadline deadline) {
+  if (dropping_.contains(version)) throw dropped_error();
+  if (known_.contains(version)) co_return;
+  const auto state = co_await state_of(version, deadline);
+  if (state != VersionState::open || dropping_.contains(version)) throw dropped_error();
   if (known_.size() >= most_known) known_.clear();
   known_.insert(version);
 }
 
-Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit(Key key, std::uint64_t bytes, base::Deadline deadline) {
-  if (key.row.starts_with(array_row_prefix) || key.row.starts_with(versions_row_prefix))
+// A version begins while the array is open: its home decides, which has both objects. It goes at any time.
+Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit_version(const ServerCore::Put& put, IfExists if_exists,
+                                                                  base::Deadline deadline) {
+  const std::string_view bytes(reinterpret_cast<const char*>(put.blob->bytes().data()), put.blob->size());
+  const bool begins = bytes.empty() && if_exists == IfExists::refuse;
+  const bool goes = bytes == going && if_exists == IfExists::overwrite;
+  if (put.column == open_column && begins) co_return std::make_shared<pool::PutToken>();
+  if (!version_of_column(put.column) || (!begins && !goes)) throw foreign_error();
+  auto token = std::make_shared<Begun>(kept(put.row));
+  if (goes) co_return token;
+  const auto core = locked(core_);
+  std::string row = put.row, column(open_column);
+  const auto open =
+      co_await core->load(arrays_namespace(), std::move(row), std::move(column), std::nullopt, std::nullopt, deadline);
+  if (!open) throw Error(Errc::not_found, "the array was dropped, or is being dropped");
+  co_return token;
+}
+
+Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit(const ServerCore::Put& put, IfExists if_exists,
+                                                          base::Deadline deadline) {
+  if (put.row.starts_with(versions_row_prefix)) {
+    auto token = co_await admit_version(put, if_exists, deadline);
+    co_return token;
+  }
+  if (if_exists != IfExists::refuse) throw foreign_error();
+  if (put.row.starts_with(array_row_prefix)) {
+    decode_record(put.blob->bytes());
     co_return std::make_shared<pool::PutToken>();
-  const auto row = block_row_of(key.row);
-  const auto box = block_box_of(key.column);
-  if (!row || !box || bytes % element_count(box->count) != 0)
-    throw Error(Errc::invalid_argument, "in this namespace are the blocks of arrays: they are put by a Space");
+  }
+  const auto row = block_row_of(put.row);
+  const auto box = block_box_of(put.column);
+  if (!row || !box || put.blob->size() % element_count(box->count) != 0) throw foreign_error();
   const Version version{row->array, row->version};
   for (;;) {
     co_await require_version(version, deadline);
-    const auto part = co_await part_of(key.row, deadline);
+    const auto part = co_await part_of(put.row, deadline);
     if (!known_.contains(version) || part->dropped) continue;  // dropped, or another view, meanwhile
     const auto meets = [&](const Box& other) { return model::intersect(other, *box).has_value(); };
     const auto met = part->index.first_met(*box);
@@ -231,6 +285,18 @@ Parts::Task<Parts::Found> Parts::find(BlockRow row, Box box, std::uint64_t view,
   }
 }
 
+Parts::Task<void> Parts::settle(std::string prefix, base::Deadline deadline) {
+  for (;;) {
+    const auto waits = std::find_if(parts_.begin(), parts_.end(), [&](const auto& entry) {
+      return entry.first.starts_with(prefix) && (entry.second->begun > 0 || !entry.second->pending.empty());
+    });
+    if (waits == parts_.end()) co_return;
+    const auto part = waits->second;
+    const bool notified = co_await part->changed.wait(deadline);
+    if (!notified) throw Error(Errc::timeout, "a put that was under way did not end");
+  }
+}
+
 Parts::Task<std::uint64_t> Parts::drop(std::uint64_t array, std::uint64_t version, base::Deadline deadline) {
   const auto core = locked(core_);
   const auto prefix = blocks_prefix(array, version);
@@ -245,17 +311,10 @@ Parts::Task<std::uint64_t> Parts::drop(std::uint64_t array, std::uint64_t versio
       if (first) parts.dropping_.erase(version);
     }
   } dropping(*this, {array, version});
-  for (bool waits = true; waits;) {
-    waits = false;
-    for (const auto& [row, kept] : parts_) {
-      const auto part = kept;
-      if (!row.starts_with(prefix) || part->pending.empty()) continue;
-      waits = true;
-      const bool notified = co_await part->changed.wait(deadline);
-      if (!notified) throw Error(Errc::timeout, "a put of the version did not end");
-      break;  // parts_ may have changed
-    }
-  }
+  co_await settle(prefix, deadline);
+  // Where it is open, another drop has ended and the version has begun anew.
+  const auto state = co_await state_of({array, version}, deadline);
+  if (state == VersionState::open) co_return 0;
   const auto pattern = rows_like(prefix, true);
   std::uint64_t count = 0;
   std::string after;

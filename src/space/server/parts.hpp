@@ -26,9 +26,10 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   ~Parts() override;
 
   const Namespace& of() const override;
-  // Throws Error: already_exists (another block has some of the elements), not_found (the version is not there), timeout (another
-  // put of the elements does not end), invalid_argument (no key of a block).
-  Task<std::shared_ptr<pool::PutToken>> admit(Key key, std::uint64_t bytes, base::Deadline deadline) override;
+  // Throws Error: already_exists (another block has some of the elements), not_found (the version or the array is not there, or goes),
+  // timeout (another put of the elements does not end), protocol, invalid_argument (it is nothing of an array).
+  Task<std::shared_ptr<pool::PutToken>> admit(const pool::ServerCore::Put& put, IfExists if_exists,
+                                              base::Deadline deadline) override;
 
   struct Found {
     std::vector<Box> blocks;
@@ -37,21 +38,29 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   // The blocks that meet the box. wait: when they cover it, or at the deadline. Throws Error: stale_view (the view is another
   // one), not_found (the version was dropped meanwhile).
   Task<Found> find(BlockRow row, Box box, std::uint64_t view, bool wait, base::Deadline deadline);
-  // Drops this server's blocks of a version, once the puts of such blocks have ended; how many there were.
+  // Drops this server's blocks of a version that goes, once the puts of such blocks have ended; how many there were.
   Task<std::uint64_t> drop(std::uint64_t array, std::uint64_t version, base::Deadline deadline);
+  // Until the puts that are under way in rows that begin so have ended.
+  Task<void> settle(std::string prefix, base::Deadline deadline);
 
  private:
   using Version = std::pair<std::uint64_t, std::uint64_t>;  // array, version
   struct Part;
   class Admitted;
+  class Begun;
+  enum class VersionState : std::uint8_t { absent, open, going };
   explicit Parts(std::shared_ptr<pool::ServerCore> core);
   void begin();
   void changed(bool dropped, std::string_view row, std::string_view column);
   void view_changed();
+  std::shared_ptr<Part> kept(const std::string& row);
   // With its index.
   Task<std::shared_ptr<Part>> part_of(std::string row, base::Deadline deadline);
   Task<void> fill(std::shared_ptr<Part> part, base::Deadline deadline);
+  Task<VersionState> state_of(Version version, base::Deadline deadline);
   Task<void> require_version(Version version, base::Deadline deadline);
+  Task<std::shared_ptr<pool::PutToken>> admit_version(const pool::ServerCore::Put& put, IfExists if_exists,
+                                                      base::Deadline deadline);
 
   std::weak_ptr<pool::ServerCore> core_;  // which owns this
   fabric::Progress& progress_;

@@ -61,7 +61,8 @@ Task<fb::DropReplyT> ArrayService::drop(rpc::Call& call, fb::DropRequestT reques
   const auto core = running(core_);
   const auto placement = co_await core->check_view(request.view, call.deadline());
   fb::DropReplyT reply;
-  reply.dropped = co_await parts_->drop(request.array, request.version, call.deadline());
+  if (request.whole) co_await parts_->settle(versions_row(request.array), call.deadline());
+  else reply.dropped = co_await parts_->drop(request.array, request.version, call.deadline());
   co_return reply;
 }
 
