@@ -79,7 +79,7 @@ def test_a_schema_that_changed_asks_for_another_version(tidy, tmp_path):
         (
             "src/fabric/x.cpp",
             '#include "wire/control_generated.h"\n',
-            "belongs to directory, pool, rpc, transport, wire only",
+            "belongs to directory, pool, rpc, space, transport, wire only",
         ),
         ("src/base/x.cpp", "void f() { std::abort(); }\n", "abort() is banned"),
         ("src/base/x.cpp", "int f() { return printf(0); }\n", "printf() is banned"),

@@ -40,6 +40,7 @@ constexpr std::uint64_t fetched_at_once = std::uint64_t{64} << 20;  // bytes of 
 constexpr std::size_t keys_at_once = 10'000;
 constexpr std::size_t requests_at_once = 4;
 constexpr std::size_t most_begun = 65'536;                 // versions that are known to be there
+constexpr Timeout last_look(1000);                         // beyond the deadline
 constexpr Timeout first_look(1000), longest_look(16'000);  // whether what is waited for is still of the same array
 constexpr std::size_t named_boxes = 8;                     // in an error's message
 constexpr int most_rivals = 8;  // puts of the same elements by others, while one of ours is done
@@ -347,24 +348,32 @@ Space::Impl::Blocks Space::Impl::find(ArrayPointer of, std::uint64_t version, co
 Space::Impl::Blocks Space::Impl::find_whole(ArrayPointer of, std::uint64_t version, const Pieces& pieces,
                                             Deadline deadline) {
   for (auto look = first_look;; look = std::min(2 * look, longest_look)) {
-    std::vector<Box> lacking;
-    bool complete = true;
+    Blocks blocks;
     try {
-      auto blocks = find(of, version, pieces, true, earlier(deadline, Deadline(look)));
-      for (std::size_t i = 0; i < pieces.size(); ++i) {
-        auto missing = space::missing(pieces[i].box, blocks[i], named_boxes);
-        lacking.insert(lacking.end(), missing.boxes.begin(), missing.boxes.end());
-        complete = complete && missing.complete;
-      }
-      if (lacking.empty()) return blocks;
+      blocks = find(of, version, pieces, true, earlier(deadline, Deadline(look)));
     } catch (const Error& error) {
       if (error.code() == Errc::not_found) forget(*of, version);
-      if (error.code() != Errc::timeout || deadline.passed()) throw;
+      if (error.code() != Errc::timeout) throw;
+      if (!deadline.passed()) continue;
+      blocks = find(of, version, pieces, false, Deadline(last_look));  // only to say what is missing
     }
-    if (deadline.passed())
-      throw Error(Errc::timeout, "array '" + of->name + "', version " + std::to_string(version) +
-                                     ": not there in time: " + text_of(lacking, complete));
-    if (defined(of->name, deadline)->record != of->record) throw Replaced{};
+    std::vector<Box> lacking;
+    bool complete = true;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      auto missing = space::missing(pieces[i].box, blocks[i], named_boxes);
+      lacking.insert(lacking.end(), missing.boxes.begin(), missing.boxes.end());
+      complete = complete && missing.complete;
+    }
+    if (lacking.empty()) return blocks;
+    const Error late(Errc::timeout, "array '" + of->name + "', version " + std::to_string(version) +
+                                        ": not there in time: " + text_of(lacking, complete));
+    if (deadline.passed()) throw late;
+    try {
+      if (defined(of->name, deadline)->record != of->record) throw Replaced{};
+    } catch (const Error& error) {
+      if (error.code() != Errc::timeout) throw;
+      throw late;
+    }
   }
 }
 
