@@ -31,11 +31,62 @@ struct ArrayMemory {
   std::vector<std::int64_t> strides;
 };
 
+// Where elements are converted that a program gets in another memory order or type than the array has.
+enum class ConvertAt : std::uint8_t {
+  at_reader,   // by each program that gets them
+  on_request,  // by the server, when the first program asks; it keeps the result for the next ones
+  in_advance,  // by the server, when they are put, into the layouts that ArrayOptions names
+  automatic,   // chosen for each request from measured costs; Space::explain says how
+};
+std::string_view name_of(ConvertAt place);
+// Throws Error(invalid_argument), with the names.
+ConvertAt convert_at_named(std::string_view name);
+
+struct ArrayForm {
+  DType dtype = DType::none;  // none: the array's
+  Order order = Order::row;
+  friend bool operator==(const ArrayForm&, const ArrayForm&) = default;
+};
+
+struct ArrayOptions {
+  ConvertAt convert = ConvertAt::automatic;
+  std::vector<ArrayForm> layouts;  // for in_advance, at most 16
+  friend bool operator==(const ArrayOptions&, const ArrayOptions&) = default;
+};
+
 struct ArrayInfo {
   std::string name;
   DType dtype = DType::none;
   Dims shape;
   std::uint32_t parts = 0;  // pieces that lie on a server each
+  ArrayOptions options;
+};
+
+// What one server has done for arrays since it started. Bytes are those of the layout that was asked for.
+struct SpaceStatus {
+  std::string server;
+  std::uint64_t conversions = 0, converted_bytes = 0;
+  double conversion_s = 0;  // of worker threads
+  // What was asked for in another layout: given (of which some had been there, or under way for others), and left to readers.
+  std::uint64_t requests = 0, given_bytes = 0, shared_bytes = 0, left_to_readers = 0;
+  std::uint64_t replica_bytes = 0, replica_peak = 0, replica_limit = 0,
+                evictions = 0;  // of converted replicas in memory
+};
+
+// A put that goes on.
+class PendingPut {
+ public:
+  PendingPut(PendingPut&&) noexcept;
+  PendingPut& operator=(PendingPut&&) noexcept;
+  ~PendingPut();  // as wait, but says nothing of errors
+  // Until the elements are there: from then on the source is the caller's again. Throws what put throws, once.
+  void wait();
+
+ private:
+  friend class Space;
+  struct State;
+  explicit PendingPut(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
 };
 
 class Space {
@@ -46,8 +97,8 @@ class Space {
   Space& operator=(Space&&) noexcept;
   ~Space();
 
-  // One to eight dimensions, and every type but string. The same definition again is no error.
-  ArrayInfo define(std::string_view name, DType dtype, const Dims& shape);
+  // One to eight dimensions, and every type but string. The same definition again is no error, also without options.
+  ArrayInfo define(std::string_view name, DType dtype, const Dims& shape, const ArrayOptions& options = {});
   ArrayInfo info(std::string_view name);
   std::vector<ArrayInfo> list();
 
@@ -58,6 +109,13 @@ class Space {
            const ArrayMemory& memory = {}, Timeout timeout = configured);
   void get(std::string_view name, std::uint64_t version, const Box& box, void* data, const ArrayMemory& memory = {},
            Timeout timeout = configured);
+  // Returns when the version has begun; `data` is read until PendingPut::wait has returned.
+  PendingPut start_put(std::string_view name, std::uint64_t version, const Box& box, const void* data,
+                       const ArrayMemory& memory = {}, Timeout timeout = configured);
+  // What each server that holds some of the box would do for a get of it in this memory now, and why: a line each.
+  std::vector<std::string> explain(std::string_view name, std::uint64_t version, const Box& box,
+                                   const ArrayMemory& memory);
+  std::vector<SpaceStatus> status();
   // Until the array is defined; until the whole box is there.
   ArrayInfo wait(std::string_view name, Timeout timeout = configured);
   void wait(std::string_view name, std::uint64_t version, const Box& box, Timeout timeout = configured);
@@ -74,6 +132,7 @@ class Space {
   bool drop(std::string_view name);
 
  private:
+  friend class PendingPut;
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };

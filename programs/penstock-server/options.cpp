@@ -80,6 +80,7 @@ constexpr std::array serve_fields{
     in_store<share<&Store::low_watermark>>("low_watermark"),
     text<&O::tiers, parse_line>("tiers"),
     in_store<boolean<&Store::write_behind>>("write_behind"),
+    size<&O::array_replicas>("array_replicas"),
     in_server<size<&Server::rebalance_bytes_per_s, 1 << 20>>("rebalance_bytes_per_s"),
     in_server<number<&Server::workers, 1>>("workers"),
     in_server<number<&Server::max_leases, 1>>("max_leases"),
@@ -230,7 +231,7 @@ pool::PoolServerOptions complete_node(const ServeOptions& options, std::uint64_t
   // An embedded directory is a process of its own, which registers (directory_process.hpp).
   if (node.directory == "embedded") node.directory = "registered";
   node.server.id = id;
-  node.extend = space::extend_server;
+  node.extend = [bytes = options.array_replicas](auto core) { return space::extend_server(std::move(core), bytes); };
   node.server.store.tiers = parse_tiers(options);
   node.compute.limits.wall = node.compute.limits.cpu = std::chrono::milliseconds(options.compute_time_ms);
   node.compute.plugins = items_of(options.compute_plugins);

@@ -23,6 +23,7 @@ struct ServeOptions {
   std::uint32_t compute_time_ms = 60'000;
   std::string http = "127.0.0.1:0";  // or off
   std::uint32_t start_timeout_ms = 60'000;
+  std::uint64_t array_replicas = 0;         // bytes; 0: a quarter of the memory
   std::uint32_t drain_timeout_ms = 60'000;  // 0: SIGTERM does not hand objects on
   std::uint32_t stop_timeout_ms = 60'000;
   std::string log;  // a level; "": $PENSTOCK_LOG, else info

@@ -1,6 +1,8 @@
 // Array spaces: the extension's part. python/penstock/space.py makes of it what users see.
 #include "penstock/space.hpp"
 
+#include <nanobind/stl/pair.h>
+
 #include "core.hpp"
 
 namespace penstock::python {
@@ -27,11 +29,45 @@ class PySpace {
   }
   void forget() { static_cast<void>(new std::shared_ptr<Space>(std::move(space_))); }
 
-  // Each as (name, dtype, shape, parts).
-  nb::tuple define(const std::string& name, const std::string& dtype, const Sizes& shape) {
+  // Each as (name, dtype, shape, parts, convert).
+  // layouts: (dtype, whether in columns) of each.
+  nb::tuple define(const std::string& name, const std::string& dtype, const Sizes& shape, const std::string& convert,
+                   const std::vector<std::pair<std::string, bool>>& layouts) {
     const auto type = dtype_named(dtype);
     const auto dims = dims_of(shape);
-    return tuple_of_info(unlocked([&](Space& space) { return space.define(name, type, dims); }));
+    ArrayOptions options;
+    options.convert = convert_at_named(convert);
+    for (const auto& [kind, columns] : layouts)
+      options.layouts.push_back({dtype_named(kind), columns ? Order::column : Order::row});
+    return tuple_of_info(unlocked([&](Space& space) { return space.define(name, type, dims, options); }));
+  }
+  std::vector<std::string> explain(const std::string& name, std::uint64_t version, const Sizes& start,
+                                   const Sizes& count, const std::string& dtype, bool columns) {
+    ArrayMemory memory;
+    memory.dtype = dtype_named(dtype);
+    memory.order = columns ? Order::column : Order::row;
+    const Box box{dims_of(start), dims_of(count)};
+    return unlocked([&](Space& space) { return space.explain(name, version, box, memory); });
+  }
+  nb::list status() {
+    nb::list out;
+    for (const auto& one : unlocked([](Space& space) { return space.status(); })) {
+      nb::dict fields;
+      fields["server"] = one.server;
+      fields["conversions"] = one.conversions;
+      fields["converted_bytes"] = one.converted_bytes;
+      fields["conversion_s"] = one.conversion_s;
+      fields["requests"] = one.requests;
+      fields["given_bytes"] = one.given_bytes;
+      fields["shared_bytes"] = one.shared_bytes;
+      fields["left_to_readers"] = one.left_to_readers;
+      fields["replica_bytes"] = one.replica_bytes;
+      fields["replica_peak"] = one.replica_peak;
+      fields["replica_limit"] = one.replica_limit;
+      fields["evictions"] = one.evictions;
+      out.append(fields);
+    }
+    return out;
   }
   nb::tuple info(const std::string& name) {
     return tuple_of_info(unlocked([&](Space& space) { return space.info(name); }));
@@ -81,7 +117,8 @@ class PySpace {
 
  private:
   static nb::tuple tuple_of_info(const ArrayInfo& info) {
-    return nb::make_tuple(info.name, std::string(name_of(info.dtype)), tuple_of(info.shape), info.parts);
+    return nb::make_tuple(info.name, std::string(name_of(info.dtype)), tuple_of(info.shape), info.parts,
+                          std::string(name_of(info.options.convert)));
   }
   static ArrayMemory memory_of(const Buffer& buffer, const std::string& dtype) {
     return {dtype_named(dtype), Order::row, buffer.strides()};
@@ -97,7 +134,9 @@ nb::object open_space(const Context& context, const nb::dict& options) {
 
 void bind_space(nb::module_& m) {
   nb::class_<PySpace>(m, "Space")
-      .def("define", &PySpace::define, "name"_a, "dtype"_a, "shape"_a)
+      .def("define", &PySpace::define, "name"_a, "dtype"_a, "shape"_a, "convert"_a, "layouts"_a)
+      .def("explain", &PySpace::explain, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "columns"_a)
+      .def("status", &PySpace::status)
       .def("info", &PySpace::info, "name"_a)
       .def("wait_defined", &PySpace::wait_defined, "name"_a, "timeout_ms"_a)
       .def("list", &PySpace::list)

@@ -29,6 +29,12 @@ from .stream import to_ms
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 
+def _in_columns(order: str) -> bool:
+    if order not in ("C", "F"):
+        raise InvalidArgument(f"a memory order is 'C' or 'F', not {order!r}")
+    return order == "F"
+
+
 def _spanned(picked: Picked) -> list[int]:
     """The counts of the box without steps around what was picked."""
     return [(count - 1) * stride + 1 if count else 0 for count, stride in zip(picked.count, picked.stride, strict=True)]
@@ -66,14 +72,31 @@ class Space:
         self._core = context._core.open_space(options)
         context._pools.add(self)
 
-    def define(self, name: str, dtype: Any, shape: Sequence[int]) -> Array:
-        """Defines an array of 1 to 8 dimensions. The same definition again gives the same array.
+    def define(
+        self,
+        name: str,
+        dtype: Any,
+        shape: Sequence[int],
+        *,
+        convert: str = "automatic",
+        layouts: Sequence[tuple[Any, str]] = (),
+    ) -> Array:
+        """Defines an array of 1 to 8 dimensions. The same definition again, also without options, gives the same array.
 
-        Raises AlreadyExists (it has another dtype or shape), InvalidArgument (no elements; strings).
+        convert says where elements are converted that are got in another order or type: "at_reader", "on_request" (by
+        the server, which keeps the result), "in_advance" (when they are put, into `layouts`: (dtype or None, "C" or
+        "F") each, at most 16), or "automatic" (chosen for each request from measured costs).
+        Raises AlreadyExists (it has another dtype or shape, or is converted otherwise), InvalidArgument (no elements;
+        strings).
         """
-        return Array(
-            self, *self._core.define(name, dtypes.from_numpy(dtype), tuple(operator.index(size) for size in shape))
-        )
+        sizes = tuple(operator.index(size) for size in shape)
+        forms = [(dtypes.from_numpy(dtype if kind is None else kind), _in_columns(order)) for kind, order in layouts]
+        return Array(self, *self._core.define(name, dtypes.from_numpy(dtype), sizes, convert, forms))
+
+    @property
+    def status(self) -> list[dict[str, Any]]:
+        """What each server has done for arrays since it started: conversions, bytes, replicas in memory."""
+        return self._core.status()
 
     def __getitem__(self, key: str | tuple[str, int]) -> Array | Version:
         """space["T"], an array, or space["T", 7], a version of it. Raises NotFound for an array that is not defined."""
@@ -113,12 +136,13 @@ class Space:
 class Array:
     """An array of a space: name, dtype (NumPy's), shape, and its versions by number: T[7]."""
 
-    def __init__(self, space: Space, name: str, dtype: str, shape: tuple[int, ...], parts: int):
+    def __init__(self, space: Space, name: str, dtype: str, shape: tuple[int, ...], parts: int, convert: str):
         self.space = space
         self.name = name
         self.dtype = dtypes.to_numpy(dtype)
         self.shape = tuple(shape)
         self.parts = parts  # pieces that lie on a server each
+        self.convert = convert
         self._dtype = dtype
 
     def __getitem__(self, version: int) -> Version:
@@ -185,6 +209,14 @@ class Version:
             return found
         out[...] = found
         return out
+
+    def explain(self, index: Any = ..., *, dtype: Any = None, order: str = "C") -> list[str]:
+        """Where such a get would be converted now, and why: a line for each server that has some of it."""
+        picked = pick(index, self.array.shape)
+        kind = dtypes.from_numpy(dtype if dtype is not None else self.array.dtype)
+        return self._core.explain(
+            self.array.name, self.number, picked.start, _spanned(picked), kind, _in_columns(order)
+        )
 
     def __setitem__(self, index: Any, values: Any) -> None:
         """Puts the values, which may be broadcast. Raises AlreadyExists (other values are there), TimeoutError."""

@@ -13,14 +13,11 @@ namespace {
 constexpr double unknown_bytes_per_s = 1e9;
 constexpr double never = std::numeric_limits<double>::infinity();
 
+constexpr std::array<std::string_view, 4> names{"at_reader", "on_request", "in_advance", "automatic"};
+
 double known(double measured, double otherwise) { return measured > 0 ? measured : otherwise; }
 
 }  // namespace
-
-std::string_view name_of(ConversionPlace place) {
-  static constexpr std::array<std::string_view, 3> names{"at_reader", "on_request", "in_advance"};
-  return names.at(static_cast<std::size_t>(place));
-}
 
 ConversionChoice choose_conversion(const ConversionCosts& costs) {
   const double server = known(costs.server_bytes_per_s, known(costs.reader_bytes_per_s, unknown_bytes_per_s));
@@ -38,14 +35,14 @@ ConversionChoice choose_conversion(const ConversionCosts& costs) {
                    ? never
                    : std::max(0.0, costs.queue_s + costs.whole_bytes / server - costs.idle_s) + transfers;
   const auto least = std::min_element(choice.seconds.begin(), choice.seconds.end());
-  choice.place = static_cast<ConversionPlace>(least - choice.seconds.begin());
+  choice.place = static_cast<ConvertAt>(least - choice.seconds.begin());
 
   choice.why = fmt::format("{} for {:.3g} expected request(s) of {}:", name_of(choice.place), requests,
                            base::format_size(static_cast<std::uint64_t>(costs.bytes)));
   for (std::size_t i = 0; i < choice.seconds.size(); ++i) {
-    const auto place = static_cast<ConversionPlace>(i);
-    if (place == ConversionPlace::in_advance && !costs.on_put) continue;
-    const auto needed = place == ConversionPlace::in_advance ? costs.whole_bytes : costs.bytes;
+    const auto place = static_cast<ConvertAt>(i);
+    if (place == ConvertAt::in_advance && !costs.on_put) continue;
+    const auto needed = place == ConvertAt::in_advance ? costs.whole_bytes : costs.bytes;
     choice.why +=
         fmt::format(" {} {}", name_of(place),
                     choice.seconds[i] < never
@@ -58,3 +55,17 @@ ConversionChoice choose_conversion(const ConversionCosts& costs) {
 }
 
 }  // namespace penstock::space
+
+namespace penstock {
+
+std::string_view name_of(ConvertAt place) { return space::names.at(static_cast<std::size_t>(place)); }
+
+ConvertAt convert_at_named(std::string_view name) {
+  const auto found = std::find(space::names.begin(), space::names.end(), name);
+  if (found == space::names.end())
+    throw Error(Errc::invalid_argument,
+                fmt::format("convert is at_reader, on_request, in_advance or automatic, and not '{}'", name));
+  return static_cast<ConvertAt>(found - space::names.begin());
+}
+
+}  // namespace penstock

@@ -15,11 +15,9 @@
 #include <string>
 #include <string_view>
 
-namespace penstock::space {
+#include "penstock/space.hpp"
 
-// In the order of the memory that they hold at the server.
-enum class ConversionPlace : std::uint8_t { at_reader, on_request, in_advance };
-std::string_view name_of(ConversionPlace place);
+namespace penstock::space {
 
 struct ConversionCosts {
   // On a put, all three are weighed, and any but in_advance means: not yet. On a request, in_advance is too late.
@@ -36,9 +34,10 @@ struct ConversionCosts {
 };
 
 struct ConversionChoice {
-  ConversionPlace place = ConversionPlace::at_reader;
-  std::array<double, 3> seconds{};  // by place; infinity: not possible
-  std::string why;                  // one line for people
+  ConvertAt place = ConvertAt::at_reader;
+  std::array<double, 3>
+      seconds{};    // by place, which ascend in the memory that they hold at the server; infinity: not possible
+  std::string why;  // one line for people
 };
 
 // What was not measured is taken for as fast as what was, else as 1 GB/s: so nothing is tried once and avoided for ever.

@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-using enum ConversionPlace;
+using enum ConvertAt;
 
 // 64 MiB at a server that converts 1 GB/s, readers that do the same, and a link of 2 GB/s.
 ConversionCosts costs() {

@@ -1,5 +1,8 @@
 #include "space/protocol.hpp"
 
+#include <algorithm>
+
+#include "model/array_layout.hpp"
 #include "model/box.hpp"
 #include "penstock/error.hpp"
 #include "rpc/encoding.hpp"
@@ -8,11 +11,27 @@
 namespace penstock::space {
 namespace {
 
-constexpr std::uint16_t record_format = 1;
+constexpr std::uint16_t record_format = 2;
+constexpr std::size_t max_layouts = 16;
+
+// Throws as Dims does.
+Dims dims_of(std::span<const std::uint8_t> numbers) {
+  const std::vector<std::uint64_t> wide(numbers.begin(), numbers.end());
+  return Dims(std::span<const std::uint64_t>(wide));
+}
+
+bool is_valid(const ArrayForm& layout) {
+  return (layout.dtype == DType::none || size_of(layout.dtype) > 0) &&
+         (layout.order == Order::row || layout.order == Order::column);
+}
 
 }  // namespace
 
 std::vector<std::byte> encode_record(const ArrayRecord& record) {
+  const auto& layouts = record.options.layouts;
+  if (layouts.size() > max_layouts || !std::all_of(layouts.begin(), layouts.end(), is_valid))
+    throw Error(Errc::invalid_argument,
+                "at most " + std::to_string(max_layouts) + " layouts, of elements in rows or columns");
   fb::ArrayRecordT table;
   table.format = record_format;
   table.id = record.id;
@@ -20,6 +39,11 @@ std::vector<std::byte> encode_record(const ArrayRecord& record) {
   table.shape.assign(record.shape.begin(), record.shape.end());
   table.parts = record.parts;
   table.tag_base = record.tag_base;
+  table.convert = static_cast<std::uint8_t>(record.options.convert);
+  for (const auto& layout : layouts) {
+    table.layouts.push_back(static_cast<std::uint8_t>(layout.dtype));
+    table.layouts.push_back(static_cast<std::uint8_t>(layout.order));
+  }
   return rpc::encode<fb::ArrayRecord>(table);
 }
 
@@ -33,11 +57,34 @@ ArrayRecord decode_record(std::span<const std::byte> bytes) {
   record.parts = table.parts;
   record.tag_base = table.tag_base;
   record.dtype = static_cast<DType>(table.dtype);
+  record.options.convert = static_cast<ConvertAt>(table.convert);
+  bool known = record.options.convert <= ConvertAt::automatic && table.layouts.size() % 2 == 0 &&
+               table.layouts.size() <= 2 * max_layouts;
+  for (std::size_t i = 0; known && i < table.layouts.size(); i += 2) {
+    const ArrayForm layout{static_cast<DType>(table.layouts[i]), static_cast<Order>(table.layouts[i + 1])};
+    known = is_valid(layout);
+    record.options.layouts.push_back(layout);
+  }
   const bool ranked = !table.shape.empty() && table.shape.size() <= max_dims;
-  if (!ranked || size_of(record.dtype) == 0 || record.parts == 0 || record.parts > max_parts)
+  if (!known || !ranked || size_of(record.dtype) == 0 || record.parts == 0 || record.parts > max_parts)
     throw Error(Errc::protocol, "the record of an array contradicts itself");
   record.shape = Dims(std::span<const std::uint64_t>(table.shape));
   return record;
+}
+
+Layout layout_of(const ArrayForm& form, const ArrayRecord& of) {
+  return {form.dtype == DType::none ? of.dtype : form.dtype, model::dimensions_in(form.order, of.shape.size())};
+}
+
+Layout unpack_layout(std::uint8_t dtype, std::span<const std::uint8_t> order, std::size_t dimensions) {
+  if (order.size() != dimensions || dimensions > max_dims)
+    throw Error(Errc::protocol, "a layout of another number of dimensions");
+  const Layout layout{static_cast<DType>(dtype), dims_of(order)};
+  std::uint64_t seen = 0;
+  for (const auto dimension : order) seen |= dimension < dimensions ? std::uint64_t{1} << dimension : 0;
+  if (size_of(layout.dtype) == 0 || seen != (std::uint64_t{1} << dimensions) - 1)
+    throw Error(Errc::protocol, "a layout of elements that contradicts itself");
+  return layout;
 }
 
 void append_box(std::vector<std::uint64_t>& to, const Box& box) {

@@ -7,10 +7,20 @@
 #include <span>
 #include <vector>
 
-#include "penstock/types.hpp"
+#include "penstock/space.hpp"
 #include "space/space_generated.h"
 
 namespace penstock::space {
+
+// How servers convert elements: their type, and the dimensions from the slowest to the fastest.
+struct Layout {
+  DType dtype = DType::none;
+  Dims order;
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+Layout layout_of(const ArrayForm& form, const struct ArrayRecord& of);
+// Throws Error(protocol).
+Layout unpack_layout(std::uint8_t dtype, std::span<const std::uint8_t> order, std::size_t dimensions);
 
 struct ArrayRecord {
   std::uint64_t id = 0;
@@ -18,6 +28,7 @@ struct ArrayRecord {
   Dims shape;
   std::uint32_t parts = 1;
   std::uint64_t tag_base = 0;  // the tag of part 0 of version 0
+  ArrayOptions options;
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
 };
 std::vector<std::byte> encode_record(const ArrayRecord& record);

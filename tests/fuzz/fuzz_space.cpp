@@ -9,7 +9,7 @@ using namespace penstock;
 
 namespace {
 
-enum Kind : std::uint8_t { layout, row, column, record, boxes, kinds };
+enum Kind : std::uint8_t { layout, row, column, record, boxes, form, kinds };
 
 void check_layout(std::string_view text) {
   model::ArrayLayout layout;
@@ -44,6 +44,16 @@ void check_boxes(std::span<const std::byte> bytes) {
   fuzz::check(again == numbers);
 }
 
+void check_form(std::span<const std::byte> bytes) {
+  if (bytes.size() < 2) return;
+  const auto* numbers = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  const std::span order(numbers + 2, bytes.size() - 2);
+  space::Layout found;
+  if (!fuzz::refuses_with({Errc::protocol}, [&] { found = space::unpack_layout(numbers[0], order, numbers[1]); }))
+    return;
+  model::validate(model::scalar_layout(found.dtype, found.order));
+}
+
 }  // namespace
 
 std::vector<fuzz::Bytes> fuzz::seeds() {
@@ -53,12 +63,16 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   fuzz::Bytes two = fuzz::choose(boxes, "\2");
   const auto* first = reinterpret_cast<const std::byte*>(numbers);
   two.insert(two.end(), first, first + sizeof numbers);
-  return {fuzz::choose(layout, model::to_text(particles)),
-          fuzz::choose(layout, model::to_text(model::scalar_layout(DType::int16, Dims{1, 0, 2}))),
-          fuzz::choose(row, space::block_row({7, 3, 15})),
-          fuzz::choose(column, space::block_column({{0, 128, 5}, {300, 1, 70'000}})),
-          fuzz::choose(record, space::encode_record({7, DType::float32, {64, 32}, 16, 3})),
-          two};
+  return {
+      fuzz::choose(layout, model::to_text(particles)),
+      fuzz::choose(layout, model::to_text(model::scalar_layout(DType::int16, Dims{1, 0, 2}))),
+      fuzz::choose(row, space::block_row({7, 3, 15})),
+      fuzz::choose(column, space::block_column({{0, 128, 5}, {300, 1, 70'000}})),
+      fuzz::choose(record,
+                   space::encode_record(
+                       {7, DType::float32, {64, 32}, 16, 3, {ConvertAt::in_advance, {{DType::int8, Order::column}}}})),
+      two,
+      fuzz::choose(form, std::string_view("\x09\x03\x02\x00\x01", 5))};
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
@@ -74,6 +88,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
       if (const auto found = space::block_box_of(text)) fuzz::check(space::block_column(*found) == text);
       break;
     case record: check_record(rest); break;
+    case form: check_form(rest); break;
     default: check_boxes(rest);
   }
   return 0;

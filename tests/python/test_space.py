@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+PLACES = ("at_reader", "on_request", "in_advance", "automatic")
 TYPES = ("float32", "float64", "int8", "uint8", "int32", "int64", "uint64", "float16")
 _names = itertools.count()
 
@@ -225,7 +226,8 @@ def scenarios(draw):
 def test_gets_are_what_numpy_gives(space, scenario):
     shape, kept, asked, cuts, boxes, draw = scenario
     values = np.array([draw.randrange(100) for _ in range(int(np.prod(shape)))], kept).reshape(shape)
-    array = space.define(f"array {next(_names)}", kept, shape)
+    layouts = [(asked, "F"), (asked, "C")]
+    array = space.define(f"array {next(_names)}", kept, shape, convert=draw.choice(PLACES), layouts=layouts)
     edges = [[0, *ends] for ends in cuts]
     parts = list(itertools.product(*(list(itertools.pairwise(ends)) for ends in edges)))
     draw.shuffle(parts)
@@ -241,13 +243,14 @@ def test_gets_are_what_numpy_gives(space, scenario):
         np.testing.assert_array_equal(array[5][steps], values[box][every_second])
 
 
-def test_servers_are_killed_and_join_while_boxes_come_and_go(pool_servers, open_space):
+@pytest.mark.parametrize("convert", PLACES)
+def test_servers_are_killed_and_join_while_boxes_come_and_go(pool_servers, open_space, convert):
     """Two copies of everything: each element that was put is got as it was put, whichever server dies."""
     servers = pool_servers(3, replication=2, lease_ms=1000)
     values = np.random.default_rng(3).random((96, 64, 24))
     space = open_space(servers, timeout=60.0)
     versions = range(12)
-    space.define("T", "float64", values.shape)
+    space.define("T", "float64", values.shape, convert=convert, layouts=[("float32", "F")])
     behind = threading.Semaphore(0)
 
     def write():
@@ -263,7 +266,9 @@ def test_servers_are_killed_and_join_while_boxes_come_and_go(pool_servers, open_
         for version in versions:
             for _ in range(6):
                 box = tuple(slice(*sorted(draw.sample(range(size + 1), 2))) for size in values.shape)
-                np.testing.assert_array_equal(T[version][box], values[box] + version)
+                dtype, order = draw.choice([("float64", "C"), ("float32", "F"), ("float32", "F")])
+                found = T[version].get(box, dtype=dtype, order=order)
+                np.testing.assert_array_equal(found, (values[box] + version).astype(dtype))
 
     with ThreadPoolExecutor(4) as pool:
         works = [pool.submit(write), *(pool.submit(read, seed) for seed in range(3))]
@@ -277,6 +282,28 @@ def test_servers_are_killed_and_join_while_boxes_come_and_go(pool_servers, open_
             work.result(120)
     for version in versions:
         np.testing.assert_array_equal(space["T", version][...], values + version)
+
+
+def test_servers_convert_and_say_so(space):
+    values = np.arange(64 * 64 * 64, dtype=np.float64).reshape(64, 64, 64)
+    T = space.define("T", "float64", values.shape, convert="on_request")
+    T[0][...] = values
+    for _ in range(3):
+        np.testing.assert_array_equal(T[0].get(order="F", dtype="float32"), values)
+    total = {name: sum(server[name] for server in space.status) for name in space.status[0] if name != "server"}
+    once = values.size * 4
+    assert total["converted_bytes"] == once and total["given_bytes"] == 3 * once and total["shared_bytes"] == 2 * once
+    assert once <= total["replica_bytes"] <= total["replica_peak"] <= total["replica_limit"]
+    assert T.convert == "on_request" and space.define("T", "float64", values.shape).convert == "on_request"
+    assert all("converted already" in line for line in T[0].explain(order="F", dtype="float32"))
+    assert all("on_request: the array was defined so" in line for line in T[0].explain(order="F"))
+    assert T[0].explain() == ["nothing is converted: the elements are asked for as the array has them"]
+    with pytest.raises(penstock.AlreadyExists, match="on_request"):
+        space.define("T", "float64", values.shape, convert="at_reader")
+    with pytest.raises(penstock.InvalidArgument, match="at_reader, on_request, in_advance or automatic"):
+        space.define("U", "float64", (3,), convert="sometimes")
+    with pytest.raises(penstock.InvalidArgument, match="at most 16"):
+        space.define("U", "float64", (3,), convert="in_advance", layouts=[("float32", "F")] * 17)
 
 
 class ArrayOfC(ctypes.Structure):

@@ -66,6 +66,9 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   Task<PoolStatus> status(Deadline deadline);
   std::unique_ptr<Subscription> subscribe(const Pattern& pattern, std::function<void(const ObjectEvent&)> callback,
                                           bool existing);
+  // The bytes that a reply says are there: in it, mapped, or pulled.
+  Task<void> fetch_bytes(Channel channel, std::shared_ptr<pool::fb::GetReplyT> reply, const pool::fb::GotT& got,
+                         Object& object, Deadline deadline);
 
  private:
   struct Puts {
@@ -97,8 +100,6 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
                       bool info_only, Deadline deadline);
   static std::size_t take_simple(const std::shared_ptr<pool::fb::GetReplyT>& reply, Batch<Object>& batch,
                                  const Indices& indices);
-  Task<void> fetch_bytes(Channel channel, std::shared_ptr<pool::fb::GetReplyT> reply, const pool::fb::GotT& got,
-                         Object& object, Deadline deadline);
   Task<std::optional<transport::BulkSpace::Mapped>> map(Channel channel, transport::BulkDescriptor from,
                                                         Deadline deadline);
   Task<void> send_drop(Channel channel, std::uint64_t view, std::shared_ptr<Batch<bool>> batch,

@@ -71,6 +71,12 @@ ObjectStore::Blobs ObjectStore::try_reserve_all(std::span<const std::uint64_t> s
 
 std::uint64_t ObjectStore::memory_limit() const { return impl_->memory->limit(); }
 
+std::uint64_t ObjectStore::memory_free() const {
+  return memory_limit() - std::min(memory_limit(), impl_->memory->used());
+}
+
+void ObjectStore::spare_first(std::function<bool()> give_up) { impl_->give_up_first = std::move(give_up); }
+
 fabric::Task<std::shared_ptr<Blob>> ObjectStore::reserve(std::uint64_t bytes, Deadline deadline, bool own) {
   if (auto blob = try_reserve(bytes)) co_return blob;
   std::vector<std::uint64_t> sizes(1, bytes);

@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -92,6 +93,9 @@ class ObjectStore {
   // What an object of this size counts against memory_bytes.
   static std::uint64_t charge_of(std::uint64_t bytes) { return ObjectMemory::charge_of(bytes); }
   std::uint64_t memory_limit() const;
+  std::uint64_t memory_free() const;  // of that limit, in whatever pieces
+  // Called before an object is evicted: gives memory up that was reserved for something else, or returns false.
+  void spare_first(std::function<bool()> give_up);
 
   struct Write {
     Namespace ns;

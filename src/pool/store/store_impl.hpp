@@ -63,6 +63,7 @@ struct ObjectStore::Impl : std::enable_shared_from_this<ObjectStore::Impl> {
   void keep_memory_ahead();
   void make_room(std::uint64_t charge);
   bool evict_one();
+  std::function<bool()> give_up_first;  // before an object; may be empty
   void review_leased();
   void add_evictable(const std::string& packed_key, const StoredObject& object);
   bool memory_is_short() const;

@@ -127,6 +127,7 @@ void ObjectStore::Impl::make_room(std::uint64_t charge) {
 }
 
 bool ObjectStore::Impl::evict_one() {
+  if (give_up_first && give_up_first()) return true;
   while (!evictable.empty()) {
     auto entry = evictable.take();
     const auto key = unpack_key(entry.packed_key);

@@ -58,11 +58,14 @@ struct Parts::Part {
 
 class Parts::Admitted final : public pool::PutToken {
  public:
-  Admitted(std::shared_ptr<Part> part, Box box) : part_(std::move(part)), box_(std::move(box)) {
+  Admitted(std::shared_ptr<Part> part, Box box, std::shared_ptr<std::size_t> count)
+      : part_(std::move(part)), box_(std::move(box)), count_(std::move(count)) {
     part_->pending.push_back(box_);
+    ++*count_;
   }
   Admitted(const Admitted&) = delete;
   ~Admitted() override {
+    --*count_;
     part_->pending.erase(std::find(part_->pending.begin(), part_->pending.end(), box_));
     if (in_doubt && !part_->index.first_met(box_)) part_->doubtful.push_back(box_);
     part_->changed.notify_all();
@@ -71,6 +74,7 @@ class Parts::Admitted final : public pool::PutToken {
  private:
   std::shared_ptr<Part> part_;
   const Box box_;
+  std::shared_ptr<std::size_t> count_;
 };
 
 class Parts::Begun final : public pool::PutToken {
@@ -114,17 +118,22 @@ const Namespace& Parts::of() const { return arrays_namespace(); }
 
 // A dropped block makes the index stale: blocks go with their version, all at once.
 void Parts::changed(bool dropped, std::string_view row, std::string_view column) {
-  const auto found = parts_.find(std::string(row));
+  const std::string name(row);
+  const auto box = block_box_of(column);
+  const auto observer = observer_.lock();
+  if (observer && box && dropped) observer->rows_gone(row);
+  const auto found = parts_.find(name);
   if (found == parts_.end()) return;
   auto& part = *found->second;
-  const auto box = block_box_of(column);
   if (dropped) part.state = Part::State::stale;
   else if (box && part.state != Part::State::stale) part.insert(*box);
   part.changed.notify_all();
+  if (observer && box && !dropped) observer->block_put(name, *box);
 }
 
 void Parts::view_changed() {
   known_.clear();
+  if (const auto observer = observer_.lock()) observer->view_changed();
   for (auto it = parts_.begin(); it != parts_.end();) {
     auto& part = *it->second;
     part.state = Part::State::stale;
@@ -196,6 +205,26 @@ Parts::Task<Parts::VersionState> Parts::state_of(Version version, base::Deadline
   co_return found->object.bytes == 0 ? VersionState::open : VersionState::going;
 }
 
+Parts::Task<std::shared_ptr<const ArrayRecord>> Parts::record(std::uint64_t array, base::Deadline deadline) {
+  if (auto known = known_record(array)) co_return known;
+  const auto core = locked(core_);
+  auto row = versions_row(array);
+  std::string column(open_column);
+  const auto found = co_await core->load_anywhere(arrays_namespace(), std::move(row), std::move(column), std::nullopt,
+                                                  false, deadline);
+  if (!found) throw Error(Errc::not_found, "the array was dropped, or is being dropped");
+  auto record = std::make_shared<const ArrayRecord>(decode_record(found->object.blob->bytes()));
+  if (record->id != array) throw Error(Errc::protocol, "the record is of another array");
+  if (records_.size() >= most_known) records_.clear();
+  records_[array] = record;
+  co_return record;
+}
+
+std::shared_ptr<const ArrayRecord> Parts::known_record(std::uint64_t array) const {
+  const auto found = records_.find(array);
+  return found == records_.end() ? nullptr : found->second;
+}
+
 Parts::Task<void> Parts::require_version(Version version, base::Deadline deadline) {
   if (dropping_.contains(version)) throw dropped_error();
   if (known_.contains(version)) co_return;
@@ -211,7 +240,10 @@ Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit_version(const ServerCo
   const std::string_view bytes(reinterpret_cast<const char*>(put.blob->bytes().data()), put.blob->size());
   const bool begins = bytes.empty() && if_exists == IfExists::refuse;
   const bool goes = bytes == going && if_exists == IfExists::overwrite;
-  if (put.column == open_column && begins) co_return std::make_shared<pool::PutToken>();
+  if (put.column == open_column && if_exists == IfExists::refuse) {
+    if (versions_row(decode_record(put.blob->bytes()).id) != put.row) throw foreign_error();
+    co_return std::make_shared<pool::PutToken>();
+  }
   if (!version_of_column(put.column) || (!begins && !goes)) throw foreign_error();
   auto token = std::make_shared<Begun>(kept(put.row));
   if (goes) co_return token;
@@ -236,8 +268,11 @@ Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit(const ServerCore::Put&
   }
   const auto row = block_row_of(put.row);
   const auto box = block_box_of(put.column);
-  if (!row || !box || put.blob->size() % element_count(box->count) != 0) throw foreign_error();
+  if (!row || !box) throw foreign_error();
   const Version version{row->array, row->version};
+  const auto of = co_await record(row->array, deadline);
+  if (!model::is_within(*box, of->shape) || put.blob->size() != element_count(box->count) * size_of(of->dtype))
+    throw foreign_error();
   for (;;) {
     co_await require_version(version, deadline);
     const auto part = co_await part_of(put.row, deadline);
@@ -250,7 +285,7 @@ Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit(const ServerCore::Put&
     if (doubted != part->doubtful.end() && *doubted != *box)
       throw Error(Errc::already_exists, "an earlier put of " + model::to_string(*doubted) + " may still come");
     if (std::none_of(part->pending.begin(), part->pending.end(), meets))
-      co_return std::make_shared<Admitted>(part, *box);
+      co_return std::make_shared<Admitted>(part, *box, admitted_);
     const bool notified = co_await part->changed.wait(deadline);
     if (!notified) throw Error(Errc::timeout, "an earlier put of the same elements did not end");
   }

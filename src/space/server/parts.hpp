@@ -4,6 +4,7 @@
 // disjoint: a put is admitted before its object is put, and until it has ended no other put of its elements is. Engine thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 #include "pool/server/object_service.hpp"
 #include "space/block_index.hpp"
 #include "space/block_key.hpp"
+#include "space/protocol.hpp"
 
 namespace penstock::space {
 
@@ -30,6 +32,21 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   // timeout (another put of the elements does not end), protocol, invalid_argument (it is nothing of an array).
   Task<std::shared_ptr<pool::PutToken>> admit(const pool::ServerCore::Put& put, IfExists if_exists,
                                               base::Deadline deadline) override;
+
+  // Who is told of blocks, after the index knows of them. rows_gone: some block of the row was dropped.
+  struct Observer {
+    virtual ~Observer() = default;
+    virtual void block_put(const std::string& row, const Box& box) = 0;
+    virtual void rows_gone(std::string_view row) = 0;
+    virtual void view_changed() = 0;
+  };
+  void observe(std::weak_ptr<Observer> observer) { observer_ = std::move(observer); }
+  std::size_t puts_under_way() const { return *admitted_; }
+
+  // As it was defined. Throws Error(not_found): it was dropped.
+  Task<std::shared_ptr<const ArrayRecord>> record(std::uint64_t array, base::Deadline deadline);
+  // Null: not asked for yet.
+  std::shared_ptr<const ArrayRecord> known_record(std::uint64_t array) const;
 
   struct Found {
     std::vector<Box> blocks;
@@ -68,6 +85,9 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   std::unordered_map<std::string, std::shared_ptr<Part>> parts_;  // by row
   std::set<Version> known_;                                       // are there; forgotten when the view changes
   std::set<Version> dropping_;
+  std::map<std::uint64_t, std::shared_ptr<const ArrayRecord>> records_;  // by array
+  std::shared_ptr<std::size_t> admitted_ = std::make_shared<std::size_t>(0);
+  std::weak_ptr<Observer> observer_;
 };
 
 }  // namespace penstock::space

@@ -1,5 +1,6 @@
 #include "space/server/space_service.hpp"
 
+#include "model/box.hpp"
 #include "pool/keys/protocol.hpp"
 #include "space/names.hpp"
 #include "space/partition.hpp"
@@ -12,7 +13,8 @@ using pool::ServerCore;
 
 namespace {
 
-constexpr std::size_t most_blocks = 100'000;  // of a reply, but for its last part
+constexpr std::string_view replica_row = "replica";  // in what is said of it; it is no object
+constexpr std::size_t most_blocks = 100'000;         // of a reply, but for its last part
 
 std::shared_ptr<ServerCore> running(const std::weak_ptr<ServerCore>& core) {
   auto held = core.lock();
@@ -66,9 +68,68 @@ Task<fb::DropReplyT> ArrayService::drop(rpc::Call& call, fb::DropRequestT reques
   co_return reply;
 }
 
-pool::Extension extend_server(std::shared_ptr<ServerCore> core) {
+Task<fb::ConvertReplyT> ArrayService::convert(rpc::Call& call, fb::ConvertRequestT request) {
+  ServerCore::require_role(call, "read");
+  const auto core = running(core_);
+  const auto placement = co_await core->check_view(request.view, call.deadline());
+  const auto boxes = unpack_boxes(request.boxes, request.dimensions);
+  if (boxes.size() != request.parts.size() || boxes.size() > max_parts)
+    throw Error(Errc::protocol, "a box is needed for each part");
+  const auto record = co_await parts_->record(request.array, call.deadline());
+  Replicas::Request wanted;
+  wanted.record = record;
+  wanted.layout = unpack_layout(request.dtype, request.order, record->shape.size());
+  wanted.in_place = request.in_place;
+  wanted.convert_rate = request.convert_rate;
+  wanted.copy_rate = request.copy_rate;
+  const auto wait_until = pool::answer_in_time(call.deadline());
+  fb::ConvertReplyT reply;
+  reply.given = std::make_unique<pool::fb::GetReplyT>();
+  reply.given->view = placement->view().number;
+  std::vector<fabric::Future<Replicas::Given>> given;
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    wanted.row = {request.array, request.version, request.parts[i]};
+    wanted.box = boxes[i];
+    const auto tag = record->tag_base + request.version + request.parts[i];
+    if (!model::is_within(wanted.box, record->shape)) throw Error(Errc::protocol, "a box outside the array");
+    if (!core->is_primary(*placement, arrays_namespace(), block_row(wanted.row), tag))
+      throw Error(Errc::stale_view, "this server does not own the part");
+    if (request.explain_only) {
+      reply.why = replicas_->explain(wanted);
+      reply.counts.push_back(0);
+    } else {
+      given.push_back(fabric::spawn(*core->progress(), replicas_->give(wanted, wait_until)));
+    }
+  }
+  for (auto& one : given) {
+    const auto part = co_await std::move(one);
+    if (!part.why.empty()) reply.why = part.why;
+    reply.counts.push_back(static_cast<std::uint32_t>(part.replicas.size()));
+    for (const auto& replica : part.replicas) {
+      append_box(reply.boxes, replica.box);
+      pool::StoredObject object;
+      object.version = 1;
+      object.bytes = replica.blob->size();
+      object.blob = replica.blob;
+      const Key key{std::string(replica_row), ""};
+      auto got = core->give(call.channel(), arrays_namespace(), key, object, 0, object.bytes, 0, reply.given->data);
+      reply.given->got.push_back(std::make_unique<pool::fb::GotT>(std::move(got)));
+    }
+  }
+  co_return reply;
+}
+
+Task<fb::StatusReplyT> ArrayService::status(rpc::Call& call, fb::StatusRequestT) {
+  ServerCore::require_role(call, "read");
+  running(core_);
+  co_return replicas_->status();
+}
+
+pool::Extension extend_server(std::shared_ptr<ServerCore> core, std::uint64_t replica_bytes) {
   const auto parts = Parts::create(core);
-  return {std::make_shared<ArrayService>(core, parts), parts};
+  const auto replicas =
+      Replicas::create(core, parts, replica_bytes != 0 ? replica_bytes : core->store().memory_limit() / 4);
+  return {std::make_shared<ArrayService>(core, parts, replicas), parts};
 }
 
 }  // namespace penstock::space

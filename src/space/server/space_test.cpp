@@ -21,7 +21,7 @@ class SpaceTest : public PoolTest {
  protected:
   pool::PoolServerOptions options(std::uint32_t number, std::uint32_t count, std::uint32_t replication) override {
     auto o = PoolTest::options(number, count, replication);
-    o.extend = space::extend_server;
+    o.extend = [](auto core) { return space::extend_server(std::move(core)); };
     return o;
   }
   Space space() { return Space(context(), client()); }
@@ -164,6 +164,152 @@ TEST_F(SpaceTest, PutsOfTheSameElementsAtOnce) {
   EXPECT_EQ(elements, values.size());
 }
 
+struct Total {
+  std::uint64_t conversions = 0, converted_bytes = 0, given_bytes = 0, shared_bytes = 0, left_to_readers = 0,
+                replica_bytes = 0;
+  explicit Total(Space& s) {
+    for (const auto& one : s.status()) {
+      conversions += one.conversions;
+      converted_bytes += one.converted_bytes;
+      given_bytes += one.given_bytes;
+      shared_bytes += one.shared_bytes;
+      left_to_readers += one.left_to_readers;
+      replica_bytes += one.replica_bytes;
+    }
+  }
+};
+
+const Dims cube{96, 80, 64};
+constexpr std::uint64_t cube_bytes = 96 * 80 * 64 * 8;
+const ArrayMemory columns{DType::none, Order::column, {}};
+
+// The elements of a box in columns, as the plain array has them.
+std::vector<double> in_columns(const std::vector<double>& values, const Box& box) {
+  const auto layout = [](Order order, const Box& of) {
+    return model::place(model::scalar_layout(DType::float64, model::dimensions_in(order, 3)), of);
+  };
+  std::vector<double> out(element_count(box.count));
+  model::ArrayConversion(layout(Order::column, box), layout(Order::row, whole(cube)), box)
+      .run(out.data(), values.data());
+  return out;
+}
+
+TEST_F(SpaceTest, ReadersAtOnceShareEveryConversion) {
+  start(2);
+  auto s = space();
+  ArrayOptions options;
+  options.convert = ConvertAt::on_request;
+  s.define("T", DType::float64, cube, options);
+  const auto values = numbers(96 * 80 * 64);
+  for (std::uint64_t version : {1, 2}) s.put("T", version, whole(cube), values.data());
+  const auto all_get = [&](std::uint64_t version, const std::function<Box(std::uint64_t)>& box_of) {
+    std::vector<std::thread> readers;
+    for (std::uint64_t reader = 0; reader < 8; ++reader)
+      readers.emplace_back([&, reader] {
+        auto mine = space();
+        const auto box = box_of(reader);
+        std::vector<double> out(element_count(box.count));
+        mine.get("T", version, box, out.data(), columns);
+        EXPECT_EQ(out, in_columns(values, box)) << "reader " << reader;
+      });
+    for (auto& reader : readers) reader.join();
+  };
+  all_get(1, [](std::uint64_t) { return whole(cube); });
+  const Total same(s);
+  EXPECT_EQ(same.converted_bytes, cube_bytes);
+  EXPECT_EQ(same.given_bytes, 8 * cube_bytes);
+  EXPECT_EQ(same.shared_bytes, 7 * cube_bytes);
+  // Slabs that overlap: each but the last 24 rows high, 8 after the one before. Their union is rows 0 to 80.
+  all_get(2, [](std::uint64_t reader) { return Box{{8 * reader, 0, 0}, {24, 80, 64}}; });
+  const Total overlapping(s);
+  EXPECT_EQ(overlapping.converted_bytes - same.converted_bytes, 80 * 80 * 64 * 8u);
+  EXPECT_EQ(overlapping.left_to_readers, 0u);
+  s.drop("T", 1);
+  EXPECT_EQ(Total(s).replica_bytes, 80 * 80 * 64 * 8u) << "replicas go with their version";
+  s.drop("T");
+  EXPECT_EQ(Total(s).replica_bytes, 0u);
+}
+
+TEST_F(SpaceTest, ConvertsWhereTheArrayWasDefinedTo) {
+  start(2);
+  auto s = space();
+  const auto values = numbers(96 * 80 * 64);
+  const auto expected = in_columns(values, whole(cube));
+  std::vector<double> out(expected.size());
+  const auto get = [&](const std::string& name, ConvertAt convert) {
+    const Total before(s);
+    s.define(name, DType::float64, cube, {convert, {{DType::none, Order::column}}});
+    s.put(name, 1, whole(cube), values.data());
+    for (int n = 0; n < 2; ++n) {
+      std::fill(out.begin(), out.end(), -1.0);
+      s.get(name, 1, whole(cube), out.data(), columns);
+      EXPECT_EQ(out, expected) << name;
+    }
+    s.get(name, 1, whole(cube), out.data());  // as the array has it: nothing is converted
+    return Total(s).converted_bytes - before.converted_bytes;
+  };
+  EXPECT_EQ(get("reader", ConvertAt::at_reader), 0u);
+  EXPECT_EQ(get("request", ConvertAt::on_request), cube_bytes);
+  EXPECT_EQ(get("advance", ConvertAt::in_advance), cube_bytes);
+  EXPECT_EQ(get("auto", ConvertAt::automatic), 0u) << "one reader on this machine converts for itself";
+  EXPECT_EQ(code_of([&] {
+              s.define("auto", DType::float64, cube, {ConvertAt::on_request, {}});
+            }),
+            Errc::already_exists);
+  EXPECT_EQ(s.define("request", DType::float64, cube).options.convert, ConvertAt::on_request);
+  for (const auto& line : s.explain("auto", 1, whole(cube), columns))
+    EXPECT_NE(line.find("expected request"), std::string::npos) << line;
+  for (const auto& line : s.explain("request", 1, whole(cube), columns))
+    EXPECT_NE(line.find("converted already"), std::string::npos) << line;
+}
+
+// Several readers of each version: the server converts from the second version on, and not for a layout that nobody wants.
+TEST_F(SpaceTest, AutomaticLearnsFromTheVersionsBefore) {
+  start(1);
+  auto s = space();
+  s.define("T", DType::float64, cube);
+  const auto values = numbers(96 * 80 * 64);
+  const auto expected = in_columns(values, whole(cube));
+  std::vector<double> out(expected.size());
+  for (std::uint64_t version = 0; version < 6; ++version) {
+    s.put("T", version, whole(cube), values.data());
+    for (int reader = 0; reader < 16; ++reader) {
+      s.get("T", version, whole(cube), out.data(), columns);
+      ASSERT_EQ(out, expected);
+    }
+  }
+  const Total total(s);
+  EXPECT_GT(total.conversions, 0u);
+  EXPECT_LE(total.converted_bytes, 5 * cube_bytes);
+}
+
+TEST_F(SpaceTest, ReplicasMakeWayForObjects) {
+  servers.clear();
+  auto o = options(0, 1, 1);
+  o.server.store.memory_bytes = 24 << 20;
+  add(o);
+  start_one(servers.back());
+  auto s = space();
+  s.define("T", DType::float64, cube, {ConvertAt::on_request, {}});
+  const auto values = numbers(96 * 80 * 64);
+  const auto expected = in_columns(values, whole(cube));
+  std::vector<double> out(expected.size());
+  s.put("T", 0, whole(cube), values.data());
+  s.get("T", 0, whole(cube), out.data(), columns);
+  EXPECT_EQ(out, expected);
+  EXPECT_EQ(s.status().at(0).replica_bytes, cube_bytes);
+  // Versions fill the memory: the replica goes, and no put fails before they alone do.
+  std::uint64_t version = 1;
+  const auto fill = [&] {
+    for (;; ++version) s.put("T", version, whole(cube), values.data(), {}, Timeout(300));
+  };
+  EXPECT_EQ(code_of(fill), Errc::pool_full);
+  EXPECT_EQ(s.status().at(0).replica_bytes, 0u);
+  EXPECT_GT(s.status().at(0).evictions, 0u);
+  s.get("T", 0, whole(cube), out.data(), columns);
+  EXPECT_EQ(out, expected) << "no room for a replica: the reader converts";
+}
+
 // Random shapes, cuts, orders and types; servers come and die meanwhile (two copies of everything).
 TEST_F(SpaceTest, GetsAreWhatAPlainArrayGives) {
   start(3, 2);
@@ -181,7 +327,8 @@ TEST_F(SpaceTest, GetsAreWhatAPlainArrayGives) {
     for (auto& n : shape) n = 1 + below(shape.size() < 3 ? 60 : 14);
     const auto name = "a" + std::to_string(round);
     const DType type = types[below(5)];
-    s.define(name, type, shape);
+    ArrayOptions options{static_cast<ConvertAt>(round % 4), {{DType::float64, Order::column}}};
+    s.define(name, type, shape, options);
     const auto count = element_count(shape);
     std::vector<double> values(count);
     for (auto& value : values) value = static_cast<double>(below(60'000));

@@ -1,0 +1,155 @@
+// Arrays and their versions: how they are defined, begun and dropped.
+#include <cstring>
+
+#include "fabric/token.hpp"
+#include "model/box.hpp"
+#include "space/client/space_impl.hpp"
+#include "space/names.hpp"
+
+namespace penstock {
+
+using fabric::Task;
+using pool::PoolClient;
+namespace fb = space::fb;
+
+namespace {
+
+constexpr std::size_t most_begun = 65'536;  // versions that are known to be there
+
+}  // namespace
+
+Space::Impl::ArrayPointer Space::Impl::keep(std::string_view name, const Object& record) {
+  auto array = std::make_shared<const Array>(std::string(name), space::decode_record(record.bytes()));
+  const std::lock_guard lock(mutex);
+  auto& kept = arrays[std::string(name)];
+  if (!kept || kept->record != array->record) kept = std::move(array);
+  return kept;
+}
+
+Space::Impl::ArrayPointer Space::Impl::read(std::string_view name) {
+  try {
+    return keep(name, pool.get(space::array_key(name)));
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) throw;
+    throw Error(Errc::not_found, "pool " + pool.name() + ": there is no array '" + std::string(name) + "'");
+  }
+}
+
+Space::Impl::ArrayPointer Space::Impl::defined(std::string_view name, Deadline deadline) {
+  GetOptions options;
+  options.timeout = left(deadline);
+  try {
+    return keep(name, pool.need(space::array_key(name), options));
+  } catch (const Error& error) {
+    if (error.code() != Errc::timeout) throw;
+    throw Error(Errc::timeout, "pool " + pool.name() + ": array '" + std::string(name) + "' was not defined in time");
+  }
+}
+
+Space::Impl::ArrayPointer Space::Impl::array(std::string_view name, const Box& box, Deadline deadline) {
+  ArrayPointer found;
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto it = arrays.find(name); it != arrays.end()) found = it->second;
+  }
+  if (!found) found = defined(name, deadline);
+  require_within(*found, box);
+  return found;
+}
+
+void Space::Impl::require_within(const Array& of, const Box& box) {
+  if (!model::is_within(box, of.record.shape))
+    throw Error(Errc::invalid_argument, "the box " + model::to_string(box) + " is not within array '" + of.name +
+                                            "' of shape " + to_string(of.record.shape));
+}
+
+// The record is looked at once for each version: its array may have been dropped and defined anew.
+Space::Impl::ArrayPointer Space::Impl::begin_version(ArrayPointer of, std::uint64_t version, Deadline deadline) {
+  const auto number = std::make_pair(of->record.id, version);
+  {
+    const std::lock_guard lock(mutex);
+    if (begun.contains(number)) return of;
+  }
+  of = read(of->name);
+  PutOptions options;
+  options.timeout = left(deadline);
+  try {
+    pool.put({space::versions_row(of->record.id), space::version_column(version)}, {}, options);
+  } catch (const Error& error) {
+    if (error.code() != Errc::already_exists) throw;
+  }
+  const std::lock_guard lock(mutex);
+  if (begun.size() >= most_begun) begun.clear();
+  begun.insert({of->record.id, version});
+  return of;
+}
+
+void Space::Impl::forget(const Array& of, std::uint64_t version) {
+  const std::lock_guard lock(mutex);
+  begun.erase({of.record.id, version});
+  if (const auto it = arrays.find(of.name); it != arrays.end() && it->second.get() == &of) arrays.erase(it);
+}
+
+// ------------------------------------------------------------------------------------------------------------------- drop
+
+std::vector<ObjectInfo> Space::Impl::version_objects(const Array& of) {
+  std::vector<ObjectInfo> objects;
+  Pattern pattern;
+  pattern.row = space::versions_row(of.record.id);
+  list(pattern, [&](const ObjectInfo& object) {
+    if (space::version_of_column(object.key.column)) objects.push_back(object);
+  });
+  return objects;
+}
+
+// The version's object says that it goes, and is dropped last: what was interrupted can be done again.
+bool Space::Impl::drop_version(const Array& of, std::uint64_t version, Deadline deadline) {
+  const Key key{space::versions_row(of.record.id), space::version_column(version)};
+  forget(of, version);
+  try {
+    if (pool.info(key).bytes == 0) {
+      PutOptions options;
+      options.if_exists = IfExists::overwrite;
+      pool.put(key, std::as_bytes(std::span(space::going)), options);
+    }
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) throw;
+    return false;
+  }
+  end(begin(drop_blocks(of.record.id, version, false, deadline)));
+  return pool.drop(key);
+}
+
+Task<void> Space::Impl::drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline) {
+  auto& client = *pool.impl().client;
+  std::optional<Error> last;
+  for (PoolClient::Attempt attempt = 0;; ++attempt) {
+    const auto placement = co_await client.members().at_least(1, deadline);
+    const auto& view = placement->view();
+    last.reset();
+    for (const auto& member : view.members) {
+      try {
+        fb::DropRequestT request;
+        request.view = view.number;
+        request.array = array;
+        request.version = version;
+        request.whole = whole;
+        co_await drop_at(member, std::move(request), deadline);
+      } catch (const Error& error) {
+        if (!PoolClient::may_retry(error) || deadline.passed()) throw error.in("server " + member.name);
+        last = error.in("server " + member.name);
+      }
+    }
+    if (!last) co_return;
+    const Error why = *last;
+    co_await client.before_retry(view.number, attempt, why, deadline);
+  }
+}
+
+Task<fb::DropReplyT> Space::Impl::drop_at(pool::Member member, fb::DropRequestT request, Deadline deadline) {
+  auto channel = co_await pool.impl().client->members().channel(std::move(member), deadline);
+  const rpc::CallOptions options{deadline};
+  co_return co_await fb::SpaceClient(channel).drop(std::move(request), options);
+}
+
+}  // namespace penstock

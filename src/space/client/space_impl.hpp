@@ -1,0 +1,197 @@
+// The library's part of penstock::Space. A get asks the servers which blocks hold its box (find.cpp), fetches those or has servers
+// convert them, and copies each into the caller's memory in one pass (get.cpp). put.cpp puts; arrays.cpp defines and drops.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <shared_mutex>
+
+#include "model/array_conversion.hpp"
+#include "penstock/space.hpp"
+#include "pool/client/client_impl.hpp"
+#include "space/partition.hpp"
+#include "space/protocol.hpp"
+#include "space/space_service.hpp"  // generated from space.fbs
+
+namespace penstock {
+
+namespace space {
+
+inline constexpr std::size_t keys_at_once = 10'000;
+inline constexpr std::size_t requests_at_once = 4;
+inline constexpr std::uint64_t fetched_at_once = std::uint64_t{64} << 20;  // bytes of one request
+inline constexpr std::uint64_t smallest_part_bytes = std::uint64_t{1} << 20;
+inline constexpr int most_rivals = 8;  // puts of the same elements by others, while one of ours is done
+
+DType type_of(const ArrayMemory& memory, DType dtype);
+model::PlacedArray placed(const ArrayMemory& memory, DType dtype, const Box& box);
+// The nearest layout that servers make; empty: that of the array.
+std::optional<Layout> layout_of(const ArrayMemory& memory, DType dtype, const Box& box);
+// Throws Error(unsupported).
+void require_on_host(const void* data);
+
+}  // namespace space
+
+struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
+  template <class T>
+  using Task = fabric::Task<T>;
+  using Deadline = base::Deadline;
+  struct Array {
+    Array(std::string called, space::ArrayRecord as)
+        : name(std::move(called)), record(std::move(as)), partition(record.shape, record.parts) {}
+    const std::string name;
+    const space::ArrayRecord record;
+    const space::Partition partition;
+    // Versions begin at one server after the other: those of an array of one part do not all lie on one.
+    std::uint64_t tag(std::uint64_t version, std::uint32_t part) const { return record.tag_base + version + part; }
+    ArrayInfo info() const { return {name, record.dtype, record.shape, record.parts, record.options}; }
+  };
+  using ArrayPointer = std::shared_ptr<const Array>;
+  using Pieces = std::vector<space::Partition::Piece>;
+  using Blocks = std::vector<std::vector<Box>>;  // of each piece
+  struct Source {                                // what is put
+    const void* data;
+    model::PlacedArray array;
+  };
+  struct Replaced {};  // the array was dropped and defined anew
+  // The caller's memory, which is read until it is withdrawn: a put that nobody waits for any more goes on alone.
+  class Lent {
+   public:
+    // Throws Error(cancelled).
+    void read(const std::function<void()>& copy) {
+      const std::shared_lock lock(mutex_);
+      if (withdrawn_) throw Error(Errc::cancelled, "the put was interrupted");
+      copy();
+    }
+    void withdraw() {
+      const std::lock_guard lock(mutex_);  // waits for copies that are under way
+      withdrawn_ = true;
+    }
+
+   private:
+    std::shared_mutex mutex_;
+    bool withdrawn_ = false;
+  };
+  struct Sent {
+    space::Partition::Piece piece;
+    fabric::Future<std::vector<Result<std::uint64_t>>> done;
+  };
+  // A put that is under way.
+  struct Putting {
+    Putting(ArrayPointer array, std::uint64_t number, Source source, Deadline until, int most)
+        : of(std::move(array)), version(number), from(std::move(source)), deadline(until), rivals(most) {}
+    Putting(const Putting&) = delete;
+    ~Putting() { lent->withdraw(); }
+    const ArrayPointer of;
+    const std::uint64_t version;
+    const Source from;
+    const Deadline deadline;
+    const int rivals;
+    const std::shared_ptr<Lent> lent = std::make_shared<Lent>();
+    std::vector<Sent> sent;
+  };
+  // What is got, and where it is to lie.
+  struct Wanted {
+    ArrayPointer of;
+    std::uint64_t version;
+    Pieces pieces;
+    Box box;
+    model::PlacedArray into;
+    void* data;
+    std::optional<space::Layout> layout;  // empty: the array's
+  };
+  // Bytes per second of this program's copies, recent ones first; 0: none yet.
+  struct Rates {
+    double convert = 0, copy = 0;
+  };
+  // Some objects of one server.
+  struct Fetch {
+    std::vector<Key> keys;
+    std::vector<Box> boxes;  // that the bytes of each hold
+    GetOptions options;
+    std::uint64_t bytes = 0;
+  };
+  using Objects = std::vector<Result<Object>>;
+
+  Impl(const Context& context, PoolOptions options) : pool(context, std::move(options)) {}
+
+  Pool pool;
+  std::mutex mutex;  // guards what follows
+  std::map<std::string, ArrayPointer, std::less<>> arrays;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> begun;  // array, version: has its object
+  Rates rates;
+
+  Deadline deadline(Timeout timeout) { return pool.impl().deadline(timeout); }
+  static Timeout left(Deadline deadline) {
+    return std::max(Timeout(0), std::chrono::duration_cast<Timeout>(deadline.remaining()));
+  }
+  template <class T>
+  fabric::Future<T> begin(Task<T> task) {
+    return fabric::spawn(*pool.impl().progress, std::move(task));
+  }
+  // The tasks end by their own deadline.
+  template <class T>
+  T end(fabric::Future<T> future) {
+    if (!pool.impl().progress->wait_for([&] { return future.done(); }, Deadline::never()))
+      throw Error(Errc::cancelled, "interrupted by a signal");
+    return future.take();
+  }
+
+  ArrayPointer keep(std::string_view name, const Object& record);
+  ArrayPointer read(std::string_view name);
+  // Waits until it is defined.
+  ArrayPointer defined(std::string_view name, Deadline deadline);
+  static void require_within(const Array& of, const Box& box);
+  // The array with this box in it.
+  ArrayPointer array(std::string_view name, const Box& box, Deadline deadline);
+  ArrayPointer begin_version(ArrayPointer of, std::uint64_t version, Deadline deadline);
+  void forget(const Array& of, std::uint64_t version);
+
+  // Sends the box; finish waits until it is there.
+  std::unique_ptr<Putting> start(ArrayPointer of, std::uint64_t version, const Box& box, const Source& from,
+                                 Deadline deadline, int rivals);
+  void finish(Putting& putting);
+  void put_again(const Putting& putting, const space::Partition::Piece& piece);
+  std::vector<std::byte> packed(const Array& of, const Source& from, const Box& box) const;
+
+  // Which blocks hold all of the pieces, once they do. Throws Error(timeout), with the boxes that are missing; Replaced.
+  Blocks find_whole(ArrayPointer of, std::uint64_t version, const Pieces& pieces, Deadline deadline);
+  // What is there now; wait: once it is whole, or at the deadline.
+  Blocks find(ArrayPointer of, std::uint64_t version, const Pieces& pieces, bool wait, Deadline deadline);
+  Task<Blocks> find_blocks(ArrayPointer of, std::uint64_t version, std::shared_ptr<const Pieces> pieces, bool wait,
+                           Deadline deadline);
+  Task<space::fb::FindReplyT> find_at(pool::Member member, space::fb::FindRequestT request, Deadline deadline);
+  // Gives see each block's bytes, and the box that they hold. False: some were not there (any more).
+  using See = std::function<void(const Box&, const std::byte*)>;
+  bool fetch(const Array& of, std::uint64_t version, const Pieces& pieces, const Blocks& blocks, Deadline deadline,
+             const See& see);
+  // False: some were not there (any more).
+  bool take(const Wanted& wanted, const Blocks& blocks, Deadline deadline);
+  // What servers converted is copied; the numbers of the pieces that are left to this program.
+  std::vector<std::size_t> take_converted(const Wanted& wanted, Deadline deadline);
+  struct Conversion;  // of some pieces, by one server
+  std::vector<Conversion> conversions(const Wanted& wanted);
+  struct Converted;
+  Task<Converted> convert_at(pool::Member member, space::fb::ConvertRequestT request, Deadline deadline);
+  void measure(double Rates::*rate, std::uint64_t bytes, double seconds);
+  std::vector<std::string> explain(const Wanted& wanted, Deadline deadline);
+  std::vector<Fetch> fetches(const Array& of, std::uint64_t version, const Pieces& pieces, const Blocks& blocks);
+  Task<void> drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline);
+  bool drop_version(const Array& of, std::uint64_t version, Deadline deadline);
+  // Of all versions, also of those that go.
+  std::vector<ObjectInfo> version_objects(const Array& of);
+  Task<space::fb::DropReplyT> drop_at(pool::Member member, space::fb::DropRequestT request, Deadline deadline);
+  void list(const Pattern& pattern, const std::function<void(const ObjectInfo&)>& see) {
+    std::string next;
+    do {
+      auto listing = pool.list(pattern, space::keys_at_once, next);
+      for (const auto& object : listing.objects) see(object);
+      next = std::move(listing.next);
+    } while (!next.empty());
+  }
+  Task<space::fb::StatusReplyT> status_of(pool::Member member, Deadline deadline);
+  std::vector<SpaceStatus> status(Deadline deadline);
+};
+
+}  // namespace penstock

@@ -1,0 +1,101 @@
+// Converted replicas: boxes of a part in another layout or type, which this server made for one who asked, and keeps for the next.
+//
+// A replica is memory of the store, accounted as an object's, and no object: it is neither replicated nor written to a tier. It goes
+// with its version, when the part gets another owner, and, least recently used first, when the budget or the store's memory is short, before
+// any object is evicted. Requests that need the same elements wait for one conversion: what is converted is the union of what is
+// asked for, once. A conversion that fails leaves its box missing, and the next request takes it over. Conversions run on threads
+// of their own, one at a time while blocks arrive; those in advance wait until none do, or somebody asks for them. Engine thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "space/conversion_choice.hpp"
+#include "space/server/parts.hpp"
+
+namespace penstock::space {
+
+class Replicas final : public Parts::Observer, public std::enable_shared_from_this<Replicas> {
+ public:
+  template <class T>
+  using Task = fabric::Task<T>;
+  struct Request {
+    BlockRow row;
+    std::shared_ptr<const ArrayRecord> record;
+    Box box;  // of the part
+    Layout layout;
+    bool in_place = false;                   // the reader reads this server's memory
+    double convert_rate = 0, copy_rate = 0;  // of the reader, bytes per second; 0: unknown
+  };
+  struct Replica {
+    Box box;
+    std::shared_ptr<const pool::Blob> blob;
+  };
+  struct Given {
+    std::vector<Replica> replicas;  // cover the box; none: the reader converts
+    std::string why;                // empty: they were there, or under way
+  };
+
+  // budget: bytes of all replicas, those that readers still hold included.
+  static std::shared_ptr<Replicas> create(std::shared_ptr<pool::ServerCore> core, std::shared_ptr<Parts> parts,
+                                          std::uint64_t budget);
+  // Never throws but for what ends the server; a conversion that is not possible is left to the reader.
+  Task<Given> give(Request request, base::Deadline deadline);
+  // What give would do now.
+  std::string explain(const Request& request) const;
+  fb::StatusReplyT status() const;
+
+  void block_put(const std::string& row, const Box& box) override;
+  void rows_gone(std::string_view row) override;
+  void view_changed() override;
+
+ private:
+  struct Shelf;
+  struct UnderWay;
+  struct Charge;
+  struct Held;
+  // What is known of the requests for an array in a layout.
+  struct History {
+    double server_rate = 0;  // bytes of the result, per second
+    double requests = 0;     // for a part of a version
+    double idle_s = 0;       // from the last put to the first request
+    struct Version {
+      std::uint64_t number = 0, requests = 0;
+    };
+    std::map<std::uint32_t, Version> parts;
+  };
+  using Kind = std::pair<std::uint64_t, std::vector<std::uint64_t>>;  // array, layout as numbers
+  Replicas(std::shared_ptr<pool::ServerCore> core, std::shared_ptr<Parts> parts, std::uint64_t budget);
+  static Kind kind_of(const BlockRow& row, const Layout& layout);
+  static std::uint64_t tag_of(const Request& request);
+  std::shared_ptr<Shelf> shelf_of(const Request& request);
+  void let_go(const std::shared_ptr<Shelf>& shelf);
+  void note_request(const Request& request);
+  ConversionChoice choose(const Request& request, std::uint64_t bytes, bool on_put) const;
+  Task<void> make(std::shared_ptr<Shelf> shelf, Request request, Box box, bool in_advance, base::Deadline deadline);
+  Task<void> make_in_advance(std::shared_ptr<Shelf> shelf, Request request, Box box);
+  Task<void> wait_turn(std::shared_ptr<Shelf> shelf, bool in_advance, base::Deadline deadline);
+  Task<std::shared_ptr<pool::Blob>> reserve(std::uint64_t bytes);
+  bool evict_one();
+  std::uint64_t used() const;
+
+  std::weak_ptr<pool::ServerCore> core_;
+  std::shared_ptr<Parts> parts_;
+  fabric::Progress& progress_;
+  const std::uint64_t budget_;
+  std::unique_ptr<fabric::Workers> workers_;
+  std::map<std::pair<std::string, std::vector<std::uint64_t>>, std::shared_ptr<Shelf>> shelves_;  // by row and layout
+  std::map<Kind, History> histories_;
+  std::map<std::string, std::chrono::steady_clock::time_point> last_put_;  // by row, of arrays with a history
+  std::shared_ptr<Charge> charge_;
+  std::shared_ptr<fabric::Signal> turn_;
+  std::uint64_t view_ = 0;  // the last one
+  std::size_t running_ = 0;
+  std::uint64_t queued_bytes_ = 0, uses_ = 0;
+  fb::StatusReplyT counted_;
+};
+
+}  // namespace penstock::space
