@@ -7,7 +7,8 @@
 //
 // Threads: a Space may be shared by threads. Calls block, and end by their deadline (PoolOptions::timeout_ms unless given). Memory is
 // the host's. Errors: not_found (no such array; a version that was dropped), timeout (names the boxes that are not there),
-// already_exists (other values, another definition), invalid_argument (a box outside the array), unsupported (types that do not
+// already_exists (other values, another definition), invalid_argument (a box outside the array), wrong_state (a version that begins is
+// lower than those that are kept), unsupported (types that do not
 // convert, a device's memory), and those of a Pool.
 #pragma once
 
@@ -51,6 +52,10 @@ struct ArrayForm {
 struct ArrayOptions {
   ConvertAt convert = ConvertAt::automatic;
   std::vector<ArrayForm> layouts;  // for in_advance, at most 16
+  // How many versions are there at most; 0: as many as fit. A new one begins when the lowest one has been dropped, and that is when
+  // every reader has read it (Space::done); puts wait for that.
+  std::uint32_t keep = 0;
+  std::vector<std::string> readers;  // names of groups of programs, at most 64; none: versions go unread
   friend bool operator==(const ArrayOptions&, const ArrayOptions&) = default;
 };
 
@@ -119,6 +124,9 @@ class Space {
   // Until the array is defined; until the whole box is there.
   ArrayInfo wait(std::string_view name, Timeout timeout = configured);
   void wait(std::string_view name, std::uint64_t version, const Box& box, Timeout timeout = configured);
+
+  // This reader, one of ArrayOptions, has read the version and all before it: they may go.
+  void done(std::string_view name, std::uint64_t version, std::string_view reader, Timeout timeout = configured);
 
   // Ascending. A version is there as soon as some of it was put.
   std::vector<std::uint64_t> versions(std::string_view name);

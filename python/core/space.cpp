@@ -32,11 +32,14 @@ class PySpace {
   // Each as (name, dtype, shape, parts, convert).
   // layouts: (dtype, whether in columns) of each.
   nb::tuple define(const std::string& name, const std::string& dtype, const Sizes& shape, const std::string& convert,
-                   const std::vector<std::pair<std::string, bool>>& layouts) {
+                   const std::vector<std::pair<std::string, bool>>& layouts, std::uint32_t keep,
+                   const std::vector<std::string>& readers) {
     const auto type = dtype_named(dtype);
     const auto dims = dims_of(shape);
     ArrayOptions options;
     options.convert = convert_at_named(convert);
+    options.keep = keep;
+    options.readers = readers;
     for (const auto& [kind, columns] : layouts)
       options.layouts.push_back({dtype_named(kind), columns ? Order::column : Order::row});
     return tuple_of_info(unlocked([&](Space& space) { return space.define(name, type, dims, options); }));
@@ -101,6 +104,9 @@ class PySpace {
     const Box box{dims_of(start), dims_of(count)};
     unlocked([&](Space& space) { space.wait(name, version, box, timeout_of(timeout_ms)); });
   }
+  void done(const std::string& name, std::uint64_t version, const std::string& reader, std::int64_t timeout_ms) {
+    unlocked([&](Space& space) { space.done(name, version, reader, timeout_of(timeout_ms)); });
+  }
   std::vector<std::uint64_t> versions(const std::string& name) {
     return unlocked([&](Space& space) { return space.versions(name); });
   }
@@ -134,7 +140,8 @@ nb::object open_space(const Context& context, const nb::dict& options) {
 
 void bind_space(nb::module_& m) {
   nb::class_<PySpace>(m, "Space")
-      .def("define", &PySpace::define, "name"_a, "dtype"_a, "shape"_a, "convert"_a, "layouts"_a)
+      .def("define", &PySpace::define, "name"_a, "dtype"_a, "shape"_a, "convert"_a, "layouts"_a, "keep"_a, "readers"_a)
+      .def("done", &PySpace::done, "name"_a, "version"_a, "reader"_a, "timeout_ms"_a)
       .def("explain", &PySpace::explain, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "columns"_a)
       .def("status", &PySpace::status)
       .def("info", &PySpace::info, "name"_a)

@@ -80,18 +80,23 @@ class Space:
         *,
         convert: str = "automatic",
         layouts: Sequence[tuple[Any, str]] = (),
+        keep: int = 0,
+        readers: Sequence[str] = (),
     ) -> Array:
         """Defines an array of 1 to 8 dimensions. The same definition again, also without options, gives the same array.
 
         convert says where elements are converted that are got in another order or type: "at_reader", "on_request" (by
         the server, which keeps the result), "in_advance" (when they are put, into `layouts`: (dtype or None, "C" or
         "F") each, at most 16), or "automatic" (chosen for each request from measured costs).
-        Raises AlreadyExists (it has another dtype or shape, or is converted otherwise), InvalidArgument (no elements;
-        strings).
+        keep: how many versions are there at most (0: as many as fit). A new one begins when the lowest one has been
+        dropped: once every group of programs that `readers` names has read it (Version.done). Puts wait for that.
+        Raises AlreadyExists (it has another dtype or shape, or other options), InvalidArgument (no elements; strings).
         """
         sizes = tuple(operator.index(size) for size in shape)
         forms = [(dtypes.from_numpy(dtype if kind is None else kind), _in_columns(order)) for kind, order in layouts]
-        return Array(self, *self._core.define(name, dtypes.from_numpy(dtype), sizes, convert, forms))
+        return Array(
+            self, *self._core.define(name, dtypes.from_numpy(dtype), sizes, convert, forms, keep, list(readers))
+        )
 
     @property
     def status(self) -> list[dict[str, Any]]:
@@ -219,7 +224,11 @@ class Version:
         )
 
     def __setitem__(self, index: Any, values: Any) -> None:
-        """Puts the values, which may be broadcast. Raises AlreadyExists (other values are there), TimeoutError."""
+        """Puts the values, which may be broadcast.
+
+        Raises AlreadyExists (other values are there), TimeoutError (names the readers of a version that must go first),
+        WrongState (the version is lower than those that are kept).
+        """
         self.put(values, index)
 
     def put(self, values: Any, index: Any = ..., *, timeout: float | None = None) -> None:
@@ -236,6 +245,10 @@ class Version:
         """Until the elements are there. Raises TimeoutError, which names the boxes that are not."""
         picked = pick(index, self.array.shape)
         self._core.wait(self.array.name, self.number, picked.start, _spanned(picked), _timeout(timeout))
+
+    def done(self, reader: str, *, timeout: float | None = None) -> None:
+        """The reader, a group of programs that define named, has read this version and all before it: they may go."""
+        self._core.done(self.array.name, self.number, reader, _timeout(timeout))
 
     @property
     def blocks(self) -> list[Box]:

@@ -11,6 +11,7 @@ namespace penstock::space {
 namespace {
 
 constexpr std::size_t version_digits = 20;
+constexpr std::string_view reader_prefix = "read/";
 
 }  // namespace
 
@@ -35,6 +36,16 @@ std::optional<std::uint64_t> version_of_column(std::string_view column) {
   const auto parsed = std::from_chars(column.data(), end, version);
   if (column.size() != version_digits || parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
   return version;
+}
+
+std::string reader_column(std::string_view reader) {
+  if (reader.empty() || reader.size() > max_reader_name)
+    throw Error(Errc::invalid_argument, "the name of a reader has 1 to " + std::to_string(max_reader_name) + " bytes");
+  return std::string(reader_prefix) + std::string(reader);
+}
+
+bool is_reader_column(std::string_view column) {
+  return column.starts_with(reader_prefix) && column.size() <= reader_prefix.size() + max_reader_name;
 }
 
 std::string blocks_prefix(std::uint64_t array, std::uint64_t version) {

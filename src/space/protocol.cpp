@@ -6,13 +6,20 @@
 #include "model/box.hpp"
 #include "penstock/error.hpp"
 #include "rpc/encoding.hpp"
+#include "space/names.hpp"
 #include "space/partition.hpp"
 
 namespace penstock::space {
 namespace {
 
 constexpr std::uint16_t record_format = 2;
-constexpr std::size_t max_layouts = 16;
+constexpr std::size_t max_layouts = 16, max_readers = 64;
+
+bool are_valid(const std::vector<std::string>& readers) {
+  return readers.size() <= max_readers && std::all_of(readers.begin(), readers.end(), [](const std::string& name) {
+           return !name.empty() && name.size() <= max_reader_name;
+         });
+}
 
 // Throws as Dims does.
 Dims dims_of(std::span<const std::uint8_t> numbers) {
@@ -32,6 +39,11 @@ std::vector<std::byte> encode_record(const ArrayRecord& record) {
   if (layouts.size() > max_layouts || !std::all_of(layouts.begin(), layouts.end(), is_valid))
     throw Error(Errc::invalid_argument,
                 "at most " + std::to_string(max_layouts) + " layouts, of elements in rows or columns");
+  if (!are_valid(record.options.readers))
+    throw Error(Errc::invalid_argument, "at most " + std::to_string(max_readers) + " readers, with names of 1 to " +
+                                            std::to_string(max_reader_name) + " bytes");
+  if (record.options.keep == 0 && !record.options.readers.empty())
+    throw Error(Errc::invalid_argument, "readers hold versions back where an array keeps a number of them: keep is 0");
   fb::ArrayRecordT table;
   table.format = record_format;
   table.id = record.id;
@@ -39,6 +51,8 @@ std::vector<std::byte> encode_record(const ArrayRecord& record) {
   table.shape.assign(record.shape.begin(), record.shape.end());
   table.parts = record.parts;
   table.tag_base = record.tag_base;
+  table.keep = record.options.keep;
+  table.readers = record.options.readers;
   table.convert = static_cast<std::uint8_t>(record.options.convert);
   for (const auto& layout : layouts) {
     table.layouts.push_back(static_cast<std::uint8_t>(layout.dtype));
@@ -65,6 +79,9 @@ ArrayRecord decode_record(std::span<const std::byte> bytes) {
     known = is_valid(layout);
     record.options.layouts.push_back(layout);
   }
+  record.options.keep = table.keep;
+  record.options.readers = table.readers;
+  known = known && are_valid(table.readers) && (table.keep > 0 || table.readers.empty());
   const bool ranked = !table.shape.empty() && table.shape.size() <= max_dims;
   if (!known || !ranked || size_of(record.dtype) == 0 || record.parts == 0 || record.parts > max_parts)
     throw Error(Errc::protocol, "the record of an array contradicts itself");

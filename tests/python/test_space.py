@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import random
+import re
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -304,6 +305,80 @@ def test_servers_convert_and_say_so(space):
         space.define("U", "float64", (3,), convert="sometimes")
     with pytest.raises(penstock.InvalidArgument, match="at most 16"):
         space.define("U", "float64", (3,), convert="in_advance", layouts=[("float32", "F")] * 17)
+
+
+def test_versions_go_when_their_readers_have_read_them(pool_servers, open_space):
+    servers = pool_servers(2)
+    space, other = open_space(servers), open_space(servers)
+    T = space.define("T", "int64", (64, 64), keep=3, readers=["viz", "stats"])
+    for version in range(3):
+        T[version][...] = version
+    with pytest.raises(penstock.TimeoutError, match="version 3.*version 0, which was not read by 'viz', 'stats'"):
+        T[3].put(3, timeout=0.3)
+    assert T.versions == [0, 1, 2]
+    T[1].done("viz")
+    with ThreadPoolExecutor(3) as threads:
+        # Whoever comes first begins a version; the ranks of a program put their parts of it at once.
+        puts = [
+            threads.submit(other["T", version].put, version, slice(32 * half, 32 * half + 32))
+            for version in (3, 4)
+            for half in (0, 1)
+        ]
+        assert not any(put.done() for put in puts) and T.versions == [0, 1, 2]
+        with pytest.raises(penstock.TimeoutError, match="not read by 'stats'"):
+            T[5].put(5, timeout=0.3)
+        T[1].done("stats")
+        for put in puts:
+            put.result(20)
+    assert T.versions == [2, 3, 4] and all((T[version][...] == version).all() for version in T.versions)
+    with pytest.raises(penstock.WrongState, match="older than the 3 versions"):
+        open_space(servers)["T"][1][...] = 1
+    with pytest.raises(penstock.NotFound, match="was dropped"):
+        T[1][...] = 1  # as it knows, this version has begun
+    with pytest.raises(penstock.InvalidArgument, match="no reader 'film'"):
+        T[4].done("film")
+    T[3][:1] = 3  # what has begun goes on
+    with pytest.raises(penstock.AlreadyExists, match="other versions"):
+        space.define("T", "int64", (64, 64), keep=4, readers=["viz", "stats"])
+    with pytest.raises(penstock.InvalidArgument, match="keep is 0"):
+        space.define("U", "int64", (3,), readers=["viz"])
+    assert space.drop("T") and not list(space)
+
+
+def test_a_space_never_keeps_more_versions_than_it_should(pool_servers, open_space):
+    """Two programs write versions of their own, as fast as they can; the pool has room for six."""
+    servers = pool_servers(2, memory="16MiB")
+    space = open_space(servers)
+    T = space.define("T", "float64", (128, 1024), keep=4)  # 1 MiB
+    seen = []
+
+    def write(first):
+        array = open_space(servers)["T"]
+        for version in range(first, 40, 2):
+            try:
+                array[version][...] = version
+            except (penstock.WrongState, penstock.NotFound) as error:  # the other one is ahead
+                assert re.search("older than|was dropped", str(error)), error
+            seen.append(len(T.versions))
+
+    with ThreadPoolExecutor(2) as threads:
+        for work in [threads.submit(write, first) for first in (0, 1)]:
+            work.result(60)
+    assert max(seen) <= 4 and T.latest in (38, 39) and len(seen) == 40
+    for version in T.versions[1:]:
+        assert (T[version].get(timeout=5) == version).all()
+
+
+def test_a_version_whose_drop_was_cut_short_goes_for_the_next_one(pool_servers, open_space, open_pool):
+    servers = pool_servers(1)
+    space = open_space(servers)
+    T = space.define("T", "int8", (8,), keep=1)
+    T[0][...] = 0
+    raw = open_pool(servers, ns="penstock.arrays")
+    (version,) = (info for info in raw.list() if info.column.isdigit())
+    raw.put(version.row, version.column, b"going", if_exists="overwrite")
+    T[1][...] = 1
+    assert T.versions == [1] and (T[1][...] == 1).all()
 
 
 class ArrayOfC(ctypes.Structure):

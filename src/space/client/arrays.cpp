@@ -71,17 +71,67 @@ Space::Impl::ArrayPointer Space::Impl::begin_version(ArrayPointer of, std::uint6
     if (begun.contains(number)) return of;
   }
   of = read(of->name);
-  PutOptions options;
-  options.timeout = left(deadline);
-  try {
-    pool.put({space::versions_row(of->record.id), space::version_column(version)}, {}, options);
-  } catch (const Error& error) {
-    if (error.code() != Errc::already_exists) throw;
+  for (bool there = false; !there;) {
+    if (of->record.options.keep > 0) make_room(*of, version, deadline);
+    PutOptions options;
+    options.timeout = left(deadline);
+    try {
+      pool.put({space::versions_row(of->record.id), space::version_column(version)}, {}, options);
+      there = true;
+    } catch (const Error& error) {
+      there = error.code() == Errc::already_exists;
+      // Another version has begun meanwhile.
+      const bool again = error.code() == Errc::wrong_state && of->record.options.keep > 0 && !deadline.passed();
+      if (!there && !again) throw;
+    }
   }
   const std::lock_guard lock(mutex);
   if (begun.size() >= most_begun) begun.clear();
   begun.insert({of->record.id, version});
   return of;
+}
+
+void Space::Impl::make_room(const Array& of, std::uint64_t version, Deadline deadline) {
+  try {
+    for (;;) {
+      const auto go = end(begin(room_for(of.record.id, version, deadline)));
+      if (go.empty()) return;
+      for (const auto old : go) drop_version(of, old, deadline);
+    }
+  } catch (const Error& error) {
+    throw error.in("array '" + of.name + "', version " + std::to_string(version));
+  }
+}
+
+Task<std::vector<std::uint64_t>> Space::Impl::room_for(std::uint64_t array, std::uint64_t version, Deadline deadline) {
+  auto& client = *pool.impl().client;
+  for (PoolClient::Attempt attempt = 0;; ++attempt) {
+    const auto placement = co_await client.members().at_least(1, deadline);
+    const auto& view = placement->view();
+    const auto& home =
+        view.members[placement->owners(space::arrays_namespace(), space::versions_row(array), std::nullopt).index[0]];
+    std::optional<Error> failed;
+    try {
+      auto task = room_at(home, {view.number, array, version}, deadline);
+      co_return co_await std::move(task);
+    } catch (const Error& error) {
+      if (!PoolClient::may_retry(error) || deadline.passed()) throw error.in("server " + home.name);
+      failed = error.in("server " + home.name);
+    }
+    const Error why = *failed;
+    co_await client.before_retry(view.number, attempt, why, deadline);
+  }
+}
+
+Task<std::vector<std::uint64_t>> Space::Impl::room_at(pool::Member member, RoomFor wanted, Deadline deadline) {
+  auto channel = co_await pool.impl().client->members().channel(std::move(member), deadline);
+  const rpc::CallOptions options{deadline};
+  fb::RoomRequestT request;
+  request.view = wanted.view;
+  request.array = wanted.array;
+  request.version = wanted.version;
+  auto reply = co_await fb::SpaceClient(channel).room(std::move(request), options);
+  co_return std::move(reply.go);
 }
 
 void Space::Impl::forget(const Array& of, std::uint64_t version) {

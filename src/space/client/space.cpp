@@ -100,7 +100,8 @@ ArrayInfo Space::define(std::string_view name, DType dtype, const Dims& shape, c
                                           to_string(there->record.shape));
   if (const auto& its = there->record.options; options != ArrayOptions{} && options != its)
     throw Error(Errc::already_exists, "array '" + std::string(name) + "' is converted " +
-                                          std::string(name_of(its.convert)) + ", or into other layouts");
+                                          std::string(name_of(its.convert)) +
+                                          ", into other layouts, or other versions of it are kept");
   return there->info();
 }
 
@@ -135,6 +136,21 @@ void Space::wait(std::string_view name, std::uint64_t version, const Box& box, T
     } catch (const Impl::Replaced&) {
     }
   }
+}
+
+void Space::done(std::string_view name, std::uint64_t version, std::string_view reader, Timeout timeout) {
+  const auto deadline = impl_->deadline(timeout);
+  const auto array = impl_->defined(name, deadline);
+  const auto& readers = array->record.options.readers;
+  if (std::find(readers.begin(), readers.end(), reader) == readers.end())
+    throw Error(Errc::invalid_argument,
+                "array '" + array->name + "' waits for no reader '" + std::string(reader) + "'");
+  PutOptions options;
+  options.if_exists = IfExists::overwrite;
+  options.timeout = Impl::left(deadline);
+  const auto number = space::version_column(version);
+  impl_->pool.put({space::versions_row(array->record.id), space::reader_column(reader)},
+                  std::as_bytes(std::span(number)), options);
 }
 
 std::vector<std::uint64_t> Space::versions(std::string_view name) {

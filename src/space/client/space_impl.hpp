@@ -146,6 +146,13 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   // The array with this box in it.
   ArrayPointer array(std::string_view name, const Box& box, Deadline deadline);
   ArrayPointer begin_version(ArrayPointer of, std::uint64_t version, Deadline deadline);
+  // Until the version may begin: drops those that go for it.
+  void make_room(const Array& of, std::uint64_t version, Deadline deadline);
+  struct RoomFor {
+    std::uint64_t view, array, version;
+  };
+  Task<std::vector<std::uint64_t>> room_for(std::uint64_t array, std::uint64_t version, Deadline deadline);
+  Task<std::vector<std::uint64_t>> room_at(pool::Member member, RoomFor wanted, Deadline deadline);
   void forget(const Array& of, std::uint64_t version);
 
   // Sends the box; finish waits until it is there.

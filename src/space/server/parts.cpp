@@ -7,6 +7,7 @@
 #include "pool/keys/protocol.hpp"
 #include "space/names.hpp"
 #include "space/protocol.hpp"
+#include "space/server/parts_impl.hpp"
 
 namespace penstock::space {
 
@@ -16,14 +17,7 @@ using pool::ServerCore;
 namespace {
 
 constexpr std::size_t most_known = 65'536;
-constexpr std::size_t scan_at_once = 10'000;
 constexpr std::size_t dropped_at_once = 1000;
-
-std::shared_ptr<ServerCore> locked(const std::weak_ptr<ServerCore>& core) {
-  auto held = core.lock();
-  if (!held) throw Error(Errc::stale_view, "this server is stopping");
-  return held;
-}
 
 Error dropped_error() { return Error(Errc::not_found, "this version of the array was dropped, or never begun"); }
 
@@ -31,30 +25,7 @@ Error foreign_error() {
   return Error(Errc::invalid_argument, "in this namespace is what arrays are made of: a Space puts it");
 }
 
-pool::KeyPattern rows_like(std::string_view text, bool prefix) {
-  Pattern pattern;
-  pattern.row = pool::escape_pattern(text) + (prefix ? "*" : "");
-  return pool::KeyPattern(pattern);
-}
-
 }  // namespace
-
-struct Parts::Part {
-  Part(std::string name, fabric::Progress& progress) : row(std::move(name)), changed(progress) {}
-  const std::string row;
-  BlockIndex index;
-  enum class State : std::uint8_t { stale, filling, filled } state = State::stale;
-  bool dropped = false;
-  std::size_t begun = 0;      // puts of versions that are under way
-  std::vector<Box> pending;   // of puts of blocks
-  std::vector<Box> doubtful;  // of puts that ended without saying how: they may still come
-  fabric::Signal changed;
-
-  void insert(const Box& box) {
-    std::erase(doubtful, box);
-    if (!index.first_met(box)) index.insert(box);
-  }
-};
 
 class Parts::Admitted final : public pool::PutToken {
  public:
@@ -79,15 +50,18 @@ class Parts::Admitted final : public pool::PutToken {
 
 class Parts::Begun final : public pool::PutToken {
  public:
-  explicit Begun(std::shared_ptr<Part> row) : row_(std::move(row)) { ++row_->begun; }
+  Begun(std::shared_ptr<Part> row, std::string column) : row_(std::move(row)), column_(std::move(column)) {
+    row_->begun.insert(column_);
+  }
   Begun(const Begun&) = delete;
   ~Begun() override {
-    --row_->begun;
+    row_->begun.erase(row_->begun.find(column_));
     row_->changed.notify_all();
   }
 
  private:
   std::shared_ptr<Part> row_;
+  const std::string column_;
 };
 
 std::shared_ptr<Parts> Parts::create(std::shared_ptr<ServerCore> core) {
@@ -234,24 +208,35 @@ Parts::Task<void> Parts::require_version(Version version, base::Deadline deadlin
   known_.insert(version);
 }
 
-// A version begins while the array is open: its home decides, which has both objects. It goes at any time.
+// A version begins while the array is open, and has room: its home decides, which has all of them. It goes at any time.
 Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit_version(const ServerCore::Put& put, IfExists if_exists,
                                                                   base::Deadline deadline) {
-  const std::string_view bytes(reinterpret_cast<const char*>(put.blob->bytes().data()), put.blob->size());
-  const bool begins = bytes.empty() && if_exists == IfExists::refuse;
-  const bool goes = bytes == going && if_exists == IfExists::overwrite;
-  if (put.column == open_column && if_exists == IfExists::refuse) {
+  const auto bytes = text_of(*put.blob);
+  const bool refuse = if_exists == IfExists::refuse, overwrite = if_exists == IfExists::overwrite;
+  const bool begins = bytes.empty() && refuse;
+  const bool goes = bytes == going && overwrite;
+  if (put.column == open_column && refuse) {
     if (versions_row(decode_record(put.blob->bytes()).id) != put.row) throw foreign_error();
     co_return std::make_shared<pool::PutToken>();
   }
-  if (!version_of_column(put.column) || (!begins && !goes)) throw foreign_error();
-  auto token = std::make_shared<Begun>(kept(put.row));
-  if (goes) co_return token;
+  const bool marks = is_reader_column(put.column) && overwrite && version_of_column(bytes);
+  if (!marks && (!version_of_column(put.column) || (!begins && !goes))) throw foreign_error();
+  auto token = std::make_shared<Begun>(kept(put.row), put.column);
+  if (!begins) co_return token;
   const auto core = locked(core_);
   std::string row = put.row, column(open_column);
   const auto open =
       co_await core->load(arrays_namespace(), std::move(row), std::move(column), std::nullopt, std::nullopt, deadline);
   if (!open) throw Error(Errc::not_found, "the array was dropped, or is being dropped");
+  const auto keep = decode_record(open->object.blob->bytes()).options.keep;
+  if (keep == 0) co_return token;
+  auto there = co_await columns_of(put.row, deadline);
+  const auto& begun = kept(put.row)->begun;
+  there.insert(there.end(), begun.begin(), begun.end());
+  std::set<std::string> versions;
+  for (auto& name : there)
+    if (version_of_column(name) && name != put.column) versions.insert(std::move(name));
+  if (versions.size() >= keep) throw Error(Errc::wrong_state, "as many versions are there as are kept");
   co_return token;
 }
 
@@ -323,7 +308,7 @@ Parts::Task<Parts::Found> Parts::find(BlockRow row, Box box, std::uint64_t view,
 Parts::Task<void> Parts::settle(std::string prefix, base::Deadline deadline) {
   for (;;) {
     const auto waits = std::find_if(parts_.begin(), parts_.end(), [&](const auto& entry) {
-      return entry.first.starts_with(prefix) && (entry.second->begun > 0 || !entry.second->pending.empty());
+      return entry.first.starts_with(prefix) && (!entry.second->begun.empty() || !entry.second->pending.empty());
     });
     if (waits == parts_.end()) co_return;
     const auto part = waits->second;

@@ -55,6 +55,10 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   // The blocks that meet the box. wait: when they cover it, or at the deadline. Throws Error: stale_view (the view is another
   // one), not_found (the version was dropped meanwhile).
   Task<Found> find(BlockRow row, Box box, std::uint64_t view, bool wait, base::Deadline deadline);
+  // Which versions are to be dropped before this one begins; none: it may, or it has. Waits until the readers of the oldest one have
+  // read it. Throws Error: stale_view, not_found, timeout (names the readers), wrong_state (it is older than those that are kept).
+  Task<std::vector<std::uint64_t>> room_for(std::uint64_t array, std::uint64_t version, std::uint64_t view,
+                                            base::Deadline deadline);
   // Drops this server's blocks of a version that goes, once the puts of such blocks have ended; how many there were.
   Task<std::uint64_t> drop(std::uint64_t array, std::uint64_t version, base::Deadline deadline);
   // Until the puts that are under way in rows that begin so have ended.
@@ -75,6 +79,9 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   Task<std::shared_ptr<Part>> part_of(std::string row, base::Deadline deadline);
   Task<void> fill(std::shared_ptr<Part> part, base::Deadline deadline);
   Task<VersionState> state_of(Version version, base::Deadline deadline);
+  Task<std::vector<std::string>> columns_of(std::string row, base::Deadline deadline);
+  Task<std::vector<std::string>> unread_by(std::shared_ptr<const ArrayRecord> record, std::uint64_t version,
+                                           base::Deadline deadline);
   Task<void> require_version(Version version, base::Deadline deadline);
   Task<std::shared_ptr<pool::PutToken>> admit_version(const pool::ServerCore::Put& put, IfExists if_exists,
                                                       base::Deadline deadline);

@@ -24,6 +24,21 @@ std::shared_ptr<ServerCore> running(const std::weak_ptr<ServerCore>& core) {
 
 }  // namespace
 
+struct ArrayService::Waiting {
+  Waiting(std::shared_ptr<Waits> all, rpc::Channel& of, std::uint32_t most) : waits(std::move(all)), channel(&of) {
+    if (++(*waits)[channel] <= most) return;
+    leave();
+    throw Error(Errc::overloaded, "a client may wait " + std::to_string(most) + " times at a server (its max_waits)");
+  }
+  Waiting(const Waiting&) = delete;
+  ~Waiting() { leave(); }
+  void leave() {
+    if (--(*waits)[channel] == 0) waits->erase(channel);
+  }
+  const std::shared_ptr<Waits> waits;
+  rpc::Channel* const channel;
+};
+
 Task<fb::FindReplyT> ArrayService::find(rpc::Call& call, fb::FindRequestT request) {
   ServerCore::require_role(call, "read");
   const auto core = running(core_);
@@ -32,16 +47,7 @@ Task<fb::FindReplyT> ArrayService::find(rpc::Call& call, fb::FindRequestT reques
   const auto boxes = unpack_boxes(request.boxes, request.dimensions);
   if (boxes.size() != request.parts.size() || boxes.size() > max_parts)
     throw Error(Errc::protocol, "a box is needed for each part");
-  struct Waiting {
-    std::shared_ptr<std::map<rpc::Channel*, std::uint32_t>> waits;
-    rpc::Channel* channel;
-    ~Waiting() {
-      if (--(*waits)[channel] == 0) waits->erase(channel);
-    }
-  } waiting{waits_, &call.channel()};
-  if (++(*waits_)[&call.channel()] > core->options().max_waits)
-    throw Error(Errc::overloaded, "a client may wait " + std::to_string(core->options().max_waits) +
-                                      " times at a server (its max_waits)");
+  const Waiting waiting(waits_, call.channel(), core->options().max_waits);
   const auto wait_until = pool::answer_in_time(call.deadline());
   fb::FindReplyT reply;
   reply.view = view;
@@ -116,6 +122,20 @@ Task<fb::ConvertReplyT> ArrayService::convert(rpc::Call& call, fb::ConvertReques
       reply.given->got.push_back(std::make_unique<pool::fb::GotT>(std::move(got)));
     }
   }
+  co_return reply;
+}
+
+Task<fb::RoomReplyT> ArrayService::room(rpc::Call& call, fb::RoomRequestT request) {
+  ServerCore::require_role(call, "write");
+  const auto core = running(core_);
+  const auto placement = co_await core->check_view(request.view, call.deadline());
+  const auto row = versions_row(request.array);
+  if (!core->is_primary(*placement, arrays_namespace(), row, std::nullopt))
+    throw Error(Errc::stale_view, "this server does not own the array's versions");
+  const Waiting waiting(waits_, call.channel(), core->options().max_waits);
+  fb::RoomReplyT reply;
+  reply.go = co_await parts_->room_for(request.array, request.version, placement->view().number,
+                                       pool::answer_in_time(call.deadline()));
   co_return reply;
 }
 

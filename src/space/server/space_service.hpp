@@ -18,14 +18,16 @@ class ArrayService final : public fb::SpaceService {
   fabric::Task<fb::FindReplyT> find(rpc::Call& call, fb::FindRequestT request) override;
   fabric::Task<fb::DropReplyT> drop(rpc::Call& call, fb::DropRequestT request) override;
   fabric::Task<fb::ConvertReplyT> convert(rpc::Call& call, fb::ConvertRequestT request) override;
+  fabric::Task<fb::RoomReplyT> room(rpc::Call& call, fb::RoomRequestT request) override;
   fabric::Task<fb::StatusReplyT> status(rpc::Call& call, fb::StatusRequestT request) override;
 
  private:
+  using Waits = std::map<rpc::Channel*, std::uint32_t>;  // how many by channel
+  struct Waiting;
   std::weak_ptr<pool::ServerCore> core_;  // which owns this
   std::shared_ptr<Parts> parts_;
   std::shared_ptr<Replicas> replicas_;
-  std::shared_ptr<std::map<rpc::Channel*, std::uint32_t>> waits_ =
-      std::make_shared<std::map<rpc::Channel*, std::uint32_t>>();
+  std::shared_ptr<Waits> waits_ = std::make_shared<Waits>();
 };
 
 // replica_bytes: the budget of converted replicas; 0: a quarter of the server's memory.

@@ -1,0 +1,47 @@
+// What the files of Parts share.
+#pragma once
+
+#include <set>
+
+#include "pool/keys/protocol.hpp"
+#include "space/server/parts.hpp"
+
+namespace penstock::space {
+
+inline constexpr std::size_t scan_at_once = 10'000;
+
+inline std::shared_ptr<pool::ServerCore> locked(const std::weak_ptr<pool::ServerCore>& core) {
+  auto held = core.lock();
+  if (!held) throw Error(Errc::stale_view, "this server is stopping");
+  return held;
+}
+
+inline pool::KeyPattern rows_like(std::string_view text, bool prefix) {
+  Pattern pattern;
+  pattern.row = pool::escape_pattern(text) + (prefix ? "*" : "");
+  return pool::KeyPattern(pattern);
+}
+
+inline std::string_view text_of(const pool::Blob& blob) {
+  return {reinterpret_cast<const char*>(blob.bytes().data()), blob.size()};
+}
+
+// A row of blocks with its index; or the row of an array's versions, of which only what is begun there counts.
+struct Parts::Part {
+  Part(std::string name, fabric::Progress& progress) : row(std::move(name)), changed(progress) {}
+  const std::string row;
+  BlockIndex index;
+  enum class State : std::uint8_t { stale, filling, filled } state = State::stale;
+  bool dropped = false;
+  std::multiset<std::string> begun;  // columns of puts that are under way
+  std::vector<Box> pending;          // of puts of blocks
+  std::vector<Box> doubtful;         // of puts that ended without saying how: they may still come
+  fabric::Signal changed;
+
+  void insert(const Box& box) {
+    std::erase(doubtful, box);
+    if (!index.first_met(box)) index.insert(box);
+  }
+};
+
+}  // namespace penstock::space
