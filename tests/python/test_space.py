@@ -313,7 +313,7 @@ def test_versions_go_when_their_readers_have_read_them(pool_servers, open_space)
     T = space.define("T", "int64", (64, 64), keep=3, readers=["viz", "stats"])
     for version in range(3):
         T[version][...] = version
-    with pytest.raises(penstock.TimeoutError, match="version 3.*version 0, which was not read by 'viz', 'stats'"):
+    with pytest.raises(penstock.TimeoutError, match=r"version 3.*version 0, which was not read by 'viz', 'stats'"):
         T[3].put(3, timeout=0.3)
     assert T.versions == [0, 1, 2]
     T[1].done("viz")
