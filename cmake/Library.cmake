@@ -64,4 +64,5 @@ configure_package_config_file(cmake/PenstockConfig.cmake.in ${PROJECT_BINARY_DIR
                               INSTALL_DESTINATION ${penstock_cmake_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/PenstockConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/PenstockConfig.cmake ${PROJECT_BINARY_DIR}/PenstockConfigVersion.cmake
+              cmake/PenstockKokkos.cmake
         DESTINATION ${penstock_cmake_dir} COMPONENT development)

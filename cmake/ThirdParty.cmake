@@ -93,6 +93,9 @@ endif()
 find_package(ucx CONFIG QUIET)
 set(PENSTOCK_HAVE_UCX ${ucx_FOUND})
 
+# penstock/kokkos.hpp: only its tests are compiled here.
+include(PenstockKokkos)
+
 set(PENSTOCK_HAVE_ZEROMQ OFF)
 if(PENSTOCK_BENCH)
   find_path(PENSTOCK_ZEROMQ_INCLUDE zmq.h)
@@ -143,6 +146,17 @@ if(PENSTOCK_BENCH AND PENSTOCK_HAVE_MPI AND PkgConfig_FOUND)
     add_library(hdf5_mpi::hdf5_mpi ALIAS penstock_hdf5_mpi)
     target_include_directories(penstock_hdf5_mpi SYSTEM INTERFACE ${PENSTOCK_HDF5_MPI_INCLUDE_DIRS})
     target_link_libraries(penstock_hdf5_mpi INTERFACE PkgConfig::PENSTOCK_HDF5_MPI)
+  endif()
+endif()
+
+# Examples, and tests of MPI.
+set(PENSTOCK_HAVE_FORTRAN OFF)
+if(PENSTOCK_SIMS OR PENSTOCK_TESTS)
+  include(CheckLanguage)
+  check_language(Fortran)
+  if(CMAKE_Fortran_COMPILER)
+    enable_language(Fortran)
+    set(PENSTOCK_HAVE_FORTRAN ON)
   endif()
 endif()
 

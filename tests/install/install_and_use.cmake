@@ -33,7 +33,7 @@ if(SANITIZE)
 endif()
 run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${CONSUMER} -B ${WORK}/build -DCMAKE_PREFIX_PATH=${WORK}/prefix
     -DCMAKE_BUILD_TYPE=${CONFIG} -DCMAKE_C_COMPILER=${C_COMPILER} -DCMAKE_CXX_COMPILER=${CXX_COMPILER}
-    -DCMAKE_C_FLAGS=${flags} -DCMAKE_CXX_FLAGS=${flags})
+    -DCMAKE_C_FLAGS=${flags} -DCMAKE_CXX_FLAGS=${flags} -DKOKKOS=${KOKKOS})
 run(${CMAKE_COMMAND} --build ${WORK}/build --config ${CONFIG})
 run(${CMAKE_CTEST_COMMAND} --test-dir ${WORK}/build -C ${CONFIG} --output-on-failure --timeout 60 -V)
 if(NOT output MATCHES "penstock ${VERSION}")

@@ -1,7 +1,8 @@
 """`penstock bench space`: arrays in a pool, put and got in either order, beside copies and a stream in the pool.
 
 One server on this machine. Each row runs once a round, so that drift of the machine meets all of them; figures are
-medians, and ratios medians of the ratios within a round. The conversions alone (layout_conversions) come after.
+medians, and ratios medians of the ratios within a round. Then some programs get each version in the other order at once,
+for every place where that may be converted. The conversions alone (layout_conversions) come last.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from .programs import find_programs
 
 SHAPE = (256, 256, 128)  # float64: 64 MiB
 COPY = "NumPy: copy"
+SHARED_SHAPE = (128, 256, 128)  # float64: 32 MiB
+PLACES = ("at_reader", "on_request", "in_advance", "automatic")
+WARM_UP, MEASURED = 3, 5  # versions
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -73,14 +77,82 @@ def movement(rounds: int, folder: Path) -> dict[str, list[float]]:
     return seconds
 
 
+def read_shared(number: int, readers: int) -> None:
+    """One of the programs that read: prints its seconds by place."""
+    import penstock
+
+    into = np.zeros(SHARED_SHAPE, order="F")
+    seconds: dict[str, list[float]] = {place: [] for place in PLACES}
+    with penstock.Space() as space:
+        turns = space.wait("turns")
+        for turn in range(len(PLACES) * (WARM_UP + MEASURED)):
+            version, place = divmod(turn, len(PLACES))
+            array = space.wait(PLACES[place])[version]
+            array.wait()
+            seconds[PLACES[place]].append(timed(lambda a=array: a.get(out=into)))
+            if into[1, 2, 3] != version + 0.5 or into[-1, -1, -1] != version + 0.5:
+                raise RuntimeError("what was got is not what was put")
+            turns[turn].done(str(number))
+    print(json.dumps(seconds))
+
+
+def shared(readers: int) -> list[tuple[str, float, float, int, int]]:
+    """By place: seconds of all gets of a version, of the put, and MB that servers converted and shared in all."""
+    import penstock
+
+    names = [str(number) for number in range(readers)]
+    puts: dict[str, list[float]] = {place: [] for place in PLACES}
+    counted: dict[str, tuple[int, int]] = dict.fromkeys(PLACES, (0, 0))
+    command = [sys.executable, "-m", "penstock.bench.space", "--reader"]
+    programs = [subprocess.Popen([*command, name, str(readers)], stdout=subprocess.PIPE, text=True) for name in names]
+    try:
+        with penstock.Space() as space:
+            for place in PLACES:
+                layouts = [("float64", "F")] if place == "in_advance" else []
+                space.define(place, "float64", SHARED_SHAPE, convert=place, layouts=layouts, keep=2)
+            turns = space.define("turns", "int8", (1,), keep=1, readers=names)
+            source = np.empty(SHARED_SHAPE)
+            before, last = (0, 0), None
+            for turn in range(len(PLACES) * (WARM_UP + MEASURED) + 1):
+                if any(program.poll() for program in programs):
+                    raise RuntimeError("a program that reads has failed")
+                turns[turn].put(0, timeout=120)  # once all have read what came before
+                status = space.status
+                now = tuple(sum(one[name] for one in status) for name in ("converted_bytes", "shared_bytes"))
+                if last is not None:
+                    counted[last] = tuple(c + n - b for c, n, b in zip(counted[last], now, before, strict=True))
+                before = now
+                version, place = divmod(turn, len(PLACES))
+                if version == WARM_UP + MEASURED:
+                    break
+                last = PLACES[place]
+                source[...] = version + 0.5
+                puts[last].append(timed(lambda p=last, v=version: space[p, v].put(source)))
+        found = [json.loads(program.communicate(timeout=60)[0]) for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+    rows = []
+    for place in PLACES:
+        gets = np.sum([one[place][WARM_UP:] for one in found], axis=0)
+        rows.append((place, float(np.median(gets)), float(np.median(puts[place][WARM_UP:])), *counted[place]))
+    return rows
+
+
 def main(words: list[str] | None = None) -> int:
     from rich.console import Console
     from rich.table import Table
 
     parser = argparse.ArgumentParser(prog="penstock bench space", description=__doc__)
     parser.add_argument("--repeat", type=int, default=9, help="rounds")
+    parser.add_argument("--readers", type=int, default=8, help="programs that get the same at once (0: none)")
+    parser.add_argument("--reader", nargs=2, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="writes the seconds to a file")
     given = parser.parse_args(words)
+    if given.reader is not None:
+        read_shared(*given.reader)
+        return 0
     console = Console(width=110)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -89,6 +161,7 @@ def main(words: list[str] | None = None) -> int:
             servers.wait_ready(60)
             os.environ |= servers.environment()
             seconds = movement(given.repeat, folder)
+            rows = shared(given.readers) if given.readers > 0 else []
     table = Table("64 MiB", "ms", "GB/s", "of a copy", "of the stream's read")
     copy, read = np.array(seconds[COPY]), np.array(seconds["stream in the pool: read"])
     for what, each in seconds.items():
@@ -96,6 +169,14 @@ def main(words: list[str] | None = None) -> int:
         ratios = (f"{np.median(np.array(each) / other):.2f}" for other in (copy, read))
         table.add_row(what, f"{1e3 * took:.1f}", f"{8 * np.prod(SHAPE) / took / 1e9:.2f}", *ratios)
     console.print(table)
+    if rows:
+        table = Table(f"32 MiB to {given.readers} readers", "gets, ms in all", "of the best fixed", "put, ms",
+                      "converted, MB", "shared, MB")  # fmt: skip
+        best = min(gets for place, gets, *_ in rows if place != "automatic")
+        for place, gets, put, converted, from_others in rows:
+            table.add_row(place, f"{1e3 * gets:.0f}", f"{gets / best:.2f}", f"{1e3 * put:.1f}", f"{converted / 1e6:.0f}",
+                          f"{from_others / 1e6:.0f}")  # fmt: skip
+        console.print(table)
     programs = find_programs("layout_conversions")
     if programs is None:
         console.print("left out: conversions alone; layout_conversions is not built (make build, in a source folder)")
