@@ -3,6 +3,7 @@
     python examples/heterogeneous/compare.py --output output/heterogeneous
 
 The statistics and the pictures of all four runs must be equal, byte for byte; else it exits with 1.
+The programs are built where MPI and a Fortran compiler are; PENSTOCK_BIN names their folder.
 """
 
 import argparse
@@ -56,7 +57,7 @@ def run(place, folder, steps):
     words += ["--steps", steps] if steps else []
     done = subprocess.run(list(map(str, words)), env=os.environ | {"CONVERT": place}, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
-        raise SystemExit(f"compare: the run with CONVERT={place} failed; its logs are in {folder}/logs")
+        raise SystemExit(f"compare: the run with CONVERT={place} failed; logs of programs that started: {folder}/logs")
 
 
 def figures(folder):
