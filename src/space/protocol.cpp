@@ -1,6 +1,7 @@
 #include "space/protocol.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "model/array_layout.hpp"
 #include "model/box.hpp"
@@ -16,9 +17,10 @@ constexpr std::uint16_t record_format = 2;
 constexpr std::size_t max_layouts = 16, max_readers = 64;
 
 bool are_valid(const std::vector<std::string>& readers) {
-  return readers.size() <= max_readers && std::all_of(readers.begin(), readers.end(), [](const std::string& name) {
-           return !name.empty() && name.size() <= max_reader_name;
-         });
+  const std::set<std::string> distinct(readers.begin(), readers.end());
+  return distinct.size() == readers.size() && readers.size() <= max_readers &&
+         std::all_of(readers.begin(), readers.end(),
+                     [](const std::string& name) { return !name.empty() && name.size() <= max_reader_name; });
 }
 
 // Throws as Dims does.
@@ -40,8 +42,9 @@ std::vector<std::byte> encode_record(const ArrayRecord& record) {
     throw Error(Errc::invalid_argument,
                 "at most " + std::to_string(max_layouts) + " layouts, of elements in rows or columns");
   if (!are_valid(record.options.readers))
-    throw Error(Errc::invalid_argument, "at most " + std::to_string(max_readers) + " readers, with names of 1 to " +
-                                            std::to_string(max_reader_name) + " bytes");
+    throw Error(Errc::invalid_argument, "at most " + std::to_string(max_readers) +
+                                            " readers, with distinct names of 1 to " + std::to_string(max_reader_name) +
+                                            " bytes");
   if (record.options.keep == 0 && !record.options.readers.empty())
     throw Error(Errc::invalid_argument, "readers hold versions back where an array keeps a number of them: keep is 0");
   fb::ArrayRecordT table;

@@ -345,6 +345,64 @@ def test_versions_go_when_their_readers_have_read_them(pool_servers, open_space)
     assert space.drop("T") and not list(space)
 
 
+def test_what_was_read_stays_read(pool_servers, open_space, open_pool):
+    servers = pool_servers(2)
+    space, other = open_space(servers), open_space(servers)
+    T = space.define("T", "int64", (8,), keep=2, readers=["viz"])
+    T[0][...], T[1][...] = 0, 1
+    T[1].done("viz")
+    other["T", 0].done("viz")  # the slower half of the group
+    T[2][...] = 2
+    T[3].put(3, timeout=5)
+    assert T.versions == [2, 3]
+    raw = open_pool(servers, ns="penstock.arrays")
+    row = next(info.row for info in raw.list() if info.column == "open")
+    for reader in ("film", "", "x" * 201):
+        with pytest.raises(penstock.InvalidArgument):
+            raw.put(row, f"read/{reader}", b"0" * 20, if_exists="overwrite")
+    with pytest.raises(penstock.WrongState, match="'viz' has read version 1 before"):
+        raw.put(row, "read/viz", b"0" * 20, if_exists="overwrite")
+    with pytest.raises(penstock.InvalidArgument, match="distinct names"):
+        space.define("U", "int64", (8,), keep=1, readers=["viz", "viz"])
+    assert space.drop("T") and not list(raw.list())
+    with pytest.raises(penstock.NotFound):
+        raw.put(row, "read/viz", b"0" * 20, if_exists="overwrite")
+    assert not list(raw.list())
+
+
+def test_a_run_that_begins_again_waits_for_its_readers_again(pool_servers, open_space):
+    space = open_space(pool_servers(2))
+    T = space.define("T", "int64", (8,), keep=1, readers=["viz"])
+    for _ in range(2):
+        for version in range(3):
+            T[version][...] = version
+            with pytest.raises(penstock.TimeoutError, match=f"version {version}, which was not read by 'viz'"):
+                T[version + 1].put(0, timeout=0.1)
+            T[version].done("viz")
+        T[2].drop()
+    assert T.versions == []
+
+
+def test_a_put_of_a_new_version_ends_by_its_deadline(pool_servers, open_space):
+    servers = pool_servers(2, lease_ms=60_000)
+    space = open_space(servers, timeout=300.0)
+    T = space.define("T", "int64", (8,), keep=1)
+    T[0][...] = 0
+    for server in servers.servers:
+        server.process.send_signal(signal.SIGSTOP)
+    try:
+        for number in (1, 2**63):
+            with pytest.raises((penstock.TimeoutError, penstock.PeerLost)):
+                T[number].put(1, timeout=0.5)
+        with pytest.raises((penstock.TimeoutError, penstock.PeerLost)):
+            T[0].get(timeout=0.5)
+    finally:
+        for server in servers.servers:
+            server.process.send_signal(signal.SIGCONT)
+    T[1].put(1)
+    assert (T[1][...] == 1).all()
+
+
 def test_a_space_never_keeps_more_versions_than_it_should(pool_servers, open_space):
     """Two programs write versions of their own, as fast as they can; the pool has room for six."""
     servers = pool_servers(2, memory="16MiB")

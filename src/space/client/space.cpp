@@ -88,7 +88,7 @@ ArrayInfo Space::define(std::string_view name, DType dtype, const Dims& shape, c
       if (error.code() != Errc::already_exists) throw;
     }
     try {
-      there = impl_->read(name);
+      there = impl_->read(name, deadline);
     } catch (const Error& error) {  // dropped between the two
       if (error.code() != Errc::not_found || deadline.passed()) throw;
     }
@@ -105,15 +105,17 @@ ArrayInfo Space::define(std::string_view name, DType dtype, const Dims& shape, c
   return there->info();
 }
 
-ArrayInfo Space::info(std::string_view name) { return impl_->read(name)->info(); }
+ArrayInfo Space::info(std::string_view name) { return impl_->read(name, impl_->deadline(configured))->info(); }
 
 std::vector<ArrayInfo> Space::list() {
   std::vector<ArrayInfo> infos;
+  const auto deadline = impl_->deadline(configured);
   Pattern pattern;
   pattern.row = std::string(space::array_row_prefix) + "*";
   impl_->list(pattern, [&](const ObjectInfo& object) {
+    const auto called = std::string_view(object.key.row).substr(space::array_row_prefix.size());
     try {
-      infos.push_back(impl_->read(std::string_view(object.key.row).substr(space::array_row_prefix.size()))->info());
+      infos.push_back(impl_->read(called, deadline)->info());
     } catch (const Error& error) {
       if (error.code() != Errc::not_found) throw;  // dropped meanwhile
     }
@@ -149,13 +151,17 @@ void Space::done(std::string_view name, std::uint64_t version, std::string_view 
   options.if_exists = IfExists::overwrite;
   options.timeout = Impl::left(deadline);
   const auto number = space::version_column(version);
-  impl_->pool.put({space::versions_row(array->record.id), space::reader_column(reader)},
-                  std::as_bytes(std::span(number)), options);
+  try {
+    impl_->pool.put({space::versions_row(array->record.id), space::reader_column(reader)},
+                    std::as_bytes(std::span(number)), options);
+  } catch (const Error& error) {
+    if (error.code() != Errc::wrong_state) throw;  // it has read a later one already
+  }
 }
 
 std::vector<std::uint64_t> Space::versions(std::string_view name) {
   std::vector<std::uint64_t> versions;
-  for (const auto& object : impl_->version_objects(*impl_->read(name)))
+  for (const auto& object : impl_->version_objects(*impl_->read(name, impl_->deadline(configured))))
     if (object.bytes == 0) versions.push_back(*space::version_of_column(object.key.column));
   return versions;
 }
@@ -168,7 +174,9 @@ std::optional<std::uint64_t> Space::latest(std::string_view name) {
 std::vector<Box> Space::blocks(std::string_view name, std::uint64_t version) {
   std::vector<Box> boxes;
   Pattern pattern;
-  pattern.row = pool::escape_pattern(space::blocks_prefix(impl_->read(name)->record.id, version)) + "*";
+  pattern.row =
+      pool::escape_pattern(space::blocks_prefix(impl_->read(name, impl_->deadline(configured))->record.id, version)) +
+      "*";
   impl_->list(pattern, [&](const ObjectInfo& object) {
     if (const auto box = space::block_box_of(object.key.column)) boxes.push_back(*box);
   });
@@ -178,27 +186,10 @@ std::vector<Box> Space::blocks(std::string_view name, std::uint64_t version) {
 std::vector<SpaceStatus> Space::status() { return impl_->status(impl_->deadline(configured)); }
 
 bool Space::drop(std::string_view name, std::uint64_t version) {
-  return impl_->drop_version(*impl_->read(name), version, impl_->deadline(configured));
+  const auto deadline = impl_->deadline(configured);
+  return impl_->drop_version(*impl_->read(name, deadline), version, deadline);
 }
 
-// The record goes last: what was interrupted can be done again.
-bool Space::drop(std::string_view name) {
-  const auto key = space::array_key(name);
-  const auto deadline = impl_->deadline(configured);
-  Impl::ArrayPointer array;
-  try {
-    array = impl_->read(name);
-  } catch (const Error& error) {
-    if (error.code() != Errc::not_found) throw;
-    return false;
-  }
-  const auto row = space::versions_row(array->record.id);
-  impl_->pool.drop({row, std::string(space::open_column)});
-  impl_->end(impl_->begin(impl_->drop_blocks(array->record.id, 0, true, deadline)));
-  for (const auto& object : impl_->version_objects(*array))
-    impl_->drop_version(*array, *space::version_of_column(object.key.column), deadline);
-  impl_->forget(*array, 0);
-  return impl_->pool.drop(key);
-}
+bool Space::drop(std::string_view name) { return impl_->drop_array(name, impl_->deadline(configured)); }
 
 }  // namespace penstock

@@ -126,6 +126,11 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   static Timeout left(Deadline deadline) {
     return std::max(Timeout(0), std::chrono::duration_cast<Timeout>(deadline.remaining()));
   }
+  static GetOptions until(Deadline deadline) {
+    GetOptions options;
+    options.timeout = left(deadline);
+    return options;
+  }
   template <class T>
   fabric::Future<T> begin(Task<T> task) {
     return fabric::spawn(*pool.impl().progress, std::move(task));
@@ -139,7 +144,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   }
 
   ArrayPointer keep(std::string_view name, const Object& record);
-  ArrayPointer read(std::string_view name);
+  ArrayPointer read(std::string_view name, Deadline deadline);
   // Waits until it is defined.
   ArrayPointer defined(std::string_view name, Deadline deadline);
   static void require_within(const Array& of, const Box& box);
@@ -186,6 +191,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   std::vector<Fetch> fetches(const Array& of, std::uint64_t version, const Pieces& pieces, const Blocks& blocks);
   Task<void> drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline);
   bool drop_version(const Array& of, std::uint64_t version, Deadline deadline);
+  bool drop_array(std::string_view name, Deadline deadline);
   // Of all versions, also of those that go.
   std::vector<ObjectInfo> version_objects(const Array& of);
   Task<space::fb::DropReplyT> drop_at(pool::Member member, space::fb::DropRequestT request, Deadline deadline);

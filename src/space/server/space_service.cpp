@@ -81,6 +81,7 @@ Task<fb::ConvertReplyT> ArrayService::convert(rpc::Call& call, fb::ConvertReques
   const auto boxes = unpack_boxes(request.boxes, request.dimensions);
   if (boxes.size() != request.parts.size() || boxes.size() > max_parts)
     throw Error(Errc::protocol, "a box is needed for each part");
+  const Waiting waiting(waits_, call.channel(), core->options().max_waits);
   const auto record = co_await parts_->record(request.array, call.deadline());
   Replicas::Request wanted;
   wanted.record = record;
@@ -97,7 +98,9 @@ Task<fb::ConvertReplyT> ArrayService::convert(rpc::Call& call, fb::ConvertReques
     wanted.row = {request.array, request.version, request.parts[i]};
     wanted.box = boxes[i];
     const auto tag = record->tag_base + request.version + request.parts[i];
-    if (!model::is_within(wanted.box, record->shape)) throw Error(Errc::protocol, "a box outside the array");
+    if (!model::is_within(wanted.box, record->shape) || request.parts[i] >= record->partition.parts() ||
+        model::intersect(wanted.box, record->partition.box_of(request.parts[i])) != wanted.box)
+      throw Error(Errc::protocol, "a box outside its part of the array");
     if (!core->is_primary(*placement, arrays_namespace(), block_row(wanted.row), tag))
       throw Error(Errc::stale_view, "this server does not own the part");
     if (request.explain_only) {
