@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/conversion.hpp"
 #include "penstock/pool.hpp"
 #include "penstock/types.hpp"
 
@@ -30,6 +31,9 @@ struct ArrayMemory {
   Order order = Order::row;
   // Bytes between neighbours along each dimension, of any sign, instead of the order; the pointer is to the box's first element.
   std::vector<std::int64_t> strides;
+  // Which elements put and get refuse, with Error(invalid_argument) that names the first one by index and value. A put is then
+  // checked before any of it is sent; what a get has written is unspecified. Servers leave gets that are checked to the reader.
+  ConversionCheck check = ConversionCheck::none;
 };
 
 // Where elements are converted that a program gets in another memory order or type than the array has.
@@ -108,8 +112,8 @@ class Space {
   std::vector<ArrayInfo> list();
 
   // The box of a version. Both wait until the array is defined, and get until the whole box is there. data: the box's elements, as
-  // `memory` says. Integers wrap when they are converted; floats become the nearest integer towards zero within the
-  // range; real and complex numbers do not convert to each other.
+  // `memory` says. Integers wrap when they are converted without a check; floats become the nearest integer towards zero
+  // within the range; real and complex numbers do not convert to each other.
   void put(std::string_view name, std::uint64_t version, const Box& box, const void* data,
            const ArrayMemory& memory = {}, Timeout timeout = configured);
   void get(std::string_view name, std::uint64_t version, const Box& box, void* data, const ArrayMemory& memory = {},

@@ -86,16 +86,16 @@ class PySpace {
 
   // array: of the box's shape. dtype: its elements', which the buffer may not know (bfloat16).
   void put(const std::string& name, std::uint64_t version, const Sizes& start, const std::string& dtype,
-           nb::handle array, std::int64_t timeout_ms) {
+           nb::handle array, const std::string& check, std::int64_t timeout_ms) {
     const Buffer buffer(array, false);
-    const auto memory = memory_of(buffer, dtype);
+    const auto memory = memory_of(buffer, dtype, check);
     const Box box{dims_of(start), buffer.shape()};
     unlocked([&](Space& space) { space.put(name, version, box, buffer.data(), memory, timeout_of(timeout_ms)); });
   }
   void get(const std::string& name, std::uint64_t version, const Sizes& start, const std::string& dtype, nb::handle out,
-           std::int64_t timeout_ms) {
+           const std::string& check, std::int64_t timeout_ms) {
     const Buffer buffer(out, true);
-    const auto memory = memory_of(buffer, dtype);
+    const auto memory = memory_of(buffer, dtype, check);
     const Box box{dims_of(start), buffer.shape()};
     unlocked([&](Space& space) { space.get(name, version, box, buffer.data(), memory, timeout_of(timeout_ms)); });
   }
@@ -126,8 +126,12 @@ class PySpace {
     return nb::make_tuple(info.name, std::string(name_of(info.dtype)), tuple_of(info.shape), info.parts,
                           std::string(name_of(info.options.convert)));
   }
-  static ArrayMemory memory_of(const Buffer& buffer, const std::string& dtype) {
-    return {dtype_named(dtype), Order::row, buffer.strides()};
+  static ArrayMemory memory_of(const Buffer& buffer, const std::string& dtype, const std::string& check) {
+    return {dtype_named(dtype), Order::row, buffer.strides(), check_named(check)};
+  }
+  static ConversionCheck check_named(const std::string& name) {
+    if (name == "none") return ConversionCheck::none;
+    return name == "exact" ? ConversionCheck::exact : ConversionCheck::range;
   }
   std::shared_ptr<Space> space_;
 };
@@ -147,8 +151,8 @@ void bind_space(nb::module_& m) {
       .def("info", &PySpace::info, "name"_a)
       .def("wait_defined", &PySpace::wait_defined, "name"_a, "timeout_ms"_a)
       .def("list", &PySpace::list)
-      .def("put", &PySpace::put, "name"_a, "version"_a, "start"_a, "dtype"_a, "array"_a, "timeout_ms"_a)
-      .def("get", &PySpace::get, "name"_a, "version"_a, "start"_a, "dtype"_a, "out"_a, "timeout_ms"_a)
+      .def("put", &PySpace::put, "name"_a, "version"_a, "start"_a, "dtype"_a, "array"_a, "check"_a, "timeout_ms"_a)
+      .def("get", &PySpace::get, "name"_a, "version"_a, "start"_a, "dtype"_a, "out"_a, "check"_a, "timeout_ms"_a)
       .def("wait", &PySpace::wait, "name"_a, "version"_a, "start"_a, "count"_a, "timeout_ms"_a)
       .def("versions", &PySpace::versions, "name"_a)
       .def("blocks", &PySpace::blocks, "name"_a, "version"_a)

@@ -7,8 +7,8 @@
     plane = space["T", 7][:, 100]         # a third gets any box: once all of it is there
 
 Elements are written once: the same values may be put again, others raise AlreadyExists. Memory order and type of what
-is put and got are the caller's; the space converts: integers wrap, floats become the nearest integer towards zero
-within the range, and real and complex numbers do not convert to each other.
+is put and got are the caller's; the space converts. Unless checked, integers wrap and floats become the nearest integer
+towards zero within the range; real and complex numbers do not convert to each other.
 Source: SAND2021-10271 (the Kokkos staging space on DataSpaces), with cover, immutability and deadlines added.
 """
 
@@ -33,6 +33,14 @@ def _in_columns(order: str) -> bool:
     if order not in ("C", "F"):
         raise InvalidArgument(f"a memory order is 'C' or 'F', not {order!r}")
     return order == "F"
+
+
+def _check(checked: bool | str) -> str:
+    """The extension's name of a check."""
+    names = {False: "none", True: "range", "exact": "exact"}
+    if not isinstance(checked, bool | str) or checked not in names:
+        raise InvalidArgument(f"checked is False, True (ranges) or 'exact', not {checked!r}")
+    return names[checked]
 
 
 def _spanned(picked: Picked) -> list[int]:
@@ -188,14 +196,19 @@ class Version:
         dtype: Any = None,
         order: str = "C",
         out: np.ndarray | None = None,
+        checked: bool | str = False,
         timeout: float | None = None,
     ) -> np.ndarray:
         """The elements in another type, memory order ("C" or "F"), or into `out`, an array of their shape and any type.
 
+        checked refuses elements outside the range of the type, "exact" also those that it does not hold exactly:
+        InvalidArgument names the first one; what `out` then holds is unspecified.
         Raises TimeoutError (names the boxes that are not there), NotFound (the version was dropped meanwhile),
         Unsupported (types that do not convert).
         """
-        picked = pick(index, self.array.shape)
+        picked, check = pick(index, self.array.shape), _check(checked)
+        if checked and picked.strided:
+            raise InvalidArgument(f"array '{self.array.name}': a get with steps between elements cannot be checked")
         if out is not None and (out.shape != picked.shape or dtype is not None or not out.dtype.isnative):
             raise InvalidArgument(
                 f"out has shape {out.shape}, the elements have {picked.shape}; its type, of native byte order, "
@@ -206,7 +219,9 @@ class Version:
             target = out[picked.back]
         else:
             target = np.empty(_spanned(picked), dtypes.to_numpy(kind), order=order)
-        self._core.get(self.array.name, self.number, picked.start, kind, dtypes.as_bits(target), _timeout(timeout))
+        self._core.get(
+            self.array.name, self.number, picked.start, kind, dtypes.as_bits(target), check, _timeout(timeout)
+        )
         if out is not None and not picked.strided:
             return out
         found = target[tuple(slice(None, None, stride) for stride in picked.stride)][picked.forward]
@@ -231,15 +246,19 @@ class Version:
         """
         self.put(values, index)
 
-    def put(self, values: Any, index: Any = ..., *, timeout: float | None = None) -> None:
-        """As T[7][index] = values. Slices have no steps beyond 1 and -1."""
+    def put(self, values: Any, index: Any = ..., *, checked: bool | str = False, timeout: float | None = None) -> None:
+        """As T[7][index] = values. Slices have no steps beyond 1 and -1.
+
+        checked, as for get: nothing is put when an element is refused.
+        """
         picked = pick(index, self.array.shape)
         if picked.strided:
             raise InvalidArgument(f"array '{self.array.name}': elements are put as a box, without steps between them")
         array = dtypes.to_array(values, f"what is put into array '{self.array.name}'")
         box = np.broadcast_to(array, picked.shape)[picked.back]
         kind = dtypes.from_numpy(array.dtype)
-        self._core.put(self.array.name, self.number, picked.start, kind, dtypes.as_bits(box), _timeout(timeout))
+        where = self.array.name, self.number, picked.start
+        self._core.put(*where, kind, dtypes.as_bits(box), _check(checked), _timeout(timeout))
 
     def wait(self, index: Any = ..., *, timeout: float | None = None) -> None:
         """Until the elements are there. Raises TimeoutError, which names the boxes that are not."""

@@ -20,6 +20,11 @@ namespace {
 
 constexpr std::size_t boxes_at_once = 1024;  // of one request for converted ones
 
+// Servers convert unchecked, and for all readers.
+bool is_checked(const ArrayMemory& memory, DType dtype) {
+  return memory.check != ConversionCheck::none && space::type_of(memory, dtype) != dtype;
+}
+
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -250,13 +255,22 @@ std::vector<std::size_t> Space::Impl::take_converted(const Wanted& wanted, Deadl
 bool Space::Impl::take(const Wanted& wanted, const Blocks& blocks, Deadline deadline) {
   const auto& of = *wanted.of;
   std::uint64_t bytes = 0;
+  std::optional<model::ArrayConversion::Refusal> refused;
   const auto convert = [&](const Box& held, const std::byte* from) {
     const auto both = *model::intersect(held, wanted.box);
-    model::ArrayConversion(wanted.into, space::placed({}, of.record.dtype, held), both)
-        .run(wanted.data, from, {}, wanted.into.bytes);
+    auto refusal = model::ArrayConversion(wanted.into, space::placed({}, of.record.dtype, held), both, wanted.check)
+                       .try_run(wanted.data, from, {}, wanted.into.bytes);
+    if (refusal && (!refused || std::ranges::lexicographical_compare(refusal->index, refused->index)))
+      refused = std::move(refusal);
     bytes += element_count(both.count) * size_of(of.record.dtype);
   };
-  if (!wanted.layout) return fetch(of, wanted.version, wanted.pieces, blocks, deadline, convert);
+  if (!wanted.layout) {
+    const bool taken = fetch(of, wanted.version, wanted.pieces, blocks, deadline, convert);
+    if (taken && refused)
+      throw Error(Errc::invalid_argument,
+                  "array '" + of.name + "', version " + std::to_string(wanted.version) + ": " + refused->text);
+    return taken;
+  }
   Pieces pieces;
   Blocks their;
   if (of.record.options.convert == ConvertAt::at_reader) {
@@ -294,8 +308,8 @@ void Space::get(std::string_view name, std::uint64_t version, const Box& box, vo
   for (;;) {
     const auto array = impl_->array(name, box, deadline);
     const auto dtype = array->record.dtype;
-    Impl::Wanted wanted{
-        array, version, {}, box, space::placed(memory, dtype, box), data, space::layout_of(memory, dtype, box)};
+    Impl::Wanted wanted{array, version, {}, box, space::placed(memory, dtype, box), data, {}, memory.check};
+    if (!is_checked(memory, dtype)) wanted.layout = space::layout_of(memory, dtype, box);
     model::conversion_between(space::type_of(memory, dtype), dtype);  // throws now, and not when the box is there
     if (wanted.into.overlapping) throw Error(Errc::invalid_argument, "elements of the destination share bytes");
     if (model::is_empty(box)) return;
@@ -323,6 +337,7 @@ std::vector<std::string> Space::explain(std::string_view name, std::uint64_t ver
                             space::placed(memory, dtype, box),
                             nullptr,
                             space::layout_of(memory, dtype, box)};
+  if (is_checked(memory, dtype)) return {"the reader converts: elements are checked"};
   if (array->record.options.convert == ConvertAt::at_reader) return {"the reader converts: the array was defined so"};
   return impl_->explain(wanted, deadline);
 }

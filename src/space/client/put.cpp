@@ -76,6 +76,17 @@ void Space::Impl::put_again(const Putting& putting, const space::Partition::Piec
   }
 }
 
+void Space::Impl::verify(const Array& of, std::uint64_t version, const Box& box, const Source& from,
+                         model::Check check) {
+  if (check == model::Check::none) return;
+  const auto whole = space::placed({}, of.record.dtype, box);
+  try {
+    model::ArrayConversion(whole, from.array, box, check).verify(from.data);
+  } catch (const Error& error) {
+    throw error.in("array '" + of.name + "', version " + std::to_string(version));
+  }
+}
+
 // -------------------------------------------------------------------------------------------------------- public face
 
 struct PendingPut::State {
@@ -110,9 +121,12 @@ PendingPut Space::start_put(std::string_view name, std::uint64_t version, const 
   auto array = impl_->array(name, box, deadline);
   auto state = std::make_unique<PendingPut::State>();
   if (!model::is_empty(box)) {
-    array = impl_->begin_version(std::move(array), version, deadline);
+    const auto source = [&] { return Impl::Source{data, space::placed(memory, array->record.dtype, box)}; };
+    Impl::verify(*array, version, box, source(), memory.check);
+    const auto known = std::exchange(array, impl_->begin_version(array, version, deadline));
     Impl::require_within(*array, box);
-    const Impl::Source from{data, space::placed(memory, array->record.dtype, box)};
+    const auto from = source();
+    if (array != known) Impl::verify(*array, version, box, from, memory.check);
     state->space = impl_;
     state->putting = impl_->start(array, version, box, from, deadline, space::most_rivals);
   }

@@ -100,6 +100,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
     model::PlacedArray into;
     void* data;
     std::optional<space::Layout> layout;  // empty: the array's
+    model::Check check = model::Check::none;
   };
   // Bytes per second of this program's copies, recent ones first; 0: none yet.
   struct Rates {
@@ -142,6 +143,8 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   ArrayPointer read(std::string_view name);
   // Waits until it is defined.
   ArrayPointer defined(std::string_view name, Deadline deadline);
+  // Throws for the first element that the check of the caller's memory refuses.
+  static void verify(const Array& of, std::uint64_t version, const Box& box, const Source& from, model::Check check);
   static void require_within(const Array& of, const Box& box);
   // The array with this box in it.
   ArrayPointer array(std::string_view name, const Box& box, Deadline deadline);

@@ -1,0 +1,120 @@
+"""Elements of array spaces in the caller's memory: conversions that are checked, beside NumPy."""
+
+import itertools
+import math
+import re
+
+import numpy as np
+import penstock
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64")
+FLOATS = ("float16", "float32", "float64")
+EDGES = [0, 1, -1, 0.5, -0.5, 127, 127.5, 128, -128, -128.5, -129, 255, 256, 2049, 65504, 65520, 2**31 - 1, 2**31]
+EDGES += [2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1, 1e39, -1e39, 1e308, 0.1, math.nan, math.inf, -math.inf]
+ONE_SERVER = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_names = itertools.count()
+
+
+@pytest.fixture
+def space(pool_servers, open_space):
+    return open_space(pool_servers(2))
+
+
+def new_array(space, dtype, shape, **options):
+    return space.define(f"array {next(_names)}", dtype, shape, **options)
+
+
+def held_by(dtype):
+    """The edges that the type has."""
+    if dtype in FLOATS:
+        with np.errstate(over="ignore"):
+            return [float(np.dtype(dtype).type(edge)) for edge in EDGES]
+    info = np.iinfo(dtype)
+    return [edge for edge in EDGES if isinstance(edge, int) and info.min <= edge <= info.max]
+
+
+def refuses(element, dtype, exact):
+    """Whether a check refuses the element, a Python number."""
+    if dtype in FLOATS:
+        with np.errstate(over="ignore"):
+            became = float(np.dtype(dtype).type(element))
+        if exact:
+            return not (math.isnan(element) or (became == element and math.isinf(became) == math.isinf(element)))
+        return math.isinf(became) and not (isinstance(element, float) and math.isinf(element))
+    if not math.isfinite(element):
+        return True
+    info = np.iinfo(dtype)
+    return not info.min <= math.trunc(element) <= info.max or (exact and math.trunc(element) != element)
+
+
+@st.composite
+def checked_arrays(draw):
+    kept, other = draw(st.sampled_from(INTEGERS + FLOATS)), draw(st.sampled_from(INTEGERS + FLOATS))
+    shape = draw(st.tuples(st.integers(1, 5), st.integers(1, 4)))
+    size = math.prod(shape)
+    elements = draw(st.lists(st.sampled_from(held_by(kept)), min_size=size, max_size=size))
+    return kept, other, np.array(elements, kept).reshape(shape), draw(st.booleans()), draw(st.sampled_from("CF"))
+
+
+def first_refused(values, dtype, exact):
+    return next((i for i in np.ndindex(values.shape) if refuses(values[i].item(), dtype, exact)), None)
+
+
+def expect_refusal(error, index, values):
+    said = re.search(r"element \(([0-9, ]*)\) is ([^ ,]*), ", str(error.value))
+    assert tuple(map(int, said[1].split(", "))) == index
+    assert np.array_equal(np.array(said[2]).astype(values.dtype), values[index], equal_nan=values.dtype.kind == "f")
+
+
+@ONE_SERVER
+@given(case=checked_arrays())
+def test_checks_refuse_what_does_not_fit(space, case):
+    kept, other, values, exact, order = case
+    checked = "exact" if exact else True
+    T = new_array(space, kept, values.shape, convert="on_request")
+    for row in reversed(range(len(values))):  # a block each
+        T[0][row] = values[row]
+    index = first_refused(values, other, exact) if other != kept else None
+    if index is None:
+        found = T[0].get(dtype=other, order=order, checked=checked)
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(found, values.astype(other))
+    else:
+        with pytest.raises(penstock.InvalidArgument, match=T.name) as error:
+            T[0].get(dtype=other, order=order, checked=checked)
+        expect_refusal(error, index, values)
+
+    U = new_array(space, other, values.shape)
+    if index is None:
+        U[0].put(np.asarray(values, order=order), checked=checked)
+        np.testing.assert_array_equal(U[0][...], found)
+    else:
+        with pytest.raises(penstock.InvalidArgument, match=U.name) as error:
+            U[0].put(np.asarray(values, order=order), checked=checked)
+        expect_refusal(error, index, values)
+        assert U.versions == []
+
+
+def test_a_check_does_not_take_what_a_server_converted_unchecked(space):
+    T = new_array(space, "float64", (64, 8), convert="in_advance", layouts=[("int8", "C"), ("float64", "F")])
+    T[1][...] = np.arange(512.0).reshape(64, 8)
+    assert T[1].get(dtype="int8")[16, 0] == 127  # within the range
+    with pytest.raises(penstock.InvalidArgument, match=r"\(16, 0\) is 128, outside the range of int8"):
+        T[1].get(dtype="int8", checked=True)
+    requests = sum(server["requests"] for server in space.status)
+    np.testing.assert_array_equal(T[1].get((slice(3, 10), ...), dtype="int8", checked=True).ravel(), np.arange(24, 80))
+    assert sum(server["requests"] for server in space.status) == requests
+    T[1].get(order="F", checked=True)  # nothing to check: the servers' is taken
+    assert sum(server["requests"] for server in space.status) > requests
+
+
+def test_wrong_checks_are_said(space):
+    T = new_array(space, "float64", (8,))
+    T[1][...] = 0
+    with pytest.raises(penstock.InvalidArgument, match="'ranges'"):
+        T[1].get(dtype="int8", checked="ranges")
+    with pytest.raises(penstock.InvalidArgument, match="steps"):
+        T[1].get(slice(None, None, 2), dtype="int8", checked=True)
