@@ -47,6 +47,8 @@ module penstock_space
     integer(c_int32_t) :: keep = 0
     integer(c_size_t) :: num_readers = 0
     type(c_ptr) :: readers = c_null_ptr
+    integer(c_size_t) :: num_fields = 0
+    type(c_ptr) :: fields = c_null_ptr
   end type
 
   type, bind(c) :: c_memory
@@ -54,6 +56,9 @@ module penstock_space
     integer(c_int) :: dtype = 0, order = column
     type(c_ptr) :: strides = c_null_ptr
     integer(c_int) :: check = 0
+    integer(c_size_t) :: num_fields = 0
+    type(c_ptr) :: fields = c_null_ptr
+    integer(c_int64_t) :: structure_bytes = 0
   end type
 
   interface

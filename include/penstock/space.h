@@ -20,7 +20,7 @@ void penstock_space_destroy(penstock_space* space);
 
 typedef struct penstock_array {
   size_t struct_size;
-  int dtype; /* a penstock_dtype */
+  int dtype; /* a penstock_dtype; PENSTOCK_NONE: its elements are structures */
   size_t ndims;
   uint64_t shape[PENSTOCK_MAX_DIMS];
   uint32_t parts; /* pieces that lie on a server each */
@@ -40,6 +40,11 @@ typedef struct penstock_array_form {
   int order; /* penstock_order */
 } penstock_array_form;
 
+typedef struct penstock_array_field {
+  const char* name; /* 1 to 64 bytes */
+  int dtype;
+} penstock_array_field;
+
 /* Zeros, but for struct_size, are the defaults. The library copies what the pointers name. */
 typedef struct penstock_array_options {
   size_t struct_size;
@@ -51,6 +56,9 @@ typedef struct penstock_array_options {
   uint32_t keep;
   size_t num_readers; /* at most 64 */
   const char* const* readers;
+  /* An array of structures has 1 to 64 fields, and the dtype PENSTOCK_NONE. It is converted by its readers. */
+  size_t num_fields;
+  const penstock_array_field* fields;
 } penstock_array_options;
 
 /* Defines an array of 1 to 8 dimensions; options may be NULL. The same definition again, also without options, is no error.
@@ -69,6 +77,14 @@ typedef enum penstock_check {
   PENSTOCK_CHECK_EXACT = 2  /* also a value that the type cannot hold exactly; NaN is held by every float */
 } penstock_check;
 
+/* Where a field of structures lies. */
+typedef struct penstock_field_memory {
+  const char* name;
+  int dtype;              /* PENSTOCK_NONE: the array's */
+  int64_t offset;         /* bytes from the data to the field of the box's first element; into any memory */
+  const int64_t* strides; /* instead of those of penstock_array_memory; or NULL */
+} penstock_field_memory;
+
 /* NULL in place of this struct means: the array's dtype, in rows, without a check. */
 typedef struct penstock_array_memory {
   size_t struct_size;
@@ -76,6 +92,11 @@ typedef struct penstock_array_memory {
   int order;              /* penstock_order */
   const int64_t* strides; /* bytes between neighbours in each dimension, of any sign, instead of the order; or NULL */
   int check;              /* penstock_check */
+  /* Of an array of structures: where the fields lie; a get may leave some out, a put names all. 0: all fields, one behind the
+     other without padding, in structures. Fields must not share bytes. */
+  size_t num_fields;
+  const penstock_field_memory* fields;
+  uint64_t structure_bytes; /* from one structure to the next; 0: the elements of each field are neighbours */
 } penstock_array_memory;
 
 /* The box of a version. get waits until all of it is there. PENSTOCK_ERR_ALREADY_EXISTS: other values are there;

@@ -25,6 +25,22 @@
 
 namespace penstock {
 
+// A field of the structures that an array may have as elements.
+struct ArrayField {
+  std::string name;  // 1 to 64 bytes
+  DType dtype = DType::none;
+  friend bool operator==(const ArrayField&, const ArrayField&) = default;
+};
+
+// Where a field lies in the caller's memory.
+struct FieldMemory {
+  std::string name;
+  DType dtype = DType::none;  // none: the array's
+  // Bytes from `data` to the field of the box's first element; into any memory, so that fields may have arrays of their own.
+  std::int64_t offset = 0;
+  std::vector<std::int64_t> strides;  // instead of those of ArrayMemory
+};
+
 // How the elements of a box lie in the caller's memory: next to each other in an order, or with strides.
 struct ArrayMemory {
   DType dtype = DType::none;  // none: the array's
@@ -34,6 +50,10 @@ struct ArrayMemory {
   // Which elements put and get refuse, with Error(invalid_argument) that names the first one by index and value. A put is then
   // checked before any of it is sent; what a get has written is unspecified. Servers leave gets that are checked to the reader.
   ConversionCheck check = ConversionCheck::none;
+  // Of an array of structures: where the fields lie; a get may leave some out, a put names all. Empty: all fields, one behind the
+  // other without padding, in structures. Fields must not share bytes.
+  std::vector<FieldMemory> fields;
+  std::uint64_t structure_bytes = 0;  // from one structure to the next; 0: the elements of each field are neighbours
 };
 
 // Where elements are converted that a program gets in another memory order or type than the array has.
@@ -69,6 +89,7 @@ struct ArrayInfo {
   Dims shape;
   std::uint32_t parts = 0;  // pieces that lie on a server each
   ArrayOptions options;
+  std::vector<ArrayField> fields;  // of an array of structures, whose dtype is none
 };
 
 // What one server has done for arrays since it started. Bytes are those of the layout that was asked for.
@@ -108,6 +129,9 @@ class Space {
 
   // One to eight dimensions, and every type but string. The same definition again is no error, also without options.
   ArrayInfo define(std::string_view name, DType dtype, const Dims& shape, const ArrayOptions& options = {});
+  // An array of structures of 1 to 64 fields. It is converted by its readers: `convert` is at_reader or automatic.
+  ArrayInfo define(std::string_view name, const std::vector<ArrayField>& fields, const Dims& shape,
+                   const ArrayOptions& options = {});
   ArrayInfo info(std::string_view name);
   std::vector<ArrayInfo> list();
 
@@ -146,6 +170,8 @@ class Space {
  private:
   friend class PendingPut;
   struct Impl;
+  ArrayInfo define(std::string_view name, DType dtype, const std::vector<ArrayField>& fields, const Dims& shape,
+                   const ArrayOptions& options);
   std::shared_ptr<Impl> impl_;
 };
 

@@ -6,6 +6,10 @@
     T[7][256:] = upper                    # another one the rest;
     plane = space["T", 7][:, 100]         # a third gets any box: once all of it is there
 
+    p = space.define("p", [("x", "float64"), ("id", "int8")], (1000,))
+    p[0][...] = particles                 # a structured array, or {"x": ..., "id": ...}
+    x = p[0].get(fields="x")              # one field; all of them as structures, or fields=[...] as an array each
+
 Elements are written once: the same values may be put again, others raise AlreadyExists. Memory order and type of what
 is put and got are the caller's; the space converts. Unless checked, integers wrap and floats become the nearest integer
 towards zero within the range; real and complex numbers do not convert to each other.
@@ -14,8 +18,9 @@ Source: SAND2021-10271 (the Kokkos staging space on DataSpaces), with cover, imm
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +46,14 @@ def _check(checked: bool | str) -> str:
     if not isinstance(checked, bool | str) or checked not in names:
         raise InvalidArgument(f"checked is False, True (ranges) or 'exact', not {checked!r}")
     return names[checked]
+
+
+def _arrays(array: np.ndarray, name: str = "") -> list[tuple[str, str, np.ndarray]]:
+    """As the extension moves them: (field, Penstock's type, array) of each field, or of elements, the field `name`."""
+    fields = dtypes.fields_of(array.dtype)
+    if not fields:
+        return [(name, dtypes.from_numpy(array.dtype), dtypes.as_bits(array))]
+    return [(field, kind, dtypes.as_bits(array[field])) for field, kind in fields]
 
 
 def _spanned(picked: Picked) -> list[int]:
@@ -93,6 +106,9 @@ class Space:
     ) -> Array:
         """Defines an array of 1 to 8 dimensions. The same definition again, also without options, gives the same array.
 
+        A structured dtype, as [("x", "float64"), ("id", "int8")], makes an array of structures of at most 64 fields
+        with names of at most 64 bytes. Servers do not convert it: convert is "at_reader" or "automatic".
+
         convert says where elements are converted that are got in another order or type: "at_reader", "on_request" (by
         the server, which keeps the result), "in_advance" (when they are put, into `layouts`: (dtype or None, "C" or
         "F") each, at most 16), or "automatic" (chosen for each request from measured costs).
@@ -101,10 +117,10 @@ class Space:
         Raises AlreadyExists (it has another dtype or shape, or other options), InvalidArgument (no elements; strings).
         """
         sizes = tuple(operator.index(size) for size in shape)
+        fields = dtypes.fields_of(dtype)
+        kind_of = "" if fields else dtypes.from_numpy(dtype)
         forms = [(dtypes.from_numpy(dtype if kind is None else kind), _in_columns(order)) for kind, order in layouts]
-        return Array(
-            self, *self._core.define(name, dtypes.from_numpy(dtype), sizes, convert, forms, keep, list(readers))
-        )
+        return Array(self, *self._core.define(name, kind_of, fields, sizes, convert, forms, keep, list(readers)))
 
     @property
     def status(self) -> list[dict[str, Any]]:
@@ -149,14 +165,25 @@ class Space:
 class Array:
     """An array of a space: name, dtype (NumPy's), shape, and its versions by number: T[7]."""
 
-    def __init__(self, space: Space, name: str, dtype: str, shape: tuple[int, ...], parts: int, convert: str):
+    def __init__(
+        self,
+        space: Space,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        parts: int,
+        convert: str,
+        fields: list[tuple[str, str]],
+    ):
         self.space = space
         self.name = name
-        self.dtype = dtypes.to_numpy(dtype)
+        self.dtype = (
+            np.dtype([(field, dtypes.to_numpy(kind)) for field, kind in fields]) if fields else dtypes.to_numpy(dtype)
+        )
         self.shape = tuple(shape)
         self.parts = parts  # pieces that lie on a server each
         self.convert = convert
-        self._dtype = dtype
+        self._dtype = f"{{{', '.join(map(': '.join, fields))}}}" if fields else dtype
 
     def __getitem__(self, version: int) -> Version:
         if not isinstance(version, int | np.integer) or not 0 <= version < 1 << 64:
@@ -193,20 +220,24 @@ class Version:
         self,
         index: Any = ...,
         *,
+        fields: str | Sequence[str] | None = None,
         dtype: Any = None,
         order: str = "C",
         out: np.ndarray | None = None,
         checked: bool | str = False,
         timeout: float | None = None,
-    ) -> np.ndarray:
-        """The elements in another type, memory order ("C" or "F"), or into `out`, an array of their shape and any type.
+    ) -> np.ndarray | dict[str, np.ndarray]:
+        """The elements in another type or memory order ("C" or "F"), or into `out`: of their shape and any type.
 
+        Of structures: an array of structures, with the fields and padding of `dtype` or out; with fields="x" an array
+        of that field; with fields=["x", "id"] an array of each, by name.
         checked refuses elements outside the range of the type, "exact" also those that it does not hold exactly:
         InvalidArgument names the first one; what `out` then holds is unspecified.
         Raises TimeoutError (names the boxes that are not there), NotFound (the version was dropped meanwhile),
         Unsupported (types that do not convert).
         """
         picked, check = pick(index, self.array.shape), _check(checked)
+        names = [fields] if isinstance(fields, str) else None if fields is None else list(fields)
         if checked and picked.strided:
             raise InvalidArgument(f"array '{self.array.name}': a get with steps between elements cannot be checked")
         if out is not None and (out.shape != picked.shape or dtype is not None or not out.dtype.isnative):
@@ -214,26 +245,38 @@ class Version:
                 f"out has shape {out.shape}, the elements have {picked.shape}; its type, of native byte order, "
                 "is what they are converted to"
             )
-        kind = dtypes.from_numpy(out.dtype if out is not None else dtype if dtype is not None else self.array.dtype)
+        if out is not None and names is not None and len(names) != 1:
+            raise InvalidArgument("out takes one field, or structures: several fields have an array each")
         if out is not None and not picked.strided:
-            target = out[picked.back]
+            targets = [out[picked.back]]
         else:
-            target = np.empty(_spanned(picked), dtypes.to_numpy(kind), order=order)
-        self._core.get(
-            self.array.name, self.number, picked.start, kind, dtypes.as_bits(target), check, _timeout(timeout)
-        )
+            kinds = [out.dtype] if out is not None else self._kinds(names, dtype)
+            targets = [np.empty(_spanned(picked), kind, order=order) for kind in kinds]
+        arrays = _arrays(targets[0]) if names is None else list(itertools.chain(*map(_arrays, targets, names)))
+        self._core.get(self.array.name, self.number, picked.start, arrays, check, _timeout(timeout))
         if out is not None and not picked.strided:
             return out
-        found = target[tuple(slice(None, None, stride) for stride in picked.stride)][picked.forward]
-        if out is None:
-            return found
-        out[...] = found
-        return out
+        steps = tuple(slice(None, None, stride) for stride in picked.stride)
+        found = [target[steps][picked.forward] for target in targets]
+        if out is not None:
+            out[...] = found[0]
+            return out
+        return found[0] if names is None or isinstance(fields, str) else dict(zip(names, found, strict=True))
+
+    def _kinds(self, names: list[str] | None, dtype: Any) -> list[np.dtype]:
+        """NumPy's type of the array of each field, or of the elements."""
+        if names is None:
+            return [dtypes.native(self.array.dtype if dtype is None else dtype)]
+        own = self.array.dtype.names or ()
+        unknown = next((name for name in names if name not in own), None)
+        if unknown is not None:
+            raise InvalidArgument(f"{self.array!r} has no field {unknown!r}")
+        return [dtypes.native(self.array.dtype[name] if dtype is None else dtype) for name in names]
 
     def explain(self, index: Any = ..., *, dtype: Any = None, order: str = "C") -> list[str]:
         """Where such a get would be converted now, and why: a line for each server that has some of it."""
         picked = pick(index, self.array.shape)
-        kind = dtypes.from_numpy(dtype if dtype is not None else self.array.dtype)
+        kind = "" if self.array.dtype.names else dtypes.from_numpy(dtype if dtype is not None else self.array.dtype)
         return self._core.explain(
             self.array.name, self.number, picked.start, _spanned(picked), kind, _in_columns(order)
         )
@@ -249,16 +292,22 @@ class Version:
     def put(self, values: Any, index: Any = ..., *, checked: bool | str = False, timeout: float | None = None) -> None:
         """As T[7][index] = values. Slices have no steps beyond 1 and -1.
 
+        Structures are put from a structured array or from a mapping: an array of each field, by name.
         checked, as for get: nothing is put when an element is refused.
         """
         picked = pick(index, self.array.shape)
         if picked.strided:
             raise InvalidArgument(f"array '{self.array.name}': elements are put as a box, without steps between them")
-        array = dtypes.to_array(values, f"what is put into array '{self.array.name}'")
-        box = np.broadcast_to(array, picked.shape)[picked.back]
-        kind = dtypes.from_numpy(array.dtype)
+        what = f"what is put into array '{self.array.name}'"
+        if isinstance(values, Mapping):
+            parts = {name: dtypes.to_array(part, what) for name, part in values.items()}
+        else:
+            if self.array.dtype.names and not isinstance(values, np.ndarray):
+                values = np.array(values, self.array.dtype)  # of tuples
+            parts = {"": dtypes.to_array(values, what)}
+        boxes = [_arrays(np.broadcast_to(part, picked.shape)[picked.back], name) for name, part in parts.items()]
         where = self.array.name, self.number, picked.start
-        self._core.put(*where, kind, dtypes.as_bits(box), _check(checked), _timeout(timeout))
+        self._core.put(*where, list(itertools.chain(*boxes)), _check(checked), _timeout(timeout))
 
     def wait(self, index: Any = ..., *, timeout: float | None = None) -> None:
         """Until the elements are there. Raises TimeoutError, which names the boxes that are not."""

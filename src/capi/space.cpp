@@ -47,14 +47,27 @@ ArrayMemory memory_of(const penstock_array_memory* memory, std::size_t ndims) {
   chosen.order = order_of(known.order);
   chosen.check = enum_of(known.check, ConversionCheck::exact, "a check");
   if (known.strides) chosen.strides.assign(known.strides, known.strides + ndims);
+  for (std::size_t i = 0; i < known.num_fields; ++i) {
+    const auto& field = (&need(known.fields, "fields of the memory"))[i];
+    auto& one = chosen.fields.emplace_back(FieldMemory{&need(field.name, "a field's name"), dtype_of(field.dtype)});
+    one.offset = field.offset;
+    if (field.strides) one.strides.assign(field.strides, field.strides + ndims);
+  }
+  chosen.structure_bytes = known.structure_bytes;
   return chosen;
 }
 
-ArrayOptions options_of(const penstock_array_options* options) {
+struct Definition {
+  ArrayOptions options;
+  std::vector<ArrayField> fields;
+};
+
+Definition definition_of(const penstock_array_options* options) {
   constexpr ConvertAt places[] = {ConvertAt::automatic, ConvertAt::at_reader, ConvertAt::on_request,
                                   ConvertAt::in_advance};
-  ArrayOptions chosen;
-  if (!options) return chosen;
+  Definition definition;
+  auto& chosen = definition.options;
+  if (!options) return definition;
   penstock_array_options known{};
   copy_grown(*options, &known, std::min(options->struct_size, sizeof known));
   if (known.convert < 0 || static_cast<std::size_t>(known.convert) >= std::size(places))
@@ -67,7 +80,11 @@ ArrayOptions options_of(const penstock_array_options* options) {
   chosen.keep = known.keep;
   for (std::size_t i = 0; i < known.num_readers; ++i)
     chosen.readers.emplace_back(&need((&need(known.readers, "readers of the options"))[i], "a reader's name"));
-  return chosen;
+  for (std::size_t i = 0; i < known.num_fields; ++i) {
+    const auto& field = (&need(known.fields, "fields of the options"))[i];
+    definition.fields.push_back({&need(field.name, "a field's name"), dtype_of(field.dtype)});
+  }
+  return definition;
 }
 
 }  // namespace
@@ -91,7 +108,11 @@ void penstock_space_destroy(penstock_space* space) { delete space; }
 int penstock_space_define(penstock_space* space, const char* name, int dtype, size_t ndims, const uint64_t* shape,
                           const penstock_array_options* options, penstock_error* error) {
   return guarded(error, [&] {
-    of(space).define(&need(name, "name"), dtype_of(dtype), dims_of(ndims, shape, "shape"), options_of(options));
+    const auto definition = definition_of(options);
+    const auto dims = dims_of(ndims, shape, "shape");
+    if (definition.fields.empty()) of(space).define(&need(name, "name"), dtype_of(dtype), dims, definition.options);
+    else if (dtype == PENSTOCK_NONE) of(space).define(&need(name, "name"), definition.fields, dims, definition.options);
+    else throw Error(Errc::invalid_argument, "an array of structures has the dtype PENSTOCK_NONE");
   });
 }
 

@@ -30,11 +30,23 @@ class Form(ctypes.Structure):
     _fields_ = (("dtype", ctypes.c_int), ("order", ctypes.c_int))
 
 
+class Field(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("dtype", ctypes.c_int))
+
+
 class Options(Struct):
     _fields_ = (
         ("struct_size", ctypes.c_size_t), ("convert", ctypes.c_int),
         ("num_layouts", ctypes.c_size_t), ("layouts", ctypes.POINTER(Form)), ("keep", ctypes.c_uint32),
         ("num_readers", ctypes.c_size_t), ("readers", ctypes.POINTER(ctypes.c_char_p)),
+        ("num_fields", ctypes.c_size_t), ("fields", ctypes.POINTER(Field)),
+    )  # fmt: skip
+
+
+class FieldMemory(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("offset", ctypes.c_int64),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
     )  # fmt: skip
 
 
@@ -42,6 +54,7 @@ class Memory(Struct):
     _fields_ = (
         ("struct_size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("order", ctypes.c_int),
         ("strides", ctypes.POINTER(ctypes.c_int64)), ("check", ctypes.c_int),
+        ("num_fields", ctypes.c_size_t), ("fields", ctypes.POINTER(FieldMemory)), ("structure_bytes", ctypes.c_uint64),
     )  # fmt: skip
 
 
@@ -144,6 +157,32 @@ def test_checked_in_c(c, space):
     memory.check = 0
     c.call("get", *get, ctypes.byref(memory), LONG)
     np.testing.assert_array_equal(out, [0, 127, 127, -1])
+
+
+def test_structures_in_c(c, space):
+    fields = (Field * 2)(Field(b"x", FLOAT64), Field(b"id", INT8))
+    options = Options(num_fields=2, fields=fields)
+    c.call("define", b"p", 0, ctypes.c_size_t(1), numbers(5), ctypes.byref(options))
+    said = c.call("define", b"p", FLOAT64, *box(None, (5,))[::2], ctypes.byref(options), code=INVALID_ARGUMENT)
+    assert "PENSTOCK_NONE" in said
+    found = Array()
+    c.call("array", b"p", LONG, ctypes.byref(found))
+    assert (found.dtype, found.ndims) == (0, 1)
+    P = space["p"]
+    values = np.array(
+        [(0.5, 1), (1.5, 2), (2.5, 3), (3.5, 4), (4.5, 5)], np.dtype([("x", "f8"), ("id", "i1")], align=True)
+    )
+    where = (*box(None, (5,)), address(values))
+    both = (FieldMemory * 2)(FieldMemory(b"x", 0, 0), FieldMemory(b"id", 0, values.dtype.fields["id"][1]))
+    memory = Memory(num_fields=2, fields=both, structure_bytes=values.dtype.itemsize)
+    c.call("put", b"p", number(1), *where, ctypes.byref(memory), LONG)
+    np.testing.assert_array_equal(P[1][...], values.astype(P.dtype))
+    out = np.zeros(10, np.float32)  # every second one
+    strides = (ctypes.c_int64 * 1)(8)
+    one = (FieldMemory * 1)(FieldMemory(b"id", FLOAT32, 4, strides))
+    memory = Memory(num_fields=1, fields=one)
+    c.call("get", b"p", number(1), *box(None, (5,)), address(out), ctypes.byref(memory), LONG)
+    assert out.tolist() == [0, 1, 0, 2, 0, 3, 0, 4, 0, 5]
 
 
 def test_options_of_a_definition_in_c(c, space):

@@ -1,4 +1,4 @@
-"""Elements of array spaces in the caller's memory: conversions that are checked, beside NumPy."""
+"""Elements of array spaces in the caller's memory, beside NumPy: conversions that are checked, structures."""
 
 import itertools
 import math
@@ -118,3 +118,96 @@ def test_wrong_checks_are_said(space):
         T[1].get(dtype="int8", checked="ranges")
     with pytest.raises(penstock.InvalidArgument, match="steps"):
         T[1].get(slice(None, None, 2), dtype="int8", checked=True)
+
+
+@st.composite
+def structured_arrays(draw):
+    types = st.sampled_from(INTEGERS + FLOATS)
+    names = draw(st.lists(st.sampled_from(("x", "y", "id", "mass", "Größe")), min_size=1, unique=True))
+    kept = [(name, draw(types)) for name in names]
+    shape = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
+    cuts = sorted({0, shape[0], *draw(st.lists(st.integers(0, shape[0]), max_size=2))})
+    others = [
+        np.dtype([(name, draw(types)) for name in draw(st.permutations(names))], align=draw(st.booleans()))
+        for _ in range(len(cuts))
+    ]
+    box = tuple(slice(*sorted(draw(st.tuples(st.integers(0, n), st.integers(0, n))))) for n in shape)
+    return kept, shape, cuts, others, box, draw(st.randoms(use_true_random=False))
+
+
+def expect_fields(found, values, names):
+    for name in names:
+        np.testing.assert_array_equal(found[name], values[name].astype(found[name].dtype))
+
+
+@ONE_SERVER
+@given(case=structured_arrays())
+def test_structures_are_what_numpy_gives(space, case):
+    kept, shape, cuts, others, box, draw = case
+    values = np.zeros(shape, kept)
+    for name, _ in kept:
+        values[name] = np.reshape([draw.randrange(100) for _ in range(values.size)], shape)
+    P = new_array(space, kept, shape)
+    assert P.dtype == np.dtype(kept) == space[P.name].dtype
+    for (first, last), other in zip(itertools.pairwise(cuts), others, strict=False):
+        part = values[first:last]
+        if draw.random() < 0.5:
+            own = np.zeros(part.shape, other, order=draw.choice("CF"))
+            for name, _ in kept:
+                own[name] = part[name]
+            P[3][first:last] = own
+        else:
+            P[3][first:last] = {name: np.asfortranarray(part[name].astype(other[name])) for name, _ in kept}
+    np.testing.assert_array_equal(P[3][...], values)
+
+    names = draw.sample([name for name, _ in kept], draw.randint(1, len(kept)))
+    structures = P[3].get(box, dtype=others[-1][names], order=draw.choice("CF"))
+    assert structures.dtype == others[-1][names]
+    expect_fields(structures, values[box], names)
+    arrays = P[3].get(box, fields=names)
+    assert list(arrays) == names and all(arrays[name].dtype == values[name].dtype for name in names)
+    expect_fields(arrays, values[box], names)
+    every_second = tuple(slice(s.start, s.stop, 2) for s in box)
+    expect_fields(P[3].get(every_second, fields=names, dtype="float32"), values[every_second], names)
+    one = P[3].get(box, fields=names[0], dtype="float64", order="F")
+    np.testing.assert_array_equal(one, values[box][names[0]].astype("float64"))
+    out = np.full(shape, 77, others[0])
+    assert P[3].get(box, out=out[box]).base is not None
+    for name, _ in kept:
+        expected = np.full(shape, 77)
+        expected[box] = values[box][name]
+        np.testing.assert_array_equal(out[name], expected)
+    line = np.empty(values[box].shape, "int64")
+    P[3].get(box, fields=names[0], out=line)
+    np.testing.assert_array_equal(line, values[box][names[0]])
+
+
+def test_structures_in_python(space):
+    P = new_array(space, [("x", "f8"), ("id", "i1")], (3,))
+    P[0][...] = [(0.5, 1), (1.5, 2), (2.5, 3)]
+    assert P[0][1].tolist() == (1.5, 2) and "x: float64, id: int8" in repr(P)
+    assert P[0].get(slice(None, None, -2))["id"].tolist() == [3, 1]
+    P[1][...] = {"x": 0.0, "id": [4, 5, 300]}  # wraps
+    assert P[1].get(fields="id").tolist() == [4, 5, 44]
+    assert P[0].explain() == ["the reader converts: servers do not convert structures"]
+    with pytest.raises(penstock.InvalidArgument, match=r"\(2\) of field 'id' is 300, outside the range of int8"):
+        P[2].put({"x": np.zeros(3), "id": np.array([4, 5, 300])}, checked=True)
+    assert P.versions == [0, 1]
+    with pytest.raises(penstock.InvalidArgument, match="'id' is missing"):
+        P[2][...] = {"x": np.zeros(3)}
+    with pytest.raises(penstock.AlreadyExists, match="other values"):
+        P[0][...] = {"x": [0.5, 1.5, 2.5], "id": [1, 2, 4]}
+    with pytest.raises(penstock.InvalidArgument, match="no field 'z'"):
+        P[0].get(fields=["x", "z"])
+    with pytest.raises(penstock.InvalidArgument, match="structures"):
+        P[0].get(dtype="float64")
+    with pytest.raises(penstock.InvalidArgument, match="an array each"):
+        P[0].get(fields=["x", "id"], out=np.zeros(3))
+    with pytest.raises(penstock.Unsupported, match="do not convert structures"):
+        new_array(space, [("x", "f8")], (3,), convert="on_request")
+    with pytest.raises(penstock.InvalidArgument, match="element type"):
+        new_array(space, [("x", "f8", (3,))], (3,))
+    with pytest.raises(penstock.AlreadyExists, match="x: float64, id: int8"):
+        space.define(P.name, [("x", "f8")], (3,))
+    with pytest.raises(penstock.InvalidArgument, match="no fields"):
+        new_array(space, "float64", (3,))[0].get(dtype=[("x", "f8")])

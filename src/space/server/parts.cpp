@@ -256,7 +256,7 @@ Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit(const ServerCore::Put&
   if (!row || !box) throw foreign_error();
   const Version version{row->array, row->version};
   const auto of = co_await record(row->array, deadline);
-  if (!model::is_within(*box, of->shape) || put.blob->size() != element_count(box->count) * size_of(of->dtype))
+  if (!model::is_within(*box, of->shape) || put.blob->size() != element_count(box->count) * element_bytes(*of))
     throw foreign_error();
   for (;;) {
     co_await require_version(version, deadline);
