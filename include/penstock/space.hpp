@@ -54,7 +54,17 @@ struct ArrayMemory {
   // other without padding, in structures. Fields must not share bytes.
   std::vector<FieldMemory> fields;
   std::uint64_t structure_bytes = 0;  // from one structure to the next; 0: the elements of each field are neighbours
+  // The name of a layout that load_layouts has loaded: the data are layout_bytes() bytes, without order, strides and fields
+  // (structures lie as they do without `fields`). This program holds the box in rows meanwhile.
+  std::string layout;
 };
+
+// Loads layouts that a shared object supplies (penstock/layout_plugin.h), for all of the process, and returns their names. The
+// same ones again are no error. Throws Error: not_found (it cannot be loaded), unsupported (it is no plug-in of this version),
+// already_exists (another one has a layout of the same name); then none of its layouts is there.
+std::vector<std::string> load_layouts(const std::string& path);
+// Of a box in the layout. Throws Error: not_found, unsupported (the plug-in refuses it).
+std::uint64_t layout_bytes(std::string_view layout, const Dims& count, std::uint64_t element_bytes);
 
 // Where elements are converted that a program gets in another memory order or type than the array has.
 enum class ConvertAt : std::uint8_t {

@@ -135,6 +135,23 @@ class PySpace {
     const Box box{dims_of(start), into.shape()};
     unlocked([&](Space& space) { space.get(name, version, box, into.data(), into.memory, timeout_of(timeout_ms)); });
   }
+  // array: the bytes of the box of `count` in the layout, packed.
+  void put_in_layout(const std::string& name, std::uint64_t version, const Sizes& start, const Sizes& count,
+                     const std::string& dtype, const std::string& layout, nb::handle array, const std::string& check,
+                     std::int64_t timeout_ms) {
+    const Buffer from(array, false);
+    const Box box{dims_of(start), dims_of(count)};
+    const auto memory = memory_in_layout(layout, dtype, check);
+    unlocked([&](Space& space) { space.put(name, version, box, from.data(), memory, timeout_of(timeout_ms)); });
+  }
+  void get_in_layout(const std::string& name, std::uint64_t version, const Sizes& start, const Sizes& count,
+                     const std::string& dtype, const std::string& layout, nb::handle array, const std::string& check,
+                     std::int64_t timeout_ms) {
+    const Buffer into(array, true);
+    const Box box{dims_of(start), dims_of(count)};
+    const auto memory = memory_in_layout(layout, dtype, check);
+    unlocked([&](Space& space) { space.get(name, version, box, into.data(), memory, timeout_of(timeout_ms)); });
+  }
   void wait(const std::string& name, std::uint64_t version, const Sizes& start, const Sizes& count,
             std::int64_t timeout_ms) {
     const Box box{dims_of(start), dims_of(count)};
@@ -164,6 +181,13 @@ class PySpace {
     return nb::make_tuple(info.name, std::string(name_of(info.dtype)), tuple_of(info.shape), info.parts,
                           std::string(name_of(info.options.convert)), fields);
   }
+  static ArrayMemory memory_in_layout(const std::string& layout, const std::string& dtype, const std::string& check) {
+    ArrayMemory memory;
+    if (!dtype.empty()) memory.dtype = dtype_named(dtype);
+    memory.layout = layout;
+    memory.check = check_named(check);
+    return memory;
+  }
   std::shared_ptr<Space> space_;
 };
 
@@ -174,6 +198,13 @@ nb::object open_space(const Context& context, const nb::dict& options) {
 }
 
 void bind_space(nb::module_& m) {
+  m.def("load_layouts", [](const std::string& path) {
+    Unlocked unlocked;
+    return load_layouts(path);
+  });
+  m.def("layout_bytes", [](const std::string& layout, const Sizes& count, std::uint64_t element_bytes) {
+    return layout_bytes(layout, dims_of(count), element_bytes);
+  });
   nb::class_<PySpace>(m, "Space")
       .def("define", &PySpace::define, "name"_a, "dtype"_a, "fields"_a, "shape"_a, "convert"_a, "layouts"_a, "keep"_a,
            "readers"_a)
@@ -185,6 +216,10 @@ void bind_space(nb::module_& m) {
       .def("list", &PySpace::list)
       .def("put", &PySpace::put, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
       .def("get", &PySpace::get, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
+      .def("put_in_layout", &PySpace::put_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "layout"_a,
+           "array"_a, "check"_a, "timeout_ms"_a)
+      .def("get_in_layout", &PySpace::get_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "layout"_a,
+           "array"_a, "check"_a, "timeout_ms"_a)
       .def("wait", &PySpace::wait, "name"_a, "version"_a, "start"_a, "count"_a, "timeout_ms"_a)
       .def("versions", &PySpace::versions, "name"_a)
       .def("blocks", &PySpace::blocks, "name"_a, "version"_a)

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes
-from .errors import InvalidArgument, NotFound
+from . import _core, dtypes
+from .errors import InvalidArgument, NotFound, Unsupported
 from .pool import _timeout
 from .selection import Picked, pick
 from .stream import to_ms
@@ -224,6 +224,7 @@ class Version:
         dtype: Any = None,
         order: str = "C",
         out: np.ndarray | None = None,
+        layout: str = "",
         checked: bool | str = False,
         timeout: float | None = None,
     ) -> np.ndarray | dict[str, np.ndarray]:
@@ -231,12 +232,18 @@ class Version:
 
         Of structures: an array of structures, with the fields and padding of `dtype` or out; with fields="x" an array
         of that field; with fields=["x", "id"] an array of each, by name.
+        In a layout that penstock.layouts.load has loaded: the elements as they lie there, padding included, in one
+        dimension. The box has no steps.
         checked refuses elements outside the range of the type, "exact" also those that it does not hold exactly:
         InvalidArgument names the first one; what `out` then holds is unspecified.
         Raises TimeoutError (names the boxes that are not there), NotFound (the version was dropped meanwhile),
         Unsupported (types that do not convert).
         """
         picked, check = pick(index, self.array.shape), _check(checked)
+        if layout:
+            if order != "C" or fields is not None or out is not None:
+                raise InvalidArgument(f"layout {layout!r} leaves no order, fields or out to choose")
+            return self._get_in_layout(picked, layout, dtype, check, _timeout(timeout))
         names = [fields] if isinstance(fields, str) else None if fields is None else list(fields)
         if checked and picked.strided:
             raise InvalidArgument(f"array '{self.array.name}': a get with steps between elements cannot be checked")
@@ -262,6 +269,43 @@ class Version:
             out[...] = found[0]
             return out
         return found[0] if names is None or isinstance(fields, str) else dict(zip(names, found, strict=True))
+
+    def _layout_type(self, dtype: Any) -> tuple[np.dtype, str]:
+        """NumPy's type of elements in a layout, and Penstock's; of structures none."""
+        kind = dtypes.native(self.array.dtype if dtype is None else dtype)
+        if kind.names is None:
+            return kind, dtypes.from_numpy(kind)
+        if kind != self.array.dtype:
+            raise InvalidArgument(f"structures lie in a layout as {self.array.dtype}, not as {kind}")
+        return kind, ""
+
+    def _require_box(self, picked: Picked) -> None:
+        if picked.strided or picked.reversed:
+            raise InvalidArgument(f"array '{self.array.name}': a box in a layout has no steps")
+
+    def _layout_bytes(self, picked: Picked, layout: str, kind: np.dtype) -> int:
+        needed = _core.layout_bytes(layout, picked.count, kind.itemsize)
+        if needed % kind.itemsize:
+            raise Unsupported(f"layout {layout!r} takes {needed} bytes, which are no whole elements of {kind}")
+        return needed
+
+    def _get_in_layout(self, picked: Picked, layout: str, dtype: Any, check: str, timeout: int) -> np.ndarray:
+        self._require_box(picked)
+        kind, name = self._layout_type(dtype)
+        found = np.zeros(self._layout_bytes(picked, layout, kind), np.uint8)
+        where = self.array.name, self.number, picked.start, picked.count
+        self._core.get_in_layout(*where, name, layout, found, check, timeout)
+        return found.view(kind)
+
+    def _put_in_layout(self, picked: Picked, layout: str, values: Any, check: str, timeout: int) -> None:
+        self._require_box(picked)
+        array = np.ascontiguousarray(dtypes.to_array(values))
+        kind, name = self._layout_type(array.dtype)
+        needed = self._layout_bytes(picked, layout, kind)
+        if array.nbytes != needed:
+            raise InvalidArgument(f"the box takes {needed} bytes in layout {layout!r}, the values have {array.nbytes}")
+        where = self.array.name, self.number, picked.start, picked.count
+        self._core.put_in_layout(*where, name, layout, array.reshape(-1).view(np.uint8), check, timeout)
 
     def _kinds(self, names: list[str] | None, dtype: Any) -> list[np.dtype]:
         """NumPy's type of the array of each field, or of the elements."""
@@ -289,15 +333,26 @@ class Version:
         """
         self.put(values, index)
 
-    def put(self, values: Any, index: Any = ..., *, checked: bool | str = False, timeout: float | None = None) -> None:
+    def put(
+        self,
+        values: Any,
+        index: Any = ...,
+        *,
+        layout: str = "",
+        checked: bool | str = False,
+        timeout: float | None = None,
+    ) -> None:
         """As T[7][index] = values. Slices have no steps beyond 1 and -1.
 
         Structures are put from a structured array or from a mapping: an array of each field, by name.
+        layout: the values are the elements of the box as they lie in that layout, in one dimension; as for get.
         checked, as for get: nothing is put when an element is refused.
         """
         picked = pick(index, self.array.shape)
         if picked.strided:
             raise InvalidArgument(f"array '{self.array.name}': elements are put as a box, without steps between them")
+        if layout:
+            return self._put_in_layout(picked, layout, values, _check(checked), _timeout(timeout))
         what = f"what is put into array '{self.array.name}'"
         if isinstance(values, Mapping):
             parts = {name: dtypes.to_array(part, what) for name, part in values.items()}

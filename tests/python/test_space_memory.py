@@ -1,8 +1,12 @@
-"""Elements of array spaces in the caller's memory, beside NumPy: conversions that are checked, structures."""
+"""Elements of array spaces in the caller's memory, beside NumPy: checks, structures, layouts of plug-ins."""
 
 import itertools
 import math
+import os
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import penstock
@@ -211,3 +215,76 @@ def test_structures_in_python(space):
         space.define(P.name, [("x", "f8")], (3,))
     with pytest.raises(penstock.InvalidArgument, match="no fields"):
         new_array(space, "float64", (3,))[0].get(dtype=[("x", "f8")])
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def tiled_layouts(tmp_path_factory):
+    """The example of a plug-in, built with the header alone."""
+    compiler = shutil.which(os.environ.get("CC", "cc")) or pytest.skip("there is no C compiler")
+    library = tmp_path_factory.mktemp("layouts") / "layout_tiled.so"
+    words = [
+        compiler,
+        "-shared",
+        "-fPIC",
+        "-I",
+        ROOT / "include",
+        ROOT / "examples" / "layouts" / "tiled.c",
+        "-o",
+        library,
+    ]
+    subprocess.run(words, check=True, timeout=60)
+    assert penstock.layouts.load(library) == ["tiled16", "tiled4"] == penstock.layouts.load(str(library))
+    return library
+
+
+def tiled(values, edge):
+    """The elements tile by tile, each in rows."""
+    starts = itertools.product(*(range(0, size, edge) for size in values.shape))
+    return np.concatenate([values[tuple(slice(a, a + edge) for a in start)].ravel() for start in starts])
+
+
+@settings(parent=ONE_SERVER, max_examples=30)
+@given(
+    shape=st.lists(st.integers(1, 19), min_size=1, max_size=3),
+    layout=st.sampled_from(("tiled4", "tiled16")),
+    types=st.tuples(*[st.sampled_from(INTEGERS + FLOATS)] * 3),
+    draw=st.randoms(use_true_random=False),
+)
+def test_tiles_are_what_numpy_gives(space, tiled_layouts, shape, layout, types, draw):
+    edge, (kept, given_type, asked) = int(layout[5:]), types
+    values = np.reshape([draw.randrange(100) for _ in range(math.prod(shape))], shape).astype(kept)
+    T = new_array(space, kept, shape)
+    middle = draw.randrange(shape[0])
+    T[1].put(tiled(values[:middle].astype(given_type), edge) if middle else [], slice(middle), layout=layout)
+    T[1].put(tiled(values[middle:], edge), slice(middle, None), layout=layout, checked=True)
+    np.testing.assert_array_equal(T[1][...], values)
+    box = tuple(slice(*sorted((draw.randrange(n), draw.randrange(n) + 1))) for n in shape)
+    found = T[1].get(box, layout=layout, dtype=asked)
+    expected = values[box].astype(asked)
+    np.testing.assert_array_equal(found, tiled(expected, edge) if expected.size else [])
+
+
+def test_layouts_of_plug_ins_say_what_is_wrong(space, tiled_layouts):
+    with pytest.raises(penstock.NotFound, match=r"missing\.so"):
+        penstock.layouts.load("missing.so")
+    T = new_array(space, "float64", (8, 8))
+    T[1][...] = np.arange(64.0).reshape(8, 8)
+    with pytest.raises(penstock.NotFound, match="tiled4"):
+        T[1].get(layout="tiled5")
+    for wrong in ({"order": "F"}, {"out": np.zeros((8, 8))}, {"fields": "x"}):
+        with pytest.raises(penstock.InvalidArgument, match="leaves no order"):
+            T[1].get(layout="tiled4", **wrong)
+    with pytest.raises(penstock.InvalidArgument, match="no steps"):
+        T[1].get(slice(None, None, -1), layout="tiled4")
+    with pytest.raises(penstock.InvalidArgument, match="takes 512 bytes in layout 'tiled4', the values have 504"):
+        T[2].put(np.zeros(63), layout="tiled4")
+    with pytest.raises(penstock.InvalidArgument, match=r"\(2, 0\) is 16"):
+        T[1].get(slice(2, None), layout="tiled4", dtype="bool", checked=True)
+    P = new_array(space, [("x", "f8"), ("id", "i1")], (6,))
+    P[0].put(np.array([(i / 2, i) for i in range(6)], P.dtype), layout="tiled4")
+    assert P[0].get(slice(1, None), layout="tiled4")["id"].tolist() == [1, 2, 3, 4, 5]
+    with pytest.raises(penstock.InvalidArgument, match="structures lie in a layout as"):
+        P[0].get(layout="tiled4", dtype=[("x", "f4")])

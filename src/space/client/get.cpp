@@ -297,6 +297,12 @@ void Space::get(std::string_view name, std::uint64_t version, const Box& box, vo
                 Timeout timeout) {
   const auto deadline = impl_->deadline(timeout);
   space::require_on_host(data, memory);
+  if (!memory.layout.empty() && !model::is_empty(box)) {
+    space::Rows rows(memory, impl_->array(name, box, deadline)->record, box);
+    get(name, version, box, rows.bytes.data(), rows.as, Impl::left(deadline));
+    rows.to(data);
+    return;
+  }
   for (;;) {
     const auto array = impl_->array(name, box, deadline);
     const auto& record = array->record;

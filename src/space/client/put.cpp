@@ -104,6 +104,7 @@ void Space::Impl::verify(const Array& of, std::uint64_t version, const Box& box,
 
 struct PendingPut::State {
   std::shared_ptr<Space::Impl> space;
+  std::vector<std::byte> rows;  // what is read, where the caller's memory has a layout of a plug-in
   std::unique_ptr<Space::Impl::Putting> putting;
 };
 
@@ -132,6 +133,13 @@ PendingPut Space::start_put(std::string_view name, std::uint64_t version, const 
   const auto deadline = impl_->deadline(timeout);
   space::require_on_host(data, memory);
   auto array = impl_->array(name, box, deadline);
+  if (!memory.layout.empty() && !model::is_empty(box)) {
+    space::Rows rows(memory, array->record, box);
+    rows.from(data);
+    auto put = start_put(name, version, box, rows.bytes.data(), rows.as, Impl::left(deadline));
+    put.state_->rows = std::move(rows.bytes);
+    return put;
+  }
   auto state = std::make_unique<PendingPut::State>();
   if (!model::is_empty(box)) {
     const auto source = [&] {

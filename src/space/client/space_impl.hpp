@@ -31,6 +31,20 @@ inline model::PlacedArray block_of(const ArrayRecord& of, const Box& box) {
 // The nearest layout that servers make; empty: that of the array, or the reader converts, as `why` then says.
 std::optional<Layout> layout_of(const ArrayMemory& memory, const ArrayRecord& of, const Box& box,
                                 std::string* why = nullptr);
+// Elements of a box on their way between the caller's memory, in a layout of a plug-in, and the space. Not of an empty box.
+class Rows {
+ public:
+  Rows(const ArrayMemory& memory, const ArrayRecord& of, const Box& box);
+  void from(const void* data);
+  void to(void* data) const;
+  ArrayMemory as;
+  std::vector<std::byte> bytes;
+
+ private:
+  std::string layout_;
+  Box box_;
+  std::uint64_t element_bytes_ = 0;
+};
 // Throws Error(unsupported).
 void require_on_host(const void* data, const ArrayMemory& memory);
 

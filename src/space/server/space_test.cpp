@@ -3,44 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <random>
 #include <thread>
 
 #include "model/array_conversion.hpp"
 #include "model/box.hpp"
-#include "pool/node/pool_test_support.hpp"
 #include "space/block_key.hpp"
 #include "space/names.hpp"
-#include "space/server/space_service.hpp"
+#include "space/server/space_test_support.hpp"
 
 namespace penstock {
 namespace {
-
-class SpaceTest : public PoolTest {
- protected:
-  pool::PoolServerOptions options(std::uint32_t number, std::uint32_t count, std::uint32_t replication) override {
-    auto o = PoolTest::options(number, count, replication);
-    o.extend = [](auto core) { return space::extend_server(std::move(core)); };
-    return o;
-  }
-  Space space() { return Space(context(), client()); }
-};
-
-std::vector<double> numbers(std::uint64_t count, double first = 0) {
-  std::vector<double> values(count);
-  std::iota(values.begin(), values.end(), first);
-  return values;
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST_F(SpaceTest, ABoxIsThereWhenItsElementsAre) {
   start(3);
@@ -364,116 +337,6 @@ TEST_F(SpaceTest, GetsAreWhatAPlainArrayGives) {
       ASSERT_EQ(out, expected) << name << " " << model::to_string(box);
     }
   }
-}
-
-struct Particle {
-  double x;
-  std::int8_t id;
-  float mass;
-};
-const std::vector<ArrayField> particle_fields{{"x", DType::float64}, {"id", DType::int8}, {"mass", DType::float32}};
-const ArrayMemory particles_in_rows{.fields = {{"x", DType::none, offsetof(Particle, x)},
-                                               {"id", DType::none, offsetof(Particle, id)},
-                                               {"mass", DType::none, offsetof(Particle, mass)}},
-                                    .structure_bytes = sizeof(Particle)};
-
-TEST_F(SpaceTest, StructuresAreGotAsStructuresAndAsArrays) {
-  start(2);
-  auto s = space();
-  const std::uint64_t count = 300'000;  // in several parts
-  const auto info = s.define("p", particle_fields, {count});
-  EXPECT_EQ(info.dtype, DType::none);
-  EXPECT_EQ(s.info("p").fields, particle_fields);
-  EXPECT_GT(info.parts, 1u);
-  std::vector<Particle> particles(count);
-  for (std::uint64_t i = 0; i < count; ++i)
-    particles[i] = {0.5 * static_cast<double>(i), static_cast<std::int8_t>(i), -static_cast<float>(i)};
-  s.put("p", 1, {{0}, {1000}}, particles.data(), particles_in_rows);
-  std::vector<double> x;
-  std::vector<std::int8_t> id;
-  std::vector<double> mass;  // put as another type
-  for (const auto& one : std::span(particles).subspan(1000)) {
-    x.push_back(one.x);
-    id.push_back(one.id);
-    mass.push_back(one.mass);
-  }
-  const auto from_x = [&](const auto& other) {
-    return reinterpret_cast<std::intptr_t>(other.data()) - reinterpret_cast<std::intptr_t>(x.data());
-  };
-  ArrayMemory arrays;
-  arrays.fields = {{"mass", DType::float64, from_x(mass)}, {"x"}, {"id", DType::none, from_x(id)}};
-  s.put("p", 1, {{1000}, {count - 1000}}, x.data(), arrays);
-
-  std::vector<Particle> found(count);
-  s.get("p", 1, {{0}, {count}}, found.data(), particles_in_rows);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    ASSERT_EQ(found[i].x, particles[i].x) << i;
-    ASSERT_EQ(found[i].id, particles[i].id) << i;
-    ASSERT_EQ(found[i].mass, particles[i].mass) << i;
-  }
-  std::vector<std::int64_t> ids(500);
-  ArrayMemory one;
-  one.fields = {{"id", DType::int64}};
-  s.get("p", 1, {{900}, {500}}, ids.data(), one);
-  for (std::uint64_t i = 0; i < ids.size(); ++i) ASSERT_EQ(ids[i], particles[900 + i].id);
-  std::vector<std::byte> packed(10 * 13);  // as they are kept
-  s.get("p", 1, {{7}, {10}}, packed.data());
-  EXPECT_EQ(std::memcmp(packed.data() + 13, &particles[8].x, 8), 0);
-  EXPECT_EQ(static_cast<std::int8_t>(packed[13 + 8]), particles[8].id);
-
-  s.put("p", 1, {{0}, {1000}}, particles.data(), particles_in_rows);  // the same
-  particles[10].id = -1;
-  EXPECT_EQ(code_of([&] { s.put("p", 1, {{0}, {1000}}, particles.data(), particles_in_rows); }), Errc::already_exists);
-  one.fields[0].dtype = DType::uint8;
-  one.check = ConversionCheck::range;
-  EXPECT_NE(message_of([&] {
-              s.get("p", 1, {{100}, {200}}, ids.data(), one);
-            }).find("(128) of field 'id' is -128"),
-            std::string::npos);
-  EXPECT_EQ(s.explain("p", 1, {{0}, {10}}, one).size(), 1u);
-}
-
-TEST_F(SpaceTest, WhatIsWrongWithStructuresIsSaid) {
-  start(1);
-  auto s = space();
-  s.define("p", particle_fields, {8});
-  s.define("p", particle_fields, {8});
-  const auto of_fields = [&](std::vector<ArrayField> fields, ArrayOptions options = {}) {
-    return code_of([&] { s.define("q", std::move(fields), {8}, options); });
-  };
-  EXPECT_EQ(of_fields({}), Errc::invalid_argument);
-  EXPECT_EQ(of_fields({{"", DType::int8}}), Errc::invalid_argument);
-  EXPECT_EQ(of_fields({{"x", DType::string}}), Errc::invalid_argument);
-  EXPECT_EQ(of_fields({{"x", DType::int8}, {"x", DType::int8}}), Errc::invalid_argument);
-  EXPECT_EQ(of_fields({{std::string(65, 'x'), DType::int8}}), Errc::invalid_argument);
-  std::vector<ArrayField> many;
-  for (int i = 0; i < 65; ++i) many.push_back({std::to_string(i), DType::int8});
-  EXPECT_EQ(of_fields(many), Errc::invalid_argument);
-  EXPECT_EQ(of_fields({{"x", DType::int8}}, {.convert = ConvertAt::on_request}), Errc::unsupported);
-  EXPECT_NE(message_of([&] {
-              s.define("p", {{"x", DType::float64}}, {8});
-            }).find("{x: float64, id: int8, mass: float32}"),
-            std::string::npos);
-  EXPECT_EQ(code_of([&] { s.define("p", DType::float64, {8}); }), Errc::already_exists);
-
-  std::vector<Particle> particles(8);
-  const auto got = [&](ArrayMemory memory) {
-    return message_of([&] { s.get("p", 1, {{0}, {8}}, particles.data(), memory, Timeout(0)); });
-  };
-  EXPECT_NE(got({.dtype = DType::float64}).find("each of their fields has a type"), std::string::npos);
-  EXPECT_NE(got({.fields = {{"idd"}}}).find("id"), std::string::npos);
-  EXPECT_NE(got({.fields = {{"id"}, {"id"}}}).find("twice"), std::string::npos);
-  EXPECT_NE(got({.fields = {{"x"}, {"id"}}, .structure_bytes = 16}).find("overlaps"), std::string::npos);
-  EXPECT_NE(got({.fields = {{"x", DType::none, -8}}, .structure_bytes = 16}).find("end of the structure"),
-            std::string::npos);
-  EXPECT_NE(got({.fields = {{"x", DType::complex64}}}).find("complex64"), std::string::npos);
-  const auto put = [&](ArrayMemory memory) {
-    return message_of([&] { s.put("p", 1, {{0}, {8}}, particles.data(), memory); });
-  };
-  EXPECT_NE(put({.fields = {{"x"}, {"id", DType::none, 64}}}).find("'mass' is missing"), std::string::npos);
-  EXPECT_TRUE(s.versions("p").empty());
-  s.define("T", DType::float64, {8});
-  EXPECT_EQ(code_of([&] { s.get("T", 1, {{0}, {8}}, particles.data(), particles_in_rows); }), Errc::invalid_argument);
 }
 
 }  // namespace
