@@ -198,7 +198,7 @@ TEST_F(SpaceTest, WhatIsWrongWithPlugInsIsSaid) {
   EXPECT_EQ(code_of([] { load_layouts(LAYOUTS_OTHER); }), Errc::unsupported);
   load_layouts(LAYOUT_TILED);
   EXPECT_EQ(code_of([] { load_layouts(LAYOUTS_SAME); }), Errc::already_exists);
-  EXPECT_NE(message_of([] { layout_bytes("first", {4}, 8); }).find("no layout 'first'"), std::string::npos)
+  EXPECT_NE(message_of([] { layout_bytes("first", {4}, 8); }).find("'first'"), std::string::npos)
       << "of an object that was refused";
   load_layouts(LAYOUTS_FAILING);
 
@@ -212,9 +212,7 @@ TEST_F(SpaceTest, WhatIsWrongWithPlugInsIsSaid) {
   EXPECT_NE(message_of(put).find("layout 'failing' of " LAYOUTS_FAILING ": it gave no reason"), std::string::npos);
   EXPECT_TRUE(s.versions("T").empty());
   s.put("T", 1, whole({4, 4}), values.data());
-  const auto get = [&](const Box& box) {
-    return message_of([&] { s.get("T", 1, box, values.data(), memory); });
-  };
+  const auto get = [&](const Box& box) { return message_of([&] { s.get("T", 1, box, values.data(), memory); }); };
   EXPECT_NE(get(whole({4, 4})).find(std::string(255, '!')), std::string::npos);
   EXPECT_NE(get(whole({3, 4})).find("only squares"), std::string::npos);
   EXPECT_EQ(get({{0, 0}, {0, 4}}), "");
