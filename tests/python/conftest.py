@@ -227,3 +227,23 @@ def open_pool(context):
     yield open_client
     for pool in opened:
         pool.close()
+
+
+@pytest.fixture
+def open_space(context):
+    """open_space(servers, **options) opens a client of the arrays in a running pool; it is closed with the test."""
+    opened = []
+
+    def open_client(servers, **options):
+        space = penstock.Space(context=context, directory=servers.directory, **{"timeout": TIMEOUT_S} | options)
+        opened.append(space)
+        return space
+
+    yield open_client
+    for space in opened:
+        space.close()
+
+
+@pytest.fixture
+def space(pool_servers, open_space):
+    return open_space(pool_servers(2))

@@ -1,13 +1,11 @@
 """Array spaces over real servers, beside NumPy."""
 
-import ctypes
 import itertools
 import random
 import re
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import penstock
@@ -18,25 +16,6 @@ from hypothesis import strategies as st
 PLACES = ("at_reader", "on_request", "in_advance", "automatic")
 TYPES = ("float32", "float64", "int8", "uint8", "int32", "int64", "uint64", "float16")
 _names = itertools.count()
-
-
-@pytest.fixture
-def open_space(context):
-    opened = []
-
-    def open_client(servers, **options):
-        space = penstock.Space(context=context, directory=servers.directory, **{"timeout": 20.0} | options)
-        opened.append(space)
-        return space
-
-    yield open_client
-    for space in opened:
-        space.close()
-
-
-@pytest.fixture
-def space(pool_servers, open_space):
-    return open_space(pool_servers(2))
 
 
 def test_boxes_come_from_whoever_put_them(space):
@@ -437,64 +416,3 @@ def test_a_version_whose_drop_was_cut_short_goes_for_the_next_one(pool_servers, 
     raw.put(version.row, version.column, b"going", if_exists="overwrite")
     T[1][...] = 1
     assert T.versions == [1] and (T[1][...] == 1).all()
-
-
-class ArrayOfC(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("ndims", ctypes.c_size_t),
-        ("shape", ctypes.c_uint64 * 8), ("parts", ctypes.c_uint32),
-    )  # fmt: skip
-
-
-class MemoryOfC(ctypes.Structure):
-    _fields_ = (("dtype", ctypes.c_int), ("order", ctypes.c_int), ("strides", ctypes.POINTER(ctypes.c_int64)))
-
-
-def test_the_same_arrays_in_c(pool_servers, open_space, context, tmp_path):
-    servers = pool_servers(2)
-    T = open_space(servers).define("T", "float64", (6, 8))
-    library = ctypes.CDLL(str(next((Path(penstock.__file__).parent / "lib").glob("libpenstock.so.*"))))
-    library.penstock_context_destroy.restype = library.penstock_space_destroy.restype = None
-    FLOAT32, COLUMN, NOT_FOUND, TIMEOUT = 12, 1, 3, 40
-    message = (ctypes.c_char * 516)()
-    number = ctypes.c_uint64
-
-    def numbers(*values):
-        return (ctypes.c_uint64 * len(values))(*values)
-
-    def call(name, *arguments, code=0):
-        assert getattr(library, f"penstock_{name}")(*arguments, message) == code, message.raw[4:].split(b"\0")[0]
-        return message.raw[4:].split(b"\0")[0].decode()
-
-    handle, space = ctypes.c_void_p(), ctypes.c_void_p()
-    call("context_create", f"directory={tmp_path}".encode(), ctypes.byref(handle))
-    options = f"directory={servers.directory},timeout_ms=20000".encode()
-    call("space_create", handle, options, ctypes.byref(space))
-    call("space_define", space, b"T", 13, ctypes.c_size_t(2), numbers(6, 8))
-    found = ArrayOfC(struct_size=ctypes.sizeof(ArrayOfC))
-    call("space_array", space, b"T", number(20000), ctypes.byref(found))
-    assert (found.dtype, found.ndims, list(found.shape)) == (13, 2, [6, 8, 0, 0, 0, 0, 0, 0])
-    values = np.asfortranarray(np.arange(24, dtype=np.float32).reshape(3, 8))
-    memory = MemoryOfC(FLOAT32, COLUMN, None)
-    where = (ctypes.c_size_t(2), numbers(3, 0), numbers(3, 8))
-    own = values.ctypes.data_as(ctypes.c_void_p)
-    call("space_put", space, b"T", number(4), *where, own, ctypes.byref(memory), number(20000))
-    T[4][:3] = 7
-    np.testing.assert_array_equal(T[4][3:], values)
-    out = np.zeros((6, 8))
-    where = (ctypes.c_size_t(2), None, numbers(6, 8))
-    call("space_wait", space, b"T", number(4), *where, number(20000))
-    call("space_get", space, b"T", number(4), *where, out.ctypes.data_as(ctypes.c_void_p), None, number(20000))
-    np.testing.assert_array_equal(out, T[4][...])
-    count, versions = ctypes.c_size_t(), numbers(0, 0)
-    call("space_versions", space, b"T", ctypes.c_size_t(2), versions, ctypes.byref(count))
-    assert (count.value, versions[0]) == (1, 4)
-    dropped = ctypes.c_int()
-    call("space_drop", space, b"T", number(4), ctypes.byref(dropped))
-    assert dropped.value == 1
-    said = call("space_wait", space, b"T", number(4), *where, number(50), code=TIMEOUT)
-    assert "[0, 6) x [0, 8)" in said
-    call("space_drop_array", space, b"T", ctypes.byref(dropped))
-    call("space_versions", space, b"T", ctypes.c_size_t(2), versions, ctypes.byref(count), code=NOT_FOUND)
-    library.penstock_space_destroy(space)
-    library.penstock_context_destroy(handle)

@@ -26,11 +26,20 @@ std::uint64_t random_number() {
   return number;
 }
 
+std::string elements_of(const space::ArrayRecord& record) {
+  std::string text(record.fields.empty() ? name_of(record.dtype) : "{");
+  for (const auto& field : record.fields)
+    text += (text.size() > 1 ? ", " : "") + field.name + ": " + std::string(name_of(field.dtype));
+  return text + (record.fields.empty() ? "" : "}");
+}
+
 }  // namespace
 
-void space::require_on_host(const void* data) {
-  if (memory::on_device(data))
-    throw Error(Errc::unsupported, "the elements are in a device's memory: copy them to the host's first");
+void space::require_on_host(const void* data, const ArrayMemory& memory) {
+  bool on_device = memory::on_device(data);
+  for (const auto& field : memory.fields)
+    on_device |= memory::on_device(static_cast<const std::byte*>(data) + field.offset);
+  if (on_device) throw Error(Errc::unsupported, "the elements are in a device's memory: copy them to the host's first");
 }
 
 Task<fb::StatusReplyT> Space::Impl::status_of(pool::Member member, Deadline deadline) {
@@ -64,15 +73,28 @@ Space& Space::operator=(Space&&) noexcept = default;
 Space::~Space() = default;
 
 ArrayInfo Space::define(std::string_view name, DType dtype, const Dims& shape, const ArrayOptions& options) {
+  return define(name, dtype, {}, shape, options);
+}
+
+ArrayInfo Space::define(std::string_view name, const std::vector<ArrayField>& fields, const Dims& shape,
+                        const ArrayOptions& options) {
+  if (fields.empty()) throw Error(Errc::invalid_argument, "an array of structures without fields");
+  return define(name, DType::none, fields, shape, options);
+}
+
+ArrayInfo Space::define(std::string_view name, DType dtype, const std::vector<ArrayField>& fields, const Dims& shape,
+                        const ArrayOptions& options) {
   auto& pool = impl_->pool;
   const auto key = space::array_key(name);
-  if (size_of(dtype) == 0) throw Error(Errc::invalid_argument, "an array of " + std::string(name_of(dtype)));
+  if (fields.empty() && size_of(dtype) == 0)
+    throw Error(Errc::invalid_argument, "an array of " + std::string(name_of(dtype)));
   if (shape.empty() || element_count(shape) == 0)
     throw Error(Errc::invalid_argument, "an array of shape " + to_string(shape) + " has no elements to put");
   const auto placement = pool.impl().client->members().placement();
   const auto servers = std::max<std::uint64_t>(1, placement->view().members.size());
-  const auto most = element_count(shape) / (space::smallest_part_bytes / size_of(dtype)) + 1;
-  space::ArrayRecord record{random_number(), dtype, shape, 1, random_number() >> 32, options};
+  space::ArrayRecord record{random_number(), dtype, shape, 1, random_number() >> 32, options, fields};
+  space::encode_record(record);  // throws for fields and options that are wrong
+  const auto most = element_count(shape) / (space::smallest_part_bytes / space::element_bytes(record)) + 1;
   record.parts = static_cast<std::uint32_t>(
       std::min({most, servers * parts_of_server, static_cast<std::uint64_t>(space::max_parts)}));
   record.parts = Partition(shape, record.parts).parts();
@@ -94,10 +116,9 @@ ArrayInfo Space::define(std::string_view name, DType dtype, const Dims& shape, c
     }
   }
   pool.drop(open);
-  if (there->record.dtype != dtype || there->record.shape != shape)
-    throw Error(Errc::already_exists, "array '" + std::string(name) + "' is " +
-                                          std::string(name_of(there->record.dtype)) + " of shape " +
-                                          to_string(there->record.shape));
+  if (const auto& its = there->record; its.dtype != dtype || its.shape != shape || its.fields != fields)
+    throw Error(Errc::already_exists,
+                "array '" + std::string(name) + "' is " + elements_of(its) + " of shape " + to_string(its.shape));
   if (const auto& its = there->record.options; options != ArrayOptions{} && options != its)
     throw Error(Errc::already_exists, "array '" + std::string(name) + "' is converted " +
                                           std::string(name_of(its.convert)) +

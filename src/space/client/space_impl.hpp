@@ -24,12 +24,29 @@ inline constexpr std::uint64_t fetched_at_once = std::uint64_t{64} << 20;  // by
 inline constexpr std::uint64_t smallest_part_bytes = std::uint64_t{1} << 20;
 inline constexpr int most_rivals = 8;  // puts of the same elements by others, while one of ours is done
 
-DType type_of(const ArrayMemory& memory, DType dtype);
-model::PlacedArray placed(const ArrayMemory& memory, DType dtype, const Box& box);
-// The nearest layout that servers make; empty: that of the array.
-std::optional<Layout> layout_of(const ArrayMemory& memory, DType dtype, const Box& box);
+model::PlacedArray placed(const ArrayMemory& memory, const ArrayRecord& of, const Box& box);
+inline model::PlacedArray block_of(const ArrayRecord& of, const Box& box) {
+  return model::place(stored_layout(of), box);
+}
+// The nearest layout that servers make; empty: that of the array, or the reader converts, as `why` then says.
+std::optional<Layout> layout_of(const ArrayMemory& memory, const ArrayRecord& of, const Box& box,
+                                std::string* why = nullptr);
+// Elements of a box on their way between the caller's memory, in a layout of a plug-in, and the space. Not of an empty box.
+class Rows {
+ public:
+  Rows(const ArrayMemory& memory, const ArrayRecord& of, const Box& box);
+  void from(const void* data);
+  void to(void* data) const;
+  ArrayMemory as;
+  std::vector<std::byte> bytes;
+
+ private:
+  std::string layout_;
+  Box box_;
+  std::uint64_t element_bytes_ = 0;
+};
 // Throws Error(unsupported).
-void require_on_host(const void* data);
+void require_on_host(const void* data, const ArrayMemory& memory);
 
 }  // namespace space
 
@@ -45,7 +62,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
     const space::Partition partition;
     // Versions begin at one server after the other: those of an array of one part do not all lie on one.
     std::uint64_t tag(std::uint64_t version, std::uint32_t part) const { return record.tag_base + version + part; }
-    ArrayInfo info() const { return {name, record.dtype, record.shape, record.parts, record.options}; }
+    ArrayInfo info() const { return {name, record.dtype, record.shape, record.parts, record.options, record.fields}; }
   };
   using ArrayPointer = std::shared_ptr<const Array>;
   using Pieces = std::vector<space::Partition::Piece>;
@@ -100,6 +117,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
     model::PlacedArray into;
     void* data;
     std::optional<space::Layout> layout;  // empty: the array's
+    model::Check check = model::Check::none;
   };
   // Bytes per second of this program's copies, recent ones first; 0: none yet.
   struct Rates {
@@ -147,6 +165,8 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   ArrayPointer read(std::string_view name, Deadline deadline);
   // Waits until it is defined.
   ArrayPointer defined(std::string_view name, Deadline deadline);
+  // Throws for the first element that the check of the caller's memory refuses.
+  static void verify(const Array& of, std::uint64_t version, const Box& box, const Source& from, model::Check check);
   static void require_within(const Array& of, const Box& box);
   // The array with this box in it.
   ArrayPointer array(std::string_view name, const Box& box, Deadline deadline);

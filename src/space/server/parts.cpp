@@ -213,7 +213,7 @@ Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit(const ServerCore::Put&
   const auto of = co_await record(row->array, deadline);
   if (!model::is_within(*box, of->shape) || row->part >= of->partition.parts() ||
       model::intersect(*box, of->partition.box_of(row->part)) != *box ||
-      put.blob->size() != element_count(box->count) * size_of(of->dtype))
+      put.blob->size() != element_count(box->count) * element_bytes(*of))
     throw foreign_error();
   for (;;) {
     co_await require_version(version, deadline);

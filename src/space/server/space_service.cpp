@@ -83,6 +83,7 @@ Task<fb::ConvertReplyT> ArrayService::convert(rpc::Call& call, fb::ConvertReques
     throw Error(Errc::protocol, "a box is needed for each part");
   const Waiting waiting(waits_, call.channel(), core->options().max_waits);
   const auto record = co_await parts_->record(request.array, call.deadline());
+  if (!record->fields.empty()) throw Error(Errc::unsupported, "servers do not convert structures");
   Replicas::Request wanted;
   wanted.record = record;
   wanted.layout = unpack_layout(request.dtype, request.order, record->shape.size());

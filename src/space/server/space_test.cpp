@@ -3,44 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <random>
 #include <thread>
 
 #include "model/array_conversion.hpp"
 #include "model/box.hpp"
-#include "pool/node/pool_test_support.hpp"
 #include "space/block_key.hpp"
 #include "space/names.hpp"
-#include "space/server/space_service.hpp"
+#include "space/server/space_test_support.hpp"
 
 namespace penstock {
 namespace {
-
-class SpaceTest : public PoolTest {
- protected:
-  pool::PoolServerOptions options(std::uint32_t number, std::uint32_t count, std::uint32_t replication) override {
-    auto o = PoolTest::options(number, count, replication);
-    o.extend = [](auto core) { return space::extend_server(std::move(core)); };
-    return o;
-  }
-  Space space() { return Space(context(), client()); }
-};
-
-std::vector<double> numbers(std::uint64_t count, double first = 0) {
-  std::vector<double> values(count);
-  std::iota(values.begin(), values.end(), first);
-  return values;
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST_F(SpaceTest, ABoxIsThereWhenItsElementsAre) {
   start(3);
