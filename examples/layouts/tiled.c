@@ -16,7 +16,7 @@ static int bytes(const penstock_layout_box* box, uint64_t* bytes, char* message,
   return 0;
 }
 
-/* Steps `at` through a box of `count`, the last dimension `by` at a time and the others by their step. 0: there is no next. */
+/* Advances `at` in row order through a box of `count`, by `step` in each dimension. Returns 0 behind the last place. */
 static int next(size_t ndims, uint64_t* at, const uint64_t* count, const uint64_t* step) {
   for (size_t d = ndims; d-- > 0;) {
     at[d] += step[d];
@@ -26,7 +26,7 @@ static int next(size_t ndims, uint64_t* at, const uint64_t* count, const uint64_
   return 0;
 }
 
-/* Calls nothing: moves each row of each tile, to the tiles or back. */
+/* Copies each row of each tile, from the rows of the box to the tiles or back. */
 static void move(const penstock_layout_box* box, uint64_t edge, char* rows, char* tiles, int to_rows) {
   const size_t last = box->ndims - 1;
   uint64_t step[most_dimensions], tile[most_dimensions] = {0};
