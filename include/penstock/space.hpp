@@ -94,6 +94,34 @@ class PendingPut {
   std::unique_ptr<State> state_;
 };
 
+// Which versions of an array a subscription gives: start, start + step, ... below stop.
+struct VersionPattern {
+  std::uint64_t start = 0, step = 1;
+  std::optional<std::uint64_t> stop;
+};
+
+// Versions of an array in ascending order, each once all elements of a box are there. One that is dropped before that is skipped,
+// and one that begins below a version already given is not given. An incomplete version holds back those above it: dropping it
+// lets the subscription go on. Drops are not held back: ArrayOptions::readers does that. For one thread at a
+// time; without its Space it throws wrong_state.
+class VersionSubscription {
+ public:
+  VersionSubscription(VersionSubscription&&) noexcept;
+  VersionSubscription& operator=(VersionSubscription&&) noexcept;
+  ~VersionSubscription();
+  // None: the next one would be at or above VersionPattern::stop. Throws Error: timeout (names the boxes that are not there, or says
+  // that no version began; the next call goes on), not_found (the array was dropped).
+  std::optional<std::uint64_t> next(Timeout timeout = configured);
+  // Versions that had begun, were waited for, and were dropped. Any thread.
+  std::uint64_t skipped() const;
+
+ private:
+  friend class Space;
+  struct State;
+  explicit VersionSubscription(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
 class Space {
  public:
   // options.ns stays empty: a pool has one space.
@@ -125,6 +153,10 @@ class Space {
   ArrayInfo wait(std::string_view name, Timeout timeout = configured);
   void wait(std::string_view name, std::uint64_t version, const Box& box, Timeout timeout = configured);
 
+  // Waits until the array is defined.
+  VersionSubscription subscribe(std::string_view name, const Box& box, const VersionPattern& pattern = {},
+                                Timeout timeout = configured);
+
   // This reader, one of ArrayOptions, has read the version and all before it: they may go.
   void done(std::string_view name, std::uint64_t version, std::string_view reader, Timeout timeout = configured);
 
@@ -139,9 +171,12 @@ class Space {
   // With all versions.
   bool drop(std::string_view name);
 
+  struct Impl;  // the library's own
+
  private:
   friend class PendingPut;
-  struct Impl;
+  friend class VersionSubscription;
+  explicit Space(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };
 

@@ -75,6 +75,7 @@ Space::Impl::ArrayPointer Space::Impl::begin_version(ArrayPointer of, std::uint6
     if (of->record.options.keep > 0) make_room(*of, version, deadline);
     PutOptions options;
     options.timeout = left(deadline);
+    options.acknowledge = acknowledge;
     try {
       pool.put({space::versions_row(of->record.id), space::version_column(version)}, {}, options);
       there = true;

@@ -59,6 +59,7 @@ Space::Space(const Context& context, PoolOptions options) {
   impl_ = std::make_shared<Impl>(context, std::move(options));
 }
 
+Space::Space(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Space::Space(Space&&) noexcept = default;
 Space& Space::operator=(Space&&) noexcept = default;
 Space::~Space() = default;
