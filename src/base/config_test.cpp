@@ -171,7 +171,7 @@ TEST_F(ConfigTest, AnOptionWithoutEffectIsAnErrorThatNamesWhoTakesIt) {
     return [=] { options_in_effect("heat", side, in_code, file); };
   };
   expect_error(Errc::invalid_argument,
-               "start is an option of readers of engine pool or file, and this is a stream of engine direct",
+               "start is an option of readers of engine pool or file or space, and this is a stream of engine direct",
                opening(Side::reader, {.start = "5"}));
   expect_error(Errc::invalid_argument, "acknowledge is an option of writers of engine pool",
                opening(Side::writer, {.acknowledge = Acknowledge::durable}));
