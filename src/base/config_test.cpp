@@ -273,7 +273,8 @@ TEST_F(ConfigTest, AnOptionInCodeWithoutEffectIsAWarningWhenTheConfigurationChos
 
 TEST_F(ConfigTest, OptionsByNameAreOfTheirSide) {
   StreamOptions options;
-  expect_error(Errc::invalid_argument, "queue_steps is an option of writers, and this is a reader",
+  expect_error(Errc::invalid_argument,
+               "queue_steps is an option of writers of engine direct or pool or insitu or file, and this is a reader",
                [&] { set_option(options, "queue_steps", "1", Side::reader); });
   expect_error(Errc::invalid_argument, "delivery is an option of readers, and this is a writer",
                [&] { apply_text(options, "queue_steps=1,delivery=latest", Side::writer); });
