@@ -186,3 +186,25 @@ def test_a_stream_goes_on_when_a_server_dies(context, pool_servers, monkeypatch)
         servers.stop_one(servers.servers[1], number=signal.SIGKILL)
         works[0].result(120)
         assert works[1].result(120) == 11
+
+
+def test_ranks_keep_so_many_steps_together(context, space):
+    """No rank begins a version that makes another one's go before that is complete, however far ahead it is."""
+    steps, ranks = 9, penstock.thread_cohort(2)
+
+    def write(rank, cohort):
+        with create(context, comm=cohort, retain_steps=2) as writer:
+            for t in range(steps):
+                with writer.step() as step:
+                    step.put("v", np.full(4, t), start=(4 * rank,), shape=(8,))
+                    if t == 3 and rank == 0:
+                        step.abandon()
+
+    with ThreadPoolExecutor(2) as threads:
+        for work in [threads.submit(write, rank, cohort) for rank, cohort in enumerate(ranks)]:
+            work.result(60)
+    with join(context) as reader:
+        assert reader.steps == [steps - 2, steps - 1]
+        found = [(step.number, step["v"][...].tolist()) for step in reader]
+    assert found == [(t, [t] * 8) for t in (steps - 2, steps - 1)]
+    assert space["s/v"].versions == [steps - 2, steps - 1]

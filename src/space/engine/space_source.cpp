@@ -171,6 +171,11 @@ std::vector<std::uint64_t> SpaceSource::steps() {
     if (ranks.size() == record_->ranks &&
         std::all_of(ranks.begin(), ranks.end(), [](const StepMark& mark) { return mark.what == StepMark::What::data; }))
       found.push_back(step);
+  // Records stay longer than the versions that arrays keep.
+  if (record_->retain > 0)
+    std::erase_if(found, [this, newest = found.empty() ? 0 : found.back()](std::uint64_t step) {
+      return newest - step >= record_->retain;
+    });
   return found;
 }
 
