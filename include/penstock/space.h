@@ -134,6 +134,18 @@ int penstock_space_done(penstock_space* space, const char* name, uint64_t versio
 int penstock_space_explain(penstock_space* space, const char* name, uint64_t version, size_t ndims,
                            const uint64_t* start, const uint64_t* count, const penstock_array_memory* memory,
                            size_t capacity, char* text, penstock_error* error);
+/* The versions first, first + step, ... of an array in ascending order, each once all of the box is there; see VersionSubscription
+   in penstock/space.hpp. A subscription is for one thread at a time; PENSTOCK_ERR_WRONG_STATE: its space was destroyed. subscribe
+   waits until the array is defined. PENSTOCK_ERR_TIMEOUT: names the boxes that are not there, or says that no version began; the next
+   call goes on. PENSTOCK_ERR_NOT_FOUND: the array was dropped. */
+typedef struct penstock_version_subscription penstock_version_subscription;
+int penstock_space_subscribe(penstock_space* space, const char* name, size_t ndims, const uint64_t* start,
+                             const uint64_t* count, uint64_t first, uint64_t step, int64_t timeout_ms,
+                             penstock_version_subscription** subscription, penstock_error* error);
+int penstock_version_subscription_next(penstock_version_subscription* subscription, int64_t timeout_ms,
+                                       uint64_t* version, penstock_error* error);
+void penstock_version_subscription_destroy(penstock_version_subscription* subscription);
+
 /* dropped: whether it was there; may be NULL. drop_array: with all its versions. */
 int penstock_space_drop(penstock_space* space, const char* name, uint64_t version, int* dropped, penstock_error* error);
 int penstock_space_drop_array(penstock_space* space, const char* name, int* dropped, penstock_error* error);

@@ -2,7 +2,7 @@
 // layout and type: a box is there when all of its elements are, whoever put them, and however they were cut.
 // Source: SAND2021-10271 (the Kokkos staging space on DataSpaces), with cover, immutability and deadlines added.
 //
-// Elements are written once: the same values may be put again, others are refused. Programs that share an array agree on nothing but
+// A put returns when every replica in the pool has the elements. Elements are written once: the same values may be put again, others are refused. Programs that share an array agree on nothing but
 // its name; where its elements lie follows from its shape and the pool's servers.
 //
 // Threads: a Space may be shared by threads. Calls block, and end by their deadline (PoolOptions::timeout_ms unless given). Memory is
@@ -129,6 +129,34 @@ class PendingPut {
   std::unique_ptr<State> state_;
 };
 
+// Which versions of an array a subscription gives: start, start + step, ... below stop.
+struct VersionPattern {
+  std::uint64_t start = 0, step = 1;
+  std::optional<std::uint64_t> stop;
+};
+
+// Versions of an array in ascending order, each once all elements of a box are there. One that is dropped before that is skipped,
+// and one that begins below a version already given is not given. An incomplete version holds back those above it: dropping it
+// lets the subscription go on. Drops are not held back: ArrayOptions::readers does that. For one thread at a
+// time; without its Space it throws wrong_state.
+class VersionSubscription {
+ public:
+  VersionSubscription(VersionSubscription&&) noexcept;
+  VersionSubscription& operator=(VersionSubscription&&) noexcept;
+  ~VersionSubscription();
+  // None: the next one would be at or above VersionPattern::stop. Throws Error: timeout (names the boxes that are not there, or says
+  // that no version began; the next call goes on), not_found (the array was dropped).
+  std::optional<std::uint64_t> next(Timeout timeout = configured);
+  // Versions that had begun, were waited for, and were dropped. Any thread.
+  std::uint64_t skipped() const;
+
+ private:
+  friend class Space;
+  struct State;
+  explicit VersionSubscription(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
 class Space {
  public:
   // options.ns stays empty: a pool has one space.
@@ -163,6 +191,10 @@ class Space {
   ArrayInfo wait(std::string_view name, Timeout timeout = configured);
   void wait(std::string_view name, std::uint64_t version, const Box& box, Timeout timeout = configured);
 
+  // Waits until the array is defined.
+  VersionSubscription subscribe(std::string_view name, const Box& box, const VersionPattern& pattern = {},
+                                Timeout timeout = configured);
+
   // This reader, one of ArrayOptions, has read the version and all before it: they may go.
   void done(std::string_view name, std::uint64_t version, std::string_view reader, Timeout timeout = configured);
 
@@ -177,11 +209,14 @@ class Space {
   // With all versions.
   bool drop(std::string_view name);
 
+  struct Impl;  // the library's own
+
  private:
   friend class PendingPut;
-  struct Impl;
+  friend class VersionSubscription;
   ArrayInfo define(std::string_view name, DType dtype, const std::vector<ArrayField>& fields, const Dims& shape,
                    const ArrayOptions& options);
+  explicit Space(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };
 

@@ -160,6 +160,8 @@ class PySpace {
   void done(const std::string& name, std::uint64_t version, const std::string& reader, std::int64_t timeout_ms) {
     unlocked([&](Space& space) { space.done(name, version, reader, timeout_of(timeout_ms)); });
   }
+  nb::object subscribe(const std::string& name, const Sizes& start, const Sizes& count, std::uint64_t first,
+                       std::uint64_t step, std::optional<std::uint64_t> stop, std::int64_t timeout_ms);
   std::vector<std::uint64_t> versions(const std::string& name) {
     return unlocked([&](Space& space) { return space.versions(name); });
   }
@@ -191,6 +193,25 @@ class PySpace {
   std::shared_ptr<Space> space_;
 };
 
+// Iterated in Python, by one thread at a time.
+struct PyVersions {
+  VersionSubscription versions;
+  std::optional<std::uint64_t> next(std::int64_t timeout_ms) {
+    Unlocked unlocked;
+    return versions.next(timeout_of(timeout_ms));
+  }
+  std::uint64_t skipped() const { return versions.skipped(); }
+};
+
+nb::object PySpace::subscribe(const std::string& name, const Sizes& start, const Sizes& count, std::uint64_t first,
+                              std::uint64_t step, std::optional<std::uint64_t> stop, std::int64_t timeout_ms) {
+  const Box box{dims_of(start), dims_of(count)};
+  auto versions = unlocked([&](Space& space) {
+    return space.subscribe(name, box, {first, step, stop}, timeout_of(timeout_ms));
+  });
+  return nb::cast(PyVersions{std::move(versions)});
+}
+
 }  // namespace
 
 nb::object open_space(const Context& context, const nb::dict& options) {
@@ -205,6 +226,9 @@ void bind_space(nb::module_& m) {
   m.def("layout_bytes", [](const std::string& layout, const Sizes& count, std::uint64_t element_bytes) {
     return layout_bytes(layout, dims_of(count), element_bytes);
   });
+  nb::class_<PyVersions>(m, "Versions")
+      .def("next", &PyVersions::next, "timeout_ms"_a)
+      .def_prop_ro("skipped", &PyVersions::skipped);
   nb::class_<PySpace>(m, "Space")
       .def("define", &PySpace::define, "name"_a, "dtype"_a, "fields"_a, "shape"_a, "convert"_a, "layouts"_a, "keep"_a,
            "readers"_a)
@@ -221,6 +245,8 @@ void bind_space(nb::module_& m) {
       .def("get_in_layout", &PySpace::get_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "layout"_a,
            "array"_a, "check"_a, "timeout_ms"_a)
       .def("wait", &PySpace::wait, "name"_a, "version"_a, "start"_a, "count"_a, "timeout_ms"_a)
+      .def("subscribe", &PySpace::subscribe, "name"_a, "start"_a, "count"_a, "first"_a, "step"_a, "stop"_a.none(),
+           "timeout_ms"_a)
       .def("versions", &PySpace::versions, "name"_a)
       .def("blocks", &PySpace::blocks, "name"_a, "version"_a)
       .def("drop", &PySpace::drop, "name"_a, "version"_a.none())

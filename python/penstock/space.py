@@ -201,8 +201,51 @@ class Array:
         versions = self.versions
         return versions[-1] if versions else None
 
+    def subscribe(
+        self, index: Any = ..., *, start: int = 0, step: int = 1, stop: int | None = None, timeout: float | None = None
+    ) -> Versions:
+        """Iterates over versions start, start + step, ... below stop, ascending, each once its elements are there.
+
+        index: which elements, as in T[7][index]. timeout: seconds to wait for each version. Raises InvalidArgument.
+        """
+        for name, number, least in (("start", start, 0), ("step", step, 1), ("stop", stop, 0)):
+            if number is not None and not least <= operator.index(number) < 1 << 64:
+                raise InvalidArgument(f"array '{self.name}': {name} is a number from {least}, not {number!r}")
+        picked = pick(index, self.shape)
+        ends = _timeout(timeout)
+        core = self.space._core.subscribe(self.name, picked.start, _spanned(picked), start, step, stop, ends)
+        return Versions(self, core, timeout)
+
     def __repr__(self) -> str:
         return f"<Array {self.name!r} of {self._dtype}, shape {self.shape}>"
+
+
+class Versions:
+    """Versions of an array, one after the other: `for version in T.subscribe(...)`. For one thread at a time.
+
+    A version that is dropped before its elements are there is skipped, and one that begins below a version already
+    given is not given. next() raises TimeoutError (names the boxes that are not there, or says that no version began;
+    the next call goes on), NotFound (the array was dropped), WrongState (the space is closed).
+    """
+
+    def __init__(self, array: Array, core: Any, timeout: float | None):
+        self.array = array
+        self.timeout = timeout
+        self._versions = core
+
+    def __iter__(self) -> Versions:
+        return self
+
+    def __next__(self) -> Version:
+        number = self._versions.next(_timeout(self.timeout))
+        if number is None:
+            raise StopIteration
+        return Version(self.array, number)
+
+    @property
+    def skipped(self) -> int:
+        """Versions that had begun, were waited for, and were dropped."""
+        return self._versions.skipped
 
 
 class Version:

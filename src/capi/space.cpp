@@ -17,6 +17,10 @@ struct penstock_pending_put {
   PendingPut put;
 };
 
+struct penstock_version_subscription {
+  VersionSubscription versions;
+};
+
 namespace penstock::capi {
 namespace {
 
@@ -211,6 +215,28 @@ int penstock_space_explain(penstock_space* space, const char* name, uint64_t ver
     (&need(text, "text"))[all.copy(text, capacity - 1)] = '\0';
   });
 }
+
+int penstock_space_subscribe(penstock_space* space, const char* name, size_t ndims, const uint64_t* start,
+                             const uint64_t* count, uint64_t first, uint64_t step, int64_t timeout_ms,
+                             penstock_version_subscription** subscription, penstock_error* error) {
+  return guarded(error, [&] {
+    need(subscription, "subscription");
+    *subscription = new penstock_version_subscription{of(space).subscribe(
+        &need(name, "name"), box_of(ndims, start, count), {first, step, std::nullopt}, timeout_of(timeout_ms))};
+  });
+}
+
+int penstock_version_subscription_next(penstock_version_subscription* subscription, int64_t timeout_ms,
+                                       uint64_t* version, penstock_error* error) {
+  return guarded(error, [&] {
+    need(version, "version");
+    const auto found = need(subscription, "subscription").versions.next(timeout_of(timeout_ms));
+    if (!found) throw Error(Errc::not_found, "no number is left for a version");
+    *version = *found;
+  });
+}
+
+void penstock_version_subscription_destroy(penstock_version_subscription* subscription) { delete subscription; }
 
 int penstock_space_drop(penstock_space* space, const char* name, uint64_t version, int* dropped,
                         penstock_error* error) {

@@ -5,6 +5,7 @@ import random
 import re
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -355,7 +356,7 @@ def test_a_run_that_begins_again_waits_for_its_readers_again(pool_servers, open_
     for _ in range(2):
         for version in range(3):
             T[version][...] = version
-            with pytest.raises(penstock.TimeoutError, match=f"version {version}, which was not read by 'viz'"):
+            with pytest.raises(penstock.TimeoutError):
                 T[version + 1].put(0, timeout=0.1)
             T[version].done("viz")
         T[2].drop()
@@ -416,3 +417,106 @@ def test_a_version_whose_drop_was_cut_short_goes_for_the_next_one(pool_servers, 
     raw.put(version.row, version.column, b"going", if_exists="overwrite")
     T[1][...] = 1
     assert T.versions == [1] and (T[1][...] == 1).all()
+
+
+def test_versions_come_in_order_once_their_box_is_there(space):
+    T = space.define("T", "int64", (6, 8))
+    versions = T.subscribe(np.s_[2:4], timeout=0.3)
+    with pytest.raises(penstock.TimeoutError, match=r"array 'T': no version from 0 on began in time"):
+        next(versions)
+    T[3][:3] = 3
+    T[4][...] = 4
+    with pytest.raises(penstock.TimeoutError, match=r"version 3: not there in time: \[3, 4\) x \[0, 8\)"):
+        next(versions)
+    T[3][3:4] = 3
+    assert [next(versions).number, next(versions).number] == [3, 4]
+    T[1][...] = 1  # too late
+    with pytest.raises(penstock.TimeoutError, match="no version after 4 began"):
+        next(versions)
+    T[6][0] = T[7][0] = 7
+    T[8][...] = 8
+    assert T[6].drop() and T[7].drop()
+    assert next(versions).number == 8 and versions.skipped == 0  # gone before anybody looked
+    # A pattern, and versions that are there already.
+    assert [version.number for version in T.subscribe(start=2, step=2, stop=8, index=np.s_[3])] == [4]
+    assert [version.number for version in T.subscribe(start=1, stop=2)] == [1]
+    assert list(T.subscribe(start=9, stop=9)) == []
+    with pytest.raises(penstock.TimeoutError, match="no version after 4, in steps of 3, began"):
+        list(T.subscribe(start=1, step=3, timeout=0.2))
+    for wrong in ({"start": -1}, {"step": 0}, {"stop": 1 << 64}):
+        with pytest.raises(penstock.InvalidArgument, match=f"{next(iter(wrong))} is a number"):
+            T.subscribe(**wrong)
+    last = (1 << 64) - 1
+    T[last][...] = 0
+    assert [version.number for version in T.subscribe(start=last)] == [last]
+    waits = T.subscribe(start=20)
+    space.close()
+    with pytest.raises(penstock.WrongState, match="is closed"):
+        next(waits)
+
+
+def test_a_subscription_skips_what_is_dropped_and_ends_with_its_array(pool_servers, open_space):
+    servers = pool_servers(2)
+    space, other = open_space(servers), open_space(servers)
+    T = other.define("T", "float64", (64, 1024))
+    T[0][:1] = 0
+    versions = space["T"].subscribe()
+
+    with ThreadPoolExecutor(1) as pool:
+        given = pool.submit(next, versions)
+        while not given.done():
+            # It waits for the lowest version, which goes once the next one has begun.
+            began = T.latest + 1
+            T[began][:1] = 0
+            assert T[began - 1].drop()
+            if versions.skipped >= 3:
+                T[began][1:] = 0
+                break
+        assert given.result(30).number == began
+        waits = pool.submit(next, versions)
+        assert not waits.done() and other.drop("T")
+        with pytest.raises(penstock.NotFound, match=r"array 'T'.*dropped"):
+            waits.result(30)
+
+
+def test_a_subscription_goes_on_when_servers_die_and_join(pool_servers, open_space, open_pool):
+    """Two copies of everything: every version is given once, whichever server dies, the versions' home among them."""
+    servers = pool_servers(3, replication=2, lease_ms=1000)
+    space = open_space(servers, timeout=60.0)
+    arrays = [space.define(f"T{i}", "float64", (64, 64)) for i in range(6)]  # their homes: both that die, as a rule
+    behind, go = threading.Semaphore(0), threading.Semaphore(0)
+    raw = open_pool(servers, ns="penstock.arrays", timeout=60.0)
+
+    def write():
+        writer = open_space(servers, timeout=60.0)
+        for version in range(12):
+            if version in (4, 8):  # while a server dies, nothing has but one copy
+                behind.release()
+                assert go.acquire(timeout=60)
+            for array in arrays:
+                for half in (slice(0, 32), slice(32, 64)):
+                    writer[array.name][version][half] = version
+
+    def read(array):
+        mine = open_space(servers, timeout=60.0)[array.name]
+        for expected, version in enumerate(mine.subscribe(stop=12)):
+            assert version.number == expected
+            assert (version[...] == expected).all()
+        return expected
+
+    with ThreadPoolExecutor(7) as pool:
+        works = [pool.submit(write), *(pool.submit(read, array) for array in arrays)]
+        for number in (4, 5):
+            assert behind.acquire(timeout=60)
+            ends = time.monotonic() + 60
+            while True:
+                status = raw.status()
+                copies = sum(server["objects"] for server in status["servers"])
+                if status["settled"] and copies >= 2 * len(list(raw.list())):
+                    break
+                assert time.monotonic() < ends, "there are no copies"
+            servers.stop_one(servers.servers[0], number=signal.SIGKILL)
+            go.release()
+            servers.start_one(number)
+        assert [work.result(120) for work in works[1:]] == [11] * 6
+        works[0].result(60)

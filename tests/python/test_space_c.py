@@ -75,7 +75,7 @@ class CSpace:
 
     def __init__(self, servers, folder):
         self.library = ctypes.CDLL(str(next((Path(penstock.__file__).parent / "lib").glob("libpenstock.so.*"))))
-        for name in ("context", "space", "pending_put"):
+        for name in ("context", "space", "pending_put", "version_subscription"):
             getattr(self.library, f"penstock_{name}_destroy").restype = None
         self.message = (ctypes.c_char * 516)()
         self.context, self.space = ctypes.c_void_p(), ctypes.c_void_p()
@@ -136,6 +136,15 @@ def test_the_same_arrays_in_c(c, space):
     count, versions = ctypes.c_size_t(), numbers(0, 0)
     c.call("versions", b"T", ctypes.c_size_t(2), versions, ctypes.byref(count))
     assert (count.value, versions[0]) == (1, 4)
+    found = ctypes.c_void_p()
+    c.call("subscribe", b"T", *whole, number(0), number(0), LONG, ctypes.byref(found), code=INVALID_ARGUMENT)
+    c.call("subscribe", b"T", *whole, number(2), number(2), LONG, ctypes.byref(found))
+    version = number()
+    c.any("version_subscription_next", found, LONG, ctypes.byref(version))
+    assert version.value == 4
+    said = c.any("version_subscription_next", found, number(50), ctypes.byref(version), code=TIMEOUT)
+    assert "no version after 4, in steps of 2, began" in said
+    c.library.penstock_version_subscription_destroy(found)
     dropped = ctypes.c_int()
     c.call("drop", b"T", number(4), ctypes.byref(dropped))
     assert dropped.value == 1

@@ -71,10 +71,9 @@ Space::Impl::ArrayPointer Space::Impl::begin_version(ArrayPointer of, std::uint6
   of = read(of->name, deadline);
   for (bool there = false; !there;) {
     if (of->record.options.keep > 0) make_room(*of, version, deadline);
-    PutOptions options;
-    options.timeout = left(deadline);
     try {
-      pool.put({space::versions_row(of->record.id), space::version_column(version)}, {}, options);
+      const Key key{space::versions_row(of->record.id), space::version_column(version)};
+      pool.put(key, {}, put_until(deadline));
       there = true;
     } catch (const Error& error) {
       there = error.code() == Errc::already_exists;
@@ -156,9 +155,8 @@ bool Space::Impl::drop_version(const Array& of, std::uint64_t version, Deadline 
   forget(of, version);
   try {
     if (pool.info(key, until(deadline)).bytes == 0) {
-      PutOptions options;
+      auto options = put_until(deadline);
       options.if_exists = IfExists::overwrite;
-      options.timeout = left(deadline);
       pool.put(key, std::as_bytes(std::span(space::going)), options);
     }
   } catch (const Error& error) {

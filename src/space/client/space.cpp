@@ -68,6 +68,7 @@ Space::Space(const Context& context, PoolOptions options) {
   impl_ = std::make_shared<Impl>(context, std::move(options));
 }
 
+Space::Space(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Space::Space(Space&&) noexcept = default;
 Space& Space::operator=(Space&&) noexcept = default;
 Space::~Space() = default;
@@ -100,11 +101,12 @@ ArrayInfo Space::define(std::string_view name, DType dtype, const std::vector<Ar
   record.parts = Partition(shape, record.parts).parts();
   const Key open{space::versions_row(record.id), std::string(space::open_column)};
   const auto bytes = space::encode_record(record);
-  pool.put(open, bytes);
+  const auto deadline = impl_->deadline(configured);
+  pool.put(open, bytes, impl_->put_until(deadline));
   Impl::ArrayPointer there;
-  for (const auto deadline = impl_->deadline(configured); !there;) {
+  while (!there) {
     try {
-      pool.put(key, bytes);
+      pool.put(key, bytes, impl_->put_until(deadline));
       return Impl::Array(std::string(name), record).info();
     } catch (const Error& error) {
       if (error.code() != Errc::already_exists) throw;
@@ -168,9 +170,8 @@ void Space::done(std::string_view name, std::uint64_t version, std::string_view 
   if (std::find(readers.begin(), readers.end(), reader) == readers.end())
     throw Error(Errc::invalid_argument,
                 "array '" + array->name + "' waits for no reader '" + std::string(reader) + "'");
-  PutOptions options;
+  auto options = impl_->put_until(deadline);
   options.if_exists = IfExists::overwrite;
-  options.timeout = Impl::left(deadline);
   const auto number = space::version_column(version);
   try {
     impl_->pool.put({space::versions_row(array->record.id), space::reader_column(reader)},

@@ -22,6 +22,8 @@ inline constexpr std::size_t keys_at_once = 10'000;
 inline constexpr std::size_t requests_at_once = 4;
 inline constexpr std::uint64_t fetched_at_once = std::uint64_t{64} << 20;  // bytes of one request
 inline constexpr std::uint64_t smallest_part_bytes = std::uint64_t{1} << 20;
+// Whether what is waited for is still of the same array, and its servers are there.
+inline constexpr Timeout first_look(1000), longest_look(16'000);
 inline constexpr int most_rivals = 8;  // puts of the same elements by others, while one of ours is done
 
 model::PlacedArray placed(const ArrayMemory& memory, const ArrayRecord& of, const Box& box);
@@ -133,9 +135,18 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   using Objects = std::vector<Result<Object>>;
 
   Impl(const Context& context, PoolOptions options) : pool(context, std::move(options)) {}
+  explicit Impl(Pool of) : pool(std::move(of)) {}
+  // For the library's own use: a space over a pool that is open, and what is behind a space.
+  static std::shared_ptr<Space> over(Pool pool, Acknowledge acknowledge) {
+    auto impl = std::make_shared<Impl>(std::move(pool));
+    impl->acknowledge = acknowledge;
+    return std::shared_ptr<Space>(new Space(std::move(impl)));
+  }
+  static Impl& of(Space& space) { return *space.impl_; }
 
   Pool pool;
-  std::mutex mutex;  // guards what follows
+  Acknowledge acknowledge = Acknowledge::replicated;  // of puts
+  std::mutex mutex;                                   // guards what follows
   std::map<std::string, ArrayPointer, std::less<>> arrays;
   std::set<std::pair<std::uint64_t, std::uint64_t>> begun;  // array, version: has its object
   Rates rates;
@@ -147,6 +158,12 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   static GetOptions until(Deadline deadline) {
     GetOptions options;
     options.timeout = left(deadline);
+    return options;
+  }
+  PutOptions put_until(Deadline deadline) const {
+    PutOptions options;
+    options.timeout = left(deadline);
+    options.acknowledge = acknowledge;
     return options;
   }
   template <class T>
@@ -186,6 +203,11 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   void finish(Putting& putting);
   void put_again(const Putting& putting, const space::Partition::Piece& piece);
   std::vector<std::byte> packed(const Array& of, const Source& from, const Box& box) const;
+
+  // The lowest version from `first` on, in steps, that is there; none at the deadline. Throws Error(not_found): the array was
+  // dropped.
+  std::optional<std::uint64_t> next_version(const Array& of, std::uint64_t first, std::uint64_t step,
+                                            Deadline deadline);
 
   // Which blocks hold all of the pieces, once they do. Throws Error(timeout), with the boxes that are missing; Replaced.
   Blocks find_whole(ArrayPointer of, std::uint64_t version, const Pieces& pieces, Deadline deadline);

@@ -79,6 +79,7 @@ void Parts::changed(bool dropped, std::string_view row, std::string_view column)
   auto& part = *found->second;
   if (dropped) part.state = Part::State::stale;
   else if (box && part.state != Part::State::stale) part.insert(*box);
+  ++part.changes;
   part.changed.notify_all();
   if (box && !dropped) tell_of_put(part);
 }
@@ -102,6 +103,7 @@ void Parts::view_changed() {
   for (auto it = parts_.begin(); it != parts_.end();) {
     auto& part = *it->second;
     part.state = Part::State::stale;
+    ++part.changes;
     part.changed.notify_all();
     const bool used = it->second.use_count() > 1 || !part.doubtful.empty();
     it = used ? std::next(it) : parts_.erase(it);

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -65,6 +66,10 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   // read it. Throws Error: stale_view, not_found, timeout (names the readers), wrong_state (it is older than those that are kept).
   Task<std::vector<std::uint64_t>> room_for(std::uint64_t array, std::uint64_t version, std::uint64_t view,
                                             base::Deadline deadline);
+  // The lowest version that is `first` or some steps above it, is there and does not go; none at the deadline. Throws Error:
+  // stale_view, not_found (the array was dropped).
+  Task<std::optional<std::uint64_t>> next_version(std::uint64_t array, std::uint64_t first, std::uint64_t step,
+                                                  std::uint64_t view, base::Deadline deadline);
   // Drops this server's blocks of a version that goes, once the puts of such blocks have ended; how many there were.
   Task<std::uint64_t> drop(std::uint64_t array, std::uint64_t version, base::Deadline deadline);
   // Until the puts that are under way in rows that begin so have ended.

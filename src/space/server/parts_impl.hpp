@@ -44,6 +44,7 @@ struct Parts::Part {
   std::vector<Box> pending;          // of puts of blocks
   std::vector<Box> doubtful;         // of puts that ended without saying how: they may still come
   fabric::Signal changed;
+  std::uint64_t changes = 0;  // to see those that came while nobody waited
 
   void insert(const Box& box) {
     std::erase(doubtful, box);

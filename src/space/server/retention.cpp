@@ -163,6 +163,7 @@ Parts::Task<std::vector<std::uint64_t>> Parts::room_for(std::uint64_t array, std
   for (;;) {
     if (core->placement()->view().number != view)
       throw Error(Errc::stale_view, "the pool's membership changed meanwhile");
+    const auto changes = home->changes;
     std::vector<std::uint64_t> there, going;
     const auto columns = co_await columns_of(row, deadline);
     for (const auto& column : columns)
@@ -180,6 +181,7 @@ Parts::Task<std::vector<std::uint64_t>> Parts::room_for(std::uint64_t array, std
                   "it is older than the " + std::to_string(there.size()) + " versions that are kept");
     const auto unread = co_await unread_by(of, there[0], deadline);
     if (unread.empty()) co_return std::vector<std::uint64_t>{there[0]};
+    if (home->changes != changes) continue;
     const bool notified = co_await home->changed.wait(deadline);
     if (notified) continue;
     std::string names;

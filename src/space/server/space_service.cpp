@@ -143,6 +143,23 @@ Task<fb::RoomReplyT> ArrayService::room(rpc::Call& call, fb::RoomRequestT reques
   co_return reply;
 }
 
+Task<fb::NextReplyT> ArrayService::next(rpc::Call& call, fb::NextRequestT request) {
+  ServerCore::require_role(call, "read");
+  const auto core = running(core_);
+  const auto placement = co_await core->check_view(request.view, call.deadline());
+  if (request.step == 0) throw Error(Errc::protocol, "versions in steps of 0");
+  const auto row = versions_row(request.array);
+  if (!core->is_primary(*placement, arrays_namespace(), row, std::nullopt))
+    throw Error(Errc::stale_view, "this server does not own the array's versions");
+  const Waiting waiting(waits_, call.channel(), core->options().max_waits);
+  const auto found = co_await parts_->next_version(request.array, request.first, request.step, placement->view().number,
+                                                   pool::answer_in_time(call.deadline()));
+  fb::NextReplyT reply;
+  reply.found = found.has_value();
+  reply.version = found.value_or(0);
+  co_return reply;
+}
+
 Task<fb::StatusReplyT> ArrayService::status(rpc::Call& call, fb::StatusRequestT) {
   ServerCore::require_role(call, "read");
   running(core_);

@@ -110,6 +110,30 @@ TEST_F(SpaceTest, ADroppedVersionIsGone) {
   EXPECT_TRUE(s.list().empty());
 }
 
+TEST_F(SpaceTest, ASubscriptionGivesVersionsInOrder) {
+  start(3);
+  auto s = space();
+  s.define("T", DType::float64, {64, 64, 64});
+  const auto values = numbers(64 * 64 * 64);
+  auto versions = s.subscribe("T", {{32, 0, 0}, {8, 64, 64}}, {.start = 1, .step = 2, .stop = 8});
+  for (const std::uint64_t version : {0, 2, 5, 1}) s.put("T", version, whole({64, 64, 64}), values.data());
+  EXPECT_EQ(versions.next(), 1u);
+  EXPECT_EQ(versions.next(), 5u);
+  EXPECT_NE(message_of([&] { versions.next(Timeout(50)); }).find("no version after 5, in steps of 2, began"),
+            std::string::npos);
+  std::thread later([&] { s.put("T", 7, whole({64, 64, 64}), values.data()); });
+  EXPECT_EQ(versions.next(), 7u);
+  later.join();
+  EXPECT_EQ(versions.next(Timeout(0)), std::nullopt);
+  EXPECT_EQ(versions.skipped(), 0u);
+  EXPECT_EQ(code_of([&] { s.subscribe("T", {{60, 0, 0}, {8, 1, 1}}); }), Errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { s.subscribe("T", whole({64, 64, 64}), {.step = 0}); }), Errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { s.subscribe("U", {{0}, {1}}, {}, Timeout(50)); }), Errc::timeout);
+  auto nothing = s.subscribe("T", {{0, 0, 0}, {0, 1, 1}});  // every version has it
+  EXPECT_EQ(nothing.next(), 0u);
+  EXPECT_EQ(nothing.next(), 1u);
+}
+
 TEST_F(SpaceTest, PutsOfTheSameElementsAtOnce) {
   start(3);
   space().define("T", DType::float64, {128, 96});
