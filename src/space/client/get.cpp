@@ -209,8 +209,9 @@ void Space::Impl::measure(double Rates::*rate, std::uint64_t bytes, double secon
   known = known > 0 ? 0.7 * known + 0.3 * now : now;
 }
 
-// Whatever keeps a server from it, this program can do it alone, and says what is wrong if it cannot.
-std::vector<std::size_t> Space::Impl::take_converted(const Wanted& wanted, Deadline deadline) {
+// The pieces that are left to this program; none: the servers are others now, look again. Whatever else keeps a server
+// from converting, this program can do it alone, and says what is wrong if it cannot.
+std::optional<std::vector<std::size_t>> Space::Impl::take_converted(const Wanted& wanted, Deadline deadline) {
   auto all = conversions(wanted);
   std::vector<fabric::Future<Converted>> asked(all.size());
   const auto ask = [&](std::size_t i) {
@@ -218,6 +219,7 @@ std::vector<std::size_t> Space::Impl::take_converted(const Wanted& wanted, Deadl
   };
   for (std::size_t i = 0; i < space::requests_at_once; ++i) ask(i);
   std::vector<std::size_t> left;
+  bool moved = false;
   auto layout = model::scalar_layout(wanted.layout->dtype, wanted.layout->order);
   for (std::size_t i = 0; i < all.size(); ++i) {
     Converted converted;
@@ -226,6 +228,7 @@ std::vector<std::size_t> Space::Impl::take_converted(const Wanted& wanted, Deadl
       converted = end(std::move(asked[i]));
     } catch (const Error& error) {
       if (error.code() == Errc::cancelled) throw;
+      moved = moved || error.code() == Errc::stale_view;
       converted.reply.counts.assign(all[i].pieces.size(), 0);
     }
     ask(i + space::requests_at_once);
@@ -242,6 +245,7 @@ std::vector<std::size_t> Space::Impl::take_converted(const Wanted& wanted, Deadl
     for (std::size_t k = 0; k < all[i].pieces.size(); ++k)
       if (converted.reply.counts[k] == 0) left.push_back(all[i].pieces[k]);
   }
+  if (moved && !deadline.passed()) return std::nullopt;
   return left;
 }
 
@@ -270,7 +274,9 @@ bool Space::Impl::take(const Wanted& wanted, const Blocks& blocks, Deadline dead
     pieces = wanted.pieces;
     their = blocks;
   } else {
-    for (const auto i : take_converted(wanted, deadline)) {
+    const auto left = take_converted(wanted, deadline);
+    if (!left) return false;
+    for (const auto i : *left) {
       pieces.push_back(wanted.pieces[i]);
       their.push_back(blocks[i]);
     }

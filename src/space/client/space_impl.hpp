@@ -223,7 +223,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   // False: some were not there (any more).
   bool take(const Wanted& wanted, const Blocks& blocks, Deadline deadline);
   // What servers converted is copied; the numbers of the pieces that are left to this program.
-  std::vector<std::size_t> take_converted(const Wanted& wanted, Deadline deadline);
+  std::optional<std::vector<std::size_t>> take_converted(const Wanted& wanted, Deadline deadline);
   struct Conversion;  // of some pieces, by one server
   std::vector<Conversion> conversions(const Wanted& wanted);
   struct Converted;

@@ -20,6 +20,19 @@ class SpaceTest : public PoolTest {
     return o;
   }
   Space space() { return Space(context(), client()); }
+  // Servers of a view that does not change: requests are counted once.
+  void start_settled(std::uint32_t count) {
+    start(count);
+    const base::Deadline deadline(patience);
+    for (auto& running : servers) {
+      bool settled = false;
+      while (!settled && !deadline.passed()) {
+        const auto placement = running.server->core().placement();
+        settled = placement->view().settled && placement->view().members.size() == count;
+      }
+      EXPECT_TRUE(settled);
+    }
+  }
 };
 
 inline std::vector<double> numbers(std::uint64_t count, double first = 0) {
