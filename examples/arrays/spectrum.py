@@ -19,7 +19,7 @@ def main():
         array = space.wait("T")  # until somebody has defined it
         for version in array.subscribe(stop=run.versions):  # each once both halves are there
             T = version.get(dtype="float32", order="F")
-            print(f"version {version}: {strongest(T, 0)} waves along y, {strongest(T, 1)} along x", flush=True)
+            print(f"version {version.number}: {strongest(T, 0)} waves along y, {strongest(T, 1)} along x", flush=True)
 
 
 if __name__ == "__main__":
