@@ -17,8 +17,8 @@ def main():
     run = parser.parse_args()
     with penstock.Space() as space:
         array = space.wait("T")  # until somebody has defined it
-        for version in range(run.versions):
-            T = array[version].get(dtype="float32", order="F")  # until both halves are there
+        for version in array.subscribe(stop=run.versions):  # each once both halves are there
+            T = version.get(dtype="float32", order="F")
             print(f"version {version}: {strongest(T, 0)} waves along y, {strongest(T, 1)} along x", flush=True)
 
 

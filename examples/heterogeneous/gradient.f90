@@ -21,7 +21,7 @@ program gradient
   allocate(waits(versions), gets(versions), puts(versions), works(versions))
   arrays = space_open('timeout_ms=120000')
   shape = space_shape(arrays, 'V')
-  call space_define(arrays, 'gradient', float32, shape)
+  call space_define(arrays, 'gradient', float32, shape, keep=8, readers=['pictures'])
   call space_define(arrays, 'gradient_statistics', float64, [parts, 2_c_int64_t])
   first = (part - 1) * shape(3) / parts
   planes = part * shape(3) / parts - first

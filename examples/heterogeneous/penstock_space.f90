@@ -7,12 +7,14 @@ module penstock_space
   use, intrinsic :: iso_fortran_env, only: error_unit
   implicit none
   private
-  public :: space_open, space_close, space_define, space_shape, space_wait, space_get, space_put
+  public :: space_open, space_close, space_define, space_shape, space_wait, space_get, space_put, space_done, space_latest
 
-  ! penstock_dtype, penstock_order, and PENSTOCK_CONFIGURED
+  ! penstock_dtype, penstock_convert_at, penstock_order, and PENSTOCK_CONFIGURED
   integer(c_int), parameter, public :: float32 = 12, float64 = 13
+  integer(c_int), parameter, public :: automatic = 0, at_reader = 1, on_request = 2, in_advance = 3
   integer(c_int), parameter :: column = 1
   integer(c_int64_t), parameter :: configured = -1
+  integer, parameter :: max_reader = 200  ! bytes
 
   type, public :: space
     private
@@ -32,9 +34,31 @@ module penstock_space
     integer(c_int32_t) :: parts
   end type
 
+  ! penstock_array_form
+  type, bind(c), public :: space_layout
+    integer(c_int) :: dtype = 0, order = column
+  end type
+
+  type, bind(c) :: c_options
+    integer(c_size_t) :: struct_size
+    integer(c_int) :: convert = 0
+    integer(c_size_t) :: num_layouts = 0
+    type(c_ptr) :: layouts = c_null_ptr
+    integer(c_int32_t) :: keep = 0
+    integer(c_size_t) :: num_readers = 0
+    type(c_ptr) :: readers = c_null_ptr
+    integer(c_size_t) :: num_fields = 0
+    type(c_ptr) :: fields = c_null_ptr
+  end type
+
   type, bind(c) :: c_memory
-    integer(c_int) :: dtype, order
-    type(c_ptr) :: strides
+    integer(c_size_t) :: struct_size
+    integer(c_int) :: dtype = 0, order = column
+    type(c_ptr) :: strides = c_null_ptr
+    integer(c_int) :: check = 0
+    integer(c_size_t) :: num_fields = 0
+    type(c_ptr) :: fields = c_null_ptr
+    integer(c_int64_t) :: structure_bytes = 0
   end type
 
   interface
@@ -59,13 +83,15 @@ module penstock_space
       import
       type(c_ptr), value :: handle
     end subroutine
-    integer(c_int) function c_define(handle, name, dtype, ndims, shape, error) bind(c, name='penstock_space_define')
+    integer(c_int) function c_define(handle, name, dtype, ndims, shape, options, error) &
+      bind(c, name='penstock_space_define')
       import
       type(c_ptr), value :: handle
       character(kind=c_char), intent(in) :: name(*)
       integer(c_int), value :: dtype
       integer(c_size_t), value :: ndims
       integer(c_int64_t), intent(in) :: shape(*)
+      type(c_options), intent(in) :: options
       type(c_error), intent(out) :: error
     end function
     integer(c_int) function c_space_array(handle, name, timeout_ms, array, error) bind(c, name='penstock_space_array')
@@ -110,6 +136,21 @@ module penstock_space
       integer(c_int64_t), intent(in) :: start(*), count(*)
       type(c_error), intent(out) :: error
     end function
+    integer(c_int) function c_done(handle, name, version, reader, timeout_ms, error) bind(c, name='penstock_space_done')
+      import
+      type(c_ptr), value :: handle
+      character(kind=c_char), intent(in) :: name(*), reader(*)
+      integer(c_int64_t), value :: version, timeout_ms
+      type(c_error), intent(out) :: error
+    end function
+    integer(c_int) function c_latest(handle, name, version, found, error) bind(c, name='penstock_space_latest')
+      import
+      type(c_ptr), value :: handle
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int64_t), intent(inout) :: version
+      integer(c_int), intent(out) :: found
+      type(c_error), intent(out) :: error
+    end function
   end interface
 
 contains
@@ -130,13 +171,39 @@ contains
     self = space()
   end subroutine
 
-  subroutine space_define(self, name, dtype, shape)
+  ! convert: where elements are converted. layouts: for in_advance. keep, readers: of penstock_array_options.
+  subroutine space_define(self, name, dtype, shape, convert, layouts, keep, readers)
     type(space), intent(in) :: self
     character(len=*), intent(in) :: name
     integer(c_int), intent(in) :: dtype
     integer(c_int64_t), intent(in) :: shape(:)
+    integer(c_int), intent(in), optional :: convert, keep
+    type(space_layout), intent(in), target, optional :: layouts(:)
+    character(len=*), intent(in), optional :: readers(:)
+    character(len=max_reader + 1), allocatable, target :: names(:)
+    type(c_ptr), allocatable, target :: pointers(:)
+    type(space_layout), allocatable, target :: forms(:)
+    type(c_options) :: options
     type(c_error) :: error
-    call check(c_define(self%handle, name//c_null_char, dtype, size(shape, kind=c_size_t), shape, error), error)
+    integer :: i
+    options%struct_size = c_sizeof(options)
+    if (present(convert)) options%convert = convert
+    if (present(keep)) options%keep = keep
+    if (present(layouts)) then
+      forms = layouts
+      options%num_layouts = size(forms)
+      options%layouts = c_loc(forms)
+    end if
+    if (present(readers)) then
+      allocate(names(size(readers)), pointers(size(readers)))
+      do i = 1, size(readers)
+        names(i) = trim(readers(i))//c_null_char
+        pointers(i) = c_loc(names(i))
+      end do
+      options%num_readers = size(readers)
+      options%readers = c_loc(pointers)
+    end if
+    call check(c_define(self%handle, name//c_null_char, dtype, size(shape, kind=c_size_t), shape, options, error), error)
   end subroutine
 
   ! Of an array, once it is defined.
@@ -170,7 +237,7 @@ contains
     type(*) :: data(*)
     type(c_error) :: error
     call check(c_get(self%handle, name//c_null_char, version, size(start, kind=c_size_t), start, count, data, &
-                     c_memory(dtype, column, c_null_ptr), configured, error), error)
+                     in_columns(dtype), configured, error), error)
   end subroutine
 
   ! As space_get.
@@ -182,8 +249,34 @@ contains
     type(*), intent(in) :: data(*)
     type(c_error) :: error
     call check(c_put(self%handle, name//c_null_char, version, size(start, kind=c_size_t), start, count, data, &
-                     c_memory(dtype, column, c_null_ptr), configured, error), error)
+                     in_columns(dtype), configured, error), error)
   end subroutine
+
+  ! The reader, one of those of the definition, has read the version and all before it.
+  subroutine space_done(self, name, version, reader)
+    type(space), intent(in) :: self
+    character(len=*), intent(in) :: name, reader
+    integer(c_int64_t), intent(in) :: version
+    type(c_error) :: error
+    call check(c_done(self%handle, name//c_null_char, version, reader//c_null_char, configured, error), error)
+  end subroutine
+
+  ! The highest version; -1: there is none.
+  function space_latest(self, name) result(version)
+    type(space), intent(in) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int64_t) :: version
+    integer(c_int) :: found
+    type(c_error) :: error
+    version = -1
+    call check(c_latest(self%handle, name//c_null_char, version, found, error), error)
+  end function
+
+  function in_columns(dtype) result(memory)
+    integer(c_int), intent(in) :: dtype
+    type(c_memory) :: memory
+    memory = c_memory(struct_size=c_sizeof(memory), dtype=dtype)
+  end function
 
   subroutine check(code, error)
     integer(c_int), intent(in) :: code

@@ -61,6 +61,7 @@ def work(space, output, versions):
         planes = V[version].get(middle, dtype="float32"), gradient[version][middle]
         taken = perf_counter()
         V[version].done("pictures")  # the analyses have read it, too, since the gradient is there
+        gradient[version].done("pictures")
         row = {"version": version} | statistics_of(parts, np.prod(V.shape))
         title = f"Gray–Scott, version {version}: |∇V| mean {row['mean']:.4f}, max {row['max']:.3f}"
         picture.draw(planes, title, output / "frames" / f"{version:04d}.png")

@@ -42,7 +42,7 @@ enum class Acknowledge : std::uint8_t {
 // One stream, either side. Options that concern the other side only are ignored (the two sides may share a file).
 struct StreamOptions {
   // Where steps live: direct (in the writers' memory), pool (in staging servers), insitu (as direct, and what is lent stays in the
-  // simulation's arrays) or file (in HDF5 files).
+  // simulation's arrays), file (in HDF5 files) or space (as versions of arrays in a pool: docs/howto/share-arrays.md).
   std::string engine = "direct";
   DataPlane data_plane = DataPlane::automatic;
 

@@ -252,6 +252,7 @@ class Pool {
   Impl& impl() { return *impl_; }
 
  private:
+  explicit Pool(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };
 

@@ -20,25 +20,83 @@ void penstock_space_destroy(penstock_space* space);
 
 typedef struct penstock_array {
   size_t struct_size;
-  int dtype; /* a penstock_dtype */
+  int dtype; /* a penstock_dtype; PENSTOCK_NONE: its elements are structures */
   size_t ndims;
   uint64_t shape[PENSTOCK_MAX_DIMS];
   uint32_t parts; /* pieces that lie on a server each */
 } penstock_array;
 
-/* Defines an array of 1 to 8 dimensions; the same definition again is no error. PENSTOCK_ERR_ALREADY_EXISTS: it has another
-   dtype or shape. */
+/* Where elements are converted that a program gets in another memory order or type than the array has. */
+typedef enum penstock_convert_at {
+  PENSTOCK_CONVERT_AUTOMATIC = 0, /* chosen for each request from measured costs; penstock_space_explain says how */
+  PENSTOCK_CONVERT_AT_READER = 1, /* by each program that gets them */
+  PENSTOCK_CONVERT_ON_REQUEST =
+      2, /* by the server, when the first program asks; it keeps the result for the next ones */
+  PENSTOCK_CONVERT_IN_ADVANCE = 3 /* by the server, when they are put, into the layouts of penstock_array_options */
+} penstock_convert_at;
+
+typedef struct penstock_array_form {
+  int dtype; /* PENSTOCK_NONE: the array's */
+  int order; /* penstock_order */
+} penstock_array_form;
+
+typedef struct penstock_array_field {
+  const char* name; /* 1 to 64 bytes */
+  int dtype;
+} penstock_array_field;
+
+/* Zeros, but for struct_size, are the defaults. The library copies what the pointers name. */
+typedef struct penstock_array_options {
+  size_t struct_size;
+  int convert;        /* penstock_convert_at */
+  size_t num_layouts; /* at most 16 */
+  const penstock_array_form* layouts;
+  /* How many versions are there at most; 0: as many as fit. A new one begins when the lowest one has been dropped: once
+     every reader has read it (penstock_space_done). Puts wait for that. */
+  uint32_t keep;
+  size_t num_readers; /* at most 64 */
+  const char* const* readers;
+  /* An array of structures has 1 to 64 fields, and the dtype PENSTOCK_NONE. It is converted by its readers. */
+  size_t num_fields;
+  const penstock_array_field* fields;
+} penstock_array_options;
+
+/* Defines an array of 1 to 8 dimensions; options may be NULL. The same definition again, also without options, is no error.
+   PENSTOCK_ERR_ALREADY_EXISTS: it has another dtype, shape or other options. */
 int penstock_space_define(penstock_space* space, const char* name, int dtype, size_t ndims, const uint64_t* shape,
-                          penstock_error* error);
+                          const penstock_array_options* options, penstock_error* error);
 /* An array, once it is defined. */
 int penstock_space_array(penstock_space* space, const char* name, int64_t timeout_ms, penstock_array* array,
                          penstock_error* error);
 
-/* NULL in place of this struct means: the array's dtype, in rows. */
+/* Which elements a conversion to another type refuses, with PENSTOCK_ERR_INVALID_ARGUMENT that names the first one by index and
+   value. A put is then checked before any of it is sent; what a get has written is unspecified. */
+typedef enum penstock_check {
+  PENSTOCK_CHECK_NONE = 0,
+  PENSTOCK_CHECK_RANGE = 1, /* a value outside the type: also NaN and infinity for an integer */
+  PENSTOCK_CHECK_EXACT = 2  /* also a value that the type cannot hold exactly; NaN is held by every float */
+} penstock_check;
+
+/* Where a field of structures lies. */
+typedef struct penstock_field_memory {
+  const char* name;
+  int dtype;              /* PENSTOCK_NONE: the array's */
+  int64_t offset;         /* bytes from the data to the field of the box's first element; into any memory */
+  const int64_t* strides; /* instead of those of penstock_array_memory; or NULL */
+} penstock_field_memory;
+
+/* NULL in place of this struct means: the array's dtype, in rows, without a check. */
 typedef struct penstock_array_memory {
+  size_t struct_size;
   int dtype;              /* PENSTOCK_NONE: the array's */
   int order;              /* penstock_order */
   const int64_t* strides; /* bytes between neighbours in each dimension, of any sign, instead of the order; or NULL */
+  int check;              /* penstock_check */
+  /* Of an array of structures: where the fields lie; a get may leave some out, a put names all. 0: all fields, one behind the
+     other without padding, in structures. Fields must not share bytes. */
+  size_t num_fields;
+  const penstock_field_memory* fields;
+  uint64_t structure_bytes; /* from one structure to the next; 0: the elements of each field are neighbours */
 } penstock_array_memory;
 
 /* The box of a version. get waits until all of it is there. PENSTOCK_ERR_ALREADY_EXISTS: other values are there;
@@ -49,12 +107,45 @@ int penstock_space_put(penstock_space* space, const char* name, uint64_t version
 int penstock_space_get(penstock_space* space, const char* name, uint64_t version, size_t ndims, const uint64_t* start,
                        const uint64_t* count, void* data, const penstock_array_memory* memory, int64_t timeout_ms,
                        penstock_error* error);
+/* A put that goes on: start_put returns when the version has begun. The data is read until wait or destroy has returned.
+   wait reports what penstock_space_put reports, once. destroy waits too, and accepts NULL. */
+typedef struct penstock_pending_put penstock_pending_put;
+int penstock_space_start_put(penstock_space* space, const char* name, uint64_t version, size_t ndims,
+                             const uint64_t* start, const uint64_t* count, const void* data,
+                             const penstock_array_memory* memory, int64_t timeout_ms, penstock_pending_put** put,
+                             penstock_error* error);
+int penstock_pending_put_wait(penstock_pending_put* put, penstock_error* error);
+void penstock_pending_put_destroy(penstock_pending_put* put);
+
 int penstock_space_wait(penstock_space* space, const char* name, uint64_t version, size_t ndims, const uint64_t* start,
                         const uint64_t* count, int64_t timeout_ms, penstock_error* error);
 
 /* The versions of which something was put, ascending: the first `capacity` of them; count: how many there are. */
 int penstock_space_versions(penstock_space* space, const char* name, size_t capacity, uint64_t* versions, size_t* count,
                             penstock_error* error);
+/* The highest version of which something was put. found: 0 when there is none; version is then unchanged. */
+int penstock_space_latest(penstock_space* space, const char* name, uint64_t* version, int* found,
+                          penstock_error* error);
+/* The reader, one of penstock_array_options, has read the version and all before it: they may go. */
+int penstock_space_done(penstock_space* space, const char* name, uint64_t version, const char* reader,
+                        int64_t timeout_ms, penstock_error* error);
+/* What each server that holds some of the box would do for a get of it in this memory now, and why: a line each, as a string
+   that is cut to fit into `capacity` bytes. */
+int penstock_space_explain(penstock_space* space, const char* name, uint64_t version, size_t ndims,
+                           const uint64_t* start, const uint64_t* count, const penstock_array_memory* memory,
+                           size_t capacity, char* text, penstock_error* error);
+/* The versions first, first + step, ... of an array in ascending order, each once all of the box is there; see VersionSubscription
+   in penstock/space.hpp. A subscription is for one thread at a time; PENSTOCK_ERR_WRONG_STATE: its space was destroyed. subscribe
+   waits until the array is defined. PENSTOCK_ERR_TIMEOUT: names the boxes that are not there, or says that no version began; the next
+   call goes on. PENSTOCK_ERR_NOT_FOUND: the array was dropped. */
+typedef struct penstock_version_subscription penstock_version_subscription;
+int penstock_space_subscribe(penstock_space* space, const char* name, size_t ndims, const uint64_t* start,
+                             const uint64_t* count, uint64_t first, uint64_t step, int64_t timeout_ms,
+                             penstock_version_subscription** subscription, penstock_error* error);
+int penstock_version_subscription_next(penstock_version_subscription* subscription, int64_t timeout_ms,
+                                       uint64_t* version, penstock_error* error);
+void penstock_version_subscription_destroy(penstock_version_subscription* subscription);
+
 /* dropped: whether it was there; may be NULL. drop_array: with all its versions. */
 int penstock_space_drop(penstock_space* space, const char* name, uint64_t version, int* dropped, penstock_error* error);
 int penstock_space_drop_array(penstock_space* space, const char* name, int* dropped, penstock_error* error);

@@ -2,7 +2,7 @@
 // layout and type: a box is there when all of its elements are, whoever put them, and however they were cut.
 // Source: SAND2021-10271 (the Kokkos staging space on DataSpaces), with cover, immutability and deadlines added.
 //
-// Elements are written once: the same values may be put again, others are refused. Programs that share an array agree on nothing but
+// A put returns when every replica in the pool has the elements. Elements are written once: the same values may be put again, others are refused. Programs that share an array agree on nothing but
 // its name; where its elements lie follows from its shape and the pool's servers.
 //
 // Threads: a Space may be shared by threads. Calls block, and end by their deadline (PoolOptions::timeout_ms unless given). Memory is
@@ -19,10 +19,27 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/conversion.hpp"
 #include "penstock/pool.hpp"
 #include "penstock/types.hpp"
 
 namespace penstock {
+
+// A field of the structures that an array may have as elements.
+struct ArrayField {
+  std::string name;  // 1 to 64 bytes
+  DType dtype = DType::none;
+  friend bool operator==(const ArrayField&, const ArrayField&) = default;
+};
+
+// Where a field lies in the caller's memory.
+struct FieldMemory {
+  std::string name;
+  DType dtype = DType::none;  // none: the array's
+  // Bytes from `data` to the field of the box's first element; into any memory, so that fields may have arrays of their own.
+  std::int64_t offset = 0;
+  std::vector<std::int64_t> strides;  // instead of those of ArrayMemory
+};
 
 // How the elements of a box lie in the caller's memory: next to each other in an order, or with strides.
 struct ArrayMemory {
@@ -30,7 +47,24 @@ struct ArrayMemory {
   Order order = Order::row;
   // Bytes between neighbours along each dimension, of any sign, instead of the order; the pointer is to the box's first element.
   std::vector<std::int64_t> strides;
+  // Which elements put and get refuse, with Error(invalid_argument) that names the first one by index and value. A put is then
+  // checked before any of it is sent; what a get has written is unspecified. Servers leave gets that are checked to the reader.
+  ConversionCheck check = ConversionCheck::none;
+  // Of an array of structures: where the fields lie; a get may leave some out, a put names all. Empty: all fields, one behind the
+  // other without padding, in structures. Fields must not share bytes.
+  std::vector<FieldMemory> fields;
+  std::uint64_t structure_bytes = 0;  // from one structure to the next; 0: the elements of each field are neighbours
+  // The name of a layout that load_layouts has loaded: the data are layout_bytes() bytes, without order, strides and fields
+  // (structures lie as they do without `fields`). This program holds the box in rows meanwhile.
+  std::string layout;
 };
+
+// Loads layouts that a shared object supplies (penstock/layout_plugin.h), for all of the process, and returns their names. The
+// same ones again are no error. Throws Error: not_found (it cannot be loaded), unsupported (it is no plug-in of this version),
+// already_exists (another one has a layout of the same name); then none of its layouts is there.
+std::vector<std::string> load_layouts(const std::string& path);
+// Of a box in the layout. Throws Error: not_found, unsupported (the plug-in refuses it).
+std::uint64_t layout_bytes(std::string_view layout, const Dims& count, std::uint64_t element_bytes);
 
 // Where elements are converted that a program gets in another memory order or type than the array has.
 enum class ConvertAt : std::uint8_t {
@@ -65,6 +99,7 @@ struct ArrayInfo {
   Dims shape;
   std::uint32_t parts = 0;  // pieces that lie on a server each
   ArrayOptions options;
+  std::vector<ArrayField> fields;  // of an array of structures, whose dtype is none
 };
 
 // What one server has done for arrays since it started. Bytes are those of the layout that was asked for.
@@ -94,6 +129,34 @@ class PendingPut {
   std::unique_ptr<State> state_;
 };
 
+// Which versions of an array a subscription gives: start, start + step, ... below stop.
+struct VersionPattern {
+  std::uint64_t start = 0, step = 1;
+  std::optional<std::uint64_t> stop;
+};
+
+// Versions of an array in ascending order, each once all elements of a box are there. One that is dropped before that is skipped,
+// and one that begins below a version already given is not given. An incomplete version holds back those above it: dropping it
+// lets the subscription go on. Drops are not held back: ArrayOptions::readers does that. For one thread at a
+// time; without its Space it throws wrong_state.
+class VersionSubscription {
+ public:
+  VersionSubscription(VersionSubscription&&) noexcept;
+  VersionSubscription& operator=(VersionSubscription&&) noexcept;
+  ~VersionSubscription();
+  // None: the next one would be at or above VersionPattern::stop. Throws Error: timeout (names the boxes that are not there, or says
+  // that no version began; the next call goes on), not_found (the array was dropped).
+  std::optional<std::uint64_t> next(Timeout timeout = configured);
+  // Versions that had begun, were waited for, and were dropped. Any thread.
+  std::uint64_t skipped() const;
+
+ private:
+  friend class Space;
+  struct State;
+  explicit VersionSubscription(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
 class Space {
  public:
   // options.ns stays empty: a pool has one space.
@@ -104,12 +167,15 @@ class Space {
 
   // One to eight dimensions, and every type but string. The same definition again is no error, also without options.
   ArrayInfo define(std::string_view name, DType dtype, const Dims& shape, const ArrayOptions& options = {});
+  // An array of structures of 1 to 64 fields. It is converted by its readers: `convert` is at_reader or automatic.
+  ArrayInfo define(std::string_view name, const std::vector<ArrayField>& fields, const Dims& shape,
+                   const ArrayOptions& options = {});
   ArrayInfo info(std::string_view name);
   std::vector<ArrayInfo> list();
 
   // The box of a version. Both wait until the array is defined, and get until the whole box is there. data: the box's elements, as
-  // `memory` says. Integers wrap when they are converted; floats become the nearest integer towards zero within the
-  // range; real and complex numbers do not convert to each other.
+  // `memory` says. Integers wrap when they are converted without a check; floats become the nearest integer towards zero
+  // within the range; real and complex numbers do not convert to each other.
   void put(std::string_view name, std::uint64_t version, const Box& box, const void* data,
            const ArrayMemory& memory = {}, Timeout timeout = configured);
   void get(std::string_view name, std::uint64_t version, const Box& box, void* data, const ArrayMemory& memory = {},
@@ -125,6 +191,10 @@ class Space {
   ArrayInfo wait(std::string_view name, Timeout timeout = configured);
   void wait(std::string_view name, std::uint64_t version, const Box& box, Timeout timeout = configured);
 
+  // Waits until the array is defined.
+  VersionSubscription subscribe(std::string_view name, const Box& box, const VersionPattern& pattern = {},
+                                Timeout timeout = configured);
+
   // This reader, one of ArrayOptions, has read the version and all before it: they may go.
   void done(std::string_view name, std::uint64_t version, std::string_view reader, Timeout timeout = configured);
 
@@ -139,9 +209,14 @@ class Space {
   // With all versions.
   bool drop(std::string_view name);
 
+  struct Impl;  // the library's own
+
  private:
   friend class PendingPut;
-  struct Impl;
+  friend class VersionSubscription;
+  ArrayInfo define(std::string_view name, DType dtype, const std::vector<ArrayField>& fields, const Dims& shape,
+                   const ArrayOptions& options);
+  explicit Space(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };
 

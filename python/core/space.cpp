@@ -2,11 +2,41 @@
 #include "penstock/space.hpp"
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 
 #include "core.hpp"
 
 namespace penstock::python {
 namespace {
+
+ConversionCheck check_named(const std::string& name) {
+  if (name == "none") return ConversionCheck::none;
+  return name == "exact" ? ConversionCheck::exact : ConversionCheck::range;
+}
+
+// Arrays of fields, or one of elements that have none, held while their memory is used.
+class Fields {
+ public:
+  Fields(const std::vector<std::tuple<std::string, std::string, nb::object>>& arrays, bool writable,
+         const std::string& check) {
+    memory.check = check_named(check);
+    for (const auto& [name, dtype, array] : arrays) {
+      const auto& buffer = buffers_.emplace_back(array, writable);
+      if (buffer.shape() != shape()) throw Error(Errc::invalid_argument, "arrays of fields have different shapes");
+      const auto address = reinterpret_cast<std::intptr_t>(buffer.data());
+      const auto offset = address - reinterpret_cast<std::intptr_t>(data());
+      if (!name.empty()) memory.fields.push_back({name, dtype_named(dtype), offset, buffer.strides()});
+      else memory.dtype = dtype_named(dtype), memory.strides = buffer.strides();
+    }
+    if (buffers_.empty()) throw Error(Errc::invalid_argument, "no field is named");
+  }
+  void* data() const { return buffers_.front().data(); }
+  Dims shape() const { return buffers_.front().shape(); }
+  ArrayMemory memory;
+
+ private:
+  std::vector<Buffer> buffers_;
+};
 
 class PySpace {
   // The call, without the interpreter lock; another thread may close this meanwhile.
@@ -29,25 +59,31 @@ class PySpace {
   }
   void forget() { static_cast<void>(new std::shared_ptr<Space>(std::move(space_))); }
 
-  // Each as (name, dtype, shape, parts, convert).
-  // layouts: (dtype, whether in columns) of each.
-  nb::tuple define(const std::string& name, const std::string& dtype, const Sizes& shape, const std::string& convert,
-                   const std::vector<std::pair<std::string, bool>>& layouts, std::uint32_t keep,
-                   const std::vector<std::string>& readers) {
-    const auto type = dtype_named(dtype);
+  using Named = std::vector<std::pair<std::string, std::string>>;
+
+  // Each as (name, dtype, shape, parts, convert, fields).
+  // fields: (name, dtype) of each, instead of dtype. layouts: (dtype, whether in columns) of each.
+  nb::tuple define(const std::string& name, const std::string& dtype, const Named& fields, const Sizes& shape,
+                   const std::string& convert, const std::vector<std::pair<std::string, bool>>& layouts,
+                   std::uint32_t keep, const std::vector<std::string>& readers) {
+    const auto type = fields.empty() ? dtype_named(dtype) : DType::none;
     const auto dims = dims_of(shape);
+    std::vector<ArrayField> structure;
+    for (const auto& [field, kind] : fields) structure.push_back({field, dtype_named(kind)});
     ArrayOptions options;
     options.convert = convert_at_named(convert);
     options.keep = keep;
     options.readers = readers;
     for (const auto& [kind, columns] : layouts)
       options.layouts.push_back({dtype_named(kind), columns ? Order::column : Order::row});
-    return tuple_of_info(unlocked([&](Space& space) { return space.define(name, type, dims, options); }));
+    return tuple_of_info(unlocked([&](Space& space) {
+      return structure.empty() ? space.define(name, type, dims, options) : space.define(name, structure, dims, options);
+    }));
   }
   std::vector<std::string> explain(const std::string& name, std::uint64_t version, const Sizes& start,
                                    const Sizes& count, const std::string& dtype, bool columns) {
     ArrayMemory memory;
-    memory.dtype = dtype_named(dtype);
+    if (!dtype.empty()) memory.dtype = dtype_named(dtype);
     memory.order = columns ? Order::column : Order::row;
     const Box box{dims_of(start), dims_of(count)};
     return unlocked([&](Space& space) { return space.explain(name, version, box, memory); });
@@ -84,20 +120,37 @@ class PySpace {
     return out;
   }
 
-  // array: of the box's shape. dtype: its elements', which the buffer may not know (bfloat16).
-  void put(const std::string& name, std::uint64_t version, const Sizes& start, const std::string& dtype,
-           nb::handle array, std::int64_t timeout_ms) {
-    const Buffer buffer(array, false);
-    const auto memory = memory_of(buffer, dtype);
-    const Box box{dims_of(start), buffer.shape()};
-    unlocked([&](Space& space) { space.put(name, version, box, buffer.data(), memory, timeout_of(timeout_ms)); });
+  // arrays: (field, dtype, array of the box's shape) of each field that is moved; one without a name where elements have none. The
+  // buffer may not know the dtype (bfloat16).
+  using Arrays = std::vector<std::tuple<std::string, std::string, nb::object>>;
+  void put(const std::string& name, std::uint64_t version, const Sizes& start, const Arrays& arrays,
+           const std::string& check, std::int64_t timeout_ms) {
+    const Fields from(arrays, false, check);
+    const Box box{dims_of(start), from.shape()};
+    unlocked([&](Space& space) { space.put(name, version, box, from.data(), from.memory, timeout_of(timeout_ms)); });
   }
-  void get(const std::string& name, std::uint64_t version, const Sizes& start, const std::string& dtype, nb::handle out,
-           std::int64_t timeout_ms) {
-    const Buffer buffer(out, true);
-    const auto memory = memory_of(buffer, dtype);
-    const Box box{dims_of(start), buffer.shape()};
-    unlocked([&](Space& space) { space.get(name, version, box, buffer.data(), memory, timeout_of(timeout_ms)); });
+  void get(const std::string& name, std::uint64_t version, const Sizes& start, const Arrays& arrays,
+           const std::string& check, std::int64_t timeout_ms) {
+    const Fields into(arrays, true, check);
+    const Box box{dims_of(start), into.shape()};
+    unlocked([&](Space& space) { space.get(name, version, box, into.data(), into.memory, timeout_of(timeout_ms)); });
+  }
+  // array: the bytes of the box of `count` in the layout, packed.
+  void put_in_layout(const std::string& name, std::uint64_t version, const Sizes& start, const Sizes& count,
+                     const std::string& dtype, const std::string& layout, nb::handle array, const std::string& check,
+                     std::int64_t timeout_ms) {
+    const Buffer from(array, false);
+    const Box box{dims_of(start), dims_of(count)};
+    const auto memory = memory_in_layout(layout, dtype, check);
+    unlocked([&](Space& space) { space.put(name, version, box, from.data(), memory, timeout_of(timeout_ms)); });
+  }
+  void get_in_layout(const std::string& name, std::uint64_t version, const Sizes& start, const Sizes& count,
+                     const std::string& dtype, const std::string& layout, nb::handle array, const std::string& check,
+                     std::int64_t timeout_ms) {
+    const Buffer into(array, true);
+    const Box box{dims_of(start), dims_of(count)};
+    const auto memory = memory_in_layout(layout, dtype, check);
+    unlocked([&](Space& space) { space.get(name, version, box, into.data(), memory, timeout_of(timeout_ms)); });
   }
   void wait(const std::string& name, std::uint64_t version, const Sizes& start, const Sizes& count,
             std::int64_t timeout_ms) {
@@ -107,6 +160,8 @@ class PySpace {
   void done(const std::string& name, std::uint64_t version, const std::string& reader, std::int64_t timeout_ms) {
     unlocked([&](Space& space) { space.done(name, version, reader, timeout_of(timeout_ms)); });
   }
+  nb::object subscribe(const std::string& name, const Sizes& start, const Sizes& count, std::uint64_t first,
+                       std::uint64_t step, std::optional<std::uint64_t> stop, std::int64_t timeout_ms);
   std::vector<std::uint64_t> versions(const std::string& name) {
     return unlocked([&](Space& space) { return space.versions(name); });
   }
@@ -123,14 +178,39 @@ class PySpace {
 
  private:
   static nb::tuple tuple_of_info(const ArrayInfo& info) {
+    nb::list fields;
+    for (const auto& field : info.fields) fields.append(nb::make_tuple(field.name, std::string(name_of(field.dtype))));
     return nb::make_tuple(info.name, std::string(name_of(info.dtype)), tuple_of(info.shape), info.parts,
-                          std::string(name_of(info.options.convert)));
+                          std::string(name_of(info.options.convert)), fields);
   }
-  static ArrayMemory memory_of(const Buffer& buffer, const std::string& dtype) {
-    return {dtype_named(dtype), Order::row, buffer.strides()};
+  static ArrayMemory memory_in_layout(const std::string& layout, const std::string& dtype, const std::string& check) {
+    ArrayMemory memory;
+    if (!dtype.empty()) memory.dtype = dtype_named(dtype);
+    memory.layout = layout;
+    memory.check = check_named(check);
+    return memory;
   }
   std::shared_ptr<Space> space_;
 };
+
+// Iterated in Python, by one thread at a time.
+struct PyVersions {
+  VersionSubscription versions;
+  std::optional<std::uint64_t> next(std::int64_t timeout_ms) {
+    Unlocked unlocked;
+    return versions.next(timeout_of(timeout_ms));
+  }
+  std::uint64_t skipped() const { return versions.skipped(); }
+};
+
+nb::object PySpace::subscribe(const std::string& name, const Sizes& start, const Sizes& count, std::uint64_t first,
+                              std::uint64_t step, std::optional<std::uint64_t> stop, std::int64_t timeout_ms) {
+  const Box box{dims_of(start), dims_of(count)};
+  auto versions = unlocked([&](Space& space) {
+    return space.subscribe(name, box, {first, step, stop}, timeout_of(timeout_ms));
+  });
+  return nb::cast(PyVersions{std::move(versions)});
+}
 
 }  // namespace
 
@@ -139,17 +219,34 @@ nb::object open_space(const Context& context, const nb::dict& options) {
 }
 
 void bind_space(nb::module_& m) {
+  m.def("load_layouts", [](const std::string& path) {
+    Unlocked unlocked;
+    return load_layouts(path);
+  });
+  m.def("layout_bytes", [](const std::string& layout, const Sizes& count, std::uint64_t element_bytes) {
+    return layout_bytes(layout, dims_of(count), element_bytes);
+  });
+  nb::class_<PyVersions>(m, "Versions")
+      .def("next", &PyVersions::next, "timeout_ms"_a)
+      .def_prop_ro("skipped", &PyVersions::skipped);
   nb::class_<PySpace>(m, "Space")
-      .def("define", &PySpace::define, "name"_a, "dtype"_a, "shape"_a, "convert"_a, "layouts"_a, "keep"_a, "readers"_a)
+      .def("define", &PySpace::define, "name"_a, "dtype"_a, "fields"_a, "shape"_a, "convert"_a, "layouts"_a, "keep"_a,
+           "readers"_a)
       .def("done", &PySpace::done, "name"_a, "version"_a, "reader"_a, "timeout_ms"_a)
       .def("explain", &PySpace::explain, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "columns"_a)
       .def("status", &PySpace::status)
       .def("info", &PySpace::info, "name"_a)
       .def("wait_defined", &PySpace::wait_defined, "name"_a, "timeout_ms"_a)
       .def("list", &PySpace::list)
-      .def("put", &PySpace::put, "name"_a, "version"_a, "start"_a, "dtype"_a, "array"_a, "timeout_ms"_a)
-      .def("get", &PySpace::get, "name"_a, "version"_a, "start"_a, "dtype"_a, "out"_a, "timeout_ms"_a)
+      .def("put", &PySpace::put, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
+      .def("get", &PySpace::get, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
+      .def("put_in_layout", &PySpace::put_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "layout"_a,
+           "array"_a, "check"_a, "timeout_ms"_a)
+      .def("get_in_layout", &PySpace::get_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "layout"_a,
+           "array"_a, "check"_a, "timeout_ms"_a)
       .def("wait", &PySpace::wait, "name"_a, "version"_a, "start"_a, "count"_a, "timeout_ms"_a)
+      .def("subscribe", &PySpace::subscribe, "name"_a, "start"_a, "count"_a, "first"_a, "step"_a, "stop"_a.none(),
+           "timeout_ms"_a)
       .def("versions", &PySpace::versions, "name"_a)
       .def("blocks", &PySpace::blocks, "name"_a, "version"_a)
       .def("drop", &PySpace::drop, "name"_a, "version"_a.none())

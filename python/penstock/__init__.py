@@ -17,7 +17,7 @@ See create() and open(), the Writer, Reader and Variable they lead to, and penst
 
 from __future__ import annotations
 
-from . import errors
+from . import errors, layouts
 from ._core import version as __version__
 from .cohort import Cohort, MpiCohort, StreamCohort, ThreadCohort, thread_cohort
 from .context import Context, config, create, inspect, list_streams, open
@@ -112,6 +112,7 @@ __all__ = [
     "errors",
     "inspect",
     "known_pools",
+    "layouts",
     "list_streams",
     "open",
     "thread_cohort",

@@ -48,6 +48,22 @@ def from_numpy(dtype: Any) -> str:
     raise InvalidArgument(f"penstock has no element type for {dtype}; it has {', '.join(_TO_NUMPY)}")
 
 
+def fields_of(dtype: Any) -> list[tuple[str, str]]:
+    """(name, Penstock's type) of each field of a structured type; none of any other.
+
+    Raises InvalidArgument for fields that have fields or dimensions.
+    """
+    if isinstance(dtype, str) and dtype in _TO_NUMPY:
+        return []
+    dtype = np.dtype(dtype)
+    return [(name, from_numpy(dtype[name])) for name in dtype.names or ()]
+
+
+def native(dtype: Any) -> np.dtype:
+    """NumPy's type of anything from_numpy or fields_of takes."""
+    return np.dtype(dtype) if fields_of(dtype) else to_numpy(from_numpy(dtype))
+
+
 def require_no_mask(what: str, value: Any) -> None:
     """Raises InvalidArgument for an array (numpy.ma), or a list of such, with masked elements: none can be kept."""
     if isinstance(value, list | tuple):

@@ -6,22 +6,27 @@
     T[7][256:] = upper                    # another one the rest;
     plane = space["T", 7][:, 100]         # a third gets any box: once all of it is there
 
+    p = space.define("p", [("x", "float64"), ("id", "int8")], (1000,))
+    p[0][...] = particles                 # a structured array, or {"x": ..., "id": ...}
+    x = p[0].get(fields="x")              # one field; all of them as structures, or fields=[...] as an array each
+
 Elements are written once: the same values may be put again, others raise AlreadyExists. Memory order and type of what
-is put and got are the caller's; the space converts: integers wrap, floats become the nearest integer towards zero
-within the range, and real and complex numbers do not convert to each other.
+is put and got are the caller's; the space converts. Unless checked, integers wrap and floats become the nearest integer
+towards zero within the range; real and complex numbers do not convert to each other.
 Source: SAND2021-10271 (the Kokkos staging space on DataSpaces), with cover, immutability and deadlines added.
 """
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from . import dtypes
-from .errors import InvalidArgument, NotFound
+from . import _core, dtypes
+from .errors import InvalidArgument, NotFound, Unsupported
 from .pool import _timeout
 from .selection import Picked, pick
 from .stream import to_ms
@@ -33,6 +38,22 @@ def _in_columns(order: str) -> bool:
     if order not in ("C", "F"):
         raise InvalidArgument(f"a memory order is 'C' or 'F', not {order!r}")
     return order == "F"
+
+
+def _check(checked: bool | str) -> str:
+    """The extension's name of a check."""
+    names = {False: "none", True: "range", "exact": "exact"}
+    if not isinstance(checked, bool | str) or checked not in names:
+        raise InvalidArgument(f"checked is False, True (ranges) or 'exact', not {checked!r}")
+    return names[checked]
+
+
+def _arrays(array: np.ndarray, name: str = "") -> list[tuple[str, str, np.ndarray]]:
+    """As the extension moves them: (field, Penstock's type, array) of each field, or of elements, the field `name`."""
+    fields = dtypes.fields_of(array.dtype)
+    if not fields:
+        return [(name, dtypes.from_numpy(array.dtype), dtypes.as_bits(array))]
+    return [(field, kind, dtypes.as_bits(array[field])) for field, kind in fields]
 
 
 def _spanned(picked: Picked) -> list[int]:
@@ -85,6 +106,9 @@ class Space:
     ) -> Array:
         """Defines an array of 1 to 8 dimensions. The same definition again, also without options, gives the same array.
 
+        A structured dtype, as [("x", "float64"), ("id", "int8")], makes an array of structures of at most 64 fields
+        with names of at most 64 bytes. Servers do not convert it: convert is "at_reader" or "automatic".
+
         convert says where elements are converted that are got in another order or type: "at_reader", "on_request" (by
         the server, which keeps the result), "in_advance" (when they are put, into `layouts`: (dtype or None, "C" or
         "F") each, at most 16), or "automatic" (chosen for each request from measured costs).
@@ -93,10 +117,10 @@ class Space:
         Raises AlreadyExists (it has another dtype or shape, or other options), InvalidArgument (no elements; strings).
         """
         sizes = tuple(operator.index(size) for size in shape)
+        fields = dtypes.fields_of(dtype)
+        kind_of = "" if fields else dtypes.from_numpy(dtype)
         forms = [(dtypes.from_numpy(dtype if kind is None else kind), _in_columns(order)) for kind, order in layouts]
-        return Array(
-            self, *self._core.define(name, dtypes.from_numpy(dtype), sizes, convert, forms, keep, list(readers))
-        )
+        return Array(self, *self._core.define(name, kind_of, fields, sizes, convert, forms, keep, list(readers)))
 
     @property
     def status(self) -> list[dict[str, Any]]:
@@ -141,14 +165,25 @@ class Space:
 class Array:
     """An array of a space: name, dtype (NumPy's), shape, and its versions by number: T[7]."""
 
-    def __init__(self, space: Space, name: str, dtype: str, shape: tuple[int, ...], parts: int, convert: str):
+    def __init__(
+        self,
+        space: Space,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        parts: int,
+        convert: str,
+        fields: list[tuple[str, str]],
+    ):
         self.space = space
         self.name = name
-        self.dtype = dtypes.to_numpy(dtype)
+        self.dtype = (
+            np.dtype([(field, dtypes.to_numpy(kind)) for field, kind in fields]) if fields else dtypes.to_numpy(dtype)
+        )
         self.shape = tuple(shape)
         self.parts = parts  # pieces that lie on a server each
         self.convert = convert
-        self._dtype = dtype
+        self._dtype = f"{{{', '.join(map(': '.join, fields))}}}" if fields else dtype
 
     def __getitem__(self, version: int) -> Version:
         if not isinstance(version, int | np.integer) or not 0 <= version < 1 << 64:
@@ -166,8 +201,51 @@ class Array:
         versions = self.versions
         return versions[-1] if versions else None
 
+    def subscribe(
+        self, index: Any = ..., *, start: int = 0, step: int = 1, stop: int | None = None, timeout: float | None = None
+    ) -> Versions:
+        """Iterates over versions start, start + step, ... below stop, ascending, each once its elements are there.
+
+        index: which elements, as in T[7][index]. timeout: seconds to wait for each version. Raises InvalidArgument.
+        """
+        for name, number, least in (("start", start, 0), ("step", step, 1), ("stop", stop, 0)):
+            if number is not None and not least <= operator.index(number) < 1 << 64:
+                raise InvalidArgument(f"array '{self.name}': {name} is a number from {least}, not {number!r}")
+        picked = pick(index, self.shape)
+        ends = _timeout(timeout)
+        core = self.space._core.subscribe(self.name, picked.start, _spanned(picked), start, step, stop, ends)
+        return Versions(self, core, timeout)
+
     def __repr__(self) -> str:
         return f"<Array {self.name!r} of {self._dtype}, shape {self.shape}>"
+
+
+class Versions:
+    """Versions of an array, one after the other: `for version in T.subscribe(...)`. For one thread at a time.
+
+    A version that is dropped before its elements are there is skipped, and one that begins below a version already
+    given is not given. next() raises TimeoutError (names the boxes that are not there, or says that no version began;
+    the next call goes on), NotFound (the array was dropped), WrongState (the space is closed).
+    """
+
+    def __init__(self, array: Array, core: Any, timeout: float | None):
+        self.array = array
+        self.timeout = timeout
+        self._versions = core
+
+    def __iter__(self) -> Versions:
+        return self
+
+    def __next__(self) -> Version:
+        number = self._versions.next(_timeout(self.timeout))
+        if number is None:
+            raise StopIteration
+        return Version(self.array, number)
+
+    @property
+    def skipped(self) -> int:
+        """Versions that had begun, were waited for, and were dropped."""
+        return self._versions.skipped
 
 
 class Version:
@@ -185,40 +263,107 @@ class Version:
         self,
         index: Any = ...,
         *,
+        fields: str | Sequence[str] | None = None,
         dtype: Any = None,
         order: str = "C",
         out: np.ndarray | None = None,
+        layout: str = "",
+        checked: bool | str = False,
         timeout: float | None = None,
-    ) -> np.ndarray:
-        """The elements in another type, memory order ("C" or "F"), or into `out`, an array of their shape and any type.
+    ) -> np.ndarray | dict[str, np.ndarray]:
+        """The elements in another type or memory order ("C" or "F"), or into `out`: of their shape and any type.
 
+        Of structures: an array of structures, with the fields and padding of `dtype` or out; with fields="x" an array
+        of that field; with fields=["x", "id"] an array of each, by name.
+        In a layout that penstock.layouts.load has loaded: the elements as they lie there, padding included, in one
+        dimension. The box has no steps.
+        checked refuses elements outside the range of the type, "exact" also those that it does not hold exactly:
+        InvalidArgument names the first one; what `out` then holds is unspecified.
         Raises TimeoutError (names the boxes that are not there), NotFound (the version was dropped meanwhile),
         Unsupported (types that do not convert).
         """
-        picked = pick(index, self.array.shape)
+        picked, check = pick(index, self.array.shape), _check(checked)
+        if layout:
+            if order != "C" or fields is not None or out is not None:
+                raise InvalidArgument(f"layout {layout!r} leaves no order, fields or out to choose")
+            return self._get_in_layout(picked, layout, dtype, check, _timeout(timeout))
+        names = [fields] if isinstance(fields, str) else None if fields is None else list(fields)
+        if checked and picked.strided:
+            raise InvalidArgument(f"array '{self.array.name}': a get with steps between elements cannot be checked")
         if out is not None and (out.shape != picked.shape or dtype is not None or not out.dtype.isnative):
             raise InvalidArgument(
                 f"out has shape {out.shape}, the elements have {picked.shape}; its type, of native byte order, "
                 "is what they are converted to"
             )
-        kind = dtypes.from_numpy(out.dtype if out is not None else dtype if dtype is not None else self.array.dtype)
+        if out is not None and names is not None and len(names) != 1:
+            raise InvalidArgument("out takes one field, or structures: several fields have an array each")
         if out is not None and not picked.strided:
-            target = out[picked.back]
+            targets = [out[picked.back]]
         else:
-            target = np.empty(_spanned(picked), dtypes.to_numpy(kind), order=order)
-        self._core.get(self.array.name, self.number, picked.start, kind, dtypes.as_bits(target), _timeout(timeout))
+            kinds = [out.dtype] if out is not None else self._kinds(names, dtype)
+            targets = [np.empty(_spanned(picked), kind, order=order) for kind in kinds]
+        arrays = _arrays(targets[0]) if names is None else list(itertools.chain(*map(_arrays, targets, names)))
+        self._core.get(self.array.name, self.number, picked.start, arrays, check, _timeout(timeout))
         if out is not None and not picked.strided:
             return out
-        found = target[tuple(slice(None, None, stride) for stride in picked.stride)][picked.forward]
-        if out is None:
-            return found
-        out[...] = found
-        return out
+        steps = tuple(slice(None, None, stride) for stride in picked.stride)
+        found = [target[steps][picked.forward] for target in targets]
+        if out is not None:
+            out[...] = found[0]
+            return out
+        return found[0] if names is None or isinstance(fields, str) else dict(zip(names, found, strict=True))
+
+    def _layout_type(self, dtype: Any) -> tuple[np.dtype, str]:
+        """NumPy's type of elements in a layout, and Penstock's; of structures none."""
+        kind = dtypes.native(self.array.dtype if dtype is None else dtype)
+        if kind.names is None:
+            return kind, dtypes.from_numpy(kind)
+        if kind != self.array.dtype:
+            raise InvalidArgument(f"structures lie in a layout as {self.array.dtype}, not as {kind}")
+        return kind, ""
+
+    def _require_box(self, picked: Picked) -> None:
+        if picked.strided or picked.reversed:
+            raise InvalidArgument(f"array '{self.array.name}': a box in a layout has no steps")
+
+    def _layout_bytes(self, picked: Picked, layout: str, kind: np.dtype) -> int:
+        needed = _core.layout_bytes(layout, picked.count, kind.itemsize)
+        if needed % kind.itemsize:
+            raise Unsupported(f"layout {layout!r} takes {needed} bytes, which are no whole elements of {kind}")
+        return needed
+
+    def _get_in_layout(self, picked: Picked, layout: str, dtype: Any, check: str, timeout: int) -> np.ndarray:
+        self._require_box(picked)
+        kind, name = self._layout_type(dtype)
+        found = np.zeros(self._layout_bytes(picked, layout, kind), np.uint8)
+        where = self.array.name, self.number, picked.start, picked.count
+        self._core.get_in_layout(*where, name, layout, found, check, timeout)
+        return found.view(kind)
+
+    def _put_in_layout(self, picked: Picked, layout: str, values: Any, check: str, timeout: int) -> None:
+        self._require_box(picked)
+        array = np.ascontiguousarray(dtypes.to_array(values))
+        kind, name = self._layout_type(array.dtype)
+        needed = self._layout_bytes(picked, layout, kind)
+        if array.nbytes != needed:
+            raise InvalidArgument(f"the box takes {needed} bytes in layout {layout!r}, the values have {array.nbytes}")
+        where = self.array.name, self.number, picked.start, picked.count
+        self._core.put_in_layout(*where, name, layout, array.reshape(-1).view(np.uint8), check, timeout)
+
+    def _kinds(self, names: list[str] | None, dtype: Any) -> list[np.dtype]:
+        """NumPy's type of the array of each field, or of the elements."""
+        if names is None:
+            return [dtypes.native(self.array.dtype if dtype is None else dtype)]
+        own = self.array.dtype.names or ()
+        unknown = next((name for name in names if name not in own), None)
+        if unknown is not None:
+            raise InvalidArgument(f"{self.array!r} has no field {unknown!r}")
+        return [dtypes.native(self.array.dtype[name] if dtype is None else dtype) for name in names]
 
     def explain(self, index: Any = ..., *, dtype: Any = None, order: str = "C") -> list[str]:
         """Where such a get would be converted now, and why: a line for each server that has some of it."""
         picked = pick(index, self.array.shape)
-        kind = dtypes.from_numpy(dtype if dtype is not None else self.array.dtype)
+        kind = "" if self.array.dtype.names else dtypes.from_numpy(dtype if dtype is not None else self.array.dtype)
         return self._core.explain(
             self.array.name, self.number, picked.start, _spanned(picked), kind, _in_columns(order)
         )
@@ -231,15 +376,36 @@ class Version:
         """
         self.put(values, index)
 
-    def put(self, values: Any, index: Any = ..., *, timeout: float | None = None) -> None:
-        """As T[7][index] = values. Slices have no steps beyond 1 and -1."""
+    def put(
+        self,
+        values: Any,
+        index: Any = ...,
+        *,
+        layout: str = "",
+        checked: bool | str = False,
+        timeout: float | None = None,
+    ) -> None:
+        """As T[7][index] = values. Slices have no steps beyond 1 and -1.
+
+        Structures are put from a structured array or from a mapping: an array of each field, by name.
+        layout: the values are the elements of the box as they lie in that layout, in one dimension; as for get.
+        checked, as for get: nothing is put when an element is refused.
+        """
         picked = pick(index, self.array.shape)
         if picked.strided:
             raise InvalidArgument(f"array '{self.array.name}': elements are put as a box, without steps between them")
-        array = dtypes.to_array(values, f"what is put into array '{self.array.name}'")
-        box = np.broadcast_to(array, picked.shape)[picked.back]
-        kind = dtypes.from_numpy(array.dtype)
-        self._core.put(self.array.name, self.number, picked.start, kind, dtypes.as_bits(box), _timeout(timeout))
+        if layout:
+            return self._put_in_layout(picked, layout, values, _check(checked), _timeout(timeout))
+        what = f"what is put into array '{self.array.name}'"
+        if isinstance(values, Mapping):
+            parts = {name: dtypes.to_array(part, what) for name, part in values.items()}
+        else:
+            if self.array.dtype.names and not isinstance(values, np.ndarray):
+                values = np.array(values, self.array.dtype)  # of tuples
+            parts = {"": dtypes.to_array(values, what)}
+        boxes = [_arrays(np.broadcast_to(part, picked.shape)[picked.back], name) for name, part in parts.items()]
+        where = self.array.name, self.number, picked.start
+        self._core.put(*where, list(itertools.chain(*boxes)), _check(checked), _timeout(timeout))
 
     def wait(self, index: Any = ..., *, timeout: float | None = None) -> None:
         """Until the elements are there. Raises TimeoutError, which names the boxes that are not."""

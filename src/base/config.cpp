@@ -124,7 +124,7 @@ std::string parse_resume(std::string_view text) {
 }
 
 // Which ends of streams take an option, one bit each: a new engine is a name, and its two ends.
-constexpr std::array<std::string_view, 4> engine_names{"direct", "pool", "insitu", "file"};
+constexpr std::array<std::string_view, 5> engine_names{"direct", "pool", "insitu", "file", "space"};
 enum Ends : std::uint16_t {
   direct_writer = 1,
   direct_reader = 2,
@@ -134,18 +134,21 @@ enum Ends : std::uint16_t {
   insitu_reader = 32,
   file_writer = 64,
   file_reader = 128,
-  writers = direct_writer | pool_writer | insitu_writer | file_writer,
-  readers = direct_reader | pool_reader | insitu_reader | file_reader,
+  space_writer = 256,
+  space_reader = 512,
+  writers = direct_writer | pool_writer | insitu_writer | file_writer | space_writer,
+  readers = direct_reader | pool_reader | insitu_reader | file_reader | space_reader,
   all_ends = writers | readers,
   // Those whose readers are programs that run at the same time, and hold the writer.
   live_writers = direct_writer | insitu_writer,
   queue_writers = live_writers | pool_writer,
   step_writers = queue_writers | file_writer,
   either_remote = direct_writer | direct_reader | pool_writer | pool_reader,
-  either_in_pool = pool_writer | pool_reader,
+  either_in_pool = pool_writer | pool_reader | space_writer | space_reader,
   either_in_files = file_writer | file_reader,
   keeping_writers = pool_writer | file_writer,
-  keeping_readers = pool_reader | file_reader,
+  keeping_readers = pool_reader | file_reader | space_reader,
+  pooled_writers = pool_writer | space_writer,
 };
 
 struct StreamField : Field<StreamOptions> {
@@ -164,17 +167,17 @@ constexpr std::array stream_fields{
     StreamField{number<&O::reserve_steps>("reserve_steps"), direct_writer},
     StreamField{boolean<&O::keep_first_step>("keep_first_step"), direct_writer},
     StreamField{boolean<&O::min_max>("min_max"), writers},
-    StreamField{size<&O::step_bytes>("step_bytes"), writers},
+    StreamField{size<&O::step_bytes>("step_bytes"), step_writers},
     StreamField{choice<&O::delivery>("delivery"), readers},
     StreamField{text<&O::pool, parse_name>("pool"), either_in_pool},
-    StreamField{choice<&O::acknowledge>("acknowledge"), pool_writer},
+    StreamField{choice<&O::acknowledge>("acknowledge"), pooled_writers},
     StreamField{size<&O::stripe_bytes, 4096>("stripe_bytes"), pool_writer},
-    StreamField{number<&O::retain_steps>("retain_steps"), pool_writer},
+    StreamField{number<&O::retain_steps>("retain_steps"), pooled_writers},
     StreamField{size<&O::retain_bytes>("retain_bytes"), pool_writer},
     StreamField{number<&O::retain_age_ms>("retain_age_ms"), pool_writer},
-    StreamField{text<&O::retain_for, parse_names>("retain_for"), pool_writer},
+    StreamField{text<&O::retain_for, parse_names>("retain_for"), pooled_writers},
     StreamField{text<&O::resume, parse_resume>("resume"), keeping_writers},
-    StreamField{text<&O::group, parse_name>("group"), pool_reader},
+    StreamField{text<&O::group, parse_name>("group"), static_cast<Ends>(pool_reader | space_reader)},
     StreamField{text<&O::start, parse_start>("start"), keeping_readers},
     StreamField{text<&O::folder, parse_line>("folder"), either_in_files},
     StreamField{number<&O::compression, 0, 9>("compression"), file_writer},

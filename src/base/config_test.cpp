@@ -171,7 +171,7 @@ TEST_F(ConfigTest, AnOptionWithoutEffectIsAnErrorThatNamesWhoTakesIt) {
     return [=] { options_in_effect("heat", side, in_code, file); };
   };
   expect_error(Errc::invalid_argument,
-               "start is an option of readers of engine pool or file, and this is a stream of engine direct",
+               "start is an option of readers of engine pool or file or space, and this is a stream of engine direct",
                opening(Side::reader, {.start = "5"}));
   expect_error(Errc::invalid_argument, "acknowledge is an option of writers of engine pool",
                opening(Side::writer, {.acknowledge = Acknowledge::durable}));
@@ -273,7 +273,8 @@ TEST_F(ConfigTest, AnOptionInCodeWithoutEffectIsAWarningWhenTheConfigurationChos
 
 TEST_F(ConfigTest, OptionsByNameAreOfTheirSide) {
   StreamOptions options;
-  expect_error(Errc::invalid_argument, "queue_steps is an option of writers, and this is a reader",
+  expect_error(Errc::invalid_argument,
+               "queue_steps is an option of writers of engine direct or pool or insitu or file, and this is a reader",
                [&] { set_option(options, "queue_steps", "1", Side::reader); });
   expect_error(Errc::invalid_argument, "delivery is an option of readers, and this is a writer",
                [&] { apply_text(options, "queue_steps=1,delivery=latest", Side::writer); });

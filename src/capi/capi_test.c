@@ -28,7 +28,9 @@ static void test_space(void) {
   FAILS(PENSTOCK_ERR_UNKNOWN_OPTION, penstock_space_create(context, "pol=stage", &space, &error));
   FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_space_create(context, "timeout_ms=soon", &space, &error));
   FAILS(PENSTOCK_ERR_PEER_LOST, penstock_space_create(context, "pool=stage,timeout_ms=100", &space, &error));
-  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_space_define(space, "T", PENSTOCK_FLOAT64, 0, NULL, &error));
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_space_define(space, "T", PENSTOCK_FLOAT64, 0, NULL, NULL, &error));
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_pending_put_wait(NULL, &error));
+  penstock_pending_put_destroy(NULL);
   penstock_space_destroy(space);
   penstock_context_destroy(context);
 }

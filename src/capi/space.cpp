@@ -13,6 +13,14 @@ struct penstock_space {
   Space space;
 };
 
+struct penstock_pending_put {
+  PendingPut put;
+};
+
+struct penstock_version_subscription {
+  VersionSubscription versions;
+};
+
 namespace penstock::capi {
 namespace {
 
@@ -32,13 +40,55 @@ void set_pool_option(PoolOptions& options, const std::string& key, const std::st
 
 Space& of(penstock_space* space) { return need(space, "space").space; }
 
+Order order_of(int value) { return enum_of(value, Order::column, "an order"); }
+
 ArrayMemory memory_of(const penstock_array_memory* memory, std::size_t ndims) {
   ArrayMemory chosen;
   if (!memory) return chosen;
-  chosen.dtype = dtype_of(memory->dtype);
-  chosen.order = enum_of(memory->order, Order::column, "an order");
-  if (memory->strides) chosen.strides.assign(memory->strides, memory->strides + ndims);
+  penstock_array_memory known{};
+  copy_grown(*memory, &known, std::min(memory->struct_size, sizeof known));
+  chosen.dtype = dtype_of(known.dtype);
+  chosen.order = order_of(known.order);
+  chosen.check = enum_of(known.check, ConversionCheck::exact, "a check");
+  if (known.strides) chosen.strides.assign(known.strides, known.strides + ndims);
+  for (std::size_t i = 0; i < known.num_fields; ++i) {
+    const auto& field = (&need(known.fields, "fields of the memory"))[i];
+    auto& one = chosen.fields.emplace_back(FieldMemory{&need(field.name, "a field's name"), dtype_of(field.dtype)});
+    one.offset = field.offset;
+    if (field.strides) one.strides.assign(field.strides, field.strides + ndims);
+  }
+  chosen.structure_bytes = known.structure_bytes;
   return chosen;
+}
+
+struct Definition {
+  ArrayOptions options;
+  std::vector<ArrayField> fields;
+};
+
+Definition definition_of(const penstock_array_options* options) {
+  constexpr ConvertAt places[] = {ConvertAt::automatic, ConvertAt::at_reader, ConvertAt::on_request,
+                                  ConvertAt::in_advance};
+  Definition definition;
+  auto& chosen = definition.options;
+  if (!options) return definition;
+  penstock_array_options known{};
+  copy_grown(*options, &known, std::min(options->struct_size, sizeof known));
+  if (known.convert < 0 || static_cast<std::size_t>(known.convert) >= std::size(places))
+    throw Error(Errc::invalid_argument, "convert cannot be " + std::to_string(known.convert));
+  chosen.convert = places[known.convert];
+  for (std::size_t i = 0; i < known.num_layouts; ++i) {
+    const auto& form = (&need(known.layouts, "layouts of the options"))[i];
+    chosen.layouts.push_back({dtype_of(form.dtype), order_of(form.order)});
+  }
+  chosen.keep = known.keep;
+  for (std::size_t i = 0; i < known.num_readers; ++i)
+    chosen.readers.emplace_back(&need((&need(known.readers, "readers of the options"))[i], "a reader's name"));
+  for (std::size_t i = 0; i < known.num_fields; ++i) {
+    const auto& field = (&need(known.fields, "fields of the options"))[i];
+    definition.fields.push_back({&need(field.name, "a field's name"), dtype_of(field.dtype)});
+  }
+  return definition;
 }
 
 }  // namespace
@@ -60,9 +110,14 @@ int penstock_space_create(penstock_context* context, const char* options, pensto
 void penstock_space_destroy(penstock_space* space) { delete space; }
 
 int penstock_space_define(penstock_space* space, const char* name, int dtype, size_t ndims, const uint64_t* shape,
-                          penstock_error* error) {
-  return guarded(error,
-                 [&] { of(space).define(&need(name, "name"), dtype_of(dtype), dims_of(ndims, shape, "shape")); });
+                          const penstock_array_options* options, penstock_error* error) {
+  return guarded(error, [&] {
+    const auto definition = definition_of(options);
+    const auto dims = dims_of(ndims, shape, "shape");
+    if (definition.fields.empty()) of(space).define(&need(name, "name"), dtype_of(dtype), dims, definition.options);
+    else if (dtype == PENSTOCK_NONE) of(space).define(&need(name, "name"), definition.fields, dims, definition.options);
+    else throw Error(Errc::invalid_argument, "an array of structures has the dtype PENSTOCK_NONE");
+  });
 }
 
 int penstock_space_array(penstock_space* space, const char* name, int64_t timeout_ms, penstock_array* array,
@@ -96,6 +151,24 @@ int penstock_space_get(penstock_space* space, const char* name, uint64_t version
   });
 }
 
+int penstock_space_start_put(penstock_space* space, const char* name, uint64_t version, size_t ndims,
+                             const uint64_t* start, const uint64_t* count, const void* data,
+                             const penstock_array_memory* memory, int64_t timeout_ms, penstock_pending_put** put,
+                             penstock_error* error) {
+  return guarded(error, [&] {
+    need(put, "put");
+    *put = new penstock_pending_put{of(space).start_put(&need(name, "name"), version, box_of(ndims, start, count),
+                                                        &need(static_cast<const char*>(data), "data"),
+                                                        memory_of(memory, ndims), timeout_of(timeout_ms))};
+  });
+}
+
+int penstock_pending_put_wait(penstock_pending_put* put, penstock_error* error) {
+  return guarded(error, [&] { need(put, "put").put.wait(); });
+}
+
+void penstock_pending_put_destroy(penstock_pending_put* put) { delete put; }
+
 int penstock_space_wait(penstock_space* space, const char* name, uint64_t version, size_t ndims, const uint64_t* start,
                         const uint64_t* count, int64_t timeout_ms, penstock_error* error) {
   return guarded(error, [&] {
@@ -112,6 +185,58 @@ int penstock_space_versions(penstock_space* space, const char* name, size_t capa
     need(count, "count") = found.size();
   });
 }
+
+int penstock_space_latest(penstock_space* space, const char* name, uint64_t* version, int* found,
+                          penstock_error* error) {
+  return guarded(error, [&] {
+    need(version, "version");
+    need(found, "found");
+    const auto latest = of(space).latest(&need(name, "name"));
+    *found = latest.has_value();
+    if (latest) *version = *latest;
+  });
+}
+
+int penstock_space_done(penstock_space* space, const char* name, uint64_t version, const char* reader,
+                        int64_t timeout_ms, penstock_error* error) {
+  return guarded(
+      error, [&] { of(space).done(&need(name, "name"), version, &need(reader, "reader"), timeout_of(timeout_ms)); });
+}
+
+int penstock_space_explain(penstock_space* space, const char* name, uint64_t version, size_t ndims,
+                           const uint64_t* start, const uint64_t* count, const penstock_array_memory* memory,
+                           size_t capacity, char* text, penstock_error* error) {
+  return guarded(error, [&] {
+    if (capacity == 0) throw Error(Errc::invalid_argument, "capacity is 0");
+    std::string all;
+    for (const auto& line :
+         of(space).explain(&need(name, "name"), version, box_of(ndims, start, count), memory_of(memory, ndims)))
+      all += (all.empty() ? "" : "\n") + line;
+    (&need(text, "text"))[all.copy(text, capacity - 1)] = '\0';
+  });
+}
+
+int penstock_space_subscribe(penstock_space* space, const char* name, size_t ndims, const uint64_t* start,
+                             const uint64_t* count, uint64_t first, uint64_t step, int64_t timeout_ms,
+                             penstock_version_subscription** subscription, penstock_error* error) {
+  return guarded(error, [&] {
+    need(subscription, "subscription");
+    *subscription = new penstock_version_subscription{of(space).subscribe(
+        &need(name, "name"), box_of(ndims, start, count), {first, step, std::nullopt}, timeout_of(timeout_ms))};
+  });
+}
+
+int penstock_version_subscription_next(penstock_version_subscription* subscription, int64_t timeout_ms,
+                                       uint64_t* version, penstock_error* error) {
+  return guarded(error, [&] {
+    need(version, "version");
+    const auto found = need(subscription, "subscription").versions.next(timeout_of(timeout_ms));
+    if (!found) throw Error(Errc::not_found, "no number is left for a version");
+    *version = *found;
+  });
+}
+
+void penstock_version_subscription_destroy(penstock_version_subscription* subscription) { delete subscription; }
 
 int penstock_space_drop(penstock_space* space, const char* name, uint64_t version, int* dropped,
                         penstock_error* error) {

@@ -1,5 +1,6 @@
 // The one place that knows which engines there are. It stands above the modules that make them.
 #include "pool/engine/pool_engine.hpp"
+#include "space/engine/space_engine.hpp"
 #include "stream/api/engine.hpp"
 #include "stream/direct/direct_engine.hpp"
 #include "stream/file/file_engine.hpp"
@@ -11,7 +12,8 @@ std::span<const EngineEntry> engines() {
   static constexpr EngineEntry all[] = {{"direct", &create_direct, &open_direct},
                                         {"pool", &pool::create_in_pool, &pool::open_in_pool, &pool::inspect_in_pool},
                                         {"insitu", &create_insitu, &open_insitu},
-                                        {"file", &create_file, &open_file, &inspect_files, &locate_files}};
+                                        {"file", &create_file, &open_file, &inspect_files, &locate_files},
+                                        {"space", &space::create_in_space, &space::open_in_space}};
   return all;
 }
 

@@ -15,7 +15,8 @@ namespace penstock::model {
 namespace {
 
 constexpr std::uint64_t chunk_bytes = 64 << 10;  // of structures; with the fields' arrays, most of a cache
-constexpr std::uint64_t part_bytes = 1 << 20;    // the least for which a thread of its own is worth it
+constexpr std::size_t largest_element = 16;
+constexpr std::uint64_t part_bytes = 1 << 20;  // the least for which a thread of its own is worth it
 
 std::int64_t offset_of_start(const Dims& start, const Strides& strides) {
   std::int64_t offset = 0;
@@ -58,9 +59,9 @@ void for_each_chunk(const Box& box, const Dims& chunk, F&& f) {
   }
 }
 
-std::string index_text(const Dims& start, const Dims& index) {
+std::string index_text(const Dims& index) {
   std::string text = "(";
-  for (std::size_t d = 0; d < index.size(); ++d) text += (d ? ", " : "") + std::to_string(start[d] + index[d]);
+  for (std::size_t d = 0; d < index.size(); ++d) text += (d ? ", " : "") + std::to_string(index[d]);
   return text + ")";
 }
 
@@ -177,9 +178,37 @@ bool ArrayConversion::run_part(std::byte* dst, const std::byte* src, const Box& 
   return accepted;
 }
 
-void ArrayConversion::run(void* dst_base, const void* src_base, const Executor& executor,
-                          std::uint64_t of_bytes) const {
+void ArrayConversion::run(void* dst, const void* src, const Executor& executor, std::uint64_t of_bytes) const {
+  if (const auto refusal = try_run(dst, src, executor, of_bytes)) throw Error(Errc::invalid_argument, refusal->text);
+}
+
+void ArrayConversion::verify(const void* src_base) const {
   if (is_empty(box_)) return;
+  const auto* src = static_cast<const std::byte*>(src_base);
+  Dims chunk = Dims::filled(box_.count.size(), 1);
+  std::uint64_t elements = 1;
+  for (const std::size_t d : fastest_first(fields_[0].src_strides, box_.count)) {
+    chunk[d] = std::clamp<std::uint64_t>(chunk_bytes / (elements * largest_element), 1, box_.count[d]);
+    elements *= chunk[d];
+  }
+  std::vector<std::byte> converted(elements * largest_element);
+  for_each_chunk({Dims::filled(box_.count.size(), 0), box_.count}, chunk, [&](const Box& part) {
+    for (const FieldCopy& field : fields_) {
+      if (!field.conversion.run) continue;
+      const Strides packed = packed_strides(part.count, field.dst_size, Order::row);
+      const auto copy = normalise(packed.data(), field.src_strides.data(), part.count.begin(), part.count.size(),
+                                  field.dst_size, field.conversion);
+      if (!model::run(copy, converted.data(), src + field.src_offset + offset_of_start(part.start, field.src_strides)))
+        throw Error(Errc::invalid_argument, first_refused(src).text);
+    }
+    return true;
+  });
+}
+
+std::optional<ArrayConversion::Refusal> ArrayConversion::try_run(void* dst_base, const void* src_base,
+                                                                 const Executor& executor,
+                                                                 std::uint64_t of_bytes) const {
+  if (is_empty(box_)) return std::nullopt;
   of_bytes = std::max(of_bytes, bytes());
   auto* dst = static_cast<std::byte*>(dst_base);
   const auto* src = static_cast<const std::byte*>(src_base);
@@ -204,11 +233,12 @@ void ArrayConversion::run(void* dst_base, const void* src_base, const Executor& 
   };
   if (parts > 1) executor.run(parts, run_one);
   else if (!run_part(dst, src, all, of_bytes)) accepted = false;
-  if (!accepted) refuse_first(src);
+  if (accepted) return std::nullopt;
+  return first_refused(src);
 }
 
-void ArrayConversion::refuse_first(const std::byte* src) const {
-  std::byte converted[16];
+ArrayConversion::Refusal ArrayConversion::first_refused(const std::byte* src) const {
+  std::byte converted[largest_element];
   const FieldCopy* refused = nullptr;
   const std::byte* element = nullptr;
   Dims index;
@@ -227,11 +257,10 @@ void ArrayConversion::refuse_first(const std::byte* src) const {
   const bool in_range =
       conversion_between(refused->dst_type, refused->src_type, Check::range).run(converted, element, 1);
   const std::string type(name_of(refused->dst_type));
-  throw Error(Errc::invalid_argument,
-              "element " + index_text(box_.start, index) +
-                  (refused->name.empty() ? "" : " of field '" + refused->name + "'") + " is " +
-                  value_text(refused->src_type, element) +
-                  (in_range ? ", which " + type + " does not hold exactly" : ", outside the range of " + type));
+  const std::string field = refused->name.empty() ? "" : " of field '" + refused->name + "'";
+  const std::string why = in_range ? ", which " + type + " does not hold exactly" : ", outside the range of " + type;
+  for (std::size_t d = 0; d < index.size(); ++d) index[d] += box_.start[d];
+  return {index, "element " + index_text(index) + field + " is " + value_text(refused->src_type, element) + why};
 }
 
 }  // namespace penstock::model

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,11 @@ struct Executor {
 
 class ArrayConversion {
  public:
+  struct Refusal {
+    Dims index;  // in the array
+    std::string text;
+  };
+
   // Converts the elements of `box`, which both arrays hold. Every field of the destination is looked up by name in the source.
   // Throws Error(invalid_argument): box outside an array, no such field, elements of the destination that share bytes;
   // Error(unsupported): types that do not convert.
@@ -40,6 +46,11 @@ class ArrayConversion {
   // The executor's parts are ranges of one dimension, a slow one of the destination.
   // of_bytes: how many bytes this conversion and others move together, if that is more than its own (StridedCopy's run).
   void run(void* dst, const void* src, const Executor& executor = {}, std::uint64_t of_bytes = 0) const;
+  // As run, but returns the element that the check refuses.
+  std::optional<Refusal> try_run(void* dst, const void* src, const Executor& executor = {},
+                                 std::uint64_t of_bytes = 0) const;
+  // Throws as run, and writes nothing.
+  void verify(const void* src) const;
 
  private:
   struct FieldCopy {
@@ -54,7 +65,7 @@ class ArrayConversion {
   void merge_fields();
   void choose_chunk(std::uint64_t structure_bytes);
   bool run_part(std::byte* dst, const std::byte* src, const Box& part, std::uint64_t of_bytes) const;
-  [[noreturn]] void refuse_first(const std::byte* src) const;
+  Refusal first_refused(const std::byte* src) const;
 
   Box box_;
   std::vector<FieldCopy> fields_;  // all with the same dimensions

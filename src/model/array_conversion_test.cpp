@@ -149,6 +149,13 @@ TEST(ArrayConversion, equals_a_conversion_element_by_element) {
       EXPECT_EQ(refusal.code(), Errc::invalid_argument);
       error = refusal.what();
     }
+    std::string verified;
+    try {
+      conversion.verify(c.src.base());
+    } catch (const Error& refusal) {
+      verified = refusal.what();
+    }
+    ASSERT_EQ(verified, error);
     if (first_refused.empty()) {
       ASSERT_EQ(error, "");
       expect_same(c.dst, expected);
@@ -266,6 +273,9 @@ TEST(ArrayConversion, names_the_first_element_that_a_check_refuses) {
     EXPECT_EQ(error(Check::range, parts), "element (10, 20, 93) is 40000, outside the range of int16");
     EXPECT_EQ(error(Check::exact, parts), "element (10, 20, 39) is 0.25, which int16 does not hold exactly");
   }
+  EXPECT_THROW(ArrayConversion(to, from, box, Check::range).verify(src.data()), Error);
+  std::ranges::fill(src, 7);
+  ArrayConversion(to, from, box, Check::exact).verify(src.data());
 }
 
 TEST(ArrayConversion, names_field_and_value_of_every_type) {

@@ -9,15 +9,12 @@
 #include <cstdint>
 
 #include "model/copy.hpp"
+#include "penstock/conversion.hpp"
 #include "penstock/types.hpp"
 
 namespace penstock::model {
 
-enum class Check : std::uint8_t {
-  none,
-  range,  // refuse a value outside the type: also NaN and infinity for an integer, and all but 0 and 1 for bool
-  exact,  // also refuse a value that the type cannot hold exactly; NaN is held by every float
-};
+using Check = ConversionCheck;
 
 // `run` is null for equal types. Throws Error(unsupported) for types that do not convert.
 Conversion conversion_between(DType dst, DType src, Check check = Check::none);

@@ -25,15 +25,17 @@ ConversionChoice choose_conversion(const ConversionCosts& costs) {
   const double link = known(costs.link_bytes_per_s, unknown_bytes_per_s);
   const double requests = std::max(costs.requests, 1.0);
   const double transfers = requests * costs.bytes / link;
+  const double wanted = std::clamp(costs.wanted_bytes, costs.bytes, std::max(costs.bytes, costs.whole_bytes));
   const auto room = static_cast<double>(costs.memory_left);
 
   ConversionChoice choice;
   auto& [at_reader, on_request, in_advance] = choice.seconds;
   at_reader = requests * costs.bytes / reader + (costs.fused_at_reader ? 0 : transfers);
-  on_request = costs.bytes > room ? never : costs.queue_s + costs.bytes / server + transfers;
-  in_advance = !costs.on_put || costs.whole_bytes > room
+  on_request = wanted > room ? never : costs.queue_s + wanted / server + transfers;
+  in_advance = !costs.on_put || costs.requests == 0 || costs.whole_bytes > room
                    ? never
-                   : std::max(0.0, costs.queue_s + costs.whole_bytes / server - costs.idle_s) + transfers;
+                   : std::max(0.0, costs.queue_s + costs.whole_bytes / server - costs.idle_s) + transfers +
+                         std::max(0.0, costs.whole_bytes - wanted) / server;
   const auto least = std::min_element(choice.seconds.begin(), choice.seconds.end());
   choice.place = static_cast<ConvertAt>(least - choice.seconds.begin());
 

@@ -4,8 +4,10 @@
 // A placement's price is the time that all expected requests for these bytes spend together:
 //   at_reader    each reader converts for itself                  requests x (bytes / link + bytes / reader rate)
 //   on_request   the first request converts at the server         queue + bytes / server rate + requests x bytes / link
-//   in_advance   the server converts the whole block on its put   what of queue + whole / server rate the idle time before
+//   in_advance   the server converts the whole part on its put    what of queue + whole / server rate the idle time before
 //                                                                 the first request does not hide + requests x bytes / link
+//                                                                 + (whole - wanted) / server rate, also where it is hidden:
+//                                                                 nobody wants these, and others lack the processor
 // The cheapest that has room wins; when two cost the same, the one that holds less memory.
 // Source: the placements R1, R2, R3 of SAND2021-10271, whose choice the paper leaves to future work.
 #pragma once
@@ -23,11 +25,12 @@ struct ConversionCosts {
   // On a put, all three are weighed, and any but in_advance means: not yet. On a request, in_advance is too late.
   bool on_put = false;
   double bytes = 0;                                       // that a request wants
-  double whole_bytes = 0;                                 // of the block that was put
+  double wanted_bytes = 0;                                // that any of the requests wants; 0: each wants the same
+  double whole_bytes = 0;                                 // of the part that was put
   double server_bytes_per_s = 0, reader_bytes_per_s = 0;  // of this conversion, as measured; 0: not measured yet
   double link_bytes_per_s = 0;                            // from the server to a reader; 0: not measured yet
   bool fused_at_reader = false;   // the reader reads the server's memory in place: its conversion is the transfer
-  double requests = 1;            // expected for these bytes, this one included
+  double requests = 1;            // expected for these bytes, this one included; on a put, 0: nothing is done
   double queue_s = 0;             // until the server begins: conversions before it, and puts, to which it yields
   double idle_s = 0;              // on a put: expected until the first request
   std::uint64_t memory_left = 0;  // of the server's budget for replicas

@@ -56,6 +56,19 @@ TEST(ConversionChoice, in_advance_where_idle_time_hides_it) {
   EXPECT_EQ(choose_conversion(c).place, on_request) << "a request comes too late for it";
 }
 
+TEST(ConversionChoice, what_nobody_wants_is_not_converted) {
+  auto c = costs();
+  c.on_put = true;
+  c.idle_s = 10;
+  c.requests = 4;
+  c.bytes /= 8;
+  EXPECT_EQ(choose_conversion(c).place, on_request) << "each wants the same eighth";
+  c.wanted_bytes = 8 * c.bytes;
+  EXPECT_EQ(choose_conversion(c).place, in_advance) << "an eighth each, and all of it in the end";
+  c.requests = 0;
+  EXPECT_NE(choose_conversion(c).place, in_advance) << "nobody has asked for this part";
+}
+
 TEST(ConversionChoice, memory_bounds_it) {
   auto c = costs();
   c.on_put = true;

@@ -44,8 +44,11 @@ std::string reader_column(std::string_view reader) {
   return std::string(reader_prefix) + std::string(reader);
 }
 
-bool is_reader_column(std::string_view column) {
-  return column.starts_with(reader_prefix) && column.size() <= reader_prefix.size() + max_reader_name;
+std::optional<std::string> reader_of_column(std::string_view column) {
+  if (!column.starts_with(reader_prefix)) return std::nullopt;
+  const auto reader = column.substr(reader_prefix.size());
+  if (reader.empty() || reader.size() > max_reader_name) return std::nullopt;
+  return std::string(reader);
 }
 
 std::string blocks_prefix(std::uint64_t array, std::uint64_t version) {

@@ -28,7 +28,7 @@ inline constexpr std::string_view going = "going";  // its bytes while it is dro
 inline constexpr std::string_view open_column = "open";
 // There too: the version up to which a group of programs has read, as version_column says it.
 std::string reader_column(std::string_view reader);
-bool is_reader_column(std::string_view column);
+std::optional<std::string> reader_of_column(std::string_view column);
 inline constexpr std::size_t max_reader_name = 200;  // bytes
 // Nothing: it is no version's.
 std::optional<std::uint64_t> version_of_column(std::string_view column);

@@ -1,6 +1,7 @@
 #include "space/protocol.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "model/array_layout.hpp"
 #include "model/box.hpp"
@@ -13,12 +14,26 @@ namespace penstock::space {
 namespace {
 
 constexpr std::uint16_t record_format = 2;
-constexpr std::size_t max_layouts = 16, max_readers = 64;
+constexpr std::size_t max_layouts = 16, max_readers = 64, max_fields = 64, max_field_name = 64;
 
 bool are_valid(const std::vector<std::string>& readers) {
-  return readers.size() <= max_readers && std::all_of(readers.begin(), readers.end(), [](const std::string& name) {
-           return !name.empty() && name.size() <= max_reader_name;
+  const std::set<std::string> distinct(readers.begin(), readers.end());
+  return distinct.size() == readers.size() && readers.size() <= max_readers &&
+         std::all_of(readers.begin(), readers.end(),
+                     [](const std::string& name) { return !name.empty() && name.size() <= max_reader_name; });
+}
+
+bool are_valid(const std::vector<ArrayField>& fields) {
+  std::set<std::string_view> names;
+  return fields.size() <= max_fields && std::all_of(fields.begin(), fields.end(), [&](const ArrayField& field) {
+           return !field.name.empty() && field.name.size() <= max_field_name && size_of(field.dtype) > 0 &&
+                  names.insert(field.name).second;
          });
+}
+
+bool servers_convert(const ArrayOptions& options) {
+  return options.convert == ConvertAt::on_request || options.convert == ConvertAt::in_advance ||
+         !options.layouts.empty();
 }
 
 // Throws as Dims does.
@@ -40,10 +55,19 @@ std::vector<std::byte> encode_record(const ArrayRecord& record) {
     throw Error(Errc::invalid_argument,
                 "at most " + std::to_string(max_layouts) + " layouts, of elements in rows or columns");
   if (!are_valid(record.options.readers))
-    throw Error(Errc::invalid_argument, "at most " + std::to_string(max_readers) + " readers, with names of 1 to " +
-                                            std::to_string(max_reader_name) + " bytes");
+    throw Error(Errc::invalid_argument, "at most " + std::to_string(max_readers) +
+                                            " readers, with distinct names of 1 to " + std::to_string(max_reader_name) +
+                                            " bytes");
   if (record.options.keep == 0 && !record.options.readers.empty())
     throw Error(Errc::invalid_argument, "readers hold versions back where an array keeps a number of them: keep is 0");
+  if (!are_valid(record.fields))
+    throw Error(Errc::invalid_argument, "at most " + std::to_string(max_fields) + " fields, with names of 1 to " +
+                                            std::to_string(max_field_name) +
+                                            " bytes that differ, and elements of a fixed size");
+  if (!record.fields.empty() && servers_convert(record.options))
+    throw Error(
+        Errc::unsupported,
+        "servers do not convert structures: define the array with convert at_reader or automatic, and no layouts");
   fb::ArrayRecordT table;
   table.format = record_format;
   table.id = record.id;
@@ -53,6 +77,11 @@ std::vector<std::byte> encode_record(const ArrayRecord& record) {
   table.tag_base = record.tag_base;
   table.keep = record.options.keep;
   table.readers = record.options.readers;
+  for (const auto& field : record.fields) {
+    auto& one = *table.fields.emplace_back(std::make_unique<fb::FieldT>());
+    one.name = field.name;
+    one.dtype = static_cast<std::uint8_t>(field.dtype);
+  }
   table.convert = static_cast<std::uint8_t>(record.options.convert);
   for (const auto& layout : layouts) {
     table.layouts.push_back(static_cast<std::uint8_t>(layout.dtype));
@@ -82,11 +111,33 @@ ArrayRecord decode_record(std::span<const std::byte> bytes) {
   record.options.keep = table.keep;
   record.options.readers = table.readers;
   known = known && are_valid(table.readers) && (table.keep > 0 || table.readers.empty());
+  for (const auto& field : table.fields) record.fields.push_back({field->name, static_cast<DType>(field->dtype)});
+  known = known && are_valid(record.fields) &&
+          (record.fields.empty() ? size_of(record.dtype) > 0
+                                 : record.dtype == DType::none && !servers_convert(record.options));
   const bool ranked = !table.shape.empty() && table.shape.size() <= max_dims;
-  if (!known || !ranked || size_of(record.dtype) == 0 || record.parts == 0 || record.parts > max_parts)
+  if (!known || !ranked || record.parts == 0 || record.parts > max_parts)
     throw Error(Errc::protocol, "the record of an array contradicts itself");
   record.shape = Dims(std::span<const std::uint64_t>(table.shape));
   return record;
+}
+
+std::uint64_t element_bytes(const ArrayRecord& record) {
+  std::uint64_t bytes = size_of(record.dtype);
+  for (const auto& field : record.fields) bytes += size_of(field.dtype);
+  return bytes;
+}
+
+model::ArrayLayout stored_layout(const ArrayRecord& record) {
+  const auto rows = model::dimensions_in(Order::row, record.shape.size());
+  if (record.fields.empty()) return model::scalar_layout(record.dtype, rows);
+  model::ArrayLayout layout;
+  layout.order = rows;
+  for (const auto& field : record.fields) {
+    layout.fields.push_back({field.name, field.dtype, layout.structure_bytes});
+    layout.structure_bytes += size_of(field.dtype);
+  }
+  return layout;
 }
 
 Layout layout_of(const ArrayForm& form, const ArrayRecord& of) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "model/array_layout.hpp"
 #include "penstock/space.hpp"
 #include "space/space_generated.h"
 
@@ -29,8 +30,13 @@ struct ArrayRecord {
   std::uint32_t parts = 1;
   std::uint64_t tag_base = 0;  // the tag of part 0 of version 0
   ArrayOptions options;
+  std::vector<ArrayField> fields;  // structures, without padding; dtype is none
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
 };
+std::uint64_t element_bytes(const ArrayRecord& record);
+// How elements lie in blocks: in rows.
+model::ArrayLayout stored_layout(const ArrayRecord& record);
+// Throws Error(invalid_argument, unsupported).
 std::vector<std::byte> encode_record(const ArrayRecord& record);
 // Throws Error(protocol); Error(unsupported): of a newer version of Penstock.
 ArrayRecord decode_record(std::span<const std::byte> bytes);

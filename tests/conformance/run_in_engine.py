@@ -1,5 +1,5 @@
-"""Runs a program of scenarios with another engine, which configuration makes the default; starts a server for engine
-`pool`, and passes on how the program ends.
+"""Runs a program of scenarios with another engine, which configuration makes the default; starts a server for engines
+`pool` and `space`, and passes on how the program ends.
 
   run_in_engine.py --engine ENGINE --server PENSTOCK_SERVER [--option KEY=VALUE] -- PROGRAM ARGUMENT...
 """
@@ -52,7 +52,7 @@ def main():
             "PENSTOCK_CONFIG": str(configuration),
             "PENSTOCK_SCENARIOS_ENGINE": arguments.engine,
         }
-        if arguments.engine == "pool":
+        if arguments.engine in ("pool", "space"):
             environment |= stack.enter_context(run_server(arguments.server, folder, arguments.option))
         return subprocess.run(arguments.program, env=environment, cwd=folder, timeout=PROGRAM_S, check=False).returncode
 

@@ -25,7 +25,8 @@ void check_layout(std::string_view text) {
 void check_record(std::span<const std::byte> bytes) {
   space::ArrayRecord record;
   if (!fuzz::refuses_with({Errc::protocol, Errc::unsupported}, [&] { record = space::decode_record(bytes); })) return;
-  fuzz::check(!record.shape.empty() && record.shape.size() <= max_dims && size_of(record.dtype) > 0);
+  fuzz::check(!record.shape.empty() && record.shape.size() <= max_dims && space::element_bytes(record) > 0);
+  model::validate(space::stored_layout(record));
   fuzz::check(space::decode_record(space::encode_record(record)) == record);
 }
 
@@ -59,6 +60,8 @@ void check_form(std::span<const std::byte> bytes) {
 std::vector<fuzz::Bytes> fuzz::seeds() {
   model::ArrayLayout particles{.structure_bytes = 32, .order = Dims{0}};
   for (const char* name : {"x", "y"}) particles.fields.push_back({name, DType::float64, particles.fields.size() * 8});
+  space::ArrayRecord particle_record{7, DType::none, {64}, 1, 3};
+  particle_record.fields = {{"x", DType::float64}, {"id", DType::int8}};
   const std::uint64_t numbers[] = {0, 4, 8, 12};
   fuzz::Bytes two = fuzz::choose(boxes, "\2");
   const auto* first = reinterpret_cast<const std::byte*>(numbers);
@@ -71,6 +74,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
       fuzz::choose(record,
                    space::encode_record(
                        {7, DType::float32, {64, 32}, 16, 3, {ConvertAt::in_advance, {{DType::int8, Order::column}}}})),
+      fuzz::choose(record, space::encode_record(particle_record)),
       two,
       fuzz::choose(form, std::string_view("\x09\x03\x02\x00\x01", 5))};
 }

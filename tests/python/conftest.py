@@ -41,6 +41,7 @@ PLACES = {
     "pool_tcp": ("pool", "tcp"),
     "insitu": ("insitu", "automatic"),
     "file": ("file", "automatic"),
+    "space": ("space", "automatic"),
 }
 
 
@@ -90,14 +91,14 @@ def plane(request, tmp_path, monkeypatch):
         monkeypatch.setenv("PENSTOCK_CONFIG", str(configuration))
     if engine == "file":
         monkeypatch.chdir(tmp_path)  # where folders of steps are made
-    if engine == "pool":
+    if engine in ("pool", "space"):
         monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", request.getfixturevalue("engine_servers").directory)
     return plane
 
 
 @pytest.fixture
 def engine_servers(pool_servers):
-    """The servers of the pool of a test of engine `pool`."""
+    """The servers of the pool of a test of engine `pool` or `space`."""
     return pool_servers(1, memory="512MiB", http="off")
 
 
@@ -227,3 +228,23 @@ def open_pool(context):
     yield open_client
     for pool in opened:
         pool.close()
+
+
+@pytest.fixture
+def open_space(context):
+    """open_space(servers, **options) opens a client of the arrays in a running pool; it is closed with the test."""
+    opened = []
+
+    def open_client(servers, **options):
+        space = penstock.Space(context=context, directory=servers.directory, **{"timeout": TIMEOUT_S} | options)
+        opened.append(space)
+        return space
+
+    yield open_client
+    for space in opened:
+        space.close()
+
+
+@pytest.fixture
+def space(pool_servers, open_space):
+    return open_space(pool_servers(2))

@@ -19,7 +19,7 @@ from penstock.analysis.meshes import Field
 from penstock.analysis.run import Analysis
 from penstock.cohort import thread_cohort
 
-ENGINES = ["direct", "pool", "insitu", "file"]
+ENGINES = ["direct", "pool", "insitu", "file", "space"]
 TIMEOUT_S = 30.0
 SHAPE = (6, 7, 8)
 PIPELINE = """
@@ -45,7 +45,7 @@ def choose(tmp_path, monkeypatch, pool_servers):
         (here / "penstock.yaml").write_text(f"streams: {{heat: {{engine: {engine}}}}}\n")
         monkeypatch.setenv("PENSTOCK_CONFIG", str(here / "penstock.yaml"))
         monkeypatch.chdir(here)
-        if engine == "pool":
+        if engine in ("pool", "space"):
             servers = pool_servers(1, memory="256MiB", http="off")
             monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", servers.directory)
         else:

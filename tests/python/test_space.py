@@ -1,13 +1,12 @@
 """Array spaces over real servers, beside NumPy."""
 
-import ctypes
 import itertools
 import random
 import re
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import penstock
@@ -18,25 +17,6 @@ from hypothesis import strategies as st
 PLACES = ("at_reader", "on_request", "in_advance", "automatic")
 TYPES = ("float32", "float64", "int8", "uint8", "int32", "int64", "uint64", "float16")
 _names = itertools.count()
-
-
-@pytest.fixture
-def open_space(context):
-    opened = []
-
-    def open_client(servers, **options):
-        space = penstock.Space(context=context, directory=servers.directory, **{"timeout": 20.0} | options)
-        opened.append(space)
-        return space
-
-    yield open_client
-    for space in opened:
-        space.close()
-
-
-@pytest.fixture
-def space(pool_servers, open_space):
-    return open_space(pool_servers(2))
 
 
 def test_boxes_come_from_whoever_put_them(space):
@@ -345,6 +325,64 @@ def test_versions_go_when_their_readers_have_read_them(pool_servers, open_space)
     assert space.drop("T") and not list(space)
 
 
+def test_what_was_read_stays_read(pool_servers, open_space, open_pool):
+    servers = pool_servers(2)
+    space, other = open_space(servers), open_space(servers)
+    T = space.define("T", "int64", (8,), keep=2, readers=["viz"])
+    T[0][...], T[1][...] = 0, 1
+    T[1].done("viz")
+    other["T", 0].done("viz")  # the slower half of the group
+    T[2][...] = 2
+    T[3].put(3, timeout=5)
+    assert T.versions == [2, 3]
+    raw = open_pool(servers, ns="penstock.arrays")
+    row = next(info.row for info in raw.list() if info.column == "open")
+    for reader in ("film", "", "x" * 201):
+        with pytest.raises(penstock.InvalidArgument):
+            raw.put(row, f"read/{reader}", b"0" * 20, if_exists="overwrite")
+    with pytest.raises(penstock.WrongState, match="'viz' has read version 1 before"):
+        raw.put(row, "read/viz", b"0" * 20, if_exists="overwrite")
+    with pytest.raises(penstock.InvalidArgument, match="distinct names"):
+        space.define("U", "int64", (8,), keep=1, readers=["viz", "viz"])
+    assert space.drop("T") and not list(raw.list())
+    with pytest.raises(penstock.NotFound):
+        raw.put(row, "read/viz", b"0" * 20, if_exists="overwrite")
+    assert not list(raw.list())
+
+
+def test_a_run_that_begins_again_waits_for_its_readers_again(pool_servers, open_space):
+    space = open_space(pool_servers(2))
+    T = space.define("T", "int64", (8,), keep=1, readers=["viz"])
+    for _ in range(2):
+        for version in range(3):
+            T[version][...] = version
+            with pytest.raises(penstock.TimeoutError):
+                T[version + 1].put(0, timeout=0.1)
+            T[version].done("viz")
+        T[2].drop()
+    assert T.versions == []
+
+
+def test_a_put_of_a_new_version_ends_by_its_deadline(pool_servers, open_space):
+    servers = pool_servers(2, lease_ms=60_000)
+    space = open_space(servers, timeout=300.0)
+    T = space.define("T", "int64", (8,), keep=1)
+    T[0][...] = 0
+    for server in servers.servers:
+        server.process.send_signal(signal.SIGSTOP)
+    try:
+        for number in (1, 2**63):
+            with pytest.raises((penstock.TimeoutError, penstock.PeerLost)):
+                T[number].put(1, timeout=0.5)
+        with pytest.raises((penstock.TimeoutError, penstock.PeerLost)):
+            T[0].get(timeout=0.5)
+    finally:
+        for server in servers.servers:
+            server.process.send_signal(signal.SIGCONT)
+    T[1].put(1)
+    assert (T[1][...] == 1).all()
+
+
 def test_a_space_never_keeps_more_versions_than_it_should(pool_servers, open_space):
     """Two programs write versions of their own, as fast as they can; the pool has room for six."""
     servers = pool_servers(2, memory="16MiB")
@@ -381,62 +419,104 @@ def test_a_version_whose_drop_was_cut_short_goes_for_the_next_one(pool_servers, 
     assert T.versions == [1] and (T[1][...] == 1).all()
 
 
-class ArrayOfC(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("ndims", ctypes.c_size_t),
-        ("shape", ctypes.c_uint64 * 8), ("parts", ctypes.c_uint32),
-    )  # fmt: skip
+def test_versions_come_in_order_once_their_box_is_there(space):
+    T = space.define("T", "int64", (6, 8))
+    versions = T.subscribe(np.s_[2:4], timeout=0.3)
+    with pytest.raises(penstock.TimeoutError, match=r"array 'T': no version from 0 on began in time"):
+        next(versions)
+    T[3][:3] = 3
+    T[4][...] = 4
+    with pytest.raises(penstock.TimeoutError, match=r"version 3: not there in time: \[3, 4\) x \[0, 8\)"):
+        next(versions)
+    T[3][3:4] = 3
+    assert [next(versions).number, next(versions).number] == [3, 4]
+    T[1][...] = 1  # too late
+    with pytest.raises(penstock.TimeoutError, match="no version after 4 began"):
+        next(versions)
+    T[6][0] = T[7][0] = 7
+    T[8][...] = 8
+    assert T[6].drop() and T[7].drop()
+    assert next(versions).number == 8 and versions.skipped == 0  # gone before anybody looked
+    # A pattern, and versions that are there already.
+    assert [version.number for version in T.subscribe(start=2, step=2, stop=8, index=np.s_[3])] == [4]
+    assert [version.number for version in T.subscribe(start=1, stop=2)] == [1]
+    assert list(T.subscribe(start=9, stop=9)) == []
+    with pytest.raises(penstock.TimeoutError, match="no version after 4, in steps of 3, began"):
+        list(T.subscribe(start=1, step=3, timeout=0.2))
+    for wrong in ({"start": -1}, {"step": 0}, {"stop": 1 << 64}):
+        with pytest.raises(penstock.InvalidArgument, match=f"{next(iter(wrong))} is a number"):
+            T.subscribe(**wrong)
+    last = (1 << 64) - 1
+    T[last][...] = 0
+    assert [version.number for version in T.subscribe(start=last)] == [last]
+    waits = T.subscribe(start=20)
+    space.close()
+    with pytest.raises(penstock.WrongState, match="is closed"):
+        next(waits)
 
 
-class MemoryOfC(ctypes.Structure):
-    _fields_ = (("dtype", ctypes.c_int), ("order", ctypes.c_int), ("strides", ctypes.POINTER(ctypes.c_int64)))
-
-
-def test_the_same_arrays_in_c(pool_servers, open_space, context, tmp_path):
+def test_a_subscription_skips_what_is_dropped_and_ends_with_its_array(pool_servers, open_space):
     servers = pool_servers(2)
-    T = open_space(servers).define("T", "float64", (6, 8))
-    library = ctypes.CDLL(str(next((Path(penstock.__file__).parent / "lib").glob("libpenstock.so.*"))))
-    library.penstock_context_destroy.restype = library.penstock_space_destroy.restype = None
-    FLOAT32, COLUMN, NOT_FOUND, TIMEOUT = 12, 1, 3, 40
-    message = (ctypes.c_char * 516)()
-    number = ctypes.c_uint64
+    space, other = open_space(servers), open_space(servers)
+    T = other.define("T", "float64", (64, 1024))
+    T[0][:1] = 0
+    versions = space["T"].subscribe()
 
-    def numbers(*values):
-        return (ctypes.c_uint64 * len(values))(*values)
+    with ThreadPoolExecutor(1) as pool:
+        given = pool.submit(next, versions)
+        while not given.done():
+            # It waits for the lowest version, which goes once the next one has begun.
+            began = T.latest + 1
+            T[began][:1] = 0
+            assert T[began - 1].drop()
+            if versions.skipped >= 3:
+                T[began][1:] = 0
+                break
+        assert given.result(30).number == began
+        waits = pool.submit(next, versions)
+        assert not waits.done() and other.drop("T")
+        with pytest.raises(penstock.NotFound, match=r"array 'T'.*dropped"):
+            waits.result(30)
 
-    def call(name, *arguments, code=0):
-        assert getattr(library, f"penstock_{name}")(*arguments, message) == code, message.raw[4:].split(b"\0")[0]
-        return message.raw[4:].split(b"\0")[0].decode()
 
-    handle, space = ctypes.c_void_p(), ctypes.c_void_p()
-    call("context_create", f"directory={tmp_path}".encode(), ctypes.byref(handle))
-    options = f"directory={servers.directory},timeout_ms=20000".encode()
-    call("space_create", handle, options, ctypes.byref(space))
-    call("space_define", space, b"T", 13, ctypes.c_size_t(2), numbers(6, 8))
-    found = ArrayOfC(struct_size=ctypes.sizeof(ArrayOfC))
-    call("space_array", space, b"T", number(20000), ctypes.byref(found))
-    assert (found.dtype, found.ndims, list(found.shape)) == (13, 2, [6, 8, 0, 0, 0, 0, 0, 0])
-    values = np.asfortranarray(np.arange(24, dtype=np.float32).reshape(3, 8))
-    memory = MemoryOfC(FLOAT32, COLUMN, None)
-    where = (ctypes.c_size_t(2), numbers(3, 0), numbers(3, 8))
-    own = values.ctypes.data_as(ctypes.c_void_p)
-    call("space_put", space, b"T", number(4), *where, own, ctypes.byref(memory), number(20000))
-    T[4][:3] = 7
-    np.testing.assert_array_equal(T[4][3:], values)
-    out = np.zeros((6, 8))
-    where = (ctypes.c_size_t(2), None, numbers(6, 8))
-    call("space_wait", space, b"T", number(4), *where, number(20000))
-    call("space_get", space, b"T", number(4), *where, out.ctypes.data_as(ctypes.c_void_p), None, number(20000))
-    np.testing.assert_array_equal(out, T[4][...])
-    count, versions = ctypes.c_size_t(), numbers(0, 0)
-    call("space_versions", space, b"T", ctypes.c_size_t(2), versions, ctypes.byref(count))
-    assert (count.value, versions[0]) == (1, 4)
-    dropped = ctypes.c_int()
-    call("space_drop", space, b"T", number(4), ctypes.byref(dropped))
-    assert dropped.value == 1
-    said = call("space_wait", space, b"T", number(4), *where, number(50), code=TIMEOUT)
-    assert "[0, 6) x [0, 8)" in said
-    call("space_drop_array", space, b"T", ctypes.byref(dropped))
-    call("space_versions", space, b"T", ctypes.c_size_t(2), versions, ctypes.byref(count), code=NOT_FOUND)
-    library.penstock_space_destroy(space)
-    library.penstock_context_destroy(handle)
+def test_a_subscription_goes_on_when_servers_die_and_join(pool_servers, open_space, open_pool):
+    """Two copies of everything: every version is given once, whichever server dies, the versions' home among them."""
+    servers = pool_servers(3, replication=2, lease_ms=1000)
+    space = open_space(servers, timeout=60.0)
+    arrays = [space.define(f"T{i}", "float64", (64, 64)) for i in range(6)]  # their homes: both that die, as a rule
+    behind, go = threading.Semaphore(0), threading.Semaphore(0)
+    raw = open_pool(servers, ns="penstock.arrays", timeout=60.0)
+
+    def write():
+        writer = open_space(servers, timeout=60.0)
+        for version in range(12):
+            if version in (4, 8):  # while a server dies, nothing has but one copy
+                behind.release()
+                assert go.acquire(timeout=60)
+            for array in arrays:
+                for half in (slice(0, 32), slice(32, 64)):
+                    writer[array.name][version][half] = version
+
+    def read(array):
+        mine = open_space(servers, timeout=60.0)[array.name]
+        for expected, version in enumerate(mine.subscribe(stop=12)):
+            assert version.number == expected
+            assert (version[...] == expected).all()
+        return expected
+
+    with ThreadPoolExecutor(7) as pool:
+        works = [pool.submit(write), *(pool.submit(read, array) for array in arrays)]
+        for number in (4, 5):
+            assert behind.acquire(timeout=60)
+            ends = time.monotonic() + 60
+            while True:
+                status = raw.status()
+                copies = sum(server["objects"] for server in status["servers"])
+                if status["settled"] and copies >= 2 * len(list(raw.list())):
+                    break
+                assert time.monotonic() < ends, "there are no copies"
+            servers.stop_one(servers.servers[0], number=signal.SIGKILL)
+            go.release()
+            servers.start_one(number)
+        assert [work.result(120) for work in works[1:]] == [11] * 6
+        works[0].result(60)

@@ -1,8 +1,8 @@
 """`penstock bench space`: arrays in a pool, put and got in either order, beside copies and a stream in the pool.
 
 One server on this machine. Each row runs once a round, so that drift of the machine meets all of them; figures are
-medians, and ratios medians of the ratios within a round. Then some programs get each version in the other order at once,
-for every place where that may be converted. The conversions alone (layout_conversions) come last.
+medians, and ratios medians of the ratios within a round. Then some programs get each version in the other order at
+once, for every place where that may be converted. The conversions alone (layout_conversions) come last.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def movement(rounds: int, folder: Path) -> dict[str, list[float]]:
     return seconds
 
 
-def read_shared(number: int, readers: int) -> None:
+def read_shared(name: str) -> None:
     """One of the programs that read: prints its seconds by place."""
     import penstock
 
@@ -92,7 +92,7 @@ def read_shared(number: int, readers: int) -> None:
             seconds[PLACES[place]].append(timed(lambda a=array: a.get(out=into)))
             if into[1, 2, 3] != version + 0.5 or into[-1, -1, -1] != version + 0.5:
                 raise RuntimeError("what was got is not what was put")
-            turns[turn].done(str(number))
+            turns[turn].done(name)
     print(json.dumps(seconds))
 
 
@@ -103,8 +103,8 @@ def shared(readers: int) -> list[tuple[str, float, float, int, int]]:
     names = [str(number) for number in range(readers)]
     puts: dict[str, list[float]] = {place: [] for place in PLACES}
     counted: dict[str, tuple[int, int]] = dict.fromkeys(PLACES, (0, 0))
-    command = [sys.executable, "-m", "penstock.bench.space", "--reader"]
-    programs = [subprocess.Popen([*command, name, str(readers)], stdout=subprocess.PIPE, text=True) for name in names]
+    command = [sys.executable, "-c", "import sys; from penstock.bench import space; space.read_shared(sys.argv[1])"]
+    programs = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in names]
     try:
         with penstock.Space() as space:
             for place in PLACES:
@@ -147,12 +147,8 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="penstock bench space", description=__doc__)
     parser.add_argument("--repeat", type=int, default=9, help="rounds")
     parser.add_argument("--readers", type=int, default=8, help="programs that get the same at once (0: none)")
-    parser.add_argument("--reader", nargs=2, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="writes the seconds to a file")
     given = parser.parse_args(words)
-    if given.reader is not None:
-        read_shared(*given.reader)
-        return 0
     console = Console(width=110)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -174,8 +170,14 @@ def main(words: list[str] | None = None) -> int:
                       "converted, MB", "shared, MB")  # fmt: skip
         best = min(gets for place, gets, *_ in rows if place != "automatic")
         for place, gets, put, converted, from_others in rows:
-            table.add_row(place, f"{1e3 * gets:.0f}", f"{gets / best:.2f}", f"{1e3 * put:.1f}", f"{converted / 1e6:.0f}",
-                          f"{from_others / 1e6:.0f}")  # fmt: skip
+            table.add_row(
+                place,
+                f"{1e3 * gets:.0f}",
+                f"{gets / best:.2f}",
+                f"{1e3 * put:.1f}",
+                f"{converted / 1e6:.0f}",
+                f"{from_others / 1e6:.0f}",
+            )
         console.print(table)
     programs = find_programs("layout_conversions")
     if programs is None:

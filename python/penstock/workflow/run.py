@@ -136,7 +136,8 @@ def pool_plan(study: Study) -> PoolPlan | None:
     """The servers that the run starts: those of the study, or two when a stream wants a pool and there is none."""
     if study.pool is not None:
         return study.pool
-    return PoolPlan(servers=2) if "pool" in map(engine_of, study.streams.values()) and not _pool_is_there() else None
+    wanted = {"pool", "space"} & set(map(engine_of, study.streams.values()))
+    return PoolPlan(servers=2) if wanted and not _pool_is_there() else None
 
 
 def _pool_is_there() -> bool:

@@ -24,6 +24,10 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   using Attempt = pool::PoolClient::Attempt;
   using Indices = std::vector<std::size_t>;
 
+  // For the library's own use: over a client that others use, too, and that stays open.
+  static Pool over(std::shared_ptr<pool::PoolClient> client, PoolOptions options);
+  bool shares_client = false;
+
   std::string registration;  // where streams and directories register, as configured
 
   // A call on many keys, shared by its requests: what was asked (kept as long as anybody uses it) and what came of each key.

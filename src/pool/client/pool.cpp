@@ -61,12 +61,25 @@ Pool::Pool(const Context& context, PoolOptions options) : impl_(std::make_shared
   impl_->workers = std::make_unique<fabric::Workers>(*impl_->progress, 2, "pool-client");
 }
 
+Pool::Pool(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Pool Pool::Impl::over(std::shared_ptr<pool::PoolClient> client, PoolOptions options) {
+  auto impl = std::make_shared<Impl>();
+  impl->progress = client->progress();
+  impl->ns = Namespace::named(options.ns);
+  impl->options = std::move(options);
+  impl->client = std::move(client);
+  impl->shares_client = true;
+  impl->workers = std::make_unique<fabric::Workers>(*impl->progress, 2, "pool-client");
+  return Pool(std::move(impl));
+}
+
 Pool::Pool(Pool&&) noexcept = default;
 Pool& Pool::operator=(Pool&&) noexcept = default;
 Pool::~Pool() {
   if (!impl_) return;
   if (impl_->origin.leave(impl_)) return;
-  if (impl_->client) impl_->client->close();
+  if (impl_->client && !impl_->shares_client) impl_->client->close();
   if (impl_->recorder) impl_->recorder->flush();
 }
 

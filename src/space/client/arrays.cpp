@@ -26,9 +26,9 @@ Space::Impl::ArrayPointer Space::Impl::keep(std::string_view name, const Object&
   return kept;
 }
 
-Space::Impl::ArrayPointer Space::Impl::read(std::string_view name) {
+Space::Impl::ArrayPointer Space::Impl::read(std::string_view name, Deadline deadline) {
   try {
-    return keep(name, pool.get(space::array_key(name)));
+    return keep(name, pool.get(space::array_key(name), until(deadline)));
   } catch (const Error& error) {
     if (error.code() != Errc::not_found) throw;
     throw Error(Errc::not_found, "pool " + pool.name() + ": there is no array '" + std::string(name) + "'");
@@ -36,10 +36,8 @@ Space::Impl::ArrayPointer Space::Impl::read(std::string_view name) {
 }
 
 Space::Impl::ArrayPointer Space::Impl::defined(std::string_view name, Deadline deadline) {
-  GetOptions options;
-  options.timeout = left(deadline);
   try {
-    return keep(name, pool.need(space::array_key(name), options));
+    return keep(name, pool.need(space::array_key(name), until(deadline)));
   } catch (const Error& error) {
     if (error.code() != Errc::timeout) throw;
     throw Error(Errc::timeout, "pool " + pool.name() + ": array '" + std::string(name) + "' was not defined in time");
@@ -70,13 +68,12 @@ Space::Impl::ArrayPointer Space::Impl::begin_version(ArrayPointer of, std::uint6
     const std::lock_guard lock(mutex);
     if (begun.contains(number)) return of;
   }
-  of = read(of->name);
+  of = read(of->name, deadline);
   for (bool there = false; !there;) {
     if (of->record.options.keep > 0) make_room(*of, version, deadline);
-    PutOptions options;
-    options.timeout = left(deadline);
     try {
-      pool.put({space::versions_row(of->record.id), space::version_column(version)}, {}, options);
+      const Key key{space::versions_row(of->record.id), space::version_column(version)};
+      pool.put(key, {}, put_until(deadline));
       there = true;
     } catch (const Error& error) {
       there = error.code() == Errc::already_exists;
@@ -152,13 +149,13 @@ std::vector<ObjectInfo> Space::Impl::version_objects(const Array& of) {
   return objects;
 }
 
-// The version's object says that it goes, and is dropped last: what was interrupted can be done again.
+// What says what goes is dropped last: what was interrupted can be done again.
 bool Space::Impl::drop_version(const Array& of, std::uint64_t version, Deadline deadline) {
   const Key key{space::versions_row(of.record.id), space::version_column(version)};
   forget(of, version);
   try {
-    if (pool.info(key).bytes == 0) {
-      PutOptions options;
+    if (pool.info(key, until(deadline)).bytes == 0) {
+      auto options = put_until(deadline);
       options.if_exists = IfExists::overwrite;
       pool.put(key, std::as_bytes(std::span(space::going)), options);
     }
@@ -167,7 +164,26 @@ bool Space::Impl::drop_version(const Array& of, std::uint64_t version, Deadline 
     return false;
   }
   end(begin(drop_blocks(of.record.id, version, false, deadline)));
-  return pool.drop(key);
+  return pool.drop(key, until(deadline));
+}
+
+bool Space::Impl::drop_array(std::string_view name, Deadline deadline) {
+  ArrayPointer array;
+  try {
+    array = read(name, deadline);
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) throw;
+    return false;
+  }
+  const auto row = space::versions_row(array->record.id);
+  pool.drop({row, std::string(space::open_column)}, until(deadline));
+  end(begin(drop_blocks(array->record.id, 0, true, deadline)));
+  for (const auto& object : version_objects(*array))
+    drop_version(*array, *space::version_of_column(object.key.column), deadline);
+  for (const auto& reader : array->record.options.readers)
+    pool.drop({row, space::reader_column(reader)}, until(deadline));
+  forget(*array, 0);
+  return pool.drop(space::array_key(name), until(deadline));
 }
 
 Task<void> Space::Impl::drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline) {

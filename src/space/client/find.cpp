@@ -13,9 +13,8 @@ namespace fb = space::fb;
 
 namespace {
 
-constexpr Timeout last_look(1000);                         // beyond the deadline
-constexpr Timeout first_look(1000), longest_look(16'000);  // whether what is waited for is still of the same array
-constexpr std::size_t named_boxes = 8;                     // in an error's message
+constexpr Timeout last_look(1000);      // beyond the deadline
+constexpr std::size_t named_boxes = 8;  // in an error's message
 
 std::string text_of(const std::vector<Box>& boxes, bool complete) {
   std::string text;
@@ -34,7 +33,7 @@ Space::Impl::Blocks Space::Impl::find(ArrayPointer of, std::uint64_t version, co
 
 Space::Impl::Blocks Space::Impl::find_whole(ArrayPointer of, std::uint64_t version, const Pieces& pieces,
                                             Deadline deadline) {
-  for (auto look = first_look;; look = std::min(2 * look, longest_look)) {
+  for (auto look = space::first_look;; look = std::min(2 * look, space::longest_look)) {
     Blocks blocks;
     try {
       blocks = find(of, version, pieces, true, earlier(deadline, Deadline(look)));

@@ -26,23 +26,18 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-DType space::type_of(const ArrayMemory& memory, DType dtype) {
-  return memory.dtype == DType::none ? dtype : memory.dtype;
-}
-
-model::PlacedArray space::placed(const ArrayMemory& memory, DType dtype, const Box& box) {
-  auto layout = model::scalar_layout(type_of(memory, dtype), model::dimensions_in(memory.order, box.start.size()));
-  if (!memory.strides.empty()) {
-    layout.order = Dims();
-    layout.strides = memory.strides;
-  }
-  return model::place(layout, box);
-}
-
 // The order of dimensions of one element says nothing: they count as the slowest.
-std::optional<space::Layout> space::layout_of(const ArrayMemory& memory, DType dtype, const Box& box) {
+std::optional<space::Layout> space::layout_of(const ArrayMemory& memory, const ArrayRecord& of, const Box& box,
+                                              std::string* why) {
+  const auto left_to_reader = [&](const char* reason) {
+    if (why) *why = std::string("the reader converts: ") + reason;
+    return std::nullopt;
+  };
   const std::size_t rank = box.count.size();
-  Layout layout{type_of(memory, dtype), model::dimensions_in(memory.order, rank)};
+  Layout layout{memory.dtype == DType::none ? of.dtype : memory.dtype, model::dimensions_in(memory.order, rank)};
+  if (!of.fields.empty()) return left_to_reader("servers do not convert structures");
+  if (memory.check != ConversionCheck::none && layout.dtype != of.dtype)
+    return left_to_reader("servers convert without a check");
   if (memory.strides.size() == rank) {
     for (std::size_t i = 0; i < rank; ++i) layout.order[i] = i;
     std::stable_sort(layout.order.begin(), layout.order.end(), [&](std::uint64_t a, std::uint64_t b) {
@@ -52,7 +47,10 @@ std::optional<space::Layout> space::layout_of(const ArrayMemory& memory, DType d
   std::stable_partition(layout.order.begin(), layout.order.end(), [&](std::uint64_t d) { return box.count[d] == 1; });
   const auto several =
       std::find_if(layout.order.begin(), layout.order.end(), [&](std::uint64_t d) { return box.count[d] > 1; });
-  if (layout.dtype == dtype && std::is_sorted(several, layout.order.end())) return std::nullopt;
+  if (layout.dtype == of.dtype && std::is_sorted(several, layout.order.end())) {
+    if (why) *why = "nothing is converted: the elements are asked for as the array has them";
+    return std::nullopt;
+  }
   return layout;
 }
 
@@ -60,7 +58,7 @@ std::optional<space::Layout> space::layout_of(const ArrayMemory& memory, DType d
 std::vector<Space::Impl::Fetch> Space::Impl::fetches(const Array& of, std::uint64_t version, const Pieces& pieces,
                                                      const Blocks& blocks) {
   const auto placement = pool.impl().client->members().placement();
-  const std::uint64_t element = size_of(of.record.dtype);
+  const std::uint64_t element = space::element_bytes(of.record);
   std::vector<Fetch> all;
   std::map<std::uint32_t, Fetch> open;  // by server
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -116,7 +114,7 @@ bool Space::Impl::fetch(const Array& of, std::uint64_t version, const Pieces& pi
       auto& object = objects[k];
       if (object.code == Errc::not_found && !deadline.passed()) return false;
       if (!object.value) throw Error(object.code, object.message);
-      if (object.value->bytes().size() != element_count(all[i].boxes[k].count) * size_of(of.record.dtype))
+      if (object.value->bytes().size() != element_count(all[i].boxes[k].count) * space::element_bytes(of.record))
         throw Error(Errc::protocol, "a block of array '" + of.name + "' has another number of bytes than its box");
       see(all[i].boxes[k], object.value->bytes().data());
       object.value.reset();
@@ -211,8 +209,9 @@ void Space::Impl::measure(double Rates::*rate, std::uint64_t bytes, double secon
   known = known > 0 ? 0.7 * known + 0.3 * now : now;
 }
 
-// Whatever keeps a server from it, this program can do it alone, and says what is wrong if it cannot.
-std::vector<std::size_t> Space::Impl::take_converted(const Wanted& wanted, Deadline deadline) {
+// The pieces that are left to this program; none: the servers are others now, look again. Whatever else keeps a server
+// from converting, this program can do it alone, and says what is wrong if it cannot.
+std::optional<std::vector<std::size_t>> Space::Impl::take_converted(const Wanted& wanted, Deadline deadline) {
   auto all = conversions(wanted);
   std::vector<fabric::Future<Converted>> asked(all.size());
   const auto ask = [&](std::size_t i) {
@@ -220,6 +219,7 @@ std::vector<std::size_t> Space::Impl::take_converted(const Wanted& wanted, Deadl
   };
   for (std::size_t i = 0; i < space::requests_at_once; ++i) ask(i);
   std::vector<std::size_t> left;
+  bool moved = false;
   auto layout = model::scalar_layout(wanted.layout->dtype, wanted.layout->order);
   for (std::size_t i = 0; i < all.size(); ++i) {
     Converted converted;
@@ -228,6 +228,7 @@ std::vector<std::size_t> Space::Impl::take_converted(const Wanted& wanted, Deadl
       converted = end(std::move(asked[i]));
     } catch (const Error& error) {
       if (error.code() == Errc::cancelled) throw;
+      moved = moved || error.code() == Errc::stale_view;
       converted.reply.counts.assign(all[i].pieces.size(), 0);
     }
     ask(i + space::requests_at_once);
@@ -244,26 +245,38 @@ std::vector<std::size_t> Space::Impl::take_converted(const Wanted& wanted, Deadl
     for (std::size_t k = 0; k < all[i].pieces.size(); ++k)
       if (converted.reply.counts[k] == 0) left.push_back(all[i].pieces[k]);
   }
+  if (moved && !deadline.passed()) return std::nullopt;
   return left;
 }
 
 bool Space::Impl::take(const Wanted& wanted, const Blocks& blocks, Deadline deadline) {
   const auto& of = *wanted.of;
   std::uint64_t bytes = 0;
+  std::optional<model::ArrayConversion::Refusal> refused;
   const auto convert = [&](const Box& held, const std::byte* from) {
     const auto both = *model::intersect(held, wanted.box);
-    model::ArrayConversion(wanted.into, space::placed({}, of.record.dtype, held), both)
-        .run(wanted.data, from, {}, wanted.into.bytes);
-    bytes += element_count(both.count) * size_of(of.record.dtype);
+    auto refusal = model::ArrayConversion(wanted.into, space::block_of(of.record, held), both, wanted.check)
+                       .try_run(wanted.data, from, {}, wanted.into.bytes);
+    if (refusal && (!refused || std::ranges::lexicographical_compare(refusal->index, refused->index)))
+      refused = std::move(refusal);
+    bytes += element_count(both.count) * space::element_bytes(of.record);
   };
-  if (!wanted.layout) return fetch(of, wanted.version, wanted.pieces, blocks, deadline, convert);
+  if (!wanted.layout) {
+    const bool taken = fetch(of, wanted.version, wanted.pieces, blocks, deadline, convert);
+    if (taken && refused)
+      throw Error(Errc::invalid_argument,
+                  "array '" + of.name + "', version " + std::to_string(wanted.version) + ": " + refused->text);
+    return taken;
+  }
   Pieces pieces;
   Blocks their;
   if (of.record.options.convert == ConvertAt::at_reader) {
     pieces = wanted.pieces;
     their = blocks;
   } else {
-    for (const auto i : take_converted(wanted, deadline)) {
+    const auto left = take_converted(wanted, deadline);
+    if (!left) return false;
+    for (const auto i : *left) {
       pieces.push_back(wanted.pieces[i]);
       their.push_back(blocks[i]);
     }
@@ -275,7 +288,6 @@ bool Space::Impl::take(const Wanted& wanted, const Blocks& blocks, Deadline dead
 }
 
 std::vector<std::string> Space::Impl::explain(const Wanted& wanted, Deadline deadline) {
-  if (!wanted.layout) return {"nothing is converted: the elements are asked for as the array has them"};
   std::vector<std::string> lines;
   for (auto& one : conversions(wanted)) {
     one.request.explain_only = true;
@@ -290,14 +302,21 @@ std::vector<std::string> Space::Impl::explain(const Wanted& wanted, Deadline dea
 void Space::get(std::string_view name, std::uint64_t version, const Box& box, void* data, const ArrayMemory& memory,
                 Timeout timeout) {
   const auto deadline = impl_->deadline(timeout);
-  space::require_on_host(data);
+  space::require_on_host(data, memory);
+  if (!memory.layout.empty() && !model::is_empty(box)) {
+    space::Rows rows(memory, impl_->array(name, box, deadline)->record, box);
+    get(name, version, box, rows.bytes.data(), rows.as, Impl::left(deadline));
+    rows.to(data);
+    return;
+  }
   for (;;) {
     const auto array = impl_->array(name, box, deadline);
-    const auto dtype = array->record.dtype;
+    const auto& record = array->record;
     Impl::Wanted wanted{
-        array, version, {}, box, space::placed(memory, dtype, box), data, space::layout_of(memory, dtype, box)};
-    model::conversion_between(space::type_of(memory, dtype), dtype);  // throws now, and not when the box is there
-    if (wanted.into.overlapping) throw Error(Errc::invalid_argument, "elements of the destination share bytes");
+        array,       version, {}, box, space::placed(memory, record, box), data, space::layout_of(memory, record, box),
+        memory.check};
+    // Throws now, and not when the box is there.
+    model::ArrayConversion(wanted.into, space::block_of(record, box), box, memory.check);
     if (model::is_empty(box)) return;
     wanted.pieces = array->partition.cut(box);
     try {
@@ -314,16 +333,15 @@ std::vector<std::string> Space::explain(std::string_view name, std::uint64_t ver
                                         const ArrayMemory& memory) {
   const auto deadline = impl_->deadline(configured);
   const auto array = impl_->array(name, box, deadline);
-  const auto dtype = array->record.dtype;
+  const auto& record = array->record;
   if (model::is_empty(box)) return {};
-  const Impl::Wanted wanted{array,
-                            version,
-                            array->partition.cut(box),
-                            box,
-                            space::placed(memory, dtype, box),
-                            nullptr,
-                            space::layout_of(memory, dtype, box)};
-  if (array->record.options.convert == ConvertAt::at_reader) return {"the reader converts: the array was defined so"};
+  std::string why;
+  auto layout = space::layout_of(memory, record, box, &why);
+  const Impl::Wanted wanted{
+      array, version, array->partition.cut(box), box, space::placed(memory, record, box), nullptr, std::move(layout)};
+  if (wanted.layout && record.options.convert == ConvertAt::at_reader)
+    why = "the reader converts: the array was defined so";
+  if (!why.empty()) return {why};
   return impl_->explain(wanted, deadline);
 }
 

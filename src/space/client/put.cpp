@@ -1,4 +1,6 @@
 // Puts of boxes: a block for each part of the array that the box meets.
+#include <algorithm>
+
 #include "model/box.hpp"
 #include "pool/keys/protocol.hpp"
 #include "space/block_key.hpp"
@@ -6,10 +8,21 @@
 #include "space/cover.hpp"
 
 namespace penstock {
+namespace {
+
+void require_all_fields(std::string_view array, const space::ArrayRecord& record, const ArrayMemory& memory) {
+  if (memory.fields.empty()) return;
+  for (const auto& field : record.fields)
+    if (std::ranges::find(memory.fields, field.name, &FieldMemory::name) == memory.fields.end())
+      throw Error(Errc::invalid_argument, "a put into array '" + std::string(array) + "' has all of its fields: '" +
+                                              field.name + "' is missing");
+}
+
+}  // namespace
 
 // The elements of a box as they lie in a block.
 std::vector<std::byte> Space::Impl::packed(const Array& of, const Source& from, const Box& box) const {
-  const auto block = space::placed({}, of.record.dtype, box);
+  const auto block = space::block_of(of.record, box);
   std::vector<std::byte> bytes(block.bytes);
   model::ArrayConversion(block, from.array, box).run(bytes.data(), from.data);
   return bytes;
@@ -20,10 +33,11 @@ std::unique_ptr<Space::Impl::Putting> Space::Impl::start(ArrayPointer of, std::u
   auto putting = std::make_unique<Putting>(std::move(of), version, from, deadline, rivals);
   const auto& array = *putting->of;
   for (auto& piece : array.partition.cut(box)) {
-    const auto block = space::placed({}, array.record.dtype, piece.box);
+    const auto block = space::block_of(array.record, piece.box);
     auto pack = [lent = putting->lent, conversion = model::ArrayConversion(block, from.array, piece.box),
                  data = from.data](std::size_t, std::byte* to) { lent->read([&] { conversion.run(to, data); }); };
     PutOptions options;
+    options.acknowledge = acknowledge;
     options.tag = array.tag(version, piece.part);
     const Key key{space::block_row({array.record.id, version, piece.part}), space::block_column(piece.box)};
     std::vector<Pool::PutItem> items{{key, {static_cast<const std::byte*>(nullptr), block.bytes}}};
@@ -61,7 +75,7 @@ void Space::Impl::put_again(const Putting& putting, const space::Partition::Piec
   Blocks blocks;
   const auto compare = [&](const Box& held, const std::byte* bytes) {
     const auto both = *model::intersect(held, piece.box);
-    const Source other{bytes, space::placed({}, array.record.dtype, held)};
+    const Source other{bytes, space::block_of(array.record, held)};
     if (packed(array, other, both) != packed(array, from, both))
       throw refused("elements of " + model::to_string(both) + " are there with other values");
   };
@@ -76,10 +90,22 @@ void Space::Impl::put_again(const Putting& putting, const space::Partition::Piec
   }
 }
 
+void Space::Impl::verify(const Array& of, std::uint64_t version, const Box& box, const Source& from,
+                         model::Check check) {
+  if (check == model::Check::none) return;
+  const auto whole = space::block_of(of.record, box);
+  try {
+    model::ArrayConversion(whole, from.array, box, check).verify(from.data);
+  } catch (const Error& error) {
+    throw error.in("array '" + of.name + "', version " + std::to_string(version));
+  }
+}
+
 // -------------------------------------------------------------------------------------------------------- public face
 
 struct PendingPut::State {
   std::shared_ptr<Space::Impl> space;
+  std::vector<std::byte> rows;  // what is read, where the caller's memory has a layout of a plug-in
   std::unique_ptr<Space::Impl::Putting> putting;
 };
 
@@ -106,13 +132,26 @@ void PendingPut::wait() {
 PendingPut Space::start_put(std::string_view name, std::uint64_t version, const Box& box, const void* data,
                             const ArrayMemory& memory, Timeout timeout) {
   const auto deadline = impl_->deadline(timeout);
-  space::require_on_host(data);
+  space::require_on_host(data, memory);
   auto array = impl_->array(name, box, deadline);
+  if (!memory.layout.empty() && !model::is_empty(box)) {
+    space::Rows rows(memory, array->record, box);
+    rows.from(data);
+    auto put = start_put(name, version, box, rows.bytes.data(), rows.as, Impl::left(deadline));
+    put.state_->rows = std::move(rows.bytes);
+    return put;
+  }
   auto state = std::make_unique<PendingPut::State>();
   if (!model::is_empty(box)) {
-    array = impl_->begin_version(std::move(array), version, deadline);
+    const auto source = [&] {
+      require_all_fields(name, array->record, memory);
+      return Impl::Source{data, space::placed(memory, array->record, box)};
+    };
+    Impl::verify(*array, version, box, source(), memory.check);
+    const auto known = std::exchange(array, impl_->begin_version(array, version, deadline));
     Impl::require_within(*array, box);
-    const Impl::Source from{data, space::placed(memory, array->record.dtype, box)};
+    const auto from = source();
+    if (array != known) Impl::verify(*array, version, box, from, memory.check);
     state->space = impl_;
     state->putting = impl_->start(array, version, box, from, deadline, space::most_rivals);
   }

@@ -26,11 +26,20 @@ std::uint64_t random_number() {
   return number;
 }
 
+std::string elements_of(const space::ArrayRecord& record) {
+  std::string text(record.fields.empty() ? name_of(record.dtype) : "{");
+  for (const auto& field : record.fields)
+    text += (text.size() > 1 ? ", " : "") + field.name + ": " + std::string(name_of(field.dtype));
+  return text + (record.fields.empty() ? "" : "}");
+}
+
 }  // namespace
 
-void space::require_on_host(const void* data) {
-  if (memory::on_device(data))
-    throw Error(Errc::unsupported, "the elements are in a device's memory: copy them to the host's first");
+void space::require_on_host(const void* data, const ArrayMemory& memory) {
+  bool on_device = memory::on_device(data);
+  for (const auto& field : memory.fields)
+    on_device |= memory::on_device(static_cast<const std::byte*>(data) + field.offset);
+  if (on_device) throw Error(Errc::unsupported, "the elements are in a device's memory: copy them to the host's first");
 }
 
 Task<fb::StatusReplyT> Space::Impl::status_of(pool::Member member, Deadline deadline) {
@@ -59,45 +68,59 @@ Space::Space(const Context& context, PoolOptions options) {
   impl_ = std::make_shared<Impl>(context, std::move(options));
 }
 
+Space::Space(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Space::Space(Space&&) noexcept = default;
 Space& Space::operator=(Space&&) noexcept = default;
 Space::~Space() = default;
 
 ArrayInfo Space::define(std::string_view name, DType dtype, const Dims& shape, const ArrayOptions& options) {
+  return define(name, dtype, {}, shape, options);
+}
+
+ArrayInfo Space::define(std::string_view name, const std::vector<ArrayField>& fields, const Dims& shape,
+                        const ArrayOptions& options) {
+  if (fields.empty()) throw Error(Errc::invalid_argument, "an array of structures without fields");
+  return define(name, DType::none, fields, shape, options);
+}
+
+ArrayInfo Space::define(std::string_view name, DType dtype, const std::vector<ArrayField>& fields, const Dims& shape,
+                        const ArrayOptions& options) {
   auto& pool = impl_->pool;
   const auto key = space::array_key(name);
-  if (size_of(dtype) == 0) throw Error(Errc::invalid_argument, "an array of " + std::string(name_of(dtype)));
+  if (fields.empty() && size_of(dtype) == 0)
+    throw Error(Errc::invalid_argument, "an array of " + std::string(name_of(dtype)));
   if (shape.empty() || element_count(shape) == 0)
     throw Error(Errc::invalid_argument, "an array of shape " + to_string(shape) + " has no elements to put");
   const auto placement = pool.impl().client->members().placement();
   const auto servers = std::max<std::uint64_t>(1, placement->view().members.size());
-  const auto most = element_count(shape) / (space::smallest_part_bytes / size_of(dtype)) + 1;
-  space::ArrayRecord record{random_number(), dtype, shape, 1, random_number() >> 32, options};
+  space::ArrayRecord record{random_number(), dtype, shape, 1, random_number() >> 32, options, fields};
+  space::encode_record(record);  // throws for fields and options that are wrong
+  const auto most = element_count(shape) / (space::smallest_part_bytes / space::element_bytes(record)) + 1;
   record.parts = static_cast<std::uint32_t>(
       std::min({most, servers * parts_of_server, static_cast<std::uint64_t>(space::max_parts)}));
   record.parts = Partition(shape, record.parts).parts();
   const Key open{space::versions_row(record.id), std::string(space::open_column)};
   const auto bytes = space::encode_record(record);
-  pool.put(open, bytes);
+  const auto deadline = impl_->deadline(configured);
+  pool.put(open, bytes, impl_->put_until(deadline));
   Impl::ArrayPointer there;
-  for (const auto deadline = impl_->deadline(configured); !there;) {
+  while (!there) {
     try {
-      pool.put(key, bytes);
+      pool.put(key, bytes, impl_->put_until(deadline));
       return Impl::Array(std::string(name), record).info();
     } catch (const Error& error) {
       if (error.code() != Errc::already_exists) throw;
     }
     try {
-      there = impl_->read(name);
+      there = impl_->read(name, deadline);
     } catch (const Error& error) {  // dropped between the two
       if (error.code() != Errc::not_found || deadline.passed()) throw;
     }
   }
   pool.drop(open);
-  if (there->record.dtype != dtype || there->record.shape != shape)
-    throw Error(Errc::already_exists, "array '" + std::string(name) + "' is " +
-                                          std::string(name_of(there->record.dtype)) + " of shape " +
-                                          to_string(there->record.shape));
+  if (const auto& its = there->record; its.dtype != dtype || its.shape != shape || its.fields != fields)
+    throw Error(Errc::already_exists,
+                "array '" + std::string(name) + "' is " + elements_of(its) + " of shape " + to_string(its.shape));
   if (const auto& its = there->record.options; options != ArrayOptions{} && options != its)
     throw Error(Errc::already_exists, "array '" + std::string(name) + "' is converted " +
                                           std::string(name_of(its.convert)) +
@@ -105,15 +128,17 @@ ArrayInfo Space::define(std::string_view name, DType dtype, const Dims& shape, c
   return there->info();
 }
 
-ArrayInfo Space::info(std::string_view name) { return impl_->read(name)->info(); }
+ArrayInfo Space::info(std::string_view name) { return impl_->read(name, impl_->deadline(configured))->info(); }
 
 std::vector<ArrayInfo> Space::list() {
   std::vector<ArrayInfo> infos;
+  const auto deadline = impl_->deadline(configured);
   Pattern pattern;
   pattern.row = std::string(space::array_row_prefix) + "*";
   impl_->list(pattern, [&](const ObjectInfo& object) {
+    const auto called = std::string_view(object.key.row).substr(space::array_row_prefix.size());
     try {
-      infos.push_back(impl_->read(std::string_view(object.key.row).substr(space::array_row_prefix.size()))->info());
+      infos.push_back(impl_->read(called, deadline)->info());
     } catch (const Error& error) {
       if (error.code() != Errc::not_found) throw;  // dropped meanwhile
     }
@@ -145,17 +170,20 @@ void Space::done(std::string_view name, std::uint64_t version, std::string_view 
   if (std::find(readers.begin(), readers.end(), reader) == readers.end())
     throw Error(Errc::invalid_argument,
                 "array '" + array->name + "' waits for no reader '" + std::string(reader) + "'");
-  PutOptions options;
+  auto options = impl_->put_until(deadline);
   options.if_exists = IfExists::overwrite;
-  options.timeout = Impl::left(deadline);
   const auto number = space::version_column(version);
-  impl_->pool.put({space::versions_row(array->record.id), space::reader_column(reader)},
-                  std::as_bytes(std::span(number)), options);
+  try {
+    impl_->pool.put({space::versions_row(array->record.id), space::reader_column(reader)},
+                    std::as_bytes(std::span(number)), options);
+  } catch (const Error& error) {
+    if (error.code() != Errc::wrong_state) throw;  // it has read a later one already
+  }
 }
 
 std::vector<std::uint64_t> Space::versions(std::string_view name) {
   std::vector<std::uint64_t> versions;
-  for (const auto& object : impl_->version_objects(*impl_->read(name)))
+  for (const auto& object : impl_->version_objects(*impl_->read(name, impl_->deadline(configured))))
     if (object.bytes == 0) versions.push_back(*space::version_of_column(object.key.column));
   return versions;
 }
@@ -168,7 +196,9 @@ std::optional<std::uint64_t> Space::latest(std::string_view name) {
 std::vector<Box> Space::blocks(std::string_view name, std::uint64_t version) {
   std::vector<Box> boxes;
   Pattern pattern;
-  pattern.row = pool::escape_pattern(space::blocks_prefix(impl_->read(name)->record.id, version)) + "*";
+  pattern.row =
+      pool::escape_pattern(space::blocks_prefix(impl_->read(name, impl_->deadline(configured))->record.id, version)) +
+      "*";
   impl_->list(pattern, [&](const ObjectInfo& object) {
     if (const auto box = space::block_box_of(object.key.column)) boxes.push_back(*box);
   });
@@ -178,27 +208,10 @@ std::vector<Box> Space::blocks(std::string_view name, std::uint64_t version) {
 std::vector<SpaceStatus> Space::status() { return impl_->status(impl_->deadline(configured)); }
 
 bool Space::drop(std::string_view name, std::uint64_t version) {
-  return impl_->drop_version(*impl_->read(name), version, impl_->deadline(configured));
+  const auto deadline = impl_->deadline(configured);
+  return impl_->drop_version(*impl_->read(name, deadline), version, deadline);
 }
 
-// The record goes last: what was interrupted can be done again.
-bool Space::drop(std::string_view name) {
-  const auto key = space::array_key(name);
-  const auto deadline = impl_->deadline(configured);
-  Impl::ArrayPointer array;
-  try {
-    array = impl_->read(name);
-  } catch (const Error& error) {
-    if (error.code() != Errc::not_found) throw;
-    return false;
-  }
-  const auto row = space::versions_row(array->record.id);
-  impl_->pool.drop({row, std::string(space::open_column)});
-  impl_->end(impl_->begin(impl_->drop_blocks(array->record.id, 0, true, deadline)));
-  for (const auto& object : impl_->version_objects(*array))
-    impl_->drop_version(*array, *space::version_of_column(object.key.column), deadline);
-  impl_->forget(*array, 0);
-  return impl_->pool.drop(key);
-}
+bool Space::drop(std::string_view name) { return impl_->drop_array(name, impl_->deadline(configured)); }
 
 }  // namespace penstock

@@ -22,14 +22,33 @@ inline constexpr std::size_t keys_at_once = 10'000;
 inline constexpr std::size_t requests_at_once = 4;
 inline constexpr std::uint64_t fetched_at_once = std::uint64_t{64} << 20;  // bytes of one request
 inline constexpr std::uint64_t smallest_part_bytes = std::uint64_t{1} << 20;
+// Whether what is waited for is still of the same array, and its servers are there.
+inline constexpr Timeout first_look(1000), longest_look(16'000);
 inline constexpr int most_rivals = 8;  // puts of the same elements by others, while one of ours is done
 
-DType type_of(const ArrayMemory& memory, DType dtype);
-model::PlacedArray placed(const ArrayMemory& memory, DType dtype, const Box& box);
-// The nearest layout that servers make; empty: that of the array.
-std::optional<Layout> layout_of(const ArrayMemory& memory, DType dtype, const Box& box);
+model::PlacedArray placed(const ArrayMemory& memory, const ArrayRecord& of, const Box& box);
+inline model::PlacedArray block_of(const ArrayRecord& of, const Box& box) {
+  return model::place(stored_layout(of), box);
+}
+// The nearest layout that servers make; empty: that of the array, or the reader converts, as `why` then says.
+std::optional<Layout> layout_of(const ArrayMemory& memory, const ArrayRecord& of, const Box& box,
+                                std::string* why = nullptr);
+// Elements of a box on their way between the caller's memory, in a layout of a plug-in, and the space. Not of an empty box.
+class Rows {
+ public:
+  Rows(const ArrayMemory& memory, const ArrayRecord& of, const Box& box);
+  void from(const void* data);
+  void to(void* data) const;
+  ArrayMemory as;
+  std::vector<std::byte> bytes;
+
+ private:
+  std::string layout_;
+  Box box_;
+  std::uint64_t element_bytes_ = 0;
+};
 // Throws Error(unsupported).
-void require_on_host(const void* data);
+void require_on_host(const void* data, const ArrayMemory& memory);
 
 }  // namespace space
 
@@ -45,7 +64,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
     const space::Partition partition;
     // Versions begin at one server after the other: those of an array of one part do not all lie on one.
     std::uint64_t tag(std::uint64_t version, std::uint32_t part) const { return record.tag_base + version + part; }
-    ArrayInfo info() const { return {name, record.dtype, record.shape, record.parts, record.options}; }
+    ArrayInfo info() const { return {name, record.dtype, record.shape, record.parts, record.options, record.fields}; }
   };
   using ArrayPointer = std::shared_ptr<const Array>;
   using Pieces = std::vector<space::Partition::Piece>;
@@ -100,6 +119,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
     model::PlacedArray into;
     void* data;
     std::optional<space::Layout> layout;  // empty: the array's
+    model::Check check = model::Check::none;
   };
   // Bytes per second of this program's copies, recent ones first; 0: none yet.
   struct Rates {
@@ -115,9 +135,18 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   using Objects = std::vector<Result<Object>>;
 
   Impl(const Context& context, PoolOptions options) : pool(context, std::move(options)) {}
+  explicit Impl(Pool of) : pool(std::move(of)) {}
+  // For the library's own use: a space over a pool that is open, and what is behind a space.
+  static std::shared_ptr<Space> over(Pool pool, Acknowledge acknowledge) {
+    auto impl = std::make_shared<Impl>(std::move(pool));
+    impl->acknowledge = acknowledge;
+    return std::shared_ptr<Space>(new Space(std::move(impl)));
+  }
+  static Impl& of(Space& space) { return *space.impl_; }
 
   Pool pool;
-  std::mutex mutex;  // guards what follows
+  Acknowledge acknowledge = Acknowledge::replicated;  // of puts
+  std::mutex mutex;                                   // guards what follows
   std::map<std::string, ArrayPointer, std::less<>> arrays;
   std::set<std::pair<std::uint64_t, std::uint64_t>> begun;  // array, version: has its object
   Rates rates;
@@ -125,6 +154,17 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   Deadline deadline(Timeout timeout) { return pool.impl().deadline(timeout); }
   static Timeout left(Deadline deadline) {
     return std::max(Timeout(0), std::chrono::duration_cast<Timeout>(deadline.remaining()));
+  }
+  static GetOptions until(Deadline deadline) {
+    GetOptions options;
+    options.timeout = left(deadline);
+    return options;
+  }
+  PutOptions put_until(Deadline deadline) const {
+    PutOptions options;
+    options.timeout = left(deadline);
+    options.acknowledge = acknowledge;
+    return options;
   }
   template <class T>
   fabric::Future<T> begin(Task<T> task) {
@@ -139,9 +179,11 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   }
 
   ArrayPointer keep(std::string_view name, const Object& record);
-  ArrayPointer read(std::string_view name);
+  ArrayPointer read(std::string_view name, Deadline deadline);
   // Waits until it is defined.
   ArrayPointer defined(std::string_view name, Deadline deadline);
+  // Throws for the first element that the check of the caller's memory refuses.
+  static void verify(const Array& of, std::uint64_t version, const Box& box, const Source& from, model::Check check);
   static void require_within(const Array& of, const Box& box);
   // The array with this box in it.
   ArrayPointer array(std::string_view name, const Box& box, Deadline deadline);
@@ -162,6 +204,11 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   void put_again(const Putting& putting, const space::Partition::Piece& piece);
   std::vector<std::byte> packed(const Array& of, const Source& from, const Box& box) const;
 
+  // The lowest version from `first` on, in steps, that is there; none at the deadline. Throws Error(not_found): the array was
+  // dropped.
+  std::optional<std::uint64_t> next_version(const Array& of, std::uint64_t first, std::uint64_t step,
+                                            Deadline deadline);
+
   // Which blocks hold all of the pieces, once they do. Throws Error(timeout), with the boxes that are missing; Replaced.
   Blocks find_whole(ArrayPointer of, std::uint64_t version, const Pieces& pieces, Deadline deadline);
   // What is there now; wait: once it is whole, or at the deadline.
@@ -176,7 +223,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   // False: some were not there (any more).
   bool take(const Wanted& wanted, const Blocks& blocks, Deadline deadline);
   // What servers converted is copied; the numbers of the pieces that are left to this program.
-  std::vector<std::size_t> take_converted(const Wanted& wanted, Deadline deadline);
+  std::optional<std::vector<std::size_t>> take_converted(const Wanted& wanted, Deadline deadline);
   struct Conversion;  // of some pieces, by one server
   std::vector<Conversion> conversions(const Wanted& wanted);
   struct Converted;
@@ -186,6 +233,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   std::vector<Fetch> fetches(const Array& of, std::uint64_t version, const Pieces& pieces, const Blocks& blocks);
   Task<void> drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline);
   bool drop_version(const Array& of, std::uint64_t version, Deadline deadline);
+  bool drop_array(std::string_view name, Deadline deadline);
   // Of all versions, also of those that go.
   std::vector<ObjectInfo> version_objects(const Array& of);
   Task<space::fb::DropReplyT> drop_at(pool::Member member, space::fb::DropRequestT request, Deadline deadline);

@@ -19,12 +19,6 @@ namespace {
 constexpr std::size_t most_known = 65'536;
 constexpr std::size_t dropped_at_once = 1000;
 
-Error dropped_error() { return Error(Errc::not_found, "this version of the array was dropped, or never begun"); }
-
-Error foreign_error() {
-  return Error(Errc::invalid_argument, "in this namespace is what arrays are made of: a Space puts it");
-}
-
 }  // namespace
 
 class Parts::Admitted final : public pool::PutToken {
@@ -46,22 +40,6 @@ class Parts::Admitted final : public pool::PutToken {
   std::shared_ptr<Part> part_;
   const Box box_;
   std::shared_ptr<std::size_t> count_;
-};
-
-class Parts::Begun final : public pool::PutToken {
- public:
-  Begun(std::shared_ptr<Part> row, std::string column) : row_(std::move(row)), column_(std::move(column)) {
-    row_->begun.insert(column_);
-  }
-  Begun(const Begun&) = delete;
-  ~Begun() override {
-    row_->begun.erase(row_->begun.find(column_));
-    row_->changed.notify_all();
-  }
-
- private:
-  std::shared_ptr<Part> row_;
-  const std::string column_;
 };
 
 std::shared_ptr<Parts> Parts::create(std::shared_ptr<ServerCore> core) {
@@ -101,8 +79,22 @@ void Parts::changed(bool dropped, std::string_view row, std::string_view column)
   auto& part = *found->second;
   if (dropped) part.state = Part::State::stale;
   else if (box && part.state != Part::State::stale) part.insert(*box);
+  ++part.changes;
   part.changed.notify_all();
-  if (observer && box && !dropped) observer->block_put(name, *box);
+  if (box && !dropped) tell_of_put(part);
+}
+
+void Parts::tell_of_put(const Part& part) {
+  const auto core = core_.lock();
+  const auto observer = observer_.lock();
+  const auto row = block_row_of(part.row);
+  if (!core || !observer || !row || part.state != Part::State::filled) return;
+  const auto known = records_.find(row->array);
+  if (known == records_.end() || row->part >= known->second->partition.parts()) return;
+  const auto& array = known->second;
+  const auto tag = array->tag_base + row->version + row->part;
+  if (!core->is_primary(*core->placement(), arrays_namespace(), part.row, tag)) return;
+  observer->part_put(*row, array, part.elements == element_count(array->partition.box_of(row->part).count));
 }
 
 void Parts::view_changed() {
@@ -111,6 +103,7 @@ void Parts::view_changed() {
   for (auto it = parts_.begin(); it != parts_.end();) {
     auto& part = *it->second;
     part.state = Part::State::stale;
+    ++part.changes;
     part.changed.notify_all();
     const bool used = it->second.use_count() > 1 || !part.doubtful.empty();
     it = used ? std::next(it) : parts_.erase(it);
@@ -148,6 +141,7 @@ Parts::Task<void> Parts::fill(std::shared_ptr<Part> part, base::Deadline deadlin
     }
   } unfinished{*part};
   part->index = BlockIndex();
+  part->elements = 0;
   part->state = Part::State::filling;
   const auto pattern = rows_like(part->row, false);
   const auto see = [&](const ObjectTable::Entry& entry) {
@@ -179,24 +173,19 @@ Parts::Task<Parts::VersionState> Parts::state_of(Version version, base::Deadline
   co_return found->object.bytes == 0 ? VersionState::open : VersionState::going;
 }
 
-Parts::Task<std::shared_ptr<const ArrayRecord>> Parts::record(std::uint64_t array, base::Deadline deadline) {
-  if (auto known = known_record(array)) co_return known;
+Parts::Task<std::shared_ptr<const DefinedArray>> Parts::record(std::uint64_t array, base::Deadline deadline) {
+  if (const auto known = records_.find(array); known != records_.end()) co_return known->second;
   const auto core = locked(core_);
   auto row = versions_row(array);
   std::string column(open_column);
   const auto found = co_await core->load_anywhere(arrays_namespace(), std::move(row), std::move(column), std::nullopt,
                                                   false, deadline);
   if (!found) throw Error(Errc::not_found, "the array was dropped, or is being dropped");
-  auto record = std::make_shared<const ArrayRecord>(decode_record(found->object.blob->bytes()));
+  auto record = std::make_shared<const DefinedArray>(decode_record(found->object.blob->bytes()));
   if (record->id != array) throw Error(Errc::protocol, "the record is of another array");
   if (records_.size() >= most_known) records_.clear();
   records_[array] = record;
   co_return record;
-}
-
-std::shared_ptr<const ArrayRecord> Parts::known_record(std::uint64_t array) const {
-  const auto found = records_.find(array);
-  return found == records_.end() ? nullptr : found->second;
 }
 
 Parts::Task<void> Parts::require_version(Version version, base::Deadline deadline) {
@@ -206,38 +195,6 @@ Parts::Task<void> Parts::require_version(Version version, base::Deadline deadlin
   if (state != VersionState::open || dropping_.contains(version)) throw dropped_error();
   if (known_.size() >= most_known) known_.clear();
   known_.insert(version);
-}
-
-// A version begins while the array is open, and has room: its home decides, which has all of them. It goes at any time.
-Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit_version(const ServerCore::Put& put, IfExists if_exists,
-                                                                  base::Deadline deadline) {
-  const auto bytes = text_of(*put.blob);
-  const bool refuse = if_exists == IfExists::refuse, overwrite = if_exists == IfExists::overwrite;
-  const bool begins = bytes.empty() && refuse;
-  const bool goes = bytes == going && overwrite;
-  if (put.column == open_column && refuse) {
-    if (versions_row(decode_record(put.blob->bytes()).id) != put.row) throw foreign_error();
-    co_return std::make_shared<pool::PutToken>();
-  }
-  const bool marks = is_reader_column(put.column) && overwrite && version_of_column(bytes);
-  if (!marks && (!version_of_column(put.column) || (!begins && !goes))) throw foreign_error();
-  auto token = std::make_shared<Begun>(kept(put.row), put.column);
-  if (!begins) co_return token;
-  const auto core = locked(core_);
-  std::string row = put.row, column(open_column);
-  const auto open =
-      co_await core->load(arrays_namespace(), std::move(row), std::move(column), std::nullopt, std::nullopt, deadline);
-  if (!open) throw Error(Errc::not_found, "the array was dropped, or is being dropped");
-  const auto keep = decode_record(open->object.blob->bytes()).options.keep;
-  if (keep == 0) co_return token;
-  auto there = co_await columns_of(put.row, deadline);
-  const auto& begun = kept(put.row)->begun;
-  there.insert(there.end(), begun.begin(), begun.end());
-  std::set<std::string> versions;
-  for (auto& name : there)
-    if (version_of_column(name) && name != put.column) versions.insert(std::move(name));
-  if (versions.size() >= keep) throw Error(Errc::wrong_state, "as many versions are there as are kept");
-  co_return token;
 }
 
 Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit(const ServerCore::Put& put, IfExists if_exists,
@@ -256,7 +213,9 @@ Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit(const ServerCore::Put&
   if (!row || !box) throw foreign_error();
   const Version version{row->array, row->version};
   const auto of = co_await record(row->array, deadline);
-  if (!model::is_within(*box, of->shape) || put.blob->size() != element_count(box->count) * size_of(of->dtype))
+  if (!model::is_within(*box, of->shape) || row->part >= of->partition.parts() ||
+      model::intersect(*box, of->partition.box_of(row->part)) != *box ||
+      put.blob->size() != element_count(box->count) * element_bytes(*of))
     throw foreign_error();
   for (;;) {
     co_await require_version(version, deadline);

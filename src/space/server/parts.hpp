@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -15,9 +16,16 @@
 #include "pool/server/object_service.hpp"
 #include "space/block_index.hpp"
 #include "space/block_key.hpp"
+#include "space/partition.hpp"
 #include "space/protocol.hpp"
 
 namespace penstock::space {
+
+struct DefinedArray : ArrayRecord {
+  // Throws Error(invalid_argument).
+  explicit DefinedArray(ArrayRecord record) : ArrayRecord(std::move(record)), partition(shape, parts) {}
+  const Partition partition;
+};
 
 class Parts final : public pool::PutGuard, public std::enable_shared_from_this<Parts> {
  public:
@@ -33,10 +41,11 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   Task<std::shared_ptr<pool::PutToken>> admit(const pool::ServerCore::Put& put, IfExists if_exists,
                                               base::Deadline deadline) override;
 
-  // Who is told of blocks, after the index knows of them. rows_gone: some block of the row was dropped.
+  // Who is told of blocks, after the index knows of them. part_put: a block of a part that this server owns; whole: all of its
+  // elements are there now. rows_gone: some block of the row was dropped.
   struct Observer {
     virtual ~Observer() = default;
-    virtual void block_put(const std::string& row, const Box& box) = 0;
+    virtual void part_put(const BlockRow& row, std::shared_ptr<const DefinedArray> array, bool whole) = 0;
     virtual void rows_gone(std::string_view row) = 0;
     virtual void view_changed() = 0;
   };
@@ -44,9 +53,7 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   std::size_t puts_under_way() const { return *admitted_; }
 
   // As it was defined. Throws Error(not_found): it was dropped.
-  Task<std::shared_ptr<const ArrayRecord>> record(std::uint64_t array, base::Deadline deadline);
-  // Null: not asked for yet.
-  std::shared_ptr<const ArrayRecord> known_record(std::uint64_t array) const;
+  Task<std::shared_ptr<const DefinedArray>> record(std::uint64_t array, base::Deadline deadline);
 
   struct Found {
     std::vector<Box> blocks;
@@ -59,6 +66,10 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   // read it. Throws Error: stale_view, not_found, timeout (names the readers), wrong_state (it is older than those that are kept).
   Task<std::vector<std::uint64_t>> room_for(std::uint64_t array, std::uint64_t version, std::uint64_t view,
                                             base::Deadline deadline);
+  // The lowest version that is `first` or some steps above it, is there and does not go; none at the deadline. Throws Error:
+  // stale_view, not_found (the array was dropped).
+  Task<std::optional<std::uint64_t>> next_version(std::uint64_t array, std::uint64_t first, std::uint64_t step,
+                                                  std::uint64_t view, base::Deadline deadline);
   // Drops this server's blocks of a version that goes, once the puts of such blocks have ended; how many there were.
   Task<std::uint64_t> drop(std::uint64_t array, std::uint64_t version, base::Deadline deadline);
   // Until the puts that are under way in rows that begin so have ended.
@@ -73,6 +84,7 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   explicit Parts(std::shared_ptr<pool::ServerCore> core);
   void begin();
   void changed(bool dropped, std::string_view row, std::string_view column);
+  void tell_of_put(const Part& part);
   void view_changed();
   std::shared_ptr<Part> kept(const std::string& row);
   // With its index.
@@ -80,9 +92,13 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   Task<void> fill(std::shared_ptr<Part> part, base::Deadline deadline);
   Task<VersionState> state_of(Version version, base::Deadline deadline);
   Task<std::vector<std::string>> columns_of(std::string row, base::Deadline deadline);
-  Task<std::vector<std::string>> unread_by(std::shared_ptr<const ArrayRecord> record, std::uint64_t version,
+  Task<std::shared_ptr<const DefinedArray>> open_array(std::string row, base::Deadline deadline);
+  Task<std::optional<std::uint64_t>> read_until(std::uint64_t array, std::string reader, base::Deadline deadline);
+  Task<std::vector<std::string>> unread_by(std::shared_ptr<const DefinedArray> record, std::uint64_t version,
                                            base::Deadline deadline);
   Task<void> require_version(Version version, base::Deadline deadline);
+  Task<void> forget_readers(std::shared_ptr<const DefinedArray> record, std::uint64_t version, base::Deadline deadline);
+  Task<std::shared_ptr<pool::PutToken>> admit_read(const pool::ServerCore::Put& put, base::Deadline deadline);
   Task<std::shared_ptr<pool::PutToken>> admit_version(const pool::ServerCore::Put& put, IfExists if_exists,
                                                       base::Deadline deadline);
 
@@ -92,7 +108,7 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   std::unordered_map<std::string, std::shared_ptr<Part>> parts_;  // by row
   std::set<Version> known_;                                       // are there; forgotten when the view changes
   std::set<Version> dropping_;
-  std::map<std::uint64_t, std::shared_ptr<const ArrayRecord>> records_;  // by array
+  std::map<std::uint64_t, std::shared_ptr<const DefinedArray>> records_;  // by array
   std::shared_ptr<std::size_t> admitted_ = std::make_shared<std::size_t>(0);
   std::weak_ptr<Observer> observer_;
 };

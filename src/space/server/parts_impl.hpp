@@ -26,21 +26,31 @@ inline std::string_view text_of(const pool::Blob& blob) {
   return {reinterpret_cast<const char*>(blob.bytes().data()), blob.size()};
 }
 
+inline Error dropped_error() { return Error(Errc::not_found, "this version of the array was dropped, or never begun"); }
+
+inline Error foreign_error() {
+  return Error(Errc::invalid_argument, "in this namespace is what arrays are made of: a Space puts it");
+}
+
 // A row of blocks with its index; or the row of an array's versions, of which only what is begun there counts.
 struct Parts::Part {
   Part(std::string name, fabric::Progress& progress) : row(std::move(name)), changed(progress) {}
   const std::string row;
   BlockIndex index;
+  std::uint64_t elements = 0;  // of the blocks in it
   enum class State : std::uint8_t { stale, filling, filled } state = State::stale;
   bool dropped = false;
   std::multiset<std::string> begun;  // columns of puts that are under way
   std::vector<Box> pending;          // of puts of blocks
   std::vector<Box> doubtful;         // of puts that ended without saying how: they may still come
   fabric::Signal changed;
+  std::uint64_t changes = 0;  // to see those that came while nobody waited
 
   void insert(const Box& box) {
     std::erase(doubtful, box);
-    if (!index.first_met(box)) index.insert(box);
+    if (index.first_met(box)) return;
+    index.insert(box);
+    elements += element_count(box.count);
   }
 };
 

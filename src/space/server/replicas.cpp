@@ -14,13 +14,13 @@ namespace penstock::space {
 
 using pool::Blob;
 using pool::ServerCore;
-using Clock = std::chrono::steady_clock;
 
 namespace {
 
 constexpr unsigned threads = 2;
-constexpr std::size_t most_histories = 4096, most_rows = 65'536;
+constexpr std::size_t most_parts_noted = 65'536, most_rows = 65'536, most_in_advance = 65'536, most_seen = 64;
 constexpr std::chrono::seconds longest_in_advance(60);
+constexpr std::chrono::milliseconds quiet_time(1);  // without blocks, before conversions in advance
 constexpr std::chrono::seconds longest_mapping(1);  // of memory that is free
 
 std::vector<std::uint64_t> numbers_of(const Layout& layout) {
@@ -58,24 +58,18 @@ struct Replicas::Held {
 // The replicas of one part in one layout.
 struct Replicas::Shelf {
   Shelf(fabric::Progress& progress, std::uint64_t tag_of_row) : tag(tag_of_row), changed(progress) {}
-  struct Kept {
-    Replica replica;
-    std::uint64_t last_used = 0;
-  };
   const std::uint64_t tag;
-  std::vector<Kept> kept;      // disjoint
-  std::vector<Box> under_way;  // disjoint from each other and from those
-  std::size_t waiting = 0;     // for what is under way
-  bool gone = false;           // the blocks are others now: nothing is kept
+  std::vector<std::list<Kept>::iterator> kept;  // disjoint
+  std::vector<Box> under_way;                   // disjoint from each other and from those
+  bool gone = false;                            // the blocks are others now: nothing is kept
   fabric::Signal changed;
 
-  std::vector<Box> boxes(const Box& meeting, bool also_under_way) const {
+  std::vector<Box> boxes(const Box& meeting) const {
     std::vector<Box> found;
     for (const auto& one : kept)
-      if (model::intersect(one.replica.box, meeting)) found.push_back(one.replica.box);
-    if (also_under_way)
-      for (const auto& box : under_way)
-        if (model::intersect(box, meeting)) found.push_back(box);
+      if (model::intersect(one->replica.box, meeting)) found.push_back(one->replica.box);
+    for (const auto& box : under_way)
+      if (model::intersect(box, meeting)) found.push_back(box);
     return found;
   }
 };
@@ -110,8 +104,9 @@ Replicas::Replicas(std::shared_ptr<ServerCore> core, std::shared_ptr<Parts> part
       progress_(*core->progress()),
       budget_(budget),
       workers_(std::make_unique<fabric::Workers>(progress_, threads, "conversions")),
+      turns_(std::make_shared<Turns>(progress_, [this] { return parts_->puts_under_way() > 0 ? 1 : threads; })),
       charge_(std::make_shared<Charge>()),
-      turn_(std::make_shared<fabric::Signal>(progress_)) {}
+      quiet_(progress_) {}
 
 std::uint64_t Replicas::tag_of(const Request& request) {
   return request.record->tag_base + request.row.version + request.row.part;
@@ -127,7 +122,10 @@ std::shared_ptr<Replicas::Shelf> Replicas::shelf_of(const Request& request) {
 
 void Replicas::let_go(const std::shared_ptr<Shelf>& shelf) {
   shelf->gone = true;
-  shelf->kept.clear();
+  for (const auto& one : std::exchange(shelf->kept, {})) {
+    kept_bytes_ -= one->replica.blob->charged();
+    kept_.erase(one);
+  }
   shelf->changed.notify_all();
 }
 
@@ -163,26 +161,16 @@ void Replicas::view_changed() {
 
 std::uint64_t Replicas::used() const { return charge_->bytes.load(std::memory_order_relaxed); }
 
-// The least recently used that no reader holds, and with it a shelf that nobody uses any more.
+// The least recently used that nobody holds.
 bool Replicas::evict_one() {
-  auto oldest = shelves_.end();
-  std::size_t which = 0;
-  std::uint64_t used = std::numeric_limits<std::uint64_t>::max();
-  for (auto it = shelves_.begin(); it != shelves_.end(); ++it) {
-    const auto& kept = it->second->kept;
-    for (std::size_t i = 0; i < kept.size(); ++i) {
-      if (kept[i].last_used >= used || kept[i].replica.blob.use_count() > 1) continue;
-      used = kept[i].last_used;
-      oldest = it;
-      which = i;
-    }
-  }
-  if (oldest == shelves_.end()) return false;
-  auto& kept = oldest->second->kept;
-  // Out of the table first: what is told that memory came free looks at it.
-  const auto gone = std::move(kept[which]);
-  kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(which));
-  if (kept.empty() && oldest->second.use_count() == 1) shelves_.erase(oldest);
+  const auto oldest =
+      std::find_if(kept_.begin(), kept_.end(), [](const Kept& one) { return one.replica.blob.use_count() == 1; });
+  if (oldest == kept_.end()) return false;
+  // Out of the tables first: what is told that memory came free looks at them.
+  const auto gone = std::move(oldest->replica);
+  std::erase(oldest->shelf->kept, oldest);
+  kept_.erase(oldest);
+  kept_bytes_ -= gone.blob->charged();
   ++counted_.evictions;
   return true;
 }
@@ -211,38 +199,60 @@ Replicas::Task<std::shared_ptr<Blob>> Replicas::reserve(std::uint64_t bytes) {
 
 // ----------------------------------------------------------------------------------------------------------------- choice
 
+// A reader may be one version behind the others.
 void Replicas::note_request(const Request& request) {
-  if (histories_.size() >= most_histories) histories_.clear();
+  if (parts_noted_ >= most_parts_noted) histories_.clear(), parts_noted_ = 0;
   auto& history = histories_[kind_of(request.row, request.layout)];
-  auto& version = history.parts[request.row.part];
-  if (version.requests == 0 || version.number != request.row.version) {
-    if (version.requests > 0) follow(history.requests, static_cast<double>(version.requests));
-    version = {request.row.version, 0};
+  const auto [found, first] = history.parts.try_emplace(request.row.part);
+  parts_noted_ += first ? 1 : 0;
+  auto& part = found->second;
+  const auto version = request.row.version;
+  if (first || (part.version != version && part.version != version + 1)) {
+    if (!first) {
+      follow(part.usual_requests, static_cast<double>(part.requests));
+      follow(part.usual_bytes, static_cast<double>(part.bytes) / static_cast<double>(part.requests));
+      follow(part.usual_wanted, static_cast<double>(part.wanted));
+    }
+    part.version = version;
+    part.requests = part.bytes = part.wanted = 0;
+    part.seen.clear();
     if (const auto put = last_put_.find(block_row(request.row)); put != last_put_.end())
       follow(history.idle_s, std::chrono::duration<double>(Clock::now() - put->second).count());
   }
-  ++version.requests;
+  ++part.requests;
+  part.bytes += bytes_of(request.box, request.layout.dtype);
+  if (part.seen.size() >= most_seen) return;
+  for (const auto& box : missing(request.box, part.seen).boxes) {
+    part.wanted += bytes_of(box, request.layout.dtype);
+    part.seen.push_back(box);
+  }
 }
 
+// bytes: that would be converted.
 ConversionChoice Replicas::choose(const Request& request, std::uint64_t bytes, bool on_put) const {
   ConversionCosts costs;
   costs.on_put = on_put;
-  costs.bytes = costs.whole_bytes = static_cast<double>(bytes);
+  costs.bytes = costs.wanted_bytes = costs.whole_bytes = static_cast<double>(bytes);
   costs.reader_bytes_per_s = request.convert_rate;
   costs.link_bytes_per_s = request.copy_rate;
   costs.fused_at_reader = request.in_place;
-  costs.memory_left = budget_ - std::min(budget_, used());
-  for (const auto& [key, shelf] : shelves_)  // what can go at once
-    for (const auto& one : shelf->kept)
-      if (one.replica.blob.use_count() == 1) costs.memory_left += one.replica.blob->charged();
+  costs.memory_left = budget_ - std::min(budget_, used() - std::min(used(), kept_bytes_));
   if (const auto found = histories_.find(kind_of(request.row, request.layout)); found != histories_.end()) {
     const auto& history = found->second;
     costs.server_bytes_per_s = history.server_rate;
     costs.idle_s = history.idle_s;
-    costs.requests = history.requests;
-    const auto version = history.parts.find(request.row.part);
-    if (!on_put && version != history.parts.end() && version->second.number == request.row.version)
-      costs.requests -= static_cast<double>(version->second.requests) - 1;
+    costs.requests = 0;
+    if (const auto it = history.parts.find(request.row.part); it != history.parts.end()) {
+      const auto& part = it->second;
+      const bool ended = part.usual_requests > 0;  // all of the requests for some version
+      costs.requests = ended ? part.usual_requests : static_cast<double>(part.requests);
+      if (on_put) {
+        costs.bytes = ended ? part.usual_bytes : static_cast<double>(part.bytes) / static_cast<double>(part.requests);
+        costs.wanted_bytes = ended ? part.usual_wanted : static_cast<double>(part.wanted);
+      } else if (part.version == request.row.version) {
+        costs.requests -= static_cast<double>(part.requests) - 1;
+      }
+    }
     if (history.server_rate > 0) costs.queue_s = static_cast<double>(queued_bytes_) / history.server_rate / threads;
   }
   return choose_conversion(costs);
@@ -250,8 +260,8 @@ ConversionChoice Replicas::choose(const Request& request, std::uint64_t bytes, b
 
 std::string Replicas::explain(const Request& request) const {
   if (const auto shelf = shelves_.find({block_row(request.row), numbers_of(request.layout)}); shelf != shelves_.end()) {
-    const auto boxes = shelf->second->boxes(request.box, true);
-    if (missing(request.box, boxes, 1).boxes.empty()) return "converted already, or being converted";
+    if (missing(request.box, shelf->second->boxes(request.box), 1).boxes.empty())
+      return "converted already, or being converted";
   }
   if (request.record->options.convert != ConvertAt::automatic)
     return std::string(name_of(request.record->options.convert)) + ": the array was defined so";
@@ -260,20 +270,8 @@ std::string Replicas::explain(const Request& request) const {
 
 // ------------------------------------------------------------------------------------------------------------- conversion
 
-Replicas::Task<void> Replicas::wait_turn(std::shared_ptr<Shelf> shelf, bool in_advance, base::Deadline deadline) {
-  const auto turn = turn_;
-  for (;;) {
-    const bool puts = parts_->puts_under_way() > 0;
-    const bool yields = in_advance && puts && shelf->waiting == 0 && !shelf->gone;
-    if (running_ < (puts ? 1 : threads) && !yields) co_return;
-    // A put's end says nothing: it is looked at again.
-    const bool notified = co_await turn->wait(earlier(deadline, base::Deadline(std::chrono::milliseconds(2))));
-    if (!notified && deadline.passed()) throw Error(Errc::timeout, "the conversion had no turn in time");
-  }
-}
-
-Replicas::Task<void> Replicas::make(std::shared_ptr<Shelf> shelf, Request request, Box box, bool in_advance,
-                                    base::Deadline deadline) {
+Replicas::Task<Replicas::Replica> Replicas::make(std::shared_ptr<Shelf> shelf, Request request, Box box,
+                                                 base::Deadline deadline) {
   const auto self = shared_from_this();
   const auto bytes = bytes_of(box, request.layout.dtype);
   struct Queued {
@@ -283,15 +281,7 @@ Replicas::Task<void> Replicas::make(std::shared_ptr<Shelf> shelf, Request reques
     ~Queued() { total -= bytes; }
   };
   auto queued = std::make_unique<Queued>(queued_bytes_, bytes);
-  co_await wait_turn(shelf, in_advance, deadline);
-  struct Running {
-    Replicas& of;
-    explicit Running(Replicas& replicas) : of(replicas) { ++of.running_; }
-    ~Running() {
-      --of.running_;
-      of.turn_->notify_all();
-    }
-  } running(*this);
+  const auto turn = co_await Turns::take(turns_, deadline);
   if (shelf->gone) throw Error(Errc::not_found, "the blocks were dropped");
   const auto core = core_.lock();
   if (!core) throw Error(Errc::stale_view, "this server is stopping");
@@ -333,129 +323,150 @@ Replicas::Task<void> Replicas::make(std::shared_ptr<Shelf> shelf, Request reques
   if (const auto history = histories_.find(kind_of(request.row, request.layout)); history != histories_.end())
     follow(history->second.server_rate, static_cast<double>(bytes) / std::max(seconds, 1e-9));
   if (shelf->gone) throw Error(Errc::not_found, "the blocks were dropped");
-  shelf->kept.push_back({{box, blob}, ++uses_});
+  Replica replica{box, blob};
+  shelf->kept.push_back(kept_.insert(kept_.end(), {replica, shelf.get()}));
+  kept_bytes_ += blob->charged();
+  co_return replica;
 }
+
+Replicas::Task<Replicas::Covered> Replicas::cover(std::shared_ptr<Shelf> shelf, Request request,
+                                                  base::Deadline deadline) {
+  const auto dtype = request.layout.dtype;
+  for (Covered covered;; covered.replicas.clear()) {
+    if (shelf->gone) throw Error(Errc::not_found, "the blocks were dropped");
+    if (deadline.passed()) throw Error(Errc::timeout, "the conversion did not end in time");
+    std::uint64_t bytes = 0;
+    for (const auto& one : shelf->kept) {
+      if (!model::intersect(one->replica.box, request.box)) continue;
+      kept_.splice(kept_.end(), kept_, one);
+      covered.replicas.push_back(one->replica);
+      bytes += one->replica.blob->size();
+    }
+    const auto mine = missing(request.box, shelf->boxes(request.box));
+    if (!mine.complete) throw Error(Errc::overloaded, "too many boxes of replicas");
+    if (mine.boxes.empty()) {
+      const bool others = std::any_of(shelf->under_way.begin(), shelf->under_way.end(),
+                                      [&](const Box& box) { return model::intersect(box, request.box).has_value(); });
+      if (!others) co_return covered;
+      co_await shelf->changed.wait(deadline);
+      continue;
+    }
+    for (const auto& box : mine.boxes) bytes += bytes_of(box, dtype);
+    if (bytes > budget_) throw Error(Errc::pool_full, "the replicas of " + std::to_string(bytes) + " bytes");
+    std::vector<std::unique_ptr<UnderWay>> under_way;
+    for (const auto& box : mine.boxes) under_way.push_back(std::make_unique<UnderWay>(shelf, box));
+    for (auto& one : under_way) {
+      auto task = make(shelf, request, one->box, deadline);
+      covered.replicas.push_back(co_await std::move(task));
+      covered.made += bytes_of(one->box, dtype);
+      one.reset();
+    }
+  }
+}
+
+// A shelf that holds nothing goes.
+struct Replicas::Leave {
+  Replicas& of;
+  const ShelfKey key;
+  Leave(Replicas& replicas, const Request& request)
+      : of(replicas), key(block_row(request.row), numbers_of(request.layout)) {}
+  Leave(const Leave&) = delete;
+  ~Leave() {
+    const auto found = of.shelves_.find(key);
+    if (found != of.shelves_.end() && found->second->kept.empty() && found->second->under_way.empty())
+      of.shelves_.erase(found);
+  }
+};
 
 Replicas::Task<Replicas::Given> Replicas::give(Request request, base::Deadline deadline) {
   const auto self = shared_from_this();
   note_request(request);
   ++counted_.requests;
+  const Leave leave(*this, request);
   const auto shelf = shelf_of(request);
-  struct Leave {  // a shelf that holds nothing
-    Replicas& of;
-    const std::pair<std::string, std::vector<std::uint64_t>> key;
-    ~Leave() {
-      const auto found = of.shelves_.find(key);
-      if (found == of.shelves_.end()) return;
-      const auto& shelf = *found->second;
-      if (shelf.kept.empty() && shelf.under_way.empty() && shelf.waiting == 0) of.shelves_.erase(found);
-    }
-  } leave{*this, {block_row(request.row), numbers_of(request.layout)}};
   Given given;
-  std::uint64_t made = 0;
-  bool chosen = request.record->options.convert != ConvertAt::automatic;
   try {
     model::conversion_between(request.layout.dtype, request.record->dtype);
-    for (;;) {
-      if (shelf->gone) throw Error(Errc::not_found, "the blocks were dropped");
-      if (missing(request.box, shelf->boxes(request.box, false), 1).boxes.empty()) break;
-      const auto mine = missing(request.box, shelf->boxes(request.box, true));
-      if (!mine.complete) throw Error(Errc::overloaded, "too many boxes of replicas");
-      if (mine.boxes.empty()) {
-        ++shelf->waiting;
-        turn_->notify_all();
-        bool notified = false;
-        try {
-          notified = co_await shelf->changed.wait(deadline);
-        } catch (...) {
-          --shelf->waiting;
-          throw;
-        }
-        --shelf->waiting;
-        if (!notified) throw Error(Errc::timeout, "the conversion did not end in time");
-        continue;
+    std::uint64_t bytes = 0;
+    for (const auto& box : missing(request.box, shelf->boxes(request.box)).boxes)
+      bytes += bytes_of(box, request.layout.dtype);
+    if (bytes > 0 && request.record->options.convert == ConvertAt::automatic) {
+      auto choice = choose(request, bytes, false);
+      given.why = std::move(choice.why);
+      if (choice.place == ConvertAt::at_reader) {
+        ++counted_.left_to_readers;
+        co_return given;
       }
-      std::uint64_t bytes = 0;
-      for (const auto& box : mine.boxes) bytes += bytes_of(box, request.layout.dtype);
-      if (!std::exchange(chosen, true)) {
-        auto choice = choose(request, bytes, false);
-        given.why = std::move(choice.why);
-        if (choice.place == ConvertAt::at_reader) {
-          ++counted_.left_to_readers;
-          co_return given;
-        }
-      } else if (given.why.empty()) {
-        given.why = std::string(name_of(request.record->options.convert)) + ": the array was defined so";
-      }
-      std::vector<std::unique_ptr<UnderWay>> under_way;
-      for (const auto& box : mine.boxes) under_way.push_back(std::make_unique<UnderWay>(shelf, box));
-      for (auto& one : under_way) {
-        auto task = make(shelf, request, one->box, false, deadline);
-        co_await std::move(task);
-        made += bytes_of(one->box, request.layout.dtype);
-        one.reset();
-      }
+    } else if (bytes > 0) {
+      given.why = std::string(name_of(request.record->options.convert)) + ": the array was defined so";
     }
+    auto task = cover(shelf, request, deadline);
+    auto covered = co_await std::move(task);
+    bytes = 0;
+    for (const auto& one : covered.replicas)
+      bytes += bytes_of(*model::intersect(one.box, request.box), request.layout.dtype);
+    counted_.given_bytes += bytes;
+    counted_.shared_bytes += bytes - std::min(bytes, covered.made);
+    given.replicas = std::move(covered.replicas);
   } catch (const Error& error) {
     ++counted_.left_to_readers;
     given.why = std::string("at_reader: ") + error.what();
-    co_return given;
   }
-  std::uint64_t bytes = 0;
-  for (auto& one : shelf->kept) {
-    const auto both = model::intersect(one.replica.box, request.box);
-    if (!both) continue;
-    one.last_used = ++uses_;
-    given.replicas.push_back(one.replica);
-    bytes += bytes_of(*both, request.layout.dtype);
-  }
-  counted_.given_bytes += bytes;
-  counted_.shared_bytes += bytes - std::min(bytes, made);
   co_return given;
 }
 
 // ------------------------------------------------------------------------------------------------------------- in advance
 
-void Replicas::block_put(const std::string& row, const Box& box) {
-  const auto core = core_.lock();
-  const auto which = block_row_of(row);
-  if (!core || !which) return;
-  const auto record = parts_->known_record(which->array);
-  if (!record || record->options.convert == ConvertAt::at_reader || record->options.convert == ConvertAt::on_request)
-    return;
-  const auto placement = core->placement();
-  const auto tag = record->tag_base + which->version + which->part;
-  if (!core->is_primary(*placement, arrays_namespace(), row, tag)) return;
+void Replicas::part_put(const BlockRow& row, std::shared_ptr<const DefinedArray> array, bool whole) {
+  last_block_ = Clock::now();
+  const auto& options = array->options;
   std::vector<Layout> layouts;
-  if (record->options.convert == ConvertAt::in_advance) {
-    for (const auto& form : record->options.layouts) layouts.push_back(layout_of(form, *record));
-  } else {
-    bool known = false;
-    for (auto it = histories_.lower_bound({which->array, {}});
-         it != histories_.end() && it->first.first == which->array; ++it) {
-      known = true;
+  if (options.convert == ConvertAt::in_advance && whole) {
+    for (const auto& form : options.layouts) layouts.push_back(layout_of(form, *array));
+  } else if (options.convert == ConvertAt::automatic) {
+    const auto first = histories_.lower_bound({row.array, {}});
+    if (first == histories_.end() || first->first.first != row.array) return;
+    if (last_put_.size() < most_rows) last_put_[block_row(row)] = last_block_;
+    for (auto it = first; whole && it != histories_.end() && it->first.first == row.array; ++it) {
       const auto& numbers = it->first.second;
-      const Layout layout{static_cast<DType>(numbers[0]), Dims(std::span(numbers).subspan(1))};
-      Request request{*which, record, box, layout};
-      if (choose(request, bytes_of(box, layout.dtype), true).place == ConvertAt::in_advance) layouts.push_back(layout);
+      layouts.push_back({static_cast<DType>(numbers[0]), Dims(std::span(numbers).subspan(1))});
     }
-    if (known && last_put_.size() < most_rows) last_put_[row] = Clock::now();
   }
-  for (const auto& layout : layouts) {
-    const Request request{*which, record, box, layout};
-    const auto shelf = shelf_of(request);
-    if (shelf->boxes(box, true).empty()) fabric::spawn(progress_, make_in_advance(shelf, request, box));
+  for (auto& layout : layouts) {
+    Request request{row, array, array->partition.box_of(row.part), std::move(layout)};
+    const auto bytes = bytes_of(request.box, request.layout.dtype);
+    if (options.convert == ConvertAt::automatic && choose(request, bytes, true).place != ConvertAt::in_advance)
+      continue;
+    if (in_advance_.size() < most_in_advance) in_advance_.push_back(std::move(request));
+  }
+  while (in_advance_tasks_ < std::min<std::size_t>(threads, in_advance_.size())) {
+    ++in_advance_tasks_;
+    fabric::spawn(progress_, convert_in_advance());
   }
 }
 
-Replicas::Task<void> Replicas::make_in_advance(std::shared_ptr<Shelf> shelf, Request request, Box box) {
+// What cannot be done is left to those who ask.
+Replicas::Task<void> Replicas::convert_in_advance() {
   const auto self = shared_from_this();
-  const UnderWay under_way(shelf, box);
-  try {
-    auto task = make(shelf, std::move(request), box, true, base::Deadline(longest_in_advance));
-    co_await std::move(task);
-  } catch (const Error& error) {
-    base::log(base::Level::debug, "array elements were not converted in advance", {{"error", error.what()}});
+  struct Ends {
+    std::size_t& tasks;
+    ~Ends() { --tasks; }
+  } ends{in_advance_tasks_};
+  while (!in_advance_.empty() && !core_.expired()) {
+    if (parts_->puts_under_way() > 0 || Clock::now() - last_block_ < quiet_time) {
+      co_await quiet_.wait(base::Deadline(quiet_time));
+      continue;
+    }
+    const auto request = std::move(in_advance_.front());
+    in_advance_.pop_front();
+    const Leave leave(*this, request);
+    const auto shelf = shelf_of(request);
+    try {
+      auto task = cover(shelf, request, base::Deadline(longest_in_advance));
+      co_await std::move(task);
+    } catch (const Error& error) {
+      base::log(base::Level::debug, "array elements were not converted in advance", {{"error", error.what()}});
+    }
   }
 }
 

@@ -1,4 +1,5 @@
-// Retention: which versions go before a new one begins, and who must have read them. The home of an array's versions decides.
+// Retention: which versions begin, which go before a new one begins, and who must have read them. The home of an array's versions
+// decides.
 #include <algorithm>
 
 #include "pool/keys/protocol.hpp"
@@ -7,6 +8,32 @@
 #include "space/server/parts_impl.hpp"
 
 namespace penstock::space {
+
+class Parts::Begun final : public pool::PutToken {
+ public:
+  Begun(std::shared_ptr<Part> row, std::string column) : row_(std::move(row)), column_(std::move(column)) {
+    row_->begun.insert(column_);
+  }
+  Begun(const Begun&) = delete;
+  ~Begun() override {
+    row_->begun.erase(row_->begun.find(column_));
+    row_->changed.notify_all();
+  }
+
+ private:
+  std::shared_ptr<Part> row_;
+  const std::string column_;
+};
+
+// Read anew: as long as it is there, versions begin and are read.
+Parts::Task<std::shared_ptr<const DefinedArray>> Parts::open_array(std::string row, base::Deadline deadline) {
+  const auto core = locked(core_);
+  std::string column(open_column);
+  const auto open =
+      co_await core->load(arrays_namespace(), std::move(row), std::move(column), std::nullopt, std::nullopt, deadline);
+  if (!open) throw Error(Errc::not_found, "the array was dropped, or is being dropped");
+  co_return std::make_shared<const DefinedArray>(decode_record(open->object.blob->bytes()));
+}
 
 // In a view that is not settled also those that others have not passed on yet. What is here is looked at last: it has all that
 // this server has put until now.
@@ -36,20 +63,95 @@ Parts::Task<std::vector<std::string>> Parts::columns_of(std::string row, base::D
   co_return columns;
 }
 
-// The readers of the array that have not said that they have read the version.
-Parts::Task<std::vector<std::string>> Parts::unread_by(std::shared_ptr<const ArrayRecord> record, std::uint64_t version,
-                                                       base::Deadline deadline) {
+Parts::Task<std::optional<std::uint64_t>> Parts::read_until(std::uint64_t array, std::string reader,
+                                                            base::Deadline deadline) {
   const auto core = locked(core_);
+  auto row = versions_row(array);
+  auto column = reader_column(reader);
+  const auto mark =
+      co_await core->load(arrays_namespace(), std::move(row), std::move(column), std::nullopt, std::nullopt, deadline);
+  co_return mark ? version_of_column(text_of(*mark->object.blob)) : std::nullopt;
+}
+
+// The readers of the array that have not said that they have read the version.
+Parts::Task<std::vector<std::string>> Parts::unread_by(std::shared_ptr<const DefinedArray> record,
+                                                       std::uint64_t version, base::Deadline deadline) {
   std::vector<std::string> lacking;
   for (const auto& reader : record->options.readers) {
-    auto row = versions_row(record->id);
-    auto column = reader_column(reader);
-    const auto mark = co_await core->load(arrays_namespace(), std::move(row), std::move(column), std::nullopt,
-                                          std::nullopt, deadline);
-    const auto read = mark ? version_of_column(text_of(*mark->object.blob)) : std::nullopt;
+    const auto read = co_await read_until(record->id, reader, deadline);
     if (!read || *read < version) lacking.push_back(reader);
   }
   co_return lacking;
+}
+
+// The first version of all begins: what was said of earlier ones with such numbers, which were dropped, does not hold for it.
+Parts::Task<void> Parts::forget_readers(std::shared_ptr<const DefinedArray> record, std::uint64_t version,
+                                        base::Deadline deadline) {
+  const auto core = locked(core_);
+  for (const auto& reader : record->options.readers) {
+    const auto read = co_await read_until(record->id, reader, deadline);
+    if (!read || *read < version) continue;
+    auto row = versions_row(record->id);
+    auto column = reader_column(reader);
+    co_await core->drop(arrays_namespace(), std::move(row), std::move(column), std::nullopt, std::nullopt,
+                        Acknowledge::memory, deadline);
+  }
+}
+
+// One of a reader's after the other: what was read is never taken back.
+Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit_read(const pool::ServerCore::Put& put,
+                                                               base::Deadline deadline) {
+  const auto reader = reader_of_column(put.column);
+  const auto version = version_of_column(text_of(*put.blob));
+  if (!reader || !version) throw foreign_error();
+  const auto row = kept(put.row);
+  while (row->begun.contains(put.column)) {
+    const bool notified = co_await row->changed.wait(deadline);
+    if (!notified) throw Error(Errc::timeout, "an earlier 'done' of the same reader did not end");
+  }
+  auto token = std::make_shared<Begun>(row, put.column);
+  const auto array = co_await open_array(put.row, deadline);
+  const auto& readers = array->options.readers;
+  if (std::find(readers.begin(), readers.end(), *reader) == readers.end())
+    throw Error(Errc::invalid_argument, "the array waits for no reader '" + *reader + "'");
+  const auto before = co_await read_until(array->id, *reader, deadline);
+  if (before > version)
+    throw Error(Errc::wrong_state, "'" + *reader + "' has read version " + std::to_string(*before) + " before");
+  co_return token;
+}
+
+// A version begins while the array is open, and has room: its home decides, which has all of them. It goes at any time.
+Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit_version(const pool::ServerCore::Put& put, IfExists if_exists,
+                                                                  base::Deadline deadline) {
+  const auto bytes = text_of(*put.blob);
+  const bool refuse = if_exists == IfExists::refuse, overwrite = if_exists == IfExists::overwrite;
+  if (put.column == open_column && refuse) {
+    if (versions_row(decode_record(put.blob->bytes()).id) != put.row) throw foreign_error();
+    co_return std::make_shared<pool::PutToken>();
+  }
+  if (reader_of_column(put.column) && overwrite) {
+    auto read = co_await admit_read(put, deadline);
+    co_return read;
+  }
+  const auto number = version_of_column(put.column);
+  const bool begins = bytes.empty() && refuse;
+  const bool goes = bytes == going && overwrite;
+  if (!number || (!begins && !goes)) throw foreign_error();
+  auto token = std::make_shared<Begun>(kept(put.row), put.column);
+  if (!begins) co_return token;
+  const auto array = co_await open_array(put.row, deadline);
+  const auto keep = array->options.keep;
+  if (keep == 0) co_return token;
+  auto there = co_await columns_of(put.row, deadline);
+  if (std::binary_search(there.begin(), there.end(), put.column)) co_return token;  // the put is refused
+  const auto& begun = kept(put.row)->begun;
+  there.insert(there.end(), begun.begin(), begun.end());
+  std::set<std::string> versions;
+  for (auto& name : there)
+    if (version_of_column(name) && name != put.column) versions.insert(std::move(name));
+  if (versions.size() >= keep) throw Error(Errc::wrong_state, "as many versions are there as are kept");
+  if (versions.empty()) co_await forget_readers(array, *number, deadline);
+  co_return token;
 }
 
 Parts::Task<std::vector<std::uint64_t>> Parts::room_for(std::uint64_t array, std::uint64_t version, std::uint64_t view,
@@ -61,6 +163,7 @@ Parts::Task<std::vector<std::uint64_t>> Parts::room_for(std::uint64_t array, std
   for (;;) {
     if (core->placement()->view().number != view)
       throw Error(Errc::stale_view, "the pool's membership changed meanwhile");
+    const auto changes = home->changes;
     std::vector<std::uint64_t> there, going;
     const auto columns = co_await columns_of(row, deadline);
     for (const auto& column : columns)
@@ -78,6 +181,7 @@ Parts::Task<std::vector<std::uint64_t>> Parts::room_for(std::uint64_t array, std
                   "it is older than the " + std::to_string(there.size()) + " versions that are kept");
     const auto unread = co_await unread_by(of, there[0], deadline);
     if (unread.empty()) co_return std::vector<std::uint64_t>{there[0]};
+    if (home->changes != changes) continue;
     const bool notified = co_await home->changed.wait(deadline);
     if (notified) continue;
     std::string names;

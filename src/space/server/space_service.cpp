@@ -81,7 +81,9 @@ Task<fb::ConvertReplyT> ArrayService::convert(rpc::Call& call, fb::ConvertReques
   const auto boxes = unpack_boxes(request.boxes, request.dimensions);
   if (boxes.size() != request.parts.size() || boxes.size() > max_parts)
     throw Error(Errc::protocol, "a box is needed for each part");
+  const Waiting waiting(waits_, call.channel(), core->options().max_waits);
   const auto record = co_await parts_->record(request.array, call.deadline());
+  if (!record->fields.empty()) throw Error(Errc::unsupported, "servers do not convert structures");
   Replicas::Request wanted;
   wanted.record = record;
   wanted.layout = unpack_layout(request.dtype, request.order, record->shape.size());
@@ -97,7 +99,9 @@ Task<fb::ConvertReplyT> ArrayService::convert(rpc::Call& call, fb::ConvertReques
     wanted.row = {request.array, request.version, request.parts[i]};
     wanted.box = boxes[i];
     const auto tag = record->tag_base + request.version + request.parts[i];
-    if (!model::is_within(wanted.box, record->shape)) throw Error(Errc::protocol, "a box outside the array");
+    if (!model::is_within(wanted.box, record->shape) || request.parts[i] >= record->partition.parts() ||
+        model::intersect(wanted.box, record->partition.box_of(request.parts[i])) != wanted.box)
+      throw Error(Errc::protocol, "a box outside its part of the array");
     if (!core->is_primary(*placement, arrays_namespace(), block_row(wanted.row), tag))
       throw Error(Errc::stale_view, "this server does not own the part");
     if (request.explain_only) {
@@ -136,6 +140,23 @@ Task<fb::RoomReplyT> ArrayService::room(rpc::Call& call, fb::RoomRequestT reques
   fb::RoomReplyT reply;
   reply.go = co_await parts_->room_for(request.array, request.version, placement->view().number,
                                        pool::answer_in_time(call.deadline()));
+  co_return reply;
+}
+
+Task<fb::NextReplyT> ArrayService::next(rpc::Call& call, fb::NextRequestT request) {
+  ServerCore::require_role(call, "read");
+  const auto core = running(core_);
+  const auto placement = co_await core->check_view(request.view, call.deadline());
+  if (request.step == 0) throw Error(Errc::protocol, "versions in steps of 0");
+  const auto row = versions_row(request.array);
+  if (!core->is_primary(*placement, arrays_namespace(), row, std::nullopt))
+    throw Error(Errc::stale_view, "this server does not own the array's versions");
+  const Waiting waiting(waits_, call.channel(), core->options().max_waits);
+  const auto found = co_await parts_->next_version(request.array, request.first, request.step, placement->view().number,
+                                                   pool::answer_in_time(call.deadline()));
+  fb::NextReplyT reply;
+  reply.found = found.has_value();
+  reply.version = found.value_or(0);
   co_return reply;
 }
 

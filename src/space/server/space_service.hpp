@@ -19,6 +19,7 @@ class ArrayService final : public fb::SpaceService {
   fabric::Task<fb::DropReplyT> drop(rpc::Call& call, fb::DropRequestT request) override;
   fabric::Task<fb::ConvertReplyT> convert(rpc::Call& call, fb::ConvertRequestT request) override;
   fabric::Task<fb::RoomReplyT> room(rpc::Call& call, fb::RoomRequestT request) override;
+  fabric::Task<fb::NextReplyT> next(rpc::Call& call, fb::NextRequestT request) override;
   fabric::Task<fb::StatusReplyT> status(rpc::Call& call, fb::StatusRequestT request) override;
 
  private:

@@ -1,0 +1,292 @@
+// A writer rank of a stream in a space. Blocks stay in this rank's memory until the step ends; then those of global arrays are put
+// as boxes of a version, and one object has the rest. Ranks do not speak to each other: a step is there once every rank's object is.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <new>
+
+#include "base/text.hpp"
+#include "fabric/handshake.hpp"
+#include "fabric/token.hpp"
+#include "space/client/space_impl.hpp"
+#include "space/engine/space_engine.hpp"
+#include "space/engine/step_records.hpp"
+#include "stream/api/open.hpp"
+#include "wire/control.hpp"
+
+namespace penstock::space {
+namespace {
+
+constexpr Timeout lose_within(1'000);
+
+// Memory that is kept from step to step, at offsets that ascend.
+class StepMemory {
+ public:
+  memory::Place take(std::uint64_t bytes) {
+    if (used_ == chunks_.size()) chunks_.emplace_back();
+    auto& chunk = chunks_[used_++];
+    if (chunk.size < bytes || !chunk.memory) {
+      chunk.memory.reset();
+      chunk.memory.reset(static_cast<std::byte*>(
+          ::operator new(std::max<std::uint64_t>(bytes, 1), std::align_val_t(memory::block_alignment))));
+      chunk.size = bytes;
+    }
+    chunk.offset = next_;
+    next_ += std::max<std::uint64_t>(1, (bytes + memory::block_alignment - 1) / memory::block_alignment) *
+             memory::block_alignment;
+    return {0, chunk.offset, chunk.memory.get()};
+  }
+  const std::byte* at(std::uint64_t offset) const {
+    const auto end = chunks_.begin() + static_cast<std::ptrdiff_t>(used_);
+    const auto found = std::lower_bound(chunks_.begin(), end, offset,
+                                        [](const Chunk& chunk, std::uint64_t wanted) { return chunk.offset < wanted; });
+    if (found == end || found->offset != offset) throw Error(Errc::internal, "a block has no memory");
+    return found->memory.get();
+  }
+  void reuse() { used_ = 0, next_ = 0; }
+  std::uint64_t bytes() const {
+    std::uint64_t all = 0;
+    for (const auto& chunk : chunks_) all += chunk.size;
+    return all;
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t(memory::block_alignment)); }
+  };
+  struct Chunk {
+    std::unique_ptr<std::byte, Free> memory;
+    std::uint64_t size = 0, offset = 0;
+  };
+  std::vector<Chunk> chunks_;
+  std::size_t used_ = 0;
+  std::uint64_t next_ = 0;
+};
+
+class SpaceSink final : public stream::StepSink {
+ public:
+  SpaceSink(const stream::EngineContext& context, const std::string& name, Cohort& cohort,
+            const StreamOptions& options);
+
+  const std::string& stream() const override { return name_; }
+  std::uint64_t cohort_number() const override { return record_.incarnation; }
+  std::string address() const override { return ""; }
+  Begun begin(base::Deadline deadline) override;
+  std::uint64_t step() const override { return number_; }
+  std::string awaited() const override { return awaited_; }
+  std::optional<memory::Place> allocate(std::uint64_t bytes) override { return memory_.take(bytes); }
+  void commit(const Payload& payload, std::shared_ptr<const std::string> layout) override;
+  void discard() override;
+  void close(base::Deadline deadline) override { mark(StepMark::What::ended, next_, left(deadline)); }
+  void lose() override;
+  void add_statistics(StreamStatistics& statistics) const override {
+    statistics.steps_voided = voided_;
+    statistics.epochs = epochs_;
+    statistics.memory_bytes = memory_.bytes();
+  }
+
+ private:
+  StreamRecord begin_stream(std::uint32_t ranks);
+  void require_ours();
+  bool make_room(base::Deadline deadline);
+  const std::string& array_of(const model::VariableDefinition& variable);
+  void mark(StepMark::What what, std::uint64_t step, Timeout timeout);
+  void put_record(const StepMark& mark, std::uint64_t step, std::span<const std::byte> bytes, Timeout timeout);
+
+  const std::string name_;
+  const StreamOptions options_;
+  const std::uint32_t rank_;
+  Clients clients_;
+  StreamRecord record_;
+  struct Defined {
+    std::string name;
+    Dims shape;
+  };
+  std::map<std::string, Defined, std::less<>> arrays_;  // by variable
+  StepMemory memory_;
+  std::shared_ptr<const std::string> layout_;
+  model::RankLayout described_;  // layout_, decoded
+  std::uint64_t layout_since_ = 0;
+  std::uint64_t number_ = 0, next_ = 0, voided_ = 0, epochs_ = 0;
+  bool open_ = false;
+  std::string awaited_;
+};
+
+SpaceSink::SpaceSink(const stream::EngineContext& context, const std::string& name, Cohort& cohort,
+                     const StreamOptions& options)
+    : name_(name),
+      options_(options),
+      rank_(static_cast<std::uint32_t>(cohort.rank())),
+      clients_(stream::on_every_rank(cohort, [&] { return open_clients(context, options, "write"); })) {
+  if (!options.retain_for.empty() && options.retain_steps == 0)
+    throw Error(Errc::invalid_argument, "stream " + name +
+                                            ": retain_for names who holds back the steps beyond retain_steps, which "
+                                            "engine space needs with it: set retain_steps");
+  const auto ranks = static_cast<std::uint32_t>(cohort.size());
+  record_ = record_from_text(stream::share_text(cohort, [&] { return to_text(begin_stream(ranks)); }));
+}
+
+// Rank 0: the stream before gives way, with its arrays.
+StreamRecord SpaceSink::begin_stream(std::uint32_t ranks) {
+  if (const auto before = find_stream(clients_.records, name_)) {
+    Pattern steps;
+    steps.row = steps_prefix(before->incarnation) + "*";
+    clients_.records.drop_matching(steps);
+    for (const auto& array : clients_.arrays->list())
+      if (array.name.starts_with(array_name(name_, ""))) clients_.arrays->drop(array.name);
+  }
+  StreamRecord record;
+  const auto token = fabric::Token::random();
+  std::memcpy(&record.incarnation, token.bytes.data(), sizeof(record.incarnation));
+  record.ranks = ranks;
+  record.retain = options_.retain_steps;
+  record.writer = fabric::host_name() + ":" + std::to_string(::getpid());
+  const auto text = to_text(record);
+  PutOptions options;
+  options.if_exists = IfExists::overwrite;
+  clients_.records.put(stream_key(name_), std::as_bytes(std::span(text)), options);
+  return record;
+}
+
+void SpaceSink::require_ours() {
+  const auto now = find_stream(clients_.records, name_);
+  if (now && now->incarnation == record_.incarnation) return;
+  throw Error(
+      Errc::wrong_state,
+      "stream " + name_ + (now ? " has another writer now, " + now->writer : " was removed") + " from the space");
+}
+
+stream::StepSink::Begun SpaceSink::begin(base::Deadline deadline) {
+  require_ours();
+  if (record_.retain > 0 && !make_room(deadline)) return Begun::not_yet;
+  number_ = next_;
+  open_ = true;
+  memory_.reuse();
+  return Begun::open;
+}
+
+// An old version goes only once all ranks have put it, and those who hold it back have read it.
+bool SpaceSink::make_room(base::Deadline deadline) {
+  if (next_ < record_.retain) return true;
+  const base::Deadline until(std::max(left(deadline), least_wait));
+  const auto oldest = next_ - record_.retain;
+  try {
+    if (record_.ranks > 1)
+      clients_.records.wait_row(steps_row(record_.incarnation, oldest), record_.ranks, "*", left(until));
+  } catch (const Error& error) {
+    if (error.code() != Errc::timeout) throw;
+    awaited_ = "the other ranks of this writer, at step " + std::to_string(oldest);
+    return false;
+  }
+  try {
+    auto& space = Space::Impl::of(*clients_.arrays);
+    for (const auto& [variable, array] : arrays_) space.make_room(*space.defined(array.name, until), next_, until);
+  } catch (const Error& error) {
+    if (error.code() != Errc::timeout) throw;
+    awaited_ = error.what();
+    return false;
+  }
+  // No rank is further behind than this: it would have held back the row that was waited for.
+  if (rank_ == 0 && next_ >= 2 * std::uint64_t{record_.retain}) {
+    Pattern old;
+    old.row = steps_row(record_.incarnation, next_ - 2 * std::uint64_t{record_.retain});
+    clients_.records.drop_matching(old);
+  }
+  return true;
+}
+
+const std::string& SpaceSink::array_of(const model::VariableDefinition& variable) {
+  auto found = arrays_.find(variable.name);
+  if (found == arrays_.end()) {
+    ArrayOptions options;
+    options.keep = options_.retain_steps;
+    if (!options_.retain_for.empty())
+      for (const auto group : base::split(options_.retain_for, ',')) options.readers.emplace_back(group);
+    const auto name = array_name(name_, variable.name);
+    clients_.arrays->define(name, variable.dtype, variable.shape, options);
+    found = arrays_.emplace(variable.name, Defined{name, variable.shape}).first;
+  }
+  if (found->second.shape != variable.shape)
+    throw Error(Errc::unsupported, "stream " + name_ + ": variable '" + variable.name + "' has shape " +
+                                       to_string(variable.shape) + " in step " + std::to_string(number_) + " and had " +
+                                       to_string(found->second.shape) +
+                                       " before: an array in a space keeps its shape; use engine pool for this stream");
+  return found->second.name;
+}
+
+void SpaceSink::commit(const Payload& payload, std::shared_ptr<const std::string> layout) {
+  const base::Deadline deadline(Timeout(options_.step_timeout_ms));
+  if (layout) {
+    layout_ = std::move(layout);
+    described_ = wire::decode_layout(rank_, std::as_bytes(std::span(*layout_))).layout;
+    layout_since_ = number_;
+    ++epochs_;
+  }
+  StepMark mark;
+  mark.layout_bytes = layout_->size();
+  mark.payload_bytes = payload.bytes;
+  mark.layout_since = layout_since_;
+  std::vector<std::byte> record;
+  const auto append = [&](const void* data, std::uint64_t bytes) {
+    const auto* from = static_cast<const std::byte*>(data);
+    record.insert(record.end(), from, from + bytes);
+  };
+  append(layout_->data(), layout_->size());
+  if (payload.bytes > 0) append(payload.place.data, payload.bytes);
+  {
+    std::vector<PendingPut> puts;
+    for (const auto& block : described_.blocks) {
+      const auto& variable = described_.variables[block.variable];
+      if (block.bytes == 0 || variable.dtype == DType::string) continue;
+      const auto* data = memory_.at(block.offset);
+      if (variable.kind != Kind::global_array) {
+        append(data, block.bytes);
+        continue;
+      }
+      ArrayMemory memory;
+      memory.order = variable.order;
+      puts.push_back(clients_.arrays->start_put(array_of(variable), number_, block.box, data, memory, left(deadline)));
+    }
+    for (auto& put : puts) put.wait();
+  }
+  put_record(mark, number_, record, left(deadline));
+  open_ = false;
+  next_ = number_ + 1;
+}
+
+void SpaceSink::discard() {
+  if (!open_) return;
+  open_ = false;
+  ++voided_;
+  next_ = number_ + 1;
+  mark(StepMark::What::voided, number_, configured);
+}
+
+void SpaceSink::lose() { mark(StepMark::What::lost, next_, lose_within); }
+
+void SpaceSink::mark(StepMark::What what, std::uint64_t step, Timeout timeout) {
+  StepMark mark;
+  mark.what = what;
+  put_record(mark, step, {}, timeout);
+}
+
+void SpaceSink::put_record(const StepMark& mark, std::uint64_t step, std::span<const std::byte> bytes,
+                           Timeout timeout) {
+  PutOptions options;
+  options.if_exists = IfExists::overwrite;  // one of a put that failed may be there
+  options.acknowledge = options_.acknowledge;
+  options.metadata = to_text(mark);
+  options.timeout = timeout;
+  clients_.records.put({steps_row(record_.incarnation, step), rank_column(rank_)}, bytes, options);
+}
+
+}  // namespace
+
+std::unique_ptr<stream::StepSink> create_in_space(const stream::EngineContext& context, const std::string& name,
+                                                  Cohort& cohort, const StreamOptions& options) {
+  return std::make_unique<SpaceSink>(context, name, cohort, options);
+}
+
+}  // namespace penstock::space

@@ -1,0 +1,93 @@
+#include "space/engine/step_records.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <sstream>
+
+#include "pool/engine/pool_engine.hpp"
+#include "space/client/space_impl.hpp"
+#include "space/names.hpp"
+
+namespace penstock::space {
+namespace {
+
+constexpr std::string_view records_name = "penstock.array-streams";
+constexpr std::array<std::string_view, 4> what_names{"data", "void", "end", "lost"};
+constexpr std::uint32_t most_ranks = 1u << 20;
+
+}  // namespace
+
+std::string to_text(const StreamRecord& record) {
+  return fmt::format("{} {} {} {}", record.incarnation, record.ranks, record.retain, record.writer);
+}
+
+StreamRecord record_from_text(std::string_view text) {
+  StreamRecord record;
+  std::istringstream in{std::string(text)};
+  if (!(in >> record.incarnation >> record.ranks >> record.retain >> record.writer) || record.ranks == 0 ||
+      record.ranks > most_ranks)
+    throw Error(Errc::protocol, "the record of a stream in a space makes no sense");
+  return record;
+}
+
+std::string to_text(const StepMark& mark) {
+  return fmt::format("{} {:016x} {:016x} {:016x}", what_names.at(static_cast<std::size_t>(mark.what)),
+                     mark.layout_bytes, mark.payload_bytes, mark.layout_since);
+}
+
+StepMark mark_from_text(std::string_view text) {
+  StepMark mark;
+  std::string what;
+  std::istringstream in{std::string(text)};
+  in >> what >> std::hex >> mark.layout_bytes >> mark.payload_bytes >> mark.layout_since;
+  const auto* found = std::find(what_names.begin(), what_names.end(), what);
+  if (!in || found == what_names.end())
+    throw Error(Errc::protocol, "the record of a step of a stream in a space makes no sense");
+  mark.what = static_cast<StepMark::What>(found - what_names.begin());
+  return mark;
+}
+
+Key stream_key(std::string_view stream) { return {fmt::format("stream/{}", stream), "writer"}; }
+std::string steps_prefix(std::uint64_t incarnation) { return fmt::format("step/{:016x}/", incarnation); }
+std::string steps_row(std::uint64_t incarnation, std::uint64_t step) {
+  return fmt::format("{}{:020}", steps_prefix(incarnation), step);
+}
+std::optional<std::uint64_t> step_of_row(std::string_view row) {
+  const auto digits = row.substr(std::min(row.size(), steps_prefix(0).size()));
+  std::uint64_t step = 0;
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) return std::nullopt;
+  return step;
+}
+std::string rank_column(std::uint32_t rank) { return fmt::format("{:010}", rank); }
+std::string array_name(std::string_view stream, std::string_view variable) {
+  return fmt::format("{}/{}", stream, variable);
+}
+
+Clients open_clients(const stream::EngineContext& context, const StreamOptions& options, const std::string& role) {
+  const base::Deadline deadline(Timeout(options.open_timeout_ms));
+  const auto client = pool::shared_client(context, options.pool, role, deadline);
+  PoolOptions records, arrays;
+  records.pool = arrays.pool = options.pool;
+  records.ns = records_name;
+  arrays.ns = namespace_name;
+  records.timeout_ms = arrays.timeout_ms = options.step_timeout_ms;
+  return {Pool::Impl::over(client, std::move(records)),
+          Space::Impl::over(Pool::Impl::over(client, std::move(arrays)), options.acknowledge)};
+}
+
+std::optional<StreamRecord> find_stream(Pool& records, std::string_view stream) {
+  try {
+    return record_from_text(records.get(stream_key(stream)).text());
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) throw;
+    return std::nullopt;
+  }
+}
+
+Timeout left(base::Deadline deadline) { return Space::Impl::left(deadline); }
+
+}  // namespace penstock::space

@@ -1,0 +1,56 @@
+// What a stream in a space is made of beside its arrays: objects of a pool, in a namespace of their own.
+//
+//   stream/<name>, "writer"          who writes it: a new incarnation for each writer
+//   step/<incarnation>/<step>, rank  what that rank put into the step: its layout, its payload, and what is no global array
+//
+// Every rank puts one object into every row: also to say that it gave the step up, closed the stream, or was lost. So a reader
+// waits for a row to have as many objects as there are ranks, and needs nobody to tell it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "penstock/space.hpp"
+#include "stream/api/engine.hpp"
+
+namespace penstock::space {
+
+struct StreamRecord {
+  std::uint64_t incarnation = 0;
+  std::uint32_t ranks = 1;
+  std::uint32_t retain = 0;  // versions that arrays keep; 0: all
+  std::string writer;        // host:pid
+};
+std::string to_text(const StreamRecord& record);
+StreamRecord record_from_text(std::string_view text);  // throws Error(protocol)
+
+// The metadata of a rank's object.
+struct StepMark {
+  enum class What : std::uint8_t { data, voided, ended, lost } what = What::data;
+  std::uint64_t layout_bytes = 0, payload_bytes = 0;  // the object begins with them
+  std::uint64_t layout_since = 0;                     // the step from which on the layout is this one
+};
+std::string to_text(const StepMark& mark);
+StepMark mark_from_text(std::string_view text);  // throws Error(protocol)
+
+Key stream_key(std::string_view stream);
+std::string steps_prefix(std::uint64_t incarnation);
+std::string steps_row(std::uint64_t incarnation, std::uint64_t step);
+std::optional<std::uint64_t> step_of_row(std::string_view row);
+std::string rank_column(std::uint32_t rank);
+std::string array_name(std::string_view stream, std::string_view variable);
+
+// Both over one client of the pool that the options name.
+struct Clients {
+  Pool records;
+  std::shared_ptr<Space> arrays;
+};
+Clients open_clients(const stream::EngineContext& context, const StreamOptions& options, const std::string& role);
+// Nothing: no writer has begun it.
+std::optional<StreamRecord> find_stream(Pool& records, std::string_view stream);
+Timeout left(base::Deadline deadline);
+inline constexpr Timeout least_wait(100);  // for an answer, where steps or room are only polled for
+
+}  // namespace penstock::space
