@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .console import command, fail, output
+from .console import command, fail, messages, output
 
 app = typer.Typer(help="Do a paper's experiments on this machine, and judge its statements.", no_args_is_help=True)
 
@@ -23,6 +23,7 @@ def staging(
     json_file: Annotated[Path, typer.Option("--json", metavar="FILE", help="Where the raw figures go.")] = Path(
         "staging.json"
     ),
+    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="Where the report goes.")] = Path("staging.html"),
     only: Annotated[list[str] | None, typer.Option(metavar="EXPERIMENT", help="Only this; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: to see that everything works.")] = False,
     repeat: Annotated[int, typer.Option(min=1, help="Rounds.")] = 1,
@@ -35,7 +36,12 @@ def staging(
 
     if unknown := [name for name in only or [] if name not in EXPERIMENTS]:
         fail(f"no experiment {unknown[0]}; there are {', '.join(EXPERIMENTS)}", code=2)
+    for file in (json_file, html):
+        if not file.absolute().parent.is_dir():
+            fail(f"there is no folder {file.absolute().parent} for {file.name}", code=2)
+    if not disk.is_dir():
+        fail(f"--disk: {disk} is not a folder", code=2)
     try:
-        run(only or [], quick, repeat, disk, json_file, output())
+        run(only or [], quick, repeat, disk, json_file, html, [output(), messages()])
     except RunFailed as failure:
         fail(f"the study has ended early: {failure}", "Its programs have ended.")

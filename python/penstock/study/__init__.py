@@ -1,1 +1,1 @@
-"""`penstock study`: the experiments of a paper, at the scale of this machine, and what becomes of the paper's statements."""
+"""`penstock study`: the experiments of a paper at this machine's scale, and a verdict on its statements."""

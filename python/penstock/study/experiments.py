@@ -1,8 +1,8 @@
 """The experiments of SAND2021-10271, sections 4.1 and 4.2, as cases; and how one case runs: servers, writers, readers.
 
-Every case moves the same array step by step from writers that have rows to readers that want columns (or rows), and again
-to a second group of readers when the first has ended. What is kept is raw: seconds of each rank and step, counts and
-memory of the servers.
+Every case moves the same array step by step from writers that have rows to readers that want columns (or rows), and
+again to a second group of readers when the first has ended. What is kept is raw: seconds of each rank and step, counts
+and memory of the servers.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Runner:
                 shutil.rmtree(each, ignore_errors=True)
         return found | {"elapsed_s": time.monotonic() - begun}
 
-    # ---------------------------------------------------------------------------------------------------------- programs
+    # --------------------------------------------------------------------------------------------------------- programs
 
     def jobs(self, case: Case, data: Path) -> tuple[list[Job], list[Job]]:
         """Of the writers and of one group of readers."""
@@ -249,7 +249,7 @@ class Runner:
             "servers_after_reader_1": counted,
         }
 
-    # ----------------------------------------------------------------------------------------------------------- servers
+    # ---------------------------------------------------------------------------------------------------------- servers
 
     def pool_plan(self, case: Case) -> PoolPlan:
         """Parts are spread over servers evenly enough for a quarter more than a share each."""

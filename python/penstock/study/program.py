@@ -1,4 +1,4 @@
-"""One rank of a writer or a reader of `penstock study staging`, a process of its own: prints its seconds as one line of JSON.
+"""One rank of `penstock study staging`, a writer or a reader: a process that prints its seconds as one line of JSON.
 
 A writer puts its box of each step, a reader gets its box, in the same order or another one, through a space or through
 files. The delay, which stands for computing, comes before the transfer of each step and is not counted.
@@ -73,7 +73,7 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - begun
 
 
-# ------------------------------------------------------------------------------------------------------------- transfers
+# ------------------------------------------------------------------------------------------------------------ transfers
 
 
 class InSpace:
@@ -153,7 +153,7 @@ class InHdf5(InFiles):
             into[...] = file[ARRAY][part]
 
 
-# ----------------------------------------------------------------------------------------------------------------- roles
+# ---------------------------------------------------------------------------------------------------------------- roles
 
 
 def write(job: Job, store: Any) -> dict[str, Any]:
