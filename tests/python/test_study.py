@@ -148,7 +148,7 @@ def built(monkeypatch):
 
 
 def study(folder, *words):
-    command = [sys.executable, "-m", "penstock", "study", "staging", *words]
+    command = [sys.executable, "-m", "penstock.cli.main", "study", "staging", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
@@ -203,7 +203,7 @@ def test_wrong_use(tmp_path, words, message):
 
 
 def test_interrupted_study_ends_its_programs(built, tmp_path):
-    command = [sys.executable, "-m", "penstock", "study", "staging", "--quick"]
+    command = [sys.executable, "-m", "penstock.cli.main", "study", "staging", "--quick"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
