@@ -85,6 +85,8 @@ def within(first: Of, second: Of, names: tuple[str, str], low: float, high: floa
     """The second takes from `low` to `high` times as long as the first."""
 
     def judge(raw: Raw) -> Finding:
+        if first == second:
+            raise NotMeasured("two cases to compare")
         a, b = times(raw, *first), times(raw, *second)
         found = ratios(b, a)
         text = f"{names[0]} {milliseconds(a)}, {names[1]} {milliseconds(b)}: {factor(found)}"
@@ -115,7 +117,7 @@ def accounted(key: str, name: str, expected: float, what: str, when: str = "serv
 
     def judge(raw: Raw) -> Finding:
         found = counts(raw, key, name, when)
-        text = f"{what}: {factor(found)} of what was put, expected {expected:.2f}×"
+        text = f"{what}: {factor(found)}, expected {expected:.2f}×"
         return Finding([abs(one - expected) <= EXACT for one in found], text)
 
     return judge
@@ -125,6 +127,8 @@ def flat(keys: Sequence[str], role: str) -> Judge:
     """The longest is at most half as long again as the shortest."""
 
     def judge(raw: Raw) -> Finding:
+        if len(keys) < 2:
+            raise NotMeasured("two cases to compare")
         each = [times(raw, key, role) for key in keys]
         spread = [max(one) / min(one) for one in zip(*each, strict=True)]
         text = f"{', '.join(milliseconds(one) for one in each)}: longest to shortest {factor(spread)}"

@@ -21,6 +21,7 @@ AT = {
     "tight": "memory {} × data",
 }
 SHADES = ("#0b3c6f", "#1f6fb4", "#6aa7d8", "#b5d3ec")
+QUICK_NOTE = "Sizes of --quick: counts and memory mean something, times and the verdicts on them do not."
 LOGARITHMIC_FROM = 20.0  # longest to shortest
 
 Column = tuple[str, str, Callable[[Raw, str], list[float]]]  # title, format, figures of each round
@@ -41,7 +42,8 @@ body { font: 15px/1.45 system-ui, sans-serif; max-width: 1200px; margin: 2em aut
 h1 { font-size: 1.6em } h2 { font-size: 1.2em; margin-top: 2em }
 table { border-collapse: collapse; width: 100%; font-size: 13px }
 th, td { text-align: left; vertical-align: top; padding: 5px 10px 5px 0; border-bottom: 1px solid #dfe3e8 }
-th { border-bottom: 2px solid #8a8f98 } td.number, th.number { text-align: right; white-space: nowrap }
+th { border-bottom: 2px solid #8a8f98 } td:first-child { white-space: nowrap }
+td.number, th.number { text-align: right; white-space: nowrap }
 .verdict { font-weight: 600; white-space: nowrap } .confirmed { color: #23784a } .refuted { color: #b03a24 }
 .not { color: #6a6f78 } img { width: 100% } p.note { color: #555 }
 """
@@ -66,11 +68,14 @@ def page(raw: Raw, verdicts: Sequence[Verdict]) -> str:
     parts = [
         f"<h1>SAND2021-10271 on this machine: {tally}</h1><p>{html.escape(about)}</p>",
         f'<p class="note">{html.escape(words)}</p>',
+        *([f"<p><b>{QUICK_NOTE}</b></p>"] if raw["quick"] else []),
         *(f"<p>left out: {html.escape(line)}</p>" for line in raw["left_out"]),
         verdict_table(verdicts),
     ]
     for name, title in EXPERIMENTS.items():
         if keys := [key for key in raw["cases"] if key.startswith(f"{name}/")]:
+            systems = [key.split("/")[1] for key in keys]
+            keys.sort(key=lambda key: systems.index(key.split("/")[1]))
             parts.append(f"<h2>{html.escape(name)}: {html.escape(title)}</h2>{picture(raw, keys)}{figures(raw, keys)}")
     parts += [f"<p>{html.escape(key)} failed: {html.escape(text)}</p>" for key, text in raw["failed"].items()]
     head = f'<meta charset="utf-8"><title>penstock study staging</title><style>{STYLE}</style>'
@@ -120,7 +125,6 @@ def picture(raw: Raw, keys: Sequence[str]) -> str:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    keys = sorted(keys, key=lambda key: [other.split("/")[1] for other in keys].index(key.split("/")[1]))
     values = list(dict.fromkeys(key.split("/")[2] for key in keys))
     colours = [SHADES[values.index(key.split("/")[2]) % len(SHADES)] for key in keys]
     size = (14, 0.9 + 0.22 * len(keys))
@@ -136,7 +140,9 @@ def picture(raw: Raw, keys: Sequence[str]) -> str:
             axis.annotate("  " + column[1].format(median(one)), (max(one), n), va="center", fontsize=7)
         if heights and min(heights) > 0 and max(heights) > LOGARITHMIC_FROM * min(heights):
             axis.set_xscale("log")
-        axis.margins(x=0.25)
+        else:
+            axis.locator_params(axis="x", nbins=4)
+        axis.margins(x=0.25, y=0.02)
         axis.set_title(column[0], fontsize=9, loc="left")
         axis.tick_params(labelsize=7)
         axis.spines[["top", "right"]].set_visible(False)

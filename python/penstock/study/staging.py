@@ -18,7 +18,7 @@ from rich.table import Table
 from ..bench.runner import RunFailed
 from ..bench.studies import cores, warn_if_busy
 from .experiments import DEFAULT, EXPERIMENTS, QUICK, Runner, cases_of
-from .report import page
+from .report import QUICK_NOTE, page
 from .statements import Verdict, assess_all
 
 
@@ -32,6 +32,7 @@ def measure(
     runner = runner or Runner(plan, disk, deadline_s=300)
     raw: dict[str, Any] = {
         "plan": asdict(plan),
+        "quick": quick,
         "cores": cores(),
         "machine": f"{platform.machine()}, Linux {platform.release()}",
         "begun": datetime.now().astimezone().isoformat(timespec="minutes"),
@@ -72,6 +73,8 @@ def run(
     json_file.write_text(json.dumps(raw | {"verdicts": [asdict(one) for one in verdicts]}, indent=1) + "\n")
     html.write_text(page(raw, verdicts), encoding="utf-8")
     print_verdicts(consoles[0], verdicts)
+    if quick:
+        consoles[0].print(QUICK_NOTE)
     for line in raw["left_out"]:
         consoles[0].print(f"left out: {line}")
     consoles[0].print(f"report: {html}; figures: {json_file}")
