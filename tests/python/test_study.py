@@ -221,4 +221,3 @@ def test_interrupted_study_ends_its_programs(built, tmp_path):
                 # A server that was just being started is not known to the study yet; it ends with its parent.
                 ended, _, _ = select.select([os.pidfd_open(int(folder.name))], [], [], 15)
                 assert ended, (folder / "cmdline").read_bytes()
-    assert not list(tmp_path.iterdir())
