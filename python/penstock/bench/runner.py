@@ -60,10 +60,16 @@ def run_case(case: Case, disk: Path, deadline_s: float) -> list[dict[str, Any]]:
 
 
 def run_programs(
-    commands: Sequence[Sequence[str]], environment: dict[str, str], directory: Path, deadline_s: float, start: str = "{"
+    commands: Sequence[Sequence[str]],
+    environment: dict[str, str],
+    directory: Path,
+    deadline_s: float,
+    start: str = "{",
+    needed: Sequence[subprocess.Popen] = (),
 ) -> list[str]:
     """Starts all together and waits for them. Returns those lines of standard output that begin with `start`, in the
-    order of the commands. Output goes to files in `directory`. Nothing that was started is left when this ends."""
+    order of the commands. Output goes to files in `directory`. A process that is `needed` and ends
+    fails the run at once. Nothing that was started is left when this ends."""
     children: list[subprocess.Popen] = []
     outputs = []
     try:
@@ -83,7 +89,7 @@ def run_programs(
                     start_new_session=True,
                 )
             )
-        wait_for_all(children, deadline_s)
+        wait_for_all(children, deadline_s, needed)
         return lines_of(outputs, start)
     except RunFailed as failure:
         raise RunFailed(f"{failure}{last_words(outputs)}") from None
@@ -94,14 +100,17 @@ def run_programs(
             errors.close()
 
 
-def wait_for_all(children: list[subprocess.Popen], deadline_s: float) -> None:
+def wait_for_all(children: list[subprocess.Popen], deadline_s: float, needed: Sequence[subprocess.Popen] = ()) -> None:
     """Sleeps until every child has ended; raises when one fails or the deadline passes. Does not poll: a driver that
     wakes up takes time from the programs."""
     end = time.monotonic() + deadline_s
+    if any(process.poll() is not None for process in needed):
+        raise RunFailed("a server has ended")
     waiting = {os.pidfd_open(child.pid): child for child in children}
+    servers = [os.pidfd_open(process.pid) for process in needed]
     try:
         poll = select.poll()
-        for descriptor in waiting:
+        for descriptor in (*waiting, *servers):
             poll.register(descriptor, select.POLLIN)
         left = len(waiting)
         while left:
@@ -109,13 +118,15 @@ def wait_for_all(children: list[subprocess.Popen], deadline_s: float) -> None:
             if not ready:
                 raise RunFailed(f"not done after {deadline_s:.0f} s")
             for descriptor, _ in ready:
+                if descriptor in servers:
+                    raise RunFailed("a server has ended")
                 poll.unregister(descriptor)
                 left -= 1
                 code = waiting[descriptor].wait()
                 if code != 0:
                     raise RunFailed(f"{Path(waiting[descriptor].args[0]).name} ended with {code}")
     finally:
-        for descriptor in waiting:
+        for descriptor in (*waiting, *servers):
             os.close(descriptor)
 
 

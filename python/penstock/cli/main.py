@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import analyze, bench, doctor, inspect, ls, objects, pool, run, save, serve, top, trace
+from . import analyze, bench, doctor, inspect, ls, objects, pool, run, save, serve, study, top, trace
 
 app = typer.Typer(
     name="penstock",
@@ -34,6 +34,7 @@ app.command("compute")(objects.compute)
 app.add_typer(trace.app, name="trace")
 app.command("replay")(trace.replay)
 app.add_typer(bench.app, name="bench")
+app.add_typer(study.app, name="study")
 app.command("doctor")(doctor.doctor)
 
 
