@@ -54,9 +54,12 @@ struct ArrayMemory {
   // other without padding, in structures. Fields must not share bytes.
   std::vector<FieldMemory> fields;
   std::uint64_t structure_bytes = 0;  // from one structure to the next; 0: the elements of each field are neighbours
-  // The name of a layout that load_layouts has loaded: the data are layout_bytes() bytes, without order, strides and fields
-  // (structures lie as they do without `fields`). This program holds the box in rows meanwhile.
+  // The name of a layout that load_layouts has loaded: the data are layout_bytes() bytes, without order and strides. Structures lie
+  // as they do without `fields`, which, if given, say what is expected: others are refused. This program holds the box in rows
+  // meanwhile.
   std::string layout;
+  // What `data` has room for, where a plug-in's layout says how much it takes: more is refused. 0: it is not compared.
+  std::uint64_t layout_bytes = 0;
 };
 
 // Loads layouts that a shared object supplies (penstock/layout_plugin.h), for all of the process, and returns their names. The
@@ -129,7 +132,8 @@ class PendingPut {
   std::unique_ptr<State> state_;
 };
 
-// Which versions of an array a subscription gives: start, start + step, ... below stop.
+// Which versions of an array a subscription gives: start, start + step, ... below stop. It ends once no lower one can be given any
+// more: with the version before stop, or when the box of one at or above stop is there.
 struct VersionPattern {
   std::uint64_t start = 0, step = 1;
   std::optional<std::uint64_t> stop;
@@ -144,7 +148,7 @@ class VersionSubscription {
   VersionSubscription(VersionSubscription&&) noexcept;
   VersionSubscription& operator=(VersionSubscription&&) noexcept;
   ~VersionSubscription();
-  // None: the next one would be at or above VersionPattern::stop. Throws Error: timeout (names the boxes that are not there, or says
+  // None: it has ended. Throws Error: timeout (names the boxes that are not there, or says
   // that no version began; the next call goes on), not_found (the array was dropped).
   std::optional<std::uint64_t> next(Timeout timeout = configured);
   // Versions that had begun, were waited for, and were dropped. Any thread.

@@ -137,19 +137,19 @@ class PySpace {
   }
   // array: the bytes of the box of `count` in the layout, packed.
   void put_in_layout(const std::string& name, std::uint64_t version, const Sizes& start, const Sizes& count,
-                     const std::string& dtype, const std::string& layout, nb::handle array, const std::string& check,
-                     std::int64_t timeout_ms) {
+                     const std::string& dtype, const Named& fields, const std::string& layout, nb::handle array,
+                     const std::string& check, std::int64_t timeout_ms) {
     const Buffer from(array, false);
     const Box box{dims_of(start), dims_of(count)};
-    const auto memory = memory_in_layout(layout, dtype, check);
+    const auto memory = memory_in_layout(layout, dtype, fields, check, from);
     unlocked([&](Space& space) { space.put(name, version, box, from.data(), memory, timeout_of(timeout_ms)); });
   }
   void get_in_layout(const std::string& name, std::uint64_t version, const Sizes& start, const Sizes& count,
-                     const std::string& dtype, const std::string& layout, nb::handle array, const std::string& check,
-                     std::int64_t timeout_ms) {
+                     const std::string& dtype, const Named& fields, const std::string& layout, nb::handle array,
+                     const std::string& check, std::int64_t timeout_ms) {
     const Buffer into(array, true);
     const Box box{dims_of(start), dims_of(count)};
-    const auto memory = memory_in_layout(layout, dtype, check);
+    const auto memory = memory_in_layout(layout, dtype, fields, check, into);
     unlocked([&](Space& space) { space.get(name, version, box, into.data(), memory, timeout_of(timeout_ms)); });
   }
   void wait(const std::string& name, std::uint64_t version, const Sizes& start, const Sizes& count,
@@ -183,10 +183,16 @@ class PySpace {
     return nb::make_tuple(info.name, std::string(name_of(info.dtype)), tuple_of(info.shape), info.parts,
                           std::string(name_of(info.options.convert)), fields);
   }
-  static ArrayMemory memory_in_layout(const std::string& layout, const std::string& dtype, const std::string& check) {
+  static ArrayMemory memory_in_layout(const std::string& layout, const std::string& dtype, const Named& fields,
+                                      const std::string& check, const Buffer& buffer) {
     ArrayMemory memory;
     if (!dtype.empty()) memory.dtype = dtype_named(dtype);
+    for (const auto& [field, kind] : fields) {
+      memory.fields.push_back({field, dtype_named(kind), static_cast<std::int64_t>(memory.structure_bytes), {}});
+      memory.structure_bytes += size_of(memory.fields.back().dtype);
+    }
     memory.layout = layout;
+    memory.layout_bytes = buffer.bytes();
     memory.check = check_named(check);
     return memory;
   }
@@ -240,9 +246,9 @@ void bind_space(nb::module_& m) {
       .def("list", &PySpace::list)
       .def("put", &PySpace::put, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
       .def("get", &PySpace::get, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
-      .def("put_in_layout", &PySpace::put_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "layout"_a,
+      .def("put_in_layout", &PySpace::put_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "fields"_a, "layout"_a,
            "array"_a, "check"_a, "timeout_ms"_a)
-      .def("get_in_layout", &PySpace::get_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "layout"_a,
+      .def("get_in_layout", &PySpace::get_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "fields"_a, "layout"_a,
            "array"_a, "check"_a, "timeout_ms"_a)
       .def("wait", &PySpace::wait, "name"_a, "version"_a, "start"_a, "count"_a, "timeout_ms"_a)
       .def("subscribe", &PySpace::subscribe, "name"_a, "start"_a, "count"_a, "first"_a, "step"_a, "stop"_a.none(),

@@ -59,6 +59,15 @@ def fields_of(dtype: Any) -> list[tuple[str, str]]:
     return [(name, from_numpy(dtype[name])) for name in dtype.names or ()]
 
 
+def require_apart(what: str, dtype: np.dtype) -> None:
+    """Raises InvalidArgument for a structured type with fields that share bytes: filling one changes the other."""
+    end, before = 0, ""
+    for name in sorted(dtype.names or (), key=lambda name: dtype.fields[name][1]):
+        if dtype.fields[name][1] < end:
+            raise InvalidArgument(f"{what}: fields {before!r} and {name!r} of {dtype} share bytes")
+        end, before = dtype.fields[name][1] + dtype[name].itemsize, name
+
+
 def native(dtype: Any) -> np.dtype:
     """NumPy's type of anything from_numpy or fields_of takes."""
     return np.dtype(dtype) if fields_of(dtype) else to_numpy(from_numpy(dtype))

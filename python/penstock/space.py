@@ -206,6 +206,7 @@ class Array:
     ) -> Versions:
         """Iterates over versions start, start + step, ... below stop, ascending, each once its elements are there.
 
+        It ends after version stop - 1, or when the elements of one from stop on are there: then no lower one comes.
         index: which elements, as in T[7][index]. timeout: seconds to wait for each version. Raises InvalidArgument.
         """
         for name, number, least in (("start", start, 0), ("step", step, 1), ("stop", stop, 0)):
@@ -273,8 +274,8 @@ class Version:
     ) -> np.ndarray | dict[str, np.ndarray]:
         """The elements in another type or memory order ("C" or "F"), or into `out`: of their shape and any type.
 
-        Of structures: an array of structures, with the fields and padding of `dtype` or out; with fields="x" an array
-        of that field; with fields=["x", "id"] an array of each, by name.
+        Of structures: an array of structures, with the fields and padding of `dtype` or out, which share no bytes; with
+        fields="x" an array of that field; with fields=["x", "id"] an array of each, by name.
         In a layout that penstock.layouts.load has loaded: the elements as they lie there, padding included, in one
         dimension. The box has no steps.
         checked refuses elements outside the range of the type, "exact" also those that it does not hold exactly:
@@ -297,10 +298,10 @@ class Version:
             )
         if out is not None and names is not None and len(names) != 1:
             raise InvalidArgument("out takes one field, or structures: several fields have an array each")
+        kinds = self._kinds(names, dtype if out is None else out.dtype)
         if out is not None and not picked.strided:
             targets = [out[picked.back]]
         else:
-            kinds = [out.dtype] if out is not None else self._kinds(names, dtype)
             targets = [np.empty(_spanned(picked), kind, order=order) for kind in kinds]
         arrays = _arrays(targets[0]) if names is None else list(itertools.chain(*map(_arrays, targets, names)))
         self._core.get(self.array.name, self.number, picked.start, arrays, check, _timeout(timeout))
@@ -313,14 +314,14 @@ class Version:
             return out
         return found[0] if names is None or isinstance(fields, str) else dict(zip(names, found, strict=True))
 
-    def _layout_type(self, dtype: Any) -> tuple[np.dtype, str]:
-        """NumPy's type of elements in a layout, and Penstock's; of structures none."""
+    def _layout_type(self, dtype: Any) -> tuple[np.dtype, str, list[tuple[str, str]]]:
+        """NumPy's type of elements in a layout, and Penstock's: their name, or their fields."""
         kind = dtypes.native(self.array.dtype if dtype is None else dtype)
         if kind.names is None:
-            return kind, dtypes.from_numpy(kind)
+            return kind, dtypes.from_numpy(kind), []
         if kind != self.array.dtype:
             raise InvalidArgument(f"structures lie in a layout as {self.array.dtype}, not as {kind}")
-        return kind, ""
+        return kind, "", dtypes.fields_of(kind)
 
     def _require_box(self, picked: Picked) -> None:
         if picked.strided or picked.reversed:
@@ -334,26 +335,33 @@ class Version:
 
     def _get_in_layout(self, picked: Picked, layout: str, dtype: Any, check: str, timeout: int) -> np.ndarray:
         self._require_box(picked)
-        kind, name = self._layout_type(dtype)
+        kind, *elements = self._layout_type(dtype)
         found = np.zeros(self._layout_bytes(picked, layout, kind), np.uint8)
         where = self.array.name, self.number, picked.start, picked.count
-        self._core.get_in_layout(*where, name, layout, found, check, timeout)
+        self._core.get_in_layout(*where, *elements, layout, found, check, timeout)
         return found.view(kind)
 
     def _put_in_layout(self, picked: Picked, layout: str, values: Any, check: str, timeout: int) -> None:
         self._require_box(picked)
         array = np.ascontiguousarray(dtypes.to_array(values))
-        kind, name = self._layout_type(array.dtype)
+        kind, *elements = self._layout_type(array.dtype)
         needed = self._layout_bytes(picked, layout, kind)
         if array.nbytes != needed:
             raise InvalidArgument(f"the box takes {needed} bytes in layout {layout!r}, the values have {array.nbytes}")
         where = self.array.name, self.number, picked.start, picked.count
-        self._core.put_in_layout(*where, name, layout, array.reshape(-1).view(np.uint8), check, timeout)
+        self._core.put_in_layout(*where, *elements, layout, array.reshape(-1).view(np.uint8), check, timeout)
 
     def _kinds(self, names: list[str] | None, dtype: Any) -> list[np.dtype]:
         """NumPy's type of the array of each field, or of the elements."""
         if names is None:
-            return [dtypes.native(self.array.dtype if dtype is None else dtype)]
+            kind = dtypes.native(self.array.dtype if dtype is None else dtype)
+            dtypes.require_apart(f"array '{self.array.name}'", kind)
+            return [kind]
+        if dtype is not None and dtypes.fields_of(dtype):
+            raise InvalidArgument(
+                f"array '{self.array.name}': fields={names} names the fields, and so does the type {np.dtype(dtype)}; "
+                "leave fields out for structures, or give the type of the field's elements"
+            )
         own = self.array.dtype.names or ()
         unknown = next((name for name in names if name not in own), None)
         if unknown is not None:

@@ -75,6 +75,7 @@ std::vector<std::byte> encode_record(const ArrayRecord& record) {
   table.shape.assign(record.shape.begin(), record.shape.end());
   table.parts = record.parts;
   table.tag_base = record.tag_base;
+  table.stream = record.stream;
   table.keep = record.options.keep;
   table.readers = record.options.readers;
   for (const auto& field : record.fields) {
@@ -99,6 +100,7 @@ ArrayRecord decode_record(std::span<const std::byte> bytes) {
   record.id = table.id;
   record.parts = table.parts;
   record.tag_base = table.tag_base;
+  record.stream = table.stream;
   record.dtype = static_cast<DType>(table.dtype);
   record.options.convert = static_cast<ConvertAt>(table.convert);
   bool known = record.options.convert <= ConvertAt::automatic && table.layouts.size() % 2 == 0 &&

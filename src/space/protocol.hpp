@@ -31,6 +31,7 @@ struct ArrayRecord {
   std::uint64_t tag_base = 0;  // the tag of part 0 of version 0
   ArrayOptions options;
   std::vector<ArrayField> fields;  // structures, without padding; dtype is none
+  std::uint64_t stream = 0;        // the incarnation of the stream whose variable it is; 0: of none
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
 };
 std::uint64_t element_bytes(const ArrayRecord& record);

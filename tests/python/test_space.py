@@ -455,6 +455,31 @@ def test_versions_come_in_order_once_their_box_is_there(space):
         next(waits)
 
 
+def test_a_subscription_ends_when_no_lower_version_can_come(space):
+    """Versions begin in any order: one from stop on ends it once its box is there."""
+    T = space.define("T", "int64", (4,))
+    T[9][:2] = 9
+    T[2][:2] = 2
+    with ThreadPoolExecutor(1) as pool:
+        given = pool.submit(lambda: [version.number for version in T.subscribe(start=1, stop=8, timeout=60.0)])
+        T[3][...] = 3
+        T[2][2:] = 2
+        T[9][2:] = 9
+        assert given.result(60) in ([2, 3], [3])  # where 3 was there before 2 was looked at
+    with pytest.raises(penstock.TimeoutError, match="no version after 9 began"):
+        list(T.subscribe(start=1, stop=20, timeout=0.2))
+
+
+def test_a_subscription_notices_that_its_space_is_closed(pool_servers, open_space):
+    space = open_space(pool_servers(1))
+    waits = space.define("T", "int64", (4,)).subscribe()
+    with ThreadPoolExecutor(1) as pool:
+        given = pool.submit(next, waits)
+        space.close()
+        with pytest.raises((penstock.WrongState, penstock.Cancelled), match="closed"):
+            given.result(60)
+
+
 def test_a_subscription_skips_what_is_dropped_and_ends_with_its_array(pool_servers, open_space):
     servers = pool_servers(2)
     space, other = open_space(servers), open_space(servers)

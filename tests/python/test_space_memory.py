@@ -288,3 +288,31 @@ def test_layouts_of_plug_ins_say_what_is_wrong(space, tiled_layouts):
     assert P[0].get(slice(1, None), layout="tiled4")["id"].tolist() == [1, 2, 3, 4, 5]
     with pytest.raises(penstock.InvalidArgument, match="structures lie in a layout as"):
         P[0].get(layout="tiled4", dtype=[("x", "f4")])
+
+
+@pytest.mark.parametrize("other", ([("x", "f8"), ("y", "f8"), ("id", "i1")], [("y", "f8"), ("id", "i1")], "float64"))
+def test_a_layout_of_an_array_that_was_defined_anew_is_not_written_beyond_its_memory(space, tiled_layouts, other):
+    old = space.define("P", [("x", "f8"), ("id", "i1")], (6,))
+    old[0][...] = np.zeros(6, old.dtype)
+    assert space.drop("P")
+    new = space.define("P", other, (6,))
+    new[0][...] = np.zeros(6, new.dtype)
+    with pytest.raises(penstock.InvalidArgument, match="'tiled4'"):
+        old[0].get(layout="tiled4", timeout=5)
+    with pytest.raises(penstock.InvalidArgument, match="'tiled4'"):
+        old[1].put(np.zeros(8, old.dtype), layout="tiled4", timeout=5)
+    assert new.versions == [0]
+
+
+def test_fields_are_those_that_were_named_and_lie_apart(space):
+    P = new_array(space, [("x", "f8"), ("y", "f8"), ("id", "i4")], (3,))
+    P[0][...] = [(0.5, 10.5, 1), (1.5, 11.5, 2), (2.5, 12.5, 3)]
+    for wrong in ({"dtype": [("y", "f8")]}, {"out": np.zeros(3, [("y", "f8")])}):
+        with pytest.raises(penstock.InvalidArgument, match=r"fields=\['x'\] names the fields, and so does the type"):
+            P[0].get(fields="x", **wrong)
+    shared = np.dtype({"names": ["x", "id"], "formats": ["f8", "i4"], "offsets": [0, 4], "itemsize": 12})
+    for wrong in ({"dtype": shared}, {"out": np.zeros(3, shared)}):
+        with pytest.raises(penstock.InvalidArgument, match=r"fields 'x' and 'id' of .* share bytes"):
+            P[0].get(**wrong)
+    apart = np.dtype({"names": ["id", "x"], "formats": ["i4", "f8"], "offsets": [8, 0], "itemsize": 16})
+    assert P[0].get(dtype=apart)["x"].tolist() == [0.5, 1.5, 2.5]

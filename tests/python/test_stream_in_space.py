@@ -143,8 +143,10 @@ def test_readers_hold_the_writer_back(context, space):
 
         write(0)
         write(1)
-        with pytest.raises(penstock.TimeoutError, match=r"version 2.*version 0, which was not read by 'viz'"):
+        with pytest.raises(penstock.TimeoutError, match=r"awaited: group 'viz', to read step 0"):
             write(2, 0.3)
+        with pytest.raises(penstock.InvalidArgument, match="not held back for group 'vis', but for 'viz'"):
+            join(context, group="vis")
         with join(context, group="viz") as reader, ThreadPoolExecutor(1) as thread:
             waits = thread.submit(write, 2)
             for t in range(3):
@@ -157,6 +159,118 @@ def test_readers_hold_the_writer_back(context, space):
             with join(context) as other:
                 assert [other.step().number for _ in range(1)] == [3]
         assert space["s/v"].versions == [3, 4]
+
+
+def test_steps_without_arrays_and_rare_variables_are_held_back_too(context, space):
+    """Variable "rare" is in every third step, and steps 1, 4, ... have no array at all."""
+    steps = 9
+
+    def write():
+        with create(context, retain_steps=2, retain_for="a,b") as writer:
+            for t in range(steps):
+                with writer.step() as step:
+                    step["time"] = t
+                    if t % 3 == 0:
+                        step["rare"] = np.full(8, t)
+                    if t % 3 == 2:
+                        step["T"] = np.full(8, -t)
+
+    def read(group, started, go_on):
+        with join(context, group=group) as reader:
+            for t, step in enumerate(reader):
+                assert step.number == t and step["time"].value == t
+                if t == 3:
+                    started.release()
+                    assert go_on.acquire(timeout=60)
+                if t % 3 == 0:
+                    assert step["rare"][...].tolist() == [t] * 8
+                if t % 3 == 2:
+                    assert step["T"][...].tolist() == [-t] * 8
+        return t + 1
+
+    started, go_on = threading.Semaphore(0), threading.Semaphore(0)
+    with ThreadPoolExecutor(3) as threads:
+        works = [threads.submit(write)] + [threads.submit(read, group, started, go_on) for group in "ab"]
+        for _ in range(2):
+            assert started.acquire(timeout=60)
+        with join(context) as other:  # the writer waits for step 3, and so it has not begun step 5
+            assert max(other.steps) <= 4
+        go_on.release(2)
+        works[0].result(60)
+        assert [work.result(60) for work in works[1:]] == [steps, steps]
+    assert space["s/rare"].versions == [] and space["s/T"].versions == [8]
+
+
+def test_a_writer_that_was_replaced_within_a_step_puts_nothing(context, space):
+    first = create(context)
+    with first.step() as step:
+        step["v"] = np.zeros(8)
+    old = join(context)
+    read = old.step()
+    late = first.step()
+    late["v"] = np.full(8, 1.0)
+    late["w"] = np.full(8, 1.0)
+    with create(context) as second:
+        with second.step() as step:
+            step["v"] = np.full(8, 2.0)
+        with pytest.raises(penstock.WriterLost, match="another writer now"):
+            read["v"][...]  # step 0 is there again, of the second one
+        with pytest.raises(penstock.WrongState, match="has another writer now"):
+            late.end()
+        with second.step() as step:
+            step["v"] = np.full(8, 3.0)
+            step["w"] = np.full(8, 3.0)
+    old.close()
+    first.close()
+    with join(context) as reader:
+        assert [step["v"][0] for step in reader] == [2.0, 3.0]
+    assert space["s/v"].versions == [0, 1] and space["s/w"].versions == [1]
+
+
+def test_a_stream_drops_its_own_arrays_only(context, space):
+    for name in ("s/mine", "s/deep/T", "sT"):
+        space.define(name, "float64", (8,))[0][...] = np.arange(8.0)
+    with create(context) as writer:
+        with writer.step() as step:
+            step["v"] = np.zeros(8)
+        with pytest.raises(penstock.AlreadyExists, match="'s/mine' already, which no stream has defined"):
+            with writer.step() as step:
+                step["mine"] = np.zeros(8)
+    with create(context) as writer, writer.step() as step:
+        step["w"] = np.zeros(8)
+    assert sorted(array.name for array in space) == ["s/deep/T", "s/mine", "s/w", "sT"]
+    for name in ("s/mine", "s/deep/T", "sT"):
+        np.testing.assert_array_equal(space[name, 0][...], np.arange(8.0))
+
+
+def test_readers_hold_a_writer_back_while_servers_die(context, pool_servers, monkeypatch):
+    servers = pool_servers(3, replication=2, lease_ms=1000)
+    monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", servers.directory)
+    behind = threading.Semaphore(0)
+    steps = 24
+
+    def write():
+        with create(context, timeout=60.0, retain_steps=2, retain_for="viz") as writer:
+            for t in range(steps):
+                with writer.step() as step:
+                    step["T"] = VALUES + t
+                    step["time"] = t
+
+    def read():
+        with join(context, timeout=60.0, group="viz") as reader:
+            for t, step in enumerate(reader):
+                assert step.number == t and step["time"].value == t
+                np.testing.assert_array_equal(step["T"][...], VALUES + t)
+                behind.release()
+        return t + 1
+
+    with ThreadPoolExecutor(2) as threads:
+        works = [threads.submit(write), threads.submit(read)]
+        for _ in range(3):
+            assert behind.acquire(timeout=60)
+        servers.stop_one(servers.servers[1], number=signal.SIGKILL)
+        works[0].result(120)
+        assert works[1].result(120) == steps
 
 
 def test_a_stream_goes_on_when_a_server_dies(context, pool_servers, monkeypatch):

@@ -61,74 +61,59 @@ void Space::Impl::require_within(const Array& of, const Box& box) {
                                             "' of shape " + to_string(of.record.shape));
 }
 
+bool Space::Impl::has_begun(const Array& of, std::uint64_t version) {
+  const std::lock_guard lock(mutex);
+  return begun.contains({of.record.id, version});
+}
+
 // The record is looked at once for each version: its array may have been dropped and defined anew.
 Space::Impl::ArrayPointer Space::Impl::begin_version(ArrayPointer of, std::uint64_t version, Deadline deadline) {
-  const auto number = std::make_pair(of->record.id, version);
-  {
-    const std::lock_guard lock(mutex);
-    if (begun.contains(number)) return of;
-  }
+  if (has_begun(*of, version)) return of;
   of = read(of->name, deadline);
+  begin_version_of(*of, version, deadline);
+  return of;
+}
+
+void Space::Impl::begin_version_of(const Array& of, std::uint64_t version, Deadline deadline) {
+  if (has_begun(of, version)) return;
   for (bool there = false; !there;) {
-    if (of->record.options.keep > 0) make_room(*of, version, deadline);
+    if (of.record.options.keep > 0) make_room(of, version, deadline);
     try {
-      const Key key{space::versions_row(of->record.id), space::version_column(version)};
+      const Key key{space::versions_row(of.record.id), space::version_column(version)};
       pool.put(key, {}, put_until(deadline));
       there = true;
     } catch (const Error& error) {
       there = error.code() == Errc::already_exists;
       // Another version has begun meanwhile.
-      const bool again = error.code() == Errc::wrong_state && of->record.options.keep > 0 && !deadline.passed();
+      const bool again = error.code() == Errc::wrong_state && of.record.options.keep > 0 && !deadline.passed();
       if (!there && !again) throw;
     }
   }
   const std::lock_guard lock(mutex);
   if (begun.size() >= most_begun) begun.clear();
-  begun.insert({of->record.id, version});
-  return of;
+  begun.insert({of.record.id, version});
 }
 
 void Space::Impl::make_room(const Array& of, std::uint64_t version, Deadline deadline) {
+  auto ask = [id = of.record.id, version, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
+                                                    PoolClient::Attempt) -> Task<fb::RoomReplyT> {
+    fb::RoomRequestT request;
+    request.view = view;
+    request.array = id;
+    request.version = version;
+    const rpc::CallOptions options{deadline};
+    co_return co_await fb::SpaceClient(channel).room(std::move(request), options);
+  };
   try {
     for (;;) {
-      const auto go = end(begin(room_for(of.record.id, version, deadline)));
-      if (go.empty()) return;
-      for (const auto old : go) drop_version(of, old, deadline);
+      const auto reply = end(begin(pool.impl().client->at_primary<fb::RoomReplyT>(
+          space::arrays_namespace(), space::versions_row(of.record.id), std::nullopt, deadline, ask)));
+      if (reply.go.empty()) return;
+      for (const auto old : reply.go) drop_version(of, old, deadline);
     }
   } catch (const Error& error) {
     throw error.in("array '" + of.name + "', version " + std::to_string(version));
   }
-}
-
-Task<std::vector<std::uint64_t>> Space::Impl::room_for(std::uint64_t array, std::uint64_t version, Deadline deadline) {
-  auto& client = *pool.impl().client;
-  for (PoolClient::Attempt attempt = 0;; ++attempt) {
-    const auto placement = co_await client.members().at_least(1, deadline);
-    const auto& view = placement->view();
-    const auto& home =
-        view.members[placement->owners(space::arrays_namespace(), space::versions_row(array), std::nullopt).index[0]];
-    std::optional<Error> failed;
-    try {
-      auto task = room_at(home, {view.number, array, version}, deadline);
-      co_return co_await std::move(task);
-    } catch (const Error& error) {
-      if (!PoolClient::may_retry(error) || deadline.passed()) throw error.in("server " + home.name);
-      failed = error.in("server " + home.name);
-    }
-    const Error why = *failed;
-    co_await client.before_retry(view.number, attempt, why, deadline);
-  }
-}
-
-Task<std::vector<std::uint64_t>> Space::Impl::room_at(pool::Member member, RoomFor wanted, Deadline deadline) {
-  auto channel = co_await pool.impl().client->members().channel(std::move(member), deadline);
-  const rpc::CallOptions options{deadline};
-  fb::RoomRequestT request;
-  request.view = wanted.view;
-  request.array = wanted.array;
-  request.version = wanted.version;
-  auto reply = co_await fb::SpaceClient(channel).room(std::move(request), options);
-  co_return std::move(reply.go);
 }
 
 void Space::Impl::forget(const Array& of, std::uint64_t version) {
@@ -175,15 +160,18 @@ bool Space::Impl::drop_array(std::string_view name, Deadline deadline) {
     if (error.code() != Errc::not_found) throw;
     return false;
   }
-  const auto row = space::versions_row(array->record.id);
+  return drop_array(*array, deadline);
+}
+
+bool Space::Impl::drop_array(const Array& of, Deadline deadline) {
+  const auto row = space::versions_row(of.record.id);
   pool.drop({row, std::string(space::open_column)}, until(deadline));
-  end(begin(drop_blocks(array->record.id, 0, true, deadline)));
-  for (const auto& object : version_objects(*array))
-    drop_version(*array, *space::version_of_column(object.key.column), deadline);
-  for (const auto& reader : array->record.options.readers)
-    pool.drop({row, space::reader_column(reader)}, until(deadline));
-  forget(*array, 0);
-  return pool.drop(space::array_key(name), until(deadline));
+  end(begin(drop_blocks(of.record.id, 0, true, deadline)));
+  for (const auto& object : version_objects(of))
+    drop_version(of, *space::version_of_column(object.key.column), deadline);
+  for (const auto& reader : of.record.options.readers) pool.drop({row, space::reader_column(reader)}, until(deadline));
+  forget(of, 0);
+  return pool.drop(space::array_key(of.name), until(deadline));
 }
 
 Task<void> Space::Impl::drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline) {

@@ -297,6 +297,20 @@ std::vector<std::string> Space::Impl::explain(const Wanted& wanted, Deadline dea
   return lines;
 }
 
+void Space::Impl::get(const ArrayPointer& of, std::uint64_t version, const Box& box, void* data,
+                      const ArrayMemory& memory, Deadline deadline) {
+  const auto& record = of->record;
+  Wanted wanted{of,           version, {}, box, space::placed(memory, record, box), data, space::layout_of(memory, record, box),
+                memory.check};
+  // Throws now, and not when the box is there.
+  model::ArrayConversion(wanted.into, space::block_of(record, box), box, memory.check);
+  if (model::is_empty(box)) return;
+  wanted.pieces = of->partition.cut(box);
+  Blocks blocks;
+  do blocks = find_whole(of, version, wanted.pieces, deadline);
+  while (!take(wanted, blocks, deadline));
+}
+
 // --------------------------------------------------------------------------------------------------------- public face
 
 void Space::get(std::string_view name, std::uint64_t version, const Box& box, void* data, const ArrayMemory& memory,
@@ -310,19 +324,8 @@ void Space::get(std::string_view name, std::uint64_t version, const Box& box, vo
     return;
   }
   for (;;) {
-    const auto array = impl_->array(name, box, deadline);
-    const auto& record = array->record;
-    Impl::Wanted wanted{
-        array,       version, {}, box, space::placed(memory, record, box), data, space::layout_of(memory, record, box),
-        memory.check};
-    // Throws now, and not when the box is there.
-    model::ArrayConversion(wanted.into, space::block_of(record, box), box, memory.check);
-    if (model::is_empty(box)) return;
-    wanted.pieces = array->partition.cut(box);
     try {
-      Impl::Blocks blocks;
-      do blocks = impl_->find_whole(array, version, wanted.pieces, deadline);
-      while (!impl_->take(wanted, blocks, deadline));
+      impl_->get(impl_->array(name, box, deadline), version, box, data, memory, deadline);
       return;
     } catch (const Impl::Replaced&) {
     }

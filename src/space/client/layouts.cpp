@@ -1,6 +1,7 @@
 // Layouts that shared objects supply: their registry, and puts and gets that go through rows.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/text.hpp"
@@ -106,9 +107,10 @@ std::uint64_t layout_bytes(std::string_view layout, const Dims& count, std::uint
 }
 
 space::Rows::Rows(const ArrayMemory& memory, const ArrayRecord& of, const Box& box) : as(memory), box_(box) {
-  if (memory.order != Order::row || !memory.strides.empty() || !memory.fields.empty())
-    throw Error(Errc::invalid_argument, "layout '" + memory.layout + "' leaves no order, strides or fields to choose");
+  if (memory.order != Order::row || !memory.strides.empty())
+    throw Error(Errc::invalid_argument, "layout '" + memory.layout + "' leaves no order or strides to choose");
   as.layout.clear();
+  as.fields.clear();
   // Said in full: the array may be defined anew meanwhile.
   if (of.fields.empty()) {
     if (as.dtype == DType::none) as.dtype = of.dtype;
@@ -118,9 +120,20 @@ space::Rows::Rows(const ArrayMemory& memory, const ArrayRecord& of, const Box& b
       as.fields.push_back({field.name, field.dtype, static_cast<std::int64_t>(field.offset), {}});
     as.structure_bytes = element_bytes_ = space::element_bytes(of);
   }
+  const bool as_expected =
+      std::ranges::equal(memory.fields, as.fields, [](const FieldMemory& expected, const FieldMemory& its) {
+        return expected.name == its.name && expected.dtype == its.dtype && expected.offset == its.offset;
+      });
+  if (!memory.fields.empty() && (!as_expected || memory.structure_bytes != as.structure_bytes))
+    throw Error(Errc::invalid_argument,
+                "the structures have other fields than the array's, without padding: layout '" + memory.layout +
+                    "' leaves none to choose");
   layout_ = memory.layout;
-  bytes_in_layout(layout_named(layout_),
-                  layout_box(box_, element_bytes_));  // may refuse the box, before anything moves
+  // May refuse the box, before anything moves.
+  const auto needed = bytes_in_layout(layout_named(layout_), layout_box(box_, element_bytes_));
+  if (memory.layout_bytes > 0 && needed > memory.layout_bytes)
+    throw Error(Errc::invalid_argument, "the box takes " + std::to_string(needed) + " bytes in layout '" + layout_ +
+                                            "', the memory has " + std::to_string(memory.layout_bytes));
   bytes.resize(placed(as, of, box).bytes);
 }
 

@@ -85,47 +85,60 @@ ArrayInfo Space::define(std::string_view name, const std::vector<ArrayField>& fi
 
 ArrayInfo Space::define(std::string_view name, DType dtype, const std::vector<ArrayField>& fields, const Dims& shape,
                         const ArrayOptions& options) {
-  auto& pool = impl_->pool;
+  space::ArrayRecord wanted;
+  wanted.dtype = dtype;
+  wanted.shape = shape;
+  wanted.options = options;
+  wanted.fields = fields;
+  const auto there = impl_->define(name, wanted, impl_->deadline(configured));
+  Impl::require_defined_as(*there, wanted);
+  return there->info();
+}
+
+Space::Impl::ArrayPointer Space::Impl::define(std::string_view name, space::ArrayRecord record, Deadline deadline) {
   const auto key = space::array_key(name);
-  if (fields.empty() && size_of(dtype) == 0)
-    throw Error(Errc::invalid_argument, "an array of " + std::string(name_of(dtype)));
-  if (shape.empty() || element_count(shape) == 0)
-    throw Error(Errc::invalid_argument, "an array of shape " + to_string(shape) + " has no elements to put");
+  if (record.fields.empty() && size_of(record.dtype) == 0)
+    throw Error(Errc::invalid_argument, "an array of " + std::string(name_of(record.dtype)));
+  if (record.shape.empty() || element_count(record.shape) == 0)
+    throw Error(Errc::invalid_argument, "an array of shape " + to_string(record.shape) + " has no elements to put");
   const auto placement = pool.impl().client->members().placement();
   const auto servers = std::max<std::uint64_t>(1, placement->view().members.size());
-  space::ArrayRecord record{random_number(), dtype, shape, 1, random_number() >> 32, options, fields};
+  record.id = random_number();
+  record.tag_base = random_number() >> 32;
   space::encode_record(record);  // throws for fields and options that are wrong
-  const auto most = element_count(shape) / (space::smallest_part_bytes / space::element_bytes(record)) + 1;
+  const auto most = element_count(record.shape) / (space::smallest_part_bytes / space::element_bytes(record)) + 1;
   record.parts = static_cast<std::uint32_t>(
       std::min({most, servers * parts_of_server, static_cast<std::uint64_t>(space::max_parts)}));
-  record.parts = Partition(shape, record.parts).parts();
+  record.parts = Partition(record.shape, record.parts).parts();
   const Key open{space::versions_row(record.id), std::string(space::open_column)};
   const auto bytes = space::encode_record(record);
-  const auto deadline = impl_->deadline(configured);
-  pool.put(open, bytes, impl_->put_until(deadline));
-  Impl::ArrayPointer there;
-  while (!there) {
+  pool.put(open, bytes, put_until(deadline));
+  for (;;) {
     try {
-      pool.put(key, bytes, impl_->put_until(deadline));
-      return Impl::Array(std::string(name), record).info();
+      pool.put(key, bytes, put_until(deadline));
+      return std::make_shared<const Array>(std::string(name), std::move(record));
     } catch (const Error& error) {
       if (error.code() != Errc::already_exists) throw;
     }
     try {
-      there = impl_->read(name, deadline);
+      auto there = read(name, deadline);
+      pool.drop(open, until(deadline));
+      return there;
     } catch (const Error& error) {  // dropped between the two
       if (error.code() != Errc::not_found || deadline.passed()) throw;
     }
   }
-  pool.drop(open);
-  if (const auto& its = there->record; its.dtype != dtype || its.shape != shape || its.fields != fields)
+}
+
+void Space::Impl::require_defined_as(const Array& there, const space::ArrayRecord& wanted) {
+  const auto& its = there.record;
+  if (its.dtype != wanted.dtype || its.shape != wanted.shape || its.fields != wanted.fields)
     throw Error(Errc::already_exists,
-                "array '" + std::string(name) + "' is " + elements_of(its) + " of shape " + to_string(its.shape));
-  if (const auto& its = there->record.options; options != ArrayOptions{} && options != its)
-    throw Error(Errc::already_exists, "array '" + std::string(name) + "' is converted " +
-                                          std::string(name_of(its.convert)) +
+                "array '" + there.name + "' is " + elements_of(its) + " of shape " + to_string(its.shape));
+  if (wanted.options != ArrayOptions{} && wanted.options != its.options)
+    throw Error(Errc::already_exists, "array '" + there.name + "' is converted " +
+                                          std::string(name_of(its.options.convert)) +
                                           ", into other layouts, or other versions of it are kept");
-  return there->info();
 }
 
 ArrayInfo Space::info(std::string_view name) { return impl_->read(name, impl_->deadline(configured))->info(); }

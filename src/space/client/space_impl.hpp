@@ -180,6 +180,10 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
 
   ArrayPointer keep(std::string_view name, const Object& record);
   ArrayPointer read(std::string_view name, Deadline deadline);
+  // Of the record's definition, or what has the name already.
+  ArrayPointer define(std::string_view name, space::ArrayRecord record, Deadline deadline);
+  // Throws Error(already_exists).
+  static void require_defined_as(const Array& there, const space::ArrayRecord& wanted);
   // Waits until it is defined.
   ArrayPointer defined(std::string_view name, Deadline deadline);
   // Throws for the first element that the check of the caller's memory refuses.
@@ -188,13 +192,11 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   // The array with this box in it.
   ArrayPointer array(std::string_view name, const Box& box, Deadline deadline);
   ArrayPointer begin_version(ArrayPointer of, std::uint64_t version, Deadline deadline);
+  bool has_begun(const Array& of, std::uint64_t version);
+  // Throws Error(not_found): the array was dropped.
+  void begin_version_of(const Array& of, std::uint64_t version, Deadline deadline);
   // Until the version may begin: drops those that go for it.
   void make_room(const Array& of, std::uint64_t version, Deadline deadline);
-  struct RoomFor {
-    std::uint64_t view, array, version;
-  };
-  Task<std::vector<std::uint64_t>> room_for(std::uint64_t array, std::uint64_t version, Deadline deadline);
-  Task<std::vector<std::uint64_t>> room_at(pool::Member member, RoomFor wanted, Deadline deadline);
   void forget(const Array& of, std::uint64_t version);
 
   // Sends the box; finish waits until it is there.
@@ -216,6 +218,9 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   Task<Blocks> find_blocks(ArrayPointer of, std::uint64_t version, std::shared_ptr<const Pieces> pieces, bool wait,
                            Deadline deadline);
   Task<space::fb::FindReplyT> find_at(pool::Member member, space::fb::FindRequestT request, Deadline deadline);
+  // The box of this very array. Throws Replaced.
+  void get(const ArrayPointer& of, std::uint64_t version, const Box& box, void* data, const ArrayMemory& memory,
+           Deadline deadline);
   // Gives see each block's bytes, and the box that they hold. False: some were not there (any more).
   using See = std::function<void(const Box&, const std::byte*)>;
   bool fetch(const Array& of, std::uint64_t version, const Pieces& pieces, const Blocks& blocks, Deadline deadline,
@@ -234,6 +239,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   Task<void> drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline);
   bool drop_version(const Array& of, std::uint64_t version, Deadline deadline);
   bool drop_array(std::string_view name, Deadline deadline);
+  bool drop_array(const Array& of, Deadline deadline);
   // Of all versions, also of those that go.
   std::vector<ObjectInfo> version_objects(const Array& of);
   Task<space::fb::DropReplyT> drop_at(pool::Member member, space::fb::DropRequestT request, Deadline deadline);

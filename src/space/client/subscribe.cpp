@@ -18,7 +18,8 @@ struct VersionSubscription::State {
   std::optional<std::uint64_t> awaited, given;
   std::atomic<std::uint64_t> skipped = 0;
 
-  bool ended() const { return !next || (pattern.stop && *next >= *pattern.stop); }
+  bool ended() const { return !next || ended_at(*next); }
+  bool ended_at(std::uint64_t version) const { return pattern.stop && version >= *pattern.stop; }
   void give(std::uint64_t version) {
     awaited.reset();
     given = version;
@@ -49,10 +50,12 @@ VersionSubscription Space::subscribe(std::string_view name, const Box& box, cons
 
 std::optional<std::uint64_t> VersionSubscription::next(Timeout timeout) {
   auto& s = *state_;
-  const auto space = s.space.lock();
-  if (!space) throw Error(Errc::wrong_state, "the space of this subscription is closed");
-  const auto deadline = space->deadline(timeout);
+  std::optional<Space::Impl::Deadline> ends;
   for (auto look = space::first_look; !s.ended(); look = std::min(2 * look, space::longest_look)) {
+    const auto space = s.space.lock();  // each time: it may be closed meanwhile
+    if (!space) throw Error(Errc::wrong_state, "the space of this subscription is closed");
+    if (!ends) ends = space->deadline(timeout);
+    const auto deadline = *ends;
     const auto until = earlier(deadline, base::Deadline(look));
     const auto version = space->next_version(*s.of, *s.next, s.pattern.step, until);
     if (!version) {
@@ -61,7 +64,6 @@ std::optional<std::uint64_t> VersionSubscription::next(Timeout timeout) {
     }
     if (s.awaited && *s.awaited < *version) ++s.skipped;
     s.awaited = version;
-    if (s.pattern.stop && *version >= *s.pattern.stop) return std::nullopt;
     try {
       if (!s.pieces.empty()) space->find_whole(s.of, *version, s.pieces, until);
     } catch (const Error& error) {
@@ -72,6 +74,7 @@ std::optional<std::uint64_t> VersionSubscription::next(Timeout timeout) {
       continue;
     }
     s.give(*version);
+    if (s.ended_at(*version)) break;
     return version;
   }
   return std::nullopt;

@@ -8,7 +8,6 @@ namespace penstock::space {
 
 void SpacePlane::describe(std::span<const std::shared_ptr<const model::RankLayout>> layouts) {
   described_.clear();
-  arrays_.clear();
   for (const auto& layout : layouts) {
     Rank rank{layout, {}};
     std::uint64_t in_record = 0;
@@ -18,14 +17,21 @@ void SpacePlane::describe(std::span<const std::shared_ptr<const model::RankLayou
       if (block.bytes == 0 || variable.dtype == DType::string) continue;
       rank.places.push_back({block.offset, in_record, number});
       if (variable.kind != Kind::global_array) in_record += block.bytes;
-      else arrays_.push_back(is_whole_stream() ? array_name(stream_, variable.name) : variable.name);
     }
     std::sort(rank.places.begin(), rank.places.end(),
               [](const Place& a, const Place& b) { return a.offset < b.offset; });
     described_.push_back(std::move(rank));
   }
-  std::sort(arrays_.begin(), arrays_.end());
-  arrays_.erase(std::unique(arrays_.begin(), arrays_.end()), arrays_.end());
+}
+
+// The array is bound to the stream's writer: what a later one puts under the same name is not read as if it were this one's.
+SpacePlane::ArrayPointer SpacePlane::array_of(const std::string& variable, base::Deadline deadline) {
+  if (const auto found = arrays_.find(variable); found != arrays_.end()) return found->second;
+  auto array = Space::Impl::of(*clients_.arrays).read(array_name(stream_, variable), deadline);
+  if (array->record.stream != incarnation_)
+    throw Error(Errc::writer_lost, "stream " + stream_ + " has another writer now: array '" + array->name +
+                                       "' is no longer that of the writer whose steps are read");
+  return arrays_.emplace(variable, std::move(array)).first->second;
 }
 
 const RankRecord& SpacePlane::record(int writer_rank) const { return ranks_.at(static_cast<std::size_t>(writer_rank)); }
@@ -81,9 +87,16 @@ SpacePlane::Loaded SpacePlane::load(int writer_rank, std::uint64_t first, std::u
   }
   loaded.memory = std::make_shared_for_overwrite<std::byte[]>(span);
   ArrayMemory memory;
+  memory.dtype = variable.dtype;
   memory.strides.assign(strides.begin(), strides.begin() + static_cast<std::ptrdiff_t>(dimensions));
-  clients_.arrays->get(is_whole_stream() ? array_name(stream_, variable.name) : variable.name, step_, box,
-                       loaded.memory.get(), memory, left(deadline));
+  const auto array = array_of(variable.name, deadline);
+  try {
+    auto& space = Space::Impl::of(*clients_.arrays);
+    Space::Impl::require_within(*array, box);
+    space.get(array, step_, box, loaded.memory.get(), memory, deadline);
+  } catch (const Space::Impl::Replaced&) {
+    throw Error(Errc::not_found, "array '" + array->name + "' was dropped, and defined anew");
+  }
   bytes_moved_ += element_count(box.count) * size;
   return loaded;
 }

@@ -2,10 +2,12 @@
 // Fetched memory is the reader's own: nothing is leased. Used by one thread at a time.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "space/client/space_impl.hpp"
 #include "space/engine/step_records.hpp"
 #include "stream/api/step_source.hpp"
 
@@ -14,13 +16,16 @@ namespace penstock::space {
 struct RankRecord {
   Key key;
   StepMark mark;
-  std::uint64_t bytes = 0;
 };
 
 class SpacePlane final : public transport::DataPlane {
  public:
-  // stream: empty where a variable's name is that of its array.
-  SpacePlane(Clients& clients, std::string stream) : clients_(clients), stream_(std::move(stream)) {}
+  using ArrayPointer = Space::Impl::ArrayPointer;
+  // Of this writer's stream; or of one array, which is then the only variable.
+  SpacePlane(Clients& clients, std::string stream, std::uint64_t incarnation)
+      : clients_(clients), stream_(std::move(stream)), incarnation_(incarnation) {}
+  SpacePlane(Clients& clients, const ArrayPointer& array) : clients_(clients) { bind(array); }
+  void bind(const ArrayPointer& array) { arrays_ = {{array->name, array}}; }
 
   // What is fetched from now on is of this step.
   void read(std::uint64_t step, std::vector<RankRecord> ranks) {
@@ -28,9 +33,6 @@ class SpacePlane final : public transport::DataPlane {
     ranks_ = std::move(ranks);
   }
   void describe(std::span<const std::shared_ptr<const model::RankLayout>> layouts);
-  // The arrays that the described steps have blocks of.
-  const std::vector<std::string>& arrays() const { return arrays_; }
-  bool is_whole_stream() const { return !stream_.empty(); }
 
   std::string_view name() const override { return "space"; }
   void fetch(std::uint64_t step, std::uint32_t slot, std::span<const Item> items, bool ordered,
@@ -57,14 +59,16 @@ class SpacePlane final : public transport::DataPlane {
   };
   Loaded load(int writer_rank, std::uint64_t first, std::uint64_t end, bool is_box, base::Deadline deadline);
   const RankRecord& record(int writer_rank) const;
+  ArrayPointer array_of(const std::string& variable, base::Deadline deadline);
   void get(const Key& key, std::uint64_t offset, std::span<std::byte> out, base::Deadline deadline);
 
   Clients& clients_;
   const std::string stream_;
+  const std::uint64_t incarnation_ = 0;
   std::uint64_t step_ = 0;
   std::vector<RankRecord> ranks_;
   std::vector<Rank> described_;
-  std::vector<std::string> arrays_;
+  std::map<std::string, ArrayPointer, std::less<>> arrays_;  // by variable
 };
 
 }  // namespace penstock::space

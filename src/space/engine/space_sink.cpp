@@ -4,15 +4,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <new>
+#include <set>
 
 #include "base/text.hpp"
 #include "fabric/handshake.hpp"
 #include "fabric/token.hpp"
+#include "pool/keys/protocol.hpp"
 #include "space/client/space_impl.hpp"
 #include "space/engine/space_engine.hpp"
 #include "space/engine/step_records.hpp"
+#include "space/names.hpp"
 #include "stream/api/open.hpp"
 #include "wire/control.hpp"
 
@@ -65,6 +69,8 @@ class StepMemory {
   std::uint64_t next_ = 0;
 };
 
+using ArrayPointer = Space::Impl::ArrayPointer;
+
 class SpaceSink final : public stream::StepSink {
  public:
   SpaceSink(const stream::EngineContext& context, const std::string& name, Cohort& cohort,
@@ -89,9 +95,14 @@ class SpaceSink final : public stream::StepSink {
 
  private:
   StreamRecord begin_stream(std::uint32_t ranks);
+  void drop_stream(const StreamRecord& before);
   void require_ours();
   bool make_room(base::Deadline deadline);
-  const std::string& array_of(const model::VariableDefinition& variable);
+  std::string groups_lacking(std::uint64_t step);
+  void drop_step(std::uint64_t step, base::Deadline deadline);
+  ArrayPointer array_of(const model::VariableDefinition& variable, base::Deadline deadline);
+  ArrayPointer define(const model::VariableDefinition& variable, base::Deadline deadline);
+  void put_arrays(const std::vector<std::uint32_t>& blocks, base::Deadline deadline);
   void mark(StepMark::What what, std::uint64_t step, Timeout timeout);
   void put_record(const StepMark& mark, std::uint64_t step, std::span<const std::byte> bytes, Timeout timeout);
 
@@ -100,11 +111,12 @@ class SpaceSink final : public stream::StepSink {
   const std::uint32_t rank_;
   Clients clients_;
   StreamRecord record_;
-  struct Defined {
-    std::string name;
-    Dims shape;
+  std::map<std::string, ArrayPointer, std::less<>> arrays_;  // by variable
+  struct Put {
+    std::uint64_t step;
+    std::set<ArrayPointer> arrays;
   };
-  std::map<std::string, Defined, std::less<>> arrays_;  // by variable
+  std::deque<Put> put_;  // by this rank, of the steps that are kept
   StepMemory memory_;
   std::shared_ptr<const std::string> layout_;
   model::RankLayout described_;  // layout_, decoded
@@ -128,26 +140,43 @@ SpaceSink::SpaceSink(const stream::EngineContext& context, const std::string& na
   record_ = record_from_text(stream::share_text(cohort, [&] { return to_text(begin_stream(ranks)); }));
 }
 
-// Rank 0: the stream before gives way, with its arrays.
+// Rank 0: the stream before gives way. From the moment that the record is another one, the writer before begins no step.
 StreamRecord SpaceSink::begin_stream(std::uint32_t ranks) {
-  if (const auto before = find_stream(clients_.records, name_)) {
-    Pattern steps;
-    steps.row = steps_prefix(before->incarnation) + "*";
-    clients_.records.drop_matching(steps);
-    for (const auto& array : clients_.arrays->list())
-      if (array.name.starts_with(array_name(name_, ""))) clients_.arrays->drop(array.name);
-  }
+  const auto before = find_stream(clients_.records, name_);
   StreamRecord record;
   const auto token = fabric::Token::random();
   std::memcpy(&record.incarnation, token.bytes.data(), sizeof(record.incarnation));
   record.ranks = ranks;
   record.retain = options_.retain_steps;
   record.writer = fabric::host_name() + ":" + std::to_string(::getpid());
+  if (!options_.retain_for.empty())
+    for (const auto group : base::split(options_.retain_for, ',')) record.groups.emplace_back(group);
   const auto text = to_text(record);
   PutOptions options;
   options.if_exists = IfExists::overwrite;
   clients_.records.put(stream_key(name_), std::as_bytes(std::span(text)), options);
+  if (before) drop_stream(*before);
   return record;
+}
+
+// The stream's own arrays only: others may have names that begin like theirs.
+void SpaceSink::drop_stream(const StreamRecord& before) {
+  Pattern steps;
+  steps.row = pool::escape_pattern(steps_prefix(before.incarnation)) + "*";
+  clients_.records.drop_matching(steps);
+  auto& space = Space::Impl::of(*clients_.arrays);
+  const base::Deadline deadline(Timeout(options_.open_timeout_ms));
+  const auto own = array_name(name_, "");
+  Pattern arrays;
+  arrays.row = pool::escape_pattern(std::string(array_row_prefix) + own) + "*";
+  space.list(arrays, [&](const ObjectInfo& object) {
+    try {
+      const auto array = space.read(object.key.row.substr(array_row_prefix.size()), deadline);
+      if (array->record.stream == before.incarnation) space.drop_array(*array, deadline);
+    } catch (const Error& error) {
+      if (error.code() != Errc::not_found) throw;  // dropped meanwhile
+    }
+  });
 }
 
 void SpaceSink::require_ours() {
@@ -167,53 +196,116 @@ stream::StepSink::Begun SpaceSink::begin(base::Deadline deadline) {
   return Begun::open;
 }
 
-// An old version goes only once all ranks have put it, and those who hold it back have read it.
+// The step that goes for the next one: every rank has put it, and the groups that hold it back have read it. Whatever may still
+// come, as the answer of the server that follows one that died, is waited for again by the next call.
 bool SpaceSink::make_room(base::Deadline deadline) {
   if (next_ < record_.retain) return true;
   const base::Deadline until(std::max(left(deadline), least_wait));
   const auto oldest = next_ - record_.retain;
+  const auto row = steps_row(record_.incarnation, oldest);
+  const auto step = "step " + std::to_string(oldest);
   try {
-    if (record_.ranks > 1)
-      clients_.records.wait_row(steps_row(record_.incarnation, oldest), record_.ranks, "*", left(until));
+    if (record_.ranks > 1) {
+      awaited_ = "the other ranks of this writer, at " + step;
+      clients_.records.wait_row(row, record_.ranks, std::string(every_rank), left(until));
+    }
+    if (!record_.groups.empty()) {
+      awaited_ = "readers of " + step;
+      clients_.records.wait_row(row, record_.groups.size(), std::string(every_group), left(until));
+    }
+    awaited_ = "the pool's servers, which drop " + step;
+    for (; !put_.empty() && put_.front().step <= oldest; put_.pop_front())
+      for (const auto& array : put_.front().arrays)
+        Space::Impl::of(*clients_.arrays).drop_version(*array, put_.front().step, until);
+    // No rank is further behind than this: it would have held back the row that was waited for.
+    if (rank_ == 0 && oldest >= record_.retain) drop_step(oldest - record_.retain, until);
   } catch (const Error& error) {
-    if (error.code() != Errc::timeout) throw;
-    awaited_ = "the other ranks of this writer, at step " + std::to_string(oldest);
+    if (error.code() != Errc::timeout && !pool::PoolClient::may_retry(error)) throw;
+    if (awaited_.starts_with("readers")) awaited_ = groups_lacking(oldest);
     return false;
-  }
-  try {
-    auto& space = Space::Impl::of(*clients_.arrays);
-    for (const auto& [variable, array] : arrays_) space.make_room(*space.defined(array.name, until), next_, until);
-  } catch (const Error& error) {
-    if (error.code() != Errc::timeout) throw;
-    awaited_ = error.what();
-    return false;
-  }
-  // No rank is further behind than this: it would have held back the row that was waited for.
-  if (rank_ == 0 && next_ >= 2 * std::uint64_t{record_.retain}) {
-    Pattern old;
-    old.row = steps_row(record_.incarnation, next_ - 2 * std::uint64_t{record_.retain});
-    clients_.records.drop_matching(old);
   }
   return true;
 }
 
-const std::string& SpaceSink::array_of(const model::VariableDefinition& variable) {
-  auto found = arrays_.find(variable.name);
-  if (found == arrays_.end()) {
-    ArrayOptions options;
-    options.keep = options_.retain_steps;
-    if (!options_.retain_for.empty())
-      for (const auto group : base::split(options_.retain_for, ',')) options.readers.emplace_back(group);
-    const auto name = array_name(name_, variable.name);
-    clients_.arrays->define(name, variable.dtype, variable.shape, options);
-    found = arrays_.emplace(variable.name, Defined{name, variable.shape}).first;
+// For a message.
+std::string SpaceSink::groups_lacking(std::uint64_t step) {
+  std::set<std::string> lacking(record_.groups.begin(), record_.groups.end());
+  try {
+    for (const auto& object : clients_.records.wait_row(steps_row(record_.incarnation, step), 0,
+                                                        std::string(every_group), least_wait))
+      lacking.erase(object.key.column.substr(every_group.size() - 1));
+  } catch (const Error&) {  // then all are named
   }
-  if (found->second.shape != variable.shape)
+  std::string names;
+  for (const auto& group : lacking) names += (names.empty() ? "'" : ", '") + group + "'";
+  return (lacking.size() > 1 ? "groups " : "group ") + names + ", to read step " + std::to_string(step);
+}
+
+void SpaceSink::drop_step(std::uint64_t step, base::Deadline deadline) {
+  std::vector<Key> keys;
+  const auto row = steps_row(record_.incarnation, step);
+  for (std::uint32_t rank = 0; rank < record_.ranks; ++rank) keys.push_back({row, rank_column(rank)});
+  for (const auto& group : record_.groups) keys.push_back({row, group_column(group)});
+  for (const auto& result : clients_.records.drop(keys, Space::Impl::until(deadline)))
+    if (result.code != Errc::ok && result.code != Errc::not_found) throw Error(result.code, result.message);
+}
+
+ArrayPointer SpaceSink::array_of(const model::VariableDefinition& variable, base::Deadline deadline) {
+  auto found = arrays_.find(variable.name);
+  if (found == arrays_.end()) found = arrays_.emplace(variable.name, define(variable, deadline)).first;
+  const auto& shape = found->second->record.shape;
+  if (shape != variable.shape)
     throw Error(Errc::unsupported, "stream " + name_ + ": variable '" + variable.name + "' has shape " +
                                        to_string(variable.shape) + " in step " + std::to_string(number_) + " and had " +
-                                       to_string(found->second.shape) +
+                                       to_string(shape) +
                                        " before: an array in a space keeps its shape; use engine pool for this stream");
-  return found->second.name;
+  return found->second;
+}
+
+// An array is this stream's, or refused: what others have put there stays theirs.
+ArrayPointer SpaceSink::define(const model::VariableDefinition& variable, base::Deadline deadline) {
+  auto& space = Space::Impl::of(*clients_.arrays);
+  ArrayRecord wanted;
+  wanted.dtype = variable.dtype;
+  wanted.shape = variable.shape;
+  wanted.stream = record_.incarnation;
+  for (;;) {
+    auto array = space.define(array_name(name_, variable.name), wanted, deadline);
+    if (array->record.stream == record_.incarnation) {
+      Space::Impl::require_defined_as(*array, wanted);
+      return array;
+    }
+    if (array->record.stream == 0)
+      throw Error(Errc::already_exists, "stream " + name_ + ": there is an array '" + array->name +
+                                            "' already, which no stream has defined");
+    // A rank of the writer before has defined it late. That it is not the next writer's is certain: this one still has the stream.
+    require_ours();
+    space.drop_array(*array, deadline);
+  }
+}
+
+void SpaceSink::put_arrays(const std::vector<std::uint32_t>& blocks, base::Deadline deadline) {
+  auto& space = Space::Impl::of(*clients_.arrays);
+  std::vector<std::unique_ptr<Space::Impl::Putting>> puts;
+  try {
+    for (const auto number : blocks) {
+      const auto& block = described_.blocks[number];
+      const auto& variable = described_.variables[block.variable];
+      const auto array = array_of(variable, deadline);
+      if (record_.retain > 0) put_.back().arrays.insert(array);
+      space.begin_version_of(*array, number_, deadline);
+      ArrayMemory memory;
+      memory.order = variable.order;
+      const Space::Impl::Source source{memory_.at(block.offset), placed(memory, array->record, block.box)};
+      puts.push_back(space.start(array, number_, block.box, source, deadline, most_rivals));
+    }
+    for (auto& put : puts) space.finish(*put);
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) throw;
+    require_ours();   // says who has dropped them
+    arrays_.clear();  // somebody else has: the next step defines them anew
+    throw;
+  }
 }
 
 void SpaceSink::commit(const Payload& payload, std::shared_ptr<const std::string> layout) {
@@ -235,22 +327,16 @@ void SpaceSink::commit(const Payload& payload, std::shared_ptr<const std::string
   };
   append(layout_->data(), layout_->size());
   if (payload.bytes > 0) append(payload.place.data, payload.bytes);
-  {
-    std::vector<PendingPut> puts;
-    for (const auto& block : described_.blocks) {
-      const auto& variable = described_.variables[block.variable];
-      if (block.bytes == 0 || variable.dtype == DType::string) continue;
-      const auto* data = memory_.at(block.offset);
-      if (variable.kind != Kind::global_array) {
-        append(data, block.bytes);
-        continue;
-      }
-      ArrayMemory memory;
-      memory.order = variable.order;
-      puts.push_back(clients_.arrays->start_put(array_of(variable), number_, block.box, data, memory, left(deadline)));
-    }
-    for (auto& put : puts) put.wait();
+  std::vector<std::uint32_t> boxes;
+  for (std::uint32_t number = 0; number < described_.blocks.size(); ++number) {
+    const auto& block = described_.blocks[number];
+    const auto& variable = described_.variables[block.variable];
+    if (block.bytes == 0 || variable.dtype == DType::string) continue;
+    if (variable.kind == Kind::global_array) boxes.push_back(number);
+    else append(memory_.at(block.offset), block.bytes);
   }
+  if (record_.retain > 0) put_.push_back({number_, {}});
+  put_arrays(boxes, deadline);
   put_record(mark, number_, record, left(deadline));
   open_ = false;
   next_ = number_ + 1;

@@ -39,6 +39,7 @@ class SpaceSource final : public stream::StepSource {
 
  private:
   bool is_array() const { return !record_; }
+  base::Deadline step_deadline() const { return base::Deadline(Timeout(options_.step_timeout_ms)); }
   void open(base::Deadline deadline);
   std::uint64_t first_step();
   void go_to_newest();
@@ -46,7 +47,8 @@ class SpaceSource final : public stream::StepSource {
   bool was_dropped(std::uint64_t step);
   std::map<std::uint64_t, std::vector<StepMark>> marks();
   Outcome take(const std::vector<ObjectInfo>& objects, Step& step, bool& skipped);
-  void describe(const std::vector<RankRecord>& ranks, std::uint64_t step, base::Deadline deadline);
+  void note_read(std::uint64_t step);
+  void describe(const std::vector<RankRecord>& ranks, base::Deadline deadline);
   Outcome wait_version(Step& step, base::Deadline deadline);
 
   const std::string name_;
@@ -55,11 +57,13 @@ class SpaceSource final : public stream::StepSource {
   std::unique_ptr<SpacePlane> plane_;
   std::uint64_t number_ = 0;
   std::optional<StreamRecord> record_;  // none: an array
-  std::optional<ArrayInfo> array_;
+  Space::Impl::ArrayPointer array_;
   std::optional<VersionSubscription> versions_;
   std::uint64_t next_ = 0;  // the least number of the step to come
   std::optional<std::uint64_t> last_;
+  std::uint64_t noted_ = 0;  // all steps below it are, as read by the group
   std::shared_ptr<const EpochBlobs> epoch_;
+  std::uint64_t epochs_ = 0;
   std::vector<std::uint64_t> layouts_since_;  // of epoch_, by rank
   std::string why_;
   std::uint64_t steps_ = 0, dropped_ = 0, announced_bytes_ = 0;
@@ -92,18 +96,23 @@ SpaceSource::SpaceSource(const stream::EngineContext& context, const std::string
   std::getline(in, record);
   record_.reset();
   if (!record.empty()) record_ = record_from_text(record);
-  plane_ = std::make_unique<SpacePlane>(clients_, is_array() ? "" : name_);
-  if (is_array()) seek(next_);
+  if (!is_array()) {
+    plane_ = std::make_unique<SpacePlane>(clients_, name_, record_->incarnation);
+  } else {
+    array_ = Space::Impl::of(*clients_.arrays).defined(name_, base::Deadline(Timeout(options_.open_timeout_ms)));
+    plane_ = std::make_unique<SpacePlane>(clients_, array_);
+    seek(next_);
+  }
 }
 
 // Until a writer has begun the stream, or somebody has defined the array.
 void SpaceSource::open(base::Deadline deadline) {
   for (auto look = first_look;; look = std::min(2 * look, longest_look)) {
     record_ = find_stream(clients_.records, name_);
-    if (record_) return;
+    if (record_) break;
     try {
-      array_ = clients_.arrays->info(name_);
-      return;
+      array_ = Space::Impl::of(*clients_.arrays).read(name_, step_deadline());
+      break;
     } catch (const Error& error) {
       if (error.code() != Errc::not_found) throw;
     }
@@ -119,6 +128,14 @@ void SpaceSource::open(base::Deadline deadline) {
       if (error.code() != Errc::timeout) throw;
     }
   }
+  const auto& groups = record_ ? record_->groups : array_->record.options.readers;
+  if (options_.group.empty() || std::find(groups.begin(), groups.end(), options_.group) != groups.end()) return;
+  std::string names;
+  for (const auto& group : groups) names += (names.empty() ? "'" : ", '") + group + "'";
+  throw Error(Errc::invalid_argument,
+              (record_ ? "stream " : "array ") + name_ + " is not held back for group '" + options_.group + "'" +
+                  (names.empty() ? "" : ", but for " + names) + ": name it in " +
+                  (record_ ? "the writer's retain_for" : "the readers of its definition") + ", or leave group out");
 }
 
 std::uint64_t SpaceSource::first_step() {
@@ -143,6 +160,7 @@ std::map<std::uint64_t, std::vector<StepMark>> SpaceSource::marks() {
   std::map<std::uint64_t, std::vector<StepMark>> all;
   Pattern pattern;
   pattern.row = steps_prefix(record_->incarnation) + "*";
+  pattern.column = every_rank;
   std::string next;
   do {
     auto listing = clients_.records.list(pattern, keys_at_once, next);
@@ -156,7 +174,8 @@ std::map<std::uint64_t, std::vector<StepMark>> SpaceSource::marks() {
 std::vector<std::uint64_t> SpaceSource::steps() {
   std::vector<std::uint64_t> found;
   if (is_array()) {
-    const Box whole{Dims::filled(array_->shape.size(), 0), array_->shape};
+    const auto& shape = array_->record.shape;
+    const Box whole{Dims::filled(shape.size(), 0), shape};
     for (const auto version : clients_.arrays->versions(name_)) {
       try {
         clients_.arrays->wait(name_, version, whole, Timeout(0));
@@ -171,7 +190,7 @@ std::vector<std::uint64_t> SpaceSource::steps() {
     if (ranks.size() == record_->ranks &&
         std::all_of(ranks.begin(), ranks.end(), [](const StepMark& mark) { return mark.what == StepMark::What::data; }))
       found.push_back(step);
-  // Records stay longer than the versions that arrays keep.
+  // Records stay longer than the arrays' versions.
   if (record_->retain > 0)
     std::erase_if(found, [this, newest = found.empty() ? 0 : found.back()](std::uint64_t step) {
       return newest - step >= record_->retain;
@@ -182,10 +201,15 @@ std::vector<std::uint64_t> SpaceSource::steps() {
 void SpaceSource::seek(std::uint64_t step) {
   next_ = step;
   if (!is_array()) return;
-  array_ = clients_.arrays->info(name_);
+  const auto array = Space::Impl::of(*clients_.arrays).read(name_, step_deadline());
+  if (array->record != array_->record) epoch_.reset();  // it was defined anew
+  if (!array->record.fields.empty())
+    throw Error(Errc::unsupported, "array '" + name_ + "' has structures as elements, which streams do not have");
+  array_ = array;
+  plane_->bind(array_);
   VersionPattern pattern;
   pattern.start = step;
-  const Box whole{Dims::filled(array_->shape.size(), 0), array_->shape};
+  const Box whole{Dims::filled(array_->record.shape.size(), 0), array_->record.shape};
   versions_.emplace(clients_.arrays->subscribe(name_, whole, pattern));
 }
 
@@ -196,8 +220,8 @@ Outcome SpaceSource::wait_step(Step& step, base::Deadline deadline) {
     const auto until = earlier(deadline, base::Deadline(look));
     std::vector<ObjectInfo> objects;
     try {
-      objects = clients_.records.wait_row(steps_row(record_->incarnation, next_), record_->ranks, "*",
-                                          std::max(left(until), least_wait));
+      objects = clients_.records.wait_row(steps_row(record_->incarnation, next_), record_->ranks,
+                                          std::string(every_rank), std::max(left(until), least_wait));
     } catch (const Error& error) {
       if (error.code() != Errc::timeout) throw;
       why_ = "step " + std::to_string(next_) + " is not complete: it waits for the writer, " + record_->writer;
@@ -226,12 +250,14 @@ bool SpaceSource::look_again() {
   return true;
 }
 
-// Arrays keep so many versions: those of this step went when a later one began.
+// A rank begins a step only once that which goes for it may go, and every rank has an object for each step.
 bool SpaceSource::was_dropped(std::uint64_t step) {
   if (record_->retain == 0) return false;
-  const auto all = marks();
-  const bool dropped = std::any_of(all.begin(), all.end(), [&](const auto& later) {
-    return later.first >= step + record_->retain && later.second.front().what == StepMark::What::data;
+  const auto later = clients_.records.wait_row(steps_row(record_->incarnation, step + record_->retain), 0,
+                                               std::string(every_rank));
+  const bool dropped = std::any_of(later.begin(), later.end(), [](const ObjectInfo& object) {
+    const auto what = mark_from_text(object.metadata).what;
+    return what == StepMark::What::data || what == StepMark::What::voided;
   });
   dropped_ += dropped ? 1 : 0;
   return dropped;
@@ -242,10 +268,15 @@ Outcome SpaceSource::take(const std::vector<ObjectInfo>& objects, Step& step, bo
   std::vector<StepMark::What> whats;
   std::uint64_t announced = 0;
   for (const auto& object : objects) {
-    const auto rank = std::stoull(object.key.column);
-    if (rank >= ranks.size()) throw Error(Errc::protocol, "a step of the stream has a rank that the writer has not");
-    ranks[rank] = {object.key, mark_from_text(object.metadata), object.bytes};
-    whats.push_back(ranks[rank].mark.what);
+    const auto rank = rank_of_column(object.key.column);
+    if (!rank || *rank >= ranks.size())
+      throw Error(Errc::protocol, "a step of the stream has a rank that the writer has not");
+    const auto mark = mark_from_text(object.metadata);
+    if (mark.layout_bytes > std::min<std::uint64_t>(object.bytes, wire::max_message_bytes) ||
+        mark.payload_bytes > object.bytes - mark.layout_bytes)
+      throw Error(Errc::protocol, "step " + std::to_string(next_) + " has a layout or values of an impossible size");
+    ranks[*rank] = {object.key, mark};
+    whats.push_back(mark.what);
     announced += object.key.row.size() + object.key.column.size() + object.metadata.size();
   }
   const auto any = [&](StepMark::What what) { return std::find(whats.begin(), whats.end(), what) != whats.end(); };
@@ -257,7 +288,7 @@ Outcome SpaceSource::take(const std::vector<ObjectInfo>& objects, Step& step, bo
   const auto number = next_;
   skipped = any(StepMark::What::voided) || was_dropped(number);
   // Whoever only polls gets a step that is there, whatever that takes.
-  if (!skipped) describe(ranks, number, base::Deadline(Timeout(options_.step_timeout_ms)));
+  if (!skipped) describe(ranks, step_deadline());
   ++next_;
   if (skipped) return Outcome::not_ready;
   plane_->read(number, std::move(ranks));
@@ -269,20 +300,18 @@ Outcome SpaceSource::take(const std::vector<ObjectInfo>& objects, Step& step, bo
   return Outcome::ready;
 }
 
-void SpaceSource::describe(const std::vector<RankRecord>& ranks, std::uint64_t step, base::Deadline deadline) {
+void SpaceSource::describe(const std::vector<RankRecord>& ranks, base::Deadline deadline) {
   auto epoch = std::make_shared<EpochBlobs>();
   std::vector<std::uint64_t> since;
   bool changed = !epoch_;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const auto& [key, mark, bytes] = ranks[rank];
+    const auto& [key, mark] = ranks[rank];
     since.push_back(mark.layout_since);
     if (epoch_ && layouts_since_[rank] == mark.layout_since) {
       epoch->layouts.push_back(epoch_->layouts[rank]);
       continue;
     }
     changed = true;
-    if (mark.layout_bytes > wire::max_message_bytes || mark.layout_bytes > bytes)
-      throw Error(Errc::protocol, "step " + std::to_string(step) + " has a layout of an impossible size");
     GetOptions options;
     options.bytes = mark.layout_bytes;
     options.timeout = left(deadline);
@@ -291,7 +320,7 @@ void SpaceSource::describe(const std::vector<RankRecord>& ranks, std::uint64_t s
     epoch->layouts.push_back(std::make_shared<const std::string>(std::move(layout)));
   }
   if (!changed) return;
-  epoch->number = epoch_ ? epoch_->number + 1 : 1;
+  epoch->number = ++epochs_;
   epoch_ = std::move(epoch);
   layouts_since_ = std::move(since);
 }
@@ -308,11 +337,11 @@ Outcome SpaceSource::wait_version(Step& step, base::Deadline deadline) {
   if (!version) return Outcome::end_of_stream;
   if (!epoch_) {
     model::RankLayout layout;
-    layout.variables.push_back({name_, array_->dtype, Kind::global_array, Order::row, array_->shape, false});
-    const auto bytes = element_count(array_->shape) * size_of(array_->dtype);
-    layout.blocks.push_back({0, {Dims::filled(array_->shape.size(), 0), array_->shape}, 0, 0, bytes});
+    const auto& [dtype, shape] = std::tie(array_->record.dtype, array_->record.shape);
+    layout.variables.push_back({name_, dtype, Kind::global_array, Order::row, shape, false});
+    layout.blocks.push_back({0, {Dims::filled(shape.size(), 0), shape}, 0, 0, element_count(shape) * size_of(dtype)});
     auto epoch = std::make_shared<EpochBlobs>();
-    epoch->number = 1;
+    epoch->number = ++epochs_;
     epoch->layouts.push_back(std::make_shared<const std::string>(wire::encode_layout(layout, false)));
     epoch_ = std::move(epoch);
   }
@@ -325,10 +354,20 @@ Outcome SpaceSource::wait_version(Step& step, base::Deadline deadline) {
   return Outcome::ready;
 }
 
-// The arrays' versions up to this one may go, as far as this group is concerned.
+// Steps up to this one may go, as far as this group is concerned. The first time that is also said of those before that the writer
+// may be waiting for: it has begun none that is further ahead.
 void SpaceSource::step_ended() {
   if (options_.group.empty() || !last_) return;
-  for (const auto& array : plane_->arrays()) clients_.arrays->done(array, *last_, options_.group);
+  if (is_array()) return clients_.arrays->done(name_, *last_, options_.group);
+  const std::uint64_t kept = record_->retain, first = *last_ + 1 > kept ? *last_ + 1 - kept : 0;
+  for (noted_ = std::max(noted_, first); noted_ <= *last_; ++noted_) note_read(noted_);
+}
+
+void SpaceSource::note_read(std::uint64_t step) {
+  PutOptions options;
+  options.if_exists = IfExists::overwrite;  // by another reader of the group
+  options.acknowledge = Acknowledge::replicated;
+  clients_.records.put({steps_row(record_->incarnation, step), group_column(options_.group)}, {}, options);
 }
 
 std::string SpaceSource::why(Outcome outcome) const {
@@ -345,7 +384,7 @@ std::string SpaceSource::why(Outcome outcome) const {
 void SpaceSource::add_statistics(StreamStatistics& statistics) const {
   statistics.steps_dropped = dropped_;
   statistics.announcement_bytes = announced_bytes_;
-  statistics.epochs = epoch_ ? epoch_->number : 0;
+  statistics.epochs = epochs_;
   PeerStatistics peer;
   peer.name = record_ ? record_->writer : "array " + name_;
   peer.ranks = record_ ? record_->ranks : 1;

@@ -1,12 +1,14 @@
 #include "space/engine/step_records.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <sstream>
 
+#include "base/text.hpp"
 #include "pool/engine/pool_engine.hpp"
 #include "space/client/space_impl.hpp"
 #include "space/names.hpp"
@@ -18,18 +20,30 @@ constexpr std::string_view records_name = "penstock.array-streams";
 constexpr std::array<std::string_view, 4> what_names{"data", "void", "end", "lost"};
 constexpr std::uint32_t most_ranks = 1u << 20;
 
+std::optional<std::uint64_t> number_in(std::string_view digits) {
+  std::uint64_t number = 0;
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) return std::nullopt;
+  return number;
+}
+
 }  // namespace
 
 std::string to_text(const StreamRecord& record) {
-  return fmt::format("{} {} {} {}", record.incarnation, record.ranks, record.retain, record.writer);
+  return fmt::format("{} {} {} {} {}", record.incarnation, record.ranks, record.retain, record.writer,
+                     fmt::join(record.groups, ","));
 }
 
 StreamRecord record_from_text(std::string_view text) {
   StreamRecord record;
+  std::string groups;
   std::istringstream in{std::string(text)};
   if (!(in >> record.incarnation >> record.ranks >> record.retain >> record.writer) || record.ranks == 0 ||
       record.ranks > most_ranks)
     throw Error(Errc::protocol, "the record of a stream in a space makes no sense");
+  std::getline(in >> std::ws, groups);
+  if (!groups.empty())
+    for (const auto group : base::split(groups, ',')) record.groups.emplace_back(group);
   return record;
 }
 
@@ -56,13 +70,14 @@ std::string steps_row(std::uint64_t incarnation, std::uint64_t step) {
   return fmt::format("{}{:020}", steps_prefix(incarnation), step);
 }
 std::optional<std::uint64_t> step_of_row(std::string_view row) {
-  const auto digits = row.substr(std::min(row.size(), steps_prefix(0).size()));
-  std::uint64_t step = 0;
-  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size()) return std::nullopt;
-  return step;
+  return number_in(row.substr(std::min(row.size(), steps_prefix(0).size())));
 }
-std::string rank_column(std::uint32_t rank) { return fmt::format("{:010}", rank); }
+std::string rank_column(std::uint32_t rank) { return fmt::format("rank/{:010}", rank); }
+std::optional<std::uint32_t> rank_of_column(std::string_view column) {
+  const auto number = number_in(column.substr(std::min(column.size(), every_rank.size() - 1)));
+  return number && *number < most_ranks ? std::optional(static_cast<std::uint32_t>(*number)) : std::nullopt;
+}
+std::string group_column(std::string_view group) { return fmt::format("read/{}", group); }
 std::string array_name(std::string_view stream, std::string_view variable) {
   return fmt::format("{}/{}", stream, variable);
 }

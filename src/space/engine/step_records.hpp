@@ -1,7 +1,8 @@
 // What a stream in a space is made of beside its arrays: objects of a pool, in a namespace of their own.
 //
-//   stream/<name>, "writer"          who writes it: a new incarnation for each writer
-//   step/<incarnation>/<step>, rank  what that rank put into the step: its layout, its payload, and what is no global array
+//   stream/<name>, "writer"                 who writes it: a new incarnation for each writer
+//   step/<incarnation>/<step>, rank/<rank>  what that rank put into the step: its layout, its payload, and what is no global array
+//   step/<incarnation>/<step>, read/<group> that group has read the step
 //
 // Every rank puts one object into every row: also to say that it gave the step up, closed the stream, or was lost. So a reader
 // waits for a row to have as many objects as there are ranks, and needs nobody to tell it.
@@ -11,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "penstock/space.hpp"
 #include "stream/api/engine.hpp"
@@ -20,8 +22,9 @@ namespace penstock::space {
 struct StreamRecord {
   std::uint64_t incarnation = 0;
   std::uint32_t ranks = 1;
-  std::uint32_t retain = 0;  // versions that arrays keep; 0: all
+  std::uint32_t retain = 0;  // steps that are kept; 0: all
   std::string writer;        // host:pid
+  std::vector<std::string> groups;  // which hold back the steps that are not kept
 };
 std::string to_text(const StreamRecord& record);
 StreamRecord record_from_text(std::string_view text);  // throws Error(protocol)
@@ -39,7 +42,10 @@ Key stream_key(std::string_view stream);
 std::string steps_prefix(std::uint64_t incarnation);
 std::string steps_row(std::uint64_t incarnation, std::uint64_t step);
 std::optional<std::uint64_t> step_of_row(std::string_view row);
+inline constexpr std::string_view every_rank = "rank/*", every_group = "read/*";
 std::string rank_column(std::uint32_t rank);
+std::optional<std::uint32_t> rank_of_column(std::string_view column);
+std::string group_column(std::string_view group);
 std::string array_name(std::string_view stream, std::string_view variable);
 
 // Both over one client of the pool that the options name.
