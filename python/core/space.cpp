@@ -246,10 +246,10 @@ void bind_space(nb::module_& m) {
       .def("list", &PySpace::list)
       .def("put", &PySpace::put, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
       .def("get", &PySpace::get, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
-      .def("put_in_layout", &PySpace::put_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "fields"_a, "layout"_a,
-           "array"_a, "check"_a, "timeout_ms"_a)
-      .def("get_in_layout", &PySpace::get_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "fields"_a, "layout"_a,
-           "array"_a, "check"_a, "timeout_ms"_a)
+      .def("put_in_layout", &PySpace::put_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "fields"_a,
+           "layout"_a, "array"_a, "check"_a, "timeout_ms"_a)
+      .def("get_in_layout", &PySpace::get_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "fields"_a,
+           "layout"_a, "array"_a, "check"_a, "timeout_ms"_a)
       .def("wait", &PySpace::wait, "name"_a, "version"_a, "start"_a, "count"_a, "timeout_ms"_a)
       .def("subscribe", &PySpace::subscribe, "name"_a, "start"_a, "count"_a, "first"_a, "step"_a, "stop"_a.none(),
            "timeout_ms"_a)

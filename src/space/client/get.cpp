@@ -300,8 +300,9 @@ std::vector<std::string> Space::Impl::explain(const Wanted& wanted, Deadline dea
 void Space::Impl::get(const ArrayPointer& of, std::uint64_t version, const Box& box, void* data,
                       const ArrayMemory& memory, Deadline deadline) {
   const auto& record = of->record;
-  Wanted wanted{of,           version, {}, box, space::placed(memory, record, box), data, space::layout_of(memory, record, box),
-                memory.check};
+  Wanted wanted{
+      of,          version, {}, box, space::placed(memory, record, box), data, space::layout_of(memory, record, box),
+      memory.check};
   // Throws now, and not when the box is there.
   model::ArrayConversion(wanted.into, space::block_of(record, box), box, memory.check);
   if (model::is_empty(box)) return;

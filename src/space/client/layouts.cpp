@@ -125,9 +125,8 @@ space::Rows::Rows(const ArrayMemory& memory, const ArrayRecord& of, const Box& b
         return expected.name == its.name && expected.dtype == its.dtype && expected.offset == its.offset;
       });
   if (!memory.fields.empty() && (!as_expected || memory.structure_bytes != as.structure_bytes))
-    throw Error(Errc::invalid_argument,
-                "the structures have other fields than the array's, without padding: layout '" + memory.layout +
-                    "' leaves none to choose");
+    throw Error(Errc::invalid_argument, "the structures have other fields than the array's, without padding: layout '" +
+                                            memory.layout + "' leaves none to choose");
   layout_ = memory.layout;
   // May refuse the box, before anything moves.
   const auto needed = bytes_in_layout(layout_named(layout_), layout_box(box_, element_bytes_));

@@ -231,8 +231,8 @@ bool SpaceSink::make_room(base::Deadline deadline) {
 std::string SpaceSink::groups_lacking(std::uint64_t step) {
   std::set<std::string> lacking(record_.groups.begin(), record_.groups.end());
   try {
-    for (const auto& object : clients_.records.wait_row(steps_row(record_.incarnation, step), 0,
-                                                        std::string(every_group), least_wait))
+    for (const auto& object :
+         clients_.records.wait_row(steps_row(record_.incarnation, step), 0, std::string(every_group), least_wait))
       lacking.erase(object.key.column.substr(every_group.size() - 1));
   } catch (const Error&) {  // then all are named
   }
@@ -276,8 +276,8 @@ ArrayPointer SpaceSink::define(const model::VariableDefinition& variable, base::
       return array;
     }
     if (array->record.stream == 0)
-      throw Error(Errc::already_exists, "stream " + name_ + ": there is an array '" + array->name +
-                                            "' already, which no stream has defined");
+      throw Error(Errc::already_exists,
+                  "stream " + name_ + ": there is an array '" + array->name + "' already, which no stream has defined");
     // A rank of the writer before has defined it late. That it is not the next writer's is certain: this one still has the stream.
     require_ours();
     space.drop_array(*array, deadline);

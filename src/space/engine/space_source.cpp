@@ -253,8 +253,8 @@ bool SpaceSource::look_again() {
 // A rank begins a step only once that which goes for it may go, and every rank has an object for each step.
 bool SpaceSource::was_dropped(std::uint64_t step) {
   if (record_->retain == 0) return false;
-  const auto later = clients_.records.wait_row(steps_row(record_->incarnation, step + record_->retain), 0,
-                                               std::string(every_rank));
+  const auto later =
+      clients_.records.wait_row(steps_row(record_->incarnation, step + record_->retain), 0, std::string(every_rank));
   const bool dropped = std::any_of(later.begin(), later.end(), [](const ObjectInfo& object) {
     const auto what = mark_from_text(object.metadata).what;
     return what == StepMark::What::data || what == StepMark::What::voided;

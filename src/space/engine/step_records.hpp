@@ -22,8 +22,8 @@ namespace penstock::space {
 struct StreamRecord {
   std::uint64_t incarnation = 0;
   std::uint32_t ranks = 1;
-  std::uint32_t retain = 0;  // steps that are kept; 0: all
-  std::string writer;        // host:pid
+  std::uint32_t retain = 0;         // steps that are kept; 0: all
+  std::string writer;               // host:pid
   std::vector<std::string> groups;  // which hold back the steps that are not kept
 };
 std::string to_text(const StreamRecord& record);
