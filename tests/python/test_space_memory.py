@@ -290,6 +290,20 @@ def test_layouts_of_plug_ins_say_what_is_wrong(space, tiled_layouts):
         P[0].get(layout="tiled4", dtype=[("x", "f4")])
 
 
+def test_a_shared_object_that_is_no_plug_in_is_refused(tmp_path, monkeypatch):
+    compiler = shutil.which(os.environ.get("CC", "cc")) or pytest.skip("there is no C compiler")
+    monkeypatch.chdir(tmp_path)
+    for name, text, why in (
+        ("data", "int penstock_layouts = 1;", "exports no function penstock_layouts"),
+        ("none", "int other;", "exports no function penstock_layouts"),
+        ("null", "const void* penstock_layouts(void) { return 0; }", "gave no table"),
+    ):
+        (tmp_path / f"{name}.c").write_text(text)
+        subprocess.run([compiler, "-shared", "-fPIC", f"{name}.c", "-o", f"{name}.so"], check=True, timeout=60)
+        with pytest.raises(penstock.Unsupported, match=rf"{name}\.so.*{why}"):
+            penstock.layouts.load(f"{name}.so")  # of this folder
+
+
 @pytest.mark.parametrize("other", ([("x", "f8"), ("y", "f8"), ("id", "i1")], [("y", "f8"), ("id", "i1")], "float64"))
 def test_a_layout_of_an_array_that_was_defined_anew_is_not_written_beyond_its_memory(space, tiled_layouts, other):
     old = space.define("P", [("x", "f8"), ("id", "i1")], (6,))

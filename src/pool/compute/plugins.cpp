@@ -1,7 +1,6 @@
 #include "pool/compute/plugins.hpp"
 
-#include <dlfcn.h>
-
+#include "base/plugin.hpp"
 #include "penstock/error.hpp"
 #include "pool/compute/protocol.hpp"
 
@@ -18,10 +17,8 @@ Plugins::Plugins(const std::vector<std::string>& paths) {
 }
 
 void Plugins::load(const std::string& path) {
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw Error(Errc::system, ::dlerror());
-  const auto get = reinterpret_cast<penstock_compute_register>(::dlsym(library, "penstock_compute_functions"));
-  if (get == nullptr) throw Error(Errc::unsupported, "exports no penstock_compute_functions");
+  const auto get =
+      reinterpret_cast<penstock_compute_register>(base::plugin_function(path, "penstock_compute_functions"));
   const penstock_compute_table* table = get();
   if (table == nullptr || table->abi != PENSTOCK_COMPUTE_ABI || table->count > max_functions)
     throw Error(Errc::unsupported, "was built for another version of the interface");

@@ -1,9 +1,8 @@
 // Layouts that shared objects supply: their registry, and puts and gets that go through rows.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 
+#include "base/plugin.hpp"
 #include "base/text.hpp"
 #include "model/box.hpp"
 #include "penstock/layout_plugin.h"
@@ -42,8 +41,9 @@ Loaded layout_named(std::string_view name) {
 }
 
 bool is_complete(const penstock_layout& layout) {
-  const std::size_t length = layout.name ? std::string_view(layout.name).size() : 0;
-  return length > 0 && length <= longest_layout_name && layout.bytes && layout.from_rows && layout.to_rows;
+  const std::string_view name = layout.name ? layout.name : "";
+  return !name.empty() && name.size() <= longest_layout_name && layout.bytes && layout.from_rows && layout.to_rows &&
+         std::ranges::all_of(name, [](char letter) { return letter > ' ' && letter <= '~'; });
 }
 
 // call: with room for the plug-in's reason.
@@ -70,11 +70,13 @@ penstock_layout_box layout_box(const Box& box, std::uint64_t element_bytes) {
 }  // namespace
 
 std::vector<std::string> load_layouts(const std::string& path) {
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw Error(Errc::not_found, std::string("layouts were not loaded: ") + ::dlerror());
   const auto refuse = [&](const std::string& why) { return Error(Errc::unsupported, path + " " + why); };
-  const auto get = reinterpret_cast<penstock_layouts_function>(::dlsym(library, "penstock_layouts"));
-  if (get == nullptr) throw refuse("is no plug-in of layouts: it exports no penstock_layouts");
+  penstock_layouts_function get = nullptr;
+  try {
+    get = reinterpret_cast<penstock_layouts_function>(base::plugin_function(path, "penstock_layouts"));
+  } catch (const Error& error) {
+    throw error.in(path + " is no plug-in of layouts");
+  }
   const penstock_layout_table* table = get();
   if (table == nullptr) throw refuse("gave no table of layouts");
   if (table->abi != PENSTOCK_LAYOUT_ABI)
@@ -89,7 +91,8 @@ std::vector<std::string> load_layouts(const std::string& path) {
   auto now = all.by_name;
   std::vector<std::string> names;
   for (const auto& layout : layouts) {
-    if (!is_complete(layout)) throw refuse("has a layout without a name of 1 to 64 bytes, or without a function");
+    if (!is_complete(layout))
+      throw refuse("has a layout without a name of 1 to 64 printable characters of ASCII, or without a function");
     names.emplace_back(layout.name);
     const auto [there, added] = now.try_emplace(layout.name, Loaded{&layout, path});
     if (!added && there->second.layout != &layout)

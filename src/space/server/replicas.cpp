@@ -18,9 +18,10 @@ using pool::ServerCore;
 namespace {
 
 constexpr unsigned threads = 2;
-constexpr std::size_t most_parts_noted = 65'536, most_rows = 65'536, most_in_advance = 65'536, most_seen = 64;
+constexpr std::size_t most_parts_noted = 32'768, most_rows = 65'536, most_in_advance = 65'536, most_seen = 16;
 constexpr std::chrono::seconds longest_in_advance(60);
 constexpr std::chrono::milliseconds quiet_time(1);  // without blocks, before conversions in advance
+constexpr std::chrono::milliseconds longest_quiet_wait(100);
 constexpr std::chrono::seconds longest_mapping(1);  // of memory that is free
 
 std::vector<std::uint64_t> numbers_of(const Layout& layout) {
@@ -437,7 +438,7 @@ void Replicas::part_put(const BlockRow& row, std::shared_ptr<const DefinedArray>
     const auto bytes = bytes_of(request.box, request.layout.dtype);
     if (options.convert == ConvertAt::automatic && choose(request, bytes, true).place != ConvertAt::in_advance)
       continue;
-    if (in_advance_.size() < most_in_advance) in_advance_.push_back(std::move(request));
+    if (in_advance_.size() < most_in_advance) in_advance_.push_back({std::move(request), last_block_});
   }
   while (in_advance_tasks_ < std::min<std::size_t>(threads, in_advance_.size())) {
     ++in_advance_tasks_;
@@ -453,11 +454,13 @@ Replicas::Task<void> Replicas::convert_in_advance() {
     ~Ends() { --tasks; }
   } ends{in_advance_tasks_};
   while (!in_advance_.empty() && !core_.expired()) {
-    if (parts_->puts_under_way() > 0 || Clock::now() - last_block_ < quiet_time) {
+    const auto now = Clock::now();
+    const bool quiet = parts_->puts_under_way() == 0 && now - last_block_ >= quiet_time;
+    if (!quiet && now - in_advance_.front().since < longest_quiet_wait) {
       co_await quiet_.wait(base::Deadline(quiet_time));
       continue;
     }
-    const auto request = std::move(in_advance_.front());
+    const auto request = std::move(in_advance_.front().request);
     in_advance_.pop_front();
     const Leave leave(*this, request);
     const auto shelf = shelf_of(request);

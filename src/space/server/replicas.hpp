@@ -6,7 +6,8 @@
 // asked for, once. Who asks holds what is there of it until the rest is made, so that requests never undo each other's work. A
 // conversion that fails leaves its box missing, and the next request takes it over.
 // Conversions run on threads of their own, one at a time while blocks arrive. In advance, whole parts are converted once all of
-// their elements are there, and no block has arrived for a while; whoever asks before converts what it needs. Engine thread.
+// their elements are there, and no block has arrived for a while, but not for ever; whoever asks before converts what it needs.
+// Engine thread.
 #pragma once
 
 #include <chrono>
@@ -115,7 +116,11 @@ class Replicas final : public Parts::Observer, public std::enable_shared_from_th
   std::size_t parts_noted_ = 0;                        // of all histories
   std::map<std::string, Clock::time_point> last_put_;  // by row, of arrays with a history
   std::shared_ptr<Charge> charge_;
-  std::deque<Request> in_advance_;
+  struct InAdvance {
+    Request request;
+    Clock::time_point since;
+  };
+  std::deque<InAdvance> in_advance_;
   std::size_t in_advance_tasks_ = 0;
   fabric::Signal quiet_;
   Clock::time_point last_block_;

@@ -192,7 +192,7 @@ TEST_F(SpaceTest, WhatIsWrongWithPlugInsIsSaid) {
   const auto loading = [](const char* path) { return message_of([&] { load_layouts(path); }); };
   EXPECT_NE(loading("no/such.so").find("no/such.so"), std::string::npos);
   EXPECT_EQ(code_of([] { load_layouts("no/such.so"); }), Errc::not_found);
-  EXPECT_NE(loading(LAYOUTS_NONE).find("exports no penstock_layouts"), std::string::npos);
+  EXPECT_NE(loading(LAYOUTS_NONE).find("exports no function penstock_layouts"), std::string::npos);
   EXPECT_NE(loading(LAYOUTS_OTHER).find("version 2"), std::string::npos);
   EXPECT_NE(loading(LAYOUTS_INCOMPLETE).find("without a function"), std::string::npos);
   EXPECT_EQ(code_of([] { load_layouts(LAYOUTS_OTHER); }), Errc::unsupported);

@@ -371,6 +371,19 @@ TEST_F(SpaceTest, PartsAreConvertedInAdvanceOnce) {
   EXPECT_EQ(total.conversions, 2 * s.info("T").parts) << "120 blocks";
 }
 
+TEST_F(SpaceTest, SteadyPutsDoNotHoldBackConversionsInAdvance) {
+  start(1);
+  auto s = space();
+  s.define("T", DType::float64, cube, {ConvertAt::in_advance, {{DType::none, Order::column}}});
+  s.define("small", DType::float64, {64});
+  s.put("T", 1, whole(cube), numbers(96 * 80 * 64).data());
+  const auto little = numbers(64);
+  const base::Deadline deadline(patience);
+  for (std::uint64_t version = 0; Total(s).converted_bytes < cube_bytes && !deadline.passed(); ++version)
+    for (std::uint64_t i = 0; i < 20; ++i) s.put("small", 20 * version + i, {{0}, {64}}, little.data());
+  EXPECT_EQ(Total(s).converted_bytes, cube_bytes);
+}
+
 // A part of which a plane is wanted is not converted whole.
 TEST_F(SpaceTest, AutomaticConvertsNoMoreThanIsWanted) {
   start(1);
