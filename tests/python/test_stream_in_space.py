@@ -201,6 +201,66 @@ def test_steps_without_arrays_and_rare_variables_are_held_back_too(context, spac
     assert space["s/rare"].versions == [] and space["s/T"].versions == [8]
 
 
+def test_steps_that_nobody_reads_hold_nothing_back(context, space):
+    """Steps that are void, or before the first one that a group wants."""
+    with ThreadPoolExecutor(1) as threads:
+
+        def write():
+            with create(context, retain_steps=1, retain_for="viz,viz", timeout=60.0) as writer:
+                for t in range(8):
+                    with writer.step() as step:
+                        step["v"] = np.full(8, t)
+                        if t in (1, 2, 5):
+                            step.abandon()
+
+        work = threads.submit(write)
+        with join(context, group="viz", timeout=60.0, start=2) as reader:
+            assert [(step.number, step["v"][0]) for step in reader] == [(t, t) for t in (3, 4, 6, 7)]
+        work.result(60)
+    assert space["s/v"].versions == [7]
+
+
+def test_an_array_that_somebody_drops_is_defined_anew(context, space):
+    with create(context) as writer, join(context) as reader:
+        with writer.step() as step:
+            step["v"] = np.zeros(8)
+        with reader.step() as step:
+            assert step["v"][0] == 0
+        assert space.drop("s/v")
+        with pytest.raises(penstock.NotFound, match="dropped"):
+            with writer.step() as step:
+                step["v"] = np.ones(8)
+        with writer.step() as step:
+            step["v"] = np.full(8, 2.0)
+        with reader.step() as step:
+            assert step.number == 2 and step["v"][0] == 2
+
+
+def test_a_writer_that_waits_is_told_of_its_successor(context, space):
+    with create(context, retain_steps=1, retain_for="viz", timeout=60.0) as first:
+        with first.step() as step:
+            step["v"] = np.zeros(8)
+        with ThreadPoolExecutor(1) as threads:
+            waits = threads.submit(first.step)
+            with create(context):
+                with pytest.raises(penstock.WrongState, match="has another writer now"):
+                    waits.result(60)
+
+
+def test_what_writers_before_have_left_goes(context, space):
+    for t in range(3):
+        writer = create(context)
+        with writer.step() as step:
+            step[f"v{t}"] = np.zeros(8)
+        old = writer.step()
+        old["late"] = np.zeros(8)
+        with create(context):
+            with pytest.raises(penstock.WrongState, match="has another writer now"):
+                old.end()
+            writer.close()
+        assert [array.name for array in space] == []
+
+
 def test_a_writer_that_was_replaced_within_a_step_puts_nothing(context, space):
     first = create(context)
     with first.step() as step:
@@ -250,7 +310,7 @@ def test_readers_hold_a_writer_back_while_servers_die(context, pool_servers, mon
     steps = 24
 
     def write():
-        with create(context, timeout=60.0, retain_steps=2, retain_for="viz") as writer:
+        with create(context, timeout=60.0, retain_steps=2, retain_for="viz", acknowledge="replicated") as writer:
             for t in range(steps):
                 with writer.step() as step:
                     step["T"] = VALUES + t

@@ -171,7 +171,18 @@ bool Space::Impl::drop_array(const Array& of, Deadline deadline) {
     drop_version(of, *space::version_of_column(object.key.column), deadline);
   for (const auto& reader : of.record.options.readers) pool.drop({row, space::reader_column(reader)}, until(deadline));
   forget(of, 0);
-  return pool.drop(space::array_key(of.name), until(deadline));
+  // Others may have dropped it meanwhile, and defined the name anew: that record stays.
+  const auto key = space::array_key(of.name);
+  try {
+    const auto record = pool.get(key, until(deadline));
+    if (space::decode_record(record.bytes()).id != of.record.id) return false;
+    auto options = until(deadline);
+    options.version = record.info.version;
+    return pool.drop(key, options);
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) throw;
+    return false;
+  }
 }
 
 Task<void> Space::Impl::drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline) {

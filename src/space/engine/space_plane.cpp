@@ -89,13 +89,18 @@ SpacePlane::Loaded SpacePlane::load(int writer_rank, std::uint64_t first, std::u
   ArrayMemory memory;
   memory.dtype = variable.dtype;
   memory.strides.assign(strides.begin(), strides.begin() + static_cast<std::ptrdiff_t>(dimensions));
-  const auto array = array_of(variable.name, deadline);
-  try {
-    auto& space = Space::Impl::of(*clients_.arrays);
-    Space::Impl::require_within(*array, box);
-    space.get(array, step_, box, loaded.memory.get(), memory, deadline);
-  } catch (const Space::Impl::Replaced&) {
-    throw Error(Errc::not_found, "array '" + array->name + "' was dropped, and defined anew");
+  auto& space = Space::Impl::of(*clients_.arrays);
+  for (bool again = false;; again = true) {
+    const auto array = array_of(variable.name, deadline);
+    try {
+      Space::Impl::require_within(*array, box);
+      space.get(array, step_, box, loaded.memory.get(), memory, deadline);
+      break;
+    } catch (const Space::Impl::Replaced&) {
+      if (stream_.empty() || again)
+        throw Error(Errc::not_found, "array '" + array->name + "' was dropped, and defined anew");
+      arrays_.erase(variable.name);
+    }
   }
   bytes_moved_ += element_count(box.count) * size;
   return loaded;

@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "fabric/handshake.hpp"
 #include "fabric/token.hpp"
+#include "penstock/interrupt.hpp"
 #include "pool/keys/protocol.hpp"
 #include "space/client/space_impl.hpp"
 #include "space/engine/space_engine.hpp"
@@ -85,7 +86,7 @@ class SpaceSink final : public stream::StepSink {
   std::optional<memory::Place> allocate(std::uint64_t bytes) override { return memory_.take(bytes); }
   void commit(const Payload& payload, std::shared_ptr<const std::string> layout) override;
   void discard() override;
-  void close(base::Deadline deadline) override { mark(StepMark::What::ended, next_, left(deadline)); }
+  void close(base::Deadline deadline) override;
   void lose() override;
   void add_statistics(StreamStatistics& statistics) const override {
     statistics.steps_voided = voided_;
@@ -94,8 +95,8 @@ class SpaceSink final : public stream::StepSink {
   }
 
  private:
-  StreamRecord begin_stream(std::uint32_t ranks);
-  void drop_stream(const StreamRecord& before);
+  void begin_stream(std::uint32_t ranks);
+  void drop_others();
   void require_ours();
   bool make_room(base::Deadline deadline);
   std::string groups_lacking(std::uint64_t step);
@@ -103,6 +104,7 @@ class SpaceSink final : public stream::StepSink {
   ArrayPointer array_of(const model::VariableDefinition& variable, base::Deadline deadline);
   ArrayPointer define(const model::VariableDefinition& variable, base::Deadline deadline);
   void put_arrays(const std::vector<std::uint32_t>& blocks, base::Deadline deadline);
+  void put_owed(Timeout timeout);
   void mark(StepMark::What what, std::uint64_t step, Timeout timeout);
   void put_record(const StepMark& mark, std::uint64_t step, std::span<const std::byte> bytes, Timeout timeout);
 
@@ -123,6 +125,7 @@ class SpaceSink final : public stream::StepSink {
   std::uint64_t layout_since_ = 0;
   std::uint64_t number_ = 0, next_ = 0, voided_ = 0, epochs_ = 0;
   bool open_ = false;
+  std::optional<std::uint64_t> owed_;  // a void step that nobody was told of
   std::string awaited_;
 };
 
@@ -137,42 +140,55 @@ SpaceSink::SpaceSink(const stream::EngineContext& context, const std::string& na
                                             ": retain_for names who holds back the steps beyond retain_steps, which "
                                             "engine space needs with it: set retain_steps");
   const auto ranks = static_cast<std::uint32_t>(cohort.size());
-  record_ = record_from_text(stream::share_text(cohort, [&] { return to_text(begin_stream(ranks)); }));
+  record_ = record_from_text(stream::share_text(cohort, [&] {
+    begin_stream(ranks);
+    return to_text(record_);
+  }));
 }
 
 // Rank 0: the stream before gives way. From the moment that the record is another one, the writer before begins no step.
-StreamRecord SpaceSink::begin_stream(std::uint32_t ranks) {
-  const auto before = find_stream(clients_.records, name_);
-  StreamRecord record;
+void SpaceSink::begin_stream(std::uint32_t ranks) {
   const auto token = fabric::Token::random();
-  std::memcpy(&record.incarnation, token.bytes.data(), sizeof(record.incarnation));
-  record.ranks = ranks;
-  record.retain = options_.retain_steps;
-  record.writer = fabric::host_name() + ":" + std::to_string(::getpid());
-  if (!options_.retain_for.empty())
-    for (const auto group : base::split(options_.retain_for, ',')) record.groups.emplace_back(group);
-  const auto text = to_text(record);
+  std::memcpy(&record_.incarnation, token.bytes.data(), sizeof(record_.incarnation));
+  record_.ranks = ranks;
+  record_.retain = options_.retain_steps;
+  record_.writer = fabric::host_name() + ":" + std::to_string(::getpid());
+  std::set<std::string_view> groups;
+  for (const auto group : base::split(options_.retain_for, ','))
+    if (!group.empty()) groups.insert(group);
+  record_.groups.assign(groups.begin(), groups.end());
+  const auto text = to_text(record_);
   PutOptions options;
   options.if_exists = IfExists::overwrite;
+  options.acknowledge = std::max(options_.acknowledge, Acknowledge::replicated);
   clients_.records.put(stream_key(name_), std::as_bytes(std::span(text)), options);
-  if (before) drop_stream(*before);
-  return record;
+  drop_others();
 }
 
-// The stream's own arrays only: others may have names that begin like theirs.
-void SpaceSink::drop_stream(const StreamRecord& before) {
-  Pattern steps;
-  steps.row = pool::escape_pattern(steps_prefix(before.incarnation)) + "*";
-  clients_.records.drop_matching(steps);
+// What other writers have left of this stream, whoever they were: what one could not drop, the next one does. Each time this
+// writer still has the stream, what it has looked at before is none of a later one's.
+void SpaceSink::drop_others() {
   auto& space = Space::Impl::of(*clients_.arrays);
-  const base::Deadline deadline(Timeout(options_.open_timeout_ms));
-  const auto own = array_name(name_, "");
+  Pattern rows;
+  rows.row = pool::escape_pattern(steps_prefix(name_)) + "*";
+  for (;;) {
+    const auto found = clients_.records.list(rows, 1);
+    if (found.objects.empty()) break;
+    require_ours();
+    const auto incarnation = incarnation_of_row(found.objects[0].key.row);
+    Pattern its;
+    its.row = pool::escape_pattern(incarnation ? steps_prefix(name_, *incarnation) : found.objects[0].key.row);
+    if (incarnation) its.row += "*";
+    clients_.records.drop_matching(its);
+  }
   Pattern arrays;
-  arrays.row = pool::escape_pattern(std::string(array_row_prefix) + own) + "*";
+  arrays.row = pool::escape_pattern(std::string(array_row_prefix) + array_name(name_, "")) + "*";
   space.list(arrays, [&](const ObjectInfo& object) {
     try {
-      const auto array = space.read(object.key.row.substr(array_row_prefix.size()), deadline);
-      if (array->record.stream == before.incarnation) space.drop_array(*array, deadline);
+      const auto array = space.read(object.key.row.substr(array_row_prefix.size()), space.deadline(configured));
+      if (array->record.stream == 0 || array->record.stream == record_.incarnation) return;  // a program's
+      require_ours();
+      space.drop_array(*array, space.deadline(configured));
     } catch (const Error& error) {
       if (error.code() != Errc::not_found) throw;  // dropped meanwhile
     }
@@ -188,8 +204,11 @@ void SpaceSink::require_ours() {
 }
 
 stream::StepSink::Begun SpaceSink::begin(base::Deadline deadline) {
-  require_ours();
-  if (record_.retain > 0 && !make_room(deadline)) return Begun::not_yet;
+  for (auto look = first_look;; look = std::min(2 * look, longest_look)) {
+    require_ours();
+    if (make_room(earlier(deadline, base::Deadline(look)))) break;
+    if (deadline.passed() || interrupted()) return Begun::not_yet;
+  }
   number_ = next_;
   open_ = true;
   memory_.reuse();
@@ -199,12 +218,15 @@ stream::StepSink::Begun SpaceSink::begin(base::Deadline deadline) {
 // The step that goes for the next one: every rank has put it, and the groups that hold it back have read it. Whatever may still
 // come, as the answer of the server that follows one that died, is waited for again by the next call.
 bool SpaceSink::make_room(base::Deadline deadline) {
-  if (next_ < record_.retain) return true;
   const base::Deadline until(std::max(left(deadline), least_wait));
-  const auto oldest = next_ - record_.retain;
-  const auto row = steps_row(record_.incarnation, oldest);
+  const bool waits = record_.retain > 0 && next_ >= record_.retain;
+  const auto oldest = waits ? next_ - record_.retain : 0;
+  const auto row = steps_row(name_, record_.incarnation, oldest);
   const auto step = "step " + std::to_string(oldest);
   try {
+    awaited_ = "the pool's servers, which note that a step is void";
+    put_owed(left(until));
+    if (!waits) return true;
     if (record_.ranks > 1) {
       awaited_ = "the other ranks of this writer, at " + step;
       clients_.records.wait_row(row, record_.ranks, std::string(every_rank), left(until));
@@ -231,8 +253,8 @@ bool SpaceSink::make_room(base::Deadline deadline) {
 std::string SpaceSink::groups_lacking(std::uint64_t step) {
   std::set<std::string> lacking(record_.groups.begin(), record_.groups.end());
   try {
-    for (const auto& object :
-         clients_.records.wait_row(steps_row(record_.incarnation, step), 0, std::string(every_group), least_wait))
+    for (const auto& object : clients_.records.wait_row(steps_row(name_, record_.incarnation, step), 0,
+                                                        std::string(every_group), least_wait))
       lacking.erase(object.key.column.substr(every_group.size() - 1));
   } catch (const Error&) {  // then all are named
   }
@@ -243,7 +265,7 @@ std::string SpaceSink::groups_lacking(std::uint64_t step) {
 
 void SpaceSink::drop_step(std::uint64_t step, base::Deadline deadline) {
   std::vector<Key> keys;
-  const auto row = steps_row(record_.incarnation, step);
+  const auto row = steps_row(name_, record_.incarnation, step);
   for (std::uint32_t rank = 0; rank < record_.ranks; ++rank) keys.push_back({row, rank_column(rank)});
   for (const auto& group : record_.groups) keys.push_back({row, group_column(group)});
   for (const auto& result : clients_.records.drop(keys, Space::Impl::until(deadline)))
@@ -273,6 +295,12 @@ ArrayPointer SpaceSink::define(const model::VariableDefinition& variable, base::
     auto array = space.define(array_name(name_, variable.name), wanted, deadline);
     if (array->record.stream == record_.incarnation) {
       Space::Impl::require_defined_as(*array, wanted);
+      try {
+        require_ours();  // the next writer may have looked for arrays before this one was there
+      } catch (const Error&) {
+        space.drop_array(*array, deadline);
+        throw;
+      }
       return array;
     }
     if (array->record.stream == 0)
@@ -347,10 +375,25 @@ void SpaceSink::discard() {
   open_ = false;
   ++voided_;
   next_ = number_ + 1;
-  mark(StepMark::What::voided, number_, configured);
+  owed_ = number_;
+  put_owed(configured);
 }
 
-void SpaceSink::lose() { mark(StepMark::What::lost, next_, lose_within); }
+void SpaceSink::put_owed(Timeout timeout) {
+  if (!owed_) return;
+  mark(StepMark::What::voided, *owed_, timeout);
+  owed_.reset();
+}
+
+void SpaceSink::close(base::Deadline deadline) {
+  put_owed(left(deadline));
+  mark(StepMark::What::ended, next_, left(deadline));
+}
+
+void SpaceSink::lose() {
+  put_owed(lose_within);
+  mark(StepMark::What::lost, next_, lose_within);
+}
 
 void SpaceSink::mark(StepMark::What what, std::uint64_t step, Timeout timeout) {
   StepMark mark;
@@ -365,7 +408,7 @@ void SpaceSink::put_record(const StepMark& mark, std::uint64_t step, std::span<c
   options.acknowledge = options_.acknowledge;
   options.metadata = to_text(mark);
   options.timeout = timeout;
-  clients_.records.put({steps_row(record_.incarnation, step), rank_column(rank_)}, bytes, options);
+  clients_.records.put({steps_row(name_, record_.incarnation, step), rank_column(rank_)}, bytes, options);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "fabric/registration.hpp"
 #include "fabric/token.hpp"
 #include "penstock/interrupt.hpp"
+#include "pool/keys/protocol.hpp"
 #include "space/client/space_impl.hpp"
 #include "space/engine/space_engine.hpp"
 #include "space/engine/space_plane.hpp"
@@ -47,7 +48,8 @@ class SpaceSource final : public stream::StepSource {
   bool was_dropped(std::uint64_t step);
   std::map<std::uint64_t, std::vector<StepMark>> marks();
   Outcome take(const std::vector<ObjectInfo>& objects, Step& step, bool& skipped);
-  void note_read(std::uint64_t step);
+  std::uint64_t first_unread(std::uint64_t step) const;
+  void note_read(std::uint64_t first, std::uint64_t last);
   void describe(const std::vector<RankRecord>& ranks, base::Deadline deadline);
   Outcome wait_version(Step& step, base::Deadline deadline);
 
@@ -159,7 +161,7 @@ void SpaceSource::go_to_newest() {
 std::map<std::uint64_t, std::vector<StepMark>> SpaceSource::marks() {
   std::map<std::uint64_t, std::vector<StepMark>> all;
   Pattern pattern;
-  pattern.row = steps_prefix(record_->incarnation) + "*";
+  pattern.row = pool::escape_pattern(steps_prefix(name_, record_->incarnation)) + "*";
   pattern.column = every_rank;
   std::string next;
   do {
@@ -220,7 +222,7 @@ Outcome SpaceSource::wait_step(Step& step, base::Deadline deadline) {
     const auto until = earlier(deadline, base::Deadline(look));
     std::vector<ObjectInfo> objects;
     try {
-      objects = clients_.records.wait_row(steps_row(record_->incarnation, next_), record_->ranks,
+      objects = clients_.records.wait_row(steps_row(name_, record_->incarnation, next_), record_->ranks,
                                           std::string(every_rank), std::max(left(until), least_wait));
     } catch (const Error& error) {
       if (error.code() != Errc::timeout) throw;
@@ -240,11 +242,16 @@ Outcome SpaceSource::wait_step(Step& step, base::Deadline deadline) {
   }
 }
 
-// Whether the step to come was dropped: no rank has put anything into it, and later ones are there. It goes on with those.
+// Whether the step to come was dropped: no rank has put anything into it, and later ones are there. It goes on with those. A listing
+// is of no one moment, so the home of the step is asked again after it.
 bool SpaceSource::look_again() {
   const auto all = marks();
+  for (const auto& [step, ranks] : all)
+    if (step < next_) note_read(step, step);
   const auto next = all.lower_bound(next_);
   if (next == all.end() || next->first == next_) return false;
+  if (!clients_.records.wait_row(steps_row(name_, record_->incarnation, next_), 0, std::string(every_rank)).empty())
+    return false;
   dropped_ += next->first - next_;
   next_ = next->first;
   return true;
@@ -253,8 +260,8 @@ bool SpaceSource::look_again() {
 // A rank begins a step only once that which goes for it may go, and every rank has an object for each step.
 bool SpaceSource::was_dropped(std::uint64_t step) {
   if (record_->retain == 0) return false;
-  const auto later =
-      clients_.records.wait_row(steps_row(record_->incarnation, step + record_->retain), 0, std::string(every_rank));
+  const auto later = clients_.records.wait_row(steps_row(name_, record_->incarnation, step + record_->retain), 0,
+                                               std::string(every_rank));
   const bool dropped = std::any_of(later.begin(), later.end(), [](const ObjectInfo& object) {
     const auto what = mark_from_text(object.metadata).what;
     return what == StepMark::What::data || what == StepMark::What::voided;
@@ -288,7 +295,14 @@ Outcome SpaceSource::take(const std::vector<ObjectInfo>& objects, Step& step, bo
   const auto number = next_;
   skipped = any(StepMark::What::voided) || was_dropped(number);
   // Whoever only polls gets a step that is there, whatever that takes.
-  if (!skipped) describe(ranks, step_deadline());
+  try {
+    if (!skipped) describe(ranks, step_deadline());
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found || record_->retain == 0) throw;
+    skipped = true;  // it went between the two
+    ++dropped_;
+  }
+  if (skipped) note_read(first_unread(number), number);
   ++next_;
   if (skipped) return Outcome::not_ready;
   plane_->read(number, std::move(ranks));
@@ -354,20 +368,25 @@ Outcome SpaceSource::wait_version(Step& step, base::Deadline deadline) {
   return Outcome::ready;
 }
 
-// Steps up to this one may go, as far as this group is concerned. The first time that is also said of those before that the writer
-// may be waiting for: it has begun none that is further ahead.
+// Steps up to this one may go, as far as this group is concerned.
 void SpaceSource::step_ended() {
   if (options_.group.empty() || !last_) return;
   if (is_array()) return clients_.arrays->done(name_, *last_, options_.group);
-  const std::uint64_t kept = record_->retain, first = *last_ + 1 > kept ? *last_ + 1 - kept : 0;
-  for (noted_ = std::max(noted_, first); noted_ <= *last_; ++noted_) note_read(noted_);
+  note_read(first_unread(*last_), *last_);
 }
 
-void SpaceSource::note_read(std::uint64_t step) {
+// The first time also those before that the writer may be waiting for: it has begun none that is further ahead.
+std::uint64_t SpaceSource::first_unread(std::uint64_t step) const {
+  return step + 1 > record_->retain ? step + 1 - record_->retain : 0;
+}
+
+void SpaceSource::note_read(std::uint64_t first, std::uint64_t last) {
+  if (options_.group.empty()) return;
   PutOptions options;
   options.if_exists = IfExists::overwrite;  // by another reader of the group
   options.acknowledge = Acknowledge::replicated;
-  clients_.records.put({steps_row(record_->incarnation, step), group_column(options_.group)}, {}, options);
+  for (noted_ = std::max(noted_, first); noted_ <= last; ++noted_)
+    clients_.records.put({steps_row(name_, record_->incarnation, noted_), group_column(options_.group)}, {}, options);
 }
 
 std::string SpaceSource::why(Outcome outcome) const {

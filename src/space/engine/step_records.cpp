@@ -65,12 +65,17 @@ StepMark mark_from_text(std::string_view text) {
 }
 
 Key stream_key(std::string_view stream) { return {fmt::format("stream/{}", stream), "writer"}; }
-std::string steps_prefix(std::uint64_t incarnation) { return fmt::format("step/{:016x}/", incarnation); }
-std::string steps_row(std::uint64_t incarnation, std::uint64_t step) {
-  return fmt::format("{}{:020}", steps_prefix(incarnation), step);
+std::string steps_prefix(std::string_view stream) { return fmt::format("step/{}/", stream); }
+std::string steps_prefix(std::string_view stream, std::uint64_t incarnation) {
+  return fmt::format("{}{:020}/", steps_prefix(stream), incarnation);
 }
-std::optional<std::uint64_t> step_of_row(std::string_view row) {
-  return number_in(row.substr(std::min(row.size(), steps_prefix(0).size())));
+std::string steps_row(std::string_view stream, std::uint64_t incarnation, std::uint64_t step) {
+  return fmt::format("{}{:020}", steps_prefix(stream, incarnation), step);
+}
+std::optional<std::uint64_t> step_of_row(std::string_view row) { return number_in(row.substr(row.rfind('/') + 1)); }
+std::optional<std::uint64_t> incarnation_of_row(std::string_view row) {
+  const auto parts = base::split(row, '/');
+  return parts.size() == 4 ? number_in(parts[2]) : std::nullopt;
 }
 std::string rank_column(std::uint32_t rank) { return fmt::format("rank/{:010}", rank); }
 std::optional<std::uint32_t> rank_of_column(std::string_view column) {

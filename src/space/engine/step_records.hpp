@@ -1,8 +1,9 @@
 // What a stream in a space is made of beside its arrays: objects of a pool, in a namespace of their own.
 //
 //   stream/<name>, "writer"                 who writes it: a new incarnation for each writer
-//   step/<incarnation>/<step>, rank/<rank>  what that rank put into the step: its layout, its payload, and what is no global array
-//   step/<incarnation>/<step>, read/<group> that group has read the step
+//   step/<name>/<incarnation>/<step>
+//     rank/<rank>                           what that rank put into the step: its layout, its payload, and what is no global array
+//     read/<group>                          that group needs the step no more
 //
 // Every rank puts one object into every row: also to say that it gave the step up, closed the stream, or was lost. So a reader
 // waits for a row to have as many objects as there are ranks, and needs nobody to tell it.
@@ -39,8 +40,10 @@ std::string to_text(const StepMark& mark);
 StepMark mark_from_text(std::string_view text);  // throws Error(protocol)
 
 Key stream_key(std::string_view stream);
-std::string steps_prefix(std::uint64_t incarnation);
-std::string steps_row(std::uint64_t incarnation, std::uint64_t step);
+std::string steps_prefix(std::string_view stream);
+std::string steps_prefix(std::string_view stream, std::uint64_t incarnation);
+std::string steps_row(std::string_view stream, std::uint64_t incarnation, std::uint64_t step);
+std::optional<std::uint64_t> incarnation_of_row(std::string_view row);
 std::optional<std::uint64_t> step_of_row(std::string_view row);
 inline constexpr std::string_view every_rank = "rank/*", every_group = "read/*";
 std::string rank_column(std::uint32_t rank);
