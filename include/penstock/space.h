@@ -24,6 +24,9 @@ typedef struct penstock_array {
   size_t ndims;
   uint64_t shape[PENSTOCK_MAX_DIMS];
   uint32_t parts; /* pieces that lie on a server each */
+  uint32_t keep;  /* how many versions are there at most; 0: as many as fit */
+  uint64_t keep_ms;
+  size_t num_fields; /* of structures; penstock_space_fields names them */
 } penstock_array;
 
 /* Where elements are converted that a program gets in another memory order or type than the array has. */
@@ -59,6 +62,10 @@ typedef struct penstock_array_options {
   /* An array of structures has 1 to 64 fields, and the dtype PENSTOCK_NONE. It is converted by its readers. */
   size_t num_fields;
   const penstock_array_field* fields;
+  uint64_t keep_bytes; /* as keep: as many whole versions as fit into so many bytes, at least one; 0: no bound */
+  /* A version that began longer ago goes when another one begins, once every reader has read it; puts do not wait for that.
+     0: no version goes because of its age. */
+  uint64_t keep_ms;
 } penstock_array_options;
 
 /* Defines an array of 1 to 8 dimensions; options may be NULL. The same definition again, also without options, is no error.
@@ -68,6 +75,25 @@ int penstock_space_define(penstock_space* space, const char* name, int dtype, si
 /* An array, once it is defined. */
 int penstock_space_array(penstock_space* space, const char* name, int64_t timeout_ms, penstock_array* array,
                          penstock_error* error);
+
+/* The fields of structures: the first `capacity` of them; count: how many there are. */
+#define PENSTOCK_MAX_FIELD_NAME 64
+typedef struct penstock_named_field {
+  char name[PENSTOCK_MAX_FIELD_NAME + 1];
+  int dtype;
+} penstock_named_field;
+int penstock_space_fields(penstock_space* space, const char* name, size_t capacity, penstock_named_field* fields,
+                          size_t* count, penstock_error* error);
+
+typedef struct penstock_array_entry {
+  const char* name;
+  int dtype;
+  size_t ndims;
+  uint64_t shape[PENSTOCK_MAX_DIMS];
+} penstock_array_entry;
+/* All arrays; free with penstock_array_entries_free, which accepts NULL. */
+int penstock_space_list(penstock_space* space, penstock_array_entry** entries, size_t* count, penstock_error* error);
+void penstock_array_entries_free(penstock_array_entry* entries);
 
 /* Which elements a conversion to another type refuses, with PENSTOCK_ERR_INVALID_ARGUMENT that names the first one by index and
    value. A put is then checked before any of it is sent; what a get has written is unspecified. */
@@ -97,7 +123,19 @@ typedef struct penstock_array_memory {
   size_t num_fields;
   const penstock_field_memory* fields;
   uint64_t structure_bytes; /* from one structure to the next; 0: the elements of each field are neighbours */
+  /* The name of a layout that penstock_load_layouts has loaded, instead of order and strides; or NULL. layout_bytes: the size of
+     the data, which is to be that of the layout; 0: it is not compared. */
+  const char* layout;
+  uint64_t layout_bytes;
 } penstock_array_memory;
+
+/* Loads the layouts that a shared object supplies (penstock/layout_plugin.h), for all of the process; the same ones again are no
+   error. PENSTOCK_ERR_NOT_FOUND: it cannot be loaded. PENSTOCK_ERR_UNSUPPORTED: it is no plug-in of this version.
+   PENSTOCK_ERR_ALREADY_EXISTS: another one has a layout of the same name. */
+int penstock_load_layouts(const char* path, penstock_error* error);
+/* What a box of `count` elements takes in a layout. */
+int penstock_layout_bytes(const char* layout, size_t ndims, const uint64_t* count, uint64_t element_bytes,
+                          uint64_t* bytes, penstock_error* error);
 
 /* The box of a version. get waits until all of it is there. PENSTOCK_ERR_ALREADY_EXISTS: other values are there;
    PENSTOCK_ERR_TIMEOUT: names the boxes that are not there. start: NULL for zeros. */
@@ -123,6 +161,16 @@ int penstock_space_wait(penstock_space* space, const char* name, uint64_t versio
 /* The versions of which something was put, ascending: the first `capacity` of them; count: how many there are. */
 int penstock_space_versions(penstock_space* space, const char* name, size_t capacity, uint64_t* versions, size_t* count,
                             penstock_error* error);
+/* The boxes of a version whose elements are there, disjoint and in no order: the first `capacity` of them; count: how many there
+   are. writer: "host:process number" of the program that put it. put_us: when, in microseconds since 1970. */
+typedef struct penstock_array_block {
+  uint64_t start[PENSTOCK_MAX_DIMS];
+  uint64_t count[PENSTOCK_MAX_DIMS];
+  char writer[128];
+  int64_t put_us;
+} penstock_array_block;
+int penstock_space_blocks(penstock_space* space, const char* name, uint64_t version, size_t capacity,
+                          penstock_array_block* blocks, size_t* count, penstock_error* error);
 /* The highest version of which something was put. found: 0 when there is none; version is then unchanged. */
 int penstock_space_latest(penstock_space* space, const char* name, uint64_t* version, int* found,
                           penstock_error* error);
@@ -134,16 +182,20 @@ int penstock_space_done(penstock_space* space, const char* name, uint64_t versio
 int penstock_space_explain(penstock_space* space, const char* name, uint64_t version, size_t ndims,
                            const uint64_t* start, const uint64_t* count, const penstock_array_memory* memory,
                            size_t capacity, char* text, penstock_error* error);
-/* The versions first, first + step, ... of an array in ascending order, each once all of the box is there; see VersionSubscription
-   in penstock/space.hpp. A subscription is for one thread at a time; PENSTOCK_ERR_WRONG_STATE: its space was destroyed. subscribe
+/* The versions first, first + step, ... below stop of an array in ascending order, each once all of the box is there; see
+   VersionSubscription in penstock/space.hpp. stop 0: it does not end. A subscription is for one thread at a time; PENSTOCK_ERR_WRONG_STATE: its space was destroyed. subscribe
    waits until the array is defined. PENSTOCK_ERR_TIMEOUT: names the boxes that are not there, or says that no version began; the next
    call goes on. PENSTOCK_ERR_NOT_FOUND: the array was dropped. */
 typedef struct penstock_version_subscription penstock_version_subscription;
 int penstock_space_subscribe(penstock_space* space, const char* name, size_t ndims, const uint64_t* start,
-                             const uint64_t* count, uint64_t first, uint64_t step, int64_t timeout_ms,
+                             const uint64_t* count, uint64_t first, uint64_t step, uint64_t stop, int64_t timeout_ms,
                              penstock_version_subscription** subscription, penstock_error* error);
+/* found: 0 when the subscription has ended; version is then unchanged. */
 int penstock_version_subscription_next(penstock_version_subscription* subscription, int64_t timeout_ms,
-                                       uint64_t* version, penstock_error* error);
+                                       uint64_t* version, int* found, penstock_error* error);
+/* Versions that had begun, were waited for, and were dropped. Any thread. */
+int penstock_version_subscription_skipped(penstock_version_subscription* subscription, uint64_t* skipped,
+                                          penstock_error* error);
 void penstock_version_subscription_destroy(penstock_version_subscription* subscription);
 
 /* dropped: whether it was there; may be NULL. drop_array: with all its versions. */

@@ -92,6 +92,11 @@ struct ArrayOptions {
   // How many versions are there at most; 0: as many as fit. A new one begins when the lowest one has been dropped, and that is when
   // every reader has read it (Space::done); puts wait for that.
   std::uint32_t keep = 0;
+  // The same, as bytes: as many whole versions as fit, at least one. define makes a number of it, or lowers `keep`; 0: no bound.
+  std::uint64_t keep_bytes = 0;
+  // A version that began longer ago goes when another one begins, once every reader has read it; puts do not wait for that. 0: no
+  // version goes because of its age.
+  std::uint64_t keep_ms = 0;
   std::vector<std::string> readers;  // names of groups of programs, at most 64; none: versions go unread
   friend bool operator==(const ArrayOptions&, const ArrayOptions&) = default;
 };
@@ -103,6 +108,13 @@ struct ArrayInfo {
   std::uint32_t parts = 0;  // pieces that lie on a server each
   ArrayOptions options;
   std::vector<ArrayField> fields;  // of an array of structures, whose dtype is none
+};
+
+// Elements that one put has brought.
+struct ArrayBlock {
+  Box box;
+  std::string writer;       // "host:process number" of the program that put it
+  std::int64_t put_us = 0;  // when: microseconds since 1970
 };
 
 // What one server has done for arrays since it started. Bytes are those of the layout that was asked for.
@@ -205,8 +217,8 @@ class Space {
   // Ascending. A version is there as soon as some of it was put.
   std::vector<std::uint64_t> versions(std::string_view name);
   std::optional<std::uint64_t> latest(std::string_view name);
-  // The boxes whose elements are there: disjoint, in no order.
-  std::vector<Box> blocks(std::string_view name, std::uint64_t version);
+  // The boxes whose elements are there, and who put them: disjoint, in no order.
+  std::vector<ArrayBlock> blocks(std::string_view name, std::uint64_t version);
 
   // False when there was none. Whoever waits for it gets not_found, or goes on waiting where nothing of the version was.
   bool drop(std::string_view name, std::uint64_t version);

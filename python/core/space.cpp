@@ -65,7 +65,8 @@ class PySpace {
   // fields: (name, dtype) of each, instead of dtype. layouts: (dtype, whether in columns) of each.
   nb::tuple define(const std::string& name, const std::string& dtype, const Named& fields, const Sizes& shape,
                    const std::string& convert, const std::vector<std::pair<std::string, bool>>& layouts,
-                   std::uint32_t keep, const std::vector<std::string>& readers) {
+                   std::uint32_t keep, std::uint64_t keep_bytes, std::uint64_t keep_ms,
+                   const std::vector<std::string>& readers) {
     const auto type = fields.empty() ? dtype_named(dtype) : DType::none;
     const auto dims = dims_of(shape);
     std::vector<ArrayField> structure;
@@ -73,6 +74,8 @@ class PySpace {
     ArrayOptions options;
     options.convert = convert_at_named(convert);
     options.keep = keep;
+    options.keep_bytes = keep_bytes;
+    options.keep_ms = keep_ms;
     options.readers = readers;
     for (const auto& [kind, columns] : layouts)
       options.layouts.push_back({dtype_named(kind), columns ? Order::column : Order::row});
@@ -129,6 +132,8 @@ class PySpace {
     const Box box{dims_of(start), from.shape()};
     unlocked([&](Space& space) { space.put(name, version, box, from.data(), from.memory, timeout_of(timeout_ms)); });
   }
+  nb::object start_put(const std::string& name, std::uint64_t version, const Sizes& start, const Arrays& arrays,
+                       const std::string& check, std::int64_t timeout_ms);
   void get(const std::string& name, std::uint64_t version, const Sizes& start, const Arrays& arrays,
            const std::string& check, std::int64_t timeout_ms) {
     const Fields into(arrays, true, check);
@@ -165,11 +170,11 @@ class PySpace {
   std::vector<std::uint64_t> versions(const std::string& name) {
     return unlocked([&](Space& space) { return space.versions(name); });
   }
-  // (start, count) of each.
+  // (start, count, writer, microseconds since 1970) of each.
   nb::list blocks(const std::string& name, std::uint64_t version) {
     nb::list out;
-    for (const auto& box : unlocked([&](Space& space) { return space.blocks(name, version); }))
-      out.append(nb::make_tuple(tuple_of(box.start), tuple_of(box.count)));
+    for (const auto& block : unlocked([&](Space& space) { return space.blocks(name, version); }))
+      out.append(nb::make_tuple(tuple_of(block.box.start), tuple_of(block.box.count), block.writer, block.put_us));
     return out;
   }
   bool drop(const std::string& name, std::optional<std::uint64_t> version) {
@@ -198,6 +203,36 @@ class PySpace {
   }
   std::shared_ptr<Space> space_;
 };
+
+// A put that goes on: it reads the arrays until it has ended.
+class PySpacePut {
+ public:
+  PySpacePut(PendingPut put, Fields from) : from_(std::move(from)), put_(std::move(put)) {}
+  PySpacePut(PySpacePut&&) = default;
+  ~PySpacePut() {
+    if (!put_) return;
+    Unlocked unlocked;
+    put_.reset();
+  }
+  void wait() {
+    Unlocked unlocked;
+    if (auto put = std::exchange(put_, std::nullopt)) put->wait();
+  }
+
+ private:
+  Fields from_;
+  std::optional<PendingPut> put_;
+};
+
+nb::object PySpace::start_put(const std::string& name, std::uint64_t version, const Sizes& start, const Arrays& arrays,
+                              const std::string& check, std::int64_t timeout_ms) {
+  Fields from(arrays, false, check);
+  const Box box{dims_of(start), from.shape()};
+  auto put = unlocked([&](Space& space) {
+    return space.start_put(name, version, box, from.data(), from.memory, timeout_of(timeout_ms));
+  });
+  return nb::cast(PySpacePut(std::move(put), std::move(from)));
+}
 
 // Iterated in Python, by one thread at a time.
 struct PyVersions {
@@ -235,9 +270,10 @@ void bind_space(nb::module_& m) {
   nb::class_<PyVersions>(m, "Versions")
       .def("next", &PyVersions::next, "timeout_ms"_a)
       .def_prop_ro("skipped", &PyVersions::skipped);
+  nb::class_<PySpacePut>(m, "SpacePut").def("wait", &PySpacePut::wait);
   nb::class_<PySpace>(m, "Space")
       .def("define", &PySpace::define, "name"_a, "dtype"_a, "fields"_a, "shape"_a, "convert"_a, "layouts"_a, "keep"_a,
-           "readers"_a)
+           "keep_bytes"_a, "keep_ms"_a, "readers"_a)
       .def("done", &PySpace::done, "name"_a, "version"_a, "reader"_a, "timeout_ms"_a)
       .def("explain", &PySpace::explain, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "columns"_a)
       .def("status", &PySpace::status)
@@ -245,6 +281,7 @@ void bind_space(nb::module_& m) {
       .def("wait_defined", &PySpace::wait_defined, "name"_a, "timeout_ms"_a)
       .def("list", &PySpace::list)
       .def("put", &PySpace::put, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
+      .def("start_put", &PySpace::start_put, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
       .def("get", &PySpace::get, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
       .def("put_in_layout", &PySpace::put_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "fields"_a,
            "layout"_a, "array"_a, "check"_a, "timeout_ms"_a)

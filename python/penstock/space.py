@@ -19,9 +19,10 @@ Source: SAND2021-10271 (the Kokkos staging space on DataSpaces), with cover, imm
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,14 @@ from .pool import _timeout
 from .selection import Picked, pick
 from .stream import to_ms
 
-Box = tuple[tuple[int, ...], tuple[int, ...]]
+
+class Block(NamedTuple):
+    """Elements that one put has brought."""
+
+    start: tuple[int, ...]
+    count: tuple[int, ...]
+    writer: str  # "host:process number" of the program that put them
+    put_time: float  # seconds since 1970
 
 
 def _in_columns(order: str) -> bool:
@@ -102,6 +110,8 @@ class Space:
         convert: str = "automatic",
         layouts: Sequence[tuple[Any, str]] = (),
         keep: int = 0,
+        keep_bytes: int = 0,
+        keep_seconds: float = 0.0,
         readers: Sequence[str] = (),
     ) -> Array:
         """Defines an array of 1 to 8 dimensions. The same definition again, also without options, gives the same array.
@@ -114,13 +124,18 @@ class Space:
         "F") each, at most 16), or "automatic" (chosen for each request from measured costs).
         keep: how many versions are there at most (0: as many as fit). A new one begins when the lowest one has been
         dropped: once every group of programs that `readers` names has read it (Version.done). Puts wait for that.
+        keep_bytes: as keep, as many whole versions as fit, at least one. keep_seconds: a version that began longer ago
+        goes when another one begins, once all readers have read it; puts do not wait for that.
         Raises AlreadyExists (it has another dtype or shape, or other options), InvalidArgument (no elements; strings).
         """
         sizes = tuple(operator.index(size) for size in shape)
         fields = dtypes.fields_of(dtype)
         kind_of = "" if fields else dtypes.from_numpy(dtype)
         forms = [(dtypes.from_numpy(dtype if kind is None else kind), _in_columns(order)) for kind, order in layouts]
-        return Array(self, *self._core.define(name, kind_of, fields, sizes, convert, forms, keep, list(readers)))
+        bounds = keep, keep_bytes, math.ceil(1e3 * keep_seconds)
+        if min(bounds) < 0:
+            raise InvalidArgument(f"array '{name}': keep, keep_bytes and keep_seconds are not negative")
+        return Array(self, *self._core.define(name, kind_of, fields, sizes, convert, forms, *bounds, list(readers)))
 
     @property
     def status(self) -> list[dict[str, Any]]:
@@ -247,6 +262,17 @@ class Versions:
     def skipped(self) -> int:
         """Versions that had begun, were waited for, and were dropped."""
         return self._versions.skipped
+
+
+class PendingArrayPut:
+    """A put under way. Its values must not change before wait() has returned, or this object is gone, which waits."""
+
+    def __init__(self, core: Any):
+        self._core = core
+
+    def wait(self) -> None:
+        """Until the elements are there. Raises what put raises, once."""
+        self._core.wait()
 
 
 class Version:
@@ -399,11 +425,24 @@ class Version:
         layout: the values are the elements of the box as they lie in that layout, in one dimension; as for get.
         checked, as for get: nothing is put when an element is refused.
         """
+        if layout:
+            return self._put_in_layout(self._put_box(index), layout, values, _check(checked), _timeout(timeout))
+        self._core.put(*self._parts(values, index), _check(checked), _timeout(timeout))
+
+    def start_put(
+        self, values: Any, index: Any = ..., *, checked: bool | str = False, timeout: float | None = None
+    ) -> PendingArrayPut:
+        """As put, without waiting: it returns once the version has begun. The values stay unchanged until wait()."""
+        return PendingArrayPut(self._core.start_put(*self._parts(values, index), _check(checked), _timeout(timeout)))
+
+    def _put_box(self, index: Any) -> Picked:
         picked = pick(index, self.array.shape)
         if picked.strided:
             raise InvalidArgument(f"array '{self.array.name}': elements are put as a box, without steps between them")
-        if layout:
-            return self._put_in_layout(picked, layout, values, _check(checked), _timeout(timeout))
+        return picked
+
+    def _parts(self, values: Any, index: Any) -> tuple[str, int, list[int], list[tuple[str, str, np.ndarray]]]:
+        picked = self._put_box(index)
         what = f"what is put into array '{self.array.name}'"
         if isinstance(values, Mapping):
             parts = {name: dtypes.to_array(part, what) for name, part in values.items()}
@@ -412,8 +451,7 @@ class Version:
                 values = np.array(values, self.array.dtype)  # of tuples
             parts = {"": dtypes.to_array(values, what)}
         boxes = [_arrays(np.broadcast_to(part, picked.shape)[picked.back], name) for name, part in parts.items()]
-        where = self.array.name, self.number, picked.start
-        self._core.put(*where, list(itertools.chain(*boxes)), _check(checked), _timeout(timeout))
+        return self.array.name, self.number, picked.start, list(itertools.chain(*boxes))
 
     def wait(self, index: Any = ..., *, timeout: float | None = None) -> None:
         """Until the elements are there. Raises TimeoutError, which names the boxes that are not."""
@@ -425,9 +463,9 @@ class Version:
         self._core.done(self.array.name, self.number, reader, _timeout(timeout))
 
     @property
-    def blocks(self) -> list[Box]:
-        """The boxes that are there, as (start, count): disjoint, in no order."""
-        return self._core.blocks(self.array.name, self.number)
+    def blocks(self) -> list[Block]:
+        """The boxes that are there, and who put them: disjoint, in no order."""
+        return [Block(*block[:3], 1e-6 * block[3]) for block in self._core.blocks(self.array.name, self.number)]
 
     def drop(self) -> bool:
         """Removes the version. False when there was none."""

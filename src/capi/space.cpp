@@ -58,6 +58,8 @@ ArrayMemory memory_of(const penstock_array_memory* memory, std::size_t ndims) {
     if (field.strides) one.strides.assign(field.strides, field.strides + ndims);
   }
   chosen.structure_bytes = known.structure_bytes;
+  if (known.layout) chosen.layout = known.layout;
+  chosen.layout_bytes = known.layout_bytes;
   return chosen;
 }
 
@@ -82,6 +84,8 @@ Definition definition_of(const penstock_array_options* options) {
     chosen.layouts.push_back({dtype_of(form.dtype), order_of(form.order)});
   }
   chosen.keep = known.keep;
+  chosen.keep_bytes = known.keep_bytes;
+  chosen.keep_ms = known.keep_ms;
   for (std::size_t i = 0; i < known.num_readers; ++i)
     chosen.readers.emplace_back(&need((&need(known.readers, "readers of the options"))[i], "a reader's name"));
   for (std::size_t i = 0; i < known.num_fields; ++i) {
@@ -129,7 +133,57 @@ int penstock_space_array(penstock_space* space, const char* name, int64_t timeou
     found.ndims = info.shape.size();
     copy_dims(found.shape, info.shape);
     found.parts = info.parts;
+    found.keep = info.options.keep;
+    found.keep_ms = info.options.keep_ms;
+    found.num_fields = info.fields.size();
     copy_grown(found, array, need(array, "array").struct_size);
+  });
+}
+
+int penstock_space_fields(penstock_space* space, const char* name, size_t capacity, penstock_named_field* fields,
+                          size_t* count, penstock_error* error) {
+  return guarded(error, [&] {
+    const auto found = of(space).info(&need(name, "name")).fields;
+    for (std::size_t i = 0; i < std::min(capacity, found.size()); ++i) {
+      auto& one = (&need(fields, "fields"))[i];
+      copy_text(one.name, found[i].name);
+      one.dtype = static_cast<int>(found[i].dtype);
+    }
+    need(count, "count") = found.size();
+  });
+}
+
+int penstock_space_list(penstock_space* space, penstock_array_entry** entries, size_t* count, penstock_error* error) {
+  return guarded(error, [&] {
+    need(entries, "entries");
+    need(count, "count");
+    const auto arrays = of(space).list();
+    std::size_t bytes = arrays.size() * sizeof(penstock_array_entry);
+    for (const auto& array : arrays) bytes += array.name.size() + 1;
+    // The names lie behind the entries.
+    auto* out = static_cast<penstock_array_entry*>(::operator new(std::max<std::size_t>(1, bytes)));
+    auto* text = reinterpret_cast<char*>(out + arrays.size());
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      auto& entry = *new (&out[i]) penstock_array_entry{text, static_cast<int>(arrays[i].dtype), 0, {}};
+      entry.ndims = arrays[i].shape.size();
+      copy_dims(entry.shape, arrays[i].shape);
+      text = std::copy_n(arrays[i].name.c_str(), arrays[i].name.size() + 1, text);
+    }
+    *entries = out;
+    *count = arrays.size();
+  });
+}
+
+void penstock_array_entries_free(penstock_array_entry* entries) { ::operator delete(entries); }
+
+int penstock_load_layouts(const char* path, penstock_error* error) {
+  return guarded(error, [&] { load_layouts(&need(path, "path")); });
+}
+
+int penstock_layout_bytes(const char* layout, size_t ndims, const uint64_t* count, uint64_t element_bytes,
+                          uint64_t* bytes, penstock_error* error) {
+  return guarded(error, [&] {
+    need(bytes, "bytes") = layout_bytes(&need(layout, "layout"), dims_of(ndims, count, "count"), element_bytes);
   });
 }
 
@@ -186,6 +240,21 @@ int penstock_space_versions(penstock_space* space, const char* name, size_t capa
   });
 }
 
+int penstock_space_blocks(penstock_space* space, const char* name, uint64_t version, size_t capacity,
+                          penstock_array_block* blocks, size_t* count, penstock_error* error) {
+  return guarded(error, [&] {
+    const auto found = of(space).blocks(&need(name, "name"), version);
+    for (std::size_t i = 0; i < std::min(capacity, found.size()); ++i) {
+      auto& one = (&need(blocks, "blocks"))[i];
+      copy_dims(one.start, found[i].box.start);
+      copy_dims(one.count, found[i].box.count);
+      copy_text(one.writer, found[i].writer);
+      one.put_us = found[i].put_us;
+    }
+    need(count, "count") = found.size();
+  });
+}
+
 int penstock_space_latest(penstock_space* space, const char* name, uint64_t* version, int* found,
                           penstock_error* error) {
   return guarded(error, [&] {
@@ -217,23 +286,30 @@ int penstock_space_explain(penstock_space* space, const char* name, uint64_t ver
 }
 
 int penstock_space_subscribe(penstock_space* space, const char* name, size_t ndims, const uint64_t* start,
-                             const uint64_t* count, uint64_t first, uint64_t step, int64_t timeout_ms,
+                             const uint64_t* count, uint64_t first, uint64_t step, uint64_t stop, int64_t timeout_ms,
                              penstock_version_subscription** subscription, penstock_error* error) {
   return guarded(error, [&] {
     need(subscription, "subscription");
     *subscription = new penstock_version_subscription{of(space).subscribe(
-        &need(name, "name"), box_of(ndims, start, count), {first, step, std::nullopt}, timeout_of(timeout_ms))};
+        &need(name, "name"), box_of(ndims, start, count),
+        {first, step, stop > 0 ? std::optional(std::uint64_t{stop}) : std::nullopt}, timeout_of(timeout_ms))};
   });
 }
 
 int penstock_version_subscription_next(penstock_version_subscription* subscription, int64_t timeout_ms,
-                                       uint64_t* version, penstock_error* error) {
+                                       uint64_t* version, int* found, penstock_error* error) {
   return guarded(error, [&] {
     need(version, "version");
-    const auto found = need(subscription, "subscription").versions.next(timeout_of(timeout_ms));
-    if (!found) throw Error(Errc::not_found, "no number is left for a version");
-    *version = *found;
+    need(found, "found");
+    const auto next = need(subscription, "subscription").versions.next(timeout_of(timeout_ms));
+    *found = next.has_value();
+    if (next) *version = *next;
   });
+}
+
+int penstock_version_subscription_skipped(penstock_version_subscription* subscription, uint64_t* skipped,
+                                          penstock_error* error) {
+  return guarded(error, [&] { need(skipped, "skipped") = need(subscription, "subscription").versions.skipped(); });
 }
 
 void penstock_version_subscription_destroy(penstock_version_subscription* subscription) { delete subscription; }

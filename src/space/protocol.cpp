@@ -49,6 +49,8 @@ bool is_valid(const ArrayForm& layout) {
 
 }  // namespace
 
+bool are_bounded(const ArrayOptions& options) { return options.keep > 0 || options.keep_ms > 0; }
+
 std::vector<std::byte> encode_record(const ArrayRecord& record) {
   const auto& layouts = record.options.layouts;
   if (layouts.size() > max_layouts || !std::all_of(layouts.begin(), layouts.end(), is_valid))
@@ -58,8 +60,9 @@ std::vector<std::byte> encode_record(const ArrayRecord& record) {
     throw Error(Errc::invalid_argument, "at most " + std::to_string(max_readers) +
                                             " readers, with distinct names of 1 to " + std::to_string(max_reader_name) +
                                             " bytes");
-  if (record.options.keep == 0 && !record.options.readers.empty())
-    throw Error(Errc::invalid_argument, "readers hold versions back where an array keeps a number of them: keep is 0");
+  if (!are_bounded(record.options) && !record.options.readers.empty())
+    throw Error(Errc::invalid_argument,
+                "readers hold back versions that would go: set keep, keep_bytes or keep_ms too");
   if (!are_valid(record.fields))
     throw Error(Errc::invalid_argument, "at most " + std::to_string(max_fields) + " fields, with names of 1 to " +
                                             std::to_string(max_field_name) +
@@ -77,6 +80,7 @@ std::vector<std::byte> encode_record(const ArrayRecord& record) {
   table.tag_base = record.tag_base;
   table.stream = record.stream;
   table.keep = record.options.keep;
+  table.keep_ms = record.options.keep_ms;
   table.readers = record.options.readers;
   for (const auto& field : record.fields) {
     auto& one = *table.fields.emplace_back(std::make_unique<fb::FieldT>());
@@ -111,8 +115,9 @@ ArrayRecord decode_record(std::span<const std::byte> bytes) {
     record.options.layouts.push_back(layout);
   }
   record.options.keep = table.keep;
+  record.options.keep_ms = table.keep_ms;
   record.options.readers = table.readers;
-  known = known && are_valid(table.readers) && (table.keep > 0 || table.readers.empty());
+  known = known && are_valid(table.readers) && (are_bounded(record.options) || table.readers.empty());
   for (const auto& field : table.fields) record.fields.push_back({field->name, static_cast<DType>(field->dtype)});
   known = known && are_valid(record.fields) &&
           (record.fields.empty() ? size_of(record.dtype) > 0

@@ -34,6 +34,8 @@ struct ArrayRecord {
   std::uint64_t stream = 0;        // the incarnation of the stream whose variable it is; 0: of none
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
 };
+// Whether versions go because others begin.
+bool are_bounded(const ArrayOptions& options);
 std::uint64_t element_bytes(const ArrayRecord& record);
 // How elements lie in blocks: in rows.
 model::ArrayLayout stored_layout(const ArrayRecord& record);

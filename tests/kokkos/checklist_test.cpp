@@ -111,7 +111,7 @@ TEST_F(Checklist, BoundsAreThoseOfTheBox) {
     for (std::size_t d = 0; d < rank; ++d) shape[d] = origin[d] + sizes[d];
     EXPECT_EQ(Kokkos::Staging::space().info(array).shape, shape);
     std::uint64_t elements = 0, expected = 1;
-    for (const auto& block : blocks) elements += element_count(block.count);
+    for (const auto& block : blocks) elements += element_count(block.box.count);
     for (std::size_t d = 0; d < rank; ++d) expected *= sizes[d];
     EXPECT_EQ(elements, expected);
     return get<rank, Right, Right>(array, sizes, origin);

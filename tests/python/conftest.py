@@ -3,6 +3,8 @@
 import gc
 import itertools
 import os
+import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -248,3 +250,16 @@ def open_space(context):
 @pytest.fixture
 def space(pool_servers, open_space):
     return open_space(pool_servers(2))
+
+
+@pytest.fixture(scope="session")
+def tiled_library(tmp_path_factory):
+    """The example of a plug-in for layouts, built with the header alone."""
+    compiler = shutil.which(os.environ.get("CC", "cc")) or pytest.skip("there is no C compiler")
+    root = Path(__file__).parents[2]
+    library = tmp_path_factory.mktemp("layouts") / "layout_tiled.so"
+    source = root / "examples" / "layouts" / "tiled.c"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-I", root / "include", source, "-o", library], check=True, timeout=60
+    )
+    return library

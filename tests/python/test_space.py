@@ -1,9 +1,11 @@
 """Array spaces over real servers, beside NumPy."""
 
 import itertools
+import os
 import random
 import re
 import signal
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +39,10 @@ def test_boxes_come_from_whoever_put_them(space):
     assert T[7].get(out=out) is out
     np.testing.assert_array_equal(out, values)
     assert T.versions == [7] and T.latest == 7 and "T" in space and "U" not in space
-    assert sum(np.prod(count) for _, count in T[7].blocks) == 48
+    blocks = T[7].blocks
+    assert sum(np.prod(block.count) for block in blocks) == 48
+    assert {block.writer for block in blocks} == {f"{socket.gethostname()}:{os.getpid()}"}
+    assert all(abs(block.put_time - time.time()) < 3600 for block in blocks)
     T[8][...] = 1.5  # broadcast
     assert (T[8][...] == 1.5).all() and T.versions == [7, 8]
     assert T[7].drop() and not T[7].drop() and T.versions == [8]
@@ -320,9 +325,73 @@ def test_versions_go_when_their_readers_have_read_them(pool_servers, open_space)
     T[3][:1] = 3  # what has begun goes on
     with pytest.raises(penstock.AlreadyExists, match="other versions"):
         space.define("T", "int64", (64, 64), keep=4, readers=["viz", "stats"])
-    with pytest.raises(penstock.InvalidArgument, match="keep is 0"):
+    with pytest.raises(penstock.InvalidArgument, match="set keep, keep_bytes or keep_ms"):
         space.define("U", "int64", (3,), readers=["viz"])
     assert space.drop("T") and not list(space)
+
+
+def test_versions_go_because_of_bytes_and_age(pool_servers, open_space):
+    space = open_space(pool_servers(2))
+    T = space.define("T", "int64", (8,), keep_bytes=200)  # 64 bytes each
+    U = space.define("U", "int64", (8,), keep_seconds=0.001)
+    R = space.define("R", "int64", (8,), keep_seconds=0.001, readers=["viz"])
+    young = space.define("young", "int64", (8,), keep_seconds=3600)
+    space.define("T", "int64", (8,), keep=3)
+    with pytest.raises(penstock.AlreadyExists, match="other versions"):
+        space.define("T", "int64", (8,), keep_bytes=300)
+    with pytest.raises(penstock.InvalidArgument, match="not negative"):
+        space.define("U", "int64", (8,), keep_seconds=-1)
+    space.define("one", "int64", (8,), keep_bytes=1)
+    space.define("one", "int64", (8,), keep=1)
+    for version in range(5):
+        for array in (T, U, R, young):
+            array[version][...] = version
+        while time.time() < U[version].blocks[0].put_time + 0.01:
+            pass
+    assert (T.versions, U.versions, young.versions) == ([2, 3, 4], [4], list(range(5)))
+    assert R.versions == list(range(5))  # nobody has read them
+    R[2].done("viz")
+    R[5][...] = 5
+    assert R.versions == [3, 4, 5]
+    U[2][...] = 2  # lower than all that are there: nothing goes for it
+    assert U.versions == [2, 4]
+
+
+def test_what_was_found_is_looked_for_again_once_it_was_dropped(pool_servers, open_space):
+    servers = pool_servers(2)
+    space, other = open_space(servers), open_space(servers)
+    T, theirs = space.define("T", "int64", (64, 64)), other.wait("T")
+    theirs[0][:40], theirs[0][40:] = 1, 2
+    for order in "CF":
+        assert (T[0][30:50, 7:9] == [[1, 1]] * 10 + [[2, 2]] * 10).all()
+        assert (T[0].get(np.s_[35:45], order=order) == [[1] * 64] * 5 + [[2] * 64] * 5).all()  # within what was found
+    theirs[0].drop()
+    with pytest.raises(penstock.TimeoutError, match=r"\[35, 45\)"):
+        T[0].get(np.s_[35:45], timeout=0.2)
+    theirs[0][:10], theirs[0][10:] = 3, 4  # in other blocks
+    assert (T[0][35:45] == 4).all() and (T[0][:40] == [[3] * 64] * 10 + [[4] * 64] * 30).all()
+    other.drop("T")
+    other.define("T", "int64", (64, 64))[0][...] = 5
+    assert (T[0][...] == 5).all() and (T[0][35:45] == 5).all()
+
+
+def test_a_put_that_goes_on(pool_servers, open_space):
+    servers = pool_servers(2)
+    space = open_space(servers)
+    T = space.define("T", "float64", (64, 64))
+    values = np.arange(4096.0).reshape(64, 64)
+    puts = [T[0].start_put(values[32:], np.s_[32:]), T[0].start_put(np.asfortranarray(values[:32]), np.s_[:32])]
+    for put in puts:
+        put.wait()
+        put.wait()  # nothing is left to do
+    np.testing.assert_array_equal(T[0][...], values)
+    other = T[0].start_put(values[:16] + 1, np.s_[:16])
+    with pytest.raises(penstock.AlreadyExists):
+        other.wait()
+    T[0].start_put(values + 1)  # waits, and says nothing
+    with pytest.raises(penstock.InvalidArgument, match="without steps"):
+        T[0].start_put(values[::2], np.s_[::2])
+    np.testing.assert_array_equal(T[0][...], values)
 
 
 def test_what_was_read_stays_read(pool_servers, open_space, open_pool):

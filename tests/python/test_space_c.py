@@ -22,7 +22,8 @@ class Struct(ctypes.Structure):
 class Array(Struct):
     _fields_ = (
         ("struct_size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("ndims", ctypes.c_size_t),
-        ("shape", ctypes.c_uint64 * 8), ("parts", ctypes.c_uint32),
+        ("shape", ctypes.c_uint64 * 8), ("parts", ctypes.c_uint32), ("keep", ctypes.c_uint32),
+        ("keep_ms", ctypes.c_uint64), ("num_fields", ctypes.c_size_t),
     )  # fmt: skip
 
 
@@ -40,6 +41,25 @@ class Options(Struct):
         ("num_layouts", ctypes.c_size_t), ("layouts", ctypes.POINTER(Form)), ("keep", ctypes.c_uint32),
         ("num_readers", ctypes.c_size_t), ("readers", ctypes.POINTER(ctypes.c_char_p)),
         ("num_fields", ctypes.c_size_t), ("fields", ctypes.POINTER(Field)),
+        ("keep_bytes", ctypes.c_uint64), ("keep_ms", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class NamedField(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char * 65), ("dtype", ctypes.c_int))
+
+
+class Block(ctypes.Structure):
+    _fields_ = (
+        ("start", ctypes.c_uint64 * 8), ("count", ctypes.c_uint64 * 8), ("writer", ctypes.c_char * 128),
+        ("put_us", ctypes.c_int64),
+    )  # fmt: skip
+
+
+class Entry(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("ndims", ctypes.c_size_t),
+        ("shape", ctypes.c_uint64 * 8),
     )  # fmt: skip
 
 
@@ -55,6 +75,7 @@ class Memory(Struct):
         ("struct_size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("order", ctypes.c_int),
         ("strides", ctypes.POINTER(ctypes.c_int64)), ("check", ctypes.c_int),
         ("num_fields", ctypes.c_size_t), ("fields", ctypes.POINTER(FieldMemory)), ("structure_bytes", ctypes.c_uint64),
+        ("layout", ctypes.c_char_p), ("layout_bytes", ctypes.c_uint64),
     )  # fmt: skip
 
 
@@ -77,6 +98,7 @@ class CSpace:
         self.library = ctypes.CDLL(str(next((Path(penstock.__file__).parent / "lib").glob("libpenstock.so.*"))))
         for name in ("context", "space", "pending_put", "version_subscription"):
             getattr(self.library, f"penstock_{name}_destroy").restype = None
+        self.library.penstock_array_entries_free.restype = None
         self.message = (ctypes.c_char * 516)()
         self.context, self.space = ctypes.c_void_p(), ctypes.c_void_p()
         self.any("context_create", f"directory={folder}".encode(), ctypes.byref(self.context))
@@ -137,14 +159,34 @@ def test_the_same_arrays_in_c(c, space):
     c.call("versions", b"T", ctypes.c_size_t(2), versions, ctypes.byref(count))
     assert (count.value, versions[0]) == (1, 4)
     found = ctypes.c_void_p()
-    c.call("subscribe", b"T", *whole, number(0), number(0), LONG, ctypes.byref(found), code=INVALID_ARGUMENT)
-    c.call("subscribe", b"T", *whole, number(2), number(2), LONG, ctypes.byref(found))
-    version = number()
-    c.any("version_subscription_next", found, LONG, ctypes.byref(version))
-    assert version.value == 4
-    said = c.any("version_subscription_next", found, number(50), ctypes.byref(version), code=TIMEOUT)
+    c.call("subscribe", b"T", *whole, number(0), number(0), number(0), LONG, ctypes.byref(found), code=INVALID_ARGUMENT)
+    c.call("subscribe", b"T", *whole, number(2), number(2), number(0), LONG, ctypes.byref(found))
+    version, more = number(), ctypes.c_int()
+    next_version = ctypes.byref(version), ctypes.byref(more)
+    c.any("version_subscription_next", found, LONG, *next_version)
+    assert (version.value, more.value) == (4, 1)
+    said = c.any("version_subscription_next", found, number(50), *next_version, code=TIMEOUT)
     assert "no version after 4, in steps of 2, began" in said
     c.library.penstock_version_subscription_destroy(found)
+    c.call("subscribe", b"T", *whole, number(4), number(1), number(5), LONG, ctypes.byref(found))
+    for expected in ((4, 1), (4, 0), (4, 0)):
+        c.any("version_subscription_next", found, LONG, *next_version)
+        assert (version.value, more.value) == expected
+    skipped = number(9)
+    c.any("version_subscription_skipped", found, ctypes.byref(skipped))
+    assert skipped.value == 0
+    c.library.penstock_version_subscription_destroy(found)
+    blocks = (Block * 1)()
+    c.call("blocks", b"T", number(4), ctypes.c_size_t(1), blocks, ctypes.byref(count))
+    there = T[4].blocks
+    assert count.value == len(there) == 2
+    one = next(one for one in there if one.start == tuple(blocks[0].start[:2]))
+    assert tuple(blocks[0].count[:2]) == one.count and blocks[0].writer.decode() == one.writer
+    assert blocks[0].put_us == round(1e6 * one.put_time)
+    entries = ctypes.POINTER(Entry)()
+    c.call("list", ctypes.byref(entries), ctypes.byref(count))
+    assert [(entries[i].name, list(entries[i].shape[:3])) for i in range(count.value)] == [(b"T", [6, 8, 0])]
+    c.library.penstock_array_entries_free(entries)
     dropped = ctypes.c_int()
     c.call("drop", b"T", number(4), ctypes.byref(dropped))
     assert dropped.value == 1
@@ -168,6 +210,30 @@ def test_checked_in_c(c, space):
     np.testing.assert_array_equal(out, [0, 127, 127, -1])
 
 
+def test_a_layout_of_a_plug_in_in_c(c, space, tiled_library):
+    T = space.define("T", "float32", (6, 5))
+    count = numbers(6, 5)
+    size = number(0)
+    path = str(tiled_library).encode()
+    for _ in range(2):
+        c.any("load_layouts", path)
+    assert "missing.so" in c.any("load_layouts", b"missing.so", code=NOT_FOUND)
+    c.any("layout_bytes", b"tiled4", ctypes.c_size_t(2), count, number(4), ctypes.byref(size))
+    assert size.value == 6 * 5 * 4
+    values = np.arange(30, dtype=np.float32).reshape(6, 5)
+    tiles = np.concatenate([values[a : a + 4, b : b + 4].ravel() for a in (0, 4) for b in (0, 4)])
+    memory = Memory(layout=b"tiled4", layout_bytes=size)
+    c.call("put", b"T", number(1), *box(None, (6, 5)), address(tiles), ctypes.byref(memory), LONG)
+    np.testing.assert_array_equal(T[1][...], values)
+    out = np.zeros(30, np.float32)
+    memory.layout_bytes = 100
+    get = (b"T", number(1), *box(None, (6, 5)), address(out), ctypes.byref(memory), LONG)
+    assert "100" in c.call("get", *get, code=INVALID_ARGUMENT)
+    memory.layout_bytes = 0
+    c.call("get", *get)
+    np.testing.assert_array_equal(out, tiles)
+
+
 def test_structures_in_c(c, space):
     fields = (Field * 2)(Field(b"x", FLOAT64), Field(b"id", INT8))
     options = Options(num_fields=2, fields=fields)
@@ -176,7 +242,10 @@ def test_structures_in_c(c, space):
     assert "PENSTOCK_NONE" in said
     found = Array()
     c.call("array", b"p", LONG, ctypes.byref(found))
-    assert (found.dtype, found.ndims) == (0, 1)
+    assert (found.dtype, found.ndims, found.num_fields) == (0, 1, 2)
+    named, count = (NamedField * 2)(), ctypes.c_size_t()
+    c.call("fields", b"p", ctypes.c_size_t(2), named, ctypes.byref(count))
+    assert [(one.name, one.dtype) for one in named] == [(b"x", FLOAT64), (b"id", INT8)] and count.value == 2
     P = space["p"]
     values = np.array(
         [(0.5, 1), (1.5, 2), (2.5, 3), (3.5, 4), (4.5, 5)], np.dtype([("x", "f8"), ("id", "i1")], align=True)
@@ -249,5 +318,5 @@ def test_a_put_that_goes_on_in_c(c, space):
     c.library.penstock_pending_put_destroy(pending)
     c.call("start_put", b"T", number(2), *rest, ctypes.byref(pending))
     c.library.penstock_pending_put_destroy(pending)  # waits
-    assert sum(count for _, (count,) in T[2].blocks) == 60
+    assert sum(block.count[0] for block in T[2].blocks) == 60
     np.testing.assert_array_equal(T[2][40:], values)

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import penstock
@@ -217,27 +216,10 @@ def test_structures_in_python(space):
         new_array(space, "float64", (3,))[0].get(dtype=[("x", "f8")])
 
 
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="session")
-def tiled_layouts(tmp_path_factory):
-    """The example of a plug-in, built with the header alone."""
-    compiler = shutil.which(os.environ.get("CC", "cc")) or pytest.skip("there is no C compiler")
-    library = tmp_path_factory.mktemp("layouts") / "layout_tiled.so"
-    words = [
-        compiler,
-        "-shared",
-        "-fPIC",
-        "-I",
-        ROOT / "include",
-        ROOT / "examples" / "layouts" / "tiled.c",
-        "-o",
-        library,
-    ]
-    subprocess.run(words, check=True, timeout=60)
-    assert penstock.layouts.load(library) == ["tiled16", "tiled4"] == penstock.layouts.load(str(library))
-    return library
+@pytest.fixture
+def tiled_layouts(tiled_library):
+    assert penstock.layouts.load(tiled_library) == ["tiled16", "tiled4"] == penstock.layouts.load(str(tiled_library))
+    return tiled_library
 
 
 def tiled(values, edge):

@@ -77,7 +77,7 @@ Space::Impl::ArrayPointer Space::Impl::begin_version(ArrayPointer of, std::uint6
 void Space::Impl::begin_version_of(const Array& of, std::uint64_t version, Deadline deadline) {
   if (has_begun(of, version)) return;
   for (bool there = false; !there;) {
-    if (of.record.options.keep > 0) make_room(of, version, deadline);
+    if (space::are_bounded(of.record.options)) make_room(of, version, deadline);
     try {
       const Key key{space::versions_row(of.record.id), space::version_column(version)};
       pool.put(key, {}, put_until(deadline));

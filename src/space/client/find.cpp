@@ -1,4 +1,6 @@
 // Which blocks hold a box: asked of the servers that own its parts.
+#include <algorithm>
+
 #include "model/box.hpp"
 #include "pool/keys/protocol.hpp"
 #include "space/client/space_impl.hpp"
@@ -51,7 +53,10 @@ Space::Impl::Blocks Space::Impl::find_whole(ArrayPointer of, std::uint64_t versi
       lacking.insert(lacking.end(), missing.boxes.begin(), missing.boxes.end());
       complete = complete && missing.complete;
     }
-    if (lacking.empty()) return blocks;
+    if (lacking.empty()) {
+      remember(*of, version, pieces, blocks);
+      return blocks;
+    }
     const Error late(Errc::timeout, "array '" + of->name + "', version " + std::to_string(version) +
                                         ": not there in time: " + text_of(lacking, complete));
     if (deadline.passed()) throw late;
@@ -62,6 +67,44 @@ Space::Impl::Blocks Space::Impl::find_whole(ArrayPointer of, std::uint64_t versi
       throw late;
     }
   }
+}
+
+std::optional<Space::Impl::Blocks> Space::Impl::known_whole(const Array& of, std::uint64_t version,
+                                                            const Pieces& pieces) {
+  const std::lock_guard lock(mutex);
+  const auto parts = known.find({of.record.id, version});
+  if (parts == known.end()) return std::nullopt;
+  Blocks blocks;
+  for (const auto& piece : pieces) {
+    const auto one = parts->second.find(piece.part);
+    if (one == parts->second.end() || model::intersect(one->second.box, piece.box) != piece.box) return std::nullopt;
+    auto& meeting = blocks.emplace_back();
+    std::ranges::copy_if(one->second.blocks, std::back_inserter(meeting),
+                         [&](const Box& block) { return model::intersect(block, piece.box).has_value(); });
+  }
+  return blocks;
+}
+
+void Space::Impl::remember(const Array& of, std::uint64_t version, const Pieces& pieces, const Blocks& blocks) {
+  const std::lock_guard lock(mutex);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (blocks[i].size() > space::most_known_of_part) continue;
+    if (known_blocks + blocks[i].size() > space::most_known) {
+      known.clear();
+      known_blocks = 0;
+    }
+    auto& one = known[{of.record.id, version}][pieces[i].part];
+    known_blocks += blocks[i].size() - one.blocks.size();
+    one = {pieces[i].box, blocks[i]};
+  }
+}
+
+void Space::Impl::forget_blocks(const Array& of, std::uint64_t version) {
+  const std::lock_guard lock(mutex);
+  const auto parts = known.find({of.record.id, version});
+  if (parts == known.end()) return;
+  for (const auto& [part, one] : parts->second) known_blocks -= one.blocks.size();
+  known.erase(parts);
 }
 
 Task<Space::Impl::Blocks> Space::Impl::find_blocks(ArrayPointer of, std::uint64_t version,

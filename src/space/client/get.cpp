@@ -307,9 +307,11 @@ void Space::Impl::get(const ArrayPointer& of, std::uint64_t version, const Box& 
   model::ArrayConversion(wanted.into, space::block_of(record, box), box, memory.check);
   if (model::is_empty(box)) return;
   wanted.pieces = of->partition.cut(box);
-  Blocks blocks;
-  do blocks = find_whole(of, version, wanted.pieces, deadline);
-  while (!take(wanted, blocks, deadline));
+  auto blocks = known_whole(*of, version, wanted.pieces);
+  while (!blocks || !take(wanted, *blocks, deadline)) {
+    forget_blocks(*of, version);
+    blocks = find_whole(of, version, wanted.pieces, deadline);
+  }
 }
 
 // --------------------------------------------------------------------------------------------------------- public face

@@ -38,6 +38,7 @@ std::unique_ptr<Space::Impl::Putting> Space::Impl::start(ArrayPointer of, std::u
                  data = from.data](std::size_t, std::byte* to) { lent->read([&] { conversion.run(to, data); }); };
     PutOptions options;
     options.acknowledge = acknowledge;
+    options.metadata = writer;
     options.tag = array.tag(version, piece.part);
     const Key key{space::block_row({array.record.id, version, piece.part}), space::block_column(piece.box)};
     std::vector<Pool::PutItem> items{{key, {static_cast<const std::byte*>(nullptr), block.bytes}}};

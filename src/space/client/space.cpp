@@ -90,6 +90,11 @@ ArrayInfo Space::define(std::string_view name, DType dtype, const std::vector<Ar
   wanted.shape = shape;
   wanted.options = options;
   wanted.fields = fields;
+  if (const auto bytes = std::exchange(wanted.options.keep_bytes, 0); bytes > 0) {
+    const auto version = std::max<std::uint64_t>(1, element_count(shape) * space::element_bytes(wanted));
+    const auto fit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / version, 1, UINT32_MAX));
+    wanted.options.keep = wanted.options.keep > 0 ? std::min(wanted.options.keep, fit) : fit;
+  }
   const auto there = impl_->define(name, wanted, impl_->deadline(configured));
   Impl::require_defined_as(*there, wanted);
   return there->info();
@@ -206,16 +211,17 @@ std::optional<std::uint64_t> Space::latest(std::string_view name) {
   return all.empty() ? std::nullopt : std::optional(all.back());
 }
 
-std::vector<Box> Space::blocks(std::string_view name, std::uint64_t version) {
-  std::vector<Box> boxes;
+std::vector<ArrayBlock> Space::blocks(std::string_view name, std::uint64_t version) {
+  std::vector<ArrayBlock> blocks;
   Pattern pattern;
   pattern.row =
       pool::escape_pattern(space::blocks_prefix(impl_->read(name, impl_->deadline(configured))->record.id, version)) +
       "*";
   impl_->list(pattern, [&](const ObjectInfo& object) {
-    if (const auto box = space::block_box_of(object.key.column)) boxes.push_back(*box);
+    if (const auto box = space::block_box_of(object.key.column))
+      blocks.push_back({*box, object.metadata, object.put_us});
   });
-  return boxes;
+  return blocks;
 }
 
 std::vector<SpaceStatus> Space::status() { return impl_->status(impl_->deadline(configured)); }

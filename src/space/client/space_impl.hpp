@@ -2,11 +2,14 @@
 // convert them, and copies each into the caller's memory in one pass (get.cpp). put.cpp puts; arrays.cpp defines and drops.
 #pragma once
 
+#include <unistd.h>
+
 #include <map>
 #include <mutex>
 #include <set>
 #include <shared_mutex>
 
+#include "fabric/handshake.hpp"
 #include "model/array_conversion.hpp"
 #include "penstock/space.hpp"
 #include "pool/client/client_impl.hpp"
@@ -24,6 +27,8 @@ inline constexpr std::uint64_t fetched_at_once = std::uint64_t{64} << 20;  // by
 inline constexpr std::uint64_t smallest_part_bytes = std::uint64_t{1} << 20;
 // Whether what is waited for is still of the same array, and its servers are there.
 inline constexpr Timeout first_look(1000), longest_look(16'000);
+// Of what gets know without asking: blocks of one part, and of all.
+inline constexpr std::size_t most_known_of_part = 1024, most_known = 65'536;
 inline constexpr int most_rivals = 8;  // puts of the same elements by others, while one of ours is done
 
 model::PlacedArray placed(const ArrayMemory& memory, const ArrayRecord& of, const Box& box);
@@ -145,11 +150,19 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   static Impl& of(Space& space) { return *space.impl_; }
 
   Pool pool;
-  Acknowledge acknowledge = Acknowledge::replicated;  // of puts
-  std::mutex mutex;                                   // guards what follows
+  Acknowledge acknowledge = Acknowledge::replicated;                                  // of puts
+  const std::string writer = fabric::host_name() + ":" + std::to_string(::getpid());  // of blocks
+  std::mutex mutex;                                                                   // guards what follows
   std::map<std::string, ArrayPointer, std::less<>> arrays;
   std::set<std::pair<std::uint64_t, std::uint64_t>> begun;  // array, version: has its object
   Rates rates;
+  // What the last search in a part has found: blocks do not change until they are dropped.
+  struct Known {
+    Box box;
+    std::vector<Box> blocks;
+  };
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::map<std::uint32_t, Known>> known;  // array, version: by part
+  std::size_t known_blocks = 0;
 
   Deadline deadline(Timeout timeout) { return pool.impl().deadline(timeout); }
   static Timeout left(Deadline deadline) {
@@ -213,6 +226,10 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
 
   // Which blocks hold all of the pieces, once they do. Throws Error(timeout), with the boxes that are missing; Replaced.
   Blocks find_whole(ArrayPointer of, std::uint64_t version, const Pieces& pieces, Deadline deadline);
+  // Without asking, as it was last found: they may have been dropped. None: some piece is not known.
+  std::optional<Blocks> known_whole(const Array& of, std::uint64_t version, const Pieces& pieces);
+  void remember(const Array& of, std::uint64_t version, const Pieces& pieces, const Blocks& blocks);
+  void forget_blocks(const Array& of, std::uint64_t version);
   // What is there now; wait: once it is whole, or at the deadline.
   Blocks find(ArrayPointer of, std::uint64_t version, const Pieces& pieces, bool wait, Deadline deadline);
   Task<Blocks> find_blocks(ArrayPointer of, std::uint64_t version, std::shared_ptr<const Pieces> pieces, bool wait,

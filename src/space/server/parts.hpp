@@ -96,6 +96,7 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   Task<std::optional<std::uint64_t>> read_until(std::uint64_t array, std::string reader, base::Deadline deadline);
   Task<std::vector<std::string>> unread_by(std::shared_ptr<const DefinedArray> record, std::uint64_t version,
                                            base::Deadline deadline);
+  Task<bool> is_old(std::shared_ptr<const DefinedArray> record, std::uint64_t version, base::Deadline deadline);
   Task<void> require_version(Version version, base::Deadline deadline);
   Task<void> forget_readers(std::shared_ptr<const DefinedArray> record, std::uint64_t version, base::Deadline deadline);
   Task<std::shared_ptr<pool::PutToken>> admit_read(const pool::ServerCore::Put& put, base::Deadline deadline);

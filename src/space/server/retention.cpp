@@ -154,6 +154,21 @@ Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit_version(const pool::Se
   co_return token;
 }
 
+// Whether it began longer ago than versions are kept for.
+Parts::Task<bool> Parts::is_old(std::shared_ptr<const DefinedArray> record, std::uint64_t version,
+                                base::Deadline deadline) {
+  if (record->options.keep_ms == 0) co_return false;
+  const auto core = locked(core_);
+  auto row = versions_row(record->id);
+  auto column = version_column(version);
+  const auto found = co_await core->load_anywhere(arrays_namespace(), std::move(row), std::move(column), std::nullopt,
+                                                  false, deadline);
+  if (!found) co_return false;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const std::chrono::microseconds begun(found->object.put_us);
+  co_return now - begun > std::chrono::milliseconds(record->options.keep_ms);
+}
+
 Parts::Task<std::vector<std::uint64_t>> Parts::room_for(std::uint64_t array, std::uint64_t version, std::uint64_t view,
                                                         base::Deadline deadline) {
   const auto core = locked(core_);
@@ -169,18 +184,23 @@ Parts::Task<std::vector<std::uint64_t>> Parts::room_for(std::uint64_t array, std
     for (const auto& column : columns)
       if (const auto number = version_of_column(column)) there.push_back(*number);
     std::sort(there.begin(), there.end());
-    if (of->options.keep == 0 || there.size() < of->options.keep) co_return std::vector<std::uint64_t>();
+    const bool full = of->options.keep > 0 && there.size() >= of->options.keep;
+    if (there.empty()) co_return std::vector<std::uint64_t>();
+    const bool old = co_await is_old(of, there[0], deadline);
+    if (!full && !old) co_return std::vector<std::uint64_t>();
     for (const auto number : there) {
       const auto state = co_await state_of({array, number}, deadline);
       if (state == VersionState::open && number == version) co_return std::vector<std::uint64_t>();
       if (state == VersionState::going) going.push_back(number);
     }
     if (!going.empty()) co_return going;
+    if (!full && version <= there[0]) co_return std::vector<std::uint64_t>();
     if (version < there[0])
       throw Error(Errc::wrong_state,
                   "it is older than the " + std::to_string(there.size()) + " versions that are kept");
     const auto unread = co_await unread_by(of, there[0], deadline);
     if (unread.empty()) co_return std::vector<std::uint64_t>{there[0]};
+    if (!full) co_return std::vector<std::uint64_t>();
     if (home->changes != changes) continue;
     const bool notified = co_await home->changed.wait(deadline);
     if (notified) continue;

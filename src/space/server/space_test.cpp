@@ -54,7 +54,7 @@ TEST_F(SpaceTest, ElementsAreWrittenOnce) {
   s.get("T", 1, {{0}, {100}}, out.data());
   EXPECT_EQ(out, values);
   std::uint64_t elements = 0;
-  for (const auto& block : s.blocks("T", 1)) elements += element_count(block.count);
+  for (const auto& block : s.blocks("T", 1)) elements += element_count(block.box.count);
   EXPECT_EQ(elements, 100u) << "each element is held once";
 }
 
@@ -158,7 +158,7 @@ TEST_F(SpaceTest, PutsOfTheSameElementsAtOnce) {
   s.get("T", 1, whole({128, 96}), out.data());
   EXPECT_EQ(out, values);
   std::uint64_t elements = 0;
-  for (const auto& block : s.blocks("T", 1)) elements += element_count(block.count);
+  for (const auto& block : s.blocks("T", 1)) elements += element_count(block.box.count);
   EXPECT_EQ(elements, values.size());
 }
 
