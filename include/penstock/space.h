@@ -183,9 +183,9 @@ int penstock_space_explain(penstock_space* space, const char* name, uint64_t ver
                            const uint64_t* start, const uint64_t* count, const penstock_array_memory* memory,
                            size_t capacity, char* text, penstock_error* error);
 /* The versions first, first + step, ... below stop of an array in ascending order, each once all of the box is there; see
-   VersionSubscription in penstock/space.hpp. stop 0: it does not end. A subscription is for one thread at a time; PENSTOCK_ERR_WRONG_STATE: its space was destroyed. subscribe
-   waits until the array is defined. PENSTOCK_ERR_TIMEOUT: names the boxes that are not there, or says that no version began; the next
-   call goes on. PENSTOCK_ERR_NOT_FOUND: the array was dropped. */
+   VersionSubscription in penstock/space.hpp. stop 0: it does not end. A subscription is for one thread at a time. subscribe waits
+   until the array is defined. PENSTOCK_ERR_TIMEOUT: names the boxes that are not there, or says that no version began; the next
+   call goes on. PENSTOCK_ERR_NOT_FOUND: the array was dropped. PENSTOCK_ERR_WRONG_STATE: the space was destroyed. */
 typedef struct penstock_version_subscription penstock_version_subscription;
 int penstock_space_subscribe(penstock_space* space, const char* name, size_t ndims, const uint64_t* start,
                              const uint64_t* count, uint64_t first, uint64_t step, uint64_t stop, int64_t timeout_ms,

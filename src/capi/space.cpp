@@ -1,6 +1,8 @@
 // The C API: array spaces.
 #include "penstock/space.h"
 
+#include <algorithm>
+
 #include "base/config.hpp"
 #include "base/text.hpp"
 #include "capi/capi.hpp"
@@ -41,6 +43,13 @@ void set_pool_option(PoolOptions& options, const std::string& key, const std::st
 Space& of(penstock_space* space) { return need(space, "space").space; }
 
 Order order_of(int value) { return enum_of(value, Order::column, "an order"); }
+
+// Of an empty box there may be none.
+template <class Bytes>
+Bytes* elements_of(const Box& box, Bytes* data) {
+  if (!data && std::ranges::count(box.count, 0U) == 0) throw Error(Errc::invalid_argument, "data is NULL");
+  return data;
+}
 
 ArrayMemory memory_of(const penstock_array_memory* memory, std::size_t ndims) {
   ArrayMemory chosen;
@@ -191,8 +200,9 @@ int penstock_space_put(penstock_space* space, const char* name, uint64_t version
                        const uint64_t* count, const void* data, const penstock_array_memory* memory, int64_t timeout_ms,
                        penstock_error* error) {
   return guarded(error, [&] {
-    of(space).put(&need(name, "name"), version, box_of(ndims, start, count),
-                  &need(static_cast<const char*>(data), "data"), memory_of(memory, ndims), timeout_of(timeout_ms));
+    const auto box = box_of(ndims, start, count);
+    of(space).put(&need(name, "name"), version, box, elements_of(box, data), memory_of(memory, ndims),
+                  timeout_of(timeout_ms));
   });
 }
 
@@ -200,8 +210,9 @@ int penstock_space_get(penstock_space* space, const char* name, uint64_t version
                        const uint64_t* count, void* data, const penstock_array_memory* memory, int64_t timeout_ms,
                        penstock_error* error) {
   return guarded(error, [&] {
-    of(space).get(&need(name, "name"), version, box_of(ndims, start, count), &need(static_cast<char*>(data), "data"),
-                  memory_of(memory, ndims), timeout_of(timeout_ms));
+    const auto box = box_of(ndims, start, count);
+    of(space).get(&need(name, "name"), version, box, elements_of(box, data), memory_of(memory, ndims),
+                  timeout_of(timeout_ms));
   });
 }
 
@@ -211,8 +222,8 @@ int penstock_space_start_put(penstock_space* space, const char* name, uint64_t v
                              penstock_error* error) {
   return guarded(error, [&] {
     need(put, "put");
-    *put = new penstock_pending_put{of(space).start_put(&need(name, "name"), version, box_of(ndims, start, count),
-                                                        &need(static_cast<const char*>(data), "data"),
+    const auto box = box_of(ndims, start, count);
+    *put = new penstock_pending_put{of(space).start_put(&need(name, "name"), version, box, elements_of(box, data),
                                                         memory_of(memory, ndims), timeout_of(timeout_ms))};
   });
 }

@@ -207,6 +207,11 @@ def test_checked_in_c(c, space):
     assert "a check" in c.call("get", *get, ctypes.byref(memory), LONG, code=INVALID_ARGUMENT)
     memory.check = 0
     c.call("get", *get, ctypes.byref(memory), LONG)
+    for call in ("put", "get"):
+        c.call(call, b"T", number(1), *box((2,), (0,)), None, None, LONG)
+        assert "data is NULL" in c.call(
+            call, b"T", number(1), *box((2,), (1,)), None, None, LONG, code=INVALID_ARGUMENT
+        )
     np.testing.assert_array_equal(out, [0, 127, 127, -1])
 
 

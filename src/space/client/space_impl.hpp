@@ -25,9 +25,9 @@ inline constexpr std::size_t keys_at_once = 10'000;
 inline constexpr std::size_t requests_at_once = 4;
 inline constexpr std::uint64_t fetched_at_once = std::uint64_t{64} << 20;  // bytes of one request
 inline constexpr std::uint64_t smallest_part_bytes = std::uint64_t{1} << 20;
-// Whether what is waited for is still of the same array, and its servers are there.
+// How long a wait goes on before the client looks again whether the array is still the same one and its servers are there.
 inline constexpr Timeout first_look(1000), longest_look(16'000);
-// Of what gets know without asking: blocks of one part, and of all.
+// How many blocks a client remembers, of one part and in all.
 inline constexpr std::size_t most_known_of_part = 1024, most_known = 65'536;
 inline constexpr int most_rivals = 8;  // puts of the same elements by others, while one of ours is done
 

@@ -167,7 +167,7 @@ bool Replicas::evict_one() {
   const auto oldest =
       std::find_if(kept_.begin(), kept_.end(), [](const Kept& one) { return one.replica.blob.use_count() == 1; });
   if (oldest == kept_.end()) return false;
-  // Out of the tables first: what is told that memory came free looks at them.
+  // The tables lose it first: its memory goes at the end of this function, and who waits for memory then reads them.
   const auto gone = std::move(oldest->replica);
   std::erase(oldest->shelf->kept, oldest);
   kept_.erase(oldest);

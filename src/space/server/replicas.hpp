@@ -1,9 +1,9 @@
-// Converted replicas: boxes of a part in another layout or type, which this server made for one who asked, and keeps for the next.
+// Converted replicas: boxes of a part in another layout or type. This server makes them for a request and keeps them for the next.
 //
 // A replica is memory of the store, accounted as an object's, and no object: it is neither replicated nor written to a tier. It goes
 // with its version, when the part gets another owner, and, least recently used first, when the budget or the store's memory is short, before
 // any object is evicted. Requests that need the same elements wait for one conversion: what is converted is the union of what is
-// asked for, once. Who asks holds what is there of it until the rest is made, so that requests never undo each other's work. A
+// asked for, once. A request holds the replicas that it needs until the rest is made, so that requests never evict each other's. A
 // conversion that fails leaves its box missing, and the next request takes it over.
 // Conversions run on threads of their own, one at a time while blocks arrive. In advance, whole parts are converted once all of
 // their elements are there, and no block has arrived for a while, but not for ever; whoever asks before converts what it needs.

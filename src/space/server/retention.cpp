@@ -84,7 +84,7 @@ Parts::Task<std::vector<std::string>> Parts::unread_by(std::shared_ptr<const Def
   co_return lacking;
 }
 
-// The first version of all begins: what was said of earlier ones with such numbers, which were dropped, does not hold for it.
+// The first version of an empty array begins. Marks of readers at its number or higher are of versions that were dropped: they go.
 Parts::Task<void> Parts::forget_readers(std::shared_ptr<const DefinedArray> record, std::uint64_t version,
                                         base::Deadline deadline) {
   const auto core = locked(core_);
