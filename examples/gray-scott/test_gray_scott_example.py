@@ -87,7 +87,7 @@ def seen():
 
 
 @pytest.mark.parametrize(
-    "study", ["run.yaml", "one word changed", "pool.yaml", "later.yaml", "insitu.yaml", "file.yaml"]
+    "study", ["run.yaml", "one word changed", "pool.yaml", "space.yaml", "later.yaml", "insitu.yaml", "file.yaml"]
 )
 def test_run_file(example, environment, tmp_path, seen, study):
     environment["PENSTOCK_BIN"] = program_folder()

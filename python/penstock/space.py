@@ -286,6 +286,12 @@ class Version:
         """The elements, once all of them are there. Raises TimeoutError, which names the boxes that are not."""
         return self.get(index)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("getting an array copies it")
+        array = self.get()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
     def get(
         self,
         index: Any = ...,

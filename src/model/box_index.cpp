@@ -66,8 +66,8 @@ BoxIndex::BoxIndex(std::span<const Box> boxes) {
     Level level{(below.nodes + fan_out - 1) / fan_out, {}};
     level.bounds.resize(2 * dims_ * level.nodes);
     for (std::size_t i = 0; i < below.nodes; ++i) {
-      const std::uint64_t* from = &below.bounds[2 * dims_ * i];
-      std::uint64_t* node = &level.bounds[2 * dims_ * (i / fan_out)];
+      const std::uint64_t* from = below.bounds.data() + 2 * dims_ * i;  // no bounds without dimensions
+      std::uint64_t* node = level.bounds.data() + 2 * dims_ * (i / fan_out);
       if (i % fan_out == 0) std::copy_n(from, 2 * dims_, node);
       for (std::size_t d = 0; d < dims_; ++d) {
         node[d] = std::min(node[d], from[d]);

@@ -38,6 +38,7 @@ def test_boxes_come_from_whoever_put_them(space):
     out = np.zeros((8, 6), np.float32).T
     assert T[7].get(out=out) is out
     np.testing.assert_array_equal(out, values)
+    assert np.asarray(T[7]).sum() == values.sum() and np.asarray(T[7], np.int8).dtype == np.int8
     assert T.versions == [7] and T.latest == 7 and "T" in space and "U" not in space
     blocks = T[7].blocks
     assert sum(np.prod(block.count) for block in blocks) == 48

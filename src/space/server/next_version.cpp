@@ -13,11 +13,12 @@ Parts::Task<std::optional<std::uint64_t>> Parts::next_version(std::uint64_t arra
   const auto core = locked(core_);
   const auto row = versions_row(array);
   const auto home = kept(row);
+  const std::string before = first == 0 ? std::string() : version_column(first - 1);
   for (;;) {
     if (core->placement()->view().number != view)
       throw Error(Errc::stale_view, "the pool's membership changed meanwhile");
     const auto changes = home->changes;
-    const auto columns = co_await columns_of(row, deadline);
+    const auto columns = co_await columns_of(row, before, deadline);
     if (std::none_of(columns.begin(), columns.end(), [](const auto& column) { return column == open_column; }))
       throw Error(Errc::not_found, "the array was dropped, or is being dropped");
     for (const auto& column : columns) {

@@ -91,7 +91,8 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   Task<std::shared_ptr<Part>> part_of(std::string row, base::Deadline deadline);
   Task<void> fill(std::shared_ptr<Part> part, base::Deadline deadline);
   Task<VersionState> state_of(Version version, base::Deadline deadline);
-  Task<std::vector<std::string>> columns_of(std::string row, base::Deadline deadline);
+  // After this one; "": all. In ascending order.
+  Task<std::vector<std::string>> columns_of(std::string row, std::string after, base::Deadline deadline);
   Task<std::shared_ptr<const DefinedArray>> open_array(std::string row, base::Deadline deadline);
   Task<std::optional<std::uint64_t>> read_until(std::uint64_t array, std::string reader, base::Deadline deadline);
   Task<std::vector<std::string>> unread_by(std::shared_ptr<const DefinedArray> record, std::uint64_t version,

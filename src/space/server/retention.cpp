@@ -37,7 +37,7 @@ Parts::Task<std::shared_ptr<const DefinedArray>> Parts::open_array(std::string r
 
 // In a view that is not settled also those that others have not passed on yet. What is here is looked at last: it has all that
 // this server has put until now.
-Parts::Task<std::vector<std::string>> Parts::columns_of(std::string row, base::Deadline deadline) {
+Parts::Task<std::vector<std::string>> Parts::columns_of(std::string row, std::string after, base::Deadline deadline) {
   const auto core = locked(core_);
   const auto placement = core->placement();
   std::vector<std::string> columns;
@@ -50,14 +50,14 @@ Parts::Task<std::vector<std::string>> Parts::columns_of(std::string row, base::D
     }
   }
   const auto pattern = rows_like(row, false);
-  std::string after;
+  std::string from = after.empty() ? after : pool::pack_key(arrays_namespace(), row, after);
   do {
-    after = core->store().table().scan(arrays_namespace(), pattern, after, scan_at_once,
-                                       [&](const pool::ObjectTable::Entry& entry) {
-                                         columns.emplace_back(entry.column);
-                                         return true;
-                                       });
-  } while (!after.empty());
+    from = core->store().table().scan(arrays_namespace(), pattern, from, scan_at_once,
+                                      [&](const pool::ObjectTable::Entry& entry) {
+                                        columns.emplace_back(entry.column);
+                                        return true;
+                                      });
+  } while (!from.empty());
   std::sort(columns.begin(), columns.end());
   columns.erase(std::unique(columns.begin(), columns.end()), columns.end());
   co_return columns;
@@ -142,7 +142,7 @@ Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit_version(const pool::Se
   const auto array = co_await open_array(put.row, deadline);
   const auto keep = array->options.keep;
   if (keep == 0) co_return token;
-  auto there = co_await columns_of(put.row, deadline);
+  auto there = co_await columns_of(put.row, "", deadline);
   if (std::binary_search(there.begin(), there.end(), put.column)) co_return token;  // the put is refused
   const auto& begun = kept(put.row)->begun;
   there.insert(there.end(), begun.begin(), begun.end());
@@ -180,7 +180,7 @@ Parts::Task<std::vector<std::uint64_t>> Parts::room_for(std::uint64_t array, std
       throw Error(Errc::stale_view, "the pool's membership changed meanwhile");
     const auto changes = home->changes;
     std::vector<std::uint64_t> there, going;
-    const auto columns = co_await columns_of(row, deadline);
+    const auto columns = co_await columns_of(row, "", deadline);
     for (const auto& column : columns)
       if (const auto number = version_of_column(column)) there.push_back(*number);
     std::sort(there.begin(), there.end());
