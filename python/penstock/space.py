@@ -289,8 +289,7 @@ class Version:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("getting an array copies it")
-        array = self.get()
-        return array if dtype is None else array.astype(dtype, copy=False)
+        return self.get(dtype=dtype)
 
     def get(
         self,

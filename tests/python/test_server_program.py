@@ -139,7 +139,7 @@ def test_bounds_of_a_client_can_be_chosen(pool_servers, open_pool, server, tmp_p
     servers = pool_servers(1, http="off", max_waits="1", max_leases="1")
     pool = open_pool(servers)
     waiting = pool.want("never", "1", timeout=DEADLINE_S)
-    with pytest.raises(penstock.Overloaded, match=r"1 objects at a server \(its max_waits\)"):
+    with pytest.raises(penstock.Overloaded, match=r"1 waiting calls at a server \(its max_waits\)"):
         pool.need("never", "2", timeout=5)
     pool.put("never", "1", b"x")
     assert waiting.wait().bytes() == b"x"

@@ -530,7 +530,7 @@ Task<fb::ListReplyT> Pool::Impl::list_one(pool::Member member, std::uint64_t vie
   request.ns = {ns.bytes.begin(), ns.bytes.end()};
   request.row = {pattern.row.begin(), pattern.row.end()};
   request.column = {pattern.column.begin(), pattern.column.end()};
-  request.limit = static_cast<std::uint32_t>(std::min<std::size_t>(limit, 10'000));
+  request.limit = static_cast<std::uint32_t>(std::min(limit, pool::max_listed));
   request.after = {next.begin(), next.end()};
   rpc::CallOptions call_options{deadline};
   co_return co_await fb::ObjectsClient(channel).list(std::move(request), call_options);

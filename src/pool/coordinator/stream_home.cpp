@@ -241,8 +241,9 @@ Task<std::vector<std::string>> StreamHome::columns_of_row(Deadline deadline) {
   for (const auto& member : placement->view().members) {
     if (member.id == core_->self()) continue;
     try {
-      auto more = co_await core_->list_columns(member, placement->view().number, streams_namespace(), row_, deadline);
-      columns.insert(columns.end(), more.begin(), more.end());
+      const auto keys = co_await core_->list_keys(member, placement->view().number, streams_namespace(),
+                                                  escape_pattern(row_), deadline);
+      for (const auto& key : keys) columns.push_back(key.column);
     } catch (const Error& e) {  // it may be the only one that has a step: whoever asks does so again, in a newer view
       if (e.code() == Errc::stale_view) throw;
       throw Error(Errc::peer_lost,

@@ -22,6 +22,7 @@
 namespace penstock::pool {
 
 inline constexpr std::size_t max_batch_keys = std::size_t{1} << 20;
+inline constexpr std::size_t max_listed = 10'000;  // objects in one reply
 inline constexpr std::size_t max_metadata_bytes = 64 << 10;
 inline constexpr std::size_t max_message_text = 4096;  // of an error, in bytes; longer ones are cut
 

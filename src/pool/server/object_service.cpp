@@ -9,7 +9,6 @@
 namespace penstock::pool {
 namespace {
 
-constexpr std::size_t max_list = 10'000;
 constexpr std::size_t max_scan = 100'000;
 constexpr std::size_t max_events_reply = 10'000;
 constexpr std::size_t max_inline_reply = std::size_t{8} << 20;
@@ -24,24 +23,6 @@ std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begi
 std::vector<std::uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 
 }  // namespace
-
-// Counts one who waits, among those of a channel.
-struct ObjectService::Waiting {
-  Waiting(const std::shared_ptr<Waits>& waits, rpc::Channel& channel, std::uint32_t most)
-      : waits(waits), channel(&channel) {
-    auto& count = (*waits)[&channel];
-    if (count >= most)
-      throw Error(Errc::overloaded,
-                  "a client may wait for " + std::to_string(most) + " objects at a server (its max_waits)");
-    ++count;
-  }
-  Waiting(const Waiting&) = delete;
-  ~Waiting() {
-    if (--(*waits)[channel] == 0) waits->erase(channel);
-  }
-  std::shared_ptr<Waits> waits;
-  rpc::Channel* channel;
-};
 
 // What a request for several objects will need from the disk, begun before its turn comes: so the disk has always something
 // to do, and all of its reading threads have.
@@ -235,7 +216,7 @@ Task<fb::ListReplyT> ObjectService::list(rpc::Call& call, fb::ListRequestT reque
   const auto pattern = unpack_pattern(request.row, request.column);
   fb::ListReplyT reply;
   reply.view = placement->view().number;
-  const std::size_t limit = std::min<std::size_t>(std::max(1u, request.limit), max_list);
+  const std::size_t limit = std::min<std::size_t>(std::max(1u, request.limit), max_listed);
   const std::size_t visits = request.max_scan == 0 ? max_scan : std::min<std::size_t>(request.max_scan, max_scan);
   const auto after = text_of(request.after);
   reply.objects = std::make_unique<fb::InfosT>();
@@ -339,7 +320,7 @@ Task<fb::ListReplyT> ObjectService::wait_row(rpc::Call& call, fb::WaitRowRequest
   std::size_t found = 0;
   const auto visit = [&](const ObjectTable::Entry& entry) {
     append_info(*reply.objects, entry);
-    return ++found < max_list;
+    return ++found < max_listed;
   };
   reply.next = bytes_of(core->store().table().scan(ns, wanted, "", max_scan, visit));
   co_return reply;

@@ -3,12 +3,12 @@
 
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "pool/server/server_core.hpp"
+#include "pool/server/waiting.hpp"
 
 namespace penstock::pool {
 
@@ -51,8 +51,6 @@ class ObjectService final : public fb::ObjectsService {
 
  private:
   struct Subscriber;
-  struct Waiting;
-  using Waits = std::map<rpc::Channel*, std::uint32_t>;  // how many by channel
   class Ahead;
   using Load = fabric::Future<std::optional<ObjectStore::Loaded>>;
   Task<fb::GotT> get_one(rpc::Call& call, const fb::GetRequestT& request, std::uint64_t view, Namespace ns, Key key,

@@ -125,9 +125,9 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<std::optional<ObjectStore::Loaded>> load_anywhere(Namespace ns, std::string row, std::string column,
                                                          std::optional<std::uint64_t> tag, bool wait,
                                                          Deadline deadline);
-  // Columns of a row that another server holds.
-  Task<std::vector<std::string>> list_columns(Member member, std::uint64_t view, Namespace ns, std::string row,
-                                              Deadline deadline);
+  // What another server holds of rows that match the pattern.
+  Task<std::vector<Key>> list_keys(Member member, std::uint64_t view, Namespace ns, std::string rows,
+                                   Deadline deadline);
   // Waits until the key is there (false: deadline). Throws stale_view when the view changes meanwhile.
   Task<bool> wait_present(Namespace ns, std::string row, std::string column, Deadline deadline);
 

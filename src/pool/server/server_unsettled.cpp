@@ -400,25 +400,25 @@ Task<fb::MissingReplyT> ServerCore::missing(rpc::Call& call, fb::MissingRequestT
   co_return reply;
 }
 
-Task<std::vector<std::string>> ServerCore::list_columns(Member member, std::uint64_t view, Namespace ns,
-                                                        std::string row, Deadline deadline) {
+Task<std::vector<Key>> ServerCore::list_keys(Member member, std::uint64_t view, Namespace ns, std::string rows,
+                                             Deadline deadline) {
   auto channel = co_await members_->channel(std::move(member), deadline);
   fb::ObjectsClient client(std::move(channel));
-  std::vector<std::string> columns;
+  std::vector<Key> keys;
   fb::ListRequestT request;
   request.view = view;
   request.ns = pack_namespace(ns);
-  request.row = pack_bytes(escape_pattern(row));
+  request.row = pack_bytes(rows);
   request.column = pack_bytes("*");
-  request.limit = 10'000;
+  request.limit = max_listed;
   rpc::CallOptions options;
   options.deadline = deadline;
   do {
     auto reply = co_await client.list(request, options);
-    for (auto& info : unpack_infos(reply.objects.get())) columns.push_back(std::move(info.key.column));
+    for (auto& info : unpack_infos(reply.objects.get())) keys.push_back(std::move(info.key));
     request.after = std::move(reply.next);
   } while (!request.after.empty());
-  co_return columns;
+  co_return keys;
 }
 
 }  // namespace penstock::pool

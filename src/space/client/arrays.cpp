@@ -108,8 +108,8 @@ void Space::Impl::make_room(const Array& of, std::uint64_t version, Deadline dea
     for (;;) {
       const auto reply = end(begin(pool.impl().client->at_primary<fb::RoomReplyT>(
           space::arrays_namespace(), space::versions_row(of.record.id), std::nullopt, deadline, ask)));
-      if (reply.go.empty()) return;
       for (const auto old : reply.go) drop_version(of, old, deadline);
+      if (reply.begin) return;
     }
   } catch (const Error& error) {
     throw error.in("array '" + of.name + "', version " + std::to_string(version));
@@ -134,7 +134,7 @@ std::vector<ObjectInfo> Space::Impl::version_objects(const Array& of) {
   return objects;
 }
 
-// What says what goes is dropped last: what was interrupted can be done again.
+// The version object is dropped last, so that an interrupted drop can be repeated.
 bool Space::Impl::drop_version(const Array& of, std::uint64_t version, Deadline deadline) {
   const Key key{space::versions_row(of.record.id), space::version_column(version)};
   forget(of, version);
@@ -148,7 +148,11 @@ bool Space::Impl::drop_version(const Array& of, std::uint64_t version, Deadline 
     if (error.code() != Errc::not_found) throw;
     return false;
   }
-  end(begin(drop_blocks(of.record.id, version, false, deadline)));
+  fb::DropRequestT request;
+  request.array = of.record.id;
+  request.version = version;
+  request.tag_base = of.tag(version, 0);
+  end(begin(drop_at_all(std::move(request), deadline)));
   return pool.drop(key, until(deadline));
 }
 
@@ -166,7 +170,10 @@ bool Space::Impl::drop_array(std::string_view name, Deadline deadline) {
 bool Space::Impl::drop_array(const Array& of, Deadline deadline) {
   const auto row = space::versions_row(of.record.id);
   pool.drop({row, std::string(space::open_column)}, until(deadline));
-  end(begin(drop_blocks(of.record.id, 0, true, deadline)));
+  fb::DropRequestT request;
+  request.array = of.record.id;
+  request.whole = true;
+  end(begin(drop_at_all(std::move(request), deadline)));
   for (const auto& object : version_objects(of))
     drop_version(of, *space::version_of_column(object.key.column), deadline);
   for (const auto& reader : of.record.options.readers) pool.drop({row, space::reader_column(reader)}, until(deadline));
@@ -185,24 +192,26 @@ bool Space::Impl::drop_array(const Array& of, Deadline deadline) {
   }
 }
 
-Task<void> Space::Impl::drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline) {
+Task<void> Space::Impl::drop_at_all(fb::DropRequestT what, Deadline deadline) {
   auto& client = *pool.impl().client;
   std::optional<Error> last;
   for (PoolClient::Attempt attempt = 0;; ++attempt) {
     const auto placement = co_await client.members().at_least(1, deadline);
     const auto& view = placement->view();
     last.reset();
+    std::vector<fabric::Future<fb::DropReplyT>> asked;
     for (const auto& member : view.members) {
+      auto request = what;
+      request.view = view.number;
+      auto task = drop_at(member, std::move(request), deadline);
+      asked.push_back(begin(std::move(task)));
+    }
+    for (std::size_t i = 0; i < asked.size(); ++i) {
       try {
-        fb::DropRequestT request;
-        request.view = view.number;
-        request.array = array;
-        request.version = version;
-        request.whole = whole;
-        co_await drop_at(member, std::move(request), deadline);
+        co_await std::move(asked[i]);
       } catch (const Error& error) {
-        if (!PoolClient::may_retry(error) || deadline.passed()) throw error.in("server " + member.name);
-        last = error.in("server " + member.name);
+        if (!PoolClient::may_retry(error) || deadline.passed()) throw error.in("server " + view.members[i].name);
+        last = error.in("server " + view.members[i].name);
       }
     }
     if (!last) co_return;

@@ -308,7 +308,8 @@ void Space::Impl::get(const ArrayPointer& of, std::uint64_t version, const Box& 
   if (model::is_empty(box)) return;
   wanted.pieces = of->partition.cut(box);
   auto blocks = known_whole(*of, version, wanted.pieces);
-  while (!blocks || !take(wanted, *blocks, deadline)) {
+  if (!blocks) blocks = find_whole(of, version, wanted.pieces, deadline);
+  while (!take(wanted, *blocks, deadline)) {
     forget_blocks(*of, version);
     blocks = find_whole(of, version, wanted.pieces, deadline);
   }

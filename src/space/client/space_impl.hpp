@@ -253,7 +253,7 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
   void measure(double Rates::*rate, std::uint64_t bytes, double seconds);
   std::vector<std::string> explain(const Wanted& wanted, Deadline deadline);
   std::vector<Fetch> fetches(const Array& of, std::uint64_t version, const Pieces& pieces, const Blocks& blocks);
-  Task<void> drop_blocks(std::uint64_t array, std::uint64_t version, bool whole, Deadline deadline);
+  Task<void> drop_at_all(space::fb::DropRequestT what, Deadline deadline);
   bool drop_version(const Array& of, std::uint64_t version, Deadline deadline);
   bool drop_array(std::string_view name, Deadline deadline);
   bool drop_array(const Array& of, Deadline deadline);

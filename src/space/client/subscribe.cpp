@@ -67,8 +67,9 @@ std::optional<std::uint64_t> VersionSubscription::next(Timeout timeout) {
     try {
       if (!s.pieces.empty()) space->find_whole(s.of, *version, s.pieces, until);
     } catch (const Error& error) {
-      // It was dropped, or has to be looked at again: the home says what comes next.
-      if (error.code() != Errc::not_found && (error.code() != Errc::timeout || deadline.passed())) throw;
+      // It was dropped, or this look has ended, perhaps beside a server that is gone: the home says what comes next.
+      const bool look_ended = error.code() == Errc::timeout || pool::PoolClient::may_retry(error);
+      if (error.code() != Errc::not_found && (!look_ended || deadline.passed())) throw;
       continue;
     } catch (const Space::Impl::Replaced&) {
       continue;

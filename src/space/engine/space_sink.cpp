@@ -140,6 +140,9 @@ SpaceSink::SpaceSink(const stream::EngineContext& context, const std::string& na
                                             ": retain_for names who holds back the steps beyond retain_steps, which "
                                             "engine space needs with it: set retain_steps");
   const auto ranks = static_cast<std::uint32_t>(cohort.size());
+  if (ranks > most_ranks)
+    throw Error(Errc::unsupported, "stream " + name + ": engine space takes at most " + std::to_string(most_ranks) +
+                                       " writer ranks, not " + std::to_string(ranks) + ": use engine pool");
   record_ = record_from_text(stream::share_text(cohort, [&] {
     begin_stream(ranks);
     return to_text(record_);

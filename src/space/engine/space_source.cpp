@@ -257,7 +257,7 @@ bool SpaceSource::look_again() {
   return true;
 }
 
-// A rank begins a step only once that which goes for it may go, and every rank has an object for each step.
+// A rank begins a step only once the step it replaces may be dropped, and every rank has an object for each step.
 bool SpaceSource::was_dropped(std::uint64_t step) {
   if (record_->retain == 0) return false;
   const auto later = clients_.records.wait_row(steps_row(name_, record_->incarnation, step + record_->retain), 0,
@@ -272,6 +272,9 @@ bool SpaceSource::was_dropped(std::uint64_t step) {
 
 Outcome SpaceSource::take(const std::vector<ObjectInfo>& objects, Step& step, bool& skipped) {
   std::vector<RankRecord> ranks(record_->ranks);
+  if (objects.size() != ranks.size())
+    throw Error(Errc::protocol, "step " + std::to_string(next_) + " has " + std::to_string(objects.size()) +
+                                    " records, not one of each of the " + std::to_string(ranks.size()) + " ranks");
   std::vector<StepMark::What> whats;
   std::uint64_t announced = 0;
   for (const auto& object : objects) {

@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::string_view records_name = "penstock.array-streams";
 constexpr std::array<std::string_view, 4> what_names{"data", "void", "end", "lost"};
-constexpr std::uint32_t most_ranks = 1u << 20;
 
 std::optional<std::uint64_t> number_in(std::string_view digits) {
   std::uint64_t number = 0;

@@ -16,13 +16,17 @@
 #include <vector>
 
 #include "penstock/space.hpp"
+#include "pool/keys/protocol.hpp"
 #include "stream/api/engine.hpp"
 
 namespace penstock::space {
 
+// A reader gets the marks of a step in one reply.
+inline constexpr std::uint32_t most_ranks = pool::max_listed;
+
 struct StreamRecord {
   std::uint64_t incarnation = 0;
-  std::uint32_t ranks = 1;
+  std::uint32_t ranks = 1;          // at most most_ranks
   std::uint32_t retain = 0;         // steps that are kept; 0: all
   std::string writer;               // host:pid
   std::vector<std::string> groups;  // which hold back the steps that are not kept

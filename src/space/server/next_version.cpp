@@ -12,7 +12,7 @@ Parts::Task<std::optional<std::uint64_t>> Parts::next_version(std::uint64_t arra
                                                               base::Deadline deadline) {
   const auto core = locked(core_);
   const auto row = versions_row(array);
-  const auto home = kept(row);
+  const auto home = home_of(row);
   const std::string before = first == 0 ? std::string() : version_column(first - 1);
   for (;;) {
     if (core->placement()->view().number != view)

@@ -19,6 +19,8 @@ namespace {
 constexpr std::size_t most_known = 65'536;
 constexpr std::size_t dropped_at_once = 1000;
 
+Error unfinished_error() { return Error(Errc::timeout, "a put that was under way did not end"); }
+
 }  // namespace
 
 class Parts::Admitted final : public pool::PutToken {
@@ -70,16 +72,16 @@ const Namespace& Parts::of() const { return arrays_namespace(); }
 
 // A dropped block makes the index stale: blocks go with their version, all at once.
 void Parts::changed(bool dropped, std::string_view row, std::string_view column) {
-  const std::string name(row);
+  if (const auto home = homes_.find(row); home != homes_.end())
+    if (const auto used = home->second.lock()) used->note_change();
   const auto box = block_box_of(column);
   const auto observer = observer_.lock();
   if (observer && box && dropped) observer->rows_gone(row);
-  const auto found = parts_.find(name);
+  const auto found = parts_.find(row);
   if (found == parts_.end()) return;
   auto& part = *found->second;
   if (dropped) part.state = Part::State::stale;
   else if (box && part.state != Part::State::stale) part.insert(*box);
-  ++part.changes;
   part.changed.notify_all();
   if (box && !dropped) tell_of_put(part);
 }
@@ -103,17 +105,27 @@ void Parts::view_changed() {
   for (auto it = parts_.begin(); it != parts_.end();) {
     auto& part = *it->second;
     part.state = Part::State::stale;
-    ++part.changes;
     part.changed.notify_all();
     const bool used = it->second.use_count() > 1 || !part.doubtful.empty();
     it = used ? std::next(it) : parts_.erase(it);
   }
+  for (const auto& [row, home] : homes_)
+    if (const auto used = home.lock()) used->note_change();
 }
 
 std::shared_ptr<Parts::Part> Parts::kept(const std::string& row) {
   auto& part = parts_[row];
   if (!part) part = std::make_shared<Part>(row, progress_);
   return part;
+}
+
+std::shared_ptr<Parts::Home> Parts::home_of(const std::string& row) {
+  if (const auto found = homes_.find(row); found != homes_.end())
+    if (auto home = found->second.lock()) return home;
+  std::erase_if(homes_, [](const auto& entry) { return entry.second.expired(); });
+  auto home = std::make_shared<Home>(progress_);
+  homes_[row] = home;
+  return home;
 }
 
 Parts::Task<std::shared_ptr<Parts::Part>> Parts::part_of(std::string row, base::Deadline deadline) {
@@ -154,10 +166,10 @@ Parts::Task<void> Parts::fill(std::shared_ptr<Part> part, base::Deadline deadlin
   if (!placement->view().settled) {
     for (const auto& member : placement->view().members) {
       if (member.id == core->self()) continue;
-      const auto columns =
-          co_await core->list_columns(member, placement->view().number, arrays_namespace(), part->row, deadline);
-      for (const auto& column : columns)
-        if (const auto box = block_box_of(column)) part->insert(*box);
+      const auto keys = co_await core->list_keys(member, placement->view().number, arrays_namespace(),
+                                                 pool::escape_pattern(part->row), deadline);
+      for (const auto& key : keys)
+        if (const auto box = block_box_of(key.column)) part->insert(*box);
     }
   }
   if (part->state == Part::State::filling) part->state = Part::State::filled;
@@ -264,19 +276,67 @@ Parts::Task<Parts::Found> Parts::find(BlockRow row, Box box, std::uint64_t view,
   }
 }
 
-Parts::Task<void> Parts::settle(std::string prefix, base::Deadline deadline) {
-  for (;;) {
-    const auto waits = std::find_if(parts_.begin(), parts_.end(), [&](const auto& entry) {
-      return entry.first.starts_with(prefix) && (!entry.second->begun.empty() || !entry.second->pending.empty());
-    });
-    if (waits == parts_.end()) co_return;
-    const auto part = waits->second;
-    const bool notified = co_await part->changed.wait(deadline);
-    if (!notified) throw Error(Errc::timeout, "a put that was under way did not end");
+Parts::Task<void> Parts::settle(std::uint64_t array, base::Deadline deadline) {
+  const auto home = home_of(versions_row(array));
+  while (!home->begun.empty()) {
+    const bool notified = co_await home->changed.wait(deadline);
+    if (!notified) throw unfinished_error();
   }
 }
 
-Parts::Task<std::uint64_t> Parts::drop(std::uint64_t array, std::uint64_t version, base::Deadline deadline) {
+Parts::Task<void> Parts::settle_blocks(std::string prefix, base::Deadline deadline) {
+  for (auto it = parts_.lower_bound(prefix); it != parts_.end() && it->first.starts_with(prefix);) {
+    const auto part = it->second;
+    if (part->pending.empty()) {
+      ++it;
+      continue;
+    }
+    const bool notified = co_await part->changed.wait(deadline);
+    if (!notified) throw unfinished_error();
+    it = parts_.lower_bound(prefix);
+  }
+}
+
+struct Parts::Block {
+  Key key;
+  std::optional<std::uint64_t> tag;
+};
+
+Parts::Task<std::uint64_t> Parts::drop_blocks(std::vector<Block> blocks, base::Deadline deadline) {
+  const auto core = locked(core_);
+  std::uint64_t count = 0;
+  for (auto& block : blocks) {
+    const bool there = co_await core->drop(arrays_namespace(), std::move(block.key.row), std::move(block.key.column),
+                                           block.tag, std::nullopt, Acknowledge::memory, deadline);
+    count += there ? 1 : 0;
+  }
+  co_return count;
+}
+
+// In a view that is not settled, also what others have not passed on yet: it would come back.
+Parts::Task<std::uint64_t> Parts::drop_of_others(std::string prefix, std::uint64_t tag_base, base::Deadline deadline) {
+  const auto core = locked(core_);
+  const auto placement = core->placement();
+  std::uint64_t count = 0;
+  if (placement->view().settled) co_return count;
+  for (const auto& member : placement->view().members) {
+    if (member.id == core->self()) continue;
+    auto keys = co_await core->list_keys(member, placement->view().number, arrays_namespace(),
+                                         pool::escape_pattern(prefix) + "*", deadline);
+    std::vector<Block> blocks;
+    for (auto& key : keys) {
+      const auto row = block_row_of(key.row);
+      if (!row) continue;
+      const auto tag = tag_base + row->part;
+      if (core->is_primary(*placement, arrays_namespace(), key.row, tag)) blocks.push_back({std::move(key), tag});
+    }
+    count += co_await drop_blocks(std::move(blocks), deadline);
+  }
+  co_return count;
+}
+
+Parts::Task<std::uint64_t> Parts::drop(std::uint64_t array, std::uint64_t version, std::uint64_t tag_base,
+                                       std::uint64_t view, base::Deadline deadline) {
   const auto core = locked(core_);
   const auto prefix = blocks_prefix(array, version);
   struct Dropping {  // nothing is admitted
@@ -290,18 +350,14 @@ Parts::Task<std::uint64_t> Parts::drop(std::uint64_t array, std::uint64_t versio
       if (first) parts.dropping_.erase(version);
     }
   } dropping(*this, {array, version});
-  co_await settle(prefix, deadline);
+  co_await settle_blocks(prefix, deadline);
   // Where it is open, another drop has ended and the version has begun anew.
   const auto state = co_await state_of({array, version}, deadline);
   if (state == VersionState::open) co_return 0;
+  std::uint64_t count = co_await drop_of_others(prefix, tag_base, deadline);
   const auto pattern = rows_like(prefix, true);
-  std::uint64_t count = 0;
   std::string after;
   do {
-    struct Block {
-      Key key;
-      std::optional<std::uint64_t> tag;
-    };
     std::vector<Block> blocks;
     const auto placement = core->placement();
     after = core->store().table().scan(
@@ -310,17 +366,12 @@ Parts::Task<std::uint64_t> Parts::drop(std::uint64_t array, std::uint64_t versio
             blocks.push_back({{std::string(entry.row), std::string(entry.column)}, entry.object.tag});
           return blocks.size() < dropped_at_once;
         });
-    for (auto& block : blocks) {
-      const bool there = co_await core->drop(arrays_namespace(), block.key.row, block.key.column, block.tag,
-                                             std::nullopt, Acknowledge::memory, deadline);
-      count += there ? 1 : 0;
-    }
+    count += co_await drop_blocks(std::move(blocks), deadline);
   } while (!after.empty());
-  for (auto it = parts_.begin(); it != parts_.end();) {
-    if (!it->first.starts_with(prefix)) {
-      ++it;
-      continue;
-    }
+  // In a newer view this server may own more of them, or others what it left.
+  if (core->placement()->view().number != view)
+    throw Error(Errc::stale_view, "the pool's membership changed during the drop");
+  for (auto it = parts_.lower_bound(prefix); it != parts_.end() && it->first.starts_with(prefix);) {
     it->second->dropped = true;
     it->second->changed.notify_all();
     it = parts_.erase(it);

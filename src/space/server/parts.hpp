@@ -9,7 +9,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -41,7 +40,7 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   Task<std::shared_ptr<pool::PutToken>> admit(const pool::ServerCore::Put& put, IfExists if_exists,
                                               base::Deadline deadline) override;
 
-  // Who is told of blocks, after the index knows of them. part_put: a block of a part that this server owns; whole: all of its
+  // Receives block events, after the index knows of them. part_put: a block of a part that this server owns; whole: all of its
   // elements are there now. rows_gone: some block of the row was dropped.
   struct Observer {
     virtual ~Observer() = default;
@@ -62,22 +61,29 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   // The blocks that meet the box. wait: when they cover it, or at the deadline. Throws Error: stale_view (the view is another
   // one), not_found (the version was dropped meanwhile).
   Task<Found> find(BlockRow row, Box box, std::uint64_t view, bool wait, base::Deadline deadline);
-  // Which versions are to be dropped before this one begins; none: it may, or it has. Waits until the readers of the oldest one have
-  // read it. Throws Error: stale_view, not_found, timeout (names the readers), wrong_state (it is older than those that are kept).
-  Task<std::vector<std::uint64_t>> room_for(std::uint64_t array, std::uint64_t version, std::uint64_t view,
-                                            base::Deadline deadline);
+  struct Room {
+    std::vector<std::uint64_t> go;  // versions that are to be dropped first
+    bool begin = false;             // it may begin then, or it has begun; false: ask again then
+  };
+  // Whether the version may begin. Waits until the readers of the oldest one have read it. Throws Error: stale_view, not_found,
+  // timeout (names the readers), wrong_state (it is older than those that are kept).
+  Task<Room> room_for(std::uint64_t array, std::uint64_t version, std::uint64_t view, base::Deadline deadline);
   // The lowest version that is `first` or some steps above it, is there and does not go; none at the deadline. Throws Error:
   // stale_view, not_found (the array was dropped).
   Task<std::optional<std::uint64_t>> next_version(std::uint64_t array, std::uint64_t first, std::uint64_t step,
                                                   std::uint64_t view, base::Deadline deadline);
-  // Drops this server's blocks of a version that goes, once the puts of such blocks have ended; how many there were.
-  Task<std::uint64_t> drop(std::uint64_t array, std::uint64_t version, base::Deadline deadline);
-  // Until the puts that are under way in rows that begin so have ended.
-  Task<void> settle(std::string prefix, base::Deadline deadline);
+  // Drops the blocks that this server owns of a version that goes, once puts of such blocks have ended; how many there were.
+  // tag_base: of the version's part 0. Throws Error(stale_view): the view is another one now, and others may own some.
+  Task<std::uint64_t> drop(std::uint64_t array, std::uint64_t version, std::uint64_t tag_base, std::uint64_t view,
+                           base::Deadline deadline);
+  // Until the puts of the array's versions that are under way have ended.
+  Task<void> settle(std::uint64_t array, base::Deadline deadline);
 
  private:
   using Version = std::pair<std::uint64_t, std::uint64_t>;  // array, version
   struct Part;
+  struct Home;
+  struct Block;
   class Admitted;
   class Begun;
   enum class VersionState : std::uint8_t { absent, open, going };
@@ -87,9 +93,13 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   void tell_of_put(const Part& part);
   void view_changed();
   std::shared_ptr<Part> kept(const std::string& row);
+  std::shared_ptr<Home> home_of(const std::string& row);
+  Task<void> settle_blocks(std::string prefix, base::Deadline deadline);
   // With its index.
   Task<std::shared_ptr<Part>> part_of(std::string row, base::Deadline deadline);
   Task<void> fill(std::shared_ptr<Part> part, base::Deadline deadline);
+  Task<std::uint64_t> drop_blocks(std::vector<Block> blocks, base::Deadline deadline);
+  Task<std::uint64_t> drop_of_others(std::string prefix, std::uint64_t tag_base, base::Deadline deadline);
   Task<VersionState> state_of(Version version, base::Deadline deadline);
   // After this one; "": all. In ascending order.
   Task<std::vector<std::string>> columns_of(std::string row, std::string after, base::Deadline deadline);
@@ -97,6 +107,10 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   Task<std::optional<std::uint64_t>> read_until(std::uint64_t array, std::string reader, base::Deadline deadline);
   Task<std::vector<std::string>> unread_by(std::shared_ptr<const DefinedArray> record, std::uint64_t version,
                                            base::Deadline deadline);
+  // The lowest versions below this one that are older than versions are kept for, and were read.
+  Task<std::vector<std::uint64_t>> old_ones(std::shared_ptr<const DefinedArray> record,
+                                            std::vector<std::uint64_t> there, std::uint64_t version,
+                                            base::Deadline deadline);
   Task<bool> is_old(std::shared_ptr<const DefinedArray> record, std::uint64_t version, base::Deadline deadline);
   Task<void> require_version(Version version, base::Deadline deadline);
   Task<void> forget_readers(std::shared_ptr<const DefinedArray> record, std::uint64_t version, base::Deadline deadline);
@@ -107,8 +121,9 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   std::weak_ptr<pool::ServerCore> core_;  // which owns this
   fabric::Progress& progress_;
   pool::ObjectTable::WaiterId events_ = 0;
-  std::unordered_map<std::string, std::shared_ptr<Part>> parts_;  // by row
-  std::set<Version> known_;                                       // are there; forgotten when the view changes
+  std::map<std::string, std::shared_ptr<Part>, std::less<>> parts_;  // by row
+  std::map<std::string, std::weak_ptr<Home>, std::less<>> homes_;    // by row
+  std::set<Version> known_;                                          // are there; forgotten when the view changes
   std::set<Version> dropping_;
   std::map<std::uint64_t, std::shared_ptr<const DefinedArray>> records_;  // by array
   std::shared_ptr<std::size_t> admitted_ = std::make_shared<std::size_t>(0);

@@ -32,7 +32,20 @@ inline Error foreign_error() {
   return Error(Errc::invalid_argument, "in this namespace is what arrays are made of: a Space puts it");
 }
 
-// A row of blocks with its index; or the row of an array's versions, of which only what is begun there counts.
+// The row of an array's versions, as long as somebody waits for a change of it or puts into it.
+struct Parts::Home {
+  explicit Home(fabric::Progress& progress) : changed(progress) {}
+  std::multiset<std::string> begun;  // columns of puts that are under way
+  fabric::Signal changed;
+  std::uint64_t changes = 0;  // to see those that came while nobody waited
+
+  void note_change() {
+    ++changes;
+    changed.notify_all();
+  }
+};
+
+// A row of blocks with its index.
 struct Parts::Part {
   Part(std::string name, fabric::Progress& progress) : row(std::move(name)), changed(progress) {}
   const std::string row;
@@ -40,11 +53,9 @@ struct Parts::Part {
   std::uint64_t elements = 0;  // of the blocks in it
   enum class State : std::uint8_t { stale, filling, filled } state = State::stale;
   bool dropped = false;
-  std::multiset<std::string> begun;  // columns of puts that are under way
-  std::vector<Box> pending;          // of puts of blocks
-  std::vector<Box> doubtful;         // of puts that ended without saying how: they may still come
+  std::vector<Box> pending;   // of puts that are under way
+  std::vector<Box> doubtful;  // of puts that ended without saying how: they may still come
   fabric::Signal changed;
-  std::uint64_t changes = 0;  // to see those that came while nobody waited
 
   void insert(const Box& box) {
     std::erase(doubtful, box);

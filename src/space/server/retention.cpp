@@ -9,9 +9,15 @@
 
 namespace penstock::space {
 
+namespace {
+
+constexpr std::size_t old_at_once = 8;  // so that a put does not wait for the drops of all that are too old
+
+}  // namespace
+
 class Parts::Begun final : public pool::PutToken {
  public:
-  Begun(std::shared_ptr<Part> row, std::string column) : row_(std::move(row)), column_(std::move(column)) {
+  Begun(std::shared_ptr<Home> row, std::string column) : row_(std::move(row)), column_(std::move(column)) {
     row_->begun.insert(column_);
   }
   Begun(const Begun&) = delete;
@@ -21,7 +27,7 @@ class Parts::Begun final : public pool::PutToken {
   }
 
  private:
-  std::shared_ptr<Part> row_;
+  std::shared_ptr<Home> row_;
   const std::string column_;
 };
 
@@ -44,9 +50,9 @@ Parts::Task<std::vector<std::string>> Parts::columns_of(std::string row, std::st
   if (!placement->view().settled) {
     for (const auto& member : placement->view().members) {
       if (member.id == core->self()) continue;
-      const auto more =
-          co_await core->list_columns(member, placement->view().number, arrays_namespace(), row, deadline);
-      columns.insert(columns.end(), more.begin(), more.end());
+      const auto keys = co_await core->list_keys(member, placement->view().number, arrays_namespace(),
+                                                 pool::escape_pattern(row), deadline);
+      for (const auto& key : keys) columns.push_back(key.column);
     }
   }
   const auto pattern = rows_like(row, false);
@@ -104,7 +110,7 @@ Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit_read(const pool::Serve
   const auto reader = reader_of_column(put.column);
   const auto version = version_of_column(text_of(*put.blob));
   if (!reader || !version) throw foreign_error();
-  const auto row = kept(put.row);
+  const auto row = home_of(put.row);
   while (row->begun.contains(put.column)) {
     const bool notified = co_await row->changed.wait(deadline);
     if (!notified) throw Error(Errc::timeout, "an earlier 'done' of the same reader did not end");
@@ -137,14 +143,15 @@ Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit_version(const pool::Se
   const bool begins = bytes.empty() && refuse;
   const bool goes = bytes == going && overwrite;
   if (!number || (!begins && !goes)) throw foreign_error();
-  auto token = std::make_shared<Begun>(kept(put.row), put.column);
+  const auto home = home_of(put.row);
+  auto token = std::make_shared<Begun>(home, put.column);
   if (!begins) co_return token;
   const auto array = co_await open_array(put.row, deadline);
   const auto keep = array->options.keep;
   if (keep == 0) co_return token;
   auto there = co_await columns_of(put.row, "", deadline);
   if (std::binary_search(there.begin(), there.end(), put.column)) co_return token;  // the put is refused
-  const auto& begun = kept(put.row)->begun;
+  const auto& begun = home->begun;
   there.insert(there.end(), begun.begin(), begun.end());
   std::set<std::string> versions;
   for (auto& name : there)
@@ -154,10 +161,9 @@ Parts::Task<std::shared_ptr<pool::PutToken>> Parts::admit_version(const pool::Se
   co_return token;
 }
 
-// Whether it began longer ago than versions are kept for.
+// Whether it began longer ago than versions are kept for, or some drop has left it going.
 Parts::Task<bool> Parts::is_old(std::shared_ptr<const DefinedArray> record, std::uint64_t version,
                                 base::Deadline deadline) {
-  if (record->options.keep_ms == 0) co_return false;
   const auto core = locked(core_);
   auto row = versions_row(record->id);
   auto column = version_column(version);
@@ -166,41 +172,59 @@ Parts::Task<bool> Parts::is_old(std::shared_ptr<const DefinedArray> record, std:
   if (!found) co_return false;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const std::chrono::microseconds begun(found->object.put_us);
-  co_return now - begun > std::chrono::milliseconds(record->options.keep_ms);
+  co_return found->object.bytes != 0 || now - begun > std::chrono::milliseconds(record->options.keep_ms);
 }
 
-Parts::Task<std::vector<std::uint64_t>> Parts::room_for(std::uint64_t array, std::uint64_t version, std::uint64_t view,
+Parts::Task<std::vector<std::uint64_t>> Parts::old_ones(std::shared_ptr<const DefinedArray> record,
+                                                        std::vector<std::uint64_t> there, std::uint64_t version,
                                                         base::Deadline deadline) {
+  std::vector<std::uint64_t> found;
+  for (const auto number : there) {
+    if (number >= version || found.size() == old_at_once) break;
+    const bool old = co_await is_old(record, number, deadline);
+    if (!old) break;
+    const auto unread = co_await unread_by(record, number, deadline);
+    if (!unread.empty()) break;
+    found.push_back(number);
+  }
+  co_return found;
+}
+
+Parts::Task<Parts::Room> Parts::room_for(std::uint64_t array, std::uint64_t version, std::uint64_t view,
+                                         base::Deadline deadline) {
   const auto core = locked(core_);
   const auto of = co_await record(array, deadline);
   const auto row = versions_row(array);
-  const auto home = kept(row);
+  const auto home = home_of(row);
   for (;;) {
     if (core->placement()->view().number != view)
       throw Error(Errc::stale_view, "the pool's membership changed meanwhile");
     const auto changes = home->changes;
-    std::vector<std::uint64_t> there, going;
     const auto columns = co_await columns_of(row, "", deadline);
+    std::vector<std::uint64_t> there;
     for (const auto& column : columns)
       if (const auto number = version_of_column(column)) there.push_back(*number);
     std::sort(there.begin(), there.end());
-    const bool full = of->options.keep > 0 && there.size() >= of->options.keep;
-    if (there.empty()) co_return std::vector<std::uint64_t>();
-    const bool old = co_await is_old(of, there[0], deadline);
-    if (!full && !old) co_return std::vector<std::uint64_t>();
+    if (of->options.keep == 0 || there.size() < of->options.keep) {
+      Room room{{}, true};
+      if (of->options.keep_ms > 0) room.go = co_await old_ones(of, std::move(there), version, deadline);
+      co_return room;
+    }
+    Room room;
     for (const auto number : there) {
       const auto state = co_await state_of({array, number}, deadline);
-      if (state == VersionState::open && number == version) co_return std::vector<std::uint64_t>();
-      if (state == VersionState::going) going.push_back(number);
+      if (state == VersionState::open && number == version) co_return Room{{}, true};
+      if (state == VersionState::going) room.go.push_back(number);
     }
-    if (!going.empty()) co_return going;
-    if (!full && version <= there[0]) co_return std::vector<std::uint64_t>();
+    if (!room.go.empty()) co_return room;
     if (version < there[0])
       throw Error(Errc::wrong_state,
                   "it is older than the " + std::to_string(there.size()) + " versions that are kept");
     const auto unread = co_await unread_by(of, there[0], deadline);
-    if (unread.empty()) co_return std::vector<std::uint64_t>{there[0]};
-    if (!full) co_return std::vector<std::uint64_t>();
+    if (unread.empty()) {
+      room.go.push_back(there[0]);
+      co_return room;
+    }
     if (home->changes != changes) continue;
     const bool notified = co_await home->changed.wait(deadline);
     if (notified) continue;

@@ -5,6 +5,7 @@
 #include "space/names.hpp"
 #include "space/partition.hpp"
 #include "space/protocol.hpp"
+#include "space/server/parts_impl.hpp"
 
 namespace penstock::space {
 
@@ -16,38 +17,17 @@ namespace {
 constexpr std::string_view replica_row = "replica";  // in what is said of it; it is no object
 constexpr std::size_t most_blocks = 100'000;         // of a reply, but for its last part
 
-std::shared_ptr<ServerCore> running(const std::weak_ptr<ServerCore>& core) {
-  auto held = core.lock();
-  if (!held) throw Error(Errc::stale_view, "this server is stopping");
-  return held;
-}
-
 }  // namespace
-
-struct ArrayService::Waiting {
-  Waiting(std::shared_ptr<Waits> all, rpc::Channel& of, std::uint32_t most) : waits(std::move(all)), channel(&of) {
-    if (++(*waits)[channel] <= most) return;
-    leave();
-    throw Error(Errc::overloaded, "a client may wait " + std::to_string(most) + " times at a server (its max_waits)");
-  }
-  Waiting(const Waiting&) = delete;
-  ~Waiting() { leave(); }
-  void leave() {
-    if (--(*waits)[channel] == 0) waits->erase(channel);
-  }
-  const std::shared_ptr<Waits> waits;
-  rpc::Channel* const channel;
-};
 
 Task<fb::FindReplyT> ArrayService::find(rpc::Call& call, fb::FindRequestT request) {
   ServerCore::require_role(call, "read");
-  const auto core = running(core_);
+  const auto core = locked(core_);
   const auto placement = co_await core->check_view(request.view, call.deadline());
   const auto view = placement->view().number;
   const auto boxes = unpack_boxes(request.boxes, request.dimensions);
   if (boxes.size() != request.parts.size() || boxes.size() > max_parts)
     throw Error(Errc::protocol, "a box is needed for each part");
-  const Waiting waiting(waits_, call.channel(), core->options().max_waits);
+  const pool::Waiting waiting(waits_, call.channel(), core->options().max_waits);
   const auto wait_until = pool::answer_in_time(call.deadline());
   fb::FindReplyT reply;
   reply.view = view;
@@ -66,22 +46,24 @@ Task<fb::FindReplyT> ArrayService::find(rpc::Call& call, fb::FindRequestT reques
 
 Task<fb::DropReplyT> ArrayService::drop(rpc::Call& call, fb::DropRequestT request) {
   ServerCore::require_role(call, "write");
-  const auto core = running(core_);
+  const auto core = locked(core_);
   const auto placement = co_await core->check_view(request.view, call.deadline());
   fb::DropReplyT reply;
-  if (request.whole) co_await parts_->settle(versions_row(request.array), call.deadline());
-  else reply.dropped = co_await parts_->drop(request.array, request.version, call.deadline());
+  if (request.whole) co_await parts_->settle(request.array, call.deadline());
+  else
+    reply.dropped = co_await parts_->drop(request.array, request.version, request.tag_base, placement->view().number,
+                                          call.deadline());
   co_return reply;
 }
 
 Task<fb::ConvertReplyT> ArrayService::convert(rpc::Call& call, fb::ConvertRequestT request) {
   ServerCore::require_role(call, "read");
-  const auto core = running(core_);
+  const auto core = locked(core_);
   const auto placement = co_await core->check_view(request.view, call.deadline());
   const auto boxes = unpack_boxes(request.boxes, request.dimensions);
   if (boxes.size() != request.parts.size() || boxes.size() > max_parts)
     throw Error(Errc::protocol, "a box is needed for each part");
-  const Waiting waiting(waits_, call.channel(), core->options().max_waits);
+  const pool::Waiting waiting(waits_, call.channel(), core->options().max_waits);
   const auto record = co_await parts_->record(request.array, call.deadline());
   if (!record->fields.empty()) throw Error(Errc::unsupported, "servers do not convert structures");
   Replicas::Request wanted;
@@ -131,27 +113,29 @@ Task<fb::ConvertReplyT> ArrayService::convert(rpc::Call& call, fb::ConvertReques
 
 Task<fb::RoomReplyT> ArrayService::room(rpc::Call& call, fb::RoomRequestT request) {
   ServerCore::require_role(call, "write");
-  const auto core = running(core_);
+  const auto core = locked(core_);
   const auto placement = co_await core->check_view(request.view, call.deadline());
   const auto row = versions_row(request.array);
   if (!core->is_primary(*placement, arrays_namespace(), row, std::nullopt))
     throw Error(Errc::stale_view, "this server does not own the array's versions");
-  const Waiting waiting(waits_, call.channel(), core->options().max_waits);
+  const pool::Waiting waiting(waits_, call.channel(), core->options().max_waits);
   fb::RoomReplyT reply;
-  reply.go = co_await parts_->room_for(request.array, request.version, placement->view().number,
-                                       pool::answer_in_time(call.deadline()));
+  auto room = co_await parts_->room_for(request.array, request.version, placement->view().number,
+                                        pool::answer_in_time(call.deadline()));
+  reply.go = std::move(room.go);
+  reply.begin = room.begin;
   co_return reply;
 }
 
 Task<fb::NextReplyT> ArrayService::next(rpc::Call& call, fb::NextRequestT request) {
   ServerCore::require_role(call, "read");
-  const auto core = running(core_);
+  const auto core = locked(core_);
   const auto placement = co_await core->check_view(request.view, call.deadline());
   if (request.step == 0) throw Error(Errc::protocol, "versions in steps of 0");
   const auto row = versions_row(request.array);
   if (!core->is_primary(*placement, arrays_namespace(), row, std::nullopt))
     throw Error(Errc::stale_view, "this server does not own the array's versions");
-  const Waiting waiting(waits_, call.channel(), core->options().max_waits);
+  const pool::Waiting waiting(waits_, call.channel(), core->options().max_waits);
   const auto found = co_await parts_->next_version(request.array, request.first, request.step, placement->view().number,
                                                    pool::answer_in_time(call.deadline()));
   fb::NextReplyT reply;
@@ -162,7 +146,7 @@ Task<fb::NextReplyT> ArrayService::next(rpc::Call& call, fb::NextRequestT reques
 
 Task<fb::StatusReplyT> ArrayService::status(rpc::Call& call, fb::StatusRequestT) {
   ServerCore::require_role(call, "read");
-  running(core_);
+  locked(core_);
   co_return replicas_->status();
 }
 

@@ -1,10 +1,10 @@
 // What a pool's server offers of arrays, for PoolServerOptions::extend: the generated SpaceService, and the guard of puts.
 #pragma once
 
-#include <map>
 #include <memory>
 
 #include "pool/node/server.hpp"
+#include "pool/server/waiting.hpp"
 #include "space/server/parts.hpp"
 #include "space/server/replicas.hpp"
 #include "space/space_service.hpp"  // generated from space.fbs
@@ -23,12 +23,10 @@ class ArrayService final : public fb::SpaceService {
   fabric::Task<fb::StatusReplyT> status(rpc::Call& call, fb::StatusRequestT request) override;
 
  private:
-  using Waits = std::map<rpc::Channel*, std::uint32_t>;  // how many by channel
-  struct Waiting;
   std::weak_ptr<pool::ServerCore> core_;  // which owns this
   std::shared_ptr<Parts> parts_;
   std::shared_ptr<Replicas> replicas_;
-  std::shared_ptr<Waits> waits_ = std::make_shared<Waits>();
+  std::shared_ptr<pool::Waits> waits_ = std::make_shared<pool::Waits>();
 };
 
 // replica_bytes: the budget of converted replicas; 0: a quarter of the server's memory.
