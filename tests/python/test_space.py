@@ -320,7 +320,7 @@ def test_versions_go_when_their_readers_have_read_them(pool_servers, open_space)
     for version in range(3):
         T[version][...] = version
     with pytest.raises(penstock.TimeoutError, match=r"version 3.*version 0, which was not read by 'viz', 'stats'"):
-        T[3].put(3, timeout=0.3)
+        T[3].put(3, timeout=1.0)
     assert T.versions == [0, 1, 2]
     T[1].done("viz")
     with ThreadPoolExecutor(3) as threads:
@@ -332,7 +332,7 @@ def test_versions_go_when_their_readers_have_read_them(pool_servers, open_space)
         ]
         assert not any(put.done() for put in puts) and T.versions == [0, 1, 2]
         with pytest.raises(penstock.TimeoutError, match="not read by 'stats'"):
-            T[5].put(5, timeout=0.3)
+            T[5].put(5, timeout=1.0)
         T[1].done("stats")
         for put in puts:
             put.result(20)

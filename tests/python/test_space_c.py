@@ -289,7 +289,7 @@ def test_options_of_a_definition_in_c(c, space):
     c.call("latest", b"T", ctypes.byref(latest), ctypes.byref(found))
     assert (latest.value, found.value) == (4, 1)
     c.call("done", b"T", number(3), b"pictures", LONG)
-    assert "statistics" in c.call("put", b"T", number(5), *put, number(50), code=TIMEOUT)
+    assert "statistics" in c.call("put", b"T", number(5), *put, number(1000), code=TIMEOUT)
     assert "no reader 'nobody'" in c.call("done", b"T", number(3), b"nobody", LONG, code=INVALID_ARGUMENT)
     c.call("done", b"T", number(3), b"statistics", LONG)
     c.call("put", b"T", number(5), *put, LONG)
