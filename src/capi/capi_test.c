@@ -18,7 +18,7 @@ static void test_names(void) {
   CHECK(strlen(penstock_version()) >= 5);
 }
 
-/* With a pool: tests/python/test_space.py. */
+/* With a pool: tests/python/test_space_c.py. */
 static void test_space(void) {
   char options[512];
   penstock_context* context = NULL;

@@ -236,20 +236,9 @@ Task<std::vector<std::string>> StreamHome::columns_of_row(Deadline deadline) {
     columns.emplace_back(entry.column);
     return true;
   });
-  const auto placement = core_->placement();
-  if (placement->view().settled) co_return columns;
-  for (const auto& member : placement->view().members) {
-    if (member.id == core_->self()) continue;
-    try {
-      const auto keys = co_await core_->list_keys(member, placement->view().number, streams_namespace(),
-                                                  escape_pattern(row_), deadline);
-      for (const auto& key : keys) columns.push_back(key.column);
-    } catch (const Error& e) {  // it may be the only one that has a step: whoever asks does so again, in a newer view
-      if (e.code() == Errc::stale_view) throw;
-      throw Error(Errc::peer_lost,
-                  "server " + member.name + " could not be asked for stream " + name_ + ": " + e.what());
-    }
-  }
+  const auto elsewhere = co_await core_->list_elsewhere(streams_namespace(), escape_pattern(row_), deadline);
+  if (elsewhere.empty()) co_return columns;
+  for (const auto& key : elsewhere) columns.push_back(key.column);
   std::sort(columns.begin(), columns.end());
   columns.erase(std::unique(columns.begin(), columns.end()), columns.end());
   co_return columns;

@@ -125,9 +125,9 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Task<std::optional<ObjectStore::Loaded>> load_anywhere(Namespace ns, std::string row, std::string column,
                                                          std::optional<std::uint64_t> tag, bool wait,
                                                          Deadline deadline);
-  // What another server holds of rows that match the pattern.
-  Task<std::vector<Key>> list_keys(Member member, std::uint64_t view, Namespace ns, std::string rows,
-                                   Deadline deadline);
+  // While the view is not settled, what the other servers hold of rows that match the pattern, some of it maybe twice; else nothing.
+  // Throws Error: stale_view, peer_lost (a server could not be asked: it may be the only one that has something).
+  Task<std::vector<Key>> list_elsewhere(Namespace ns, std::string rows, Deadline deadline);
   // Waits until the key is there (false: deadline). Throws stale_view when the view changes meanwhile.
   Task<bool> wait_present(Namespace ns, std::string row, std::string column, Deadline deadline);
 
@@ -200,6 +200,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   Counters& counters() { return counters_; }
 
  private:
+  Task<std::vector<Key>> list_keys(Member member, std::uint64_t view, Namespace ns, std::string rows,
+                                   Deadline deadline);
   static Error already_there(std::uint64_t version);
   bool owns_alone(const PutTerms& terms, std::span<const ViewedKey> keys) const;
   struct ChannelLeases;

@@ -421,4 +421,22 @@ Task<std::vector<Key>> ServerCore::list_keys(Member member, std::uint64_t view, 
   co_return keys;
 }
 
+Task<std::vector<Key>> ServerCore::list_elsewhere(Namespace ns, std::string rows, Deadline deadline) {
+  auto self = shared_from_this();
+  std::vector<Key> keys;
+  const auto placement = members_->placement();
+  if (placement->view().settled) co_return keys;
+  for (const auto& member : placement->view().members) {
+    if (member.id == options_.id) continue;
+    try {
+      auto theirs = co_await list_keys(member, placement->view().number, ns, rows, deadline);
+      std::move(theirs.begin(), theirs.end(), std::back_inserter(keys));
+    } catch (const Error& e) {  // whoever asks does so again, in a newer view
+      if (e.code() == Errc::stale_view) throw;
+      throw Error(Errc::peer_lost, "server " + member.name + " could not be asked what it has: " + e.what());
+    }
+  }
+  co_return keys;
+}
+
 }  // namespace penstock::pool

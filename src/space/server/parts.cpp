@@ -144,7 +144,6 @@ Parts::Task<std::shared_ptr<Parts::Part>> Parts::part_of(std::string row, base::
 // Blocks that others have not passed on yet count: they belong to this server.
 Parts::Task<void> Parts::fill(std::shared_ptr<Part> part, base::Deadline deadline) {
   const auto core = locked(core_);
-  const auto placement = core->placement();
   struct Unfinished {  // whoever comes next begins anew
     Part& part;
     ~Unfinished() {
@@ -163,15 +162,9 @@ Parts::Task<void> Parts::fill(std::shared_ptr<Part> part, base::Deadline deadlin
   std::string after;
   do after = core->store().table().scan(arrays_namespace(), pattern, after, scan_at_once, see);
   while (!after.empty());
-  if (!placement->view().settled) {
-    for (const auto& member : placement->view().members) {
-      if (member.id == core->self()) continue;
-      const auto keys = co_await core->list_keys(member, placement->view().number, arrays_namespace(),
-                                                 pool::escape_pattern(part->row), deadline);
-      for (const auto& key : keys)
-        if (const auto box = block_box_of(key.column)) part->insert(*box);
-    }
-  }
+  const auto elsewhere = co_await core->list_elsewhere(arrays_namespace(), pool::escape_pattern(part->row), deadline);
+  for (const auto& key : elsewhere)
+    if (const auto box = block_box_of(key.column)) part->insert(*box);
   if (part->state == Part::State::filling) part->state = Part::State::filled;
 }
 
@@ -313,28 +306,6 @@ Parts::Task<std::uint64_t> Parts::drop_blocks(std::vector<Block> blocks, base::D
   co_return count;
 }
 
-// In a view that is not settled, also what others have not passed on yet: it would come back.
-Parts::Task<std::uint64_t> Parts::drop_of_others(std::string prefix, std::uint64_t tag_base, base::Deadline deadline) {
-  const auto core = locked(core_);
-  const auto placement = core->placement();
-  std::uint64_t count = 0;
-  if (placement->view().settled) co_return count;
-  for (const auto& member : placement->view().members) {
-    if (member.id == core->self()) continue;
-    auto keys = co_await core->list_keys(member, placement->view().number, arrays_namespace(),
-                                         pool::escape_pattern(prefix) + "*", deadline);
-    std::vector<Block> blocks;
-    for (auto& key : keys) {
-      const auto row = block_row_of(key.row);
-      if (!row) continue;
-      const auto tag = tag_base + row->part;
-      if (core->is_primary(*placement, arrays_namespace(), key.row, tag)) blocks.push_back({std::move(key), tag});
-    }
-    count += co_await drop_blocks(std::move(blocks), deadline);
-  }
-  co_return count;
-}
-
 Parts::Task<std::uint64_t> Parts::drop(std::uint64_t array, std::uint64_t version, std::uint64_t tag_base,
                                        std::uint64_t view, base::Deadline deadline) {
   const auto core = locked(core_);
@@ -354,11 +325,20 @@ Parts::Task<std::uint64_t> Parts::drop(std::uint64_t array, std::uint64_t versio
   // Where it is open, another drop has ended and the version has begun anew.
   const auto state = co_await state_of({array, version}, deadline);
   if (state == VersionState::open) co_return 0;
-  std::uint64_t count = co_await drop_of_others(prefix, tag_base, deadline);
+  // What others have not passed on yet would come back.
+  std::vector<Block> blocks;
+  auto elsewhere = co_await core->list_elsewhere(arrays_namespace(), pool::escape_pattern(prefix) + "*", deadline);
+  for (auto& key : elsewhere) {
+    const auto row = block_row_of(key.row);
+    if (!row) continue;
+    const auto tag = tag_base + row->part;
+    if (core->is_primary(*core->placement(), arrays_namespace(), key.row, tag)) blocks.push_back({std::move(key), tag});
+  }
+  std::uint64_t count = co_await drop_blocks(std::move(blocks), deadline);
   const auto pattern = rows_like(prefix, true);
   std::string after;
   do {
-    std::vector<Block> blocks;
+    blocks.clear();
     const auto placement = core->placement();
     after = core->store().table().scan(
         arrays_namespace(), pattern, after, scan_at_once, [&](const ObjectTable::Entry& entry) {

@@ -99,7 +99,6 @@ class Parts final : public pool::PutGuard, public std::enable_shared_from_this<P
   Task<std::shared_ptr<Part>> part_of(std::string row, base::Deadline deadline);
   Task<void> fill(std::shared_ptr<Part> part, base::Deadline deadline);
   Task<std::uint64_t> drop_blocks(std::vector<Block> blocks, base::Deadline deadline);
-  Task<std::uint64_t> drop_of_others(std::string prefix, std::uint64_t tag_base, base::Deadline deadline);
   Task<VersionState> state_of(Version version, base::Deadline deadline);
   // After this one; "": all. In ascending order.
   Task<std::vector<std::string>> columns_of(std::string row, std::string after, base::Deadline deadline);

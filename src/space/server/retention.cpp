@@ -45,16 +45,9 @@ Parts::Task<std::shared_ptr<const DefinedArray>> Parts::open_array(std::string r
 // this server has put until now.
 Parts::Task<std::vector<std::string>> Parts::columns_of(std::string row, std::string after, base::Deadline deadline) {
   const auto core = locked(core_);
-  const auto placement = core->placement();
   std::vector<std::string> columns;
-  if (!placement->view().settled) {
-    for (const auto& member : placement->view().members) {
-      if (member.id == core->self()) continue;
-      const auto keys = co_await core->list_keys(member, placement->view().number, arrays_namespace(),
-                                                 pool::escape_pattern(row), deadline);
-      for (const auto& key : keys) columns.push_back(key.column);
-    }
-  }
+  const auto elsewhere = co_await core->list_elsewhere(arrays_namespace(), pool::escape_pattern(row), deadline);
+  for (const auto& key : elsewhere) columns.push_back(key.column);
   const auto pattern = rows_like(row, false);
   std::string from = after.empty() ? after : pool::pack_key(arrays_namespace(), row, after);
   do {
