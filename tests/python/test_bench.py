@@ -234,7 +234,7 @@ def test_what_ucx_perftest_prints_is_read(numbers):
 def test_a_reader_of_a_pool_is_measured_over_each_plane(tmp_path, monkeypatch, plane):
     programs = find_programs("pool_steps")
     if not programs or not (programs / "pool_steps").exists() or (plane == "ucx" and not has_ucx(programs)):
-        pytest.skip("not built")
+        pytest.skip(f"the benchmarks were not built{' with UCX' if plane == 'ucx' else ''}")
     monkeypatch.setenv("PENSTOCK_BIN", str(programs.parent / "bin"))
     with studies.Run(programs, tmp_path, 60) as run:
         assert pool.read_only(pool.Sizes(quick=True), 1, plane, run)["read_gb_per_s"] > 0
