@@ -77,6 +77,19 @@ if(PENSTOCK_HAVE_HDF5)
   mark_as_advanced(PENSTOCK_HDF5_HL)
 endif()
 
+# Exodus and Nemesis files (module mesh).
+set(PENSTOCK_HAVE_NETCDF OFF)
+find_path(PENSTOCK_NETCDF_INCLUDE netcdf.h)
+find_library(PENSTOCK_NETCDF_LIBRARY netcdf)
+mark_as_advanced(PENSTOCK_NETCDF_INCLUDE PENSTOCK_NETCDF_LIBRARY)
+if(PENSTOCK_NETCDF_INCLUDE AND PENSTOCK_NETCDF_LIBRARY)
+  set(PENSTOCK_HAVE_NETCDF ON)
+  add_library(penstock_netcdf INTERFACE)
+  add_library(netcdf::netcdf ALIAS penstock_netcdf)
+  target_include_directories(penstock_netcdf SYSTEM INTERFACE ${PENSTOCK_NETCDF_INCLUDE})
+  target_link_libraries(penstock_netcdf INTERFACE ${PENSTOCK_NETCDF_LIBRARY})
+endif()
+
 # The index of a pool's objects.
 find_package(absl REQUIRED)
 

@@ -4,8 +4,10 @@
 //
 //   penstock.yaml:   streams: { heat: { queue_steps: 2, when_full: discard_oldest } }
 //                    coprocessing: { heat: { wait: automatic, every: 10, pipelines: [pictures.yaml] } }
+//                    meshes: { results: { database: exodus, path: results.e } }
 //   environment:     PENSTOCK_STREAM_HEAT="direct,queue_steps=2"   PENSTOCK_DIRECTORY=/run/user/1000/penstock
 //                    PENSTOCK_COPROCESSING_HEAT="automatic,every=10,pipelines=pictures.yaml;sums.yaml"
+//                    PENSTOCK_MESH_RESULTS="exodus,path=results.e,format=cdf5"
 #pragma once
 
 #include <chrono>
@@ -108,6 +110,21 @@ struct CoprocessorOptions {
   std::string output = "output";            // the folder of what an analysis in the simulation's process writes
 };
 
+// How an Exodus file is laid out. automatic: offset64 where it holds everything, else cdf5.
+enum class MeshFormat : std::uint8_t { automatic, offset64, cdf5, netcdf4, netcdf4_classic };
+// Bits of ids, connectivity and the like in a file; as_given: as the fields have them.
+enum class MeshIntegers : std::uint8_t { as_given, bits_32, bits_64 };
+
+// Where a mesh region is kept (penstock/mesh_database.hpp).
+struct MeshOptions {
+  std::string database;  // exodus, nemesis, stream, generated or null; "": stream, or what the ending of the path means
+  std::string path;      // of files, or the name of a stream; "": the region's name
+  // Databases exodus and nemesis, writer:
+  MeshFormat format = MeshFormat::automatic;
+  MeshIntegers integers = MeshIntegers::as_given;
+  std::uint32_t compression = 0;  // by deflate, 0 (none) to 9: formats netcdf4 and netcdf4_classic
+};
+
 struct ContextOptions {
   std::string config_file;  // "": $PENSTOCK_CONFIG, else penstock.yaml in the working directory if there
   std::string directory;    // where streams register, and pools are found: a folder, or a directory service
@@ -120,8 +137,10 @@ struct ContextOptions {
 // The options as YAML, one "key: value" a line, in the order above.
 std::string to_yaml(const StreamOptions&);
 std::string coprocessor_options_to_yaml(const CoprocessorOptions&);
+std::string mesh_options_to_yaml(const MeshOptions&);
 // Sets one option from text ("queue_bytes", "64MiB"). Throws Error(unknown_option or invalid_argument).
 void set_option(StreamOptions&, const std::string& key, const std::string& value);
 void set_option(CoprocessorOptions&, const std::string& key, const std::string& value);
+void set_option(MeshOptions&, const std::string& key, const std::string& value);
 
 }  // namespace penstock

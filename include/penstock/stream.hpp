@@ -304,6 +304,9 @@ class Context {
   // The same for a channel's coprocessor (penstock/coprocessor.hpp).
   CoprocessorOptions coprocessor_options_for(std::string_view channel, CoprocessorOptions defaults = {}) const;
 
+  // The same for a mesh region (penstock/mesh_database.hpp).
+  MeshOptions mesh_options_for(std::string_view region, MeshOptions defaults = {}) const;
+
   // Collective. Registers the stream and returns at once; readers are awaited in the first begin_step.
   // Throws Error: invalid_argument, timeout (a rank that did not come), wrong_state (the stream is being written already; when
   // by another rank of this MPI launch without the communicator, that rank fails too).

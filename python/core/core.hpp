@@ -167,9 +167,12 @@ void bind_reader(nb::module_& m);
 void bind_context(nb::module_& m);
 void bind_pool(nb::module_& m);
 void bind_space(nb::module_& m);
+void bind_mesh(nb::module_& m);
 void bind_rpc(nb::module_& m);
 nb::object open_pool(const Context& context, const nb::dict& options);
 nb::object open_space(const Context& context, const nb::dict& options);
+nb::object open_region(const Context& context, const std::string& name, nb::object cohort, const nb::dict& options);
+nb::object create_region(const Context& context, const std::string& name, nb::object cohort, const nb::dict& options);
 PoolOptions pool_options_of(const nb::dict& options);
 nb::list known_pools(const Context& context, const std::string& directory, std::int64_t timeout_ms);
 

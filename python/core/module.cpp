@@ -64,6 +64,12 @@ class PyContext {
 
   nb::object open_pool(const nb::dict& options) { return penstock::python::open_pool(context(), options); }
   nb::object open_space(const nb::dict& options) { return penstock::python::open_space(context(), options); }
+  nb::object open_region(const std::string& name, nb::object cohort, const nb::dict& options) {
+    return penstock::python::open_region(context(), name, std::move(cohort), options);
+  }
+  nb::object create_region(const std::string& name, nb::object cohort, const nb::dict& options) {
+    return penstock::python::create_region(context(), name, std::move(cohort), options);
+  }
   nb::list known_pools(const std::string& directory, std::int64_t timeout_ms) {
     return penstock::python::known_pools(context(), directory, timeout_ms);
   }
@@ -106,6 +112,8 @@ void bind_context(nb::module_& m) {
       .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a, "options"_a)
       .def("open_pool", &PyContext::open_pool, "options"_a)
       .def("open_space", &PyContext::open_space, "options"_a)
+      .def("open_region", &PyContext::open_region, "name"_a, "cohort"_a.none(), "options"_a)
+      .def("create_region", &PyContext::create_region, "name"_a, "cohort"_a.none(), "options"_a)
       .def("known_pools", &PyContext::known_pools, "directory"_a, "timeout_ms"_a)
       .def("progress", &PyContext::progress)
       .def("shut_down", &PyContext::shut_down)
@@ -132,6 +140,7 @@ NB_MODULE(_core, m) {
   penstock::python::bind_coprocessor(m);
   penstock::python::bind_pool(m);
   penstock::python::bind_space(m);
+  penstock::python::bind_mesh(m);
   penstock::python::bind_rpc(m);
   penstock::python::bind_context(m);
 }

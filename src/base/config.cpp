@@ -43,6 +43,15 @@ struct EnumNames<Wait> {
   static constexpr std::array<std::string_view, 4> names{"block", "drop", "latest", "automatic"};
 };
 
+template <>
+struct EnumNames<MeshFormat> {
+  static constexpr std::array<std::string_view, 5> names{"auto", "offset64", "cdf5", "netcdf4", "netcdf4_classic"};
+};
+template <>
+struct EnumNames<MeshIntegers> {
+  static constexpr std::array<std::string_view, 3> names{"as_given", "32", "64"};
+};
+
 std::string parse_word(std::string_view text) {
   const std::string_view word = trim(text);
   if (word.empty()) throw Error(Errc::invalid_argument, "a name is missing");
@@ -197,6 +206,15 @@ constexpr std::array coprocessor_fields{
     text<&C::output, parse_line>("output"),
 };
 
+using M = MeshOptions;
+constexpr std::array mesh_fields{
+    text<&M::database, parse_name>("database"),
+    text<&M::path, parse_line>("path"),
+    choice<&M::format>("format"),
+    choice<&M::integers>("integers"),
+    number<&M::compression, 0, 9>("compression"),
+};
+
 }  // namespace
 
 std::string to_yaml(const StreamOptions& options) { return base::fields_to_yaml(stream_fields, options); }
@@ -213,10 +231,17 @@ void set_option(CoprocessorOptions& options, const std::string& key, const std::
   base::set_field(coprocessor_fields, options, key, value);
 }
 
+std::string mesh_options_to_yaml(const MeshOptions& options) { return base::fields_to_yaml(mesh_fields, options); }
+
+void set_option(MeshOptions& options, const std::string& key, const std::string& value) {
+  base::set_field(mesh_fields, options, key, value);
+}
+
 namespace base {
 namespace {
 
-constexpr std::array<std::string_view, 6> file_keys{"streams", "coprocessing", "directory", "listen", "log", "trace"};
+constexpr std::array<std::string_view, 7> file_keys{"streams", "coprocessing", "meshes", "directory",
+                                                    "listen",  "log",          "trace"};
 constexpr std::string_view every_stream = "*";
 
 // Where the options of one kind stand: their section of the file, and how variables of the environment begin.
@@ -231,6 +256,11 @@ template <>
 struct Place<CoprocessorOptions> {
   static constexpr const char *section = "coprocessing", *what = "a channel", *variable = "PENSTOCK_COPROCESSING_";
   static constexpr std::string_view list = "pipelines";
+};
+template <>
+struct Place<MeshOptions> {
+  static constexpr const char *section = "meshes", *what = "a mesh", *variable = "PENSTOCK_MESH_";
+  static constexpr std::string_view list = "";
 };
 
 [[noreturn]] void fail(const std::string& file, const YAML::Node& node, Errc code, const std::string& message) {
@@ -373,6 +403,11 @@ void apply_text(CoprocessorOptions& options, std::string_view text) {
                 [&](const std::string& key, const std::string& value) { set_option(options, key, value); });
 }
 
+void apply_text(MeshOptions& options, std::string_view text) {
+  for_each_part(text, "database",
+                [&](const std::string& key, const std::string& value) { set_option(options, key, value); });
+}
+
 StreamOptions from_yaml(std::string_view text, const std::function<void(const Error&)>& refused) {
   StreamOptions options;
   for (const std::string_view line : split(text, '\n')) {
@@ -392,6 +427,7 @@ std::vector<std::string_view> stream_option_names() { return field_names(stream_
 
 void check(const StreamOptions& options) { check_fields(stream_fields, options); }
 void check_coprocessor(const CoprocessorOptions& options) { check_fields(coprocessor_fields, options); }
+void check_mesh(const MeshOptions& options) { check_fields(mesh_fields, options); }
 
 namespace {
 
@@ -532,6 +568,10 @@ CoprocessorOptions options_for_coprocessor(std::string_view channel, Coprocessor
   return overlay_environment(channel, overlay_file(channel, std::move(defaults), config_file));
 }
 
+MeshOptions options_for_mesh(std::string_view region, MeshOptions defaults, const std::string& config_file) {
+  return overlay_environment(region, overlay_file(region, std::move(defaults), config_file));
+}
+
 Settings settings(const ContextOptions& options) {
   Settings result;
   result.config_file = find_config_file(options.config_file);
@@ -545,6 +585,8 @@ Settings settings(const ContextOptions& options) {
                        check_section<StreamOptions>(file, value, key);
                      } else if (key == "coprocessing") {
                        check_section<CoprocessorOptions>(file, value, key);
+                     } else if (key == "meshes") {
+                       check_section<MeshOptions>(file, value, key);
                      } else if (key == "directory") {
                        directory = scalar(file, value, key);
                      } else if (key == "listen") {

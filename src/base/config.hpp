@@ -11,6 +11,8 @@
 //       wake: "direct,when_full=block"         # the short form, as in PENSTOCK_STREAM_WAKE
 //     coprocessing:
 //       heat: {wait: automatic, every: 10, pipelines: [pictures.yaml]}
+//     meshes:
+//       results: {database: exodus, path: results.e}
 //     directory: /run/user/1000/penstock
 //     listen: 10.0.0.1
 //     log: info
@@ -42,6 +44,10 @@ StreamOptions options_for_stream(std::string_view stream, StreamOptions defaults
 CoprocessorOptions options_for_coprocessor(std::string_view channel, CoprocessorOptions defaults,
                                            const std::string& config_file);
 
+// The same for a mesh region: the section `meshes`, and PENSTOCK_MESH_<NAME>, whose first word may be `database` alone
+// ("exodus,path=out.e").
+MeshOptions options_for_mesh(std::string_view region, MeshOptions defaults, const std::string& config_file);
+
 enum class Side : std::uint8_t { writer, reader };
 // The same for one side of a stream that is being opened. An option that has no effect with the stream's engine is an
 // Error(invalid_argument) that names it and who takes it, when it is given in the environment, or in code while neither the
@@ -61,12 +67,14 @@ std::vector<std::string_view> stream_option_names();
 // Applies "direct,queue_steps=2" to the options. side: given where the text is for one side only.
 void apply_text(StreamOptions& options, std::string_view text, std::optional<Side> side = {});
 void apply_text(CoprocessorOptions& options, std::string_view text);
+void apply_text(MeshOptions& options, std::string_view text);
 // Options from the text that to_yaml writes. A line that set_option refuses throws, or is given to `refused` and skipped: the
 // text may be of another version.
 StreamOptions from_yaml(std::string_view text, const std::function<void(const Error&)>& refused = {});
 // Throws Error(invalid_argument) for values that set_option would refuse.
 void check(const StreamOptions& options);
 void check_coprocessor(const CoprocessorOptions& options);
+void check_mesh(const MeshOptions& options);
 // "PENSTOCK_STREAM_HEAT_2D" for "heat-2d".
 std::string environment_name(std::string_view stream);
 

@@ -1,4 +1,4 @@
-// HDF5's identifiers, its one lock, and its errors as Error: what the pool's tier and the file engine share. Only for sources of
+// HDF5's identifiers and its errors as Error: what the pool's tier and the file engine share. Only for sources of
 // modules that link HDF5; nothing of it is in libpenstock.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "penstock/error.hpp"
+#include "storage/hdf5_lock.hpp"
 
 namespace penstock::storage::h5 {
 
@@ -34,7 +35,7 @@ Result check(Result result, const char* doing) {
 // While it lives this thread may call HDF5, which prints nothing. (The library may be one that knows no threads.)
 class Use {
  public:
-  Use() : lock_(one_at_a_time()) {
+  Use() : lock_(hdf5_mutex()) {
     // Before HDF5 starts: what it cleans up when the process exits are files that could not be closed, on a full disk for
     // instance, and HDF5 1.10 crashes over them.
     [[maybe_unused]] static const herr_t none_left = H5dont_atexit();
@@ -45,10 +46,6 @@ class Use {
   Use(const Use&) = delete;
 
  private:
-  static std::mutex& one_at_a_time() {
-    static std::mutex mutex;
-    return mutex;
-  }
   std::lock_guard<std::mutex> lock_;
   H5E_auto2_t print_ = nullptr;
   void* print_data_ = nullptr;

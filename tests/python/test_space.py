@@ -26,7 +26,7 @@ def test_boxes_come_from_whoever_put_them(space):
     assert (T.name, T.dtype, T.shape) == ("T", np.float64, (6, 8))
     T[7][:4] = values[:4]
     with pytest.raises(penstock.TimeoutError, match=r"\[4, 6\) x \[0, 8\)"):
-        space["T", 7].get(timeout=0.2)
+        space["T", 7].get(timeout=1)
     T[7][4:] = np.asfortranarray(values[4:])
     np.testing.assert_array_equal(space["T", 7][...], values)
     np.testing.assert_array_equal(T[7][::-2, 3], values[::-2, 3])
@@ -322,7 +322,7 @@ def test_what_was_found_is_looked_for_again_once_it_was_dropped(pool_servers, op
         assert (T[0].get(np.s_[35:45], order=order) == [[1] * 64] * 5 + [[2] * 64] * 5).all()  # within what was found
     theirs[0].drop()
     with pytest.raises(penstock.TimeoutError, match=r"\[35, 45\)"):
-        T[0].get(np.s_[35:45], timeout=0.2)
+        T[0].get(np.s_[35:45], timeout=1)
     theirs[0][:10], theirs[0][10:] = 3, 4  # in other blocks
     assert (T[0][35:45] == 4).all() and (T[0][:40] == [[3] * 64] * 10 + [[4] * 64] * 30).all()
     other.drop("T")

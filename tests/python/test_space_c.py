@@ -165,7 +165,7 @@ def test_the_same_arrays_in_c(c, space):
     next_version = ctypes.byref(version), ctypes.byref(more)
     c.any("version_subscription_next", found, LONG, *next_version)
     assert (version.value, more.value) == (4, 1)
-    said = c.any("version_subscription_next", found, number(50), *next_version, code=TIMEOUT)
+    said = c.any("version_subscription_next", found, number(1000), *next_version, code=TIMEOUT)
     assert "no version after 4, in steps of 2, began" in said
     c.library.penstock_version_subscription_destroy(found)
     c.call("subscribe", b"T", *whole, number(4), number(1), number(5), LONG, ctypes.byref(found))
@@ -190,7 +190,7 @@ def test_the_same_arrays_in_c(c, space):
     dropped = ctypes.c_int()
     c.call("drop", b"T", number(4), ctypes.byref(dropped))
     assert dropped.value == 1
-    assert "[0, 6) x [0, 8)" in c.call("wait", b"T", number(4), *whole, number(50), code=TIMEOUT)
+    assert "[0, 6) x [0, 8)" in c.call("wait", b"T", number(4), *whole, number(1000), code=TIMEOUT)
     c.call("drop_array", b"T", ctypes.byref(dropped))
     c.call("versions", b"T", ctypes.c_size_t(2), versions, ctypes.byref(count), code=NOT_FOUND)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import analyze, bench, doctor, inspect, ls, objects, pool, run, save, serve, study, top, trace
+from . import analyze, bench, doctor, inspect, ls, mesh, objects, pool, run, save, serve, study, top, trace
 
 app = typer.Typer(
     name="penstock",
@@ -31,6 +31,7 @@ app.command("info")(objects.info)
 app.command("list")(objects.list_objects)
 app.command("drop")(objects.drop)
 app.command("compute")(objects.compute)
+app.add_typer(mesh.app, name="mesh")
 app.add_typer(trace.app, name="trace")
 app.command("replay")(trace.replay)
 app.add_typer(bench.app, name="bench")

@@ -108,6 +108,10 @@ CoprocessorOptions Context::coprocessor_options_for(std::string_view channel, Co
   return base::options_for_coprocessor(channel, std::move(defaults), impl_->options.config_file);
 }
 
+MeshOptions Context::mesh_options_for(std::string_view region, MeshOptions defaults) const {
+  return base::options_for_mesh(region, std::move(defaults), impl_->options.config_file);
+}
+
 Writer Context::create_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) const {
   fabric::check_stream_name(name);
   base::check(options);

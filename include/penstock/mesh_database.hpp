@@ -1,0 +1,105 @@
+// Mesh databases: where a region (penstock/region.hpp) is written to and read from.
+//
+//   auto sink = mesh::create_region(context, "results", cohort);      // collective
+//   sink->define(model);                                              // this rank's part
+//   sink->write(slot, values);                                        // its model fields, those of role communication first
+//   sink->begin_state(t);  sink->write(slot, values);  sink->end_state();
+//   sink->close();
+//
+// Which database it is: MeshOptions (code, then penstock.yaml, then PENSTOCK_MESH_<NAME>), else what the ending of the name means
+// (.e, .exo, .g, .gen, .ex2: exodus), else a stream of that name, whose engine is an option of the stream.
+//
+//   exodus      one Exodus II file; of a cohort of several ranks: as nemesis. Readable while it is written, but for netCDF-4
+//   nemesis     an Exodus file for each rank, name.RANKS.RANK, with communication maps
+//   stream      a step for the model and one for each state, on any engine
+//   generated   read only: "10x10x10|times:3", a grid of hexahedra
+//   null        keeps nothing
+//
+// Values are packed, row by row, in the field's element type. An object is used by one thread at a time. Errors: Error, which names the
+// file or stream; after one a Sink only closes, but for invalid_argument and wrong_state, which change nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/cohort.hpp"
+#include "penstock/options.hpp"
+#include "penstock/region.hpp"
+#include "penstock/stream.hpp"
+
+namespace penstock::mesh {
+
+// A field of a model, by its place in it.
+struct Slot {
+  std::size_t entity = 0;
+  std::size_t field = 0;
+};
+// Throws Error(not_found).
+Slot slot_of(const Model& model, EntityType type, std::string_view entity, std::string_view field);
+
+struct Rows {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+
+// What came of the wait for a state.
+struct StateOutcome {
+  enum class Kind : std::uint8_t { state, not_ready, end } kind = Kind::end;
+  double time = 0;
+};
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual std::uint32_t parts() const = 0;
+  // Unchanged while the source is open.
+  virtual const Model& model(std::uint32_t part) = 0;
+  // Goes on to the next complete state. A file has no more for now at its end: a later call looks again.
+  virtual StateOutcome next_state(Timeout deadline) = 0;
+  // Of all states that can be sought. Throws Error(unsupported) where states are only passed by.
+  virtual std::vector<double> times() = 0;
+  // The next state is this one.
+  virtual void seek(std::uint64_t state) = 0;
+  // Fields of the model, or of the present state. out: rows.count x components values. Throws Error(wrong_state) before a state.
+  virtual void read(std::uint32_t part, Slot slot, Rows rows, void* out) = 0;
+};
+
+class Sink {
+ public:
+  virtual ~Sink() = default;  // without close: what is incomplete is not seen by readers
+  // Once, before anything else. Collective.
+  virtual void define(const Model& model) = 0;
+  // Model fields before the first state, each once; transient and reduction fields in each state. The whole field.
+  virtual void write(Slot slot, const void* values) = 0;
+  // Throws Error(wrong_state), which names a field of the model that was not written.
+  virtual void begin_state(double time) = 0;
+  // The state is complete when all ranks have returned. Throws Error(wrong_state), which names a field that was not written.
+  virtual void end_state() = 0;
+  virtual void close() = 0;
+};
+
+// Collective. The context must live as long as what is returned.
+std::unique_ptr<Source> open_region(const Context& context, const std::string& name,
+                                    std::shared_ptr<Cohort> cohort = solo(), MeshOptions options = {});
+std::unique_ptr<Sink> create_region(const Context& context, const std::string& name,
+                                    std::shared_ptr<Cohort> cohort = solo(), MeshOptions options = {});
+
+// All parts as one: what several parts have, by id, is there once. Nodes and elements are in the order of their ids, or in the one that
+// spread() has kept. Throws Error(invalid_argument) where the parts contradict each other.
+std::unique_ptr<Source> join(std::shared_ptr<Source> source);
+
+inline constexpr std::uint32_t no_part = UINT32_MAX;
+// By element, through the blocks: its part, or no_part, which leaves it out.
+using Assignment = std::vector<std::uint32_t>;
+// As many elements for each part, but for one, in their order.
+Assignment assign_linear(const Model& model, std::uint32_t parts);
+// Elements of these blocks alone, all in part 0. Throws Error(not_found).
+Assignment assign_blocks(const Model& model, const std::vector<std::string>& blocks);
+// A source of one part as several: each element with its nodes and with what belongs to it in sets. Nodes that several parts have are
+// named in their comm sets. Throws Error(invalid_argument).
+std::unique_ptr<Source> spread(std::shared_ptr<Source> source, const Assignment& assignment, std::uint32_t parts);
+
+}  // namespace penstock::mesh

@@ -1,0 +1,207 @@
+// Mesh regions: the extension's part. Models cross the border as text (mesh/model_text.hpp); python/penstock/mesh makes of it what
+// users see.
+#include "mesh/model_text.hpp"
+
+#include "core.hpp"
+#include "penstock/mesh_database.hpp"
+
+namespace penstock::python {
+namespace {
+
+MeshOptions mesh_options_of(const nb::dict& from) {
+  MeshOptions options;
+  for (auto [name, value] : from) set_option(options, nb::cast<std::string>(name), nb::cast<std::string>(value));
+  return options;
+}
+
+void check_bytes(const mesh::Entity& entity, const mesh::Field& field, std::uint64_t rows, const Buffer& buffer) {
+  const auto bytes = rows * mesh::components_of(field) * size_of(field.dtype);
+  if (!buffer.packed(Order::row) || buffer.bytes() != bytes)
+    throw Error(Errc::invalid_argument, "field '" + field.name + "' of " + std::string(mesh::name_of(entity.type)) +
+                                            " '" + entity.name + "' takes a packed array of " + std::to_string(bytes) +
+                                            " bytes");
+}
+
+class PyRegionSource {
+ public:
+  explicit PyRegionSource(std::shared_ptr<mesh::Source> source) : source_(std::move(source)) {}
+  ~PyRegionSource() { close(); }
+  void close() {
+    if (source_) drop_unlocked(source_);
+  }
+  std::uint32_t parts() { return source().parts(); }
+  std::string model(std::uint32_t part) {
+    const Turn turn(mutex_);
+    auto& source = this->source();
+    Unlocked unlocked;
+    return mesh::to_text(source.model(part));
+  }
+  // A time, None (none is ready), or False (there are no more).
+  nb::object next_state(std::int64_t timeout_ms) {
+    const Turn turn(mutex_);
+    auto& source = this->source();
+    mesh::StateOutcome outcome;
+    {
+      Unlocked unlocked;
+      outcome = source.next_state(timeout_of(timeout_ms));
+    }
+    if (outcome.kind == mesh::StateOutcome::Kind::not_ready) return nb::none();
+    if (outcome.kind == mesh::StateOutcome::Kind::end) return nb::bool_(false);
+    return nb::float_(outcome.time);
+  }
+  std::vector<double> times() {
+    const Turn turn(mutex_);
+    auto& source = this->source();
+    Unlocked unlocked;
+    return source.times();
+  }
+  void seek(std::uint64_t state) {
+    const Turn turn(mutex_);
+    source().seek(state);
+  }
+  void read(std::uint32_t part, std::size_t entity, std::size_t field, std::uint64_t first, std::uint64_t count,
+            nb::handle out) {
+    const Turn turn(mutex_);
+    auto& source = this->source();
+    const Buffer buffer(out, true);
+    const auto& its = source.model(part).entities.at(entity);
+    check_bytes(its, its.fields.at(field), count, buffer);
+    Unlocked unlocked;
+    source.read(part, {entity, field}, {first, count}, buffer.data());
+  }
+  std::unique_ptr<PyRegionSource> join() {
+    auto source = shared();
+    Unlocked unlocked;
+    return std::make_unique<PyRegionSource>(mesh::join(std::move(source)));
+  }
+  // parts: of each element, uint32.
+  std::unique_ptr<PyRegionSource> spread(nb::handle parts, std::uint32_t count) {
+    auto source = shared();
+    const Buffer buffer(parts, false);
+    const auto* values = static_cast<const std::uint32_t*>(buffer.data());
+    mesh::Assignment assignment(values, values + buffer.bytes() / sizeof(std::uint32_t));
+    Unlocked unlocked;
+    return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), assignment, count));
+  }
+
+ private:
+  std::shared_ptr<mesh::Source> shared() {
+    if (!source_) throw Error(Errc::wrong_state, "the region is closed");
+    return source_;
+  }
+  mesh::Source& source() { return *shared(); }
+  std::mutex mutex_;
+  std::shared_ptr<mesh::Source> source_;
+};
+
+class PyRegionSink {
+ public:
+  explicit PyRegionSink(std::unique_ptr<mesh::Sink> sink) : sink_(std::move(sink)) {}
+  ~PyRegionSink() { abandon(); }
+  void abandon() {
+    if (sink_) drop_unlocked(sink_);
+  }
+  void define(const std::string& text) {
+    const Turn turn(mutex_);
+    auto& sink = this->sink();
+    model_ = mesh::model_from_text(text);
+    Unlocked unlocked;
+    sink.define(model_);
+  }
+  void write(std::size_t entity, std::size_t field, nb::handle values) {
+    const Turn turn(mutex_);
+    auto& sink = this->sink();
+    const Buffer buffer(values, false);
+    const auto& its = model_.entities.at(entity);
+    check_bytes(its, its.fields.at(field), mesh::rows_of(its, its.fields.at(field)), buffer);
+    Unlocked unlocked;
+    sink.write({entity, field}, buffer.data());
+  }
+  void begin_state(double time) {
+    const Turn turn(mutex_);
+    auto& sink = this->sink();
+    Unlocked unlocked;
+    sink.begin_state(time);
+  }
+  void end_state() {
+    const Turn turn(mutex_);
+    auto& sink = this->sink();
+    Unlocked unlocked;
+    sink.end_state();
+  }
+  void close() {
+    const Turn turn(mutex_);
+    auto& sink = this->sink();
+    {
+      Unlocked unlocked;
+      sink.close();
+    }
+    drop_unlocked(sink_);
+  }
+
+ private:
+  mesh::Sink& sink() {
+    if (!sink_) throw Error(Errc::wrong_state, "the region is closed");
+    return *sink_;
+  }
+  std::mutex mutex_;
+  std::unique_ptr<mesh::Sink> sink_;
+  mesh::Model model_;
+};
+
+}  // namespace
+
+nb::object open_region(const Context& context, const std::string& name, nb::object cohort, const nb::dict& options) {
+  const auto chosen = mesh_options_of(options);
+  auto ranks = cohort_of(std::move(cohort));
+  std::unique_ptr<PyRegionSource> source;
+  {
+    Unlocked unlocked;
+    source = std::make_unique<PyRegionSource>(mesh::open_region(context, name, std::move(ranks), chosen));
+  }
+  return nb::cast(std::move(source));
+}
+
+nb::object create_region(const Context& context, const std::string& name, nb::object cohort, const nb::dict& options) {
+  const auto chosen = mesh_options_of(options);
+  auto ranks = cohort_of(std::move(cohort));
+  std::unique_ptr<PyRegionSink> sink;
+  {
+    Unlocked unlocked;
+    sink = std::make_unique<PyRegionSink>(mesh::create_region(context, name, std::move(ranks), chosen));
+  }
+  return nb::cast(std::move(sink));
+}
+
+void bind_mesh(nb::module_& m) {
+  nb::class_<PyRegionSource>(m, "RegionSource")
+      .def("parts", &PyRegionSource::parts)
+      .def("model", &PyRegionSource::model, "part"_a)
+      .def("next_state", &PyRegionSource::next_state, "timeout_ms"_a)
+      .def("times", &PyRegionSource::times)
+      .def("seek", &PyRegionSource::seek, "state"_a)
+      .def("read", &PyRegionSource::read, "part"_a, "entity"_a, "field"_a, "first"_a, "count"_a, "out"_a)
+      .def("join", &PyRegionSource::join)
+      .def("spread", &PyRegionSource::spread, "parts"_a, "count"_a)
+      .def("close", &PyRegionSource::close);
+  nb::class_<PyRegionSink>(m, "RegionSink")
+      .def("define", &PyRegionSink::define, "model"_a)
+      .def("write", &PyRegionSink::write, "entity"_a, "field"_a, "values"_a)
+      .def("begin_state", &PyRegionSink::begin_state, "time"_a)
+      .def("end_state", &PyRegionSink::end_state)
+      .def("close", &PyRegionSink::close)
+      .def("abandon", &PyRegionSink::abandon);
+  m.def(
+      "mesh_suffixes", [](const std::string& storage) { return mesh::storage_named(storage).suffixes; }, "storage"_a);
+  m.def(
+      "mesh_topology",
+      [](const std::string& name) -> nb::object {
+        const auto* found = mesh::find_topology(name);
+        if (found == nullptr) return nb::none();
+        return nb::make_tuple(std::string(found->name), found->nodes, found->dimension, found->vtk,
+                              std::vector<int>(found->side_nodes.begin(), found->side_nodes.end()));
+      },
+      "name"_a);
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,312 @@
+"""`penstock mesh`: look into mesh regions, copy, join, spread and compare them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..units import size
+from .console import command, fail, messages, output, print_json
+
+app = typer.Typer(help="Mesh regions in Exodus and Nemesis files and on streams.", no_args_is_help=True)
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="REGION", help='A file, the name of files NAME.RANKS.RANK, a stream, or "10x10x10|times:3".'
+    ),
+]
+Database = Annotated[
+    str,
+    typer.Option(
+        "--database", "-d", metavar="DB", help="exodus, nemesis, stream or generated; else as the name's ending means."
+    ),
+]
+Part = Annotated[
+    int | None, typer.Option(min=0, help="Of files of several ranks: this one alone; else all are joined.")
+]
+Wait = Annotated[
+    float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="How long to wait for each state.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _open(name: str, database: str = "", part: int | None = None, timeout: float | None = None) -> Any:
+    from .. import mesh
+
+    options = {"database": "generated" if not database and "|" in name else database}
+    return mesh.open(name, part=part, timeout=timeout, **{key: value for key, value in options.items() if value})
+
+
+@app.command()
+@command
+def info(name: Name, database: Database = "", part: Part = None, json: AsJson = False) -> None:
+    """Show what a region holds: blocks, sets, fields, times."""
+    import penstock
+
+    with _open(name, database, part) as region:
+        model = region.model
+        try:
+            times: list[float] | None = region.times
+        except penstock.Unsupported:
+            times = None
+        if json:
+            print_json(
+                {"title": model.title, "dimensions": model.dimensions, "times": times, "entities": _as_json(model)}
+            )
+            return
+        _print(model, times)
+
+
+def _as_json(model: Any) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    return [asdict(each) for each in model.entities]
+
+
+def _print(model: Any, times: list[float] | None) -> None:
+    console = output()
+    if model.title:
+        console.print(Text(model.title))
+    table = Table(box=None, pad_edge=False)
+    for column, justify in (
+        ("type", "left"),
+        ("name", "left"),
+        ("id", "right"),
+        ("count", "right"),
+        ("fields", "left"),
+    ):
+        table.add_column(column, justify=justify, overflow="fold")
+    for each in model.entities:
+        fields = ", ".join(_field(its) for its in each.fields)
+        kind = f"{each.type} {each.topology}".strip()
+        table.add_row(
+            Text(kind), Text(each.name), "" if each.type == "region" else str(each.id), str(each.count), Text(fields)
+        )
+    console.print(table)
+    if times is None:
+        console.print("states: as they come")
+    elif times:
+        console.print(f"states: {len(times)}, times {times[0]:g} to {times[-1]:g}")
+    else:
+        console.print("states: none")
+
+
+def _field(its: Any) -> str:
+    kind = "" if its.storage == "scalar" else f" {its.storage}"
+    role = "" if its.role in ("transient", "mesh") else f" ({its.role})"
+    return f"{its.name}{kind}{role}"
+
+
+@app.command()
+@command
+def copy(
+    name: Name,
+    to: Annotated[
+        str,
+        typer.Argument(
+            metavar="TO",
+            help="The file or stream to write; an Exodus file that is there is replaced only with --force.",
+        ),
+    ],
+    database: Database = "",
+    to_database: Annotated[
+        str, typer.Option("--to-database", "-D", metavar="DB", help="exodus, nemesis, stream or null.")
+    ] = "",
+    parts: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Write it as so many parts (files NAME.PARTS.PART).")
+    ] = 1,
+    states: Annotated[
+        str, typer.Option(metavar="A:B[:C]", help="States by number, as Python's slices: 0:10:2, -1: for the last.")
+    ] = "",
+    least_time: Annotated[float | None, typer.Option("--from-time", help="States from this time on.")] = None,
+    greatest_time: Annotated[float | None, typer.Option("--to-time", help="States up to this time.")] = None,
+    blocks: Annotated[
+        list[str] | None, typer.Option("--block", "-b", help="This element block and others so named only.")
+    ] = None,
+    without_blocks: Annotated[
+        list[str] | None, typer.Option("--without-block", help="Leave this element block out.")
+    ] = None,
+    sets: Annotated[bool, typer.Option("--sets/--no-sets", help="Node, edge, face, element and side sets.")] = True,
+    fields: Annotated[
+        list[str] | None, typer.Option("--field", "-f", help="This field of results and others so named only.")
+    ] = None,
+    integers: Annotated[
+        int, typer.Option(help="Bits of ids, connectivity and the like: 32 or 64; 0: as they are.")
+    ] = 0,
+    reals: Annotated[int, typer.Option(help="Bits of real numbers: 32 or 64; 0: as they are.")] = 0,
+    format: Annotated[
+        str,
+        typer.Option(
+            help="offset64, cdf5, netcdf4, netcdf4_classic; auto: offset64 where it holds everything, else cdf5."
+        ),
+    ] = "auto",
+    compression: Annotated[int, typer.Option(min=0, max=9, help="Deflate, of netcdf4 files.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    timeout: Wait = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+) -> None:
+    """Copy a region from any database into any other, or some of it; the parts of several ranks are joined.
+
+    `penstock mesh copy run.e one.e` joins run.e.8.0 to run.e.8.7; --parts 8 spreads a file over eight.
+    """
+    from .. import mesh
+
+    if integers not in (0, 32, 64) or reals not in (0, 32, 64):
+        fail("--integers and --reals are 32, 64 or 0", code=2)
+    if not force and Path(to).exists():
+        fail(f"{to} is there already", "Give --force to replace it.", code=2)
+    options: dict[str, Any] = {"database": to_database, "format": format, "compression": compression}
+    if parts > 1 and not to_database:
+        options["database"] = "nemesis"
+    with _open(name, database, timeout=timeout) as region, _progress(f"{name} to {to}", quiet) as step:
+        choice = mesh.Choice(
+            states=_numbers(states, region),
+            times=(
+                -float("inf") if least_time is None else least_time,
+                float("inf") if greatest_time is None else greatest_time,
+            ),
+            blocks=tuple(blocks or ()),
+            without_blocks=tuple(without_blocks or ()),
+            sets=sets,
+            fields=tuple(fields or ()),
+            integers=integers,
+            reals=reals,
+        )
+        done = mesh.copy(
+            region, to, choice=choice, parts=parts, progress=step, **{k: v for k, v in options.items() if v}
+        )
+    if not quiet:
+        into = f" in {parts} parts" if parts > 1 else ""
+        output().print(
+            Text(f"{to}{into}: {done.states} states, {done.fields} arrays, {size(done.bytes)}"), soft_wrap=True
+        )
+
+
+def _numbers(text: str, region: Any) -> Any:
+    if not text:
+        return None
+    try:
+        bounds = [int(each) if each.strip() else None for each in text.split(":")]
+    except ValueError:
+        bounds = []
+    if not 1 <= len(bounds) <= 3 or (len(bounds) == 1 and bounds[0] is None):
+        fail(f"--states takes numbers like 3 or 0:10:2, not {text!r}", code=2)
+    known = range(len(region.times))
+    if len(bounds) > 1:
+        return known[slice(*bounds)]
+    number = bounds[0] + len(known) if bounds[0] < 0 else bounds[0]
+    if number not in known:
+        fail(f"there is no state {bounds[0]}; there are {len(known)}", code=2)
+    return [number]
+
+
+@contextlib.contextmanager
+def _progress(what: str, quiet: bool) -> Iterator[Callable[[int, float], None]]:
+    console = messages()
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("state {task.fields[state]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task(what, state="-")
+        yield lambda state, time: bar.update(task, state=f"{state} (time {time:g})")
+
+
+@app.command()
+@command
+def compare(
+    first: Name,
+    second: Name,
+    database: Database = "",
+    second_database: Annotated[
+        str, typer.Option("--second-database", "-D", metavar="DB", help="Of the second region.")
+    ] = "",
+    absolute: Annotated[float | None, typer.Option(min=0, help="Real numbers may be apart so far.")] = None,
+    relative: Annotated[float | None, typer.Option(min=0, help="The same, of the greater of both.")] = None,
+    combined: Annotated[float | None, typer.Option(min=0, help="Relative above 1, absolute below.")] = None,
+    ulps: Annotated[int | None, typer.Option(min=0, help="So many floating-point numbers apart.")] = None,
+    floor: Annotated[float, typer.Option(min=0, help="Numbers smaller than this count as 0.")] = 0.0,
+    tolerances: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.yaml",
+            help="Tolerances by field: {stress: {relative: 1e-6}, flag: {ignore: true}}; time and coordinates too.",
+        ),
+    ] = None,
+    ids: Annotated[
+        bool, typer.Option("--ids/--no-ids", help="Match nodes and elements by their ids, not their order.")
+    ] = True,
+    records: Annotated[
+        bool, typer.Option("--records", help="Compare titles, QA and information records and properties too.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="List so many differences at most.")] = 20,
+    timeout: Wait = None,
+    json: AsJson = False,
+) -> None:
+    """Compare two regions: entities, fields, times and values. The exit code is 1 when they differ.
+
+    Parts are joined; files, pools and live streams are compared with each other; 32 and 64 bits make no difference.
+    """
+    from .. import mesh
+
+    general = mesh.Tolerance(absolute, relative, combined, ulps, floor)
+    by_field = _tolerances(tolerances) if tolerances else {}
+    options = mesh.Options(
+        tolerance=general,
+        time=by_field.pop("time", general),
+        coordinates=by_field.pop("coordinates", None),
+        by_field=by_field,
+        ids=ids,
+        records=records,
+        limit=limit,
+    )
+    with _open(first, database, timeout=timeout) as a, _open(second, second_database, timeout=timeout) as b:
+        report = mesh.compare(a, b, options)
+    if json:
+        print_json(
+            {
+                "same": report.same,
+                "total": report.total,
+                "states": report.states,
+                "fields": report.fields,
+                "values": report.values,
+                "differences": [
+                    {"what": each.what, "where": each.where, "state": each.state, "text": each.text}
+                    for each in report.differences
+                ],
+            }
+        )
+    else:
+        for each in report.differences:
+            output().print(Text(str(each)), soft_wrap=True)
+        more = report.total - len(report.differences)
+        if more:
+            output().print(f"... and {more} more (--limit)")
+        compared = f"{report.states} states, {report.fields} arrays, {report.values} values compared"
+        verdict = "the same" if report.same else f"{report.total} differences"
+        output().print(Text(f"{verdict}: {compared}"), soft_wrap=True)
+    raise typer.Exit(0 if report.same else 1)
+
+
+def _tolerances(file: Path) -> dict[str, Any]:
+    import yaml
+
+    from .. import mesh
+
+    try:
+        read = yaml.safe_load(file.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        fail(f"cannot read {file}: {error}", code=2)
+    if not isinstance(read, dict) or not all(isinstance(each, dict) for each in read.values()):
+        fail(f"{file}: expected fields with their tolerances, like stress: {{relative: 1e-6}}", code=2)
+    return {str(name): mesh.Tolerance.of(each) for name, each in read.items()}

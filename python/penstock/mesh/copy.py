@@ -1,0 +1,203 @@
+"""Copies of regions from any database into any other: what `penstock mesh copy`, join and spread do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..cohort import thread_cohort
+from ..errors import InvalidArgument, NotFound
+from .model import Entity, Field, Model
+from .region import Region, RegionWriter, create
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of a region is copied."""
+
+    states: Sequence[int] | None = None  # numbers, from 0; None: all
+    times: tuple[float, float] = (-np.inf, np.inf)
+    blocks: Sequence[str] = ()  # element blocks, with their nodes; none named: all
+    without_blocks: Sequence[str] = ()
+    sets: bool = True
+    fields: Sequence[str] = ()  # transient and reduction fields; none named: all
+    integers: int = 0  # bits of ids, connectivity and the like: 32, 64, or 0 (as they are)
+    reals: int = 0  # bits of real numbers
+
+    def has_state(self, number: int, time: float) -> bool:
+        return (self.states is None or number in self.states) and self.times[0] <= time <= self.times[1]
+
+
+@dataclass(slots=True)
+class Copied:
+    states: int = 0
+    fields: int = 0
+    bytes: int = 0
+
+
+def chosen_blocks(model: Model, choice: Choice) -> np.ndarray | None:
+    """For each element, its part: 0, or none where its block is left out; None where all are kept. Raises NotFound."""
+    blocks = list(model.of("element_block"))
+    names = [each.name for each in blocks]
+    for name in [*choice.blocks, *choice.without_blocks]:
+        if name not in names:
+            raise NotFound(f"there is no element block {name!r}; there are: {', '.join(names)[:500]}")
+    kept = [(not choice.blocks or name in choice.blocks) and name not in choice.without_blocks for name in names]
+    if all(kept):
+        return None
+    if not any(kept):
+        raise InvalidArgument("no element block is left")
+    no_part = np.uint32(0xFFFFFFFF)
+    return np.concatenate(
+        [np.full(each.count, 0 if keep else no_part, np.uint32) for each, keep in zip(blocks, kept, strict=True)]
+    )
+
+
+def chosen_model(model: Model, choice: Choice) -> Model:
+    """The model with the fields and sets that are chosen, in the chosen types."""
+    kept = []
+    gone = set()
+    for each in model.entities:
+        dropped_block = each.type == "element_block" and (
+            each.name in choice.without_blocks or (choice.blocks and each.name not in choice.blocks)
+        )
+        if dropped_block or (each.type.endswith("_set") and each.type != "comm_set" and not choice.sets):
+            gone.add((each.type, each.name))
+            continue
+        fields = [
+            _typed(its, choice)
+            for its in each.fields
+            if not its.in_state or not choice.fields or its.name in choice.fields
+        ]
+        kept.append(replace(each, fields=fields))
+    for each in kept:
+        if each.type == "assembly":
+            each.members = [name for name in each.members if (each.member_type, name) not in gone]
+            each.count = len(each.members)
+    return replace(model, entities=kept)
+
+
+def _typed(its: Field, choice: Choice) -> Field:
+    if its.dtype in ("int32", "int64") and not its.in_state and its.role != "communication" and choice.integers:
+        return replace(its, dtype=f"int{choice.integers}")
+    if its.dtype in ("float32", "float64") and choice.reals:
+        return replace(its, dtype=f"float{choice.reals}")
+    return its
+
+
+def copy(
+    source: Region,
+    name: Any,
+    *,
+    choice: Choice | None = None,
+    parts: int = 1,
+    progress: Callable[[int, float], None] = lambda _state, _time: None,
+    context: Any = None,
+    **options: Any,
+) -> Copied:
+    """Copies a region, from its next state on, into another database. options: of create().
+
+    parts: how many it is written as, each with as many elements as the others (Nemesis files, or ranks of a stream).
+    progress: called after each state. Raises what open() and create() do; what is there by then stays incomplete.
+    """
+    choice = choice or Choice()
+    pieces = _pieces(source, choice, parts)
+    models = [chosen_model(piece.model, choice) for piece in pieces]
+    writers = _open_all(name, models, context, options, pieces)
+    done = Copied()
+    try:
+        for piece, writer in zip(pieces, writers, strict=True):
+            _copy_fields(piece, writer, done, lambda its: not its.in_state and its.role != "communication")
+        while (state := source.next_state()) is not None:
+            if not choice.has_state(state.number, state.time):
+                continue
+            for piece, writer in zip(pieces, writers, strict=True):
+                with writer.state(state.time):
+                    _copy_fields(piece, writer, done, lambda its: its.in_state)
+            done.states += 1
+            progress(state.number, state.time)
+        _side_by_side([writer.close for writer in writers])
+    except BaseException:
+        for writer in writers:
+            writer.abandon()
+        raise
+    return done
+
+
+def _pieces(source: Region, choice: Choice, parts: int) -> list[Region]:
+    core = source._core
+    if source.parts > 1:
+        raise InvalidArgument("one part of several is copied by itself, or all of them joined")
+    kept = chosen_blocks(source.model, choice)
+    if kept is not None:
+        core = core.spread(kept, 1)
+    if parts > 1:
+        elements = Model.from_text(core.model(0)).count("element_block")
+        of_element = np.arange(elements, dtype=np.uint64) * parts // max(1, elements)
+        core = core.spread(of_element.astype(np.uint32), parts)
+    if core is source._core:
+        return [source]
+    return [Region(core, part, source._timeout) for part in range(parts)]
+
+
+def _open_all(
+    name: Any, models: list[Model], context: Any, options: dict[str, Any], pieces: list[Region]
+) -> list[RegionWriter]:
+    """One writer for each part. Defining is collective, and what parts share comes first, so each has a thread here."""
+    writers: list[Any] = [None] * len(models)
+    cohort = thread_cohort(len(models)) if len(models) > 1 else [None]
+
+    def start(rank: int) -> None:
+        writer = create(name, models[rank], comm=cohort[rank], context=context, **options)
+        _copy_fields(pieces[rank], writer, Copied(), lambda its: its.role == "communication")
+        writers[rank] = writer
+
+    _side_by_side([lambda rank=rank: start(rank) for rank in range(len(models))])
+    return writers
+
+
+def _side_by_side(calls: Sequence[Callable[[], Any]]) -> None:
+    """Each in a thread of its own. Raises the first error."""
+    if len(calls) == 1:
+        calls[0]()
+        return
+    errors: list[BaseException] = []
+
+    def guarded(call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _copy_fields(source: Region, writer: RegionWriter, done: Copied, wanted: Callable[[Field], bool]) -> None:
+    for entity in writer.model.entities:
+        for its in entity.fields:
+            if wanted(its) and entity.rows(its):
+                key = (entity.type, entity.name)
+                values = source.read(key, its.name, role=its.role)
+                writer.write(key, its.name, _narrowed(values, entity, its), role=its.role)
+                done.fields += 1
+                done.bytes += values.nbytes
+
+
+def _narrowed(values: np.ndarray, entity: Entity, its: Field) -> np.ndarray:
+    """Real numbers as chosen; whole numbers are checked where they are written."""
+    if values.dtype.kind == "i" and its.dtype == "int32" and values.dtype.itemsize > 4:
+        narrow = values.astype(np.int32)
+        if not np.array_equal(narrow, values):
+            raise InvalidArgument(f"{entity.name}, {its.name}: a number does not fit into 32 bits")
+        return narrow
+    return values

@@ -1,0 +1,274 @@
+"""Regions that are open: reading, and writing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..cohort import as_cohort
+from ..errors import InvalidArgument, NotFound, TimeoutError, WrongState
+from ..stream import to_ms
+from .model import Entity, Field, Model, numpy_dtype
+
+Key = tuple[str | tuple[str, str], str]
+
+
+class _Fields:
+    """Arrays by (entity, field)."""
+
+    def __init__(self, region: Region):
+        self._region = region
+
+    def __getitem__(self, key: Key) -> np.ndarray:
+        return self._region.read(*key)
+
+
+class State(_Fields):
+    """A state of a region, until the next one."""
+
+    def __init__(self, region: Region, number: int, time: float):
+        super().__init__(region)
+        self.number = number
+        self.time = time
+
+    def __getitem__(self, key: Key) -> np.ndarray:
+        if self._region._state is not self:
+            raise WrongState("the region has gone on to another state")
+        return super().__getitem__(key)
+
+
+class Region:
+    """A region that is read: one part of it, or all parts as one. Made by open(); a context manager.
+
+    Iterating goes through the states: of a stream as they come, of files those that are there.
+    """
+
+    def __init__(self, core: Any, part: int, timeout: float | None):
+        self._core = core
+        self._part = part
+        self._timeout = timeout
+        self._state: State | None = None
+        self._count = 0
+        self.model = Model.from_text(core.model(part))
+
+    def __enter__(self) -> Region:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._core.close()
+
+    @property
+    def times(self) -> list[float]:
+        """Of all states. Raises Unsupported for a stream, whose states are passed by."""
+        return self._core.times()
+
+    def seek(self, state: int) -> None:
+        """The next state is this one, from 0. Raises NotFound, Unsupported (streams)."""
+        self._core.seek(state)
+        self._count = state
+
+    def next_state(self, timeout: float | None = None) -> State | None:
+        """The next state; None where there are no more. timeout: seconds. Raises TimeoutError."""
+        found = self._core.next_state(to_ms(self._timeout if timeout is None else timeout))
+        if found is None:
+            raise TimeoutError("no state came in time")
+        self._state = None if found is False else State(self, self._count, found)
+        self._count += self._state is not None
+        return self._state
+
+    def __iter__(self) -> Iterator[State]:
+        while (state := self.next_state()) is not None:
+            yield state
+
+    def __getitem__(self, key: Key) -> np.ndarray:
+        return self.read(*key)
+
+    def read(
+        self, entity: str | tuple[str, str], field: str, *, role: str | None = None, first: int = 0, count: int = -1
+    ) -> np.ndarray:
+        """A field of the model, or of the present state: rows, or rows x components. Reduction fields have one row.
+
+        first, count: rows (-1: to the end). role: where fields of several roles have the name.
+        """
+        e, i, its, which = _slot(self.model, entity, field, role)
+        shape = list(its.shape(which))
+        if count < 0:
+            count = shape[0] - first
+        if first < 0 or count < 0 or first + count > shape[0]:
+            raise InvalidArgument(
+                f"{its.name}, {which.name}: there are {shape[0]} rows, not {first} to {first + count}"
+            )
+        out = np.empty([count, *shape[1:]], numpy_dtype(which))
+        self._core.read(self._part, e, i, first, count, out)
+        return out
+
+    def to_mesh(self, fields: Sequence[str] | None = None) -> Any:
+        """Nodes, element blocks and their fields, of the present state (penstock.analysis.meshes)."""
+        from .analysis import to_mesh
+
+        return to_mesh(self, fields)
+
+    def to_vtk(self, fields: Sequence[str] | None = None) -> Any:
+        """The same as a vtkUnstructuredGrid. Needs VTK."""
+        from ..analysis.vtk import to_vtk
+
+        return to_vtk(self.to_mesh(fields))
+
+    @property
+    def parts(self) -> int:
+        """How many ranks wrote the region, or 1 where the parts are joined."""
+        return self._core.parts()
+
+
+def open(
+    name: str | os.PathLike,
+    *,
+    part: int | None = None,
+    share: tuple[int, int] | None = None,
+    comm: Any = None,
+    context: Any = None,
+    timeout: float | None = None,
+    **options: Any,
+) -> Region:
+    """Opens a region: a file, files that several ranks wrote (name.RANKS.RANK), a stream, or "10x10x10|times:3".
+
+    The parts that ranks wrote are joined, unless `part` names one. share=(i, n): the i-th of n pieces with as many
+    elements each; the ranks of a cohort (comm: mpi4py's communicator, or a cohort) have theirs. options: of
+    MeshOptions (database, path); configuration and environment count as everywhere. timeout: seconds, for each state.
+    Raises NotFound, InvalidArgument (no mesh, or one that contradicts itself), Unsupported, TimeoutError.
+    """
+    from ..context import _default_context, _freed_on_error
+
+    context = context if context is not None else _default_context()
+    cohort = as_cohort(comm)
+    with _freed_on_error(cohort):
+        core = context._core.open_region(os.fspath(name), cohort, _texts(options))
+    if part is not None:
+        if share is not None:
+            raise InvalidArgument("part and share exclude each other")
+        return Region(core, part, timeout)
+    if share is None and cohort is not None and cohort.size > 1:
+        share = cohort.rank, cohort.size
+    if core.parts() > 1:
+        core = core.join()
+    if share is not None:
+        index, pieces = share
+        if not 0 <= index < pieces:
+            raise InvalidArgument(f"share ({index}, {pieces}): the first counts from 0 and is less than the second")
+        elements = Model.from_text(core.model(0)).count("element_block")
+        parts = (np.arange(elements, dtype=np.uint64) * pieces // max(1, elements)).astype(np.uint32)
+        return Region(core.spread(parts, pieces), index, timeout)
+    return Region(core, 0, timeout)
+
+
+class _StateWriter:
+    def __init__(self, writer: RegionWriter, time: float):
+        self._writer = writer
+        self._time = time
+
+    def __enter__(self) -> _StateWriter:
+        self._writer._core.begin_state(self._time)
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is None:
+            self._writer._core.end_state()
+
+    def __setitem__(self, key: Key, values: Any) -> None:
+        self._writer.write(*key, values)
+
+
+class RegionWriter:
+    """A region that is written: this rank's part. Made by create(); a context manager.
+
+    A state, or the region, that is left by an exception stays incomplete: readers do not see it.
+    """
+
+    def __init__(self, core: Any, model: Model):
+        self._core = core
+        self._open = True
+        self.model = model
+        core.define(model.to_text())
+
+    def __enter__(self) -> RegionWriter:
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is not None:
+            self.abandon()
+        elif self._open:
+            self.close()
+
+    def close(self) -> None:
+        """Collective. Raises WrongState, which names a field that has no values."""
+        self._core.close()
+        self._open = False
+
+    def abandon(self) -> None:
+        """Leaves the region as it is: readers see the states that are complete. Not collective."""
+        self._core.abandon()
+        self._open = False
+
+    def state(self, time: float) -> _StateWriter:
+        """A context in which all transient and reduction fields are set; the state is complete at its end."""
+        return _StateWriter(self, float(time))
+
+    def __setitem__(self, key: Key, values: Any) -> None:
+        self.write(*key, values)
+
+    def write(self, entity: str | tuple[str, str], field: str, values: Any, *, role: str | None = None) -> None:
+        """The whole of a field: rows, or rows x components. Integers are checked, not rounded."""
+        e, i, its, which = _slot(self.model, entity, field, role)
+        self._core.write(e, i, _packed(np.asarray(values), its, which))
+
+
+def create(
+    name: str | os.PathLike, model: Model, *, comm: Any = None, context: Any = None, **options: Any
+) -> RegionWriter:
+    """Makes a region, and replaces one of the name. Collective.
+
+    Where it goes is `database` (exodus, nemesis, stream, null), else what the ending of the name means, else a stream;
+    configuration and environment win. Other options: path, format, integers, compression (MeshOptions).
+    Raises InvalidArgument (the model contradicts itself), Unsupported (the database cannot keep it).
+    """
+    from ..context import _default_context, _freed_on_error
+
+    context = context if context is not None else _default_context()
+    cohort = as_cohort(comm)
+    with _freed_on_error(cohort):
+        return RegionWriter(context._core.create_region(os.fspath(name), cohort, _texts(options)), model)
+
+
+def _texts(options: dict[str, Any]) -> dict[str, str]:
+    return {key: os.fspath(value) if isinstance(value, os.PathLike) else str(value) for key, value in options.items()}
+
+
+def _slot(model: Model, entity: str | tuple[str, str], field: str, role: str | None) -> tuple[int, int, Entity, Field]:
+    its = model.find(entity)
+    for i, each in enumerate(its.fields):
+        if each.name == field and role in (None, each.role):
+            return next(e for e, other in enumerate(model.entities) if other is its), i, its, each
+    names = ", ".join(each.name for each in its.fields)
+    raise NotFound(f"{its.type} {its.name!r} has no field {field!r}; there are: {names[:500]}")
+
+
+def _packed(values: np.ndarray, its: Entity, which: Field) -> np.ndarray:
+    shape, dtype = its.shape(which), numpy_dtype(which)
+    if values.shape != shape and not (values.size == 1 == int(np.prod(shape))):
+        raise InvalidArgument(f"{its.name}, {which.name}: the array has the shape {values.shape}, and takes {shape}")
+    if not np.can_cast(values.dtype, dtype, "same_kind"):
+        raise InvalidArgument(f"{its.name}, {which.name}: {values.dtype} does not become {dtype}")
+    out = np.ascontiguousarray(values.reshape(shape), dtype)
+    if (
+        values.dtype.kind in "iu"
+        and out.dtype.itemsize < values.dtype.itemsize
+        and not np.array_equal(out, values.reshape(shape))
+    ):
+        raise InvalidArgument(f"{its.name}, {which.name}: a number does not fit into {dtype}")
+    return out

@@ -1,0 +1,121 @@
+#include "mesh/checked_sink.hpp"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "mesh/stored_source.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::mesh {
+namespace {
+
+class CheckedSink final : public Sink {
+ public:
+  CheckedSink(std::unique_ptr<Sink> sink, std::string name) : sink_(std::move(sink)), name_(std::move(name)) {}
+  void define(const Model& model) override;
+  void write(Slot slot, const void* values) override;
+  void begin_state(double time) override;
+  void end_state() override;
+  void close() override;
+
+ private:
+  enum class Phase { begun, model, between, state, broken, closed };
+  [[noreturn]] void refuse(const std::string& why) const { throw Error(Errc::wrong_state, name_ + ": " + why); }
+  std::string describe(std::size_t entity, std::size_t field) const;
+  void require(std::initializer_list<Phase> phases, const char* call) const;
+  void require_all_written() const;
+  template <class Body>
+  void pass_on(Phase then, Body body);
+
+  std::unique_ptr<Sink> sink_;
+  std::string name_;
+  Phase phase_ = Phase::begun;
+  Model model_;
+  std::vector<std::vector<bool>> written_;  // model fields; those of the state
+};
+
+std::string CheckedSink::describe(std::size_t e, std::size_t i) const {
+  const auto& entity = model_.entities[e];
+  return "field '" + entity.fields[i].name + "' of " + std::string(name_of(entity.type)) + " '" + entity.name + "'";
+}
+
+void CheckedSink::require(std::initializer_list<Phase> phases, const char* call) const {
+  for (const auto phase : phases)
+    if (phase_ == phase) return;
+  static constexpr const char* names[] = {"before define",  "while the model is written",
+                                          "between states", "inside of a state",
+                                          "after an error", "after close"};
+  refuse(std::string(call) + " " + names[static_cast<std::size_t>(phase_)]);
+}
+
+void CheckedSink::require_all_written() const {
+  const bool state = phase_ == Phase::state;
+  for (std::size_t e = 0; e < written_.size(); ++e)
+    for (std::size_t i = 0; i < written_[e].size(); ++i) {
+      const auto& entity = model_.entities[e];
+      if (is_in_state(entity.fields[i]) == state && !written_[e][i] && values_of(entity, entity.fields[i]) != 0)
+        refuse(std::string(state ? "the state" : "the model") + " has no values of " + describe(e, i));
+    }
+}
+
+// After an error of the database it is only closed.
+template <class Body>
+void CheckedSink::pass_on(Phase then, Body body) {
+  const auto before = std::exchange(phase_, Phase::broken);
+  try {
+    body();
+  } catch (const Error& e) {
+    if (e.code() == Errc::invalid_argument || e.code() == Errc::wrong_state) phase_ = before;
+    throw;
+  }
+  phase_ = then;
+}
+
+void CheckedSink::define(const Model& model) {
+  require({Phase::begun}, "define");
+  check(model);
+  pass_on(Phase::model, [&] { sink_->define(model); });
+  model_ = model;
+  for (const auto& entity : model_.entities) written_.emplace_back(entity.fields.size(), false);
+}
+
+void CheckedSink::write(Slot slot, const void* values) {
+  require({Phase::model, Phase::between, Phase::state}, "write");
+  if (slot.entity >= written_.size() || slot.field >= written_[slot.entity].size())
+    throw Error(Errc::invalid_argument, name_ + ": the model has no such field");
+  const bool state = phase_ == Phase::state;
+  if (is_in_state(model_.entities[slot.entity].fields[slot.field]) != state)
+    refuse((state ? "inside of a state: " : "outside of a state: ") + describe(slot.entity, slot.field));
+  if (phase_ == Phase::between) refuse("the model is complete: " + describe(slot.entity, slot.field));
+  if (written_[slot.entity][slot.field]) refuse("there are values already of " + describe(slot.entity, slot.field));
+  pass_on(phase_, [&] { sink_->write(slot, values); });
+  written_[slot.entity][slot.field] = true;
+}
+
+void CheckedSink::begin_state(double time) {
+  require({Phase::model, Phase::between}, "begin_state");
+  if (phase_ == Phase::model) require_all_written();
+  pass_on(Phase::state, [&] { sink_->begin_state(time); });
+  for (auto& entity : written_) entity.assign(entity.size(), false);
+}
+
+void CheckedSink::end_state() {
+  require({Phase::state}, "end_state");
+  require_all_written();
+  pass_on(Phase::between, [&] { sink_->end_state(); });
+}
+
+void CheckedSink::close() {
+  require({Phase::model, Phase::between}, "close");
+  if (phase_ == Phase::model) require_all_written();
+  pass_on(Phase::closed, [&] { sink_->close(); });
+}
+
+}  // namespace
+
+std::unique_ptr<Sink> checked(std::unique_ptr<Sink> sink, std::string name) {
+  return std::make_unique<CheckedSink>(std::move(sink), std::move(name));
+}
+
+}  // namespace penstock::mesh

@@ -1,0 +1,12 @@
+// What every database demands of its caller, checked in one place: the order of calls, and that each field has its values.
+#pragma once
+
+#include <memory>
+
+#include "mesh/database.hpp"
+
+namespace penstock::mesh {
+
+std::unique_ptr<Sink> checked(std::unique_ptr<Sink> sink, std::string name);
+
+}  // namespace penstock::mesh

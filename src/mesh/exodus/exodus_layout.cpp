@@ -1,0 +1,105 @@
+#include "mesh/exodus/exodus_layout.hpp"
+
+#include <cstddef>
+#include <cstring>
+
+#include "penstock/error.hpp"
+
+namespace penstock::mesh {
+namespace {
+
+struct Hyperslab {
+  Extent start;
+  Extent count;
+};
+
+Hyperslab slab_of(const Column& column, std::uint32_t components, StateNumber state, Rows rows) {
+  Hyperslab slab;
+  const auto add = [&slab](std::size_t start, std::size_t count) {
+    slab.start.push_back(start);
+    slab.count.push_back(count);
+  };
+  if (state) add(*state, 1);
+  switch (column.shape) {
+    case Column::Shape::rows: add(column.first + rows.first, rows.count); break;
+    case Column::Shape::matrix:
+      add(rows.first, rows.count);
+      add(0, components);
+      break;
+    case Column::Shape::columns:
+      add(rows.first, rows.count);
+      add(column.at, 1);
+      break;
+    case Column::Shape::lines:
+      add(column.at, 1);
+      add(rows.first, rows.count);
+      break;
+    case Column::Shape::value: add(column.at, 1); break;
+  }
+  return slab;
+}
+
+template <class T>
+void shift_all(T* values, std::size_t count, std::size_t stride, T by) {
+  for (std::size_t i = 0; i < count; ++i) values[i * stride] = static_cast<T>(values[i * stride] + by);
+}
+
+void shift(DType dtype, void* values, std::size_t count, std::size_t stride, int by) {
+  if (dtype == DType::int32) shift_all(static_cast<std::int32_t*>(values), count, stride, by);
+  else if (dtype == DType::int64) shift_all(static_cast<std::int64_t*>(values), count, stride, std::int64_t{by});
+  else throw Error(Errc::invalid_argument, "numbers of nodes and the like are int32 or int64");
+}
+
+// Between packed values and one component of rows.
+void spread(std::byte* rows, const std::byte* packed, std::size_t count, std::size_t stride, std::size_t size) {
+  for (std::size_t i = 0; i < count; ++i) std::memcpy(rows + i * stride, packed + i * size, size);
+}
+void gather(std::byte* packed, const std::byte* rows, std::size_t count, std::size_t stride, std::size_t size) {
+  for (std::size_t i = 0; i < count; ++i) std::memcpy(packed + i * size, rows + i * stride, size);
+}
+
+bool is_whole(const Place& place) { return place.columns.size() == 1; }
+int from_one(const Place& place, std::size_t component) {
+  return component < place.from_one.size() ? place.from_one[component] : 0;
+}
+
+}  // namespace
+
+void read_place(const NetcdfFile& file, const Place& place, DType dtype, std::uint32_t components, StateNumber state,
+                Rows rows, void* out) {
+  const auto size = size_of(dtype);
+  if (is_whole(place)) {
+    const auto slab = slab_of(place.columns[0], components, state, rows);
+    file.read(place.columns[0].variable, dtype, slab.start, slab.count, out);
+    if (from_one(place, 0) != 0) shift(dtype, out, rows.count * components, 1, -1);
+    return;
+  }
+  std::vector<std::byte> packed(rows.count * size);
+  for (std::size_t c = 0; c < place.columns.size(); ++c) {
+    const auto slab = slab_of(place.columns[c], components, state, rows);
+    file.read(place.columns[c].variable, dtype, slab.start, slab.count, packed.data());
+    if (from_one(place, c) != 0) shift(dtype, packed.data(), rows.count, 1, -1);
+    spread(static_cast<std::byte*>(out) + c * size, packed.data(), rows.count, components * size, size);
+  }
+}
+
+void write_place(NetcdfFile& file, const Place& place, DType dtype, std::uint32_t components, StateNumber state,
+                 Rows rows, const void* values) {
+  const auto size = size_of(dtype);
+  if (is_whole(place) && from_one(place, 0) == 0) {
+    const auto slab = slab_of(place.columns[0], components, state, rows);
+    file.write(place.columns[0].variable, dtype, slab.start, slab.count, values);
+    return;
+  }
+  const std::size_t width = is_whole(place) ? components : 1;
+  std::vector<std::byte> packed(rows.count * width * size);
+  for (std::size_t c = 0; c < place.columns.size(); ++c) {
+    gather(packed.data(), static_cast<const std::byte*>(values) + c * size, rows.count, components * size,
+           width * size);
+    if (from_one(place, c) != 0) shift(dtype, packed.data(), rows.count * width, 1, 1);
+    const auto slab = slab_of(place.columns[c], components, state, rows);
+    file.write(place.columns[c].variable, dtype, slab.start, slab.count, packed.data());
+  }
+}
+
+}  // namespace penstock::mesh

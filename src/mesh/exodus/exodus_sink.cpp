@@ -1,0 +1,551 @@
+#include "mesh/exodus/exodus_sink.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "mesh/storage_names.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::mesh {
+namespace {
+
+constexpr std::size_t string_length = 33;
+constexpr std::size_t line_length = 81;
+constexpr std::uint64_t offset64_limit = (std::uint64_t{1} << 32) - 4;  // bytes of a variable, or of its record
+constexpr float exodus_version = 9.06F;
+
+// As the file has it. Classic files hold no 64-bit integers; results of those would be rounded.
+DType result_type(const Field& field) {
+  if (field.dtype == DType::int32 || field.dtype == DType::float32) return field.dtype;
+  if (field.dtype == DType::float64 || field.dtype == DType::int64) return field.dtype;
+  throw Error(Errc::unsupported,
+              "Exodus has no results of type " + std::string(name_of(field.dtype)) + " (field '" + field.name + "')");
+}
+
+std::string with_state(const char* what, const Entity& entity, const Field& field) {
+  return std::string(what) + " field '" + field.name + "' of " + std::string(name_of(entity.type)) + " '" +
+         entity.name + "'";
+}
+
+// Names of the components of all fields of the role, over the entities, each once, in the order in which they come.
+std::vector<std::string> union_of_names(const Model& model, const std::vector<std::size_t>& entities, Role role) {
+  std::vector<std::string> names;
+  for (const auto entity : entities)
+    for (const auto& field : model.entities[entity].fields)
+      if (field.role == role)
+        for (auto& name : component_names(field))
+          if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+  return names;
+}
+
+std::size_t index_of(const std::vector<std::string>& names, const std::string& name) {
+  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+}  // namespace
+
+void check_exodus_options(const MeshOptions& options) {
+  using Format = MeshFormat;
+  const bool netcdf4 = options.format == Format::netcdf4 || options.format == Format::netcdf4_classic;
+  if (options.compression != 0 && !netcdf4)
+    throw Error(Errc::invalid_argument, "compression needs format: netcdf4 or netcdf4_classic");
+  const bool narrow = options.format == Format::offset64 || options.format == Format::netcdf4_classic;
+  if (options.integers == MeshIntegers::bits_64 && narrow)
+    throw Error(Errc::invalid_argument, "integers of 64 bits need format: cdf5 or netcdf4");
+}
+
+ExodusSink::ExodusSink(std::string path, const MeshOptions& options) : path_(std::move(path)), options_(options) {}
+
+ExodusSink::~ExodusSink() {
+  file_.reset();
+  try {
+    if (defined_) set_state_count();
+  } catch (const Error&) {  // the file has a state too many, whose time is 0
+  }
+}
+
+Place& ExodusSink::place_of(std::size_t entity, std::string_view field, Role role) {
+  const auto& fields = model_.entities[entity].fields;
+  for (std::size_t i = 0; i < fields.size(); ++i)
+    if (fields[i].name == field && fields[i].role == role) return places_[entity][i];
+  throw Error(Errc::internal, "no field " + std::string(field));
+}
+
+void ExodusSink::choose_format() {
+  using Format = MeshFormat;
+  std::uint64_t largest = 0;
+  bool long_numbers = false;
+  bool long_results = false;
+  for (const auto& entity : model_.entities) {
+    if (entity.id != static_cast<std::int32_t>(entity.id)) long_numbers = true;
+    for (const auto& field : entity.fields) {
+      const auto size = std::max<std::size_t>(8, size_of(field.dtype));
+      const auto row = is_in_state(field) ? rows_of(entity, field) : values_of(entity, field);
+      largest = std::max(largest, element_count({row, size}));
+      if (field.dtype != DType::int64) continue;
+      (is_in_state(field) ? long_results : long_numbers) = true;
+    }
+  }
+  wide_ = options_.integers == MeshIntegers::bits_64 || (options_.integers == MeshIntegers::as_given && long_numbers);
+  auto format = options_.format;
+  const bool needs_64_bits = wide_ || long_results;
+  if (format == Format::automatic) format = needs_64_bits || largest > offset64_limit ? Format::cdf5 : Format::offset64;
+  if (needs_64_bits && (format == Format::offset64 || format == Format::netcdf4_classic))
+    throw Error(Errc::invalid_argument, path_ + ": integers of 64 bits need format: cdf5 or netcdf4 (or integers: 32)");
+  if (largest > offset64_limit && format == Format::offset64)
+    throw Error(Errc::invalid_argument, path_ + ": a variable of more than 4 GiB needs format: cdf5 or netcdf4");
+  classic_ = format == Format::offset64 || format == Format::cdf5;
+  static constexpr std::array formats{NetcdfFile::Format::offset64, NetcdfFile::Format::cdf5,
+                                      NetcdfFile::Format::netcdf4, NetcdfFile::Format::netcdf4_classic};
+  file_.emplace(NetcdfFile::create(path_, formats.at(static_cast<std::size_t>(format) - 1)));
+}
+
+int ExodusSink::define(const std::string& name, DType dtype, const std::vector<int>& dimensions) {
+  const auto variable = file_->define_variable(name, dtype, dimensions);
+  if (options_.compression != 0 && dtype != DType::string && !dimensions.empty())
+    file_->compress(variable, static_cast<int>(options_.compression));
+  return variable;
+}
+
+void ExodusSink::define_texts(const std::string& name, const std::string& dimension, std::vector<std::string> texts) {
+  if (texts.empty()) return;
+  define(name, DType::string, {file_->define_dimension(dimension, texts.size()), file_->dimension_id("len_name")});
+  texts_[name] = std::move(texts);
+}
+
+void ExodusSink::define_integers(const std::string& name, const std::vector<int>& dimensions,
+                                 std::vector<std::int64_t> values, bool wide) {
+  define(name, wide ? DType::int64 : DType::int32, dimensions);
+  integers_[name] = std::move(values);
+}
+
+void ExodusSink::add_integers(const std::string& name, const std::string& dimension, std::vector<std::int64_t> values) {
+  if (values.empty()) return;
+  std::vector<int> dimensions;
+  if (!dimension.empty()) dimensions.push_back(file_->define_dimension(dimension, values.size()));
+  define_integers(name, dimensions, std::move(values), wide_);
+}
+
+void ExodusSink::define(const Model& model) { define(model, nullptr); }
+
+void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&)>& add) {
+  check(model);
+  model_ = model;
+  for (const auto& entity : model_.entities) {
+    places_.emplace_back(entity.fields.size());
+    if (entity.type == EntityType::structured_block)
+      throw Error(Errc::unsupported, path_ + ": Exodus has no structured blocks");
+  }
+  choose_format();
+  define_head();
+  define_nodes();
+  for (const auto& names : exodus_names) define_entities(names);
+  for (std::size_t e = 0; e < places_.size(); ++e)
+    for (std::size_t i = 0; i < places_[e].size(); ++i) {
+      const auto& entity = model_.entities[e];
+      const auto& field = entity.fields[i];
+      if (places_[e][i].columns.empty() && values_of(entity, field) != 0)
+        throw Error(Errc::unsupported, path_ + ": " + with_state("Exodus has no place for the", entity, field) +
+                                           " (role " + std::string(name_of(field.role)) + ")");
+    }
+  if (add) add(*file_);
+  file_->end_definitions();
+  defined_ = true;
+  for (const auto& [name, texts] : texts_) file_->write_texts(name, texts);
+  for (const auto& [name, values] : integers_) {
+    const auto& variable = *file_->find(name);
+    Extent count;
+    for (const auto dimension : variable.dimensions) count.push_back(file_->length_of(dimension));
+    file_->write(variable.id, DType::int64, Extent(count.size(), 0), count, values.data());
+  }
+  texts_.clear();
+  integers_.clear();
+}
+
+void ExodusSink::define_head() {
+  std::size_t longest = 32;
+  bool doubles = false;
+  for (const auto& entity : model_.entities) {
+    longest = std::max(longest, entity.name.size());
+    for (const auto& field : entity.fields) {
+      if (field.dtype == DType::float64) doubles = true;
+      for (const auto& name : component_names(field)) longest = std::max(longest, name.size());
+    }
+  }
+  const auto global = NetcdfFile::global_attribute;
+  file_->put_real(global, "api_version", exodus_version);
+  file_->put_real(global, "version", exodus_version);
+  file_->put_attribute(global, "floating_point_word_size", std::int64_t{doubles ? 8 : 4});
+  file_->put_attribute(global, "file_size", std::int64_t{1});
+  file_->put_attribute(global, "maximum_name_length", static_cast<std::int64_t>(longest));
+  file_->put_attribute(global, "int64_status", std::int64_t{wide_ ? 0x1c00 : 0});  // maps, ids, bulk
+  file_->put_attribute(global, "title", model_.title);
+  for (const auto& [name, value] : model_.properties) file_->put_attribute(global, name, value);
+  file_->define_dimension("len_string", string_length);
+  file_->define_dimension("len_name", longest + 1);
+  file_->define_dimension("len_line", line_length);
+  file_->define_dimension("four", 4);
+  time_dimension_ = file_->define_dimension("time_step", 0);
+  time_variable_ = file_->define_variable("time_whole", DType::float64, {time_dimension_});
+  if (model_.dimensions > 0) file_->define_dimension("num_dim", model_.dimensions);
+  if (!model_.qa.empty()) {
+    define("qa_records", DType::string,
+           {file_->define_dimension("num_qa_rec", model_.qa.size()), file_->define_dimension("four", 4),
+            file_->define_dimension("len_string", string_length)});
+    for (const auto& record : model_.qa)
+      for (const auto* text : {&record.code, &record.version, &record.date, &record.time})
+        texts_["qa_records"].push_back(*text);
+  }
+  if (!model_.information.empty()) {
+    define("info_records", DType::string,
+           {file_->define_dimension("num_info", model_.information.size()),
+            file_->define_dimension("len_line", line_length)});
+    texts_["info_records"] = model_.information;
+  }
+}
+
+int ExodusSink::rows_dimension(const std::string& name, std::uint64_t length) {
+  return file_->define_dimension(name, length);
+}
+
+void ExodusSink::define_nodes() {
+  for (std::size_t e = 0; e < model_.entities.size(); ++e) {
+    const auto& entity = model_.entities[e];
+    if (entity.type == EntityType::region) {
+      const auto names = union_of_names(model_, {e}, Role::reduction);
+      define_texts("name_glo_var", "num_glo_var", names);
+      if (names.empty()) continue;
+      const auto variable =
+          define("vals_glo_var", DType::float64, {time_dimension_, file_->dimension_id("num_glo_var")});
+      for (std::size_t i = 0; i < entity.fields.size(); ++i) {
+        if (entity.fields[i].role != Role::reduction) continue;
+        static_cast<void>(result_type(entity.fields[i]));
+        for (const auto& name : component_names(entity.fields[i]))
+          places_[e][i].columns.push_back(
+              {.variable = variable, .shape = Column::Shape::value, .at = index_of(names, name)});
+      }
+    }
+    if (entity.type != EntityType::node_block) continue;
+    if (file_->find("coor_names") != nullptr)
+      throw Error(Errc::unsupported, path_ + ": Exodus has one block of nodes, and this region has more");
+    if (model_.dimensions > 0) {
+      std::vector<std::string> axes;
+      for (std::uint32_t d = 0; d < model_.dimensions; ++d) axes.emplace_back(1, "xyz"[d]);
+      define_texts("coor_names", "num_dim", axes);
+    }
+    if (entity.count == 0) continue;
+    const auto rows = rows_dimension("num_nodes", entity.count);
+    for (std::size_t i = 0; i < entity.fields.size(); ++i) {
+      const auto& field = entity.fields[i];
+      if (field.role == Role::mesh && field.name == "coordinates") {
+        if (components_of(field) != model_.dimensions)
+          throw Error(Errc::invalid_argument, path_ + ": coordinates of nodes have " +
+                                                  std::to_string(components_of(field)) + " components in a mesh of " +
+                                                  std::to_string(model_.dimensions) + " dimensions");
+        for (std::uint32_t d = 0; d < model_.dimensions; ++d)
+          places_[e][i].columns.push_back({.variable = define(std::string("coord") + "xyz"[d], field.dtype, {rows})});
+      }
+      if (field.role == Role::mesh && field.name == "ids")
+        places_[e][i].columns.push_back({.variable = define("node_num_map", integer_type(), {rows})});
+    }
+    const auto names = union_of_names(model_, {e}, Role::transient);
+    define_texts("name_nod_var", "num_nod_var", names);
+    for (std::size_t i = 0; i < entity.fields.size(); ++i) {
+      if (entity.fields[i].role != Role::transient) continue;
+      for (const auto& name : component_names(entity.fields[i]))
+        places_[e][i].columns.push_back({.variable = define(numbered("vals_nod_var", index_of(names, name) + 1),
+                                                            result_type(entity.fields[i]), {time_dimension_, rows})});
+    }
+    define_attributes(exodus_node_names, e, "num_nodes", 0);
+    define_maps(exodus_node_names, {e});
+  }
+}
+
+void ExodusSink::define_entities(const ExodusNames& names) {
+  std::vector<std::size_t> entities;
+  for (std::size_t e = 0; e < model_.entities.size(); ++e)
+    if (model_.entities[e].type == names.type) entities.push_back(e);
+  if (entities.empty()) return;
+  std::vector<std::int64_t> ids, status;
+  std::vector<std::string> labels;
+  for (const auto e : entities) {
+    ids.push_back(model_.entities[e].id);
+    status.push_back(model_.entities[e].count > 0 ? 1 : 0);
+    labels.push_back(model_.entities[e].name);
+  }
+  const auto number = file_->define_dimension(names.number, entities.size());
+  define_integers(names.status, {number}, status, false);
+  define_integers(numbered(names.properties, 1), {number}, ids, wide_);
+  file_->put_attribute(file_->find(numbered(names.properties, 1))->id, "name", std::string("ID"));
+  define_texts(names.names, names.number, labels);
+  if (*names.total != '\0' && model_.count_of(names.type) > 0) rows_dimension(names.total, model_.count_of(names.type));
+  for (std::size_t i = 0; i < entities.size(); ++i) {
+    const auto e = entities[i];
+    if (model_.entities[e].count == 0) continue;
+    if (names.type == EntityType::assembly) define_assembly(names, e, i + 1);
+    else if (names.type == EntityType::blob)
+      define(numbered(names.members, i + 1), DType::int32,
+             {rows_dimension(numbered(names.size, i + 1), model_.entities[e].count)});
+    else if (*names.connectivity != '\0') define_block(names, e, i + 1);
+    else define_set(names, e, i + 1);
+    if (*names.attributes != '\0') define_attributes(names, e, numbered(names.size, i + 1), i + 1);
+  }
+  if (*names.maps != '\0') define_maps(names, entities);
+  define_properties(names, entities);
+  define_results(names, entities);
+  define_reductions(names, entities);
+}
+
+void ExodusSink::define_block(const ExodusNames& names, std::size_t e, std::size_t place) {
+  const auto& entity = model_.entities[e];
+  const auto rows = rows_dimension(numbered(names.size, place), entity.count);
+  const bool of_faces = entity.topology == "nfaced";
+  for (std::size_t i = 0; i < entity.fields.size(); ++i) {
+    const auto& field = entity.fields[i];
+    if (field.role != Role::mesh) continue;
+    if (field.name == "entity_counts") {
+      const auto variable = define(numbered(names.entry_counts, place), DType::int32, {rows});
+      file_->put_attribute(variable, "entity_type1", std::string(of_faces ? "FACE" : "NODE"));
+      file_->put_attribute(variable, "entity_type2",
+                           std::string(names.type == EntityType::face_block ? "FACE" : "ELEM"));
+      places_[e][i].columns.push_back({.variable = variable});
+      continue;
+    }
+    std::string variable_name, dimension;
+    if (field.name == "connectivity" && !of_faces) {
+      variable_name = names.connectivity;
+      dimension = names.nodes_per_entry;
+    } else if (field.name == "connectivity_face" || field.name == "connectivity") {
+      variable_name = "facconn";
+      dimension = "num_fac_per_el";
+    } else if (field.name == "connectivity_edge") {
+      variable_name = "edgconn";
+      dimension = "num_edg_per_el";
+    } else {
+      continue;
+    }
+    const bool flat = entity.find("entity_counts") != nullptr && field.name == "connectivity";
+    const auto width = file_->define_dimension(numbered(dimension, place), flat ? field.count : components_of(field));
+    const auto variable =
+        define(numbered(variable_name, place), integer_type(), flat ? std::vector{width} : std::vector{rows, width});
+    file_->put_attribute(variable, "elem_type", entity.topology);
+    places_[e][i] = {{{.variable = variable, .shape = flat ? Column::Shape::rows : Column::Shape::matrix}}, {1}};
+  }
+}
+
+void ExodusSink::define_set(const ExodusNames& names, std::size_t e, std::size_t place) {
+  const auto& entity = model_.entities[e];
+  const auto rows = rows_dimension(numbered(names.size, place), entity.count);
+  for (std::size_t i = 0; i < entity.fields.size(); ++i) {
+    const auto& field = entity.fields[i];
+    if (field.role != Role::mesh) continue;
+    auto& its = places_[e][i];
+    if (field.name == "members")
+      its = {{{.variable = define(numbered(names.members, place), integer_type(), {rows})}}, {1}};
+    else if (field.name == "element_side" && names.type == EntityType::side_set)
+      its = {{{.variable = define(numbered(names.members, place), integer_type(), {rows})},
+              {.variable = define(numbered(names.seconds, place), integer_type(), {rows})}},
+             {1, 0}};
+    else if (field.name == "orientations" && *names.seconds != '\0')
+      its = {{{.variable = define(numbered(names.seconds, place), integer_type(), {rows})}}, {}};
+    else if (field.name == "distribution_factors") {
+      if (names.type == EntityType::node_set && field.count != 0)
+        throw Error(Errc::unsupported, path_ + ": a node set has one distribution factor for each node");
+      const auto factors = names.type == EntityType::node_set
+                               ? rows
+                               : file_->define_dimension(numbered(names.factor_count, place), rows_of(entity, field));
+      its = {{{.variable = define(numbered(names.factors, place), field.dtype, {factors})}}, {}};
+    }
+  }
+}
+
+void ExodusSink::define_assembly(const ExodusNames& names, std::size_t e, std::size_t place) {
+  const auto& entity = model_.entities[e];
+  const auto members = numbered(names.members, place);
+  std::vector<std::int64_t> ids;
+  for (const auto& member : entity.members) ids.push_back(model_.at(entity.member_type, member).id);
+  if (ids.empty()) return;
+  define_integers(members, {rows_dimension(numbered(names.size, place), ids.size())}, ids, wide_);
+  const auto variable = file_->find(members)->id;
+  for (const auto& each : exodus_names)
+    if (each.type == entity.member_type) file_->put_attribute(variable, "_type", std::int64_t{each.code});
+  file_->put_attribute(variable, "_typename", std::string(name_of(entity.member_type)));
+}
+
+void ExodusSink::define_attributes(const ExodusNames& names, std::size_t e, const std::string& rows,
+                                   std::size_t place) {
+  const auto& entity = model_.entities[e];
+  const auto labels = union_of_names(model_, {e}, Role::attribute);
+  if (labels.empty()) return;
+  const auto of_place = [&](const char* name) { return place == 0 ? std::string(name) : numbered(name, place); };
+  DType dtype = DType::float32;
+  for (const auto& field : entity.fields)
+    if (field.role == Role::attribute && field.dtype != DType::float32) dtype = DType::float64;
+  define_texts(of_place(names.attribute_names), of_place(names.attribute_count), labels);
+  const auto variable = define(of_place(names.attributes), dtype,
+                               {file_->dimension_id(rows), file_->dimension_id(of_place(names.attribute_count))});
+  for (std::size_t i = 0; i < entity.fields.size(); ++i)
+    if (entity.fields[i].role == Role::attribute)
+      for (const auto& name : component_names(entity.fields[i]))
+        places_[e][i].columns.push_back(
+            {.variable = variable, .shape = Column::Shape::columns, .at = index_of(labels, name)});
+}
+
+// One variable holds a map of all blocks. A block without the map has -1 in it, and what all blocks lack is not there.
+void ExodusSink::define_maps(const ExodusNames& names, const std::vector<std::size_t>& entities) {
+  const auto rows = [&] { return file_->dimension_id(names.total); };
+  const auto place_all = [&](const std::string& field, Role role, int variable) {
+    std::size_t first = 0;
+    for (const auto e : entities) {
+      if (model_.entities[e].find(field, role) != nullptr)
+        place_of(e, field, role).columns.push_back({.variable = variable, .first = first});
+      else if (model_.entities[e].count > 0)
+        throw Error(Errc::unsupported, path_ + ": field '" + field + "' is on some " +
+                                           std::string(name_of(names.type)) +
+                                           "s only; Exodus keeps it for all or none");
+      first += model_.entities[e].count;
+    }
+  };
+  if (model_.count_of(names.type) == 0) return;
+  const auto has_ids = [&](std::size_t e) { return model_.entities[e].find("ids", Role::mesh) != nullptr; };
+  if (names.type != EntityType::node_block && std::any_of(entities.begin(), entities.end(), has_ids))
+    place_all("ids", Role::mesh, define(names.ids, integer_type(), {rows()}));
+  std::vector<std::string> maps;
+  for (const auto e : entities)
+    for (const auto& field : model_.entities[e].fields)
+      if (field.role == Role::map && index_of(maps, field.name) == maps.size()) maps.push_back(field.name);
+  if (maps.empty()) return;
+  define_texts(names.map_names, names.map_count, maps);
+  std::vector<std::int64_t> numbers;
+  for (std::size_t i = 0; i < maps.size(); ++i) {
+    numbers.push_back(static_cast<std::int64_t>(i) + 1);
+    place_all(maps[i], Role::map, define(numbered(names.maps, i + 1), integer_type(), {rows()}));
+  }
+  define_integers(numbered(names.map_properties, 1), {file_->dimension_id(names.map_count)}, numbers, wide_);
+  file_->put_attribute(file_->find(numbered(names.map_properties, 1))->id, "name", std::string("ID"));
+}
+
+// A whole number that all entities have is one of Exodus's properties; anything else is an attribute of the entity's variable.
+void ExodusSink::define_properties(const ExodusNames& names, const std::vector<std::size_t>& entities) {
+  const auto number_of = [&](std::size_t e, const std::string& name) -> const std::int64_t* {
+    const auto found = model_.entities[e].properties.find(name);
+    return found == model_.entities[e].properties.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
+  };
+  std::size_t number = 2;
+  for (const auto& [name, ignored] : Properties(model_.entities[entities.front()].properties)) {
+    std::vector<std::int64_t> values;
+    for (const auto e : entities)
+      if (const auto* value = number_of(e, name)) values.push_back(*value);
+    if (values.size() < entities.size()) continue;
+    const auto variable = numbered(names.properties, number++);
+    define_integers(variable, {file_->dimension_id(names.number)}, std::move(values), wide_);
+    file_->put_attribute(file_->find(variable)->id, "name", name);
+    for (const auto e : entities) model_.entities[e].properties.erase(name);
+  }
+  for (std::size_t n = 0; n < entities.size(); ++n) {
+    const auto& entity = model_.entities[entities[n]];
+    const auto* variable =
+        file_->find(numbered(*names.connectivity != '\0' ? names.connectivity : names.members, n + 1));
+    if (variable == nullptr && !entity.properties.empty()) variable = file_->find(numbered("facconn", n + 1));
+    if (variable == nullptr) continue;  // an empty block or set has no variable to hold them
+    for (const auto& [name, value] : entity.properties) file_->put_attribute(variable->id, name, value);
+  }
+}
+
+void ExodusSink::define_results(const ExodusNames& names, const std::vector<std::size_t>& entities) {
+  const auto labels = union_of_names(model_, entities, Role::transient);
+  if (labels.empty()) return;
+  const std::string kind = names.results;
+  define_texts("name_" + kind + "_var", "num_" + kind + "_var", labels);
+  std::vector<std::int64_t> truth(entities.size() * labels.size(), 0);
+  for (std::size_t n = 0; n < entities.size(); ++n) {
+    const auto e = entities[n];
+    const auto& entity = model_.entities[e];
+    if (entity.count == 0) continue;
+    const auto rows = file_->dimension_id(numbered(names.size, n + 1));
+    for (std::size_t i = 0; i < entity.fields.size(); ++i) {
+      if (entity.fields[i].role != Role::transient) continue;
+      for (const auto& name : component_names(entity.fields[i])) {
+        const auto at = index_of(labels, name);
+        truth[n * labels.size() + at] = 1;
+        places_[e][i].columns.push_back(
+            {.variable = define(numbered("vals_" + kind + "_var", at + 1, names.results_of, n + 1),
+                                result_type(entity.fields[i]), {time_dimension_, rows})});
+      }
+    }
+  }
+  define_integers(kind + "_var_tab", {file_->dimension_id(names.number), file_->dimension_id("num_" + kind + "_var")},
+                  std::move(truth), false);
+}
+
+void ExodusSink::define_reductions(const ExodusNames& names, const std::vector<std::size_t>& entities) {
+  const auto labels = union_of_names(model_, entities, Role::reduction);
+  if (labels.empty()) return;
+  const std::string dimension = "num_" + std::string(names.results) + "_red_var";
+  define_texts("name_" + std::string(names.results) + "_red_var", dimension, labels);
+  for (std::size_t n = 0; n < entities.size(); ++n) {
+    const auto e = entities[n];
+    const auto& fields = model_.entities[e].fields;
+    const auto has_one = [](const Field& field) { return field.role == Role::reduction; };
+    if (std::none_of(fields.begin(), fields.end(), has_one)) continue;
+    const auto variable = define(numbered("vals_red_var_" + std::string(names.reductions_of), n + 1), DType::float64,
+                                 {time_dimension_, file_->dimension_id(dimension)});
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      if (fields[i].role != Role::reduction) continue;
+      static_cast<void>(result_type(fields[i]));
+      for (const auto& name : component_names(fields[i]))
+        places_[e][i].columns.push_back(
+            {.variable = variable, .shape = Column::Shape::value, .at = index_of(labels, name)});
+    }
+  }
+}
+
+void ExodusSink::write(Slot slot, const void* values) {
+  const auto& entity = model_.entities.at(slot.entity);
+  const auto& field = entity.fields.at(slot.field);
+  const StateNumber state = time_ ? StateNumber(states_) : std::nullopt;
+  const auto& place = places_[slot.entity][slot.field];
+  if (!place.columns.empty())
+    write_place(*file_, place, field.dtype, components_of(field), state, {0, rows_of(entity, field)}, values);
+}
+
+void ExodusSink::begin_state(double time) { time_ = time; }
+
+void ExodusSink::end_state() {
+  file_->write(time_variable_, DType::float64, {states_}, {1}, &*time_);
+  file_->synchronise();
+  time_.reset();
+  ++states_;
+}
+
+void ExodusSink::close() {
+  file_->close();
+  file_.reset();
+  set_state_count();
+}
+
+// The header of a classic file counts records; netCDF-C counts one that was begun and not ended.
+void ExodusSink::set_state_count() {
+  if (!classic_) return;
+  const int file = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) throw Error(Errc::system, path_ + ": cannot open the file: " + std::strerror(errno));
+  std::array<unsigned char, 12> head{};
+  bool done = ::pread(file, head.data(), head.size(), 0) == static_cast<ssize_t>(head.size());
+  const std::size_t width = done && head[3] == 5 ? 8 : 4;
+  std::uint64_t records = 0;
+  for (std::size_t i = 0; i < width; ++i) records = records << 8 | head[4 + i];
+  if (done && records > states_) {
+    for (std::size_t i = 0; i < width; ++i) head[4 + i] = static_cast<unsigned char>(states_ >> (8 * (width - 1 - i)));
+    done = ::pwrite(file, head.data() + 4, width, 4) == static_cast<ssize_t>(width);
+  }
+  const auto error = errno;
+  ::close(file);
+  if (!done) throw Error(Errc::system, path_ + ": cannot write the number of states: " + std::strerror(error));
+}
+
+}  // namespace penstock::mesh

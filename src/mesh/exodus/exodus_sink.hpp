@@ -1,0 +1,73 @@
+// Writes a part of a region as an Exodus II file. In the classic formats the file is readable after each state, also after a crash:
+// the number of states in its header counts those that are complete.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mesh/database.hpp"
+#include "mesh/exodus/exodus_layout.hpp"
+#include "mesh/exodus/exodus_names.hpp"
+
+namespace penstock::mesh {
+
+// Throws Error(invalid_argument) for options that contradict each other.
+void check_exodus_options(const MeshOptions& options);
+
+class ExodusSink final : public Sink {
+ public:
+  ExodusSink(std::string path, const MeshOptions& options);
+  ~ExodusSink() override;
+  void define(const Model& model) override;
+  void write(Slot slot, const void* values) override;
+  void begin_state(double time) override;
+  void end_state() override;
+  void close() override;
+  // add is called before the definitions end: it may define more.
+  void define(const Model& model, const std::function<void(NetcdfFile&)>& add);
+  // For add: whole numbers, which are written when the definitions end. None: neither variable nor dimension. No dimension: one number.
+  void add_integers(const std::string& name, const std::string& dimension, std::vector<std::int64_t> values);
+
+ private:
+  void choose_format();
+  void define_head();
+  void define_nodes();
+  void define_entities(const ExodusNames& names);
+  void define_block(const ExodusNames& names, std::size_t entity, std::size_t place);
+  void define_set(const ExodusNames& names, std::size_t entity, std::size_t place);
+  void define_assembly(const ExodusNames& names, std::size_t entity, std::size_t place);
+  void define_attributes(const ExodusNames& names, std::size_t entity, const std::string& rows, std::size_t place);
+  void define_maps(const ExodusNames& names, const std::vector<std::size_t>& entities);
+  void define_properties(const ExodusNames& names, const std::vector<std::size_t>& entities);
+  void define_results(const ExodusNames& names, const std::vector<std::size_t>& entities);
+  void define_reductions(const ExodusNames& names, const std::vector<std::size_t>& entities);
+  int define(const std::string& name, DType dtype, const std::vector<int>& dimensions);
+  void define_texts(const std::string& name, const std::string& dimension, std::vector<std::string> texts);
+  void define_integers(const std::string& name, const std::vector<int>& dimensions, std::vector<std::int64_t> values,
+                       bool wide);
+  int rows_dimension(const std::string& name, std::uint64_t length);
+  DType integer_type() const { return wide_ ? DType::int64 : DType::int32; }
+  Place& place_of(std::size_t entity, std::string_view field, Role role);
+  void set_state_count();
+
+  std::string path_;
+  MeshOptions options_;
+  std::optional<NetcdfFile> file_;
+  bool classic_ = true;
+  bool wide_ = false;
+  Model model_;
+  std::vector<std::vector<Place>> places_;
+  std::map<std::string, std::vector<std::string>> texts_;  // written when the definitions end
+  std::map<std::string, std::vector<std::int64_t>> integers_;
+  int time_dimension_ = -1;
+  int time_variable_ = -1;
+  std::uint64_t states_ = 0;  // complete
+  std::optional<double> time_;
+  bool defined_ = false;
+};
+
+}  // namespace penstock::mesh

@@ -1,0 +1,388 @@
+#include "mesh/exodus/exodus_source.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <set>
+
+#include "mesh/storage_names.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::mesh {
+namespace {
+
+const std::set<std::string, std::less<>> own_attributes{"title",
+                                                        "api_version",
+                                                        "api version",
+                                                        "version",
+                                                        "file_size",
+                                                        "floating_point_word_size",
+                                                        "floating point word size",
+                                                        "maximum_name_length",
+                                                        "int64_status",
+                                                        "last_written_time",
+                                                        "processor_info",
+                                                        "nemesis_api_version",
+                                                        "nemesis_file_version"};
+const std::set<std::string, std::less<>> own_entity_attributes{"elem_type", "name",      "entity_type1", "entity_type2",
+                                                               "_name",     "_type",     "_typename",    "_contains",
+                                                               "_id",       "_FillValue"};
+
+// Fields hold 32 or 64 bits.
+DType dtype_of_field(DType dtype) {
+  switch (dtype) {
+    case DType::int8:
+    case DType::uint8:
+    case DType::int16:
+    case DType::uint16: return DType::int32;
+    case DType::uint32:
+    case DType::uint64: return DType::int64;
+    default: return dtype;
+  }
+}
+
+std::string default_name(const ExodusNames& names, std::int64_t id) {
+  switch (names.type) {
+    case EntityType::element_block: return "block_" + std::to_string(id);
+    case EntityType::edge_block: return "edgeblock_" + std::to_string(id);
+    case EntityType::face_block: return "faceblock_" + std::to_string(id);
+    case EntityType::node_set: return "nodelist_" + std::to_string(id);
+    case EntityType::edge_set: return "edgelist_" + std::to_string(id);
+    case EntityType::face_set: return "facelist_" + std::to_string(id);
+    case EntityType::element_set: return "elementlist_" + std::to_string(id);
+    case EntityType::side_set: return "surface_" + std::to_string(id);
+    default: return std::string(name_of(names.type)) + "_" + std::to_string(id);
+  }
+}
+
+}  // namespace
+
+// The variables of results of one type of entity.
+struct ExodusSource::Results {
+  std::vector<std::string> names;
+  std::vector<int> truth;  // entities x names; empty: all true
+};
+
+ExodusSource::ExodusSource(const std::string& path) : file_(NetcdfFile::open(path)) {
+  try {
+    read_head();
+    read_region();
+    read_nodes();
+    for (const auto& names : exodus_names) read_entities(names);
+    resolve_assemblies();
+    check(model_);
+  } catch (const Error& e) {
+    if (e.code() == Errc::system || e.code() == Errc::not_found) throw;
+    throw Error(Errc::invalid_argument, path + ": " + e.what());
+  }
+}
+
+const Model& ExodusSource::model(std::uint32_t) { return model_; }
+
+std::vector<std::string> ExodusSource::texts(const std::string& variable) const {
+  const auto* found = file_.find(variable);
+  return found != nullptr ? file_.read_texts(*found) : std::vector<std::string>{};
+}
+
+void ExodusSource::add_field(Entity& entity, Field field, Place place) {
+  entity.fields.push_back(std::move(field));
+  pending_.push_back(std::move(place));
+}
+
+void ExodusSource::read_head() {
+  auto attributes = file_.attributes(NetcdfFile::global_attribute);
+  if (!attributes.contains("version") && !attributes.contains("api_version") && !attributes.contains("api version") &&
+      !file_.dimension("num_dim"))
+    throw Error(Errc::invalid_argument, "is a netCDF file, but no Exodus file: it has no attribute 'version'");
+  if (const auto title = attributes.find("title"); title != attributes.end())
+    if (const auto* text = std::get_if<std::string>(&title->second)) model_.title = *text;
+  for (auto& [name, value] : attributes)
+    if (!own_attributes.contains(name)) model_.properties.emplace(name, value);
+  model_.dimensions = static_cast<std::uint32_t>(file_.dimension("num_dim").value_or(0));
+  const auto qa = texts("qa_records");
+  for (std::size_t i = 0; i + 4 <= qa.size(); i += 4) model_.qa.push_back({qa[i], qa[i + 1], qa[i + 2], qa[i + 3]});
+  model_.information = texts("info_records");
+}
+
+void ExodusSource::read_region() {
+  Entity region{.type = EntityType::region, .name = "region", .count = 1};
+  const auto* values = file_.find("vals_glo_var");
+  if (values != nullptr) {
+    std::size_t at = 0;
+    for (auto& field : join_components(texts("name_glo_var"), dtype_of_field(values->dtype), Role::reduction)) {
+      Place place;
+      for (std::uint32_t c = 0; c < components_of(field); ++c)
+        place.columns.push_back({.variable = values->id, .shape = Column::Shape::value, .at = at++});
+      add_field(region, std::move(field), std::move(place));
+    }
+  }
+  model_.add(std::move(region));
+  places_.push_back(std::move(pending_));
+  pending_.clear();
+}
+
+void ExodusSource::read_nodes() {
+  const auto count = file_.dimension("num_nodes").value_or(0);
+  Entity nodes{.type = EntityType::node_block, .name = "nodeblock_1", .id = 1, .count = count};
+  Place place;
+  DType dtype = DType::float64;
+  const auto* all = file_.find("coord");
+  for (std::size_t d = 0; d < model_.dimensions; ++d) {
+    const auto* variable = all != nullptr ? all : file_.find(std::string("coord") + "xyz"[d]);
+    if (variable == nullptr) break;
+    dtype = dtype_of_field(variable->dtype);
+    place.columns.push_back(
+        {.variable = variable->id, .shape = all != nullptr ? Column::Shape::lines : Column::Shape::rows, .at = d});
+  }
+  if (count > 0 && !place.columns.empty()) {
+    if (place.columns.size() != model_.dimensions)
+      throw Error(Errc::invalid_argument, "coordinates of one of the dimensions are missing");
+    static constexpr std::array<const char*, 4> storages{"", "scalar", "vector_2d", "vector_3d"};
+    add_field(nodes,
+              {.name = "coordinates", .dtype = dtype, .storage = storages.at(model_.dimensions), .role = Role::mesh},
+              std::move(place));
+  }
+  if (const auto* ids = file_.find("node_num_map"))
+    add_field(nodes, {.name = "ids", .dtype = dtype_of_field(ids->dtype), .role = Role::mesh},
+              {{{.variable = ids->id}}, {}});
+  read_maps(exodus_node_names, nodes, 0);
+  read_attributes(nodes, "num_att_in_nblk", "nattrb", "nattrib_name");
+  const auto labels = texts("name_nod_var");
+  const auto* old = file_.find("vals_nod_var");  // all of them in one, as old files have it
+  std::size_t number = 0;
+  for (auto& field : join_components(labels, DType::float64, Role::transient)) {
+    Place values;
+    for (std::uint32_t c = 0; c < components_of(field); ++c, ++number) {
+      const auto* variable = old != nullptr ? old : file_.find(numbered("vals_nod_var", number + 1));
+      if (variable == nullptr) break;
+      field.dtype = dtype_of_field(variable->dtype);
+      values.columns.push_back({.variable = variable->id,
+                                .shape = old != nullptr ? Column::Shape::lines : Column::Shape::rows,
+                                .at = number});
+    }
+    if (values.columns.size() == components_of(field)) add_field(nodes, std::move(field), std::move(values));
+  }
+  model_.add(std::move(nodes));
+  places_.push_back(std::move(pending_));
+  pending_.clear();
+}
+
+void ExodusSource::read_entities(const ExodusNames& names) {
+  const auto count = file_.dimension(names.number).value_or(0);
+  if (count == 0) return;
+  std::vector<std::int64_t> ids(count);
+  const auto* its_ids = file_.find(numbered(names.properties, 1));
+  for (std::size_t i = 0; i < count; ++i) ids[i] = static_cast<std::int64_t>(i) + 1;
+  if (its_ids != nullptr) file_.read(its_ids->id, DType::int64, {0}, {count}, ids.data());
+  auto labels = texts(names.names);
+  labels.resize(count);
+  const auto results = results_of(names.results, count);
+  std::size_t first = 0;  // row in the maps of all blocks
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto place = i + 1;
+    Entity entity{.type = names.type, .name = labels[i], .id = ids[i]};
+    if (entity.name.empty()) entity.name = default_name(names, entity.id);
+    entity.count = file_.dimension(numbered(names.size, place)).value_or(0);
+    if (*names.connectivity != '\0') read_block(names, entity, place, first);
+    else if (names.type == EntityType::assembly) read_assembly(names, entity, place);
+    else if (names.type != EntityType::blob) read_set(names, entity, place);
+    else if (const auto* blob = file_.find(numbered(names.members, place)))
+      entity.properties = file_.attributes(blob->id);
+    for (std::size_t number = 2; const auto* property = file_.find(numbered(names.properties, number)); ++number) {
+      const auto attributes = file_.attributes(property->id);
+      const auto label = attributes.find("name");
+      std::int64_t value = 0;
+      file_.read(property->id, DType::int64, {i}, {1}, &value);
+      if (label != attributes.end() && std::holds_alternative<std::string>(label->second))
+        entity.properties[std::get<std::string>(label->second)] = value;
+    }
+    std::erase_if(entity.properties, [](const auto& each) { return own_entity_attributes.contains(each.first); });
+    if (*names.attributes != '\0')
+      read_attributes(entity, numbered(names.attribute_count, place), numbered(names.attributes, place),
+                      numbered(names.attribute_names, place));
+    read_results(names, results, entity, place);
+    read_reductions(names, entity, place);
+    first += entity.count;
+    model_.add(std::move(entity));
+    places_.push_back(std::move(pending_));
+    pending_.clear();
+  }
+}
+
+void ExodusSource::read_block(const ExodusNames& names, Entity& entity, std::size_t place, std::size_t first) {
+  const auto per_entry = file_.dimension(numbered(names.nodes_per_entry, place)).value_or(0);
+  const auto* counts = *names.entry_counts != '\0' ? file_.find(numbered(names.entry_counts, place)) : nullptr;
+  const auto* nodes = file_.find(numbered(names.connectivity, place));
+  const auto* faces = names.type == EntityType::element_block ? file_.find(numbered("facconn", place)) : nullptr;
+  const auto* edges = names.type == EntityType::element_block ? file_.find(numbered("edgconn", place)) : nullptr;
+  const auto* main = nodes != nullptr ? nodes : faces;
+  if (main != nullptr) {
+    entity.properties = file_.attributes(main->id);
+    const auto type = entity.properties.find("elem_type");
+    if (type != entity.properties.end())
+      if (const auto* text = std::get_if<std::string>(&type->second)) entity.topology = *text;
+  }
+  const auto* known = find_topology(entity.topology, counts != nullptr ? 0 : static_cast<std::uint32_t>(per_entry));
+  if (known != nullptr) entity.topology = known->name;
+  const auto numbers = [&](const NetcdfVariable& variable, std::string name) {
+    const bool flat = variable.dimensions.size() == 1;
+    const auto length = file_.length_of(variable.dimensions.back());
+    Field field{.name = std::move(name), .dtype = dtype_of_field(variable.dtype), .role = Role::mesh};
+    if (flat) field.count = counts != nullptr ? length : 0;
+    else field.storage = "[" + std::to_string(std::max<std::size_t>(1, length)) + "]";
+    add_field(entity, std::move(field),
+              {{{.variable = variable.id, .shape = flat ? Column::Shape::rows : Column::Shape::matrix}}, {1}});
+  };
+  if (nodes != nullptr) numbers(*nodes, "connectivity");
+  if (faces != nullptr) numbers(*faces, nodes != nullptr ? "connectivity_face" : "connectivity");
+  if (edges != nullptr) numbers(*edges, "connectivity_edge");
+  if (counts != nullptr)
+    add_field(entity, {.name = "entity_counts", .dtype = dtype_of_field(counts->dtype), .role = Role::mesh},
+              {{{.variable = counts->id}}, {}});
+  if (const auto* ids = file_.find(names.ids); ids != nullptr && entity.count > 0)
+    add_field(entity, {.name = "ids", .dtype = dtype_of_field(ids->dtype), .role = Role::mesh},
+              {{{.variable = ids->id, .first = first}}, {}});
+  read_maps(names, entity, first);
+}
+
+void ExodusSource::read_maps(const ExodusNames& names, Entity& entity, std::size_t first) {
+  const auto count = entity.count > 0 ? file_.dimension(names.map_count).value_or(0) : 0;
+  auto labels = texts(names.map_names);
+  labels.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* map = file_.find(numbered(names.maps, i + 1));
+    if (map == nullptr) continue;
+    if (labels[i].empty()) labels[i] = "map_" + std::to_string(i + 1);
+    add_field(entity, {.name = labels[i], .dtype = dtype_of_field(map->dtype), .role = Role::map},
+              {{{.variable = map->id, .first = first}}, {}});
+  }
+}
+
+void ExodusSource::read_set(const ExodusNames& names, Entity& entity, std::size_t place) {
+  const auto* members = file_.find(numbered(names.members, place));
+  const auto* seconds = *names.seconds != '\0' ? file_.find(numbered(names.seconds, place)) : nullptr;
+  if (members != nullptr) {
+    entity.properties = file_.attributes(members->id);
+    const auto dtype = dtype_of_field(members->dtype);
+    if (names.type == EntityType::side_set && seconds != nullptr)
+      add_field(entity, {.name = "element_side", .dtype = dtype, .storage = "[2]", .role = Role::mesh},
+                {{{.variable = members->id}, {.variable = seconds->id}}, {1, 0}});
+    else add_field(entity, {.name = "members", .dtype = dtype, .role = Role::mesh}, {{{.variable = members->id}}, {1}});
+    if (names.type != EntityType::side_set && seconds != nullptr)
+      add_field(entity, {.name = "orientations", .dtype = dtype_of_field(seconds->dtype), .role = Role::mesh},
+                {{{.variable = seconds->id}}, {}});
+  }
+  if (const auto* factors = file_.find(numbered(names.factors, place))) {
+    const auto length = file_.length_of(factors->dimensions.back());
+    add_field(entity,
+              {.name = "distribution_factors",
+               .dtype = dtype_of_field(factors->dtype),
+               .role = Role::mesh,
+               .count = length == entity.count ? 0 : length},
+              {{{.variable = factors->id}}, {}});
+  }
+}
+
+void ExodusSource::read_assembly(const ExodusNames& names, Entity& entity, std::size_t place) {
+  std::vector<std::int64_t> members(entity.count);
+  if (const auto* variable = file_.find(numbered(names.members, place))) {
+    file_.read(variable->id, DType::int64, {0}, {entity.count}, members.data());
+    entity.properties = file_.attributes(variable->id);
+    for (const auto* key : {"_type", "_contains"}) {
+      const auto code = entity.properties.find(key);
+      if (code == entity.properties.end() || !std::holds_alternative<std::int64_t>(code->second)) continue;
+      for (const auto& each : exodus_names)
+        if (each.code == std::get<std::int64_t>(code->second)) entity.member_type = each.type;
+    }
+  }
+  assembly_members_.push_back(std::move(members));
+}
+
+// Members are named by ids, of entities that may come later in the file. Entities that are not there are left out.
+void ExodusSource::resolve_assemblies() {
+  std::size_t number = 0;
+  for (auto& assembly : model_.entities) {
+    if (assembly.type != EntityType::assembly) continue;
+    for (const auto id : assembly_members_[number])
+      for (const auto& each : model_.entities)
+        if (each.type == assembly.member_type && each.id == id && &each != &assembly)
+          assembly.members.push_back(each.name);
+    assembly.count = assembly.members.size();
+    ++number;
+  }
+}
+
+void ExodusSource::read_attributes(Entity& entity, const std::string& count, const std::string& values,
+                                   const std::string& labels) {
+  const auto* variable = file_.find(values);
+  if (variable == nullptr) return;
+  const bool single = variable->dimensions.size() == 1;
+  const auto number = single ? 1 : file_.dimension(count).value_or(file_.length_of(variable->dimensions.back()));
+  auto names = texts(labels);
+  names.resize(number);
+  for (std::size_t i = 0; i < number; ++i) {
+    if (names[i].empty()) names[i] = number == 1 ? "attribute" : "attribute_" + std::to_string(i + 1);
+    add_field(
+        entity, {.name = names[i], .dtype = dtype_of_field(variable->dtype), .role = Role::attribute},
+        {{{.variable = variable->id, .shape = single ? Column::Shape::rows : Column::Shape::columns, .at = i}}, {}});
+  }
+}
+
+ExodusSource::Results ExodusSource::results_of(const std::string& kind, std::size_t entities) const {
+  Results results{texts("name_" + kind + "_var"), {}};
+  if (const auto* table = file_.find(kind + "_var_tab"); table != nullptr && !results.names.empty()) {
+    results.truth.resize(entities * results.names.size());
+    file_.read(table->id, DType::int32, {0, 0}, {entities, results.names.size()}, results.truth.data());
+  }
+  return results;
+}
+
+void ExodusSource::read_results(const ExodusNames& names, const Results& results, Entity& entity, std::size_t place) {
+  std::vector<std::string> its;
+  std::vector<const NetcdfVariable*> variables;
+  for (std::size_t i = 0; i < results.names.size(); ++i) {
+    if (!results.truth.empty() && results.truth[(place - 1) * results.names.size() + i] == 0) continue;
+    const auto* variable =
+        file_.find(numbered("vals_" + std::string(names.results) + "_var", i + 1, names.results_of, place));
+    if (variable == nullptr) continue;
+    its.push_back(results.names[i]);
+    variables.push_back(variable);
+  }
+  std::size_t next = 0;
+  for (auto& field : join_components(its, DType::float64, Role::transient)) {
+    Place values;
+    field.dtype = dtype_of_field(variables[next]->dtype);
+    for (std::uint32_t c = 0; c < components_of(field); ++c)
+      values.columns.push_back({.variable = variables[next++]->id});
+    add_field(entity, std::move(field), std::move(values));
+  }
+}
+
+void ExodusSource::read_reductions(const ExodusNames& names, Entity& entity, std::size_t place) {
+  const auto* values = file_.find(numbered("vals_red_var_" + std::string(names.reductions_of), place));
+  if (values == nullptr) return;
+  std::size_t at = 0;
+  const auto labels = texts("name_" + std::string(names.results) + "_red_var");
+  for (auto& field : join_components(labels, dtype_of_field(values->dtype), Role::reduction)) {
+    Place columns;
+    for (std::uint32_t c = 0; c < components_of(field); ++c)
+      columns.columns.push_back({.variable = values->id, .shape = Column::Shape::value, .at = at++});
+    add_field(entity, std::move(field), std::move(columns));
+  }
+}
+
+std::vector<double> ExodusSource::times() {
+  file_.refresh();
+  const auto* whole = file_.find("time_whole");
+  if (whole == nullptr) return {};
+  std::vector<double> times(file_.length_of(whole->dimensions.front()));
+  file_.read(whole->id, DType::float64, {0}, {times.size()}, times.data());
+  return times;
+}
+
+void ExodusSource::read_stored(std::uint32_t, Slot slot, StateNumber state, Rows rows, void* out) {
+  const auto& field = model_.entities.at(slot.entity).fields.at(slot.field);
+  read_place(file_, places_.at(slot.entity).at(slot.field), field.dtype, components_of(field), state, rows, out);
+}
+
+}  // namespace penstock::mesh

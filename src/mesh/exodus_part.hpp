@@ -1,0 +1,28 @@
+// The part that needs netCDF: libpenstock_exodus.so, loaded when an Exodus or Nemesis database is first opened (base/part.hpp).
+#pragma once
+
+#include <memory>
+
+#include "base/part.hpp"
+#include "mesh/database.hpp"
+
+namespace penstock::mesh {
+
+struct ExodusPart : base::PartHead {
+  std::unique_ptr<Source> (*open)(const DatabaseRequest&);
+  std::unique_ptr<Sink> (*create)(const DatabaseRequest&);
+  std::unique_ptr<Source> (*open_nemesis)(const DatabaseRequest&);
+  std::unique_ptr<Sink> (*create_nemesis)(const DatabaseRequest&);
+};
+
+// One file. From a cohort of several ranks: as nemesis. Throws also Error(unsupported), where the part is not there.
+std::unique_ptr<Source> open_exodus(const DatabaseRequest& request);
+std::unique_ptr<Sink> create_exodus(const DatabaseRequest& request);
+// A file for each part: name.parts.part.
+std::unique_ptr<Source> open_nemesis(const DatabaseRequest& request);
+std::unique_ptr<Sink> create_nemesis(const DatabaseRequest& request);
+
+}  // namespace penstock::mesh
+
+// Null where it is not linked into the program.
+extern "C" [[gnu::weak]] const penstock::base::PartHead* penstock_exodus_part();

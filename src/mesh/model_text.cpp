@@ -1,0 +1,118 @@
+#include "mesh/model_text.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "penstock/error.hpp"
+
+namespace penstock::mesh {
+namespace {
+
+using Json = nlohmann::json;
+
+// Real numbers as their bits: JSON has no infinity and no NaN.
+Json value_of(const Property& value) {
+  return std::visit(
+      [](const auto& each) -> Json {
+        using T = std::decay_t<decltype(each)>;
+        if constexpr (std::is_same_v<T, double>) return {{"bits", std::bit_cast<std::uint64_t>(each)}};
+        else if constexpr (std::is_same_v<T, std::vector<double>>) {
+          Json bits = Json::array();
+          for (const auto number : each) bits.push_back(std::bit_cast<std::uint64_t>(number));
+          return {{"bits", bits}};
+        } else return each;
+      },
+      value);
+}
+
+Property property_of(const Json& json) {
+  if (json.is_string()) return json.get<std::string>();
+  if (json.is_number_integer()) return json.get<std::int64_t>();
+  if (json.is_array()) return json.get<std::vector<std::int64_t>>();
+  const auto& bits = json.at("bits");
+  if (!bits.is_array()) return std::bit_cast<double>(bits.get<std::uint64_t>());
+  std::vector<double> numbers;
+  for (const auto& each : bits) numbers.push_back(std::bit_cast<double>(each.get<std::uint64_t>()));
+  return numbers;
+}
+
+Json json_of(const Properties& properties) {
+  Json json = Json::object();
+  for (const auto& [name, value] : properties) json[name] = value_of(value);
+  return json;
+}
+Properties properties_of(const Json& json) {
+  Properties properties;
+  for (const auto& [name, value] : json.items()) properties.emplace(name, property_of(value));
+  return properties;
+}
+
+Json json_of(const Field& field) {
+  return {{"name", field.name},          {"dtype", name_of(field.dtype)}, {"storage", field.storage},
+          {"role", name_of(field.role)}, {"count", field.count},          {"components", field.components}};
+}
+Field field_of(const Json& json) {
+  return {json.at("name"),    dtype_from_name(json.at("dtype").get<std::string>()),
+          json.at("storage"), role_from_name(json.at("role").get<std::string>()),
+          json.at("count"),   json.at("components")};
+}
+
+Json json_of(const Entity& entity) {
+  Json fields = Json::array();
+  for (const auto& field : entity.fields) fields.push_back(json_of(field));
+  return {{"type", name_of(entity.type)},
+          {"name", entity.name},
+          {"id", entity.id},
+          {"count", entity.count},
+          {"topology", entity.topology},
+          {"members", entity.members},
+          {"member_type", name_of(entity.member_type)},
+          {"properties", json_of(entity.properties)},
+          {"fields", std::move(fields)}};
+}
+Entity entity_of(const Json& json) {
+  Entity entity{.type = entity_type_from_name(json.at("type").get<std::string>()),
+                .name = json.at("name"),
+                .id = json.at("id"),
+                .count = json.at("count"),
+                .topology = json.at("topology"),
+                .members = json.at("members"),
+                .member_type = entity_type_from_name(json.at("member_type").get<std::string>()),
+                .properties = properties_of(json.at("properties"))};
+  for (const auto& field : json.at("fields")) entity.fields.push_back(field_of(field));
+  return entity;
+}
+
+}  // namespace
+
+std::string to_text(const Model& model) {
+  Json json{{"title", model.title},
+            {"dimensions", model.dimensions},
+            {"information", model.information},
+            {"properties", json_of(model.properties)},
+            {"qa", Json::array()},
+            {"entities", Json::array()}};
+  for (const auto& record : model.qa) json["qa"].push_back({record.code, record.version, record.date, record.time});
+  for (const auto& entity : model.entities) json["entities"].push_back(json_of(entity));
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Model model_from_text(std::string_view text) {
+  try {
+    const auto json = Json::parse(text);
+    Model model{.title = json.at("title"),
+                .dimensions = json.at("dimensions"),
+                .information = json.at("information"),
+                .properties = properties_of(json.at("properties"))};
+    for (const auto& record : json.at("qa"))
+      model.qa.push_back({record.at(0), record.at(1), record.at(2), record.at(3)});
+    for (const auto& entity : json.at("entities")) model.entities.push_back(entity_of(entity));
+    check(model);
+    return model;
+  } catch (const Json::exception& e) {
+    throw Error(Errc::protocol, std::string("this is no model of a mesh region: ") + e.what());
+  } catch (const Error& e) {
+    throw Error(Errc::protocol, std::string("this is no model of a mesh region: ") + e.what());
+  }
+}
+
+}  // namespace penstock::mesh

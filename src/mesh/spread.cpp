@@ -1,0 +1,363 @@
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "mesh/join.hpp"
+#include "mesh/numbering.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::mesh {
+namespace {
+
+using Numbers = std::vector<std::uint64_t>;
+
+// What a part has of the whole, by number, ascending.
+using Owned = std::array<Numbers, numbered_type_count>;
+
+constexpr std::size_t node_type = 0, edge_type = 1, face_type = 2, element_type = 3;
+
+class SpreadSource final : public Source {
+ public:
+  SpreadSource(std::shared_ptr<Source> source, const Assignment& assignment, std::uint32_t parts);
+  std::uint32_t parts() const override { return static_cast<std::uint32_t>(parts_.size()); }
+  const Model& model(std::uint32_t part) override { return parts_.at(part).model; }
+  StateOutcome next_state(Timeout deadline) override { return source_->next_state(deadline); }
+  std::vector<double> times() override { return source_->times(); }
+  void seek(std::uint64_t state) override { source_->seek(state); }
+  void read(std::uint32_t part, Slot slot, Rows rows, void* out) override;
+
+ private:
+  struct Entry {
+    Slot slot;        // in the whole; SIZE_MAX: made here
+    Numbers entries;  // of a ragged field
+    std::vector<std::int64_t> made;
+  };
+  struct Part {
+    Model model;
+    Owned owned;
+    std::array<Numbers, numbered_type_count>
+        to_part;                // by number in the whole, UINT64_MAX: not there. Made when asked for
+    std::vector<Numbers> rows;  // by entity: of the entity in the whole
+    std::vector<std::vector<Entry>> fields;
+  };
+  void own_elements(const Assignment& assignment);
+  // What the elements and faces that a part has refer to.
+  void own_referenced(EntityType from);
+  void own_rest(const Assignment& assignment);
+  void count_ids();
+  void make_part(std::uint32_t part);
+  void add_entity(Part& part, std::size_t number);
+  void add_field(Part& part, std::size_t number, std::size_t field, const Numbers& rows);
+  void add_made(Part& part, Field field, std::vector<std::int64_t> values);
+  void add_order(Part& part, std::size_t number, const Numbers& rows);
+  void add_shared(std::uint32_t part);
+  Numbers rows_of_set(Part& part, std::size_t number);
+  const Numbers& to_part(Part& part, std::size_t type);
+  std::uint64_t before(std::size_t number) const;  // of the entity's type, in the entities before it
+
+  std::shared_ptr<Source> source_;
+  const Model& whole_;
+  std::vector<Part> parts_;
+  bool complete_ = true;  // no element was left out
+  std::array<bool, numbered_type_count> adds_ids_{};
+  std::array<bool, numbered_type_count> adds_order_{};
+};
+
+SpreadSource::SpreadSource(std::shared_ptr<Source> source, const Assignment& assignment, std::uint32_t parts)
+    : source_(std::move(source)), whole_(source_->model(0)), parts_(parts) {
+  if (source_->parts() != 1) throw Error(Errc::invalid_argument, "only a region of one part is spread; join it first");
+  const auto elements = whole_.count_of(EntityType::element_block);
+  if (assignment.size() != elements)
+    throw Error(Errc::invalid_argument, "there are " + std::to_string(elements) + " elements, and parts of " +
+                                            std::to_string(assignment.size()));
+  for (const auto part : assignment) {
+    if (part == no_part) complete_ = false;
+    else if (part >= parts)
+      throw Error(Errc::invalid_argument,
+                  "an element goes to part " + std::to_string(part) + " of " + std::to_string(parts));
+  }
+  own_elements(assignment);
+  own_referenced(EntityType::element_block);
+  own_referenced(EntityType::face_block);
+  own_referenced(EntityType::edge_block);
+  if (complete_) own_rest(assignment);
+  count_ids();
+  for (std::uint32_t part = 0; part < parts; ++part) make_part(part);
+  if (parts > 1)
+    for (std::uint32_t part = 0; part < parts; ++part) add_shared(part);
+}
+
+std::uint64_t SpreadSource::before(std::size_t number) const {
+  std::uint64_t count = 0;
+  for (std::size_t e = 0; e < number; ++e)
+    if (whole_.entities[e].type == whole_.entities[number].type) count += whole_.entities[e].count;
+  return count;
+}
+
+void SpreadSource::own_elements(const Assignment& assignment) {
+  for (std::uint64_t element = 0; element < assignment.size(); ++element)
+    if (assignment[element] != no_part) parts_[assignment[element]].owned[element_type].push_back(element);
+}
+
+void SpreadSource::own_referenced(EntityType from) {
+  for (std::size_t e = 0; e < whole_.entities.size(); ++e) {
+    const auto& entity = whole_.entities[e];
+    if (entity.type != from) continue;
+    const auto first = before(e);
+    for (std::size_t i = 0; i < entity.fields.size(); ++i) {
+      const auto reference = reference_of(entity, entity.fields[i]);
+      if (reference.type == EntityType::region) continue;
+      const auto values = read_integers(*source_, 0, {e, i});
+      const bool ragged = is_ragged(entity, entity.fields[i]);
+      const auto starts = ragged ? starts_of(*source_, 0, {e, i}) : Numbers{};
+      const std::uint64_t width = components_of(entity.fields[i]);
+      for (auto& part : parts_) {
+        auto& wanted = part.owned[place_among_numbered(reference.type)];
+        for (const auto number : part.owned[place_among_numbered(from)]) {
+          if (number < first || number >= first + entity.count) continue;
+          const auto row = number - first;
+          const auto begin = ragged ? starts[row] : row * width, end = ragged ? starts[row + 1] : begin + width;
+          for (auto entry = begin; entry < end; ++entry) wanted.push_back(static_cast<std::uint64_t>(values[entry]));
+        }
+      }
+    }
+  }
+  for (auto& part : parts_)
+    for (auto& numbers : part.owned) {
+      std::sort(numbers.begin(), numbers.end());
+      numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    }
+}
+
+// Edges and faces that no element refers to go to the first part that has all their nodes, nodes to part 0.
+void SpreadSource::own_rest(const Assignment&) {
+  for (const auto type : {edge_type, face_type, node_type}) {
+    std::vector<bool> has(whole_.count_of(numbered_types[type]), false);
+    for (const auto& part : parts_)
+      for (const auto number : part.owned[type])
+        if (number < has.size()) has[number] = true;
+    auto& first = parts_[0].owned[type];
+    const auto size = first.size();
+    for (std::uint64_t number = 0; number < has.size(); ++number)
+      if (!has[number]) first.push_back(number);
+    std::inplace_merge(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(size), first.end());
+    if (type == edge_type && first.size() > size) own_referenced(EntityType::edge_block);
+    if (type == face_type && first.size() > size) own_referenced(EntityType::face_block);
+  }
+}
+
+// Whether a type needs ids, or its order kept: ids must be there, and ascend within each block.
+void SpreadSource::count_ids() {
+  for (std::size_t type = 0; type < numbered_type_count; ++type) {
+    bool any = false, all = true, ascending = true;
+    for (std::size_t e = 0; e < whole_.entities.size(); ++e) {
+      const auto& entity = whole_.entities[e];
+      if (entity.type != numbered_types[type] || entity.count == 0) continue;
+      const auto ids = field_place(entity, Role::mesh, "ids");
+      any = true;
+      all = all && ids != SIZE_MAX;
+      if (ids == SIZE_MAX) continue;
+      const auto values = read_integers(*source_, 0, {e, ids});
+      ascending = ascending && std::adjacent_find(values.begin(), values.end(), std::greater_equal<>()) == values.end();
+    }
+    adds_ids_[type] = any && !all;
+    adds_order_[type] = any && all && !ascending;
+  }
+}
+
+const Numbers& SpreadSource::to_part(Part& part, std::size_t type) {
+  auto& to = part.to_part[type];
+  if (to.empty()) {
+    to.assign(whole_.count_of(numbered_types[type]), UINT64_MAX);
+    for (std::uint64_t i = 0; i < part.owned[type].size(); ++i) to.at(part.owned[type][i]) = i;
+  }
+  return to;
+}
+
+void SpreadSource::make_part(std::uint32_t number) {
+  auto& part = parts_[number];
+  part.model.title = whole_.title;
+  part.model.dimensions = whole_.dimensions;
+  part.model.qa = whole_.qa;
+  part.model.information = whole_.information;
+  part.model.properties = whole_.properties;
+  std::string implicit;
+  for (std::size_t type = 0; type < numbered_type_count; ++type)
+    if (adds_ids_[type]) implicit.append(implicit.empty() ? "" : " ").append(name_of(numbered_types[type]));
+  if (!implicit.empty() && parts_.size() > 1) part.model.properties[implicit_ids_property] = implicit;
+  for (std::size_t e = 0; e < whole_.entities.size(); ++e) add_entity(part, e);
+  for (auto& to : part.to_part) Numbers().swap(to);
+}
+
+void SpreadSource::add_entity(Part& part, std::size_t number) {
+  const auto& entity = whole_.entities[number];
+  if (entity.type == EntityType::comm_set) return;
+  const auto type = place_among_numbered(entity.type);
+  Numbers rows;
+  if (type < numbered_type_count) {
+    const auto first = before(number);
+    const auto& owned = part.owned[type];
+    const auto begin = std::lower_bound(owned.begin(), owned.end(), first);
+    const auto end = std::lower_bound(begin, owned.end(), first + entity.count);
+    for (auto each = begin; each != end; ++each) rows.push_back(*each - first);
+  } else if (entity.type == EntityType::blob) {
+    if (&part == &parts_[0])
+      for (std::uint64_t row = 0; row < entity.count; ++row) rows.push_back(row);
+  } else if (entity.type != EntityType::assembly && entity.type != EntityType::region) {
+    rows = rows_of_set(part, number);
+  }
+  Entity its = entity;
+  its.fields.clear();
+  if (entity.type != EntityType::assembly && entity.type != EntityType::region) its.count = rows.size();
+  part.model.add(std::move(its));
+  part.fields.emplace_back();
+  for (std::size_t i = 0; i < entity.fields.size(); ++i) add_field(part, number, i, rows);
+  if (type < numbered_type_count || entity.type != EntityType::blob) add_order(part, number, rows);
+  part.rows.push_back(std::move(rows));
+}
+
+// A member of a set belongs to the parts that have it; a side to the part of its element.
+Numbers SpreadSource::rows_of_set(Part& part, std::size_t number) {
+  const auto& entity = whole_.entities[number];
+  const auto field = field_place(entity, Role::mesh, entity.type == EntityType::side_set ? "element_side" : "members");
+  Numbers rows;
+  if (field == SIZE_MAX || entity.count == 0) return rows;
+  const auto members = read_integers(*source_, 0, {number, field});
+  const auto width = members.size() / entity.count;
+  const auto reference = reference_of(entity, entity.fields[field]);
+  const auto& to = to_part(part, place_among_numbered(reference.type));
+  for (std::uint64_t row = 0; row < entity.count; ++row)
+    if (const auto member = static_cast<std::uint64_t>(members[row * width]);
+        member < to.size() && to[member] != UINT64_MAX)
+      rows.push_back(row);
+  return rows;
+}
+
+void SpreadSource::add_field(Part& part, std::size_t number, std::size_t field, const Numbers& rows) {
+  const auto& entity = whole_.entities[number];
+  Field its = entity.fields[field];
+  Entry entry{{number, field}, {}, {}};
+  if (is_ragged(entity, its)) {
+    const auto starts = starts_of(*source_, 0, {number, field});
+    for (const auto row : rows)
+      for (auto each = starts[row]; each < starts[row + 1]; ++each) entry.entries.push_back(each);
+    its.count = entry.entries.size();
+  } else if (its.count != 0) {
+    throw Error(Errc::unsupported, std::string(name_of(entity.type)) + " '" + entity.name + "': field '" + its.name +
+                                       "' cannot be spread: its entries belong to no rows");
+  }
+  part.model.entities.back().fields.push_back(std::move(its));
+  part.fields.back().push_back(std::move(entry));
+}
+
+void SpreadSource::add_made(Part& part, Field field, std::vector<std::int64_t> values) {
+  if (values.empty()) return;
+  part.model.entities.back().fields.push_back(std::move(field));
+  part.fields.back().push_back({{SIZE_MAX, SIZE_MAX}, {}, std::move(values)});
+}
+
+void SpreadSource::add_order(Part& part, std::size_t number, const Numbers& rows) {
+  if (parts_.size() == 1) return;
+  const auto& entity = whole_.entities[number];
+  const auto type = place_among_numbered(entity.type);
+  std::vector<std::int64_t> values(rows.begin(), rows.end());
+  if (type < numbered_type_count) {
+    const auto first = static_cast<std::int64_t>(before(number));
+    if (adds_ids_[type]) {
+      for (auto& value : values) value += first + 1;
+      if (entity.find("ids", Role::mesh) == nullptr)
+        add_made(part, {.name = "ids", .dtype = DType::int64, .role = Role::mesh}, std::move(values));
+    } else if (adds_order_[type]) {
+      for (auto& value : values) value += first;
+      add_made(part, {.name = position_field, .dtype = DType::int64, .role = Role::map}, std::move(values));
+    }
+    return;
+  }
+  const auto field = field_place(entity, Role::mesh, entity.type == EntityType::side_set ? "element_side" : "members");
+  if (field == SIZE_MAX || entity.count == 0) return;
+  const auto members = read_integers(*source_, 0, {number, field});
+  const std::uint64_t width = members.size() / entity.count;
+  const auto key = [&](std::uint64_t row) {
+    return width == 2 ? members[2 * row] * 64 + members[2 * row + 1] : members[row];
+  };
+  bool ascending = true;
+  for (std::uint64_t row = 1; row < entity.count; ++row) ascending = ascending && key(row - 1) < key(row);
+  if (!ascending)
+    add_made(part, {.name = position_field, .dtype = DType::float64, .role = Role::attribute}, std::move(values));
+}
+
+void SpreadSource::add_shared(std::uint32_t number) {
+  auto& part = parts_[number];
+  std::vector<std::int64_t> pairs;
+  for (std::uint32_t other = 0; other < parts_.size(); ++other) {
+    if (other == number) continue;
+    const auto& theirs = parts_[other].owned[node_type];
+    const auto& ours = part.owned[node_type];
+    for (std::uint64_t i = 0, k = 0; i < ours.size() && k < theirs.size();) {
+      if (ours[i] == theirs[k])
+        pairs.insert(pairs.end(), {static_cast<std::int64_t>(i), static_cast<std::int64_t>(other)});
+      if (ours[i] <= theirs[k]) ++i;
+      else ++k;
+    }
+  }
+  if (pairs.empty()) return;
+  part.model.add({.type = EntityType::comm_set, .name = "commset_node", .id = 1, .count = pairs.size() / 2});
+  part.rows.emplace_back();
+  part.fields.emplace_back();
+  add_made(part, {.name = "entity_processor", .dtype = DType::int64, .storage = "[2]", .role = Role::communication},
+           std::move(pairs));
+}
+
+void SpreadSource::read(std::uint32_t number, Slot slot, Rows rows, void* out) {
+  auto& part = parts_.at(number);
+  const auto& entity = part.model.entities.at(slot.entity);
+  const auto& field = entity.fields.at(slot.field);
+  const auto& entry = part.fields.at(slot.entity).at(slot.field);
+  const auto components = components_of(field);
+  if (entry.slot.entity == SIZE_MAX) {
+    const auto* made = entry.made.data() + rows.first * components;
+    if (field.dtype == DType::float64) std::copy_n(made, rows.count * components, static_cast<double*>(out));
+    else std::copy_n(made, rows.count * components, static_cast<std::int64_t*>(out));
+    return;
+  }
+  if (field.role == Role::reduction || entity.type == EntityType::region)
+    return source_->read(0, entry.slot, rows, out);
+  const auto& all =
+      is_ragged(whole_.entities[entry.slot.entity], whole_.entities[entry.slot.entity].fields[entry.slot.field])
+          ? entry.entries
+          : part.rows[slot.entity];
+  read_rows(*source_, 0, entry.slot, std::span(all).subspan(rows.first, rows.count), out);
+  const auto reference = reference_of(entity, field);
+  if (reference.type == EntityType::region) return;
+  translate(field.dtype, out, reference.all ? rows.count * components : rows.count, reference.all ? 1 : components,
+            to_part(part, place_among_numbered(reference.type)));
+}
+
+}  // namespace
+
+Assignment assign_linear(const Model& model, std::uint32_t parts) {
+  const auto elements = model.count_of(EntityType::element_block);
+  Assignment assignment(elements);
+  for (std::uint64_t element = 0; element < elements; ++element)
+    assignment[element] = static_cast<std::uint32_t>(static_cast<unsigned __int128>(element) * parts / elements);
+  return assignment;
+}
+
+Assignment assign_blocks(const Model& model, const std::vector<std::string>& blocks) {
+  for (const auto& block : blocks) static_cast<void>(model.at(EntityType::element_block, block));
+  Assignment assignment;
+  for (const auto& entity : model.entities)
+    if (entity.type == EntityType::element_block)
+      assignment.resize(assignment.size() + entity.count,
+                        std::find(blocks.begin(), blocks.end(), entity.name) == blocks.end() ? no_part : 0);
+  return assignment;
+}
+
+std::unique_ptr<Source> spread(std::shared_ptr<Source> source, const Assignment& assignment, std::uint32_t parts) {
+  if (parts == 0) throw Error(Errc::invalid_argument, "a region has at least one part");
+  return std::make_unique<SpreadSource>(std::move(source), assignment, parts);
+}
+
+}  // namespace penstock::mesh

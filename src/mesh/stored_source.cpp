@@ -1,0 +1,39 @@
+#include "mesh/stored_source.hpp"
+
+#include <string>
+
+#include "penstock/error.hpp"
+
+namespace penstock::mesh {
+
+StateOutcome StoredSource::next_state(Timeout) {
+  const auto all = times();
+  if (next_ >= all.size()) return {};
+  state_ = next_++;
+  return {StateOutcome::Kind::state, all[*state_]};
+}
+
+void StoredSource::seek(std::uint64_t state) {
+  if (const auto count = times().size(); state >= count)
+    throw Error(Errc::not_found, "there is no state " + std::to_string(state) + "; there are " + std::to_string(count));
+  next_ = state;
+}
+
+void check_rows(const Entity& entity, const Field& field, Rows rows) {
+  const auto count = rows_of(entity, field);
+  if (rows.first > count || rows.count > count - rows.first)
+    throw Error(Errc::invalid_argument, "field '" + field.name + "' of " + std::string(name_of(entity.type)) + " '" +
+                                            entity.name + "' has " + std::to_string(count) + " rows");
+}
+
+void StoredSource::read(std::uint32_t part, Slot slot, Rows rows, void* out) {
+  const auto& entity = model(part).entities.at(slot.entity);
+  const auto& field = entity.fields.at(slot.field);
+  check_rows(entity, field, rows);
+  if (!is_in_state(field)) return read_stored(part, slot, std::nullopt, rows, out);
+  if (!state_)
+    throw Error(Errc::wrong_state, "field '" + field.name + "' has values in states, and none was chosen yet");
+  read_stored(part, slot, state_, rows, out);
+}
+
+}  // namespace penstock::mesh

@@ -1,0 +1,31 @@
+// A source whose states are kept and can be read in any order: files, what is generated.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "mesh/database.hpp"
+
+namespace penstock::mesh {
+
+// Of a state, from 0; none for fields of the model.
+using StateNumber = std::optional<std::uint64_t>;
+
+inline bool is_in_state(const Field& field) { return field.role == Role::transient || field.role == Role::reduction; }
+
+// Throws Error(invalid_argument) for rows that the field has not.
+void check_rows(const Entity& entity, const Field& field, Rows rows);
+
+class StoredSource : public Source {
+ public:
+  StateOutcome next_state(Timeout deadline) final;
+  void seek(std::uint64_t state) final;
+  void read(std::uint32_t part, Slot slot, Rows rows, void* out) final;
+  virtual void read_stored(std::uint32_t part, Slot slot, StateNumber state, Rows rows, void* out) = 0;
+
+ private:
+  StateNumber state_;
+  std::uint64_t next_ = 0;
+};
+
+}  // namespace penstock::mesh
