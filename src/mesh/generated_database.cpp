@@ -71,7 +71,10 @@ class GeneratedSource final : public StoredSource {
     for (std::uint64_t part = 0; part < grid_.parts; ++part) models_.push_back(make(part));
   }
   std::uint32_t parts() const override { return static_cast<std::uint32_t>(grid_.parts); }
-  const Model& model(std::uint32_t part) override { return models_.at(part); }
+  const Model& model(std::uint32_t part) override {
+    check_part(part, models_.size());
+    return models_[part];
+  }
   std::vector<double> times() override {
     std::vector<double> times(grid_.times);
     for (std::size_t i = 0; i < times.size(); ++i) times[i] = static_cast<double>(i);

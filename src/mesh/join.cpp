@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "mesh/numbering.hpp"
+#include "mesh/stored_source.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::mesh {
@@ -29,7 +30,10 @@ class JoinedSource final : public Source {
  public:
   explicit JoinedSource(std::shared_ptr<Source> source);
   std::uint32_t parts() const override { return 1; }
-  const Model& model(std::uint32_t) override { return model_; }
+  const Model& model(std::uint32_t part) override {
+    check_part(part, 1);
+    return model_;
+  }
   StateOutcome next_state(Timeout deadline) override { return source_->next_state(deadline); }
   std::vector<double> times() override { return source_->times(); }
   void seek(std::uint64_t state) override { source_->seek(state); }

@@ -6,6 +6,7 @@
 
 #include "mesh/join.hpp"
 #include "mesh/numbering.hpp"
+#include "mesh/stored_source.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::mesh {
@@ -22,7 +23,10 @@ class SpreadSource final : public Source {
  public:
   SpreadSource(std::shared_ptr<Source> source, const Assignment& assignment, std::uint32_t parts);
   std::uint32_t parts() const override { return static_cast<std::uint32_t>(parts_.size()); }
-  const Model& model(std::uint32_t part) override { return parts_.at(part).model; }
+  const Model& model(std::uint32_t part) override {
+    check_part(part, parts_.size());
+    return parts_[part].model;
+  }
   StateOutcome next_state(Timeout deadline) override { return source_->next_state(deadline); }
   std::vector<double> times() override { return source_->times(); }
   void seek(std::uint64_t state) override { source_->seek(state); }

@@ -19,6 +19,11 @@ void StoredSource::seek(std::uint64_t state) {
   next_ = state;
 }
 
+void check_part(std::uint32_t part, std::size_t parts) {
+  if (part >= parts)
+    throw Error(Errc::invalid_argument, "there is no part " + std::to_string(part) + "; there are " + std::to_string(parts));
+}
+
 void check_rows(const Entity& entity, const Field& field, Rows rows) {
   const auto count = rows_of(entity, field);
   if (rows.first > count || rows.count > count - rows.first)

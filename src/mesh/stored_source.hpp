@@ -13,7 +13,8 @@ using StateNumber = std::optional<std::uint64_t>;
 
 inline bool is_in_state(const Field& field) { return field.role == Role::transient || field.role == Role::reduction; }
 
-// Throws Error(invalid_argument) for rows that the field has not.
+// Throw Error(invalid_argument): for a part that is not there, for rows that the field has not.
+void check_part(std::uint32_t part, std::size_t parts);
 void check_rows(const Entity& entity, const Field& field, Rows rows);
 
 class StoredSource : public Source {

@@ -161,8 +161,11 @@ def copy(
 
     if integers not in (0, 32, 64) or reals not in (0, 32, 64):
         fail("--integers and --reals are 32, 64 or 0", code=2)
-    if not force and Path(to).exists():
-        fail(f"{to} is there already", "Give --force to replace it.", code=2)
+    if Path(to).resolve() == Path(name).resolve():
+        fail(f"{to} would be written over while it is read", "Give another name.", code=2)
+    there = [to] if Path(to).exists() else sorted(map(str, Path(to).parent.glob(f"{Path(to).name}.*.*")))
+    if there and not force:
+        fail(f"{there[0]} is there already", "Give --force to replace it.", code=2)
     options: dict[str, Any] = {"database": to_database, "format": format, "compression": compression}
     if parts > 1 and not to_database:
         options["database"] = "nemesis"
@@ -293,7 +296,7 @@ def compare(
         if more:
             output().print(f"... and {more} more (--limit)")
         compared = f"{report.states} states, {report.fields} arrays, {report.values} values compared"
-        verdict = "the same" if report.same else f"{report.total} differences"
+        verdict = "the same" if report.same else f"{report.total} difference{'s' * (report.total > 1)}"
         output().print(Text(f"{verdict}: {compared}"), soft_wrap=True)
     raise typer.Exit(0 if report.same else 1)
 

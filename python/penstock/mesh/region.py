@@ -152,6 +152,8 @@ def open(
     if part is not None:
         if share is not None:
             raise InvalidArgument("part and share exclude each other")
+        if not 0 <= part < core.parts():
+            raise InvalidArgument(f"{os.fspath(name)} has {core.parts()} parts, from 0; there is no part {part}")
         return Region(core, part, timeout)
     if share is None and cohort is not None and cohort.size > 1:
         share = cohort.rank, cohort.size

@@ -77,7 +77,10 @@ ExodusSource::ExodusSource(const std::string& path) : file_(NetcdfFile::open(pat
   }
 }
 
-const Model& ExodusSource::model(std::uint32_t) { return model_; }
+const Model& ExodusSource::model(std::uint32_t part) {
+  check_part(part, 1);
+  return model_;
+}
 
 std::vector<std::string> ExodusSource::texts(const std::string& variable) const {
   const auto* found = file_.find(variable);

@@ -103,7 +103,8 @@ std::uint32_t nemesis_parts(const std::string& name) {
 NemesisSource::NemesisSource(std::string name) : name_(std::move(name)) { files_.resize(nemesis_parts(name_)); }
 
 NemesisSource::Part& NemesisSource::part_at(std::uint32_t number) {
-  auto& part = files_.at(number);
+  check_part(number, files_.size());
+  auto& part = files_[number];
   if (part.file) return part;
   auto file = std::make_unique<ExodusSource>(nemesis_path(name_, parts(), number));
   part.model = file->model(0);

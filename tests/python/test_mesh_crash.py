@@ -1,0 +1,96 @@
+"""Exodus files whose writer is killed at each of its writes, or that the disk has no room for."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from penstock import mesh
+
+BUILD = Path(os.environ.get("PENSTOCK_BUILD", Path(__file__).parents[2] / "build")) / "tests/unsynced"
+
+pytestmark = pytest.mark.skipif(not (BUILD / "mesh_child").exists(), reason="built without netCDF")
+
+
+def run_child(*words, **environment):
+    return subprocess.run(
+        [BUILD / "mesh_child", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+def states_of(path):
+    """How many states there are; fails where a value is wrong."""
+    with mesh.open(path) as region:
+        x, y, z = region["nodeblock_1", "coordinates"].T
+        assert len(np.unique(region["block_1", "connectivity"])) == len(x) == 7 * 6 * 5
+        count = 0
+        for state in region:
+            assert state.time == count
+            np.testing.assert_array_equal(state["nodeblock_1", "nodal1"], x + 0.5 * y - 0.25 * z + 4 * count)
+            assert state["block_1", "element1"].shape == (120,) and state["block_1", "element1"][0] == 4 * count
+            assert state["region", "global1"] == count + 1
+            count += 1
+    return count
+
+
+def states_vtk_reads(path):
+    exodus = pytest.importorskip("vtkmodules.vtkIOExodus")
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+
+    reader = exodus.vtkExodusIIReader()
+    reader.SetFileName(str(path))
+    reader.UpdateInformation()
+    reader.SetAllArrayStatus(exodus.vtkExodusIIReader.NODAL, 1)
+    count = reader.GetNumberOfTimeSteps()
+    for time in range(count):
+        reader.UpdateTimeStep(time)
+        block = reader.GetOutput().GetBlock(0).GetBlock(0)
+        x, y, z = vtk_to_numpy(block.GetPoints().GetData()).T
+        values = vtk_to_numpy(block.GetPointData().GetArray("nodal1"))
+        np.testing.assert_array_equal(values, x + 0.5 * y - 0.25 * z + 4 * time)
+    return count
+
+
+@pytest.mark.skipif(not list(BUILD.glob("*kill_preload*")), reason="its programs are not built")
+@pytest.mark.parametrize("format", ["offset64", "cdf5"])
+def test_a_writer_killed_at_every_write(tmp_path, format):
+    preload = str(next(BUILD.glob("*kill_preload*.so")))
+    for n in range(1, 1000):
+        path = tmp_path / f"{n}.e"
+        child = run_child(
+            "write", path, format, 4, LD_PRELOAD=preload, PENSTOCK_KILL_ROOT=str(path), PENSTOCK_KILL_AT=str(n)
+        )
+        said = len(child.stdout.split())
+        if child.returncode == 0:
+            assert states_of(path) == said == 4
+            break
+        assert child.returncode == -9, child.stderr
+        if said:  # before that there may be no file, or one without its model
+            assert said <= states_of(path) <= said + 1, f"killed at {n}"
+            assert states_vtk_reads(path) == states_of(path)
+    else:
+        pytest.fail("it never came to its end")
+    print(f"killed at {n - 1} writes")
+    assert n > 10
+
+
+@pytest.mark.parametrize("format", ["offset64", "cdf5"])
+def test_a_full_disk_keeps_what_was_complete(tmp_path, format):
+    run_child("write", tmp_path / "whole.e", format, 4)
+    size = (tmp_path / "whole.e").stat().st_size
+    kept = set()
+    for room in range(size // 4, size, 1531):
+        path = tmp_path / f"{room}.e"
+        child = run_child("full", path, format, room)
+        said = len(child.stdout.split())
+        assert child.returncode == 1
+        assert str(path) in child.stderr and "File too large" in child.stderr, child.stderr
+        if said:
+            assert states_of(path) == said
+        kept.add(said)
+    assert len(kept) >= 4

@@ -1,0 +1,58 @@
+// Writes an Exodus file, for tests that end it on the way.
+//
+//   mesh_child write FILE FORMAT STATES    prints the number of each state once it is complete
+//   mesh_child full FILE FORMAT BYTES      the file may not grow beyond BYTES; prints the error too
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "mesh/copy.hpp"
+#include "mesh/database.hpp"
+#include "penstock/error.hpp"
+
+namespace {
+
+using namespace penstock::mesh;
+
+void write(const std::string& path, const std::string& format, int states) {
+  const auto source = database_named("generated").open({"6x5x4|times:1000|nodal:2|element:2|global:2|sideset:xX", {}, nullptr});
+  DatabaseRequest request{path, {}, penstock::solo()};
+  set_option(request.options, "format", format);
+  set_option(request.options, "integers", "32");
+  const auto sink = database_named("exodus").create(request);
+  const auto& model = source->model(0);
+  sink->define(model);
+  const auto copy = [&](Slot slot) { sink->write(slot, read_whole(*source, 0, slot).data()); };
+  each_model_field(model, copy);
+  for (int number = 0; number < states; ++number) {
+    sink->begin_state(source->next_state(penstock::Timeout(0)).time);
+    each_state_field(model, copy);
+    sink->end_state();
+    std::printf("%d\n", number);
+    std::fflush(stdout);
+  }
+  sink->close();
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count != 5) return 2;
+  try {
+    const bool full = std::string(words[1]) == "full";
+    if (full) {
+      ::signal(SIGXFSZ, SIG_IGN);
+      const rlimit limit{static_cast<rlim_t>(std::atoll(words[4])), static_cast<rlim_t>(std::atoll(words[4]))};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    write(words[2], words[3], full ? 1000 : std::atoi(words[4]));
+  } catch (const penstock::Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+  return 0;
+}
