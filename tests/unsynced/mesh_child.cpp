@@ -19,7 +19,7 @@ namespace {
 using namespace penstock::mesh;
 
 void write(const std::string& path, const std::string& format, int states) {
-  const auto source = database_named("generated").open({"6x5x4|times:1000|nodal:2|element:2|global:2|sideset:xX", {}, nullptr});
+  const auto source = database_named("generated").open({"12x10x8|times:1000|nodal:2|element:2|global:2|sideset:xX", {}, nullptr});
   DatabaseRequest request{path, {}, penstock::solo()};
   set_option(request.options, "format", format);
   set_option(request.options, "integers", "32");
