@@ -134,6 +134,7 @@ NB_MODULE(_core, m) {
   m.def("forget_threads", penstock::python::forget_threads);
   m.attr("version") = penstock::version;
   m.attr("stream_options") = nanobind::tuple(nanobind::cast(penstock::base::stream_option_names()));
+  m.attr("mesh_options") = nanobind::tuple(nanobind::cast(penstock::base::mesh_option_names()));
   penstock::python::bind_values(m);
   penstock::python::bind_writer(m);
   penstock::python::bind_reader(m);

@@ -424,6 +424,7 @@ StreamOptions from_yaml(std::string_view text, const std::function<void(const Er
 }
 
 std::vector<std::string_view> stream_option_names() { return field_names(stream_fields); }
+std::vector<std::string_view> mesh_option_names() { return field_names(mesh_fields); }
 
 void check(const StreamOptions& options) { check_fields(stream_fields, options); }
 void check_coprocessor(const CoprocessorOptions& options) { check_fields(coprocessor_fields, options); }

@@ -64,6 +64,7 @@ StreamOptions effective(StreamOptions options, Side side);
 
 // Of all options of a stream, in the order of to_yaml.
 std::vector<std::string_view> stream_option_names();
+std::vector<std::string_view> mesh_option_names();
 // Applies "direct,queue_steps=2" to the options. side: given where the text is for one side only.
 void apply_text(StreamOptions& options, std::string_view text, std::optional<Side> side = {});
 void apply_text(CoprocessorOptions& options, std::string_view text);

@@ -232,9 +232,13 @@ def _clear_steps(study: Study, folder: Path) -> None:
             path.unlink()
 
 
+def _has_configuration(study: Study) -> bool:
+    return bool(study.streams or study.coprocessing or study.meshes)
+
+
 def _write_configuration(study: Study) -> None:
-    """The streams' options, for the programs to find through PENSTOCK_CONFIG."""
-    if not study.streams and not study.coprocessing:
+    """The options of streams and meshes, for the programs to find through PENSTOCK_CONFIG."""
+    if not _has_configuration(study):
         return
     configuration: dict[str, Any] = {}
     inherited = os.environ.get("PENSTOCK_CONFIG")
@@ -245,12 +249,14 @@ def _write_configuration(study: Study) -> None:
             raise LaunchError(f"PENSTOCK_CONFIG={inherited} cannot be read: {error}") from None
         if not isinstance(configuration, dict) or not isinstance(configuration.get("streams", {}), dict):
             raise LaunchError(f"PENSTOCK_CONFIG={inherited} is no configuration: 'streams:' must be a mapping")
-    streams = dict(configuration.get("streams") or {})
-    for name, options in study.streams.items():
-        inherited_options = streams.get(name)
-        both_mappings = isinstance(options, dict) and isinstance(inherited_options, dict)
-        streams[name] = {**inherited_options, **options} if both_mappings else options
-    configuration["streams"] = streams
+    for section, chosen in (("streams", study.streams), ("meshes", study.meshes)):
+        joined = dict(configuration.get(section) or {})
+        for name, options in chosen.items():
+            inherited_options = joined.get(name)
+            both_mappings = isinstance(options, dict) and isinstance(inherited_options, dict)
+            joined[name] = {**inherited_options, **options} if both_mappings else options
+        if joined or section == "streams":
+            configuration[section] = joined
     if study.coprocessing:
         known = configuration.get("coprocessing") or {}
         joined = {name: {**(known.get(name) or {}), **options} for name, options in study.coprocessing.items()}
@@ -269,7 +275,7 @@ def _launch(study: Study, name: str, program: Any) -> Launch:
         "PYTHONUNBUFFERED": "1",  # a log that is complete up to a crash
         "PENSTOCK_PYTHON": sys.executable,  # of programs that run a Python program inside themselves
     }
-    if study.streams or study.coprocessing:
+    if _has_configuration(study):
         environment["PENSTOCK_CONFIG"] = str(study.output / "penstock.yaml")
     try:
         return prepare(study, program, environment, study.output / "logs" / f"{name}.log")

@@ -10,6 +10,7 @@
       pictures: {analyze: gray-scott, pipelines: ["{here}/pipeline.yaml"], ranks: 2}       # in situ with engine insitu
     check: [python, "{here}/check.py", "{output}"]   # run at the end; the run fails when it does
     streams: {gray-scott: {engine: pool, queue_steps: 4}}
+    meshes: {results: {database: exodus}}  # path: {output}/results.e unless said otherwise
     pool: {servers: 2, memory: 1GiB, disk: "{output}/pool"}   # servers that the run starts, and ends with it
     steps: 50                              # only for the progress bar and {steps}
     timeout_s: 600                         # for everything together; default 3600
@@ -28,15 +29,16 @@ from typing import Any
 
 import yaml
 
-from .._core import stream_options
+from .._core import mesh_options, stream_options
 from ..names import nearest
 
 DEFAULT_TIMEOUT_S = 3600.0
 MAX_RANKS = 1 << 20
 
-STUDY_KEYS = ("base", "name", "output", "programs", "check", "streams", "pool", "steps", "timeout_s")
+STUDY_KEYS = ("base", "name", "output", "programs", "check", "streams", "meshes", "pool", "steps", "timeout_s")
 PROGRAM_KEYS = ("command", "analyze", "pipelines", "ranks", "after", "after_end", "environment")
 POOL_KEYS = ("name", "servers", "memory", "replication", "disk", "tier", "options")
+_MESH_FILES = ("exodus", "nemesis")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z_0-9]*)\}")
 
@@ -85,6 +87,7 @@ class Study:
     check: Program | None = None
     streams: dict[str, dict[str, Any] | str] = field(default_factory=dict)
     coprocessing: dict[str, dict[str, Any]] = field(default_factory=dict)  # what simulations know of their analyses
+    meshes: dict[str, dict[str, Any] | str] = field(default_factory=dict)
     pool: PoolPlan | None = None
     steps: int | None = None
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -124,6 +127,7 @@ def load_study(
         check=Program("check", _command(f"{place}: check", check, words)) if check is not None else None,
         streams=streams,
         coprocessing=coprocessing,
+        meshes=_meshes(place, raw, words),
         pool=_pool(place, raw, words),
         steps=steps,
         timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s,
@@ -387,26 +391,51 @@ def _word(value: Any) -> Any:
 
 def _streams(place: str, raw: dict, words: dict[str, str]) -> dict[str, dict[str, Any] | str]:
     """The streams' options. Steps of engine file are a result: without a folder they go to the output."""
-    streams: dict[str, dict[str, Any] | str] = {}
-    section = raw.get("streams", {})
-    if not isinstance(section, dict):
-        raise StudyError(f"{place}: streams: a mapping of stream names to options is needed, not {_kind(section)}")
-    for name, options in section.items():
-        at = f"{place}: streams.{name}"
-        if not isinstance(name, str):
-            raise StudyError(f"{at}: a stream's name must be text; put it in quotes")
-        if isinstance(options, str):  # the short form, which the library checks
+    streams = _options_by_name(place, raw, words, "streams", stream_options)
+    for name, options in streams.items():
+        folder = f"{words['output']}/{name}.steps"
+        if isinstance(options, str):
             in_files = options.split(",")[0].strip() == "file" and "folder=" not in options
-            streams[name] = f"{options},folder={words['output']}/{name}.steps" if in_files and name != "*" else options
+            streams[name] = f"{options},folder={folder}" if in_files and name != "*" else options
+        elif options.get("engine") == "file" and name != "*":
+            options.setdefault("folder", folder)
+    return streams
+
+
+def _meshes(place: str, raw: dict, words: dict[str, str]) -> dict[str, dict[str, Any] | str]:
+    """The mesh regions' options. Files are a result: without a path they go to the output."""
+    meshes = _options_by_name(place, raw, words, "meshes", mesh_options)
+    for name, options in meshes.items():
+        file = f"{words['output']}/{name}.e"
+        if isinstance(options, str):
+            in_files = options.split(",")[0].strip() in _MESH_FILES and "path=" not in options
+            meshes[name] = f"{options},path={file}" if in_files and name != "*" else options
+        elif options.get("database") in _MESH_FILES and name != "*":
+            options.setdefault("path", file)
+    return meshes
+
+
+def _options_by_name(
+    place: str, raw: dict, words: dict[str, str], section: str, known: Iterable[str]
+) -> dict[str, dict[str, Any] | str]:
+    """A section of options: a mapping for each name, or the short form as text, which the library checks."""
+    found: dict[str, dict[str, Any] | str] = {}
+    given = raw.get(section, {})
+    if not isinstance(given, dict):
+        raise StudyError(f"{place}: {section}: a mapping of names to options is needed, not {_kind(given)}")
+    for name, options in given.items():
+        at = f"{place}: {section}.{name}"
+        if not isinstance(name, str):
+            raise StudyError(f"{at}: a name must be text; put it in quotes")
+        if isinstance(options, str):
+            found[name] = options
             continue
         if not isinstance(options, dict):
-            raise StudyError(f"{at}: options are needed, such as {{queue_steps: 4}}, not {_kind(options)}")
-        _known_keys(at, options, stream_options)
+            example = "{queue_steps: 4}" if section == "streams" else "{database: exodus}"
+            raise StudyError(f"{at}: options are needed, such as {example}, not {_kind(options)}")
+        _known_keys(at, options, known)
         for key, value in options.items():
             if not isinstance(value, str | int | float | bool):
                 raise StudyError(f"{at}.{key}: one value is needed, not {_kind(value)}")
-        filled = {k: _fill(f"{at}.{k}", v, words) if isinstance(v, str) else v for k, v in options.items()}
-        if filled.get("engine") == "file" and name != "*":
-            filled.setdefault("folder", f"{words['output']}/{name}.steps")
-        streams[name] = filled
-    return streams
+        found[name] = {k: _fill(f"{at}.{k}", v, words) if isinstance(v, str) else v for k, v in options.items()}
+    return found
