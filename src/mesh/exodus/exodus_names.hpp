@@ -1,6 +1,7 @@
 // What Exodus II calls the dimensions and variables of each type of entity (SAND92-2137 and the library's version 9).
 //
-// Names with a number at their end get the entity's place among those of its type, from 1: connect1, node_ns3.
+// Names with a number at their end get the entity's place among those of its type, from 1: connect1, node_ns3. Assemblies and blobs
+// have their id there (assembly_entity100), and attributes of that variable for id and name in place of lists.
 #pragma once
 
 #include <array>
@@ -41,6 +42,8 @@ struct ExodusNames {
   const char* map_names = "";
   const char* map_properties = "";
 };
+
+inline bool is_numbered_by_id(EntityType type) { return type == EntityType::assembly || type == EntityType::blob; }
 
 // In the order in which a model has them; node blocks and the region itself are not here.
 inline constexpr std::array exodus_names{

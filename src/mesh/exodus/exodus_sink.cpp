@@ -271,6 +271,26 @@ void ExodusSink::define_entities(const ExodusNames& names) {
   for (std::size_t e = 0; e < model_.entities.size(); ++e)
     if (model_.entities[e].type == names.type) entities.push_back(e);
   if (entities.empty()) return;
+  if (!is_numbered_by_id(names.type)) define_lists(names, entities);
+  if (*names.total != '\0' && model_.count_of(names.type) > 0) rows_dimension(names.total, model_.count_of(names.type));
+  for (std::size_t n = 0; n < entities.size(); ++n) {
+    const auto e = entities[n];
+    const auto place = place_of_entity(e, n);
+    if (model_.entities[e].count == 0) continue;
+    if (names.type == EntityType::assembly) define_assembly(names, e, place);
+    else if (names.type == EntityType::blob) define_blob(names, e, place);
+    else if (*names.connectivity != '\0') define_block(names, e, place);
+    else define_set(names, e, place);
+    if (*names.attributes != '\0') define_attributes(names, e, numbered(names.size, place), place);
+  }
+  if (*names.maps != '\0') define_maps(names, entities);
+  define_properties(names, entities);
+  define_results(names, entities);
+  define_reductions(names, entities);
+}
+
+// Ids, names and status of all entities of a type.
+void ExodusSink::define_lists(const ExodusNames& names, const std::vector<std::size_t>& entities) {
   std::vector<std::int64_t> ids, status;
   std::vector<std::string> labels;
   for (const auto e : entities) {
@@ -283,22 +303,16 @@ void ExodusSink::define_entities(const ExodusNames& names) {
   define_integers(numbered(names.properties, 1), {number}, ids, wide_);
   file_->put_attribute(file_->find(numbered(names.properties, 1))->id, "name", std::string("ID"));
   define_texts(names.names, names.number, labels);
-  if (*names.total != '\0' && model_.count_of(names.type) > 0) rows_dimension(names.total, model_.count_of(names.type));
-  for (std::size_t i = 0; i < entities.size(); ++i) {
-    const auto e = entities[i];
-    if (model_.entities[e].count == 0) continue;
-    if (names.type == EntityType::assembly) define_assembly(names, e, i + 1);
-    else if (names.type == EntityType::blob)
-      define(numbered(names.members, i + 1), DType::int32,
-             {rows_dimension(numbered(names.size, i + 1), model_.entities[e].count)});
-    else if (*names.connectivity != '\0') define_block(names, e, i + 1);
-    else define_set(names, e, i + 1);
-    if (*names.attributes != '\0') define_attributes(names, e, numbered(names.size, i + 1), i + 1);
-  }
-  if (*names.maps != '\0') define_maps(names, entities);
-  define_properties(names, entities);
-  define_results(names, entities);
-  define_reductions(names, entities);
+}
+
+// The number in the names of the entity's variables; n: how many of its type come before it.
+std::size_t ExodusSink::place_of_entity(std::size_t e, std::size_t n) const {
+  const auto& entity = model_.entities[e];
+  if (!is_numbered_by_id(entity.type)) return n + 1;
+  if (entity.id < 1)
+    throw Error(Errc::unsupported, path_ + ": " + std::string(name_of(entity.type)) + " '" + entity.name +
+                                       "': Exodus wants a positive id, not " + std::to_string(entity.id));
+  return static_cast<std::size_t>(entity.id);
 }
 
 void ExodusSink::define_block(const ExodusNames& names, std::size_t e, std::size_t place) {
@@ -372,9 +386,24 @@ void ExodusSink::define_assembly(const ExodusNames& names, std::size_t e, std::s
   if (ids.empty()) return;
   define_integers(members, {rows_dimension(numbered(names.size, place), ids.size())}, ids, wide_);
   const auto variable = file_->find(members)->id;
+  put_id_and_name(variable, entity);
   for (const auto& each : exodus_names)
     if (each.type == entity.member_type) file_->put_attribute(variable, "_type", std::int64_t{each.code});
-  file_->put_attribute(variable, "_typename", std::string(name_of(entity.member_type)));
+  std::string type(name_of(entity.member_type));
+  std::replace(type.begin(), type.end(), '_', ' ');
+  file_->put_attribute(variable, "_typename", type);
+}
+
+void ExodusSink::define_blob(const ExodusNames& names, std::size_t e, std::size_t place) {
+  const auto& entity = model_.entities[e];
+  rows_dimension(numbered(names.size, place), entity.count);
+  put_id_and_name(define(numbered(names.members, place), DType::int32, {rows_dimension("blob_entity", 1)}), entity);
+  integers_[numbered(names.members, place)] = {0};
+}
+
+void ExodusSink::put_id_and_name(int variable, const Entity& entity) {
+  file_->put_attribute(variable, "_id", entity.id);
+  file_->put_attribute(variable, "_name", entity.name);
 }
 
 void ExodusSink::define_attributes(const ExodusNames& names, std::size_t e, const std::string& rows,
@@ -437,7 +466,9 @@ void ExodusSink::define_properties(const ExodusNames& names, const std::vector<s
     return found == model_.entities[e].properties.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
   };
   std::size_t number = 2;
-  for (const auto& [name, ignored] : Properties(model_.entities[entities.front()].properties)) {
+  const auto kept_in_lists =
+      is_numbered_by_id(names.type) ? Properties{} : model_.entities[entities.front()].properties;
+  for (const auto& [name, ignored] : kept_in_lists) {
     std::vector<std::int64_t> values;
     for (const auto e : entities)
       if (const auto* value = number_of(e, name)) values.push_back(*value);
@@ -449,9 +480,11 @@ void ExodusSink::define_properties(const ExodusNames& names, const std::vector<s
   }
   for (std::size_t n = 0; n < entities.size(); ++n) {
     const auto& entity = model_.entities[entities[n]];
+    const auto place = place_of_entity(entities[n], n);
     const auto* variable =
-        file_->find(numbered(*names.connectivity != '\0' ? names.connectivity : names.members, n + 1));
-    if (variable == nullptr && !entity.properties.empty()) variable = file_->find(numbered("facconn", n + 1));
+        file_->find(numbered(*names.connectivity != '\0' ? names.connectivity : names.members, place));
+    if (variable == nullptr && names.type == EntityType::element_block)
+      variable = file_->find(numbered("facconn", place));
     if (variable == nullptr) continue;  // an empty block or set has no variable to hold them
     for (const auto& [name, value] : entity.properties) file_->put_attribute(variable->id, name, value);
   }
@@ -467,18 +500,20 @@ void ExodusSink::define_results(const ExodusNames& names, const std::vector<std:
     const auto e = entities[n];
     const auto& entity = model_.entities[e];
     if (entity.count == 0) continue;
-    const auto rows = file_->dimension_id(numbered(names.size, n + 1));
+    const auto place = place_of_entity(e, n);
+    const auto rows = file_->dimension_id(numbered(names.size, place));
     for (std::size_t i = 0; i < entity.fields.size(); ++i) {
       if (entity.fields[i].role != Role::transient) continue;
       for (const auto& name : component_names(entity.fields[i])) {
         const auto at = index_of(labels, name);
         truth[n * labels.size() + at] = 1;
         places_[e][i].columns.push_back(
-            {.variable = define(numbered("vals_" + kind + "_var", at + 1, names.results_of, n + 1),
+            {.variable = define(numbered("vals_" + kind + "_var", at + 1, names.results_of, place),
                                 result_type(entity.fields[i]), {time_dimension_, rows})});
       }
     }
   }
+  if (is_numbered_by_id(names.type)) return;
   define_integers(kind + "_var_tab", {file_->dimension_id(names.number), file_->dimension_id("num_" + kind + "_var")},
                   std::move(truth), false);
 }
@@ -493,8 +528,8 @@ void ExodusSink::define_reductions(const ExodusNames& names, const std::vector<s
     const auto& fields = model_.entities[e].fields;
     const auto has_one = [](const Field& field) { return field.role == Role::reduction; };
     if (std::none_of(fields.begin(), fields.end(), has_one)) continue;
-    const auto variable = define(numbered("vals_red_var_" + std::string(names.reductions_of), n + 1), DType::float64,
-                                 {time_dimension_, file_->dimension_id(dimension)});
+    const auto variable = define(numbered("vals_red_var_" + std::string(names.reductions_of), place_of_entity(e, n)),
+                                 DType::float64, {time_dimension_, file_->dimension_id(dimension)});
     for (std::size_t i = 0; i < fields.size(); ++i) {
       if (fields[i].role != Role::reduction) continue;
       static_cast<void>(result_type(fields[i]));

@@ -37,9 +37,13 @@ class ExodusSink final : public Sink {
   void define_head();
   void define_nodes();
   void define_entities(const ExodusNames& names);
+  void define_lists(const ExodusNames& names, const std::vector<std::size_t>& entities);
+  std::size_t place_of_entity(std::size_t entity, std::size_t n) const;
   void define_block(const ExodusNames& names, std::size_t entity, std::size_t place);
   void define_set(const ExodusNames& names, std::size_t entity, std::size_t place);
   void define_assembly(const ExodusNames& names, std::size_t entity, std::size_t place);
+  void define_blob(const ExodusNames& names, std::size_t entity, std::size_t place);
+  void put_id_and_name(int variable, const Entity& entity);
   void define_attributes(const ExodusNames& names, std::size_t entity, const std::string& rows, std::size_t place);
   void define_maps(const ExodusNames& names, const std::vector<std::size_t>& entities);
   void define_properties(const ExodusNames& names, const std::vector<std::size_t>& entities);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <charconv>
+#include <map>
+#include <numeric>
 #include <set>
 
 #include "mesh/storage_names.hpp"
@@ -10,6 +12,8 @@
 
 namespace penstock::mesh {
 namespace {
+
+constexpr std::size_t max_entities = 1'000'000;  // of a type
 
 const std::set<std::string, std::less<>> own_attributes{"title",
                                                         "api_version",
@@ -170,21 +174,54 @@ void ExodusSource::read_nodes() {
   pending_.clear();
 }
 
-void ExodusSource::read_entities(const ExodusNames& names) {
+// Entities of a type in the order of the file: the number in the names of their variables, id and name.
+std::vector<ExodusSource::Listed> ExodusSource::list(const ExodusNames& names) const {
+  std::vector<Listed> found;
   const auto count = file_.dimension(names.number).value_or(0);
-  if (count == 0) return;
-  std::vector<std::int64_t> ids(count);
-  const auto* its_ids = file_.find(numbered(names.properties, 1));
-  for (std::size_t i = 0; i < count; ++i) ids[i] = static_cast<std::int64_t>(i) + 1;
-  if (its_ids != nullptr) file_.read(its_ids->id, DType::int64, {0}, {count}, ids.data());
-  auto labels = texts(names.names);
-  labels.resize(count);
-  const auto results = results_of(names.results, count);
-  std::size_t first = 0;  // row in the maps of all blocks
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto place = i + 1;
-    Entity entity{.type = names.type, .name = labels[i], .id = ids[i]};
+  if (count > max_entities)
+    throw Error(Errc::invalid_argument,
+                "has " + std::to_string(count) + " entities of type " + std::string(name_of(names.type)));
+  if (count > 0) {
+    std::vector<std::int64_t> ids(count);
+    std::iota(ids.begin(), ids.end(), 1);
+    if (const auto* its = file_.find(numbered(names.properties, 1)))
+      file_.read(its->id, DType::int64, {0}, {count}, ids.data());
+    auto labels = texts(names.names);
+    labels.resize(count);
+    for (std::size_t i = 0; i < count; ++i) found.push_back({i + 1, ids[i], labels[i]});
+  } else if (is_numbered_by_id(names.type)) {
+    const std::string_view prefix = names.members;
+    std::map<int, Listed> by_variable;
+    for (const auto& [name, variable] : file_.variables()) {
+      std::size_t place = 0;
+      const auto* end = name.data() + name.size();
+      if (!name.starts_with(prefix) || std::from_chars(name.data() + prefix.size(), end, place).ptr != end ||
+          place == 0)
+        continue;
+      Listed entity{place, static_cast<std::int64_t>(place), ""};
+      const auto attributes = file_.attributes(variable.id);
+      if (const auto id = attributes.find("_id");
+          id != attributes.end() && std::holds_alternative<std::int64_t>(id->second))
+        entity.id = std::get<std::int64_t>(id->second);
+      if (const auto its = attributes.find("_name");
+          its != attributes.end() && std::holds_alternative<std::string>(its->second))
+        entity.name = std::get<std::string>(its->second);
+      by_variable.emplace(variable.id, std::move(entity));
+    }
+    for (auto& [number, entity] : by_variable) found.push_back(std::move(entity));
+  }
+  for (auto& entity : found)
     if (entity.name.empty()) entity.name = default_name(names, entity.id);
+  return found;
+}
+
+void ExodusSource::read_entities(const ExodusNames& names) {
+  const auto listed = list(names);
+  const auto results = results_of(names.results, listed.size());
+  std::size_t first = 0;  // row in the maps of all blocks
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    const auto place = listed[i].place;
+    Entity entity{.type = names.type, .name = listed[i].name, .id = listed[i].id};
     entity.count = file_.dimension(numbered(names.size, place)).value_or(0);
     if (*names.connectivity != '\0') read_block(names, entity, place, first);
     else if (names.type == EntityType::assembly) read_assembly(names, entity, place);

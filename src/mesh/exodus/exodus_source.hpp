@@ -23,6 +23,12 @@ class ExodusSource final : public StoredSource {
 
  private:
   struct Results;
+  struct Listed {
+    std::size_t place;
+    std::int64_t id;
+    std::string name;
+  };
+  std::vector<Listed> list(const ExodusNames& names) const;
   void read_head();
   void read_region();
   void read_nodes();
