@@ -9,14 +9,15 @@
 // Which database it is: MeshOptions (code, then penstock.yaml, then PENSTOCK_MESH_<NAME>), else what the ending of the name means
 // (.e, .exo, .g, .gen, .ex2: exodus), else a stream of that name, whose engine is an option of the stream.
 //
-//   exodus      one Exodus II file; of a cohort of several ranks: as nemesis. Readable while it is written, but for netCDF-4
+//   exodus      one Exodus II file; of a cohort of several ranks: as nemesis. Readable while being written, except netCDF-4
 //   nemesis     an Exodus file for each rank, name.RANKS.RANK, with communication maps
 //   stream      a step for the model and one for each state, on any engine
 //   generated   read only: "10x10x10|times:3", a grid of hexahedra
 //   null        keeps nothing
 //
 // Values are packed, row by row, in the field's element type. An object is used by one thread at a time. Errors: Error, which names the
-// file or stream; after one a Sink only closes, but for invalid_argument and wrong_state, which change nothing.
+// file or stream. After one a Sink can only be closed, except after invalid_argument and wrong_state from write, begin_state and
+// end_state, which change nothing.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ struct Rows {
   std::uint64_t count = 0;
 };
 
-// What came of the wait for a state.
+// The outcome of waiting for a state.
 struct StateOutcome {
   enum class Kind : std::uint8_t { state, not_ready, end } kind = Kind::end;
   double time = 0;
@@ -59,7 +60,7 @@ class Source {
   virtual const Model& model(std::uint32_t part) = 0;
   // Goes on to the next complete state. A file has no more for now at its end: a later call looks again.
   virtual StateOutcome next_state(Timeout deadline) = 0;
-  // Of all states that can be sought. Throws Error(unsupported) where states are only passed by.
+  // Of all states that can be sought. Throws Error(unsupported) where states can only be read in order.
   virtual std::vector<double> times() = 0;
   // The next state is this one.
   virtual void seek(std::uint64_t state) = 0;
@@ -72,7 +73,7 @@ class Sink {
   virtual ~Sink() = default;  // without close: what is incomplete is not seen by readers
   // Once, before anything else. Collective.
   virtual void define(const Model& model) = 0;
-  // Model fields before the first state, each once; transient and reduction fields in each state. The whole field.
+  // Model fields before the first state, each once, those of role communication first (collective on nemesis); transient and reduction fields in each state. The whole field.
   virtual void write(Slot slot, const void* values) = 0;
   // Throws Error(wrong_state), which names a field of the model that was not written.
   virtual void begin_state(double time) = 0;
@@ -87,7 +88,7 @@ std::unique_ptr<Source> open_region(const Context& context, const std::string& n
 std::unique_ptr<Sink> create_region(const Context& context, const std::string& name,
                                     std::shared_ptr<Cohort> cohort = solo(), MeshOptions options = {});
 
-// All parts as one: what several parts have, by id, is there once. Nodes and elements are in the order of their ids, or in the one that
+// All parts as one: nodes and elements with equal ids are merged. Nodes and elements are in the order of their ids, or in the one that
 // spread() has kept. Throws Error(invalid_argument) where the parts contradict each other.
 std::unique_ptr<Source> join(std::shared_ptr<Source> source);
 

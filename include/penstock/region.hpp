@@ -114,7 +114,7 @@ struct Model {
   friend bool operator==(const Model&, const Model&) = default;
 };
 
-// Throws when the model contradicts itself: two names alike, an unknown topology or storage, a wrong count.
+// Throws when the model contradicts itself: two names alike, an unknown storage, a topology with another number of nodes.
 void check(const Model& model);
 
 // Values of a field, of one state: rows (nodes, elements, ...), and components of each.

@@ -1,5 +1,6 @@
 // Mesh regions: the extension's part. Models cross the border as text (mesh/model_text.hpp); python/penstock/mesh makes of it what
 // users see.
+#include "mesh/database.hpp"
 #include "mesh/model_text.hpp"
 
 #include "core.hpp"
@@ -25,11 +26,15 @@ void check_bytes(const mesh::Entity& entity, const mesh::Field& field, std::uint
 class PyRegionSource {
  public:
   explicit PyRegionSource(std::shared_ptr<mesh::Source> source) : source_(std::move(source)) {}
-  ~PyRegionSource() { close(); }
+  ~PyRegionSource() { drop(); }
   void close() {
-    if (source_) drop_unlocked(source_);
+    const Turn turn(mutex_);  // another thread may be inside
+    drop();
   }
-  std::uint32_t parts() { return source().parts(); }
+  std::uint32_t parts() {
+    const Turn turn(mutex_);
+    return source().parts();
+  }
   std::string model(std::uint32_t part) {
     const Turn turn(mutex_);
     auto& source = this->source();
@@ -70,12 +75,14 @@ class PyRegionSource {
     source.read(part, {entity, field}, {first, count}, buffer.data());
   }
   std::unique_ptr<PyRegionSource> join() {
+    const Turn turn(mutex_);
     auto source = shared();
     Unlocked unlocked;
     return std::make_unique<PyRegionSource>(mesh::join(std::move(source)));
   }
   // parts: of each element, uint32.
   std::unique_ptr<PyRegionSource> spread(nb::handle parts, std::uint32_t count) {
+    const Turn turn(mutex_);
     auto source = shared();
     const Buffer buffer(parts, false);
     const auto* values = static_cast<const std::uint32_t*>(buffer.data());
@@ -90,6 +97,9 @@ class PyRegionSource {
     return source_;
   }
   mesh::Source& source() { return *shared(); }
+  void drop() {
+    if (source_) drop_unlocked(source_);
+  }
   std::mutex mutex_;
   std::shared_ptr<mesh::Source> source_;
 };
@@ -97,14 +107,15 @@ class PyRegionSource {
 class PyRegionSink {
  public:
   explicit PyRegionSink(std::unique_ptr<mesh::Sink> sink) : sink_(std::move(sink)) {}
-  ~PyRegionSink() { abandon(); }
+  ~PyRegionSink() { drop(); }
   void abandon() {
-    if (sink_) drop_unlocked(sink_);
+    const Turn turn(mutex_);
+    drop();
   }
   void define(const std::string& text) {
     const Turn turn(mutex_);
     auto& sink = this->sink();
-    model_ = mesh::model_from_text(text);
+    model_ = mesh::unchecked_model_from_text(text);  // checked where all ranks hear of it
     Unlocked unlocked;
     sink.define(model_);
   }
@@ -143,6 +154,9 @@ class PyRegionSink {
   mesh::Sink& sink() {
     if (!sink_) throw Error(Errc::wrong_state, "the region is closed");
     return *sink_;
+  }
+  void drop() {
+    if (sink_) drop_unlocked(sink_);
   }
   std::mutex mutex_;
   std::unique_ptr<mesh::Sink> sink_;
@@ -191,6 +205,8 @@ void bind_mesh(nb::module_& m) {
       .def("end_state", &PyRegionSink::end_state)
       .def("close", &PyRegionSink::close)
       .def("abandon", &PyRegionSink::abandon);
+  m.def(
+      "mesh_database_of", [](const std::string& name) { return std::string(mesh::database_of(name)); }, "name"_a);
   m.def(
       "mesh_suffixes", [](const std::string& storage) { return mesh::storage_named(storage).suffixes; }, "storage"_a);
   m.def(

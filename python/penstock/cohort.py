@@ -74,6 +74,10 @@ class ThreadCohort:
         everything = self._exchange(data)
         return everything if self.rank == root else None
 
+    def give_up(self) -> None:
+        """Not collective: the others' calls raise TimeoutError from now on."""
+        self._shared.barrier.abort()
+
     def _exchange(self, data: bytes) -> list[bytes]:
         self._shared.slots[self.rank] = data
         self._shared.calls[self.rank] += 1

@@ -6,13 +6,15 @@
 
 #include "mesh/stored_source.hpp"
 #include "penstock/error.hpp"
+#include "stream/api/open.hpp"
 
 namespace penstock::mesh {
 namespace {
 
 class CheckedSink final : public Sink {
  public:
-  CheckedSink(std::unique_ptr<Sink> sink, std::string name) : sink_(std::move(sink)), name_(std::move(name)) {}
+  CheckedSink(std::unique_ptr<Sink> sink, std::string name, std::shared_ptr<Cohort> cohort)
+      : sink_(std::move(sink)), name_(std::move(name)), cohort_(std::move(cohort)) {}
   void define(const Model& model) override;
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
@@ -30,6 +32,7 @@ class CheckedSink final : public Sink {
 
   std::unique_ptr<Sink> sink_;
   std::string name_;
+  std::shared_ptr<Cohort> cohort_;
   Phase phase_ = Phase::begun;
   Model model_;
   std::vector<std::vector<bool>> written_;  // model fields; those of the state
@@ -66,7 +69,8 @@ void CheckedSink::pass_on(Phase then, Body body) {
   try {
     body();
   } catch (const Error& e) {
-    if (e.code() == Errc::invalid_argument || e.code() == Errc::wrong_state) phase_ = before;
+    const bool unchanged = e.code() == Errc::invalid_argument || e.code() == Errc::wrong_state;
+    if (unchanged && before != Phase::begun) phase_ = before;  // define may have made a file
     throw;
   }
   phase_ = then;
@@ -74,8 +78,10 @@ void CheckedSink::pass_on(Phase then, Body body) {
 
 void CheckedSink::define(const Model& model) {
   require({Phase::begun}, "define");
-  check(model);
-  pass_on(Phase::model, [&] { sink_->define(model); });
+  pass_on(Phase::model, [&] {
+    stream::on_every_rank(*cohort_, [&] { check(model); });
+    sink_->define(model);
+  });
   model_ = model;
   for (const auto& entity : model_.entities) written_.emplace_back(entity.fields.size(), false);
 }
@@ -107,15 +113,20 @@ void CheckedSink::end_state() {
 }
 
 void CheckedSink::close() {
-  require({Phase::model, Phase::between}, "close");
+  require({Phase::model, Phase::between, Phase::broken}, "close");
   if (phase_ == Phase::model) require_all_written();
+  if (phase_ == Phase::broken) {  // what is incomplete stays so
+    sink_.reset();
+    phase_ = Phase::closed;
+    return;
+  }
   pass_on(Phase::closed, [&] { sink_->close(); });
 }
 
 }  // namespace
 
-std::unique_ptr<Sink> checked(std::unique_ptr<Sink> sink, std::string name) {
-  return std::make_unique<CheckedSink>(std::move(sink), std::move(name));
+std::unique_ptr<Sink> checked(std::unique_ptr<Sink> sink, std::string name, std::shared_ptr<Cohort> cohort) {
+  return std::make_unique<CheckedSink>(std::move(sink), std::move(name), std::move(cohort));
 }
 
 }  // namespace penstock::mesh

@@ -7,6 +7,7 @@
 
 namespace penstock::mesh {
 
-std::unique_ptr<Sink> checked(std::unique_ptr<Sink> sink, std::string name);
+// Where a rank's model is refused, define throws on every rank.
+std::unique_ptr<Sink> checked(std::unique_ptr<Sink> sink, std::string name, std::shared_ptr<Cohort> cohort);
 
 }  // namespace penstock::mesh

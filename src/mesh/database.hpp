@@ -21,10 +21,13 @@ struct DatabaseEntry {
   std::string_view name;
   std::unique_ptr<Source> (*open)(const DatabaseRequest&);  // null: cannot be read
   std::unique_ptr<Sink> (*create)(const DatabaseRequest&);  // null: cannot be written
+  bool (*takes)(std::string_view name) = nullptr;           // whether a name alone means this database
 };
 
 std::span<const DatabaseEntry> databases();
 // Throws Error(invalid_argument) with the nearest name.
 const DatabaseEntry& database_named(std::string_view name);
+// What a name alone means: exodus for a file that is there, what a database takes, else stream.
+std::string_view database_of(const std::string& name);
 
 }  // namespace penstock::mesh

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
@@ -23,7 +24,9 @@ struct Format {
 };
 void PrintTo(const Format& format, std::ostream* out) { *out << format.name; }
 
-std::unique_ptr<Sink> create(const DatabaseRequest& request) { return checked(create_exodus(request), request.name); }
+std::unique_ptr<Sink> create(const DatabaseRequest& request) {
+  return checked(create_exodus(request), request.name, solo());
+}
 
 class ExodusFormats : public testing::TestWithParam<Format> {
  protected:
@@ -236,6 +239,78 @@ TEST_F(ExodusTest, PartsHaveFilesOfTheirOwn) {
                 static_cast<void>(open_nemesis({path("mesh.e"), {}, solo()}));
               }),
               HasSubstr("of 2 parts and of 4"));
+}
+
+// What was written last under a name is what is read, whatever number of ranks wrote before.
+TEST_F(ExodusTest, FilesOfEarlierRunsGo) {
+  const auto write = [&](int ranks) {
+    run_thread_cohort(ranks, [&](const std::shared_ptr<Cohort>& cohort) {
+      const auto own = generated("2x2x4|parts:" + std::to_string(ranks));
+      copy_part(*own, static_cast<std::uint32_t>(cohort->rank()), *create_exodus({path("mesh.e"), {}, cohort}));
+    });
+    return open_exodus({path("mesh.e"), {}, nullptr})->parts();
+  };
+  for (const std::uint32_t ranks : {4U, 2U, 1U, 3U, 1U}) EXPECT_EQ(write(static_cast<int>(ranks)), ranks);
+  std::ofstream(path("mesh.e.2.0")).flush();
+  EXPECT_THAT(message([&] {
+                static_cast<void>(open_exodus({path("mesh.e"), {}, nullptr}));
+              }),
+              HasSubstr("remove one of them"));
+}
+
+TEST_F(ExodusTest, NamesThatExodusHasNoPlaceForComeBack) {
+  Model model;
+  model.add({.type = EntityType::region, .name = "whole", .count = 1});
+  model.add({.type = EntityType::node_block,
+             .name = "points",
+             .id = 1,
+             .count = 2,
+             .fields = {{.name = "coordinates", .storage = "vector_3d", .role = Role::mesh}}});
+  MemorySource source(model, {});
+  copy_part(source, 0, *create_exodus({path("a.e"), {}, solo()}));
+  const auto file = open_exodus({path("a.e"), {}, nullptr});
+  expect_same(source, 0, *file, 0);
+  const auto refused = [&](const std::function<void(Model&)>& change) {
+    Model changed = model;
+    change(changed);
+    return message([&] { create_exodus({path("b.e"), {}, solo()})->define(changed); });
+  };
+  EXPECT_THAT(refused([](Model& m) { m.properties["version"] = 1.0; }),
+              HasSubstr("the name of an attribute of Exodus"));
+  EXPECT_THAT(refused([](Model& m) {
+                m.qa = {{std::string(33, 'x'), "", "", ""}};
+              }),
+              HasSubstr("at most 32 characters"));
+  EXPECT_THAT(refused([](Model& m) { m.information = {std::string(81, 'x')}; }), HasSubstr("at most 80 characters"));
+  EXPECT_THAT(refused([](Model& m) { m.entities[1].properties["a"] = std::int64_t{1}; }),
+              HasSubstr("no properties of the region itself"));
+}
+
+// After an error of the database a sink only closes; an error of one rank is all ranks'.
+TEST_F(ExodusTest, OneRankThatFailsEndsAll) {
+  std::atomic<int> refused = 0;
+  run_thread_cohort(3, [&](const std::shared_ptr<Cohort>& cohort) {
+    const auto own = generated("2x2x6|parts:3");
+    auto model = own->model(static_cast<std::uint32_t>(cohort->rank()));
+    if (cohort->rank() == 1)
+      model.entities[2].fields.push_back({.name = "neighbours", .dtype = DType::int32, .role = Role::mesh});
+    const auto sink = checked(create_exodus({path("mesh.e"), {}, cohort}), "mesh.e", cohort);
+    const auto said = message([&] {
+      sink->define(model);
+      each_model_field(model, [&](Slot slot) {
+        const auto& entity = model.entities[slot.entity];
+        std::vector<std::byte> values(values_of(entity, entity.fields[slot.field]) * 8);
+        if (entity.type == EntityType::comm_set)
+          own->read(static_cast<std::uint32_t>(cohort->rank()), slot, {0, entity.count}, values.data());
+        sink->write(slot, values.data());
+      });
+    });
+    EXPECT_THAT(said, HasSubstr("rank 1: "));
+    EXPECT_THAT(said, HasSubstr("no place for the field 'neighbours'"));
+    EXPECT_NO_THROW(sink->close());
+    ++refused;
+  });
+  EXPECT_EQ(refused, 3);
 }
 
 TEST(NullDatabase, TakesEverything) {

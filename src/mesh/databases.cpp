@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "base/text.hpp"
 #include "mesh/database.hpp"
@@ -12,10 +13,10 @@
 namespace penstock::mesh {
 
 std::span<const DatabaseEntry> databases() {
-  static constexpr DatabaseEntry all[] = {{"exodus", &open_exodus, &create_exodus},
+  static constexpr DatabaseEntry all[] = {{"exodus", &open_exodus, &create_exodus, &is_exodus_name},
                                           {"nemesis", &open_nemesis, &create_nemesis},
                                           {"stream", &open_stream_database, &create_stream_database},
-                                          {"generated", &open_generated, nullptr},
+                                          {"generated", &open_generated, nullptr, &is_generated_name},
                                           {"null", nullptr, &create_null}};
   return all;
 }
@@ -27,6 +28,14 @@ const DatabaseEntry& database_named(std::string_view name) {
     names.push_back(each.name);
   }
   throw Error(Errc::invalid_argument, base::unknown_name("database", name, names));
+}
+
+std::string_view database_of(const std::string& name) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(name, ignored)) return "exodus";
+  for (const auto& each : databases())
+    if (each.takes != nullptr && each.takes(name)) return each.name;
+  return "stream";
 }
 
 }  // namespace penstock::mesh

@@ -1,5 +1,8 @@
 #include "mesh/exodus_part.hpp"
 
+#include <algorithm>
+#include <array>
+
 namespace penstock::mesh {
 namespace {
 
@@ -12,6 +15,17 @@ const ExodusPart& exodus_part() {
 }
 
 }  // namespace
+
+bool is_exodus_name(std::string_view name) {
+  static constexpr std::array<std::string_view, 6> endings{".e", ".exo", ".ex2", ".exoII", ".g", ".gen"};
+  // Also a part's: mesh.e.16.03.
+  for (int i = 0; i < 2; ++i) {
+    const auto digits = name.find_last_not_of("0123456789");
+    if (digits == std::string_view::npos || digits + 1 == name.size() || name[digits] != '.') break;
+    name = name.substr(0, digits);
+  }
+  return std::any_of(endings.begin(), endings.end(), [&](std::string_view each) { return name.ends_with(each); });
+}
 
 std::unique_ptr<Source> open_exodus(const DatabaseRequest& request) { return exodus_part().open(request); }
 std::unique_ptr<Sink> create_exodus(const DatabaseRequest& request) { return exodus_part().create(request); }

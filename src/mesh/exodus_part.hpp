@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "base/part.hpp"
 #include "mesh/database.hpp"
@@ -15,6 +16,8 @@ struct ExodusPart : base::PartHead {
   std::unique_ptr<Sink> (*create_nemesis)(const DatabaseRequest&);
 };
 
+// By its ending: .e, .exo, .ex2, .exoII, .g, .gen.
+bool is_exodus_name(std::string_view name);
 // One file. From a cohort of several ranks: as nemesis. Throws also Error(unsupported), where the part is not there.
 std::unique_ptr<Source> open_exodus(const DatabaseRequest& request);
 std::unique_ptr<Sink> create_exodus(const DatabaseRequest& request);

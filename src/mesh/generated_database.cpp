@@ -236,6 +236,12 @@ void GeneratedSource::read_stored(std::uint32_t part, Slot slot, StateNumber sta
 
 }  // namespace
 
+bool is_generated_name(std::string_view name) {
+  const auto size = name.substr(0, name.find('|'));
+  return std::count(size.begin(), size.end(), 'x') == 2 &&
+         size.find_first_not_of("0123456789x") == std::string_view::npos;
+}
+
 std::unique_ptr<Source> open_generated(const DatabaseRequest& request) {
   return std::make_unique<GeneratedSource>(parse(request.name));
 }

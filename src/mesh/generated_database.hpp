@@ -10,6 +10,8 @@
 
 namespace penstock::mesh {
 
+// "60x60x60", with options or without.
+bool is_generated_name(std::string_view name);
 // Throws Error(invalid_argument), which names what is wrong with the text.
 std::unique_ptr<Source> open_generated(const DatabaseRequest& request);
 

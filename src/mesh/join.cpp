@@ -275,9 +275,9 @@ void JoinedSource::add_entries(std::size_t number, Place& place) {
 }
 
 void JoinedSource::read(std::uint32_t, Slot slot, Rows rows, void* out) {
-  const auto& entity = model_.entities.at(slot.entity);
-  const auto& field = entity.fields.at(slot.field);
-  const auto& place = places_.at(slot.entity).at(slot.field);
+  const auto& [entity, field] = at(model_, slot);
+  check_rows(entity, field, rows);
+  const auto& place = places_[slot.entity][slot.field];
   if (field.role == Role::reduction || entity.type == EntityType::region) {
     for (std::uint32_t part = 0; part < source_->parts(); ++part)
       if (place.slots[part].entity != SIZE_MAX) return source_->read(part, place.slots[part], rows, out);

@@ -1,4 +1,4 @@
-// What joining and spreading (penstock/mesh_database.hpp) tell each other.
+// Names of the fields and properties that joining and spreading (penstock/mesh_database.hpp) share.
 //
 // Joining is what epu does with the files of a run: the lowest part's values count; what has no ids is put together part after part;
 // reduction fields are part 0's. Both read values when they are asked for, and hold the numbers of all nodes and elements.

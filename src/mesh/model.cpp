@@ -32,6 +32,16 @@ void check_field(const Entity& entity, const Field& field) {
   static_cast<void>(values_of(entity, field));
 }
 
+// What is known of the topology, and how wide its connectivity is.
+void check_topology(const Entity& block) {
+  const auto* topology = find_topology(block.topology);
+  const auto* nodes = block.find("connectivity", Role::mesh);
+  if (topology == nullptr || topology->nodes == 0 || nodes == nullptr || block.find("entity_counts") != nullptr) return;
+  if (components_of(*nodes) != topology->nodes)
+    refuse(block, "elements " + block.topology + " have " + std::to_string(topology->nodes) +
+                      " nodes, and connectivity has " + std::to_string(components_of(*nodes)));
+}
+
 void check_assembly(const Model& model, const Entity& assembly) {
   if (assembly.member_type == EntityType::region) refuse(assembly, "its members are of no type that it could have");
   for (const auto& member : assembly.members)
@@ -132,6 +142,7 @@ void check(const Model& model) {
       if (!fields.emplace(field.role, field.name).second) refuse(entity, "field '" + field.name + "' is there twice");
     }
     if (entity.type == EntityType::assembly) check_assembly(model, entity);
+    check_topology(entity);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "mesh/model_text.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "penstock/error.hpp"
@@ -8,6 +9,17 @@ namespace penstock::mesh {
 namespace {
 
 using Json = nlohmann::json;
+
+// nlohmann::json converts any number to any other, also out of range.
+std::uint64_t count_of(const Json& json) {
+  if (!json.is_number_unsigned()) throw Error(Errc::invalid_argument, "a count is a whole number of at least 0");
+  return json.get<std::uint64_t>();
+}
+std::int64_t integer_of(const Json& json) {
+  const bool fits = json.is_number_unsigned() ? json.get<std::uint64_t>() <= INT64_MAX : json.is_number_integer();
+  if (!fits) throw Error(Errc::invalid_argument, "a whole number has 64 bits");
+  return json.get<std::int64_t>();
+}
 
 // Real numbers as their bits: JSON has no infinity and no NaN.
 Json value_of(const Property& value) {
@@ -26,12 +38,16 @@ Json value_of(const Property& value) {
 
 Property property_of(const Json& json) {
   if (json.is_string()) return json.get<std::string>();
-  if (json.is_number_integer()) return json.get<std::int64_t>();
-  if (json.is_array()) return json.get<std::vector<std::int64_t>>();
+  if (json.is_number()) return integer_of(json);
+  if (json.is_array()) {
+    std::vector<std::int64_t> numbers;
+    for (const auto& each : json) numbers.push_back(integer_of(each));
+    return numbers;
+  }
   const auto& bits = json.at("bits");
-  if (!bits.is_array()) return std::bit_cast<double>(bits.get<std::uint64_t>());
+  if (!bits.is_array()) return std::bit_cast<double>(count_of(bits));
   std::vector<double> numbers;
-  for (const auto& each : bits) numbers.push_back(std::bit_cast<double>(each.get<std::uint64_t>()));
+  for (const auto& each : bits) numbers.push_back(std::bit_cast<double>(count_of(each)));
   return numbers;
 }
 
@@ -51,9 +67,12 @@ Json json_of(const Field& field) {
           {"role", name_of(field.role)}, {"count", field.count},          {"components", field.components}};
 }
 Field field_of(const Json& json) {
-  return {json.at("name"),    dtype_from_name(json.at("dtype").get<std::string>()),
-          json.at("storage"), role_from_name(json.at("role").get<std::string>()),
-          json.at("count"),   json.at("components")};
+  return {json.at("name"),
+          dtype_from_name(json.at("dtype").get<std::string>()),
+          json.at("storage"),
+          role_from_name(json.at("role").get<std::string>()),
+          count_of(json.at("count")),
+          json.at("components")};
 }
 
 Json json_of(const Entity& entity) {
@@ -72,8 +91,8 @@ Json json_of(const Entity& entity) {
 Entity entity_of(const Json& json) {
   Entity entity{.type = entity_type_from_name(json.at("type").get<std::string>()),
                 .name = json.at("name"),
-                .id = json.at("id"),
-                .count = json.at("count"),
+                .id = integer_of(json.at("id")),
+                .count = count_of(json.at("count")),
                 .topology = json.at("topology"),
                 .members = json.at("members"),
                 .member_type = entity_type_from_name(json.at("member_type").get<std::string>()),
@@ -96,23 +115,33 @@ std::string to_text(const Model& model) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Model model_from_text(std::string_view text) {
+Model unchecked_model_from_text(std::string_view text) {
   try {
     const auto json = Json::parse(text);
-    Model model{.title = json.at("title"),
-                .dimensions = json.at("dimensions"),
-                .information = json.at("information"),
-                .properties = properties_of(json.at("properties"))};
+    Model model{
+        .title = json.at("title"),
+        .dimensions = static_cast<std::uint32_t>(std::min<std::uint64_t>(count_of(json.at("dimensions")), UINT32_MAX)),
+        .information = json.at("information"),
+        .properties = properties_of(json.at("properties"))};
     for (const auto& record : json.at("qa"))
       model.qa.push_back({record.at(0), record.at(1), record.at(2), record.at(3)});
     for (const auto& entity : json.at("entities")) model.entities.push_back(entity_of(entity));
-    check(model);
     return model;
   } catch (const Json::exception& e) {
     throw Error(Errc::protocol, std::string("this is no model of a mesh region: ") + e.what());
   } catch (const Error& e) {
     throw Error(Errc::protocol, std::string("this is no model of a mesh region: ") + e.what());
   }
+}
+
+Model model_from_text(std::string_view text) {
+  auto model = unchecked_model_from_text(text);
+  try {
+    check(model);
+  } catch (const Error& e) {
+    throw Error(Errc::protocol, std::string("this is no model of a mesh region: ") + e.what());
+  }
+  return model;
 }
 
 }  // namespace penstock::mesh

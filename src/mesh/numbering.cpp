@@ -83,9 +83,13 @@ std::vector<std::uint64_t> starts_of(Source& source, std::uint32_t part, Slot sl
   std::vector<std::uint64_t> starts{0};
   const auto add = [&starts](std::uint64_t length) { starts.push_back(starts.back() + length); };
   if (field.name == "connectivity") {
-    for (const auto count :
-         read_integers(source, part, {slot.entity, field_place(entity, Role::mesh, "entity_counts")}))
+    const Slot counts{slot.entity, field_place(entity, Role::mesh, "entity_counts")};
+    for (const auto count : read_integers(source, part, counts)) {
+      if (count < 0 || static_cast<std::uint64_t>(count) > field.count)
+        throw Error(Errc::invalid_argument, std::string(name_of(entity.type)) + " '" + entity.name +
+                                                "': an entry has " + std::to_string(count) + " nodes or faces");
       add(static_cast<std::uint64_t>(count));
+    }
   } else if (entity.type == EntityType::side_set) {
     for (const auto nodes : nodes_of_sides(source, part, entity, slot.entity)) add(nodes);
   } else if (entity.count > 0 && field.count % entity.count == 0) {
@@ -100,6 +104,8 @@ std::vector<std::uint64_t> starts_of(Source& source, std::uint32_t part, Slot sl
 
 std::vector<std::int64_t> read_integers(Source& source, std::uint32_t part, Slot slot) {
   const auto& field = source.model(part).entities.at(slot.entity).fields.at(slot.field);
+  if (size_of(field.dtype) == 0)
+    throw Error(Errc::invalid_argument, "field '" + field.name + "' holds no whole numbers");
   const auto bytes = read_whole(source, part, slot);
   std::vector<std::int64_t> values(bytes.size() / size_of(field.dtype));
   if (field.dtype == DType::int64) {
@@ -143,16 +149,33 @@ void read_rows(Source& source, std::uint32_t part, Slot slot, std::span<const st
 
 namespace {
 
+[[noreturn]] void refuse_number(std::int64_t value, std::size_t count) {
+  throw Error(Errc::invalid_argument, "a field names number " + std::to_string(value) + ", and there are " +
+                                          std::to_string(count) + " in this part");
+}
+
 template <class T>
 void translate_as(T* values, std::size_t count, std::size_t stride, std::span<const std::uint64_t> to) {
   for (std::size_t i = 0; i < count; ++i) {
     auto& value = values[i * stride];
-    if (value < 0 || static_cast<std::uint64_t>(value) >= to.size() ||
-        to[static_cast<std::size_t>(value)] == UINT64_MAX)
-      throw Error(Errc::invalid_argument, "a field names number " + std::to_string(value) + ", and there are " +
-                                              std::to_string(to.size()) + " in this part");
+    if (value < 0 || static_cast<std::uint64_t>(value) >= to.size()) refuse_number(value, to.size());
     value = static_cast<T>(to[static_cast<std::size_t>(value)]);
   }
+}
+
+template <class T>
+void find_as(T* values, std::size_t count, std::size_t stride, std::span<const std::uint64_t> ascending) {
+  for (std::size_t i = 0; i < count; ++i) {
+    auto& value = values[i * stride];
+    const auto found = std::lower_bound(ascending.begin(), ascending.end(), static_cast<std::uint64_t>(value));
+    if (value < 0 || found == ascending.end() || *found != static_cast<std::uint64_t>(value))
+      refuse_number(value, ascending.size());
+    value = static_cast<T>(found - ascending.begin());
+  }
+}
+
+[[noreturn]] void refuse_type() {
+  throw Error(Errc::invalid_argument, "numbers of nodes and the like are int32 or int64");
 }
 
 }  // namespace
@@ -160,7 +183,14 @@ void translate_as(T* values, std::size_t count, std::size_t stride, std::span<co
 void translate(DType dtype, void* values, std::size_t count, std::size_t stride, std::span<const std::uint64_t> to) {
   if (dtype == DType::int32) return translate_as(static_cast<std::int32_t*>(values), count, stride, to);
   if (dtype == DType::int64) return translate_as(static_cast<std::int64_t*>(values), count, stride, to);
-  throw Error(Errc::invalid_argument, "numbers of nodes and the like are int32 or int64");
+  refuse_type();
+}
+
+void find_in(DType dtype, void* values, std::size_t count, std::size_t stride,
+             std::span<const std::uint64_t> ascending) {
+  if (dtype == DType::int32) return find_as(static_cast<std::int32_t*>(values), count, stride, ascending);
+  if (dtype == DType::int64) return find_as(static_cast<std::int64_t*>(values), count, stride, ascending);
+  refuse_type();
 }
 
 std::size_t entity_place(const Model& model, EntityType type, std::string_view name) {

@@ -36,8 +36,11 @@ std::vector<std::int64_t> read_integers(Source& source, std::uint32_t part, Slot
 // Reads rows by their numbers, in any order, packed. For ragged fields: entries.
 void read_rows(Source& source, std::uint32_t part, Slot slot, std::span<const std::uint64_t> rows, void* out);
 
-// In place. Values of int32 or int64.
+// Numbers in place, of int32 or int64: to what `to` has for each; to their place in a list. Throw Error(invalid_argument) for a number
+// that is not there.
 void translate(DType dtype, void* values, std::size_t count, std::size_t stride, std::span<const std::uint64_t> to);
+void find_in(DType dtype, void* values, std::size_t count, std::size_t stride,
+             std::span<const std::uint64_t> ascending);
 
 // Where an entity or a field is in a model; SIZE_MAX where it is not.
 std::size_t entity_place(const Model& model, EntityType type, std::string_view name);

@@ -109,6 +109,36 @@ TEST(SpreadAndJoin, WrongAssignmentsAreRefused) {
   EXPECT_THROW(static_cast<void>(assign_blocks(whole->model(0), {"block_2"})), Error);
 }
 
+TEST(SpreadAndJoin, NumbersThatAreNotThereAreRefused) {
+  const auto with = [](EntityType type, const char* entity, const char* field, std::vector<std::int64_t> values) {
+    auto source = every_entity(DType::int64);
+    source.give(type, entity, field, std::move(values));
+    try {
+      const std::shared_ptr<Source> whole = std::make_shared<MemorySource>(source);
+      const std::shared_ptr<Source> apart = spread(whole, {0, 1, 0, 1}, 2);
+      const auto again = join(apart);
+      each_model_field(again->model(0), [&](Slot slot) { static_cast<void>(read_whole(*again, 0, slot)); });
+    } catch (const Error& e) {
+      return e.code();
+    }
+    return Errc::ok;
+  };
+  using T = EntityType;
+  for (const std::int64_t bad : {std::int64_t{-1}, std::int64_t{99}, INT64_MIN, INT64_MAX}) {
+    EXPECT_EQ(with(T::element_block, "tets", "connectivity", {8, 9, 10, bad}), Errc::invalid_argument) << bad;
+    EXPECT_EQ(with(T::element_block, "polyhedra", "connectivity", {2, 3, 4, 5, bad}), Errc::invalid_argument) << bad;
+    EXPECT_EQ(with(T::element_block, "polyhedra", "entity_counts", {bad}), Errc::invalid_argument) << bad;
+    EXPECT_EQ(with(T::face_block, "polygons", "entity_counts", {3, bad, 4, 4, 3}), Errc::invalid_argument) << bad;
+    EXPECT_EQ(with(T::side_set, "loaded", "element_side", {0, bad, 1, 6}), Errc::invalid_argument) << bad;
+  }
+  const auto whole = std::make_shared<MemorySource>(every_entity(DType::int64));
+  const auto apart = spread(whole, {0, 1, 0, 1}, 2);
+  std::vector<double> out(1000);
+  EXPECT_THROW(apart->read(0, {1, 0}, {0, 500}, out.data()), Error);
+  EXPECT_THROW(apart->read(2, {1, 0}, {0, 1}, out.data()), Error);
+  EXPECT_THROW(apart->read(0, {99, 0}, {0, 1}, out.data()), Error);
+}
+
 // Parts that a simulation wrote, in any number of others.
 TEST(SpreadAndJoin, PartsInOtherParts) {
   const Make joined = []() -> std::shared_ptr<Source> {

@@ -19,6 +19,16 @@ using Owned = std::array<Numbers, numbered_type_count>;
 
 constexpr std::size_t node_type = 0, edge_type = 1, face_type = 2, element_type = 3;
 
+bool is_position(const Field& field) {
+  return field.name == position_field && (field.role == Role::map || field.role == Role::attribute);
+}
+
+[[noreturn]] void refuse_number(const Entity& entity, const Field& field, std::int64_t value) {
+  throw Error(Errc::invalid_argument, std::string(name_of(entity.type)) + " '" + entity.name + "': field '" +
+                                          field.name + "' names number " + std::to_string(value) +
+                                          ", which is not there");
+}
+
 class SpreadSource final : public Source {
  public:
   SpreadSource(std::shared_ptr<Source> source, const Assignment& assignment, std::uint32_t parts);
@@ -41,15 +51,14 @@ class SpreadSource final : public Source {
   struct Part {
     Model model;
     Owned owned;
-    std::array<Numbers, numbered_type_count>
-        to_part;                // by number in the whole, UINT64_MAX: not there. Made when asked for
     std::vector<Numbers> rows;  // by entity: of the entity in the whole
     std::vector<std::vector<Entry>> fields;
   };
+  DType type_of_numbers() const;
   void own_elements(const Assignment& assignment);
   // What the elements and faces that a part has refer to.
   void own_referenced(EntityType from);
-  void own_rest(const Assignment& assignment);
+  void own_rest();
   void count_ids();
   void make_part(std::uint32_t part);
   void add_entity(Part& part, std::size_t number);
@@ -58,13 +67,13 @@ class SpreadSource final : public Source {
   void add_order(Part& part, std::size_t number, const Numbers& rows);
   void add_shared(std::uint32_t part);
   Numbers rows_of_set(Part& part, std::size_t number);
-  const Numbers& to_part(Part& part, std::size_t type);
   std::uint64_t before(std::size_t number) const;  // of the entity's type, in the entities before it
 
   std::shared_ptr<Source> source_;
   const Model& whole_;
   std::vector<Part> parts_;
-  bool complete_ = true;  // no element was left out
+  bool complete_ = true;              // no element was left out
+  DType number_type_ = DType::int64;  // of ids and positions that are added
   std::array<bool, numbered_type_count> adds_ids_{};
   std::array<bool, numbered_type_count> adds_order_{};
 };
@@ -82,11 +91,12 @@ SpreadSource::SpreadSource(std::shared_ptr<Source> source, const Assignment& ass
       throw Error(Errc::invalid_argument,
                   "an element goes to part " + std::to_string(part) + " of " + std::to_string(parts));
   }
+  number_type_ = type_of_numbers();
   own_elements(assignment);
   own_referenced(EntityType::element_block);
   own_referenced(EntityType::face_block);
   own_referenced(EntityType::edge_block);
-  if (complete_) own_rest(assignment);
+  if (complete_) own_rest();
   count_ids();
   for (std::uint32_t part = 0; part < parts; ++part) make_part(part);
   if (parts > 1)
@@ -98,6 +108,16 @@ std::uint64_t SpreadSource::before(std::size_t number) const {
   for (std::size_t e = 0; e < number; ++e)
     if (whole_.entities[e].type == whole_.entities[number].type) count += whole_.entities[e].count;
   return count;
+}
+
+// 32 bits suffice, and no field has 64: files stay as narrow as they were.
+DType SpreadSource::type_of_numbers() const {
+  for (const auto type : numbered_types)
+    if (whole_.count_of(type) >= INT32_MAX) return DType::int64;
+  for (const auto& entity : whole_.entities)
+    for (const auto& field : entity.fields)
+      if (field.dtype == DType::int64 && field.role != Role::communication) return DType::int64;
+  return DType::int32;
 }
 
 void SpreadSource::own_elements(const Assignment& assignment) {
@@ -117,13 +137,18 @@ void SpreadSource::own_referenced(EntityType from) {
       const bool ragged = is_ragged(entity, entity.fields[i]);
       const auto starts = ragged ? starts_of(*source_, 0, {e, i}) : Numbers{};
       const std::uint64_t width = components_of(entity.fields[i]);
+      const auto limit = whole_.count_of(reference.type);
       for (auto& part : parts_) {
         auto& wanted = part.owned[place_among_numbered(reference.type)];
         for (const auto number : part.owned[place_among_numbered(from)]) {
           if (number < first || number >= first + entity.count) continue;
           const auto row = number - first;
           const auto begin = ragged ? starts[row] : row * width, end = ragged ? starts[row + 1] : begin + width;
-          for (auto entry = begin; entry < end; ++entry) wanted.push_back(static_cast<std::uint64_t>(values[entry]));
+          for (auto entry = begin; entry < end; ++entry) {
+            const auto value = static_cast<std::uint64_t>(values[entry]);
+            if (value >= limit) refuse_number(entity, entity.fields[i], values[entry]);
+            wanted.push_back(value);
+          }
         }
       }
     }
@@ -135,8 +160,8 @@ void SpreadSource::own_referenced(EntityType from) {
     }
 }
 
-// Edges and faces that no element refers to go to the first part that has all their nodes, nodes to part 0.
-void SpreadSource::own_rest(const Assignment&) {
+// What no element refers to goes to part 0: edges and faces with their nodes, nodes.
+void SpreadSource::own_rest() {
   for (const auto type : {edge_type, face_type, node_type}) {
     std::vector<bool> has(whole_.count_of(numbered_types[type]), false);
     for (const auto& part : parts_)
@@ -171,15 +196,6 @@ void SpreadSource::count_ids() {
   }
 }
 
-const Numbers& SpreadSource::to_part(Part& part, std::size_t type) {
-  auto& to = part.to_part[type];
-  if (to.empty()) {
-    to.assign(whole_.count_of(numbered_types[type]), UINT64_MAX);
-    for (std::uint64_t i = 0; i < part.owned[type].size(); ++i) to.at(part.owned[type][i]) = i;
-  }
-  return to;
-}
-
 void SpreadSource::make_part(std::uint32_t number) {
   auto& part = parts_[number];
   part.model.title = whole_.title;
@@ -192,7 +208,6 @@ void SpreadSource::make_part(std::uint32_t number) {
     if (adds_ids_[type]) implicit.append(implicit.empty() ? "" : " ").append(name_of(numbered_types[type]));
   if (!implicit.empty() && parts_.size() > 1) part.model.properties[implicit_ids_property] = implicit;
   for (std::size_t e = 0; e < whole_.entities.size(); ++e) add_entity(part, e);
-  for (auto& to : part.to_part) Numbers().swap(to);
 }
 
 void SpreadSource::add_entity(Part& part, std::size_t number) {
@@ -217,7 +232,9 @@ void SpreadSource::add_entity(Part& part, std::size_t number) {
   if (entity.type != EntityType::assembly && entity.type != EntityType::region) its.count = rows.size();
   part.model.add(std::move(its));
   part.fields.emplace_back();
-  for (std::size_t i = 0; i < entity.fields.size(); ++i) add_field(part, number, i, rows);
+  for (std::size_t i = 0; i < entity.fields.size(); ++i)
+    if (!is_position(entity.fields[i]))
+      add_field(part, number, i, rows);  // of an earlier spread: this one makes its own
   if (type < numbered_type_count || entity.type != EntityType::blob) add_order(part, number, rows);
   part.rows.push_back(std::move(rows));
 }
@@ -231,10 +248,13 @@ Numbers SpreadSource::rows_of_set(Part& part, std::size_t number) {
   const auto members = read_integers(*source_, 0, {number, field});
   const auto width = members.size() / entity.count;
   const auto reference = reference_of(entity, entity.fields[field]);
-  const auto& to = to_part(part, place_among_numbered(reference.type));
+  const auto& owned = part.owned[place_among_numbered(reference.type)];
+  const auto limit = whole_.count_of(reference.type);
   for (std::uint64_t row = 0; row < entity.count; ++row)
-    if (const auto member = static_cast<std::uint64_t>(members[row * width]);
-        member < to.size() && to[member] != UINT64_MAX)
+    if (static_cast<std::uint64_t>(members[row * width]) >= limit)
+      refuse_number(entity, entity.fields[field], members[row * width]);
+  for (std::uint64_t row = 0; row < entity.count; ++row)
+    if (std::binary_search(owned.begin(), owned.end(), static_cast<std::uint64_t>(members[row * width])))
       rows.push_back(row);
   return rows;
 }
@@ -272,10 +292,10 @@ void SpreadSource::add_order(Part& part, std::size_t number, const Numbers& rows
     if (adds_ids_[type]) {
       for (auto& value : values) value += first + 1;
       if (entity.find("ids", Role::mesh) == nullptr)
-        add_made(part, {.name = "ids", .dtype = DType::int64, .role = Role::mesh}, std::move(values));
+        add_made(part, {.name = "ids", .dtype = number_type_, .role = Role::mesh}, std::move(values));
     } else if (adds_order_[type]) {
       for (auto& value : values) value += first;
-      add_made(part, {.name = position_field, .dtype = DType::int64, .role = Role::map}, std::move(values));
+      add_made(part, {.name = position_field, .dtype = number_type_, .role = Role::map}, std::move(values));
     }
     return;
   }
@@ -315,14 +335,16 @@ void SpreadSource::add_shared(std::uint32_t number) {
 }
 
 void SpreadSource::read(std::uint32_t number, Slot slot, Rows rows, void* out) {
-  auto& part = parts_.at(number);
-  const auto& entity = part.model.entities.at(slot.entity);
-  const auto& field = entity.fields.at(slot.field);
+  check_part(number, parts_.size());
+  auto& part = parts_[number];
+  const auto& [entity, field] = at(part.model, slot);
+  check_rows(entity, field, rows);
   const auto& entry = part.fields.at(slot.entity).at(slot.field);
   const auto components = components_of(field);
   if (entry.slot.entity == SIZE_MAX) {
     const auto* made = entry.made.data() + rows.first * components;
     if (field.dtype == DType::float64) std::copy_n(made, rows.count * components, static_cast<double*>(out));
+    else if (field.dtype == DType::int32) std::copy_n(made, rows.count * components, static_cast<std::int32_t*>(out));
     else std::copy_n(made, rows.count * components, static_cast<std::int64_t*>(out));
     return;
   }
@@ -335,8 +357,8 @@ void SpreadSource::read(std::uint32_t number, Slot slot, Rows rows, void* out) {
   read_rows(*source_, 0, entry.slot, std::span(all).subspan(rows.first, rows.count), out);
   const auto reference = reference_of(entity, field);
   if (reference.type == EntityType::region) return;
-  translate(field.dtype, out, reference.all ? rows.count * components : rows.count, reference.all ? 1 : components,
-            to_part(part, place_among_numbered(reference.type)));
+  find_in(field.dtype, out, reference.all ? rows.count * components : rows.count, reference.all ? 1 : components,
+          part.owned[place_among_numbered(reference.type)]);
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 namespace penstock::mesh {
 
 StateOutcome StoredSource::next_state(Timeout) {
-  const auto all = times();
-  if (next_ >= all.size()) return {};
+  if (next_ >= times_.size()) times_ = times();
+  if (next_ >= times_.size()) return {};
   state_ = next_++;
-  return {StateOutcome::Kind::state, all[*state_]};
+  return {StateOutcome::Kind::state, times_[*state_]};
 }
 
 void StoredSource::seek(std::uint64_t state) {
@@ -19,9 +19,17 @@ void StoredSource::seek(std::uint64_t state) {
   next_ = state;
 }
 
+std::pair<const Entity&, const Field&> at(const Model& model, Slot slot) {
+  if (slot.entity >= model.entities.size() || slot.field >= model.entities[slot.entity].fields.size())
+    throw Error(Errc::invalid_argument, "the model has no such field");
+  const auto& entity = model.entities[slot.entity];
+  return {entity, entity.fields[slot.field]};
+}
+
 void check_part(std::uint32_t part, std::size_t parts) {
   if (part >= parts)
-    throw Error(Errc::invalid_argument, "there is no part " + std::to_string(part) + "; there are " + std::to_string(parts));
+    throw Error(Errc::invalid_argument,
+                "there is no part " + std::to_string(part) + "; there are " + std::to_string(parts));
 }
 
 void check_rows(const Entity& entity, const Field& field, Rows rows) {
@@ -32,8 +40,7 @@ void check_rows(const Entity& entity, const Field& field, Rows rows) {
 }
 
 void StoredSource::read(std::uint32_t part, Slot slot, Rows rows, void* out) {
-  const auto& entity = model(part).entities.at(slot.entity);
-  const auto& field = entity.fields.at(slot.field);
+  const auto& [entity, field] = at(model(part), slot);
   check_rows(entity, field, rows);
   if (!is_in_state(field)) return read_stored(part, slot, std::nullopt, rows, out);
   if (!state_)

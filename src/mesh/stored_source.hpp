@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "mesh/database.hpp"
 
@@ -13,6 +15,8 @@ using StateNumber = std::optional<std::uint64_t>;
 
 inline bool is_in_state(const Field& field) { return field.role == Role::transient || field.role == Role::reduction; }
 
+// Throws Error(invalid_argument) for a slot that is not there.
+std::pair<const Entity&, const Field&> at(const Model& model, Slot slot);
 // Throw Error(invalid_argument): for a part that is not there, for rows that the field has not.
 void check_part(std::uint32_t part, std::size_t parts);
 void check_rows(const Entity& entity, const Field& field, Rows rows);
@@ -26,6 +30,7 @@ class StoredSource : public Source {
 
  private:
   StateNumber state_;
+  std::vector<double> times_;  // as far as they were looked at
   std::uint64_t next_ = 0;
 };
 

@@ -171,7 +171,7 @@ OTHER_OPTIONS = {
     "ssh": {"-L", "-N"},
     "pytest": {"-k"},
 }
-OWN_VARIABLES = re.compile(r"PENSTOCK_(CONFIG|DIRECTORY|LISTEN|LOG|STATISTICS|TRACE|BIN|STREAM_[A-Z0-9_]+)")
+OWN_VARIABLES = re.compile(r"PENSTOCK_(CONFIG|DIRECTORY|LISTEN|LOG|STATISTICS|TRACE|BIN|(STREAM|MESH)_[A-Z0-9_]+)")
 
 
 def commands_of(text):

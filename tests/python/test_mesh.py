@@ -409,3 +409,73 @@ def test_models_cross_the_border():
     assert mesh.Model.from_text(model.to_text()) == model
     with pytest.raises(penstock.InvalidArgument, match="a number, a text or a list"):
         replace(model, properties={"a": None}).to_text()
+
+
+def penstock_mesh(*words, code=0):
+    from penstock.cli.main import app
+    from typer.testing import CliRunner
+
+    done = CliRunner().invoke(app, ["mesh", *map(str, words)])
+    assert done.exit_code == code, done.output + str(done.exception)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.output
+
+
+def test_a_copy_never_loses_what_it_reads_or_replaces(tmp_path, monkeypatch):
+    path = written(tmp_path / "a.e")
+    before = path.read_bytes()
+    (tmp_path / "hard.e").hardlink_to(path)
+    (tmp_path / "soft.e").symlink_to(path)
+    for to in ("a.e", "hard.e", "soft.e"):
+        penstock_mesh("copy", path, tmp_path / to, "--force", code=2)
+    penstock_mesh("copy", path, tmp_path / "p.e", "--parts", 3)
+    parts = {each: each.read_bytes() for each in tmp_path.glob("p.e.3.*")}
+    assert len(parts) == 3
+    penstock_mesh("copy", tmp_path / "p.e", tmp_path / "p.e.3.1", "--force", code=2)
+    penstock_mesh("copy", tmp_path / "p.e.3.1", tmp_path / "p.e", "--parts", 3, "--force", code=2)
+    assert all(each.read_bytes() == content for each, content in parts.items())
+    # A copy that fails leaves what stood there.
+    written(tmp_path / "old.e", "2x2x2")
+    old = (tmp_path / "old.e").read_bytes()
+    penstock_mesh("copy", path, tmp_path / "old.e", "--force", "--field", "absent", code=1)
+    penstock_mesh("copy", path, tmp_path / "old.e", "--force", "--states", "9:", code=2)
+    penstock_mesh("copy", path, tmp_path / "old.e", "--force", "--states", "0:2:0", code=2)
+    penstock_mesh("copy", path, tmp_path / "old.e", "--force", "--format", "offset64", code=1)  # it has 64-bit integers
+    assert (tmp_path / "old.e").read_bytes() == old and path.read_bytes() == before
+    (tmp_path / "folder.e").mkdir()
+    penstock_mesh("copy", path, tmp_path / "folder.e", "--force", code=2)
+    penstock_mesh("copy", path, tmp_path / "old.e", "--force")
+    assert same(path, tmp_path / "old.e").same
+    assert not list(tmp_path.glob("*copying*"))
+
+
+def test_commands_say_what_they_did(tmp_path):
+    path = written(tmp_path / "a.e")
+    assert "states: 3, times 0 to 2" in penstock_mesh("info", path)
+    assert "1 states" in penstock_mesh("copy", path, tmp_path / "b.e", "--states", "-1", "--no-sets")
+    assert "the first has more than 1 states" in penstock_mesh("compare", path, tmp_path / "b.e", code=1)
+    (tmp_path / "t.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "cannot read" in penstock_mesh("compare", path, path, "--tolerances", tmp_path / "t.yaml", code=2)
+    assert "there is no part 3" in penstock_mesh("info", path, "--part", 3, code=1)
+
+
+# What a part is spread into is what it is, whatever spread it before.
+def test_a_part_is_spread_again(tmp_path):
+    def shuffled(model, arrays, times):
+        arrays["element_block", "block_1", "ids", None] = arrays["element_block", "block_1", "ids", None][::-1].copy()
+
+    _, path = changed(tmp_path, shuffled)
+    mesh.copy(mesh.open(path), tmp_path / "parts.e", parts=3, database="nemesis")
+    mesh.copy(mesh.open(tmp_path / "parts.e.3.1"), tmp_path / "again.e", parts=2, database="nemesis")
+    with mesh.open(tmp_path / "parts.e.3.1") as one, mesh.open(tmp_path / "again.e") as two:
+        assert one.model.count("element_block") == two.model.count("element_block") == 24
+        np.testing.assert_array_equal(one["block_1", "ids"], two["block_1", "ids"])
+
+
+def test_a_join_keeps_the_width_of_integers(tmp_path):
+    path = written(tmp_path / "a.e", choice=mesh.Choice(integers=32))
+    mesh.copy(mesh.open(path), tmp_path / "parts.e", parts=3, database="nemesis")
+    mesh.copy(mesh.open(tmp_path / "parts.e"), tmp_path / "joined.e")
+    with mesh.open(path) as a, mesh.open(tmp_path / "joined.e") as b:
+        assert a.model == b.model
+    assert path.stat().st_size == (tmp_path / "joined.e").stat().st_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import size
+from .attach import is_written_here
 from .console import command, fail, messages, output, print_json
 
 app = typer.Typer(help="Mesh regions in Exodus and Nemesis files and on streams.", no_args_is_help=True)
@@ -39,10 +41,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _open(name: str, database: str = "", part: int | None = None, timeout: float | None = None) -> Any:
-    from .. import mesh
+    from .. import _core, mesh
 
-    options = {"database": "generated" if not database and "|" in name else database}
-    return mesh.open(name, part=part, timeout=timeout, **{key: value for key, value in options.items() if value})
+    if (database or _core.mesh_database_of(name)) == "stream" and not is_written_here(name):
+        messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
+    return mesh.open(name, part=part, timeout=timeout, **({"database": database} if database else {}))
 
 
 @app.command()
@@ -161,14 +164,11 @@ def copy(
 
     if integers not in (0, 32, 64) or reals not in (0, 32, 64):
         fail("--integers and --reals are 32, 64 or 0", code=2)
-    if Path(to).resolve() == Path(name).resolve():
-        fail(f"{to} would be written over while it is read", "Give another name.", code=2)
-    there = [to] if Path(to).exists() else sorted(map(str, Path(to).parent.glob(f"{Path(to).name}.*.*")))
-    if there and not force:
-        fail(f"{there[0]} is there already", "Give --force to replace it.", code=2)
-    options: dict[str, Any] = {"database": to_database, "format": format, "compression": compression}
     if parts > 1 and not to_database:
-        options["database"] = "nemesis"
+        to_database = "nemesis"
+    target = _Target(to, parts, to_database)
+    target.check(name, force)
+    options: dict[str, Any] = {"database": target.database, "format": format, "compression": compression}
     with _open(name, database, timeout=timeout) as region, _progress(f"{name} to {to}", quiet) as step:
         choice = mesh.Choice(
             states=_numbers(states, region),
@@ -183,14 +183,69 @@ def copy(
             integers=integers,
             reals=reals,
         )
-        done = mesh.copy(
-            region, to, choice=choice, parts=parts, progress=step, **{k: v for k, v in options.items() if v}
-        )
+        with target as place:
+            done = mesh.copy(
+                region, place, choice=choice, parts=parts, progress=step, **{k: v for k, v in options.items() if v}
+            )
     if not quiet:
         into = f" in {parts} parts" if parts > 1 else ""
         output().print(
             Text(f"{to}{into}: {done.states} states, {done.fields} arrays, {size(done.bytes)}"), soft_wrap=True
         )
+
+
+class _Target:
+    """Where a copy goes. Files are written beside their place, and take it once they are complete."""
+
+    def __init__(self, to: str, parts: int, database: str):
+        from .. import _core
+
+        self.database = database or _core.mesh_database_of(to)
+        self._to = Path(to)
+        self._parts = parts
+        self._beside = Path(f"{to}.copying")
+        self._in_files = self.database in ("exodus", "nemesis")
+
+    def check(self, source: str, force: bool) -> None:
+        """What would be lost is named, and refused."""
+        if not self._in_files:
+            return
+        there = [each for each in (self._to, *_part_files(self._to)) if each.exists()]
+        read = [each for each in (Path(source), *_part_files(Path(source))) if each.exists()]
+        for each in there:
+            if not each.is_file():
+                fail(f"{each} is no regular file", "Give another name.", code=2)
+            if any(each.samefile(other) for other in read):
+                fail(f"{each} would be replaced by a copy of itself", "Give another name.", code=2)
+        if there and not force:
+            fail(f"{there[0]} is there already", "Give --force to replace it.", code=2)
+
+    def __enter__(self) -> str:
+        return str(self._beside) if self._in_files else str(self._to)
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if not self._in_files:
+            return
+        written = [each for each in (self._beside, *_part_files(self._beside)) if each.exists()]
+        if kind is not None:
+            for each in written:
+                each.unlink()
+            return
+        names = {
+            each: self._to.with_name(self._to.name + each.name.removeprefix(self._beside.name)) for each in written
+        }
+        for old in (self._to, *_part_files(self._to)):
+            if old not in names.values():
+                old.unlink(missing_ok=True)
+        for each, name in names.items():
+            each.replace(name)
+
+
+def _part_files(path: Path) -> list[Path]:
+    """NAME.RANKS.RANK, of any number of ranks."""
+    pattern = re.compile(re.escape(path.name) + r"\.(\d+)\.(\d+)")
+    folder = path.parent
+    return sorted(each for each in folder.iterdir() if pattern.fullmatch(each.name)) if folder.is_dir() else []
 
 
 def _numbers(text: str, region: Any) -> Any:
@@ -204,7 +259,12 @@ def _numbers(text: str, region: Any) -> Any:
         fail(f"--states takes numbers like 3 or 0:10:2, not {text!r}", code=2)
     known = range(len(region.times))
     if len(bounds) > 1:
-        return known[slice(*bounds)]
+        if len(bounds) == 3 and bounds[2] == 0:
+            fail("--states: the third number is not 0", code=2)
+        chosen = known[slice(*bounds)]
+        if not chosen:
+            fail(f"--states {text} chooses none of the {len(known)} states", code=2)
+        return chosen
     number = bounds[0] + len(known) if bounds[0] < 0 else bounds[0]
     if number not in known:
         fail(f"there is no state {bounds[0]}; there are {len(known)}", code=2)
@@ -308,7 +368,7 @@ def _tolerances(file: Path) -> dict[str, Any]:
 
     try:
         read = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         fail(f"cannot read {file}: {error}", code=2)
     if not isinstance(read, dict) or not all(isinstance(each, dict) for each in read.values()):
         fail(f"{file}: expected fields with their tolerances, like stress: {{relative: 1e-6}}", code=2)

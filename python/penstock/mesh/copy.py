@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..cohort import thread_cohort
-from ..errors import InvalidArgument, NotFound
+from ..errors import InvalidArgument, NotFound, TimeoutError
 from .model import Entity, Field, Model
-from .region import Region, RegionWriter, create
+from .region import NO_PART, Region, RegionWriter, create
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,8 @@ def chosen_blocks(model: Model, choice: Choice) -> np.ndarray | None:
         return None
     if not any(kept):
         raise InvalidArgument("no element block is left")
-    no_part = np.uint32(0xFFFFFFFF)
     return np.concatenate(
-        [np.full(each.count, 0 if keep else no_part, np.uint32) for each, keep in zip(blocks, kept, strict=True)]
+        [np.full(each.count, 0 if keep else NO_PART, np.uint32) for each, keep in zip(blocks, kept, strict=True)]
     )
 
 
@@ -105,6 +104,12 @@ def copy(
     progress: called after each state. Raises what open() and create() do; what is there by then stays incomplete.
     """
     choice = choice or Choice()
+    known = {its.name for entity in source.model.entities for its in entity.fields if its.in_state}
+    for name_of_field in choice.fields:
+        if name_of_field not in known:
+            raise NotFound(
+                f"no entity has a field {name_of_field!r} of results; there are: {', '.join(sorted(known))[:500]}"
+            )
     pieces = _pieces(source, choice, parts)
     models = [chosen_model(piece.model, choice) for piece in pieces]
     writers = _open_all(name, models, context, options, pieces)
@@ -152,6 +157,14 @@ def _open_all(
     cohort = thread_cohort(len(models)) if len(models) > 1 else [None]
 
     def start(rank: int) -> None:
+        try:
+            begin(rank)
+        except BaseException:
+            if len(models) > 1:
+                cohort[rank].give_up()
+            raise
+
+    def begin(rank: int) -> None:
         writer = create(name, models[rank], comm=cohort[rank], context=context, **options)
         _copy_fields(pieces[rank], writer, Copied(), lambda its: its.role == "communication")
         writers[rank] = writer
@@ -178,8 +191,8 @@ def _side_by_side(calls: Sequence[Callable[[], Any]]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    if errors:
-        raise errors[0]
+    if errors:  # the others are told that somebody gave up
+        raise next((each for each in errors if not isinstance(each, TimeoutError)), errors[0])
 
 
 def _copy_fields(source: Region, writer: RegionWriter, done: Copied, wanted: Callable[[Field], bool]) -> None:

@@ -13,6 +13,8 @@ from ..errors import InvalidArgument, NotFound, TimeoutError, WrongState
 from ..stream import to_ms
 from .model import Entity, Field, Model, numpy_dtype
 
+NO_PART = 0xFFFFFFFF  # an element with it is left out
+
 Key = tuple[str | tuple[str, str], str]
 
 
@@ -139,8 +141,9 @@ def open(
     """Opens a region: a file, files that several ranks wrote (name.RANKS.RANK), a stream, or "10x10x10|times:3".
 
     The parts that ranks wrote are joined, unless `part` names one. share=(i, n): the i-th of n pieces with as many
-    elements each; the ranks of a cohort (comm: mpi4py's communicator, or a cohort) have theirs. options: of
-    MeshOptions (database, path); configuration and environment count as everywhere. timeout: seconds, for each state.
+    elements each, without nodes of no element; the ranks of a cohort (comm: mpi4py's communicator, or a cohort) have
+    theirs. options: of MeshOptions (database, path); configuration and environment count as everywhere. timeout:
+    seconds, for each state.
     Raises NotFound, InvalidArgument (no mesh, or one that contradicts itself), Unsupported, TimeoutError.
     """
     from ..context import _default_context, _freed_on_error
@@ -164,8 +167,8 @@ def open(
         if not 0 <= index < pieces:
             raise InvalidArgument(f"share ({index}, {pieces}): the first counts from 0 and is less than the second")
         elements = Model.from_text(core.model(0)).count("element_block")
-        parts = (np.arange(elements, dtype=np.uint64) * pieces // max(1, elements)).astype(np.uint32)
-        return Region(core.spread(parts, pieces), index, timeout)
+        piece = np.arange(elements, dtype=np.uint64) * pieces // max(1, elements)
+        core = core.spread(np.where(piece == index, 0, NO_PART).astype(np.uint32), 1)
     return Region(core, 0, timeout)
 
 

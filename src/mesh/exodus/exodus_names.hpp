@@ -43,6 +43,34 @@ struct ExodusNames {
   const char* map_properties = "";
 };
 
+// Exodus has no names for these: others than usual are attributes of the file.
+inline constexpr const char* default_region_name = "region";
+inline constexpr const char* default_nodes_name = "nodeblock_1";
+inline constexpr const char* region_name_attribute = "penstock_region_name";
+inline constexpr const char* nodes_name_attribute = "penstock_node_block_name";
+
+// Attributes of the file that are Exodus's own, or ours.
+inline bool is_exodus_attribute(std::string_view name) {
+  static constexpr std::array<std::string_view, 15> names{"title",
+                                                          "api_version",
+                                                          "api version",
+                                                          "version",
+                                                          "file_size",
+                                                          "floating_point_word_size",
+                                                          "floating point word size",
+                                                          "maximum_name_length",
+                                                          "int64_status",
+                                                          "last_written_time",
+                                                          "processor_info",
+                                                          "nemesis_api_version",
+                                                          "nemesis_file_version",
+                                                          region_name_attribute,
+                                                          nodes_name_attribute};
+  for (const auto each : names)
+    if (each == name) return true;
+  return false;
+}
+
 inline bool is_numbered_by_id(EntityType type) { return type == EntityType::assembly || type == EntityType::blob; }
 
 // In the order in which a model has them; node blocks and the region itself are not here.

@@ -141,6 +141,7 @@ void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&
     if (entity.type == EntityType::structured_block)
       throw Error(Errc::unsupported, path_ + ": Exodus has no structured blocks");
   }
+  check_records();
   choose_format();
   define_head();
   define_nodes();
@@ -167,6 +168,21 @@ void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&
   integers_.clear();
 }
 
+// What Exodus would cut off, or has no place for.
+void ExodusSink::check_records() const {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(Errc::unsupported, path_ + ": Exodus keeps " + what);
+  };
+  for (const auto& record : model_.qa)
+    for (const auto* text : {&record.code, &record.version, &record.date, &record.time})
+      if (text->size() >= string_length) refuse("QA records of at most 32 characters, not '" + *text + "'");
+  for (const auto& line : model_.information)
+    if (line.size() >= line_length) refuse("lines of information of at most 80 characters, not '" + line + "'");
+  for (const auto& entity : model_.entities)
+    if ((entity.type == EntityType::region || entity.type == EntityType::node_block) && !entity.properties.empty())
+      refuse("no properties of the region itself or of nodes ('" + entity.properties.begin()->first + "')");
+}
+
 void ExodusSink::define_head() {
   std::size_t longest = 32;
   bool doubles = false;
@@ -185,7 +201,11 @@ void ExodusSink::define_head() {
   file_->put_attribute(global, "maximum_name_length", static_cast<std::int64_t>(longest));
   file_->put_attribute(global, "int64_status", std::int64_t{wide_ ? 0x1c00 : 0});  // maps, ids, bulk
   file_->put_attribute(global, "title", model_.title);
-  for (const auto& [name, value] : model_.properties) file_->put_attribute(global, name, value);
+  for (const auto& [name, value] : model_.properties) {
+    if (is_exodus_attribute(name))
+      throw Error(Errc::unsupported, path_ + ": property '" + name + "' has the name of an attribute of Exodus");
+    file_->put_attribute(global, name, value);
+  }
   file_->define_dimension("len_string", string_length);
   file_->define_dimension("len_name", longest + 1);
   file_->define_dimension("len_line", line_length);
@@ -217,6 +237,8 @@ void ExodusSink::define_nodes() {
   for (std::size_t e = 0; e < model_.entities.size(); ++e) {
     const auto& entity = model_.entities[e];
     if (entity.type == EntityType::region) {
+      if (entity.name != default_region_name)
+        file_->put_attribute(NetcdfFile::global_attribute, region_name_attribute, entity.name);
       const auto names = union_of_names(model_, {e}, Role::reduction);
       define_texts("name_glo_var", "num_glo_var", names);
       if (names.empty()) continue;
@@ -233,6 +255,8 @@ void ExodusSink::define_nodes() {
     if (entity.type != EntityType::node_block) continue;
     if (file_->find("coor_names") != nullptr)
       throw Error(Errc::unsupported, path_ + ": Exodus has one block of nodes, and this region has more");
+    if (entity.name != default_nodes_name)
+      file_->put_attribute(NetcdfFile::global_attribute, nodes_name_attribute, entity.name);
     if (model_.dimensions > 0) {
       std::vector<std::string> axes;
       for (std::uint32_t d = 0; d < model_.dimensions; ++d) axes.emplace_back(1, "xyz"[d]);
@@ -561,6 +585,7 @@ void ExodusSink::end_state() {
 void ExodusSink::close() {
   file_->close();
   file_.reset();
+  defined_ = false;  // from here on the file may be another writer's
   set_state_count();
 }
 

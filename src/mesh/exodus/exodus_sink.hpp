@@ -33,6 +33,7 @@ class ExodusSink final : public Sink {
   void add_integers(const std::string& name, const std::string& dimension, std::vector<std::int64_t> values);
 
  private:
+  void check_records() const;
   void choose_format();
   void define_head();
   void define_nodes();

@@ -15,19 +15,6 @@ namespace {
 
 constexpr std::size_t max_entities = 1'000'000;  // of a type
 
-const std::set<std::string, std::less<>> own_attributes{"title",
-                                                        "api_version",
-                                                        "api version",
-                                                        "version",
-                                                        "file_size",
-                                                        "floating_point_word_size",
-                                                        "floating point word size",
-                                                        "maximum_name_length",
-                                                        "int64_status",
-                                                        "last_written_time",
-                                                        "processor_info",
-                                                        "nemesis_api_version",
-                                                        "nemesis_file_version"};
 const std::set<std::string, std::less<>> own_entity_attributes{"elem_type", "name",      "entity_type1", "entity_type2",
                                                                "_name",     "_type",     "_typename",    "_contains",
                                                                "_id",       "_FillValue"};
@@ -92,8 +79,19 @@ std::vector<std::string> ExodusSource::texts(const std::string& variable) const 
 }
 
 void ExodusSource::add_field(Entity& entity, Field field, Place place) {
+  const bool numbers = field.role == Role::mesh && field.name != "coordinates" && field.name != "distribution_factors";
+  if (size_of(field.dtype) == 0 || (numbers && field.dtype != DType::int32 && field.dtype != DType::int64))
+    throw Error(Errc::invalid_argument, std::string(name_of(entity.type)) + " '" + entity.name + "': field '" +
+                                            field.name + "' is kept as " + std::string(name_of(field.dtype)));
   entity.fields.push_back(std::move(field));
   pending_.push_back(std::move(place));
+}
+
+std::string ExodusSource::text_of_file(const char* attribute, const char* otherwise) const {
+  const auto attributes = file_.attributes(NetcdfFile::global_attribute);
+  const auto found = attributes.find(attribute);
+  const auto* text = found == attributes.end() ? nullptr : std::get_if<std::string>(&found->second);
+  return text != nullptr && !text->empty() ? *text : otherwise;
 }
 
 void ExodusSource::read_head() {
@@ -104,7 +102,7 @@ void ExodusSource::read_head() {
   if (const auto title = attributes.find("title"); title != attributes.end())
     if (const auto* text = std::get_if<std::string>(&title->second)) model_.title = *text;
   for (auto& [name, value] : attributes)
-    if (!own_attributes.contains(name)) model_.properties.emplace(name, value);
+    if (!is_exodus_attribute(name)) model_.properties.emplace(name, value);
   model_.dimensions = static_cast<std::uint32_t>(file_.dimension("num_dim").value_or(0));
   const auto qa = texts("qa_records");
   for (std::size_t i = 0; i + 4 <= qa.size(); i += 4) model_.qa.push_back({qa[i], qa[i + 1], qa[i + 2], qa[i + 3]});
@@ -112,7 +110,8 @@ void ExodusSource::read_head() {
 }
 
 void ExodusSource::read_region() {
-  Entity region{.type = EntityType::region, .name = "region", .count = 1};
+  Entity region{
+      .type = EntityType::region, .name = text_of_file(region_name_attribute, default_region_name), .count = 1};
   const auto* values = file_.find("vals_glo_var");
   if (values != nullptr) {
     std::size_t at = 0;
@@ -130,7 +129,10 @@ void ExodusSource::read_region() {
 
 void ExodusSource::read_nodes() {
   const auto count = file_.dimension("num_nodes").value_or(0);
-  Entity nodes{.type = EntityType::node_block, .name = "nodeblock_1", .id = 1, .count = count};
+  Entity nodes{.type = EntityType::node_block,
+               .name = text_of_file(nodes_name_attribute, default_nodes_name),
+               .id = 1,
+               .count = count};
   Place place;
   DType dtype = DType::float64;
   const auto* all = file_.find("coord");
@@ -265,8 +267,8 @@ void ExodusSource::read_block(const ExodusNames& names, Entity& entity, std::siz
   const auto* known = find_topology(entity.topology, counts != nullptr ? 0 : static_cast<std::uint32_t>(per_entry));
   if (known != nullptr) entity.topology = known->name;
   const auto numbers = [&](const NetcdfVariable& variable, std::string name) {
-    const bool flat = variable.dimensions.size() == 1;
-    const auto length = file_.length_of(variable.dimensions.back());
+    const bool flat = variable.dimensions.size() <= 1;
+    const auto length = file_.width_of(variable);
     Field field{.name = std::move(name), .dtype = dtype_of_field(variable.dtype), .role = Role::mesh};
     if (flat) field.count = counts != nullptr ? length : 0;
     else field.storage = "[" + std::to_string(std::max<std::size_t>(1, length)) + "]";
@@ -313,7 +315,7 @@ void ExodusSource::read_set(const ExodusNames& names, Entity& entity, std::size_
                 {{{.variable = seconds->id}}, {}});
   }
   if (const auto* factors = file_.find(numbered(names.factors, place))) {
-    const auto length = file_.length_of(factors->dimensions.back());
+    const auto length = file_.width_of(*factors);
     add_field(entity,
               {.name = "distribution_factors",
                .dtype = dtype_of_field(factors->dtype),
@@ -356,8 +358,8 @@ void ExodusSource::read_attributes(Entity& entity, const std::string& count, con
                                    const std::string& labels) {
   const auto* variable = file_.find(values);
   if (variable == nullptr) return;
-  const bool single = variable->dimensions.size() == 1;
-  const auto number = single ? 1 : file_.dimension(count).value_or(file_.length_of(variable->dimensions.back()));
+  const bool single = variable->dimensions.size() <= 1;
+  const auto number = single ? 1 : file_.dimension(count).value_or(file_.width_of(*variable));
   auto names = texts(labels);
   names.resize(number);
   for (std::size_t i = 0; i < number; ++i) {
@@ -415,7 +417,7 @@ std::vector<double> ExodusSource::times() {
   file_.refresh();
   const auto* whole = file_.find("time_whole");
   if (whole == nullptr) return {};
-  std::vector<double> times(file_.length_of(whole->dimensions.front()));
+  std::vector<double> times(file_.rows_of(*whole));
   file_.read(whole->id, DType::float64, {0}, {times.size()}, times.data());
   return times;
 }

@@ -7,7 +7,9 @@
 #include <map>
 #include <set>
 
+#include "base/text.hpp"
 #include "penstock/error.hpp"
+#include "stream/api/open.hpp"
 
 namespace penstock::mesh {
 namespace {
@@ -20,7 +22,7 @@ const char* kind_of(bool nodes) { return nodes ? "n" : "e"; }
 std::vector<std::int64_t> read_integers(const NetcdfFile& file, const std::string& name) {
   const auto* variable = file.find(name);
   if (variable == nullptr) return {};
-  std::vector<std::int64_t> values(file.length_of(variable->dimensions.front()));
+  std::vector<std::int64_t> values(file.rows_of(*variable));
   file.read(variable->id, DType::int64, {0}, {values.size()}, values.data());
   return values;
 }
@@ -72,19 +74,38 @@ std::string nemesis_path(const std::string& name, std::uint32_t parts, std::uint
   return name + "." + count + "." + std::string(count.size() - number.size(), '0') + number;
 }
 
-std::uint32_t nemesis_parts(const std::string& name) {
+namespace {
+
+using PartFiles = std::map<std::uint32_t, std::set<std::uint32_t>>;  // by number of parts: which there are
+
+PartFiles part_files(const std::string& name) {
   namespace fs = std::filesystem;
   const fs::path path(name);
-  const auto folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const auto stem = path.filename().string();
-  std::map<std::uint32_t, std::set<std::uint32_t>> found;
+  PartFiles found;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
+  for (const auto& entry : fs::directory_iterator(path.has_parent_path() ? path.parent_path() : fs::path("."), error)) {
     const auto file = entry.path().filename().string();
     if (!file.starts_with(stem)) continue;
     if (const auto ending = parse_ending(std::string_view(file).substr(stem.size())))
       found[ending->first].insert(ending->second);
   }
+  return found;
+}
+
+}  // namespace
+
+bool has_parts(const std::string& name) { return !part_files(name).empty(); }
+
+void remove_parts(const std::string& name, std::uint32_t but_of, bool single_too) {
+  for (const auto& [parts, numbers] : part_files(name))
+    if (parts != but_of)
+      for (const auto part : numbers) std::filesystem::remove(nemesis_path(name, parts, part));
+  if (single_too) std::filesystem::remove(name);
+}
+
+std::uint32_t nemesis_parts(const std::string& name) {
+  const auto found = part_files(name);
   if (found.empty())
     throw Error(Errc::not_found, name + ": there are no files " + nemesis_path(name, 2, 0) + " or the like");
   if (found.size() > 1)
@@ -130,9 +151,10 @@ void NemesisSource::read_stored(std::uint32_t number, Slot slot, StateNumber sta
 }
 
 NemesisSink::NemesisSink(std::string name, const MeshOptions& options, std::shared_ptr<Cohort> cohort)
-    : cohort_(std::move(cohort)),
+    : name_(std::move(name)),
+      cohort_(std::move(cohort)),
       file_(
-          nemesis_path(name, static_cast<std::uint32_t>(cohort_->size()), static_cast<std::uint32_t>(cohort_->rank())),
+          nemesis_path(name_, static_cast<std::uint32_t>(cohort_->size()), static_cast<std::uint32_t>(cohort_->rank())),
           options) {}
 
 void NemesisSink::define(const Model& model) {
@@ -158,17 +180,21 @@ void NemesisSink::define(const Model& model) {
   if (nodes_.written && sides_.written) make_file();
 }
 
+// Where it is not an error of one rank alone, which would leave the others waiting.
+void NemesisSink::check_pairs() const {
+  for (const auto* shared : {&nodes_, &sides_})
+    for (std::size_t i = 1; i < shared->pairs.size(); i += 2)
+      if (shared->pairs[i] < 0 || shared->pairs[i] >= cohort_->size() || shared->pairs[i] == cohort_->rank())
+        throw Error(Errc::invalid_argument, "a comm set names part " + std::to_string(shared->pairs[i]) +
+                                                ", which is not another one of " + std::to_string(cohort_->size()));
+}
+
 void NemesisSink::write(Slot slot, const void* values) {
   const auto& entity = model_.entities.at(slot.entity);
   if (entity.type != EntityType::comm_set) return file().write({in_file_[slot.entity], slot.field}, values);
   auto& shared = entity.name == "commset_node" ? nodes_ : sides_;
   const auto* pairs = static_cast<const std::int64_t*>(values);
   shared = {std::vector<std::int64_t>(pairs, pairs + 2 * entity.count), true};
-  for (std::size_t i = 1; i < shared.pairs.size(); i += 2)
-    if (shared.pairs[i] < 0 || shared.pairs[i] >= cohort_->size() || shared.pairs[i] == cohort_->rank())
-      throw Error(Errc::invalid_argument, "comm set '" + entity.name + "' names part " +
-                                              std::to_string(shared.pairs[i]) + ", which is not another one of " +
-                                              std::to_string(cohort_->size()));
   if (nodes_.written && sides_.written) make_file();
 }
 
@@ -180,63 +206,68 @@ void NemesisSink::begin_state(double time) { file().begin_state(time); }
 void NemesisSink::end_state() { file().end_state(); }
 void NemesisSink::close() { file().close(); }
 
+// Collective: where one rank fails, all do.
 void NemesisSink::make_file() {
-  Model without = model_;
-  std::erase_if(without.entities, [](const Entity& entity) { return entity.type == EntityType::comm_set; });
-  file_.define(without, [this](NetcdfFile& file) {
-    const auto global = NetcdfFile::global_attribute;
-    file.put_real(global, "nemesis_api_version", 4.11F);
-    file.put_real(global, "nemesis_file_version", 2.6F);
-    file.define_dimension("num_processors", static_cast<std::size_t>(cohort_->size()));
-    file_.add_integers("nem_ftype", "", std::vector<std::int64_t>(1, 0));  // parallel
-    add_global_sizes(file);
-    add_shared(true);
-    add_shared(false);
+  const auto totals = totals_of(stream::gather_texts(*cohort_, [&] {
+    check_pairs();
+    return counts();
+  }));
+  stream::on_every_rank(*cohort_, [&] {
+    if (cohort_->rank() == 0) remove_parts(name_, static_cast<std::uint32_t>(cohort_->size()), true);
+    Model without = model_;
+    std::erase_if(without.entities, [](const Entity& entity) { return entity.type == EntityType::comm_set; });
+    file_.define(without, [&](NetcdfFile& file) {
+      const auto global = NetcdfFile::global_attribute;
+      file.put_real(global, "nemesis_api_version", 4.11F);
+      file.put_real(global, "nemesis_file_version", 2.6F);
+      file.define_dimension("num_processors", static_cast<std::size_t>(cohort_->size()));
+      file_.add_integers("nem_ftype", "", std::vector<std::int64_t>(1, 0));  // parallel
+      add_global_sizes(file, totals);
+      add_shared(true);
+      add_shared(false);
+    });
   });
   made_ = true;
 }
 
-// Sums, over the ranks. Collective.
-std::vector<std::int64_t> NemesisSink::sum(const std::vector<std::int64_t>& values) {
-  std::string bytes(values.size() * sizeof(std::int64_t), '\0');
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  std::vector<std::int64_t> total(values.size(), 0);
-  bool alike = true;
-  for (const auto& each : cohort_->gather(bytes, 0)) {
-    alike = alike && each.size() == bytes.size();
-    for (std::size_t i = 0; alike && i < total.size(); ++i) {
-      std::int64_t value = 0;
-      std::memcpy(&value, each.data() + i * sizeof value, sizeof value);
-      total[i] += value;
-    }
-  }
-  if (cohort_->rank() == 0 && alike) std::memcpy(bytes.data(), total.data(), bytes.size());
-  bytes = cohort_->broadcast(alike ? bytes : "", 0);
-  if (bytes.size() != values.size() * sizeof(std::int64_t))
-    throw Error(Errc::invalid_argument,
-                "the parts of a region have the same blocks and sets, some of them maybe empty");
-  std::memcpy(total.data(), bytes.data(), bytes.size());
-  return total;
-}
+namespace {
 
-void NemesisSink::add_global_sizes(NetcdfFile& file) {
+constexpr std::array counted_types{EntityType::element_block, EntityType::node_set, EntityType::side_set};
+
+}  // namespace
+
+// This part's sizes, with blanks between them: nodes that are its own, elements, then of each block and set: members, factors.
+std::string NemesisSink::counts() const {
   std::set<std::int64_t> not_owned;
   for (std::size_t i = 0; i < nodes_.pairs.size(); i += 2)
     if (nodes_.pairs[i + 1] < cohort_->rank()) not_owned.insert(nodes_.pairs[i]);
-  const auto nodes = model_.count_of(EntityType::node_block);
-  const auto elements = model_.count_of(EntityType::element_block);
-  std::vector<std::int64_t> counts{static_cast<std::int64_t>(nodes - not_owned.size()),
-                                   static_cast<std::int64_t>(elements)};
-  static constexpr std::array types{EntityType::element_block, EntityType::node_set, EntityType::side_set};
-  const auto factors_of = [](const Entity& entity) -> std::int64_t {
-    const auto* field = entity.find("distribution_factors");
-    return field != nullptr ? static_cast<std::int64_t>(rows_of(entity, *field)) : 0;
-  };
-  for (const auto type : types)
-    for (const auto& entity : model_.entities)
-      if (entity.type == type)
-        counts.insert(counts.end(), {static_cast<std::int64_t>(entity.count), factors_of(entity)});
-  const auto totals = sum(counts);
+  std::string text = std::to_string(model_.count_of(EntityType::node_block) - not_owned.size()) + " " +
+                     std::to_string(model_.count_of(EntityType::element_block));
+  for (const auto type : counted_types)
+    for (const auto& entity : model_.entities) {
+      if (entity.type != type) continue;
+      const auto* factors = entity.find("distribution_factors");
+      text +=
+          " " + std::to_string(entity.count) + " " + std::to_string(factors != nullptr ? rows_of(entity, *factors) : 0);
+    }
+  return text;
+}
+
+std::vector<std::int64_t> NemesisSink::totals_of(const std::vector<std::string>& texts) {
+  std::vector<std::int64_t> totals;
+  for (const auto& text : texts) {
+    const auto numbers = base::split(text, ' ');
+    if (totals.empty()) totals.resize(numbers.size());
+    if (numbers.size() != totals.size())
+      throw Error(Errc::invalid_argument,
+                  "the parts of a region have the same blocks and sets, some of them maybe empty");
+    for (std::size_t i = 0; i < totals.size(); ++i)
+      totals[i] += static_cast<std::int64_t>(base::parse_integer(numbers[i], 0, INT64_MAX));
+  }
+  return totals;
+}
+
+void NemesisSink::add_global_sizes(NetcdfFile& file, const std::vector<std::int64_t>& totals) {
   for (const auto& [name, total] : {std::pair{"num_nodes_global", totals[0]}, std::pair{"num_elems_global", totals[1]}})
     if (total > 0) file.define_dimension(name, static_cast<std::size_t>(total));
   struct Names {
@@ -247,10 +278,10 @@ void NemesisSink::add_global_sizes(NetcdfFile& file) {
        {"num_ns_global", "ns_ids_global", "ns_node_cnt_global", "ns_df_cnt_global"},
        {"num_ss_global", "ss_ids_global", "ss_side_cnt_global", "ss_df_cnt_global"}}};
   std::size_t next = 2;
-  for (std::size_t t = 0; t < types.size(); ++t) {
+  for (std::size_t t = 0; t < counted_types.size(); ++t) {
     std::vector<std::int64_t> ids, sizes, factors;
     for (const auto& entity : model_.entities) {
-      if (entity.type != types[t]) continue;
+      if (entity.type != counted_types[t]) continue;
       ids.push_back(entity.id);
       sizes.push_back(totals[next++]);
       factors.push_back(totals[next++]);

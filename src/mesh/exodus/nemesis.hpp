@@ -16,12 +16,16 @@ std::string nemesis_path(const std::string& name, std::uint32_t parts, std::uint
 // How many parts there are files of. Throws Error: not_found, invalid_argument (files of several numbers of parts).
 std::uint32_t nemesis_parts(const std::string& name);
 
+bool has_parts(const std::string& name);
+// What reading would take for the region in place of what is written: files of other numbers of parts, the file of one part.
+void remove_parts(const std::string& name, std::uint32_t but_of, bool single_too);
+
 class NemesisSource final : public StoredSource {
  public:
   explicit NemesisSource(std::string name);
   std::uint32_t parts() const override { return static_cast<std::uint32_t>(files_.size()); }
   const Model& model(std::uint32_t part) override { return part_at(part).model; }
-  std::vector<double> times() override;  // of the states that all parts have
+  std::vector<double> times() override;  // of the states that all parts have that were asked for
   void read_stored(std::uint32_t part, Slot slot, StateNumber state, Rows rows, void* out) override;
 
  private:
@@ -50,12 +54,15 @@ class NemesisSink final : public Sink {
     bool written = false;
   };
   void make_file();
-  std::vector<std::int64_t> sum(const std::vector<std::int64_t>& values);
-  void add_global_sizes(NetcdfFile& file);
+  void check_pairs() const;
+  std::string counts() const;
+  static std::vector<std::int64_t> totals_of(const std::vector<std::string>& texts);
+  void add_global_sizes(NetcdfFile& file, const std::vector<std::int64_t>& totals);
   void add_kinds(bool nodes, const std::set<std::int64_t>& border);
   void add_shared(bool nodes);
   ExodusSink& file();
 
+  std::string name_;
   std::shared_ptr<Cohort> cohort_;
   ExodusSink file_;
   bool made_ = false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -116,11 +117,11 @@ void NetcdfFile::check(int status, const std::string& doing) const {
   throw Error(Errc::system, path_ + ": cannot " + doing + ": " + nc_strerror(status));
 }
 
-NetcdfFile NetcdfFile::open(const std::string& path, bool write) {
+NetcdfFile NetcdfFile::open(const std::string& path) {
   NetcdfFile file(path);
   {
     const Lock lock(storage::hdf5_mutex());
-    const auto status = nc_open(path.c_str(), write ? NC_WRITE : NC_NOWRITE, &file.id_);
+    const auto status = nc_open(path.c_str(), NC_NOWRITE, &file.id_);
     if (status == NC_ENOTNC) throw Error(Errc::invalid_argument, path + ": is no netCDF file");
     if (status == ENOENT) throw Error(Errc::not_found, path + ": there is no such file");
     file.check(status, "open the file");
@@ -137,6 +138,9 @@ NetcdfFile NetcdfFile::open(const std::string& path, bool write) {
 
 NetcdfFile NetcdfFile::create(const std::string& path, Format format) {
   NetcdfFile file(path);
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    throw Error(Errc::invalid_argument, path + ": is no regular file");  // netCDF removes what it cannot make
   const Lock lock(storage::hdf5_mutex());
   static constexpr std::array modes{NC_64BIT_OFFSET, NC_64BIT_DATA, NC_NETCDF4, NC_NETCDF4 | NC_CLASSIC_MODEL};
   file.format_ = format;
@@ -195,11 +199,11 @@ std::size_t NetcdfFile::length_of(int dimension) const {
   return length;
 }
 
-std::string NetcdfFile::name_of_dimension(int dimension) const {
-  const Lock lock(storage::hdf5_mutex());
-  std::array<char, NC_MAX_NAME + 1> name{};
-  check(nc_inq_dimname(id_, dimension, name.data()), "read a dimension's name");
-  return name.data();
+std::size_t NetcdfFile::rows_of(const NetcdfVariable& variable) const {
+  return variable.dimensions.empty() ? 1 : length_of(variable.dimensions.front());
+}
+std::size_t NetcdfFile::width_of(const NetcdfVariable& variable) const {
+  return variable.dimensions.empty() ? 1 : length_of(variable.dimensions.back());
 }
 
 int NetcdfFile::define_dimension(const std::string& name, std::size_t length) {
@@ -310,6 +314,14 @@ void NetcdfFile::close() {
 void NetcdfFile::read(int variable, DType dtype, const Extent& start, const Extent& count, void* out) const {
   if (std::find(count.begin(), count.end(), 0U) != count.end()) return;
   const Lock lock(storage::hdf5_mutex());
+  int rank = 0;
+  check(nc_inq_varndims(id_, variable, &rank), "read a variable's dimensions");
+  if (static_cast<std::size_t>(rank) != start.size()) {
+    std::array<char, NC_MAX_NAME + 1> name{};
+    nc_inq_varname(id_, variable, name.data());
+    throw Error(Errc::invalid_argument, path_ + ": variable " + name.data() + " has " + std::to_string(rank) +
+                                            " dimensions where Exodus has " + std::to_string(start.size()));
+  }
   const auto status = get(id_, variable, dtype, start.data(), count.data(), out);
   if (status == NC_NOERR) return;
   std::array<char, NC_MAX_NAME + 1> name{};

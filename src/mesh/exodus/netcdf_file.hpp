@@ -29,7 +29,7 @@ class NetcdfFile {
  public:
   enum class Format { offset64, cdf5, netcdf4, netcdf4_classic };
 
-  static NetcdfFile open(const std::string& path, bool write = false);
+  static NetcdfFile open(const std::string& path);
   // Takes the place of a file that is there.
   static NetcdfFile create(const std::string& path, Format format);
   NetcdfFile(NetcdfFile&&) noexcept;
@@ -42,7 +42,6 @@ class NetcdfFile {
   std::optional<std::size_t> dimension(const std::string& name) const;
   // Length, now, of a dimension by its number.
   std::size_t length_of(int dimension) const;
-  std::string name_of_dimension(int dimension) const;
   // 0: unlimited. The one that is there, if there is one.
   int define_dimension(const std::string& name, std::size_t length);
   // Of one that is there.
@@ -68,7 +67,12 @@ class NetcdfFile {
   void refresh();
   void close();
 
-  // As dtype: the file's values are converted. Strings: characters.
+  // How long the variable is in its first (or last) dimension; 1 for one without dimensions.
+  std::size_t rows_of(const NetcdfVariable& variable) const;
+  std::size_t width_of(const NetcdfVariable& variable) const;
+
+  // As dtype: the file's values are converted. Strings: characters. Throws Error(invalid_argument) where the variable has another number
+  // of dimensions.
   void read(int variable, DType dtype, const Extent& start, const Extent& count, void* out) const;
   void write(int variable, DType dtype, const Extent& start, const Extent& count, const void* values);
   // A matrix of characters, a text in each row, without padding.

@@ -132,9 +132,8 @@ const Model& StreamSource::model(std::uint32_t part) {
   if (part >= texts_.size()) throw Error(Errc::invalid_argument, name_ + " has " + std::to_string(parts()) + " parts");
   const auto found = models_.find(part);
   if (found != models_.end()) return found->second;
-  const auto& made = models_.emplace(part, model_from_text(texts_[part])).first->second;
   if (!in_model_) throw Error(Errc::wrong_state, name_ + ": a part is asked for before the first state");
-  return made;
+  return models_.emplace(part, model_from_text(texts_[part])).first->second;
 }
 
 // Of the present step. Blocks are in the order of ranks; a rank without the variable has none.
@@ -183,8 +182,8 @@ std::vector<double> StreamSource::times() {
 void StreamSource::seek(std::uint64_t) { static_cast<void>(times()); }
 
 void StreamSource::read(std::uint32_t part, Slot slot, Rows rows, void* out) {
-  const auto& entity = model(part).entities.at(slot.entity);
-  const auto& field = entity.fields.at(slot.field);
+  const auto found = models_.find(part);
+  const auto& [entity, field] = at(found != models_.end() ? found->second : model(part), slot);
   check_rows(entity, field, rows);
   if (rows.count == 0) return;
   const bool state = is_in_state(field);
