@@ -160,6 +160,21 @@ TEST_P(ExodusFormats, MissingValuesAreNamed) {
   EXPECT_EQ(open_exodus({request().name, {}, solo()})->times(), std::vector<double>{0});
 }
 
+// netCDF reads what is missing as zeros.
+TEST_P(ClassicFormats, AFileThatIsCutOffIsRefused) {
+  auto source = every_entity(DType::int32);
+  static_cast<void>(written(source));
+  const auto path = request().name;
+  std::ifstream in(path, std::ios::binary);
+  const std::string whole((std::istreambuf_iterator<char>(in)), {});
+  for (std::size_t length = 0; length + 4 < whole.size(); length += length < 400 ? 7 : 101) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << whole.substr(0, length);
+    EXPECT_THROW(static_cast<void>(open_exodus({path, {}, nullptr})), Error) << length << " of " << whole.size();
+  }
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << whole;
+  EXPECT_NO_THROW(static_cast<void>(open_exodus({path, {}, nullptr})));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ExodusFormats,
                          testing::Values(Format{"offset64", false}, Format{"cdf5", true}, Format{"netcdf4", true},
                                          Format{"netcdf4_classic", false}),

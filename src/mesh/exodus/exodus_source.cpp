@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <numeric>
 #include <set>
 
+#include "mesh/exodus/classic_header.hpp"
 #include "mesh/storage_names.hpp"
 #include "penstock/error.hpp"
 
@@ -54,7 +56,7 @@ struct ExodusSource::Results {
   std::vector<int> truth;  // entities x names; empty: all true
 };
 
-ExodusSource::ExodusSource(const std::string& path) : file_(NetcdfFile::open(path)) {
+ExodusSource::ExodusSource(const std::string& path) : file_((require_whole(path), NetcdfFile::open(path))) {
   try {
     read_head();
     read_region();
@@ -85,6 +87,16 @@ void ExodusSource::add_field(Entity& entity, Field field, Place place) {
                                             field.name + "' is kept as " + std::string(name_of(field.dtype)));
   entity.fields.push_back(std::move(field));
   pending_.push_back(std::move(place));
+}
+
+// A file that is written is whole from its first state on: the header counts states that are complete.
+void ExodusSource::require_whole(const std::string& path) {
+  const auto needed = classic_length(path);
+  if (!needed) return;
+  const auto there = std::filesystem::file_size(path);
+  if (there < *needed)
+    throw Error(Errc::invalid_argument, path + ": is cut off, or its model is not complete: it has " +
+                                            std::to_string(there) + " of " + std::to_string(*needed) + " bytes");
 }
 
 std::string ExodusSource::text_of_file(const char* attribute, const char* otherwise) const {
