@@ -12,12 +12,6 @@ from typing import Any
 from .. import _core, dtypes
 from ..errors import InvalidArgument, NotFound
 
-TYPES = (
-    "region", "node_block", "edge_block", "face_block", "element_block", "node_set", "edge_set", "face_set",
-    "element_set", "side_set", "comm_set", "structured_block", "assembly", "blob",
-)  # fmt: skip
-ROLES = ("mesh", "attribute", "map", "communication", "reduction", "transient")
-
 Property = int | float | str | list[int] | list[float]
 
 

@@ -229,10 +229,6 @@ void ExodusSink::define_head() {
   }
 }
 
-int ExodusSink::rows_dimension(const std::string& name, std::uint64_t length) {
-  return file_->define_dimension(name, length);
-}
-
 void ExodusSink::define_nodes() {
   for (std::size_t e = 0; e < model_.entities.size(); ++e) {
     const auto& entity = model_.entities[e];
@@ -263,7 +259,7 @@ void ExodusSink::define_nodes() {
       define_texts("coor_names", "num_dim", axes);
     }
     if (entity.count == 0) continue;
-    const auto rows = rows_dimension("num_nodes", entity.count);
+    const auto rows = file_->define_dimension("num_nodes", entity.count);
     for (std::size_t i = 0; i < entity.fields.size(); ++i) {
       const auto& field = entity.fields[i];
       if (field.role == Role::mesh && field.name == "coordinates") {
@@ -296,7 +292,8 @@ void ExodusSink::define_entities(const ExodusNames& names) {
     if (model_.entities[e].type == names.type) entities.push_back(e);
   if (entities.empty()) return;
   if (!is_numbered_by_id(names.type)) define_lists(names, entities);
-  if (*names.total != '\0' && model_.count_of(names.type) > 0) rows_dimension(names.total, model_.count_of(names.type));
+  if (*names.total != '\0' && model_.count_of(names.type) > 0)
+    file_->define_dimension(names.total, model_.count_of(names.type));
   for (std::size_t n = 0; n < entities.size(); ++n) {
     const auto e = entities[n];
     const auto place = place_of_entity(e, n);
@@ -341,7 +338,7 @@ std::size_t ExodusSink::place_of_entity(std::size_t e, std::size_t n) const {
 
 void ExodusSink::define_block(const ExodusNames& names, std::size_t e, std::size_t place) {
   const auto& entity = model_.entities[e];
-  const auto rows = rows_dimension(numbered(names.size, place), entity.count);
+  const auto rows = file_->define_dimension(numbered(names.size, place), entity.count);
   const bool of_faces = entity.topology == "nfaced";
   for (std::size_t i = 0; i < entity.fields.size(); ++i) {
     const auto& field = entity.fields[i];
@@ -378,7 +375,7 @@ void ExodusSink::define_block(const ExodusNames& names, std::size_t e, std::size
 
 void ExodusSink::define_set(const ExodusNames& names, std::size_t e, std::size_t place) {
   const auto& entity = model_.entities[e];
-  const auto rows = rows_dimension(numbered(names.size, place), entity.count);
+  const auto rows = file_->define_dimension(numbered(names.size, place), entity.count);
   for (std::size_t i = 0; i < entity.fields.size(); ++i) {
     const auto& field = entity.fields[i];
     if (field.role != Role::mesh) continue;
@@ -408,7 +405,7 @@ void ExodusSink::define_assembly(const ExodusNames& names, std::size_t e, std::s
   std::vector<std::int64_t> ids;
   for (const auto& member : entity.members) ids.push_back(model_.at(entity.member_type, member).id);
   if (ids.empty()) return;
-  define_integers(members, {rows_dimension(numbered(names.size, place), ids.size())}, ids, wide_);
+  define_integers(members, {file_->define_dimension(numbered(names.size, place), ids.size())}, ids, wide_);
   const auto variable = file_->find(members)->id;
   put_id_and_name(variable, entity);
   for (const auto& each : exodus_names)
@@ -420,8 +417,9 @@ void ExodusSink::define_assembly(const ExodusNames& names, std::size_t e, std::s
 
 void ExodusSink::define_blob(const ExodusNames& names, std::size_t e, std::size_t place) {
   const auto& entity = model_.entities[e];
-  rows_dimension(numbered(names.size, place), entity.count);
-  put_id_and_name(define(numbered(names.members, place), DType::int32, {rows_dimension("blob_entity", 1)}), entity);
+  file_->define_dimension(numbered(names.size, place), entity.count);
+  put_id_and_name(define(numbered(names.members, place), DType::int32, {file_->define_dimension("blob_entity", 1)}),
+                  entity);
   integers_[numbered(names.members, place)] = {0};
 }
 
@@ -449,7 +447,7 @@ void ExodusSink::define_attributes(const ExodusNames& names, std::size_t e, cons
             {.variable = variable, .shape = Column::Shape::columns, .at = index_of(labels, name)});
 }
 
-// One variable holds a map of all blocks. A block without the map has -1 in it, and what all blocks lack is not there.
+// One variable holds a map of all blocks: a map that only some of them have is refused.
 void ExodusSink::define_maps(const ExodusNames& names, const std::vector<std::size_t>& entities) {
   const auto rows = [&] { return file_->dimension_id(names.total); };
   const auto place_all = [&](const std::string& field, Role role, int variable) {

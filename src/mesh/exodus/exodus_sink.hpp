@@ -54,7 +54,6 @@ class ExodusSink final : public Sink {
   void define_texts(const std::string& name, const std::string& dimension, std::vector<std::string> texts);
   void define_integers(const std::string& name, const std::vector<int>& dimensions, std::vector<std::int64_t> values,
                        bool wide);
-  int rows_dimension(const std::string& name, std::uint64_t length);
   DType integer_type() const { return wide_ ? DType::int64 : DType::int32; }
   Place& place_of(std::size_t entity, std::string_view field, Role role);
   void set_state_count();
