@@ -1,16 +1,22 @@
-// Preloaded into a program: kills it before the n-th call that changes a file below a folder.
+// Preloaded into a program: kills it before the n-th call that changes a file below a folder, or before its n-th send.
 //
 //   LD_PRELOAD=libkill_preload.so PENSTOCK_KILL_ROOT=/d/heat.steps PENSTOCK_KILL_AT=12 program
+//   LD_PRELOAD=libkill_preload.so PENSTOCK_KILL_SEND=12 program
 //
-// Calls: open and openat that may create, write, pwrite, writev, ftruncate, rename, unlink.
+// Calls that change files: open and openat that may create, write, pwrite, writev, ftruncate, rename, unlink. Sends: send, sendmsg, and
+// the wake-up of another process (a shared futex), which announces what was written into shared memory. With PENSTOCK_KILL_SEND=0
+// nothing is killed; a program that ends well writes "N sends" to its standard error.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -24,7 +30,7 @@ Function real(const char* name) {
 }
 #define REAL(name) static const auto next = real<decltype(&name)>(#name)
 
-std::atomic<long> calls{0};
+std::atomic<long> calls{0}, sends{0};
 
 void count(const char* path) {
   static const char* root = getenv("PENSTOCK_KILL_ROOT");
@@ -39,6 +45,15 @@ void count(int fd) {
   const auto size = readlink(link, path, sizeof(path) - 1);
   path[size > 0 ? size : 0] = 0;
   count(path);
+}
+
+void count_send() {
+  static const char* at = getenv("PENSTOCK_KILL_SEND");
+  if (at != nullptr && ++sends == atol(at)) raise(SIGKILL);
+}
+
+__attribute__((destructor)) void say() {
+  if (getenv("PENSTOCK_KILL_SEND") != nullptr) fprintf(stderr, "%ld sends\n", sends.load());
 }
 
 }  // namespace
@@ -82,6 +97,26 @@ ssize_t writev(int fd, const iovec* parts, int n) {
   count(fd);
   REAL(writev);
   return next(fd, parts, n);
+}
+ssize_t send(int socket, const void* data, size_t size, int flags) {
+  count_send();
+  REAL(send);
+  return next(socket, data, size, flags);
+}
+ssize_t sendmsg(int socket, const msghdr* message, int flags) {
+  count_send();
+  REAL(sendmsg);
+  return next(socket, message, flags);
+}
+long syscall(long number, ...) {
+  va_list more;
+  va_start(more, number);
+  long words[6];
+  for (long& word : words) word = va_arg(more, long);
+  va_end(more);
+  if (number == SYS_futex && words[1] == FUTEX_WAKE) count_send();
+  REAL(syscall);
+  return next(number, words[0], words[1], words[2], words[3], words[4], words[5]);
 }
 int ftruncate(int fd, off_t size) {
   count(fd);
