@@ -4,7 +4,8 @@
 //
 // Each state is written at an equal interval of time, from the end of the first on. Where the regions go is configured (the section
 // `meshes` of penstock.yaml, PENSTOCK_MESH_SEDOV, PENSTOCK_MESH_SEDOV_SURFACE), not programmed here. --report writes, as JSON, the
-// shock's radius beside Sedov's, and the seconds spent on computing and on each region.
+// shock's radius beside Sedov's, and the seconds spent on computing and on each region: of rank 0 in all, and of the slowest rank for
+// each state of the volume and for its close.
 #include <mpi.h>
 
 #include <cmath>
@@ -14,6 +15,7 @@
 #include <iostream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hydro.hpp"
@@ -57,15 +59,31 @@ struct Line {
   double time, radius, exact, energy;
 };
 
-void report(const std::string& path, const std::vector<Line>& lines, double compute_s, double volume_s,
-            double surface_s, long steps) {
+// In calls of the volume's region, on this rank.
+struct VolumeSeconds {
+  std::vector<double> states;
+  double close = 0;
+};
+
+// Of the slowest rank each. Collective.
+VolumeSeconds slowest(VolumeSeconds mine) {
+  MPI_Allreduce(MPI_IN_PLACE, mine.states.data(), static_cast<int>(mine.states.size()), MPI_DOUBLE, MPI_MAX,
+                MPI_COMM_WORLD);
+  MPI_Allreduce(MPI_IN_PLACE, &mine.close, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return mine;
+}
+
+void report(const std::string& path, const std::vector<Line>& lines, const VolumeSeconds& volume, double compute_s,
+            double volume_s, double surface_s, long steps) {
   std::ofstream out(path);
   out << "{\"steps\": " << steps << ", \"compute_s\": " << compute_s << ", \"volume_s\": " << volume_s
-      << ", \"surface_s\": " << surface_s << ",\n \"states\": [";
+      << ", \"surface_s\": " << surface_s << ", \"volume_close_s\": " << volume.close << ",\n \"states\": [";
   const char* before = "\n  ";
-  for (const auto& line : lines) {
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto& line = lines[i];
     out << before << "{\"time\": " << line.time << ", \"shock_radius\": " << line.radius
-        << ", \"exact\": " << line.exact << ", \"total_energy\": " << line.energy << "}";
+        << ", \"exact\": " << line.exact << ", \"total_energy\": " << line.energy
+        << ", \"volume_s\": " << volume.states[i] << "}";
     before = ",\n  ";
   }
   out << "]}\n";
@@ -83,6 +101,7 @@ void run(const Arguments& arguments) {
   sedov::SurfaceRegion surface(blast, rank, ranks, penstock::mesh::create_region(context, "sedov-surface", cohort));
   double compute_s = 0, volume_s = 0, surface_s = 0;
   std::vector<Line> lines;
+  VolumeSeconds seconds;
   for (int state = 1; state <= arguments.states; ++state) {
     const double begin = MPI_Wtime();
     blast.advance(arguments.end * state / arguments.states);
@@ -94,16 +113,20 @@ void run(const Arguments& arguments) {
     surface.write(blast);
     compute_s += computed - begin;
     volume_s += written - computed;
+    seconds.states.push_back(written - computed);
     surface_s += MPI_Wtime() - written;
     if (rank == 0)
       std::printf("time %.3f: %ld steps, shock at %.4f (exact %.4f)\n", blast.time(), static_cast<long>(blast.steps()),
                   lines.back().radius, lines.back().exact);
     std::fflush(stdout);
   }
+  const double begin = MPI_Wtime();
   volume.close();
+  seconds.close = MPI_Wtime() - begin;
   surface.close();
+  seconds = slowest(std::move(seconds));
   if (rank == 0 && !arguments.report.empty())
-    report(arguments.report, lines, compute_s, volume_s, surface_s, static_cast<long>(blast.steps()));
+    report(arguments.report, lines, seconds, compute_s, volume_s, surface_s, static_cast<long>(blast.steps()));
 }
 
 }  // namespace
