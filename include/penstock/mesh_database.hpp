@@ -77,7 +77,9 @@ class Sink {
   virtual void write(Slot slot, const void* values) = 0;
   // Throws Error(wrong_state), which names a field of the model that was not written.
   virtual void begin_state(double time) = 0;
-  // The state is complete when all ranks have returned. Throws Error(wrong_state), which names a field that was not written.
+  // The state is complete when all ranks have returned. A file (not netCDF-4) then has it whatever becomes of the writer; a stream holds the state in the
+  // writer's memory until its readers, or the pool, have it (queue_steps states at most). Throws Error(wrong_state), which names a
+  // field that was not written.
   virtual void end_state() = 0;
   virtual void close() = 0;
 };
