@@ -236,7 +236,7 @@ def check_penstock(words):
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    if command.name in ("streams", "rpc", "pool", "analysis", "space"):  # pass their options on
+    if command.name in ("streams", "rpc", "pool", "analysis", "space", "mesh"):  # pass their options on
         known |= benchmark_options()
     for word in words:
         option = word.partition("=")[0]

@@ -284,6 +284,7 @@ class Column:
     name: str  # of the figure
     heading: str
     scale: float = 1.0
+    over: Key | None = None  # divided by the same figure of this row, round by round
 
 
 @dataclass(frozen=True)
@@ -318,8 +319,11 @@ def text_of(value: float | None, digits: int = 3) -> str:
     return f"{value:.0f}" if "e+" in text else text
 
 
-def cell_of(measured: Measured, column: Column) -> str:
+def cell_of(measured: Measured, column: Column, rows: Rows) -> str:
     values = [value * column.scale for value in measured.values(column.name)]
+    if column.over is not None:
+        other = rows[column.over].values(column.name) if column.over in rows else []
+        values = [value / by for value, by in zip(values, other, strict=False) if by]
     if not values:
         return measured.word(column.name) or "–"
     middle = text_of(median(values))
@@ -342,7 +346,7 @@ def print_sheet(console: Console, sheet: Sheet, rows: Rows) -> None:
     for column in sheet.columns:
         table.add_column(column.heading, justify="right")
     for one in shown:
-        cells = [cell_of(one, column) for column in sheet.columns]
+        cells = [cell_of(one, column, rows) for column in sheet.columns]
         table.add_row(one.row.system, one.row.label, *cells, style="bold" if one.row.system == "penstock" else None)
     console.print(table)
 

@@ -58,3 +58,10 @@ def space(context: typer.Context) -> None:
 def pool(context: typer.Context) -> None:
     """Staging servers, beside HDF5 files and Redis; all options are passed on."""
     pass_on("pool", ".pool", list(context.args))
+
+
+@app.command("mesh", context_settings=_PASS_ON)
+@command
+def mesh(context: typer.Context) -> None:
+    """Mesh regions in a pool, beside streams, files and FAODEL's key rule; all options are passed on."""
+    pass_on("mesh", ".mesh", list(context.args))
