@@ -39,7 +39,7 @@ struct CurvilinearMesh {
       coordinates;  // variables of the shape, of x, y and z; or one with x, y, z as its last dimension
 };
 
-// Elements of one topology: hex8, tet4, wedge6, pyramid5, quad4, tri3, bar2, sphere, tet10, quad8, tri6; or mixed.
+// Elements of one topology: hex8, tet10, quad4 and all others of penstock/region.hpp with a VTK cell type and nodes; or mixed.
 struct ElementBlock {
   std::string name;
   std::int64_t id = 0;

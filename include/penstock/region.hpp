@@ -137,9 +137,12 @@ struct Topology {
   std::string_view name;  // IOSS's
   std::uint32_t nodes = 0;
   std::uint32_t dimension = 0;
-  int vtk = 0;                           // VTK's cell type with the same order of nodes; 0: none
-  std::vector<std::uint8_t> side_nodes;  // how many nodes each side has
+  int vtk = 0;                               // VTK's cell type; 0: none
+  std::vector<std::uint8_t> side_nodes;      // how many nodes each side has
+  std::vector<std::uint8_t> vtk_order = {};  // for each node of VTK's cell, which node it is here; empty: the same
 };
+// All of them, those of one VTK cell type in order of preference.
+const std::vector<Topology>& topologies();
 // Null when it is not known. Takes the names that Exodus files have, in any case: HEX, HEX8, SHELL4, ...; `nodes` decides where a name
 // alone does not (0: unknown).
 const Topology* find_topology(std::string_view name, std::uint32_t nodes = 0);

@@ -2,6 +2,7 @@
 // users see.
 #include "mesh/database.hpp"
 #include "mesh/model_text.hpp"
+#include "mesh/numbering.hpp"
 
 #include "core.hpp"
 #include "penstock/mesh_database.hpp"
@@ -80,15 +81,21 @@ class PyRegionSource {
     Unlocked unlocked;
     return std::make_unique<PyRegionSource>(mesh::join(std::move(source)));
   }
-  // parts: of each element, uint32.
-  std::unique_ptr<PyRegionSource> spread(nb::handle parts, std::uint32_t count) {
+  // As parts with as many elements each.
+  std::unique_ptr<PyRegionSource> spread(std::uint32_t parts) {
     const Turn turn(mutex_);
     auto source = shared();
-    const Buffer buffer(parts, false);
-    const auto* values = static_cast<const std::uint32_t*>(buffer.data());
-    mesh::Assignment assignment(values, values + buffer.bytes() / sizeof(std::uint32_t));
     Unlocked unlocked;
-    return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), assignment, count));
+    const auto assignment = mesh::assign_linear(source->model(0), parts);
+    return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), assignment, parts));
+  }
+  // With the elements of these blocks alone.
+  std::unique_ptr<PyRegionSource> select(const std::vector<std::string>& blocks) {
+    const Turn turn(mutex_);
+    auto source = shared();
+    Unlocked unlocked;
+    const auto assignment = mesh::assign_blocks(source->model(0), blocks);
+    return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), assignment, 1));
   }
 
  private:
@@ -196,7 +203,8 @@ void bind_mesh(nb::module_& m) {
       .def("seek", &PyRegionSource::seek, "state"_a)
       .def("read", &PyRegionSource::read, "part"_a, "entity"_a, "field"_a, "first"_a, "count"_a, "out"_a)
       .def("join", &PyRegionSource::join)
-      .def("spread", &PyRegionSource::spread, "parts"_a, "count"_a)
+      .def("spread", &PyRegionSource::spread, "parts"_a)
+      .def("select", &PyRegionSource::select, "blocks"_a)
       .def("close", &PyRegionSource::close);
   nb::class_<PyRegionSink>(m, "RegionSink")
       .def("define", &PyRegionSink::define, "model"_a)
@@ -211,13 +219,29 @@ void bind_mesh(nb::module_& m) {
       "mesh_suffixes", [](const std::string& storage) { return mesh::storage_named(storage).suffixes; }, "storage"_a);
   m.def(
       "mesh_topology",
-      [](const std::string& name) -> nb::object {
+      [](const std::string& name) {
         const auto* found = mesh::find_topology(name);
-        if (found == nullptr) return nb::none();
-        return nb::make_tuple(std::string(found->name), found->nodes, found->dimension, found->vtk,
-                              std::vector<int>(found->side_nodes.begin(), found->side_nodes.end()));
+        return std::string(found != nullptr ? found->name : "");
       },
       "name"_a);
+  // Of each: name, nodes, VTK's cell type (0: none), for each node of VTK's cell which node it is here.
+  m.def("mesh_topologies", [] {
+    nb::list out;
+    for (const auto& each : mesh::topologies())
+      out.append(nb::make_tuple(std::string(each.name), each.nodes, each.vtk,
+                                std::vector<int>(each.vtk_order.begin(), each.vtk_order.end())));
+    return out;
+  });
+  // The type of entity whose members a field numbers, or "", and whether all components do, or the first one.
+  m.def(
+      "mesh_reference",
+      [](const std::string& type, const std::string& topology, const std::string& role, const std::string& field) {
+        const auto found = mesh::reference_of({.type = mesh::entity_type_from_name(type), .topology = topology},
+                                              {.name = field, .role = mesh::role_from_name(role)});
+        const bool none = found.type == mesh::EntityType::region;
+        return nb::make_tuple(none ? std::string() : std::string(mesh::name_of(found.type)), found.all);
+      },
+      "type"_a, "topology"_a, "role"_a, "field"_a);
 }
 
 }  // namespace penstock::python

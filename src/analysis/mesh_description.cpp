@@ -1,24 +1,33 @@
 #include "analysis/mesh_description.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "analysis/refuse.hpp"
 #include "base/text.hpp"
 #include "penstock/error.hpp"
+#include "penstock/region.hpp"
 
 namespace penstock::analysis {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Those that readers know (TOPOLOGIES in the Python package's meshes.py).
-constexpr std::array<std::string_view, 12> topologies{"hex8", "tet4",  "wedge6", "pyramid5", "quad4",  "tri3",
-                                                      "bar2", "tet10", "quad8",  "tri6",     "sphere", "mixed"};
+// Those that readers can draw, of elements with as many nodes each.
+const std::vector<std::string_view>& topologies() {
+  static const auto names = [] {
+    std::vector<std::string_view> found{"mixed"};
+    for (const auto& each : mesh::topologies())
+      if (each.vtk != 0 && each.nodes != 0) found.push_back(each.name);
+    return found;
+  }();
+  return names;
+}
 constexpr std::string_view all_axes = "xyz";
 
 template <class... Cases>
@@ -63,8 +72,8 @@ void check_points(const std::vector<std::string>& coordinates) {
 }
 
 void check_block(const ElementBlock& block) {
-  if (std::ranges::find(topologies, block.topology) == topologies.end())
-    refuse("block '" + block.name + "': " + base::unknown_name("topology", block.topology, topologies));
+  if (std::ranges::find(topologies(), block.topology) == topologies().end())
+    refuse("block '" + block.name + "': " + base::unknown_name("topology", block.topology, topologies()));
   check_named(std::span(&block.connectivity, 1), "connectivity");
   const bool mixed = block.topology == "mixed";
   if (mixed == (block.offsets.empty() || block.topologies.empty()))

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "mesh/mesh_test_support.hpp"
 #include "mesh/storage_names.hpp"
 #include "penstock/error.hpp"
@@ -108,6 +110,17 @@ TEST(MeshTopology, NamesOfFiles) {
   EXPECT_EQ(name("NFACED"), "nfaced");
   EXPECT_EQ(name(""), "none");
   EXPECT_EQ(name("hex99999999999999999999"), "none");
+}
+
+TEST(MeshTopology, OrdersOfVtkArePermutations) {
+  for (const auto& each : topologies()) {
+    if (each.vtk_order.empty()) continue;
+    EXPECT_NE(each.vtk, 0) << each.name;
+    auto order = each.vtk_order;
+    std::ranges::sort(order);
+    ASSERT_EQ(order.size(), each.nodes) << each.name;
+    for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], i) << each.name;
+  }
 }
 
 }  // namespace

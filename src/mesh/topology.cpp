@@ -8,7 +8,7 @@
 namespace penstock::mesh {
 namespace {
 
-using Sides = std::vector<std::uint8_t>;
+using Sides = std::vector<std::uint8_t>;  // or an order of nodes
 
 Sides alike(std::size_t sides, std::uint8_t nodes) { return Sides(sides, nodes); }
 // Both faces of a shell, then its edges.
@@ -20,9 +20,17 @@ Sides shell(std::uint8_t face, std::size_t edges, std::uint8_t edge) {
 Sides pyramid(std::uint8_t triangle, std::uint8_t base) { return {triangle, triangle, triangle, triangle, base}; }
 Sides wedge(std::uint8_t quad, std::uint8_t triangle) { return {quad, quad, quad, triangle, triangle}; }
 
+}  // namespace
+
 // Nodes of sides: Exodus II, a finite element data model, tables 4 and 5 (SAND92-2137, revised 2006).
-const std::vector<Topology>& table() {
-  static const std::vector<Topology> topologies{
+const std::vector<Topology>& topologies() {
+  // VTK has the nodes of upper edges before those of vertical edges, and the centre of a hexahedron last.
+  static const Sides hex20_order{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19, 12, 13, 14, 15};
+  static const Sides hex27_order{0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 16, 17,
+                                 18, 19, 12, 13, 14, 15, 23, 24, 25, 26, 21, 22, 20};
+  static const Sides wedge15_order{0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 9, 10, 11};
+  static const Sides wedge18_order{0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 9, 10, 11, 15, 16, 17};
+  static const std::vector<Topology> table{
       {"sphere", 1, 0, 1, {}},
       {"bar2", 2, 1, 3, {2}},
       {"bar3", 3, 1, 21, {3}},
@@ -58,20 +66,22 @@ const std::vector<Topology>& table() {
       {"pyramid18", 18, 3, 0, pyramid(7, 9)},
       {"pyramid19", 19, 3, 0, pyramid(7, 9)},
       {"wedge6", 6, 3, 13, wedge(4, 3)},
-      {"wedge15", 15, 3, 0, wedge(8, 6)},
-      {"wedge18", 18, 3, 0, wedge(9, 6)},
+      {"wedge15", 15, 3, 26, wedge(8, 6), wedge15_order},
+      {"wedge18", 18, 3, 32, wedge(9, 6), wedge18_order},
       {"wedge20", 20, 3, 0, wedge(9, 7)},
       {"wedge21", 21, 3, 0, wedge(9, 7)},
       {"hex8", 8, 3, 12, alike(6, 4)},
       {"hex9", 9, 3, 0, alike(6, 4)},
-      {"hex20", 20, 3, 0, alike(6, 8)},
-      {"hex27", 27, 3, 0, alike(6, 9)},
+      {"hex20", 20, 3, 25, alike(6, 8), hex20_order},
+      {"hex27", 27, 3, 29, alike(6, 9), hex27_order},
       {"nsided", 0, 2, 7, {}},
       {"nfaced", 0, 3, 42, {}},
       {"super", 0, 3, 0, {}},
   };
-  return topologies;
+  return table;
 }
+
+namespace {
 
 // What files call them, without the number of nodes.
 constexpr std::pair<std::string_view, std::string_view> aliases[] = {
@@ -96,7 +106,7 @@ const Topology* find_topology(std::string_view name, std::uint32_t nodes) {
     if (family == alias) family = meant;
   const auto wanted = nodes != 0 ? nodes : named;
   if (named != 0 && named != wanted) return nullptr;
-  for (const auto& each : table()) {
+  for (const auto& each : topologies()) {
     const auto its_digits = each.name.find_last_not_of("0123456789") + 1;
     if (each.name.substr(0, its_digits) != family) continue;
     if (each.nodes == 0 || wanted == each.nodes || (wanted == 0 && each.name == family)) return &each;

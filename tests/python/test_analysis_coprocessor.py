@@ -96,7 +96,7 @@ def test_an_analysis_reads_what_a_coprocessor_describes(kind, tmp_path):
     ("describe_it", "why"),
     [
         (lambda c: c.mesh("m", "unstructured", coordinates="p",
-                          blocks=[{"name": "b", "topology": "hex20", "connectivity": "c"}]), "hex20"),
+                          blocks=[{"name": "b", "topology": "hex9", "connectivity": "c"}]), "hex9"),
         (lambda c: c.mesh("m", "particles", coordinates="p", node_ids="ids"), "ids are of elements"),
         (lambda c: (c.mesh("m", "uniform", shape=(2,)), c.field("m", "z", np.complex128)), "real numbers"),
     ],

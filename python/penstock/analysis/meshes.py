@@ -25,26 +25,36 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from .. import _core
 from ..errors import InvalidArgument
 
 ASSOCIATIONS = ("node", "element")
 
 
 class Topology(NamedTuple):
-    """An element: VTK's cell type, and how many nodes it has."""
+    """An element: VTK's cell type, how many nodes it has, and for each node of VTK's cell which node it is here."""
 
     vtk: int
     nodes: int
+    order: np.ndarray | None  # None: the same
+
+    def in_order_of_vtk(self, connectivity: np.ndarray) -> np.ndarray:
+        return connectivity if self.order is None else connectivity[:, self.order]
+
+    def from_order_of_vtk(self, connectivity: np.ndarray) -> np.ndarray:
+        return connectivity if self.order is None else connectivity[:, np.argsort(self.order)]
 
 
-# Names are those of IOSS. The numbering of nodes is the same in IOSS and VTK for these (not for hex20 and the like).
+# Those of a fixed number of nodes that VTK has too. Names and order of nodes are IOSS's (src/mesh/topology.cpp).
 TOPOLOGIES = {
-    "sphere": Topology(1, 1), "bar2": Topology(3, 2), "tri3": Topology(5, 3), "quad4": Topology(9, 4),
-    "tet4": Topology(10, 4), "hex8": Topology(12, 8), "wedge6": Topology(13, 6), "pyramid5": Topology(14, 5),
-    "tri6": Topology(22, 6), "quad8": Topology(23, 8), "tet10": Topology(24, 10),
-}  # fmt: skip
-# In mixed blocks also polylines and polygons.
+    name: Topology(vtk, nodes, np.array(order) if order else None)
+    for name, nodes, vtk, order in _core.mesh_topologies()
+    if vtk and nodes
+}
+# In mixed blocks also polylines and polygons; all nodes in VTK's order.
 MIXED = {each.vtk: each.nodes for each in TOPOLOGIES.values()} | {4: None, 7: None}
+# By VTK's cell type: of several elements with one, the plain one, which comes first.
+NAMES = {each.vtk: name for name, each in reversed(TOPOLOGIES.items())}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -251,7 +261,7 @@ class ElementBlock:
     """Elements of one topology: connectivity of shape (n, nodes of the topology), numbers of nodes of this part.
 
     Or topology "mixed": connectivity of one dimension, offsets (n + 1 integers) into it, topologies (n, uint8; VTK's
-    numbers of cell types).
+    numbers of cell types, with nodes in VTK's order).
     """
 
     name: str
@@ -281,12 +291,12 @@ class ElementBlock:
             )
 
     def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """VTK's number of each element's topology; offsets; connectivity of one dimension."""
+        """As VTK has them: the number of each element's topology; offsets; connectivity of one dimension."""
         if self.topology == "mixed":
             return self.topologies, self.offsets, self.connectivity
         topology, n = TOPOLOGIES[self.topology], len(self)
         offsets = np.arange(n + 1, dtype=np.int64) * topology.nodes
-        return np.full(n, topology.vtk, np.uint8), offsets, self.connectivity.reshape(-1)
+        return np.full(n, topology.vtk, np.uint8), offsets, topology.in_order_of_vtk(self.connectivity).reshape(-1)
 
     def __len__(self) -> int:
         return len(self.topologies) if self.topology == "mixed" else len(self.connectivity)

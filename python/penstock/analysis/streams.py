@@ -13,7 +13,7 @@ from ..context import Context
 from ..errors import Error, InvalidArgument
 from .chain import Table
 from .channel import publish
-from .meshes import TOPOLOGIES, ElementBlock, Field, Mesh, ParticleMesh, UnstructuredMesh
+from .meshes import ElementBlock, Field, Mesh, ParticleMesh, UnstructuredMesh
 from .records import Extract
 from .reductions import exchange
 
@@ -91,12 +91,8 @@ def _mixed(blocks: Sequence[ElementBlock]) -> ElementBlock:
     if not blocks:
         return ElementBlock("cells", "mixed", np.empty(0, np.int64), 0, np.zeros(1, np.int64), np.empty(0, np.uint8))
     (block,) = blocks
-    if block.topology == "mixed":
-        return replace(block, connectivity=block.connectivity.astype(np.int64), offsets=block.offsets.astype(np.int64))
-    count, nodes = block.connectivity.shape
-    offsets = np.arange(count + 1, dtype=np.int64) * nodes
-    kinds = np.full(count, TOPOLOGIES[block.topology].vtk, np.uint8)
-    return ElementBlock("cells", "mixed", block.connectivity.astype(np.int64).reshape(-1), 0, offsets, kinds)
+    kinds, offsets, connectivity = block.cells()
+    return ElementBlock("cells", "mixed", connectivity.astype(np.int64), 0, offsets.astype(np.int64), kinds)
 
 
 def _kind(mesh: Mesh | None) -> Any:

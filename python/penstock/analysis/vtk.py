@@ -37,14 +37,13 @@ from vtkmodules.vtkFiltersCore import vtkAppendFilter
 
 from ..errors import InvalidArgument
 from . import meshes
-from .meshes import MIXED, TOPOLOGIES, ElementBlock, Field, Mesh
+from .meshes import MIXED, NAMES, TOPOLOGIES, ElementBlock, Field, Mesh
 
 if TYPE_CHECKING:
     from vtkmodules.vtkCommonDataModel import vtkDataObject, vtkDataSet
 
 GHOSTS = "vtkGhostType"
 _BUFFER = "GetComponentBuffer"  # of arrays with one part for each component
-_NAMES = {each.vtk: name for name, each in TOPOLOGIES.items()}
 # VTK's axis-aligned cells, as the cells with the same nodes in another order.
 _TWISTED = {8: (9, [0, 1, 3, 2]), 11: (12, [0, 1, 3, 2, 4, 5, 7, 6])}
 
@@ -293,9 +292,10 @@ def _with_cells(data: vtkDataSet, types: np.ndarray, offsets: np.ndarray, nodes:
     wrong = [kind for kind in present if kind not in MIXED]
     if wrong:
         raise InvalidArgument(f"cells of VTK's types {wrong} have no topology here; vtkDataSetTriangleFilter helps")
-    if len(present) == 1 and present[0] in _NAMES:
-        name = _NAMES[present[0]]
-        blocks = [ElementBlock(name, name, nodes.reshape(-1, TOPOLOGIES[name].nodes))]
+    if len(present) == 1 and present[0] in NAMES:
+        name = NAMES[present[0]]
+        topology = TOPOLOGIES[name]
+        blocks = [ElementBlock(name, name, topology.from_order_of_vtk(nodes.reshape(-1, topology.nodes)))]
     else:
         blocks = [ElementBlock("cells", "mixed", nodes, offsets=offsets, topologies=types)] if present else []
     return _with_data(meshes.UnstructuredMesh(coordinates=_coordinates(data), blocks=blocks), data)

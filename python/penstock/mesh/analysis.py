@@ -1,51 +1,102 @@
-"""Regions as the meshes that analyses know (penstock.analysis.meshes), and so as VTK data sets."""
+"""Regions as the meshes that analyses know (penstock.analysis.meshes), and so as VTK data sets.
+
+The fields of an analysis are those of nodes and elements, of the roles transient, attribute and map. Reduction fields
+are values: a field has one for its region, block or set.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from .. import _core
 from ..analysis.meshes import TOPOLOGIES, ElementBlock, Field, UnstructuredMesh
-from ..errors import Unsupported
-from .model import Entity
+from ..errors import InvalidArgument, NotFound, Unsupported
+from ..names import nearest
+from .model import Entity, Model, numpy_dtype
 from .region import Region
 
-_NAMES = {each.vtk: name for name, each in TOPOLOGIES.items()}
+_BLOCKS = {"node": "node_block", "element": "element_block"}
+_POLYGON = 7  # VTK's cell type
+
+
+class FieldPlace(NamedTuple):
+    """A field of an analysis: that of this name and role in the blocks of nodes or elements that have it."""
+
+    association: str
+    name: str
+    role: str
+    components: int
+
+
+def fields_of(model: Model) -> dict[str, FieldPlace]:
+    """By their names in the analysis.
+
+    Where several have a name, that of nodes goes before that of elements, and roles as listed above; the others are
+    called NAME_element or NAME_attribute. Left out: complex numbers, and rows of different lengths.
+    """
+    out: dict[str, FieldPlace] = {}
+    for role in ("transient", "attribute", "map"):
+        for association, kind in _BLOCKS.items():
+            for each in model.of(kind):
+                for its in each.fields:
+                    if its.role != role or its.count or numpy_dtype(its).kind not in "biuf":
+                        continue
+                    place = FieldPlace(association, its.name, role, its.width)
+                    name = its.name
+                    for suffix in (association, role):
+                        if out.get(name, place)[:3] != place[:3]:
+                            name = f"{name}_{suffix}"
+                    out.setdefault(name, place)
+    return out
+
+
+def values_of(region: Region) -> dict[str, np.ndarray]:
+    """Reduction fields of the present state: NAME of the region's, ENTITY/NAME of others; arrays of one row."""
+    return {
+        its.name if each.type == "region" else f"{each.name}/{its.name}": region.read(
+            (each.type, each.name), its.name, role=its.role
+        )
+        for each in region.model.entities
+        for its in each.fields
+        if its.role == "reduction" and numpy_dtype(its).kind in "biuf"
+    }
 
 
 def to_mesh(region: Region, fields: Sequence[str] | None = None) -> UnstructuredMesh:
     """The nodes, the element blocks and the fields on them (all, or those named), of the present state.
 
-    A field that is not on all blocks is NaN on the others (0 for whole numbers). Raises Unsupported for elements that
-    VTK has not, or numbers otherwise: hex20, polyhedra and the like.
+    A field that is not on all blocks is NaN on the others (0 for whole numbers). Nodes that a part of a lower number
+    has too are ghosts. Raises NotFound for a field that is not there, Unsupported for elements that VTK has not.
     """
-    model = region.model
-    nodes = next(model.of("node_block"), None)
-    if nodes is None or nodes.find("coordinates") is None:
+    known = fields_of(region.model)
+    chosen = list(known if fields is None else dict.fromkeys(fields))
+    for name in chosen:
+        if name not in known:
+            raise NotFound(f"no nodes or elements have a field '{name}'{nearest(name, known)}")
+    skeleton = to_skeleton(region)
+    return skeleton.with_fields({name: Field(known[name].association, _read(region, known[name])) for name in chosen})
+
+
+def to_skeleton(region: Region) -> UnstructuredMesh:
+    """The mesh without fields."""
+    nodes = list(region.model.of("node_block"))
+    if not nodes or any(each.find("coordinates", "mesh") is None for each in nodes):
         raise Unsupported("the region has no coordinates of nodes")
-    blocks = [each for each in model.of("element_block") if each.count]
-    found: dict[str, Field] = {}
-    for its in nodes.fields:
-        if its.role == "transient" and (fields is None or its.name in fields):
-            found[its.name] = Field("node", region.read(nodes.name, its.name, role="transient"))
-    names = dict.fromkeys(its.name for each in blocks for its in each.fields if its.role == "transient")
-    for name in names:
-        if name not in found and (fields is None or name in fields):
-            found[name] = Field("element", _of_elements(region, blocks, name))
-    ids = {"node": nodes.find("ids"), "element": all(each.find("ids", "mesh") for each in blocks) or None}
-    kept = {}
-    if ids["node"] is not None:
-        kept["node"] = region.read(nodes.name, "ids").astype(np.int64)
-    if ids["element"] is not None and blocks:
-        kept["element"] = np.concatenate([region.read(each.name, "ids") for each in blocks]).astype(np.int64)
+    elements = list(region.model.of("element_block"))
+    ids = {}
+    for association, blocks in (("node", nodes), ("element", elements)):
+        if blocks and all(each.find("ids", "mesh") for each in blocks):
+            parts = [region.read((each.type, each.name), "ids", role="mesh") for each in blocks]
+            ids[association] = np.concatenate(parts).astype(np.int64)
+    coordinates = [_in_space(region.read((each.type, each.name), "coordinates", role="mesh")) for each in nodes]
     return UnstructuredMesh(
-        coordinates=_in_space(region.read(nodes.name, "coordinates")),
-        blocks=[_block(region, each) for each in blocks],
-        fields=found,
-        ids=kept,
+        coordinates=np.concatenate(coordinates),
+        blocks=[_block(region, each) for each in elements],
+        ids=ids,
+        ghosts=_ghosts(region),
     )
 
 
@@ -57,22 +108,42 @@ def _in_space(coordinates: np.ndarray) -> np.ndarray:
 
 
 def _block(region: Region, block: Entity) -> ElementBlock:
-    known = _core.mesh_topology(block.topology)
-    name = None if known is None else _NAMES.get(known[3])
-    if name is None:
-        raise Unsupported(f"element block {block.name!r}: elements {block.topology!r} are none that an analysis knows")
-    return ElementBlock(block.name, name, region.read((block.type, block.name), "connectivity"), block.id)
+    def read(field: str) -> np.ndarray:
+        return region.read((block.type, block.name), field, role="mesh")
+
+    name = _core.mesh_topology(block.topology)
+    if name in TOPOLOGIES:
+        return ElementBlock(block.name, name, read("connectivity").reshape(-1, TOPOLOGIES[name].nodes), block.id)
+    if name == "nsided":
+        offsets = np.concatenate([[0], np.cumsum(read("entity_counts"), dtype=np.int64)])
+        kinds = np.full(block.count, _POLYGON, np.uint8)
+        return ElementBlock(block.name, "mixed", read("connectivity"), block.id, offsets, kinds)
+    raise Unsupported(f"element block {block.name!r}: elements {block.topology!r} are none that an analysis knows")
 
 
-def _of_elements(region: Region, blocks: Sequence[Entity], name: str) -> np.ndarray:
-    parts: list[Any] = [
-        region.read((each.type, each.name), name, role="transient") if each.find(name, "transient") else None
-        for each in blocks
+def _ghosts(region: Region) -> dict[str, np.ndarray]:
+    shared = [each for each in region.model.of("comm_set") if each.name == "commset_node" and each.count]
+    if not shared or region.parts == 1:
+        return {}
+    marks = np.zeros(region.model.count("node_block"), np.uint8)
+    pairs = region.read((shared[0].type, shared[0].name), "entity_processor", role="communication")
+    marks[pairs[pairs[:, 1] < region.part, 0]] = 1
+    return {"node": marks}
+
+
+def _read(region: Region, place: FieldPlace) -> np.ndarray:
+    blocks = list(region.model.of(_BLOCKS[place.association]))
+    found = [each.find(place.name, place.role) for each in blocks]
+    widths = {its.width for its in found if its is not None}
+    if len(widths) > 1:
+        raise InvalidArgument(f"field '{place.name}' has {' and '.join(map(str, sorted(widths)))} components: no array")
+    present = [numpy_dtype(its) for its in found if its is not None]
+    dtype = np.result_type(*present)
+    missing = np.nan if dtype.kind == "f" else 0
+    parts = [
+        region.read((each.type, each.name), place.name, role=place.role)
+        if its is not None
+        else np.full((each.count,) if place.components == 1 else (each.count, place.components), missing, dtype)
+        for each, its in zip(blocks, found, strict=True)
     ]
-    first = next(each for each in parts if each is not None)
-    missing = np.nan if first.dtype.kind in "fc" else 0
-    filled = [
-        np.full((block.count, *first.shape[1:]), missing, first.dtype) if part is None else part
-        for block, part in zip(blocks, parts, strict=True)
-    ]
-    return np.concatenate(filled)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

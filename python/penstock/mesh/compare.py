@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _core
 from ..errors import InvalidArgument
 from .model import Entity, Field, Model
 from .region import Region
@@ -259,12 +260,14 @@ class _Match:
 
     def _renumbered(self, entity: Entity, its: Field | None, values: np.ndarray) -> np.ndarray:
         """Numbers of b as a's."""
-        kind = _reference(entity, its) if its is not None else None
-        to = self._numbers.get(kind) if kind else None
+        if its is None:
+            return values
+        kind, all_components = _core.mesh_reference(entity.type, entity.topology, its.role, its.name)
+        to = self._numbers.get(kind)
         if to is None:
             return values
         values = values.copy()
-        numbers = values[:, 0] if its is not None and its.name == "element_side" else values
+        numbers = values if all_components else values[:, 0]
         known = (numbers >= 0) & (numbers < to.size)
         numbers[...] = np.where(known, to[np.where(known, numbers, 0)], -1)
         return values
@@ -333,23 +336,6 @@ def _starts(model: Model, kind: str) -> dict[str, int]:
         starts[each.name] = at
         at += each.count
     return starts
-
-
-def _reference(entity: Entity, its: Field) -> str | None:
-    """The type whose numbers a field holds."""
-    if its.role != "mesh":
-        return None
-    if its.name == "connectivity":
-        return "face_block" if entity.type == "element_block" and entity.topology == "nfaced" else "node_block"
-    named = {"connectivity_face": "face_block", "connectivity_edge": "edge_block", "element_side": "element_block"}
-    if its.name == "members":
-        return {
-            "node_set": "node_block",
-            "edge_set": "edge_block",
-            "face_set": "face_block",
-            "element_set": "element_block",
-        }.get(entity.type)
-    return named.get(its.name)
 
 
 def _describe(a: np.ndarray, b: np.ndarray, same: np.ndarray) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from ..cohort import thread_cohort
 from ..errors import InvalidArgument, NotFound, TimeoutError
 from .model import Entity, Field, Model
-from .region import NO_PART, Region, RegionWriter, create
+from .region import Region, RegionWriter, create
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +39,25 @@ class Copied:
     bytes: int = 0
 
 
-def chosen_blocks(model: Model, choice: Choice) -> np.ndarray | None:
-    """For each element, its part: 0, or none where its block is left out; None where all are kept. Raises NotFound."""
-    blocks = list(model.of("element_block"))
-    names = [each.name for each in blocks]
+def chosen_blocks(model: Model, choice: Choice) -> list[str]:
+    """The element blocks that are kept. Raises NotFound."""
+    names = [each.name for each in model.of("element_block")]
     for name in [*choice.blocks, *choice.without_blocks]:
         if name not in names:
             raise NotFound(f"there is no element block {name!r}; there are: {', '.join(names)[:500]}")
-    kept = [(not choice.blocks or name in choice.blocks) and name not in choice.without_blocks for name in names]
-    if all(kept):
-        return None
-    if not any(kept):
+    kept = [name for name in names if name in (choice.blocks or names) and name not in choice.without_blocks]
+    if names and not kept:
         raise InvalidArgument("no element block is left")
-    return np.concatenate(
-        [np.full(each.count, 0 if keep else NO_PART, np.uint32) for each, keep in zip(blocks, kept, strict=True)]
-    )
+    return kept
 
 
 def chosen_model(model: Model, choice: Choice) -> Model:
     """The model with the fields and sets that are chosen, in the chosen types."""
     kept = []
     gone = set()
+    blocks = chosen_blocks(model, choice)
     for each in model.entities:
-        dropped_block = each.type == "element_block" and (
-            each.name in choice.without_blocks or (choice.blocks and each.name not in choice.blocks)
-        )
+        dropped_block = each.type == "element_block" and each.name not in blocks
         if dropped_block or (each.type.endswith("_set") and each.type != "comm_set" and not choice.sets):
             gone.add((each.type, each.name))
             continue
@@ -138,12 +132,10 @@ def _pieces(source: Region, choice: Choice, parts: int) -> list[Region]:
     if source.parts > 1:
         raise InvalidArgument("one part of several is copied by itself, or all of them joined")
     kept = chosen_blocks(source.model, choice)
-    if kept is not None:
-        core = core.spread(kept, 1)
+    if len(kept) < sum(1 for _ in source.model.of("element_block")):
+        core = core.select(kept)
     if parts > 1:
-        elements = Model.from_text(core.model(0)).count("element_block")
-        of_element = np.arange(elements, dtype=np.uint64) * parts // max(1, elements)
-        core = core.spread(of_element.astype(np.uint32), parts)
+        core = core.spread(parts)
     if core is source._core:
         return [source]
     return [Region(core, part, source._timeout) for part in range(parts)]

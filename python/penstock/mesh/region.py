@@ -13,8 +13,6 @@ from ..errors import InvalidArgument, NotFound, TimeoutError, WrongState
 from ..stream import to_ms
 from .model import Entity, Field, Model, numpy_dtype
 
-NO_PART = 0xFFFFFFFF  # an element with it is left out
-
 Key = tuple[str | tuple[str, str], str]
 
 
@@ -50,7 +48,8 @@ class Region:
 
     def __init__(self, core: Any, part: int, timeout: float | None):
         self._core = core
-        self._part = part
+        self.part = part  # 0 where parts are joined
+        self.bytes = 0  # read so far
         self._timeout = timeout
         self._state: State | None = None
         self._count = 0
@@ -107,7 +106,8 @@ class Region:
                 f"{its.name}, {which.name}: there are {shape[0]} rows, not {first} to {first + count}"
             )
         out = np.empty([count, *shape[1:]], numpy_dtype(which))
-        self._core.read(self._part, e, i, first, count, out)
+        self._core.read(self.part, e, i, first, count, out)
+        self.bytes += out.nbytes
         return out
 
     def to_mesh(self, fields: Sequence[str] | None = None) -> Any:
@@ -124,7 +124,7 @@ class Region:
 
     @property
     def parts(self) -> int:
-        """How many ranks wrote the region, or 1 where the parts are joined."""
+        """How many ranks wrote the region, or have a share of it; 1 where the parts are joined."""
         return self._core.parts()
 
 
@@ -166,9 +166,7 @@ def open(
         index, pieces = share
         if not 0 <= index < pieces:
             raise InvalidArgument(f"share ({index}, {pieces}): the first counts from 0 and is less than the second")
-        elements = Model.from_text(core.model(0)).count("element_block")
-        piece = np.arange(elements, dtype=np.uint64) * pieces // max(1, elements)
-        core = core.spread(np.where(piece == index, 0, NO_PART).astype(np.uint32), 1)
+        return Region(core.spread(pieces), index, timeout)
     return Region(core, 0, timeout)
 
 
