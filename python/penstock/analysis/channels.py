@@ -1,4 +1,4 @@
-"""The channels that one analysis reads, step by step.
+"""The channels that one analysis reads, step by step: streams, and mesh regions (regions).
 
 The first channel leads: each of its steps is a frame. Others go with it: match "cycle" takes the step with the frame's
 cycle, if there is one; match "latest" the newest step there is. Rank 0 decides and tells the others, so that all ranks
@@ -16,15 +16,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from .. import _core
 from ..context import Context
 from ..errors import EndOfStream, Error, InvalidArgument, TimeoutError, WriterLost
-from ..reader import Reader, ReadStep
+from ..reader import Reader
 from .channel import ATTRIBUTE, describe, time_and_cycle
 from .description import MeshDescription
 from .meshes import Mesh
 from .partition import Part
 
 MATCHES = ("cycle", "latest")
+REGION = "mesh:"  # before the name of a region
 MAX_CHANNELS = 16
 MAX_SKIPPED = 100  # steps that are passed over for the newest
 _TELL_S = 5.0  # other ranks hear so often that there is no step yet
@@ -34,34 +38,44 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True)
 class ChannelName:
-    """What a channel is called in the analysis, its stream (or address or folder), and how its steps are matched."""
+    """What a channel is called in the analysis, its stream (or address or folder), and how its steps are matched.
+
+    region: it is a mesh region, in any database; `stream` is its name.
+    """
 
     name: str
     stream: str
     match: str = "cycle"
+    region: bool = False
 
     @classmethod
     def parse(cls, text: str) -> ChannelName:
-        """Of "[NAME=]STREAM[@latest]". Raises InvalidArgument."""
+        """Of "[NAME=]STREAM[@latest]", or mesh:REGION for STREAM, where the ending does not say that. Raises
+        InvalidArgument."""
         name, equals, stream = text.partition("=")
         if not equals or not _NAME.fullmatch(name):
             name, stream = "", text
         match = next((each for each in MATCHES if stream.endswith(f"@{each}")), "")
         stream = stream.removesuffix(f"@{match}")
+        region = stream.startswith(REGION) or _core.mesh_database_of(stream) == "exodus"
+        stream = stream.removeprefix(REGION)
         if not stream:
             raise InvalidArgument(
                 f"channel '{text}': a stream is needed, as in heat, log=run/log or log=heat.log@latest"
             )
-        return cls(name or stream, stream, match or "cycle")
+        return cls(name or stream, stream, match or "cycle", region)
 
 
 class Channel:
     """An open channel, and what it gives for the frame. One matched by "latest" keeps copies of its newest step."""
 
-    def __init__(self, name: ChannelName, reader: Reader, method: str):
+    live = False  # somebody may hear requests
+    step_timeout: float | None = None  # seconds; None: as configured
+
+    def __init__(self, name: ChannelName, rank: int, size: int, method: str = "block"):
         self.name = name
-        self.reader = reader
-        self.step: ReadStep | None = None
+        self.rank, self.size = rank, size  # of the analysis
+        self.step: Any = None
         self.number: int | None = None  # of the step that the channel gives
         self.meshes: dict[str, MeshDescription] = {}
         self.empty = False  # the step says that it has no mesh
@@ -69,20 +83,28 @@ class Channel:
         self.cycle = 0
         self.ended = False
         self.missed = 0  # frames that went on without this channel
+        self.values: dict[str, np.ndarray] = {}  # of the step, that belong to no mesh: arrays of one row
         self._method = method
         self._kept: dict[str, Mesh] = {}
         self._parts: dict[str, list[Part]] = {}  # of the ranks, by mesh
 
     @property
-    def live(self) -> bool:
-        """Somebody may hear requests: it is not read from files."""
-        return self.reader.options["engine"] != "file"
+    def bytes(self) -> int:
+        """Read so far."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def _take(self, timeout: float | None) -> bool:
+        """try_next(), but for what all channels do."""
+        raise NotImplementedError
 
     def part(self, description: MeshDescription, rank: int | None = None) -> Part:
         """This rank's part of a mesh, or another rank's."""
         if description.name not in self._parts:
-            self._parts[description.name] = description.parts(self.reader.size, self._method)
-        return self._parts[description.name][self.reader.rank if rank is None else rank]
+            self._parts[description.name] = description.parts(self.size, self._method)
+        return self._parts[description.name][self.rank if rank is None else rank]
 
     def read(self, mesh: str, fields: Sequence[str]) -> Mesh:
         """This rank's part with these fields."""
@@ -91,26 +113,18 @@ class Channel:
         description = self.meshes[mesh]
         return description.read(self.step, self.part(description), fields, views=True)
 
-    def try_next(self, timeout: float) -> bool:
+    def try_next(self, timeout: float | None) -> bool:
         """Takes the next step, and gives the last one back. False: none came within timeout seconds.
 
-        At the end of the stream `ended` becomes true. Raises WriterLost, InvalidArgument (meshes).
+        At the end of the channel `ended` becomes true. Raises WriterLost, InvalidArgument (meshes).
         """
         self.release()
-        try:
-            step = self.reader.try_step(timeout)
-        except EndOfStream:
-            self.ended = True
+        if not self._take(timeout):
             return False
-        if step is None:
-            return False
-        self.step, self.number = step, step.number
-        self.meshes, self._parts = describe(step), {}
-        self.empty = not self.meshes and ATTRIBUTE in step.attributes
-        self.time, self.cycle = time_and_cycle(step)
+        self._parts = {}
         if self.name.match == "latest":
             self._kept = {
-                name: each.read(step, self.part(each), list(each.fields)) for name, each in self.meshes.items()
+                name: each.read(self.step, self.part(each), list(each.fields)) for name, each in self.meshes.items()
             }
             self.release()
         return True
@@ -128,9 +142,53 @@ class Channel:
 
     def release(self) -> None:
         """Gives the step back."""
+        self.step = None
+
+
+class StreamChannel(Channel):
+    def __init__(self, name: ChannelName, reader: Reader, method: str):
+        super().__init__(name, reader.rank, reader.size, method)
+        self.live = reader.options["engine"] != "file"
+        self.step_timeout = int(reader.options["step_timeout_ms"]) / 1000
+        self._reader = reader
+
+    @property
+    def bytes(self) -> int:
+        return self._reader.statistics.bytes
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _take(self, timeout: float | None) -> bool:
+        try:
+            step = self._reader.try_step(timeout)
+        except EndOfStream:
+            self.ended = True
+            return False
+        if step is None:
+            return False
+        self.step, self.number = step, step.number
+        if "mesh_model" in step:
+            name = self.name.stream
+            raise InvalidArgument(f"stream {name} holds a mesh region: name the channel {REGION}{name}")
+        self.meshes = describe(step)
+        self.empty = not self.meshes and ATTRIBUTE in step.attributes
+        self.time, self.cycle = time_and_cycle(step)
+        return True
+
+    def release(self) -> None:
         if self.step is not None:
             step, self.step = self.step, None
             step.end()
+
+
+def open_channel(context: Context, name: ChannelName, cohort: Any, timeout: float | None, method: str) -> Channel:
+    """Collective. Raises NotFound, TimeoutError, and what else opening a stream or region does."""
+    if not name.region:
+        return StreamChannel(name, context.open(name.stream, comm=cohort, timeout=timeout), method)
+    from .regions import RegionChannel
+
+    return RegionChannel(name, context, cohort)
 
 
 class Channels:
@@ -146,7 +204,7 @@ class Channels:
         self.all: list[Channel] = []
         try:
             for each in names:
-                self.all.append(Channel(each, context.open(each.stream, comm=cohort, timeout=timeout), method))
+                self.all.append(open_channel(context, each, cohort, timeout, method))
         except BaseException:
             self.close()
             raise
@@ -154,6 +212,8 @@ class Channels:
 
     def _find_writer(self, context: Context) -> str:
         """Tells one run of a simulation from another; empty where that is not known."""
+        if self.lead.name.region:
+            return ""
         try:
             found = context.inspect(self.lead.name.stream, 2.0)
         except (Error, OSError, ValueError):
@@ -237,10 +297,11 @@ class Channels:
         channel.missed += not self._belongs(channel)
 
     def _require_next(self, channel: Channel) -> None:
-        timeout = self._timeout if self._timeout is not None else int(channel.reader.options["step_timeout_ms"]) / 1000
+        timeout = self._timeout if self._timeout is not None else channel.step_timeout
         if not channel.try_next(timeout) and not channel.ended:
+            within = f" within {timeout:g} s" if timeout is not None else ""
             raise TimeoutError(
-                f"channel '{channel.name.stream}' gave no step within {timeout:g} s for cycle {self.lead.cycle} of "
+                f"channel '{channel.name.stream}' gave no step{within} for cycle {self.lead.cycle} of "
                 f"'{self.lead.name.stream}'; @latest would take the newest step there is"
             )
 
@@ -255,4 +316,4 @@ class Channels:
             with suppress(Error):
                 each.release()
             with suppress(Error):
-                each.reader.close()
+                each.close()

@@ -42,8 +42,9 @@ class Frame:
     """What scripts get as `step`, and pipelines work on; valid until the next one.
 
     cycle, time: the simulation's. writer: which run of it, where that is known. live: it may hear requests. cohort: the
-    ranks of the analysis, None for one. output: the folder of results. With one channel, meshes have their own names;
-    with several, they are called CHANNEL/MESH.
+    ranks of the analysis, None for one. output: the folder of results. values: what belongs to no mesh (the reduction
+    fields of a region), arrays of one row; expressions take them as fields. With one channel, meshes have their own
+    names; with several, they are called CHANNEL/MESH.
     """
 
     def __init__(self, channels: Channels, cohort: Any, output: Path, clock: Clock):
@@ -60,6 +61,10 @@ class Frame:
         for channel in channels.present:
             for name, description in channel.meshes.items():
                 self._found[name if len(channels.all) == 1 else f"{channel.name.name}/{name}"] = (channel, description)
+        fields = {name for _, each in self._found.values() for name in (*each.fields, *each.absent)}
+        self.values = {
+            name: value for channel in channels.present for name, value in channel.values.items() if name not in fields
+        }
         self._absent = {each.name.name for each in channels.all if each not in channels.present or each.empty}
         self._loaded: dict[str, Mesh] = {}
         self._names: dict[str, set[str]] = {}  # fields of what is loaded
@@ -91,13 +96,13 @@ class Frame:
 
     @property
     def held_fields(self) -> set[str]:
-        """The names of the fields that this step holds, of all meshes."""
-        return {name for mesh in self.meshes for name in self.fields(mesh)}
+        """The names of the fields that this step holds, of all meshes, and of its values."""
+        return {name for mesh in self.meshes for name in self.fields(mesh)} | self.values.keys()
 
     @property
     def known_fields(self) -> set[str]:
-        """The names of all fields of all meshes, those among them that this step does not hold."""
-        return {name for _, each in self._found.values() for name in (*each.fields, *each.absent)}
+        """The names of all fields of all meshes, those among them that this step does not hold, and of its values."""
+        return {name for _, each in self._found.values() for name in (*each.fields, *each.absent)} | self.values.keys()
 
     def mesh(self, name: str | None = None, fields: Sequence[str] | None = None) -> Mesh:
         """This rank's part of a mesh with these fields (None: all), as NumPy arrays, without a copy where possible.
@@ -139,7 +144,7 @@ class Frame:
     def boxes(self, name: str) -> list[tuple[Any, Any]] | None:
         """The low and high corner of each rank's part, where parts are boxes."""
         _, channel, description = self._describe(name)
-        parts = [channel.part(description, rank) for rank in range(channel.reader.size)]
+        parts = [channel.part(description, rank) for rank in range(channel.size)]
         if not all(isinstance(part, BoxPart) for part in parts):
             return None
         return [description.box_of(part) for part in parts]

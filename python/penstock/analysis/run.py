@@ -58,8 +58,9 @@ class Progress:
 class Analysis:
     """Pipelines and scripts run over channels. Collective: all ranks make it, and call run() once.
 
-    programs: files, YAML pipelines or scripts (.py). channels: "[NAME=]STREAM[@latest]", the first one leads. comm: an
-    mpi4py communicator, a cohort, or None. partition: how meshes are parted over ranks: block, planar or morton.
+    programs: files, YAML pipelines or scripts (.py). channels: "[NAME=]STREAM[@latest]", the first one leads; a STREAM
+    may be mesh:REGION, or an Exodus file. comm: an mpi4py communicator, a cohort, or None. partition: how meshes are
+    parted over ranks: block, planar or morton (regions: by runs of elements).
     timeout: seconds for a channel to appear, and for each step; None: as configured to appear, and for ever as long as
     the writer lives. frames: end after so many.
     """
@@ -111,7 +112,7 @@ class Analysis:
             with self._clock("wait"):
                 self._channels = Channels(self._context, self._names, self._cohort, self._timeout, self._partition)
             if self._first and self._channels.lead.live:
-                self._requests = Requests(self._context, self._channels.lead.reader.name)
+                self._requests = Requests(self._context, self._channels.lead.name.stream)
                 self._demand()
             while self._frames is None or self.report.frames < self._frames:
                 if not self._next():
@@ -205,7 +206,7 @@ class Analysis:
     def _close(self) -> None:
         if self._channels is not None:
             self.report.missed = {each.name.name: each.missed for each in self._channels.all[1:] if each.missed}
-            self.report.bytes = sum(each.reader.statistics.bytes for each in self._channels.all)
+            self.report.bytes = sum(each.bytes for each in self._channels.all)
         for task in self._tasks:
             self.report.missed |= task.missed
             task.close()

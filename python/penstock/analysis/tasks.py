@@ -201,6 +201,8 @@ class PipelineTask:
                 if reductions.fields & set(frame.fields(mesh))
                 for part in frame.vtk(mesh, sorted(reductions.fields))
             ]
+            if self._rank == 0:
+                parts += [{name: frame.values[name]} for name in sorted(reductions.fields & frame.values.keys())]
             values.reduced |= reductions.compute(parts, values, self._cohort)
         self.pipeline.evaluate_queries(values)
 

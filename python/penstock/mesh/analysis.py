@@ -7,6 +7,7 @@ are values: a field has one for its region, block or set.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -71,13 +72,18 @@ def to_mesh(region: Region, fields: Sequence[str] | None = None) -> Unstructured
     A field that is not on all blocks is NaN on the others (0 for whole numbers). Nodes that a part of a lower number
     has too are ghosts. Raises NotFound for a field that is not there, Unsupported for elements that VTK has not.
     """
+    return with_fields(region, to_skeleton(region), fields)
+
+
+def with_fields(region: Region, skeleton: UnstructuredMesh, fields: Sequence[str] | None = None) -> UnstructuredMesh:
+    """The mesh of to_skeleton() with fields of the present state."""
     known = fields_of(region.model)
     chosen = list(known if fields is None else dict.fromkeys(fields))
     for name in chosen:
         if name not in known:
             raise NotFound(f"no nodes or elements have a field '{name}'{nearest(name, known)}")
-    skeleton = to_skeleton(region)
-    return skeleton.with_fields({name: Field(known[name].association, _read(region, known[name])) for name in chosen})
+    found = {name: Field(known[name].association, _read(region, known[name])) for name in chosen}
+    return replace(skeleton, fields=found)
 
 
 def to_skeleton(region: Region) -> UnstructuredMesh:
