@@ -224,11 +224,11 @@ void bind_mesh(nb::module_& m) {
         return std::string(found != nullptr ? found->name : "");
       },
       "name"_a);
-  // Of each: name, nodes, VTK's cell type (0: none), for each node of VTK's cell which node it is here.
+  // Of each: name, nodes, dimension, VTK's cell type (0: none), for each node of VTK's cell which node it is here.
   m.def("mesh_topologies", [] {
     nb::list out;
     for (const auto& each : mesh::topologies())
-      out.append(nb::make_tuple(std::string(each.name), each.nodes, each.vtk,
+      out.append(nb::make_tuple(std::string(each.name), each.nodes, each.dimension, each.vtk,
                                 std::vector<int>(each.vtk_order.begin(), each.vtk_order.end())));
     return out;
   });

@@ -36,6 +36,7 @@ class Topology(NamedTuple):
 
     vtk: int
     nodes: int
+    dimension: int
     order: np.ndarray | None  # None: the same
 
     def in_order_of_vtk(self, connectivity: np.ndarray) -> np.ndarray:
@@ -47,8 +48,8 @@ class Topology(NamedTuple):
 
 # Those of a fixed number of nodes that VTK has too. Names and order of nodes are IOSS's (src/mesh/topology.cpp).
 TOPOLOGIES = {
-    name: Topology(vtk, nodes, np.array(order) if order else None)
-    for name, nodes, vtk, order in _core.mesh_topologies()
+    name: Topology(vtk, nodes, dimension, np.array(order) if order else None)
+    for name, nodes, dimension, vtk, order in _core.mesh_topologies()
     if vtk and nodes
 }
 # In mixed blocks also polylines and polygons; all nodes in VTK's order.

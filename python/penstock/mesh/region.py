@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from ..cohort import as_cohort
 from ..errors import InvalidArgument, NotFound, TimeoutError, WrongState
 from ..stream import to_ms
 from .model import Entity, Field, Model, numpy_dtype
+
+if TYPE_CHECKING:
+    import xarray
 
 Key = tuple[str | tuple[str, str], str]
 
@@ -35,7 +38,7 @@ class State(_Fields):
         self.time = time
 
     def __getitem__(self, key: Key) -> np.ndarray:
-        if self._region._state is not self:
+        if self._region.state is not self:
             raise WrongState("the region has gone on to another state")
         return super().__getitem__(key)
 
@@ -51,7 +54,7 @@ class Region:
         self.part = part  # 0 where parts are joined
         self.bytes = 0  # read so far
         self._timeout = timeout
-        self._state: State | None = None
+        self.state: State | None = None  # the present one
         self._count = 0
         self.model = Model.from_text(core.model(part))
 
@@ -79,9 +82,9 @@ class Region:
         found = self._core.next_state(to_ms(self._timeout if timeout is None else timeout))
         if found is None:
             raise TimeoutError("no state came in time")
-        self._state = None if found is False else State(self, self._count, found)
-        self._count += self._state is not None
-        return self._state
+        self.state = None if found is False else State(self, self._count, found)
+        self._count += self.state is not None
+        return self.state
 
     def __iter__(self) -> Iterator[State]:
         while (state := self.next_state()) is not None:
@@ -121,6 +124,18 @@ class Region:
         from ..analysis.vtk import to_vtk
 
         return to_vtk(self.to_mesh(fields))
+
+    def to_xarray(self, fields: Sequence[str] | None = None) -> xarray.Dataset:
+        """The model and the present state, if there is one, as an xarray.Dataset (pip install xarray).
+
+        Fields of nodes and of the region have their names, others are ENTITY_FIELD. Dimensions are "node", the names
+        of entities, and the storages of values with several components ("vector_3d"). Ids are the coordinates of
+        dimensions, x, y and z those of nodes. Each element block of one topology is a UGRID mesh, ENTITY_mesh; its
+        nodes are in IOSS's order. fields: names of fields of the state; None: all.
+        """
+        from .dataset import to_xarray
+
+        return to_xarray(self, fields)
 
     @property
     def parts(self) -> int:
