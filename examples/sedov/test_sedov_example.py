@@ -10,6 +10,7 @@ import pytest
 from penstock import mesh
 
 pytest.importorskip("matplotlib")
+pytest.importorskip("vtkmodules")
 
 HERE = Path(__file__).parent
 BUILD = Path(os.environ.get("PENSTOCK_BUILD", HERE.parents[1] / "build"))

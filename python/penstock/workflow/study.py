@@ -30,6 +30,8 @@ from typing import Any
 import yaml
 
 from .._core import mesh_options, stream_options
+from ..analysis.channels import ChannelName
+from ..errors import InvalidArgument
 from ..names import nearest
 
 DEFAULT_TIMEOUT_S = 3600.0
@@ -268,11 +270,16 @@ def _programs(
         if "analyze" in entry:
             channel = _text(at, entry, "analyze", default="")
             pipelines = _command(f"{at}.pipelines", entry.get("pipelines"), words)
-            # With other engines this says that an analysis is to be expected.
-            told = announced.setdefault(channel, {"pipelines": [], "output": words["output"]})
-            told["pipelines"] += pipelines
-            if engine_in_effect(streams, channel) == "insitu":
-                continue
+            try:
+                of_region = ChannelName.parse(channel).region
+            except InvalidArgument as error:
+                raise StudyError(f"{at}: analyze: {error}") from None
+            if not of_region:
+                # With other engines this says that an analysis is to be expected.
+                told = announced.setdefault(channel, {"pipelines": [], "output": words["output"]})
+                told["pipelines"] += pipelines
+                if engine_in_effect(streams, channel) == "insitu":
+                    continue
             command: tuple[str, ...] = ("penstock", "analyze", channel, *pipelines, "--output", words["output"])
             command, ranks = (*command, "--ranks", str(ranks)), 1
         else:
