@@ -152,6 +152,20 @@ def test_the_engine_says_where_an_analysis_runs(engine, write, tmp_path):
         assert study.programs[1].command == command and study.programs[1].ranks == 1
 
 
+def test_a_region_is_analysed_by_a_program(write, tmp_path):
+    """Whatever the engine: a simulation that writes a region starts no analysis."""
+    text = """
+        programs:
+          simulation: {command: [echo]}
+          pictures: {analyze: "mesh:plate", pipelines: ["{here}/p.yaml"]}
+        streams: {"*": {engine: insitu}}
+    """
+    study = study_of(write, tmp_path, text)
+    assert [program.name for program in study.programs] == ["simulation", "pictures"] and study.coprocessing == {}
+    with pytest.raises(StudyError, match="a stream is needed"):
+        study_of(write, tmp_path, text.replace("mesh:plate", "mesh:"))
+
+
 def test_a_study_that_is_not_there_names_its_neighbours(write, tmp_path):
     write("heat.yaml", "")
     with pytest.raises(StudyError, match=r"no such file; the folder has: heat\.yaml"):

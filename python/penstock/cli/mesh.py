@@ -37,6 +37,15 @@ Part = Annotated[
 Wait = Annotated[
     float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="How long to wait for each state.")
 ]
+To = Annotated[
+    str,
+    typer.Argument(
+        metavar="TO", help="The file or stream to write; an Exodus file that is there is replaced only with --force."
+    ),
+]
+ToDatabase = Annotated[str, typer.Option("--to-database", "-D", metavar="DB", help="exodus, nemesis, stream or null.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -112,17 +121,9 @@ def _field(its: Any) -> str:
 @command
 def copy(
     name: Name,
-    to: Annotated[
-        str,
-        typer.Argument(
-            metavar="TO",
-            help="The file or stream to write; an Exodus file that is there is replaced only with --force.",
-        ),
-    ],
+    to: To,
     database: Database = "",
-    to_database: Annotated[
-        str, typer.Option("--to-database", "-D", metavar="DB", help="exodus, nemesis, stream or null.")
-    ] = "",
+    to_database: ToDatabase = "",
     parts: Annotated[
         int, typer.Option(min=1, max=10_000, help="Write it as so many parts (files NAME.PARTS.PART).")
     ] = 1,
@@ -152,9 +153,9 @@ def copy(
         ),
     ] = "auto",
     compression: Annotated[int, typer.Option(min=0, max=9, help="Deflate, of netcdf4 files.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Force = False,
     timeout: Wait = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Copy a region from any database into any other, or some of it; the parts of several ranks are joined.
 
@@ -168,8 +169,7 @@ def copy(
         to_database = "nemesis"
     target = _Target(to, parts, to_database)
     target.check(name, force)
-    options: dict[str, Any] = {"database": target.database, "format": format, "compression": compression}
-    with _open(name, database, timeout=timeout) as region, _progress(f"{name} to {to}", quiet) as step:
+    with _open(name, database, timeout=timeout) as region:
         choice = mesh.Choice(
             states=_numbers(states, region),
             times=(
@@ -183,15 +183,43 @@ def copy(
             integers=integers,
             reals=reals,
         )
-        with target as place:
-            done = mesh.copy(
-                region, place, choice=choice, parts=parts, progress=step, **{k: v for k, v in options.items() if v}
-            )
+        _copy(region, name, target, quiet, choice, format=format, compression=compression)
+
+
+@app.command()
+@command
+def join(
+    name: Annotated[
+        str, typer.Argument(metavar="PARTS", help="The name of files NAME.RANKS.RANK, or a stream of several ranks.")
+    ],
+    to: To,
+    database: Database = "",
+    to_database: ToDatabase = "",
+    force: Force = False,
+    timeout: Wait = None,
+    quiet: Quiet = False,
+) -> None:
+    """Join the parts that several ranks wrote to one: a copy of everything.
+
+    `penstock mesh join run.e one.e` joins run.e.8.0 to run.e.8.7. What has one id is there once, in the order of ids.
+    """
+    target = _Target(to, 1, to_database)
+    target.check(name, force)
+    with _open(name, database, timeout=timeout) as region:
+        _copy(region, name, target, quiet)
+
+
+def _copy(region: Any, name: str, target: _Target, quiet: bool, choice: Any = None, **options: Any) -> None:
+    """Copies a region, and prints what was copied. options: of create(), those that are not empty."""
+    from .. import mesh
+
+    given = {key: value for key, value in {"database": target.database, **options}.items() if value}
+    with _progress(f"{name} to {target.name}", quiet) as step, target as place:
+        done = mesh.copy(region, place, choice=choice, parts=target.parts, progress=step, **given)
     if not quiet:
-        into = f" in {parts} parts" if parts > 1 else ""
-        output().print(
-            Text(f"{to}{into}: {done.states} states, {done.fields} arrays, {size(done.bytes)}"), soft_wrap=True
-        )
+        into = f" in {target.parts} parts" if target.parts > 1 else ""
+        text = f"{target.name}{into}: {done.states} states, {done.fields} arrays, {size(done.bytes)}"
+        output().print(Text(text), soft_wrap=True)
 
 
 class _Target:
@@ -201,8 +229,8 @@ class _Target:
         from .. import _core
 
         self.database = database or _core.mesh_database_of(to)
+        self.name, self.parts = to, parts
         self._to = Path(to)
-        self._parts = parts
         self._beside = Path(f"{to}.copying")
         self._in_files = self.database in ("exodus", "nemesis")
 

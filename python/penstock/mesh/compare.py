@@ -274,6 +274,8 @@ class _Match:
 
     def fields(self, wanted: Callable[[Field], bool], state: int | None) -> None:
         for one, two in self._pairs:
+            if one.count == two.count == 0:
+                continue  # Exodus keeps no fields of what has no members
             ours = {(its.role, its.name): its for its in one.fields if wanted(its)}
             theirs = {(its.role, its.name): its for its in two.fields if wanted(its)}
             for key in [*ours, *(key for key in theirs if key not in ours)]:

@@ -106,6 +106,8 @@ def copy(
             )
     pieces = _pieces(source, choice, parts)
     models = [chosen_model(piece.model, choice) for piece in pieces]
+    if len(models) == 1:  # which shares nothing with others
+        models[0].entities = [each for each in models[0].entities if each.type != "comm_set"]
     writers = _open_all(name, models, context, options, pieces)
     done = Copied()
     try:
@@ -129,15 +131,16 @@ def copy(
 
 def _pieces(source: Region, choice: Choice, parts: int) -> list[Region]:
     core = source._core
-    if source.parts > 1:
-        raise InvalidArgument("one part of several is copied by itself, or all of them joined")
     kept = chosen_blocks(source.model, choice)
-    if len(kept) < sum(1 for _ in source.model.of("element_block")):
+    some = len(kept) < sum(1 for _ in source.model.of("element_block"))
+    if not some and parts == 1:
+        return [source]
+    if source.parts > 1:
+        raise InvalidArgument("a part, or a share, is copied as it is; copy the joined region for some blocks or parts")
+    if some:
         core = core.select(kept)
     if parts > 1:
         core = core.spread(parts)
-    if core is source._core:
-        return [source]
     return [Region(core, part, source._timeout) for part in range(parts)]
 
 
