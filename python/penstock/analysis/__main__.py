@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -27,6 +28,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
 def run(given: argparse.Namespace, observe: Any = None) -> Any:
     """Runs this rank; returns the Report. size 0: the ranks are those of MPI's COMM_WORLD."""
     from ..cohort import StreamCohort
+    from .channels import ChannelName
     from .run import Analysis
 
     def analysis(cohort: Any) -> Any:
@@ -47,7 +49,7 @@ def run(given: argparse.Namespace, observe: Any = None) -> Any:
         return analysis(MPI.COMM_WORLD)
     if given.size == 1:
         return analysis(None)
-    name = given.cohort or f"{given.channel[0].rpartition('=')[2]}.analysis"
+    name = given.cohort or f"{Path(ChannelName.parse(given.channel[0]).stream).name}.analysis"
     with StreamCohort(name, given.rank, given.size) as cohort:
         return analysis(cohort)
 

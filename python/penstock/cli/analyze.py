@@ -33,7 +33,10 @@ END_WITHIN_S = 30
 @command
 def analyze(
     channel: Annotated[
-        str, typer.Argument(metavar="[NAME=]STREAM", help="The stream, an address, or a folder of files.")
+        str,
+        typer.Argument(
+            metavar="[NAME=]STREAM", help="The stream, an address, a folder of files, mesh:REGION, or an Exodus file."
+        ),
     ],
     programs: Annotated[list[Path], typer.Argument(metavar="PIPELINE...", help="Pipelines (YAML), or scripts (.py).")],
     more: Annotated[
