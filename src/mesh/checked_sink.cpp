@@ -95,6 +95,9 @@ void CheckedSink::write(Slot slot, const void* values) {
     refuse((state ? "inside of a state: " : "outside of a state: ") + describe(slot.entity, slot.field));
   if (phase_ == Phase::between) refuse("the model is complete: " + describe(slot.entity, slot.field));
   if (written_[slot.entity][slot.field]) refuse("there are values already of " + describe(slot.entity, slot.field));
+  const auto& entity = model_.entities[slot.entity];
+  if (values == nullptr && values_of(entity, entity.fields[slot.field]) != 0)
+    throw Error(Errc::invalid_argument, name_ + ": no values are given of " + describe(slot.entity, slot.field));
   pass_on(phase_, [&] { sink_->write(slot, values); });
   written_[slot.entity][slot.field] = true;
 }

@@ -150,6 +150,9 @@ TEST_P(ExodusFormats, MissingValuesAreNamed) {
   };
   EXPECT_THAT(message([&] { sink->begin_state(0); }),
               HasSubstr("the model has no values of field 'coordinates' of node_block"));
+  const auto coordinates = slot_of(model, EntityType::node_block, "nodeblock_1", "coordinates");
+  EXPECT_THAT(message([&] { sink->write(coordinates, nullptr); }),
+              HasSubstr("no values are given of field 'coordinates' of node_block"));
   each_model_field(model, [&](Slot slot) { sink->write(slot, read_whole(source, 0, slot).data()); });
   sink->begin_state(0);
   static_cast<void>(source.next_state(Timeout(0)));
