@@ -102,6 +102,14 @@ T& need(T* pointer, const char* what) {
   return *pointer;
 }
 
+inline std::string text_of(const char* text) { return text ? text : ""; }
+
+inline std::vector<std::string> texts_of(std::size_t count, const char* const* names, const char* what) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < count; ++i) out.emplace_back(&need((&need(names, what))[i], what));
+  return out;
+}
+
 template <class Handle>
 auto& open_step(Handle* handle, const char* what) {
   need(handle, what);

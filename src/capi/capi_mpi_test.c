@@ -2,6 +2,7 @@
    its own. */
 #include "penstock/coprocessor.h"
 #include "penstock/mpi.h"
+#include "penstock/region.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,6 +43,49 @@ static void read_steps(penstock_context* context, const penstock_cohort* cohort)
     CHECK(out[0] == 10 * step && out[1] == 10 * step + 1);
   }
   penstock_reader_destroy(reader);
+}
+
+enum { nodes = 4 };
+
+static void write_part(penstock_context* context, const penstock_cohort* cohort) {
+  const penstock_entity block = penstock_entity_of(PENSTOCK_NODE_BLOCK, "nodeblock_1", 1, nodes);
+  const penstock_field ids = penstock_field_of("ids", PENSTOCK_INT64, NULL, PENSTOCK_ROLE_MESH);
+  const penstock_field rank = penstock_field_of("rank", PENSTOCK_INT32, NULL, PENSTOCK_ROLE_TRANSIENT);
+  penstock_model* model = NULL;
+  penstock_region_sink* sink = NULL;
+  int64_t id[nodes];
+  int32_t value[nodes];
+  for (int n = 0; n < nodes; ++n) id[n] = nodes * cohort->rank + n + 1, value[n] = cohort->rank;
+  OK(penstock_model_create(NULL, 3, &model, &error));
+  OK(penstock_model_add_entity(model, &block, NULL, &error));
+  OK(penstock_model_add_field(model, 0, &ids, NULL, &error));
+  OK(penstock_model_add_field(model, 0, &rank, NULL, &error));
+  OK(penstock_context_create_region(context, "parts", cohort, NULL, &sink, &error));
+  OK(penstock_region_sink_define(sink, model, &error));
+  OK(penstock_region_sink_write(sink, 0, 0, id, &error));
+  OK(penstock_region_sink_begin_state(sink, 1, &error));
+  OK(penstock_region_sink_write(sink, 0, 1, value, &error));
+  OK(penstock_region_sink_end_state(sink, &error));
+  OK(penstock_region_sink_close(sink, &error));
+  penstock_region_sink_destroy(sink);
+  penstock_model_destroy(model);
+}
+
+static void read_parts(penstock_context* context, const penstock_cohort* cohort) {
+  penstock_region_source *source = NULL, *joined = NULL;
+  penstock_state_outcome outcome = PENSTOCK_STATE_END;
+  int32_t value[writers * nodes];
+  double time = 0;
+  OK(penstock_context_open_region(context, "parts", cohort, NULL, &source, &error));
+  OK(penstock_region_source_join(source, &joined, &error));
+  OK(penstock_region_source_next_state(joined, deadline_ms, &outcome, &time, &error));
+  CHECK(outcome == PENSTOCK_STATE_READY && time == 1);
+  OK(penstock_region_source_read(joined, 0, 0, 1, 0, writers * nodes, value, &error));
+  for (int n = 0; n < writers * nodes; ++n) CHECK(value[n] == n / nodes);
+  OK(penstock_region_source_next_state(joined, deadline_ms, &outcome, &time, &error));
+  CHECK(outcome == PENSTOCK_STATE_END);
+  penstock_region_source_destroy(source);
+  penstock_region_source_destroy(joined);
 }
 
 /* Rank 0 gives up between two cycles, while the other one waits for its decision in MPI_Bcast. */
@@ -92,6 +136,9 @@ int main(int argc, char** argv) {
   if (rank < writers) test_a_rank_that_loses(context, part);
   if (rank < writers) write_steps(context, &cohort);
   else read_steps(context, &cohort);
+  CHECK(penstock_mpi_cohort(part, &cohort) == MPI_SUCCESS);
+  if (rank < writers) write_part(context, &cohort);
+  else read_parts(context, &cohort);
   penstock_context_destroy(context);
   MPI_Comm_free(&part);
   MPI_Finalize();

@@ -518,6 +518,11 @@ static const struct {
     {"statistics", test_statistics},
     {"on_step", test_on_step},
     {"coprocessor", test_coprocessor},
+    {"model", test_model},
+    {"region_file", test_region_file},
+    {"region_stream", test_region_stream},
+    {"region_parts", test_region_parts},
+    {"region_errors", test_region_errors},
 };
 
 int main(int argc, char** argv) {

@@ -67,10 +67,22 @@ static inline void get(pair* p, const char* name, const penstock_selection* sele
   OK(penstock_reader_wait(p->reader, deadline_ms, &error));
 }
 
+/* A cohort of threads (capi_threads_test.c). Each thread of start_ranks is given a pointer to its rank. */
+enum { ranks = 3 };
+penstock_cohort cohort_of_threads(int* rank);
+void start_ranks(void* (*body)(void*));
+void join_ranks(void);
+
 /* The cases that use threads (capi_threads_test.c). */
 void test_cohort(void);
 void test_outcomes(void);
 /* capi_coprocessor_test.c */
 void test_coprocessor(void);
+/* capi_region_test.c */
+void test_model(void);
+void test_region_file(void);
+void test_region_stream(void);
+void test_region_parts(void);
+void test_region_errors(void);
 
 #endif

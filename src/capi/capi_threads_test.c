@@ -5,8 +5,9 @@
 
 /* --------------------------------------------------------------------------------------------- cohorts of threads */
 
-enum { ranks = 3 };
 static pthread_barrier_t barrier;
+static pthread_t rank_threads[ranks];
+static int rank_numbers[ranks];
 static const void* sent[ranks];
 static void* shared_data;
 static int released;
@@ -37,9 +38,29 @@ static void release(void* user) {
   pthread_mutex_unlock(&released_lock);
 }
 
+penstock_cohort cohort_of_threads(int* rank) {
+  const penstock_cohort cohort = {*rank, ranks, rank, broadcast, gather, release, 0};
+  return cohort;
+}
+
+void start_ranks(void* (*body)(void*)) {
+  released = 0;
+  pthread_barrier_init(&barrier, NULL, ranks);
+  for (int r = 0; r < ranks; ++r) {
+    rank_numbers[r] = r;
+    CHECK(pthread_create(&rank_threads[r], NULL, body, &rank_numbers[r]) == 0);
+  }
+}
+
+void join_ranks(void) {
+  for (int r = 0; r < ranks; ++r) pthread_join(rank_threads[r], NULL);
+  CHECK(released == ranks);
+  pthread_barrier_destroy(&barrier);
+}
+
 static void* write_rank(void* argument) {
   int rank = *(int*)argument;
-  penstock_cohort cohort = {rank, ranks, &rank, broadcast, gather, release, 0};
+  const penstock_cohort cohort = cohort_of_threads(argument);
   penstock_context* context = new_context();
   penstock_writer* writer = NULL;
   const uint64_t shape[] = {ranks}, start[] = {(uint64_t)rank}, one[] = {1};
@@ -66,8 +87,7 @@ static int fails(void* user, void* data, size_t size, int root) {
 }
 
 void test_cohort(void) {
-  pthread_t threads[ranks];
-  int rank[ranks], seen = 0;
+  int seen = 0;
   penstock_context* context = new_context();
   penstock_reader* reader = NULL;
   penstock_outcome outcome = PENSTOCK_READY;
@@ -81,12 +101,7 @@ void test_cohort(void) {
   bad.rank = 2;
   FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_context_create_stream(context, "bad", &bad, NULL, &writer, &error));
 
-  released = 0;
-  pthread_barrier_init(&barrier, NULL, ranks);
-  for (int r = 0; r < ranks; ++r) {
-    rank[r] = r;
-    CHECK(pthread_create(&threads[r], NULL, write_rank, &rank[r]) == 0);
-  }
+  start_ranks(write_rank);
   OK(penstock_context_open_stream(context, "wide", NULL, NULL, &reader, &error));
   for (;;) {
     int32_t out[ranks];
@@ -106,9 +121,7 @@ void test_cohort(void) {
   (void)error;
   CHECK(outcome == PENSTOCK_END_OF_STREAM && seen == 4);
   penstock_reader_destroy(reader);
-  for (int r = 0; r < ranks; ++r) pthread_join(threads[r], NULL);
-  CHECK(released == ranks);
-  pthread_barrier_destroy(&barrier);
+  join_ranks();
   penstock_context_destroy(context);
 }
 

@@ -21,7 +21,6 @@ static_assert(static_cast<int>(PENSTOCK_ELEMENT) == static_cast<int>(Association
 
 Coprocessor& of(penstock_coprocessor* handle) { return need(handle, "coprocessor").coprocessor; }
 CoprocessStep& step_of(penstock_coprocessor* handle) { return open_step(handle, "coprocessor"); }
-std::string text_of(const char* text) { return text ? text : ""; }
 
 // Each option goes where its name stands; one that is in neither is reported with the names of streams'.
 void set_option(CoprocessorOptions& options, StreamOptions& stream, const std::string& key, const std::string& value) {
@@ -33,18 +32,12 @@ void set_option(CoprocessorOptions& options, StreamOptions& stream, const std::s
   }
 }
 
-std::vector<std::string> names_of(std::size_t count, const char* const* names, const char* what) {
-  std::vector<std::string> out;
-  for (std::size_t i = 0; i < count; ++i) out.emplace_back(&need(need(names, what) ? names[i] : nullptr, what));
-  return out;
-}
-
 MeshShape shape_of(const penstock_mesh& from) {
   const auto shape = dims_of(from.ndims, from.shape, "shape");
   const auto axes = text_of(from.axes);
   const Vector3 origin{from.origin[0], from.origin[1], from.origin[2]};
   const Vector3 spacing{from.spacing[0], from.spacing[1], from.spacing[2]};
-  auto names = names_of(from.coordinates_count, from.coordinates, "a name of coordinates");
+  auto names = texts_of(from.coordinates_count, from.coordinates, "a name of coordinates");
   switch (enum_of(from.type, PENSTOCK_MESH_MULTIBLOCK, "a mesh's type")) {
     case PENSTOCK_MESH_UNIFORM: return UniformMesh{shape, axes, origin, spacing};
     case PENSTOCK_MESH_RECTILINEAR: return RectilinearMesh{shape, axes, std::move(names)};
