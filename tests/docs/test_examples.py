@@ -61,7 +61,7 @@ def installed_prefix(folder):
 def programs(tmp_path_factory):
     """The folder of the built examples."""
     folder = tmp_path_factory.mktemp("examples")
-    parts = ["first-stream", "concepts", *(["mpi"] if HAVE_MPI else [])]
+    parts = ["first-stream", "concepts", "mesh", *(["mpi"] if HAVE_MPI else [])]
     listing = "cmake_minimum_required(VERSION 3.25)\nproject(examples LANGUAGES C CXX)\n"
     listing += "set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)\n"
     listing += "add_compile_options(-Wall -Wextra -Werror)\n"
@@ -167,6 +167,19 @@ def test_concepts(name, programs, environment, tmp_path):
     with running([programs / name], environment, tmp_path) as program:
         output, _ = program.communicate(timeout=TIMEOUT_S)
     assert (program.returncode, output) == (0, f"{name}: as expected\n")
+
+
+def test_mesh_in_c(programs, environment, tmp_path):
+    """plate.c writes what plate.py does, to a stream and to a file. More: examples/mesh/test_mesh_example.py."""
+    analysis = [sys.executable, EXAMPLES / "mesh" / "warmest.py"]
+    expected = run_together([sys.executable, EXAMPLES / "mesh" / "plate.py"], analysis, environment, tmp_path)
+    assert "time 0.09: mean" in expected
+    assert run_together([programs / "plate"], analysis, environment, tmp_path) == expected
+    to_file = environment | {"PENSTOCK_MESH_PLATE": "exodus,path=plate.e"}
+    with running([programs / "plate"], to_file, tmp_path) as program:
+        assert (program.communicate(timeout=TIMEOUT_S)[0], program.returncode) == ("", 0)
+    with running([*analysis, "plate.e"], environment, tmp_path) as program:
+        assert program.communicate(timeout=TIMEOUT_S)[0] == expected
 
 
 @pytest.mark.skipif(not HAVE_MPI, reason="needs mpiexec, mpicxx and mpi4py")
