@@ -4,12 +4,14 @@
 //   sink->define(model);                                              // this rank's part
 //   sink->write(slot, values);                                        // its model fields, those of role communication first
 //   sink->begin_state(t);  sink->write(slot, values);  sink->end_state();
+//   sink->define(other);                                              // the topology has changed: the next states are of this model
 //   sink->close();
 //
 // Which database it is: MeshOptions (code, then penstock.yaml, then PENSTOCK_MESH_<NAME>), else what the ending of the name means
 // (.e, .exo, .g, .gen, .ex2: exodus), else a stream of that name, whose engine is an option of the stream.
 //
-//   exodus      one Exodus II file; of a cohort of several ranks: as nemesis. Readable while being written, except netCDF-4
+//   exodus      one Exodus II file; of a cohort of several ranks: as nemesis. Readable while being written, except netCDF-4, which has
+//               its name once it is closed. A second model begins a second file, name-s0002
 //   nemesis     an Exodus file for each rank, name.RANKS.RANK, with communication maps
 //   stream      a step for the model and one for each state, on any engine
 //   generated   read only: "10x10x10|times:3", a grid of hexahedra
@@ -21,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -46,9 +49,9 @@ struct Rows {
   std::uint64_t count = 0;
 };
 
-// The outcome of waiting for a state.
+// The outcome of waiting for a state. model: the topology has changed, Source::model is the new one, and its states follow.
 struct StateOutcome {
-  enum class Kind : std::uint8_t { state, not_ready, end } kind = Kind::end;
+  enum class Kind : std::uint8_t { state, model, not_ready, end } kind = Kind::end;
   double time = 0;
 };
 
@@ -56,13 +59,13 @@ class Source {
  public:
   virtual ~Source() = default;
   virtual std::uint32_t parts() const = 0;
-  // Unchanged while the source is open.
+  // Unchanged until next_state says so.
   virtual const Model& model(std::uint32_t part) = 0;
   // Goes on to the next complete state. A file has no more for now at its end: a later call looks again.
   virtual StateOutcome next_state(Timeout deadline) = 0;
-  // Of all states that can be sought. Throws Error(unsupported) where states can only be read in order.
+  // Of the states of all models, where they can be sought. Throws Error(unsupported) where states can only be read in order.
   virtual std::vector<double> times() = 0;
-  // The next state is this one.
+  // The next state is this one. Where it is of another model, next_state gives that first.
   virtual void seek(std::uint64_t state) = 0;
   // Fields of the model, or of the present state. out: rows.count x components values. Throws Error(wrong_state) before a state.
   virtual void read(std::uint32_t part, Slot slot, Rows rows, void* out) = 0;
@@ -71,7 +74,7 @@ class Source {
 class Sink {
  public:
   virtual ~Sink() = default;  // without close: what is incomplete is not seen by readers
-  // Once, before anything else. Collective.
+  // Before anything else, and again between states where the topology has changed. Collective.
   virtual void define(const Model& model) = 0;
   // Model fields before the first state, each once, those of role communication first (collective on nemesis); transient and reduction fields in each state. The whole field.
   virtual void write(Slot slot, const void* values) = 0;
@@ -101,8 +104,12 @@ using Assignment = std::vector<std::uint32_t>;
 Assignment assign_linear(const Model& model, std::uint32_t parts);
 // Elements of these blocks alone, all in part 0. Throws Error(not_found).
 Assignment assign_blocks(const Model& model, const std::vector<std::string>& blocks);
+// Called for each model.
+using Assign = std::function<Assignment(const Model&)>;
 // A source of one part as several: each element with its nodes and with what belongs to it in sets. Nodes that several parts have are
 // named in their comm sets. Throws Error(invalid_argument).
-std::unique_ptr<Source> spread(std::shared_ptr<Source> source, const Assignment& assignment, std::uint32_t parts);
+std::unique_ptr<Source> spread(std::shared_ptr<Source> source, Assign assign, std::uint32_t parts);
+// For one model: next_state throws Error(wrong_state) where another one follows.
+std::unique_ptr<Source> spread(std::shared_ptr<Source> source, Assignment assignment, std::uint32_t parts);
 
 }  // namespace penstock::mesh

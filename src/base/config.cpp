@@ -132,6 +132,12 @@ std::string parse_resume(std::string_view text) {
   }
 }
 
+std::string parse_resume_time(std::string_view text) {
+  const std::string resume(base::trim(text));
+  if (resume != "no" && resume != "append") base::parse_real(resume);
+  return resume;
+}
+
 // Which ends of streams take an option, one bit each: a new engine is a name, and its two ends.
 constexpr std::array<std::string_view, 5> engine_names{"direct", "pool", "insitu", "file", "space"};
 enum Ends : std::uint16_t {
@@ -213,6 +219,8 @@ constexpr std::array mesh_fields{
     choice<&M::format>("format"),
     choice<&M::integers>("integers"),
     number<&M::compression, 0, 9>("compression"),
+    number<&M::states_per_file>("states_per_file"),
+    text<&M::resume, parse_resume_time>("resume"),
 };
 
 }  // namespace

@@ -120,6 +120,14 @@ std::uint64_t parse_integer(std::string_view text, std::uint64_t least, std::uin
   return value;
 }
 
+double parse_real(std::string_view text) {
+  const std::string_view number = trim(text);
+  double value = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (error != std::errc() || end != number.data() + number.size() || std::isnan(value)) invalid(text, "a number");
+  return value;
+}
+
 bool parse_boolean(std::string_view text) {
   const std::string word = lower(trim(text));
   for (std::string_view yes : {"true", "yes", "on", "1"})

@@ -28,7 +28,7 @@ class CheckedSink final : public Sink {
   void require(std::initializer_list<Phase> phases, const char* call) const;
   void require_all_written() const;
   template <class Body>
-  void pass_on(Phase then, Body body);
+  void pass_on(Phase then, Body body, bool repeatable = true);
 
   std::unique_ptr<Sink> sink_;
   std::string name_;
@@ -62,27 +62,30 @@ void CheckedSink::require_all_written() const {
     }
 }
 
-// After an error of the database it is only closed.
+// After an error of the database it is only closed. repeatable: a wrong call changes nothing.
 template <class Body>
-void CheckedSink::pass_on(Phase then, Body body) {
+void CheckedSink::pass_on(Phase then, Body body, bool repeatable) {
   const auto before = std::exchange(phase_, Phase::broken);
   try {
     body();
   } catch (const Error& e) {
     const bool unchanged = e.code() == Errc::invalid_argument || e.code() == Errc::wrong_state;
-    if (unchanged && before != Phase::begun) phase_ = before;  // define may have made a file
+    if (unchanged && repeatable) phase_ = before;
     throw;
   }
   phase_ = then;
 }
 
 void CheckedSink::define(const Model& model) {
-  require({Phase::begun}, "define");
-  pass_on(Phase::model, [&] {
+  require({Phase::begun, Phase::model, Phase::between}, "define");
+  if (phase_ == Phase::model) require_all_written();
+  const auto define_it = [&] {
     stream::on_every_rank(*cohort_, [&] { check(model); });
     sink_->define(model);
-  });
+  };
+  pass_on(Phase::model, define_it, false);
   model_ = model;
+  written_.clear();
   for (const auto& entity : model_.entities) written_.emplace_back(entity.fields.size(), false);
 }
 

@@ -32,16 +32,22 @@ std::vector<std::byte> read_whole(Source& source, std::uint32_t part, Slot slot)
 }
 
 void copy_part(Source& source, std::uint32_t part, Sink& sink, Timeout deadline) {
-  const auto& model = source.model(part);
-  sink.define(model);
   const auto write = [&](Slot slot) { sink.write(slot, read_whole(source, part, slot).data()); };
-  each_model_field(model, write);
+  const auto copy_model = [&] {
+    sink.define(source.model(part));
+    each_model_field(source.model(part), write);
+  };
+  copy_model();
   for (;;) {
     const auto state = source.next_state(deadline);
     if (state.kind == StateOutcome::Kind::not_ready) throw Error(Errc::timeout, "no state came in time");
     if (state.kind == StateOutcome::Kind::end) break;
+    if (state.kind == StateOutcome::Kind::model) {
+      copy_model();
+      continue;
+    }
     sink.begin_state(state.time);
-    each_state_field(model, write);
+    each_state_field(source.model(part), write);
     sink.end_state();
   }
   sink.close();

@@ -34,7 +34,11 @@ class JoinedSource final : public Source {
     check_part(part, 1);
     return model_;
   }
-  StateOutcome next_state(Timeout deadline) override { return source_->next_state(deadline); }
+  StateOutcome next_state(Timeout deadline) override {
+    const auto outcome = source_->next_state(deadline);
+    if (outcome.kind == StateOutcome::Kind::model) join_model();
+    return outcome;
+  }
   std::vector<double> times() override { return source_->times(); }
   void seek(std::uint64_t state) override { source_->seek(state); }
   void read(std::uint32_t part, Slot slot, Rows rows, void* out) override;
@@ -46,6 +50,7 @@ class JoinedSource final : public Source {
     bool ragged = false;
     std::vector<Origin> entries;  // of a ragged field
   };
+  void join_model();
   void add_entity(EntityType type, const std::string& name);
   void add_rows(std::size_t entity);
   void add_rows_of_block(std::size_t entity);
@@ -68,8 +73,14 @@ class JoinedSource final : public Source {
   std::vector<std::string_view> implicit_;
 };
 
-JoinedSource::JoinedSource(std::shared_ptr<Source> source) : source_(std::move(source)) {
+JoinedSource::JoinedSource(std::shared_ptr<Source> source) : source_(std::move(source)) { join_model(); }
+
+void JoinedSource::join_model() {
   const auto& first = source_->model(0);
+  model_ = {};
+  rows_.clear();
+  places_.clear();
+  to_joined_.clear();
   model_.title = first.title;
   model_.dimensions = first.dimensions;
   model_.qa = first.qa;

@@ -71,8 +71,46 @@ inline std::string describe(const Entity& entity, const Field& field) {
   return std::string(name_of(entity.type)) + " " + entity.name + ", field " + field.name;
 }
 
-// Names, types, counts and all values, from the first state on; the sources stand at the first state again.
-inline void expect_same(Source& a, std::uint32_t part_a, Source& b, std::uint32_t part_b) {
+// Regions, one after the other: each begins where the topology has changed.
+class Sequence : public Source {
+ public:
+  explicit Sequence(std::vector<std::shared_ptr<Source>> regions) : regions_(std::move(regions)) {}
+  std::uint32_t parts() const override { return regions_[now_]->parts(); }
+  const Model& model(std::uint32_t part) override { return regions_[now_]->model(part); }
+  StateOutcome next_state(Timeout deadline) override {
+    const auto outcome = regions_[now_]->next_state(deadline);
+    if (outcome.kind != StateOutcome::Kind::end || now_ + 1 == regions_.size()) return outcome;
+    ++now_;
+    return {StateOutcome::Kind::model, 0};
+  }
+  std::vector<double> times() override {
+    std::vector<double> times;
+    for (const auto& each : regions_)
+      for (const auto time : each->times()) times.push_back(time);
+    return times;
+  }
+  void seek(std::uint64_t) override {  // to the first
+    for (const auto& each : regions_)
+      if (!each->times().empty()) each->seek(0);
+    now_ = 0;
+  }
+  void read(std::uint32_t part, Slot slot, Rows rows, void* out) override {
+    regions_[now_]->read(part, slot, rows, out);
+  }
+
+ private:
+  std::vector<std::shared_ptr<Source>> regions_;
+  std::size_t now_ = 0;
+};
+
+inline void expect_same_values(Source& a, std::uint32_t part_a, Source& b, std::uint32_t part_b, Slot slot) {
+  const auto& entity = a.model(part_a).entities[slot.entity];
+  if (entity.count == 0) return;
+  EXPECT_EQ(read_whole(a, part_a, slot), read_whole(b, part_b, slot)) << describe(entity, entity.fields[slot.field]);
+}
+
+// Names, types, counts and all values of the model.
+inline void expect_same_model(Source& a, std::uint32_t part_a, Source& b, std::uint32_t part_b) {
   const auto& model = a.model(part_a);
   const auto& other = b.model(part_b);
   EXPECT_EQ(model.title, other.title);
@@ -97,21 +135,30 @@ inline void expect_same(Source& a, std::uint32_t part_a, Source& b, std::uint32_
       EXPECT_EQ(one.fields[i], two.fields[i])
           << describe(one, one.fields[i]) << " against " << describe(two, two.fields[i]);
   }
-  const auto same = [&](Slot slot) {
-    const auto& entity = model.entities[slot.entity];
-    if (entity.count == 0) return;
-    EXPECT_EQ(read_whole(a, part_a, slot), read_whole(b, part_b, slot)) << describe(entity, entity.fields[slot.field]);
-  };
-  each_model_field(model, same);
+  each_model_field(model, [&](Slot slot) { expect_same_values(a, part_a, b, part_b, slot); });
+}
+
+// All of the model and the states, from the present place on.
+inline void expect_same_from_here(Source& a, std::uint32_t part_a, Source& b, std::uint32_t part_b) {
+  expect_same_model(a, part_a, b, part_b);
   for (std::uint64_t state = 0;; ++state) {
-    const auto one = a.next_state(Timeout(0));
-    const auto two = b.next_state(Timeout(0));
-    ASSERT_EQ(one.kind, two.kind) << "state " << state;
-    if (one.kind != StateOutcome::Kind::state) break;
     SCOPED_TRACE("state " + std::to_string(state));
+    const auto one = a.next_state(Timeout(20'000));
+    const auto two = b.next_state(Timeout(20'000));
+    ASSERT_EQ(one.kind, two.kind);
     EXPECT_EQ(one.time, two.time);
-    each_state_field(model, same);
+    if (one.kind == StateOutcome::Kind::end) break;
+    if (one.kind == StateOutcome::Kind::model) {
+      expect_same_model(a, part_a, b, part_b);
+      continue;
+    }
+    each_state_field(a.model(part_a), [&](Slot slot) { expect_same_values(a, part_a, b, part_b, slot); });
   }
+}
+
+// The same; the sources stand at the first state again.
+inline void expect_same(Source& a, std::uint32_t part_a, Source& b, std::uint32_t part_b) {
+  expect_same_from_here(a, part_a, b, part_b);
   if (!a.times().empty()) a.seek(0);
   if (!b.times().empty()) b.seek(0);
 }

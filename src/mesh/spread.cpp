@@ -1,8 +1,8 @@
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "mesh/join.hpp"
 #include "mesh/numbering.hpp"
@@ -31,13 +31,17 @@ bool is_position(const Field& field) {
 
 class SpreadSource final : public Source {
  public:
-  SpreadSource(std::shared_ptr<Source> source, const Assignment& assignment, std::uint32_t parts);
+  SpreadSource(std::shared_ptr<Source> source, Assign assign, std::uint32_t parts);
   std::uint32_t parts() const override { return static_cast<std::uint32_t>(parts_.size()); }
   const Model& model(std::uint32_t part) override {
     check_part(part, parts_.size());
     return parts_[part].model;
   }
-  StateOutcome next_state(Timeout deadline) override { return source_->next_state(deadline); }
+  StateOutcome next_state(Timeout deadline) override {
+    const auto outcome = source_->next_state(deadline);
+    if (outcome.kind == StateOutcome::Kind::model) spread_model();
+    return outcome;
+  }
   std::vector<double> times() override { return source_->times(); }
   void seek(std::uint64_t state) override { source_->seek(state); }
   void read(std::uint32_t part, Slot slot, Rows rows, void* out) override;
@@ -54,6 +58,7 @@ class SpreadSource final : public Source {
     std::vector<Numbers> rows;  // by entity: of the entity in the whole
     std::vector<std::vector<Entry>> fields;
   };
+  void spread_model();
   DType type_of_numbers() const;
   void own_elements(const Assignment& assignment);
   // What the elements and faces that a part has refer to.
@@ -70,7 +75,8 @@ class SpreadSource final : public Source {
   std::uint64_t before(std::size_t number) const;  // of the entity's type, in the entities before it
 
   std::shared_ptr<Source> source_;
-  const Model& whole_;
+  Assign assign_;
+  Model whole_;
   std::vector<Part> parts_;
   bool complete_ = true;              // no element was left out
   DType number_type_ = DType::int64;  // of ids and positions that are added
@@ -78,9 +84,18 @@ class SpreadSource final : public Source {
   std::array<bool, numbered_type_count> adds_order_{};
 };
 
-SpreadSource::SpreadSource(std::shared_ptr<Source> source, const Assignment& assignment, std::uint32_t parts)
-    : source_(std::move(source)), whole_(source_->model(0)), parts_(parts) {
+SpreadSource::SpreadSource(std::shared_ptr<Source> source, Assign assign, std::uint32_t parts)
+    : source_(std::move(source)), assign_(std::move(assign)), parts_(parts) {
   if (source_->parts() != 1) throw Error(Errc::invalid_argument, "only a region of one part is spread; join it first");
+  spread_model();
+}
+
+void SpreadSource::spread_model() {
+  const auto parts = this->parts();
+  whole_ = source_->model(0);
+  parts_.assign(parts, {});
+  complete_ = true;
+  const auto assignment = assign_(whole_);
   const auto elements = whole_.count_of(EntityType::element_block);
   if (assignment.size() != elements)
     throw Error(Errc::invalid_argument, "there are " + std::to_string(elements) + " elements, and parts of " +
@@ -381,9 +396,19 @@ Assignment assign_blocks(const Model& model, const std::vector<std::string>& blo
   return assignment;
 }
 
-std::unique_ptr<Source> spread(std::shared_ptr<Source> source, const Assignment& assignment, std::uint32_t parts) {
+std::unique_ptr<Source> spread(std::shared_ptr<Source> source, Assign assign, std::uint32_t parts) {
   if (parts == 0) throw Error(Errc::invalid_argument, "a region has at least one part");
-  return std::make_unique<SpreadSource>(std::move(source), assignment, parts);
+  return std::make_unique<SpreadSource>(std::move(source), std::move(assign), parts);
+}
+
+std::unique_ptr<Source> spread(std::shared_ptr<Source> source, Assignment assignment, std::uint32_t parts) {
+  const auto assign = [assignment = std::move(assignment), used = false](const Model&) mutable {
+    if (std::exchange(used, true))
+      throw Error(Errc::wrong_state,
+                  "the topology has changed, and the parts of its elements were given for the old one");
+    return assignment;
+  };
+  return spread(std::move(source), Assign(assign), parts);
 }
 
 }  // namespace penstock::mesh

@@ -1,7 +1,12 @@
 #include "mesh/exodus/classic_header.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <vector>
 
@@ -116,6 +121,23 @@ std::optional<std::uint64_t> classic_length(const std::string& path) {
     end = std::max(end, each.begin + before + each.bytes);
   }
   return end;
+}
+
+void keep_records(const std::string& path, std::uint64_t wanted) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) throw Error(Errc::system, path + ": cannot open the file: " + std::strerror(errno));
+  std::array<unsigned char, 12> head{};
+  bool done = ::pread(file, head.data(), head.size(), 0) == static_cast<ssize_t>(head.size());
+  const std::size_t width = done && head[3] == 5 ? 8 : 4;
+  std::uint64_t records = 0;
+  for (std::size_t i = 0; i < width; ++i) records = records << 8 | head[4 + i];
+  if (done && records > wanted) {
+    for (std::size_t i = 0; i < width; ++i) head[4 + i] = static_cast<unsigned char>(wanted >> (8 * (width - 1 - i)));
+    done = ::pwrite(file, head.data() + 4, width, 4) == static_cast<ssize_t>(width);
+  }
+  const auto error = errno;
+  ::close(file);
+  if (!done) throw Error(Errc::system, path + ": cannot write the number of states: " + std::strerror(error));
 }
 
 }  // namespace penstock::mesh

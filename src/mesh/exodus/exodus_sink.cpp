@@ -1,12 +1,7 @@
 #include "mesh/exodus/exodus_sink.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 
 #include "mesh/storage_names.hpp"
 #include "penstock/error.hpp"
@@ -61,14 +56,6 @@ void check_exodus_options(const MeshOptions& options) {
 
 ExodusSink::ExodusSink(std::string path, const MeshOptions& options) : path_(std::move(path)), options_(options) {}
 
-ExodusSink::~ExodusSink() {
-  file_.reset();
-  try {
-    if (defined_) set_state_count();
-  } catch (const Error&) {  // the file has a state too many, whose time is 0
-  }
-}
-
 Place& ExodusSink::place_of(std::size_t entity, std::string_view field, Role role) {
   const auto& fields = model_.entities[entity].fields;
   for (std::size_t i = 0; i < fields.size(); ++i)
@@ -99,10 +86,11 @@ void ExodusSink::choose_format() {
     throw Error(Errc::invalid_argument, path_ + ": integers of 64 bits need format: cdf5 or netcdf4 (or integers: 32)");
   if (largest > offset64_limit && format == Format::offset64)
     throw Error(Errc::invalid_argument, path_ + ": a variable of more than 4 GiB needs format: cdf5 or netcdf4");
-  classic_ = format == Format::offset64 || format == Format::cdf5;
+  const bool classic = format == Format::offset64 || format == Format::cdf5;
   static constexpr std::array formats{NetcdfFile::Format::offset64, NetcdfFile::Format::cdf5,
                                       NetcdfFile::Format::netcdf4, NetcdfFile::Format::netcdf4_classic};
-  file_.emplace(NetcdfFile::create(path_, formats.at(static_cast<std::size_t>(format) - 1)));
+  file_.emplace(
+      NetcdfFile::create(classic ? path_ : path_ + ".writing", formats.at(static_cast<std::size_t>(format) - 1)));
 }
 
 int ExodusSink::define(const std::string& name, DType dtype, const std::vector<int>& dimensions) {
@@ -156,7 +144,6 @@ void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&
     }
   if (add) add(*file_);
   file_->end_definitions();
-  defined_ = true;
   for (const auto& [name, texts] : texts_) file_->write_texts(name, texts);
   for (const auto& [name, values] : integers_) {
     const auto& variable = *file_->find(name);
@@ -166,6 +153,8 @@ void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&
   }
   texts_.clear();
   integers_.clear();
+  states_.emplace(std::move(*file_), 0, path_);
+  file_.reset();
 }
 
 // What Exodus would cut off, or has no place for.
@@ -211,7 +200,7 @@ void ExodusSink::define_head() {
   file_->define_dimension("len_line", line_length);
   file_->define_dimension("four", 4);
   time_dimension_ = file_->define_dimension("time_step", 0);
-  time_variable_ = file_->define_variable("time_whole", DType::float64, {time_dimension_});
+  file_->define_variable("time_whole", DType::float64, {time_dimension_});
   if (model_.dimensions > 0) file_->define_dimension("num_dim", model_.dimensions);
   if (!model_.qa.empty()) {
     define("qa_records", DType::string,
@@ -564,46 +553,10 @@ void ExodusSink::define_reductions(const ExodusNames& names, const std::vector<s
 
 void ExodusSink::write(Slot slot, const void* values) {
   const auto& entity = model_.entities.at(slot.entity);
-  const auto& field = entity.fields.at(slot.field);
-  const StateNumber state = time_ ? StateNumber(states_) : std::nullopt;
-  const auto& place = places_[slot.entity][slot.field];
-  if (!place.columns.empty())
-    write_place(*file_, place, field.dtype, components_of(field), state, {0, rows_of(entity, field)}, values);
+  states_->write(entity, entity.fields.at(slot.field), places_[slot.entity][slot.field], values);
 }
-
-void ExodusSink::begin_state(double time) { time_ = time; }
-
-void ExodusSink::end_state() {
-  file_->write(time_variable_, DType::float64, {states_}, {1}, &*time_);
-  file_->synchronise();
-  time_.reset();
-  ++states_;
-}
-
-void ExodusSink::close() {
-  file_->close();
-  file_.reset();
-  defined_ = false;  // from here on the file may be another writer's
-  set_state_count();
-}
-
-// The header of a classic file counts records; netCDF-C counts one that was begun and not ended.
-void ExodusSink::set_state_count() {
-  if (!classic_) return;
-  const int file = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) throw Error(Errc::system, path_ + ": cannot open the file: " + std::strerror(errno));
-  std::array<unsigned char, 12> head{};
-  bool done = ::pread(file, head.data(), head.size(), 0) == static_cast<ssize_t>(head.size());
-  const std::size_t width = done && head[3] == 5 ? 8 : 4;
-  std::uint64_t records = 0;
-  for (std::size_t i = 0; i < width; ++i) records = records << 8 | head[4 + i];
-  if (done && records > states_) {
-    for (std::size_t i = 0; i < width; ++i) head[4 + i] = static_cast<unsigned char>(states_ >> (8 * (width - 1 - i)));
-    done = ::pwrite(file, head.data() + 4, width, 4) == static_cast<ssize_t>(width);
-  }
-  const auto error = errno;
-  ::close(file);
-  if (!done) throw Error(Errc::system, path_ + ": cannot write the number of states: " + std::strerror(error));
-}
+void ExodusSink::begin_state(double time) { states_->begin(time); }
+void ExodusSink::end_state() { states_->end(); }
+void ExodusSink::close() { states_->close(); }
 
 }  // namespace penstock::mesh

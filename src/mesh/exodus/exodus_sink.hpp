@@ -1,5 +1,5 @@
-// Writes a part of a region as an Exodus II file. In the classic formats the file is readable after each state, also after a crash:
-// the number of states in its header counts those that are complete.
+// Writes a part of a region as an Exodus II file. A netCDF-4 file is called path.writing until it is closed: HDF5 promises nothing for a
+// file that was not.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "mesh/database.hpp"
 #include "mesh/exodus/exodus_layout.hpp"
 #include "mesh/exodus/exodus_names.hpp"
+#include "mesh/exodus/exodus_states.hpp"
 
 namespace penstock::mesh {
 
@@ -21,7 +22,6 @@ void check_exodus_options(const MeshOptions& options);
 class ExodusSink final : public Sink {
  public:
   ExodusSink(std::string path, const MeshOptions& options);
-  ~ExodusSink() override;
   void define(const Model& model) override;
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
@@ -56,22 +56,17 @@ class ExodusSink final : public Sink {
                        bool wide);
   DType integer_type() const { return wide_ ? DType::int64 : DType::int32; }
   Place& place_of(std::size_t entity, std::string_view field, Role role);
-  void set_state_count();
 
   std::string path_;
   MeshOptions options_;
-  std::optional<NetcdfFile> file_;
-  bool classic_ = true;
+  std::optional<NetcdfFile> file_;  // while it is defined
   bool wide_ = false;
   Model model_;
   std::vector<std::vector<Place>> places_;
   std::map<std::string, std::vector<std::string>> texts_;  // written when the definitions end
   std::map<std::string, std::vector<std::int64_t>> integers_;
   int time_dimension_ = -1;
-  int time_variable_ = -1;
-  std::uint64_t states_ = 0;  // complete
-  std::optional<double> time_;
-  bool defined_ = false;
+  std::optional<ExodusStates> states_;  // after that
 };
 
 }  // namespace penstock::mesh

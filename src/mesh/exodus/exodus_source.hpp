@@ -20,6 +20,8 @@ class ExodusSource final : public StoredSource {
   std::vector<double> times() override;
   void read_stored(std::uint32_t part, Slot slot, StateNumber state, Rows rows, void* out) override;
   const NetcdfFile& file() const { return file_; }
+  // Where the values are of each entity's fields, as in the model.
+  const std::vector<std::vector<Place>>& places() const { return places_; }
 
  private:
   struct Results;

@@ -27,22 +27,6 @@ std::vector<std::int64_t> read_integers(const NetcdfFile& file, const std::strin
   return values;
 }
 
-// Pairs of what is shared and with which part.
-std::vector<std::int64_t> read_shared(const NetcdfFile& file, bool nodes) {
-  const std::string kind = kind_of(nodes);
-  const auto entities = read_integers(file, nodes ? "n_comm_nids" : "e_comm_eids");
-  const auto sides = nodes ? std::vector<std::int64_t>{} : read_integers(file, "e_comm_sids");
-  const auto parts = read_integers(file, kind + "_comm_proc");
-  if (entities.size() != parts.size() || (!nodes && sides.size() != parts.size()))
-    throw Error(Errc::invalid_argument, file.path() + ": its communication maps contradict themselves");
-  std::vector<std::int64_t> pairs;
-  for (std::size_t i = 0; i < entities.size(); ++i) {
-    pairs.push_back(nodes ? entities[i] - 1 : (entities[i] - 1) * sides_per_element + sides[i]);
-    pairs.push_back(parts[i]);
-  }
-  return pairs;
-}
-
 Entity comm_set(bool nodes, std::uint64_t count) {
   Entity set{.type = EntityType::comm_set,
              .name = nodes ? "commset_node" : "commset_side",
@@ -67,6 +51,21 @@ std::optional<std::pair<std::uint32_t, std::uint32_t>> parse_ending(std::string_
 }
 
 }  // namespace
+
+std::vector<std::int64_t> read_shared(const NetcdfFile& file, bool nodes) {
+  const std::string kind = kind_of(nodes);
+  const auto entities = read_integers(file, nodes ? "n_comm_nids" : "e_comm_eids");
+  const auto sides = nodes ? std::vector<std::int64_t>{} : read_integers(file, "e_comm_sids");
+  const auto parts = read_integers(file, kind + "_comm_proc");
+  if (entities.size() != parts.size() || (!nodes && sides.size() != parts.size()))
+    throw Error(Errc::invalid_argument, file.path() + ": its communication maps contradict themselves");
+  std::vector<std::int64_t> pairs;
+  for (std::size_t i = 0; i < entities.size(); ++i) {
+    pairs.push_back(nodes ? entities[i] - 1 : (entities[i] - 1) * sides_per_element + sides[i]);
+    pairs.push_back(parts[i]);
+  }
+  return pairs;
+}
 
 std::string nemesis_path(const std::string& name, std::uint32_t parts, std::uint32_t part) {
   const auto count = std::to_string(parts);

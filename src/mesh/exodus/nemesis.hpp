@@ -20,6 +20,9 @@ bool has_parts(const std::string& name);
 // What reading would take for the region in place of what is written: files of other numbers of parts, the file of one part.
 void remove_parts(const std::string& name, std::uint32_t but_of, bool single_too);
 
+// What a part's file lists as shared, nodes or sides of elements: pairs, as a comm set has them.
+std::vector<std::int64_t> read_shared(const NetcdfFile& file, bool nodes);
+
 class NemesisSource final : public StoredSource {
  public:
   explicit NemesisSource(std::string name);

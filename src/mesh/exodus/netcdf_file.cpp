@@ -5,17 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <mutex>
 #include <numeric>
 #include <utility>
 
 #include "penstock/error.hpp"
-#include "storage/hdf5_lock.hpp"
+#include "storage/hdf5.hpp"
 
 namespace penstock::mesh {
 namespace {
 
-using Lock = std::lock_guard<std::mutex>;
+using Use = storage::h5::Use;  // netCDF-C knows no threads, and lets HDF5 print
 
 constexpr std::size_t max_texts = std::size_t{256} << 20;  // bytes
 
@@ -117,11 +116,11 @@ void NetcdfFile::check(int status, const std::string& doing) const {
   throw Error(Errc::system, path_ + ": cannot " + doing + ": " + nc_strerror(status));
 }
 
-NetcdfFile NetcdfFile::open(const std::string& path) {
+NetcdfFile NetcdfFile::open(const std::string& path, bool writable) {
   NetcdfFile file(path);
   {
-    const Lock lock(storage::hdf5_mutex());
-    const auto status = nc_open(path.c_str(), NC_NOWRITE, &file.id_);
+    const Use use;
+    const auto status = nc_open(path.c_str(), writable ? NC_WRITE : NC_NOWRITE, &file.id_);
     if (status == NC_ENOTNC) throw Error(Errc::invalid_argument, path + ": is no netCDF file");
     if (status == ENOENT) throw Error(Errc::not_found, path + ": there is no such file");
     file.check(status, "open the file");
@@ -141,7 +140,7 @@ NetcdfFile NetcdfFile::create(const std::string& path, Format format) {
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
     throw Error(Errc::invalid_argument, path + ": is no regular file");  // netCDF removes what it cannot make
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   static constexpr std::array modes{NC_64BIT_OFFSET, NC_64BIT_DATA, NC_NETCDF4, NC_NETCDF4 | NC_CLASSIC_MODEL};
   file.format_ = format;
   file.check(nc_create(path.c_str(), NC_CLOBBER | modes[static_cast<std::size_t>(format)], &file.id_), "make the file");
@@ -159,14 +158,14 @@ NetcdfFile::NetcdfFile(NetcdfFile&& other) noexcept
 
 NetcdfFile::~NetcdfFile() {
   if (id_ < 0) return;
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   nc_close(id_);
 }
 
 bool NetcdfFile::holds_64_bits() const { return format_ == Format::cdf5 || format_ == Format::netcdf4; }
 
 void NetcdfFile::look() {
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   int dimensions = 0, variables = 0;
   check(nc_inq(id_, &dimensions, &variables, nullptr, nullptr), "read its contents");
   std::array<char, NC_MAX_NAME + 1> name{};
@@ -193,7 +192,7 @@ std::optional<std::size_t> NetcdfFile::dimension(const std::string& name) const 
 }
 
 std::size_t NetcdfFile::length_of(int dimension) const {
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   std::size_t length = 0;
   check(nc_inq_dimlen(id_, dimension, &length), "read a dimension's length");
   return length;
@@ -208,7 +207,7 @@ std::size_t NetcdfFile::width_of(const NetcdfVariable& variable) const {
 
 int NetcdfFile::define_dimension(const std::string& name, std::size_t length) {
   if (const auto found = dimensions_.find(name); found != dimensions_.end()) return found->second;
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   int id = -1;
   check(nc_def_dim(id_, name.c_str(), length == 0 ? NC_UNLIMITED : length, &id), "define dimension " + name);
   dimensions_[name] = id;
@@ -227,7 +226,7 @@ const NetcdfVariable* NetcdfFile::find(const std::string& name) const {
 }
 
 int NetcdfFile::define_variable(const std::string& name, DType dtype, const std::vector<int>& dimensions) {
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   NetcdfVariable variable{-1, name, dtype, dimensions};
   check(nc_def_var(id_, name.c_str(), type_of(dtype), static_cast<int>(dimensions.size()), dimensions.data(),
                    &variable.id),
@@ -238,12 +237,12 @@ int NetcdfFile::define_variable(const std::string& name, DType dtype, const std:
 }
 
 void NetcdfFile::compress(int variable, int level) {
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   check(nc_def_var_deflate(id_, variable, 1, 1, level), "compress a variable");
 }
 
 Properties NetcdfFile::attributes(int variable) const {
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   const int owner = variable == global_attribute ? NC_GLOBAL : variable;
   int count = 0;
   check(owner == NC_GLOBAL ? nc_inq_natts(id_, &count) : nc_inq_varnatts(id_, owner, &count), "count attributes");
@@ -264,7 +263,7 @@ Properties NetcdfFile::attributes(int variable) const {
 }
 
 void NetcdfFile::put_attribute(int variable, const std::string& name, const Property& value) {
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   const int owner = variable == global_attribute ? NC_GLOBAL : variable;
   const auto integers = [&](const std::int64_t* values, std::size_t count) {
     const bool narrow =
@@ -289,31 +288,31 @@ void NetcdfFile::put_attribute(int variable, const std::string& name, const Prop
 }
 
 void NetcdfFile::put_real(int variable, const std::string& name, float value) {
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   check(nc_put_att_float(id_, variable == global_attribute ? NC_GLOBAL : variable, name.c_str(), NC_FLOAT, 1, &value),
         "write attribute " + name);
 }
 
 void NetcdfFile::end_definitions() {
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   check(nc_enddef(id_), "end its definitions");
 }
 
 void NetcdfFile::synchronise() {
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   check(nc_sync(id_), "write it out");
 }
 
 void NetcdfFile::refresh() { synchronise(); }
 
 void NetcdfFile::close() {
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   check(nc_close(std::exchange(id_, -1)), "close it");
 }
 
 void NetcdfFile::read(int variable, DType dtype, const Extent& start, const Extent& count, void* out) const {
   if (std::find(count.begin(), count.end(), 0U) != count.end()) return;
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   int rank = 0;
   check(nc_inq_varndims(id_, variable, &rank), "read a variable's dimensions");
   if (static_cast<std::size_t>(rank) != start.size()) {
@@ -331,7 +330,7 @@ void NetcdfFile::read(int variable, DType dtype, const Extent& start, const Exte
 
 void NetcdfFile::write(int variable, DType dtype, const Extent& start, const Extent& count, const void* values) {
   if (std::find(count.begin(), count.end(), 0U) != count.end()) return;
-  const Lock lock(storage::hdf5_mutex());
+  const Use use;
   const auto status = put(id_, variable, dtype, start.data(), count.data(), values);
   if (status == NC_NOERR) return;
   std::array<char, NC_MAX_NAME + 1> name{};

@@ -29,7 +29,7 @@ class NetcdfFile {
  public:
   enum class Format { offset64, cdf5, netcdf4, netcdf4_classic };
 
-  static NetcdfFile open(const std::string& path);
+  static NetcdfFile open(const std::string& path, bool writable = false);
   // Takes the place of a file that is there.
   static NetcdfFile create(const std::string& path, Format format);
   NetcdfFile(NetcdfFile&&) noexcept;
@@ -38,6 +38,8 @@ class NetcdfFile {
 
   const std::string& path() const { return path_; }
   bool holds_64_bits() const;
+  bool is_open() const { return id_ >= 0; }
+  bool is_classic() const { return format_ == Format::offset64 || format_ == Format::cdf5; }
 
   std::optional<std::size_t> dimension(const std::string& name) const;
   // Length, now, of a dimension by its number.

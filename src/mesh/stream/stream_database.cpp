@@ -19,6 +19,8 @@ namespace {
 
 constexpr const char* model_variable = "mesh_model";
 constexpr const char* time_attribute = "time";
+constexpr const char* model_attribute =
+    "mesh_model_number";  // of a step: which of the stream's models its values belong to
 
 // "element_block/bricks/transient/stress"
 std::string variable_name(const Entity& entity, const Field& field) {
@@ -43,33 +45,62 @@ class StreamSink final : public Sink {
 
  private:
   void end_model();
+  std::uint32_t variable(const std::string& name, DType dtype);
+  void begin_step();
   DatabaseRequest request_;
   Model model_;
+  std::int64_t models_ = 0;
+  std::optional<Variable<std::string>> model_text_;
   std::optional<Writer> writer_;
   std::optional<WriteStep> step_;
+  std::map<std::string, std::pair<std::uint32_t, DType>> defined_;  // for all models
   std::vector<std::vector<std::uint32_t>> variables_;
   bool model_written_ = false;
 };
 
 // Readers that come later need the model.
-StreamOptions writer_options(const Context& context, const std::string& name) {
+StreamOptions writer_options(const DatabaseRequest& request) {
   StreamOptions options;
-  if (context.options_for(name).engine == "direct") options.keep_first_step = true;
+  if (request.context->options_for(request.name).engine == "direct") options.keep_first_step = true;
+  const auto& resume = request.options.resume;
+  if (resume != "no" && resume != "append")
+    throw Error(Errc::unsupported, request.name + ": a stream is not resumed after a time (" + resume +
+                                       "), but with append, or at a step by the stream's own option");
+  if (resume != "no") options.resume = resume;
   return options;
 }
 
 void StreamSink::define(const Model& model) {
-  writer_.emplace(request_.context->create_stream(request_.name, request_.cohort,
-                                                  writer_options(*request_.context, request_.name)));
+  if (writer_) end_model();
+  else writer_.emplace(request_.context->create_stream(request_.name, request_.cohort, writer_options(request_)));
   model_ = model;
-  const auto text = writer_->define_value<std::string>(model_variable, Kind::local_value);
+  variables_.clear();
   for (const auto& entity : model_.entities) {
     auto& variables = variables_.emplace_back();
-    for (const auto& field : entity.fields)
-      variables.push_back(writer_->define(variable_name(entity, field), field.dtype, {}, {.kind = Kind::local_array}));
+    for (const auto& field : entity.fields) variables.push_back(variable(variable_name(entity, field), field.dtype));
   }
+  if (models_++ == 0) model_text_ = writer_->define_value<std::string>(model_variable, Kind::local_value);
+  model_written_ = false;
+  begin_step();
+  step_->put(*model_text_, to_text(model_));
+}
+
+std::uint32_t StreamSink::variable(const std::string& name, DType dtype) {
+  if (const auto found = defined_.find(name); found != defined_.end()) {
+    if (found->second.second != dtype)
+      throw Error(Errc::unsupported, request_.name + ": variable " + name + " was of type " +
+                                         std::string(name_of(found->second.second)) + " in an earlier model, and is " +
+                                         std::string(name_of(dtype)) + " now");
+    return found->second.first;
+  }
+  const auto number = writer_->define(name, dtype, {}, {.kind = Kind::local_array});
+  defined_.emplace(name, std::pair(number, dtype));
+  return number;
+}
+
+void StreamSink::begin_step() {
   step_.emplace(writer_->begin_step());
-  step_->put(text, to_text(model_));
+  step_->put_attribute(model_attribute, models_);
 }
 
 void StreamSink::write(Slot slot, const void* values) {
@@ -84,7 +115,7 @@ void StreamSink::end_model() {
 
 void StreamSink::begin_state(double time) {
   end_model();
-  step_.emplace(writer_->begin_step());
+  begin_step();
   step_->put_attribute(time_attribute, time);
 }
 
@@ -107,12 +138,15 @@ class StreamSource final : public Source {
 
  private:
   View view_of(std::uint32_t part, const Entity& entity, const Field& field);
+  bool take_model();
+  std::int64_t model_number() const;
   void keep_model();
 
   std::string name_;
   Reader reader_;
   std::optional<ReadStep> step_;
-  bool in_model_ = true;  // the step is that of the model
+  bool in_model_ = true;     // the step is that of the model
+  std::int64_t number_ = 0;  // of the model
   std::vector<std::string> texts_;
   std::map<std::uint32_t, Model> models_;
   std::map<std::tuple<std::uint32_t, std::size_t, std::size_t>, View> kept_;  // of the model, once its step has ended
@@ -121,11 +155,26 @@ class StreamSource final : public Source {
 StreamSource::StreamSource(const DatabaseRequest& request)
     : name_(request.name), reader_(request.context->open_stream(request.name, request.cohort)) {
   step_.emplace(reader_.begin_step());
-  const auto* text = step_->find(model_variable);
-  if (text == nullptr)
+  if (!take_model())
     throw Error(Errc::not_found, name_ + ": the first step that is there (" + std::to_string(step_->number()) +
                                      ") holds no model: either this is no mesh region, or its first step is gone");
+}
+
+// False: the present step has none.
+bool StreamSource::take_model() {
+  const auto* text = step_->find(model_variable);
+  if (text == nullptr) return false;
+  models_.clear();
+  kept_.clear();
   texts_ = step_->read_strings(text->id);
+  number_ = model_number();
+  return in_model_ = true;
+}
+
+std::int64_t StreamSource::model_number() const {
+  const auto number = step_->attribute(model_attribute);
+  if (!number || number->dtype != DType::int64) throw Error(Errc::protocol, name_ + ": a step has no model's number");
+  return number->as<std::int64_t>();
 }
 
 const Model& StreamSource::model(std::uint32_t part) {
@@ -171,6 +220,12 @@ StateOutcome StreamSource::next_state(Timeout deadline) {
   if (outcome.outcome == Outcome::not_ready) return {StateOutcome::Kind::not_ready, 0};
   if (!outcome.step) throw Error(Errc::writer_lost, name_ + ": the writer is lost");
   step_.emplace(std::move(*outcome.step));
+  if (take_model()) return {StateOutcome::Kind::model, 0};
+  if (model_number() != number_)
+    throw Error(Errc::step_gone,
+                name_ +
+                    ": the topology has changed, and the step with the new model has passed by: open the "
+                    "region before that, or stage it in a pool");
   const auto time = step_->attribute(time_attribute);
   if (!time || time->dtype != DType::float64) throw Error(Errc::protocol, name_ + ": a state has no time");
   return {StateOutcome::Kind::state, time->as<double>()};

@@ -1,0 +1,60 @@
+#include "mesh/exodus/exodus_states.hpp"
+
+#include <filesystem>
+#include <utility>
+
+#include "mesh/exodus/classic_header.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::mesh {
+
+ExodusStates::ExodusStates(NetcdfFile file, std::uint64_t states, std::string name)
+    : file_(std::move(file)), path_(file_.path()), name_(std::move(name)), states_(states) {
+  const auto* times = file_.find("time_whole");
+  if (times == nullptr) throw Error(Errc::invalid_argument, path_ + ": it has no variable time_whole for states");
+  time_variable_ = times->id;
+}
+
+ExodusStates::~ExodusStates() {
+  if (closed_) return;
+  try {
+    if (file_.is_open()) {
+      file_.close();
+      if (!time_) name_file();
+    }
+  } catch (const Error&) {  // a netCDF-4 file has not got its name
+  }
+  try {
+    if (file_.is_classic()) keep_records(path_, states_);
+  } catch (const Error&) {  // the file has a state too many, whose time is 0
+  }
+}
+
+void ExodusStates::write(const Entity& entity, const Field& field, const Place& place, const void* values) {
+  if (place.columns.empty()) return;
+  const StateNumber state = time_ ? StateNumber(states_) : std::nullopt;
+  write_place(file_, place, field.dtype, components_of(field), state, {0, rows_of(entity, field)}, values);
+}
+
+void ExodusStates::end() {
+  file_.write(time_variable_, DType::float64, {states_}, {1}, &*time_);
+  file_.synchronise();
+  time_.reset();
+  ++states_;
+}
+
+// netCDF-C counts a state that was begun and not ended.
+void ExodusStates::close() {
+  file_.close();
+  if (file_.is_classic()) keep_records(path_, states_);
+  name_file();
+  closed_ = true;
+}
+
+void ExodusStates::name_file() {
+  std::error_code error;
+  if (name_ != path_) std::filesystem::rename(path_, name_, error);
+  if (error) throw Error(Errc::system, path_ + ": cannot rename it to " + name_ + ": " + error.message());
+}
+
+}  // namespace penstock::mesh

@@ -1,0 +1,307 @@
+// Regions whose topology changes, series of files, and regions that are gone on with.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/test_support.hpp"
+#include "mesh/checked_sink.hpp"
+#include "mesh/exodus_part.hpp"
+#include "mesh/mesh_test_support.hpp"
+#include "penstock/cohort.hpp"
+#include "penstock/error.hpp"
+#include "penstock/penstock.hpp"
+
+namespace penstock::mesh {
+namespace {
+
+using testing::HasSubstr;
+
+// Three topologies, the second without a state.
+std::shared_ptr<Source> refined(const std::string& parts = "|parts:2") {
+  return std::make_shared<Sequence>(
+      std::vector<std::shared_ptr<Source>>{generated("2x2x2|times:2|nodal:2" + parts), generated("2x3x2" + parts),
+                                           generated("3x3x4|times:3|element:1|nodeset:x" + parts)});
+}
+
+std::string message(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+class Series : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (penstock_exodus_part == nullptr) GTEST_SKIP() << "built without netCDF";
+  }
+  DatabaseRequest request(const std::map<std::string, std::string>& options = {},
+                          std::shared_ptr<Cohort> cohort = solo()) const {
+    DatabaseRequest request{path(), {}, std::move(cohort)};
+    set_option(request.options, "format", GetParam());
+    set_option(request.options, "integers", is_narrow() ? "32" : "as_given");
+    for (const auto& [key, value] : options) set_option(request.options, key, value);
+    return request;
+  }
+  static std::unique_ptr<Sink> create(const DatabaseRequest& request) {
+    return checked(create_exodus(request), request.name, request.cohort);
+  }
+  void write(Source& source, const std::map<std::string, std::string>& options = {}) const {
+    copy_part(source, 0, *create(request(options)));
+  }
+  std::unique_ptr<Source> open() const { return open_exodus({path(), {}, solo()}); }
+  bool is_narrow() const {
+    return std::string(GetParam()) == "offset64" || std::string(GetParam()) == "netcdf4_classic";
+  }
+  bool is_classic() const { return std::string(GetParam()) == "offset64" || std::string(GetParam()) == "cdf5"; }
+  std::string path(const std::string& more = "") const { return folder_.path() + "/mesh.e" + more; }
+  // Of files, in their order.
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& each : std::filesystem::directory_iterator(folder_.path()))
+      names.push_back(each.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  TestFolder folder_;
+};
+
+// As a file keeps the generated mesh, whose numbers are of 64 bits.
+void expect_same_numbers(Source& a, Source& b) {
+  EXPECT_EQ(a.times(), b.times());
+  for (std::uint64_t state = 0; state < a.times().size(); ++state) {
+    a.seek(state);
+    EXPECT_EQ(a.next_state(Timeout(0)).kind, StateOutcome::Kind::state);
+    EXPECT_EQ(b.next_state(Timeout(0)).kind, StateOutcome::Kind::state);
+    each_state_field(a.model(0), [&](Slot slot) { expect_same_values(a, 0, b, 0, slot); });
+  }
+}
+
+TEST_P(Series, ATopologyThatChangesBeginsAFile) {
+  if (is_narrow()) GTEST_SKIP() << "the generated mesh has integers of 64 bits";
+  const auto source = refined("");
+  write(*source);
+  EXPECT_THAT(files(), testing::ElementsAre("mesh.e", "mesh.e-s0002", "mesh.e-s0003"));
+  source->seek(0);
+  const auto file = open();
+  EXPECT_EQ(file->times(), (std::vector<double>{0, 1, 0, 1, 2}));
+  expect_same_from_here(*source, 0, *file, 0);
+  file->seek(1);  // backwards, to another model
+  EXPECT_EQ(file->next_state(Timeout(0)).kind, StateOutcome::Kind::model);
+  EXPECT_EQ(file->model(0).count_of(EntityType::element_block), 8U);
+  EXPECT_EQ(file->next_state(Timeout(0)).time, 1);
+  file->seek(4);
+  file->seek(0);  // the one before counts no more
+  EXPECT_EQ(file->next_state(Timeout(0)).kind, StateOutcome::Kind::state);
+  EXPECT_THAT(message([&] { file->seek(5); }), HasSubstr("there is no state 5; there are 5"));
+}
+
+TEST_P(Series, PartsChangeTogether) {
+  if (is_narrow()) GTEST_SKIP() << "the generated mesh has integers of 64 bits";
+  run_thread_cohort(2, [&](const std::shared_ptr<Cohort>& cohort) {
+    copy_part(*refined(), static_cast<std::uint32_t>(cohort->rank()), *create(request({}, cohort)));
+  });
+  EXPECT_THAT(files(), testing::Contains("mesh.e-s0003.2.1"));
+  for (std::uint32_t part = 0; part < 2; ++part) expect_same_from_here(*refined(), part, *open(), part);
+  expect_same_from_here(*join(refined()), 0, *join(open()), 0);
+}
+
+TEST_P(Series, SoManyStatesAreInAFile) {
+  auto source = every_entity(is_narrow() ? DType::int32 : DType::int64, {1, 2, 3, 4, 5});
+  write(source, {{"states_per_file", "2"}});
+  source.seek(0);
+  EXPECT_THAT(files(), testing::ElementsAre("mesh.e", "mesh.e-s0002", "mesh.e-s0003"));
+  const auto file = open();
+  expect_same(source, 0, *file, 0);
+  for (const std::uint64_t state : {4U, 0U, 3U, 2U, 1U}) {
+    file->seek(state);
+    source.seek(state);
+    EXPECT_EQ(file->next_state(Timeout(0)).time, source.next_state(Timeout(0)).time);
+    each_state_field(source.model(0), [&](Slot slot) { expect_same_values(source, 0, *file, 0, slot); });
+  }
+}
+
+// A reader takes the states as their files are closed; what was closed stays readable.
+TEST_P(Series, StatesOfClosedFilesAreReadWhileItGrows) {
+  auto source = every_entity(DType::int32, {1, 2, 3});
+  std::unique_ptr<Source> file;
+  {
+    const auto sink = create(request({{"states_per_file", "1"}}));
+    sink->define(source.model(0));
+    const auto write = [&](Slot slot) { sink->write(slot, read_whole(source, 0, slot).data()); };
+    each_model_field(source.model(0), write);
+    for (const double time : {1.0, 2.0, 3.0}) {
+      sink->begin_state(time);
+      static_cast<void>(source.next_state(Timeout(0)));
+      each_state_field(source.model(0), write);
+      if (time == 3) break;  // it is never ended
+      sink->end_state();
+      if (!file) file = open();
+      EXPECT_EQ(file->next_state(Timeout(0)).time, time);
+      each_state_field(source.model(0), [&](Slot slot) { expect_same_values(source, 0, *file, 0, slot); });
+      EXPECT_EQ(file->next_state(Timeout(0)).kind, StateOutcome::Kind::end);
+    }
+  }
+  EXPECT_EQ(open()->times(), (std::vector<double>{1, 2}));
+}
+
+TEST_P(Series, FilesOfEarlierRunsGo) {
+  auto source = every_entity(DType::int32, {1, 2, 3, 4});
+  write(source, {{"states_per_file", "1"}});
+  source.seek(0);
+  write(source, {{"states_per_file", "2"}});
+  EXPECT_THAT(files(), testing::ElementsAre("mesh.e", "mesh.e-s0002"));
+  source.seek(0);
+  write(source);
+  EXPECT_THAT(files(), testing::ElementsAre("mesh.e"));
+}
+
+TEST_P(Series, AFileIsGoneOnWith) {
+  auto all = every_entity(DType::int32, {1, 2, 3, 4});
+  auto first = every_entity(DType::int32, {1, 2});
+  write(first);
+  all.seek(2);
+  write(all, {{"resume", "append"}});
+  all.seek(0);
+  EXPECT_THAT(files(), testing::ElementsAre("mesh.e"));
+  expect_same(all, 0, *open(), 0);
+  all.seek(3);
+  write(all, {{"resume", "append"}, {"states_per_file", "2"}});  // a file that is there counts as full
+  EXPECT_THAT(files(), testing::ElementsAre("mesh.e", "mesh.e-s0002"));
+  EXPECT_EQ(open()->times(), (std::vector<double>{1, 2, 3, 4, 4}));
+}
+
+TEST_P(Series, ARestartDropsWhatIsLater) {
+  auto all = every_entity(DType::int32, {1, 2, 3, 4});
+  write(all);
+  all.seek(2);
+  const auto resumed = message([&] { write(all, {{"resume", "2.5"}}); });
+  if (is_classic()) {
+    EXPECT_EQ(resumed, "accepted");
+    all.seek(0);
+    expect_same(all, 0, *open(), 0);
+    EXPECT_THAT(message([&] { write(all, {{"resume", "0.5"}}); }), HasSubstr("all of its states are later than 0.5"));
+  } else {
+    EXPECT_THAT(resumed, HasSubstr("a netCDF-4 file cannot drop states"));
+  }
+  EXPECT_EQ(open()->times(), (std::vector<double>{1, 2, 3, 4}));
+}
+
+TEST_P(Series, OnlyTheSameModelIsGoneOnWith) {
+  auto source = every_entity(DType::int32, {1});
+  write(source);
+  const auto refused = [&](const std::function<void(Model&)>& change) {
+    auto model = source.model(0);
+    change(model);
+    return message([&] { create(request({{"resume", "append"}}))->define(model); });
+  };
+  EXPECT_EQ(refused([](Model&) {}), "accepted");
+  EXPECT_THAT(refused([](Model& m) { m.entities.pop_back(); }), HasSubstr("and the model has not"));
+  EXPECT_THAT(refused([](Model& m) { m.entities.back().name += "x"; }), HasSubstr("and the model has not"));
+  EXPECT_THAT(refused([](Model& m) { m.entities[1].count += 1; }), HasSubstr("members there"));
+  EXPECT_THAT(refused([](Model& m) { m.entities[1].fields.push_back({.name = "added"}); }),
+              HasSubstr("field 'added' is not there"));
+  EXPECT_THAT(refused([](Model& m) { m.entities[1].fields.pop_back(); }), HasSubstr("and not in the model"));
+  const auto sink = create(request({{"resume", "append"}}));
+  sink->define(source.model(0));
+  const auto slot = slot_of(source.model(0), EntityType::node_block, source.model(0).entities[1].name, "coordinates");
+  auto values = read_whole(source, 0, slot);
+  values[3] ^= std::byte{1};
+  EXPECT_THAT(message([&] { sink->write(slot, values.data()); }), HasSubstr("'coordinates' of node_block"));
+  EXPECT_EQ(open()->times(), std::vector<double>{1});
+}
+
+TEST_P(Series, PartsAreGoneOnWith) {
+  if (is_narrow()) GTEST_SKIP() << "the generated mesh has integers of 64 bits";
+  const auto write = [&](int ranks, std::uint64_t first, const std::string& resume) {
+    run_thread_cohort(ranks, [&](const std::shared_ptr<Cohort>& cohort) {
+      const auto own = generated("2x2x4|times:4|nodal:1|parts:" + std::to_string(ranks));
+      if (first > 0) own->seek(first);
+      copy_part(*own, static_cast<std::uint32_t>(cohort->rank()), *create(request({{"resume", resume}}, cohort)));
+    });
+  };
+  write(2, 0, "append");
+  write(2, 2, "append");
+  EXPECT_EQ(open()->times(), (std::vector<double>{0, 1, 2, 3, 2, 3}));
+  EXPECT_THAT(message([&] { write(3, 0, "append"); }), HasSubstr("files of 2 parts, and only as many ranks"));
+  if (is_classic()) {
+    write(2, 2, "1");
+    for (std::uint32_t part = 0; part < 2; ++part)
+      expect_same(*generated("2x2x4|times:4|nodal:1|parts:2"), part, *open(), part);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Series, testing::Values("offset64", "cdf5", "netcdf4", "netcdf4_classic"));
+
+class ChangingStream : public testing::Test {
+ protected:
+  static ContextOptions in(const TestFolder& folder) {
+    ContextOptions options;
+    options.directory = folder.path();
+    options.listen = "127.0.0.1";
+    return options;
+  }
+  TestFolder folder_;
+  const Context context_{in(folder_)};
+};
+
+TEST_F(ChangingStream, TheTopologyChangesForAllParts) {
+  std::thread writers([&] {
+    run_thread_cohort(2, [&](const std::shared_ptr<Cohort>& cohort) {
+      copy_part(*refined(), static_cast<std::uint32_t>(cohort->rank()), *create_region(context_, "results", cohort));
+    });
+  });
+  const auto parts = [](const Model& model) { return assign_linear(model, 3); };
+  expect_same_from_here(*join(spread(join(refined()), parts, 3)), 0,
+                        *join(spread(join(open_region(context_, "results")), parts, 3)), 0);
+  writers.join();
+}
+
+TEST_F(ChangingStream, PartsThatWereGivenForOneModelAreRefusedForTheNext) {
+  const auto source = spread(join(refined()), Assignment(8, 0), 1);
+  EXPECT_EQ(source->next_state(Timeout(0)).kind, StateOutcome::Kind::state);
+  EXPECT_EQ(source->next_state(Timeout(0)).kind, StateOutcome::Kind::state);
+  EXPECT_THAT(message([&] { static_cast<void>(source->next_state(Timeout(0))); }),
+              HasSubstr("the parts of its elements were given for the old one"));
+}
+
+// Engine direct keeps the first step for it, not that of the present model.
+TEST_F(ChangingStream, AReaderThatComesAfterAChangeIsTold) {
+  const auto source = refined("");
+  const auto sink = create_region(context_, "results");
+  std::thread early([&] {
+    const auto reader = open_region(context_, "results");
+    while (reader->next_state(Timeout(20'000)).kind != StateOutcome::Kind::end) continue;
+  });
+  const auto write = [&](Slot slot) { sink->write(slot, read_whole(*source, 0, slot).data()); };
+  const auto define = [&] {
+    sink->define(source->model(0));
+    each_model_field(source->model(0), write);
+  };
+  const auto copy_next = [&] {
+    const auto state = source->next_state(Timeout(0));
+    if (state.kind == StateOutcome::Kind::model) return define();
+    sink->begin_state(state.time);
+    each_state_field(source->model(0), write);
+    sink->end_state();
+  };
+  define();
+  for (int i = 0; i < 5; ++i) copy_next();  // two states, two models, a state
+  auto late = open_region(context_, "results");
+  for (int i = 0; i < 2; ++i) copy_next();
+  std::string said = "accepted";
+  for (int i = 0; i < 2 && said == "accepted"; ++i)  // what it gets first depends on how far the other reader is
+    said = message([&] { static_cast<void>(late->next_state(Timeout(20'000))); });
+  late.reset();
+  sink->close();
+  early.join();
+  EXPECT_THAT(said, HasSubstr("has passed by"));
+}
+
+}  // namespace
+}  // namespace penstock::mesh
