@@ -191,7 +191,8 @@ typedef struct penstock_region_source penstock_region_source;
 typedef enum penstock_state_outcome {
   PENSTOCK_STATE_READY = 0,
   PENSTOCK_STATE_NOT_READY, /* the deadline passed */
-  PENSTOCK_STATE_END        /* of a file: for now, a later call looks again */
+  PENSTOCK_STATE_END,       /* of a file: for now, a later call looks again */
+  PENSTOCK_STATE_NEW_MODEL  /* the topology has changed: ask for the model; its states follow */
 } penstock_state_outcome;
 
 /* Collective. As _create_region; the context outlives the source. */

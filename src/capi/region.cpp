@@ -30,6 +30,7 @@ MeshOptions mesh_options(const char* text) {
 penstock_state_outcome to_c(mesh::StateOutcome::Kind kind) {
   switch (kind) {
     case mesh::StateOutcome::Kind::state: return PENSTOCK_STATE_READY;
+    case mesh::StateOutcome::Kind::model: return PENSTOCK_STATE_NEW_MODEL;
     case mesh::StateOutcome::Kind::not_ready: return PENSTOCK_STATE_NOT_READY;
     case mesh::StateOutcome::Kind::end: break;
   }
