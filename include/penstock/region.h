@@ -172,7 +172,7 @@ int penstock_context_create_region(penstock_context* context, const char* name, 
 /* Frees. Without penstock_region_sink_close the region is abandoned: readers do not see what is incomplete. On a stream it waits
    as penstock_writer_destroy does. */
 void penstock_region_sink_destroy(penstock_region_sink* sink);
-/* Once, before anything else. Collective: a model that is refused on one rank is an error on all. The model is copied. */
+/* Before anything else, and again between states where the topology has changed. Collective: a model that is refused on one rank is an error on all. The model is copied. */
 int penstock_region_sink_define(penstock_region_sink* sink, const penstock_model* model, penstock_error* error);
 /* The whole field; values are copied or written before it returns, and NULL only where there are none. Model fields come before the
    first state, each once, those of role communication first (collective on nemesis); the others in each state. */

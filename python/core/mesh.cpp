@@ -42,7 +42,7 @@ class PyRegionSource {
     Unlocked unlocked;
     return mesh::to_text(source.model(part));
   }
-  // A time, None (none is ready), or False (there are no more).
+  // A time, None (none is ready), False (there are no more), or True (the model is another one).
   nb::object next_state(std::int64_t timeout_ms) {
     const Turn turn(mutex_);
     auto& source = this->source();
@@ -53,6 +53,7 @@ class PyRegionSource {
     }
     if (outcome.kind == mesh::StateOutcome::Kind::not_ready) return nb::none();
     if (outcome.kind == mesh::StateOutcome::Kind::end) return nb::bool_(false);
+    if (outcome.kind == mesh::StateOutcome::Kind::model) return nb::bool_(true);
     return nb::float_(outcome.time);
   }
   std::vector<double> times() {
@@ -86,16 +87,16 @@ class PyRegionSource {
     const Turn turn(mutex_);
     auto source = shared();
     Unlocked unlocked;
-    const auto assignment = mesh::assign_linear(source->model(0), parts);
-    return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), assignment, parts));
+    const auto assign = [parts](const mesh::Model& model) { return mesh::assign_linear(model, parts); };
+    return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), assign, parts));
   }
   // With the elements of these blocks alone.
   std::unique_ptr<PyRegionSource> select(const std::vector<std::string>& blocks) {
     const Turn turn(mutex_);
     auto source = shared();
     Unlocked unlocked;
-    const auto assignment = mesh::assign_blocks(source->model(0), blocks);
-    return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), assignment, 1));
+    const auto assign = [blocks](const mesh::Model& model) { return mesh::assign_blocks(model, blocks); };
+    return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), assign, 1));
   }
 
  private:

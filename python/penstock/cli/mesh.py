@@ -153,6 +153,9 @@ def copy(
         ),
     ] = "auto",
     compression: Annotated[int, typer.Option(min=0, max=9, help="Deflate, of netcdf4 files.")] = 0,
+    states_per_file: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Begin another file, TO-s0002, after so many states.")
+    ] = 0,
     force: Force = False,
     timeout: Wait = None,
     quiet: Quiet = False,
@@ -183,7 +186,9 @@ def copy(
             integers=integers,
             reals=reals,
         )
-        _copy(region, name, target, quiet, choice, format=format, compression=compression)
+        _copy(
+            region, name, target, quiet, choice, format=format, compression=compression, states_per_file=states_per_file
+        )
 
 
 @app.command()
@@ -238,8 +243,7 @@ class _Target:
         """What would be lost is named, and refused."""
         if not self._in_files:
             return
-        there = [each for each in (self._to, *_part_files(self._to)) if each.exists()]
-        read = [each for each in (Path(source), *_part_files(Path(source))) if each.exists()]
+        there, read = _files_of(self._to), _files_of(Path(source))
         for each in there:
             if not each.is_file():
                 fail(f"{each} is no regular file", "Give another name.", code=2)
@@ -254,7 +258,7 @@ class _Target:
     def __exit__(self, kind: Any, *_: object) -> None:
         if not self._in_files:
             return
-        written = [each for each in (self._beside, *_part_files(self._beside)) if each.exists()]
+        written = _files_of(self._beside)
         if kind is not None:
             for each in written:
                 each.unlink()
@@ -262,16 +266,16 @@ class _Target:
         names = {
             each: self._to.with_name(self._to.name + each.name.removeprefix(self._beside.name)) for each in written
         }
-        for old in (self._to, *_part_files(self._to)):
+        for old in _files_of(self._to):
             if old not in names.values():
                 old.unlink(missing_ok=True)
         for each, name in names.items():
             each.replace(name)
 
 
-def _part_files(path: Path) -> list[Path]:
-    """NAME.RANKS.RANK, of any number of ranks."""
-    pattern = re.compile(re.escape(path.name) + r"\.(\d+)\.(\d+)")
+def _files_of(path: Path) -> list[Path]:
+    """NAME, NAME.RANKS.RANK of any number of ranks, and NAME-sNUMBER of a series; also what is being written."""
+    pattern = re.compile(re.escape(path.name) + r"(-s\d+)?(\.\d+\.\d+)?(\.writing)?")
     folder = path.parent
     return sorted(each for each in folder.iterdir() if pattern.fullmatch(each.name)) if folder.is_dir() else []
 

@@ -136,6 +136,7 @@ def compare(a: Region, b: Region, options: Options | None = None) -> Report:
     report = Report(limit=options.limit)
     match = _Match(a, b, options, report)
     match.model()
+    models = a.model_number, b.model_number
     state = 0
     while True:
         ours, theirs = a.next_state(), b.next_state()
@@ -145,6 +146,13 @@ def compare(a: Region, b: Region, options: Options | None = None) -> Report:
             return report
         if not options.time.same(np.float64(ours.time), np.float64(theirs.time)):
             report.add("time", "", f"the time is {ours.time!r} and {theirs.time!r}", state)
+        changed = ours.model_number != models[0], theirs.model_number != models[1]
+        if changed[0] != changed[1]:
+            report.add("model", "", f"the topology changes in the {'first' if changed[0] else 'second'} only", state)
+        if any(changed):
+            match = _Match(a, b, options, report)
+            match.model()
+            models = ours.model_number, theirs.model_number
         match.fields(lambda its: its.in_state, state)
         report.states += 1
         state += 1

@@ -105,27 +105,28 @@ def copy(
                 f"no entity has a field {name_of_field!r} of results; there are: {', '.join(sorted(known))[:500]}"
             )
     pieces = _pieces(source, choice, parts)
-    models = [chosen_model(piece.model, choice) for piece in pieces]
-    if len(models) == 1:  # which shares nothing with others
-        models[0].entities = [each for each in models[0].entities if each.type != "comm_set"]
-    writers = _open_all(name, models, context, options, pieces)
+    copies = _Copies(pieces, choice, lambda model, cohort: create(name, model, comm=cohort, context=context, **options))
     done = Copied()
     try:
-        for piece, writer in zip(pieces, writers, strict=True):
-            _copy_fields(piece, writer, done, lambda its: not its.in_state and its.role != "communication")
-        while (state := source.next_state()) is not None:
+        copies.define()
+        while (state := pieces[0].next_state()) is not None:
             if not choice.has_state(state.number, state.time):
                 continue
-            for piece, writer in zip(pieces, writers, strict=True):
+            if state.model_number != copies.model_number:
+                copies.define(state.model_number)
+            for piece, writer in zip(pieces, copies.writers, strict=True):
                 with writer.state(state.time):
                     _copy_fields(piece, writer, done, lambda its: its.in_state)
             done.states += 1
             progress(state.number, state.time)
-        _side_by_side([writer.close for writer in writers])
+        _side_by_side([writer.close for writer in copies.writers])
     except BaseException:
-        for writer in writers:
-            writer.abandon()
+        for writer in copies.writers:
+            if writer is not None:
+                writer.abandon()
         raise
+    done.fields += copies.done.fields
+    done.bytes += copies.done.bytes
     return done
 
 
@@ -141,31 +142,44 @@ def _pieces(source: Region, choice: Choice, parts: int) -> list[Region]:
         core = core.select(kept)
     if parts > 1:
         core = core.spread(parts)
-    return [Region(core, part, source._timeout) for part in range(parts)]
+    pieces = [Region(core, part, source._timeout) for part in range(parts)]
+    pieces[0]._count = source._count
+    return pieces
 
 
-def _open_all(
-    name: Any, models: list[Model], context: Any, options: dict[str, Any], pieces: list[Region]
-) -> list[RegionWriter]:
-    """One writer for each part. Defining is collective, and what parts share comes first, so each has a thread here."""
-    writers: list[Any] = [None] * len(models)
-    cohort = thread_cohort(len(models)) if len(models) > 1 else [None]
+class _Copies:
+    """A writer for each part. Defining is collective, and what parts share comes first, so each has a thread here."""
 
-    def start(rank: int) -> None:
+    def __init__(self, pieces: list[Region], choice: Choice, create: Callable[[Model, Any], RegionWriter]):
+        self._pieces, self._choice, self._create = pieces, choice, create
+        self._cohort = thread_cohort(len(pieces)) if len(pieces) > 1 else [None]
+        self.writers: list[Any] = [None] * len(pieces)
+        self.done = Copied()  # of the models
+        self.model_number = 0
+
+    def define(self, model_number: int = 0) -> None:
+        """The chosen part of the present model, with its values."""
+        self.model_number = model_number
+        for piece in self._pieces[1:]:
+            piece.take_model(model_number)
+        models = [chosen_model(piece.model, self._choice) for piece in self._pieces]
+        if len(models) == 1:  # which shares nothing with others
+            models[0].entities = [each for each in models[0].entities if each.type != "comm_set"]
+        _side_by_side([lambda rank=rank: self._define(rank, models[rank]) for rank in range(len(models))])
+        for piece, writer in zip(self._pieces, self.writers, strict=True):
+            _copy_fields(piece, writer, self.done, lambda its: not its.in_state and its.role != "communication")
+
+    def _define(self, rank: int, model: Model) -> None:
         try:
-            begin(rank)
+            if self.writers[rank] is None:
+                self.writers[rank] = self._create(model, self._cohort[rank])
+            else:
+                self.writers[rank].define(model)
+            _copy_fields(self._pieces[rank], self.writers[rank], Copied(), lambda its: its.role == "communication")
         except BaseException:
-            if len(models) > 1:
-                cohort[rank].give_up()
+            if len(self.writers) > 1:
+                self._cohort[rank].give_up()
             raise
-
-    def begin(rank: int) -> None:
-        writer = create(name, models[rank], comm=cohort[rank], context=context, **options)
-        _copy_fields(pieces[rank], writer, Copied(), lambda its: its.role == "communication")
-        writers[rank] = writer
-
-    _side_by_side([lambda rank=rank: start(rank) for rank in range(len(models))])
-    return writers
 
 
 def _side_by_side(calls: Sequence[Callable[[], Any]]) -> None:

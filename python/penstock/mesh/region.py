@@ -30,12 +30,13 @@ class _Fields:
 
 
 class State(_Fields):
-    """A state of a region, until the next one."""
+    """A state of a region, until the next one. model_number: how many models came before the one it is of."""
 
     def __init__(self, region: Region, number: int, time: float):
         super().__init__(region)
         self.number = number
         self.time = time
+        self.model_number = region.model_number
 
     def __getitem__(self, key: Key) -> np.ndarray:
         if self._region.state is not self:
@@ -46,7 +47,8 @@ class State(_Fields):
 class Region:
     """A region that is read: one part of it, or all parts as one. Made by open(); a context manager.
 
-    Iterating goes through the states: of a stream as they come, of files those that are there.
+    Iterating goes through the states: of a stream as they come, of files those that are there. Where the topology
+    changes from one state to the next, `model` is another one from then on, and `model_number` greater.
     """
 
     def __init__(self, core: Any, part: int, timeout: float | None):
@@ -56,6 +58,7 @@ class Region:
         self._timeout = timeout
         self.state: State | None = None  # the present one
         self._count = 0
+        self.model_number = 0
         self.model = Model.from_text(core.model(part))
 
     def __enter__(self) -> Region:
@@ -79,12 +82,19 @@ class Region:
 
     def next_state(self, timeout: float | None = None) -> State | None:
         """The next state; None where there are no more. timeout: seconds. Raises TimeoutError."""
-        found = self._core.next_state(to_ms(self._timeout if timeout is None else timeout))
+        wait = to_ms(self._timeout if timeout is None else timeout)
+        while (found := self._core.next_state(wait)) is True:
+            self.take_model(self.model_number + 1)
         if found is None:
             raise TimeoutError("no state came in time")
         self.state = None if found is False else State(self, self._count, found)
         self._count += self.state is not None
         return self.state
+
+    def take_model(self, number: int) -> None:
+        """What next_state does where the topology has changed. For regions that are parts of one that was spread."""
+        self.model = Model.from_text(self._core.model(self.part))
+        self.model_number = number
 
     def __iter__(self) -> Iterator[State]:
         while (state := self.next_state()) is not None:
@@ -211,8 +221,7 @@ class RegionWriter:
     def __init__(self, core: Any, model: Model):
         self._core = core
         self._open = True
-        self.model = model
-        core.define(model.to_text())
+        self.define(model)
 
     def __enter__(self) -> RegionWriter:
         return self
@@ -233,6 +242,11 @@ class RegionWriter:
         self._core.abandon()
         self._open = False
 
+    def define(self, model: Model) -> None:
+        """The topology has changed: the model that the next states are of; its fields are written first. Collective."""
+        self._core.define(model.to_text())
+        self.model = model
+
     def state(self, time: float) -> _StateWriter:
         """A context in which all transient and reduction fields are set; the state is complete at its end."""
         return _StateWriter(self, float(time))
@@ -252,7 +266,8 @@ def create(
     """Makes a region, and replaces one of the name. Collective.
 
     Where it goes is `database` (exodus, nemesis, stream, null), else what the ending of the name means, else a stream;
-    configuration and environment win. Other options: path, format, integers, compression (MeshOptions).
+    configuration and environment win. Other options: path, format, integers, compression, states_per_file, resume
+    (MeshOptions).
     Raises InvalidArgument (the model contradicts itself), Unsupported (the database cannot keep it).
     """
     from ..context import _default_context, _freed_on_error
