@@ -130,7 +130,8 @@ void check(const Model& model) {
   for (const auto& entity : model.entities) {
     if (entity.name.empty()) refuse(entity, "has no name");
     if (!names.emplace(entity.type, entity.name).second) refuse(entity, "the name is used twice");
-    if (entity.type != EntityType::region && !ids.emplace(entity.type, entity.id).second)
+    const bool undefined = entity.count == 0 && entity.id < 0;  // a place for a set that nobody filled
+    if (entity.type != EntityType::region && !undefined && !ids.emplace(entity.type, entity.id).second)
       refuse(entity, "another one has id " + std::to_string(entity.id));
     std::set<std::pair<Role, std::string_view>> fields;
     for (const auto& field : entity.fields) {

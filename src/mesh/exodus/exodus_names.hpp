@@ -7,6 +7,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "penstock/region.hpp"
 
@@ -201,6 +202,23 @@ inline constexpr ExodusNames exodus_node_names{EntityType::node_block,
                                                "node_map",
                                                "nmap_names",
                                                "nm_prop"};
+
+// IOSS's name of the property with the type of elements as the file spells it, where that is not the topology's name.
+inline constexpr const char* original_type_property = "original_topology_type";
+
+inline std::vector<std::string> axis_names(std::size_t dimensions) {
+  std::vector<std::string> names;
+  for (std::size_t d = 0; d < dimensions; ++d) names.emplace_back(1, "xyz"[d]);
+  return names;
+}
+
+// The order of elements, a map of all of them without a number.
+inline constexpr const char* order_map = "elem_map";
+
+// Coordinate frames, as properties of the region: ids, three points of each, and tags (R, C or S).
+inline constexpr const char* frame_ids = "frame_ids";
+inline constexpr const char* frame_coordinates = "frame_coordinates";
+inline constexpr const char* frame_tags = "frame_tags";
 
 inline std::string numbered(std::string_view name, std::size_t place) {
   return std::string(name) + std::to_string(place);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "mesh/storage_names.hpp"
 #include "penstock/error.hpp"
@@ -36,6 +37,16 @@ std::vector<std::string> union_of_names(const Model& model, const std::vector<st
         for (auto& name : component_names(field))
           if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
   return names;
+}
+
+// Maps without a name are called by their id.
+std::int64_t map_id(std::string_view name, std::size_t place) {
+  constexpr std::string_view prefix = "map_";
+  std::int64_t id = 0;
+  const auto* end = name.data() + name.size();
+  const bool numbered = name.starts_with(prefix) &&
+                        std::from_chars(name.data() + prefix.size(), end, id) == std::from_chars_result{end, {}};
+  return numbered ? id : static_cast<std::int64_t>(place);
 }
 
 std::size_t index_of(const std::vector<std::string>& names, const std::string& name) {
@@ -151,6 +162,7 @@ void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&
     for (const auto dimension : variable.dimensions) count.push_back(file_->length_of(dimension));
     file_->write(variable.id, DType::int64, Extent(count.size(), 0), count, values.data());
   }
+  write_frames();
   texts_.clear();
   integers_.clear();
   states_.emplace(std::move(*file_), 0, path_);
@@ -190,7 +202,9 @@ void ExodusSink::define_head() {
   file_->put_attribute(global, "maximum_name_length", static_cast<std::int64_t>(longest));
   file_->put_attribute(global, "int64_status", std::int64_t{wide_ ? 0x1c00 : 0});  // maps, ids, bulk
   file_->put_attribute(global, "title", model_.title);
+  const bool has_frames = define_frames();
   for (const auto& [name, value] : model_.properties) {
+    if (has_frames && (name == frame_ids || name == frame_coordinates || name == frame_tags)) continue;
     if (is_exodus_attribute(name))
       throw Error(Errc::unsupported, path_ + ": property '" + name + "' has the name of an attribute of Exodus");
     file_->put_attribute(global, name, value);
@@ -218,6 +232,34 @@ void ExodusSink::define_head() {
   }
 }
 
+// False where the properties that have these names are something else.
+bool ExodusSink::define_frames() {
+  const auto property = [&]<class T>(const char* name) -> const T* {
+    const auto found = model_.properties.find(name);
+    return found == model_.properties.end() ? nullptr : std::get_if<T>(&found->second);
+  };
+  const auto* ids = property.operator()<std::vector<std::int64_t>>(frame_ids);
+  const auto* points = property.operator()<std::vector<double>>(frame_coordinates);
+  const auto* tags = property.operator()<std::string>(frame_tags);
+  if (ids == nullptr || ids->empty() || points == nullptr || points->size() != 9 * ids->size() || tags == nullptr ||
+      tags->size() != ids->size())
+    return false;
+  const auto frames = file_->define_dimension("num_cframes", ids->size());
+  define(frame_coordinates, DType::float64, {file_->define_dimension("num_cframes_9", points->size())});
+  define_integers(frame_ids, {frames}, *ids, false);
+  define(frame_tags, DType::string, {frames});
+  return true;
+}
+
+void ExodusSink::write_frames() {
+  if (const auto* points = file_->find(frame_coordinates); points != nullptr) {
+    const auto& values = std::get<std::vector<double>>(model_.properties.at(frame_coordinates));
+    const auto& tags = std::get<std::string>(model_.properties.at(frame_tags));
+    file_->write(points->id, DType::float64, {0}, {values.size()}, values.data());
+    file_->write(file_->find(frame_tags)->id, DType::string, {0}, {tags.size()}, tags.data());
+  }
+}
+
 void ExodusSink::define_nodes() {
   for (std::size_t e = 0; e < model_.entities.size(); ++e) {
     const auto& entity = model_.entities[e];
@@ -242,11 +284,9 @@ void ExodusSink::define_nodes() {
       throw Error(Errc::unsupported, path_ + ": Exodus has one block of nodes, and this region has more");
     if (entity.name != default_nodes_name)
       file_->put_attribute(NetcdfFile::global_attribute, nodes_name_attribute, entity.name);
-    if (model_.dimensions > 0) {
-      std::vector<std::string> axes;
-      for (std::uint32_t d = 0; d < model_.dimensions; ++d) axes.emplace_back(1, "xyz"[d]);
-      define_texts("coor_names", "num_dim", axes);
-    }
+    const auto* coordinates = entity.find("coordinates", Role::mesh);
+    const bool has_axes = coordinates != nullptr && coordinates->components.size() == model_.dimensions;
+    define_texts("coor_names", "num_dim", has_axes ? coordinates->components : axis_names(model_.dimensions));
     if (entity.count == 0) continue;
     const auto rows = file_->define_dimension("num_nodes", entity.count);
     for (std::size_t i = 0; i < entity.fields.size(); ++i) {
@@ -357,9 +397,21 @@ void ExodusSink::define_block(const ExodusNames& names, std::size_t e, std::size
     const auto width = file_->define_dimension(numbered(dimension, place), flat ? field.count : components_of(field));
     const auto variable =
         define(numbered(variable_name, place), integer_type(), flat ? std::vector{width} : std::vector{rows, width});
-    file_->put_attribute(variable, "elem_type", entity.topology);
+    if (field.name == "connectivity") file_->put_attribute(variable, "elem_type", element_type(e));
     places_[e][i] = {{{.variable = variable, .shape = flat ? Column::Shape::rows : Column::Shape::matrix}}, {1}};
   }
+}
+
+// The file's own spelling, "HEX" or "TETRA10", where the region came from one: readers differ in which they know.
+std::string ExodusSink::element_type(std::size_t e) {
+  const auto& entity = model_.entities[e];
+  const auto original = entity.properties.find(original_type_property);
+  const auto* text = original == entity.properties.end() ? nullptr : std::get_if<std::string>(&original->second);
+  if (text == nullptr) return entity.topology;
+  const auto* nodes = entity.find("connectivity", Role::mesh);
+  const bool flat = nodes == nullptr || entity.find("entity_counts") != nullptr;
+  const auto* meant = find_topology(*text, flat ? 0 : components_of(*nodes));
+  return meant != nullptr && meant->name == entity.topology ? *text : entity.topology;
 }
 
 void ExodusSink::define_set(const ExodusNames& names, std::size_t e, std::size_t place) {
@@ -420,7 +472,10 @@ void ExodusSink::put_id_and_name(int variable, const Entity& entity) {
 void ExodusSink::define_attributes(const ExodusNames& names, std::size_t e, const std::string& rows,
                                    std::size_t place) {
   const auto& entity = model_.entities[e];
-  const auto labels = union_of_names(model_, {e}, Role::attribute);
+  std::vector<std::string> labels;  // empty ones for attributes without a name
+  for (const auto& field : entity.fields)
+    if (field.role == Role::attribute)
+      for (auto& name : component_names(field)) labels.push_back(std::move(name));
   if (labels.empty()) return;
   const auto of_place = [&](const char* name) { return place == 0 ? std::string(name) : numbered(name, place); };
   DType dtype = DType::float32;
@@ -429,11 +484,11 @@ void ExodusSink::define_attributes(const ExodusNames& names, std::size_t e, cons
   define_texts(of_place(names.attribute_names), of_place(names.attribute_count), labels);
   const auto variable = define(of_place(names.attributes), dtype,
                                {file_->dimension_id(rows), file_->dimension_id(of_place(names.attribute_count))});
+  std::size_t at = 0;
   for (std::size_t i = 0; i < entity.fields.size(); ++i)
     if (entity.fields[i].role == Role::attribute)
-      for (const auto& name : component_names(entity.fields[i]))
-        places_[e][i].columns.push_back(
-            {.variable = variable, .shape = Column::Shape::columns, .at = index_of(labels, name)});
+      for (std::uint32_t c = 0; c < components_of(entity.fields[i]); ++c)
+        places_[e][i].columns.push_back({.variable = variable, .shape = Column::Shape::columns, .at = at++});
 }
 
 // One variable holds a map of all blocks: a map that only some of them have is refused.
@@ -455,15 +510,24 @@ void ExodusSink::define_maps(const ExodusNames& names, const std::vector<std::si
   const auto has_ids = [&](std::size_t e) { return model_.entities[e].find("ids", Role::mesh) != nullptr; };
   if (names.type != EntityType::node_block && std::any_of(entities.begin(), entities.end(), has_ids))
     place_all("ids", Role::mesh, define(names.ids, integer_type(), {rows()}));
-  std::vector<std::string> maps;
+  std::vector<std::string> maps, labels;
+  bool has_order = false;
   for (const auto e : entities)
-    for (const auto& field : model_.entities[e].fields)
-      if (field.role == Role::map && index_of(maps, field.name) == maps.size()) maps.push_back(field.name);
+    for (const auto& field : model_.entities[e].fields) {
+      if (field.role != Role::map || index_of(maps, field.name) < maps.size()) continue;
+      if (field.name == order_map && names.type == EntityType::element_block) {
+        has_order = true;
+        continue;
+      }
+      maps.push_back(field.name);
+      labels.push_back(component_names(field).front());
+    }
+  if (has_order) place_all(order_map, Role::map, define(order_map, integer_type(), {rows()}));
   if (maps.empty()) return;
-  define_texts(names.map_names, names.map_count, maps);
+  define_texts(names.map_names, names.map_count, std::move(labels));
   std::vector<std::int64_t> numbers;
   for (std::size_t i = 0; i < maps.size(); ++i) {
-    numbers.push_back(static_cast<std::int64_t>(i) + 1);
+    numbers.push_back(map_id(maps[i], i + 1));
     place_all(maps[i], Role::map, define(numbered(names.maps, i + 1), integer_type(), {rows()}));
   }
   define_integers(numbered(names.map_properties, 1), {file_->dimension_id(names.map_count)}, numbers, wide_);
@@ -497,7 +561,8 @@ void ExodusSink::define_properties(const ExodusNames& names, const std::vector<s
     if (variable == nullptr && names.type == EntityType::element_block)
       variable = file_->find(numbered("facconn", place));
     if (variable == nullptr) continue;  // an empty block or set has no variable to hold them
-    for (const auto& [name, value] : entity.properties) file_->put_attribute(variable->id, name, value);
+    for (const auto& [name, value] : entity.properties)
+      if (name != original_type_property) file_->put_attribute(variable->id, name, value);
   }
 }
 

@@ -36,11 +36,14 @@ class ExodusSink final : public Sink {
   void check_records() const;
   void choose_format();
   void define_head();
+  bool define_frames();
+  void write_frames();
   void define_nodes();
   void define_entities(const ExodusNames& names);
   void define_lists(const ExodusNames& names, const std::vector<std::size_t>& entities);
   std::size_t place_of_entity(std::size_t entity, std::size_t n) const;
   void define_block(const ExodusNames& names, std::size_t entity, std::size_t place);
+  std::string element_type(std::size_t e);
   void define_set(const ExodusNames& names, std::size_t entity, std::size_t place);
   void define_assembly(const ExodusNames& names, std::size_t entity, std::size_t place);
   void define_blob(const ExodusNames& names, std::size_t entity, std::size_t place);

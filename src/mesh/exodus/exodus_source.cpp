@@ -119,6 +119,24 @@ void ExodusSource::read_head() {
   const auto qa = texts("qa_records");
   for (std::size_t i = 0; i + 4 <= qa.size(); i += 4) model_.qa.push_back({qa[i], qa[i + 1], qa[i + 2], qa[i + 3]});
   model_.information = texts("info_records");
+  read_frames();
+}
+
+void ExodusSource::read_frames() {
+  const auto count = file_.dimension("num_cframes").value_or(0);
+  const auto* ids = file_.find(frame_ids);
+  const auto* points = file_.find(frame_coordinates);
+  const auto* tags = file_.find(frame_tags);
+  if (count == 0 || count > max_entities || ids == nullptr || points == nullptr || tags == nullptr) return;
+  std::vector<std::int64_t> numbers(count);
+  std::vector<double> coordinates(9 * count);
+  std::string letters(count, ' ');
+  file_.read(ids->id, DType::int64, {0}, {count}, numbers.data());
+  file_.read(points->id, DType::float64, {0}, {9 * count}, coordinates.data());
+  file_.read(tags->id, DType::string, {0}, {count}, letters.data());
+  model_.properties[frame_ids] = std::move(numbers);
+  model_.properties[frame_coordinates] = std::move(coordinates);
+  model_.properties[frame_tags] = std::move(letters);
 }
 
 void ExodusSource::read_region() {
@@ -155,13 +173,16 @@ void ExodusSource::read_nodes() {
     place.columns.push_back(
         {.variable = variable->id, .shape = all != nullptr ? Column::Shape::lines : Column::Shape::rows, .at = d});
   }
-  if (count > 0 && !place.columns.empty()) {
-    if (place.columns.size() != model_.dimensions)
-      throw Error(Errc::invalid_argument, "coordinates of one of the dimensions are missing");
+  const auto axes = texts("coor_names");
+  const bool has_axes = axes.size() == model_.dimensions && axes != axis_names(model_.dimensions) &&
+                        std::none_of(axes.begin(), axes.end(), [](const auto& axis) { return axis.empty(); });
+  if (place.columns.size() != model_.dimensions && count > 0 && !place.columns.empty())
+    throw Error(Errc::invalid_argument, "coordinates of one of the dimensions are missing");
+  if (model_.dimensions > 0 && (count > 0 ? !place.columns.empty() : has_axes)) {
     static constexpr std::array<const char*, 4> storages{"", "scalar", "vector_2d", "vector_3d"};
-    add_field(nodes,
-              {.name = "coordinates", .dtype = dtype, .storage = storages.at(model_.dimensions), .role = Role::mesh},
-              std::move(place));
+    Field field{.name = "coordinates", .dtype = dtype, .storage = storages.at(model_.dimensions), .role = Role::mesh};
+    if (has_axes) field.components = axes;
+    add_field(nodes, std::move(field), std::move(place));
   }
   if (const auto* ids = file_.find("node_num_map"))
     add_field(nodes, {.name = "ids", .dtype = dtype_of_field(ids->dtype), .role = Role::mesh},
@@ -224,8 +245,14 @@ std::vector<ExodusSource::Listed> ExodusSource::list(const ExodusNames& names) c
     }
     for (auto& [number, entity] : by_variable) found.push_back(std::move(entity));
   }
-  for (auto& entity : found)
-    if (entity.name.empty()) entity.name = default_name(names, entity.id);
+  std::set<std::string> taken;
+  for (const auto& entity : found) taken.insert(entity.name);
+  for (auto& entity : found) {
+    if (!entity.name.empty()) continue;
+    entity.name = default_name(names, entity.id);  // sets that a file has only places for may all have the id -1
+    if (taken.contains(entity.name)) entity.name += "_" + std::to_string(entity.place);
+    taken.insert(entity.name);
+  }
   return found;
 }
 
@@ -277,7 +304,10 @@ void ExodusSource::read_block(const ExodusNames& names, Entity& entity, std::siz
       if (const auto* text = std::get_if<std::string>(&type->second)) entity.topology = *text;
   }
   const auto* known = find_topology(entity.topology, counts != nullptr ? 0 : static_cast<std::uint32_t>(per_entry));
-  if (known != nullptr) entity.topology = known->name;
+  if (known != nullptr && known->name != entity.topology) {
+    entity.properties[original_type_property] = entity.topology;
+    entity.topology = known->name;
+  }
   const auto numbers = [&](const NetcdfVariable& variable, std::string name) {
     const bool flat = variable.dimensions.size() <= 1;
     const auto length = file_.width_of(variable);
@@ -303,13 +333,24 @@ void ExodusSource::read_maps(const ExodusNames& names, Entity& entity, std::size
   const auto count = entity.count > 0 ? file_.dimension(names.map_count).value_or(0) : 0;
   auto labels = texts(names.map_names);
   labels.resize(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto* map = file_.find(numbered(names.maps, i + 1));
-    if (map == nullptr) continue;
-    if (labels[i].empty()) labels[i] = "map_" + std::to_string(i + 1);
-    add_field(entity, {.name = labels[i], .dtype = dtype_of_field(map->dtype), .role = Role::map},
-              {{{.variable = map->id, .first = first}}, {}});
-  }
+  std::vector<std::int64_t> places(count), ids(count);
+  std::iota(places.begin(), places.end(), 1);
+  if (const auto* its = file_.find(numbered(names.map_properties, 1)))
+    file_.read(its->id, DType::int64, {0}, {count}, ids.data());
+  if (std::set(ids.begin(), ids.end()).size() < count) ids = places;
+  const auto add = [&](const NetcdfVariable& map, const std::string& label, std::int64_t number) {
+    Field field{.name = label, .dtype = dtype_of_field(map.dtype), .role = Role::map};
+    if (label.empty()) {
+      field.name = "map_" + std::to_string(number);
+      field.components = {""};
+    }
+    add_field(entity, std::move(field), {{{.variable = map.id, .first = first}}, {}});
+  };
+  for (std::size_t i = 0; i < count; ++i)
+    if (const auto* map = file_.find(numbered(names.maps, i + 1))) add(*map, labels[i], ids[i]);
+  if (const auto* order = file_.find(order_map); order != nullptr && names.type == EntityType::element_block &&
+                                                 entity.count > 0 && entity.find(order_map, Role::map) == nullptr)
+    add(*order, order_map, 0);
 }
 
 void ExodusSource::read_set(const ExodusNames& names, Entity& entity, std::size_t place) {
@@ -375,9 +416,13 @@ void ExodusSource::read_attributes(Entity& entity, const std::string& count, con
   auto names = texts(labels);
   names.resize(number);
   for (std::size_t i = 0; i < number; ++i) {
-    if (names[i].empty()) names[i] = number == 1 ? "attribute" : "attribute_" + std::to_string(i + 1);
+    Field field{.name = names[i], .dtype = dtype_of_field(variable->dtype), .role = Role::attribute};
+    if (names[i].empty()) {
+      field.name = number == 1 ? "attribute" : "attribute_" + std::to_string(i + 1);
+      field.components = {""};
+    }
     add_field(
-        entity, {.name = names[i], .dtype = dtype_of_field(variable->dtype), .role = Role::attribute},
+        entity, std::move(field),
         {{{.variable = variable->id, .shape = single ? Column::Shape::rows : Column::Shape::columns, .at = i}}, {}});
   }
 }

@@ -34,6 +34,7 @@ class ExodusSource final : public StoredSource {
   static void require_whole(const std::string& path);
   std::string text_of_file(const char* attribute, const char* otherwise) const;
   void read_head();
+  void read_frames();
   void read_region();
   void read_nodes();
   void read_entities(const ExodusNames& names);
