@@ -36,6 +36,10 @@ std::vector<std::uint64_t> nodes_of_sides(Source& source, std::uint32_t part, co
                                         [](std::uint64_t number, const auto& each) { return number < each.first; });
     const auto* topology = block == blocks.end() ? nullptr : block->second;
     const auto side = sides[i + 1];
+    if (topology != nullptr && topology->name == "nsided" && side >= 1) {
+      nodes.push_back(2);
+      continue;
+    }
     if (topology == nullptr || side < 1 || static_cast<std::size_t>(side) > topology->side_nodes.size())
       throw Error(Errc::invalid_argument, "side set '" + set.name + "': how many nodes side " + std::to_string(side) +
                                               " of element " + std::to_string(element) + " has is not known");
