@@ -361,6 +361,16 @@ def test_nothing_is_invented(tmp_path):
     first, second = changed(tmp_path, _both_nan)
     assert same(second, second).same
 
+    def ordered(order):
+        def change(model, arrays, times):
+            model.find("block_1").fields.append(mesh.Field("elem_map", "int64", role="map"))
+            arrays["element_block", "block_1", "elem_map", None] = order
+
+        return change
+
+    assert same(*changed(tmp_path, ordered(np.arange(72) + 1))).same
+    assert same(*changed(tmp_path, ordered(np.arange(72)[::-1] + 1))).total == 1
+
 
 def test_tolerances(tmp_path):
     first, second = changed(tmp_path, _value)

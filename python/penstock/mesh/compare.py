@@ -298,13 +298,14 @@ class _Match:
                     self._field(one, two, ours[key], theirs[key], where, tolerance, state)
 
     def _is_implied(self, entity: Entity, key: tuple[str, str]) -> bool:
-        """Ids that are 1, 2, 3, ... say nothing that their absence does not."""
-        if key != ("mesh", "ids"):
+        """Ids and an order of elements that are 1, 2, 3, ... say nothing that their absence does not."""
+        if key not in (("mesh", "ids"), ("map", "elem_map")):
             return False
-        region = self._a if self._a.model.find((entity.type, entity.name)).find("ids", "mesh") else self._b
-        ids = region.read((entity.type, entity.name), "ids")
+        role, name = key
+        region = self._a if self._a.model.find((entity.type, entity.name)).find(name, role) else self._b
+        numbers = region.read((entity.type, entity.name), name, role=role)
         first = _starts(region.model, entity.type)[entity.name] + 1
-        return bool(np.array_equal(ids, np.arange(first, first + ids.size)))
+        return bool(np.array_equal(numbers, np.arange(first, first + numbers.size)))
 
     def _tolerance(self, name: str) -> Tolerance:
         default = self._options.tolerance
