@@ -1,6 +1,9 @@
 """A mesh region as a channel of an analysis: on each engine and in files, on one rank and on several."""
 
 import csv
+import json
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -10,6 +13,7 @@ from penstock import mesh
 from penstock.cohort import thread_cohort
 
 from .test_mesh import GENERATED, generated, pytestmark, written  # noqa: F401
+from .test_mesh_analysis import two_blocks
 
 pytest.importorskip("vtkmodules")
 
@@ -177,3 +181,63 @@ def test_unknown_fields_and_regions_are_named(tmp_path, context):
 
 def test_generated_has_what_is_expected():
     assert "global:1" in GENERATED and np.isfinite([row["whole"] for row in expected()]).all()
+
+
+def test_more_ranks_than_elements(tmp_path):
+    """Blocks that a share has no element of, in files of parts too."""
+    two_blocks(tmp_path / "a.e")
+    mesh.copy(mesh.open(tmp_path / "a.e"), tmp_path / "parts.e", parts=2, database="nemesis")
+    pipeline = """
+extracts:
+  t:
+    type: csv
+    values: {strain: max(strain.x), material: max(material), pressure: sum(pressure), p: max(momentum.z),
+             energy: max(field("quads/energy"))}
+"""
+    for name in ("a.e", "parts.e"):
+        for ranks in (1, 5):
+            out = tmp_path / f"{name}-{ranks}"
+            on_ranks(ranks, lambda cohort, out=out, name=name: analyse(out, [str(tmp_path / name)], cohort, pipeline))
+            expected = {"cycle": 0, "time": 2.5, "strain": 3, "material": 3, "pressure": 15, "p": 3, "energy": 11}
+            assert table(out, "t") == [expected], (name, ranks)
+
+
+LOST = """
+import os, sys
+from penstock import mesh
+
+nodes = mesh.Entity("node_block", "nodeblock_1", 1, 1)
+nodes.fields = [mesh.Field("coordinates", storage="vector_3d", role="mesh"), mesh.Field("T")]
+out = mesh.create("plate", mesh.Model("", 3, [nodes]))
+out["nodeblock_1", "coordinates"] = [[0, 0, 0]]
+with out.state(0.5) as state:
+    state["nodeblock_1", "T"] = [1.0]
+sys.stdin.read()
+os._exit(1)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_writer_that_dies_ends_the_analysis(tmp_path, context, ranks, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_DIRECTORY", str(tmp_path / "streams"))
+    script = tmp_path / "script.py"
+    script.write_text("def analyze(step):\n    return str(step.time)\n")
+    with subprocess.Popen([sys.executable, "-c", LOST], stdin=subprocess.PIPE) as simulation:
+        failed = []
+
+        def let_it_die(progress):
+            if progress.frames:
+                simulation.stdin.close()
+
+        def run(cohort):
+            observe = let_it_die if cohort is None or cohort.rank == 0 else None
+            given = {"context": context, "timeout": TIMEOUT_S, "observe": observe}
+            try:
+                Analysis([script], ["mesh:plate"], tmp_path, cohort, **given).run()
+            except penstock.Error as error:
+                failed.append(error)
+
+        on_ranks(ranks, run)
+        assert simulation.wait(TIMEOUT_S) == 1
+    assert len(failed) == ranks and any(isinstance(error, penstock.WriterLost) for error in failed), failed
+    assert json.loads((tmp_path / "report.json").read_text())["files"] == ["0.5"]

@@ -108,7 +108,7 @@ def to_skeleton(region: Region) -> UnstructuredMesh:
 
 def _in_space(coordinates: np.ndarray) -> np.ndarray:
     out = np.zeros((len(coordinates), 3), coordinates.dtype)
-    flat = coordinates.reshape(len(coordinates), -1)
+    flat = coordinates if coordinates.ndim == 2 else coordinates[:, None]
     out[:, : flat.shape[1]] = flat
     return out
 

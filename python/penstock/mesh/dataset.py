@@ -83,7 +83,7 @@ class _Dataset:
             self.coordinates[name] = ((name,), values)
             return
         if its.role == "mesh" and its.name == "coordinates":
-            for axis, array in zip("xyz", values.reshape(len(values), -1).T, strict=False):
+            for axis, array in zip("xyz", (values if values.ndim == 2 else values[:, None]).T, strict=False):
                 self.coordinates[axis if name == "node" else f"{name}_{axis}"] = ((name,), array)
             return
         of_one = entity.type == "region" or its.role == "reduction"
