@@ -56,7 +56,7 @@ struct Field {
   DType dtype = DType::float64;    // int32, int64, float32, float64, complex128, string
   std::string storage = "scalar";  // or vector_3d, sym_tensor_33, ... (storage_named), or "[7]": an array of 7
   Role role = Role::transient;
-  // Model fields only: how many entries there are, where they are not one for each node, element or member.
+  // Of model fields, and of the region's own: how many entries there are, where they are not one for each node, element or member.
   std::uint64_t count = 0;
   // The names of the components in a format that keeps each by itself (Exodus); empty: made of name and the storage's suffixes.
   std::vector<std::string> components;

@@ -267,6 +267,7 @@ void JoinedSource::add_fields(std::size_t number) {
   }
   for (std::size_t i = 0; i < entity.fields.size(); ++i) {
     auto& place = places_[number][i];
+    if (entity.type == EntityType::region) continue;
     if (!place.ragged && entity.fields[i].count != 0)
       throw Error(Errc::unsupported, std::string(name_of(entity.type)) + " '" + entity.name + "': parts with field '" +
                                          entity.fields[i].name + "' cannot be joined: its entries belong to no rows");

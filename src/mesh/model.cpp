@@ -27,7 +27,9 @@ void check_field(const Entity& entity, const Field& field) {
   if (!field.components.empty() && field.components.size() != components)
     refuse(entity, where + "names " + std::to_string(field.components.size()) + " components and has " +
                        std::to_string(components));
-  if (field.count != 0 && (field.role == Role::transient || field.role == Role::reduction))
+  const bool may_have_count =
+      field.role != Role::reduction && (field.role != Role::transient || entity.type == EntityType::region);
+  if (field.count != 0 && !may_have_count)
     refuse(entity, where + "has a count of its own, which only model fields have");
   static_cast<void>(values_of(entity, field));
 }
@@ -115,7 +117,8 @@ std::uint32_t components_of(const Field& field) {
 }
 
 std::uint64_t rows_of(const Entity& entity, const Field& field) {
-  if (field.role == Role::reduction || entity.type == EntityType::region) return 1;
+  if (field.role == Role::reduction) return 1;
+  if (entity.type == EntityType::region) return std::max<std::uint64_t>(1, field.count);
   return field.count != 0 ? field.count : entity.count;
 }
 

@@ -283,7 +283,7 @@ void SpreadSource::add_field(Part& part, std::size_t number, std::size_t field, 
     for (const auto row : rows)
       for (auto each = starts[row]; each < starts[row + 1]; ++each) entry.entries.push_back(each);
     its.count = entry.entries.size();
-  } else if (its.count != 0) {
+  } else if (its.count != 0 && entity.type != EntityType::region) {
     throw Error(Errc::unsupported, std::string(name_of(entity.type)) + " '" + entity.name + "': field '" + its.name +
                                        "' cannot be spread: its entries belong to no rows");
   }

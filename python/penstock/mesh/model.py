@@ -61,8 +61,10 @@ class Entity:
 
     def rows(self, its: Field) -> int:
         """Rows of a field of this entity."""
-        if its.role == "reduction" or self.type == "region":
+        if its.role == "reduction":
             return 1
+        if self.type == "region":
+            return its.count or 1
         return its.count or self.count
 
     def shape(self, its: Field) -> tuple[int, ...]:

@@ -17,6 +17,7 @@
 #include "mesh/exodus_part.hpp"
 #include "mesh/mesh_test_support.hpp"
 #include "penstock/cohort.hpp"
+#include "penstock/error.hpp"
 
 namespace penstock::mesh {
 namespace {
@@ -223,6 +224,83 @@ TEST(ExodusFiles, MoreEntitiesThan31BitsCountAreReadBySlices) {
   // What the header says is still what must be there.
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 8);
   EXPECT_THROW(static_cast<void>(open_exodus({path, {}, solo()})), Error);
+}
+
+// An Exodus file with variables of another program: of elements, of a dimension of their own, of states.
+void add_foreign(const std::string& path) {
+  auto file = NetcdfFile::create(path, NetcdfFile::Format::offset64);
+  file.put_real(of_file, "version", 4.0F);
+  const auto states = file.define_dimension("time_step", 0), y = file.define_dimension("y", 2);
+  const auto x = file.define_dimension("x", 3), nodes = file.define_dimension("num_nodes", 4);
+  file.define_dimension("num_dim", 1);
+  file.define_variable("coordx", DType::float64, {nodes});
+  file.define_variable("time_whole", DType::float64, {states});
+  file.put_attribute(file.define_variable("colour", DType::int16, {y, x}), "units", std::string("shade"));
+  file.define_variable("of_nodes", DType::float32, {nodes});
+  file.define_variable("letters", DType::string, {x});
+  file.define_variable("lone", DType::int8, {});
+  file.define_variable("probe", DType::float64, {states, y});
+  file.end_definitions();
+  const auto put = [&](const char* variable, const Extent& start, const Extent& count, std::int64_t first) {
+    std::vector<std::int64_t> values(values_in(count));
+    std::iota(values.begin(), values.end(), first);
+    file.write(file.find(variable)->id, DType::int64, start, count, values.data());
+  };
+  put("coordx", {0}, {4}, 0);
+  put("colour", {0, 0}, {2, 3}, 10);
+  put("of_nodes", {0}, {4}, 20);
+  put("lone", {}, {}, 30);
+  file.write(file.find("letters")->id, DType::string, {0}, {3}, "abc");
+  for (std::size_t state = 0; state < 2; ++state) {
+    put("time_whole", {state}, {1}, static_cast<std::int64_t>(state));
+    put("probe", {state, 0}, {1, 2}, static_cast<std::int64_t>(40 + 10 * state));
+  }
+  file.close();
+}
+
+void expect_foreign(const std::string& path) {
+  const auto file = NetcdfFile::open(path);
+  const auto values = [&](const char* name, const Extent& start, const Extent& count) {
+    std::vector<std::int64_t> values(values_in(count));
+    file.read(file.find(name)->id, DType::int64, start, count, values.data());
+    return values;
+  };
+  ASSERT_NE(file.find("probe"), nullptr);
+  EXPECT_THAT(values("colour", {0, 0}, {2, 3}), ElementsAre(10, 11, 12, 13, 14, 15));
+  EXPECT_EQ(std::get<std::string>(file.attributes(file.find("colour")->id).at("units")), "shade");
+  EXPECT_EQ(file.find("colour")->dtype, DType::int16);
+  EXPECT_THAT(values("of_nodes", {0}, {4}), ElementsAre(20, 21, 22, 23));
+  EXPECT_EQ(file.find("of_nodes")->dimensions, file.find("coordx")->dimensions);
+  EXPECT_THAT(values("lone", {}, {}), ElementsAre(30));
+  std::string letters(3, ' ');
+  file.read(file.find("letters")->id, DType::string, {0}, {3}, letters.data());
+  EXPECT_EQ(letters, "abc");
+  EXPECT_THAT(values("probe", {0, 0}, {2, 2}), ElementsAre(40, 41, 50, 51));
+}
+
+TEST(ExodusFiles, VariablesOfOtherProgramsAreKept) {
+  const TestFolder folder;
+  add_foreign(folder.path() + "/a.e");
+  expect_foreign(folder.path() + "/a.e");
+  for (const auto* format : {"offset64", "cdf5", "netcdf4"}) {
+    DatabaseRequest request{folder.path() + "/b.e", {}, solo()};
+    set_option(request.options, "format", format);
+    const auto source = std::shared_ptr<Source>(open_exodus({folder.path() + "/a.e", {}, solo()}));
+    copy_part(*join(source), 0, *checked(create_exodus(request), request.name, solo()));
+    expect_foreign(request.name);
+  }
+}
+
+TEST(ExodusFiles, APropertyThatContradictsItsFieldIsRefused) {
+  const TestFolder folder;
+  for (const auto* property : {"", "int32", "int32/y", "int32/y=3", "int32/y=-1", "int23/y=2", "int32/time_step/y=2"}) {
+    Model model;
+    Entity region{.type = EntityType::region, .name = "region", .count = 1};
+    region.fields = {{.name = "netcdf/a", .dtype = DType::int32, .role = Role::mesh, .count = 2}};
+    region.properties["netcdf/a"] = std::string(property);
+    model.add(region);
+    EXPECT_THROW(create_exodus({folder.path() + "/a.e", {}, solo()})->define(model), Error) << property;
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "mesh/exodus/exodus_layout.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -35,6 +36,9 @@ Hyperslab slab_of(const Column& column, std::uint32_t components, StateNumber st
       add(rows.first, rows.count);
       break;
     case Column::Shape::value: add(column.at, 1); break;
+    case Column::Shape::all:
+      for (const auto length : column.lengths) add(0, length);
+      break;
   }
   return slab;
 }
@@ -58,6 +62,24 @@ void gather(std::byte* packed, const std::byte* rows, std::size_t count, std::si
   for (std::size_t i = 0; i < count; ++i) std::memcpy(packed + i * size, rows + i * stride, size);
 }
 
+// A variable with any number of dimensions, all of it.
+void read_all(const NetcdfFile& file, const Column& column, DType dtype, StateNumber state, void* out) {
+  const auto slab = slab_of(column, 1, state, {});
+  if (!column.is_text) return file.read(column.variable, dtype, slab.start, slab.count, out);
+  std::vector<char> text(values_in(column.lengths));
+  file.read(column.variable, DType::string, slab.start, slab.count, text.data());
+  std::copy(text.begin(), text.end(), static_cast<std::int32_t*>(out));
+}
+void write_all(NetcdfFile& file, const Column& column, DType dtype, StateNumber state, const void* values) {
+  const auto slab = slab_of(column, 1, state, {});
+  if (!column.is_text) return file.write(column.variable, dtype, slab.start, slab.count, values);
+  std::vector<char> text(values_in(column.lengths));
+  std::transform(static_cast<const std::int32_t*>(values), static_cast<const std::int32_t*>(values) + text.size(),
+                 text.begin(), [](std::int32_t letter) { return static_cast<char>(letter); });
+  file.write(column.variable, DType::string, slab.start, slab.count, text.data());
+}
+bool is_all(const Place& place) { return place.columns[0].shape == Column::Shape::all; }
+
 bool is_whole(const Place& place) { return place.columns.size() == 1; }
 int from_one(const Place& place, std::size_t component) {
   return component < place.from_one.size() ? place.from_one[component] : 0;
@@ -68,6 +90,13 @@ int from_one(const Place& place, std::size_t component) {
 void read_place(const NetcdfFile& file, const Place& place, DType dtype, std::uint32_t components, StateNumber state,
                 Rows rows, void* out) {
   const auto size = size_of(dtype);
+  if (is_all(place)) {
+    const auto& column = place.columns[0];
+    std::vector<std::byte> values(values_in(column.lengths) * size);
+    read_all(file, column, dtype, state, values.data());
+    std::memcpy(out, values.data() + rows.first * size, rows.count * size);
+    return;
+  }
   if (is_whole(place)) {
     const auto slab = slab_of(place.columns[0], components, state, rows);
     file.read(place.columns[0].variable, dtype, slab.start, slab.count, out);
@@ -86,6 +115,7 @@ void read_place(const NetcdfFile& file, const Place& place, DType dtype, std::ui
 void write_place(NetcdfFile& file, const Place& place, DType dtype, std::uint32_t components, StateNumber state,
                  Rows rows, const void* values) {
   const auto size = size_of(dtype);
+  if (is_all(place)) return write_all(file, place.columns[0], dtype, state, values);
   if (is_whole(place) && from_one(place, 0) == 0) {
     const auto slab = slab_of(place.columns[0], components, state, rows);
     file.write(place.columns[0].variable, dtype, slab.start, slab.count, values);

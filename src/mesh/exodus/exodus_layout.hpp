@@ -18,11 +18,14 @@ struct Column {
     columns,  // [row][at]
     lines,    // [at][row]
     value,    // [at], for a field of one row
+    all,      // [lengths...]: all dimensions, in the order of the rows
   };
   int variable = -1;
   Shape shape = Shape::rows;
   std::size_t first = 0;
   std::size_t at = 0;
+  Extent lengths = {};
+  bool is_text = false;  // characters, each a number of 32 bits in the field
 };
 
 struct Place {

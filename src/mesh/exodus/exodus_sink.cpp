@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "mesh/exodus/foreign_variables.hpp"
 #include "mesh/storage_names.hpp"
 #include "penstock/error.hpp"
 
@@ -86,7 +87,7 @@ void ExodusSink::choose_format() {
       const auto row = is_in_state(field) ? rows_of(entity, field) : values_of(entity, field);
       largest = std::max(largest, element_count({row, size}));
       if (field.dtype != DType::int64) continue;
-      (is_in_state(field) ? long_results : long_numbers) = true;
+      (is_in_state(field) || entity.type == EntityType::region ? long_results : long_numbers) = true;
     }
   }
   wide_ = options_.integers == MeshIntegers::bits_64 || (options_.integers == MeshIntegers::as_given && long_numbers);
@@ -145,6 +146,8 @@ void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&
   define_head();
   define_nodes();
   for (const auto& names : exodus_names) define_entities(names);
+  for (std::size_t e = 0; e < places_.size(); ++e)  // last: other variables take what is left of names of dimensions
+    if (model_.entities[e].type == EntityType::region) define_foreign(*file_, model_.entities[e], places_[e]);
   for (std::size_t e = 0; e < places_.size(); ++e)
     for (std::size_t i = 0; i < places_[e].size(); ++i) {
       const auto& entity = model_.entities[e];
@@ -180,8 +183,9 @@ void ExodusSink::check_records() const {
   for (const auto& line : model_.information)
     if (line.size() >= line_length) refuse("lines of information of at most 80 characters, not '" + line + "'");
   for (const auto& entity : model_.entities)
-    if ((entity.type == EntityType::region || entity.type == EntityType::node_block) && !entity.properties.empty())
-      refuse("no properties of the region itself or of nodes ('" + entity.properties.begin()->first + "')");
+    if (entity.type == EntityType::region || entity.type == EntityType::node_block)
+      for (const auto& [name, value] : entity.properties)
+        if (!is_foreign_name(name)) refuse("no properties of the region itself or of nodes ('" + name + "')");
 }
 
 void ExodusSink::define_head() {

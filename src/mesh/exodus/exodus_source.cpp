@@ -9,6 +9,7 @@
 #include <set>
 
 #include "mesh/exodus/classic_header.hpp"
+#include "mesh/exodus/foreign_variables.hpp"
 #include "mesh/storage_names.hpp"
 #include "penstock/error.hpp"
 
@@ -152,6 +153,7 @@ void ExodusSource::read_region() {
       add_field(region, std::move(field), std::move(place));
     }
   }
+  read_foreign(file_, region, pending_);
   model_.add(std::move(region));
   places_.push_back(std::move(pending_));
   pending_.clear();

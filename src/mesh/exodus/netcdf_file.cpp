@@ -111,6 +111,14 @@ Property read_attribute(int file, int variable, const char* name, nc_type type, 
 
 }  // namespace
 
+std::size_t values_in(const Extent& lengths) {
+  std::size_t count = 1;
+  for (const auto length : lengths)
+    if (__builtin_mul_overflow(count, length, &count))
+      throw Error(Errc::invalid_argument, "a variable has more values than can be counted");
+  return count;
+}
+
 void NetcdfFile::check(int status, const std::string& doing) const {
   if (status == NC_NOERR) return;
   throw Error(Errc::system, path_ + ": cannot " + doing + ": " + nc_strerror(status));
@@ -189,6 +197,13 @@ std::optional<std::size_t> NetcdfFile::dimension(const std::string& name) const 
   const auto found = dimensions_.find(name);
   if (found == dimensions_.end()) return std::nullopt;
   return length_of(found->second);
+}
+
+std::string NetcdfFile::dimension_name(int dimension) const {
+  const Use use;
+  std::array<char, NC_MAX_NAME + 1> name{};
+  check(nc_inq_dimname(id_, dimension, name.data()), "read a dimension");
+  return name.data();
 }
 
 std::size_t NetcdfFile::length_of(int dimension) const {

@@ -17,6 +17,8 @@
 namespace penstock::mesh {
 
 using Extent = std::vector<std::size_t>;
+// How many values there are. Throws Error(invalid_argument) where nobody could count them.
+std::size_t values_in(const Extent& lengths);
 
 struct NetcdfVariable {
   int id = -1;
@@ -42,6 +44,7 @@ class NetcdfFile {
   bool is_classic() const { return format_ == Format::offset64 || format_ == Format::cdf5; }
 
   std::optional<std::size_t> dimension(const std::string& name) const;
+  std::string dimension_name(int dimension) const;
   // Length, now, of a dimension by its number.
   std::size_t length_of(int dimension) const;
   // 0: unlimited. The one that is there, if there is one.
