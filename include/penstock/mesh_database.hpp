@@ -53,6 +53,7 @@ struct Rows {
 struct StateOutcome {
   enum class Kind : std::uint8_t { state, model, not_ready, end } kind = Kind::end;
   double time = 0;
+  std::uint64_t number = 0;  // of the state, from 0 for the region's first; also where a reader came later
 };
 
 class Source {

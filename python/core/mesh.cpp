@@ -1,6 +1,9 @@
 // Mesh regions: the extension's part. Models cross the border as text (mesh/model_text.hpp); python/penstock/mesh makes of it what
 // users see.
+#include <algorithm>
+
 #include "mesh/database.hpp"
+#include "mesh/exodus_part.hpp"
 #include "mesh/model_text.hpp"
 #include "mesh/numbering.hpp"
 
@@ -42,7 +45,7 @@ class PyRegionSource {
     Unlocked unlocked;
     return mesh::to_text(source.model(part));
   }
-  // A time, None (none is ready), False (there are no more), or True (the model is another one).
+  // Number and time, None (none is ready), False (there are no more), or True (the model is another one).
   nb::object next_state(std::int64_t timeout_ms) {
     const Turn turn(mutex_);
     auto& source = this->source();
@@ -54,7 +57,7 @@ class PyRegionSource {
     if (outcome.kind == mesh::StateOutcome::Kind::not_ready) return nb::none();
     if (outcome.kind == mesh::StateOutcome::Kind::end) return nb::bool_(false);
     if (outcome.kind == mesh::StateOutcome::Kind::model) return nb::bool_(true);
-    return nb::float_(outcome.time);
+    return nb::make_tuple(outcome.number, outcome.time);
   }
   std::vector<double> times() {
     const Turn turn(mutex_);
@@ -90,12 +93,23 @@ class PyRegionSource {
     const auto assign = [parts](const mesh::Model& model) { return mesh::assign_linear(model, parts); };
     return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), assign, parts));
   }
-  // With the elements of these blocks alone.
-  std::unique_ptr<PyRegionSource> select(const std::vector<std::string>& blocks) {
+  // With the elements of these blocks alone, of all if none is named, but not of those.
+  std::unique_ptr<PyRegionSource> select(const std::vector<std::string>& blocks,
+                                         const std::vector<std::string>& without) {
     const Turn turn(mutex_);
     auto source = shared();
     Unlocked unlocked;
-    const auto assign = [blocks](const mesh::Model& model) { return mesh::assign_blocks(model, blocks); };
+    const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    const auto assign = [blocks, without, has](const mesh::Model& model) {
+      std::vector<std::string> kept;
+      for (const auto& each : model.entities)
+        if (each.type == mesh::EntityType::element_block && (blocks.empty() || has(blocks, each.name)) &&
+            !has(without, each.name))
+          kept.push_back(each.name);
+      return mesh::assign_blocks(model, kept);
+    };
     return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), assign, 1));
   }
 
@@ -205,7 +219,7 @@ void bind_mesh(nb::module_& m) {
       .def("read", &PyRegionSource::read, "part"_a, "entity"_a, "field"_a, "first"_a, "count"_a, "out"_a)
       .def("join", &PyRegionSource::join)
       .def("spread", &PyRegionSource::spread, "parts"_a)
-      .def("select", &PyRegionSource::select, "blocks"_a)
+      .def("select", &PyRegionSource::select, "blocks"_a, "without"_a)
       .def("close", &PyRegionSource::close);
   nb::class_<PyRegionSink>(m, "RegionSink")
       .def("define", &PyRegionSink::define, "model"_a)
@@ -214,6 +228,8 @@ void bind_mesh(nb::module_& m) {
       .def("end_state", &PyRegionSink::end_state)
       .def("close", &PyRegionSink::close)
       .def("abandon", &PyRegionSink::abandon);
+  m.def(
+      "mesh_name_of_file", [](const std::string& name) { return mesh::is_exodus_name(name); }, "name"_a);
   m.def(
       "mesh_database_of", [](const std::string& name) { return std::string(mesh::database_of(name)); }, "name"_a);
   m.def(

@@ -129,7 +129,9 @@ void penstock_model_destroy(penstock_model* model) { delete model; }
 int penstock_model_add_entity(penstock_model* model, const penstock_entity* entity, size_t* number,
                               penstock_error* error) {
   return guarded(error, [&] {
-    need(model, "model").change().add(entity_from(entity));
+    need(model, "model");
+    auto its = entity_from(entity);  // may be of the model itself: read before that changes
+    model->change().add(std::move(its));
     if (number) *number = model->model.entities.size() - 1;
   });
 }

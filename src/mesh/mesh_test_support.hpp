@@ -81,7 +81,7 @@ class Sequence : public Source {
     const auto outcome = regions_[now_]->next_state(deadline);
     if (outcome.kind != StateOutcome::Kind::end || now_ + 1 == regions_.size()) return outcome;
     ++now_;
-    return {StateOutcome::Kind::model, 0};
+    return {StateOutcome::Kind::model, 0, 0};
   }
   std::vector<double> times() override {
     std::vector<double> times;

@@ -10,7 +10,7 @@ StateOutcome StoredSource::next_state(Timeout) {
   if (next_ >= times_.size()) times_ = times();
   if (next_ >= times_.size()) return {};
   state_ = next_++;
-  return {StateOutcome::Kind::state, times_[*state_]};
+  return {StateOutcome::Kind::state, times_[*state_], *state_};
 }
 
 void StoredSource::seek(std::uint64_t state) {

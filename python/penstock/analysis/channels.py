@@ -57,7 +57,7 @@ class ChannelName:
             name, stream = "", text
         match = next((each for each in MATCHES if stream.endswith(f"@{each}")), "")
         stream = stream.removesuffix(f"@{match}")
-        region = stream.startswith(REGION) or _core.mesh_database_of(stream) == "exodus"
+        region = stream.startswith(REGION) or _core.mesh_name_of_file(stream)
         stream = stream.removeprefix(REGION)
         if not stream:
             raise InvalidArgument(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..context import Context
-from ..errors import TimeoutError
+from ..errors import TimeoutError, WrongState
 from ..mesh import Region, State, open
 from ..mesh.analysis import fields_of, to_skeleton, values_of, with_fields
 from .channels import Channel, ChannelName
@@ -38,7 +38,9 @@ class RegionDescription(MeshDescription):
         ghost_layers: int = 1,
         views: bool = False,
     ) -> Mesh:
-        """This rank's share, as copies."""
+        """This rank's share, as copies. Raises WrongState where the region has gone on."""
+        if self.region.state is not step:
+            raise WrongState("the region has gone on to another state")
         return with_fields(self.region, self.skeleton, self._chosen(fields))
 
 

@@ -40,15 +40,9 @@ class Copied:
 
 
 def chosen_blocks(model: Model, choice: Choice) -> list[str]:
-    """The element blocks that are kept. Raises NotFound."""
+    """The element blocks that are kept."""
     names = [each.name for each in model.of("element_block")]
-    for name in [*choice.blocks, *choice.without_blocks]:
-        if name not in names:
-            raise NotFound(f"there is no element block {name!r}; there are: {', '.join(names)[:500]}")
-    kept = [name for name in names if name in (choice.blocks or names) and name not in choice.without_blocks]
-    if names and not kept:
-        raise InvalidArgument("no element block is left")
-    return kept
+    return [name for name in names if name in (choice.blocks or names) and name not in choice.without_blocks]
 
 
 def chosen_model(model: Model, choice: Choice) -> Model:
@@ -132,19 +126,22 @@ def copy(
 
 def _pieces(source: Region, choice: Choice, parts: int) -> list[Region]:
     core = source._core
-    kept = chosen_blocks(source.model, choice)
-    some = len(kept) < sum(1 for _ in source.model.of("element_block"))
+    names = [each.name for each in source.model.of("element_block")]
+    for name in [*choice.blocks, *choice.without_blocks]:
+        if name not in names:
+            raise NotFound(f"there is no element block {name!r}; there are: {', '.join(names)[:500]}")
+    if names and not chosen_blocks(source.model, choice):
+        raise InvalidArgument("no element block is left")
+    some = bool(choice.blocks or choice.without_blocks)
     if not some and parts == 1:
         return [source]
     if source.parts > 1:
         raise InvalidArgument("a part, or a share, is copied as it is; copy the joined region for some blocks or parts")
     if some:
-        core = core.select(kept)
+        core = core.select(choice.blocks, choice.without_blocks)
     if parts > 1:
         core = core.spread(parts)
-    pieces = [Region(core, part, source._timeout) for part in range(parts)]
-    pieces[0]._count = source._count
-    return pieces
+    return [Region(core, part, source._timeout) for part in range(parts)]
 
 
 class _Copies:

@@ -30,7 +30,10 @@ class _Fields:
 
 
 class State(_Fields):
-    """A state of a region, until the next one. model_number: how many models came before the one it is of."""
+    """A state of a region, until the next one. number: from 0, the region's first, also where the reader came later.
+
+    model_number: how many models this reader had before the one that the state is of.
+    """
 
     def __init__(self, region: Region, number: int, time: float):
         super().__init__(region)
@@ -57,7 +60,6 @@ class Region:
         self.bytes = 0  # read so far
         self._timeout = timeout
         self.state: State | None = None  # the present one
-        self._count = 0
         self.model_number = 0
         self.model = Model.from_text(core.model(part))
 
@@ -72,13 +74,12 @@ class Region:
 
     @property
     def times(self) -> list[float]:
-        """Of all states. Raises Unsupported for a stream, whose states are passed by."""
+        """Of all states. Raises Unsupported for a stream, whose states are read in order."""
         return self._core.times()
 
     def seek(self, state: int) -> None:
         """The next state is this one, from 0. Raises NotFound, Unsupported (streams)."""
         self._core.seek(state)
-        self._count = state
 
     def next_state(self, timeout: float | None = None) -> State | None:
         """The next state; None where there are no more. timeout: seconds. Raises TimeoutError."""
@@ -87,8 +88,7 @@ class Region:
             self.take_model(self.model_number + 1)
         if found is None:
             raise TimeoutError("no state came in time")
-        self.state = None if found is False else State(self, self._count, found)
-        self._count += self.state is not None
+        self.state = None if found is False else State(self, *found)
         return self.state
 
     def take_model(self, number: int) -> None:

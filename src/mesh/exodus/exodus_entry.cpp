@@ -1,10 +1,11 @@
 // The one function of libpenstock_exodus.so.
 #include <filesystem>
 
-#include "mesh/exodus/file_series.hpp"
+#include "mesh/exodus/classic_header.hpp"
 #include "mesh/exodus/nemesis.hpp"
 #include "mesh/exodus/resumed_sink.hpp"
 #include "mesh/exodus_part.hpp"
+#include "mesh/file_series.hpp"
 #include "penstock/error.hpp"
 #include "penstock/version.hpp"
 
@@ -25,40 +26,38 @@ std::unique_ptr<Source> open_one(const std::string& path) {
   return std::make_unique<NemesisSource>(path);
 }
 
-std::unique_ptr<Sink> create_one(const DatabaseRequest& request, const std::string& path, bool resume) {
-  if (resume && is_there(path))
-    return std::make_unique<ResumedSink>(path, time_to_resume_after(request.options), solo());
-  remove_parts(path, 0, false);
-  return std::make_unique<ExodusSink>(path, request.options);
-}
-
-std::unique_ptr<Sink> create_part(const DatabaseRequest& request, const std::string& path, bool resume) {
-  const auto ranks = static_cast<std::uint32_t>(request.cohort->size());
-  if (!resume || !has_parts(path)) return std::make_unique<NemesisSink>(path, request.options, request.cohort);
-  if (const auto parts = nemesis_parts(path); parts != ranks)
-    throw Error(Errc::invalid_argument, path + ": there are files of " + std::to_string(parts) +
-                                            " parts, and only as many ranks can go on with them, not " +
-                                            std::to_string(ranks));
-  const auto rank = static_cast<std::uint32_t>(request.cohort->rank());
-  return std::make_unique<ResumedSink>(nemesis_path(path, ranks, rank), time_to_resume_after(request.options),
-                                       request.cohort);
+// What this cohort would write. Throws Error(invalid_argument) where it was written by another number of ranks.
+std::string file_to_resume(const Cohort& cohort, const std::string& path, bool parts) {
+  const std::uint32_t there = has_parts(path) ? nemesis_parts(path) : 0;
+  const auto ranks = static_cast<std::uint32_t>(cohort.size());
+  if (there != (parts ? ranks : 0) || is_there(path) == parts)
+    throw Error(Errc::invalid_argument,
+                path + ": cannot resume: " +
+                    (there == 0 ? "it is one file" : "there are files of " + std::to_string(there) + " parts") +
+                    ", and this run has " + std::to_string(ranks) + " ranks");
+  return parts ? nemesis_path(path, ranks, static_cast<std::uint32_t>(cohort.rank())) : path;
 }
 
 FileDatabase files_of(DatabaseRequest request, bool parts) {
   if (!request.cohort) request.cohort = solo();
+  const auto& options = request.options;
+  const auto& cohort = request.cohort;
   FileDatabase files;
-  files.exists = [](const std::string& path) { return is_there(path) || has_parts(path); };
+  files.exists = [](const std::string& path) { return is_there(path) || (has_parts(path) && !is_being_written(path)); };
   files.open = [parts](const std::string& path) -> std::unique_ptr<Source> {
     if (parts) return std::make_unique<NemesisSource>(path);
     return open_one(path);
   };
-  files.create = [request, parts](const std::string& path, bool resume) {
-    return parts ? create_part(request, path, resume) : create_one(request, path, resume);
+  files.create = [options, cohort, parts](const std::string& path) -> std::unique_ptr<Sink> {
+    if (parts) return std::make_unique<NemesisSink>(path, options, cohort);
+    remove_parts(path, 0, false);
+    return std::make_unique<ExodusSink>(path, options);
   };
-  files.remove_from = [request, exists = files.exists](const std::string& name, std::size_t file) {
-    if (request.cohort->rank() != 0) return;
-    for (auto path = series_path(name, file); exists(path); path = series_path(name, ++file))
-      remove_parts(path, 0, true);
+  files.resume = [cohort, parts](const std::string& path, std::optional<double> time) {
+    return std::make_unique<ResumedSink>(file_to_resume(*cohort, path, parts), time, cohort);
+  };
+  files.takes_more_states = [cohort, parts](const std::string& path) {
+    return classic_length(file_to_resume(*cohort, path, parts)).has_value();
   };
   return files;
 }
@@ -68,8 +67,7 @@ std::unique_ptr<Source> open_series(const DatabaseRequest& request, bool parts) 
 }
 std::unique_ptr<Sink> create_series(const DatabaseRequest& request, bool parts) {
   check_exodus_options(request.options);
-  return std::make_unique<SeriesSink>(files_of(request, parts), request.name, request.options.states_per_file,
-                                      request.options.resume != "no");
+  return std::make_unique<SeriesSink>(files_of(request, parts), request);
 }
 
 std::unique_ptr<Source> open_parts(const DatabaseRequest& request) { return open_series(request, true); }

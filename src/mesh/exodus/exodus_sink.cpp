@@ -98,11 +98,9 @@ void ExodusSink::choose_format() {
     throw Error(Errc::invalid_argument, path_ + ": integers of 64 bits need format: cdf5 or netcdf4 (or integers: 32)");
   if (largest > offset64_limit && format == Format::offset64)
     throw Error(Errc::invalid_argument, path_ + ": a variable of more than 4 GiB needs format: cdf5 or netcdf4");
-  const bool classic = format == Format::offset64 || format == Format::cdf5;
   static constexpr std::array formats{NetcdfFile::Format::offset64, NetcdfFile::Format::cdf5,
                                       NetcdfFile::Format::netcdf4, NetcdfFile::Format::netcdf4_classic};
-  file_.emplace(
-      NetcdfFile::create(classic ? path_ : path_ + ".writing", formats.at(static_cast<std::size_t>(format) - 1)));
+  file_.emplace(NetcdfFile::create(path_ + ".writing", formats.at(static_cast<std::size_t>(format) - 1)));
 }
 
 int ExodusSink::define(const std::string& name, DType dtype, const std::vector<int>& dimensions) {

@@ -1,5 +1,5 @@
-// Writes a part of a region as an Exodus II file. A netCDF-4 file is called path.writing until it is closed: HDF5 promises nothing for a
-// file that was not.
+// Writes a part of a region as an Exodus II file. It is called path.writing until its model is complete, and a netCDF-4 file until it is
+// closed: HDF5 promises nothing for a file that was not.
 #pragma once
 
 #include <cstdint>

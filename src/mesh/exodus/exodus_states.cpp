@@ -36,6 +36,14 @@ void ExodusStates::write(const Entity& entity, const Field& field, const Place& 
   write_place(file_, place, field.dtype, components_of(field), state, {0, rows_of(entity, field)}, values);
 }
 
+void ExodusStates::begin(double time) {
+  if (file_.is_classic() && name_ != path_) {
+    file_.synchronise();
+    name_file();
+  }
+  time_ = time;
+}
+
 void ExodusStates::end() {
   file_.write(time_variable_, DType::float64, {states_}, {1}, &*time_);
   file_.synchronise();
@@ -54,7 +62,8 @@ void ExodusStates::close() {
 void ExodusStates::name_file() {
   std::error_code error;
   if (name_ != path_) std::filesystem::rename(path_, name_, error);
-  if (error) throw Error(Errc::system, path_ + ": cannot rename it to " + name_ + ": " + error.message());
+  if (!error) path_ = name_;
+  else throw Error(Errc::system, path_ + ": cannot rename it to " + name_ + ": " + error.message());
 }
 
 }  // namespace penstock::mesh

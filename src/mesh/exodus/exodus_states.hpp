@@ -13,15 +13,15 @@ namespace penstock::mesh {
 
 class ExodusStates {
  public:
-  // states: how many are complete. name: what the file is called once it is closed.
+  // states: how many are complete. name: what the file is called once it is readable: a classic file has its model then, a netCDF-4 file is
+  // closed.
   ExodusStates(NetcdfFile file, std::uint64_t states, std::string name);
   ExodusStates(const ExodusStates&) = delete;
   ExodusStates& operator=(const ExodusStates&) = delete;
   ~ExodusStates();  // as close, but for a state that is not complete: a classic file is without it, a netCDF-4 file gets no name
-  NetcdfFile& file() { return file_; }
   // Model fields, and those of a state that was begun.
   void write(const Entity& entity, const Field& field, const Place& place, const void* values);
-  void begin(double time) { time_ = time; }
+  void begin(double time);
   void end();
   void close();
 

@@ -77,7 +77,7 @@ namespace {
 
 using PartFiles = std::map<std::uint32_t, std::set<std::uint32_t>>;  // by number of parts: which there are
 
-PartFiles part_files(const std::string& name) {
+PartFiles part_files(const std::string& name, std::string_view ending_too = {}) {
   namespace fs = std::filesystem;
   const fs::path path(name);
   const auto stem = path.filename().string();
@@ -85,9 +85,10 @@ PartFiles part_files(const std::string& name) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path.has_parent_path() ? path.parent_path() : fs::path("."), error)) {
     const auto file = entry.path().filename().string();
-    if (!file.starts_with(stem)) continue;
-    if (const auto ending = parse_ending(std::string_view(file).substr(stem.size())))
-      found[ending->first].insert(ending->second);
+    if (!file.starts_with(stem) || !file.ends_with(ending_too)) continue;
+    const auto numbers = std::string_view(file).substr(0, file.size() - ending_too.size());
+    if (numbers.size() < stem.size()) continue;
+    if (const auto ending = parse_ending(numbers.substr(stem.size()))) found[ending->first].insert(ending->second);
   }
   return found;
 }
@@ -96,11 +97,20 @@ PartFiles part_files(const std::string& name) {
 
 bool has_parts(const std::string& name) { return !part_files(name).empty(); }
 
+bool is_being_written(const std::string& name) {
+  const auto found = part_files(name);
+  const bool lacks_some =
+      std::any_of(found.begin(), found.end(), [](const auto& parts) { return parts.second.size() < parts.first; });
+  return lacks_some && !part_files(name, ".writing").empty();
+}
+
 void remove_parts(const std::string& name, std::uint32_t but_of, bool single_too) {
-  for (const auto& [parts, numbers] : part_files(name))
-    if (parts != but_of)
-      for (const auto part : numbers) std::filesystem::remove(nemesis_path(name, parts, part));
-  if (single_too) std::filesystem::remove(name);
+  for (const auto* ending : {"", ".writing"}) {
+    for (const auto& [parts, numbers] : part_files(name, ending))
+      if (parts != but_of)
+        for (const auto part : numbers) std::filesystem::remove(nemesis_path(name, parts, part) + ending);
+    if (single_too) std::filesystem::remove(name + ending);
+  }
 }
 
 std::uint32_t nemesis_parts(const std::string& name) {

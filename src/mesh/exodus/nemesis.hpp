@@ -17,6 +17,8 @@ std::string nemesis_path(const std::string& name, std::uint32_t parts, std::uint
 std::uint32_t nemesis_parts(const std::string& name);
 
 bool has_parts(const std::string& name);
+// Whether a part has not got its name yet.
+bool is_being_written(const std::string& name);
 // What reading would take for the region in place of what is written: files of other numbers of parts, the file of one part.
 void remove_parts(const std::string& name, std::uint32_t but_of, bool single_too);
 

@@ -22,44 +22,51 @@ std::string describe(const Entity& entity) { return std::string(name_of(entity.t
 
 }  // namespace
 
-std::optional<double> time_to_resume_after(const MeshOptions& options) {
-  if (options.resume == "no" || options.resume == "append") return std::nullopt;
-  return base::parse_real(options.resume);
-}
-
 ResumedSink::ResumedSink(std::string path, std::optional<double> last, std::shared_ptr<Cohort> cohort)
     : path_(std::move(path)), last_(last), cohort_(std::move(cohort)) {}
 
 void ResumedSink::define(const Model& model) {
   model_ = model;
-  std::uint64_t states = 0;
-  bool classic = true;
-  std::size_t there = 0;
   stream::on_every_rank(*cohort_, [&] {
     ExodusSource source(path_);
     shared_nodes_ = read_shared(source.file(), true);
     shared_sides_ = read_shared(source.file(), false);
     match(model, source.model(0), source.places());
     const auto times = source.times();
-    there = times.size();
-    states = states_to_keep(times);
-    classic = source.file().is_classic();
+    found_ = times.size();
+    kept_ = states_to_keep(times);
   });
-  states = in_all_parts(states);
+  kept_ = in_all_parts(kept_);
   stream::on_every_rank(*cohort_, [&] {
-    if (states < there && !classic)
+    there_.emplace(NetcdfFile::open(path_));
+    if (kept_ < found_ && !there_->is_classic())
       throw Error(Errc::unsupported, path_ + ": a netCDF-4 file cannot drop states; copy those that are to stay");
-    if (states < there) keep_records(path_, states);
-    states_.emplace(NetcdfFile::open(path_, true), states, path_);
   });
+}
+
+// For writing, with the states that stay.
+void ResumedSink::open() {
+  there_.reset();
+  if (kept_ < found_) keep_records(path_, kept_);
+  states_.emplace(NetcdfFile::open(path_, true), kept_, path_);
+}
+
+void ResumedSink::begin_state(double time) {
+  if (!states_) stream::on_every_rank(*cohort_, [&] { open(); });
+  states_->begin(time);
+}
+
+void ResumedSink::close() {
+  if (!states_ && kept_ < found_) stream::on_every_rank(*cohort_, [&] { open(); });
+  there_.reset();
+  if (states_) states_->close();
 }
 
 std::uint64_t ResumedSink::states_to_keep(const std::vector<double>& times) const {
   if (!last_) return times.size();
   const auto later = std::find_if(times.begin(), times.end(), [&](double time) { return time > *last_; });
   if (!times.empty() && later == times.begin())
-    throw Error(Errc::invalid_argument, path_ + ": all of its states are later than " + std::to_string(*last_) +
-                                            ": remove the file, or resume after " + std::to_string(times.front()));
+    throw Error(Errc::invalid_argument, path_ + ": all of its states are later than " + std::to_string(*last_));
   return static_cast<std::uint64_t>(later - times.begin());
 }
 
@@ -73,7 +80,7 @@ std::uint64_t ResumedSink::in_all_parts(std::uint64_t states) const {
 // Throws Error(invalid_argument), which names what differs.
 void ResumedSink::match(const Model& model, const Model& there, const std::vector<std::vector<Place>>& places) {
   const auto refuse = [&](const std::string& what) {
-    throw Error(Errc::invalid_argument, path_ + ": cannot go on with it: " + what);
+    throw Error(Errc::invalid_argument, path_ + ": cannot resume: " + what);
   };
   for (const auto& its : there.entities) {
     const auto* entity = model.find(its.type, its.name);
@@ -114,13 +121,13 @@ void ResumedSink::write(Slot slot, const void* values) {
     const auto& pairs = entity.name == "commset_node" ? shared_nodes_ : shared_sides_;
     same = pairs.size() * sizeof(pairs[0]) == there.size() && std::memcmp(pairs.data(), values, there.size()) == 0;
   } else if (!there.empty()) {
-    read_place(states_->file(), places_[slot.entity][slot.field], field.dtype, components_of(field), std::nullopt,
-               {0, rows}, there.data());
+    read_place(*there_, places_[slot.entity][slot.field], field.dtype, components_of(field), std::nullopt, {0, rows},
+               there.data());
     same = std::memcmp(there.data(), values, there.size()) == 0;
   }
   if (!same)
-    throw Error(Errc::invalid_argument, path_ + ": cannot go on with it: field '" + field.name + "' of " +
-                                            describe(entity) + " has other values there");
+    throw Error(Errc::invalid_argument, path_ + ": cannot resume: field '" + field.name + "' of " + describe(entity) +
+                                            " has other values there");
 }
 
 }  // namespace penstock::mesh

@@ -1,4 +1,5 @@
-// Goes on with a part of a region in an Exodus file that is there: the model must be the same, states are added.
+// Resumes a part of a region in an Exodus file that is there: the model must be the same, states are added. The file is not changed before
+// the model's fields were compared on all ranks.
 #pragma once
 
 #include <memory>
@@ -11,21 +12,19 @@
 
 namespace penstock::mesh {
 
-// The time in MeshOptions::resume, where there is one. Throws Error(invalid_argument).
-std::optional<double> time_to_resume_after(const MeshOptions& options);
-
 class ResumedSink final : public Sink {
  public:
   // path: this rank's file. last: states with a later time are dropped.
   ResumedSink(std::string path, std::optional<double> last, std::shared_ptr<Cohort> cohort);
   void define(const Model& model) override;
   void write(Slot slot, const void* values) override;
-  void begin_state(double time) override { states_->begin(time); }
+  void begin_state(double time) override;
   void end_state() override { states_->end(); }
-  void close() override { states_->close(); }
+  void close() override;
 
  private:
   void match(const Model& model, const Model& there, const std::vector<std::vector<Place>>& places);
+  void open();
   std::uint64_t states_to_keep(const std::vector<double>& times) const;
   std::uint64_t in_all_parts(std::uint64_t states) const;
 
@@ -35,6 +34,9 @@ class ResumedSink final : public Sink {
   Model model_;
   std::vector<std::vector<Place>> places_;  // as the model's fields
   std::vector<std::int64_t> shared_nodes_, shared_sides_;
+  std::optional<NetcdfFile> there_;  // for reading, until states are written
+  std::uint64_t kept_ = 0;           // states
+  std::uint64_t found_ = 0;
   std::optional<ExodusStates> states_;
 };
 

@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* model_variable = "mesh_model";
 constexpr const char* time_attribute = "time";
-constexpr const char* model_attribute =
-    "mesh_model_number";  // of a step: which of the stream's models its values belong to
+constexpr const char* model_attribute = "mesh_model_step";  // of a state: the step with its model
+constexpr const char* state_attribute = "mesh_state";       // its number
 
 // "element_block/bricks/transient/stress"
 std::string variable_name(const Entity& entity, const Field& field) {
@@ -46,10 +46,10 @@ class StreamSink final : public Sink {
  private:
   void end_model();
   std::uint32_t variable(const std::string& name, DType dtype);
-  void begin_step();
   DatabaseRequest request_;
   Model model_;
-  std::int64_t models_ = 0;
+  std::uint64_t models_ = 0;      // written by this run
+  std::int64_t model_step_ = -1;  // of the present one
   std::optional<Variable<std::string>> model_text_;
   std::optional<Writer> writer_;
   std::optional<WriteStep> step_;
@@ -81,7 +81,8 @@ void StreamSink::define(const Model& model) {
   }
   if (models_++ == 0) model_text_ = writer_->define_value<std::string>(model_variable, Kind::local_value);
   model_written_ = false;
-  begin_step();
+  step_.emplace(writer_->begin_step());
+  model_step_ = static_cast<std::int64_t>(step_->number());
   step_->put(*model_text_, to_text(model_));
 }
 
@@ -98,11 +99,6 @@ std::uint32_t StreamSink::variable(const std::string& name, DType dtype) {
   return number;
 }
 
-void StreamSink::begin_step() {
-  step_.emplace(writer_->begin_step());
-  step_->put_attribute(model_attribute, models_);
-}
-
 void StreamSink::write(Slot slot, const void* values) {
   const auto& entity = model_.entities.at(slot.entity);
   step_->put(variables_.at(slot.entity).at(slot.field), whole(shape_of(entity, entity.fields.at(slot.field))), values);
@@ -115,7 +111,9 @@ void StreamSink::end_model() {
 
 void StreamSink::begin_state(double time) {
   end_model();
-  begin_step();
+  step_.emplace(writer_->begin_step());
+  step_->put_attribute(model_attribute, model_step_);
+  step_->put_attribute(state_attribute, static_cast<std::int64_t>(step_->number() - models_));
   step_->put_attribute(time_attribute, time);
 }
 
@@ -139,14 +137,14 @@ class StreamSource final : public Source {
  private:
   View view_of(std::uint32_t part, const Entity& entity, const Field& field);
   bool take_model();
-  std::int64_t model_number() const;
+  std::int64_t number(const char* attribute) const;
   void keep_model();
 
   std::string name_;
   Reader reader_;
   std::optional<ReadStep> step_;
-  bool in_model_ = true;     // the step is that of the model
-  std::int64_t number_ = 0;  // of the model
+  bool in_model_ = true;  // the step is that of the model
+  std::int64_t model_step_ = 0;
   std::vector<std::string> texts_;
   std::map<std::uint32_t, Model> models_;
   std::map<std::tuple<std::uint32_t, std::size_t, std::size_t>, View> kept_;  // of the model, once its step has ended
@@ -167,13 +165,14 @@ bool StreamSource::take_model() {
   models_.clear();
   kept_.clear();
   texts_ = step_->read_strings(text->id);
-  number_ = model_number();
+  model_step_ = static_cast<std::int64_t>(step_->number());
   return in_model_ = true;
 }
 
-std::int64_t StreamSource::model_number() const {
-  const auto number = step_->attribute(model_attribute);
-  if (!number || number->dtype != DType::int64) throw Error(Errc::protocol, name_ + ": a step has no model's number");
+std::int64_t StreamSource::number(const char* attribute) const {
+  const auto number = step_->attribute(attribute);
+  if (!number || number->dtype != DType::int64)
+    throw Error(Errc::protocol, name_ + ": a state has no attribute " + attribute);
   return number->as<std::int64_t>();
 }
 
@@ -217,22 +216,21 @@ StateOutcome StreamSource::next_state(Timeout deadline) {
   if (step_) std::exchange(step_, std::nullopt)->end();
   auto outcome = reader_.try_begin_step(deadline);
   if (outcome.outcome == Outcome::end_of_stream) return {};
-  if (outcome.outcome == Outcome::not_ready) return {StateOutcome::Kind::not_ready, 0};
+  if (outcome.outcome == Outcome::not_ready) return {StateOutcome::Kind::not_ready, 0, 0};
   if (!outcome.step) throw Error(Errc::writer_lost, name_ + ": the writer is lost");
   step_.emplace(std::move(*outcome.step));
-  if (take_model()) return {StateOutcome::Kind::model, 0};
-  if (model_number() != number_)
-    throw Error(Errc::step_gone,
-                name_ +
-                    ": the topology has changed, and the step with the new model has passed by: open the "
-                    "region before that, or stage it in a pool");
+  if (take_model()) return {StateOutcome::Kind::model, 0, 0};
+  if (number(model_attribute) != model_step_)
+    throw Error(Errc::step_gone, name_ +
+                                     ": the topology has changed, and the step with the new model was skipped: open "
+                                     "the region before that, or stage it in a pool");
   const auto time = step_->attribute(time_attribute);
   if (!time || time->dtype != DType::float64) throw Error(Errc::protocol, name_ + ": a state has no time");
-  return {StateOutcome::Kind::state, time->as<double>()};
+  return {StateOutcome::Kind::state, time->as<double>(), static_cast<std::uint64_t>(number(state_attribute))};
 }
 
 std::vector<double> StreamSource::times() {
-  throw Error(Errc::unsupported, name_ + ": the states of a stream are passed by, one after the other");
+  throw Error(Errc::unsupported, name_ + ": the states of a stream are read in order");
 }
 void StreamSource::seek(std::uint64_t) { static_cast<void>(times()); }
 

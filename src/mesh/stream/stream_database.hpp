@@ -5,7 +5,7 @@
 
 namespace penstock::mesh {
 
-// Collective. The states can be passed by, not sought.
+// Collective. States are read in order, not sought.
 std::unique_ptr<Source> open_stream_database(const DatabaseRequest& request);
 std::unique_ptr<Sink> create_stream_database(const DatabaseRequest& request);
 

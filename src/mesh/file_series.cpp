@@ -1,0 +1,226 @@
+#include "mesh/file_series.hpp"
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <regex>
+
+#include "base/text.hpp"
+#include "mesh/stored_source.hpp"
+#include "penstock/error.hpp"
+#include "stream/api/open.hpp"
+
+namespace penstock::mesh {
+namespace {
+
+// Of a model: the file goes on with the model of the one before.
+constexpr const char* goes_on_property = "penstock_same_model";
+
+Model without_mark(Model model) {
+  model.properties.erase(goes_on_property);
+  return model;
+}
+
+}  // namespace
+
+std::string series_path(const std::string& name, std::size_t file) {
+  if (file == 0) return name;
+  std::array<char, 32> ending{};
+  std::snprintf(ending.data(), ending.size(), "-s%04zu", file + 1);
+  return name + ending.data();
+}
+
+SeriesSource::SeriesSource(FileDatabase files, std::string name) : files_(std::move(files)), name_(std::move(name)) {
+  now_ = open(0);
+}
+
+// Files are opened in their order at first: each tells whether its model is another one.
+std::unique_ptr<Source> SeriesSource::open(std::size_t file) {
+  auto source = files_.open(series_path(name_, file));
+  if (file < numbers_.size()) return source;
+  const bool same = file > 0 && source->model(0).properties.contains(goes_on_property);
+  numbers_.push_back(file == 0 ? 0 : numbers_.back() + (same ? 0 : 1));
+  return source;
+}
+
+const Model& SeriesSource::model(std::uint32_t part) {
+  const auto found = models_.find(part);
+  return found != models_.end() ? found->second : models_.emplace(part, without_mark(now_->model(part))).first->second;
+}
+
+// True where the model is another one.
+bool SeriesSource::change_to(Next next) {
+  const bool same = numbers_[next.file] == numbers_[file_];
+  if (same)
+    for (const auto& [part, model] : models_)
+      if (next.source->parts() != now_->parts() || without_mark(next.source->model(part)) != model)
+        throw Error(Errc::invalid_argument,
+                    series_path(name_, next.file) + ": does not have the model of the files before it");
+  now_ = std::move(next.source);
+  file_ = next.file;
+  first_state_ = next.first_state;
+  if (!same) models_.clear();
+  return !same;
+}
+
+StateOutcome SeriesSource::next_state(Timeout deadline) {
+  for (bool is_complete = false;;) {
+    if (next_) {
+      if (change_to(*std::exchange(next_, std::nullopt))) return {StateOutcome::Kind::model, 0, 0};
+      is_complete = false;
+    }
+    auto outcome = now_->next_state(deadline);
+    outcome.number += first_state_;
+    if (outcome.kind != StateOutcome::Kind::end) return outcome;
+    if (is_complete) next_.emplace(file_ + 1, first_state_ + now_->times().size(), open(file_ + 1));
+    else if (!files_.exists(series_path(name_, file_ + 1))) return outcome;
+    is_complete = true;  // a state may have come since it was asked
+  }
+}
+
+std::vector<double> SeriesSource::times() {
+  std::vector<double> all;
+  for (std::size_t file = 0;; ++file) {
+    const bool last = !files_.exists(series_path(name_, file + 1));
+    if (file >= times_.size()) {
+      auto times = file == file_ ? now_->times() : open(file)->times();
+      all.insert(all.end(), times.begin(), times.end());
+      if (!last) times_.push_back(std::move(times));
+    } else {
+      all.insert(all.end(), times_[file].begin(), times_[file].end());
+    }
+    if (last) return all;
+  }
+}
+
+void SeriesSource::seek(std::uint64_t state) {
+  const auto count = times().size();
+  if (state >= count)
+    throw Error(Errc::not_found, "there is no state " + std::to_string(state) + "; there are " + std::to_string(count));
+  std::size_t file = 0;
+  std::uint64_t first = 0;
+  for (; file < times_.size() && state - first >= times_[file].size(); ++file) first += times_[file].size();
+  if (file == file_) {
+    now_->seek(state - first);
+    next_.reset();
+    return;
+  }
+  auto source = open(file);
+  source->seek(state - first);
+  next_.emplace(file, first, std::move(source));
+}
+
+SeriesSink::SeriesSink(FileDatabase files, const DatabaseRequest& request)
+    : files_(std::move(files)),
+      name_(request.name),
+      cohort_(request.cohort ? request.cohort : solo()),
+      states_per_file_(request.options.states_per_file),
+      resume_(request.options.resume) {
+  if (resume_ != "no" && resume_ != "append") time_ = base::parse_real(resume_);
+}
+
+// The last file with a state up to the time. Throws Error(not_found).
+std::size_t SeriesSink::file_to_resume() {
+  std::size_t file = 0;
+  while (files_.exists(series_path(name_, file + 1))) ++file;
+  if (!time_) return file;
+  for (;; --file) {
+    const auto times = files_.open(series_path(name_, file))->times();
+    if (!times.empty() && times.front() <= *time_) return file;
+    if (file == 0)
+      throw Error(Errc::invalid_argument, name_ + ": cannot resume after " + resume_ +
+                                              ": all of its states are later: remove it, or begin without resume");
+  }
+}
+
+// What earlier runs left of the series from this file on, complete or not.
+void SeriesSink::remove_from(std::size_t file) const {
+  if (cohort_->rank() != 0) return;
+  const std::filesystem::path path(name_);
+  const auto stem = path.filename().string() + "-s";
+  static const std::regex ending(R"((\d{4,9})(\.\d+\.\d+)?(\.writing)?)");
+  std::error_code none;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(path.has_parent_path() ? path.parent_path() : ".", none)) {
+    const auto found = entry.path().filename().string();
+    std::smatch parts;
+    if (!found.starts_with(stem)) continue;
+    const auto rest = found.substr(stem.size());
+    if (!std::regex_match(rest, parts, ending) || std::stoul(parts[1]) <= file) continue;
+    std::error_code error;
+    if (!std::filesystem::remove(entry.path(), error) && error)
+      throw Error(Errc::system, entry.path().string() + ": cannot remove it: " + error.message());
+  }
+}
+
+void SeriesSink::define(const Model& model) {
+  if (now_) close();
+  if (begun_) ++file_;
+  is_resumed_ = !begun_ && resume_ != "no" && files_.exists(name_);
+  if (is_resumed_) {  // rank 0 looks, once for all
+    const auto found = stream::gather_texts(
+        *cohort_, [&] { return cohort_->rank() == 0 ? std::to_string(file_to_resume()) : std::string(); });
+    file_ = base::parse_integer(found.front(), 0, INT64_MAX);
+  } else {
+    stream::on_every_rank(*cohort_, [&] { remove_from(file_ + 1); });
+  }
+  const auto path = series_path(name_, file_);
+  // What is resumed counts as full where a file has so many states.
+  is_full_ = is_resumed_ && (states_per_file_ != 0 || !files_.takes_more_states(path));
+  keeps_model_ = is_full_ || states_per_file_ != 0;
+  written_.clear();
+  states_ = 0;
+  now_ = is_resumed_ ? files_.resume(path, time_) : files_.create(path);
+  now_->define(model);
+  model_ = model;
+  begun_ = true;
+}
+
+void SeriesSink::write(Slot slot, const void* values) {
+  now_->write(slot, values);
+  if (in_state_ || !keeps_model_) return;
+  const auto& [entity, field] = at(model_, slot);
+  const auto* bytes = static_cast<const std::byte*>(values);
+  written_.push_back({slot, std::vector(bytes, bytes + values_of(entity, field) * size_of(field.dtype))});
+}
+
+// All ranks have the model that is there: now what is later may go.
+void SeriesSink::settle() {
+  if (!std::exchange(is_resumed_, false)) return;
+  stream::on_every_rank(*cohort_, [&] { remove_from(file_ + 1); });
+}
+
+// The next file, with the same model.
+void SeriesSink::go_on() {
+  if (now_) close();
+  auto model = model_;
+  model.properties[goes_on_property] = std::int64_t{1};
+  auto next = files_.create(series_path(name_, file_ + 1));
+  next->define(model);
+  for (const auto& [slot, values] : written_) next->write(slot, values.data());
+  now_ = std::move(next);
+  ++file_;
+  states_ = 0;
+  is_full_ = false;
+}
+
+void SeriesSink::begin_state(double time) {
+  settle();
+  if (!now_ || is_full_) go_on();
+  now_->begin_state(time);
+  in_state_ = true;
+}
+
+void SeriesSink::end_state() {
+  now_->end_state();
+  in_state_ = false;
+  if (++states_ == states_per_file_) close();
+}
+
+void SeriesSink::close() {
+  settle();
+  if (now_) now_->close();
+  now_.reset();
+}
+
+}  // namespace penstock::mesh

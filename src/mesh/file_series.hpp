@@ -1,0 +1,98 @@
+// A region in a series of files: name, name-s0002, name-s0003, ... A file begins where the topology has changed, as in IOSS, or after so
+// many states (states_per_file). For databases that keep one model in a file.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mesh/database.hpp"
+
+namespace penstock::mesh {
+
+// "plate.e", "plate.e-s0002": files count from 0 here.
+std::string series_path(const std::string& name, std::size_t file);
+
+// A database that keeps one model in a file, or in files of several parts with a name in common: what it does with one of these.
+struct FileDatabase {
+  std::function<std::unique_ptr<Source>(const std::string& path)> open;
+  std::function<std::unique_ptr<Sink>(const std::string& path)> create;
+  // Goes on with what is there, after the last state, or the last one up to the time. The model's fields are compared. States are dropped
+  // when the first state begins, or at the close.
+  std::function<std::unique_ptr<Sink>(const std::string& path, std::optional<double> time)> resume;
+  std::function<bool(const std::string& path)> exists;  // complete, and readable
+  std::function<bool(const std::string& path)> takes_more_states;
+};
+
+class SeriesSource final : public Source {
+ public:
+  SeriesSource(FileDatabase files, std::string name);
+  std::uint32_t parts() const override { return now_->parts(); }
+  const Model& model(std::uint32_t part) override;
+  StateOutcome next_state(Timeout deadline) override;
+  std::vector<double> times() override;
+  void seek(std::uint64_t state) override;
+  void read(std::uint32_t part, Slot slot, Rows rows, void* out) override { now_->read(part, slot, rows, out); }
+
+ private:
+  struct Next {
+    std::size_t file;
+    std::uint64_t first_state;  // of the file
+    std::unique_ptr<Source> source;
+  };
+  std::unique_ptr<Source> open(std::size_t file);
+  bool change_to(Next next);
+
+  FileDatabase files_;
+  std::string name_;
+  std::size_t file_ = 0;
+  std::uint64_t first_state_ = 0;
+  std::unique_ptr<Source> now_;
+  std::map<std::uint32_t, Model> models_;   // by part
+  std::vector<std::uint32_t> numbers_;      // of the model in each file that was opened
+  std::vector<std::vector<double>> times_;  // of each file but the last
+  std::optional<Next> next_;                // where the next state is
+};
+
+class SeriesSink final : public Sink {
+ public:
+  SeriesSink(FileDatabase files, const DatabaseRequest& request);
+  void define(const Model& model) override;
+  void write(Slot slot, const void* values) override;
+  void begin_state(double time) override;
+  void end_state() override;
+  void close() override;
+
+ private:
+  struct Written {
+    Slot slot;
+    std::vector<std::byte> values;
+  };
+  std::size_t file_to_resume();
+  void remove_from(std::size_t file) const;
+  void settle();
+  void go_on();
+
+  FileDatabase files_;
+  std::string name_;
+  std::shared_ptr<Cohort> cohort_;
+  std::size_t file_ = 0;
+  std::uint32_t states_per_file_;
+  std::string resume_;          // as the option
+  std::optional<double> time_;  // to resume after
+  bool keeps_model_ = false;    // in memory: another file repeats it
+  bool is_full_ = false;
+  bool begun_ = false;
+  bool is_resumed_ = false;    // and later files are still there
+  std::unique_ptr<Sink> now_;  // null: the next state begins a file
+  Model model_;
+  std::vector<Written> written_;
+  std::uint32_t states_ = 0;  // in the file
+  bool in_state_ = false;
+};
+
+}  // namespace penstock::mesh
