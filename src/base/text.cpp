@@ -128,6 +128,12 @@ double parse_real(std::string_view text) {
   return value;
 }
 
+std::string format_real(double value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
 bool parse_boolean(std::string_view text) {
   const std::string word = lower(trim(text));
   for (std::string_view yes : {"true", "yes", "on", "1"})

@@ -31,6 +31,8 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 std::uint64_t parse_integer(std::string_view text, std::uint64_t least, std::uint64_t greatest);
 // "0.5", "1e-3", "inf".
 double parse_real(std::string_view text);
+// The shortest text that parse_real reads as the same number.
+std::string format_real(double value);
 // true/false, yes/no, on/off, 1/0, in any case.
 bool parse_boolean(std::string_view text);
 // Bytes: a decimal number, which may have a fraction, and a unit: none or B, kB MB GB TB (powers of 1000), or KiB MiB

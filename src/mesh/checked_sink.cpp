@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "mesh/numbering.hpp"
 #include "mesh/stored_source.hpp"
 #include "penstock/error.hpp"
 #include "stream/api/open.hpp"
@@ -27,6 +28,7 @@ class CheckedSink final : public Sink {
   std::string describe(std::size_t entity, std::size_t field) const;
   void require(std::initializer_list<Phase> phases, const char* call) const;
   void require_all_written() const;
+  void check_numbers(Slot slot, const void* values) const;
   template <class Body>
   void pass_on(Phase then, Body body, bool repeatable = true);
 
@@ -60,6 +62,26 @@ void CheckedSink::require_all_written() const {
       if (is_in_state(entity.fields[i]) == state && !written_[e][i] && values_of(entity, entity.fields[i]) != 0)
         refuse(std::string(state ? "the state" : "the model") + " has no values of " + describe(e, i));
     }
+}
+
+// Connectivity names nodes, edges or faces that there are. Members of sets are left alone: old files name some that there are not.
+void CheckedSink::check_numbers(Slot slot, const void* values) const {
+  const auto& entity = model_.entities[slot.entity];
+  const auto& field = entity.fields[slot.field];
+  if (!field.name.starts_with("connectivity") || field.role != Role::mesh || values == nullptr) return;
+  const auto type = reference_of(entity, field).type;
+  const auto limit = static_cast<std::int64_t>(model_.count_of(type));
+  const auto check = [&]<class T>(const T* numbers) {
+    for (std::uint64_t i = 0; i < values_of(entity, field); ++i)
+      if (numbers[i] < 0 || numbers[i] >= limit)
+        throw Error(Errc::invalid_argument, name_ + ": " + describe(slot.entity, slot.field) + " names number " +
+                                                std::to_string(numbers[i]) + " of " + std::to_string(limit) +
+                                                " in the " + std::string(name_of(type)) +
+                                                "s: numbers count from 0 through all of them");
+  };
+  if (type == EntityType::region) return;
+  if (field.dtype == DType::int32) check(static_cast<const std::int32_t*>(values));
+  else if (field.dtype == DType::int64) check(static_cast<const std::int64_t*>(values));
 }
 
 // After an error of the database it is only closed. repeatable: a wrong call changes nothing.
@@ -98,6 +120,7 @@ void CheckedSink::write(Slot slot, const void* values) {
     refuse((state ? "inside of a state: " : "outside of a state: ") + describe(slot.entity, slot.field));
   if (phase_ == Phase::between) refuse("the model is complete: " + describe(slot.entity, slot.field));
   if (written_[slot.entity][slot.field]) refuse("there are values already of " + describe(slot.entity, slot.field));
+  check_numbers(slot, values);
   const auto& entity = model_.entities[slot.entity];
   if (values == nullptr && values_of(entity, entity.fields[slot.field]) != 0)
     throw Error(Errc::invalid_argument, name_ + ": no values are given of " + describe(slot.entity, slot.field));

@@ -119,18 +119,32 @@ SeriesSink::SeriesSink(FileDatabase files, const DatabaseRequest& request)
   if (resume_ != "no" && resume_ != "append") time_ = base::parse_real(resume_);
 }
 
-// The last file with a state up to the time. Throws Error(not_found).
-std::size_t SeriesSink::file_to_resume() {
+// The last file, or the last one with a state up to the time. Throws Error(invalid_argument).
+std::pair<std::size_t, std::optional<double>> SeriesSink::place_to_resume() const {
+  static_cast<void>(files_.takes_more_states(name_));  // or it was written by another number of ranks
   std::size_t file = 0;
   while (files_.exists(series_path(name_, file + 1))) ++file;
-  if (!time_) return file;
   for (;; --file) {
-    const auto times = files_.open(series_path(name_, file))->times();
-    if (!times.empty() && times.front() <= *time_) return file;
+    std::optional<double> last;
+    for (const auto time : files_.open(series_path(name_, file))->times())
+      if (!time_ || time <= *time_) last = time;
+    if (last || !time_) return {file, last};
     if (file == 0)
       throw Error(Errc::invalid_argument, name_ + ": cannot resume after " + resume_ +
                                               ": all of its states are later: remove it, or begin without resume");
   }
+}
+
+// Rank 0 looks, once for all.
+void SeriesSink::find_place() {
+  const auto texts = stream::gather_texts(*cohort_, [&]() -> std::string {
+    if (cohort_->rank() != 0) return {};
+    const auto [file, last] = place_to_resume();
+    return std::to_string(file) + (last ? " " + base::format_real(*last) : "");
+  });
+  const auto words = base::split(texts.front(), ' ');
+  file_ = base::parse_integer(words[0], 0, INT64_MAX);
+  if (words.size() > 1) last_time_ = base::parse_real(words[1]);
 }
 
 // What earlier runs left of the series from this file on, complete or not.
@@ -157,10 +171,8 @@ void SeriesSink::define(const Model& model) {
   if (now_) close();
   if (begun_) ++file_;
   is_resumed_ = !begun_ && resume_ != "no" && files_.exists(name_);
-  if (is_resumed_) {  // rank 0 looks, once for all
-    const auto found = stream::gather_texts(
-        *cohort_, [&] { return cohort_->rank() == 0 ? std::to_string(file_to_resume()) : std::string(); });
-    file_ = base::parse_integer(found.front(), 0, INT64_MAX);
+  if (is_resumed_) {
+    find_place();
   } else {
     stream::on_every_rank(*cohort_, [&] { remove_from(file_ + 1); });
   }
@@ -205,6 +217,10 @@ void SeriesSink::go_on() {
 }
 
 void SeriesSink::begin_state(double time) {
+  if (is_resumed_ && last_time_ && time <= *last_time_)
+    throw Error(Errc::invalid_argument, name_ + ": time " + base::format_real(time) +
+                                            " is not after the last state that is there, of time " +
+                                            base::format_real(*last_time_) + ": resume after an earlier time");
   settle();
   if (!now_ || is_full_) go_on();
   now_->begin_state(time);

@@ -72,7 +72,9 @@ class SeriesSink final : public Sink {
     Slot slot;
     std::vector<std::byte> values;
   };
-  std::size_t file_to_resume();
+  // A file, and the time of the last state in it that stays.
+  std::pair<std::size_t, std::optional<double>> place_to_resume() const;
+  void find_place();
   void remove_from(std::size_t file) const;
   void settle();
   void go_on();
@@ -87,7 +89,8 @@ class SeriesSink final : public Sink {
   bool keeps_model_ = false;    // in memory: another file repeats it
   bool is_full_ = false;
   bool begun_ = false;
-  bool is_resumed_ = false;    // and later files are still there
+  bool is_resumed_ = false;  // and what is later is still there
+  std::optional<double> last_time_;
   std::unique_ptr<Sink> now_;  // null: the next state begins a file
   Model model_;
   std::vector<Written> written_;

@@ -176,6 +176,8 @@ def test_a_region_is_gone_on_with(tmp_path):
         penstock.InvalidArgument, match="node_block 'nodes' has id 1 and 12 members there, and 1 and 16"
     ):
         write_growing(path, (7,), resume="append")
+    with pytest.raises(penstock.InvalidArgument, match="time 4 is not after the last state that is there, of time 4"):
+        write_growing(path, (5,), 4, resume="append")
     with pytest.raises(penstock.InvalidArgument, match="resume"):
         write_growing(path, (5,), resume="later")
     with mesh.open(path) as region:

@@ -52,9 +52,23 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def _open(name: str, database: str = "", part: int | None = None, timeout: float | None = None) -> Any:
     from .. import _core, mesh
 
+    _require_stream_name(name, database, "--database")
     if (database or _core.mesh_database_of(name)) == "stream" and not is_written_here(name):
         messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
     return mesh.open(name, part=part, timeout=timeout, **({"database": database} if database else {}))
+
+
+def _require_stream_name(name: str, database: str, option: str) -> None:
+    """A misspelt file would be waited for as a stream."""
+    from .. import _core
+
+    if database or _core.mesh_database_of(name) != "stream" or not ("/" in name or Path(name).suffix):
+        return
+    fail(
+        f"there is no file {name}, and its ending names no mesh format (.e, .exo, .ex2, .g, .gen)",
+        f"Correct the name, or say what it is: {option} exodus, nemesis or stream.",
+        code=2,
+    )
 
 
 @app.command()
@@ -233,6 +247,7 @@ class _Target:
     def __init__(self, to: str, parts: int, database: str):
         from .. import _core
 
+        self._given = database
         self.database = database or _core.mesh_database_of(to)
         self.name, self.parts = to, parts
         self._to = Path(to)
@@ -241,6 +256,7 @@ class _Target:
 
     def check(self, source: str, force: bool) -> None:
         """What would be lost is named, and refused."""
+        _require_stream_name(self.name, self._given, "--to-database")
         if not self._in_files:
             return
         there, read = _files_of(self._to), _files_of(Path(source))

@@ -59,7 +59,7 @@ class Tolerance:
     @staticmethod
     def of(options: Mapping[str, Any]) -> Tolerance:
         """From a mapping, as a file of tolerances has it. Raises InvalidArgument."""
-        known = {each: options[each] for each in Tolerance.__slots__ if each in options}
+        known = {each: _number(options[each]) for each in Tolerance.__slots__ if each in options}
         for name in options:
             if name not in known:
                 raise InvalidArgument(f"unknown tolerance {name!r}; there are: {', '.join(Tolerance.__slots__)}")
@@ -67,6 +67,14 @@ class Tolerance:
             if name != "ignore" and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
                 raise InvalidArgument(f"{name}: a tolerance is a number of at least 0, not {value!r}")
         return Tolerance(**known)
+
+
+def _number(value: Any) -> Any:
+    """YAML takes 1e-9, without a point, for text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _ulps_apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:

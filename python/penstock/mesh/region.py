@@ -78,8 +78,11 @@ class Region:
         return self._core.times()
 
     def seek(self, state: int) -> None:
-        """The next state is this one, from 0. Raises NotFound, Unsupported (streams)."""
-        self._core.seek(state)
+        """The next state is this one, from 0; -1 is the last one. Raises NotFound, Unsupported (streams)."""
+        number = state + len(self.times) if state < 0 else state
+        if number < 0:
+            raise NotFound(f"there is no state {state}; there are {len(self.times)}")
+        self._core.seek(number)
 
     def next_state(self, timeout: float | None = None) -> State | None:
         """The next state; None where there are no more. timeout: seconds. Raises TimeoutError."""

@@ -130,7 +130,13 @@ NetcdfFile NetcdfFile::open(const std::string& path, bool writable) {
     const Use use;
     const auto status = nc_open(path.c_str(), writable ? NC_WRITE : NC_NOWRITE, &file.id_);
     if (status == NC_ENOTNC) throw Error(Errc::invalid_argument, path + ": is no netCDF file");
-    if (status == ENOENT) throw Error(Errc::not_found, path + ": there is no such file");
+    if (status == ENOENT) {
+      const auto unfinished = path + ".writing";
+      const bool is_there = std::filesystem::exists(unfinished);
+      throw Error(Errc::not_found,
+                  path + ": there is no such file" +
+                      (is_there ? "; " + unfinished + " is being written, or its writer ended too early" : ""));
+    }
     file.check(status, "open the file");
     int format = 0;
     file.check(nc_inq_format(file.id_, &format), "read its format");

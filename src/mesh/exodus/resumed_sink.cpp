@@ -66,7 +66,7 @@ std::uint64_t ResumedSink::states_to_keep(const std::vector<double>& times) cons
   if (!last_) return times.size();
   const auto later = std::find_if(times.begin(), times.end(), [&](double time) { return time > *last_; });
   if (!times.empty() && later == times.begin())
-    throw Error(Errc::invalid_argument, path_ + ": all of its states are later than " + std::to_string(*last_));
+    throw Error(Errc::invalid_argument, path_ + ": all of its states are later than " + base::format_real(*last_));
   return static_cast<std::uint64_t>(later - times.begin());
 }
 
@@ -94,7 +94,7 @@ void ResumedSink::match(const Model& model, const Model& there, const std::vecto
     if (entity.type == EntityType::comm_set) continue;
     const auto* its = there.find(entity.type, entity.name);
     if (its == nullptr) refuse("it has no " + describe(entity));
-    if (its->count != entity.count || (entity.type != EntityType::region && its->id != entity.id))
+    if (entity.type != EntityType::region && (its->count != entity.count || its->id != entity.id))
       refuse(describe(entity) + " has id " + std::to_string(its->id) + " and " + std::to_string(its->count) +
              " members there, and " + std::to_string(entity.id) + " and " + std::to_string(entity.count) +
              " in the model");
