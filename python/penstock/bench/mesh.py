@@ -105,10 +105,10 @@ def cost(program: str, sizes: Sizes, place: str, run: Run) -> Figures:
 def faodel_keys(model: Model, rank: int, state: int) -> list[str]:
     """The keys of one rank's part (see above): of a state, or of everything else for state -1."""
     keys = []
-    region = next(model.of("region")).name
     for entity in model.entities:
         kind = "".join(word.capitalize() for word in entity.type.split("_"))
-        start = f"{rank}/Region/{region}/State/{state}/Entity/{kind}/Name/{entity.name}"
+        name = "" if entity.type == "region" else f"/Name/{entity.name}"
+        start = f"{rank}/State/{state}/Entity/{kind}{name}"
         for its in entity.fields:
             if its.in_state == (state >= 0):
                 basic = BASIC_TYPES[its.dtype]

@@ -54,12 +54,17 @@ void shift(DType dtype, void* values, std::size_t count, std::size_t stride, int
   else throw Error(Errc::invalid_argument, "numbers of nodes and the like are int32 or int64");
 }
 
-// Between packed values and one component of rows.
-void spread(std::byte* rows, const std::byte* packed, std::size_t count, std::size_t stride, std::size_t size) {
-  for (std::size_t i = 0; i < count; ++i) std::memcpy(rows + i * stride, packed + i * size, size);
+// Values of `size` bytes from one array to another, so many bytes apart in each.
+template <std::size_t size>
+void copy_strided(std::byte* to, std::size_t to_stride, const std::byte* from, std::size_t from_stride,
+                  std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) std::memcpy(to + i * to_stride, from + i * from_stride, size);
 }
-void gather(std::byte* packed, const std::byte* rows, std::size_t count, std::size_t stride, std::size_t size) {
-  for (std::size_t i = 0; i < count; ++i) std::memcpy(packed + i * size, rows + i * stride, size);
+void copy_values(std::byte* to, std::size_t to_stride, const std::byte* from, std::size_t from_stride,
+                 std::size_t count, std::size_t size) {
+  if (size == 8) return copy_strided<8>(to, to_stride, from, from_stride, count);
+  if (size == 4) return copy_strided<4>(to, to_stride, from, from_stride, count);
+  for (std::size_t i = 0; i < count; ++i) std::memcpy(to + i * to_stride, from + i * from_stride, size);
 }
 
 // A variable with any number of dimensions, all of it.
@@ -108,7 +113,7 @@ void read_place(const NetcdfFile& file, const Place& place, DType dtype, std::ui
     const auto slab = slab_of(place.columns[c], components, state, rows);
     file.read(place.columns[c].variable, dtype, slab.start, slab.count, packed.data());
     if (from_one(place, c) != 0) shift(dtype, packed.data(), rows.count, 1, -1);
-    spread(static_cast<std::byte*>(out) + c * size, packed.data(), rows.count, components * size, size);
+    copy_values(static_cast<std::byte*>(out) + c * size, components * size, packed.data(), size, rows.count, size);
   }
 }
 
@@ -124,8 +129,8 @@ void write_place(NetcdfFile& file, const Place& place, DType dtype, std::uint32_
   const std::size_t width = is_whole(place) ? components : 1;
   std::vector<std::byte> packed(rows.count * width * size);
   for (std::size_t c = 0; c < place.columns.size(); ++c) {
-    gather(packed.data(), static_cast<const std::byte*>(values) + c * size, rows.count, components * size,
-           width * size);
+    copy_values(packed.data(), width * size, static_cast<const std::byte*>(values) + c * size, components * size,
+                rows.count, width * size);
     if (from_one(place, c) != 0) shift(dtype, packed.data(), rows.count * width, 1, 1);
     const auto slab = slab_of(place.columns[c], components, state, rows);
     file.write(place.columns[c].variable, dtype, slab.start, slab.count, packed.data());

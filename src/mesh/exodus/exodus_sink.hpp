@@ -58,6 +58,10 @@ class ExodusSink final : public Sink {
   void define_integers(const std::string& name, const std::vector<int>& dimensions, std::vector<std::int64_t> values,
                        bool wide);
   DType integer_type() const { return wide_ ? DType::int64 : DType::int32; }
+  static DType result_type(const Field& field);
+  static std::vector<std::string> union_of_names(const Model& model, const std::vector<std::size_t>& entities,
+                                                 Role role);
+  static std::size_t index_of(const std::vector<std::string>& names, const std::string& name);
   Place& place_of(std::size_t entity, std::string_view field, Role role);
 
   std::string path_;

@@ -58,10 +58,22 @@ class StreamSink final : public Sink {
   bool model_written_ = false;
 };
 
+// Of this rank's part.
+std::uint64_t state_bytes(const Model& model) {
+  std::uint64_t bytes = 0;
+  each_state_field(model, [&](Slot slot) {
+    const auto& [entity, field] = at(model, slot);
+    bytes += values_of(entity, field) * size_of(field.dtype);
+  });
+  return bytes;
+}
+
 // Readers that come later need the model.
-StreamOptions writer_options(const DatabaseRequest& request) {
+StreamOptions writer_options(const DatabaseRequest& request, const Model& model) {
   StreamOptions options;
-  if (request.context->options_for(request.name).engine == "direct") options.keep_first_step = true;
+  const auto engine = request.context->options_for(request.name).engine;
+  if (engine == "direct") options.keep_first_step = true;
+  if (engine != "space") options.step_bytes = state_bytes(model);
   const auto& resume = request.options.resume;
   if (resume != "no" && resume != "append")
     throw Error(Errc::unsupported, request.name + ": a stream is not resumed after a time (" + resume +
@@ -72,7 +84,8 @@ StreamOptions writer_options(const DatabaseRequest& request) {
 
 void StreamSink::define(const Model& model) {
   if (writer_) end_model();
-  else writer_.emplace(request_.context->create_stream(request_.name, request_.cohort, writer_options(request_)));
+  else
+    writer_.emplace(request_.context->create_stream(request_.name, request_.cohort, writer_options(request_, model)));
   model_ = model;
   variables_.clear();
   for (const auto& entity : model_.entities) {
