@@ -70,7 +70,7 @@ class SpreadSource final : public Source {
   void add_field(Part& part, std::size_t number, std::size_t field, const Numbers& rows);
   void add_made(Part& part, Field field, std::vector<std::int64_t> values);
   void add_order(Part& part, std::size_t number, const Numbers& rows);
-  void add_shared(std::uint32_t part);
+  void add_shared();
   Numbers rows_of_set(Part& part, std::size_t number);
   std::uint64_t before(std::size_t number) const;  // of the entity's type, in the entities before it
 
@@ -114,8 +114,7 @@ void SpreadSource::spread_model() {
   if (complete_) own_rest();
   count_ids();
   for (std::uint32_t part = 0; part < parts; ++part) make_part(part);
-  if (parts > 1)
-    for (std::uint32_t part = 0; part < parts; ++part) add_shared(part);
+  if (parts > 1) add_shared();
 }
 
 std::uint64_t SpreadSource::before(std::size_t number) const {
@@ -327,26 +326,44 @@ void SpreadSource::add_order(Part& part, std::size_t number, const Numbers& rows
     add_made(part, {.name = position_field, .dtype = DType::float64, .role = Role::attribute}, std::move(values));
 }
 
-void SpreadSource::add_shared(std::uint32_t number) {
-  auto& part = parts_[number];
-  std::vector<std::int64_t> pairs;
-  for (std::uint32_t other = 0; other < parts_.size(); ++other) {
-    if (other == number) continue;
-    const auto& theirs = parts_[other].owned[node_type];
-    const auto& ours = part.owned[node_type];
-    for (std::uint64_t i = 0, k = 0; i < ours.size() && k < theirs.size();) {
-      if (ours[i] == theirs[k])
-        pairs.insert(pairs.end(), {static_cast<std::int64_t>(i), static_cast<std::int64_t>(other)});
-      if (ours[i] <= theirs[k]) ++i;
-      else ++k;
-    }
+// Nodes that several parts have, in the comm set of each.
+void SpreadSource::add_shared() {
+  std::vector<std::uint32_t> owners(whole_.count_of(EntityType::node_block), 0);
+  for (const auto& part : parts_)
+    for (const auto node : part.owned[node_type]) ++owners[node];
+  struct Shared {
+    std::uint64_t node;
+    std::uint32_t part;
+    std::int64_t number;  // in the part
+  };
+  std::vector<Shared> shared;
+  for (std::uint32_t part = 0; part < parts_.size(); ++part) {
+    const auto& owned = parts_[part].owned[node_type];
+    for (std::uint64_t i = 0; i < owned.size(); ++i)
+      if (owners[owned[i]] > 1) shared.push_back({owned[i], part, static_cast<std::int64_t>(i)});
   }
-  if (pairs.empty()) return;
-  part.model.add({.type = EntityType::comm_set, .name = "commset_node", .id = 1, .count = pairs.size() / 2});
-  part.rows.emplace_back();
-  part.fields.emplace_back();
-  add_made(part, {.name = "entity_processor", .dtype = DType::int64, .storage = "[2]", .role = Role::communication},
-           std::move(pairs));
+  std::stable_sort(shared.begin(), shared.end(), [](const Shared& a, const Shared& b) { return a.node < b.node; });
+  std::vector<std::vector<std::pair<std::uint32_t, std::int64_t>>> lists(parts_.size());  // other part, own number
+  for (auto begin = shared.begin(); begin != shared.end();) {
+    const auto end = std::find_if(begin, shared.end(), [&](const Shared& each) { return each.node != begin->node; });
+    for (auto ours = begin; ours != end; ++ours)
+      for (auto theirs = begin; theirs != end; ++theirs)
+        if (ours != theirs) lists[ours->part].emplace_back(theirs->part, ours->number);
+    begin = end;
+  }
+  for (std::uint32_t number = 0; number < parts_.size(); ++number) {
+    auto& list = lists[number];
+    if (list.empty()) continue;
+    std::sort(list.begin(), list.end());
+    std::vector<std::int64_t> pairs;
+    for (const auto& [other, own] : list) pairs.insert(pairs.end(), {own, static_cast<std::int64_t>(other)});
+    auto& part = parts_[number];
+    part.model.add({.type = EntityType::comm_set, .name = "commset_node", .id = 1, .count = list.size()});
+    part.rows.emplace_back();
+    part.fields.emplace_back();
+    add_made(part, {.name = "entity_processor", .dtype = DType::int64, .storage = "[2]", .role = Role::communication},
+             std::move(pairs));
+  }
 }
 
 void SpreadSource::read(std::uint32_t number, Slot slot, Rows rows, void* out) {
