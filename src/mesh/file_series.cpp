@@ -160,7 +160,8 @@ void SeriesSink::remove_from(std::size_t file) const {
     std::smatch parts;
     if (!found.starts_with(stem)) continue;
     const auto rest = found.substr(stem.size());
-    if (!std::regex_match(rest, parts, ending) || std::stoul(parts[1]) <= file) continue;
+    if (!std::regex_match(rest, parts, ending) || std::stoul(parts[1]) <= file || !entry.is_regular_file(none))
+      continue;
     std::error_code error;
     if (!std::filesystem::remove(entry.path(), error) && error)
       throw Error(Errc::system, entry.path().string() + ": cannot remove it: " + error.message());
@@ -168,13 +169,13 @@ void SeriesSink::remove_from(std::size_t file) const {
 }
 
 void SeriesSink::define(const Model& model) {
+  if (model.properties.contains(goes_on_property))
+    throw Error(Errc::invalid_argument, name_ + ": the property " + goes_on_property + " is Penstock's own");
   if (now_) close();
   if (begun_) ++file_;
   is_resumed_ = !begun_ && resume_ != "no" && files_.exists(name_);
   if (is_resumed_) {
     find_place();
-  } else {
-    stream::on_every_rank(*cohort_, [&] { remove_from(file_ + 1); });
   }
   const auto path = series_path(name_, file_);
   // What is resumed counts as full where a file has so many states.
@@ -182,7 +183,7 @@ void SeriesSink::define(const Model& model) {
   keeps_model_ = is_full_ || states_per_file_ != 0;
   written_.clear();
   states_ = 0;
-  now_ = is_resumed_ ? files_.resume(path, time_) : files_.create(path);
+  now_ = is_resumed_ ? files_.resume(path, time_) : create(file_);
   now_->define(model);
   model_ = model;
   begun_ = true;
@@ -196,10 +197,15 @@ void SeriesSink::write(Slot slot, const void* values) {
   written_.push_back({slot, std::vector(bytes, bytes + values_of(entity, field) * size_of(field.dtype))});
 }
 
-// All ranks have the model that is there: now what is later may go.
-void SeriesSink::settle() {
+// What follows the file that is resumed, once all ranks are known to have its model.
+void SeriesSink::drop_later() {
   if (!std::exchange(is_resumed_, false)) return;
   stream::on_every_rank(*cohort_, [&] { remove_from(file_ + 1); });
+}
+
+// Older files of the series go when this one is there.
+std::unique_ptr<Sink> SeriesSink::create(std::size_t file) {
+  return files_.create(series_path(name_, file), [this, file] { remove_from(file + 1); });
 }
 
 // The next file, with the same model.
@@ -207,7 +213,7 @@ void SeriesSink::go_on() {
   if (now_) close();
   auto model = model_;
   model.properties[goes_on_property] = std::int64_t{1};
-  auto next = files_.create(series_path(name_, file_ + 1));
+  auto next = create(file_ + 1);
   next->define(model);
   for (const auto& [slot, values] : written_) next->write(slot, values.data());
   now_ = std::move(next);
@@ -221,9 +227,9 @@ void SeriesSink::begin_state(double time) {
     throw Error(Errc::invalid_argument, name_ + ": time " + base::format_real(time) +
                                             " is not after the last state that is there, of time " +
                                             base::format_real(*last_time_) + ": resume after an earlier time");
-  settle();
   if (!now_ || is_full_) go_on();
   now_->begin_state(time);
+  drop_later();
   in_state_ = true;
 }
 
@@ -234,8 +240,8 @@ void SeriesSink::end_state() {
 }
 
 void SeriesSink::close() {
-  settle();
   if (now_) now_->close();
+  drop_later();
   now_.reset();
 }
 

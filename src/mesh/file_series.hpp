@@ -20,9 +20,10 @@ std::string series_path(const std::string& name, std::size_t file);
 // A database that keeps one model in a file, or in files of several parts with a name in common: what it does with one of these.
 struct FileDatabase {
   std::function<std::unique_ptr<Source>(const std::string& path)> open;
-  std::function<std::unique_ptr<Sink>(const std::string& path)> create;
-  // Goes on with what is there, after the last state, or the last one up to the time. The model's fields are compared. States are dropped
-  // when the first state begins, or at the close.
+  // before: called before the file takes the path, complete as far as a reader needs it.
+  std::function<std::unique_ptr<Sink>(const std::string& path, std::function<void()> before)> create;
+  // Resumes what is there after its last state, or the last one up to the time. Model fields that differ are an error of all ranks when the
+  // first state begins, or at the close; only then states are dropped.
   std::function<std::unique_ptr<Sink>(const std::string& path, std::optional<double> time)> resume;
   std::function<bool(const std::string& path)> exists;  // complete, and readable
   std::function<bool(const std::string& path)> takes_more_states;
@@ -76,7 +77,8 @@ class SeriesSink final : public Sink {
   std::pair<std::size_t, std::optional<double>> place_to_resume() const;
   void find_place();
   void remove_from(std::size_t file) const;
-  void settle();
+  void drop_later();
+  std::unique_ptr<Sink> create(std::size_t file);
   void go_on();
 
   FileDatabase files_;

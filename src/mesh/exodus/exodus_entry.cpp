@@ -48,10 +48,11 @@ FileDatabase files_of(DatabaseRequest request, bool parts) {
     if (parts) return std::make_unique<NemesisSource>(path);
     return open_one(path);
   };
-  files.create = [options, cohort, parts](const std::string& path) -> std::unique_ptr<Sink> {
-    if (parts) return std::make_unique<NemesisSink>(path, options, cohort);
+  files.create = [options, cohort, parts](const std::string& path,
+                                          std::function<void()> before) -> std::unique_ptr<Sink> {
+    if (parts) return std::make_unique<NemesisSink>(path, options, cohort, std::move(before));
     remove_parts(path, 0, false);
-    return std::make_unique<ExodusSink>(path, options);
+    return std::make_unique<ExodusSink>(path, options, std::move(before));
   };
   files.resume = [cohort, parts](const std::string& path, std::optional<double> time) {
     return std::make_unique<ResumedSink>(file_to_resume(*cohort, path, parts), time, cohort);

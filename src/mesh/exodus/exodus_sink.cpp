@@ -32,7 +32,8 @@ void check_exodus_options(const MeshOptions& options) {
     throw Error(Errc::invalid_argument, "integers of 64 bits need format: cdf5 or netcdf4");
 }
 
-ExodusSink::ExodusSink(std::string path, const MeshOptions& options) : path_(std::move(path)), options_(options) {}
+ExodusSink::ExodusSink(std::string path, const MeshOptions& options, std::function<void()> before_named)
+    : path_(std::move(path)), options_(options), before_named_(std::move(before_named)) {}
 
 Place& ExodusSink::place_of(std::size_t entity, std::string_view field, Role role) {
   const auto& fields = model_.entities[entity].fields;
@@ -132,7 +133,7 @@ void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&
   write_frames();
   texts_.clear();
   integers_.clear();
-  states_.emplace(std::move(*file_), 0, path_);
+  states_.emplace(std::move(*file_), 0, path_, before_named_);
   file_.reset();
 }
 

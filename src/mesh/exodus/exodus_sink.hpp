@@ -21,7 +21,8 @@ void check_exodus_options(const MeshOptions& options);
 
 class ExodusSink final : public Sink {
  public:
-  ExodusSink(std::string path, const MeshOptions& options);
+  // before_named: called before the file takes the path.
+  ExodusSink(std::string path, const MeshOptions& options, std::function<void()> before_named = {});
   void define(const Model& model) override;
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
@@ -66,6 +67,7 @@ class ExodusSink final : public Sink {
 
   std::string path_;
   MeshOptions options_;
+  std::function<void()> before_named_;
   std::optional<NetcdfFile> file_;  // while it is defined
   bool wide_ = false;
   Model model_;

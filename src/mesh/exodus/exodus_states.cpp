@@ -8,8 +8,12 @@
 
 namespace penstock::mesh {
 
-ExodusStates::ExodusStates(NetcdfFile file, std::uint64_t states, std::string name)
-    : file_(std::move(file)), path_(file_.path()), name_(std::move(name)), states_(states) {
+ExodusStates::ExodusStates(NetcdfFile file, std::uint64_t states, std::string name, std::function<void()> before_named)
+    : file_(std::move(file)),
+      path_(file_.path()),
+      name_(std::move(name)),
+      before_named_(std::move(before_named)),
+      states_(states) {
   const auto* times = file_.find("time_whole");
   if (times == nullptr) throw Error(Errc::invalid_argument, path_ + ": it has no variable time_whole for states");
   time_variable_ = times->id;
@@ -20,7 +24,7 @@ ExodusStates::~ExodusStates() {
   try {
     if (file_.is_open()) {
       file_.close();
-      if (!time_) name_file();
+      if (!file_.is_classic() && states_ > 0) name_file();
     }
   } catch (const Error&) {  // a netCDF-4 file has not got its name
   }
@@ -32,8 +36,16 @@ ExodusStates::~ExodusStates() {
 
 void ExodusStates::write(const Entity& entity, const Field& field, const Place& place, const void* values) {
   if (place.columns.empty()) return;
+  const auto rows = rows_of(entity, field);
+  const auto components = components_of(field);
+  if (time_ && !file_.is_classic()) {
+    const auto* bytes = static_cast<const std::byte*>(values);
+    held_.push_back({place, field.dtype, components, rows,
+                     std::vector(bytes, bytes + values_of(entity, field) * size_of(field.dtype))});
+    return;
+  }
   const StateNumber state = time_ ? StateNumber(states_) : std::nullopt;
-  write_place(file_, place, field.dtype, components_of(field), state, {0, rows_of(entity, field)}, values);
+  write_place(file_, place, field.dtype, components, state, {0, rows}, values);
 }
 
 void ExodusStates::begin(double time) {
@@ -45,6 +57,8 @@ void ExodusStates::begin(double time) {
 }
 
 void ExodusStates::end() {
+  for (const auto& each : std::exchange(held_, {}))
+    write_place(file_, each.place, each.dtype, each.components, states_, {0, each.rows}, each.values.data());
   file_.write(time_variable_, DType::float64, {states_}, {1}, &*time_);
   file_.synchronise();
   time_.reset();
@@ -61,6 +75,7 @@ void ExodusStates::close() {
 
 void ExodusStates::name_file() {
   std::error_code error;
+  if (name_ != path_ && before_named_) before_named_();
   if (name_ != path_) std::filesystem::rename(path_, name_, error);
   if (!error) path_ = name_;
   else throw Error(Errc::system, path_ + ": cannot rename it to " + name_ + ": " + error.message());

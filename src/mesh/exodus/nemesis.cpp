@@ -159,12 +159,13 @@ void NemesisSource::read_stored(std::uint32_t number, Slot slot, StateNumber sta
               static_cast<std::int64_t*>(out));
 }
 
-NemesisSink::NemesisSink(std::string name, const MeshOptions& options, std::shared_ptr<Cohort> cohort)
+NemesisSink::NemesisSink(std::string name, const MeshOptions& options, std::shared_ptr<Cohort> cohort,
+                         std::function<void()> before_named)
     : name_(std::move(name)),
       cohort_(std::move(cohort)),
       file_(
           nemesis_path(name_, static_cast<std::uint32_t>(cohort_->size()), static_cast<std::uint32_t>(cohort_->rank())),
-          options) {}
+          options, std::move(before_named)) {}
 
 void NemesisSink::define(const Model& model) {
   check(model);

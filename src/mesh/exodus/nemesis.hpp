@@ -1,6 +1,7 @@
 // Nemesis: a region of several parts in Exodus files of their own, name.PARTS.PART, with what each part shares with the others.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -46,7 +47,8 @@ class NemesisSource final : public StoredSource {
 // A rank's file is made once its communication fields are written, which come first: the file begins with them.
 class NemesisSink final : public Sink {
  public:
-  NemesisSink(std::string name, const MeshOptions& options, std::shared_ptr<Cohort> cohort);
+  NemesisSink(std::string name, const MeshOptions& options, std::shared_ptr<Cohort> cohort,
+              std::function<void()> before_named = {});
   void define(const Model& model) override;
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;

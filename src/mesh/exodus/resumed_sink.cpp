@@ -18,6 +18,14 @@ bool is_alike(const Entity& entity, const Field& field, const Entity& there, con
          (field.dtype == its.dtype || (is_integer(field.dtype) && is_integer(its.dtype)));
 }
 
+// Pairs, which a file keeps by part.
+std::vector<std::pair<std::int64_t, std::int64_t>> in_order(const std::int64_t* values, std::size_t count) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> pairs;
+  for (std::size_t i = 0; i < count; ++i) pairs.emplace_back(values[2 * i], values[2 * i + 1]);
+  std::sort(pairs.begin(), pairs.end());
+  return pairs;
+}
+
 std::string describe(const Entity& entity) { return std::string(name_of(entity.type)) + " '" + entity.name + "'"; }
 
 }  // namespace
@@ -51,12 +59,23 @@ void ResumedSink::open() {
   states_.emplace(NetcdfFile::open(path_, true), kept_, path_);
 }
 
+// All ranks know whether one of them has other values: none changes its file then.
+void ResumedSink::settle() {
+  if (is_settled_) return;
+  stream::on_every_rank(*cohort_, [&] {
+    if (!difference_.empty()) throw Error(Errc::invalid_argument, path_ + ": cannot resume: " + difference_);
+  });
+  is_settled_ = true;
+}
+
 void ResumedSink::begin_state(double time) {
+  settle();
   if (!states_) stream::on_every_rank(*cohort_, [&] { open(); });
   states_->begin(time);
 }
 
 void ResumedSink::close() {
+  settle();
   if (!states_ && kept_ < found_) stream::on_every_rank(*cohort_, [&] { open(); });
   there_.reset();
   if (states_) states_->close();
@@ -118,16 +137,16 @@ void ResumedSink::write(Slot slot, const void* values) {
   std::vector<std::byte> there(values_of(entity, field) * size_of(field.dtype));
   bool same = true;
   if (entity.type == EntityType::comm_set) {
-    const auto& pairs = entity.name == "commset_node" ? shared_nodes_ : shared_sides_;
-    same = pairs.size() * sizeof(pairs[0]) == there.size() && std::memcmp(pairs.data(), values, there.size()) == 0;
+    const auto* given = static_cast<const std::int64_t*>(values);
+    const auto& shared = entity.name == "commset_node" ? shared_nodes_ : shared_sides_;
+    same = in_order(given, entity.count) == in_order(shared.data(), shared.size() / 2);
   } else if (!there.empty()) {
     read_place(*there_, places_[slot.entity][slot.field], field.dtype, components_of(field), std::nullopt, {0, rows},
                there.data());
     same = std::memcmp(there.data(), values, there.size()) == 0;
   }
-  if (!same)
-    throw Error(Errc::invalid_argument, path_ + ": cannot resume: field '" + field.name + "' of " + describe(entity) +
-                                            " has other values there");
+  if (!same && difference_.empty())
+    difference_ = "field '" + field.name + "' of " + describe(entity) + " has other values there";
 }
 
 }  // namespace penstock::mesh

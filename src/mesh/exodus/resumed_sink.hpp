@@ -25,6 +25,7 @@ class ResumedSink final : public Sink {
  private:
   void match(const Model& model, const Model& there, const std::vector<std::vector<Place>>& places);
   void open();
+  void settle();
   std::uint64_t states_to_keep(const std::vector<double>& times) const;
   std::uint64_t in_all_parts(std::uint64_t states) const;
 
@@ -37,6 +38,8 @@ class ResumedSink final : public Sink {
   std::optional<NetcdfFile> there_;  // for reading, until states are written
   std::uint64_t kept_ = 0;           // states
   std::uint64_t found_ = 0;
+  std::string difference_;  // of the model's fields
+  bool is_settled_ = false;
   std::optional<ExodusStates> states_;
 };
 
