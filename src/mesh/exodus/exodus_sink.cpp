@@ -111,6 +111,7 @@ void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&
   define_head();
   define_nodes();
   for (const auto& names : exodus_names) define_entities(names);
+  if (add) add(*file_);
   for (std::size_t e = 0; e < places_.size(); ++e)  // last: other variables take what is left of names of dimensions
     if (model_.entities[e].type == EntityType::region) define_foreign(*file_, model_.entities[e], places_[e]);
   for (std::size_t e = 0; e < places_.size(); ++e)
@@ -121,7 +122,6 @@ void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&
         throw Error(Errc::unsupported, path_ + ": " + with_state("Exodus has no place for the", entity, field) +
                                            " (role " + std::string(name_of(field.role)) + ")");
     }
-  if (add) add(*file_);
   file_->end_definitions();
   for (const auto& [name, texts] : texts_) file_->write_texts(name, texts);
   for (const auto& [name, values] : integers_) {

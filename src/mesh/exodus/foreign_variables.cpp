@@ -18,15 +18,9 @@ constexpr std::string_view states = "time_step";
 // The names of Exodus's variables, without the numbers at their ends.
 const std::set<std::string, std::less<>>& exodus_variables() {
   static const auto all = [] {
-    std::set<std::string, std::less<>> names{
-        "coord", "coordx", "coordy", "coordz", "coor_names", "time_whole", "qa_records", "info_records", "facconn",
-        "edgconn", order_map, frame_ids, frame_coordinates, frame_tags, "name_glo_var",
-        // Nemesis
-        "nem_ftype", "el_blk_ids_global", "el_blk_cnt_global", "ns_ids_global", "ns_node_cnt_global",
-        "ns_df_cnt_global", "ss_ids_global", "ss_side_cnt_global", "ss_df_cnt_global", "int_n_stat", "bor_n_stat",
-        "ext_n_stat", "int_e_stat", "bor_e_stat", "node_mapi", "node_mapb", "node_mape", "elem_mapi", "elem_mapb",
-        "n_comm_ids", "n_comm_stat", "n_comm_data_idx", "n_comm_info_idx", "n_comm_nids", "n_comm_proc", "e_comm_ids",
-        "e_comm_stat", "e_comm_data_idx", "e_comm_info_idx", "e_comm_eids", "e_comm_sids", "e_comm_proc"};
+    std::set<std::string, std::less<>> names{"coord",      "coordx",     "coordy",          "coordz",   "coor_names",
+                                             "time_whole", "qa_records", "info_records",    "facconn",  "edgconn",
+                                             order_map,    frame_ids,    frame_coordinates, frame_tags, "name_glo_var"};
     const auto add = [&names](const ExodusNames& of) {
       for (const auto* name :
            {of.properties, of.names, of.status, of.attributes, of.attribute_names, of.members, of.seconds, of.factors,
@@ -40,6 +34,19 @@ const std::set<std::string, std::less<>>& exodus_variables() {
     return names;
   }();
   return all;
+}
+
+// Of a part's file. A load-balance file of several parts has them with others, for a tool to read.
+const std::set<std::string, std::less<>>& nemesis_variables() {
+  static const std::set<std::string, std::less<>> names{
+      "nem_ftype",        "el_blk_ids_global", "el_blk_cnt_global",  "ns_ids_global",    "ns_node_cnt_global",
+      "ns_df_cnt_global", "ss_ids_global",     "ss_side_cnt_global", "ss_df_cnt_global", "int_n_stat",
+      "bor_n_stat",       "ext_n_stat",        "int_e_stat",         "bor_e_stat",       "node_mapi",
+      "node_mapb",        "node_mape",         "elem_mapi",          "elem_mapb",        "n_comm_ids",
+      "n_comm_stat",      "n_comm_data_idx",   "n_comm_info_idx",    "n_comm_nids",      "n_comm_proc",
+      "e_comm_ids",       "e_comm_stat",       "e_comm_data_idx",    "e_comm_info_idx",  "e_comm_eids",
+      "e_comm_sids",      "e_comm_proc"};
+  return names;
 }
 
 bool is_exodus_variable(std::string_view name) {
@@ -87,8 +94,10 @@ DType type_in_file(const NetcdfFile& file, DType wanted, const Field& field) {
 bool is_foreign_name(std::string_view name) { return name.starts_with(prefix); }
 
 void read_foreign(const NetcdfFile& file, Entity& region, std::vector<Place>& places) {
+  const bool is_part = file.dimension("num_procs_file").value_or(1) <= 1;
   for (const auto& [name, variable] : file.variables()) {
     if (is_exodus_variable(name) || variable.dtype == DType::none) continue;
+    if (is_part && nemesis_variables().contains(name)) continue;
     const auto key = std::string(prefix) + name;
     Field field{.name = key, .dtype = field_type(variable.dtype), .role = Role::mesh, .count = 1};
     Column column{.variable = variable.id, .shape = Column::Shape::all};
@@ -142,6 +151,8 @@ void define_foreign(NetcdfFile& file, const Entity& region, std::vector<Place>& 
     if (values_in(column.lengths) != rows_of(region, field) || of_states != is_in_state(field))
       throw Error(Errc::invalid_argument, "field '" + field.name + "' is not as its property says: " + *text);
     const auto name = field.name.substr(prefix.size());
+    if (file.find(name) != nullptr)
+      throw Error(Errc::unsupported, "field '" + field.name + "' has the name of a variable of Exodus or Nemesis");
     column.variable = file.define_variable(name, dtype, dimensions);
     const auto its = field.name + "/";
     for (const auto& [key, value] : region.properties)
