@@ -58,14 +58,14 @@ class StreamSink final : public Sink {
   bool model_written_ = false;
 };
 
-// Of this rank's part.
-std::uint64_t state_bytes(const Model& model) {
-  std::uint64_t bytes = 0;
-  each_state_field(model, [&](Slot slot) {
-    const auto& [entity, field] = at(model, slot);
-    bytes += values_of(entity, field) * size_of(field.dtype);
-  });
-  return bytes;
+// Of the model or of a state of this rank's part, whichever is more; with what a step says about its variables.
+std::uint64_t largest_step(const Model& model) {
+  constexpr std::uint64_t about = 65'536;
+  std::uint64_t of_model = 0, of_state = 0;
+  for (const auto& entity : model.entities)
+    for (const auto& field : entity.fields)
+      (is_in_state(field) ? of_state : of_model) += values_of(entity, field) * size_of(field.dtype);
+  return std::max(of_model, of_state) + about;
 }
 
 // Readers that come later need the model.
@@ -73,7 +73,7 @@ StreamOptions writer_options(const DatabaseRequest& request, const Model& model)
   StreamOptions options;
   const auto engine = request.context->options_for(request.name).engine;
   if (engine == "direct") options.keep_first_step = true;
-  if (engine != "space") options.step_bytes = state_bytes(model);
+  if (engine != "space") options.step_bytes = largest_step(model);
   const auto& resume = request.options.resume;
   if (resume != "no" && resume != "append")
     throw Error(Errc::unsupported, request.name + ": a stream is not resumed after a time (" + resume +
