@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from strangers import without_strangers
+from refusals import without_refusals
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -118,7 +118,7 @@ def run_together(writer, reader, environment, folder):
         output, _ = reading.communicate(timeout=TIMEOUT_S)
         errors, _ = writing.communicate(timeout=TIMEOUT_S)
     assert (reading.returncode, writing.returncode) == (0, 0), f"writer: {errors}\nreader: {output}"
-    assert without_strangers(errors) == ""
+    assert without_refusals(errors) == ""
     return output
 
 

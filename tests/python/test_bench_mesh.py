@@ -34,8 +34,9 @@ def test_the_key_rule():
     model = mesh.Model(entities=[whole, nodes, block])
     state = bench.faodel_keys(model, 3, 7)
     assert len(state) == 4
-    start = "3/Region/r/State/7/Entity/ElementBlock/Name/gas"
+    start = "3/State/7/Entity/ElementBlock/Name/gas"
     assert f"{start}/Field/RoleType/TRANSIENT/BasicType/REAL/Name/p" in state
+    assert "3/State/7/Entity/Region/Field/RoleType/REDUCTION/BasicType/REAL/Name/energy" in state
     once = bench.faodel_keys(model, 3, -1)
     assert len(once) == 1 + 3 * 3 + 1  # ids; name, id and entity_count of each; the block's topology_type
     assert f"{start.replace('/7/', '/-1/')}/Property/BasicType/STRING/Name/topology_type" in once

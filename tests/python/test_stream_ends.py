@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import penstock
 import pytest
-from strangers import without_strangers
+from refusals import without_refusals
 
 TIMEOUT_S = 20.0
 PROCESS_S = 60.0
@@ -49,7 +49,7 @@ def test_a_program_that_ends_without_close_has_lost_its_stream(context, tmp_path
             with pytest.raises(outcome):
                 reader.step()
         _, errors = process.communicate(timeout=PROCESS_S)
-        assert process.returncode == code and (without_strangers(errors) == "" or code == 1), errors
+        assert process.returncode == code and (without_refusals(errors) == "" or code == 1), errors
     finally:
         process.kill()
         process.wait(PROCESS_S)

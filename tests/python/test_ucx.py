@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import penstock
 import pytest
-from strangers import without_strangers
+from refusals import without_refusals
 
 TIMEOUT_S = 30.0
 SIZE = 400_000  # elements of 8 bytes: several of UCX's messages
@@ -140,7 +140,7 @@ def test_links_both_ways_end_one_by_one(tmp_path):
     with program(tmp_path, BOTH_WAYS, "a", "b") as first, program(tmp_path, BOTH_WAYS, "b", "a") as second:
         for process in (first, second):
             _, errors = process.communicate(timeout=2 * TIMEOUT_S)
-            assert process.returncode == 0 and without_strangers(errors) == "", errors
+            assert process.returncode == 0 and without_refusals(errors) == "", errors
 
 
 def test_an_answer_may_come_before_its_bytes(tmp_path, monkeypatch):
@@ -148,7 +148,7 @@ def test_an_answer_may_come_before_its_bytes(tmp_path, monkeypatch):
     monkeypatch.setenv("UCX_RNDV_THRESH", "64M")
     with program(tmp_path, SIZES, "heat", "-") as alone:
         _, errors = alone.communicate(timeout=2 * TIMEOUT_S)
-        assert alone.returncode == 0 and without_strangers(errors) == "", errors
+        assert alone.returncode == 0 and without_refusals(errors) == "", errors
 
 
 def test_why_ucx_does_not_start_is_told(tmp_path, monkeypatch):
@@ -164,7 +164,7 @@ def test_many_readers_begin_at_once(context, tmp_path):
         with writer.step() as step:
             step["x"] = np.ones(SIZE // 20)
         _, errors = readers.communicate(timeout=2 * TIMEOUT_S)
-        assert readers.returncode == 0 and without_strangers(errors) == "", errors
+        assert readers.returncode == 0 and without_refusals(errors) == "", errors
 
 
 def take(reader):
@@ -238,7 +238,7 @@ def test_a_program_leaves_without_a_crash(context, tmp_path, end):
                 for _ in range(3):
                     take(reader)
                 _, errors = writer.communicate(timeout=TIMEOUT_S)
-            assert (writer.returncode, without_strangers(errors)) == (3 if "exit" in end else 0, "")
+            assert (writer.returncode, without_refusals(errors)) == (3 if "exit" in end else 0, "")
 
 
 def test_strangers_at_its_ports_harm_nobody(context, tmp_path):
