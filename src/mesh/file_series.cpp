@@ -1,9 +1,9 @@
 #include "mesh/file_series.hpp"
 
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <regex>
 
 #include "base/text.hpp"
 #include "mesh/stored_source.hpp"
@@ -147,21 +147,36 @@ void SeriesSink::find_place() {
   if (words.size() > 1) last_time_ = base::parse_real(words[1]);
 }
 
+namespace {
+
+// Of "0002", "0002.4.1", "0002.writing" and "0002.4.1.writing": 2; of anything else 0.
+std::size_t number_in_series(std::string_view ending) {
+  constexpr std::string_view unfinished = ".writing";
+  if (ending.ends_with(unfinished)) ending.remove_suffix(unfinished.size());
+  std::array<std::size_t, 3> numbers{};
+  std::size_t count = 0;
+  for (const auto word : base::split(ending, '.')) {
+    const auto* end = word.data() + word.size();
+    if (count == numbers.size() || std::from_chars(word.data(), end, numbers[count]) != std::from_chars_result{end, {}})
+      return 0;
+    if (count++ == 0 && word.size() < 4) return 0;
+  }
+  return count == 2 ? 0 : numbers[0];
+}
+
+}  // namespace
+
 // What earlier runs left of the series from this file on, complete or not.
 void SeriesSink::remove_from(std::size_t file) const {
   if (cohort_->rank() != 0) return;
   const std::filesystem::path path(name_);
   const auto stem = path.filename().string() + "-s";
-  static const std::regex ending(R"((\d{4,9})(\.\d+\.\d+)?(\.writing)?)");
   std::error_code none;
   for (const auto& entry :
        std::filesystem::directory_iterator(path.has_parent_path() ? path.parent_path() : ".", none)) {
     const auto found = entry.path().filename().string();
-    std::smatch parts;
-    if (!found.starts_with(stem)) continue;
-    const auto rest = found.substr(stem.size());
-    if (!std::regex_match(rest, parts, ending) || std::stoul(parts[1]) <= file || !entry.is_regular_file(none))
-      continue;
+    if (!found.starts_with(stem) || !entry.is_regular_file(none)) continue;
+    if (number_in_series(std::string_view(found).substr(stem.size())) <= file) continue;
     std::error_code error;
     if (!std::filesystem::remove(entry.path(), error) && error)
       throw Error(Errc::system, entry.path().string() + ": cannot remove it: " + error.message());
