@@ -7,19 +7,10 @@ from dataclasses import replace
 import numpy as np
 import penstock
 import pytest
+from netcdf_part import needs_netcdf
 from penstock import mesh
 
-
-def _has_netcdf():
-    try:
-        mesh.open("/absent.e").close()
-    except penstock.Unsupported:
-        return False
-    except penstock.NotFound:
-        return True
-
-
-pytestmark = pytest.mark.skipif(not _has_netcdf(), reason="Penstock was built without netCDF")
+pytestmark = needs_netcdf
 
 GENERATED = "4x3x6|times:3|nodal:2|element:2|global:1|nodeset:xZ|sideset:Xz"
 

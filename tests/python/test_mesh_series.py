@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import penstock
 import pytest
+from netcdf_part import needs_netcdf
 from penstock import mesh
 from penstock.cli.main import app
 from typer.testing import CliRunner
@@ -16,16 +17,7 @@ from typer.testing import CliRunner
 TIMEOUT_S = 30
 
 
-def _has_netcdf():
-    try:
-        mesh.open("/absent.e").close()
-    except penstock.Unsupported:
-        return False
-    except penstock.NotFound:
-        return True
-
-
-pytestmark = pytest.mark.skipif(not _has_netcdf(), reason="Penstock was built without netCDF")
+pytestmark = needs_netcdf
 
 
 def bar(elements):
