@@ -30,6 +30,8 @@ add_library(Penstock::penstock ALIAS penstock)
 foreach(module IN LISTS modules)
   penstock_add_module(penstock ${module})
 endforeach()
+target_link_options(penstock PRIVATE LINKER:--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
+set_target_properties(penstock PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
 # One SONAME everywhere: a simulation and the Python package that its analysis imports in its process share one library.
 set_target_properties(penstock PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 set(penstock_namelink NAMELINK_COMPONENT development)

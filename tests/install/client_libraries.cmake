@@ -1,4 +1,4 @@
-# The test client_libraries: what a client loads is what a client needs. CMakeLists.txt gives READELF, the CLIENTS
+# The test client_libraries: what a client loads is what a client needs. CMakeLists.txt gives READELF, NM, the LIBRARY, the CLIENTS
 # (libpenstock and, where it is built, the Python extension), SERVER with the libraries EXPECTED in it, and the parts that are
 # built: ETCD, the client of etcd, UCX, the data plane, and FILES, the engine `file`.
 #
@@ -50,4 +50,13 @@ if(UCX)
 endif()
 if(FILES)
   expect_needed(${FILES} libhdf5)
+endif()
+
+# Functions of the standard library that libpenstock exported would serve libraries of another ABI (VTK's wheel crashed in ours).
+execute_process(COMMAND ${NM} -D --defined-only ${LIBRARY} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+if(NOT symbols MATCHES "penstock")
+  message(FATAL_ERROR "${LIBRARY} exports nothing of its own:\n${symbols}")
+endif()
+if(symbols MATCHES " (_Z[NTKVIGZS]*St[^\n]*)")
+  message(FATAL_ERROR "${LIBRARY} exports ${CMAKE_MATCH_1}: see cmake/exports.map")
 endif()
