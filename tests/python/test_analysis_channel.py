@@ -530,11 +530,11 @@ def test_a_stream_without_the_attribute(hand_over):
     assert whole.spacing == (0.5, 1, 2) and whole.origin == (1, 2, 0) and not whole.ghosts
     assert mesh.box_of(mesh.parts(1)[0]) == ((1, 2, 0), (2.5, 4, 2))
     expected = step.to_vtk()
-    if pytest.importorskip("vtkmodules"):
-        from penstock.analysis import to_vtk
+    pytest.importorskip("vtkmodules")
+    from penstock.analysis import to_vtk
 
-        image = to_vtk(whole)
-        assert image.GetDimensions() == expected.GetDimensions() and image.GetBounds() == expected.GetBounds()
+    image = to_vtk(whole)
+    assert image.GetDimensions() == expected.GetDimensions() and image.GetBounds() == expected.GetBounds()
 
 
 def test_no_meshes_at_all(hand_over):

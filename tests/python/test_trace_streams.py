@@ -16,6 +16,9 @@ def engine(request):
     return request.param
 
 
+of_direct_streams = pytest.mark.parametrize("engine", ["direct"], indirect=True)
+
+
 @pytest.fixture
 def traces(tmp_path):
     return tmp_path / "traces"
@@ -175,10 +178,9 @@ def test_what_is_not_asked_for_is_not_recorded(streams, traces, tmp_path):
     hand_over(name="other", trace=str(tmp_path / "file" / "one.trace"))  # logged; the stream goes on
 
 
-def test_a_stream_found_by_its_address(streams, engine, tmp_path):
+@of_direct_streams  # one in a pool is opened by its name
+def test_a_stream_found_by_its_address(streams, tmp_path):
     """What is recorded of it does not tell its token."""
-    if engine == "pool":
-        pytest.skip("a stream in a pool is opened by its name")
     elsewhere = penstock.Context(directory=str(tmp_path / "elsewhere"), listen="127.0.0.1")
     addresses, found = [], threading.Event()
 
@@ -200,10 +202,8 @@ def test_a_stream_found_by_its_address(streams, engine, tmp_path):
     streams.again()
 
 
-def test_a_direct_stream_whose_writer_was_not_recorded(streams, engine):
-    if engine == "pool":
-        pytest.skip("it is written first: below")
-
+@of_direct_streams  # of one in a pool: below
+def test_a_stream_whose_writer_was_not_recorded(streams):
     def read():
         with streams.open() as stream:
             read_vectors(stream)
