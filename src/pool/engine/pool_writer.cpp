@@ -151,7 +151,7 @@ class PoolSink final : public stream::DirectSink {
     return "pool " + attachment_->pool() + (full.empty() ? " (" + DirectSink::awaited() + ")" : full);
   }
   void close(base::Deadline deadline) override;
-  void lose() override;
+  void lose(const std::string& how) override;
 
  private:
   // The home keeps what readers to come may want.
@@ -257,11 +257,11 @@ void PoolSink::close(base::Deadline deadline) {
   }
 }
 
-void PoolSink::lose() {
+void PoolSink::lose(const std::string& how) {
   const base::Deadline deadline(lose_within);
   node().wait_released(deadline);  // what it committed is worth keeping
-  DirectSink::lose();
-  if (attachment_) finish_lost("it ended without closing the stream");
+  DirectSink::lose(how);
+  if (attachment_) finish_lost("it " + how);
 }
 
 // Tells the stream's coordinator that no further step comes, and why: what any rank has failed with, or `why`.

@@ -87,7 +87,7 @@ class SpaceSink final : public stream::StepSink {
   void commit(const Payload& payload, std::shared_ptr<const std::string> layout) override;
   void discard() override;
   void close(base::Deadline deadline) override;
-  void lose() override;
+  void lose(const std::string& how) override;
   void add_statistics(StreamStatistics& statistics) const override {
     statistics.steps_voided = voided_;
     statistics.epochs = epochs_;
@@ -393,7 +393,7 @@ void SpaceSink::close(base::Deadline deadline) {
   mark(StepMark::What::ended, next_, left(deadline));
 }
 
-void SpaceSink::lose() {
+void SpaceSink::lose(const std::string& /*how*/) {
   put_owed(lose_within);
   mark(StepMark::What::lost, next_, lose_within);
 }

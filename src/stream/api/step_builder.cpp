@@ -150,14 +150,24 @@ void StepBuilder::put_attribute(std::string_view name, Attribute value, Attribut
 
 // --------------------------------------------------------------------------------------------------------------- steps
 
+StepSink::Begun StepBuilder::begin_sink(Timeout timeout) {
+  try {
+    return sink_->begin(base::Deadline(timeout == configured ? Timeout(options_.step_timeout_ms) : timeout));
+  } catch (...) {
+    note_failure();
+    throw;
+  }
+}
+
 bool StepBuilder::begin_step(Timeout timeout) {
   if (closed_) throw Error(Errc::stream_closed, "stream " + name() + " is closed");
   if (state_ != State::idle) throw Error(Errc::wrong_state, "stream " + name() + ": the last step has not ended");
   const auto start = base::Clock::now();
-  const auto begun = sink_->begin(base::Deadline(timeout == configured ? Timeout(options_.step_timeout_ms) : timeout));
+  const auto begun = begin_sink(timeout);
   const auto waited = base::Clock::now() - start;
   counters_.wait_s += std::chrono::duration<double>(waited).count();
   if (begun == StepSink::Begun::not_yet) return false;
+  failure_.clear();
   dropped_ = begun == StepSink::Begun::dropped;
   waited_ = waited > no_wait;
   blocks_put_ = 0;
@@ -246,6 +256,7 @@ std::optional<StepSink::Taken> StepBuilder::offer(const StepSink::Block& block) 
   try {
     return sink_->take(block);
   } catch (...) {
+    note_failure();
     give_up();
     state_ = State::failed;
     throw;
@@ -418,6 +429,7 @@ void StepBuilder::end_step() {
     try {
       commit_step();
     } catch (...) {
+      note_failure();
       give_up();
       state_ = State::idle;
       throw;
@@ -454,6 +466,17 @@ void StepBuilder::void_step() {
   undo_step();
   layout_changed_ = true;
   sink_->discard();
+}
+
+// Of the error that is on its way out: should the writer end with it, it is the cause.
+void StepBuilder::note_failure() noexcept {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    failure_ = e.what();
+  } catch (...) {
+    failure_ = "an unknown error";
+  }
 }
 
 // Of an error that is on its way out already: the other ranks must not wait for this one's record.
@@ -494,7 +517,7 @@ void StepBuilder::close(Timeout timeout) {
 void StepBuilder::lose() {
   if (closed_) return;
   closed_ = true;
-  sink_->lose();
+  sink_->lose(failure_.empty() ? "ended without closing the stream" : "ended after an error: " + failure_);
 }
 
 StreamStatistics StepBuilder::statistics() const {

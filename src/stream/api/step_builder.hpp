@@ -95,6 +95,8 @@ class StepBuilder {
   void void_step();
   void undo_step();
   void give_up() noexcept;
+  StepSink::Begun begin_sink(Timeout timeout);
+  void note_failure() noexcept;
   std::shared_ptr<const std::string> described();
 
   const StreamOptions options_;
@@ -120,6 +122,7 @@ class StepBuilder {
   bool waited_ = false;   // this step, for room
   bool devices_ = false;  // as of this step's begin, arrays may lie on a device
   bool closed_ = false;
+  std::string failure_;  // of the last step, which it voided
   // What put_span hands out in a dropped step: another buffer for each call, all of them there until the next step.
   struct alignas(memory::block_alignment) Line {
     std::byte bytes[memory::block_alignment];

@@ -71,7 +71,8 @@ class StepSink {
 
   // Throws Error(timeout) naming who holds steps; closed all the same.
   virtual void close(base::Deadline deadline) = 0;
-  virtual void lose() = 0;  // readers are told that the writer is lost
+  // Readers and the other ranks are told that the writer is lost, and how: "ended without closing the stream".
+  virtual void lose(const std::string& how) = 0;
   virtual void add_statistics(StreamStatistics& statistics) const = 0;
 };
 

@@ -117,9 +117,9 @@ void DirectSink::close(base::Deadline deadline) {
   node_.close(deadline);
 }
 
-void DirectSink::lose() {
+void DirectSink::lose(const std::string& how) {
   prefaulting_.reset();
-  node_.lose("its rank " + std::to_string(node_.rank()) + " ended without closing the stream");
+  node_.lose("its rank " + std::to_string(node_.rank()) + " " + how);
 }
 
 void DirectSink::add_statistics(StreamStatistics& statistics) const {

@@ -31,7 +31,7 @@ class DirectSink : public StepSink {
   void commit(const Payload& payload, std::shared_ptr<const std::string> layout) override;
   void discard() override;
   void close(base::Deadline deadline) override;
-  void lose() override;
+  void lose(const std::string& how) override;
   void add_statistics(StreamStatistics& statistics) const final;
 
  protected:

@@ -115,7 +115,7 @@ class FileSink final : public StepSink {
     agreement_->discard();
   }
   void close(base::Deadline deadline) override;
-  void lose() override;
+  void lose(const std::string& how) override;
   void add_statistics(StreamStatistics& statistics) const override { agreement_->add_statistics(statistics); }
 
  private:
@@ -397,9 +397,9 @@ void FileSink::give_up() noexcept {
   lock_.reset();
 }
 
-void FileSink::lose() {
+void FileSink::lose(const std::string& how) {
   agreement_->node().wait_released(base::Deadline(lose_within));  // what it committed is worth keeping
-  agreement_->lose();
+  agreement_->lose(how);
   if (rank_ == 0) give_up();
 }
 

@@ -450,6 +450,24 @@ TEST_F(FileTest, AStepThatARankGivesUpIsVoidForAll) {
   expect_array(step, "T", std::vector<double>{2, 2});
 }
 
+TEST_F(FileTest, ARankThatEndsAfterAnErrorTellsTheOthersOfIt) {
+  run_thread_cohort(2, [&](std::shared_ptr<Cohort> cohort) {
+    const auto steps = [&] {
+      auto writer = context_.create_stream("heat", cohort, options());  // not closed after an error
+      const auto v = writer.define<double>("T", {2});
+      cohort->broadcast("", 0);
+      if (cohort->rank() == 1) fs::create_directories(steps_ + "/00000001.rank1/in the way");
+      for (int t = 0; t < 100; ++t) {
+        auto step = writer.begin_step();
+        const double value = 1;
+        step.put(v, Box{{static_cast<std::uint64_t>(cohort->rank())}, {1}}, &value);
+        step.end();
+      }
+    };
+    EXPECT_THAT(error_of(steps).second, HasSubstr("00000001.rank1"));
+  });
+}
+
 TEST_F(FileTest, AMasterThatCannotBeWrittenEndsTheStream) {
   const auto T = std::string("T");
   run_thread_cohort(2, [&](std::shared_ptr<Cohort> cohort) {
