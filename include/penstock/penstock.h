@@ -159,7 +159,7 @@ int penstock_context_progress(penstock_context* context, int* ran, penstock_erro
 int penstock_context_create_stream(penstock_context* context, const char* name, const penstock_cohort* cohort,
                                    const char* options, penstock_writer** writer, penstock_error* error);
 /* Collective. Waits until the stream exists and its writer has admitted this cohort. name: a stream's, or an address as
-   printed by `penstock ls --address`. */
+   printed by `penstock stream ls --address`. */
 int penstock_context_open_stream(penstock_context* context, const char* name, const penstock_cohort* cohort,
                                  const char* options, penstock_reader** reader, penstock_error* error);
 

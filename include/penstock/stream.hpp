@@ -313,7 +313,7 @@ class Context {
   Writer create_stream(std::string_view name, std::shared_ptr<Cohort> cohort = solo(),
                        StreamOptions options = {}) const;
   // Collective. Waits until the stream exists and its writer has admitted this cohort. name: a registered stream, or an
-  // address as printed by `penstock ls --address`. Throws Error: timeout, authentication.
+  // address as printed by `penstock stream ls --address`. Throws Error: timeout, authentication.
   Reader open_stream(std::string_view name, std::shared_ptr<Cohort> cohort = solo(), StreamOptions options = {}) const;
 
   std::vector<StreamEntry> list_streams() const;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 
 def size(count: float) -> str:
     """Bytes: "512 B", "1.5 MiB"."""
@@ -23,6 +25,11 @@ def rate_of_bytes(per_second: float) -> str:
     if per_second >= 1e6:
         return f"{per_second / 1e6:.0f} MB/s"
     return f"{per_second / 1e3:.1f} kB/s"
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since 1970 as the local time, with its zone: "2026-11-21T09:30:00.250+01:00"."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")
 
 
 def duration(seconds: float) -> str:

@@ -62,7 +62,7 @@ struct Core : std::enable_shared_from_this<Core> {
   }
   Error unreachable() const {
     if (failure.empty()) return Error(Errc::timeout, where + " does not answer");
-    if (unregistered) return Error(Errc::peer_lost, failure + "; a pool's servers start one (penstock serve)");
+    if (unregistered) return Error(Errc::peer_lost, failure + "; a pool's servers start one (penstock pool serve)");
     return Error(Errc::peer_lost, where + " cannot be reached: " + failure);
   }
 

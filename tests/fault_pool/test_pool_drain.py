@@ -1,4 +1,4 @@
-"""`penstock pool drain` and `stop` with real servers, as `penstock serve` starts them.
+"""`penstock pool drain` and `stop` with real servers, as `penstock pool serve` starts them.
 
 A drain hands every object on, or it fails and the server stays.
 """
@@ -253,7 +253,7 @@ def test_stop_needs_force_where_objects_would_be_lost(pools):
 
 
 def test_the_end_of_all_servers_hands_nothing_on(pools):
-    """Ctrl-C of `penstock serve`."""
+    """Ctrl-C of `penstock pool serve`."""
     pool = pools(servers=2, disk=None, **SLOW)
     client = pool.open()
     put_objects(client, 200, 100_000)  # to hand them on would take ten seconds

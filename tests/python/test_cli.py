@@ -6,9 +6,10 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from penstock.cli import main
+from penstock.cli import aliases, main
 
 TIMEOUT_S = 120
 
@@ -47,18 +48,19 @@ def words_of(result):
 def test_help_names_every_command(penstock):
     result = penstock("--help")
     assert result.returncode == 0
-    for command in ("run", "ls", "inspect", "top", "save", "bench", "doctor"):
+    for command in ("run", "stream", "object", "pool", "bench", "doctor"):
         assert re.search(rf"│ {command} ", result.stdout)
-        assert "Traceback" not in result.stdout
+    assert not re.search("│ (inspect|need|serve) ", result.stdout)
+    assert "Traceback" not in result.stdout
     assert penstock().stdout or penstock().stderr
     assert penstock("--version").stdout.startswith("penstock ")
 
 
 @pytest.mark.parametrize(("words", "why"), [
-    (("top", "--once", "--every", "2"), "--every is for looking again"),
-    (("top", "--json", "--every", "2"), "--every is for looking again"),
+    (("stream", "top", "--once", "--every", "2"), "--every is for looking again"),
+    (("stream", "top", "--json", "--every", "2"), "--every is for looking again"),
     (("pool", "status", "--json", "--every", "2"), "--every is for looking again"),
-    (("serve", "--tier", "files"), "--tier says how objects lie in the folder of --disk"),
+    (("pool", "serve", "--tier", "files"), "--tier says how objects lie in the folder of --disk"),
 ])  # fmt: skip
 def test_an_option_without_effect_is_refused(penstock, words, why):
     result = penstock(*words)
@@ -66,16 +68,42 @@ def test_an_option_without_effect_is_refused(penstock, words, why):
 
 
 def test_save_refuses_an_option_without_effect_in_the_environment(penstock):
-    result = penstock("save", "heat", "out.h5", PENSTOCK_STREAM_HEAT="start=5")
+    result = penstock("stream", "save", "heat", "out.h5", PENSTOCK_STREAM_HEAT="start=5")
     assert result.returncode == 1
     assert "PENSTOCK_STREAM_HEAT: start is an option of readers of engine pool" in words_of(result)
 
 
-@pytest.mark.parametrize("command", ["run", "ls", "inspect", "top", "save", "doctor"])
+@pytest.mark.parametrize("command", ["run", "stream", "stream show", "stream save", "object get", "pool serve"])
 def test_every_command_has_help(penstock, command):
-    result = penstock(command, "--help")
+    result = penstock(*command.split(), "--help")
     assert result.returncode == 0
     assert "Usage: " in result.stdout
+
+
+def test_the_earlier_name_of_a_command_names_the_new_one(penstock):
+    now = penstock("stream", "top", "--once")
+    result = penstock("top", "--once")
+    first, rest = result.stderr.split("\n", 1)
+    assert first == "penstock top is now penstock stream top; the old name goes with the next release"
+    assert (result.returncode, result.stdout, rest) == (now.returncode, now.stdout, now.stderr)
+    assert "penstock need is now penstock object get --wait" in penstock("need", "a").stderr
+    assert "penstock drop --stream is now penstock stream drop" in penstock("drop", "heat", "--stream").stderr
+
+
+def test_nothing_in_the_tree_uses_an_earlier_name():
+    root = Path(__file__).parents[2]
+    earlier = re.compile(rf"penstock ({'|'.join([*aliases.RENAMED, 'need', 'drop'])})\b")
+    kept = {root / "python/penstock/cli/aliases.py", Path(__file__)}
+    places = ("README.md", "docs", "examples", "include", "src", "python", "tests", "bench", "adapters", "sims")
+    files = [file for place in places for file in [root / place, *(root / place).rglob("*")]]
+    texts = [file for file in files if file.suffix in (".md", ".py", ".hpp", ".cpp", ".h", ".c", ".yaml", ".sh")]
+    assert len(texts) > 500
+    found = [
+        f"{file.relative_to(root)}: {match[0]}"
+        for file in sorted(set(texts) - kept)
+        for match in earlier.finditer(file.read_text(encoding="utf-8"))
+    ]
+    assert not found
 
 
 @pytest.mark.parametrize(
@@ -87,9 +115,9 @@ def test_every_command_has_help(penstock, command):
         (["run", "doctr"], 2, "did you mean 'doctor'?"),
         (["run", "x.yaml", "--step", "3"], 2, "No such option: --step"),
         (["run", "x.yaml", "--steps", "0"], 2, "Invalid value for '--steps'"),
-        (["top", "--statistics", "nowhere"], 2, "nowhere is not a folder"),
-        (["save", "heat"], 2, "Missing argument"),
-        (["inspect"], 2, "Missing argument"),
+        (["stream", "top", "--statistics", "nowhere"], 2, "nowhere is not a folder"),
+        (["stream", "save", "heat"], 2, "Missing argument"),
+        (["stream", "show"], 2, "Missing argument"),
     ],
 )
 def test_wrong_words_say_what_is_wrong(penstock, words, code, message):
@@ -160,18 +188,18 @@ def test_top_shows_the_statistics_of_a_folder(penstock, tmp_path):
     (folder / "heat.writer.77.json").write_text(json.dumps(values))
     (folder / "wake.reader.78.json").write_text(json.dumps(values))
 
-    shown = penstock("top", "--once", "--statistics", "statistics").stdout
+    shown = penstock("stream", "top", "--once", "--statistics", "statistics").stdout
     (row,) = [line for line in shown.splitlines() if "heat" in line]
     cells = [cell.strip() for cell in row.strip("│").split("│")]
     assert cells == ["heat", "writer", "simulation", "77", "12", "–", "–", "3 MiB", "2", "1", "0.5 s", "1:30 min"]
-    rows = json.loads(penstock("top", "wake", "--json", "--statistics", "statistics").stdout)
+    rows = json.loads(penstock("stream", "top", "wake", "--json", "--statistics", "statistics").stdout)
     assert [(row["stream"], row["role"], row["program"], row["steps"]) for row in rows] == [
         ("wake", "reader", "simulation", 12)
     ]
 
 
 def test_top_without_anything_to_show_says_how(penstock):
-    result = penstock("top", "--once")
+    result = penstock("stream", "top", "--once")
     assert result.returncode == 0
     assert "set PENSTOCK_STATISTICS=FOLDER" in words_of(result)
 

@@ -30,7 +30,7 @@ def environment(tmp_path, pool_servers):
 
 @pytest.fixture
 def penstock(tmp_path, environment):
-    """penstock("put", "row", "column", stdin=b"...") -> CompletedProcess, its outputs as bytes."""
+    """penstock("object", "put", "row", "column", stdin=b"...") -> CompletedProcess, its outputs as bytes."""
 
     def call(*words, stdin=b"", **more):
         return subprocess.run(
@@ -47,9 +47,9 @@ def penstock(tmp_path, environment):
 
 @pytest.fixture
 def served(environment, tmp_path):
-    """`penstock serve` with two servers, found by everybody who shares the environment; ended by Ctrl-C."""
+    """`penstock pool serve` with two servers, found by everybody who shares the environment; ended by Ctrl-C."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.cli.main", "serve", "--servers", "2", "--memory", "64MiB", "--json",
+        [sys.executable, "-m", "penstock.cli.main", "pool", "serve", "--servers", "2", "--memory", "64MiB", "--json",
          "--replication", "2", "--name", "stage", "-o", "listen=127.0.0.1", "--disk", str(tmp_path / "disk")],
         env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -63,11 +63,11 @@ def served(environment, tmp_path):
 
 
 def test_serve_prints_the_configuration_in_effect(penstock):
-    shown = penstock("serve", "--memory", "64MiB", "-o", "max_waits=7", "--print-config")
+    shown = penstock("pool", "serve", "--memory", "64MiB", "-o", "max_waits=7", "--print-config")
     assert shown.returncode == 0, shown.stderr
     lines = shown.stdout.decode().splitlines()
     assert {"memory: 64MiB", "max_waits: 7", "max_leases: 262144", "log: warn"} <= set(lines)
-    wrong = penstock("serve", "-o", "max_wait=7", "--print-config")
+    wrong = penstock("pool", "serve", "-o", "max_wait=7", "--print-config")
     assert wrong.returncode == 1 and b"did you mean 'max_waits'?" in wrong.stderr
 
 
@@ -77,7 +77,7 @@ def words_of(result):
 
 def test_nothing_survives_serve_that_was_killed(environment, tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.cli.main", "serve", "--servers", "2", "--memory", "64MiB", "--json",
+        [sys.executable, "-m", "penstock.cli.main", "pool", "serve", "--servers", "2", "--memory", "64MiB", "--json",
          "-o", "listen=127.0.0.1"],
         env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -95,48 +95,49 @@ def test_nothing_survives_serve_that_was_killed(environment, tmp_path):
 def test_objects_from_the_command_line(penstock, served, tmp_path):
     assert served["pool"] == "stage" and len(served["servers"]) == 2
     (tmp_path / "data.bin").write_bytes(bytes(range(256)))
-    done = penstock("put", "run 7", "bytes", "data.bin")
+    done = penstock("object", "put", "run 7", "bytes", "data.bin")
     assert done.returncode == 0 and "run 7/bytes: version 1, 256 B" in words_of(done)
-    assert penstock("put", "run 7", "stdin", "-", stdin=b"from stdin").returncode == 0
-    assert penstock("put", "run 7", "text", "--text", "a text", "--acknowledge", "durable").returncode == 0
-    assert penstock("get", "run 7", "bytes").stdout == bytes(range(256))
-    assert penstock("need", "run 7", "stdin", "--output", "out.bin").returncode == 0
+    assert penstock("object", "put", "run 7", "stdin", "-", stdin=b"from stdin").returncode == 0
+    assert penstock("object", "put", "run 7", "text", "--text", "a text", "--acknowledge", "durable").returncode == 0
+    assert penstock("object", "get", "run 7", "bytes").stdout == bytes(range(256))
+    assert penstock("object", "get", "run 7", "stdin", "--wait", "30", "--output", "out.bin").returncode == 0
     assert (tmp_path / "out.bin").read_bytes() == b"from stdin"
 
-    again = penstock("put", "run 7", "text", "--text", "b")
+    again = penstock("object", "put", "run 7", "text", "--text", "b")
     assert again.returncode == 1 and "Error: " in words_of(again)
-    assert penstock("put", "run 7", "text", "--text", "b", "--if-exists", "overwrite").returncode == 0
-    info = json.loads(penstock("info", "run 7", "text", "--json").stdout)
+    assert penstock("object", "put", "run 7", "text", "--text", "b", "--if-exists", "overwrite").returncode == 0
+    info = json.loads(penstock("object", "info", "run 7", "text", "--json").stdout)
     assert (info["bytes"], info["version"], info["row"]) == (1, 2, "run 7")
-    assert "version" in words_of(penstock("info", "run 7", "text"))
+    assert "version" in words_of(penstock("object", "info", "run 7", "text"))
 
-    listed = json.loads(penstock("list", "run*", "--json").stdout)
+    listed = json.loads(penstock("object", "list", "run*", "--json").stdout)
     assert [one["column"] for one in listed] == ["bytes", "stdin", "text"]
-    assert "256 B" in words_of(penstock("list"))
-    assert penstock("drop", "run 7", "stdin").returncode == 0
-    assert penstock("drop", "run 7", "stdin").returncode == 1
-    assert "2 dropped" in words_of(penstock("drop", "run*", "--matching"))
-    assert "no such objects" in words_of(penstock("list"))
-    missing = penstock("get", "run 7", "text")
+    assert "256 B" in words_of(penstock("object", "list"))
+    assert penstock("object", "drop", "run 7", "stdin").returncode == 0
+    assert penstock("object", "drop", "run 7", "stdin").returncode == 1
+    assert "2 dropped" in words_of(penstock("object", "drop", "run*", "--matching"))
+    assert "no such objects" in words_of(penstock("object", "list"))
+    missing = penstock("object", "get", "run 7", "text")
     assert missing.returncode == 1 and b"Traceback" not in missing.stderr
-    assert penstock("need", "run 7", "never", "--timeout", "0.5").returncode == 124
+    assert penstock("object", "get", "run 7", "never", "--wait", "0.5").returncode == 124
 
 
 def test_compute_and_operators_from_the_command_line(penstock, served, tmp_path):
     np.arange(10.0).tofile(tmp_path / "a.bin")
     described = json.dumps({"dtype": "float64", "shape": [10]})
-    assert penstock("put", "a", "T", "a.bin", "--metadata", described).returncode == 0
-    assert penstock("compute", "sum", "a/T").stdout == b"45.0\n"
-    assert penstock("compute", "histogram", "a/T", "-a", "bins=2", "-a", "range=[0, 10]").stdout == b"[5, 5]\n"
-    assert penstock("compute", "sum", "a/T", "-a", "bins").returncode == 2
+    assert penstock("object", "put", "a", "T", "a.bin", "--metadata", described).returncode == 0
+    assert penstock("object", "compute", "sum", "a/T").stdout == b"45.0\n"
+    histogram = penstock("object", "compute", "histogram", "a/T", "-a", "bins=2", "-a", "range=[0, 10]")
+    assert histogram.stdout == b"[5, 5]\n"
+    assert penstock("object", "compute", "sum", "a/T", "-a", "bins").returncode == 2
 
     status = json.loads(penstock("pool", "status", "--json").stdout)
     assert [server["state"] for server in status["servers"]] == ["active", "active"]
     narrow = words_of(penstock("pool", "status", COLUMNS="80"))
     assert "pool stage: view" in narrow and "recalled" in narrow and "…" not in narrow
-    shown = words_of(penstock("ls"))
+    shown = words_of(penstock("stream", "ls"))
     assert "stage" in shown and "directory" not in shown.replace("the directory", "")
-    known = json.loads(penstock("ls", "--json").stdout)
+    known = json.loads(penstock("stream", "ls", "--json").stdout)
     assert known["streams"] == [] and known["pools"][0]["name"] == "stage"
 
     token = penstock("pool", "token", "--role", "read").stdout.decode().strip()
@@ -170,19 +171,19 @@ def test_a_server_is_drained_from_the_command_line(penstock, pool_servers):
 
 
 def test_without_a_pool(penstock):
-    for words in (("get", "a"), ("list",), ("pool", "status")):
+    for words in (("object", "get", "a"), ("object", "list"), ("pool", "status")):
         result = penstock(*words)
         assert result.returncode == 1
-        assert "Start one with penstock serve" in words_of(result)
+        assert "Start one with penstock pool serve" in words_of(result)
 
 
 @pytest.mark.parametrize(
     "words, code, message",
     [
-        (["serve", "--replication", "2"], 2, "--servers 2"),
-        (["serve", "-o", "memory"], 2, "'memory' is not KEY=VALUE"),
-        (["serve", "-o", "memroy=1GiB"], 1, "did you mean 'memory'?"),
-        (["put", "a", "b", "file", "--text", "x"], 2, "not both"),
+        (["pool", "serve", "--replication", "2"], 2, "--servers 2"),
+        (["pool", "serve", "-o", "memory"], 2, "'memory' is not KEY=VALUE"),
+        (["pool", "serve", "-o", "memroy=1GiB"], 1, "did you mean 'memory'?"),
+        (["object", "put", "a", "b", "file", "--text", "x"], 2, "not both"),
         (["pool"], 2, "Usage"),
     ],
 )

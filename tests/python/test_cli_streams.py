@@ -101,18 +101,18 @@ with penstock.create("heat", rendezvous_readers=0, reserve_steps=1, min_max=True
 
 def test_ls_lists_streams_and_hides_addresses(processes):
     writer, penstock = processes
-    assert "no streams in" in penstock("ls").stderr
-    assert json.loads(penstock("ls", "--json").stdout) == []
+    assert "no streams in" in penstock("stream", "ls").stderr
+    assert json.loads(penstock("stream", "ls", "--json").stdout) == {"streams": [], "pools": []}
     heat = writer(RETAINING)
     assert next_line(heat) == "ready"
 
-    shown = penstock("ls").stdout
+    shown = penstock("stream", "ls").stdout
     assert re.search(r"heat +│ alive", shown)
     assert "token" not in shown
-    (entry,) = json.loads(penstock("ls", "--json").stdout)
+    (entry,) = json.loads(penstock("stream", "ls", "--json").stdout)["streams"]
     assert (entry["name"], entry["pid"], entry["ranks"], entry["alive"]) == ("heat", heat.pid, 1, True)
     assert "address" not in entry
-    (entry,) = json.loads(penstock("ls", "--address", "--json").stdout)
+    (entry,) = json.loads(penstock("stream", "ls", "--address", "--json").stdout)["streams"]
     assert entry["address"].startswith("tcp://")
     assert finish(heat, "\n")[0] == 0
 
@@ -122,7 +122,7 @@ def test_inspect_shows_what_a_step_holds_and_leaves(processes):
     heat = writer(RETAINING)
     assert next_line(heat) == "ready"
 
-    result = penstock("inspect", "heat", "--json")
+    result = penstock("stream", "show", "heat", "--json")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert (found["stream"], found["step"], found["pid"], found["data_plane"]) == ("heat", 2, heat.pid, "shm")
@@ -133,7 +133,7 @@ def test_inspect_shows_what_a_step_holds_and_leaves(processes):
     assert (n["kind"], n["value"]) == ("global_value", 2)
     assert found["attributes"] == {"time": 1.0, "code": "test", "T/units": "K"}
 
-    table = penstock("inspect", "heat", "--blocks")
+    table = penstock("stream", "show", "heat", "--blocks")
     assert re.search(r"T +│ float64 +│ global array +│ 4 × 6 +│ +1 │ +192 B │ +2 │ +2 │", table.stdout)
     assert "T block 0: start [0, 0] count [4, 6], rank 0" in table.stdout
     assert finish(heat, "\n")[0] == 0
@@ -154,30 +154,31 @@ def test_inspect_reads_ranges_when_asked_and_gives_up_in_time(processes):
         """
     )
     assert next_line(quiet) == "ready"
-    result = penstock("inspect", "heat", "--timeout", "0.1")
+    result = penstock("stream", "show", "heat", "--timeout", "0.1")
     assert result.returncode == 124
     assert "gave no step within 0.1 s" in result.stderr
     quiet.stdin.write("\n")
     quiet.stdin.flush()
     assert next_line(quiet) == "written"
-    (U,) = json.loads(penstock("inspect", "heat", "--json").stdout)["variables"]
+    (U,) = json.loads(penstock("stream", "show", "heat", "--json").stdout)["variables"]
     assert U["min"] is None
-    (U,) = json.loads(penstock("inspect", "heat", "--json", "--minmax").stdout)["variables"]
+    (U,) = json.loads(penstock("stream", "show", "heat", "--json", "--minmax").stdout)["variables"]
     assert (U["min"], U["max"]) == (-1.0, 3.0)
     assert finish(quiet, "\n")[0] == 0
 
 
 def test_inspect_of_a_name_that_nobody_has(processes):
     writer, penstock = processes
-    result = penstock("inspect", "heat")
+    result = penstock("stream", "show", "heat")
     assert result.returncode == 1
     assert "Error: there is no stream 'heat' here now" in result.stderr
     assert "No stream is being written now" in result.stderr
     heat = writer(RETAINING)
     assert next_line(heat) == "ready"
-    assert "Did you mean 'heat'?" in penstock("inspect", "haet").stderr
-    assert "Being written now: heat" in penstock("inspect", "wake").stderr
-    assert "Addresses change" in penstock("inspect", "tcp://127.0.0.1:1/heat?token=00", "--timeout", "0.5").stderr
+    assert "Did you mean 'heat'?" in penstock("stream", "show", "haet").stderr
+    assert "Being written now: heat" in penstock("stream", "show", "wake").stderr
+    gone = penstock("stream", "show", "tcp://127.0.0.1:1/heat?token=00", "--timeout", "0.5")
+    assert "Addresses change" in gone.stderr
     assert finish(heat, "\n")[0] == 0
 
 
@@ -194,7 +195,7 @@ def test_save_keeps_a_stream_to_its_end(processes, tmp_path):
     h5py = pytest.importorskip("h5py")
     writer, penstock = processes
     heat = writer(FIVE_STEPS)
-    result = penstock("save", "heat", "out.h5")
+    result = penstock("stream", "save", "heat", "out.h5")
     assert result.returncode == 0, result.stderr
     assert "5 steps" in result.stdout
     with h5py.File(tmp_path / "out.h5") as file:
@@ -212,23 +213,23 @@ def test_save_replaces_a_file_only_when_told(processes, tmp_path):
     pytest.importorskip("h5py")
     writer, penstock = processes
     (tmp_path / "out.h5").write_text("precious")
-    result = penstock("save", "heat", "out.h5")
+    result = penstock("stream", "save", "heat", "out.h5")
     assert result.returncode == 1
     assert "out.h5 exists already" in result.stderr
     assert "--force" in result.stderr
     assert (tmp_path / "out.h5").read_text() == "precious"
     heat = writer(FIVE_STEPS)
-    assert penstock("save", "heat", "out.h5", "--force", "--quiet").returncode == 0
+    assert penstock("stream", "save", "heat", "out.h5", "--force", "--quiet").returncode == 0
     assert (tmp_path / "out.h5").stat().st_size > 1000
     assert finish(heat)[0] == 0
-    assert "there is no folder" in penstock("save", "heat", "nowhere/out.h5").stderr
+    assert "there is no folder" in penstock("stream", "save", "heat", "nowhere/out.h5").stderr
 
 
 def test_save_some_steps_of_some_variables(processes, tmp_path):
     h5py = pytest.importorskip("h5py")
     writer, penstock = processes
     heat = writer(FIVE_STEPS)
-    result = penstock("save", "heat", "out.h5", "--steps", 2, "--variables", "n")
+    result = penstock("stream", "save", "heat", "out.h5", "--steps", 2, "--variables", "n")
     assert result.returncode == 0, result.stderr
     with h5py.File(tmp_path / "out.h5") as file:
         assert sorted(file) == ["n", "step", "time"]
@@ -240,7 +241,7 @@ def test_save_of_an_unknown_variable_leaves_no_file(processes, tmp_path):
     pytest.importorskip("h5py")
     writer, penstock = processes
     heat = writer(FIVE_STEPS)
-    result = penstock("save", "heat", "out.h5", "--variables", "n,TT")
+    result = penstock("stream", "save", "heat", "out.h5", "--variables", "n,TT")
     assert result.returncode == 1
     assert "'T'" in result.stderr
     assert not list(tmp_path.glob("*out.h5*"))
@@ -260,7 +261,7 @@ def test_save_keeps_what_came_before_the_writer_died(processes, tmp_path):
         os.kill(os.getpid(), signal.SIGKILL)
         """
     )
-    result = penstock("save", "heat", "out.h5")
+    result = penstock("stream", "save", "heat", "out.h5")
     assert result.returncode == 1
     assert "Error: " in result.stderr
     assert "3 steps were kept in out.h5" in result.stderr
@@ -284,7 +285,7 @@ def test_save_keeps_what_came_before_ctrl_c(processes, tmp_path):
         stream.close()
         """
     )
-    save = penstock("save", "heat", "out.h5", only_start=True)
+    save = penstock("stream", "save", "heat", "out.h5", only_start=True)
     assert next_line(heat) == "two were read"
     save.send_signal(signal.SIGINT)
     code, _, errors = finish(save)
@@ -366,7 +367,7 @@ def test_top_shows_a_running_study(processes, tmp_path):
     (tmp_path / "study.yaml").write_text("name: pipes\nprograms: {simulation: {command: [python, writer.py]}}")
     run = penstock("run", "study.yaml", only_start=True)
     with open(tmp_path / "ready"):  # until the writer is there
-        rows = json.loads(penstock("top", "--json").stdout)
+        rows = json.loads(penstock("stream", "top", "--json").stdout)
         with open(tmp_path / "go", "w"):
             pass
     assert finish(run)[0] == 0

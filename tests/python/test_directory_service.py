@@ -80,10 +80,10 @@ def test_a_stream_is_found_through_the_service(directory, in_directory, elsewher
 
 def test_ls_shows_streams_and_pools_of_the_service_and_no_token(directory, in_directory, elsewhere):
     with in_directory(directory).create("flow", rendezvous_readers=0):
-        out, err = finish(elsewhere("-m", "penstock.cli.main", "ls"))
+        out, err = finish(elsewhere("-m", "penstock.cli.main", "stream", "ls"))
     assert "flow" in out and "alive" in out and "default" in out, err
     assert directory.partition("token=")[2] not in out + err
-    out, err = finish(elsewhere("-m", "penstock.cli.main", "ls"))
+    out, err = finish(elsewhere("-m", "penstock.cli.main", "stream", "ls"))
     assert "no streams in tcp://" in out + err
     assert directory.partition("token=")[2] not in out + err
 

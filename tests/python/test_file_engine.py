@@ -204,7 +204,7 @@ def test_a_folder_is_inspected(tmp_path, monkeypatch):
         assert told["stream"] == "heat" and told["state"] == "ended" and told["ranks"] == 1
         assert (told["steps"], told["first"], told["last"]) == (3, 0, 2)
         assert told["writer"].endswith(f":{os.getpid()}")
-    command = [sys.executable, "-m", "penstock.cli.main", "inspect"]
+    command = [sys.executable, "-m", "penstock.cli.main", "stream", "show"]
     shown = subprocess.run([*command, "heat.steps"], capture_output=True, text=True, timeout=60)
     assert f"stream heat, step 2 by process {os.getpid()}" in shown.stdout, shown.stderr
     assert "ended, 3 steps" in shown.stdout

@@ -1,4 +1,4 @@
-"""The file that `penstock save` writes, made of values that no stream was needed for."""
+"""The file that `penstock stream save` writes, made of values that no stream was needed for."""
 
 import os
 

@@ -119,7 +119,7 @@ def recorded(run, tmp_path, open_pool):
     programs = [subprocess_of(run, code, traces) for code in (FIRST, SECOND)]
     for program in programs:
         program.result(TIMEOUT_S)
-    run.penstock("put", "command", "line", "--text", "too", "--namespace", "recorded", trace=traces)
+    run.penstock("object", "put", "command", "line", "--text", "too", "--namespace", "recorded", trace=traces)
     return traces
 
 
@@ -180,7 +180,7 @@ def test_what_the_commands_show(run, recorded, tmp_path):
 
 
 def test_differences_are_told(run, tmp_path, open_pool):
-    run.penstock("put", "a", "b", "--text", "c", trace=tmp_path / "one.trace")
+    run.penstock("object", "put", "a", "b", "--text", "c", trace=tmp_path / "one.trace")
     recording = penstock.Recording(tmp_path / "one.trace")
     assert len(recording) == 1 and [line["verb"] for line in recording] == ["put"]
     run.penstock("replay", "one.trace")
@@ -195,7 +195,7 @@ def test_differences_are_told(run, tmp_path, open_pool):
 
 def test_recording_by_the_configuration_file(run, tmp_path):
     (tmp_path / "penstock.yaml").write_text("trace: from-file\n")
-    run.penstock("put", "a", "b", "--text", "c")
+    run.penstock("object", "put", "a", "b", "--text", "c")
     assert len(penstock.Recording(tmp_path / "from-file")) == 1
 
 

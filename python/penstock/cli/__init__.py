@@ -1,1 +1,1 @@
-"""The command line: `penstock run`, `ls`, `inspect`, `top`, `save`, `analyze`, `bench`, `doctor`."""
+"""The command line: `penstock run`, `stream`, `object`, `pool`, `analyze`, `mesh`, `trace`, `bench`, `doctor`."""

@@ -31,7 +31,7 @@ def not_found_hint(name: str) -> str:
     import penstock
 
     if "://" in name:
-        return "Addresses change with each start of a writer: penstock ls --address prints the present one."
+        return "Addresses change with each start of a writer: penstock stream ls --address prints the present one."
     if is_in_files(name):
         return ""
     if os.path.isfile(f"{name}.steps/stream.json"):
@@ -46,7 +46,7 @@ def not_found_hint(name: str) -> str:
     if not names:
         return (
             f"No stream is being written now by this user on this machine (looked in {where_streams_register()}). "
-            "Start its writer, or give an address (penstock ls --address, where the writer runs)."
+            "Start its writer, or give an address (penstock stream ls --address, where the writer runs)."
         )
     near = nearest(name, names)
     return near.removeprefix("; ").capitalize() if "did you mean" in near else f"Being written now: {', '.join(names)}"

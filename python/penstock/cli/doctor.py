@@ -34,7 +34,7 @@ LITTLE_MEMORY = 2 << 30  # StreamOptions::queue_bytes by default
 PARTS = {
     "numpy": ("", "arrays"),
     "xarray": ("xarray", "step.to_xarray()"),
-    "h5py": ("h5py", "penstock save"),
+    "h5py": ("h5py", "penstock stream save"),
     "h5netcdf": ("h5netcdf", "opening saved files with xarray"),
     "vtk": ("vtk", "pictures"),
     "mpi4py": ("mpi4py", "Python programs of several ranks"),

@@ -1,4 +1,4 @@
-"""`penstock ls`: the streams of this user on this machine, and the pools that the directory knows."""
+"""`penstock stream ls`: the streams of this user on this machine, and the pools that the directory knows."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ def ls(
     registered = sorted(penstock.list_streams(), key=lambda entry: entry.name)
     entries = [entry for entry in registered if entry.name != DIRECTORY]
     there = len(entries) < len(registered) or directory_service() is not None
-    pools = _pools() if there else None
+    pools = _pools() if there else []
     if as_json:
-        streams = [_as_dict(entry, address) for entry in entries]
-        print_json(streams if pools is None else {"streams": streams, "pools": pools})
+        print_json({"streams": [_as_dict(entry, address) for entry in entries], "pools": pools})
         return
     if not entries:
         messages().print(Text(f"no streams in {where_streams_register()}"), soft_wrap=True)
@@ -52,15 +51,14 @@ def _show_streams(entries: list[Any], address: bool) -> None:
     output().print(table)
 
 
-def _pools() -> list[dict[str, Any]] | None:
-    """None: the directory service does not answer."""
+def _pools() -> list[dict[str, Any]]:
     import penstock
 
     try:
         pools = penstock.known_pools(timeout=TIMEOUT_S)
     except (penstock.NotFound, penstock.PeerLost, penstock.TimeoutError) as error:
         messages().print(Text(f"the directory service does not answer: {error}"), soft_wrap=True)
-        return None
+        return []
     for pool in pools:
         try:
             with penstock.Pool(pool["name"], timeout=TIMEOUT_S) as there:

@@ -1,4 +1,4 @@
-"""The `penstock` program."""
+"""The `penstock` program: its commands by their words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,36 @@ from typing import Annotated
 
 import typer
 
-from . import analyze, bench, doctor, inspect, ls, mesh, objects, pool, run, save, serve, study, top, trace
+from . import aliases, analyze, bench, doctor, ls, mesh, objects, pool, run, save, serve, show, study, top, trace
+
+GROUPS = {
+    "stream": (
+        "List streams, look into them, keep their steps, remove them.",
+        {"ls": ls.ls, "show": show.show, "save": save.save, "top": top.top, "drop": objects.drop_stream},
+    ),
+    "object": (
+        "Put objects into a pool, get, list and remove them.",
+        {
+            "put": objects.put,
+            "get": objects.get,
+            "list": objects.list_objects,
+            "info": objects.info,
+            "drop": objects.drop,
+            "compute": objects.compute,
+        },
+    ),
+    "pool": (
+        "Run a staging pool, look at it, drain or stop its servers, give out tokens.",
+        {
+            "serve": serve.serve,
+            "status": pool.status,
+            "drain": pool.drain,
+            "stop": pool.stop,
+            "token": pool.token,
+            "directory": pool.directory,
+        },
+    ),
+}
 
 app = typer.Typer(
     name="penstock",
@@ -17,26 +46,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
-app.command("ls")(ls.ls)
-app.command("inspect")(inspect.inspect)
-app.command("top")(top.top)
-app.command("save")(save.save)
+for _name, (_help, _commands) in GROUPS.items():
+    _group = typer.Typer(help=_help, no_args_is_help=True)
+    for _word, _function in _commands.items():
+        _group.command(_word)(_function)
+    app.add_typer(_group, name=_name)
 app.command("analyze")(analyze.analyze)
-app.command("serve")(serve.serve)
-app.add_typer(pool.app, name="pool")
-app.command("put")(objects.put)
-app.command("get")(objects.get)
-app.command("need")(objects.need)
-app.command("info")(objects.info)
-app.command("list")(objects.list_objects)
-app.command("drop")(objects.drop)
-app.command("compute")(objects.compute)
 app.add_typer(mesh.app, name="mesh")
 app.add_typer(trace.app, name="trace")
 app.command("replay")(trace.replay)
 app.add_typer(bench.app, name="bench")
 app.add_typer(study.app, name="study")
 app.command("doctor")(doctor.doctor)
+aliases.add_to(app, GROUPS)
 
 
 def _version(asked: bool) -> None:

@@ -1,10 +1,9 @@
-"""`penstock put`, `get`, `need`, `info`, `list`, `drop`, `compute`: objects of a pool."""
+"""`penstock object put`, `get`, `list`, `info`, `drop`, `compute`: objects of a pool."""
 
 from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from ..units import size
+from ..units import size, timestamp
 from ..workflow.registry import directory_is_known, runtime_directory
 from .console import command, fail, messages, output, print_json
 
@@ -42,7 +41,7 @@ def check_directory() -> None:
     if not directory_is_known():
         fail(
             f"no directory service is registered in {runtime_directory()}, so there is no pool to find",
-            "Start one with penstock serve, or set PENSTOCK_DIRECTORY_SERVICE to the address of one.",
+            "Start one with penstock pool serve, or set PENSTOCK_DIRECTORY_SERVICE to the address of one.",
         )
 
 
@@ -83,6 +82,9 @@ def get(
     row: Row,
     column: Column = "",
     into: Into = None,
+    wait: Annotated[
+        float | None, typer.Option(min=0.001, metavar="SECONDS", help="Wait so long until it is there.")
+    ] = None,
     version: Annotated[int | None, typer.Option(min=1, help="An older version.")] = None,
     tag: Tag = None,
     pool: PoolName = "",
@@ -90,23 +92,14 @@ def get(
     timeout: Timeout = 30.0,
 ) -> None:
     """Get an object's bytes."""
+    if wait is not None and version is not None:
+        fail("--wait takes the newest version, and --version an older one, which is there or not", code=2)
     with open_pool(pool, namespace, timeout) as there:
-        _write(there.get(row, column, version=version, tag=tag), into)
-
-
-@command
-def need(
-    row: Row,
-    column: Column = "",
-    into: Into = None,
-    tag: Tag = None,
-    pool: PoolName = "",
-    namespace: Namespace = "",
-    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for it.")] = 30.0,
-) -> None:
-    """Get an object's bytes; wait until it is there."""
-    with open_pool(pool, namespace, timeout) as there:
-        _write(there.need(row, column, tag=tag), into)
+        if wait is None:
+            found = there.get(row, column, version=version, tag=tag)
+        else:
+            found = there.need(row, column, tag=tag, timeout=wait)
+        _write(found, into)
 
 
 def _write(found: Any, into: Path | None) -> None:
@@ -172,11 +165,8 @@ def list_objects(
 
 @command
 def drop(
-    row: Annotated[
-        str, typer.Argument(help="The key's row; a pattern with --matching; a stream's name with --stream.")
-    ],
+    row: Annotated[str, typer.Argument(help="The key's row; a pattern with --matching.")],
     column: Annotated[str, typer.Argument(help="The key's column; a pattern with --matching.")] = "",
-    stream: Annotated[bool, typer.Option("--stream", help="Drop the stream of this name, with all its steps.")] = False,
     matching: Annotated[bool, typer.Option("--matching", help="Drop all that match; COLUMN may be left out.")] = False,
     version: Annotated[int | None, typer.Option(min=1, help="Only this version.")] = None,
     tag: Tag = None,
@@ -184,19 +174,25 @@ def drop(
     namespace: Namespace = "",
     timeout: Timeout = 30.0,
 ) -> None:
-    """Remove objects, or a stream, from memory and disk."""
-    if stream and (column or matching or version or tag or namespace):
-        fail("--stream takes a stream's name, and no other choice", code=2)
+    """Remove objects from memory and disk."""
     with open_pool(pool, namespace, timeout) as there:
-        if stream:
-            there.drop_stream(row)
-            return
         if matching:
             count = there.drop_matching(row, column or "*")
             messages().print(Text(f"{count} dropped"))
             return
         if not there.drop(row, column, version=version, tag=tag):
             fail(f"there is no object {row}/{column}")
+
+
+@command
+def drop_stream(
+    name: Annotated[str, typer.Argument(help="The stream.")],
+    pool: PoolName = "",
+    timeout: Timeout = 30.0,
+) -> None:
+    """Remove a stream from its pool, with all its steps. Not while it is written."""
+    with open_pool(pool, "", timeout) as there:
+        there.drop_stream(name)
 
 
 @command
@@ -244,7 +240,7 @@ def _as_dict(known: Any) -> dict[str, Any]:
         "bytes": known.bytes,
         "version": known.version,
         "checksum": f"{known.checksum:016x}",
-        "put": datetime.fromtimestamp(known.put_us / 1e6).isoformat(sep=" ", timespec="milliseconds"),
+        "put": timestamp(known.put_us / 1e6),
         "in_memory": known.in_memory,
         "on_disk": known.on_disk,
         "waiters": known.waiters,

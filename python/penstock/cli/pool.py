@@ -18,15 +18,12 @@ from ..units import size
 from .console import command, fail, messages, output, print_json
 from .objects import Json, PoolName, Timeout, open_pool
 
-app = typer.Typer(help="Look at a staging pool, drain or stop its servers, give out tokens.", no_args_is_help=True)
-
 CALL_S = 30.0
 CANCELLED = "it was cancelled"  # the server's word
 ServerName = Annotated[str, typer.Argument(help="The server's name or id, as penstock pool status --json shows it.")]
 STATES = {"active": "green", "draining": "yellow", "lost": "red"}
 
 
-@app.command("status")
 @command
 def status(
     pool: PoolName = "",
@@ -106,7 +103,6 @@ def _has_a_disk(server: dict[str, Any]) -> bool:
     return bool(server["disk_bytes"] or server["disk_free"])
 
 
-@app.command("drain")
 @command
 def drain(
     server: ServerName,
@@ -194,7 +190,6 @@ def _say(text: str) -> None:
     messages().print(Text(text), soft_wrap=True)
 
 
-@app.command("stop")
 @command
 def stop(
     server: ServerName,
@@ -217,7 +212,6 @@ def stop(
     _say(f"{server} is stopping")
 
 
-@app.command("token")
 @command
 def token(
     role: Annotated[
@@ -235,7 +229,6 @@ def token(
         print(there.token(role))
 
 
-@app.command("directory")
 @command
 def directory(pool: PoolName = "", timeout: Timeout = 10.0) -> None:
     """Print where clients with a role's token find the pool. It shows them the servers and no secret."""

@@ -15,10 +15,6 @@ from ..workflow.summary import pictures_of, pool_table, summary_table
 from .console import command, fail, messages, output
 
 SHOWN_FILES = 8
-COMMANDS = [
-    *("bench", "ls", "inspect", "save", "top", "doctor", "serve", "pool"),
-    *("put", "get", "need", "info", "list", "drop", "compute"),
-]
 
 
 @command
@@ -54,7 +50,10 @@ def run(
 
 
 def _commands_hint(word: str) -> str:
-    near = nearest(word, COMMANDS)
+    from .main import app
+
+    commands = typer.main.get_command(app).commands
+    near = nearest(word, [name for name, each in commands.items() if not each.hidden])
     return f"It takes a study file, such as gray-scott.yaml{near if 'did you mean' in near else ''}"
 
 

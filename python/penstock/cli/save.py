@@ -1,4 +1,4 @@
-"""`penstock save`: keep a stream's steps in an HDF5 file."""
+"""`penstock stream save`: keep a stream's steps in an HDF5 file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .console import command, fail, messages, output
 
 @command
 def save(
-    name: Annotated[str, typer.Argument(help="The stream, or an address as penstock ls --address prints it.")],
+    name: Annotated[str, typer.Argument(help="The stream, or an address as penstock stream ls --address prints it.")],
     out: Annotated[Path, typer.Argument(metavar="OUT.h5", help="The HDF5 file to write.")],
     steps: Annotated[int | None, typer.Option(min=1, help="Keep so many steps and leave.")] = None,
     variables: Annotated[

@@ -1,4 +1,4 @@
-"""`penstock serve`: servers of a staging pool, in the foreground."""
+"""`penstock pool serve`: servers of a staging pool, in the foreground."""
 
 from __future__ import annotations
 

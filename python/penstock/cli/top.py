@@ -1,4 +1,4 @@
-"""`penstock top`: the streams of running studies, live.
+"""`penstock stream top`: the streams of running studies, live.
 
 It never attaches to a stream, because a reader more would change what it shows: the figures come from the statistics
 files that the library writes where PENSTOCK_STATISTICS points, which `penstock run` sets for its programs.
@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..units import duration, rate_of_bytes, size
+from ..units import duration, rate_of_bytes, size, timestamp
 from ..workflow.registry import Run, list_runs
 from ..workflow.statistics import Endpoint, Rate, read_endpoints
 from .console import command, fail, messages, output, print_json
@@ -125,10 +125,10 @@ def _nothing(view: View) -> str:
         return f"running: {runs}; none of its programs has opened a stream yet"
     return (
         "no study is running here; for programs started by hand set PENSTOCK_STATISTICS=FOLDER in their environment "
-        "and give penstock top --statistics FOLDER"
+        "and give penstock stream top --statistics FOLDER"
     )
 
 
 def _as_dict(program: str, endpoint: Endpoint) -> dict:
     head = {"stream": endpoint.stream, "role": endpoint.role, "program": program or None, "pid": endpoint.pid}
-    return {**head, "modified": endpoint.modified, **endpoint.values}
+    return {**head, "modified": timestamp(endpoint.modified), **endpoint.values}

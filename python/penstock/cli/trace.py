@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ..units import duration, size
+from ..units import duration, size, timestamp
 from .console import command, fail, messages, output, print_json
 from .objects import Json, check_directory
 
@@ -39,7 +38,7 @@ def show(traces: Traces, as_json: Json = False) -> None:
         print_json(summary)
         return
     console = output()
-    begin = datetime.fromtimestamp(summary["begin_s"]).isoformat(sep=" ", timespec="milliseconds")
+    begin = timestamp(summary["begin_s"])
     table = Table(title=f"{summary['operations']} operations in {duration(summary['seconds'])} from {begin} on")
     for title in ("process", "host", "pid", "clients", "operations", "lost"):
         table.add_column(title, justify="left" if title in ("process", "host") else "right", overflow="fold")

@@ -1,4 +1,4 @@
-"""Which studies run on this machine now: one small file each in the runtime directory, for `penstock top`.
+"""Which studies run on this machine now: one small file each in the runtime directory, for `penstock stream top`.
 
 The file names the run's folder of statistics; it goes with the run. One left by a run that was killed is recognised by
 its process being gone, and removed by whoever sees it.

@@ -1,4 +1,4 @@
-"""Servers of a staging pool, started and ended as one: for `penstock serve`, for studies, and for tests.
+"""Servers of a staging pool, started and ended as one: for `penstock pool serve`, for studies, and for tests.
 
     with PoolServers(PoolPlan(servers=2, memory="1GiB")) as servers:
         servers.wait_ready(30)

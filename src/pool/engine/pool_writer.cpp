@@ -236,7 +236,7 @@ std::string PoolSink::full_servers() const {
   if (full.empty()) return "";
   return ", whose memory is full: " + full +
          "; give the servers more memory (memory=) or tiers, keep fewer steps (retain_steps=, retain_bytes=), or drop "
-         "what is not needed any more (penstock drop)";
+         "what is not needed any more (penstock stream drop, penstock object drop)";
 }
 
 void PoolSink::close(base::Deadline deadline) {

@@ -16,7 +16,7 @@ Id access_list();  // how files are opened
 Id names_list();   // how links are made: UTF-8, with the groups above them
 Id type_of(DType dtype);
 Id text_type();
-// As penstock save marks what HDF5 has no type for.
+// As penstock stream save marks what HDF5 has no type for.
 void mark_type(hid_t dataset, DType dtype);
 void write_text(hid_t object, const char* name, const std::string& text);
 

@@ -1,4 +1,4 @@
-// Rank 0's file as the master of its step: the whole arrays, values and attributes by their names, as penstock save has them in a
+// Rank 0's file as the master of its step: the whole arrays, values and attributes by their names, as penstock stream save has them in a
 // file of one step.
 #pragma once
 

@@ -1,4 +1,4 @@
-"""`penstock inspect`: what a stream carries."""
+"""`penstock stream show`: what a stream carries."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SHOWN_BLOCKS = 16
 
 
 @command
-def inspect(
-    name: Annotated[str, typer.Argument(help="The stream, or an address as penstock ls --address prints it.")],
+def show(
+    name: Annotated[str, typer.Argument(help="The stream, or an address as penstock stream ls --address prints it.")],
     minmax: Annotated[
         bool, typer.Option("--minmax", help="Read every array for its range, where the writer has not computed it.")
     ] = False,
