@@ -67,23 +67,22 @@ def save_stream(
     force: bool = False,
     timeout: float | None = None,
     on_step: Callable[[int, int], None] = lambda steps, size: None,
+    options: Mapping[str, Any] | None = None,
 ) -> SavedSteps:
     """Attaches to a stream as a reader and keeps its steps from now on, until it ends or `steps` are kept.
 
-    on_step(steps, bytes) is called after each. When the writer dies, or the wait for a step passes its deadline, the
-    steps so far are kept and the result's `problem` says what happened. Throws FileExistsError unless `force`,
-    penstock.Error when the stream cannot be opened or its first step lacks one of `variables`.
+    on_step(steps, bytes) is called after each; options are those of penstock.open. When the writer dies, or the wait
+    for a step passes its deadline, the steps so far are kept and the result's `problem` says what happened. Throws
+    FileExistsError unless `force`, penstock.Error when the stream cannot be opened or its first step lacks one of
+    `variables`.
     """
     import penstock
 
     path = Path(path)
-    if path.exists() and not force:
-        raise FileExistsError(f"{path} exists already")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file in it")
+    require_free(path, force)
     chosen = None if variables is None else list(variables)
     problem, size = "", 0
-    with Archive(path) as archive, penstock.open(name, **({} if timeout is None else {"timeout": timeout})) as stream:
+    with Archive(path) as archive, penstock.open(name, timeout=timeout, **(options or {})) as stream:
         archive.root.attrs["penstock_stream"] = stream.name
         try:
             for step in stream:
@@ -114,6 +113,20 @@ def save_stream(
     return SavedSteps(path, len(archive.numbers), size, dropped, problem)
 
 
+def require_free(path: Path, force: bool) -> None:
+    """Throws FileExistsError, IsADirectoryError, FileNotFoundError (of the folder)."""
+    _require_folder(path)
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists already")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file in it")
+
+
+def _require_folder(path: Path) -> None:
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.absolute().parent}")
+
+
 def _values(step: Any, names: list[str]) -> dict[str, Value]:
     """All of them at once: what get() enqueues is fetched together."""
     values = {name: _enqueue(step[name]) for name in names}
@@ -140,8 +153,7 @@ class Archive:
         import h5py
 
         self.path = Path(path)
-        if not self.path.absolute().parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {self.path.absolute().parent}")
+        _require_folder(self.path)
         self.temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
         # netCDF-4 readers want the order of creation.
         self.root = h5py.File(self.temporary, "w", track_order=True)

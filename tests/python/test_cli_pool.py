@@ -192,3 +192,58 @@ def test_wrong_words(penstock, words, code, message):
     assert result.returncode == code
     assert message in words_of(result)
     assert b"Traceback" not in result.stderr
+
+
+WRITES = """
+import sys
+import numpy as np
+import penstock
+
+with penstock.create("heat", engine="pool", timeout=60) as stream:
+    for n in range(3):
+        with stream.step() as step:
+            step["T"] = np.full((4, 6), float(n))
+            step.attributes["time"] = n / 2
+    print("written", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def pooled(environment, tmp_path, pool_servers):
+    """A writer of the stream heat in a pool, which waits for a line, and the environment in which it is found."""
+    found = environment | {"PENSTOCK_DIRECTORY_SERVICE": pool_servers(1).directory}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    writer = subprocess.Popen([sys.executable, "-c", WRITES], env=found, cwd=tmp_path, text=True, **pipes)
+    try:
+        assert select.select([writer.stdout], [], [], TIMEOUT_S)[0] and writer.stdout.readline() == "written\n"
+        yield writer, {"PENSTOCK_DIRECTORY_SERVICE": found["PENSTOCK_DIRECTORY_SERVICE"]}
+    finally:
+        writer.kill()
+        writer.communicate()
+
+
+def test_a_stream_in_a_pool_is_found_without_a_word(penstock, pooled, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    writer, where = pooled
+    for state in ("open", "ended"):
+        listed = json.loads(penstock("stream", "ls", "--json", **where).stdout)
+        (one,) = listed["streams"]
+        assert (one["name"], one["kind"], one["where"], one["state"]) == ("heat", "pool", "default", state)
+        assert (one["steps"], one["ranks"], len(listed["pools"][0]["servers"])) == (3, 1, 1)
+        shown = json.loads(penstock("stream", "show", "heat", "--json", **where).stdout)
+        assert (shown["kind"], shown["state"], shown["step"], shown["pid"]) == ("pool", state, 2, writer.pid)
+        assert shown["attributes"] == {"time": 1.0}
+        assert f"{state}, 3 steps in pool default" in words_of(penstock("stream", "show", "heat", **where))
+        top = json.loads(penstock("stream", "top", "--json", **where).stdout)
+        assert [(row["stream"], row["role"], row["steps"]) for row in top["streams"]] == [("heat", "pool default", 3)]
+        assert [server["state"] for server in top["pools"][0]["servers"]] == ["active"]
+        assert "pool default: view" in words_of(penstock("stream", "top", "--once", **where))
+        if state == "open":
+            writer.communicate("\n", timeout=TIMEOUT_S)
+    assert penstock("stream", "save", "heat", "heat.h5", "--timeout", "20", **where).returncode == 0
+    with h5py.File(tmp_path / "heat.h5") as file:
+        assert list(file["step"]) == [0, 1, 2]
+    wrong = penstock("stream", "show", "haet", **where)
+    assert wrong.returncode == 1 and "Did you mean 'heat' (pool default)?" in words_of(wrong)
+    assert "pool default; files haet.steps here" in words_of(wrong)

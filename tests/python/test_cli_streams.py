@@ -107,10 +107,11 @@ def test_ls_lists_streams_and_hides_addresses(processes):
     assert next_line(heat) == "ready"
 
     shown = penstock("stream", "ls").stdout
-    assert re.search(r"heat +│ alive", shown)
+    assert re.search(r"heat +│ its writer's memory +│ alive", shown)
     assert "token" not in shown
     (entry,) = json.loads(penstock("stream", "ls", "--json").stdout)["streams"]
-    assert (entry["name"], entry["pid"], entry["ranks"], entry["alive"]) == ("heat", heat.pid, 1, True)
+    assert (entry["name"], entry["kind"], entry["ranks"], entry["state"]) == ("heat", "writer", 1, "alive")
+    assert entry["writer"].endswith(f":{heat.pid}") and entry["steps"] is None
     assert "address" not in entry
     (entry,) = json.loads(penstock("stream", "ls", "--address", "--json").stdout)["streams"]
     assert entry["address"].startswith("tcp://")
@@ -172,17 +173,60 @@ def test_inspect_of_a_name_that_nobody_has(processes):
     result = penstock("stream", "show", "heat")
     assert result.returncode == 1
     assert "Error: there is no stream 'heat' here now" in result.stderr
-    assert "No stream is being written now" in result.stderr
+    assert "Looked in: registrations in " in result.stderr and "files heat.steps here. There is none" in result.stderr
     heat = writer(RETAINING)
     assert next_line(heat) == "ready"
-    assert "Did you mean 'heat'?" in penstock("stream", "show", "haet").stderr
-    assert "Being written now: heat" in penstock("stream", "show", "wake").stderr
+    assert "Did you mean 'heat' (its writer's memory)?" in penstock("stream", "show", "haet").stderr
+    assert "There are: heat" in penstock("stream", "show", "wake").stderr
     gone = penstock("stream", "show", "tcp://127.0.0.1:1/heat?token=00", "--timeout", "0.5")
     assert "Addresses change" in gone.stderr
     assert finish(heat, "\n")[0] == 0
 
 
+def test_looking_at_a_stream_is_no_reader_that_its_writer_waits_for(processes):
+    writer, penstock = processes
+    heat = writer(
+        """
+        with penstock.create("heat", rendezvous_readers=1, reserve_steps=1) as stream:
+            say("created")
+            write(stream, 0)
+            say("written")
+            wait()
+        """
+    )
+    assert next_line(heat) == "created"
+    result = penstock("stream", "show", "heat", "--timeout", "0.5")
+    assert result.returncode == 124 and "gave no step within 0.5 s" in result.stderr
+    assert "waits for a reader" in result.stderr
+    (row,) = json.loads(penstock("stream", "top", "--json").stdout)["streams"]
+    assert (row["stream"], row["steps"], row["peers"], row["pid"]) == ("heat", 0, [], heat.pid)
+    reader = writer("with penstock.open('heat') as stream:\n    say(stream.step().number)\n    wait()")
+    assert next_line(reader) == "0" and next_line(heat) == "written"
+    assert json.loads(penstock("stream", "show", "heat", "--json").stdout)["step"] == 0
+    assert finish(reader, "\n")[0] == 0 and finish(heat, "\n")[0] == 0
+
+
 # -------------------------------------------------------------------------------------------------------------- save
+
+
+def test_save_refuses_an_option_without_effect_in_the_environment(processes):
+    pytest.importorskip("h5py")
+    writer, penstock = processes
+    heat = writer(RETAINING)
+    assert next_line(heat) == "ready"
+    result = penstock("stream", "save", "heat", "out.h5", PENSTOCK_STREAM_HEAT="start=5")
+    assert result.returncode == 1
+    assert "PENSTOCK_STREAM_HEAT: start is an option of readers of engine pool" in result.stderr
+    assert finish(heat, "\n")[0] == 0
+
+
+def test_save_says_where_it_has_looked(processes):
+    _, penstock = processes
+    result = penstock("stream", "save", "heat", "out.h5", "--timeout", "0.5")
+    assert result.returncode == 124
+    assert "waiting for stream 'heat' to appear" in result.stderr
+    assert "there is no stream 'heat' after 0.5 s" in result.stderr and "Looked in: " in result.stderr
+
 
 FIVE_STEPS = """
 with penstock.create("heat", queue_steps=2) as stream:
@@ -367,7 +411,7 @@ def test_top_shows_a_running_study(processes, tmp_path):
     (tmp_path / "study.yaml").write_text("name: pipes\nprograms: {simulation: {command: [python, writer.py]}}")
     run = penstock("run", "study.yaml", only_start=True)
     with open(tmp_path / "ready"):  # until the writer is there
-        rows = json.loads(penstock("stream", "top", "--json").stdout)
+        rows = json.loads(penstock("stream", "top", "--json").stdout)["streams"]
         with open(tmp_path / "go", "w"):
             pass
     assert finish(run)[0] == 0

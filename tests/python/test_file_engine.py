@@ -1,5 +1,6 @@
 """Streams in files: what h5py and xarray see of them, and what is left of writers that were killed at every write."""
 
+import json
 import os
 import subprocess
 import sys
@@ -212,8 +213,11 @@ def test_a_folder_is_inspected(tmp_path, monkeypatch):
     assert "stream heat, step 1 " in shown.stdout
     with pytest.raises(penstock.NotFound, match="there is no file"):
         penstock.open("heat.steps/00000020.h5")
-    shown = subprocess.run([*command, "heat"], capture_output=True, text=True, timeout=60)
-    assert shown.returncode != 0 and "give its folder, heat.steps" in shown.stderr
+    shown = subprocess.run([*command, "heat", "--json"], capture_output=True, text=True, timeout=60)
+    found = json.loads(shown.stdout)
+    assert (found["kind"], found["where"], found["step"], found["steps"]) == ("files", "heat.steps", 2, 3)
+    shown = subprocess.run([*command, "haet"], capture_output=True, text=True, timeout=60)
+    assert shown.returncode == 1 and "Did you mean 'heat' (heat.steps)?" in shown.stderr
 
 
 @pytest.mark.parametrize("name", ["00000500.h5", "00000001.rank1", ".00000003.h5.part", "notes.txt"])

@@ -22,9 +22,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import duration, size
-from .attach import not_found_hint
 from .console import command, fail, messages, output, print_json
 from .objects import Json
+from .places import not_found_hint
 
 SHOWN_FILES = 4
 END_WITHIN_S = 30

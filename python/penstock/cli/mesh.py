@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import size
-from .attach import is_written_here
 from .console import command, fail, messages, output, print_json
+from .places import find
 
 app = typer.Typer(help="Mesh regions in Exodus and Nemesis files and on streams.", no_args_is_help=True)
 
@@ -53,7 +53,7 @@ def _open(name: str, database: str = "", part: int | None = None, timeout: float
     from .. import _core, mesh
 
     _require_stream_name(name, database, "--database")
-    if (database or _core.mesh_database_of(name)) == "stream" and not is_written_here(name):
+    if (database or _core.mesh_database_of(name)) == "stream" and find(name) is None:
         messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
     return mesh.open(name, part=part, timeout=timeout, **({"database": database} if database else {}))
 

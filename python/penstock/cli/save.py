@@ -13,13 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from ..units import size
-from .attach import is_written_here, not_found_hint
 from .console import command, fail, messages, output
+from .places import StreamName, find, not_found_hint, wait_for
 
 
 @command
 def save(
-    name: Annotated[str, typer.Argument(help="The stream, or an address as penstock stream ls --address prints it.")],
+    name: StreamName,
     out: Annotated[Path, typer.Argument(metavar="OUT.h5", help="The HDF5 file to write.")],
     steps: Annotated[int | None, typer.Option(min=1, help="Keep so many steps and leave.")] = None,
     variables: Annotated[
@@ -42,16 +42,17 @@ def save(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as batch systems end programs
 
-    from ..save import save_stream
+    from ..save import require_free, save_stream
 
     chosen = [word for words in variables or [] for word in words.split(",") if word] or None
-    if not quiet and not is_written_here(name):
-        messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
     try:
+        require_free(out, force)
+        if not quiet and find(name) is None:
+            messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
+        place = wait_for(name, timeout)
+        asked = {"steps": steps, "variables": chosen, "force": force, "timeout": timeout}
         with _progress(name, steps, quiet) as on_step:
-            result = save_stream(
-                name, out, steps=steps, variables=chosen, force=force, timeout=timeout, on_step=on_step
-            )
+            result = save_stream(place.name, out, **asked, on_step=on_step, options=place.options)
     except FileExistsError as error:
         fail(str(error), "Give --force to replace it, or another name.")
     except ModuleNotFoundError as error:

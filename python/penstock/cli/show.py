@@ -13,17 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import size
-from ..workflow.registry import list_runs
-from ..workflow.statistics import read_endpoints
-from .attach import is_in_files, is_written_here, not_found_hint
 from .console import command, fail, output, print_json
+from .places import Place, StreamName, await_first_step, not_found_hint, require
 
 SHOWN_BLOCKS = 16
 
 
 @command
 def show(
-    name: Annotated[str, typer.Argument(help="The stream, or an address as penstock stream ls --address prints it.")],
+    name: StreamName,
     minmax: Annotated[
         bool, typer.Option("--minmax", help="Read every array for its range, where the writer has not computed it.")
     ] = False,
@@ -35,35 +33,48 @@ def show(
 ) -> None:
     """Show a stream's variables, shapes, blocks, ranges and attributes, as its newest step has them.
 
-    It attaches as a reader that wants only the newest step, reads the description of one, and leaves; the writer does
-    not wait for it longer than that. (A writer that waits for its first reader takes it for that one.)
+    The stream is looked for among the living writers, in pools, and in files. It attaches as a reader that wants only
+    the newest step, reads the description of one, and leaves; the writer does not wait for it longer than that. It
+    attaches after the writer's first step, so that it is not the reader that a writer waits for.
     """
     import penstock
 
-    if not is_written_here(name):
-        fail(f"there is no stream '{name}' here now", not_found_hint(name))
     try:
-        which = {} if os.path.isfile(name) else {"delivery": "latest"}  # the file of a step: that one
-        with penstock.open(name, timeout=timeout, **which) as stream:
-            try:
-                step = stream.step(timeout)
-            except penstock.TimeoutError:
-                hint = "The writer is there but slower than that, or waits for another reader; try a larger --timeout."
-                fail(f"stream '{stream.name}' gave no step within {timeout:g} s", hint, code=124)
-            with step:
+        place = require(name)
+        await_first_step(place, timeout)
+        with opened(place, {"delivery": "latest"}, timeout) as stream:
+            with next_step(stream, timeout) as step:
                 found = _describe(step, minmax)
-            found = {"stream": stream.name, **_writer(name, stream.name), **found}
-            found["data_plane"] = stream.statistics.data_plane or None
+            plane = stream.statistics.data_plane or None
+            found = {"stream": stream.name, **_about(place), **found, "data_plane": plane}
+        found["peers"] = _peers(place)
     except penstock.Error as error:
         fail(str(error), not_found_hint(name), code=124 if isinstance(error, penstock.TimeoutError) else 1)
-    found["readers"] = _readers(found["stream"])
     if as_json:
         print_json(found)
     else:
-        _print(output(), found, blocks)
+        _print(output(), found, place, blocks)
 
 
 # ------------------------------------------------------------------------------------------------------- finding out
+
+
+def opened(place: Place, options: dict[str, Any], timeout: float) -> Any:
+    """A reader of the stream. The file of one step is opened without options: it is that step."""
+    import penstock
+
+    options = place.options | ({} if os.path.isfile(place.name) else options)
+    return penstock.open(place.name, timeout=timeout, **options)
+
+
+def next_step(stream: Any, timeout: float) -> Any:
+    import penstock
+
+    try:
+        return stream.step(timeout)
+    except penstock.TimeoutError:
+        hint = "The writer is there but slower than that, or waits for another reader; try a larger --timeout."
+        fail(f"stream '{stream.name}' gave no step within {timeout:g} s", hint, code=124)
 
 
 def _describe(step: Any, minmax: bool) -> dict[str, Any]:
@@ -112,27 +123,23 @@ def _range(variable: Any) -> tuple[Any, Any] | None:
     return (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
 
 
-def _writer(name: str, stream: str) -> dict[str, Any]:
+def _about(place: Place) -> dict[str, Any]:
+    """What is known of the stream without reading it; null what is not."""
     import penstock
 
-    if is_in_files(name):
-        told = penstock.inspect(name)
-        host, _, pid = told["writer"].rpartition(":")
-        about = {"host": host, "pid": int(pid), "ranks": told["ranks"]}
-        return about | {"state": told["state"], "steps": told["steps"]}
-    entry = next((e for e in penstock.list_streams() if e.name == stream), None)
-    return {"host": entry.host, "pid": entry.pid, "ranks": entry.ranks} if entry else {}
+    about = dict(place.about)
+    if place.kind == "address":
+        about |= {"state": "alive", "writer": f":{penstock.inspect(place.name)['pid']}"}
+    host, _, pid = about.get("writer", "").rpartition(":")
+    known = {key: about.get(key) for key in ("state", "ranks", "steps", "readers")}
+    return {"kind": place.kind, "where": place.where, "host": host or None, "pid": int(pid) if pid else None, **known}
 
 
-def _readers(name: str) -> list[dict[str, Any]] | None:
-    """The readers, as the writer's statistics have them; None when it does not write any."""
-    own = f":{os.getpid()}"
-    for run in list_runs():
-        for folder in sorted(run.statistics.glob("*")):
-            for endpoint in read_endpoints(folder):
-                if endpoint.stream == name and endpoint.role == "writer" and "peers" in endpoint.values:
-                    return [peer for peer in endpoint.values["peers"] if not str(peer.get("name")).endswith(own)]
-    return None
+def _peers(place: Place) -> list[dict[str, Any]] | None:
+    """The readers, as the living writer counts them."""
+    import penstock
+
+    return penstock.inspect(place.name)["peers"] if place.kind in ("writer", "address") else None
 
 
 def _plain(value: Any) -> Any:
@@ -149,11 +156,14 @@ def _plain(value: Any) -> Any:
 # ---------------------------------------------------------------------------------------------------------- printing
 
 
-def _print(console: Console, found: dict[str, Any], blocks: bool) -> None:
-    where = f" by process {found['pid']} on {found['host']}, {_ranks(found['ranks'])}" if "pid" in found else ""
+def _print(console: Console, found: dict[str, Any], place: Place, blocks: bool) -> None:
+    host = f" on {found['host']}" if found["host"] else ""
+    writer = f" by process {found['pid']}{host}" if found["pid"] else ""
+    ranks = f", {_ranks(found['ranks'])}" if found["ranks"] else ""
     plane = f", read over {found['data_plane']}" if found["data_plane"] else ""
-    kept = f"; {found['state']}, {found['steps']} steps" if "state" in found else ""
-    console.print(Text(f"stream {found['stream']}, step {found['step']}{where}{plane}{kept}"), soft_wrap=True)
+    kept = f"; {found['state']}, {found['steps']} steps in {place}" if found["steps"] is not None else ""
+    head = f"stream {found['stream']}, step {found['step']}{writer}{ranks}{plane}{kept}"
+    console.print(Text(head), soft_wrap=True)
     table = Table()
     for title in ("variable", "type", "kind", "shape"):
         table.add_column(title)
@@ -179,7 +189,7 @@ def _print(console: Console, found: dict[str, Any], blocks: bool) -> None:
             grid.add_row(Text(name), Text(_short(value)))
         console.print(Text("attributes", style="bold"))
         console.print(grid)
-    for reader in found["readers"] or []:
+    for reader in found["peers"] or []:
         held = f", holds {reader.get('steps_held', 0)} now"
         dropped = f", {reader['steps_dropped']} dropped" if reader.get("steps_dropped") else ""
         done = f"{reader.get('steps_released', 0)} steps read"

@@ -1,7 +1,8 @@
-"""`penstock stream top`: the streams of running studies, live.
+"""`penstock stream top`: streams and servers, live.
 
-It never attaches to a stream, because a reader more would change what it shows: the figures come from the statistics
-files that the library writes where PENSTOCK_STATISTICS points, which `penstock run` sets for its programs.
+It never attaches to a stream, because a reader more would change what it shows. The figures of studies come from the
+statistics files that the library writes where PENSTOCK_STATISTICS points, which `penstock run` sets for its programs.
+Other living writers are asked for theirs, and pools for those of their streams and servers.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ from rich.text import Text
 
 from ..units import duration, rate_of_bytes, size, timestamp
 from ..workflow.registry import Run, list_runs
-from ..workflow.statistics import Endpoint, Rate, read_endpoints
+from ..workflow.statistics import Endpoint, Rate, is_internal, read_endpoints
 from .console import command, fail, messages, output, print_json
+from .places import in_pools, known_pools, registered
+from .pool import status_tables
 
 STALE_S = 3.0
+CALL_S = 2.0
+POOL = Path()  # where figures come from that are in no folder
 
 
 @dataclass
@@ -43,8 +48,44 @@ class View:
         for folder in [*self.folders, *(run.statistics for run in self.runs())]:
             places += [(p.name, p) for p in sorted(folder.glob("*")) if p.is_dir()]
         found = [(program, folder, e) for program, folder in places for e in read_endpoints(folder)]
+        if not self.folders:
+            pids = {(e.stream, e.pid) for _, _, e in found if e.role == "writer"}
+            found += [("", POOL, endpoint) for endpoint in _asked(pids) + _pooled()]
         found = [item for item in found if not self.names or item[2].stream in self.names]
         return sorted(found, key=lambda item: (item[2].stream, item[2].role != "writer", item[0]))
+
+    def pools(self) -> list[dict]:
+        """The status of each pool."""
+        import penstock
+
+        found = []
+        for pool in [] if self.folders else known_pools():
+            with contextlib.suppress(penstock.Error), penstock.Pool(pool["name"], timeout=CALL_S) as there:
+                found.append(there.status())
+        return found
+
+
+def _asked(pids: set[tuple[str, int]]) -> list[Endpoint]:
+    """What living writers say of themselves, except those of these streams and processes."""
+    import penstock
+
+    found = []
+    for place in registered():
+        pid = int(place.about["writer"].rpartition(":")[2])
+        if place.about["state"] != "alive" or is_internal(place.name) or (place.name, pid) in pids:
+            continue
+        with contextlib.suppress(penstock.Error):  # it has ended meanwhile
+            values = penstock.inspect(place.name, CALL_S)
+            found.append(Endpoint(place.name, "writer", pid, values, time.time()))
+    return found
+
+
+def _pooled() -> list[Endpoint]:
+    """Streams in pools. Their process is the writer's, which may have ended."""
+    return [
+        Endpoint(place.name, str(place), int(place.about["writer"].rpartition(":")[2] or 0), place.about, time.time())
+        for place in in_pools(known_pools())
+    ]
 
 
 @command
@@ -60,9 +101,10 @@ def top(
         float | None, typer.Option(min=0.1, max=60, metavar="SECONDS", help="How often to look. [default: 1]")
     ] = None,
 ) -> None:
-    """Show steps, rates, queues and waits of the streams of running studies (Ctrl-C leaves).
+    """Show steps, rates, queues and waits of streams, and the servers of pools (Ctrl-C leaves).
 
-    It reads files and attaches to nothing, so watching changes nothing. Figures are those of rank 0 of each program.
+    It reads files, asks writers and pools, and attaches to nothing, so watching changes nothing. Figures are those of
+    rank 0 of each program.
     """
     if every is not None and (once or as_json):
         fail("--every is for looking again and again, and --once and --json look once", code=2)
@@ -71,18 +113,26 @@ def top(
             fail(f"{folder} is not a folder", "Give the folder that the programs have as PENSTOCK_STATISTICS.", code=2)
     view = View([p.resolve() for p in statistics or []], set(names or []))
     if as_json:
-        print_json([_as_dict(program, endpoint) for program, _, endpoint in view.endpoints()])
+        streams = [_as_dict(program, endpoint) for program, _, endpoint in view.endpoints()]
+        print_json({"streams": streams, "pools": view.pools()})
         return
     if once or not output().is_terminal:
-        table = _table(view)
-        output().print(table) if table.row_count else messages().print(Text(_nothing(view)), soft_wrap=True)
+        shown, pools = _shown(view, output().width)
+        output().print(*pools) if shown is None else output().print(shown, *pools)
+        if shown is None:
+            messages().print(Text(_nothing(view)), soft_wrap=True)
         return
     with Live(console=output(), auto_refresh=False, screen=True) as live, contextlib.suppress(KeyboardInterrupt):
         while True:
-            table = _table(view)
-            live.update(Group(table if table.row_count else Text(_nothing(view)), Text("Ctrl-C leaves", style="dim")))
-            live.refresh()
+            shown, pools = _shown(view, live.console.width)
+            live.update(Group(shown or Text(_nothing(view)), *pools, Text("Ctrl-C leaves", style="dim")), refresh=True)
             time.sleep(every or 1.0)
+
+
+def _shown(view: View, width: int) -> tuple[Table | None, list[Group]]:
+    """The table of streams, if there are any, and those of pools' servers."""
+    table = _table(view)
+    return table if table.row_count else None, [status_tables(pool, width) for pool in view.pools()]
 
 
 def _table(view: View) -> Table:
@@ -119,13 +169,13 @@ def _nothing(view: View) -> str:
     if view.folders:
         return f"no statistics in {', '.join(map(str, view.folders))} yet"
     runs = ", ".join(run.name for run in view.runs())
-    if runs and view.names:
-        return f"running: {runs}; no stream named {', '.join(sorted(view.names))}"
-    if runs:
+    if runs and not view.names:
         return f"running: {runs}; none of its programs has opened a stream yet"
+    if view.names:
+        return f"no stream named {', '.join(sorted(view.names))}; penstock stream ls lists what is there"
     return (
-        "no study is running here; for programs started by hand set PENSTOCK_STATISTICS=FOLDER in their environment "
-        "and give penstock stream top --statistics FOLDER"
+        "no study is running, and no stream is being written here; for programs of other users or hosts set "
+        "PENSTOCK_STATISTICS=FOLDER in their environment and give penstock stream top --statistics FOLDER"
     )
 
 

@@ -40,6 +40,11 @@ class Endpoint:
 _INTERNAL = re.compile(r".*\.requests|.*\.cohort\.\d+|images-[0-9a-f]{32}")
 
 
+def is_internal(stream: str) -> bool:
+    """Whether the stream is part of an analysis, not one that a user has named."""
+    return _INTERNAL.fullmatch(stream) is not None
+
+
 def read_endpoints(folder: Path) -> list[Endpoint]:
     """What is there now, sorted by stream; files that are not statistics are passed over."""
     endpoints = []
@@ -47,7 +52,7 @@ def read_endpoints(folder: Path) -> list[Endpoint]:
         parts = path.name.removesuffix(".json").rsplit(".", 2)
         if len(parts) != 3 or parts[1] not in ("writer", "reader") or not parts[2].isdigit():
             continue
-        if _INTERNAL.fullmatch(parts[0]):
+        if is_internal(parts[0]):
             continue
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
