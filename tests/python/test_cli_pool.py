@@ -235,6 +235,12 @@ def test_a_stream_in_a_pool_is_found_without_a_word(penstock, pooled, tmp_path):
         assert (shown["kind"], shown["state"], shown["step"], shown["pid"]) == ("pool", state, 2, writer.pid)
         assert shown["attributes"] == {"time": 1.0}
         assert f"{state}, 3 steps in pool default" in words_of(penstock("stream", "show", "heat", **where))
+        dumped = json.loads(
+            penstock(
+                "stream", "dump", "heat", "--slice", "0,:2", "--from", "1", "--steps", "2", "--json", **where
+            ).stdout
+        )
+        assert [(one["step"], one["variables"][0]["values"]) for one in dumped["steps"]] == [(1, [1, 1]), (2, [2, 2])]
         top = json.loads(penstock("stream", "top", "--json", **where).stdout)
         assert [(row["stream"], row["role"], row["steps"]) for row in top["streams"]] == [("heat", "pool default", 3)]
         assert [server["state"] for server in top["pools"][0]["servers"]] == ["active"]

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import re
 import select
 import signal
@@ -12,6 +13,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from penstock.cli import dump
 
 pytest.importorskip("penstock._core")
 
@@ -181,6 +183,83 @@ def test_inspect_of_a_name_that_nobody_has(processes):
     gone = penstock("stream", "show", "tcp://127.0.0.1:1/heat?token=00", "--timeout", "0.5")
     assert "Addresses change" in gone.stderr
     assert finish(heat, "\n")[0] == 0
+
+
+def test_dump_prints_values_of_a_live_stream(processes):
+    writer, penstock = processes
+    heat = writer(
+        """
+        with penstock.create("heat", rendezvous_readers=0, reserve_steps=3) as stream:
+            for n in range(3):
+                with stream.step() as step:
+                    step["T"] = np.arange(24.0).reshape(4, 6) + 100 * n
+                    step["n"] = np.int64(n)
+                    step["title"] = "a text"
+                    step.attributes["code"] = "test"
+                    step.attributes["time"] = n / 2
+            say("ready")
+            wait()
+        """
+    )
+    assert next_line(heat) == "ready"
+    values = np.arange(24.0).reshape(4, 6)
+
+    found = json.loads(penstock("stream", "dump", "heat", "--json", "--limit", "5").stdout)
+    assert (found["stream"], found["kind"], [step["step"] for step in found["steps"]]) == ("heat", "writer", [2])
+    variables = {each["name"]: each for each in found["steps"][0]["variables"]}
+    assert variables["T"]["values"] == [200, 201, 202, 203, 204] and variables["T"]["left_out"] == 19
+    assert (variables["T"]["shape"], variables["T"]["selected"]) == ([4, 6], [4, 6])
+    assert (variables["n"]["values"], variables["title"]["values"]) == ([2], ["a text"])
+    assert found["steps"][0]["attributes"] == {"code": "test", "time": 1.0}
+
+    part = json.loads(
+        penstock("stream", "dump", "heat", "-v", "T", "--slice", "::-2,-1", "--json", "--steps", 2).stdout
+    )
+    assert [step["step"] for step in part["steps"]] == [0, 1]
+    for step in part["steps"]:
+        (T,) = step["variables"]
+        assert T["values"] == list(values[::-2, -1] + 100 * step["step"]) and T["left_out"] == 0
+
+    text = penstock("stream", "dump", "heat", "--from", 1, "--steps", 2, "--slice", "1:3,:", "-v", "T").stdout
+    assert text.splitlines() == [
+        "stream heat, step 1",
+        "T: float64, global array 4 × 6",
+        "  (1, 0)  106 107 108 109 110 111",
+        "  (2, 0)  112 113 114 115 116 117",
+        "attribute code = test",
+        "attribute time = 0.5",
+        "stream heat, step 2",
+        "T: float64, global array 4 × 6",
+        "  (1, 0)  206 207 208 209 210 211",
+        "  (2, 0)  212 213 214 215 216 217",
+        "attribute time = 1.0",
+    ]
+    assert "4 more values are left out" in penstock("stream", "dump", "heat", "--limit", 20, "-v", "T").stdout
+    for words, message in [
+        (("--slice", "0"), "--slice has 1 axes, and 'T' has 2"),
+        (("--slice", "0,6"), "6 is outside an axis of 6 elements of 'T'"),
+        (("--slice", "a,:"), "'a' is not a number"),
+    ]:
+        wrong = penstock("stream", "dump", "heat", *words)
+        assert wrong.returncode == 2 and message in wrong.stderr
+    assert "'T'" in penstock("stream", "dump", "heat", "-v", "TT").stderr
+    assert finish(heat, "\n")[0] == 0
+
+
+def test_the_first_values_of_a_selection_are_those_of_numpy():
+    chance = random.Random(7)
+    for _ in range(300):
+        shape = tuple(chance.randrange(0, 6) for _ in range(chance.randrange(1, 4)))
+        limit = chance.randrange(0, 30)
+        array = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+        slices = [slice(*(chance.choice((None, -7, -2, 1, 3)) for _ in range(3))) for _ in shape]
+        axes = dump._axes("T", shape, slices)
+        read = array[tuple(map(dump._slice_of, dump._leading(axes, limit)))]
+        entry = dump._entry(shape, axes, read, limit)
+        whole = array[tuple(slices)].reshape(-1)
+        assert entry["values"] == whole[: limit or None].tolist(), (shape, slices, limit)
+        assert entry["left_out"] == whole.size - len(entry["values"])
+        assert not limit or read.size <= 2 * limit, "it reads much more than it prints"
 
 
 def test_looking_at_a_stream_is_no_reader_that_its_writer_waits_for(processes):

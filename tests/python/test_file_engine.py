@@ -216,6 +216,9 @@ def test_a_folder_is_inspected(tmp_path, monkeypatch):
     shown = subprocess.run([*command, "heat", "--json"], capture_output=True, text=True, timeout=60)
     found = json.loads(shown.stdout)
     assert (found["kind"], found["where"], found["step"], found["steps"]) == ("files", "heat.steps", 2, 3)
+    dump = [*command[:-1], "dump", "heat", "--from", "1", "--limit", "2"]
+    dumped = subprocess.run(dump, capture_output=True, text=True, timeout=60)
+    assert dumped.stdout.startswith("stream heat, step 1\n") and "left out" in dumped.stdout, dumped.stderr
     shown = subprocess.run([*command, "haet"], capture_output=True, text=True, timeout=60)
     assert shown.returncode == 1 and "Did you mean 'heat' (heat.steps)?" in shown.stderr
 

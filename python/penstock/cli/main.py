@@ -6,12 +6,19 @@ from typing import Annotated
 
 import typer
 
-from . import aliases, analyze, bench, doctor, ls, mesh, objects, pool, run, save, serve, show, study, top, trace
+from . import aliases, analyze, bench, doctor, dump, ls, mesh, objects, pool, run, save, serve, show, study, top, trace
 
 GROUPS = {
     "stream": (
         "List streams, look into them, keep their steps, remove them.",
-        {"ls": ls.ls, "show": show.show, "save": save.save, "top": top.top, "drop": objects.drop_stream},
+        {
+            "ls": ls.ls,
+            "show": show.show,
+            "dump": dump.dump,
+            "save": save.save,
+            "top": top.top,
+            "drop": objects.drop_stream,
+        },
     ),
     "object": (
         "Put objects into a pool, get, list and remove them.",

@@ -19,6 +19,10 @@ from .console import fail, messages
 StreamName = Annotated[
     str, typer.Argument(help="The stream, its folder, or an address as penstock stream ls --address prints it.")
 ]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option("--variables", "--variable", "-v", metavar="A,B", help="Only these; may be given several times."),
+]
 CALL_S = 5.0
 LOOK_AGAIN_S = 0.1
 
@@ -119,7 +123,7 @@ def _candidates(name: str, chosen: dict[str, str]) -> Iterator[Place | None]:
     yield next((place for place in registered() if place.name == name and place.about["state"] == "alive"), None)
     for pool in known_pools():
         yield _inspected(name, pool["name"])
-    yield _in_folder(chosen.get("folder") or f"{name}.steps")
+    yield _in_folder(chosen["folder"].strip('"') or f"{name}.steps")
     if chosen["engine"] == "space":  # its arrays say nothing of streams
         yield Place("configured", "engine space", name)
 
@@ -200,3 +204,26 @@ def await_first_step(place: Place, timeout: float) -> None:
                 code=124,
             )
         time.sleep(LOOK_AGAIN_S)
+
+
+def opened(place: Place, options: dict[str, Any], timeout: float) -> Any:
+    """A reader of the stream. The file of one step is opened without options: it is that step."""
+    import penstock
+
+    options = place.options | ({} if os.path.isfile(place.name) else options)
+    return penstock.open(place.name, timeout=timeout, **options)
+
+
+def next_step(stream: Any, timeout: float) -> Any:
+    import penstock
+
+    try:
+        return stream.step(timeout)
+    except penstock.TimeoutError:
+        hint = "The writer is there but slower than that, or waits for another reader; try a larger --timeout."
+        fail(f"stream '{stream.name}' gave no step within {timeout:g} s", hint, code=124)
+
+
+def variables_of(words: list[str] | None) -> list[str] | None:
+    """The variables that --variable names; None: all."""
+    return [word for given in words or [] for word in given.split(",") if word] or None

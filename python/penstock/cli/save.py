@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..units import size
 from .console import command, fail, messages, output
-from .places import StreamName, find, not_found_hint, wait_for
+from .places import StreamName, Variables, find, not_found_hint, variables_of, wait_for
 
 
 @command
@@ -22,10 +22,7 @@ def save(
     name: StreamName,
     out: Annotated[Path, typer.Argument(metavar="OUT.h5", help="The HDF5 file to write.")],
     steps: Annotated[int | None, typer.Option(min=1, help="Keep so many steps and leave.")] = None,
-    variables: Annotated[
-        list[str] | None,
-        typer.Option("--variables", "-v", metavar="A,B", help="Only these variables; may be given several times."),
-    ] = None,
+    variables: Variables = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace OUT.h5 if it exists.")] = False,
     timeout: Annotated[
         float | None,
@@ -44,7 +41,7 @@ def save(
 
     from ..save import require_free, save_stream
 
-    chosen = [word for words in variables or [] for word in words.split(",") if word] or None
+    chosen = variables_of(variables)
     try:
         require_free(out, force)
         if not quiet and find(name) is None:

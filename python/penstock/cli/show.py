@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from ..units import size
 from .console import command, fail, output, print_json
-from .places import Place, StreamName, await_first_step, not_found_hint, require
+from .places import Place, StreamName, await_first_step, next_step, not_found_hint, opened, require
 
 SHOWN_BLOCKS = 16
 
@@ -59,27 +58,9 @@ def show(
 # ------------------------------------------------------------------------------------------------------- finding out
 
 
-def opened(place: Place, options: dict[str, Any], timeout: float) -> Any:
-    """A reader of the stream. The file of one step is opened without options: it is that step."""
-    import penstock
-
-    options = place.options | ({} if os.path.isfile(place.name) else options)
-    return penstock.open(place.name, timeout=timeout, **options)
-
-
-def next_step(stream: Any, timeout: float) -> Any:
-    import penstock
-
-    try:
-        return stream.step(timeout)
-    except penstock.TimeoutError:
-        hint = "The writer is there but slower than that, or waits for another reader; try a larger --timeout."
-        fail(f"stream '{stream.name}' gave no step within {timeout:g} s", hint, code=124)
-
-
 def _describe(step: Any, minmax: bool) -> dict[str, Any]:
     variables = [_variable(step[name], minmax) for name in sorted(step)]
-    attributes = {name: _plain(value) for name, value in sorted(step.attributes.items())}
+    attributes = {name: plain(value) for name, value in sorted(step.attributes.items())}
     return {"step": step.number, "variables": variables, "attributes": attributes}
 
 
@@ -95,9 +76,9 @@ def _variable(variable: Any, minmax: bool) -> dict[str, Any]:
         "shape": list(variable.shape),
         "bytes": _bytes(variable),
         "blocks": [_block(block) for block in variable.blocks],
-        "value": _plain(variable[()]) if variable.kind == "global_value" else None,
-        "min": _plain(low_high[0]) if low_high is not None else None,
-        "max": _plain(low_high[1]) if low_high is not None else None,
+        "value": plain(variable[()]) if variable.kind == "global_value" else None,
+        "min": plain(low_high[0]) if low_high is not None else None,
+        "max": plain(low_high[1]) if low_high is not None else None,
     }
 
 
@@ -142,14 +123,14 @@ def _peers(place: Place) -> list[dict[str, Any]] | None:
     return penstock.inspect(place.name)["peers"] if place.kind in ("writer", "address") else None
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """For JSON: Python's own types; complex numbers as [real, imaginary]."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, complex):
         return [value.real, value.imag]
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return value
 
 
@@ -186,7 +167,7 @@ def _print(console: Console, found: dict[str, Any], place: Place, blocks: bool) 
     if found["attributes"]:
         grid = Table.grid(padding=(0, 2))
         for name, value in found["attributes"].items():
-            grid.add_row(Text(name), Text(_short(value)))
+            grid.add_row(Text(name), Text(short(value)))
         console.print(Text("attributes", style="bold"))
         console.print(grid)
     for reader in found["peers"] or []:
@@ -214,7 +195,7 @@ def _ranks(count: int) -> str:
 def _shape(variable: dict[str, Any]) -> str:
     if variable["shape"]:
         return " × ".join(map(str, variable["shape"]))
-    return "see --blocks" if variable["kind"] == "local_array" else f"= {_short(variable['value'])}"
+    return "see --blocks" if variable["kind"] == "local_array" else f"= {short(variable['value'])}"
 
 
 def _number(value: Any) -> str:
@@ -223,6 +204,6 @@ def _number(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text if len(text) <= 200 else f"{text[:197]}..."
