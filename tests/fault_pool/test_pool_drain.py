@@ -27,7 +27,7 @@ class Command:
     def __init__(self, pool, *words):
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.cli.main", "pool", *map(str, words), "--pool", "stage"],
+            [sys.executable, "-m", "penstock.cli.main", "pool", *map(str, words), "--pool", "stage", "--yes"],
             env=kept | {"PENSTOCK_DIRECTORY_SERVICE": pool.names.directory, "COLUMNS": "200"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
@@ -175,7 +175,8 @@ def test_of_two_servers_that_are_drained_at_once_one_stays(pools):
 def draining(pool, client, number):
     """A drain that is in progress, and its command."""
     command = Command(pool, "drain", name(pool, number))
-    assert "is draining" in command.process.stdout.readline()
+    while "is draining" not in (line := command.process.stdout.readline()):
+        assert line, "the command has ended"
     there = pool.server(number).ready["id"]
     wait_for(lambda: states(client).get(there) == "draining", "no drain began")
     return command

@@ -113,9 +113,14 @@ def test_objects_from_the_command_line(penstock, served, tmp_path):
     listed = json.loads(penstock("object", "list", "run*", "--json").stdout)
     assert [one["column"] for one in listed] == ["bytes", "stdin", "text"]
     assert "256 B" in words_of(penstock("object", "list"))
-    assert penstock("object", "drop", "run 7", "stdin").returncode == 0
-    assert penstock("object", "drop", "run 7", "stdin").returncode == 1
-    assert "2 dropped" in words_of(penstock("object", "drop", "run*", "--matching"))
+    asked = penstock("object", "drop", "run 7", "stdin")
+    assert asked.returncode == 2 and "no terminal to ask on Give --yes" in words_of(asked)
+    assert "removes run 7/stdin (10 B, version 1, and all earlier ones)" in words_of(asked)
+    assert penstock("object", "drop", "run 7", "stdin", "--yes").returncode == 0
+    assert penstock("object", "drop", "run 7", "stdin", "--yes").returncode == 1
+    asked = penstock("object", "drop", "run*", "--matching")
+    assert asked.returncode == 2 and "removes 2 objects (257 B)" in words_of(asked)
+    assert "2 dropped" in words_of(penstock("object", "drop", "run*", "--matching", "--yes"))
     assert "no such objects" in words_of(penstock("object", "list"))
     missing = penstock("object", "get", "run 7", "text")
     assert missing.returncode == 1 and b"Traceback" not in missing.stderr
@@ -143,7 +148,7 @@ def test_compute_and_operators_from_the_command_line(penstock, served, tmp_path)
     token = penstock("pool", "token", "--role", "read").stdout.decode().strip()
     assert re.fullmatch("[0-9a-f]{64}", token)
     assert penstock("pool", "token", "--role", "king").returncode == 1
-    wrong = penstock("pool", "drain", "nobody")
+    wrong = penstock("pool", "drain", "nobody", "--yes")
     assert wrong.returncode == 1 and "has no server nobody" in words_of(wrong)
 
 
@@ -165,7 +170,14 @@ def test_the_status_of_many_servers_fits_a_terminal():
 def test_a_server_is_drained_from_the_command_line(penstock, pool_servers):
     servers = pool_servers(2)
     name = servers.servers[1].ready["name"]
-    done = penstock("pool", "drain", name, PENSTOCK_DIRECTORY_SERVICE=servers.directory)
+    where = {"PENSTOCK_DIRECTORY_SERVICE": servers.directory}
+    for words in (["drain", name], ["stop", name, "--force"]):
+        asked = penstock("pool", *words, **where)
+        assert asked.returncode == 2 and "no terminal to ask on" in words_of(asked)
+        assert "0 objects (0 B in memory)" in words_of(asked)
+    status = json.loads(penstock("pool", "status", "--json", **where).stdout)
+    assert [server["state"] for server in status["servers"]] == ["active", "active"]
+    done = penstock("pool", "drain", name, "--yes", **where)
     assert done.returncode == 0 and "has left the pool" in words_of(done)
     assert servers.servers[1].process.wait(TIMEOUT_S) == 0
 
@@ -253,3 +265,26 @@ def test_a_stream_in_a_pool_is_found_without_a_word(penstock, pooled, tmp_path):
     wrong = penstock("stream", "show", "haet", **where)
     assert wrong.returncode == 1 and "Did you mean 'heat' (pool default)?" in words_of(wrong)
     assert "pool default; files haet.steps here" in words_of(wrong)
+
+
+def test_a_stream_is_dropped_when_the_question_is_answered(penstock, pooled, environment, tmp_path):
+    writer, where = pooled
+    written = penstock("stream", "drop", "heat", "--yes", **where)
+    assert written.returncode == 1 and "is being written by" in words_of(written)
+    writer.communicate("\n", timeout=TIMEOUT_S)
+    refused = penstock("stream", "drop", "heat", **where)
+    assert refused.returncode == 2 and "removes stream heat from pool default: 3 steps" in words_of(refused)
+    command = [sys.executable, "-m", "penstock.cli.main", "stream", "drop", "heat"]
+    for answer, code, left in (("n", 1, ["heat"]), ("y", 0, [])):
+        terminal, side = os.openpty()
+        os.write(terminal, f"{answer}\n".encode())
+        done = subprocess.run(
+            command, env=environment | where, cwd=tmp_path, stdin=side, capture_output=True, timeout=TIMEOUT_S
+        )
+        os.close(side)
+        os.close(terminal)
+        assert done.returncode == code and "Go on?" in words_of(done), words_of(done)
+        listed = json.loads(penstock("stream", "ls", "--json", **where).stdout)
+        assert [one["name"] for one in listed["streams"]] == left
+    gone = penstock("stream", "drop", "heat", "--yes", **where)
+    assert gone.returncode == 1 and "there is no stream 'heat' in a pool" in words_of(gone)

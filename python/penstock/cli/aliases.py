@@ -10,7 +10,8 @@ import typer
 from rich.text import Text
 
 from . import objects
-from .console import fail, messages
+from .console import Yes, fail, messages
+from .drop import drop as drop_stream
 from .objects import Column, Into, Namespace, PoolName, Row, Tag, Timeout
 
 RENAMED = {
@@ -68,12 +69,13 @@ def drop(
     pool: PoolName = "",
     namespace: Namespace = "",
     timeout: Timeout = 30.0,
+    yes: Yes = False,
 ) -> None:
     """Remove objects, or a stream, from memory and disk."""
     if not stream:
         _say("drop", "object drop")
-        return objects.drop(row, column, matching, version, tag, pool, namespace, timeout)
+        return objects.drop(row, column, matching, version, tag, pool, namespace, timeout, yes)
     _say("drop --stream", "stream drop")
     if column or matching or version or tag or namespace:
         fail("--stream takes a stream's name, and no other choice", code=2)
-    return objects.drop_stream(row, pool, timeout)
+    return drop_stream(row, pool, timeout, yes)

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -45,6 +45,20 @@ def fail(message: str, hint: str = "", code: int = 1) -> NoReturn:
     if hint:
         console.print(Text(hint), soft_wrap=True)
     raise typer.Exit(code)
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def confirm(loss: str, yes: bool) -> None:
+    """Says what is lost by what the command is about to do, and asks, unless --yes was given."""
+    messages().print(Text(loss), soft_wrap=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail("nothing was done, for there is no terminal to ask on", "Give --yes to do it without being asked.", code=2)
+    if not typer.confirm("Go on?", err=True):
+        fail("nothing was done")
 
 
 def command(function: Callable) -> Callable:

@@ -6,7 +6,25 @@ from typing import Annotated
 
 import typer
 
-from . import aliases, analyze, bench, doctor, dump, ls, mesh, objects, pool, run, save, serve, show, study, top, trace
+from . import (
+    aliases,
+    analyze,
+    bench,
+    doctor,
+    drop,
+    dump,
+    ls,
+    mesh,
+    objects,
+    pool,
+    run,
+    save,
+    serve,
+    show,
+    study,
+    top,
+    trace,
+)
 
 GROUPS = {
     "stream": (
@@ -17,7 +35,7 @@ GROUPS = {
             "dump": dump.dump,
             "save": save.save,
             "top": top.top,
-            "drop": objects.drop_stream,
+            "drop": drop.drop,
         },
     ),
     "object": (

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..units import size, timestamp
 from ..workflow.registry import directory_is_known, runtime_directory
-from .console import command, fail, messages, output, print_json
+from .console import Yes, command, confirm, fail, messages, output, print_json
 
 Row = Annotated[str, typer.Argument(help="The key's row.")]
 Column = Annotated[str, typer.Argument(help="The key's column.")]
@@ -173,26 +173,37 @@ def drop(
     pool: PoolName = "",
     namespace: Namespace = "",
     timeout: Timeout = 30.0,
+    yes: Yes = False,
 ) -> None:
-    """Remove objects from memory and disk."""
+    """Remove objects from memory and disk. It says what is lost, and asks."""
     with open_pool(pool, namespace, timeout) as there:
         if matching:
+            confirm(_matching(there, row, column or "*"), yes)
             count = there.drop_matching(row, column or "*")
             messages().print(Text(f"{count} dropped"))
             return
+        confirm(_one(there, row, column, version, tag), yes)
         if not there.drop(row, column, version=version, tag=tag):
             fail(f"there is no object {row}/{column}")
 
 
-@command
-def drop_stream(
-    name: Annotated[str, typer.Argument(help="The stream.")],
-    pool: PoolName = "",
-    timeout: Timeout = 30.0,
-) -> None:
-    """Remove a stream from its pool, with all its steps. Not while it is written."""
-    with open_pool(pool, "", timeout) as there:
-        there.drop_stream(name)
+def _matching(there: Any, row: str, column: str) -> str:
+    sizes = [one.bytes for one in there.list(row, column)]
+    whole = "with all their versions" if sizes else "for none match"
+    lost = f"{len(sizes)} objects ({size(sum(sizes))}), {whole}"
+    return f"This removes {lost}, from the memory and the disks of pool {there.name}."
+
+
+def _one(there: Any, row: str, column: str, version: int | None, tag: int | None) -> str:
+    import penstock
+
+    try:
+        known = there.info(row, column, version=version, tag=tag)
+    except penstock.NotFound:
+        fail(f"there is no object {row}/{column}")
+    which = f"version {known.version}" if version else f"version {known.version}, and all earlier ones"
+    lost = f"{row}/{column} ({size(known.bytes)}, {which})"
+    return f"This removes {lost}, from the memory and the disks of pool {there.name}."
 
 
 @command

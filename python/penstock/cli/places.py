@@ -121,23 +121,24 @@ def find(name: str) -> Place | None:
 
 def _candidates(name: str, chosen: dict[str, str]) -> Iterator[Place | None]:
     yield next((place for place in registered() if place.name == name and place.about["state"] == "alive"), None)
-    for pool in known_pools():
-        yield _inspected(name, pool["name"])
+    yield find_in_pools(name)
     yield _in_folder(chosen["folder"].strip('"') or f"{name}.steps")
     if chosen["engine"] == "space":  # its arrays say nothing of streams
         yield Place("configured", "engine space", name)
 
 
-def _inspected(name: str, pool: str) -> Place | None:
+def find_in_pools(name: str, only: str = "") -> Place | None:
+    """only: in the pool of this name."""
     import penstock
 
-    try:
-        return _in_pool(pool, penstock.inspect(name, CALL_S, engine="pool", pool=pool))
-    except penstock.NotFound:
-        return None
-    except penstock.Error as error:
-        messages().print(Text(f"pool {pool}: {error}"), soft_wrap=True)
-        return None
+    for pool in [pool["name"] for pool in known_pools() if only in ("", pool["name"])]:
+        try:
+            return _in_pool(pool, penstock.inspect(name, CALL_S, engine="pool", pool=pool))
+        except penstock.NotFound:
+            continue
+        except penstock.Error as error:
+            messages().print(Text(f"pool {pool}: {error}"), soft_wrap=True)
+    return None
 
 
 def wait_for(name: str, timeout: float | None) -> Place:

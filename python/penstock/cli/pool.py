@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..errors import NotFound, PeerLost, WrongState
 from ..units import size
-from .console import command, fail, messages, output, print_json
+from .console import Yes, command, confirm, fail, messages, output, print_json
 from .objects import Json, PoolName, Timeout, open_pool
 
 CALL_S = 30.0
@@ -113,17 +113,21 @@ def drain(
     ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Begin the drain and leave.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="End a drain: the server stays in the pool.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Have a server hand every object on to the other servers and leave the pool.
 
-    Nothing is lost: when the other servers cannot take the objects, or the timeout passes, the server stays an active
-    member and the command fails. Ctrl-C leaves the drain in progress; the same command shows it again.
+    It says what will be handed on, and asks. Nothing is lost: when the other servers cannot take the objects, or the
+    timeout passes, the server stays an active member and the command fails. Ctrl-C leaves the drain in progress; the
+    same command shows it again.
     """
     with open_pool(pool, "", CALL_S) as there:
         if cancel:
             there.administer(server, "cancel_drain")
             messages().print(Text(f"{server} stays in the pool"))
             return
+        if there.administer(server, "drain_status")["state"] not in ("handing_on", "handed_on"):
+            _confirm_drain(there.status(), server, yes)
         first = there.administer(server, "drain")
         if no_wait:
             return
@@ -143,6 +147,26 @@ def drain(
                 code=124 if late else 1,
             )
     _say(f"{server} has handed on {_amount(first)} and has left the pool")
+
+
+def _confirm_drain(now: dict[str, Any], server: str, yes: bool) -> None:
+    leaving = _server(now, server)
+    others = [s for s in now["servers"] if s is not leaving and s["state"] == "active"]
+    if leaving is None or not others:  # the server says what is wrong
+        return
+    free = size(sum(max(0, s["memory_limit"] - s["memory_bytes"]) for s in others))
+    whose = f"the other active server{'s' if len(others) > 1 else ''} ({len(others)}, with {free} of memory free)"
+    held = _held(leaving)
+    confirm(f"{server} hands on {held} to {whose}, then leaves pool {now['name']} and ends.", yes)
+
+
+def _server(now: dict[str, Any], server: str) -> dict[str, Any] | None:
+    return next((s for s in now["servers"] if server in (s["name"], s["id"])), None)
+
+
+def _held(server: dict[str, Any]) -> str:
+    disk = f", {size(server['disk_bytes'])} on disk" if _has_a_disk(server) else ""
+    return f"{server['objects']} objects ({size(server['memory_bytes'])} in memory{disk})"
 
 
 def _follow_drain(there: Any, server: str, first: dict[str, Any], timeout: float | None) -> dict[str, Any]:
@@ -197,17 +221,25 @@ def stop(
     force: Annotated[
         bool, typer.Option("--force", help="Also when objects are lost that no tier and no other server holds.")
     ] = False,
+    yes: Yes = False,
 ) -> None:
-    """End a server at once. It writes to its tiers what they should hold, and hands nothing on (see drain)."""
+    """End a server at once. It writes to its tiers what they should hold, and hands nothing on (see drain).
+
+    It says what it holds and what may be lost, and asks.
+    """
     with open_pool(pool, "", CALL_S) as there:
         now = there.status()
-        found = next((s for s in now["servers"] if server in (s["name"], s["id"])), None)
+        found = _server(now, server)
         alone = now["replication"] == 1 or not now["settled"] or len(now["servers"]) == 1
         if found and not force and found["objects"] and alone and not _has_a_disk(found):
             fail(
                 f"{server} holds {found['objects']} objects, some of which no tier and no other server may hold",
                 f"penstock pool drain {server} hands them on. With --force they are lost.",
             )
+        if found:
+            kept = "Its tiers keep them." if _has_a_disk(found) else "The other servers have copies."
+            lost = "Those that no other server holds are lost." if alone and not _has_a_disk(found) else kept
+            confirm(f"{server} ends at once. It holds {_held(found)}. {lost if found['objects'] else ''}", yes)
         there.administer(server, "stop")
     _say(f"{server} is stopping")
 
