@@ -288,3 +288,29 @@ def test_a_stream_is_dropped_when_the_question_is_answered(penstock, pooled, env
         assert [one["name"] for one in listed["streams"]] == left
     gone = penstock("stream", "drop", "heat", "--yes", **where)
     assert gone.returncode == 1 and "there is no stream 'heat' in a pool" in words_of(gone)
+
+
+def test_puts_are_watched_as_they_come(penstock, environment, tmp_path, pool_servers):
+    where = {"PENSTOCK_DIRECTORY_SERVICE": pool_servers(1).directory}
+    assert penstock("object", "put", "run 1", "first", "--text", "a", **where).returncode == 0
+    command = [sys.executable, "-m", "penstock.cli.main", "object", "watch", "run*", "--existing", "--count", "3"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    watch = subprocess.Popen([*command, "--json"], env=environment | where, cwd=tmp_path, text=True, **pipes)
+    try:
+        assert select.select([watch.stderr], [], [], TIMEOUT_S)[0]
+        assert watch.stderr.readline() == "watching run*/* in pool default\n"
+        assert penstock("object", "put", "other", "x", "--text", "no", **where).returncode == 0
+        assert penstock("object", "put", "run 1", "second", "--text", "bc", **where).returncode == 0
+        assert penstock("object", "drop", "run 1", "first", "--yes", **where).returncode == 0
+        out, errors = watch.communicate(timeout=TIMEOUT_S)
+    finally:
+        watch.kill()
+        watch.communicate()
+    assert watch.returncode == 0, errors
+    events = [json.loads(line) for line in out.splitlines()]
+    told = [(one["event"], one["column"]) for one in events]
+    assert told == [("put", "first"), ("put", "second"), ("dropped", "first")]
+    assert events[1]["bytes"] == 2 and re.search(r"[+-]\d\d:\d\d$", events[1]["put"])
+    late = penstock("object", "watch", "run*", "--existing", "--timeout", "0.5", **where)
+    assert late.returncode == 124 and "no event within 0.5 s" in words_of(late)
+    assert b"put run 1/second: 2 B, version 1" in late.stdout

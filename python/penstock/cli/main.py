@@ -45,6 +45,7 @@ GROUPS = {
             "get": objects.get,
             "list": objects.list_objects,
             "info": objects.info,
+            "watch": objects.watch,
             "drop": objects.drop,
             "compute": objects.compute,
         },

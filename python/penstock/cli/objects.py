@@ -1,8 +1,9 @@
-"""`penstock object put`, `get`, `list`, `info`, `drop`, `compute`: objects of a pool."""
+"""`penstock object put`, `get`, `list`, `info`, `watch`, `drop`, `compute`: objects of a pool."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from ..units import size, timestamp
 from ..workflow.registry import directory_is_known, runtime_directory
 from .console import Yes, command, confirm, fail, messages, output, print_json
 
+CALL_S = 30.0
 Row = Annotated[str, typer.Argument(help="The key's row.")]
 Column = Annotated[str, typer.Argument(help="The key's column.")]
 PoolName = Annotated[str, typer.Option("--pool", metavar="NAME", help="The pool; not needed when there is only one.")]
@@ -161,6 +163,42 @@ def list_objects(
     output().print(table)
     if len(found) == limit:
         messages().print(Text(f"the first {limit}; --limit shows more"))
+
+
+@command
+def watch(
+    row: Annotated[str, typer.Argument(help='Rows: exact, a prefix ("heat*"), or a pattern (* ? [a-z]).')] = "*",
+    column: Annotated[str, typer.Argument(help="Columns, in the same way.")] = "*",
+    existing: Annotated[bool, typer.Option("--existing", help="Begin with what is there, as puts.")] = False,
+    count: Annotated[int | None, typer.Option(min=1, help="Leave after so many events.")] = None,
+    pool: PoolName = "",
+    namespace: Namespace = "",
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0.001, metavar="SECONDS", help="Leave when nothing has come for so long. [default: never]"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")] = False,
+) -> None:
+    """Print puts and drops of objects as they happen (Ctrl-C leaves)."""
+    with open_pool(pool, namespace, CALL_S) as there, there.subscribe(row, column, existing=existing) as events:
+        messages().print(Text(f"watching {row}/{column} in pool {there.name}"), soft_wrap=True)
+        try:
+            while count is None or count > 0:
+                event = events.next(math.inf if timeout is None else timeout)
+                _print_event(event.what, _as_dict(event.info), as_json)
+                count = None if count is None else count - 1
+        finally:
+            if events.lost:
+                messages().print(Text(f"{events.lost} events came too fast and are not shown"))
+
+
+def _print_event(what: str, known: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        line = json.dumps({"event": what, **known}, ensure_ascii=False)
+    else:
+        about = f"{size(known['bytes'])}, version {known['version']}, put {known['put']}"
+        line = f"{what} {known['row']}/{known['column']}: {about}"
+    print(line, flush=True)
 
 
 @command
