@@ -259,7 +259,8 @@ def test_a_stream_in_a_pool_is_found_without_a_word(penstock, pooled, tmp_path):
         assert "pool default: view" in words_of(penstock("stream", "top", "--once", **where))
         if state == "open":
             writer.communicate("\n", timeout=TIMEOUT_S)
-    assert penstock("stream", "save", "heat", "heat.h5", "--timeout", "20", **where).returncode == 0
+    saved = penstock("stream", "save", "heat", "heat.h5", "--timeout", "20", **where)
+    assert saved.returncode == 0 and "stream 'heat' is in pool default: ended, 3 steps so far" in words_of(saved)
     with h5py.File(tmp_path / "heat.h5") as file:
         assert list(file["step"]) == [0, 1, 2]
     wrong = penstock("stream", "show", "haet", **where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import time
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ Variables = Annotated[
     typer.Option("--variables", "--variable", "-v", metavar="A,B", help="Only these; may be given several times."),
 ]
 CALL_S = 5.0
-LOOK_AGAIN_S = 0.1
+LOOK_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,13 @@ def known_pools(timeout: float = CALL_S) -> list[dict[str, Any]]:
     try:
         return penstock.known_pools(timeout=timeout)
     except (penstock.NotFound, penstock.PeerLost, penstock.TimeoutError) as error:
-        messages().print(Text(f"the directory service does not answer: {error}"), soft_wrap=True)
+        _say_once(f"the directory service does not answer: {error}")
         return []
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    messages().print(Text(text), soft_wrap=True)
 
 
 def in_pools(pools: list[dict[str, Any]]) -> list[Place]:
@@ -79,7 +85,7 @@ def in_pools(pools: list[dict[str, Any]]) -> list[Place]:
             with penstock.Pool(name, timeout=CALL_S) as there:
                 found += [_in_pool(name, told) for told in there.streams()]
         except penstock.Error as error:
-            messages().print(Text(f"pool {name}: {error}"), soft_wrap=True)
+            _say_once(f"pool {name}: {error}")
     return found
 
 
@@ -137,7 +143,7 @@ def find_in_pools(name: str, only: str = "") -> Place | None:
         except penstock.NotFound:
             continue
         except penstock.Error as error:
-            messages().print(Text(f"pool {pool}: {error}"), soft_wrap=True)
+            _say_once(f"pool {pool}: {error}")
     return None
 
 

@@ -47,6 +47,9 @@ def save(
         if not quiet and find(name) is None:
             messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
         place = wait_for(name, timeout)
+        if not quiet and place.kind in ("pool", "files"):
+            known = f"{place.about.get('state')}, {place.about.get('steps')} steps so far"
+            messages().print(Text(f"stream '{name}' is in {place}: {known}"), soft_wrap=True)
         asked = {"steps": steps, "variables": chosen, "force": force, "timeout": timeout}
         with _progress(name, steps, quiet) as on_step:
             result = save_stream(place.name, out, **asked, on_step=on_step, options=place.options)
