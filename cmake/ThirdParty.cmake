@@ -162,15 +162,15 @@ if(PENSTOCK_BENCH AND PENSTOCK_HAVE_MPI AND PkgConfig_FOUND)
   endif()
 endif()
 
-# Examples, and tests of MPI.
+# The Fortran module, examples, and tests of MPI. The C part of the module includes the compiler's header of array descriptors.
 set(PENSTOCK_HAVE_FORTRAN OFF)
-if(PENSTOCK_SIMS OR PENSTOCK_TESTS)
-  include(CheckLanguage)
-  check_language(Fortran)
-  if(CMAKE_Fortran_COMPILER)
-    enable_language(Fortran)
-    set(PENSTOCK_HAVE_FORTRAN ON)
-  endif()
+include(CheckIncludeFile)
+include(CheckLanguage)
+check_language(Fortran)
+check_include_file(ISO_Fortran_binding.h PENSTOCK_HAVE_FORTRAN_BINDING)
+if(CMAKE_Fortran_COMPILER AND PENSTOCK_HAVE_FORTRAN_BINDING)
+  enable_language(Fortran)
+  set(PENSTOCK_HAVE_FORTRAN ON)
 endif()
 
 if(PENSTOCK_PYTHON)  # python/ finds nanobind
