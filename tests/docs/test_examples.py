@@ -61,13 +61,15 @@ def installed_prefix(folder):
 def programs(tmp_path_factory):
     """The folder of the built examples."""
     folder = tmp_path_factory.mktemp("examples")
+    prefix = installed_prefix(folder / "prefix")
     parts = ["first-stream", "concepts", "mesh", *(["mpi"] if HAVE_MPI else [])]
+    if shutil.which("gfortran") and list(prefix.glob("lib*/libpenstock_fortran.so")):
+        parts.append("fortran")
     listing = "cmake_minimum_required(VERSION 3.25)\nproject(examples LANGUAGES C CXX)\n"
     listing += "set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)\n"
     listing += "add_compile_options(-Wall -Wextra -Werror)\n"
     listing += "".join(f"add_subdirectory({EXAMPLES / part} {part})\n" for part in parts)
     (folder / "CMakeLists.txt").write_text(listing, encoding="utf-8")
-    prefix = installed_prefix(folder / "prefix")
     command = ["cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}"]
     if shutil.which("ninja"):
         command += ["-G", "Ninja"]
@@ -125,7 +127,10 @@ def run_together(writer, reader, environment, folder):
 def command_of(side, language, programs):
     if language == "py":
         return [sys.executable, EXAMPLES / "first-stream" / f"{side}.py"]
-    return [programs / {"cpp": side, "c": f"{side}_c"}[language]]
+    program = programs / {"cpp": side, "c": f"{side}_c", "f90": f"{side}_f90"}[language]
+    if language == "f90" and not program.exists():
+        pytest.skip("Penstock was built without a Fortran compiler")
+    return [program]
 
 
 def expected_lines():
@@ -143,11 +148,26 @@ def expected_lines():
     return lines
 
 
-@pytest.mark.parametrize("reader", ["py", "cpp", "c"])
-@pytest.mark.parametrize("writer", ["py", "cpp", "c"])
+@pytest.mark.parametrize("reader", ["py", "cpp", "c", "f90"])
+@pytest.mark.parametrize("writer", ["py", "cpp", "c", "f90"])
 def test_first_stream(writer, reader, programs, environment, tmp_path):
     commands = command_of("writer", writer, programs), command_of("reader", reader, programs)
     assert run_together(*commands, environment, tmp_path).splitlines() == expected_lines()
+
+
+def test_order_of_fortran_arrays(programs, environment, tmp_path):
+    """docs/howto/use-fortran.md"""
+    import penstock
+
+    context = penstock.Context(directory=environment["PENSTOCK_DIRECTORY"], listen="127.0.0.1")
+    with running(command_of("writer", "f90", programs), environment, tmp_path) as writing:
+        with context.open("heat", timeout=TIMEOUT_S) as stream, stream.step() as step:
+            T = step["T"]
+            assert T.shape == (64, 96)  # declared as T(64, 96)
+            assert T[31, 47] == T[...].max()  # T(32, 48)
+            assert T.order == "column" and T.view().flags.f_contiguous  # the writer's memory, without a copy
+        assert writing.communicate(timeout=TIMEOUT_S)[0] == ""
+    assert writing.returncode == 0
 
 
 def test_first_stream_in_pages():
@@ -183,9 +203,12 @@ def test_mesh_in_c(programs, environment, tmp_path):
 
 
 @pytest.mark.skipif(not HAVE_MPI, reason="needs mpiexec, mpicxx and mpi4py")
-def test_mpi(programs, environment, tmp_path):
+@pytest.mark.parametrize("writer", ["mpi_writer", "mpi_writer_f90"])
+def test_mpi(writer, programs, environment, tmp_path):
+    if not (programs / writer).exists():
+        pytest.skip("Penstock was built without a Fortran compiler, or without MPI for Fortran")
     output = run_together(
-        ["mpiexec", "-n", "2", programs / "mpi_writer"],
+        ["mpiexec", "-n", "2", programs / writer],
         ["mpiexec", "-n", "3", sys.executable, EXAMPLES / "mpi" / "reader.py"],
         environment,
         tmp_path,
@@ -213,10 +236,11 @@ def test_mpi_in_one_launch(programs, environment, tmp_path):
 
 def test_examples_are_all_here():
     """Each program of these folders is built and run above."""
-    folders = ("first-stream", "concepts", "mpi")
+    folders = ("first-stream", "concepts", "mpi", "fortran")
     found = {str(file.relative_to(EXAMPLES)) for part in folders for file in (EXAMPLES / part).glob("*.*")}
     programs = {f"first-stream/{side}.{language}" for side in ("writer", "reader") for language in ("py", "cpp", "c")}
     programs |= {f"concepts/{name}.cpp" for name in ("selections", "ownership", "in_situ", "coprocess")}
     programs |= {"concepts/coprocess.c"}
     programs |= {"mpi/writer.cpp", "mpi/reader.py"}
+    programs |= {"fortran/writer.f90", "fortran/reader.f90", "fortran/mpi_writer.f90"}
     assert found == programs | {f"{part}/CMakeLists.txt" for part in folders}

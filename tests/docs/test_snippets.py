@@ -396,6 +396,25 @@ def test_c_functions():
     assert set(re.findall(r"\bPENSTOCK_\w+", page)) <= set(re.findall(r"\bPENSTOCK_\w+", header))
 
 
+def test_fortran_names():
+    """The procedures of each type with all of their arguments, and nothing else."""
+    documented, kind = {}, None
+    for row in rows_of("reference/fortran.md"):
+        if heading := re.fullmatch(r"`type\((\w+)\)`", row[0]):
+            kind = heading[1]
+        elif kind:
+            for name, arguments in re.findall(r"`(\w+)\((.*?)\)`", row[0]):
+                documented[kind, name] = re.findall(r"\w+", arguments)
+    names = ("penstock", "penstock_writing", "penstock_reading")
+    sources = "".join((ROOT / f"fortran/{name}.f90").read_text() for name in names)
+    found = {}
+    for kind, bound in re.findall(r"^  type :: (\w+)\n.*?  contains\n(.*?)^  end type", sources, re.M | re.S):
+        for name, target in re.findall(r"procedure :: (\w+)(?: => (\w+))?", bound):
+            arguments = re.search(rf"(?:subroutine|function) {target or name}\((.*?)\)", sources)[1].split(", ")
+            found[kind, name] = [each for each in arguments if each not in ("self", "stat", "errmsg")]
+    assert documented == found
+
+
 def test_python_names():
     import penstock
 
