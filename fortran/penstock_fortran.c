@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "penstock/penstock.h"
+#include "penstock/space.h"
 
 /* A logical of four bytes. Its lowest byte is a penstock boolean, so that an array of them is an array of booleans with
    strides of four bytes. */
@@ -131,6 +132,21 @@ static int strides_of(const CFI_cdesc_t* array, const char* name, size_t ndims, 
   if (used == rank) return PENSTOCK_OK;
   return fail(error, PENSTOCK_ERR_INVALID_ARGUMENT, "'%s': the array is %s, and the box is %s", name,
               text_of(rank, shape), text_of(ndims, count));
+}
+
+/* The box at start that the array holds, and where its elements lie. *ndims: known, or SIZE_MAX. start, count: vectors
+   or NULL, for ones and for the array's own sizes. */
+static int box_of(const CFI_cdesc_t* array, const char* name, const CFI_cdesc_t* start, const CFI_cdesc_t* count,
+                  size_t* ndims, uint64_t* origin, uint64_t* sizes, int64_t* strides, penstock_error* error) {
+  int code = read_sizes(start, name, "start", 1, 1, ndims, origin, error);
+  if (code == PENSTOCK_OK) code = read_sizes(count, name, "count", 0, 0, ndims, sizes, error);
+  if (code != PENSTOCK_OK) return code;
+  if (*ndims == SIZE_MAX) *ndims = (size_t)array->rank;
+  if (count == NULL) {
+    for (size_t d = 0; d < *ndims; ++d) sizes[d] = 1;
+    code = shape_of(array, name, sizes, error);
+  }
+  return code == PENSTOCK_OK ? strides_of(array, name, *ndims, sizes, strides, error) : code;
 }
 
 /* Makes each wide logical of an array one whose lowest byte is all of it. */
@@ -260,16 +276,8 @@ int penstock_fortran_put(penstock_writer* writer, penstock_fortran_variables* kn
   int64_t strides[PENSTOCK_MAX_DIMS];
   size_t ndims = SIZE_MAX;
   int code = check_open(known, error);
-  if (code == PENSTOCK_OK) code = read_sizes(start, name, "start", 1, 1, &ndims, origin, error);
-  if (code == PENSTOCK_OK) code = read_sizes(count, name, "count", 0, 0, &ndims, sizes, error);
   if (code == PENSTOCK_OK) code = read_sizes(shape, name, "shape", 0, 0, &ndims, wanted.shape, error);
-  if (code != PENSTOCK_OK) return code;
-  if (ndims == SIZE_MAX) ndims = (size_t)values->rank;
-  if (count == NULL) {
-    for (size_t d = 0; d < ndims; ++d) sizes[d] = 1;
-    code = shape_of(values, name, sizes, error);
-  }
-  if (code == PENSTOCK_OK) code = strides_of(values, name, ndims, sizes, strides, error);
+  if (code == PENSTOCK_OK) code = box_of(values, name, start, count, &ndims, origin, sizes, strides, error);
   if (code != PENSTOCK_OK) return code;
   wanted.ndims = ndims;
   if (local) wanted.kind = ndims > 0 ? PENSTOCK_LOCAL_ARRAY : PENSTOCK_LOCAL_VALUE;
@@ -373,4 +381,67 @@ int penstock_fortran_attribute(penstock_reader* reader, const char* name, const 
     memcpy(place, (const char*)found.values + i * bytes, bytes);
   }
   return PENSTOCK_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------- array spaces */
+
+int penstock_fortran_space_define(penstock_space* space, const char* name, int dtype, const CFI_cdesc_t* shape,
+                                  int convert, int keep, size_t num_readers, const char* const* readers,
+                                  penstock_error* error) {
+  penstock_array_options options = {.struct_size = sizeof options, .convert = convert, .keep = (uint32_t)keep};
+  dims sizes;
+  size_t ndims = SIZE_MAX;
+  options.num_readers = num_readers;
+  options.readers = readers;
+  int code = read_sizes(shape, name, "shape", 0, 0, &ndims, sizes, error);
+  return code == PENSTOCK_OK ? penstock_space_define(space, name, dtype, ndims, sizes, &options, error) : code;
+}
+
+/* NULL where the elements of a box are packed in column order, which servers convert to; else the strides. */
+static const int64_t* unless_packed(size_t ndims, const uint64_t* sizes, const int64_t* strides, int type) {
+  int64_t packed = (int64_t)penstock_dtype_size(dtype_of(type));
+  for (size_t d = 0; d < ndims; ++d) {
+    if (sizes[d] > 1 && strides[d] != packed) return strides;
+    packed *= (int64_t)sizes[d];
+  }
+  return NULL;
+}
+
+int penstock_fortran_space_put(penstock_space* space, const char* name, uint64_t version, const CFI_cdesc_t* values,
+                               int type, const CFI_cdesc_t* start, const CFI_cdesc_t* count, int check,
+                               int64_t timeout_ms, penstock_error* error) {
+  int64_t strides[PENSTOCK_MAX_DIMS];
+  penstock_array_memory memory = {.struct_size = sizeof memory, .dtype = dtype_of(type), .order = PENSTOCK_COLUMN};
+  dims origin = {0}, sizes = {0};
+  size_t ndims = SIZE_MAX;
+  int code = box_of(values, name, start, count, &ndims, origin, sizes, strides, error);
+  if (code != PENSTOCK_OK) return code;
+  memory.check = check;
+  memory.strides = unless_packed(ndims, sizes, strides, type);
+  return penstock_space_put(space, name, version, ndims, origin, sizes, values->base_addr, &memory, timeout_ms, error);
+}
+
+int penstock_fortran_space_get(penstock_space* space, const char* name, uint64_t version, const CFI_cdesc_t* values,
+                               int type, const CFI_cdesc_t* start, const CFI_cdesc_t* count, int check,
+                               int64_t timeout_ms, penstock_error* error) {
+  int64_t strides[PENSTOCK_MAX_DIMS];
+  penstock_array_memory memory = {.struct_size = sizeof memory, .dtype = dtype_of(type), .order = PENSTOCK_COLUMN};
+  dims origin = {0}, sizes = {0};
+  size_t ndims = SIZE_MAX;
+  int code = box_of(values, name, start, count, &ndims, origin, sizes, strides, error);
+  if (code != PENSTOCK_OK) return code;
+  memory.check = check;
+  memory.strides = unless_packed(ndims, sizes, strides, type);
+  if (type == WIDE_LOGICAL) clear_upper_bytes(values);
+  return penstock_space_get(space, name, version, ndims, origin, sizes, values->base_addr, &memory, timeout_ms, error);
+}
+
+int penstock_fortran_space_wait(penstock_space* space, const char* name, uint64_t version, const CFI_cdesc_t* start,
+                                const CFI_cdesc_t* count, int64_t timeout_ms, penstock_error* error) {
+  dims origin, sizes;
+  size_t ndims = SIZE_MAX;
+  int code = read_sizes(start, name, "start", 1, 1, &ndims, origin, error);
+  if (code == PENSTOCK_OK) code = read_sizes(count, name, "count", 0, 0, &ndims, sizes, error);
+  return code == PENSTOCK_OK ? penstock_space_wait(space, name, version, ndims, origin, sizes, timeout_ms, error)
+                             : code;
 }

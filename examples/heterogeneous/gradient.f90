@@ -7,61 +7,63 @@
 ! "gradient_statistics".
 program gradient
   use, intrinsic :: iso_c_binding
+  use penstock
   use penstock_space
   implicit none
-  type(space) :: arrays
+  type(penstock_context) :: context
+  type(penstock_array_space) :: arrays
   integer(c_int64_t), allocatable :: shape(:)
-  integer(c_int64_t) :: part, parts, versions, first, planes, version
+  integer(c_int64_t) :: part, parts, first, planes
+  integer :: versions, version
   real(c_float), allocatable :: V(:, :, :), magnitude(:, :, :)
   real(c_double), allocatable :: waits(:), gets(:), puts(:), works(:)  ! seconds, by version
 
   part = number(1)
   parts = number(2)
-  versions = number(3)
+  versions = int(number(3))
   allocate(waits(versions), gets(versions), puts(versions), works(versions))
-  arrays = space_open('timeout_ms=120000')
-  shape = space_shape(arrays, 'V')
-  call space_define(arrays, 'gradient', float32, shape, keep=8, readers=['pictures'])
-  call space_define(arrays, 'gradient_statistics', float64, [parts, 2_c_int64_t])
-  first = (part - 1) * shape(3) / parts
-  planes = part * shape(3) / parts - first
+  call context%create()
+  call arrays%create(context, options='timeout_ms=120000')
+  call arrays%inquire('V', shape=shape)
+  call arrays%define('gradient', penstock_float32, shape, keep=8, readers=['pictures'])
+  call arrays%define('gradient_statistics', penstock_float64, [parts, 2_c_int64_t])
+  first = (part - 1) * shape(3) / parts + 1
+  planes = part * shape(3) / parts + 1 - first
   allocate(V(shape(1), shape(2), 0:planes + 1), magnitude(shape(1), shape(2), planes))
   do version = 0, versions - 1
     call analyse(version, waits(version + 1), gets(version + 1), works(version + 1), puts(version + 1))
   end do
-  call space_close(arrays)
+  call arrays%destroy()
+  call context%destroy()
   call report()
 
 contains
 
   subroutine analyse(version, wait_s, get_s, work_s, put_s)
-    integer(c_int64_t), intent(in) :: version
+    integer, intent(in) :: version
     real(c_double), intent(out) :: wait_s, get_s, work_s, put_s
-    integer(c_int64_t) :: below, above, zero(3)
-    real(c_double) :: begin, values(1, 2)
+    integer(c_int64_t) :: below, above
+    real(c_double) :: begin
     begin = now()
-    zero = 0
-    call space_wait(arrays, 'V', version, zero, shape)
+    call arrays%wait('V', version, [1, 1, 1], shape)
     wait_s = lap(begin)
-    below = modulo(first - 1, shape(3))
-    above = modulo(first + planes, shape(3))
-    call get_planes(version, below, 1_c_int64_t, V(:, :, 0:0))
-    call get_planes(version, first, planes, V(:, :, 1:planes))
-    call get_planes(version, above, 1_c_int64_t, V(:, :, planes + 1:planes + 1))
+    below = modulo(first - 2, shape(3)) + 1
+    above = modulo(first + planes - 1, shape(3)) + 1
+    call arrays%get('V', version, V(:, :, 0), start=[1_c_int64_t, 1_c_int64_t, below])
+    call arrays%get('V', version, V(:, :, 1:planes), start=[1_c_int64_t, 1_c_int64_t, first])
+    call arrays%get('V', version, V(:, :, planes + 1), start=[1_c_int64_t, 1_c_int64_t, above])
     get_s = lap(begin)
     call differentiate()
-    values(1, :) = [sum(real(magnitude, c_double)), real(maxval(magnitude), c_double)]
     work_s = lap(begin)
-    call space_put(arrays, 'gradient', version, [zero(:2), first], [shape(:2), planes], float32, magnitude)
-    call space_put(arrays, 'gradient_statistics', version, [part - 1, zero(1)], [1_c_int64_t, 2_c_int64_t], float64, values)
+    call arrays%put('gradient', version, magnitude, start=[1_c_int64_t, 1_c_int64_t, first])
+    call arrays%put('gradient_statistics', version, statistics(), start=[part, 1_c_int64_t], count=[1, 2])
     put_s = lap(begin)
   end subroutine
 
-  subroutine get_planes(version, from, number, planes)
-    integer(c_int64_t), intent(in) :: version, from, number
-    real(c_float), contiguous, intent(inout) :: planes(:, :, :)
-    call space_get(arrays, 'V', version, [0_c_int64_t, 0_c_int64_t, from], [shape(:2), number], float32, planes)
-  end subroutine
+  function statistics()
+    real(c_double) :: statistics(2)
+    statistics = [sum(real(magnitude, c_double)), real(maxval(magnitude), c_double)]
+  end function
 
   subroutine differentiate()
     integer(c_int64_t) :: i, j, k, left, right, back, front

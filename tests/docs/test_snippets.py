@@ -405,13 +405,13 @@ def test_fortran_names():
         elif kind:
             for name, arguments in re.findall(r"`(\w+)\((.*?)\)`", row[0]):
                 documented[kind, name] = re.findall(r"\w+", arguments)
-    names = ("penstock", "penstock_writing", "penstock_reading")
-    sources = "".join((ROOT / f"fortran/{name}.f90").read_text() for name in names)
+    names = ("penstock", "penstock_writing", "penstock_reading", "penstock_space")
     found = {}
-    for kind, bound in re.findall(r"^  type :: (\w+)\n.*?  contains\n(.*?)^  end type", sources, re.M | re.S):
-        for name, target in re.findall(r"procedure :: (\w+)(?: => (\w+))?", bound):
-            arguments = re.search(rf"(?:subroutine|function) {target or name}\((.*?)\)", sources)[1].split(", ")
-            found[kind, name] = [each for each in arguments if each not in ("self", "stat", "errmsg")]
+    for source in ((ROOT / f"fortran/{name}.f90").read_text() for name in names):
+        for kind, bound in re.findall(r"^  type :: (\w+)\n.*?  contains\n(.*?)^  end type", source, re.M | re.S):
+            for name, target in re.findall(r"procedure :: (\w+)(?: => (\w+))?", bound):
+                arguments = re.search(rf"(?:subroutine|function) {target or name}\((.*?)\)", source)[1].split(", ")
+                found[kind, name] = [each for each in arguments if each not in ("self", "stat", "errmsg")]
     assert documented == found
 
 

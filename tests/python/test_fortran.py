@@ -248,3 +248,16 @@ def test_ranks(ranks, context, start, place):
             assert step["rank"][...].tolist() == list(range(ranks))
     assert number == 2
     ended(process)
+
+
+def test_array_space(pool_servers, open_space, start, monkeypatch):
+    servers = pool_servers(2)
+    monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", servers.directory)
+    space = open_space(servers)
+    T = space.define("T", "float64", (6, 5))
+    process = start("fortran_space")
+    T[3][...] = matrix(6, 5)
+    U = space.wait("U", timeout=DEADLINE_S)
+    np.testing.assert_array_equal(U[0].get(), matrix(6, 5))
+    ended(process)
+    np.testing.assert_array_equal(space["masks", 0].get(), matrix(6, 5) > 30)
