@@ -49,7 +49,7 @@ class HeaderReader {
   std::uint64_t list() {
     bytes(4);
     const auto count = number();
-    if (count > max_list) throw Error(Errc::invalid_argument, path_ + ": its header is damaged");
+    if (count > max_list) refuse();
     return count;
   }
   void attributes() {
@@ -60,9 +60,11 @@ class HeaderReader {
     }
   }
   std::uint64_t size_of_type(std::uint64_t type) const {
-    if (type == 0 || type >= type_sizes.size()) throw Error(Errc::invalid_argument, path_ + ": its header is damaged");
-    return type_sizes[type];
+    const auto size = classic_type_size(type);
+    if (size == 0) refuse();
+    return size;
   }
+  [[noreturn]] void refuse() const { throw Error(Errc::invalid_argument, path_ + ": its header is damaged"); }
 
  private:
   const std::string& path_;
@@ -70,55 +72,73 @@ class HeaderReader {
   bool wide_ = false, wide_offsets_ = false;
 };
 
-struct Stretch {
-  std::uint64_t begin, bytes;
-};
+// How many bytes the variable has, in a record or in all. Throws where nobody could count them.
+std::uint64_t bytes_of(const ClassicVariable& variable, const HeaderReader& header) {
+  auto bytes = header.size_of_type(variable.type);
+  for (const auto length : variable.lengths)
+    if (__builtin_mul_overflow(bytes, length, &bytes)) header.refuse();
+  if (variable.begin > UINT64_MAX - bytes) header.refuse();
+  return bytes;
+}
+
+ClassicVariable read_variable(HeaderReader& header, const std::vector<std::uint64_t>& lengths) {
+  ClassicVariable variable;
+  header.skip(header.number());
+  for (auto dimensions = header.number(); dimensions > 0; --dimensions) {
+    const auto dimension = header.number();
+    if (dimension >= lengths.size()) header.refuse();
+    if (lengths[dimension] == 0) variable.of_record = true;
+    else variable.lengths.push_back(lengths[dimension]);
+  }
+  header.attributes();
+  variable.type = header.bytes(4);
+  header.number();  // the size, which is wrong for large variables
+  variable.begin = header.offset();
+  return variable;
+}
 
 }  // namespace
 
-std::optional<std::uint64_t> classic_length(const std::string& path) {
-  HeaderReader header(path);
-  if (header.version() == 0) return std::nullopt;
-  const auto records = header.number();
+std::uint64_t classic_type_size(std::uint64_t type) { return type < type_sizes.size() ? type_sizes[type] : 0; }
+
+std::optional<ClassicHeader> read_classic_header(const std::string& path) {
+  HeaderReader in(path);
+  ClassicHeader header{.version = in.version()};
+  if (header.version == 0) return std::nullopt;
+  header.records = in.number();
   std::vector<std::uint64_t> lengths;
-  for (auto left = header.list(); left > 0; --left) {
-    header.skip(header.number());
-    lengths.push_back(header.number());
+  for (auto left = in.list(); left > 0; --left) {
+    in.skip(in.number());
+    lengths.push_back(in.number());
   }
-  header.attributes();
-  std::uint64_t end = 0, record_bytes = 0;
-  std::vector<Stretch> in_records;
-  for (auto left = header.list(); left > 0; --left) {
-    header.skip(header.number());
-    std::uint64_t count = 1;
-    bool of_record = false;
-    for (auto dimensions = header.number(); dimensions > 0; --dimensions) {
-      const auto dimension = header.number();
-      if (dimension >= lengths.size()) throw Error(Errc::invalid_argument, path + ": its header is damaged");
-      if (lengths[dimension] == 0) of_record = true;
-      else if (__builtin_mul_overflow(count, lengths[dimension], &count))
-        throw Error(Errc::invalid_argument, path + ": its header is damaged");
-    }
-    header.attributes();
-    const auto type = header.bytes(4);
-    header.number();  // the size, which is wrong for large variables
-    const auto begin = header.offset();
-    if (__builtin_mul_overflow(count, header.size_of_type(type), &count) || begin > UINT64_MAX - count)
-      throw Error(Errc::invalid_argument, path + ": its header is damaged");
-    if (!of_record) {
-      end = std::max(end, begin + count);
-    } else {
-      in_records.push_back({begin, count});
-      record_bytes += (count + 3) / 4 * 4;
-    }
+  in.attributes();
+  std::size_t of_records = 0;
+  std::uint64_t unpadded = 0;
+  for (auto left = in.list(); left > 0; --left) {
+    header.variables.push_back(read_variable(in, lengths));
+    const auto bytes = bytes_of(header.variables.back(), in);
+    if (!header.variables.back().of_record) continue;
+    ++of_records;
+    unpadded = bytes;
+    header.record_bytes += (bytes + 3) / 4 * 4;
   }
-  if (records == 0 || records == streaming) return end;
-  if (in_records.size() == 1) record_bytes = in_records[0].bytes;  // then records are not padded
-  for (const auto& each : in_records) {
-    std::uint64_t before = 0;
-    if (__builtin_mul_overflow(records - 1, record_bytes, &before) || before > UINT64_MAX - each.begin - each.bytes)
+  if (of_records == 1) header.record_bytes = unpadded;  // then records are not padded
+  return header;
+}
+
+std::optional<std::uint64_t> classic_length(const std::string& path) {
+  const auto header = read_classic_header(path);
+  if (!header) return std::nullopt;
+  const auto records = header->records == streaming ? 0 : header->records;
+  std::uint64_t end = 0;
+  for (const auto& variable : header->variables) {
+    std::uint64_t bytes = classic_type_size(variable.type), before = 0;
+    for (const auto length : variable.lengths) bytes *= length;
+    if (variable.of_record && records == 0) continue;
+    if (variable.of_record && (__builtin_mul_overflow(records - 1, header->record_bytes, &before) ||
+                               before > UINT64_MAX - variable.begin - bytes))
       throw Error(Errc::invalid_argument, path + ": its header is damaged");
-    end = std::max(end, each.begin + before + each.bytes);
+    end = std::max(end, variable.begin + before + bytes);
   }
   return end;
 }
