@@ -10,8 +10,8 @@
 // Which database it is: MeshOptions (code, then penstock.yaml, then PENSTOCK_MESH_<NAME>), else what the ending of the name means
 // (.e, .exo, .g, .gen, .ex2: exodus), else a stream of that name, whose engine is an option of the stream.
 //
-//   exodus      one Exodus II file; of a cohort of several ranks: as nemesis. Readable while being written, except netCDF-4, which has
-//               its name once it is closed. A second model begins a second file, name-s0002
+//   exodus      one Exodus II file; of a cohort of several ranks: as nemesis, or (shared) one file. Readable while being written, except
+//               netCDF-4, which has its name once it is closed. A second model begins a second file, name-s0002
 //   nemesis     an Exodus file for each rank, name.RANKS.RANK, with communication maps
 //   stream      a step for the model and one for each state, on any engine
 //   generated   read only: "10x10x10|times:3", a grid of hexahedra
@@ -79,7 +79,8 @@ class Sink {
   virtual void define(const Model& model) = 0;
   // Model fields before the first state, each once, those of role communication first (collective on nemesis); transient and reduction fields in each state. The whole field.
   virtual void write(Slot slot, const void* values) = 0;
-  // Throws Error(wrong_state), which names a field of the model that was not written.
+  // Throws Error(wrong_state), which names a field of the model that was not written. Where ranks share a file the first begin_state,
+  // end_state and close are collective, and throw on all ranks what one of them could not do.
   virtual void begin_state(double time) = 0;
   // The state is complete when all ranks have returned. A file (not netCDF-4) then has it whatever becomes of the writer; a stream holds the state in the
   // writer's memory until its readers, or the pool, have it (queue_steps states at most). Throws Error(wrong_state), which names a

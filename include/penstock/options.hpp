@@ -124,6 +124,7 @@ struct MeshOptions {
   MeshIntegers integers = MeshIntegers::as_given;
   std::uint32_t compression = 0;      // by deflate, 0 (none) to 9: formats netcdf4 and netcdf4_classic
   std::uint32_t states_per_file = 0;  // so many, then the next file of the series; 0: all states in one file
+  bool shared = false;                // database exodus: all ranks write one file, in offset64 or cdf5
   // append: goes on after the last state of the region that is there, whose model must be the same; a time: after the last state up to
   // it, and later ones are dropped. Of streams: append, with the model as a new one.
   std::string resume = "no";

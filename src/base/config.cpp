@@ -220,6 +220,7 @@ constexpr std::array mesh_fields{
     choice<&M::integers>("integers"),
     number<&M::compression, 0, 9>("compression"),
     number<&M::states_per_file>("states_per_file"),
+    boolean<&M::shared>("shared"),
     text<&M::resume, parse_resume_time>("resume"),
 };
 

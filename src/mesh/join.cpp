@@ -249,8 +249,7 @@ void JoinedSource::add_fields(std::size_t number) {
     if (its.count == 0 && entity.count > 0) continue;
     for (std::size_t i = 0; i < its.fields.size(); ++i) {
       const auto& field = its.fields[i];
-      const bool ours = field.name == position_field && (field.role == Role::map || field.role == Role::attribute);
-      if (ours || (no_ids && field.role == Role::mesh && field.name == "ids")) continue;
+      if (is_position(field) || (no_ids && field.role == Role::mesh && field.name == "ids")) continue;
       auto known = field_place(entity, field.role, field.name);
       if (known == SIZE_MAX) {
         known = entity.fields.size();

@@ -10,6 +10,9 @@ namespace penstock::mesh {
 
 // A map of nodes and elements, or an attribute of sets: where spreading keeps the order that numbers and ids do not give.
 inline constexpr const char* position_field = "original_position";
+inline bool is_position(const Field& field) {
+  return field.name == position_field && (field.role == Role::map || field.role == Role::attribute);
+}
 // A property: types whose ids spreading has added.
 inline constexpr const char* implicit_ids_property = "penstock_implicit_ids";
 

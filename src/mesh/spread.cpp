@@ -19,10 +19,6 @@ using Owned = std::array<Numbers, numbered_type_count>;
 
 constexpr std::size_t node_type = 0, edge_type = 1, face_type = 2, element_type = 3;
 
-bool is_position(const Field& field) {
-  return field.name == position_field && (field.role == Role::map || field.role == Role::attribute);
-}
-
 [[noreturn]] void refuse_number(const Entity& entity, const Field& field, std::int64_t value) {
   throw Error(Errc::invalid_argument, std::string(name_of(entity.type)) + " '" + entity.name + "': field '" +
                                           field.name + "' names number " + std::to_string(value) +

@@ -60,13 +60,14 @@ def states_vtk_reads(path):
     not list(BUILD.glob("*kill_preload*")),
     reason="kill_preload is not built (it is left out of builds with sanitizers)",
 )
+@pytest.mark.parametrize("mode", ["write", "shared"])
 @pytest.mark.parametrize("format", ["offset64", "cdf5"])
-def test_a_writer_killed_at_every_write(tmp_path, format):
+def test_a_writer_killed_at_every_write(tmp_path, format, mode):
     preload = str(next(BUILD.glob("*kill_preload*.so")))
     for n in range(1, 1000):
         path = tmp_path / f"{n}.e"
         child = run_child(
-            "write", path, format, 4, LD_PRELOAD=preload, PENSTOCK_KILL_ROOT=str(path), PENSTOCK_KILL_AT=str(n)
+            mode, path, format, 4, LD_PRELOAD=preload, PENSTOCK_KILL_ROOT=str(path), PENSTOCK_KILL_AT=str(n)
         )
         said = len(child.stdout.split())
         if child.returncode == 0:

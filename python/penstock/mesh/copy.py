@@ -108,9 +108,7 @@ def copy(
                 continue
             if state.model_number != copies.model_number:
                 copies.define(state.model_number)
-            for piece, writer in zip(pieces, copies.writers, strict=True):
-                with writer.state(state.time):
-                    _copy_fields(piece, writer, done, lambda its: its.in_state)
+            copies.copy_state(state.time, done)
             done.states += 1
             progress(state.number, state.time)
         _side_by_side([writer.close for writer in copies.writers])
@@ -165,6 +163,14 @@ class _Copies:
         _side_by_side([lambda rank=rank: self._define(rank, models[rank]) for rank in range(len(models))])
         for piece, writer in zip(self._pieces, self.writers, strict=True):
             _copy_fields(piece, writer, self.done, lambda its: not its.in_state and its.role != "communication")
+
+    def copy_state(self, time: float, done: Copied) -> None:
+        """The pieces' present state. Where they become one file, beginning and ending are collective."""
+        states = [writer.state(time) for writer in self.writers]
+        _side_by_side([each.__enter__ for each in states])
+        for piece, writer in zip(self._pieces, self.writers, strict=True):
+            _copy_fields(piece, writer, done, lambda its: its.in_state)
+        _side_by_side([lambda each=each: each.__exit__(None) for each in states])
 
     def _define(self, rank: int, model: Model) -> None:
         try:

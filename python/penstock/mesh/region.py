@@ -269,8 +269,8 @@ def create(
     """Makes a region, and replaces one of the name. Collective.
 
     Where it goes is `database` (exodus, nemesis, stream, null), else what the ending of the name means, else a stream;
-    configuration and environment win. Other options: path, format, integers, compression, states_per_file, resume
-    (MeshOptions).
+    configuration and environment win. Other options: path, format, integers, compression, states_per_file, shared,
+    resume (MeshOptions).
     Raises InvalidArgument (the model contradicts itself), Unsupported (the database cannot keep it).
     """
     from ..context import _default_context, _freed_on_error

@@ -4,6 +4,7 @@
 #include "mesh/exodus/classic_header.hpp"
 #include "mesh/exodus/nemesis.hpp"
 #include "mesh/exodus/resumed_sink.hpp"
+#include "mesh/exodus/shared_sink.hpp"
 #include "mesh/exodus_part.hpp"
 #include "mesh/file_series.hpp"
 #include "penstock/error.hpp"
@@ -51,6 +52,7 @@ FileDatabase files_of(DatabaseRequest request, bool parts) {
   files.create = [options, cohort, parts](const std::string& path,
                                           std::function<void()> before) -> std::unique_ptr<Sink> {
     if (parts) return std::make_unique<NemesisSink>(path, options, cohort, std::move(before));
+    if (cohort->size() > 1) return std::make_unique<SharedSink>(path, options, cohort, std::move(before));
     remove_parts(path, 0, false);
     return std::make_unique<ExodusSink>(path, options, std::move(before));
   };
@@ -72,10 +74,18 @@ std::unique_ptr<Sink> create_series(const DatabaseRequest& request, bool parts) 
 }
 
 std::unique_ptr<Source> open_parts(const DatabaseRequest& request) { return open_series(request, true); }
-std::unique_ptr<Sink> create_parts(const DatabaseRequest& request) { return create_series(request, true); }
+std::unique_ptr<Sink> create_parts(const DatabaseRequest& request) {
+  if (request.options.shared)
+    throw Error(Errc::invalid_argument, request.name +
+                                            ": database nemesis writes a file for each rank; shared is an "
+                                            "option of database exodus");
+  return create_series(request, true);
+}
 std::unique_ptr<Source> open_file(const DatabaseRequest& request) { return open_series(request, false); }
 std::unique_ptr<Sink> create_file(const DatabaseRequest& request) {
-  return create_series(request, request.cohort && request.cohort->size() > 1);
+  const bool several = request.cohort && request.cohort->size() > 1;
+  if (several && request.options.shared) check_shared_options(request.name, request.options);
+  return create_series(request, several && !request.options.shared);
 }
 
 }  // namespace

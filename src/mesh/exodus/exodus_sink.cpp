@@ -99,6 +99,10 @@ void ExodusSink::add_integers(const std::string& name, const std::string& dimens
 void ExodusSink::define(const Model& model) { define(model, nullptr); }
 
 void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&)>& add) {
+  states_.emplace(make_file(model, add), 0, path_, before_named_);
+}
+
+NetcdfFile ExodusSink::make_file(const Model& model, const std::function<void(NetcdfFile&)>& add) {
   check(model);
   model_ = model;
   for (const auto& entity : model_.entities) {
@@ -133,8 +137,9 @@ void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&
   write_frames();
   texts_.clear();
   integers_.clear();
-  states_.emplace(std::move(*file_), 0, path_, before_named_);
+  auto file = std::move(*file_);
   file_.reset();
+  return file;
 }
 
 // What Exodus would cut off, or has no place for.

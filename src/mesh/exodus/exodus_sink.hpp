@@ -30,6 +30,9 @@ class ExodusSink final : public Sink {
   void close() override;
   // add is called before the definitions end: it may define more.
   void define(const Model& model, const std::function<void(NetcdfFile&)>& add);
+  // In place of define: the file, path.writing, with its definitions and what is not a field. For a caller who writes the fields himself.
+  NetcdfFile make_file(const Model& model, const std::function<void(NetcdfFile&)>& add = {});
+  const Place& place(Slot slot) const { return places_.at(slot.entity).at(slot.field); }
   // For add: whole numbers, which are written when the definitions end. None: neither variable nor dimension. No dimension: one number.
   void add_integers(const std::string& name, const std::string& dimension, std::vector<std::int64_t> values);
 

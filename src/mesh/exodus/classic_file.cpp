@@ -1,0 +1,152 @@
+#include "mesh/exodus/classic_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <concepts>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "penstock/error.hpp"
+
+namespace penstock::mesh {
+namespace {
+
+constexpr std::size_t piece = std::size_t{4} << 20;  // bytes converted at a time
+
+// Calls body with a value of the type that the file has. The numbers are nc_type's.
+template <class Body>
+void with_file_type(std::uint64_t type, Body body) {
+  switch (type) {
+    case 4: return body(std::int32_t{});
+    case 5: return body(float{});
+    case 6: return body(double{});
+    case 10: return body(std::int64_t{});
+    default: throw Error(Errc::unsupported, "a shared file has no values of netCDF's type " + std::to_string(type));
+  }
+}
+template <class Body>
+void with_type(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::int32: return body(std::int32_t{});
+    case DType::int64: return body(std::int64_t{});
+    case DType::float32: return body(float{});
+    case DType::float64: return body(double{});
+    default: throw Error(Errc::unsupported, "a shared file has no values of type " + std::string(name_of(dtype)));
+  }
+}
+
+template <class To, class From>
+To converted(From value, std::uint64_t add) {
+  if constexpr (std::integral<From>) {
+    value = static_cast<From>(value + static_cast<From>(add));
+    if constexpr (std::integral<To>)
+      if (!std::in_range<To>(value))
+        throw Error(Errc::invalid_argument,
+                    std::to_string(value) + " does not fit 32 bits: say integers: 64 and format: cdf5");
+  }
+  return static_cast<To>(value);
+}
+
+template <class T>
+void store(std::byte* to, T value) {  // the file's bytes are big-endian
+  auto bytes = std::bit_cast<std::array<std::byte, sizeof(T)>>(value);
+  if constexpr (std::endian::native == std::endian::little) std::reverse(bytes.begin(), bytes.end());
+  std::memcpy(to, bytes.data(), bytes.size());
+}
+
+}  // namespace
+
+ClassicColumn classic_column(const ClassicHeader& header, const Place& place, std::size_t number) {
+  const auto& column = place.columns.at(number);
+  const auto& variable = header.variables.at(static_cast<std::size_t>(column.variable));
+  ClassicColumn out{.begin = variable.begin,
+                    .record_bytes = variable.of_record ? header.record_bytes : 0,
+                    .type = variable.type,
+                    .add = number < place.from_one.size() && place.from_one[number] != 0 ? 1U : 0U};
+  const auto width = variable.lengths.empty() ? 1 : variable.lengths.back();
+  switch (column.shape) {
+    case Column::Shape::rows: out.first = column.first; break;
+    case Column::Shape::matrix: out.row = out.width = width; break;
+    case Column::Shape::columns:
+      out.first = column.at;
+      out.row = width;
+      break;
+    case Column::Shape::value: out.first = column.at; break;
+    case Column::Shape::all: break;
+    case Column::Shape::lines: throw Error(Errc::internal, "a column of lines is only read");
+  }
+  return out;
+}
+
+ClassicFile::ClassicFile(const std::string& path, std::string name)
+    : name_(std::move(name)), file_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
+  if (file_ < 0)
+    throw Error(Errc::system, path + ": cannot open the file: " + std::strerror(errno) +
+                                  " (all ranks write it: its folder is one that all of them see)");
+}
+
+ClassicFile::~ClassicFile() { ::close(file_); }
+
+void ClassicFile::write_bytes(const std::byte* bytes, std::size_t size, std::uint64_t at) {
+  while (size > 0) {
+    const auto done = ::pwrite(file_, bytes, size, static_cast<off_t>(at));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) throw Error(Errc::system, name_ + ": cannot write: " + std::strerror(errno));
+    bytes += done;
+    at += static_cast<std::uint64_t>(done);
+    size -= static_cast<std::size_t>(done);
+  }
+}
+
+void ClassicFile::read_bytes(std::byte* bytes, std::size_t size, std::uint64_t at) const {
+  std::size_t have = 0;
+  while (have < size) {
+    const auto done = ::pread(file_, bytes + have, size - have, static_cast<off_t>(at + have));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) throw Error(Errc::system, name_ + ": cannot read: " + std::strerror(errno));
+    if (done == 0) break;
+    have += static_cast<std::size_t>(done);
+  }
+  std::fill(bytes + have, bytes + size, std::byte{});
+}
+
+void ClassicFile::write(const ClassicColumn& column, DType dtype, std::uint64_t state, Rows rows, const void* values,
+                        std::size_t stride) {
+  const auto size = classic_type_size(column.type);
+  const auto row_bytes = column.row * size;
+  const auto many = std::max<std::uint64_t>(1, piece / std::max<std::uint64_t>(row_bytes, 1));
+  std::vector<std::byte> bytes;
+  for (std::uint64_t done = 0; done < rows.count; done += many) {
+    const auto count = std::min(many, rows.count - done);
+    // From the first value of the column to the last one.
+    bytes.resize((count - 1) * row_bytes + column.width * size);
+    const auto at = column.begin + state * column.record_bytes + column.first * size + (rows.first + done) * row_bytes;
+    if (column.row != column.width) read_bytes(bytes.data(), bytes.size(), at);  // other columns of these rows
+    with_type(dtype, [&]<class From>(From) {
+      with_file_type(column.type, [&]<class To>(To) {
+        const auto* from = static_cast<const From*>(values) + done * stride;
+        for (std::uint64_t r = 0; r < count; ++r)
+          for (std::uint64_t i = 0; i < column.width; ++i)
+            store(bytes.data() + r * row_bytes + i * size, converted<To>(from[r * stride + i], column.add));
+      });
+    });
+    write_bytes(bytes.data(), bytes.size(), at);
+  }
+}
+
+void ClassicFile::count_records(std::uint64_t records) {
+  std::byte version{};
+  read_bytes(&version, 1, 3);
+  std::array<std::byte, 8> bytes{};
+  store(bytes.data(), records);
+  const std::size_t width = version == std::byte{5} ? 8 : 4;
+  write_bytes(bytes.data() + 8 - width, width, 4);
+}
+
+}  // namespace penstock::mesh
