@@ -60,7 +60,7 @@ typedef struct penstock_entity {
   int type; /* penstock_entity_type */
   const char* name;
   int64_t id;
-  uint64_t count;       /* nodes, elements, members or sides of this part */
+  uint64_t count;       /* nodes, elements, cells, members or sides of this part */
   const char* topology; /* of blocks: "hex8" */
   int member_type;      /* of an assembly: a penstock_entity_type */
   size_t num_members;
@@ -115,6 +115,44 @@ int penstock_model_add_entity(penstock_model* model, const penstock_entity* enti
                               penstock_error* error);
 int penstock_model_add_field(penstock_model* model, size_t entity, const penstock_field* field, size_t* number,
                              penstock_error* error);
+
+/* Nodes that a structured block shares with another one, or with itself; as ZoneConnectivity in penstock/region.hpp. Ranges are
+   nodes from first to last, both included, counted from 0 in the whole block. */
+typedef struct penstock_zone_connectivity {
+  const char* name;
+  const char* donor;
+  int32_t transform[3];
+  int64_t owner_first[3], owner_last[3];
+  int64_t donor_first[3], donor_last[3];
+  int decomposition; /* the block continues in another part */
+} penstock_zone_connectivity;
+
+/* face: 0 to 2: least i, j, k; 3 to 5: greatest i, j, k. family: may be NULL. */
+typedef struct penstock_boundary_condition {
+  const char* name;
+  const char* family;
+  int64_t first[3], last[3];
+  int32_t face;
+} penstock_boundary_condition;
+
+/* The cells of a structured block along i, j, k; as Structured in penstock/region.hpp. */
+typedef struct penstock_structured {
+  size_t struct_size; /* sizeof(penstock_structured) */
+  int64_t cells[3];   /* of this part */
+  int64_t whole[3];   /* of all parts */
+  int64_t offset[3];  /* of this part in the whole */
+  size_t num_connectivities;
+  const penstock_zone_connectivity* connectivities;
+  size_t num_boundaries;
+  const penstock_boundary_condition* boundaries;
+} penstock_structured;
+
+/* Each structured block has one. */
+int penstock_model_put_structured(penstock_model* model, size_t entity, const penstock_structured* structured,
+                                  penstock_error* error);
+/* structured: its struct_size is set by the caller. PENSTOCK_ERR_NOT_FOUND where the entity has none. */
+int penstock_model_structured(penstock_model* model, size_t entity, penstock_structured* structured,
+                              penstock_error* error);
 int penstock_model_add_qa(penstock_model* model, const char* code, const char* version, const char* date,
                           const char* time, penstock_error* error);
 int penstock_model_add_information(penstock_model* model, const char* line, penstock_error* error);

@@ -12,8 +12,10 @@
 // Values only: copyable, no I/O, any thread. Errors: Error(invalid_argument), which names the entity and the field.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -34,8 +36,8 @@ enum class EntityType : std::uint8_t {
   face_set,
   element_set,
   side_set,
-  comm_set,          // what this part shares with others
-  structured_block,  // in the model; no database keeps one yet
+  comm_set,  // what this part shares with others
+  structured_block,
   assembly,
   blob,
 };
@@ -66,6 +68,50 @@ struct Field {
 using Property = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
 using Properties = std::map<std::string, Property, std::less<>>;
 
+// Cells or nodes along i, j and k.
+using Ijk = std::array<std::int64_t, 3>;
+
+// Nodes of a structured block from one corner to the other, both included: numbers in the whole block, from 0.
+struct NodeRange {
+  Ijk first{};
+  Ijk last{};  // may be less than first, where an axis runs the other way in the block that is connected
+  friend bool operator==(const NodeRange&, const NodeRange&) = default;
+};
+
+// Nodes of this part that a block shares with another one, or with itself.
+struct ZoneConnectivity {
+  std::string name;
+  std::string donor;  // the other structured block
+  // For each axis of this block the one of the donor, 1 to 3, that it runs along; negative: in the opposite direction.
+  std::array<std::int32_t, 3> transform{1, 2, 3};
+  NodeRange owner_range;       // in this block
+  NodeRange donor_range;       // the same nodes, in the same order, in the donor
+  bool decomposition = false;  // the block continues in another part: the donor is the block itself
+  friend bool operator==(const ZoneConnectivity&, const ZoneConnectivity&) = default;
+};
+
+struct BoundaryCondition {
+  std::string name;
+  std::string family;     // what is applied there: several blocks may name the same
+  NodeRange range;        // of this part
+  std::int32_t face = 0;  // of the whole block: 0 to 2: least i, j, k; 3 to 5: greatest i, j, k
+  friend bool operator==(const BoundaryCondition&, const BoundaryCondition&) = default;
+};
+
+// The cells of a structured block. Along an axis that the block does not have (k, or j and k) there are 0 cells and one node.
+struct Structured {
+  Ijk cells{};   // of this part; all 0 where it has none
+  Ijk whole{};   // of all parts
+  Ijk offset{};  // of this part's first cell in the whole
+  std::vector<ZoneConnectivity> connectivities;
+  std::vector<BoundaryCondition> boundaries;
+
+  // Of this part.
+  std::uint64_t cell_count() const;
+  std::uint64_t node_count() const;
+  friend bool operator==(const Structured&, const Structured&) = default;
+};
+
 // Model fields that entities have, all of role mesh:
 //   node block     coordinates (vector_3d, vector_2d or scalar), ids
 //   blocks         connectivity (storage "[8]"; of polygons and polyhedra: all entries in one column, with entity_counts), ids
@@ -73,17 +119,21 @@ using Properties = std::map<std::string, Property, std::less<>>;
 //   side set       element_side (storage "[2]"), distribution_factors (one for each node of each side)
 //   comm set       entity_processor (storage "[2]", role communication): a node, or an element and a side of it in one number
 //                  (element * 10 + side), and a part that has it too
+//   structured     ids of cells. Its nodes are the node block of its name, with coordinates, ids and fields of nodes. Both have i
+//   block          fastest, then j, k. Blocks that are connected have their nodes each, with the same ids where ids are given.
+//                  A part that has no cells of a block names it, as the donor of others
 //   blob           none
 struct Entity {
   EntityType type = EntityType::element_block;
   std::string name;  // unique among the entities of its type
   std::int64_t id = 0;
-  std::uint64_t count = 0;           // nodes, elements, members or sides of this part
+  std::uint64_t count = 0;           // nodes, elements, cells, members or sides of this part
   std::string topology;              // of blocks: "hex8", "nfaced", ...
   std::vector<std::string> members;  // of an assembly: names of entities, all of one type
   EntityType member_type = EntityType::element_block;
   Properties properties;
   std::vector<Field> fields;
+  std::optional<Structured> structured;  // of a structured block
 
   // The first field of the name; null when there is none. at throws not_found.
   const Field* find(std::string_view field) const;
@@ -114,7 +164,8 @@ struct Model {
   friend bool operator==(const Model&, const Model&) = default;
 };
 
-// Throws when the model contradicts itself: two names alike, an unknown storage, a topology with another number of nodes.
+// Throws when the model contradicts itself: two names alike, an unknown storage, a topology with another number of nodes, a range
+// outside of its block.
 void check(const Model& model);
 
 // Values of a field, of one state: rows (nodes, elements, ...), and components of each.

@@ -438,6 +438,80 @@ static void check_source_errors(penstock_context* context) {
   FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_context_open_region(NULL, "x", NULL, NULL, &source, &error));
 }
 
+enum { fluid_nodes, fluid };
+
+static void check_structured(penstock_model* model) {
+  penstock_structured read = {.struct_size = sizeof read};
+  OK(penstock_model_structured(model, fluid, &read, &error));
+  CHECK(read.cells[0] == 2 && read.whole[0] == 4 && read.offset[0] == 2 && read.cells[1] == 3 && read.cells[2] == 0);
+  CHECK(read.num_connectivities == 1 && read.num_boundaries == 1);
+  CHECK(strcmp(read.connectivities[0].donor, "fluid") == 0 && read.connectivities[0].decomposition == 1);
+  CHECK(read.connectivities[0].transform[1] == 2 && read.connectivities[0].owner_last[1] == 3);
+  CHECK(strcmp(read.boundaries[0].family, "outflow") == 0 && read.boundaries[0].face == 3);
+  CHECK(read.boundaries[0].first[0] == 4);
+}
+
+/* A part of a structured block of two dimensions. */
+static penstock_model* new_fluid(void) {
+  const penstock_zone_connectivity cut = {.name = "cut",
+                                          .donor = "fluid",
+                                          .transform = {1, 2, 3},
+                                          .owner_first = {2, 0, 0},
+                                          .owner_last = {2, 3, 0},
+                                          .donor_first = {2, 0, 0},
+                                          .donor_last = {2, 3, 0},
+                                          .decomposition = 1};
+  const penstock_boundary_condition end = {
+      .name = "end", .family = "outflow", .first = {4, 0, 0}, .last = {4, 3, 0}, .face = 3};
+  const penstock_structured cells = {.struct_size = sizeof cells,
+                                     .cells = {2, 3, 0},
+                                     .whole = {4, 3, 0},
+                                     .offset = {2, 0, 0},
+                                     .num_connectivities = 1,
+                                     .connectivities = &cut,
+                                     .num_boundaries = 1,
+                                     .boundaries = &end};
+  penstock_model* model = NULL;
+  penstock_structured none = {.struct_size = sizeof none};
+  OK(penstock_model_create("structured", 2, &model, &error));
+  CHECK(add(model, penstock_entity_of(PENSTOCK_NODE_BLOCK, "fluid", 1, 12)) == fluid_nodes);
+  CHECK(add(model, penstock_entity_of(PENSTOCK_STRUCTURED_BLOCK, "fluid", 1, 6)) == fluid);
+  FAILS(PENSTOCK_ERR_NOT_FOUND, penstock_model_structured(model, fluid, &none, &error));
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_model_put_structured(model, 9, &cells, &error));
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_model_put_structured(model, fluid, NULL, &error));
+  OK(penstock_model_put_structured(model, fluid, &cells, &error));
+  FAILS(PENSTOCK_ERR_NOT_FOUND, penstock_model_structured(model, fluid_nodes, &none, &error));
+  return model;
+}
+
+static void* write_fluid(void* context) {
+  penstock_model* model = new_fluid();
+  penstock_region_sink* sink = NULL;
+  OK(penstock_context_create_region(context, "fluid", NULL, NULL, &sink, &error));
+  OK(penstock_region_sink_define(sink, model, &error));
+  OK(penstock_region_sink_close(sink, &error));
+  penstock_region_sink_destroy(sink);
+  penstock_model_destroy(model);
+  return NULL;
+}
+
+void test_region_structured(void) {
+  penstock_context* context = new_context();
+  penstock_model* model = new_fluid();
+  penstock_region_source* source = NULL;
+  pthread_t thread;
+  check_structured(model);
+  penstock_model_destroy(model);
+  CHECK(pthread_create(&thread, NULL, write_fluid, context) == 0);
+  OK(penstock_context_open_region(context, "fluid", NULL, "stream", &source, &error));
+  OK(penstock_region_source_model(source, 0, &model, &error));
+  check_structured(model);
+  penstock_model_destroy(model);
+  penstock_region_source_destroy(source);
+  pthread_join(thread, NULL);
+  penstock_context_destroy(context);
+}
+
 void test_region_errors(void) {
   penstock_context* context = new_context();
   penstock_model* model = new_strip();

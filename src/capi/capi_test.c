@@ -522,6 +522,7 @@ static const struct {
     {"region_file", test_region_file},
     {"region_stream", test_region_stream},
     {"region_parts", test_region_parts},
+    {"region_structured", test_region_structured},
     {"region_errors", test_region_errors},
 };
 

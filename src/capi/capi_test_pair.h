@@ -83,6 +83,7 @@ void test_model(void);
 void test_region_file(void);
 void test_region_stream(void);
 void test_region_parts(void);
+void test_region_structured(void);
 void test_region_errors(void);
 
 #endif

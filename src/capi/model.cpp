@@ -14,24 +14,27 @@ static_assert(static_cast<int>(PENSTOCK_ROLE_REDUCTION) == static_cast<int>(mesh
 static_assert(PENSTOCK_ROLE_TRANSIENT + 1 == static_cast<int>(mesh::role_count));
 
 namespace penstock::capi {
-namespace {
-
-mesh::EntityType entity_type_of(int value) { return enum_of(value, mesh::EntityType::blob, "an entity's type"); }
 
 std::string describe(const mesh::Entity& entity) {
   return std::string(mesh::name_of(entity.type)) + " '" + entity.name + "'";
 }
 
+namespace {
 [[noreturn]] void refuse_number(const std::string& owner, const char* what, std::size_t number, std::size_t count) {
   throw Error(Errc::invalid_argument,
               owner + " has no " + what + " " + std::to_string(number) + "; it has " + std::to_string(count));
 }
+}  // namespace
 
 mesh::Entity& entity_of(penstock_model* handle, std::size_t number) {
   auto& entities = need(handle, "model").model.entities;
   if (number >= entities.size()) refuse_number("the model", "entity", number, entities.size());
   return entities[number];
 }
+
+namespace {
+
+mesh::EntityType entity_type_of(int value) { return enum_of(value, mesh::EntityType::blob, "an entity's type"); }
 
 mesh::Properties& properties_of(penstock_model* handle, std::size_t entity) {
   return entity == PENSTOCK_WHOLE_MODEL ? need(handle, "model").model.properties : entity_of(handle, entity).properties;
@@ -43,7 +46,8 @@ std::string owner_of(penstock_model* handle, std::size_t entity) {
 
 mesh::Entity entity_from(const penstock_entity* from) {
   penstock_entity known = penstock_entity_of(0, nullptr, 0, 0);
-  copy_grown(need(from, "entity"), &known, std::min(from->struct_size, sizeof known));
+  const auto& given = need(from, "entity");
+  copy_grown(given, &known, std::min(given.struct_size, sizeof known));
   mesh::Entity entity{.type = entity_type_of(known.type),
                       .name = &need(known.name, "an entity's name"),
                       .id = known.id,
@@ -56,7 +60,8 @@ mesh::Entity entity_from(const penstock_entity* from) {
 
 mesh::Field field_from(const penstock_field* from) {
   penstock_field known = penstock_field_of(nullptr, 0, nullptr, 0);
-  copy_grown(need(from, "field"), &known, std::min(from->struct_size, sizeof known));
+  const auto& given = need(from, "field");
+  copy_grown(given, &known, std::min(given.struct_size, sizeof known));
   mesh::Field field{.name = &need(known.name, "a field's name")};
   try {
     field.dtype = capi::dtype_of(known.dtype);

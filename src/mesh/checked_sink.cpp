@@ -14,8 +14,8 @@ namespace {
 
 class CheckedSink final : public Sink {
  public:
-  CheckedSink(std::unique_ptr<Sink> sink, std::string name, std::shared_ptr<Cohort> cohort)
-      : sink_(std::move(sink)), name_(std::move(name)), cohort_(std::move(cohort)) {}
+  CheckedSink(const DatabaseEntry& database, const DatabaseRequest& request)
+      : database_(database), sink_(database.create(request)), name_(request.name), cohort_(request.cohort) {}
   void define(const Model& model) override;
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
@@ -28,10 +28,12 @@ class CheckedSink final : public Sink {
   std::string describe(std::size_t entity, std::size_t field) const;
   void require(std::initializer_list<Phase> phases, const char* call) const;
   void require_all_written() const;
+  void check_kept(const Model& model) const;
   void check_numbers(Slot slot, const void* values) const;
   template <class Body>
   void pass_on(Phase then, Body body, bool repeatable = true);
 
+  const DatabaseEntry& database_;
   std::unique_ptr<Sink> sink_;
   std::string name_;
   std::shared_ptr<Cohort> cohort_;
@@ -62,6 +64,20 @@ void CheckedSink::require_all_written() const {
       if (is_in_state(entity.fields[i]) == state && !written_[e][i] && values_of(entity, entity.fields[i]) != 0)
         refuse(std::string(state ? "the state" : "the model") + " has no values of " + describe(e, i));
     }
+}
+
+// Whether the database has a place for all of the model's entities.
+void CheckedSink::check_kept(const Model& model) const {
+  if (database_.keeps_structured) return;
+  for (const auto& entity : model.entities) {
+    if (entity.type != EntityType::structured_block) continue;
+    std::string others;
+    for (const auto& each : databases())
+      if (each.keeps_structured) others.append(others.empty() ? "" : ", ").append(each.name);
+    throw Error(Errc::unsupported, name_ + ": database " + std::string(database_.name) +
+                                       " has no place for structured_block '" + entity.name +
+                                       "'; these have: " + others);
+  }
 }
 
 // Connectivity names nodes, edges or faces that there are. Members of sets are left alone: old files name some that there are not.
@@ -102,7 +118,10 @@ void CheckedSink::define(const Model& model) {
   require({Phase::begun, Phase::model, Phase::between}, "define");
   if (phase_ == Phase::model) require_all_written();
   const auto define_it = [&] {
-    stream::on_every_rank(*cohort_, [&] { check(model); });
+    stream::on_every_rank(*cohort_, [&] {
+      check(model);
+      check_kept(model);
+    });
     sink_->define(model);
   };
   pass_on(Phase::model, define_it, false);
@@ -154,8 +173,8 @@ void CheckedSink::close() {
 
 }  // namespace
 
-std::unique_ptr<Sink> checked(std::unique_ptr<Sink> sink, std::string name, std::shared_ptr<Cohort> cohort) {
-  return std::make_unique<CheckedSink>(std::move(sink), std::move(name), std::move(cohort));
+std::unique_ptr<Sink> create_checked(const DatabaseEntry& database, const DatabaseRequest& request) {
+  return std::make_unique<CheckedSink>(database, request);
 }
 
 }  // namespace penstock::mesh

@@ -7,7 +7,7 @@
 
 namespace penstock::mesh {
 
-// Where a rank's model is refused, define throws on every rank.
-std::unique_ptr<Sink> checked(std::unique_ptr<Sink> sink, std::string name, std::shared_ptr<Cohort> cohort);
+// A sink of the database. Where a rank's model is refused, define throws on every rank.
+std::unique_ptr<Sink> create_checked(const DatabaseEntry& database, const DatabaseRequest& request);
 
 }  // namespace penstock::mesh

@@ -22,6 +22,7 @@ struct DatabaseEntry {
   std::unique_ptr<Source> (*open)(const DatabaseRequest&);  // null: cannot be read
   std::unique_ptr<Sink> (*create)(const DatabaseRequest&);  // null: cannot be written
   bool (*takes)(std::string_view name) = nullptr;           // whether a name alone means this database
+  bool keeps_structured = false;                            // structured blocks
 };
 
 std::span<const DatabaseEntry> databases();

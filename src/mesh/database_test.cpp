@@ -25,7 +25,7 @@ struct Format {
 void PrintTo(const Format& format, std::ostream* out) { *out << format.name; }
 
 std::unique_ptr<Sink> create(const DatabaseRequest& request) {
-  return checked(create_exodus(request), request.name, solo());
+  return create_checked(database_named("exodus"), request);
 }
 
 class ExodusFormats : public testing::TestWithParam<Format> {
@@ -312,7 +312,7 @@ TEST_F(ExodusTest, OneRankThatFailsEndsAll) {
     auto model = own->model(static_cast<std::uint32_t>(cohort->rank()));
     if (cohort->rank() == 1)
       model.entities[2].fields.push_back({.name = "neighbours", .dtype = DType::int32, .role = Role::mesh});
-    const auto sink = checked(create_exodus({path("mesh.e"), {}, cohort}), "mesh.e", cohort);
+    const auto sink = create_checked(database_named("exodus"), {path("mesh.e"), {}, cohort});
     const auto said = message([&] {
       sink->define(model);
       each_model_field(model, [&](Slot slot) {

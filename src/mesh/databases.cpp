@@ -15,9 +15,9 @@ namespace penstock::mesh {
 std::span<const DatabaseEntry> databases() {
   static constexpr DatabaseEntry all[] = {{"exodus", &open_exodus, &create_exodus, &is_exodus_name},
                                           {"nemesis", &open_nemesis, &create_nemesis},
-                                          {"stream", &open_stream_database, &create_stream_database},
+                                          {"stream", &open_stream_database, &create_stream_database, nullptr, true},
                                           {"generated", &open_generated, nullptr, &is_generated_name},
-                                          {"null", nullptr, &create_null}};
+                                          {"null", nullptr, &create_null, nullptr, true}};
   return all;
 }
 

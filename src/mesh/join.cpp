@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "mesh/numbering.hpp"
 #include "mesh/stored_source.hpp"
+#include "mesh/structured.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::mesh {
@@ -76,6 +77,9 @@ class JoinedSource final : public Source {
 JoinedSource::JoinedSource(std::shared_ptr<Source> source) : source_(std::move(source)) { join_model(); }
 
 void JoinedSource::join_model() {
+  for (std::uint32_t part = 0; part < source_->parts(); ++part)
+    refuse_structured(source_->model(part),
+                      "the parts of a region with structured blocks are not joined: open them by number");
   const auto& first = source_->model(0);
   model_ = {};
   rows_.clear();

@@ -128,6 +128,7 @@ inline void expect_same_model(Source& a, std::uint32_t part_a, Source& b, std::u
     EXPECT_EQ(one.count, two.count) << one.name;
     EXPECT_EQ(one.members, two.members) << one.name;
     EXPECT_EQ(one.properties, two.properties) << one.name;
+    EXPECT_EQ(one.structured, two.structured) << one.name;
     if (one.count == 0) continue;  // Exodus keeps no fields, and no topology, of what is empty
     EXPECT_EQ(one.topology, two.topology) << one.name;
     ASSERT_EQ(one.fields.size(), two.fields.size()) << one.name;
@@ -332,6 +333,37 @@ inline MemorySource every_entity(DType integers, std::vector<double> times = {0.
   source.give(T::side_set, "loaded", "element_side", {0, 5, 1, 6});
   source.give(T::side_set, "without_factors", "element_side", {2, 1});
   return source;
+}
+
+// Two structured blocks that are connected on a face, with their axes twisted, and a part of a third.
+inline MemorySource structured_blocks() {
+  Model model{.title = "structured", .dimensions = 3};
+  const auto add = [&](const std::string& name, std::int64_t id, Structured structured) {
+    model.add({.type = EntityType::node_block,
+               .name = name,
+               .id = id,
+               .count = structured.node_count(),
+               .fields = {{.name = "coordinates", .storage = "vector_3d", .role = Role::mesh}, {.name = "speed"}}});
+    model.add({.type = EntityType::structured_block,
+               .name = name,
+               .id = id,
+               .count = structured.cell_count(),
+               .fields = {{.name = "ids", .dtype = DType::int64, .role = Role::mesh}, {.name = "pressure"}},
+               .structured = std::move(structured)});
+  };
+  add("left", 1,
+      {.cells = {2, 3, 2},
+       .whole = {2, 3, 2},
+       .connectivities = {{"seam", "right", {3, -1, 2}, {{2, 0, 0}, {2, 3, 2}}, {{3, 0, 0}, {0, 2, 0}}}},
+       .boundaries = {{"inlet", "inflow", {{0, 0, 0}, {0, 3, 2}}, 0}}});
+  add("right", 2, {.cells = {3, 2, 4}, .whole = {3, 2, 4}});
+  add("split", 3,
+      {.cells = {2, 1, 1},
+       .whole = {4, 1, 1},
+       .offset = {2, 0, 0},
+       .connectivities = {{"cut", "split", {1, 2, 3}, {{2, 0, 0}, {2, 1, 1}}, {{2, 0, 0}, {2, 1, 1}}, true}}});
+  add("elsewhere", 4, {.whole = {5, 5, 0}});
+  return {model, {0.5, 1.5}};
 }
 
 }  // namespace penstock::mesh

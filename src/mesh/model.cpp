@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "mesh/structured.hpp"
 #include "penstock/error.hpp"
 #include "penstock/region.hpp"
 
@@ -147,6 +148,7 @@ void check(const Model& model) {
     }
     if (entity.type == EntityType::assembly) check_assembly(model, entity);
     check_topology(entity);
+    check_structured(model, entity);
   }
 }
 

@@ -48,6 +48,61 @@ TEST(MeshModel, ContradictionsAreRefused) {
   EXPECT_THAT(with([](Model& m) { m.dimensions = 4; }), HasSubstr("at most 3"));
 }
 
+TEST(MeshModel, StructuredBlocksAreChecked) {
+  const auto model = structured_blocks().model(0);
+  EXPECT_NO_THROW(check(model));
+  const auto place = static_cast<std::size_t>(&model.at(EntityType::structured_block, "left") - model.entities.data());
+  const auto with = [&](const std::function<void(Entity&, Structured&)>& change) {
+    Model changed = model;
+    change(changed.entities[place], *changed.entities[place].structured);
+    return refusal([&] { check(changed); });
+  };
+  const auto connected = [&](const std::function<void(ZoneConnectivity&)>& change) {
+    return with([&](Entity&, Structured& its) { change(its.connectivities[0]); });
+  };
+  const auto bounded = [&](const std::function<void(BoundaryCondition&)>& change) {
+    return with([&](Entity&, Structured& its) { change(its.boundaries[0]); });
+  };
+  EXPECT_THAT(with([](Entity& e, Structured&) { e.count = 13; }),
+              HasSubstr("structured_block 'left': count is 13, and there are 12 cells, 2 3 2"));
+  EXPECT_THAT(with([](Entity& e, Structured&) { e.structured.reset(); }), HasSubstr("are not given"));
+  EXPECT_THAT(with([](Entity&, Structured& s) { s.whole = {2, 3, 1}; }), HasSubstr("not inside of the whole, 2 3 1"));
+  EXPECT_THAT(with([](Entity&, Structured& s) { s.whole = {2, 0, 2}; }), HasSubstr("the whole has 2 0 2 cells"));
+  EXPECT_THAT(with([](Entity&, Structured& s) { s.offset = {0, 1, 0}; }), HasSubstr("from 0 1 0 on are not inside"));
+  EXPECT_THAT(with([](Entity&, Structured& s) { s.offset = {0, -1, 0}; }), HasSubstr("are not inside"));
+  EXPECT_THAT(with([](Entity&, Structured& s) { s.cells = {2, 0, 2}; }), HasSubstr("along all axes or along none"));
+  EXPECT_THAT(with([](Entity& e, Structured& s) {
+                s.cells = {1, 3, 2};
+                e.count = 6;
+              }),
+              HasSubstr("has 36 nodes, and the cells have 24"));
+  EXPECT_THAT(with([](Entity&, Structured& s) {
+                s.whole = {2, INT64_MAX, INT64_MAX};
+              }),
+              HasSubstr("structured_block 'left': an array of"));
+  EXPECT_THAT(with([](Entity& e, Structured&) { e.type = EntityType::blob; }),
+              HasSubstr("blob 'left': only a structured block"));
+  EXPECT_THAT(connected([](ZoneConnectivity& z) { z.name.clear(); }), HasSubstr("a connectivity has no name"));
+  EXPECT_THAT(connected([](ZoneConnectivity& z) { z.donor = "rihgt"; }), HasSubstr("no structured block 'rihgt'"));
+  EXPECT_THAT(connected([](ZoneConnectivity& z) { z.transform = {3, -1, 1}; }), HasSubstr("each of the axes 1, 2, 3"));
+  EXPECT_THAT(connected([](ZoneConnectivity& z) { z.transform = {4, -1, 2}; }), HasSubstr("each of the axes 1, 2, 3"));
+  EXPECT_THAT(connected([](ZoneConnectivity& z) {
+                z.transform = {3, 1, 2};
+              }),
+              HasSubstr("connectivity 'seam': axis j goes 3 nodes on, and axis i of the donor -3"));
+  EXPECT_THAT(connected([](ZoneConnectivity& z) { z.owner_range.last[1] = 4; }),
+              HasSubstr("nodes 2 0 0 to 2 4 2 are not inside of the part's, 0 0 0 to 2 3 2"));
+  EXPECT_THAT(connected([](ZoneConnectivity& z) { z.donor_range.first[0] = 4; }),
+              HasSubstr("are not inside of the donor's, 0 0 0 to 3 2 4"));
+  EXPECT_THAT(connected([](ZoneConnectivity& z) { z.decomposition = true; }), HasSubstr("its own donor"));
+  EXPECT_THAT(bounded([](BoundaryCondition& b) { b.face = 6; }), HasSubstr("face 6 is none of 0 to 5"));
+  EXPECT_THAT(bounded([](BoundaryCondition& b) { b.face = 3; }), HasSubstr("not on face 3, which has i 2"));
+  EXPECT_THAT(bounded([](BoundaryCondition& b) { b.range.last[2] = 3; }), HasSubstr("'inlet': nodes 0 0 0 to 0 3 3"));
+  Model without = model;
+  without.entities.erase(without.entities.begin());
+  EXPECT_THAT(refusal([&] { check(without); }), HasSubstr("'left': there is no node block of this name"));
+}
+
 TEST(MeshModel, NamesSuggestTheNearest) {
   const auto model = every_entity(DType::int32).model(0);
   EXPECT_THAT(refusal([&] { static_cast<void>(model.at(EntityType::element_block, "brics")); }),

@@ -75,6 +75,50 @@ Field field_of(const Json& json) {
           json.at("components")};
 }
 
+Json json_of(const NodeRange& range) { return {range.first, range.last}; }
+Ijk ijk_of(const Json& json) { return {integer_of(json.at(0)), integer_of(json.at(1)), integer_of(json.at(2))}; }
+NodeRange range_of(const Json& json) { return {ijk_of(json.at(0)), ijk_of(json.at(1))}; }
+std::int32_t small_of(const Json& json) {
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(integer_of(json), INT32_MIN, INT32_MAX));
+}
+
+Json json_of(const Structured& structured) {
+  Json connectivities = Json::array(), boundaries = Json::array();
+  for (const auto& each : structured.connectivities)
+    connectivities.push_back({{"name", each.name},
+                              {"donor", each.donor},
+                              {"transform", each.transform},
+                              {"owner_range", json_of(each.owner_range)},
+                              {"donor_range", json_of(each.donor_range)},
+                              {"decomposition", each.decomposition}});
+  for (const auto& each : structured.boundaries)
+    boundaries.push_back(
+        {{"name", each.name}, {"family", each.family}, {"range", json_of(each.range)}, {"face", each.face}});
+  return {{"cells", structured.cells},
+          {"whole", structured.whole},
+          {"offset", structured.offset},
+          {"connectivities", std::move(connectivities)},
+          {"boundaries", std::move(boundaries)}};
+}
+Structured structured_of(const Json& json) {
+  Structured structured{
+      .cells = ijk_of(json.at("cells")), .whole = ijk_of(json.at("whole")), .offset = ijk_of(json.at("offset"))};
+  for (const auto& each : json.at("connectivities")) {
+    const auto& transform = each.at("transform");
+    structured.connectivities.push_back(
+        {each.at("name"),
+         each.at("donor"),
+         {small_of(transform.at(0)), small_of(transform.at(1)), small_of(transform.at(2))},
+         range_of(each.at("owner_range")),
+         range_of(each.at("donor_range")),
+         each.at("decomposition")});
+  }
+  for (const auto& each : json.at("boundaries"))
+    structured.boundaries.push_back(
+        {each.at("name"), each.at("family"), range_of(each.at("range")), small_of(each.at("face"))});
+  return structured;
+}
+
 Json json_of(const Entity& entity) {
   Json fields = Json::array();
   for (const auto& field : entity.fields) fields.push_back(json_of(field));
@@ -86,7 +130,8 @@ Json json_of(const Entity& entity) {
           {"members", entity.members},
           {"member_type", name_of(entity.member_type)},
           {"properties", json_of(entity.properties)},
-          {"fields", std::move(fields)}};
+          {"fields", std::move(fields)},
+          {"structured", entity.structured ? json_of(*entity.structured) : Json()}};
 }
 Entity entity_of(const Json& json) {
   Entity entity{.type = entity_type_from_name(json.at("type").get<std::string>()),
@@ -98,6 +143,7 @@ Entity entity_of(const Json& json) {
                 .member_type = entity_type_from_name(json.at("member_type").get<std::string>()),
                 .properties = properties_of(json.at("properties"))};
   for (const auto& field : json.at("fields")) entity.fields.push_back(field_of(field));
+  if (!json.at("structured").is_null()) entity.structured = structured_of(json.at("structured"));
   return entity;
 }
 

@@ -39,8 +39,7 @@ std::unique_ptr<Sink> create_region(const Context& context, const std::string& n
   const auto& database = database_named(request.options.database);
   if (database.create == nullptr)
     throw Error(Errc::unsupported, request.name + ": database " + request.options.database + " cannot be written");
-  auto sink = database.create(request);
-  return checked(std::move(sink), request.name, request.cohort);
+  return create_checked(database, request);
 }
 
 }  // namespace penstock::mesh

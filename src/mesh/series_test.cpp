@@ -50,7 +50,7 @@ class Series : public testing::TestWithParam<const char*> {
     return request;
   }
   static std::unique_ptr<Sink> create(const DatabaseRequest& request) {
-    return checked(create_exodus(request), request.name, request.cohort);
+    return create_checked(database_named("exodus"), request);
   }
   void write(Source& source, const std::map<std::string, std::string>& options = {}) const {
     copy_part(source, 0, *create(request(options)));

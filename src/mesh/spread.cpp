@@ -7,6 +7,7 @@
 #include "mesh/join.hpp"
 #include "mesh/numbering.hpp"
 #include "mesh/stored_source.hpp"
+#include "mesh/structured.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::mesh {
@@ -89,6 +90,8 @@ SpreadSource::SpreadSource(std::shared_ptr<Source> source, Assign assign, std::u
 void SpreadSource::spread_model() {
   const auto parts = this->parts();
   whole_ = source_->model(0);
+  refuse_structured(whole_,
+                    "a region with structured blocks is not spread over parts, nor reduced to some of its blocks");
   parts_.assign(parts, {});
   complete_ = true;
   const auto assignment = assign_(whole_);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "base/test_support.hpp"
@@ -35,6 +36,11 @@ TEST(ModelText, ComesBack) {
     model.properties["sizes"] = std::vector<std::int64_t>{INT64_MIN, INT64_MAX};
     EXPECT_EQ(model_from_text(to_text(model)), model);
   }
+}
+
+TEST(ModelText, StructuredBlocksComeBack) {
+  const auto model = structured_blocks().model(0);
+  EXPECT_EQ(model_from_text(to_text(model)), model);
 }
 
 TEST(ModelText, AnythingElseIsRefused) {
@@ -71,6 +77,41 @@ TEST_F(StreamDatabase, PartsComeBack) {
   }
   EXPECT_EQ(source->next_state(Timeout(20'000)).kind, StateOutcome::Kind::end);
   writers.join();
+}
+
+// Two ranks with the same blocks; their parts are kept, but neither joined nor spread, and files have no place for them.
+TEST_F(StreamDatabase, StructuredBlocksComeBack) {
+  std::thread writers([&] {
+    run_thread_cohort(2, [&](const std::shared_ptr<Cohort>& cohort) {
+      auto own = structured_blocks();
+      copy_part(own, 0, *create_region(context_, "results", cohort));
+    });
+  });
+  const std::shared_ptr<Source> source = open_region(context_, "results");
+  for (std::uint32_t part = 0; part < 2; ++part) EXPECT_EQ(source->model(part), structured_blocks().model(0));
+  const auto refusal = [](const std::function<void()>& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Errc::unsupported);
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(refusal([&] { static_cast<void>(join(source)); }), HasSubstr("structured_block 'left': the parts of"));
+  auto own = structured_blocks();
+  const auto assign = [](const Model& model) { return assign_linear(model, 2); };
+  EXPECT_THAT(refusal([&] { static_cast<void>(spread(std::make_shared<MemorySource>(own), assign, 2)); }),
+              HasSubstr("is not spread over parts"));
+  auto second = structured_blocks();
+  expect_same_from_here(*source, 1, second, 0);
+  writers.join();
+  MeshOptions file;
+  file.database = "exodus";
+  EXPECT_THAT(refusal([&] { create_region(context_, folder_ / "a.e", solo(), file)->define(own.model(0)); }),
+              HasSubstr("database exodus has no place for structured_block 'left'; these have: stream, null"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "a.e.writing"));
+  copy_part(own, 0, *create_region(context_, "nowhere", solo(), {.database = "null"}));
 }
 
 // Two readers of their own, each with what three others are to have.

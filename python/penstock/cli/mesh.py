@@ -117,12 +117,43 @@ def _print(model: Any, times: list[float] | None) -> None:
             Text(kind), Text(each.name), "" if each.type == "region" else str(each.id), str(each.count), Text(fields)
         )
     console.print(table)
+    for each in model.entities:
+        for line in _structured(each):
+            console.print(Text(line), soft_wrap=True)
     if times is None:
         console.print("states: as they come")
     elif times:
         console.print(f"states: {len(times)}, times {times[0]:g} to {times[-1]:g}")
     else:
         console.print("states: none")
+
+
+def _structured(block: Any) -> Iterator[str]:
+    """What is known of a structured block, a line for each fact."""
+    its = block.structured
+    if its is None:
+        return
+    part = "" if its.cells == its.whole else f" of {_times(its.whole)}, from {its.offset}"
+    yield f"{block.name}: {_times(its.cells)} cells{part}"
+    for each in its.connectivities:
+        kind = "continues in another part" if each.decomposition else f"connected to {each.donor}"
+        axes = "".join(f"{'-' if axis < 0 else '+'}{'ijk'[abs(axis) - 1]}" for axis in each.transform)
+        yield (
+            f"{block.name}: {kind} by {each.name}: nodes {_nodes(each.owner_range)} are {_nodes(each.donor_range)}, "
+            f"axes ijk are {axes}"
+        )
+    for each in its.boundaries:
+        face = f"{'greatest' if each.face > 2 else 'least'} {'ijk'[each.face % 3]}"
+        family = f" ({each.family})" if each.family else ""
+        yield f"{block.name}: boundary condition {each.name}{family}: nodes {_nodes(each.range)}, {face}"
+
+
+def _times(cells: tuple[int, int, int]) -> str:
+    return " x ".join(map(str, cells))
+
+
+def _nodes(its: Any) -> str:
+    return f"{its[0]} to {its[1]}"
 
 
 def _field(its: Any) -> str:

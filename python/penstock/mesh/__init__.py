@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from .compare import Options, Report, Tolerance, compare
 from .copy import Choice, copy
-from .model import Entity, Field, Model
+from .model import BoundaryCondition, Entity, Field, Model, Structured, ZoneConnectivity
 from .region import Region, RegionWriter, State, create, open
 
 __all__ = [
+    "BoundaryCondition",
     "Choice",
     "Entity",
     "Field",
@@ -30,7 +31,9 @@ __all__ = [
     "RegionWriter",
     "Report",
     "State",
+    "Structured",
     "Tolerance",
+    "ZoneConnectivity",
     "compare",
     "copy",
     "create",

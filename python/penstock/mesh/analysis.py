@@ -1,7 +1,7 @@
 """Regions as the meshes that analyses know (penstock.analysis.meshes), and so as VTK data sets.
 
 The fields of an analysis are those of nodes and elements, of the roles transient, attribute and map. Reduction fields
-are values: a field has one for its region, block or set.
+are values: a field has one for its region, block or set. Cells of structured blocks are elements, after the others.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .. import _core
 from ..analysis.meshes import TOPOLOGIES, ElementBlock, Field, UnstructuredMesh
 from ..errors import InvalidArgument, NotFound, Unsupported
 from ..names import nearest
-from .model import Entity, Model, numpy_dtype
+from .model import Entity, Model, Structured, numpy_dtype
 from .region import Region
 
-_BLOCKS = {"node": "node_block", "element": "element_block"}
+_BLOCKS = {"node": ("node_block",), "element": ("element_block", "structured_block")}
 _POLYGON = 7  # VTK's cell type
 
 
@@ -40,8 +40,8 @@ def fields_of(model: Model) -> dict[str, FieldPlace]:
     """
     out: dict[str, FieldPlace] = {}
     for role in ("transient", "attribute", "map"):
-        for association, kind in _BLOCKS.items():
-            for each in model.of(kind):
+        for association in _BLOCKS:
+            for each in _blocks(model, association):
                 for its in each.fields:
                     if its.role != role or its.count or numpy_dtype(its).kind not in "biuf":
                         continue
@@ -52,6 +52,10 @@ def fields_of(model: Model) -> dict[str, FieldPlace]:
                             name = f"{name}_{suffix}"
                     out.setdefault(name, place)
     return out
+
+
+def _blocks(model: Model, association: str) -> list[Entity]:
+    return [each for kind in _BLOCKS[association] for each in model.of(kind)]
 
 
 def values_of(region: Region) -> dict[str, np.ndarray]:
@@ -91,7 +95,7 @@ def to_skeleton(region: Region) -> UnstructuredMesh:
     nodes = list(region.model.of("node_block"))
     if not nodes or any(each.find("coordinates", "mesh") is None for each in nodes):
         raise Unsupported("the region has no coordinates of nodes")
-    elements = list(region.model.of("element_block"))
+    elements = _blocks(region.model, "element")
     ids = {}
     for association, blocks in (("node", nodes), ("element", elements)):
         if blocks and all(each.find("ids", "mesh") for each in blocks):
@@ -117,6 +121,8 @@ def _block(region: Region, block: Entity) -> ElementBlock:
     def read(field: str) -> np.ndarray:
         return region.read((block.type, block.name), field, role="mesh")
 
+    if block.structured is not None:
+        return _cells(region, block, block.structured)
     name = _core.mesh_topology(block.topology)
     if name in TOPOLOGIES:
         return ElementBlock(block.name, name, read("connectivity").reshape(-1, TOPOLOGIES[name].nodes), block.id)
@@ -125,6 +131,28 @@ def _block(region: Region, block: Entity) -> ElementBlock:
         kinds = np.full(block.count, _POLYGON, np.uint8)
         return ElementBlock(block.name, "mixed", read("connectivity"), block.id, offsets, kinds)
     raise Unsupported(f"element block {block.name!r}: elements {block.topology!r} are none that an analysis knows")
+
+
+def _cells(region: Region, block: Entity, its: Structured) -> ElementBlock:
+    """The cells of a structured block as lines, quadrilaterals or hexahedra."""
+    axes = sum(each > 0 for each in its.whole)
+    first = 0  # of its nodes among all
+    for each in region.model.of("node_block"):
+        if each.name == block.name:
+            break
+        first += each.count
+    ni, nj, nk = its.nodes
+    number = first + np.arange(ni * nj * nk).reshape(nk, nj, ni)
+    low, high = slice(None, -1), slice(1, None)
+    corners: list[tuple[slice, ...]] = [(low,), (high,)]
+    if axes > 1:
+        corners = [(low, low), (low, high), (high, high), (high, low)]  # of j, i
+    if axes > 2:
+        corners = [(side, *each) for side in (low, high) for each in corners]
+    alone = (0,) * (3 - axes)  # axes that are not there
+    columns = [number[(*alone, *each)].ravel() for each in corners] if block.count else []
+    connectivity = np.column_stack(columns) if columns else np.empty((0, 2**axes), np.int64)
+    return ElementBlock(block.name, ("bar2", "quad4", "hex8")[axes - 1], connectivity, block.id)
 
 
 def _ghosts(region: Region) -> dict[str, np.ndarray]:
@@ -138,7 +166,7 @@ def _ghosts(region: Region) -> dict[str, np.ndarray]:
 
 
 def _read(region: Region, place: FieldPlace) -> np.ndarray:
-    blocks = list(region.model.of(_BLOCKS[place.association]))
+    blocks = _blocks(region.model, place.association)
     found = [each.find(place.name, place.role) for each in blocks]
     widths = {its.width for its in found if its is not None}
     if len(widths) > 1:

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import _core
 from ..errors import InvalidArgument
-from .model import Entity, Field, Model
+from .model import Entity, Field, Model, Structured
 from .region import Region
 
 LISTED = 20  # differences that a report holds, unless told otherwise
@@ -210,6 +210,8 @@ class _Match:
             for name in ("id", "count", "members"):
                 if getattr(one, name) != getattr(two, name):
                     self._report.add("entity", where, f"{name} is {getattr(one, name)} and {getattr(two, name)}")
+            if one.structured != two.structured:
+                self._report.add("entity", where, _parts_apart(one.structured, two.structured)[:300])
             if one.count and two.count and one.topology.lower() != two.topology.lower():
                 self._report.add("entity", where, f"topology is {one.topology!r} and {two.topology!r}")
             if self._options.records and one.properties != two.properties:
@@ -344,6 +346,12 @@ class _Match:
         same = a == b if exact else tolerance.same(a, b)
         if not same.all():
             report.add("values", where, _describe(a, b, same), state)
+
+
+def _parts_apart(one: Structured | None, two: Structured | None) -> str:
+    """What two structured blocks differ in."""
+    apart = [each for each in Structured.__slots__ if getattr(one, each, None) != getattr(two, each, None)]
+    return "; ".join(f"{each} is {getattr(one, each, None)} and {getattr(two, each, None)}" for each in apart)
 
 
 _SETS = ("node_set", "edge_set", "face_set", "element_set", "side_set")

@@ -42,9 +42,89 @@ class Field:
         return self.role in ("transient", "reduction")
 
 
+Ijk = tuple[int, int, int]
+NodeRange = tuple[Ijk, Ijk]  # nodes of a structured block, the last one included: numbers in the whole block, from 0
+
+
+def _ijk(numbers: Any) -> Ijk:
+    i, j, k = (int(each) for each in numbers)
+    return i, j, k
+
+
+def _range(ends: Any) -> NodeRange:
+    first, last = ends
+    return _ijk(first), _ijk(last)
+
+
+@dataclass(slots=True)
+class ZoneConnectivity:
+    """Nodes of this part that a structured block shares with another one, or with itself.
+
+    transform: for each axis of this block the one of the donor, 1 to 3, that it runs along; negative: the other way.
+    decomposition: the block continues in another part, and is its own donor.
+    """
+
+    name: str
+    donor: str
+    owner_range: NodeRange
+    donor_range: NodeRange
+    transform: Ijk = (1, 2, 3)
+    decomposition: bool = False
+
+    def __post_init__(self) -> None:
+        self.owner_range, self.donor_range = _range(self.owner_range), _range(self.donor_range)
+        self.transform = _ijk(self.transform)
+
+
+@dataclass(slots=True)
+class BoundaryCondition:
+    """Nodes of this part on a face of a structured block. face: 0 to 2: least i, j, k; 3 to 5: greatest i, j, k."""
+
+    name: str
+    family: str
+    range: NodeRange
+    face: int
+
+    def __post_init__(self) -> None:
+        self.range = _range(self.range)
+
+
+@dataclass(slots=True)
+class Structured:
+    """The cells of a structured block along i, j, k: of this part, of the whole, and where this part begins.
+
+    0 along k, or j and k, that are not there. Its nodes are the node block of its name; cells and nodes have i fastest.
+    """
+
+    cells: Ijk
+    whole: Ijk = ()  # type: ignore[assignment]
+    offset: Ijk = (0, 0, 0)
+    connectivities: list[ZoneConnectivity] = field(default_factory=list)
+    boundaries: list[BoundaryCondition] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.cells, self.offset = _ijk(self.cells), _ijk(self.offset)
+        self.whole = _ijk(self.whole or self.cells)
+
+    @property
+    def nodes(self) -> Ijk:
+        """Of this part."""
+        return _ijk(each + 1 if self.cells[0] else 0 for each in self.cells)
+
+    @staticmethod
+    def of(plain: dict[str, Any]) -> Structured:
+        return Structured(
+            **{
+                **plain,
+                "connectivities": [ZoneConnectivity(**each) for each in plain["connectivities"]],
+                "boundaries": [BoundaryCondition(**each) for each in plain["boundaries"]],
+            }
+        )
+
+
 @dataclass(slots=True)
 class Entity:
-    """A block, a set, an assembly, a blob, or the region itself."""
+    """A block, a set, an assembly, a blob, or the region itself. structured: of a structured block."""
 
     type: str
     name: str
@@ -55,6 +135,7 @@ class Entity:
     member_type: str = "element_block"
     properties: dict[str, Property] = field(default_factory=dict)
     fields: list[Field] = field(default_factory=list)
+    structured: Structured | None = None
 
     def find(self, name: str, role: str | None = None) -> Field | None:
         return next((each for each in self.fields if each.name == name and role in (None, each.role)), None)
@@ -116,6 +197,7 @@ class Model:
         for raw in plain["entities"]:
             raw["properties"] = _from_json(raw["properties"])
             raw["fields"] = [Field(**each) for each in raw["fields"]]
+            raw["structured"] = Structured.of(raw["structured"]) if raw["structured"] else None
         plain["entities"] = [Entity(**raw) for raw in plain["entities"]]
         return Model(**plain)
 

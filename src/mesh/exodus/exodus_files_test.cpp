@@ -86,7 +86,7 @@ TEST(ExodusFiles, ACopyKeepsHowOtherProgramsWriteThem) {
   const TestFolder folder;
   write_old_file(folder / "old.e");
   const auto source = open_exodus({folder / "old.e", {}, solo()});
-  const auto sink = checked(create_exodus({folder / "copy.e", {}, solo()}), "copy.e", solo());
+  const auto sink = create_checked(database_named("exodus"), {folder / "copy.e", {}, solo()});
   copy_part(*source, 0, *sink);
   const auto again = open_exodus({folder / "copy.e", {}, solo()});
   expect_same(*source, 0, *again, 0);
@@ -116,7 +116,7 @@ TEST(ExodusFiles, NothingIsPrintedInOtherThreads) {
     auto source = every_entity(DType::int32);
     MeshOptions options;
     options.format = MeshFormat::netcdf4;
-    const auto sink = checked(create_exodus({folder / "a.e", options, solo()}), "a.e", solo());
+    const auto sink = create_checked(database_named("exodus"), {folder / "a.e", options, solo()});
     copy_part(source, 0, *sink);
     static_cast<void>(open_exodus({folder / "a.e", {}, solo()}));
   }).join();
@@ -286,7 +286,7 @@ TEST(ExodusFiles, VariablesOfOtherProgramsAreKept) {
     DatabaseRequest request{folder.path() + "/b.e", {}, solo()};
     set_option(request.options, "format", format);
     const auto source = std::shared_ptr<Source>(open_exodus({folder.path() + "/a.e", {}, solo()}));
-    copy_part(*join(source), 0, *checked(create_exodus(request), request.name, solo()));
+    copy_part(*join(source), 0, *create_checked(database_named("exodus"), request));
     expect_foreign(request.name);
   }
 }

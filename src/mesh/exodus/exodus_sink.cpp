@@ -103,13 +103,8 @@ void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&
 }
 
 NetcdfFile ExodusSink::make_file(const Model& model, const std::function<void(NetcdfFile&)>& add) {
-  check(model);
   model_ = model;
-  for (const auto& entity : model_.entities) {
-    places_.emplace_back(entity.fields.size());
-    if (entity.type == EntityType::structured_block)
-      throw Error(Errc::unsupported, path_ + ": Exodus has no structured blocks");
-  }
+  for (const auto& entity : model_.entities) places_.emplace_back(entity.fields.size());
   check_records();
   choose_format();
   define_head();

@@ -168,7 +168,6 @@ NemesisSink::NemesisSink(std::string name, const MeshOptions& options, std::shar
           options, std::move(before_named)) {}
 
 void NemesisSink::define(const Model& model) {
-  check(model);
   model_ = model;
   nodes_.written = sides_.written = true;
   std::size_t next = 0;
