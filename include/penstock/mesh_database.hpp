@@ -3,7 +3,7 @@
 //   auto sink = mesh::create_region(context, "results", cohort);      // collective
 //   sink->define(model);                                              // this rank's part
 //   sink->write(slot, values);                                        // its model fields, those of role communication first
-//   sink->begin_state(t);  sink->write(slot, values);  sink->end_state();
+//   sink->begin_state(t);  sink->write(slot, values);  sink->end_state();   // or abandon_state()
 //   sink->define(other);                                              // the topology has changed: the next states are of this model
 //   sink->close();
 //
@@ -86,6 +86,9 @@ class Sink {
   // writer's memory until its readers, or the pool, have it (queue_steps states at most). Throws Error(wrong_state), which names a
   // field that was not written.
   virtual void end_state() = 0;
+  // The state that was begun is given up, and another one can begin; after an error of the sink it does nothing. All ranks give up the
+  // same state: of a stream none is seen that a rank has given up; files of several ranks that differ in that are not read.
+  virtual void abandon_state() = 0;
   virtual void close() = 0;
 };
 

@@ -219,6 +219,9 @@ int penstock_region_sink_write(penstock_region_sink* sink, size_t entity, size_t
 /* PENSTOCK_ERR_WRONG_STATE names a field that was not written. The state is complete when _end_state has returned on all ranks. */
 int penstock_region_sink_begin_state(penstock_region_sink* sink, double time, penstock_error* error);
 int penstock_region_sink_end_state(penstock_region_sink* sink, penstock_error* error);
+/* The state that was begun is given up, and another one can begin; after an error of the sink it does nothing. All ranks give up the same
+   state: of a stream none is seen that a rank has given up; files of several ranks that differ in that are not read. */
+int penstock_region_sink_abandon_state(penstock_region_sink* sink, penstock_error* error);
 /* Collective. */
 int penstock_region_sink_close(penstock_region_sink* sink, penstock_error* error);
 

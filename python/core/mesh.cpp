@@ -162,6 +162,12 @@ class PyRegionSink {
     Unlocked unlocked;
     sink.end_state();
   }
+  void abandon_state() {
+    const Turn turn(mutex_);
+    auto& sink = this->sink();
+    Unlocked unlocked;
+    sink.abandon_state();
+  }
   void close() {
     const Turn turn(mutex_);
     auto& sink = this->sink();
@@ -226,6 +232,7 @@ void bind_mesh(nb::module_& m) {
       .def("write", &PyRegionSink::write, "entity"_a, "field"_a, "values"_a)
       .def("begin_state", &PyRegionSink::begin_state, "time"_a)
       .def("end_state", &PyRegionSink::end_state)
+      .def("abandon_state", &PyRegionSink::abandon_state)
       .def("close", &PyRegionSink::close)
       .def("abandon", &PyRegionSink::abandon);
   m.def(

@@ -387,8 +387,12 @@ static void check_sink_errors(penstock_context* context, penstock_model* model) 
   SAYS(PENSTOCK_ERR_WRONG_STATE, "node_block 'nodeblock_1'", "field 'coordinates'",
        penstock_region_sink_begin_state(sink, 0, &error));
   write_model(sink, 0);
+  FAILS(PENSTOCK_ERR_WRONG_STATE, penstock_region_sink_abandon_state(sink, &error));
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_region_sink_abandon_state(NULL, &error));
   OK(penstock_region_sink_begin_state(sink, 0, &error));
   SAYS(PENSTOCK_ERR_WRONG_STATE, "region 'region'", "field 'energy'", penstock_region_sink_end_state(sink, &error));
+  OK(penstock_region_sink_abandon_state(sink, &error));
+  OK(penstock_region_sink_begin_state(sink, 0, &error));
   FAILS(PENSTOCK_ERR_WRONG_STATE, penstock_region_sink_close(sink, &error));
   penstock_region_sink_destroy(sink); /* abandons the state */
   penstock_region_sink_destroy(NULL);

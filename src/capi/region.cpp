@@ -71,6 +71,10 @@ int penstock_region_sink_end_state(penstock_region_sink* sink, penstock_error* e
   return guarded(error, [&] { of(sink).end_state(); });
 }
 
+int penstock_region_sink_abandon_state(penstock_region_sink* sink, penstock_error* error) {
+  return guarded(error, [&] { of(sink).abandon_state(); });
+}
+
 int penstock_region_sink_close(penstock_region_sink* sink, penstock_error* error) {
   return guarded(error, [&] { of(sink).close(); });
 }

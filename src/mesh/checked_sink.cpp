@@ -20,6 +20,7 @@ class CheckedSink final : public Sink {
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
   void end_state() override;
+  void abandon_state() override;
   void close() override;
 
  private:
@@ -158,6 +159,12 @@ void CheckedSink::end_state() {
   require({Phase::state}, "end_state");
   require_all_written();
   pass_on(Phase::between, [&] { sink_->end_state(); });
+}
+
+void CheckedSink::abandon_state() {
+  if (phase_ == Phase::broken) return;  // readers do not see the state
+  require({Phase::state}, "abandon_state");
+  pass_on(Phase::between, [&] { sink_->abandon_state(); });
 }
 
 void CheckedSink::close() {

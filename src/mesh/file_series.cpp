@@ -254,6 +254,11 @@ void SeriesSink::end_state() {
   if (++states_ == states_per_file_) close();
 }
 
+void SeriesSink::abandon_state() {
+  now_->abandon_state();
+  in_state_ = false;
+}
+
 void SeriesSink::close() {
   if (now_) now_->close();
   drop_later();

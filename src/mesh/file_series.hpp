@@ -66,6 +66,7 @@ class SeriesSink final : public Sink {
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
   void end_state() override;
+  void abandon_state() override;
   void close() override;
 
  private:

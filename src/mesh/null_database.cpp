@@ -8,6 +8,7 @@ class NullSink final : public Sink {
   void write(Slot, const void*) override {}
   void begin_state(double) override {}
   void end_state() override {}
+  void abandon_state() override {}
   void close() override {}
 };
 

@@ -100,6 +100,79 @@ TEST_P(Series, ATopologyThatChangesBeginsAFile) {
   EXPECT_THAT(message([&] { file->seek(5); }), HasSubstr("there is no state 5; there are 5"));
 }
 
+// Before each state another one is begun, half written and given up.
+void copy_with_abandoned_states(Source& source, std::uint32_t part, Sink& sink) {
+  const auto write = [&](Slot slot) { sink.write(slot, read_whole(source, part, slot).data()); };
+  sink.define(source.model(part));
+  each_model_field(source.model(part), write);
+  for (;;) {
+    const auto state = source.next_state(Timeout(0));
+    if (state.kind != StateOutcome::Kind::state) break;
+    sink.begin_state(state.time + 0.25);
+    std::size_t fields = 0;
+    each_state_field(source.model(part), [&](Slot slot) {
+      if (++fields % 2 == 0) write(slot);
+    });
+    EXPECT_THROW(sink.end_state(), Error);
+    sink.abandon_state();
+    sink.begin_state(state.time);
+    each_state_field(source.model(part), write);
+    sink.end_state();
+  }
+  sink.begin_state(99);
+  sink.abandon_state();
+  EXPECT_THAT(message([&] { sink.abandon_state(); }), HasSubstr("abandon_state between states"));
+  sink.close();
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_P(Series, AStateThatIsGivenUpLeavesNoTrace) {
+  auto source = every_entity(is_narrow() ? DType::int32 : DType::int64, {1, 2, 3});
+  write(source);
+  const auto as_written = bytes_of(path());
+  source.seek(0);
+  copy_with_abandoned_states(source, 0, *create(request()));
+  EXPECT_THAT(files(), testing::ElementsAre("mesh.e"));
+  if (is_classic()) {
+    EXPECT_TRUE(bytes_of(path()) == as_written);
+  }
+  source.seek(0);
+  expect_same(source, 0, *open(), 0);
+  auto more = every_entity(is_narrow() ? DType::int32 : DType::int64, {4, 5});
+  copy_with_abandoned_states(more, 0, *create(request({{"resume", "append"}})));
+  EXPECT_EQ(open()->times(), (std::vector<double>{1, 2, 3, 4, 5}));
+}
+
+TEST_P(Series, AStateThatOneRankGivesUpAloneIsNotRead) {
+  const auto write = [&](bool alone) {
+    run_thread_cohort(2, [&](const std::shared_ptr<Cohort>& cohort) {
+      const auto sink = create(request({}, cohort));
+      Model model;
+      model.add({.type = EntityType::region,
+                 .name = "region",
+                 .count = 1,
+                 .fields = {{.name = "energy", .role = Role::reduction}}});
+      sink->define(model);
+      for (double time = 0; time < 4; ++time) {
+        sink->begin_state(time);
+        sink->write({0, 0}, &time);
+        if (time == 1 && (!alone || cohort->rank() == 1)) sink->abandon_state();
+        else sink->end_state();
+      }
+      sink->close();
+    });
+  };
+  write(false);
+  EXPECT_EQ(open()->times(), (std::vector<double>{0, 2, 3}));
+  write(true);
+  EXPECT_THAT(message([&] { static_cast<void>(open()->times()); }),
+              HasSubstr("state 1 has time 1 in part 0, and 2 in part 1: all ranks write the same states"));
+}
+
 TEST_P(Series, PartsChangeTogether) {
   if (is_narrow()) GTEST_SKIP() << "the generated mesh has integers of 64 bits";
   run_thread_cohort(2, [&](const std::shared_ptr<Cohort>& cohort) {

@@ -114,6 +114,49 @@ TEST_F(StreamDatabase, StructuredBlocksComeBack) {
   copy_part(own, 0, *create_region(context_, "nowhere", solo(), {.database = "null"}));
 }
 
+// All ranks give up the first state, and one alone the next: readers see neither.
+TEST_F(StreamDatabase, AStateThatIsGivenUpIsNotSeen) {
+  std::thread writers([&] {
+    run_thread_cohort(2, [&](const std::shared_ptr<Cohort>& cohort) {
+      const auto sink = create_region(context_, "results", cohort);
+      Model model;
+      model.add({.type = EntityType::region,
+                 .name = "region",
+                 .count = 1,
+                 .fields = {{.name = "energy", .role = Role::reduction}}});
+      sink->define(model);
+      for (double time = 0; time < 4; ++time) {
+        sink->begin_state(time);
+        if (time == 0) {
+          sink->abandon_state();
+          continue;
+        }
+        sink->write({0, 0}, &time);
+        if (time == 2 && cohort->rank() == 1) sink->abandon_state();
+        else sink->end_state();
+      }
+      sink->close();
+    });
+  });
+  const auto source = open_region(context_, "results");
+  static_cast<void>(source->model(1));
+  const auto expect = [&](double time) {
+    const auto state = source->next_state(Timeout(20'000));
+    ASSERT_EQ(state.kind, StateOutcome::Kind::state);
+    EXPECT_EQ(state.time, time);
+    if (time == 1) {
+      EXPECT_EQ(state.number, 0U);
+    }
+    double energy = 0;
+    source->read(1, {0, 0}, {0, 1}, &energy);
+    EXPECT_EQ(energy, time);
+  };
+  expect(1);
+  expect(3);
+  EXPECT_EQ(source->next_state(Timeout(20'000)).kind, StateOutcome::Kind::end);
+  writers.join();
+}
+
 // Two readers of their own, each with what three others are to have.
 TEST_F(StreamDatabase, AnyPartOfEveryEntity) {
   std::thread writer([&] {

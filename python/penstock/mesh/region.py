@@ -208,8 +208,15 @@ class _StateWriter:
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
-        if kind is None:
-            self._writer._core.end_state()
+        core = self._writer._core
+        if kind is not None:
+            core.abandon_state()
+            return
+        try:
+            core.end_state()
+        except BaseException:
+            core.abandon_state()
+            raise
 
     def __setitem__(self, key: Key, values: Any) -> None:
         self._writer.write(*key, values)
@@ -218,7 +225,7 @@ class _StateWriter:
 class RegionWriter:
     """A region that is written: this rank's part. Made by create(); a context manager.
 
-    A state, or the region, that is left by an exception stays incomplete: readers do not see it.
+    The region that is left by an exception stays as it is: readers see the states that are complete.
     """
 
     def __init__(self, core: Any, model: Model):
@@ -251,7 +258,11 @@ class RegionWriter:
         self.model = model
 
     def state(self, time: float) -> _StateWriter:
-        """A context in which all transient and reduction fields are set; the state is complete at its end."""
+        """A context in which all transient and reduction fields are set; the state is complete at its end.
+
+        Left by an exception, or where a field has no values, it is given up: readers do not see it, and the next one
+        can begin. All ranks give up the same state.
+        """
         return _StateWriter(self, float(time))
 
     def __setitem__(self, key: Key, values: Any) -> None:

@@ -444,6 +444,7 @@ void ExodusSink::write(Slot slot, const void* values) {
 }
 void ExodusSink::begin_state(double time) { states_->begin(time); }
 void ExodusSink::end_state() { states_->end(); }
+void ExodusSink::abandon_state() { states_->abandon(); }
 void ExodusSink::close() { states_->close(); }
 
 }  // namespace penstock::mesh

@@ -27,6 +27,7 @@ class ExodusSink final : public Sink {
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
   void end_state() override;
+  void abandon_state() override;
   void close() override;
   // add is called before the definitions end: it may define more.
   void define(const Model& model, const std::function<void(NetcdfFile&)>& add);

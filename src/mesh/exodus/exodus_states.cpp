@@ -65,6 +65,11 @@ void ExodusStates::end() {
   ++states_;
 }
 
+void ExodusStates::abandon() {
+  held_.clear();
+  time_.reset();
+}
+
 // netCDF-C counts a state that was begun and not ended.
 void ExodusStates::close() {
   file_.close();

@@ -26,6 +26,7 @@ class ExodusStates {
   void write(const Entity& entity, const Field& field, const Place& place, const void* values);
   void begin(double time);
   void end();
+  void abandon();  // the next state takes its place
   void close();
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -145,9 +146,19 @@ NemesisSource::Part& NemesisSource::part_at(std::uint32_t number) {
   return part;
 }
 
+// Of the states that all parts have; these are the same ones, or a rank has given up one that others have ended.
 std::vector<double> NemesisSource::times() {
   auto times = part_at(0).file->times();
-  for (std::uint32_t i = 1; i < parts(); ++i) times.resize(std::min(times.size(), part_at(i).file->times().size()));
+  for (std::uint32_t i = 1; i < parts(); ++i) {
+    const auto its = part_at(i).file->times();
+    times.resize(std::min(times.size(), its.size()));
+    for (std::size_t state = 0; state < times.size(); ++state)
+      if (times[state] != its[state] && !(std::isnan(times[state]) && std::isnan(its[state])))
+        throw Error(Errc::invalid_argument, name_ + ": state " + std::to_string(state) + " has time " +
+                                                base::format_real(times[state]) + " in part 0, and " +
+                                                base::format_real(its[state]) + " in part " + std::to_string(i) +
+                                                ": all ranks write the same states, and give up the same ones");
+  }
   return times;
 }
 
@@ -213,6 +224,7 @@ ExodusSink& NemesisSink::file() {
 }
 void NemesisSink::begin_state(double time) { file().begin_state(time); }
 void NemesisSink::end_state() { file().end_state(); }
+void NemesisSink::abandon_state() { file().abandon_state(); }
 void NemesisSink::close() { file().close(); }
 
 // Collective: where one rank fails, all do.

@@ -53,6 +53,7 @@ class NemesisSink final : public Sink {
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
   void end_state() override;
+  void abandon_state() override;
   void close() override;
 
  private:

@@ -20,6 +20,7 @@ class ResumedSink final : public Sink {
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
   void end_state() override { states_->end(); }
+  void abandon_state() override { states_->abandon(); }
   void close() override;
 
  private:

@@ -41,6 +41,7 @@ class StreamSink final : public Sink {
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
   void end_state() override;
+  void abandon_state() override;
   void close() override;
 
  private:
@@ -49,6 +50,7 @@ class StreamSink final : public Sink {
   DatabaseRequest request_;
   Model model_;
   std::uint64_t models_ = 0;      // written by this run
+  std::uint64_t abandoned_ = 0;   // states that this rank gave up
   std::int64_t model_step_ = -1;  // of the present one
   std::optional<Variable<std::string>> model_text_;
   std::optional<Writer> writer_;
@@ -126,11 +128,16 @@ void StreamSink::begin_state(double time) {
   end_model();
   step_.emplace(writer_->begin_step());
   step_->put_attribute(model_attribute, model_step_);
-  step_->put_attribute(state_attribute, static_cast<std::int64_t>(step_->number() - models_));
+  step_->put_attribute(state_attribute, static_cast<std::int64_t>(step_->number() - models_ - abandoned_));
   step_->put_attribute(time_attribute, time);
 }
 
 void StreamSink::end_state() { std::exchange(step_, std::nullopt)->end(); }
+
+void StreamSink::abandon_state() {
+  std::exchange(step_, std::nullopt)->abandon();
+  ++abandoned_;
+}
 
 void StreamSink::close() {
   end_model();
