@@ -31,6 +31,8 @@ def test_a_clean_tree_passes(tidy, tmp_path):
         "src/fabric/net_test.cpp": "void f() { _exit(0); printf(0); }\n",
         "src/base/CMakeLists.txt": "penstock_module(base SOURCES log.cpp)\n",
         "src/fabric/CMakeLists.txt": "penstock_module(fabric SOURCES net.cpp TESTS net_test.cpp)\n",
+        "python/penstock/mesh/x.py": "from ..errors import A\n\n\ndef f():\n    from ..analysis import b\n",
+        "python/penstock/analysis/x.py": "from .. import mesh\n",
         "sims/heat/main.cpp": "int main() { printf(0); }  // TODO(ann): colours\n",
         "sims/CMakeLists.txt": "add_executable(heat heat/main.cpp)\n",
     }
@@ -61,6 +63,9 @@ def test_a_schema_that_changed_asks_for_another_version(tidy, tmp_path):
     [
         ("src/base/x.cpp", '#include "stream/stream.hpp"\n', "includes upward"),
         ("src/memory/x.cpp", '#include "model/box.hpp"\n', "includes sideways"),
+        ("python/penstock/mesh/x.py", "from ..analysis.vtk import x\n", "mesh imports upward or sideways: analysis"),
+        ("python/penstock/mesh/x.py", "from .. import _core, analysis\n", "mesh imports upward or sideways: analysis"),
+        ("python/penstock/attic/x.py", "\n", "no place in"),
         ("src/attic/x.cpp", "\n", "no place in"),
         (
             "src/transport/shm/x.cpp",

@@ -5,7 +5,7 @@ import penstock
 import pytest
 from penstock import _core, mesh
 from penstock.analysis.meshes import MIXED, NAMES, TOPOLOGIES
-from penstock.mesh.analysis import fields_of, values_of
+from penstock.analysis.region_meshes import fields_of, values_of
 
 from .test_mesh import leaves, pytestmark, vtk_reader, written  # noqa: F401
 

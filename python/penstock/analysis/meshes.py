@@ -21,37 +21,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .. import _core
 from ..errors import InvalidArgument
+from ..topologies import TOPOLOGIES
 
 ASSOCIATIONS = ("node", "element")
 
 
-class Topology(NamedTuple):
-    """An element: VTK's cell type, how many nodes it has, and for each node of VTK's cell which node it is here."""
-
-    vtk: int
-    nodes: int
-    dimension: int
-    order: np.ndarray | None  # None: the same
-
-    def in_order_of_vtk(self, connectivity: np.ndarray) -> np.ndarray:
-        return connectivity if self.order is None else connectivity[:, self.order]
-
-    def from_order_of_vtk(self, connectivity: np.ndarray) -> np.ndarray:
-        return connectivity if self.order is None else connectivity[:, np.argsort(self.order)]
-
-
-# Those of a fixed number of nodes that VTK has too. Names and order of nodes are IOSS's (src/mesh/topology.cpp).
-TOPOLOGIES = {
-    name: Topology(vtk, nodes, dimension, np.array(order) if order else None)
-    for name, nodes, dimension, vtk, order in _core.mesh_topologies()
-    if vtk and nodes
-}
 # In mixed blocks also polylines and polygons; all nodes in VTK's order.
 MIXED = {each.vtk: each.nodes for each in TOPOLOGIES.values()} | {4: None, 7: None}
 # By VTK's cell type: of several elements with one, the plain one, which comes first.

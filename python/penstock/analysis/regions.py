@@ -12,11 +12,11 @@ from typing import Any
 from ..context import Context
 from ..errors import TimeoutError, WrongState
 from ..mesh import Region, State, open
-from ..mesh.analysis import fields_of, to_skeleton, values_of, with_fields
 from .channels import Channel, ChannelName
 from .description import FieldInfo, MeshDescription
 from .meshes import Mesh, UnstructuredMesh
 from .partition import DomainsPart, Part
+from .region_meshes import fields_of, to_skeleton, values_of, with_fields
 
 MESH = "mesh"
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from ..analysis.meshes import TOPOLOGIES
 from ..errors import NotFound
 from ..names import nearest
+from ..topologies import TOPOLOGIES
 from .model import Entity, Field, suffixes
 from .region import Region
 

@@ -128,7 +128,7 @@ class Region:
 
     def to_mesh(self, fields: Sequence[str] | None = None) -> Any:
         """Nodes, element blocks and their fields, of the present state (penstock.analysis.meshes)."""
-        from .analysis import to_mesh
+        from ..analysis.region_meshes import to_mesh
 
         return to_mesh(self, fields)
 

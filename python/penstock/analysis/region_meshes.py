@@ -1,4 +1,4 @@
-"""Regions as the meshes that analyses know (penstock.analysis.meshes), and so as VTK data sets.
+"""Mesh regions as the meshes that analyses know (penstock.analysis.meshes), and so as VTK data sets.
 
 The fields of an analysis are those of nodes and elements, of the roles transient, attribute and map. Reduction fields
 are values: a field has one for its region, block or set. Cells of structured blocks are elements, after the others.
@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import _core
-from ..analysis.meshes import TOPOLOGIES, ElementBlock, Field, UnstructuredMesh
 from ..errors import InvalidArgument, NotFound, Unsupported
+from ..mesh import Entity, Model, Region, Structured
+from ..mesh.model import numpy_dtype
 from ..names import nearest
-from .model import Entity, Model, Structured, numpy_dtype
-from .region import Region
+from ..topologies import TOPOLOGIES
+from .meshes import ElementBlock, Field, UnstructuredMesh
 
 _BLOCKS = {"node": ("node_block",), "element": ("element_block", "structured_block")}
 _POLYGON = 7  # VTK's cell type
