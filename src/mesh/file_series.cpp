@@ -166,9 +166,9 @@ std::size_t number_in_series(std::string_view ending) {
 
 }  // namespace
 
-// What earlier runs left of the series from this file on, complete or not.
-void SeriesSink::remove_from(std::size_t file) const {
-  if (cohort_->rank() != 0) return;
+// What earlier runs left of the series from this file on, complete or not. Looked for once: a folder may hold many files.
+void SeriesSink::remove_from(std::size_t file) {
+  if (std::exchange(is_alone_, true) || cohort_->rank() != 0) return;
   const std::filesystem::path path(name_);
   const auto stem = path.filename().string() + "-s";
   std::error_code none;
@@ -183,15 +183,23 @@ void SeriesSink::remove_from(std::size_t file) const {
   }
 }
 
+void SeriesSink::lock() {
+  try {
+    stream::on_every_rank(*cohort_, [&] { lock_ = files_.lock(is_resumed_); });
+  } catch (const Error&) {
+    lock_.reset();
+    throw;
+  }
+}
+
 void SeriesSink::define(const Model& model) {
   if (model.properties.contains(goes_on_property))
     throw Error(Errc::invalid_argument, name_ + ": the property " + goes_on_property + " is Penstock's own");
-  if (now_) close();
+  if (now_) close_file();
   if (begun_) ++file_;
   is_resumed_ = !begun_ && resume_ != "no" && files_.exists(name_);
-  if (is_resumed_) {
-    find_place();
-  }
+  if (!begun_) lock();
+  if (is_resumed_) find_place();
   const auto path = series_path(name_, file_);
   // What is resumed counts as full where a file has so many states.
   is_full_ = is_resumed_ && (states_per_file_ != 0 || !files_.takes_more_states(path));
@@ -220,12 +228,12 @@ void SeriesSink::drop_later() {
 
 // Older files of the series go when this one is there.
 std::unique_ptr<Sink> SeriesSink::create(std::size_t file) {
-  return files_.create(series_path(name_, file), [this, file] { remove_from(file + 1); });
+  return files_.create(series_path(name_, file), file == 0, [this, file] { remove_from(file + 1); });
 }
 
 // The next file, with the same model.
 void SeriesSink::go_on() {
-  if (now_) close();
+  if (now_) close_file();
   auto model = model_;
   model.properties[goes_on_property] = std::int64_t{1};
   auto next = create(file_ + 1);
@@ -251,7 +259,7 @@ void SeriesSink::begin_state(double time) {
 void SeriesSink::end_state() {
   now_->end_state();
   in_state_ = false;
-  if (++states_ == states_per_file_) close();
+  if (++states_ == states_per_file_) close_file();
 }
 
 void SeriesSink::abandon_state() {
@@ -259,10 +267,15 @@ void SeriesSink::abandon_state() {
   in_state_ = false;
 }
 
-void SeriesSink::close() {
+void SeriesSink::close_file() {
   if (now_) now_->close();
   drop_later();
   now_.reset();
+}
+
+void SeriesSink::close() {
+  close_file();
+  lock_.reset();
 }
 
 }  // namespace penstock::mesh

@@ -21,12 +21,16 @@ std::string series_path(const std::string& name, std::size_t file);
 struct FileDatabase {
   std::function<std::unique_ptr<Source>(const std::string& path)> open;
   // before: called before the file takes the path, complete as far as a reader needs it.
-  std::function<std::unique_ptr<Sink>(const std::string& path, std::function<void()> before)> create;
+  // first: of the series.
+  std::function<std::unique_ptr<Sink>(const std::string& path, bool first, std::function<void()> before)> create;
   // Resumes what is there after its last state, or the last one up to the time. Model fields that differ are an error of all ranks when the
   // first state begins, or at the close; only then states are dropped.
   std::function<std::unique_ptr<Sink>(const std::string& path, std::optional<double> time)> resume;
   std::function<bool(const std::string& path)> exists;  // complete, and readable
   std::function<bool(const std::string& path)> takes_more_states;
+  // Of the series' first file, for all of it: no other writer is accepted as long as what is returned is there. is_resumed: the file is
+  // there. Throws Error(wrong_state) where there is another writer.
+  std::function<std::shared_ptr<void>(bool is_resumed)> lock;
 };
 
 class SeriesSource final : public Source {
@@ -77,8 +81,10 @@ class SeriesSink final : public Sink {
   // A file, and the time of the last state in it that stays.
   std::pair<std::size_t, std::optional<double>> place_to_resume() const;
   void find_place();
-  void remove_from(std::size_t file) const;
+  void lock();
+  void remove_from(std::size_t file);
   void drop_later();
+  void close_file();
   std::unique_ptr<Sink> create(std::size_t file);
   void go_on();
 
@@ -93,7 +99,9 @@ class SeriesSink final : public Sink {
   bool is_full_ = false;
   bool begun_ = false;
   bool is_resumed_ = false;  // and what is later is still there
+  bool is_alone_ = false;    // and what was later is gone
   std::optional<double> last_time_;
+  std::shared_ptr<void> lock_;
   std::unique_ptr<Sink> now_;  // null: the next state begins a file
   Model model_;
   std::vector<Written> written_;

@@ -99,6 +99,8 @@ ClassicVariable read_variable(HeaderReader& header, const std::vector<std::uint6
 
 }  // namespace
 
+bool is_classic(const std::string& path) { return HeaderReader(path).version() != 0; }
+
 std::uint64_t classic_type_size(std::uint64_t type) { return type < type_sizes.size() ? type_sizes[type] : 0; }
 
 std::optional<ClassicHeader> read_classic_header(const std::string& path) {

@@ -29,6 +29,8 @@ std::optional<ClassicHeader> read_classic_header(const std::string& path);
 // Of an nc_type; 0 for one that there is not.
 std::uint64_t classic_type_size(std::uint64_t type);
 
+// Whether the file is there, in one of the classic formats.
+bool is_classic(const std::string& path);
 // Bytes up to the end of the last value; nothing for a file of another format. Throws Error(invalid_argument): a header that is cut off.
 std::optional<std::uint64_t> classic_length(const std::string& path);
 // Makes the file count no more records than these. Nobody has it open. Throws Error(system).

@@ -105,13 +105,29 @@ bool is_being_written(const std::string& name) {
   return lacks_some && !part_files(name, ".writing").empty();
 }
 
-void remove_parts(const std::string& name, std::uint32_t but_of, bool single_too) {
-  for (const auto* ending : {"", ".writing"}) {
-    for (const auto& [parts, numbers] : part_files(name, ending))
-      if (parts != but_of)
-        for (const auto part : numbers) std::filesystem::remove(nemesis_path(name, parts, part) + ending);
-    if (single_too) std::filesystem::remove(name + ending);
+bool are_there(const std::string& name, std::uint32_t parts) {
+  std::error_code ignored;
+  bool all = true, some = false, unfinished = false;
+  for (std::uint32_t part = 0; part < parts; ++part) {
+    const auto path = nemesis_path(name, parts, part);
+    const bool is_there = std::filesystem::exists(path, ignored);
+    all = all && is_there;
+    some = some || is_there;
+    unfinished = unfinished || std::filesystem::exists(path + ".writing", ignored);
   }
+  return all || (some && !unfinished);
+}
+
+std::vector<std::string> files_of_others(const std::string& name, std::uint32_t parts) {
+  std::vector<std::string> files;
+  for (const auto* ending : {"", ".writing"}) {
+    for (const auto& [number, found] : part_files(name, ending))
+      if (number != parts)
+        for (const auto part : found) files.push_back(nemesis_path(name, number, part) + ending);
+    std::error_code ignored;
+    if (parts != 0 && std::filesystem::exists(name + ending, ignored)) files.push_back(name + ending);
+  }
+  return files;
 }
 
 std::uint32_t nemesis_parts(const std::string& name) {
@@ -131,7 +147,7 @@ std::uint32_t nemesis_parts(const std::string& name) {
   return parts;
 }
 
-NemesisSource::NemesisSource(std::string name) : name_(std::move(name)) { files_.resize(nemesis_parts(name_)); }
+NemesisSource::NemesisSource(std::string name, std::uint32_t parts) : name_(std::move(name)), files_(parts) {}
 
 NemesisSource::Part& NemesisSource::part_at(std::uint32_t number) {
   check_part(number, files_.size());
@@ -234,7 +250,6 @@ void NemesisSink::make_file() {
     return counts();
   }));
   stream::on_every_rank(*cohort_, [&] {
-    if (cohort_->rank() == 0) remove_parts(name_, static_cast<std::uint32_t>(cohort_->size()), true);
     Model without = model_;
     std::erase_if(without.entities, [](const Entity& entity) { return entity.type == EntityType::comm_set; });
     file_.define(without, [&](NetcdfFile& file) {

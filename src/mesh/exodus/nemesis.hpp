@@ -14,21 +14,25 @@ namespace penstock::mesh {
 
 // "mesh.e.16.03": part 3 of 16.
 std::string nemesis_path(const std::string& name, std::uint32_t parts, std::uint32_t part);
-// How many parts there are files of. Throws Error: not_found, invalid_argument (files of several numbers of parts).
+// How many parts there are files of: the folder is looked through. Throws Error: not_found, invalid_argument (files of several numbers of
+// parts).
 std::uint32_t nemesis_parts(const std::string& name);
 
 bool has_parts(const std::string& name);
 // Whether a part has not got its name yet.
 bool is_being_written(const std::string& name);
-// What reading would take for the region in place of what is written: files of other numbers of parts, the file of one part.
-void remove_parts(const std::string& name, std::uint32_t but_of, bool single_too);
+// Whether the files of a region of so many parts are there, all of them, or not being made.
+bool are_there(const std::string& name, std::uint32_t parts);
+// What reading would take for the region in place of one of so many parts, complete or not: files of other numbers of parts, and the
+// file of one part. parts: 0 for that one.
+std::vector<std::string> files_of_others(const std::string& name, std::uint32_t parts);
 
 // What a part's file lists as shared, nodes or sides of elements: pairs, as a comm set has them.
 std::vector<std::int64_t> read_shared(const NetcdfFile& file, bool nodes);
 
 class NemesisSource final : public StoredSource {
  public:
-  explicit NemesisSource(std::string name);
+  NemesisSource(std::string name, std::uint32_t parts);
   std::uint32_t parts() const override { return static_cast<std::uint32_t>(files_.size()); }
   const Model& model(std::uint32_t part) override { return part_at(part).model; }
   std::vector<double> times() override;  // of the states that all parts have that were asked for
