@@ -191,6 +191,19 @@ class PyRegionSink {
   mesh::Model model_;
 };
 
+// Released with the object, or by release().
+class PyHeldFiles {
+ public:
+  explicit PyHeldFiles(const std::string& name) {
+    Unlocked unlocked;
+    held_ = mesh::hold_exodus_files(name);
+  }
+  void release() { held_.reset(); }
+
+ private:
+  std::shared_ptr<void> held_;
+};
+
 }  // namespace
 
 nb::object open_region(const Context& context, const std::string& name, nb::object cohort, const nb::dict& options) {
@@ -235,6 +248,17 @@ void bind_mesh(nb::module_& m) {
       .def("abandon_state", &PyRegionSink::abandon_state)
       .def("close", &PyRegionSink::close)
       .def("abandon", &PyRegionSink::abandon);
+  nb::class_<PyHeldFiles>(m, "HeldMeshFiles")
+      .def(nb::init<const std::string&>(), "name"_a)
+      .def("release", &PyHeldFiles::release);
+  // As YAML, a line each.
+  m.def(
+      "mesh_options_of_files",
+      [](const std::string& name) {
+        Unlocked unlocked;
+        return mesh_options_to_yaml(mesh::options_of_exodus_files(name));
+      },
+      "name"_a);
   m.def(
       "mesh_name_of_file", [](const std::string& name) { return mesh::is_exodus_name(name); }, "name"_a);
   m.def(

@@ -31,5 +31,7 @@ std::unique_ptr<Source> open_exodus(const DatabaseRequest& request) { return exo
 std::unique_ptr<Sink> create_exodus(const DatabaseRequest& request) { return exodus_part().create(request); }
 std::unique_ptr<Source> open_nemesis(const DatabaseRequest& request) { return exodus_part().open_nemesis(request); }
 std::unique_ptr<Sink> create_nemesis(const DatabaseRequest& request) { return exodus_part().create_nemesis(request); }
+std::shared_ptr<void> hold_exodus_files(const std::string& name) { return exodus_part().hold(name); }
+MeshOptions options_of_exodus_files(const std::string& name) { return exodus_part().options_of(name); }
 
 }  // namespace penstock::mesh

@@ -14,6 +14,8 @@ struct ExodusPart : base::PartHead {
   std::unique_ptr<Sink> (*create)(const DatabaseRequest&);
   std::unique_ptr<Source> (*open_nemesis)(const DatabaseRequest&);
   std::unique_ptr<Sink> (*create_nemesis)(const DatabaseRequest&);
+  std::shared_ptr<void> (*hold)(const std::string& name);
+  MeshOptions (*options_of)(const std::string& name);
 };
 
 // By its ending: .e, .exo, .ex2, .exoII, .g, .gen.
@@ -24,6 +26,10 @@ std::unique_ptr<Sink> create_exodus(const DatabaseRequest& request);
 // A file for each part: name.parts.part.
 std::unique_ptr<Source> open_nemesis(const DatabaseRequest& request);
 std::unique_ptr<Sink> create_nemesis(const DatabaseRequest& request);
+// No writer of the region's files is accepted as long as what is returned is there. Throws Error(wrong_state) where there is one.
+std::shared_ptr<void> hold_exodus_files(const std::string& name);
+// With which a copy is kept as the region's files are: database, format, compression, states_per_file. Throws Error.
+MeshOptions options_of_exodus_files(const std::string& name);
 
 }  // namespace penstock::mesh
 

@@ -93,6 +93,14 @@ std::vector<double> SeriesSource::times() {
   }
 }
 
+std::uint32_t SeriesSource::states_per_file() {
+  for (std::size_t file = 1; files_.exists(series_path(name_, file)); ++file) {
+    open(file);
+    if (numbers_[file] == numbers_[file - 1]) return static_cast<std::uint32_t>(open(file - 1)->times().size());
+  }
+  return 0;
+}
+
 void SeriesSource::seek(std::uint64_t state) {
   const auto count = times().size();
   if (state >= count)

@@ -41,6 +41,8 @@ class SeriesSource final : public Source {
   StateOutcome next_state(Timeout deadline) override;
   std::vector<double> times() override;
   void seek(std::uint64_t state) override;
+  // How many the first file has that another one of its model follows; 0: there is none. Opens files.
+  std::uint32_t states_per_file();
   void read(std::uint32_t part, Slot slot, Rows rows, void* out) override { now_->read(part, slot, rows, out); }
 
  private:

@@ -1,9 +1,8 @@
-"""`penstock mesh`: look into mesh regions, copy, join, spread and compare them."""
+"""`penstock mesh`: look into mesh regions, copy, join, spread, change and compare them."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -282,15 +281,16 @@ class _Target:
         self.database = database or _core.mesh_database_of(to)
         self.name, self.parts = to, parts
         self._to = Path(to)
-        self._beside = Path(f"{to}.copying")
         self._in_files = self.database in ("exodus", "nemesis")
 
     def check(self, source: str, force: bool) -> None:
         """What would be lost is named, and refused."""
+        from ..mesh.replacement import files_of
+
         _require_stream_name(self.name, self._given, "--to-database")
         if not self._in_files:
             return
-        there, read = _files_of(self._to), _files_of(Path(source))
+        there, read = files_of(self._to), files_of(Path(source))
         for each in there:
             if not each.is_file():
                 fail(f"{each} is no regular file", "Give another name.", code=2)
@@ -300,31 +300,91 @@ class _Target:
             fail(f"{there[0]} is there already", "Give --force to replace it.", code=2)
 
     def __enter__(self) -> str:
-        return str(self._beside) if self._in_files else str(self._to)
+        from ..mesh.replacement import Replacement
 
-    def __exit__(self, kind: Any, *_: object) -> None:
         if not self._in_files:
-            return
-        written = _files_of(self._beside)
-        if kind is not None:
-            for each in written:
-                each.unlink()
-            return
-        names = {
-            each: self._to.with_name(self._to.name + each.name.removeprefix(self._beside.name)) for each in written
-        }
-        for old in _files_of(self._to):
-            if old not in names.values():
-                old.unlink(missing_ok=True)
-        for each, name in names.items():
-            each.replace(name)
+            return str(self._to)
+        self._replacement = Replacement(self._to)
+        return str(self._replacement.__enter__().beside)
+
+    def __exit__(self, *error: Any) -> None:
+        if self._in_files:
+            self._replacement.__exit__(*error)
 
 
-def _files_of(path: Path) -> list[Path]:
-    """NAME, NAME.RANKS.RANK of any number of ranks, and NAME-sNUMBER of a series; also what is being written."""
-    pattern = re.compile(re.escape(path.name) + r"(-s\d+)?(\.\d+\.\d+)?(\.writing)?")
-    folder = path.parent
-    return sorted(each for each in folder.iterdir() if pattern.fullmatch(each.name)) if folder.is_dir() else []
+@app.command()
+@command
+def modify(
+    name: Annotated[str, typer.Argument(metavar="FILE", help="An Exodus file, or the name of files of several ranks.")],
+    rename: Annotated[
+        list[str] | None, typer.Option(metavar="[TYPE:]OLD=NEW", help="Rename an entity: block:block_1=steel.")
+    ] = None,
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", metavar="[TYPE:]NAME=ID", help="Give an entity another id.")
+    ] = None,
+    assemblies: Annotated[
+        list[str] | None,
+        typer.Option("--assembly", metavar="NAME=A,B", help="Add an assembly of entities, by their new names."),
+    ] = None,
+    information: Annotated[
+        list[str] | None, typer.Option("--information", metavar="TEXT", help="Add an information record.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Another title.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Change a region in files: names, ids, assemblies, records, title.
+
+    The files are written anew beside the old ones, and take their names at the end. In Python: penstock.mesh.modify.
+    """
+    from .. import mesh
+
+    names = [_assignment(each, "--rename") for each in rename or []]
+    numbers = [_assignment(each, "--id") for each in ids or []]
+    added = [_assignment(each, "--assembly") for each in assemblies or []]
+    for _, number in numbers:
+        if not number.lstrip("-").isdecimal():
+            fail(f"--id takes a whole number, not {number!r}", code=2)
+    if not (names or numbers or added or information or title is not None):
+        fail("nothing is to be changed", "Give --rename, --id, --assembly, --information or --title.", code=2)
+
+    def change(edit: Any) -> None:
+        model = edit.model
+        found = [(_entity(model, old), new) for old, new in names]
+        numbered = [(_entity(model, which), int(number)) for which, number in numbers]
+        for each, new in found:
+            each.name = new
+        for each, number in numbered:
+            each.id = number
+        for label, members in added:
+            first, *others = [_entity(model, member) for member in members.split(",")]
+            number = 1 + max((each.id for each in model.of("assembly")), default=0)
+            its = mesh.Entity("assembly", label, number, 1 + len(others), member_type=first.type)
+            its.members = [each.name for each in (first, *others)]
+            if any(each.type != first.type for each in others):
+                fail(f"--assembly {label}: its members are of several types", code=2)
+            model.entities.append(its)
+        model.information.extend(information or [])
+        model.title = model.title if title is None else title
+
+    with _progress(name, quiet) as step:
+        done = mesh.modify(name, change, progress=step)
+    if not quiet:
+        output().print(Text(f"{name}: {done.states} states, {done.fields} arrays, {size(done.bytes)}"), soft_wrap=True)
+
+
+def _assignment(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.rpartition("=")
+    if not (name and equals and value):
+        fail(f"{option} takes NAME=VALUE, not {text!r}", code=2)
+    return name, value
+
+
+def _entity(model: Any, text: str) -> Any:
+    """By NAME or TYPE:NAME; "block" is an element block."""
+    kind, colon, name = text.partition(":")
+    kind = "element_block" if kind == "block" else kind
+    types = {each.type for each in model.entities}
+    return model.find((kind, name) if colon and kind in types else text)
 
 
 def _numbers(text: str, region: Any) -> Any:

@@ -16,13 +16,15 @@ Source: SAND2020-9451 (IOSS with FAODEL), SAND92-2137 (Exodus II).
 from __future__ import annotations
 
 from .compare import Options, Report, Tolerance, compare
-from .copy import Choice, copy
+from .copy import Choice, Edit, copy
 from .model import BoundaryCondition, Entity, Field, Model, Structured, ZoneConnectivity
+from .modify import modify
 from .region import Region, RegionWriter, State, create, open
 
 __all__ = [
     "BoundaryCondition",
     "Choice",
+    "Edit",
     "Entity",
     "Field",
     "Model",
@@ -37,5 +39,6 @@ __all__ = [
     "compare",
     "copy",
     "create",
+    "modify",
     "open",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ..cohort import thread_cohort
 from ..errors import InvalidArgument, NotFound, TimeoutError
 from .model import Entity, Field, Model
-from .region import Region, RegionWriter, create
+from .region import Key, Region, RegionWriter, State, create
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,41 +39,86 @@ class Copied:
     bytes: int = 0
 
 
+class Edit:
+    """How the model of a part becomes another one.
+
+    region: the one that is there, at the start of this model. model: to be changed; its entities and fields keep their
+    values under any name. `edit[entity, field] = values` gives those of a new one, or other ones: an array, or a
+    function of a State of the old region, by its old names, which is called for each.
+    """
+
+    def __init__(self, region: Region):
+        self.region = region
+        self.model = Model.from_text(region.model.to_text())
+        # By id() of a new one: itself, so that the number stays its own, and the old one.
+        self._entities: dict[int, tuple[Entity, Entity]] = {}
+        self._fields: dict[int, tuple[Field, Entity, Field]] = {}
+        self._given: dict[tuple[int, int], tuple[Field, Any]] = {}
+        for old, new in zip(region.model.entities, self.model.entities, strict=True):
+            self._entities[id(new)] = (new, old)
+            for its, changed in zip(old.fields, new.fields, strict=True):
+                self._fields[id(changed)] = (changed, old, its)
+
+    def __setitem__(self, key: Key, values: Any) -> None:
+        entity, field = key
+        its = self.model.find(entity)
+        which = its.find(field)
+        if which is None:
+            raise NotFound(f"{its.type} {its.name!r} has no field {field!r}: add it to the model first")
+        self._given[id(its), id(which)] = (which, values)
+
+    def finish(self) -> None:
+        """Assemblies that were there follow: members have their new names, or are left out."""
+        now = {(old.type, old.name): None for _, old in self._entities.values()}
+        for each in self.model.entities:
+            if id(each) in self._entities:
+                old = self._entities[id(each)][1]
+                now[old.type, old.name] = each.name
+        for each in self.model.of("assembly"):
+            if id(each) in self._entities:
+                was = self._entities[id(each)][1]
+                names = {name: now.get((was.member_type, name), name) for name in was.members}
+                each.members = [names.get(name, name) for name in each.members]
+                each.members = [name for name in each.members if name is not None]
+            each.count = len(each.members)
+
+    def values(self, entity: Entity, its: Field) -> Any:
+        if (id(entity), id(its)) in self._given:
+            _, given = self._given[id(entity), id(its)]
+            return given(self.region.state) if callable(given) else given
+        if id(its) not in self._fields:
+            raise InvalidArgument(f"{entity.type} {entity.name!r}: field {its.name!r} is new, and no values are given")
+        _, old, was = self._fields[id(its)]
+        return self.region.read((old.type, old.name), was.name, role=was.role)
+
+
 def chosen_blocks(model: Model, choice: Choice) -> list[str]:
     """The element blocks that are kept."""
     names = [each.name for each in model.of("element_block")]
     return [name for name in names if name in (choice.blocks or names) and name not in choice.without_blocks]
 
 
-def chosen_model(model: Model, choice: Choice) -> Model:
-    """The model with the fields and sets that are chosen, in the chosen types."""
-    kept = []
-    gone = set()
+def choose(model: Model, choice: Choice) -> None:
+    """Keeps the fields and sets that are chosen, in the chosen types."""
     blocks = chosen_blocks(model, choice)
+
+    def has(each: Entity) -> bool:
+        if each.type == "element_block":
+            return each.name in blocks
+        return choice.sets or not each.type.endswith("_set") or each.type == "comm_set"
+
+    model.entities = [each for each in model.entities if has(each)]
     for each in model.entities:
-        dropped_block = each.type == "element_block" and each.name not in blocks
-        if dropped_block or (each.type.endswith("_set") and each.type != "comm_set" and not choice.sets):
-            gone.add((each.type, each.name))
-            continue
-        fields = [
-            _typed(its, choice)
-            for its in each.fields
-            if not its.in_state or not choice.fields or its.name in choice.fields
-        ]
-        kept.append(replace(each, fields=fields))
-    for each in kept:
-        if each.type == "assembly":
-            each.members = [name for name in each.members if (each.member_type, name) not in gone]
-            each.count = len(each.members)
-    return replace(model, entities=kept)
+        each.fields = [its for its in each.fields if not its.in_state or not choice.fields or its.name in choice.fields]
+        for its in each.fields:
+            _choose_type(its, choice)
 
 
-def _typed(its: Field, choice: Choice) -> Field:
+def _choose_type(its: Field, choice: Choice) -> None:
     if its.dtype in ("int32", "int64") and not its.in_state and its.role != "communication" and choice.integers:
-        return replace(its, dtype=f"int{choice.integers}")
+        its.dtype = f"int{choice.integers}"
     if its.dtype in ("float32", "float64") and choice.reals:
-        return replace(its, dtype=f"float{choice.reals}")
-    return its
+        its.dtype = f"float{choice.reals}"
 
 
 def copy(
@@ -98,18 +143,36 @@ def copy(
             raise NotFound(
                 f"no entity has a field {name_of_field!r} of results; there are: {', '.join(sorted(known))[:500]}"
             )
-    pieces = _pieces(source, choice, parts)
-    copies = _Copies(pieces, choice, lambda model, cohort: create(name, model, comm=cohort, context=context, **options))
-    done = Copied()
+    return transfer(
+        _pieces(source, choice, parts),
+        lambda edit: choose(edit.model, choice),
+        lambda model, cohort: create(name, model, comm=cohort, context=context, **options),
+        wanted=choice.has_state,
+        progress=progress,
+    )
+
+
+def transfer(
+    pieces: list[Region],
+    change: Callable[[Edit], None],
+    create: Callable[[Model, Any], RegionWriter],
+    *,
+    wanted: Callable[[int, float], bool] = lambda _state, _time: True,
+    progress: Callable[[int, float], None] = lambda _state, _time: None,
+) -> Copied:
+    """Writes the parts of a region, from its next state on, as changed. pieces: they share one source.
+
+    create: makes the writer of a part, of a model and a cohort (None where there is one part).
+    """
+    copies = _Copies(pieces, change, create)
     try:
         copies.define()
         while (state := pieces[0].next_state()) is not None:
-            if not choice.has_state(state.number, state.time):
+            if not wanted(state.number, state.time):
                 continue
             if state.model_number != copies.model_number:
                 copies.define(state.model_number)
-            copies.copy_state(state.time, done)
-            done.states += 1
+            copies.write(state)
             progress(state.number, state.time)
         _side_by_side([writer.close for writer in copies.writers])
     except BaseException:
@@ -117,9 +180,7 @@ def copy(
             if writer is not None:
                 writer.abandon()
         raise
-    done.fields += copies.done.fields
-    done.bytes += copies.done.bytes
-    return done
+    return copies.done
 
 
 def _pieces(source: Region, choice: Choice, parts: int) -> list[Region]:
@@ -145,32 +206,43 @@ def _pieces(source: Region, choice: Choice, parts: int) -> list[Region]:
 class _Copies:
     """A writer for each part. Defining is collective, and what parts share comes first, so each has a thread here."""
 
-    def __init__(self, pieces: list[Region], choice: Choice, create: Callable[[Model, Any], RegionWriter]):
-        self._pieces, self._choice, self._create = pieces, choice, create
+    def __init__(
+        self, pieces: list[Region], change: Callable[[Edit], None], create: Callable[[Model, Any], RegionWriter]
+    ):
+        self._pieces, self._change, self._create = pieces, change, create
         self._cohort = thread_cohort(len(pieces)) if len(pieces) > 1 else [None]
+        self._edits: list[Edit] = []
         self.writers: list[Any] = [None] * len(pieces)
-        self.done = Copied()  # of the models
+        self.done = Copied()
         self.model_number = 0
 
     def define(self, model_number: int = 0) -> None:
-        """The chosen part of the present model, with its values."""
+        """The present model, changed, with its values."""
         self.model_number = model_number
         for piece in self._pieces[1:]:
             piece.take_model(model_number)
-        models = [chosen_model(piece.model, self._choice) for piece in self._pieces]
-        if len(models) == 1:  # which shares nothing with others
-            models[0].entities = [each for each in models[0].entities if each.type != "comm_set"]
-        _side_by_side([lambda rank=rank: self._define(rank, models[rank]) for rank in range(len(models))])
-        for piece, writer in zip(self._pieces, self.writers, strict=True):
-            _copy_fields(piece, writer, self.done, lambda its: not its.in_state and its.role != "communication")
+        self._edits = [Edit(piece) for piece in self._pieces]
+        for edit in self._edits:
+            self._change(edit)
+            edit.finish()
+        if len(self._edits) == 1:  # which shares nothing with others
+            model = self._edits[0].model
+            model.entities = [each for each in model.entities if each.type != "comm_set"]
+        _side_by_side(
+            [lambda rank=rank: self._define(rank, self._edits[rank].model) for rank in range(len(self._edits))]
+        )
+        for edit, writer in zip(self._edits, self.writers, strict=True):
+            _copy_fields(edit, writer, self.done, lambda its: not its.in_state and its.role != "communication")
 
-    def copy_state(self, time: float, done: Copied) -> None:
-        """The pieces' present state. Where they become one file, beginning and ending are collective."""
-        states = [writer.state(time) for writer in self.writers]
-        _side_by_side([each.__enter__ for each in states])
-        for piece, writer in zip(self._pieces, self.writers, strict=True):
-            _copy_fields(piece, writer, done, lambda its: its.in_state)
-        _side_by_side([lambda each=each: each.__exit__(None) for each in states])
+    def write(self, state: State) -> None:
+        for piece in self._pieces[1:]:
+            piece.state = State(piece, state.number, state.time)
+        writing = [writer.state(state.time) for writer in self.writers]
+        _side_by_side([each.begin for each in writing])  # collective where it begins a file, or parts share one
+        for edit, writer in zip(self._edits, self.writers, strict=True):
+            _copy_fields(edit, writer, self.done, lambda its: its.in_state)
+        _side_by_side([each.end for each in writing])
+        self.done.states += 1
 
     def _define(self, rank: int, model: Model) -> None:
         try:
@@ -178,7 +250,7 @@ class _Copies:
                 self.writers[rank] = self._create(model, self._cohort[rank])
             else:
                 self.writers[rank].define(model)
-            _copy_fields(self._pieces[rank], self.writers[rank], Copied(), lambda its: its.role == "communication")
+            _copy_fields(self._edits[rank], self.writers[rank], Copied(), lambda its: its.role == "communication")
         except BaseException:
             if len(self.writers) > 1:
                 self._cohort[rank].give_up()
@@ -207,13 +279,12 @@ def _side_by_side(calls: Sequence[Callable[[], Any]]) -> None:
         raise next((each for each in errors if not isinstance(each, TimeoutError)), errors[0])
 
 
-def _copy_fields(source: Region, writer: RegionWriter, done: Copied, wanted: Callable[[Field], bool]) -> None:
+def _copy_fields(edit: Edit, writer: RegionWriter, done: Copied, wanted: Callable[[Field], bool]) -> None:
     for entity in writer.model.entities:
         for its in entity.fields:
             if wanted(its) and entity.rows(its):
-                key = (entity.type, entity.name)
-                values = source.read(key, its.name, role=its.role)
-                writer.write(key, its.name, _narrowed(values, entity, its), role=its.role)
+                values = np.asarray(edit.values(entity, its))
+                writer.write((entity.type, entity.name), its.name, _narrowed(values, entity, its), role=its.role)
                 done.fields += 1
                 done.bytes += values.nbytes
 

@@ -203,20 +203,26 @@ class _StateWriter:
         self._writer = writer
         self._time = time
 
-    def __enter__(self) -> _StateWriter:
+    def begin(self) -> None:
         self._writer._core.begin_state(self._time)
-        return self
 
-    def __exit__(self, kind: Any, *_: object) -> None:
+    def end(self) -> None:
         core = self._writer._core
-        if kind is not None:
-            core.abandon_state()
-            return
         try:
             core.end_state()
         except BaseException:
             core.abandon_state()
             raise
+
+    def __enter__(self) -> _StateWriter:
+        self.begin()
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is None:
+            self.end()
+        else:
+            self._writer._core.abandon_state()
 
     def __setitem__(self, key: Key, values: Any) -> None:
         self._writer.write(*key, values)

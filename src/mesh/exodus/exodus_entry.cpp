@@ -1,5 +1,7 @@
 // The one function of libpenstock_exodus.so.
+#include <algorithm>
 #include <filesystem>
+#include <vector>
 
 #include "mesh/exodus/classic_header.hpp"
 #include "mesh/exodus/nemesis.hpp"
@@ -106,6 +108,25 @@ std::unique_ptr<Sink> create_series(DatabaseRequest request, bool parts) {
   return std::make_unique<SeriesSink>(files, request);
 }
 
+std::shared_ptr<void> hold_files(const std::string& name) {
+  const auto locks = std::make_shared<std::vector<std::unique_ptr<WriterLock>>>();
+  for (const auto& path : files_of_others(name, any_parts))
+    if (path.ends_with(".writing")) require_no_writer(path);
+    else locks->push_back(std::make_unique<WriterLock>(path, true, !is_classic(path)));
+  return locks;
+}
+
+MeshOptions options_of_files(const std::string& name) {
+  const auto parts = parts_of(name, false);
+  const auto file = NetcdfFile::open(parts == 0 ? name : nemesis_path(name, parts, 0));
+  MeshOptions options;
+  options.database = parts == 0 ? "exodus" : "nemesis";
+  options.format = static_cast<MeshFormat>(static_cast<int>(file.format()) + 1);
+  options.compression = file.compression();
+  options.states_per_file = SeriesSource(files_of({name, {}, solo()}, parts), name).states_per_file();
+  return options;
+}
+
 std::unique_ptr<Source> open_parts(const DatabaseRequest& request) { return open_series(request, true); }
 std::unique_ptr<Sink> create_parts(const DatabaseRequest& request) {
   if (request.options.shared)
@@ -126,6 +147,7 @@ std::unique_ptr<Sink> create_file(const DatabaseRequest& request) {
 
 const penstock::base::PartHead* penstock_exodus_part() {
   using namespace penstock::mesh;
-  static constexpr ExodusPart part{{PENSTOCK_VERSION}, &open_file, &create_file, &open_parts, &create_parts};
+  static constexpr ExodusPart part{{PENSTOCK_VERSION}, &open_file,  &create_file,     &open_parts,
+                                   &create_parts,      &hold_files, &options_of_files};
   return &part;
 }

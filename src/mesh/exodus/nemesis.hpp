@@ -24,7 +24,8 @@ bool is_being_written(const std::string& name);
 // Whether the files of a region of so many parts are there, all of them, or not being made.
 bool are_there(const std::string& name, std::uint32_t parts);
 // What reading would take for the region in place of one of so many parts, complete or not: files of other numbers of parts, and the
-// file of one part. parts: 0 for that one.
+// file of one part. parts: 0 for that one, any_parts for none of them.
+inline constexpr std::uint32_t any_parts = UINT32_MAX;
 std::vector<std::string> files_of_others(const std::string& name, std::uint32_t parts);
 
 // What a part's file lists as shared, nodes or sides of elements: pairs, as a comm set has them.

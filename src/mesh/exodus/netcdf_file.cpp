@@ -262,6 +262,18 @@ void NetcdfFile::compress(int variable, int level) {
   check(nc_def_var_deflate(id_, variable, 1, 1, level), "compress a variable");
 }
 
+std::uint32_t NetcdfFile::compression() const {
+  if (is_classic()) return 0;
+  const Use use;
+  int highest = 0;
+  for (const auto& [name, variable] : variables_) {
+    int shuffle = 0, deflate = 0, level = 0;
+    check(nc_inq_var_deflate(id_, variable.id, &shuffle, &deflate, &level), "look at the compression of " + name);
+    if (deflate != 0) highest = std::max(highest, level);
+  }
+  return static_cast<std::uint32_t>(highest);
+}
+
 Properties NetcdfFile::attributes(int variable) const {
   const Use use;
   const int owner = variable == global_attribute ? NC_GLOBAL : variable;

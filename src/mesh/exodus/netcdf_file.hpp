@@ -40,6 +40,8 @@ class NetcdfFile {
 
   const std::string& path() const { return path_; }
   bool holds_64_bits() const;
+  Format format() const { return format_; }
+  std::uint32_t compression() const;  // the highest of its variables
   bool is_open() const { return id_ >= 0; }
   bool is_classic() const { return format_ == Format::offset64 || format_ == Format::cdf5; }
 
