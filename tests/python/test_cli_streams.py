@@ -195,6 +195,8 @@ def test_dump_prints_values_of_a_live_stream(processes):
                     step["T"] = np.arange(24.0).reshape(4, 6) + 100 * n
                     step["n"] = np.int64(n)
                     step["title"] = "a text"
+                    for size in (2, 3, 4):
+                        step.put_local("P", np.full(size, size))
                     step.attributes["code"] = "test"
                     step.attributes["time"] = n / 2
             say("ready")
@@ -208,6 +210,9 @@ def test_dump_prints_values_of_a_live_stream(processes):
     assert (found["stream"], found["kind"], [step["step"] for step in found["steps"]]) == ("heat", "writer", [2])
     variables = {each["name"]: each for each in found["steps"][0]["variables"]}
     assert variables["T"]["values"] == [200, 201, 202, 203, 204] and variables["T"]["left_out"] == 19
+    blocks = [each for each in found["steps"][0]["variables"] if each["name"] == "P"]
+    assert [(each["block"], each["values"]) for each in blocks] == [(0, [2, 2]), (1, [3, 3, 3])]
+    assert [each["left_out"] for each in blocks] == [0, 4]
     assert (variables["T"]["shape"], variables["T"]["selected"]) == ([4, 6], [4, 6])
     assert (variables["n"]["values"], variables["title"]["values"]) == ([2], ["a text"])
     assert found["steps"][0]["attributes"] == {"code": "test", "time": 1.0}
@@ -236,8 +241,8 @@ def test_dump_prints_values_of_a_live_stream(processes):
     ]
     assert "4 more values are left out" in penstock("stream", "dump", "heat", "--limit", 20, "-v", "T").stdout
     for words, message in [
-        (("--slice", "0"), "--slice has 1 axes, and 'T' has 2"),
-        (("--slice", "0,6"), "6 is outside an axis of 6 elements of 'T'"),
+        (("--slice", "0", "-v", "T"), "--slice has 1 axes, and 'T' has 2"),
+        (("--slice", "0,6", "-v", "T"), "6 is outside an axis of 6 elements of 'T'"),
         (("--slice", "a,:"), "'a' is not a number"),
     ]:
         wrong = penstock("stream", "dump", "heat", *words)

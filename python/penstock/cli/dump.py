@@ -42,7 +42,7 @@ def dump(
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="So many steps. [default: 1]")] = None,
     limit: Annotated[
-        int, typer.Option(min=0, help="At most so many values of each variable and block in a step; 0: all.")
+        int, typer.Option(min=0, help="At most so many values of each variable in a step; 0: all.")
     ] = LIMIT,
     timeout: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the stream, and for each step.")
@@ -128,11 +128,7 @@ def _entries(variable: Any, slices: list[int | slice] | None, limit: int) -> Ite
     about = {"name": variable.name, "dtype": "string" if variable.dtype == object else variable.dtype.name}
     about["kind"] = variable.kind
     if variable.kind == "local_array":
-        for block in variable.blocks:
-            axes = _axes(variable.name, block.count, slices)
-            within = _leading(axes, limit)
-            values = variable.block(block.number)[tuple(map(_slice_of, within))]
-            yield about | {"block": block.number} | _entry(block.count, axes, values, limit)
+        yield from _blocks(variable, slices, limit, about)
     elif variable.kind == "global_array":
         axes = _axes(variable.name, variable.shape, slices)
         values = variable[tuple(map(_slice_of, _leading(axes, limit)))]
@@ -140,6 +136,21 @@ def _entries(variable: Any, slices: list[int | slice] | None, limit: int) -> Ite
     else:
         values = np.asarray(variable.value, dtype=object)
         yield about | {"block": None} | _entry(values.shape, [range(n) for n in values.shape], values, limit)
+
+
+def _blocks(variable: Any, slices: list[int | slice] | None, limit: int, about: dict[str, Any]) -> list[dict[str, Any]]:
+    """An entry for each block, until there are `limit` values."""
+    entries: list[dict[str, Any]] = []
+    left = limit
+    for block in variable.blocks:
+        axes = _axes(variable.name, block.count, slices)
+        if limit and left == 0:
+            entries[-1]["left_out"] += math.prod(map(len, axes))
+            continue
+        values = variable.block(block.number)[tuple(map(_slice_of, axes))]
+        entries.append(about | {"block": block.number} | _entry(block.count, axes, values, left))
+        left -= len(entries[-1]["values"]) if limit else 0
+    return entries
 
 
 def _axes(name: str, shape: tuple[int, ...], slices: list[int | slice] | None) -> list[range]:
