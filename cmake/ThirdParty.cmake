@@ -164,13 +164,15 @@ endif()
 
 # The Fortran module, examples, and tests of MPI. The C part of the module includes the compiler's header of array descriptors.
 set(PENSTOCK_HAVE_FORTRAN OFF)
-include(CheckIncludeFile)
-include(CheckLanguage)
-check_language(Fortran)
-check_include_file(ISO_Fortran_binding.h PENSTOCK_HAVE_FORTRAN_BINDING)
-if(CMAKE_Fortran_COMPILER AND PENSTOCK_HAVE_FORTRAN_BINDING)
-  enable_language(Fortran)
-  set(PENSTOCK_HAVE_FORTRAN ON)
+if(PENSTOCK_FORTRAN)
+  include(CheckIncludeFile)
+  include(CheckLanguage)
+  check_language(Fortran)
+  check_include_file(ISO_Fortran_binding.h PENSTOCK_HAVE_FORTRAN_BINDING)
+  if(CMAKE_Fortran_COMPILER AND PENSTOCK_HAVE_FORTRAN_BINDING)
+    enable_language(Fortran)
+    set(PENSTOCK_HAVE_FORTRAN ON)
+  endif()
 endif()
 
 if(PENSTOCK_PYTHON)  # python/ finds nanobind
