@@ -43,6 +43,7 @@ program ranks
     deallocate(U)
     call reader%end_step()
   end do
+  deallocate(T)
   call writer%close()
   call reader%close()
   call context%destroy()

@@ -49,6 +49,7 @@ program space
   call check(stat == penstock_err_invalid_argument .and. message /= '', 'a box that is too large')
   call arrays%get('U', 1, rows, timeout_ms=1, stat=stat, errmsg=message)
   call check(stat == penstock_err_timeout .and. index(message, 'U') > 0, 'a version that is not there')
+  deallocate(shape)
   call arrays%destroy()
   call context%destroy()
 
