@@ -4,6 +4,7 @@
 
 #include "mesh/database.hpp"
 #include "mesh/exodus_part.hpp"
+#include "mesh/file_series.hpp"
 #include "mesh/model_text.hpp"
 #include "mesh/numbering.hpp"
 
@@ -261,6 +262,14 @@ void bind_mesh(nb::module_& m) {
       "name"_a);
   m.def(
       "mesh_name_of_file", [](const std::string& name) { return mesh::is_exodus_name(name); }, "name"_a);
+  m.def(
+      "mesh_files_of",
+      [](const std::string& name) {
+        std::vector<std::string> paths;
+        for (auto& each : mesh::files_of_series(name)) paths.push_back(std::move(each.path));
+        return paths;
+      },
+      "name"_a);
   m.def(
       "mesh_database_of", [](const std::string& name) { return std::string(mesh::database_of(name)); }, "name"_a);
   m.def(

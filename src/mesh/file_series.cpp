@@ -1,5 +1,6 @@
 #include "mesh/file_series.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -28,6 +29,48 @@ std::string series_path(const std::string& name, std::size_t file) {
   std::array<char, 32> ending{};
   std::snprintf(ending.data(), ending.size(), "-s%04zu", file + 1);
   return name + ending.data();
+}
+
+namespace {
+
+bool is_number(std::string_view text) {
+  std::size_t number = 0;
+  return std::from_chars(text.data(), text.data() + text.size(), number) ==
+         std::from_chars_result{text.data() + text.size(), {}};
+}
+
+// Of "", ".4.1", "-s0002" and "-s0002.4.1", also with ".writing": the file's number in the series, from 1. Of anything else 0.
+std::size_t number_in_series(std::string_view ending) {
+  constexpr std::string_view unfinished = ".writing", next = "-s";
+  if (ending.ends_with(unfinished)) ending.remove_suffix(unfinished.size());
+  std::size_t number = 1;
+  if (ending.starts_with(next)) {
+    const auto digits = ending.substr(next.size(), ending.find('.') - next.size());
+    if (digits.size() < 4 || !is_number(digits)) return 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    ending.remove_prefix(next.size() + digits.size());
+  }
+  if (ending.empty()) return number;
+  const auto words = base::split(ending, '.');
+  return words.size() == 3 && words[0].empty() && is_number(words[1]) && is_number(words[2]) ? number : 0;
+}
+
+}  // namespace
+
+std::vector<SeriesFile> files_of_series(const std::string& name) {
+  const std::filesystem::path path(name);
+  const auto stem = path.filename().string();
+  std::vector<SeriesFile> files;
+  std::error_code none;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(path.has_parent_path() ? path.parent_path() : ".", none)) {
+    const auto found = entry.path().filename().string();
+    if (!found.starts_with(stem)) continue;
+    if (const auto number = number_in_series(std::string_view(found).substr(stem.size())))
+      files.push_back({entry.path(), number});
+  }
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  return files;
 }
 
 SeriesSource::SeriesSource(FileDatabase files, std::string name) : files_(std::move(files)), name_(std::move(name)) {
@@ -155,39 +198,15 @@ void SeriesSink::find_place() {
   if (words.size() > 1) last_time_ = base::parse_real(words[1]);
 }
 
-namespace {
-
-// Of "0002", "0002.4.1", "0002.writing" and "0002.4.1.writing": 2; of anything else 0.
-std::size_t number_in_series(std::string_view ending) {
-  constexpr std::string_view unfinished = ".writing";
-  if (ending.ends_with(unfinished)) ending.remove_suffix(unfinished.size());
-  std::array<std::size_t, 3> numbers{};
-  std::size_t count = 0;
-  for (const auto word : base::split(ending, '.')) {
-    const auto* end = word.data() + word.size();
-    if (count == numbers.size() || std::from_chars(word.data(), end, numbers[count]) != std::from_chars_result{end, {}})
-      return 0;
-    if (count++ == 0 && word.size() < 4) return 0;
-  }
-  return count == 2 ? 0 : numbers[0];
-}
-
-}  // namespace
-
 // What earlier runs left of the series from this file on, complete or not. Looked for once: a folder may hold many files.
 void SeriesSink::remove_from(std::size_t file) {
   if (std::exchange(is_alone_, true) || cohort_->rank() != 0) return;
-  const std::filesystem::path path(name_);
-  const auto stem = path.filename().string() + "-s";
   std::error_code none;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(path.has_parent_path() ? path.parent_path() : ".", none)) {
-    const auto found = entry.path().filename().string();
-    if (!found.starts_with(stem) || !entry.is_regular_file(none)) continue;
-    if (number_in_series(std::string_view(found).substr(stem.size())) <= file) continue;
+  for (const auto& each : files_of_series(name_)) {
+    if (each.number <= file || !std::filesystem::is_regular_file(each.path, none)) continue;
     std::error_code error;
-    if (!std::filesystem::remove(entry.path(), error) && error)
-      throw Error(Errc::system, entry.path().string() + ": cannot remove it: " + error.message());
+    if (!std::filesystem::remove(each.path, error) && error)
+      throw Error(Errc::system, each.path + ": cannot remove it: " + error.message());
   }
 }
 

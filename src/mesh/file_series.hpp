@@ -17,6 +17,13 @@ namespace penstock::mesh {
 // "plate.e", "plate.e-s0002": files count from 0 here.
 std::string series_path(const std::string& name, std::size_t file);
 
+struct SeriesFile {
+  std::string path;
+  std::size_t number = 1;  // in the series
+};
+// All files of a region that are there, of any number of parts, complete or not, in the order of their names.
+std::vector<SeriesFile> files_of_series(const std::string& name);
+
 // A database that keeps one model in a file, or in files of several parts with a name in common: what it does with one of these.
 struct FileDatabase {
   std::function<std::unique_ptr<Source>(const std::string& path)> open;

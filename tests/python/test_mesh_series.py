@@ -10,7 +10,7 @@ import numpy as np
 import penstock
 import pytest
 from netcdf_part import needs_netcdf
-from penstock import mesh
+from penstock import _core, mesh
 from penstock.cli.main import app
 from typer.testing import CliRunner
 
@@ -96,6 +96,15 @@ def test_each_file_of_the_series_is_an_exodus_file(tmp_path):
         reader.SetFileName(str(tmp_path / name))
         reader.Update()
         assert reader.GetTotalNumberOfElements() == cells
+
+
+def test_names_of_files(tmp_path):
+    of_region = ["a.e", "a.e-s0002", "a.e-s0002.4.1", "a.e-s12345", "a.e.10.03", "a.e.10.03.writing", "a.e.writing"]
+    others = ["a.e-s2", "a.e-s0002x", "a.e.10", "a.e.10.3.1", "a.e.copying", "a.e-sx0002", "a.e-s", "a.e.1.-1", "ba.e"]
+    for name in of_region + others:
+        (tmp_path / name).touch()
+    assert _core.mesh_files_of(str(tmp_path / "a.e")) == [str(tmp_path / each) for each in of_region]
+    assert _core.mesh_files_of(str(tmp_path / "no_folder" / "a.e")) == []
 
 
 @pytest.mark.parametrize("engine", ["direct", "file"])

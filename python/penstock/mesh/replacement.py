@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from .. import _core
 
 
 def files_of(path: Path) -> list[Path]:
-    """NAME, NAME.RANKS.RANK of any number of ranks, and NAME-sNUMBER of a series; also what is being written."""
-    pattern = re.compile(re.escape(path.name) + r"(-s\d+)?(\.\d+\.\d+)?(\.writing)?")
-    folder = path.parent
-    return sorted(each for each in folder.iterdir() if pattern.fullmatch(each.name)) if folder.is_dir() else []
+    """The files of a region, of any number of ranks and of a series; also what is being written."""
+    return [Path(each) for each in _core.mesh_files_of(os.fspath(path))]
 
 
 class Replacement:
