@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "mesh/exodus/nemesis.hpp"
+#include "base/text.hpp"
 #include "mesh/join.hpp"
 #include "mesh/model_text.hpp"
 #include "mesh/stored_source.hpp"
@@ -144,15 +144,21 @@ void SharedSink::begin_state(double time) {
   time_ = time;
 }
 
-// All ranks throw what one of them could not do.
-void SharedSink::agree() {
-  stream::on_every_rank(*cohort_, [&] {
+// All ranks throw what one of them could not do, or that they end different states: a rank alone may have given one up.
+void SharedSink::agree(const std::string& on) {
+  const auto all = stream::gather_texts(*cohort_, [&] {
     if (failure_) throw Error(*failure_);
+    return on;
   });
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] != all.front())
+      throw Error(Errc::invalid_argument, path_ + ": rank 0 would end " + all.front() + ", and rank " +
+                                              std::to_string(rank) + " " + all[rank] +
+                                              ": all ranks end, or give up, the same states");
 }
 
 void SharedSink::end_state() {
-  agree();
+  agree("the state of time " + base::format_real(*time_));
   stream::share_outcome(*cohort_, [&] {  // all values are there: the state counts
     file_->write(times_, DType::float64, states_, {0, 1}, &*time_, 1);
     file_->count_records(states_ + 1);
@@ -161,9 +167,15 @@ void SharedSink::end_state() {
   ++states_;
 }
 
+// The next state takes its place.
+void SharedSink::abandon_state() {
+  time_.reset();
+  failure_.reset();
+}
+
 void SharedSink::close() {
   if (held_) make_file();
-  agree();
+  agree("the region");
   file_.reset();
 }
 
@@ -184,7 +196,6 @@ void SharedSink::make_file() {
   });
   held_.reset();
   stream::share_outcome(*cohort_, [&] {
-    remove_parts(path_, 0, false);
     if (before_named_) before_named_();
     std::error_code error;
     std::filesystem::rename(path_ + ".writing", path_, error);

@@ -1,7 +1,7 @@
 // One Exodus file, in a classic format, that all ranks of a cohort write together (docs/internals/mesh.md). Rank 0 makes it with netCDF;
 // then each rank writes the rows that are its own to their places.
 //
-// Collective: the first state or the close after define, which make the file; end_state; close. A rank that cannot write keeps that to
+// Collective: the first state or the close after define, which make the file; end_state, or abandon_state of all ranks; close. A rank that cannot write keeps that to
 // itself until the next of these calls, in which all ranks throw.
 #pragma once
 
@@ -33,6 +33,7 @@ class SharedSink final : public Sink {
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
   void end_state() override;
+  void abandon_state() override;
   void close() override;
 
  private:
@@ -51,7 +52,7 @@ class SharedSink final : public Sink {
   void take_columns(const std::string& text);
   void put(Slot slot, const void* values);
   void put_rows(const Columns& columns, const Entity& entity, const Field& field, Rows rows, const void* values);
-  void agree();
+  void agree(const std::string& on);
 
   std::string path_;
   MeshOptions options_;
