@@ -75,7 +75,8 @@ class Source {
 class Sink {
  public:
   virtual ~Sink() = default;  // without close: what is incomplete is not seen by readers
-  // Before anything else, and again between states where the topology has changed. Collective.
+  // Before anything else, and again between states where the topology has changed. Collective. Throws Error(wrong_state) where another
+  // writer has not closed the files yet.
   virtual void define(const Model& model) = 0;
   // Model fields before the first state, each once, those of role communication first (collective on nemesis); transient and reduction fields in each state. The whole field.
   virtual void write(Slot slot, const void* values) = 0;

@@ -125,6 +125,7 @@ struct MeshOptions {
   std::uint32_t compression = 0;      // by deflate, 0 (none) to 9: formats netcdf4 and netcdf4_classic
   std::uint32_t states_per_file = 0;  // so many, then the next file of the series; 0: all states in one file
   bool shared = false;                // database exodus: all ranks write one file, in offset64 or cdf5
+  bool sync = false;                  // a state is complete only once the disk has it
   // append: goes on after the last state of the region that is there, whose model must be the same; a time: after the last state up to
   // it, and later ones are dropped. Of streams: append, with the model as a new one.
   std::string resume = "no";

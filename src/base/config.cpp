@@ -221,6 +221,7 @@ constexpr std::array mesh_fields{
     number<&M::compression, 0, 9>("compression"),
     number<&M::states_per_file>("states_per_file"),
     boolean<&M::shared>("shared"),
+    boolean<&M::sync>("sync"),
     text<&M::resume, parse_resume_time>("resume"),
 };
 

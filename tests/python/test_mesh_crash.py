@@ -1,7 +1,10 @@
-"""Exodus files whose writer is killed at each of its writes, or that the disk has no room for."""
+"""Exodus files whose writer is killed at each of its writes, whose machine fails, or that the disk has no room for."""
 
+import json
 import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -98,3 +101,59 @@ def test_a_full_disk_keeps_what_was_complete(tmp_path, format):
             assert states_of(path) == said
         kept.add(said)
     assert len(kept) >= 4
+
+
+WRITER = """
+import sys
+from penstock import mesh
+
+source = mesh.open("12x10x8|times:4|nodal:2|element:2|global:2", database="generated")
+
+def pause(number, time):
+    print(number, flush=True)
+    if number == 2:
+        sys.stdin.readline()
+
+options = dict(each.split("=") for each in sys.argv[2:])
+mesh.copy(source, sys.argv[1], progress=pause, choice=mesh.Choice(integers=32), **options)
+"""
+
+
+@pytest.mark.skipif(
+    not list(BUILD.glob("*unsynced_preload*")),
+    reason="unsynced_preload is not built (it is left out of builds with sanitizers)",
+)
+@pytest.mark.parametrize("sync", ["true", "false"])
+@pytest.mark.parametrize(
+    "options", [["format=offset64"], ["format=cdf5"], ["format=netcdf4", "states_per_file=1"]], ids=str
+)
+def test_a_machine_that_loses_its_power(tmp_path, options, sync):
+    folder, journal = tmp_path / "files", tmp_path / "journal"
+    folder.mkdir()
+    environment = {
+        "LD_PRELOAD": str(next(BUILD.glob("*unsynced_preload*.so"))),
+        "PENSTOCK_UNSYNCED_ROOT": str(folder),
+        "PENSTOCK_UNSYNCED_JOURNAL": str(journal),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(folder / "a.e"), *options, f"sync={sync}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    try:
+        assert [process.stdout.readline() for _ in range(3)] == ["0\n", "1\n", "2\n"]
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
+    script = Path(__file__).parents[1] / "unsynced/roll_back.py"
+    done = subprocess.run(
+        [sys.executable, script, folder, journal], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert json.loads(done.stdout)
+    if sync == "true":
+        assert states_of(folder / "a.e") == 3
+    else:  # nothing was on the disk
+        assert not (folder / "a.e").exists()

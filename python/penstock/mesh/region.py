@@ -287,8 +287,9 @@ def create(
 
     Where it goes is `database` (exodus, nemesis, stream, null), else what the ending of the name means, else a stream;
     configuration and environment win. Other options: path, format, integers, compression, states_per_file, shared,
-    resume (MeshOptions).
-    Raises InvalidArgument (the model contradicts itself), Unsupported (the database cannot keep it).
+    sync, resume (MeshOptions).
+    Raises InvalidArgument (the model contradicts itself), Unsupported (the database cannot keep it), WrongState (files:
+    another writer has not closed them yet).
     """
     from ..context import _default_context, _freed_on_error
 

@@ -1,12 +1,10 @@
 #include "mesh/exodus/classic_file.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <concepts>
 #include <cstring>
 #include <utility>
@@ -84,36 +82,21 @@ ClassicColumn classic_column(const ClassicHeader& header, const Place& place, st
   return out;
 }
 
-ClassicFile::ClassicFile(const std::string& path, std::string name)
-    : name_(std::move(name)), file_(::open(path.c_str(), O_RDWR | O_CLOEXEC)) {
-  if (file_ < 0)
-    throw Error(Errc::system, path + ": cannot open the file: " + std::strerror(errno) +
-                                  " (all ranks write it: its folder is one that all of them see)");
+ClassicFile::ClassicFile(const std::string& path, std::string name) : name_(std::move(name)) {
+  auto file = storage::File::open_if_there(path, O_RDWR);
+  if (!file)
+    throw Error(
+        Errc::not_found,
+        path + ": rank 0 has made the file, and this rank does not see it: its folder is one that all ranks see");
+  file_ = std::move(*file);
 }
 
-ClassicFile::~ClassicFile() { ::close(file_); }
-
-void ClassicFile::write_bytes(const std::byte* bytes, std::size_t size, std::uint64_t at) {
-  while (size > 0) {
-    const auto done = ::pwrite(file_, bytes, size, static_cast<off_t>(at));
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) throw Error(Errc::system, name_ + ": cannot write: " + std::strerror(errno));
-    bytes += done;
-    at += static_cast<std::uint64_t>(done);
-    size -= static_cast<std::size_t>(done);
+void ClassicFile::write_bytes(std::span<const std::byte> bytes, std::uint64_t at) const {
+  try {
+    file_.write_at(at, bytes);
+  } catch (const Error& error) {
+    throw error.in(name_);
   }
-}
-
-void ClassicFile::read_bytes(std::byte* bytes, std::size_t size, std::uint64_t at) const {
-  std::size_t have = 0;
-  while (have < size) {
-    const auto done = ::pread(file_, bytes + have, size - have, static_cast<off_t>(at + have));
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) throw Error(Errc::system, name_ + ": cannot read: " + std::strerror(errno));
-    if (done == 0) break;
-    have += static_cast<std::size_t>(done);
-  }
-  std::fill(bytes + have, bytes + size, std::byte{});
 }
 
 void ClassicFile::write(const ClassicColumn& column, DType dtype, std::uint64_t state, Rows rows, const void* values,
@@ -127,7 +110,10 @@ void ClassicFile::write(const ClassicColumn& column, DType dtype, std::uint64_t 
     // From the first value of the column to the last one.
     bytes.resize((count - 1) * row_bytes + column.width * size);
     const auto at = column.begin + state * column.record_bytes + column.first * size + (rows.first + done) * row_bytes;
-    if (column.row != column.width) read_bytes(bytes.data(), bytes.size(), at);  // other columns of these rows
+    if (column.row != column.width) {  // other columns of these rows; nothing beyond the end
+      const auto have = file_.read_at(at, bytes);
+      std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(have), bytes.end(), std::byte{});
+    }
     with_type(dtype, [&]<class From>(From) {
       with_file_type(column.type, [&]<class To>(To) {
         const auto* from = static_cast<const From*>(values) + done * stride;
@@ -136,17 +122,17 @@ void ClassicFile::write(const ClassicColumn& column, DType dtype, std::uint64_t 
             store(bytes.data() + r * row_bytes + i * size, converted<To>(from[r * stride + i], column.add));
       });
     });
-    write_bytes(bytes.data(), bytes.size(), at);
+    write_bytes(bytes, at);
   }
 }
 
 void ClassicFile::count_records(std::uint64_t records) {
   std::byte version{};
-  read_bytes(&version, 1, 3);
+  file_.read_at(3, {&version, 1});
   std::array<std::byte, 8> bytes{};
   store(bytes.data(), records);
   const std::size_t width = version == std::byte{5} ? 8 : 4;
-  write_bytes(bytes.data() + 8 - width, width, 4);
+  write_bytes(std::span(bytes).last(width), 4);
 }
 
 }  // namespace penstock::mesh

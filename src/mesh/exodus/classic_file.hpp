@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "mesh/database.hpp"
 #include "mesh/exodus/classic_header.hpp"
 #include "mesh/exodus/exodus_layout.hpp"
+#include "storage/file.hpp"
 
 namespace penstock::mesh {
 
@@ -29,19 +31,17 @@ class ClassicFile {
  public:
   // name: what errors call it.
   ClassicFile(const std::string& path, std::string name);
-  ClassicFile(const ClassicFile&) = delete;
-  ~ClassicFile();
   // values: of each row the column's, `stride` values apart.
   void write(const ClassicColumn& column, DType dtype, std::uint64_t state, Rows rows, const void* values,
              std::size_t stride);
   // How many states its header counts.
   void count_records(std::uint64_t records);
+  void sync() const { file_.sync_data(); }  // what this process has written is on the disk
 
  private:
-  void write_bytes(const std::byte* bytes, std::size_t size, std::uint64_t at);
-  void read_bytes(std::byte* bytes, std::size_t size, std::uint64_t at) const;  // zeros beyond the end
+  void write_bytes(std::span<const std::byte> bytes, std::uint64_t at) const;
   std::string name_;
-  int file_;
+  storage::File file_;
 };
 
 }  // namespace penstock::mesh

@@ -88,8 +88,8 @@ FileDatabase files_of(const DatabaseRequest& request, std::uint32_t parts) {
     if (cohort->size() > 1) return std::make_unique<SharedSink>(path, options, cohort, std::move(before));
     return std::make_unique<ExodusSink>(path, options, std::move(before));
   };
-  files.resume = [cohort, parts](const std::string& path, std::optional<double> time) {
-    return std::make_unique<ResumedSink>(file_to_resume(*cohort, path, parts), time, cohort);
+  files.resume = [options, cohort, parts](const std::string& path, std::optional<double> time) {
+    return std::make_unique<ResumedSink>(file_to_resume(*cohort, path, parts), time, cohort, options.sync);
   };
   files.takes_more_states = [cohort, parts](const std::string& path) {
     return classic_length(file_to_resume(*cohort, path, parts)).has_value();

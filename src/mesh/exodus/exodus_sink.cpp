@@ -99,7 +99,7 @@ void ExodusSink::add_integers(const std::string& name, const std::string& dimens
 void ExodusSink::define(const Model& model) { define(model, nullptr); }
 
 void ExodusSink::define(const Model& model, const std::function<void(NetcdfFile&)>& add) {
-  states_.emplace(make_file(model, add), 0, path_, before_named_);
+  states_.emplace(make_file(model, add), 0, path_, before_named_, options_.sync);
 }
 
 NetcdfFile ExodusSink::make_file(const Model& model, const std::function<void(NetcdfFile&)>& add) {

@@ -1,19 +1,24 @@
 #include "mesh/exodus/exodus_states.hpp"
 
+#include <fcntl.h>
+
 #include <filesystem>
 #include <utility>
 
 #include "mesh/exodus/classic_header.hpp"
 #include "penstock/error.hpp"
+#include "storage/file.hpp"
 
 namespace penstock::mesh {
 
-ExodusStates::ExodusStates(NetcdfFile file, std::uint64_t states, std::string name, std::function<void()> before_named)
+ExodusStates::ExodusStates(NetcdfFile file, std::uint64_t states, std::string name, std::function<void()> before_named,
+                           bool sync)
     : file_(std::move(file)),
       path_(file_.path()),
       name_(std::move(name)),
       before_named_(std::move(before_named)),
-      states_(states) {
+      states_(states),
+      sync_(sync) {
   const auto* times = file_.find("time_whole");
   if (times == nullptr) throw Error(Errc::invalid_argument, path_ + ": it has no variable time_whole for states");
   time_variable_ = times->id;
@@ -61,6 +66,7 @@ void ExodusStates::end() {
     write_place(file_, each.place, each.dtype, each.components, states_, {0, each.rows}, each.values.data());
   file_.write(time_variable_, DType::float64, {states_}, {1}, &*time_);
   file_.synchronise();
+  if (sync_) storage::File(path_, O_RDONLY).sync_data();
   time_.reset();
   ++states_;
 }
@@ -80,10 +86,12 @@ void ExodusStates::close() {
 
 void ExodusStates::name_file() {
   std::error_code error;
+  if (sync_) storage::File(path_, O_RDONLY).sync_data();
   if (name_ != path_ && before_named_) before_named_();
   if (name_ != path_) std::filesystem::rename(path_, name_, error);
   if (!error) path_ = name_;
   else throw Error(Errc::system, path_ + ": cannot rename it to " + name_ + ": " + error.message());
+  if (sync_) storage::sync_folder(std::filesystem::absolute(name_).parent_path().string());
 }
 
 }  // namespace penstock::mesh

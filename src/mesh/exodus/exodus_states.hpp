@@ -17,8 +17,8 @@ class ExodusStates {
  public:
   // states: how many are complete. name: what the file is called once it is readable: a classic file has its model then, a netCDF-4 file is
   // closed.
-  // before_named: called then, where the name is another one.
-  ExodusStates(NetcdfFile file, std::uint64_t states, std::string name, std::function<void()> before_named = {});
+  // before_named: called then, where the name is another one. sync: a state ends, and a file takes its name, once the disk has it.
+  ExodusStates(NetcdfFile file, std::uint64_t states, std::string name, std::function<void()> before_named, bool sync);
   ExodusStates(const ExodusStates&) = delete;
   ExodusStates& operator=(const ExodusStates&) = delete;
   ~ExodusStates();  // as close, without a state that is not complete
@@ -43,6 +43,7 @@ class ExodusStates {
   std::function<void()> before_named_;
   int time_variable_;
   std::uint64_t states_;
+  bool sync_;
   std::optional<double> time_;  // of the state that was begun
   std::vector<Held> held_;      // of it, in a netCDF-4 file, which could not forget a state that was begun
   bool closed_ = false;

@@ -30,8 +30,8 @@ std::string describe(const Entity& entity) { return std::string(name_of(entity.t
 
 }  // namespace
 
-ResumedSink::ResumedSink(std::string path, std::optional<double> last, std::shared_ptr<Cohort> cohort)
-    : path_(std::move(path)), last_(last), cohort_(std::move(cohort)) {}
+ResumedSink::ResumedSink(std::string path, std::optional<double> last, std::shared_ptr<Cohort> cohort, bool sync)
+    : path_(std::move(path)), last_(last), cohort_(std::move(cohort)), sync_(sync) {}
 
 void ResumedSink::define(const Model& model) {
   model_ = model;
@@ -56,7 +56,7 @@ void ResumedSink::define(const Model& model) {
 void ResumedSink::open() {
   there_.reset();
   if (kept_ < found_) keep_records(path_, kept_);
-  states_.emplace(NetcdfFile::open(path_, true), kept_, path_);
+  states_.emplace(NetcdfFile::open(path_, true), kept_, path_, nullptr, sync_);
 }
 
 // All ranks know whether one of them has other values: none changes its file then.

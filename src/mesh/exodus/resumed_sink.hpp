@@ -15,7 +15,7 @@ namespace penstock::mesh {
 class ResumedSink final : public Sink {
  public:
   // path: this rank's file. last: states with a later time are dropped.
-  ResumedSink(std::string path, std::optional<double> last, std::shared_ptr<Cohort> cohort);
+  ResumedSink(std::string path, std::optional<double> last, std::shared_ptr<Cohort> cohort, bool sync);
   void define(const Model& model) override;
   void write(Slot slot, const void* values) override;
   void begin_state(double time) override;
@@ -33,6 +33,7 @@ class ResumedSink final : public Sink {
   std::string path_;
   std::optional<double> last_;
   std::shared_ptr<Cohort> cohort_;
+  bool sync_;
   Model model_;
   std::vector<std::vector<Place>> places_;  // as the model's fields
   std::vector<std::int64_t> shared_nodes_, shared_sides_;

@@ -148,6 +148,7 @@ void SharedSink::begin_state(double time) {
 void SharedSink::agree(const std::string& on) {
   const auto all = stream::gather_texts(*cohort_, [&] {
     if (failure_) throw Error(*failure_);
+    if (options_.sync) file_->sync();
     return on;
   });
   for (std::size_t rank = 0; rank < all.size(); ++rank)
@@ -162,6 +163,7 @@ void SharedSink::end_state() {
   stream::share_outcome(*cohort_, [&] {  // all values are there: the state counts
     file_->write(times_, DType::float64, states_, {0, 1}, &*time_, 1);
     file_->count_records(states_ + 1);
+    if (options_.sync) file_->sync();
   });
   time_.reset();
   ++states_;
@@ -193,6 +195,7 @@ void SharedSink::make_file() {
   stream::on_every_rank(*cohort_, [&] {
     file_.emplace(path_ + ".writing", path_);
     held_->each([&](Slot slot, const void* values) { put(slot, values); });
+    if (options_.sync) file_->sync();
   });
   held_.reset();
   stream::share_outcome(*cohort_, [&] {
@@ -200,6 +203,7 @@ void SharedSink::make_file() {
     std::error_code error;
     std::filesystem::rename(path_ + ".writing", path_, error);
     if (error) throw Error(Errc::system, path_ + ": cannot rename " + path_ + ".writing: " + error.message());
+    if (options_.sync) storage::sync_folder(std::filesystem::absolute(path_).parent_path().string());
   });
 }
 
