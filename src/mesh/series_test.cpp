@@ -70,17 +70,6 @@ class Series : public testing::TestWithParam<const char*> {
   TestFolder folder_;
 };
 
-// As a file keeps the generated mesh, whose numbers are of 64 bits.
-void expect_same_numbers(Source& a, Source& b) {
-  EXPECT_EQ(a.times(), b.times());
-  for (std::uint64_t state = 0; state < a.times().size(); ++state) {
-    a.seek(state);
-    EXPECT_EQ(a.next_state(Timeout(0)).kind, StateOutcome::Kind::state);
-    EXPECT_EQ(b.next_state(Timeout(0)).kind, StateOutcome::Kind::state);
-    each_state_field(a.model(0), [&](Slot slot) { expect_same_values(a, 0, b, 0, slot); });
-  }
-}
-
 TEST_P(Series, ATopologyThatChangesBeginsAFile) {
   if (is_narrow()) GTEST_SKIP() << "the generated mesh has integers of 64 bits";
   const auto source = refined("");

@@ -210,5 +210,5 @@ def test_all_ranks_fail_where_one_cannot_write(tmp_path):
         process.kill()
     errors = [line for line in said.split("\n") if line.startswith("error")]
     assert sorted(line.split()[1] for line in errors) == ["0", "1", "2"], said
-    assert all("rank 1" in line and "bar.e: cannot write: File too large" in line for line in errors), said
+    assert all("rank 1" in line and "bar.e.writing: File too large" in line for line in errors), said
     assert states_of_bar(tmp_path / "bar.e", 3) == 3
