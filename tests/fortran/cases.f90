@@ -214,11 +214,12 @@ contains
     type(penstock_writer) :: writer
     type(penstock_reader) :: reader
     character(len=200) :: message
-    real(real64) :: a(3, 2)
+    real(real64) :: a(3, 2), deep(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
     integer :: stat, i, outcome
     integer, parameter :: bad(2) = [1, 0]
     character(len=2) :: narrow
     a = 0
+    deep = 0
     message = 'unchanged'
     call writer%put('a', a, stat=stat, errmsg=message)
     call report('not open', stat, message)
@@ -252,6 +253,8 @@ contains
     call report('reals', stat, message)
     call writer%put('c', context, stat=stat, errmsg=message)
     call report('derived', stat, message)
+    call writer%put('d', deep, stat=stat, errmsg=message)
+    call report('deep', stat, message)
     call writer%put('c', ['a', 'b'], stat=stat, errmsg=message)
     call report('texts', stat, message)
     call writer%put_attribute('m', a, stat=stat, errmsg=message)

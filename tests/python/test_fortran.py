@@ -210,6 +210,7 @@ ERRORS = [
     ("vectors", 1, "'a': count has 2 elements, not one for each dimension"),
     ("reals", 1, "'a': start is not a vector of integers of 4 or 8 bytes"),
     ("derived", 1, "'c': there are no variables of this type or rank"),
+    ("deep", 1, "'d': there are no variables of this type or rank"),
     ("texts", 1, "'c': there are no arrays of text; vectors of text can be attributes"),
     ("matrix", 1, "'m': an attribute is a value or a vector"),
     ("got type", 1, "'a' has elements of float64; what was given to receive them has int32"),
