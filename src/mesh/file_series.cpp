@@ -33,9 +33,9 @@ std::string series_path(const std::string& name, std::size_t file) {
 
 namespace {
 
-bool is_number(std::string_view text) {
-  std::size_t number = 0;
-  return std::from_chars(text.data(), text.data() + text.size(), number) ==
+template <class Number>
+bool is_number(std::string_view text, Number& out) {
+  return std::from_chars(text.data(), text.data() + text.size(), out) ==
          std::from_chars_result{text.data() + text.size(), {}};
 }
 
@@ -46,16 +46,22 @@ std::size_t number_in_series(std::string_view ending) {
   std::size_t number = 1;
   if (ending.starts_with(next)) {
     const auto digits = ending.substr(next.size(), ending.find('.') - next.size());
-    if (digits.size() < 4 || !is_number(digits)) return 0;
-    std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (digits.size() < 4 || !is_number(digits, number)) return 0;
     ending.remove_prefix(next.size() + digits.size());
   }
-  if (ending.empty()) return number;
-  const auto words = base::split(ending, '.');
-  return words.size() == 3 && words[0].empty() && is_number(words[1]) && is_number(words[2]) ? number : 0;
+  return ending.empty() || parts_in_name(ending) ? number : 0;
 }
 
 }  // namespace
+
+std::optional<std::pair<std::uint32_t, std::uint32_t>> parts_in_name(std::string_view ending) {
+  const auto words = base::split(ending, '.');
+  std::uint32_t parts = 0, part = 0;
+  if (words.size() != 3 || !words[0].empty() || !is_number(words[1], parts) || !is_number(words[2], part) ||
+      part >= parts || words[1].front() == '0' || words[2].size() != words[1].size())
+    return std::nullopt;
+  return std::pair{parts, part};
+}
 
 std::vector<SeriesFile> files_of_series(const std::string& name) {
   const std::filesystem::path path(name);

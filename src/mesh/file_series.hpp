@@ -2,11 +2,13 @@
 // many states (states_per_file). For databases that keep one model in a file.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,9 @@ namespace penstock::mesh {
 
 // "plate.e", "plate.e-s0002": files count from 0 here.
 std::string series_path(const std::string& name, std::size_t file);
+
+// Of ".4.1" 4 and 1, if a part's file ends so: parts, and a part's number with as many digits; else nothing.
+std::optional<std::pair<std::uint32_t, std::uint32_t>> parts_in_name(std::string_view ending);
 
 struct SeriesFile {
   std::string path;

@@ -250,7 +250,7 @@ void JoinedSource::add_fields(std::size_t number) {
     const auto place = place_in(part, entity);
     if (place == SIZE_MAX) continue;
     const auto& its = source_->model(part).entities[place];
-    if (its.count == 0 && entity.count > 0) continue;
+    if (its.count == 0 && entity.count > 0 && entity.type != EntityType::region) continue;
     for (std::size_t i = 0; i < its.fields.size(); ++i) {
       const auto& field = its.fields[i];
       if (is_position(field) || (no_ids && field.role == Role::mesh && field.name == "ids")) continue;

@@ -1,9 +1,11 @@
 """Regions in files that are changed: each kind of change, in all files, and what an error or a crash leaves."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import penstock
@@ -12,6 +14,7 @@ from mesh_models import everything, write
 from netcdf_part import needs_netcdf
 from penstock import mesh
 from penstock.cli.main import app
+from penstock.mesh.replacement import Replacement
 from typer.testing import CliRunner
 
 from .test_mesh_series import GROWN, seen, write_growing
@@ -318,3 +321,85 @@ def test_the_command(path):
     assert contents(path.parent) == before
     code, said = command("plate", "--title", "x")
     assert code == 1 and "in files only" in said
+
+
+def titled(title):
+    def change(edit):
+        edit.model.title = title
+
+    return change
+
+
+def test_nothing_is_lost_where_the_configuration_sends_the_copy_elsewhere(tmp_path, monkeypatch):
+    write(tmp_path / "a.e", *everything())
+    before = contents(tmp_path)
+    with pytest.raises(penstock.InvalidArgument, match="path and resume are no options"):
+        mesh.modify(tmp_path / "a.e", titled("x"), path=str(tmp_path / "b.e"))
+    name = re.sub(r"[^A-Za-z0-9]", "_", str(tmp_path / "a.e.copying")).upper()
+    monkeypatch.setenv(f"PENSTOCK_MESH_{name}", f"path={tmp_path}/b.e")
+    with pytest.raises(penstock.InvalidArgument, match="nothing was written beside it"):
+        mesh.modify(tmp_path / "a.e", titled("x"), context=penstock.Context())
+    assert before.items() <= contents(tmp_path).items()
+
+
+def test_a_change_leaves_other_files_alone(tmp_path):
+    """Names that only look like those of a part."""
+    write(tmp_path / "a.e", *everything())
+    for other in ("a.e.1.2", "a.e.4.10", "a.e.04.01", "a.e-s1", "a.e.4.1.txt"):
+        (tmp_path / other).write_text("mine")
+    before = contents(tmp_path)
+    mesh.modify(tmp_path / "a.e", titled("x"))
+    after = contents(tmp_path)
+    assert after.keys() == before.keys() and after.pop("a.e") != before.pop("a.e") and after == before
+
+
+def test_a_changed_file_is_as_private_as_before(tmp_path):
+    write(tmp_path / "a.e", *everything())
+    (tmp_path / "a.e").chmod(0o600)
+    (tmp_path / "link.e").symlink_to("a.e")
+    mesh.modify(tmp_path / "link.e", titled("x"))
+    assert (tmp_path / "link.e").is_symlink() and (tmp_path / "a.e").stat().st_mode & 0o777 == 0o600
+    with mesh.open(tmp_path / "a.e") as region:
+        assert region.model.title == "x"
+
+
+def test_what_came_meanwhile_stays(tmp_path):
+    """A simulation begins to write the name of a copy that is under way."""
+    with pytest.raises(penstock.WrongState, match="being written"), Replacement(tmp_path / "a.e") as copy:
+        write(copy.beside, *everything(), database="exodus")
+        simulation = mesh.create(tmp_path / "a.e", everything()[0])
+    simulation.abandon()
+    write(tmp_path / "a.e", *everything())
+    before = contents(tmp_path)
+    with pytest.raises(penstock.WrongState, match="have changed meanwhile"), Replacement(tmp_path / "b.e") as copy:
+        write(copy.beside, *everything(), database="exodus")
+        (tmp_path / "b.e").write_bytes((tmp_path / "a.e").read_bytes())
+    assert contents(tmp_path) == before | {"b.e": before["a.e"]}
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_replacement_that_was_cut_off_is_finished(tmp_path, after, monkeypatch):
+    """The program ends after so many of the new names: one file, of which three are made."""
+    write_growing(tmp_path / "a.e")
+    with mesh.open(tmp_path / "a.e") as region:
+        states = seen(region)
+    assert len(states) > 2
+    real, given = Path.replace, []
+
+    def replace(path, to):
+        if ".copying" in path.name:
+            if len(given) == after:
+                os._exit(9)
+            given.append(path)
+        return real(path, to)
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(Path, "replace", replace)
+        mesh.modify(tmp_path / "a.e", titled("x"), states_per_file=1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    mesh.modify(tmp_path / "a.e", titled("y"))
+    with mesh.open(tmp_path / "a.e") as region:
+        assert region.model.title == "y" and seen(region) == states
+    assert not [each for each in tmp_path.iterdir() if ".cop" in each.name]

@@ -163,6 +163,71 @@ def test_nemesis_is_not_shared(tmp_path):
         mesh.copy(source, tmp_path / "a.e", parts=2, database="nemesis", shared=True)
 
 
+def test_values_for_an_entity_are_those_of_the_lowest_rank_that_has_it(tmp_path):
+    """As in a join: here rank 0 has nothing of a block, not even its fields."""
+
+    def put(cohort):
+        model, values = bar(cohort.rank, cohort.size)
+        bars = model.find("bars")
+        bars.fields.append(mesh.Field("energy", role="reduction"))
+        model.entities.append(mesh.Entity("assembly", "all", 9, 1, members=["bars"], member_type="element_block"))
+        if cohort.rank == 0:
+            bars.count, bars.fields = 0, []
+            values = {key: its for key, its in values.items() if key[0] != "bars"}
+        with mesh.create(tmp_path / "bar.e", model, comm=cohort, database="exodus", shared=True) as writer:
+            for key, its in values.items():
+                writer[key] = its
+            for time in range(3):
+                with writer.state(time) as state:
+                    state["nodes", "T"] = np.zeros(len(values["nodes", "ids"]))
+                    state["region", "work"] = 1.0
+                    if cohort.rank > 0:
+                        state["bars", "strain"] = np.zeros((ELEMENTS, 2))
+                        state["bars", "energy"] = 10.0 * cohort.rank + time
+
+    on_ranks(3, put)
+    with mesh.open(tmp_path / "bar.e") as region:
+        assert region.model.find("all").members == ["bars"]
+        assert [state["bars", "energy"].item() for state in region] == [10, 11, 12]
+
+
+@pytest.mark.parametrize("times", [(0, 1, 2), (0, 0, 0), (0, 0)])
+def test_ranks_that_end_different_states_are_told(tmp_path, times):
+    """One gives a state up; none waits for ever, and no state has values of two."""
+
+    class GivenUp(Exception):
+        pass
+
+    def put(cohort):
+        model, values = bar(cohort.rank, cohort.size)
+        writer = mesh.create(tmp_path / "bar.e", model, comm=cohort, database="exodus", shared=True)
+        for key, its in values.items():
+            writer[key] = its
+        said = []
+        for number, time in enumerate(times):
+            try:
+                with writer.state(time) as state:
+                    state["bars", "strain"] = np.full((ELEMENTS, 2), number)
+                    state["nodes", "T"] = np.full(len(values["nodes", "ids"]), number)
+                    state["region", "work"] = number
+                    if number == 1 and cohort.rank == 1:
+                        raise GivenUp
+            except GivenUp:
+                pass
+            except penstock.Error as error:
+                said.append(str(error))
+        try:
+            writer.close()
+        except penstock.Error as error:
+            said.append(str(error))
+        return said
+
+    for said in on_ranks(3, put):
+        assert f"rank 0 ends state 2 (time {times[1]}), and rank 1 gives up state 2" in said[0]
+    with mesh.open(tmp_path / "bar.e") as region:
+        assert [float(state["nodes", "T"].max()) for state in region] == [0]
+
+
 def start_ranks(tmp_path, ranks, mode):
     pytest.importorskip("mpi4py")
     if not shutil.which("mpiexec"):

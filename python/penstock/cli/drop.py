@@ -21,7 +21,7 @@ def drop(
 ) -> None:
     """Remove a stream from its pool, with all its steps. Not while it is written. It says what is lost, and asks."""
     check_directory()
-    place = find_in_pools(name, pool)
+    place = find_in_pools(name, pool, need_one=True)
     if place is None:
         hint = not_found_hint(name) or "It is not in a pool. It goes with its writer, or with its folder."
         fail(f"there is no stream '{name}' in {f'pool {pool}' if pool else 'a pool'}", hint)

@@ -52,7 +52,10 @@ def _open(name: str, database: str = "", part: int | None = None, timeout: float
     from .. import _core, mesh
 
     _require_stream_name(name, database, "--database")
-    if (database or _core.mesh_database_of(name)) == "stream" and find(name) is None:
+    place = find(name) if (database or _core.mesh_database_of(name)) == "stream" else None
+    if place is not None and place.options:
+        return mesh.open(name, part=part, timeout=timeout, database="stream", **place.options)
+    if (database or _core.mesh_database_of(name)) == "stream" and place is None:
         messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
     return mesh.open(name, part=part, timeout=timeout, **({"database": database} if database else {}))
 

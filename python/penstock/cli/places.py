@@ -133,18 +133,21 @@ def _candidates(name: str, chosen: dict[str, str]) -> Iterator[Place | None]:
         yield Place("configured", "engine space", name)
 
 
-def find_in_pools(name: str, only: str = "") -> Place | None:
-    """only: in the pool of this name."""
+def find_in_pools(name: str, only: str = "", need_one: bool = False) -> Place | None:
+    """only: in the pool of this name. need_one: ends the command where several pools have the stream."""
     import penstock
 
+    found = []
     for pool in [pool["name"] for pool in known_pools() if only in ("", pool["name"])]:
         try:
-            return _in_pool(pool, penstock.inspect(name, CALL_S, engine="pool", pool=pool))
+            found.append(_in_pool(pool, penstock.inspect(name, CALL_S, engine="pool", pool=pool)))
         except penstock.NotFound:
             continue
         except penstock.Error as error:
             _say_once(f"pool {pool}: {error}")
-    return None
+    if len(found) > 1 and need_one:
+        fail(f"pools {', '.join(place.where for place in found)} have a stream '{name}'", "Give --pool.", code=2)
+    return found[0] if found else None
 
 
 def wait_for(name: str, timeout: float | None) -> Place:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _core
-from ..errors import Unsupported
+from ..errors import InvalidArgument, Unsupported
 from .copy import Copied, Edit, transfer
 from .region import Region, create
 from .replacement import Replacement
@@ -35,6 +35,8 @@ def modify(
     path = Path(name)
     if options.get("database", _core.mesh_database_of(os.fspath(path))) not in ("exodus", "nemesis"):
         raise Unsupported(f"{path}: a region is modified in files only; copy it to a file: penstock mesh copy")
+    if "path" in options or "resume" in options:
+        raise InvalidArgument(f"{path}: a region is modified where it is: path and resume are no options of that")
     context = context if context is not None else _default_context()
     with Replacement(path) as replacement:
         kept = dict(line.split(": ", 1) for line in _core.mesh_options_of_files(os.fspath(path)).splitlines())

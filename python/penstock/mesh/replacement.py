@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 from .. import _core
+from ..errors import InvalidArgument, WrongState
 
 
 def files_of(path: Path) -> list[Path]:
@@ -17,45 +19,82 @@ def files_of(path: Path) -> list[Path]:
 class Replacement:
     """A context in which a region is written as `beside`; at its end the files take the names of the old ones.
 
-    An exception leaves the old files as they were. So does the end of the program, except between the first name of
-    several files and the last. Meanwhile no other writer of the old files is accepted: raises WrongState where there is
-    one.
+    An exception leaves the old files as they were, and so does the end of the program. Where that comes between the
+    first name of several files and the last, the next Replacement finishes the work; until then some files are old.
+    Meanwhile no other writer of the old files is accepted. Raises WrongState where there is one, or where files came
+    meanwhile.
     """
 
     def __init__(self, path: Path):
-        self._path = path
-        self.beside = path.with_name(f"{path.name}.copying")
+        self._path = path.resolve() if path.is_symlink() else path
+        self.beside = self._path.with_name(f"{self._path.name}.copying")
+        # Complete, and what the region's files shall be, a name in each line.
+        self._finished = self._path.with_name(f"{self._path.name}.copied")
 
     def __enter__(self) -> Replacement:
         self._held = _core.HeldMeshFiles(os.fspath(self._path))
+        try:
+            if self._finished.exists():  # of a program that ended while it gave the files their names
+                self._take_names(self._finished.read_text(encoding="utf-8").splitlines())
+            for left in files_of(self.beside):
+                left.unlink()
+            self._there = files_of(self._path)
+        except BaseException:
+            self._held.release()
+            raise
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
         try:
-            written = files_of(self.beside)
             if kind is None:
-                self._rename(written)
-            else:
-                for each in written:
-                    each.unlink()
+                self._replace()
         finally:
+            if not self._finished.exists():
+                for each in files_of(self.beside):
+                    each.unlink()
             self._held.release()
 
-    def _rename(self, written: list[Path]) -> None:
-        names = {
-            each: self._path.with_name(self._path.name + each.name.removeprefix(self.beside.name)) for each in written
-        }
-        old = files_of(self._path)
-        if old:  # which would be lost with what the disk has not got yet
+    def _replace(self) -> None:
+        written = files_of(self.beside)
+        if not written:
+            raise InvalidArgument(
+                f"{self._path}: nothing was written beside it, so it stays: the configuration gives regions of every "
+                "name another path or database; say it for the names that it is for"
+            )
+        self._hold_again()
+        names = [self._final(each).name for each in written]
+        if self._there:  # which would be lost with what the disk has not got yet
             for each in written:
+                shutil.copymode(self._there[0], each)
                 _sync(each)
-        for each, name in names.items():
-            each.replace(name)
-        for each in old:
-            if each not in names.values():
-                each.unlink(missing_ok=True)
-        if old:
+        if len({*names, *(each.name for each in self._there)}) > 1:
+            beginning = self._finished.with_name(f"{self._finished.name}.writing")
+            beginning.write_text("\n".join(names), encoding="utf-8")
+            _sync(beginning)
+            beginning.replace(self._finished)
             _sync(self._path.parent)
+        self._take_names(names)
+
+    def _final(self, written: Path) -> Path:
+        return self._path.with_name(self._path.name + written.name.removeprefix(self.beside.name))
+
+    def _take_names(self, names: list[str]) -> None:
+        for each in files_of(self.beside):
+            each.replace(self._final(each))
+        for each in files_of(self._path):
+            if each.name not in names:
+                each.unlink(missing_ok=True)
+        _sync(self._path.parent)
+        self._finished.unlink(missing_ok=True)
+
+    def _hold_again(self) -> None:
+        """What is there now: somebody may have begun to write where nothing was."""
+        self._held.release()
+        self._held = _core.HeldMeshFiles(os.fspath(self._path))
+        if files_of(self._path) != self._there:
+            raise WrongState(
+                f"{self._path}: its files have changed meanwhile, and stay as they are; nothing was written"
+            )
 
 
 def _sync(path: Path) -> None:

@@ -7,6 +7,7 @@
 #include <bit>
 #include <concepts>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -53,9 +54,13 @@ To converted(From value, std::uint64_t add) {
 
 template <class T>
 void store(std::byte* to, T value) {  // the file's bytes are big-endian
-  auto bytes = std::bit_cast<std::array<std::byte, sizeof(T)>>(value);
-  if constexpr (std::endian::native == std::endian::little) std::reverse(bytes.begin(), bytes.end());
-  std::memcpy(to, bytes.data(), bytes.size());
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  auto bits = std::bit_cast<Bits>(value);
+  if constexpr (std::endian::native == std::endian::little) {
+    if constexpr (sizeof(T) == 4) bits = __builtin_bswap32(bits);
+    else bits = __builtin_bswap64(bits);
+  }
+  std::memcpy(to, &bits, sizeof bits);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "mesh/file_series.hpp"
 #include "penstock/error.hpp"
 #include "penstock/version.hpp"
+#include "storage/file.hpp"
 #include "stream/api/open.hpp"
 
 namespace penstock::mesh {
@@ -65,7 +66,7 @@ std::shared_ptr<void> lock_for_writing(const DatabaseRequest& request, std::uint
 void remove_others(Cohort& cohort, const std::string& name, std::uint32_t parts) {
   stream::on_every_rank(cohort, [&] {
     if (cohort.rank() == 0)
-      for (const auto& other : files_of_others(name, parts)) std::filesystem::remove(other);
+      for (const auto& other : files_of_others(name, parts)) storage::remove_file(other);
   });
 }
 

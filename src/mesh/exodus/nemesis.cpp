@@ -1,7 +1,6 @@
 #include "mesh/exodus/nemesis.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "mesh/file_series.hpp"
 #include "penstock/error.hpp"
 #include "stream/api/open.hpp"
 
@@ -35,20 +35,6 @@ Entity comm_set(bool nodes, std::uint64_t count) {
              .count = count};
   set.fields = {{.name = "entity_processor", .dtype = DType::int64, .storage = "[2]", .role = Role::communication}};
   return set;
-}
-
-// name.PARTS.PART, or nothing.
-std::optional<std::pair<std::uint32_t, std::uint32_t>> parse_ending(std::string_view ending) {
-  const auto dot = ending.find('.', 1);
-  if (ending.empty() || ending.front() != '.' || dot == std::string_view::npos) return std::nullopt;
-  std::uint32_t parts = 0, part = 0;
-  const auto number = [](std::string_view text, std::uint32_t& out) {
-    const auto result = std::from_chars(text.data(), text.data() + text.size(), out);
-    return result.ec == std::errc{} && result.ptr == text.data() + text.size();
-  };
-  if (!number(ending.substr(1, dot - 1), parts) || !number(ending.substr(dot + 1), part) || part >= parts)
-    return std::nullopt;
-  return std::pair{parts, part};
 }
 
 }  // namespace
@@ -89,7 +75,7 @@ PartFiles part_files(const std::string& name, std::string_view ending_too = {}) 
     if (!file.starts_with(stem) || !file.ends_with(ending_too)) continue;
     const auto numbers = std::string_view(file).substr(0, file.size() - ending_too.size());
     if (numbers.size() < stem.size()) continue;
-    if (const auto ending = parse_ending(numbers.substr(stem.size()))) found[ending->first].insert(ending->second);
+    if (const auto ending = parts_in_name(numbers.substr(stem.size()))) found[ending->first].insert(ending->second);
   }
   return found;
 }

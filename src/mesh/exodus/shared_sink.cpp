@@ -32,8 +32,9 @@ Model for_file(Model model) {
   return model;
 }
 
-// What another part has of the entity, whose own part may have none of it and lack fields then.
-void merge(Entity& into, const Entity& other) {
+// Merges a rank's part of the entity into that of the ranks before it. A part without members may lack fields. owners: by field, the
+// lowest rank that has it.
+void merge(Entity& into, const Entity& other, std::uint32_t rank, std::vector<std::uint32_t>& owners) {
   const auto refuse = [&](const std::string& what) {
     throw Error(Errc::invalid_argument, describe(into) + ": " + what + " in all parts");
   };
@@ -47,8 +48,10 @@ void merge(Entity& into, const Entity& other) {
   for (const auto& field : other.fields) {
     const auto known = field_place(into, field.role, field.name);
     if (known == SIZE_MAX) {
-      if (into.count > 0) refuse("field '" + field.name + "' is not");
+      if (into.count > 0 || (into.type == EntityType::region && !is_in_state(field)))
+        refuse("field '" + field.name + "' is not");
       into.fields.push_back(field);
+      owners.push_back(rank);
     } else if (into.fields[known].dtype != field.dtype || into.fields[known].storage != field.storage) {
       refuse("field '" + field.name + "' is not the same");
     }
@@ -56,6 +59,12 @@ void merge(Entity& into, const Entity& other) {
   if (other.count > 0)
     for (const auto& field : into.fields)
       if (field_place(other, field.role, field.name) == SIZE_MAX) refuse("field '" + field.name + "' is not");
+  into.properties.insert(other.properties.begin(), other.properties.end());
+  if (into.members.empty()) into.member_type = other.member_type;
+  for (const auto& member : other.members)
+    if (std::find(into.members.begin(), into.members.end(), member) == into.members.end())
+      into.members.push_back(member);
+  if (into.type == EntityType::assembly) into.count = into.members.size();
   const bool counts = into.type != EntityType::region && into.type != EntityType::assembly;
   if (counts) into.count += other.count;
 }
@@ -140,8 +149,15 @@ void SharedSink::write(Slot slot, const void* values) {
 }
 
 void SharedSink::begin_state(double time) {
+  require_agreed();
   if (held_) make_file();
   time_ = time;
+  ++begun_;
+}
+
+// Times may repeat.
+std::string SharedSink::present() const {
+  return "state " + std::to_string(begun_) + " (time " + base::format_real(*time_) + ")";
 }
 
 // All ranks throw what one of them could not do, or that they end different states: a rank alone may have given one up.
@@ -153,13 +169,16 @@ void SharedSink::agree(const std::string& on) {
   });
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank] != all.front())
-      throw Error(Errc::invalid_argument, path_ + ": rank 0 would end " + all.front() + ", and rank " +
-                                              std::to_string(rank) + " " + all[rank] +
-                                              ": all ranks end, or give up, the same states");
+      throw Error(Errc::step_voided, path_ + ": rank 0 " + all.front() + ", and rank " + std::to_string(rank) + " " +
+                                         all[rank] + ": all ranks end, or give up, the same states");
+}
+
+void SharedSink::require_agreed() const {
+  if (broken_) throw Error(*broken_);
 }
 
 void SharedSink::end_state() {
-  agree("the state of time " + base::format_real(*time_));
+  agree("ends " + present());
   stream::share_outcome(*cohort_, [&] {  // all values are there: the state counts
     file_->write(times_, DType::float64, states_, {0, 1}, &*time_, 1);
     file_->count_records(states_ + 1);
@@ -169,20 +188,27 @@ void SharedSink::end_state() {
   ++states_;
 }
 
-// The next state takes its place.
+// The next state takes its place. What has led here is on its way to the caller: that the ranks differ is said by the next call.
 void SharedSink::abandon_state() {
-  time_.reset();
   failure_.reset();
+  try {
+    agree("gives up " + present());
+  } catch (const Error& error) {
+    broken_ = error;
+  }
+  time_.reset();
 }
 
 void SharedSink::close() {
+  require_agreed();
   if (held_) make_file();
-  agree("the region");
+  agree("closes the region");
   file_.reset();
 }
 
 void SharedSink::make_file() {
   in_file_.clear();  // of an attempt that failed
+  owners_.clear();
   entries_.clear();
   columns_.clear();
   numbers_ = {};
@@ -212,6 +238,7 @@ void SharedSink::merge_models() {
   const auto texts = cohort_->gather(to_text(for_file(model_)), 0);
   whole_ = unchecked_model_from_text(stream::share_text(*cohort_, [&] {
     auto whole = unchecked_model_from_text(texts.front());
+    for (const auto& entity : whole.entities) owners_.emplace_back(entity.fields.size(), 0);
     for (std::size_t rank = 1; rank < texts.size(); ++rank) {
       const auto other = unchecked_model_from_text(texts[rank]);
       if (other.entities.size() != whole.entities.size())
@@ -219,13 +246,31 @@ void SharedSink::merge_models() {
                                                 std::to_string(other.entities.size()) +
                                                 " blocks, sets and the like, and part 0 has " +
                                                 std::to_string(whole.entities.size()) + ": all parts have all of them");
-      for (std::size_t e = 0; e < whole.entities.size(); ++e) merge(whole.entities[e], other.entities[e]);
+      for (std::size_t e = 0; e < whole.entities.size(); ++e)
+        merge(whole.entities[e], other.entities[e], static_cast<std::uint32_t>(rank), owners_[e]);
+      whole.properties.insert(other.properties.begin(), other.properties.end());
     }
     return to_text(whole);
   }));
+  share_owners();
   std::size_t next = 0;
   for (const auto& entity : model_.entities)
     in_file_.push_back(entity.type == EntityType::comm_set ? not_in_file : next++);
+}
+
+void SharedSink::share_owners() {
+  const auto text = stream::share_text(*cohort_, [&] {
+    std::string all;
+    for (const auto& of_entity : owners_)
+      for (const auto owner : of_entity) all += std::to_string(owner) + " ";
+    return all;
+  });
+  const auto words = base::split(text, ' ');
+  auto next = words.begin();
+  owners_.clear();
+  for (const auto& entity : whole_.entities)
+    for (auto& owner : owners_.emplace_back(entity.fields.size()))
+      owner = static_cast<std::uint32_t>(base::parse_integer(*next++, 0, INT32_MAX));
 }
 
 // What other parts may have too: the nodes of the comm set, if there are comm sets; else whatever has ids. An element is in one part.
@@ -427,7 +472,7 @@ void SharedSink::put(Slot slot, const void* values) {
   const auto& columns = columns_[e][i];
   if (columns.empty()) return;
   if (is_of_whole(entity, field)) {
-    if (cohort_->rank() == 0 && is_in_state(field))
+    if (static_cast<std::uint32_t>(cohort_->rank()) == owners_[e][i] && is_in_state(field))
       put_rows(columns, entity, field, {0, rows_of(entity, field)}, values);
     return;
   }

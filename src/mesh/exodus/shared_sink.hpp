@@ -1,8 +1,8 @@
 // One Exodus file, in a classic format, that all ranks of a cohort write together (docs/internals/mesh.md). Rank 0 makes it with netCDF;
 // then each rank writes the rows that are its own to their places.
 //
-// Collective: the first state or the close after define, which make the file; end_state, or abandon_state of all ranks; close. A rank that cannot write keeps that to
-// itself until the next of these calls, in which all ranks throw.
+// Collective: the first state or the close after define, which make the file; end_state and abandon_state; close. A rank that cannot write
+// reports it in the next of these calls, in which all ranks throw. Ranks that do not end the same states are told so, and can only close.
 #pragma once
 
 #include <array>
@@ -42,6 +42,7 @@ class SharedSink final : public Sink {
 
   void make_file();
   void merge_models();
+  void share_owners();
   void number_blocks();
   void number_sets();
   void number_entries();
@@ -53,6 +54,8 @@ class SharedSink final : public Sink {
   void put(Slot slot, const void* values);
   void put_rows(const Columns& columns, const Entity& entity, const Field& field, Rows rows, const void* values);
   void agree(const std::string& on);
+  void require_agreed() const;
+  std::string present() const;
 
   std::string path_;
   MeshOptions options_;
@@ -61,7 +64,9 @@ class SharedSink final : public Sink {
   Model model_;                       // this rank's part
   Model whole_;                       // what the file has
   std::vector<std::size_t> in_file_;  // by entity of the part: its number in the file; comm sets have none
-  std::vector<SharedRows> rows_;      // by entity of the part
+  std::vector<std::vector<std::uint32_t>>
+      owners_;  // by entity and field of the file: the rank whose value counts, where there is one for all
+  std::vector<SharedRows> rows_;  // by entity of the part
   std::map<std::pair<std::size_t, std::size_t>, SharedRows>
       entries_;  // of fields whose rows differ in length, by place in the file
   std::array<std::vector<std::uint64_t>, numbered_type_count> numbers_;  // by number in the part: in the file
@@ -71,8 +76,10 @@ class SharedSink final : public Sink {
   std::unique_ptr<Held> held_;
   std::optional<ClassicFile> file_;
   std::uint64_t states_ = 0;
+  std::uint64_t begun_ = 0;
   std::optional<double> time_;
   std::optional<Error> failure_;
+  std::optional<Error> broken_;  // which all ranks have been told
 };
 
 }  // namespace penstock::mesh

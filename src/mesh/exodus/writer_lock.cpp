@@ -64,6 +64,7 @@ WriterLock::WriterLock(const std::string& path, bool is_there, bool hdf5) {
   const auto own = is_there ? path : path + ".writing", other = is_there ? path + ".writing" : path;
   for (int attempt = 0; attempt < 1000; ++attempt) {
     auto file = open_to_lock(own, !is_there);
+    if (!file) require_no_writer(own);  // somebody else's, perhaps
     if (!file || (hdf5 && would_stop_hdf5(*file))) break;
     auto lock = write_lock(std::int64_t{::getpid()} + 1);
     if (::fcntl(file->fd(), F_OFD_SETLK, &lock) != 0) {
@@ -95,6 +96,8 @@ void WriterLock::remove_if_empty() const {
 
 void require_no_writer(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0 && errno == EACCES)
+    throw Error(Errc::system, path + ": may not be read, so that nobody can tell whether it is being written");
   if (file < 0) return;
   auto lock = write_lock(0);  // to the end
   const bool known = ::fcntl(file, F_OFD_GETLK, &lock) == 0;
