@@ -191,6 +191,20 @@ def test_values_for_an_entity_are_those_of_the_lowest_rank_that_has_it(tmp_path)
         assert [state["bars", "energy"].item() for state in region] == [10, 11, 12]
 
 
+def test_shared_nodes_that_only_one_rank_knows_are_refused(tmp_path):
+    def put(cohort):
+        model, values = bar(cohort.rank, cohort.size, comm_set=True)
+        values["nodes", "ids"] += 1000 * cohort.rank
+        writer = mesh.create(tmp_path / "bar.e", model, comm=cohort, database="exodus", shared=True)
+        for key, its in values.items():
+            writer[key] = its
+        with pytest.raises(penstock.InvalidArgument, match="rank 0 shares the node with id 4, .* no other rank"):
+            writer.close()
+
+    on_ranks(2, put)
+    assert not (tmp_path / "bar.e").exists()
+
+
 @pytest.mark.parametrize("times", [(0, 1, 2), (0, 0, 0), (0, 0)])
 def test_ranks_that_end_different_states_are_told(tmp_path, times):
     """One gives a state up; none waits for ever, and no state has values of two."""

@@ -47,8 +47,10 @@ struct Found {  // a key that several ranks have
 void settle(std::vector<NumberReader>& ranks, Numbers& out) {
   Numbers counts;
   std::vector<Candidate> candidates;
+  bool are_shared = false;
   for (std::uint64_t rank = 0; rank < ranks.size(); ++rank) {
     counts.push_back(ranks[rank].next());
+    are_shared = ranks[rank].next() != 0 || are_shared;
     for (auto left = ranks[rank].next(); left > 0; --left) {
       const auto row = ranks[rank].next();
       candidates.push_back({static_cast<std::int64_t>(ranks[rank].next()), rank, row});
@@ -66,6 +68,10 @@ void settle(std::vector<NumberReader>& ranks, Numbers& out) {
         others[candidates[i].rank].push_back(candidates[i].row);
       }
     if (several) owners.push_back(owner);
+    else if (are_shared)
+      throw Error(Errc::invalid_argument,
+                  "rank " + std::to_string(owner.rank) + " shares the node with id " + std::to_string(owner.key) +
+                      ", as its comm set says, and the comm set of no other rank has a node with that id");
   }
   Numbers firsts(ranks.size());
   std::uint64_t total = 0;
@@ -120,7 +126,7 @@ SharedRows take(const RankRows& mine, NumberReader& answer, std::uint64_t rank, 
 std::vector<SharedRows> number_rows(Cohort& cohort, const std::vector<RankRows>& entities) {
   Numbers mine;
   for (const auto& entity : entities) {
-    mine.insert(mine.end(), {entity.count, entity.keys.size()});
+    mine.insert(mine.end(), {entity.count, entity.are_shared ? 1U : 0U, entity.keys.size()});
     for (std::size_t i = 0; i < entity.keys.size(); ++i)
       mine.insert(mine.end(), {entity.maybe_shared[i], static_cast<std::uint64_t>(entity.keys[i])});
   }

@@ -15,6 +15,7 @@ struct RankRows {
   std::uint64_t count = 0;
   std::vector<std::uint64_t> maybe_shared;  // ascending
   std::vector<std::int64_t> keys;
+  bool are_shared = false;  // each of them is, as comm sets say; one that no other rank names is an error of all ranks
 };
 
 // A row that several ranks have belongs to the lowest of them.

@@ -302,6 +302,7 @@ RankRows SharedSink::rows_of_block(std::size_t e, bool by_comm_set) const {
                   "the comm set names node " + std::to_string(row) + " of " + std::to_string(entity.count));
     rows.keys.push_back(keys[row]);
   }
+  rows.are_shared = true;
   return rows;
 }
 
