@@ -27,7 +27,8 @@
 ! 3. stat= and errmsg= are as in Fortran's own statements: without stat=, an error ends the program with error stop
 !    and the message. stat is 0 or a penstock_err_*.
 ! 4. What a correct program meets (no step yet, end of stream, writer lost) is an outcome, not an error.
-! 5. Names lose the blanks at their end, and so does text, which comes back padded with blanks.
+! 5. Names lose the blanks at their end, and so does text, which comes back padded with blanks. A NUL ends them; one
+!    that anything but NULs and blanks follows is an error.
 ! 6. Timeouts are in milliseconds: penstock_configured (the default) is the stream's own, penstock_forever waits for
 !    ever.
 ! 7. A context, writer or reader is a handle: a copy of it is the same one. destroy and close free it.
@@ -35,13 +36,13 @@
 module penstock
   use, intrinsic :: iso_c_binding, only: c_int, c_null_ptr, c_ptr
   use penstock_c, only: c_context_create, c_context_destroy, c_create_stream, c_error, c_open_stream, c_text, &
-    c_variables_create, finish, optional_text, penstock_cohort, penstock_statistics
+    c_variables_create, finish, optional_text, penstock_cohort, penstock_statistics, whole_in_c
   use penstock_constants
   use penstock_reading, only: penstock_reader
   use penstock_writing, only: penstock_writer
   implicit none
   private :: c_int, c_null_ptr, c_ptr, c_context_create, c_context_destroy, c_create_stream, c_error, c_open_stream, &
-    c_text, c_variables_create, finish, optional_text
+    c_text, c_variables_create, finish, optional_text, whole_in_c
 
   ! Configuration and the library's thread.
   type :: penstock_context
@@ -63,7 +64,9 @@ contains
     character(len=*), intent(inout), optional :: errmsg
     type(c_error) :: error
     integer(c_int) :: code
-    code = c_context_create(optional_text(options), self%handle, error)
+    if (whole_in_c(options, 'options', error)) then
+      code = c_context_create(optional_text(options), self%handle, error)
+    end if
     call finish(error, stat, errmsg)
   end subroutine
 
@@ -87,8 +90,11 @@ contains
     character(len=*), intent(inout), optional :: errmsg
     type(c_error) :: error
     integer(c_int) :: code, ranks
-    code = c_create_stream(self%handle, c_text(name), cohort, optional_text(options), writer%handle, error)
-    if (code == penstock_ok) then
+    if (whole_in_c(name, 'name', error)) then
+      if (whole_in_c(options, 'options', error)) &
+        code = c_create_stream(self%handle, c_text(name), cohort, optional_text(options), writer%handle, error)
+    end if
+    if (error%code == penstock_ok) then
       ranks = 1
       if (present(cohort)) ranks = cohort%size
       writer%variables = c_variables_create(ranks)
@@ -97,7 +103,7 @@ contains
   end subroutine
 
   ! Collective. Waits until the stream exists and its writer has admitted this cohort. name: a stream's, or an address
-  ! as printed by `penstock ls --address`.
+  ! as printed by `penstock stream ls --address`.
   subroutine open_stream(self, reader, name, options, cohort, stat, errmsg)
     class(penstock_context), intent(in) :: self
     class(penstock_reader), intent(inout) :: reader
@@ -108,7 +114,10 @@ contains
     character(len=*), intent(inout), optional :: errmsg
     type(c_error) :: error
     integer(c_int) :: code
-    code = c_open_stream(self%handle, c_text(name), cohort, optional_text(options), reader%handle, error)
+    if (whole_in_c(name, 'name', error)) then
+      if (whole_in_c(options, 'options', error)) &
+        code = c_open_stream(self%handle, c_text(name), cohort, optional_text(options), reader%handle, error)
+    end if
     call finish(error, stat, errmsg)
   end subroutine
 

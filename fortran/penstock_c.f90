@@ -353,6 +353,25 @@ contains
     message = fortran_text(c_loc(error%message))
   end function
 
+  ! Whether C has all of a text, which ends at the first NUL there. If not, error says so.
+  logical function whole_in_c(text, what, error)
+    character(len=*), intent(in), optional :: text
+    character(len=*), intent(in) :: what
+    type(c_error), intent(inout) :: error
+    character(len=20) :: place
+    integer :: first
+    integer(c_int) :: code
+    whole_in_c = .true.
+    if (.not. present(text)) return
+    first = index(text, c_null_char)
+    if (first == 0) return
+    whole_in_c = verify(text(first:), c_null_char//' ') == 0
+    if (whole_in_c) return
+    write (place, '(i0)') first
+    code = refuse(error, what//" '"//text(:first - 1)//"' goes on after its character "//trim(place)// &
+                  ', a NUL, which ends texts: take the NUL out')
+  end function
+
   ! Without the blanks at its end, as C has it.
   function c_text(text)
     character(len=*), intent(in) :: text
@@ -438,12 +457,14 @@ contains
     end select
   end function
 
-  ! That, or an error.
+  ! That, or an error, also of the name.
   integer function known_type(values, name, error) result(dtype)
     class(*), intent(in) :: values(..)
     character(len=*), intent(in) :: name
     type(c_error), intent(inout) :: error
     integer(c_int) :: code
+    dtype = penstock_none
+    if (.not. whole_in_c(name, 'name', error)) return
     dtype = element_type(values)
     if (dtype == penstock_none) code = refuse(error, "'"//trim(name)//"': there are no variables of this type or rank")
   end function

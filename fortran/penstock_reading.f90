@@ -91,7 +91,7 @@ contains
     character(len=*), intent(inout), optional :: errmsg
     type(c_error) :: error
     type(c_variable) :: found
-    if (c_find_variable(self%handle, c_text(name), found, error) == penstock_ok) then
+    if (found_variable(self, name, found, error)) then
       if (present(dtype)) dtype = found%dtype
       if (present(kind)) kind = found%kind
       if (present(order)) order = found%order
@@ -117,7 +117,7 @@ contains
     integer(c_size_t) :: written
     integer(c_int) :: code
     written = 0
-    if (c_find_variable(self%handle, c_text(name), variable, error) == penstock_ok) then
+    if (found_variable(self, name, variable, error)) then
       code = c_blocks(self%handle, variable%id, int(block, c_int64_t) - 1, 1_c_size_t, found, written, error)
       if (code == penstock_ok .and. written == 0) code = refuse(error, "'"//trim(name)//"' has no such block")
     end if
@@ -226,7 +226,7 @@ contains
     character(len=*), intent(inout), optional :: errmsg
     type(c_error) :: error
     type(c_attribute) :: found
-    if (c_find_attribute(self%handle, c_text(name), found, error) == penstock_ok) then
+    if (found_attribute(self, name, found, error)) then
       if (present(dtype)) dtype = found%dtype
       if (present(count)) count = int(found%count)
       if (present(is_array)) is_array = found%is_array /= 0
@@ -302,6 +302,24 @@ contains
     call finish(error, stat, errmsg)
   end subroutine
 
+  logical function found_variable(self, name, variable, error) result(found)
+    class(penstock_reader), intent(in) :: self
+    character(len=*), intent(in) :: name
+    type(c_variable), intent(inout) :: variable
+    type(c_error), intent(inout) :: error
+    found = whole_in_c(name, 'name', error)
+    if (found) found = c_find_variable(self%handle, c_text(name), variable, error) == penstock_ok
+  end function
+
+  logical function found_attribute(self, name, attribute, error) result(found)
+    class(penstock_reader), intent(in) :: self
+    character(len=*), intent(in) :: name
+    type(c_attribute), intent(inout) :: attribute
+    type(c_error), intent(inout) :: error
+    found = whole_in_c(name, 'name', error)
+    if (found) found = c_find_attribute(self%handle, c_text(name), attribute, error) == penstock_ok
+  end function
+
   ! ---------------------------------------------------------------------------------------------------------- texts
 
   ! Whether what was asked for exists; that it does not is no error then.
@@ -322,7 +340,7 @@ contains
     type(c_ptr) :: first
     integer(c_size_t) :: count
     count = 0
-    if (c_find_variable(self%handle, c_text(name), variable, error) == penstock_ok) then
+    if (found_variable(self, name, variable, error)) then
       if (c_strings(self%handle, variable%id, first, count, error) /= penstock_ok) count = 0
     end if
     strings = pointers_at(first, count)
@@ -335,9 +353,10 @@ contains
     type(c_ptr), allocatable :: strings(:)
     type(c_attribute) :: found
     integer(c_int) :: code
-    code = c_find_attribute(self%handle, c_text(name), found, error)
-    if (code == penstock_ok .and. found%dtype /= penstock_string) code = refuse(error, "'"//trim(name)//"' is no text")
-    if (code /= penstock_ok) found%count = 0
+    if (found_attribute(self, name, found, error)) then
+      if (found%dtype /= penstock_string) code = refuse(error, "'"//trim(name)//"' is no text")
+    end if
+    if (error%code /= penstock_ok) found%count = 0
     strings = pointers_at(found%strings, found%count)
   end function
 

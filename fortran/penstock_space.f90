@@ -133,7 +133,9 @@ contains
     character(len=*), intent(inout), optional :: errmsg
     type(c_error) :: error
     integer(c_int) :: code
-    code = c_create(context%handle, optional_text(options), self%handle, error)
+    if (whole_in_c(options, 'options', error)) then
+      code = c_create(context%handle, optional_text(options), self%handle, error)
+    end if
     call finish(error, stat, errmsg)
   end subroutine
 
@@ -167,12 +169,16 @@ contains
     if (present(readers)) then
       allocate(character(len=len(readers) + 1) :: names(size(readers)))
       do i = 1, size(readers)
+        if (.not. whole_in_c(readers(i), 'reader', error)) exit
         names(i) = c_text(readers(i))
       end do
       pointers = [(c_loc(names(i)), i = 1, size(readers))]
     end if
-    code = c_define_array(self%handle, c_text(name), dtype, shape, where, most, size(pointers, kind=c_size_t), &
-                          pointers, error)
+    if (error%code == penstock_ok) then
+      if (whole_in_c(name, 'name', error)) &
+        code = c_define_array(self%handle, c_text(name), dtype, shape, where, most, size(pointers, kind=c_size_t), &
+                              pointers, error)
+    end if
     call finish(error, stat, errmsg)
   end subroutine
 
@@ -187,8 +193,12 @@ contains
     character(len=*), intent(inout), optional :: errmsg
     type(c_error) :: error
     type(c_array) :: array
+    integer(c_int) :: code
     array%struct_size = c_sizeof(array)
-    if (c_find_array(self%handle, c_text(name), c_timeout(timeout_ms), array, error) == penstock_ok) then
+    if (whole_in_c(name, 'name', error)) then
+      code = c_find_array(self%handle, c_text(name), c_timeout(timeout_ms), array, error)
+    end if
+    if (error%code == penstock_ok) then
       if (present(dtype)) dtype = array%dtype
       if (present(shape)) shape = array%shape(:array%ndims)
     end if
@@ -253,8 +263,10 @@ contains
     character(len=*), intent(inout), optional :: errmsg
     type(c_error) :: error
     integer(c_int) :: code
-    code = c_wait_for_box(self%handle, c_text(name), int(version, c_int64_t), start, count, c_timeout(timeout_ms), &
-                          error)
+    if (whole_in_c(name, 'name', error)) then
+      code = c_wait_for_box(self%handle, c_text(name), int(version, c_int64_t), start, count, c_timeout(timeout_ms), &
+                            error)
+    end if
     call finish(error, stat, errmsg)
   end subroutine
 
@@ -269,7 +281,9 @@ contains
     integer(c_int) :: code, found
     found = 0
     version = 0
-    code = c_latest(self%handle, c_text(name), version, found, error)
+    if (whole_in_c(name, 'name', error)) then
+      code = c_latest(self%handle, c_text(name), version, found, error)
+    end if
     latest = merge(int(version), -1, found /= 0)
     call finish(error, stat, errmsg)
   end function
@@ -284,7 +298,10 @@ contains
     character(len=*), intent(inout), optional :: errmsg
     type(c_error) :: error
     integer(c_int) :: code
-    code = c_done(self%handle, c_text(name), int(version, c_int64_t), c_text(reader), c_timeout(timeout_ms), error)
+    if (whole_in_c(name, 'name', error)) then
+      if (whole_in_c(reader, 'reader', error)) &
+        code = c_done(self%handle, c_text(name), int(version, c_int64_t), c_text(reader), c_timeout(timeout_ms), error)
+    end if
     call finish(error, stat, errmsg)
   end subroutine
 

@@ -40,7 +40,9 @@ contains
     integer(c_int) :: code, chosen
     chosen = merge(penstock_global_array, penstock_global_value, present(shape))
     if (present(kind)) chosen = kind
-    code = c_define(self%handle, self%variables, c_text(name), dtype, shape, chosen, c_logical(min_max), error)
+    if (whole_in_c(name, 'name', error)) then
+      code = c_define(self%handle, self%variables, c_text(name), dtype, shape, chosen, c_logical(min_max), error)
+    end if
     call finish(error, stat, errmsg)
   end subroutine
 
@@ -128,6 +130,8 @@ contains
     rank (0)
       select type (values)
       type is (character(len=*))
+        code = penstock_err_invalid_argument
+        if (.not. whole_in_c(values, 'text', error)) return
         code = c_put_string(self%handle, self%variables, c_text(name), c_text(values), c_logical(local), error)
         return
       end select
@@ -165,6 +169,8 @@ contains
     rank (0)
       select type (values)
       type is (character(len=*))
+        code = penstock_err_invalid_argument
+        if (.not. whole_in_c(values, 'text', error)) return
         code = c_put_attribute_string(self%handle, c_text(name), c_text(values), error)
         return
       end select
@@ -173,8 +179,11 @@ contains
       type is (character(len=*))
         allocate(character(len=len(values) + 1) :: copies(size(values)))
         do i = 1, size(values)
+          if (.not. whole_in_c(values(i), 'text', error)) exit
           copies(i) = c_text(values(i))
         end do
+        code = error%code
+        if (code /= penstock_ok) return
         code = c_put_attribute_strings(self%handle, c_text(name), [(c_loc(copies(i)), i = 1, size(values))], &
                                        size(values, kind=c_size_t), error)
         return
