@@ -78,19 +78,28 @@ static char* element(const CFI_cdesc_t* array, CFI_index_t index) {
   return (char*)array->base_addr + (array->rank > 0 ? index * array->dim[0].sm : 0);
 }
 
+/* gfortran leaves the extents of an array that was never allocated undefined, and gives some expressions without
+   elements, as [real ::], no address. So an array without an address is empty if its extents say so. */
+static bool is_allocated(const CFI_cdesc_t* array) {
+  bool empty = false, sized = true;
+  for (int d = 0; d < array->rank; ++d) {
+    empty |= array->dim[d].extent == 0;
+    sized &= array->dim[d].extent >= 0;
+  }
+  return array->base_addr != NULL || (empty && sized);
+}
+
 /* The sizes of an array. An array of assumed size has none. */
 static int shape_of(const CFI_cdesc_t* array, const char* name, uint64_t* shape, penstock_error* error) {
-  uint64_t elements = 1;
   if (array->rank > PENSTOCK_MAX_DIMS)
     return fail(error, PENSTOCK_ERR_INVALID_ARGUMENT, "'%s': arrays have at most %d dimensions", name,
                 PENSTOCK_MAX_DIMS);
+  if (!is_allocated(array)) return fail(error, PENSTOCK_ERR_INVALID_ARGUMENT, "'%s': the array is not allocated", name);
   for (int d = 0; d < array->rank; ++d) {
     if (array->dim[d].extent < 0)
       return fail(error, PENSTOCK_ERR_INVALID_ARGUMENT, "'%s': give a section, for an array a(*) has no size", name);
-    elements *= shape[d] = (uint64_t)array->dim[d].extent;
+    shape[d] = (uint64_t)array->dim[d].extent;
   }
-  if (elements > 0 && array->base_addr == NULL)
-    return fail(error, PENSTOCK_ERR_INVALID_ARGUMENT, "'%s': the array is not allocated", name);
   return PENSTOCK_OK;
 }
 

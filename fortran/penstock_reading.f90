@@ -117,9 +117,12 @@ contains
     integer(c_size_t) :: written
     integer(c_int) :: code
     written = 0
-    if (found_variable(self, name, variable, error)) then
-      code = c_blocks(self%handle, variable%id, int(block, c_int64_t) - 1, 1_c_size_t, found, written, error)
-      if (code == penstock_ok .and. written == 0) code = refuse(error, "'"//trim(name)//"' has no such block")
+    call check_selection(name, block, .false., .false., error)
+    if (error%code == penstock_ok) then
+      if (found_variable(self, name, variable, error)) then
+        code = c_blocks(self%handle, variable%id, int(block, c_int64_t) - 1, 1_c_size_t, found, written, error)
+        if (code == penstock_ok .and. written == 0) code = refuse(error, "'"//trim(name)//"' has no such block")
+      end if
     end if
     if (error%code == penstock_ok) then
       if (present(start)) start = found%start(:found%ndims) + 1
@@ -136,9 +139,9 @@ contains
   !
   ! start: where the box begins, from 1. count: its sizes, by default those of values; values may lack dimensions of
   ! one element. stride: every stride(d)-th element. block: a block as its writer put it, from 1. points: single
-  ! elements, the indices of each in a column. Elements that no block covers are left as they were. asynchronous:
-  ! values, which has that attribute, is complete when wait or end_step has returned; several such gets are fetched
-  ! together.
+  ! elements, the indices of each in a column. Of block, points and a box only one is given. Elements that no block
+  ! covers are left as they were. asynchronous: values, which has that attribute, is complete when wait or end_step has
+  ! returned; several such gets are fetched together.
   subroutine get(self, name, values, start, count, stride, block, points, asynchronous, timeout_ms, stat, errmsg)
     class(penstock_reader), intent(in) :: self
     character(len=*), intent(in) :: name
@@ -154,12 +157,14 @@ contains
     integer(c_int) :: code, dtype
     number = 0
     if (present(block)) number = block
+    call check_selection(name, block, present(points), present(start) .or. present(count) .or. present(stride), error)
     if (present(points)) then
       indices = int(points, c_int64_t) - 1
     else
       allocate(indices(0, 0))
     end if
-    dtype = known_type(values, name, error)
+    dtype = penstock_none
+    if (error%code == penstock_ok) dtype = known_type(values, name, error)
     if (dtype == penstock_string) then
       call copy_text(find_text(self, name, error), values, name, error)
     else if (dtype /= penstock_none) then
@@ -169,6 +174,23 @@ contains
       end if
     end if
     call finish(error, stat, errmsg)
+  end subroutine
+
+  ! Blocks count from 1. A selection is one of a block, points and a box.
+  subroutine check_selection(name, block, points, box, error)
+    character(len=*), intent(in) :: name
+    integer, intent(in), optional :: block
+    logical, intent(in) :: points, box
+    type(c_error), intent(inout) :: error
+    character(len=12) :: number
+    integer(c_int) :: code
+    if (present(block)) then
+      write (number, '(i0)') block
+      if (block < 1) code = refuse(error, "'"//trim(name)//"': block is "//trim(number)//'; blocks count from 1')
+    end if
+    if (count([present(block), points, box]) > 1) then
+      code = refuse(error, "'"//trim(name)//"': block, points, and start, count or stride exclude each other; give one")
+    end if
   end subroutine
 
   ! The value of a text variable, with the length that it has. Of a text of every rank, that of one.

@@ -217,6 +217,8 @@ contains
     real(real64) :: a(3, 2), deep(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
     integer :: stat, i, outcome
     integer, parameter :: bad(2) = [1, 0]
+    real(real64), allocatable, save :: never(:, :)
+    real(real64), allocatable :: freed(:)
     character(len=2) :: narrow
     a = 0
     deep = 0
@@ -267,6 +269,15 @@ contains
     call report('NUL in a vector', stat, message)
     call context%open_stream(reader, 'pair', options='shm'//achar(0)//',x', stat=stat, errmsg=message)
     call report('NUL in options', stat, message)
+    allocate(freed(4))
+    deallocate(freed)
+    call writer%put('never', never, stat=stat, errmsg=message)
+    call report('never allocated', stat, message)
+    call writer%put('freed', freed, start=[1], shape=[4], stat=stat, errmsg=message)
+    call report('deallocated', stat, message)
+    allocate(freed(0))
+    call writer%put('nothing', freed)
+    call writer%put('no numbers', [real ::])
     call writer%put('text', 'abc'//achar(0)//' '//achar(0))
     call writer%put_attribute('n', [1, 2])
     call writer%end_step()
@@ -277,6 +288,18 @@ contains
     call report('got shape', stat, message)
     call reader%get('text', narrow, stat=stat, errmsg=message)
     call report('narrow', stat, message)
+    call reader%get('a', never, stat=stat, errmsg=message)
+    call report('got never allocated', stat, message)
+    call reader%get('nothing', freed)
+    call reader%get('a', a, block=0, stat=stat, errmsg=message)
+    call report('block 0', stat, message)
+    call reader%inquire_block('a', -1, stat=stat, errmsg=message)
+    call report('block -1', stat, message)
+    call reader%get('a', a, block=1, start=[1, 1], stat=stat, errmsg=message)
+    call report('block and start', stat, message)
+    call reader%get('a', a(:, 1), points=reshape_points([1, 1, 1, 1, 1, 1]), stride=[1, 1], stat=stat, errmsg=message)
+    call report('points and stride', stat, message)
+    call reader%get('a', a, block=1)
     call reader%get('a'//achar(0)//'b', a, stat=stat, errmsg=message)
     call report('got NUL', stat, message)
     narrow = reader%text('text'//achar(0)//'s', stat=stat, errmsg=message)
