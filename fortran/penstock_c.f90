@@ -342,10 +342,28 @@ contains
     character(len=:), allocatable :: message
     if (present(stat)) stat = error%code
     if (error%code == penstock_ok) return
-    message = message_of(error)
+    message = in_words_of_fortran(message_of(error))
     if (present(errmsg)) errmsg = message
     if (.not. present(stat)) error stop 'penstock: '//message
   end subroutine
+
+  ! A handle that is NULL is one that no call has opened, or that was closed.
+  function in_words_of_fortran(message) result(words)
+    character(len=*), intent(in) :: message
+    character(len=:), allocatable :: words
+    select case (message)
+    case ('context is NULL')
+      words = 'the context is not open: call create first'
+    case ('writer is NULL')
+      words = 'the writer is not open: call create_stream first'
+    case ('reader is NULL')
+      words = 'the reader is not open: call open_stream first'
+    case ('space is NULL')
+      words = 'the array space is not open: call create first'
+    case default
+      words = message
+    end select
+  end function
 
   function message_of(error) result(message)
     type(c_error), intent(in), target :: error

@@ -195,7 +195,8 @@ void penstock_fortran_step_is_over(penstock_fortran_variables* known, int lost) 
 }
 
 static int check_open(const penstock_fortran_variables* known, penstock_error* error) {
-  return known != NULL ? PENSTOCK_OK : fail(error, PENSTOCK_ERR_WRONG_STATE, "the writer is not open");
+  return known != NULL ? PENSTOCK_OK
+                       : fail(error, PENSTOCK_ERR_WRONG_STATE, "the writer is not open: call create_stream first");
 }
 
 static variable* find(const penstock_fortran_variables* known, const char* name) {

@@ -220,11 +220,18 @@ contains
     real(real64), allocatable, save :: never(:, :)
     real(real64), allocatable :: freed(:)
     character(len=2) :: narrow
+    type(penstock_context) :: no_context
     a = 0
     deep = 0
     message = 'unchanged'
     call writer%put('a', a, stat=stat, errmsg=message)
     call report('not open', stat, message)
+    call writer%begin_step(stat=stat, errmsg=message)
+    call report('no writer', stat, message)
+    call reader%get('a', a, stat=stat, errmsg=message)
+    call report('no reader', stat, message)
+    call no_context%create_stream(writer, 'pair', stat=stat, errmsg=message)
+    call report('no context', stat, message)
     call context%open_stream(reader, 'nobody', options='open_timeout_ms=0', stat=stat, errmsg=message)
     call report('nobody', stat, message)
     call context%create_stream(writer, 'pair', options='no_such_option=1', stat=stat, errmsg=message)

@@ -196,7 +196,10 @@ def test_a_shape_that_changes(context, start, place):
 
 # (case of errors() in cases.f90, stat, words of errmsg), in its order
 ERRORS = [
-    ("not open", 2, "the writer is not open"),
+    ("not open", 2, "the writer is not open: call create_stream first"),
+    ("no writer", 1, "the writer is not open: call create_stream first"),
+    ("no reader", 1, "the reader is not open: call open_stream first"),
+    ("no context", 1, "the context is not open: call create first"),
     ("nobody", 40, "nobody"),
     ("option", 4, "no_such_option"),
     ("no step", 2, "the writer has no step open"),
