@@ -121,6 +121,8 @@ def test_objects_from_the_command_line(penstock, served, tmp_path):
     asked = penstock("object", "drop", "run*", "--matching")
     assert asked.returncode == 2 and "removes 2 objects (257 B)" in words_of(asked)
     assert "2 dropped" in words_of(penstock("object", "drop", "run*", "--matching", "--yes"))
+    nothing = penstock("object", "drop", "run*", "--matching")
+    assert nothing.returncode == 0 and words_of(nothing).strip() == "no such objects"
     assert "no such objects" in words_of(penstock("object", "list"))
     missing = penstock("object", "get", "run 7", "text")
     assert missing.returncode == 1 and b"Traceback" not in missing.stderr
@@ -196,6 +198,9 @@ def test_without_a_pool(penstock):
         (["pool", "serve", "-o", "memory"], 2, "'memory' is not KEY=VALUE"),
         (["pool", "serve", "-o", "memroy=1GiB"], 1, "did you mean 'memory'?"),
         (["object", "put", "a", "b", "file", "--text", "x"], 2, "not both"),
+        (["object", "drop", "a*", "--matching", "--version", "1"], 2, "takes neither --version nor --tag"),
+        (["object", "drop", "a*", "--matching", "--tag", "0"], 2, "takes neither --version nor --tag"),
+        (["pool", "drain", "a", "--no-wait", "--timeout", "3"], 2, "--timeout is for a drain that is waited for"),
         (["pool"], 2, "Usage"),
     ],
 )

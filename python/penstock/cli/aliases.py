@@ -76,6 +76,6 @@ def drop(
         _say("drop", "object drop")
         return objects.drop(row, column, matching, version, tag, pool, namespace, timeout, yes)
     _say("drop --stream", "stream drop")
-    if column or matching or version or tag or namespace:
+    if column or matching or version is not None or tag is not None or namespace:
         fail("--stream takes a stream's name, and no other choice", code=2)
     return drop_stream(row, pool, timeout, yes)

@@ -214,9 +214,14 @@ def drop(
     yes: Yes = False,
 ) -> None:
     """Remove objects from memory and disk. It says what is lost, and asks."""
+    if matching and (version is not None or tag is not None):
+        fail("--matching drops all versions of all that match, and takes neither --version nor --tag", code=2)
     with open_pool(pool, namespace, timeout) as there:
         if matching:
-            confirm(_matching(there, row, column or "*"), yes)
+            if (lost := _matching(there, row, column or "*")) is None:
+                messages().print(Text("no such objects"))
+                return
+            confirm(lost, yes)
             count = there.drop_matching(row, column or "*")
             messages().print(Text(f"{count} dropped"))
             return
@@ -225,10 +230,12 @@ def drop(
             fail(f"there is no object {row}/{column}")
 
 
-def _matching(there: Any, row: str, column: str) -> str:
+def _matching(there: Any, row: str, column: str) -> str | None:
+    """What is lost; None: nothing matches."""
     sizes = [one.bytes for one in there.list(row, column)]
-    whole = "with all their versions" if sizes else "for none match"
-    lost = f"{len(sizes)} objects ({size(sum(sizes))}), {whole}"
+    if not sizes:
+        return None
+    lost = f"{len(sizes)} objects ({size(sum(sizes))}), with all their versions"
     return f"This removes {lost}, from the memory and the disks of pool {there.name}."
 
 

@@ -121,6 +121,10 @@ def drain(
     timeout passes, the server stays an active member and the command fails. Ctrl-C leaves the drain in progress; the
     same command shows it again.
     """
+    if (cancel or no_wait) and timeout is not None:
+        fail("--timeout is for a drain that is waited for, and --cancel and --no-wait leave at once", code=2)
+    if cancel and no_wait:
+        fail("give --cancel or --no-wait, not both", code=2)
     with open_pool(pool, "", CALL_S) as there:
         if cancel:
             there.administer(server, "cancel_drain")
