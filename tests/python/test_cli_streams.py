@@ -251,6 +251,26 @@ def test_dump_prints_values_of_a_live_stream(processes):
     assert finish(heat, "\n")[0] == 0
 
 
+def test_dump_from_a_step_far_ahead_ends_at_its_deadline(processes):
+    writer, penstock = processes
+    heat = writer(
+        """
+        with penstock.create("heat", rendezvous_readers=0, reserve_steps=1) as stream:
+            write(stream, 0)
+            say("ready")
+            n = 1
+            while True:
+                write(stream, n)
+                n += 1
+        """
+    )
+    assert next_line(heat) == "ready"
+    result = penstock("stream", "dump", "heat", "--from", 10**12, "--timeout", "1")
+    assert result.returncode == 124, result.stderr
+    assert re.search(r"has reached step \d+, not 1000000000000, within 1 s", result.stderr)
+    heat.kill()
+
+
 def test_the_first_values_of_a_selection_are_those_of_numpy():
     chance = random.Random(7)
     for _ in range(300):

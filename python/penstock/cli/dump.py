@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -45,7 +46,12 @@ def dump(
         int, typer.Option(min=0, help="At most so many values of each variable in a step; 0: all.")
     ] = LIMIT,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the stream, and for each step.")
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="How long to wait for the stream, for the first step wanted, and each after it.",
+        ),
     ] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -95,15 +101,32 @@ def _options(place: Place, first: int | None, steps: int | None) -> dict[str, st
 def _steps(stream: Any, first: int | None, count: int, timeout: float) -> Iterator[Any]:
     import penstock
 
-    while count > 0:
+    for number in range(count):
         try:
-            step = next_step(stream, timeout)
+            step = next_step(stream, timeout) if first is None or number else _step_from(stream, first, timeout)
         except penstock.EndOfStream:
             return
         with step:
-            if first is None or step.number >= first:
-                count -= 1
-                yield step
+            yield step
+
+
+def _step_from(stream: Any, first: int, timeout: float) -> Any:
+    """The first step from this one on. Earlier ones do not prolong the wait."""
+    import penstock
+
+    end = time.monotonic() + timeout
+    at = None
+    while at is None or time.monotonic() < end:
+        try:
+            step = stream.step(max(0.0, end - time.monotonic()))
+        except penstock.TimeoutError:
+            break
+        if step.number >= first:
+            return step
+        with step:
+            at = step.number
+    reached = "gave no step" if at is None else f"has reached step {at}, not {first},"
+    fail(f"stream '{stream.name}' {reached} within {timeout:g} s", "Try a larger --timeout.", code=124)
 
 
 # ---------------------------------------------------------------------------------------------------------- selecting
