@@ -271,6 +271,38 @@ def test_dump_from_a_step_far_ahead_ends_at_its_deadline(processes):
     heat.kill()
 
 
+def test_control_characters_and_nan_are_printed_safely(processes):
+    writer, penstock = processes
+    heat = writer(
+        r"""
+        with penstock.create("heat", rendezvous_readers=0, reserve_steps=1) as stream:
+            with stream.step() as step:
+                step["a"] = np.array([np.nan, np.inf, -np.inf, 1.5])
+                step["t"] = "red\x1b[31m\nnext\x9b"
+                step.attributes["x"] = "bell\x1b]0;title"
+                step.attributes["limits"] = [float("nan"), 2.0]
+            say("ready")
+            wait()
+        """
+    )
+    assert next_line(heat) == "ready"
+
+    def no_constant(word):
+        raise ValueError(word)
+
+    dumped = penstock("stream", "dump", "heat", "--json")
+    (step,) = json.loads(dumped.stdout, parse_constant=no_constant)["steps"]
+    assert {one["name"]: one["values"] for one in step["variables"]}["a"] == ["nan", "inf", "-inf", 1.5]
+    assert step["attributes"]["limits"] == ["nan", 2.0]
+    shown = penstock("stream", "show", "heat", "--json", "--minmax")
+    assert json.loads(shown.stdout, parse_constant=no_constant)["attributes"]["limits"] == ["nan", 2.0]
+    for command in ("show", "dump"):
+        text = penstock("stream", command, "heat").stdout
+        assert '"bell\\u001b]0;title"' in text and "\\u001b[31m\\nnext\\u009b" in text
+        assert "\x1b" not in text and "\x9b" not in text
+    assert finish(heat, "\n")[0] == 0
+
+
 def test_the_first_values_of_a_selection_are_those_of_numpy():
     chance = random.Random(7)
     for _ in range(300):

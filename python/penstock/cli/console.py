@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -34,8 +35,26 @@ def messages() -> Console:
     return _console(stderr=True)
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON has no NaN and no infinities: they are the strings "nan", "inf", "-inf"."""
+    return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return str(float(value)) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    print(json_text(value, indent=2))
+
+
+def visible(text: str) -> str:
+    """The text; where it has control characters, quoted and escaped, so that none acts on a terminal."""
+    return text if text.isprintable() else json.dumps(text)
 
 
 def fail(message: str, hint: str = "", code: int = 1) -> NoReturn:

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from rich.text import Text
 
-from .console import command, fail, messages, print_json
+from .console import command, fail, messages, print_json, visible
 from .places import (
     Place,
     StreamName,
@@ -226,19 +226,19 @@ def _entry(shape: tuple[int, ...], axes: list[range], values: Any, limit: int) -
 
 
 def _print(stream: str, step: int, entries: list[dict], attributes: dict[str, Any], before: dict[str, Any]) -> None:
-    print(f"stream {stream}, step {step}")
+    print(f"stream {visible(stream)}, step {step}")
     for entry in entries:
         shape = " × ".join(map(str, entry["shape"]))
         block = f" block {entry['block']}" if entry["block"] is not None else ""
         kind = entry["kind"].replace("_", " ")
-        print(f"{entry['name']}{block}: {entry['dtype']}, {kind}{f' {shape}' if shape else ''}")
+        print(f"{visible(entry['name'])}{block}: {entry['dtype']}, {kind}{f' {shape}' if shape else ''}")
         for line in _lines(entry["axes"], [_text(value) for value in entry["values"]]):
             print(f"  {line}")
         if entry["left_out"]:
             print(f"  {entry['left_out']} more values are left out; --limit 0 prints all")
     for name, value in attributes.items():
         if name not in before or before[name] != value:
-            print(f"attribute {name} = {short(value)}")
+            print(f"attribute {visible(name)} = {short(value)}")
 
 
 def _lines(axes: list[range], texts: list[str]) -> Iterator[str]:
@@ -259,7 +259,7 @@ def _lines(axes: list[range], texts: list[str]) -> Iterator[str]:
 
 def _text(value: Any) -> str:
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=not value.isprintable())
     if isinstance(value, list):  # complex
         return f"{value[0]:.8g}{value[1]:+.8g}j"
     return f"{value:.8g}" if isinstance(value, float) else str(value)

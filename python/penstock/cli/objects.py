@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..units import size, timestamp
 from ..workflow.registry import directory_is_known, runtime_directory
-from .console import Yes, command, confirm, fail, messages, output, print_json
+from .console import Yes, command, confirm, fail, json_text, messages, output, print_json, visible
 
 CALL_S = 30.0
 Row = Annotated[str, typer.Argument(help="The key's row.")]
@@ -131,7 +131,9 @@ def info(
         return
     table = Table(show_header=False)
     for key, value in known.items():
-        table.add_row(key.replace("_", " "), Text(f"{value} ({size(value)})" if key == "bytes" else str(value)))
+        table.add_row(
+            key.replace("_", " "), Text(f"{value} ({size(value)})" if key == "bytes" else visible(str(value)))
+        )
     output().print(table)
 
 
@@ -194,7 +196,7 @@ def watch(
 
 def _print_event(what: str, known: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        line = json.dumps({"event": what, **known}, ensure_ascii=False)
+        line = json_text({"event": what, **known})
     else:
         about = f"{size(known['bytes'])}, version {known['version']}, put {known['put']}"
         line = f"{what} {known['row']}/{known['column']}: {about}"

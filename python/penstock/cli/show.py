@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import size
-from .console import command, fail, output, print_json
+from .console import command, fail, output, print_json, visible
 from .places import Place, StreamName, await_first_step, next_step, not_found_hint, opened, require
 
 SHOWN_BLOCKS = 16
@@ -143,7 +143,7 @@ def _print(console: Console, found: dict[str, Any], place: Place, blocks: bool) 
     ranks = f", {_ranks(found['ranks'])}" if found["ranks"] else ""
     plane = f", read over {found['data_plane']}" if found["data_plane"] else ""
     kept = f"; {found['state']}, {found['steps']} steps in {place}" if found["steps"] is not None else ""
-    head = f"stream {found['stream']}, step {found['step']}{writer}{ranks}{plane}{kept}"
+    head = f"stream {visible(found['stream'])}, step {found['step']}{writer}{ranks}{plane}{kept}"
     console.print(Text(head), soft_wrap=True)
     table = Table()
     for title in ("variable", "type", "kind", "shape"):
@@ -152,7 +152,7 @@ def _print(console: Console, found: dict[str, Any], place: Place, blocks: bool) 
         table.add_column(title, justify="right")
     for variable in found["variables"]:
         table.add_row(
-            Text(variable["name"]),
+            Text(visible(variable["name"])),
             variable["dtype"],
             variable["kind"].replace("_", " "),
             _shape(variable),
@@ -167,14 +167,14 @@ def _print(console: Console, found: dict[str, Any], place: Place, blocks: bool) 
     if found["attributes"]:
         grid = Table.grid(padding=(0, 2))
         for name, value in found["attributes"].items():
-            grid.add_row(Text(name), Text(short(value)))
+            grid.add_row(Text(visible(name)), Text(short(value)))
         console.print(Text("attributes", style="bold"))
         console.print(grid)
     for reader in found["peers"] or []:
         held = f", holds {reader.get('steps_held', 0)} now"
         dropped = f", {reader['steps_dropped']} dropped" if reader.get("steps_dropped") else ""
         done = f"{reader.get('steps_released', 0)} steps read"
-        text = f"reader {reader.get('name')}: {_ranks(reader.get('ranks', 1))}, {done}{held}{dropped}"
+        text = f"reader {visible(str(reader.get('name')))}: {_ranks(reader.get('ranks', 1))}, {done}{held}{dropped}"
         console.print(Text(text), soft_wrap=True)
 
 
@@ -183,9 +183,13 @@ def _print_blocks(console: Console, variables: list[dict[str, Any]]) -> None:
         listed = variable["blocks"]
         for number, block in enumerate(listed[:SHOWN_BLOCKS]):
             place = f"start {block['start']} count {block['count']}" if block["count"] else "one value"
-            console.print(Text(f"{variable['name']} block {number}: {place}, rank {block['rank']}"), soft_wrap=True)
+            console.print(
+                Text(f"{visible(variable['name'])} block {number}: {place}, rank {block['rank']}"), soft_wrap=True
+            )
         if len(listed) > SHOWN_BLOCKS:
-            console.print(Text(f"{variable['name']}: {len(listed) - SHOWN_BLOCKS} more blocks (--json lists all)"))
+            console.print(
+                Text(f"{visible(variable['name'])}: {len(listed) - SHOWN_BLOCKS} more blocks (--json lists all)")
+            )
 
 
 def _ranks(count: int) -> str:
@@ -205,5 +209,6 @@ def _number(value: Any) -> str:
 
 
 def short(value: Any) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    """For a person: no control characters, and not long."""
+    text = ", ".join(short(each) for each in value) if isinstance(value, list) else visible(str(value))
     return text if len(text) <= 200 else f"{text[:197]}..."

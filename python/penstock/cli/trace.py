@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import duration, size, timestamp
-from .console import command, fail, messages, output, print_json
+from .console import command, fail, json_text, messages, output, print_json
 from .objects import Json, check_directory
 
 app = typer.Typer(help="Look at what clients of pools have recorded (PENSTOCK_TRACE).", no_args_is_help=True)
@@ -72,7 +71,7 @@ def merge(
         messages().print(Text(f"{len(recording)} operations in {into}"), soft_wrap=True)
         return
     for operation in recording:
-        sys.stdout.write(json.dumps(operation, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_text(operation) + "\n")
 
 
 @app.command("convert")
