@@ -275,12 +275,26 @@ def test_a_stream_in_a_pool_is_found_without_a_word(penstock, pooled, tmp_path):
 
 def test_a_stream_is_dropped_when_the_question_is_answered(penstock, pooled, environment, tmp_path):
     writer, where = pooled
+    wrong = penstock("stream", "drop", "heat", "--pool", "wrong", "--yes", **where)
+    assert wrong.returncode == 1 and "there is no pool 'wrong' There are: default" in words_of(wrong)
     written = penstock("stream", "drop", "heat", "--yes", **where)
     assert written.returncode == 1 and "is being written by" in words_of(written)
     writer.communicate("\n", timeout=TIMEOUT_S)
     refused = penstock("stream", "drop", "heat", **where)
     assert refused.returncode == 2 and "removes stream heat from pool default: 3 steps" in words_of(refused)
     command = [sys.executable, "-m", "penstock.cli.main", "stream", "drop", "heat"]
+    terminal, side = os.openpty()
+    pipes = {"stdin": side, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    asking = subprocess.Popen(command, env=environment | where, cwd=tmp_path, **pipes)
+    said = b""
+    while b"Go on?" not in said:
+        assert select.select([asking.stderr], [], [], TIMEOUT_S)[0]
+        said += (more := os.read(asking.stderr.fileno(), 4096))
+        assert more, said
+    asking.send_signal(signal.SIGINT)
+    assert b"nothing was done" in asking.communicate(timeout=TIMEOUT_S)[1] and asking.returncode == 130
+    os.close(side)
+    os.close(terminal)
     for answer, code, left in (("n", 1, ["heat"]), ("y", 0, [])):
         terminal, side = os.openpty()
         os.write(terminal, f"{answer}\n".encode())

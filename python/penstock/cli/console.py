@@ -76,7 +76,12 @@ def confirm(loss: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         fail("nothing was done, for there is no terminal to ask on", "Give --yes to do it without being asked.", code=2)
-    if not typer.confirm("Go on?", err=True):
+    try:
+        agreed = typer.confirm("Go on?", err=True)
+    except typer.Abort:  # Ctrl-C, or the end of input
+        messages().print("nothing was done")
+        raise typer.Exit(130) from None
+    if not agreed:
         fail("nothing was done")
 
 
