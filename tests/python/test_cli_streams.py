@@ -12,8 +12,9 @@ import sys
 import textwrap
 
 import numpy as np
+import penstock
 import pytest
-from penstock.cli import dump
+from penstock.cli import dump, places
 
 pytest.importorskip("penstock._core")
 
@@ -303,6 +304,20 @@ def test_control_characters_and_nan_are_printed_safely(processes):
     assert finish(heat, "\n")[0] == 0
 
 
+def test_a_directory_that_hangs_is_asked_once(monkeypatch):
+    asked = []
+
+    def hangs(**_):
+        asked.append(1)
+        raise penstock.TimeoutError("no answer")
+
+    monkeypatch.setattr(places, "directory_is_known", lambda: True)
+    monkeypatch.setattr(places, "_silent_until", {})
+    monkeypatch.setattr(penstock, "known_pools", hangs)
+    assert [places.known_pools() for _ in range(3)] == [[], [], []]
+    assert len(asked) == 1
+
+
 def test_the_first_values_of_a_selection_are_those_of_numpy():
     chance = random.Random(7)
     for _ in range(300):
@@ -333,7 +348,9 @@ def test_looking_at_a_stream_is_no_reader_that_its_writer_waits_for(processes):
     assert next_line(heat) == "created"
     result = penstock("stream", "show", "heat", "--timeout", "0.5")
     assert result.returncode == 124 and "gave no step within 0.5 s" in result.stderr
-    assert "waits for a reader" in result.stderr
+    assert "waits for its first readers: start one, or set rendezvous_readers=0" in result.stderr
+    dropped = penstock("stream", "drop", "heat", "--yes")
+    assert dropped.returncode == 1 and "heat is in its writer's memory; it ends with its writer" in dropped.stderr
     (row,) = json.loads(penstock("stream", "top", "--json").stdout)["streams"]
     assert (row["stream"], row["steps"], row["peers"], row["pid"]) == ("heat", 0, [], heat.pid)
     reader = writer("with penstock.open('heat') as stream:\n    say(stream.step().number)\n    wait()")

@@ -26,6 +26,8 @@ Variables = Annotated[
 ]
 CALL_S = 5.0
 LOOK_AGAIN_S = 0.2
+SILENT_S = 60.0  # a directory service that did not answer in time is not asked again for so long
+_silent_until: dict[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,13 @@ def known_pools(timeout: float = CALL_S) -> list[dict[str, Any]]:
     """As penstock.known_pools; none where no directory service is known or it does not answer, which is said."""
     import penstock
 
-    if not directory_is_known():
+    if not directory_is_known() or time.monotonic() < _silent_until.get("directory", 0.0):
         return []
     try:
         return penstock.known_pools(timeout=timeout)
     except (penstock.NotFound, penstock.PeerLost, penstock.TimeoutError) as error:
+        if isinstance(error, penstock.TimeoutError):  # it hangs: no command shall wait for that at each look
+            _silent_until["directory"] = time.monotonic() + SILENT_S
         _say_once(f"the directory service does not answer: {error}")
         return []
 
@@ -206,11 +210,13 @@ def await_first_step(place: Place, timeout: float) -> None:
     import penstock
 
     end = time.monotonic() + timeout
-    while place.kind in ("writer", "address") and penstock.inspect(place.name)["steps"] == 0:
+    while place.kind in ("writer", "address") and (told := penstock.inspect(place.name))["steps"] == 0:
         if time.monotonic() >= end:
+            slow = "the writer is slower than that: try a larger --timeout"
+            waits = "the writer waits for its first readers: start one, or set rendezvous_readers=0"
             fail(
                 f"stream '{place.name.partition('?')[0]}' gave no step within {timeout:g} s",
-                "The writer is there but slower than that, or waits for a reader; try a larger --timeout.",
+                f"{len(told['peers'])} readers are attached. Either {waits}; or {slow}.",
                 code=124,
             )
         time.sleep(LOOK_AGAIN_S)
