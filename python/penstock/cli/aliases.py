@@ -32,8 +32,8 @@ def add_to(app: typer.Typer, groups: dict[str, tuple[str, dict[str, Callable]]])
     app.command("drop", hidden=True)(drop)
 
 
-def _say(old: str, new: str) -> None:
-    messages().print(Text(f"penstock {old} is now penstock {new}; the old name goes with the next release"))
+def _say(old: str, new: str, more: str = "") -> None:
+    messages().print(Text(f"penstock {old} is now penstock {new}; the old name goes with the next release{more}"))
 
 
 def _renamed(old: str, new: str, function: Callable) -> Callable:
@@ -43,6 +43,9 @@ def _renamed(old: str, new: str, function: Callable) -> Callable:
         return function(*args, **kwargs)
 
     return run
+
+
+ASKS = "; it asks now, and needs --yes in scripts"
 
 
 def need(
@@ -73,9 +76,9 @@ def drop(
 ) -> None:
     """Remove objects, or a stream, from memory and disk."""
     if not stream:
-        _say("drop", "object drop")
+        _say("drop", "object drop", ASKS)
         return objects.drop(row, column, matching, version, tag, pool, namespace, timeout, yes)
-    _say("drop --stream", "stream drop")
+    _say("drop --stream", "stream drop", ASKS)
     if column or matching or version is not None or tag is not None or namespace:
         fail("--stream takes a stream's name, and no other choice", code=2)
     return drop_stream(row, pool, timeout, yes)
