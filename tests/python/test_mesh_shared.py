@@ -198,7 +198,7 @@ def test_shared_nodes_that_only_one_rank_knows_are_refused(tmp_path):
         writer = mesh.create(tmp_path / "bar.e", model, comm=cohort, database="exodus", shared=True)
         for key, its in values.items():
             writer[key] = its
-        with pytest.raises(penstock.InvalidArgument, match="rank 0 shares the node with id 4, .* no other rank"):
+        with pytest.raises(penstock.InvalidArgument, match=r"rank 0 shares the node with id 4, .* no other rank"):
             writer.close()
 
     on_ranks(2, put)
