@@ -353,6 +353,16 @@ def test_a_change_leaves_other_files_alone(tmp_path):
     assert after.keys() == before.keys() and after.pop("a.e") != before.pop("a.e") and after == before
 
 
+@pytest.mark.parametrize("text", ["", "b.e\n", "\xff"])
+def test_a_file_that_is_no_list_of_a_copy_removes_nothing(tmp_path, text):
+    write(tmp_path / "a.e", *everything())
+    (tmp_path / "a.e.copied").write_text(text, encoding="latin-1")
+    before = contents(tmp_path)
+    with pytest.raises(penstock.InvalidArgument, match="not a list of the files of a copy"):
+        mesh.modify(tmp_path / "a.e", titled("x"))
+    assert contents(tmp_path) == before
+
+
 def test_a_changed_file_is_as_private_as_before(tmp_path):
     write(tmp_path / "a.e", *everything())
     (tmp_path / "a.e").chmod(0o600)

@@ -10,6 +10,8 @@ from typing import Any
 from .. import _core
 from ..errors import InvalidArgument, WrongState
 
+FINISHED = "The copy of a region is complete; its files take these names:"
+
 
 def files_of(path: Path) -> list[Path]:
     """The files of a region, of any number of ranks and of a series; also what is being written."""
@@ -35,7 +37,7 @@ class Replacement:
         self._held = _core.HeldMeshFiles(os.fspath(self._path))
         try:
             if self._finished.exists():  # of a program that ended while it gave the files their names
-                self._take_names(self._finished.read_text(encoding="utf-8").splitlines())
+                self._take_names(self._names_left())
             for left in files_of(self.beside):
                 left.unlink()
             self._there = files_of(self._path)
@@ -69,11 +71,17 @@ class Replacement:
                 _sync(each)
         if len({*names, *(each.name for each in self._there)}) > 1:
             beginning = self._finished.with_name(f"{self._finished.name}.writing")
-            beginning.write_text("\n".join(names), encoding="utf-8")
+            beginning.write_text("\n".join([FINISHED, *names]), encoding="utf-8")
             _sync(beginning)
             beginning.replace(self._finished)
             _sync(self._path.parent)
         self._take_names(names)
+
+    def _names_left(self) -> list[str]:
+        head, *names = self._finished.read_bytes().decode(errors="replace").splitlines() or [""]
+        if head != FINISHED or not names:
+            raise InvalidArgument(f"{self._finished}: not a list of the files of a copy; give this file another name")
+        return names
 
     def _final(self, written: Path) -> Path:
         return self._path.with_name(self._path.name + written.name.removeprefix(self.beside.name))
