@@ -260,6 +260,37 @@ TEST_P(DataPlanePropertyTest, ReadsThatInterleaveInOneArrayOfADevice) {
   }
 }
 
+// More than passes through the host's memory at a time: blocks that follow one another, and rows of a part of an array.
+TEST_P(DataPlanePropertyTest, ReadsLargeArraysIntoADevice) {
+  constexpr std::uint64_t rows = 1301, columns = 1001;
+  start(2);
+  const RandomVariable variable{
+      {rows, columns}, Order::row, {Box{{0, 0}, {700, columns}}, Box{{700, 0}, {601, columns}}}, {0, 1}};
+  for (auto& rank : ranks) rank->arena->begin(0, 0, 16 * mib);
+  std::vector<model::RankLayout> layouts(2);
+  for (std::size_t r = 0; r < layouts.size(); ++r) layouts[r].rank = static_cast<int>(r);
+  put_blocks<double>(variable, DType::float64, ranks, 0, layouts);
+  for (auto& rank : ranks) rank->arena->publish(0, 0);
+  std::vector<std::shared_ptr<const model::RankLayout>> shared;
+  for (auto& layout : layouts) shared.push_back(std::make_shared<const model::RankLayout>(std::move(layout)));
+  const auto epoch = model::Epoch::build(0, shared);
+  for (const auto& selection :
+       {Selection::all(), Selection::box({3, 0}, {1290, columns}), Selection::box({1, 1}, {1300, 999})}) {
+    const auto plan = model::make_plan(epoch->variable("v0"), selection, {});
+    std::vector<double> host(plan.bytes() / sizeof(double));
+    const memory::DeviceMemory device(plan.bytes());
+    std::vector<DataPlane::Item> to_host, to_device;
+    for (const auto& piece : plan.pieces()) {
+      to_host.push_back({&piece, reinterpret_cast<std::byte*>(host.data())});
+      to_device.push_back({&piece, device.data()});
+    }
+    plane->fetch(0, 0, to_host, false, soon());
+    plane->fetch_to_any(0, 0, to_device, false, soon());
+    const auto bytes = device.read();
+    ASSERT_EQ(std::memcmp(bytes.data(), host.data(), bytes.size()), 0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Planes, DataPlanePropertyTest, ::testing::ValuesIn(planes_here()),
                          [](const auto& info) { return std::string(info.param->name); });
 
