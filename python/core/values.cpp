@@ -1,6 +1,8 @@
 // Values at the border: names, buffers, cohorts, statistics, errors.
 #include "core.hpp"
 
+#include <nanobind/ndarray.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -304,6 +306,35 @@ int memory_get_buffer(PyObject* self, Py_buffer* view, int flags) {
   return PyBuffer_FillInfo(view, self, memory.data, static_cast<Py_ssize_t>(memory.size), !memory.writable, flags);
 }
 
+// What a DLPack capsule holds, on any device: memory, our name of its type (empty where we have none), shape, strides in bytes.
+nb::tuple dlpack_array(const nb::ndarray<>& array) {
+  static constexpr std::pair<nb::dlpack::dtype_code, const char*> codes[] = {
+      {nb::dlpack::dtype_code::Int, "int"},         {nb::dlpack::dtype_code::UInt, "uint"},
+      {nb::dlpack::dtype_code::Float, "float"},     {nb::dlpack::dtype_code::Bfloat, "bfloat"},
+      {nb::dlpack::dtype_code::Complex, "complex"},
+  };
+  const auto type = array.dtype();
+  std::string name = type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bool) ? "bool" : "";
+  for (const auto& [code, word] : codes)
+    if (type.code == static_cast<std::uint8_t>(code)) name = word + std::to_string(type.bits);
+  if (type.lanes != 1 || dtype_from_name(name) == DType::none) name.clear();
+  const auto size = static_cast<std::int64_t>(array.itemsize());
+  std::int64_t last = size;
+  nb::list shape, strides;
+  for (std::size_t d = 0; d < array.ndim(); ++d) {
+    const auto count = static_cast<std::int64_t>(array.shape(d));
+    shape.append(count);
+    strides.append(array.stride(d) * size);
+    last += (count - 1) * array.stride(d) * size;
+  }
+  auto memory = std::make_unique<Memory>();
+  memory->data = array.data();
+  memory->size = array.size() > 0 && last > 0 ? static_cast<std::size_t>(last) : 0;
+  memory->writable = true;
+  memory->owner = std::make_shared<nb::ndarray<>>(array);
+  return nb::make_tuple(std::move(memory), name, nb::tuple(shape), nb::tuple(strides));
+}
+
 PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(memory_get_buffer)}, {0, nullptr}};
 
 // Becomes the subclass of penstock.Error that goes with the code.
@@ -342,6 +373,13 @@ void bind_values(nb::module_& m) {
   });
 
   nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots), "Stream memory, through the buffer protocol.")
+      .def(
+          "__init__",
+          [](Memory* self, nb::object owner, std::uintptr_t address, std::size_t size) {
+            new (self) Memory{.data = reinterpret_cast<void*>(address), .size = size, .writable = true};
+            self->owner = std::make_shared<nb::object>(std::move(owner));
+          },
+          "owner"_a, "address"_a, "size"_a)
       .def_prop_ro("start", [](const Memory& self) { return tuple_of(self.box.start); })
       .def_prop_ro("count", [](const Memory& self) { return tuple_of(self.box.count); })
       .def_prop_ro("strides",
@@ -353,6 +391,8 @@ void bind_values(nb::module_& m) {
       .def_prop_ro("order", [](const Memory& self) { return name_of_order(self.order); })
       .def_ro("size", &Memory::size)
       .def("revoke", [](Memory& self) { self.revoked = true; });
+
+  m.def("dlpack_array", dlpack_array, "capsule"_a);
 
   nb::class_<Selection>(m, "Selection")
       .def_static("all", [] { return Selection::all(); })

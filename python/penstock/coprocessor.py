@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes
+from . import devices, dtypes
 from .attributes import Attributes
 from .cohort import as_cohort
 from .context import Context, _default_context, _freed_on_error, _milliseconds, _text
@@ -295,7 +295,9 @@ class CoprocessStep:
         core, known = self._core, self._field(field)
         if not core.wants(known.id):
             return
-        given = dtypes.to_array(array, f"'{field}'")
+        given = devices.array_on_device(array)
+        if given is None:
+            given = dtypes.to_array(array, f"'{field}'")
         if given.dtype != known.dtype:
             raise InvalidArgument(f"'{field}' is of {known.dtype}, not of {given.dtype}")
         origin = tuple(int(i) for i in start) if start is not None else ()

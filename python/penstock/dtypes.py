@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _core
 from .errors import InvalidArgument
 
 try:
@@ -117,8 +118,9 @@ def _from_dlpack(value: Any) -> np.ndarray:
             ) from error
     try:
         return np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError):  # a type that DLPack or NumPy does not have there
-        return np.asarray(value)
+    except (BufferError, RuntimeError, TypeError):  # a type that NumPy does not have there: bfloat16
+        memory, dtype, shape, strides = _core.dlpack_array(value.__dlpack__())
+        return np.ndarray(shape, to_numpy(dtype), memory, strides=strides) if dtype else np.asarray(value)
 
 
 def as_bits(array: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import require_no_mask
+from . import dtypes
 from .errors import InvalidArgument, NotFound, ProtocolError, TimeoutError, error_of
 from .stream import SLICE_MS, to_ms
 
@@ -130,8 +130,10 @@ def _payload(data: Any, metadata: str | None) -> tuple[Any, str]:
     """What is put: a buffer, and metadata that describes arrays."""
     if isinstance(data, str):
         return data.encode(), metadata or ""
+    if hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray):
+        data = dtypes.to_array(data, "the object")
     if isinstance(data, np.ndarray | np.generic):
-        require_no_mask("the object", data)
+        dtypes.require_no_mask("the object", data)
         array = np.ascontiguousarray(data, np.asarray(data).dtype.newbyteorder("<"))
         if metadata is None:
             metadata = json.dumps({"dtype": array.dtype.name, "shape": list(np.shape(data))})

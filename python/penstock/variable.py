@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core, dtypes
+from . import _core, devices, dtypes
 from .attributes import StepAttributes
 from .errors import InvalidArgument
 from .selection import Picked, pick, point_list
@@ -139,6 +139,7 @@ class Variable:
         self, index: Any = ..., *, out: np.ndarray | None = None, order: str = "row", timeout: float | None = None
     ) -> np.ndarray:
         """The part that index selects, as an array: a new one in `order`, or `out`, of any layout, which it returns.
+        `out` may be an array on a CUDA device (CuPy, PyTorch, Numba).
 
         Elements that no block covers are zero in a new array and left as they were in `out`. Where blocks overlap, the
         one with the highest number wins. Raises InvalidArgument when the dtype or shape of out is another.
@@ -159,7 +160,7 @@ class Variable:
         target = result[picked.back]  # the same memory in the order of the selection
         if target.size > 0:
             self._core.get(self._id, self._selection(picked), dtypes.as_bits(target))
-        return result
+        return result if out is None else out
 
     def block(self, number: int, *, out: np.ndarray | None = None, order: str = "row") -> np.ndarray:
         """One block as its writer put it."""
@@ -175,7 +176,7 @@ class Variable:
         result = self._result(shape, out, order)
         if result.size > 0:
             self._core.get(self._id, selection, dtypes.as_bits(result))
-        return result
+        return result if out is None else out
 
     def points(self, coordinates: Any, *, out: np.ndarray | None = None) -> np.ndarray:
         """Single elements of a global array: coordinates of shape (n, ndim) give an array of shape (n,).
@@ -191,7 +192,7 @@ class Variable:
             selection = _core.Selection.points(points, len(self._shape))
             self._core.get(self._id, selection, dtypes.as_bits(result))
             self._step.wait()
-        return result
+        return result if out is None else out
 
     def view(self, index: Any = ...) -> np.ndarray | list[np.ndarray]:
         """Read-only memory without a copy: one array, or a list of them when the selection is not within one block.
@@ -294,6 +295,8 @@ class Variable:
     ) -> np.ndarray:
         """The array to fill: out when given, else a new one, cleared when blocks may leave holes in it."""
         if out is not None:
+            if not isinstance(out, np.ndarray) and (on_device := devices.writable_on_device(out)) is not None:
+                out = on_device
             if not isinstance(out, np.ndarray) or out.dtype != self.dtype or out.shape != shape:
                 is_what = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
                 raise InvalidArgument(f"'{self.name}': out must be an array {self.dtype} {shape}, not {is_what}")

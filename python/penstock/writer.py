@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes
+from . import devices, dtypes
 from .attributes import MISSING, Attributes
 from .errors import Error, InvalidArgument, WrongState
 from .stream import SLICE_MS, Deadline, Stream, to_ms
@@ -155,8 +155,8 @@ class Writer(Stream):
 class WriteStep:
     """A step being written; made by Writer.step(). Leaving its `with` block ends it, an exception there gives it up.
 
-    Arrays may be NumPy arrays of any layout, DLPack producers in host memory, or lists. What put() and [] take is
-    copied before they return.
+    Arrays may be NumPy arrays of any layout, DLPack producers, arrays on a CUDA device, or lists. What put() and []
+    take is copied before they return.
     """
 
     def __init__(self, stream: Writer):
@@ -190,7 +190,7 @@ class WriteStep:
         if isinstance(value, (str, int, float, complex)):
             self.put_value(name, value)
             return
-        value = _array(name, value)
+        value = _block(name, value)
         if value.ndim == 0:
             self.put_value(name, value)
             return
@@ -222,7 +222,7 @@ class WriteStep:
         step ends, which may spare a copy; it may be a part of a larger one, T[1:-1, 1:-1]. Blocks may be empty.
         Raises InvalidArgument (dtype, shape or box do not fit), StepTooLarge (the step is void).
         """
-        array = _array(name, array)
+        array = _block(name, array)
         variable = self._global_array(name, array.dtype, array.shape, start, shape, _order_of(array))
         origin = tuple(int(i) for i in start) if start is not None else (0,) * array.ndim
         put = self._core.lend if lend else self._core.put
@@ -230,7 +230,7 @@ class WriteStep:
 
     def put_local(self, name: str, array: Any) -> None:
         """Puts one block of a local array: every block is an array of its own, found by its number."""
-        array = _array(name, array)
+        array = _block(name, array)
         variable = self._defined(name, array.dtype, "local_array", order=_order_of(array))
         self._core.put(variable.id, (), dtypes.as_bits(array))
 
@@ -385,6 +385,12 @@ class WriteStep:
         variable = self._defined(name, dtype, "global_array", shape, order)
         self.set_shape(name, shape)
         return variable
+
+
+def _block(name: str, value: Any) -> np.ndarray:
+    """As _array(), but an array on a device stays there: its elements are for the library only."""
+    on_device = devices.array_on_device(value)
+    return _array(name, value) if on_device is None else on_device
 
 
 def _array(name: str, value: Any) -> np.ndarray:

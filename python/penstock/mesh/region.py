@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import dtypes
 from ..cohort import as_cohort
 from ..errors import InvalidArgument, NotFound, TimeoutError, WrongState
 from ..stream import to_ms
@@ -277,7 +278,7 @@ class RegionWriter:
     def write(self, entity: str | tuple[str, str], field: str, values: Any, *, role: str | None = None) -> None:
         """The whole of a field: rows, or rows x components. Integers are checked, not rounded."""
         e, i, its, which = _slot(self.model, entity, field, role)
-        self._core.write(e, i, _packed(np.asarray(values), its, which))
+        self._core.write(e, i, _packed(dtypes.to_array(values), its, which))
 
 
 def create(
