@@ -84,14 +84,14 @@ void require(int result, const char* what) {
   if (result != 0) throw Error(Errc::system, std::string("CUDA: ") + what + ": error " + std::to_string(result));
 }
 
-// The context of a device's memory, current in this thread as long as this lives. Memory of a pool belongs to no context: then it
-// is the device's primary one.
+// The context of a device's memory, current in this thread as long as this lives. Memory of a pool, or of mapped pieces, belongs to
+// no context: then it is the device's primary one.
 class Current {
  public:
   Current(const Cuda& driver, const void* memory) : cuda_(driver) {
     Cuda::Context context = nullptr;
-    require(cuda_.get_attribute(&context, Cuda::context_attribute, address_of(memory)), "memory without a context");
-    if (context == nullptr) {
+    const int result = cuda_.get_attribute(&context, Cuda::context_attribute, address_of(memory));
+    if (result != 0 || context == nullptr) {
       require(cuda_.get_attribute(&device_, Cuda::ordinal_attribute, address_of(memory)), "memory without a device");
       require(cuda_.retain_context(&context, device_), "no context");
       retained_ = true;
