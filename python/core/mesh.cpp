@@ -28,6 +28,13 @@ void check_bytes(const mesh::Entity& entity, const mesh::Field& field, std::uint
                                             " bytes");
 }
 
+// uint32, an element each.
+mesh::Assignment assignment_of(nb::handle array) {
+  const Buffer buffer(array, false);
+  const auto* first = static_cast<const std::uint32_t*>(buffer.data());
+  return {first, first + buffer.bytes() / sizeof *first};
+}
+
 class PyRegionSource {
  public:
   explicit PyRegionSource(std::shared_ptr<mesh::Source> source) : source_(std::move(source)) {}
@@ -86,13 +93,27 @@ class PyRegionSource {
     Unlocked unlocked;
     return std::make_unique<PyRegionSource>(mesh::join(std::move(source)));
   }
-  // As parts with as many elements each.
-  std::unique_ptr<PyRegionSource> spread(std::uint32_t parts) {
+  // As parts: with as many elements each, or those that an assignment gives them.
+  std::unique_ptr<PyRegionSource> spread(std::uint32_t parts, nb::object assignment) {
     const Turn turn(mutex_);
     auto source = shared();
+    if (!assignment.is_none()) {
+      auto assigned = assignment_of(assignment);
+      Unlocked unlocked;
+      return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), std::move(assigned), parts));
+    }
     Unlocked unlocked;
     const auto assign = [parts](const mesh::Model& model) { return mesh::assign_linear(model, parts); };
     return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), assign, parts));
+  }
+  void write_load_balance(const std::string& path, std::uint32_t parts, nb::object assignment) {
+    const Turn turn(mutex_);
+    const auto source = shared();
+    mesh::LoadBalance balance{{}, parts};
+    if (!assignment.is_none()) balance.assignment = assignment_of(assignment);
+    Unlocked unlocked;
+    if (assignment.is_none()) balance.assignment = mesh::assign_linear(source->model(0), parts);
+    mesh::write_load_balance(path, source, balance);
   }
   // With the elements of these blocks alone, of all if none is named, but not of those.
   std::unique_ptr<PyRegionSource> select(const std::vector<std::string>& blocks,
@@ -238,7 +259,8 @@ void bind_mesh(nb::module_& m) {
       .def("seek", &PyRegionSource::seek, "state"_a)
       .def("read", &PyRegionSource::read, "part"_a, "entity"_a, "field"_a, "first"_a, "count"_a, "out"_a)
       .def("join", &PyRegionSource::join)
-      .def("spread", &PyRegionSource::spread, "parts"_a)
+      .def("spread", &PyRegionSource::spread, "parts"_a, "assignment"_a.none())
+      .def("write_load_balance", &PyRegionSource::write_load_balance, "path"_a, "parts"_a, "assignment"_a.none())
       .def("select", &PyRegionSource::select, "blocks"_a, "without"_a)
       .def("close", &PyRegionSource::close);
   nb::class_<PyRegionSink>(m, "RegionSink")
@@ -252,6 +274,18 @@ void bind_mesh(nb::module_& m) {
   nb::class_<PyHeldFiles>(m, "HeldMeshFiles")
       .def(nb::init<const std::string&>(), "name"_a)
       .def("release", &PyHeldFiles::release);
+  // Parts, and the part of each element as uint32.
+  m.def(
+      "read_load_balance",
+      [](const std::string& path) {
+        const auto balance = [&] {
+          Unlocked unlocked;
+          return mesh::read_load_balance(path);
+        }();
+        const auto& parts = balance.assignment;
+        return nb::make_tuple(balance.parts, nb::bytes(reinterpret_cast<const char*>(parts.data()), 4 * parts.size()));
+      },
+      "path"_a);
   // As YAML, a line each.
   m.def(
       "mesh_options_of_files",

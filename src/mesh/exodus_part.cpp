@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace penstock::mesh {
 namespace {
@@ -33,5 +34,9 @@ std::unique_ptr<Source> open_nemesis(const DatabaseRequest& request) { return ex
 std::unique_ptr<Sink> create_nemesis(const DatabaseRequest& request) { return exodus_part().create_nemesis(request); }
 std::shared_ptr<void> hold_exodus_files(const std::string& name) { return exodus_part().hold(name); }
 MeshOptions options_of_exodus_files(const std::string& name) { return exodus_part().options_of(name); }
+LoadBalance read_load_balance(const std::string& path) { return exodus_part().read_load_balance(path); }
+void write_load_balance(const std::string& path, std::shared_ptr<Source> whole, const LoadBalance& balance) {
+  exodus_part().write_load_balance(path, std::move(whole), balance);
+}
 
 }  // namespace penstock::mesh

@@ -16,6 +16,8 @@ struct ExodusPart : base::PartHead {
   std::unique_ptr<Sink> (*create_nemesis)(const DatabaseRequest&);
   std::shared_ptr<void> (*hold)(const std::string& name);
   MeshOptions (*options_of)(const std::string& name);
+  LoadBalance (*read_load_balance)(const std::string& path);
+  void (*write_load_balance)(const std::string& path, std::shared_ptr<Source> whole, const LoadBalance& balance);
 };
 
 // By its ending: .e, .exo, .ex2, .exoII, .g, .gen.

@@ -174,6 +174,10 @@ def copy(
     parts: Annotated[
         int, typer.Option(min=1, max=10_000, help="Write it as so many parts (files NAME.PARTS.PART).")
     ] = 1,
+    balance: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="Write it as the parts of a load-balance file (nem_slice, mesh balance)."),
+    ] = "",
     states: Annotated[
         str, typer.Option(metavar="A:B[:C]", help="States by number, as Python's slices: 0:10:2, -1: for the last.")
     ] = "",
@@ -215,9 +219,12 @@ def copy(
 
     if integers not in (0, 32, 64) or reals not in (0, 32, 64):
         fail("--integers and --reals are 32, 64 or 0", code=2)
-    if parts > 1 and not to_database:
+    if balance and parts > 1:
+        fail("--parts and --balance exclude each other", code=2)
+    how = mesh.read_balance(balance) if balance else parts
+    if (balance or parts > 1) and not to_database:
         to_database = "nemesis"
-    target = _Target(to, parts, to_database)
+    target = _Target(to, how, to_database)
     target.check(name, force)
     with _open(name, database, timeout=timeout) as region:
         choice = mesh.Choice(
@@ -236,6 +243,28 @@ def copy(
         _copy(
             region, name, target, quiet, choice, format=format, compression=compression, states_per_file=states_per_file
         )
+
+
+@app.command()
+@command
+def balance(
+    name: Name,
+    to: Annotated[
+        str, typer.Argument(metavar="FILE", help="The load-balance file: for nem_spread, or copy --balance.")
+    ],
+    parts: Annotated[int, typer.Option("--parts", min=1, max=10_000, metavar="N", help="How many parts.")],
+    database: Database = "",
+    force: Force = False,
+) -> None:
+    """Write a load-balance file: N parts with as many elements each, in their order, and the nodes that they share."""
+    from .. import mesh
+
+    if Path(to).exists() and not force:
+        fail(f"{to} is there already", "Give --force to replace it.", code=2)
+    with _open(name, database) as region:
+        mesh.write_balance(to, region, parts)
+        elements = sum(each.count for each in region.model.of("element_block"))
+    output().print(Text(f"{to}: {elements} elements in {parts} parts"))
 
 
 @app.command()
@@ -267,7 +296,7 @@ def _copy(region: Any, name: str, target: _Target, quiet: bool, choice: Any = No
 
     given = {key: value for key, value in {"database": target.database, **options}.items() if value}
     with _progress(f"{name} to {target.name}", quiet) as step, target as place:
-        done = mesh.copy(region, place, choice=choice, parts=target.parts, progress=step, **given)
+        done = mesh.copy(region, place, choice=choice, parts=target.how, progress=step, **given)
     if not quiet:
         into = f" in {target.parts} parts" if target.parts > 1 else ""
         text = f"{target.name}{into}: {done.states} states, {done.fields} arrays, {size(done.bytes)}"
@@ -277,12 +306,13 @@ def _copy(region: Any, name: str, target: _Target, quiet: bool, choice: Any = No
 class _Target:
     """Where a copy goes. Files are written beside their place, and take it once they are complete."""
 
-    def __init__(self, to: str, parts: int, database: str):
+    def __init__(self, to: str, how: Any, database: str):
+        """how: the number of parts, or a Balance."""
         from .. import _core
 
         self._given = database
         self.database = database or _core.mesh_database_of(to)
-        self.name, self.parts = to, parts
+        self.name, self.how, self.parts = to, how, how if isinstance(how, int) else how.parts
         self._to = Path(to)
         self._in_files = self.database in ("exodus", "nemesis")
 

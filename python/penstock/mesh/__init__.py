@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from .compare import Options, Report, Tolerance, compare
 from .copy import Choice, Edit, copy
+from .load_balance import Balance, balance, read_balance, write_balance
 from .model import BoundaryCondition, Entity, Field, Model, Structured, ZoneConnectivity
 from .modify import modify
 from .region import Region, RegionWriter, State, create, open
 
 __all__ = [
+    "Balance",
     "BoundaryCondition",
     "Choice",
     "Edit",
@@ -36,9 +38,12 @@ __all__ = [
     "Structured",
     "Tolerance",
     "ZoneConnectivity",
+    "balance",
     "compare",
     "copy",
     "create",
     "modify",
     "open",
+    "read_balance",
+    "write_balance",
 ]

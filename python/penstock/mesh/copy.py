@@ -11,6 +11,7 @@ import numpy as np
 
 from ..cohort import thread_cohort
 from ..errors import InvalidArgument, NotFound, TimeoutError
+from .load_balance import Balance
 from .model import Entity, Field, Model
 from .region import Key, Region, RegionWriter, State, create
 
@@ -126,14 +127,15 @@ def copy(
     name: Any,
     *,
     choice: Choice | None = None,
-    parts: int = 1,
+    parts: int | Balance = 1,
     progress: Callable[[int, float], None] = lambda _state, _time: None,
     context: Any = None,
     **options: Any,
 ) -> Copied:
     """Copies a region, from its next state on, into another database. options: of create().
 
-    parts: how many it is written as, each with as many elements as the others (Nemesis files, or ranks of a stream).
+    parts: how many it is written as, each with as many elements as the others (Nemesis files, or ranks of a stream); or
+    a Balance, which says the part of each element.
     progress: called after each state. Raises what open() and create() do; what is there by then stays incomplete.
     """
     choice = choice or Choice()
@@ -183,7 +185,8 @@ def transfer(
     return copies.done
 
 
-def _pieces(source: Region, choice: Choice, parts: int) -> list[Region]:
+def _pieces(source: Region, choice: Choice, how: int | Balance) -> list[Region]:
+    parts, assignment = (how.parts, how.assignment) if isinstance(how, Balance) else (how, None)
     core = source._core
     names = [each.name for each in source.model.of("element_block")]
     for name in [*choice.blocks, *choice.without_blocks]:
@@ -192,6 +195,8 @@ def _pieces(source: Region, choice: Choice, parts: int) -> list[Region]:
     if names and not chosen_blocks(source.model, choice):
         raise InvalidArgument("no element block is left")
     some = bool(choice.blocks or choice.without_blocks)
+    if some and assignment is not None:
+        raise InvalidArgument("a balance is of all elements: choose blocks in a copy of their own")
     if not some and parts == 1:
         return [source]
     if source.parts > 1:
@@ -199,7 +204,7 @@ def _pieces(source: Region, choice: Choice, parts: int) -> list[Region]:
     if some:
         core = core.select(choice.blocks, choice.without_blocks)
     if parts > 1:
-        core = core.spread(parts)
+        core = core.spread(parts, assignment)
     return [Region(core, part, source._timeout) for part in range(parts)]
 
 

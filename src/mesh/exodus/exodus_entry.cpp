@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "mesh/exodus/classic_header.hpp"
+#include "mesh/exodus/load_balance.hpp"
 #include "mesh/exodus/nemesis.hpp"
 #include "mesh/exodus/resumed_sink.hpp"
 #include "mesh/exodus/shared_sink.hpp"
@@ -148,7 +149,8 @@ std::unique_ptr<Sink> create_file(const DatabaseRequest& request) {
 
 const penstock::base::PartHead* penstock_exodus_part() {
   using namespace penstock::mesh;
-  static constexpr ExodusPart part{{PENSTOCK_VERSION}, &open_file,  &create_file,     &open_parts,
-                                   &create_parts,      &hold_files, &options_of_files};
+  static constexpr ExodusPart part{{PENSTOCK_VERSION},      &open_file,  &create_file,      &open_parts,
+                                   &create_parts,           &hold_files, &options_of_files, &read_load_balance_file,
+                                   &write_load_balance_file};
   return &part;
 }
