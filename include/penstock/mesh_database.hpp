@@ -110,15 +110,15 @@ using Assignment = std::vector<std::uint32_t>;
 Assignment assign_linear(const Model& model, std::uint32_t parts);
 // Elements of these blocks alone, all in part 0. Throws Error(not_found).
 Assignment assign_blocks(const Model& model, const std::vector<std::string>& blocks);
-// The same, kept in a load-balance file: what SEACAS's nem_slice writes and nem_spread reads.
+// An assignment as a load-balance file has it: what SEACAS's nem_slice writes and nem_spread reads.
 struct LoadBalance {
   Assignment assignment;
   std::uint32_t parts = 0;
 };
 // Throws Error: not_found, invalid_argument (no such file, damaged, or of nodes instead of elements), unsupported (no netCDF).
 LoadBalance read_load_balance(const std::string& path);
-// With the nodes of each part, and those that it shares with others; takes the place of a file that is there. whole: of one part. Throws
-// as spread(), and Error(invalid_argument) for an element without a part.
+// With the nodes of each part, and those that it shares with others. Replaces another load-balance file. whole: of one part. Throws
+// as spread(), and Error(invalid_argument) for an element without a part, or where there is a file of another kind.
 void write_load_balance(const std::string& path, std::shared_ptr<Source> whole, const LoadBalance& balance);
 // Called for each model.
 using Assign = std::function<Assignment(const Model&)>;

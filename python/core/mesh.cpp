@@ -28,9 +28,11 @@ void check_bytes(const mesh::Entity& entity, const mesh::Field& field, std::uint
                                             " bytes");
 }
 
-// uint32, an element each.
+// uint32, packed: an element each.
 mesh::Assignment assignment_of(nb::handle array) {
   const Buffer buffer(array, false);
+  if (buffer.shape().size() != 1 || !buffer.packed(Order::row) || buffer.bytes() != 4 * buffer.shape()[0])
+    throw Error(Errc::invalid_argument, "the parts of elements are a packed array of uint32");
   const auto* first = static_cast<const std::uint32_t*>(buffer.data());
   return {first, first + buffer.bytes() / sizeof *first};
 }

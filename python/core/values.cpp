@@ -9,6 +9,7 @@
 #include <functional>
 #include <thread>
 
+#include "memory/kind.hpp"
 #include "storage/checksum.hpp"
 
 namespace penstock::python {
@@ -372,7 +373,8 @@ void bind_values(nb::module_& m) {
     return storage::checksum({static_cast<const std::byte*>(data.data()), data.size()});
   });
 
-  nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots), "Stream memory, through the buffer protocol.")
+  nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots),
+                     "Memory of a stream or of a device, through the buffer protocol.")
       .def(
           "__init__",
           [](Memory* self, nb::object owner, std::uintptr_t address, std::size_t size) {
@@ -393,6 +395,13 @@ void bind_values(nb::module_& m) {
       .def("revoke", [](Memory& self) { self.revoked = true; });
 
   m.def("dlpack_array", dlpack_array, "capsule"_a);
+  m.def(
+      "wait_for_stream",
+      [](std::uintptr_t memory, std::uintptr_t stream) {
+        Unlocked unlocked;
+        memory::wait_for_stream(reinterpret_cast<const void*>(memory), reinterpret_cast<void*>(stream));
+      },
+      "memory"_a, "stream"_a);
 
   nb::class_<Selection>(m, "Selection")
       .def_static("all", [] { return Selection::all(); })

@@ -295,9 +295,7 @@ class CoprocessStep:
         core, known = self._core, self._field(field)
         if not core.wants(known.id):
             return
-        given = devices.array_on_device(array)
-        if given is None:
-            given = dtypes.to_array(array, f"'{field}'")
+        given = devices.array_of(array, f"'{field}'")
         if given.dtype != known.dtype:
             raise InvalidArgument(f"'{field}' is of {known.dtype}, not of {given.dtype}")
         origin = tuple(int(i) for i in start) if start is not None else ()

@@ -7,7 +7,7 @@ too: only the library may read or write their elements. Python may ask for type,
 
 from __future__ import annotations
 
-import ctypes
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -19,11 +19,17 @@ _CUDA = 2  # kDLCUDA
 _LEGACY_STREAM = 1  # of both protocols: the stream in which the library copies
 
 
-def array_on_device(value: Any) -> np.ndarray | None:
-    """The memory of an array of CuPy, PyTorch, JAX, Numba and the like, once what fills it is done.
+def array_of(value: Any, what: str) -> np.ndarray:
+    """What put() takes: an array on a CUDA device as it is, anything else as dtypes.to_array() makes it."""
+    on_device = array_on_device(value)
+    return dtypes.to_array(value, what) if on_device is None else on_device
 
-    None where to_array() is to be asked: the array is not on a CUDA device, it is empty, its library does not hand it
-    out (PyTorch, where gradients are required), or the type is not one of ours.
+
+def array_on_device(value: Any) -> np.ndarray | None:
+    """The memory of an array of CuPy, PyTorch, JAX, Numba and the like. Copies from it wait for what fills it.
+
+    Returns None where the caller must use to_array(): the array is not on a CUDA device, its library does not hand it out
+    (PyTorch, where gradients are required), or the type or the strides are none of ours.
     """
     if isinstance(value, np.ndarray | np.generic | list | tuple | int | float | complex | str):
         return None
@@ -34,41 +40,38 @@ def array_on_device(value: Any) -> np.ndarray | None:
             memory, name, shape, strides = _core.dlpack_array(value.__dlpack__(stream=_LEGACY_STREAM))
         except (BufferError, RuntimeError, TypeError, ValueError):
             return None
-        dtype = dtypes.to_numpy(name) if name else None
-    else:
-        described = _interface(value)
-        if described is None:
-            return None
-        (address, _), dtype, shape = described["data"], np.dtype(described["typestr"]), tuple(described["shape"])
-        strides = described.get("strides") or _packed(shape, dtype.itemsize)
-        if described.get("stream") not in (None, _LEGACY_STREAM):
-            ctypes.CDLL("libcuda.so.1").cuStreamSynchronize(ctypes.c_void_p(described["stream"]))
-        memory = _core.Memory(value, address, _extent(shape, strides, dtype.itemsize))
-    if dtype is None or memory.size == 0 or min(strides, default=0) < 0:
-        return None
-    return np.ndarray(shape, dtype, memory, strides=strides)
+        return _array(memory, dtypes.to_numpy(name), shape, strides) if name else None
+    described = _interface(value)
+    return None if described is None else _of_interface(value, described)
 
 
 def writable_on_device(value: Any) -> np.ndarray | None:
-    """As array_on_device(), to be read into. None also for what its library calls read-only (JAX)."""
+    """As array_on_device(), to be read into. None also where its library does not say that it may be changed (JAX)."""
     described = _interface(value)
-    return None if described is not None and described["data"][1] else array_on_device(value)
+    return None if described is None or described["data"][1] else array_on_device(value)
+
+
+def _of_interface(value: Any, described: dict[str, Any]) -> np.ndarray | None:
+    dtype, shape, strides = np.dtype(described["typestr"]), tuple(described["shape"]), described.get("strides")
+    if not dtype.isnative or described.get("mask") is not None:
+        return None
+    address, stream = described["data"][0], described.get("stream")
+    if stream not in (None, _LEGACY_STREAM) and 0 not in shape:
+        _core.wait_for_stream(address, stream)
+    if strides is None:
+        reach = math.prod(shape) * dtype.itemsize
+    else:
+        reach = dtype.itemsize + sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
+    return _array(_core.Memory(value, address, max(0, reach)), dtype, shape, strides)
+
+
+def _array(memory: Any, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> np.ndarray | None:
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return None if strides and min(strides) < 0 else np.ndarray(shape, dtype, memory, strides=strides)
 
 
 def _interface(value: Any) -> dict[str, Any] | None:
     with suppress(AttributeError, TypeError, RuntimeError):  # PyTorch: on the host, or of a type without a name there
         return value.__cuda_array_interface__
     return None
-
-
-def _packed(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    strides = [size]
-    for count in reversed(shape[1:]):
-        strides.insert(0, strides[0] * count)
-    return tuple(strides[: len(shape)])
-
-
-def _extent(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> int:
-    return (
-        size + sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True)) if 0 not in shape else 0
-    )

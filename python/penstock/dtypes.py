@@ -6,6 +6,7 @@ its bits come as uint16.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -119,8 +120,11 @@ def _from_dlpack(value: Any) -> np.ndarray:
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError):  # a type that NumPy does not have there: bfloat16
-        memory, dtype, shape, strides = _core.dlpack_array(value.__dlpack__())
-        return np.ndarray(shape, to_numpy(dtype), memory, strides=strides) if dtype else np.asarray(value)
+        with suppress(BufferError, RuntimeError, TypeError, ValueError):
+            memory, dtype, shape, strides = _core.dlpack_array(value.__dlpack__())
+            if dtype and 0 not in shape:
+                return np.ndarray(shape, to_numpy(dtype), memory, strides=strides)
+        return np.asarray(value)
 
 
 def as_bits(array: np.ndarray) -> np.ndarray:

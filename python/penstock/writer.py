@@ -190,7 +190,7 @@ class WriteStep:
         if isinstance(value, (str, int, float, complex)):
             self.put_value(name, value)
             return
-        value = _block(name, value)
+        value = _array(name, value)
         if value.ndim == 0:
             self.put_value(name, value)
             return
@@ -222,7 +222,7 @@ class WriteStep:
         step ends, which may spare a copy; it may be a part of a larger one, T[1:-1, 1:-1]. Blocks may be empty.
         Raises InvalidArgument (dtype, shape or box do not fit), StepTooLarge (the step is void).
         """
-        array = _block(name, array)
+        array = _array(name, array)
         variable = self._global_array(name, array.dtype, array.shape, start, shape, _order_of(array))
         origin = tuple(int(i) for i in start) if start is not None else (0,) * array.ndim
         put = self._core.lend if lend else self._core.put
@@ -230,7 +230,7 @@ class WriteStep:
 
     def put_local(self, name: str, array: Any) -> None:
         """Puts one block of a local array: every block is an array of its own, found by its number."""
-        array = _block(name, array)
+        array = _array(name, array)
         variable = self._defined(name, array.dtype, "local_array", order=_order_of(array))
         self._core.put(variable.id, (), dtypes.as_bits(array))
 
@@ -244,7 +244,8 @@ class WriteStep:
         if array.ndim != 0:
             raise InvalidArgument(f"'{name}': a value is a scalar or a str, not an array of shape {array.shape}")
         known = self._stream._variables.get(name)
-        if known is not None and not isinstance(value, (np.generic, np.ndarray)):
+        its_own = isinstance(value, (np.generic, np.ndarray)) or devices.array_on_device(value) is not None
+        if known is not None and not its_own:
             array = _converted(array, known)
         self._core.put_value(self._defined(name, array.dtype, kind).id, dtypes.as_bits(array))
 
@@ -387,17 +388,12 @@ class WriteStep:
         return variable
 
 
-def _block(name: str, value: Any) -> np.ndarray:
-    """As _array(), but an array on a device stays there: its elements are for the library only."""
-    on_device = devices.array_on_device(value)
-    return _array(name, value) if on_device is None else on_device
-
-
 def _array(name: str, value: Any) -> np.ndarray:
+    """May lie on a device: its elements are for the library only."""
     if _is_text(value):
         raise InvalidArgument(f"'{name}': arrays of strings can be attributes, not variables")
     try:
-        array = dtypes.to_array(value, f"'{name}'")
+        array = devices.array_of(value, f"'{name}'")
     except ValueError as error:  # a ragged list
         raise InvalidArgument(f"'{name}': {error}") from None
     if array.dtype.kind in "OUST":

@@ -165,6 +165,7 @@ int cuStreamCreate(void** stream, unsigned) {
 
 int cuStreamSynchronize(void* stream) {
   const std::lock_guard lock(mutex);
+  if (current.empty()) return invalid_context;
   if (stream == nullptr) arrive();
   return success;
 }

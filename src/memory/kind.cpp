@@ -161,4 +161,10 @@ void copy_out(void* callers, const void* from, std::size_t bytes) {
   require(cuda()->wait_for(nullptr), "memory could not be copied to the device");
 }
 
+void wait_for_stream(const void* memory, void* stream) {
+  if (!on_device(memory)) throw Error(Errc::invalid_argument, "CUDA: the memory is on no device");
+  const Current current(*cuda(), memory);
+  require(cuda()->wait_for(stream), "a stream could not be waited for");
+}
+
 }  // namespace penstock::memory

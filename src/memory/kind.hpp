@@ -28,4 +28,7 @@ inline bool on_device(const void* address) { return kind_of(address) == Kind::de
 void copy_in(void* to, const void* callers, std::size_t bytes);
 void copy_out(void* callers, const void* from, std::size_t bytes);
 
+// Until what was queued in a stream of the device that has this memory is done. Throws Error: system, invalid_argument (no device has it).
+void wait_for_stream(const void* memory, void* stream);
+
 }  // namespace penstock::memory

@@ -6,6 +6,7 @@
 
 #include "mesh/join.hpp"
 #include "mesh/numbering.hpp"
+#include "mesh/spread.hpp"
 #include "mesh/stored_source.hpp"
 #include "mesh/structured.hpp"
 #include "penstock/error.hpp"
@@ -42,6 +43,7 @@ class SpreadSource final : public Source {
   std::vector<double> times() override { return source_->times(); }
   void seek(std::uint64_t state) override { source_->seek(state); }
   void read(std::uint32_t part, Slot slot, Rows rows, void* out) override;
+  Share share(std::uint32_t part) const;
 
  private:
   struct Entry {
@@ -392,6 +394,18 @@ void SpreadSource::read(std::uint32_t number, Slot slot, Rows rows, void* out) {
           part.owned[place_among_numbered(reference.type)]);
 }
 
+Share SpreadSource::share(std::uint32_t number) const {
+  const auto& part = parts_[number];
+  Share out{part.owned[node_type], part.owned[element_type], {}};
+  for (std::size_t e = 0; e < part.model.entities.size(); ++e) {
+    if (part.model.entities[e].type != EntityType::comm_set) continue;
+    const auto& pairs = part.fields[e].back().made;
+    for (std::size_t i = 0; i < pairs.size(); i += 2)
+      out.shared.emplace_back(out.nodes[static_cast<std::size_t>(pairs[i])], static_cast<std::uint32_t>(pairs[i + 1]));
+  }
+  return out;
+}
+
 }  // namespace
 
 Assignment assign_linear(const Model& model, std::uint32_t parts) {
@@ -425,6 +439,14 @@ std::unique_ptr<Source> spread(std::shared_ptr<Source> source, Assignment assign
     return assignment;
   };
   return spread(std::move(source), Assign(assign), parts);
+}
+
+std::vector<Share> shares_of(std::shared_ptr<Source> whole, const LoadBalance& balance) {
+  const SpreadSource source(
+      std::move(whole), [&](const Model&) { return balance.assignment; }, balance.parts);
+  std::vector<Share> out;
+  for (std::uint32_t part = 0; part < balance.parts; ++part) out.push_back(source.share(part));
+  return out;
 }
 
 }  // namespace penstock::mesh

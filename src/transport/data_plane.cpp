@@ -2,7 +2,6 @@
 #include "transport/data_plane.hpp"
 
 #include <algorithm>
-#include <functional>
 
 #include "memory/kind.hpp"
 #include "transport/piece_chunks.hpp"
@@ -15,7 +14,7 @@ namespace {
 // overlap. These may fill each other's gaps, and are of the same array.
 struct Stage {
   std::byte *first, *last;      // on the device
-  const DataPlane::Item* item;  // which alone fills every byte; null: several, or with gaps
+  const DataPlane::Item* item;  // the only one here, if it fills every byte; else null
   std::unique_ptr<std::byte[]> bytes;
   std::size_t size() const { return static_cast<std::size_t>(last - first); }
 };
@@ -46,47 +45,66 @@ std::vector<Stage> stages_of(std::span<const DataPlane::Item> items) {
   return merged;
 }
 
-// Of the memory that items pass through which fill all their bytes. Small enough to stay in a cache.
-constexpr std::uint64_t passage_bytes = 4 << 20;
+// Of the host's memory that items pass through which fill all their bytes; and the least part of an item that is worth a copy.
+constexpr std::uint64_t passage_bytes = 16 << 20, least_part = 256 << 10;
 
-// Parts of pieces, fetched together into the passage, then copied to where they belong.
-class Passage {
- public:
-  using Fetch = std::function<void(std::span<const DataPlane::Item>)>;
-  Passage(std::uint64_t bytes, Fetch fetch)
-      : bytes_(bytes), memory_(std::make_unique_for_overwrite<std::byte[]>(bytes)), fetch_(std::move(fetch)) {}
+// Where a part of an item is while it passes, and where it belongs.
+struct Part {
+  model::Piece piece;
+  std::byte *here, *there;
+};
 
-  void add(const DataPlane::Item& item) {
-    for (PieceChunks chunks(*item.piece, bytes_); !chunks.done();) {
-      const model::Piece part = chunks.next();
-      if (used_ + part.bytes() > bytes_) carry();
-      parts_.push_back({part, used_, first_byte({&part, item.out})});
-      used_ += part.bytes();
+// The host's memory for that, which a thread keeps.
+std::byte* passage_of(std::uint64_t bytes) {
+  thread_local std::unique_ptr<std::byte[]> memory;
+  thread_local std::uint64_t size = 0;
+  if (size < bytes) {
+    memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    size = bytes;
+  }
+  return memory.get();
+}
+
+// Items whose bytes lie together, apart from others'. Parts of all of them in turn make up a fetch, so that it asks many ranks.
+template <class Fetch>
+void pass(std::span<const DataPlane::Item> items, const Fetch& fetch) {
+  if (items.empty()) return;
+  std::uint64_t all = 0, element = 1;
+  for (const auto& item : items) {
+    all += item.piece->bytes();
+    element = std::max<std::uint64_t>(element, item.piece->elem_size);
+  }
+  const auto room = std::max(std::min(all, passage_bytes), element);
+  auto* const memory = passage_of(room);
+  const auto limit = std::min(room, std::max({passage_bytes / items.size(), least_part, element}));
+  std::vector<PieceChunks> left;
+  for (const auto& item : items) left.emplace_back(*item.piece, limit);
+
+  std::vector<Part> parts;
+  std::uint64_t used = 0;
+  const auto carry = [&] {
+    std::vector<DataPlane::Item> fetched;
+    for (const Part& part : parts)
+      fetched.push_back(
+          {&part.piece, part.here - static_cast<std::ptrdiff_t>(model::destination_extent(part.piece).first)});
+    fetch(fetched);
+    for (const Part& part : parts) memory::copy_out(part.there, part.here, part.piece.bytes());
+    parts.clear();
+    used = 0;
+  };
+  for (bool more = true; more;) {
+    more = false;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (left[i].done()) continue;
+      const model::Piece part = left[i].next();
+      if (used + part.bytes() > room) carry();
+      parts.push_back({part, memory + used, first_byte({&part, items[i].out})});
+      used += part.bytes();
+      more = true;
     }
   }
-  void carry() {
-    std::vector<DataPlane::Item> items;
-    for (const Part& part : parts_)
-      items.push_back({&part.piece, memory_.get() + part.at -
-                                        static_cast<std::ptrdiff_t>(model::destination_extent(part.piece).first)});
-    if (!items.empty()) fetch_(items);
-    for (const Part& part : parts_) memory::copy_out(part.to, memory_.get() + part.at, part.piece.bytes());
-    parts_.clear();
-    used_ = 0;
-  }
-
- private:
-  struct Part {
-    model::Piece piece;
-    std::uint64_t at;
-    std::byte* to;
-  };
-  const std::uint64_t bytes_;
-  const std::unique_ptr<std::byte[]> memory_;
-  const Fetch fetch_;
-  std::vector<Part> parts_;
-  std::uint64_t used_ = 0;
-};
+  if (!parts.empty()) carry();
+}
 
 }  // namespace
 
@@ -94,17 +112,15 @@ void DataPlane::fetch_to_any(std::uint64_t step, std::uint32_t slot, std::span<c
                              base::Deadline deadline) {
   auto stages = stages_of(items);
   if (stages.empty()) return fetch(step, slot, items, ordered, deadline);
-  std::uint64_t passing = 0, largest = 0;  // bytes, and of an element
+  std::vector<Item> passing, staged;
   for (auto& stage : stages) {
     if (stage.item != nullptr) {
-      passing += stage.size();
-      largest = std::max<std::uint64_t>(largest, stage.item->piece->elem_size);
+      passing.push_back(*stage.item);
       continue;
     }
     stage.bytes = std::make_unique_for_overwrite<std::byte[]>(stage.size());
     memory::copy_in(stage.bytes.get(), stage.first, stage.size());  // what is not fetched stays
   }
-  std::vector<Item> staged;
   for (Item item : items) {
     if (item.piece->bytes() == 0) continue;
     auto* const first = first_byte(item);
@@ -117,13 +133,9 @@ void DataPlane::fetch_to_any(std::uint64_t step, std::uint32_t slot, std::span<c
     staged.push_back(item);
   }
   if (!staged.empty()) fetch(step, slot, staged, ordered, deadline);
-  Passage passage(std::max(std::min(passing, passage_bytes), largest),
-                  [&](std::span<const Item> parts) { fetch(step, slot, parts, false, deadline); });
-  for (const Stage& stage : stages) {
-    if (stage.item != nullptr) passage.add(*stage.item);
-    else memory::copy_out(stage.first, stage.bytes.get(), stage.size());
-  }
-  passage.carry();
+  for (const Stage& stage : stages)
+    if (stage.bytes) memory::copy_out(stage.first, stage.bytes.get(), stage.size());
+  pass(passing, [&](std::span<const Item> parts) { fetch(step, slot, parts, false, deadline); });
 }
 
 }  // namespace penstock::transport

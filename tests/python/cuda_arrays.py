@@ -64,7 +64,7 @@ class DeviceArray:
         self.handed_out = 0
         self.offset = self.view.ctypes.data - base.ctypes.data
         address = ctypes.c_ulonglong()
-        cuda.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(base.nbytes))
+        cuda.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(1, base.nbytes)))
         self.address = address.value
         cuda.call("cuMemcpyHtoD_v2", address, ctypes.c_void_p(base.ctypes.data), ctypes.c_size_t(base.nbytes))
         cuda.call("cuStreamSynchronize", None)
@@ -117,3 +117,7 @@ class WithInterface(DeviceArray):
             "strides": None if packed else self.view.strides,
             "stream": self.stream,
         }
+
+
+class WithBoth(WithDlpack, WithInterface):
+    pass

@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import penstock
 import pytest
-from cuda_arrays import FILE, Cuda, WithDlpack, WithInterface
+from cuda_arrays import FILE, Cuda, WithBoth, WithDlpack, WithInterface
 from penstock import dtypes
 
 BASE = np.arange(12000.0).reshape(3, 40, 100)
@@ -55,7 +55,7 @@ def test_every_type_is_put_and_read(cuda, context, name):
     values = (np.arange(3000) % 100).astype(dtype)
     array = WithDlpack(cuda, dtypes.as_bits(values))
     array.bfloat16 = name == "bfloat16"
-    into = WithDlpack(cuda, np.zeros_like(dtypes.as_bits(values)))
+    into = WithBoth(cuda, np.zeros_like(dtypes.as_bits(values)))
     into.bfloat16 = array.bfloat16
     with context.create("s") as writer, context.open("s") as reader:
         with writer.step() as step:
@@ -67,7 +67,7 @@ def test_every_type_is_put_and_read(cuda, context, name):
     np.testing.assert_array_equal(into.to_host(), dtypes.as_bits(values))
 
 
-@pytest.mark.parametrize("protocol", [WithDlpack, WithInterface])
+@pytest.mark.parametrize("protocol", [WithBoth, WithInterface])
 def test_reads_end_on_the_device(cuda, pair, protocol):
     writer, reader = pair
     holes = protocol(cuda, np.full((3, 80, 100), -1.0), lambda array: array[:, ::2])
@@ -93,14 +93,27 @@ def test_reads_end_on_the_device(cuda, pair, protocol):
 
 
 def test_what_its_library_calls_read_only_is_not_read_into(cuda, context):
-    into = WithInterface(cuda, np.zeros(5))
-    into.read_only = True
+    read_only = WithBoth(cuda, np.zeros(5))
+    read_only.read_only = True
     with context.create("s") as writer, context.open("s") as reader:
         with writer.step() as step:
             step["T"] = np.arange(5.0)
-        with reader.step() as step, pytest.raises(penstock.InvalidArgument, match="not WithInterface"):
-            step["T"].read(out=into)
-    assert not into.to_host().any()
+        with reader.step() as step:
+            for into in (read_only, WithDlpack(cuda, np.zeros(5))):  # DLPack alone does not say
+                with pytest.raises(penstock.InvalidArgument, match="not With"):
+                    step["T"].read(out=into)
+                assert not into.to_host().any()
+
+
+@pytest.mark.parametrize("protocol", [WithBoth, WithInterface])
+def test_empty_arrays(cuda, context, protocol):
+    array = protocol(cuda, np.zeros((0, 4)))
+    with context.create("s") as writer, context.open("s") as reader:
+        with writer.step() as step:
+            step["T"] = array
+        with reader.step() as step:
+            assert step["T"].shape == (0, 4)
+            assert step["T"].read(out=array) is array
 
 
 def test_an_array_is_given_back_when_it_was_put_and_when_what_was_lent_is_over(cuda, context):

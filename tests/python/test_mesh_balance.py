@@ -75,9 +75,9 @@ def test_a_copy_follows_the_file(tmp_path, brick, base, border):
 def test_what_is_written_is_what_spreading_makes(tmp_path, brick):
     """Nodes of each part, and those that it shares, are the ones of the parts that a copy writes."""
     owners = np.arange(16) % 3
-    mesh.write_balance(tmp_path / "b.nem", mesh.open(brick), mesh.balance(owners))
+    mesh.write_balance(tmp_path / "b.nem", mesh.open(brick), mesh.Balance(owners))
     assert mesh.read_balance(tmp_path / "b.nem").assignment.tolist() == owners.tolist()
-    mesh.copy(mesh.open(brick), tmp_path / "spread.e", parts=mesh.balance(owners), database="nemesis")
+    mesh.copy(mesh.open(brick), tmp_path / "spread.e", parts=mesh.Balance(owners), database="nemesis")
     with netCDF4.Dataset(tmp_path / "b.nem") as file:
         of = {name: np.asarray(variable[...]) for name, variable in file.variables.items()}
         sizes = {name: len(dimension) for name, dimension in file.dimensions.items()}
@@ -104,13 +104,36 @@ def test_what_is_written_is_what_spreading_makes(tmp_path, brick):
         assert mine["node_mapb"].tolist() == sorted({node for node, _ in shared})
 
 
+def test_numbers_are_those_of_the_file_whatever_the_ids(tmp_path, brick):
+    """Ids in another order, some twice, none of a block, a block without elements."""
+
+    def change(edit):
+        block = next(edit.model.of("element_block"))
+        edit.model.entities.append(mesh.Entity("element_block", "none", 77, 0, block.topology))
+        edit[block.name, "ids"] = np.asarray([7, 7, *range(100, 86, -1)], np.int32)
+
+    mesh.modify(brick, change)
+    for owners in ([0] * 16, [e % 3 for e in range(16)]):
+        mesh.write_balance(tmp_path / "b.nem", mesh.open(brick), mesh.Balance(owners))
+        assert mesh.read_balance(tmp_path / "b.nem").assignment.tolist() == owners
+        with netCDF4.Dataset(tmp_path / "b.nem") as file:
+            listed = [list(file[name][:]) for name in ("node_mapi", "node_mapb") if name in file.variables]
+            assert set(sum(listed, [])) == set(range(45))
+
+
+def test_strided_and_other_arrays_are_taken(tmp_path, brick):
+    owners = np.arange(32, dtype=np.int64)[::-2] % 4
+    mesh.write_balance(tmp_path / "b.nem", mesh.open(brick), mesh.Balance(owners))
+    assert mesh.read_balance(tmp_path / "b.nem").assignment.tolist() == owners.tolist()
+
+
 def test_of_every_kind_of_entity(tmp_path):
-    """Ids that are not in order, polyhedra, blocks without elements: written, read, and followed."""
+    """Polyhedra, blocks of many topologies: written, read, and followed."""
     write(tmp_path / "a.e", *everything())
     region = mesh.open(tmp_path / "a.e")
     count = elements_of(region)
     owners = np.arange(count) % 4
-    mesh.write_balance(tmp_path / "b.nem", region, mesh.balance(owners, parts=5))
+    mesh.write_balance(tmp_path / "b.nem", region, mesh.Balance(owners, parts=5))
     balance = mesh.read_balance(tmp_path / "b.nem")
     assert balance.parts == 5 and balance.assignment.tolist() == owners.tolist()
     mesh.copy(region, tmp_path / "spread.e", parts=balance, database="nemesis")
@@ -146,14 +169,20 @@ def test_what_does_not_fit_is_refused(tmp_path, brick):
         mesh.write_balance(tmp_path / "other.nem", mesh.open(brick), short)
     with pytest.raises(penstock.InvalidArgument, match="a balance is of all elements"):
         choice = mesh.Choice(blocks=("block_1",))
-        mesh.copy(mesh.open(brick), tmp_path / "out.e", parts=mesh.balance([0] * 16), choice=choice)
+        mesh.copy(mesh.open(brick), tmp_path / "out.e", parts=mesh.Balance([0] * 16), choice=choice)
     for wrong in ([0.5] * 16, [-1] * 16, [[0]], [2**20]):
         with pytest.raises(penstock.InvalidArgument, match="the part of each element is a whole number"):
-            mesh.balance(wrong)
+            mesh.Balance(wrong)
     with pytest.raises(penstock.NotFound):
         mesh.read_balance(tmp_path / "no.nem")
     with pytest.raises(penstock.InvalidArgument, match="it is no load-balance file"):
         mesh.read_balance(brick)
+    with pytest.raises(penstock.InvalidArgument, match="there is a file of another kind"):
+        mesh.write_balance(brick, mesh.open(brick), 2)
+    with pytest.raises(penstock.InvalidArgument, match="there are 16 elements, and parts of 3"):
+        mesh.copy(mesh.open(brick), tmp_path / "out.e", parts=mesh.Balance([0, 0, 0]))
+    with pytest.raises(penstock.InvalidArgument, match="elements go to 3 parts, and there are 2"):
+        mesh.Balance([0, 2], parts=2)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["b.nem", "brick.e"]
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from .compare import Options, Report, Tolerance, compare
 from .copy import Choice, Edit, copy
-from .load_balance import Balance, balance, read_balance, write_balance
+from .load_balance import Balance, read_balance, write_balance
 from .model import BoundaryCondition, Entity, Field, Model, Structured, ZoneConnectivity
 from .modify import modify
 from .region import Region, RegionWriter, State, create, open
@@ -38,7 +38,6 @@ __all__ = [
     "Structured",
     "Tolerance",
     "ZoneConnectivity",
-    "balance",
     "compare",
     "copy",
     "create",

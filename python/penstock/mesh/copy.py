@@ -197,13 +197,13 @@ def _pieces(source: Region, choice: Choice, how: int | Balance) -> list[Region]:
     some = bool(choice.blocks or choice.without_blocks)
     if some and assignment is not None:
         raise InvalidArgument("a balance is of all elements: choose blocks in a copy of their own")
-    if not some and parts == 1:
+    if not some and parts == 1 and assignment is None:
         return [source]
     if source.parts > 1:
         raise InvalidArgument("a part, or a share, is copied as it is; copy the joined region for some blocks or parts")
     if some:
         core = core.select(choice.blocks, choice.without_blocks)
-    if parts > 1:
+    if parts > 1 or assignment is not None:
         core = core.spread(parts, assignment)
     return [Region(core, part, source._timeout) for part in range(parts)]
 

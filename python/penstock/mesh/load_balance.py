@@ -12,22 +12,33 @@ from .. import _core
 from ..errors import InvalidArgument
 from .region import Region
 
+MOST = 2**20  # parts
+
 
 @dataclass(frozen=True)
 class Balance:
-    """assignment: the part of each element, through the blocks: uint32 of shape (elements,). parts: how many."""
+    """assignment: the part of each element, through the blocks: whole numbers of shape (elements,). parts: how many.
+
+    parts: as many as are named when left out; a part may have no elements. Raises InvalidArgument.
+    """
 
     assignment: np.ndarray
-    parts: int
+    parts: int = 0
 
-
-def balance(assignment: Any, parts: int | None = None) -> Balance:
-    """A Balance of any array of whole numbers. parts: as many as are named when left out. Raises InvalidArgument."""
-    given = np.asarray(assignment)
-    if given.ndim != 1 or given.dtype.kind not in "iu" or (given.size and not 0 <= given.min() <= given.max() < 2**20):
-        raise InvalidArgument(f"the part of each element is a whole number from 0 to {2**20 - 1}, in one dimension")
-    named = int(given.max(initial=0)) + 1
-    return Balance(np.ascontiguousarray(given, np.uint32), named if parts is None else parts)
+    def __post_init__(self) -> None:
+        given = np.asarray(self.assignment)
+        if (
+            given.ndim != 1
+            or given.dtype.kind not in "iu"
+            or (given.size and not 0 <= given.min() <= given.max() < MOST)
+        ):
+            raise InvalidArgument(f"the part of each element is a whole number from 0 to {MOST - 1}, in one dimension")
+        named = int(given.max(initial=0)) + 1
+        parts = self.parts or named
+        if not named <= parts <= MOST:
+            raise InvalidArgument(f"elements go to {named} parts, and there are {parts}; {MOST} are possible")
+        object.__setattr__(self, "assignment", np.ascontiguousarray(given, np.uint32))
+        object.__setattr__(self, "parts", parts)
 
 
 def read_balance(path: Any) -> Balance:

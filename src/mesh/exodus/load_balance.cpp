@@ -1,17 +1,15 @@
 #include "mesh/exodus/load_balance.hpp"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
+#include <set>
 #include <system_error>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "mesh/exodus/netcdf_file.hpp"
-#include "mesh/numbering.hpp"
+#include "mesh/spread.hpp"
 #include "penstock/error.hpp"
-#include "penstock/version.hpp"
 
 namespace penstock::mesh {
 namespace {
@@ -66,69 +64,25 @@ struct Lists {
 
 struct Shares {
   Lists inner_nodes, border_nodes, elements;
-  Numbers map_ends;             // by part: how many lists of shared nodes it and those before it have
-  Lists shared, shared_owners;  // by part that shares any: nodes and the part that has each too
+  Numbers map_ends;       // by part: how many lists of shared nodes it and those before it have
+  Lists shared;           // for each part that shares nodes: these
+  Numbers shared_owners;  // another part that has each of them
 };
 
-// From ids to numbers, through all entities of a type. A region without ids has them as they come.
-class NumberOfId {
- public:
-  NumberOfId(Source& whole, EntityType type) {
-    std::int64_t number = 0;
-    const auto& entities = whole.model(0).entities;
-    for (std::size_t e = 0; e < entities.size(); ++e) {
-      if (entities[e].type != type) continue;
-      const auto ids = field_place(entities[e], Role::mesh, "ids");
-      if (ids == SIZE_MAX) has_ids_ = false;
-      if (ids != SIZE_MAX)
-        for (const auto id : read_integers(whole, 0, {e, ids})) numbers_[id] = number++;
-    }
-  }
-  std::int64_t operator()(std::int64_t id) const { return has_ids_ ? numbers_.at(id) : id - 1; }
-
- private:
-  bool has_ids_ = true;
-  std::unordered_map<std::int64_t, std::int64_t> numbers_;
-};
-
-Numbers numbers_in(Source& source, std::uint32_t part, EntityType type, const NumberOfId& number_of) {
-  Numbers out;
-  const auto& entities = source.model(part).entities;
-  for (std::size_t e = 0; e < entities.size(); ++e)
-    if (entities[e].type == type && entities[e].count > 0)
-      for (const auto id : read_integers(source, part, {e, field_place(entities[e], Role::mesh, "ids")}))
-        out.push_back(number_of(id));
-  return out;
-}
-
-// parts: of a region that was spread.
-Shares shares_of(Source& whole, Source& parts) {
-  const NumberOfId node_of(whole, EntityType::node_block), element_of(whole, EntityType::element_block);
+Shares lists_of(const std::vector<Share>& shares) {
   Shares out;
-  std::int64_t maps = 0;
-  for (std::uint32_t part = 0; part < parts.parts(); ++part) {
-    const auto nodes = numbers_in(parts, part, EntityType::node_block, node_of);
-    std::vector<bool> border(nodes.size(), false);
-    const auto& model = parts.model(part);
-    const auto shared = entity_place(model, EntityType::comm_set, "commset_node");
-    if (shared != SIZE_MAX) {
-      const auto pairs = read_integers(
-          parts, part, {shared, field_place(model.entities[shared], Role::communication, "entity_processor")});
-      for (std::size_t i = 0; i < pairs.size(); i += 2) {
-        const auto node = static_cast<std::size_t>(pairs[i]);
-        border[node] = true;
-        out.shared.values.push_back(nodes[node]);
-        out.shared_owners.values.push_back(pairs[i + 1]);
-      }
-      out.shared.end();
-      ++maps;
+  for (const auto& share : shares) {
+    std::set<std::uint64_t> border;
+    for (const auto& [node, part] : share.shared) {
+      border.insert(node);
+      out.shared.values.push_back(static_cast<std::int64_t>(node));
+      out.shared_owners.push_back(part);
     }
-    out.map_ends.push_back(maps);
-    for (std::size_t i = 0; i < nodes.size(); ++i)
-      (border[i] ? out.border_nodes : out.inner_nodes).values.push_back(nodes[i]);
-    auto elements = numbers_in(parts, part, EntityType::element_block, element_of);
-    std::sort(elements.begin(), elements.end());
-    out.elements.values.insert(out.elements.values.end(), elements.begin(), elements.end());
+    if (!border.empty()) out.shared.end();
+    out.map_ends.push_back(static_cast<std::int64_t>(out.shared.ends.size()));
+    for (const auto node : share.nodes)
+      (border.contains(node) ? out.border_nodes : out.inner_nodes).values.push_back(static_cast<std::int64_t>(node));
+    out.elements.values.insert(out.elements.values.end(), share.elements.begin(), share.elements.end());
     for (auto* lists : {&out.inner_nodes, &out.border_nodes, &out.elements}) lists->end();
   }
   return out;
@@ -175,7 +129,19 @@ std::vector<Variable> variables_of(const Model& model, Shares shares) {
           {"n_comm_info_idx", "num_procs_file", std::move(shares.map_ends)},
           {"n_comm_data_idx", "num_n_cmaps", std::move(shares.shared.ends)},
           {"n_comm_nids", "ncnt_cmap", std::move(shares.shared.values)},
-          {"n_comm_proc", "ncnt_cmap", std::move(shares.shared_owners.values)}};
+          {"n_comm_proc", "ncnt_cmap", std::move(shares.shared_owners)}};
+}
+
+bool is_load_balance(const NetcdfFile& file) {
+  return file.dimension("num_processors") && file.dimension("num_procs_file") && !file.dimension("num_nodes") &&
+         (file.find("elem_mapi") != nullptr || file.find("elem_mapb") != nullptr);
+}
+
+// A mesh that has the name by mistake is not lost.
+void require_replaceable(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !is_load_balance(NetcdfFile::open(path)))
+    refuse(path, "there is a file of another kind: give the load-balance file another name");
 }
 
 }  // namespace
@@ -183,7 +149,7 @@ std::vector<Variable> variables_of(const Model& model, Shares shares) {
 LoadBalance read_load_balance_file(const std::string& path) {
   const auto file = NetcdfFile::open(path);
   const auto parts = file.dimension("num_processors"), described = file.dimension("num_procs_file");
-  if (!parts || !described || (file.find("elem_mapi") == nullptr && file.find("elem_mapb") == nullptr))
+  if (!is_load_balance(file))
     refuse(path, "it is no load-balance file, as nem_slice and penstock mesh balance write them");
   if (*parts != *described || *parts == 0 || *parts > most_parts)
     refuse(path, "it describes " + std::to_string(*described) + " of " + std::to_string(*parts) + " parts");
@@ -193,7 +159,7 @@ LoadBalance read_load_balance_file(const std::string& path) {
   if (wanted && *wanted != balance.assignment.size())
     refuse(path, "its parts have " + std::to_string(balance.assignment.size()) + " elements of " +
                      std::to_string(*wanted) + ": only elements can be balanced, not nodes");
-  // nem_slice counts from 0, other programs from 1; each element is there.
+  // nem_slice counts from 0, other programs from 1. Every element is listed, so the least number tells.
   const auto least = [](const Numbers& list) { return list.empty() ? INT64_MAX : *std::ranges::min_element(list); };
   const std::int64_t base = std::min(least(inside), least(border)) <= 0 ? 0 : 1;
   const auto ends = [&](const char* name, const Numbers& list) {
@@ -205,15 +171,16 @@ LoadBalance read_load_balance_file(const std::string& path) {
 }
 
 void write_load_balance_file(const std::string& path, std::shared_ptr<Source> whole, const LoadBalance& balance) {
-  const auto parts = spread(whole, balance.assignment, balance.parts);
   const auto& model = whole->model(0);
+  const auto shares = shares_of(whole, balance);
   if (std::ranges::find(balance.assignment, no_part) != balance.assignment.end())
     throw Error(Errc::invalid_argument, "a load-balance file has every element in a part");
+  require_replaceable(path);
   const auto nodes = model.count_of(EntityType::node_block), elements = model.count_of(EntityType::element_block);
-  const auto variables = variables_of(model, shares_of(*whole, *parts));
+  const auto variables = variables_of(model, lists_of(shares));
   const bool wide = std::max(nodes, elements) >= INT32_MAX;
 
-  const std::string unfinished = path + ".writing";
+  const std::string unfinished = path + ".balancing";
   auto file = NetcdfFile::create(unfinished, wide ? NetcdfFile::Format::cdf5 : NetcdfFile::Format::offset64);
   for (const auto& [name, size] : {std::pair<const char*, std::uint64_t>{"num_processors", balance.parts},
                                    {"num_procs_file", balance.parts},
