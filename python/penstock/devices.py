@@ -28,8 +28,8 @@ def array_of(value: Any, what: str) -> np.ndarray:
 def array_on_device(value: Any) -> np.ndarray | None:
     """The memory of an array of CuPy, PyTorch, JAX, Numba and the like. Copies from it wait for what fills it.
 
-    Returns None where the caller must use to_array(): the array is not on a CUDA device, its library does not hand it out
-    (PyTorch, where gradients are required), or the type or the strides are none of ours.
+    Returns None where the caller must use to_array(): the array is not on a CUDA device, its library does not hand it
+    out (PyTorch, where gradients are required), or the type or the strides are none of ours.
     """
     if isinstance(value, np.ndarray | np.generic | list | tuple | int | float | complex | str):
         return None
