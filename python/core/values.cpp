@@ -307,27 +307,34 @@ int memory_get_buffer(PyObject* self, Py_buffer* view, int flags) {
   return PyBuffer_FillInfo(view, self, memory.data, static_cast<Py_ssize_t>(memory.size), !memory.writable, flags);
 }
 
-// What a DLPack capsule holds, on any device: memory, our name of its type (empty where we have none), shape, strides in bytes.
-nb::tuple dlpack_array(const nb::ndarray<>& array) {
+// What a DLPack capsule holds: memory, our name of its type (empty where we have none, or the memory is not where it was said to be),
+// shape, strides in bytes.
+nb::tuple dlpack_array(const nb::ndarray<>& array, bool on_device) {
   static constexpr std::pair<nb::dlpack::dtype_code, const char*> codes[] = {
       {nb::dlpack::dtype_code::Int, "int"},         {nb::dlpack::dtype_code::UInt, "uint"},
       {nb::dlpack::dtype_code::Float, "float"},     {nb::dlpack::dtype_code::Bfloat, "bfloat"},
       {nb::dlpack::dtype_code::Complex, "complex"},
   };
   const auto type = array.dtype();
-  std::string name = type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bool) ? "bool" : "";
+  const bool truth = type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bool) && type.bits == 8;
+  std::string name = truth ? "bool" : "";
   for (const auto& [code, word] : codes)
     if (type.code == static_cast<std::uint8_t>(code)) name = word + std::to_string(type.bits);
   if (type.lanes != 1 || dtype_from_name(name) == DType::none) name.clear();
   const auto size = static_cast<std::int64_t>(array.itemsize());
   std::int64_t last = size;
+  bool fits = true;
   nb::list shape, strides;
   for (std::size_t d = 0; d < array.ndim(); ++d) {
     const auto count = static_cast<std::int64_t>(array.shape(d));
     shape.append(count);
-    strides.append(array.stride(d) * size);
-    last += (count - 1) * array.stride(d) * size;
+    std::int64_t stride = 0, reach = 0;
+    fits = fits && !__builtin_mul_overflow(array.stride(d), size, &stride) &&
+           !__builtin_mul_overflow(count - 1, stride, &reach) && !__builtin_add_overflow(last, reach, &last);
+    strides.append(stride);
   }
+  const bool is_there = array.size() == 0 || (array.data() != nullptr && memory::on_device(array.data()) == on_device);
+  if (!fits || !is_there) name.clear();
   auto memory = std::make_unique<Memory>();
   memory->data = array.data();
   memory->size = array.size() > 0 && last > 0 ? static_cast<std::size_t>(last) : 0;
@@ -394,7 +401,10 @@ void bind_values(nb::module_& m) {
       .def_ro("size", &Memory::size)
       .def("revoke", [](Memory& self) { self.revoked = true; });
 
-  m.def("dlpack_array", dlpack_array, "capsule"_a);
+  m.def("dlpack_array", dlpack_array, "capsule"_a, "on_device"_a);
+  m.def(
+      "on_device", [](std::uintptr_t address) { return memory::on_device(reinterpret_cast<const void*>(address)); },
+      "address"_a);
   m.def(
       "wait_for_stream",
       [](std::uintptr_t memory, std::uintptr_t stream) {

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import _core, dtypes
+from .errors import InvalidArgument
 
 _CUDA = 2  # kDLCUDA
 _LEGACY_STREAM = 1  # of both protocols: the stream in which the library copies
@@ -37,12 +38,15 @@ def array_on_device(value: Any) -> np.ndarray | None:
         if int(value.__dlpack_device__()[0]) != _CUDA:
             return None
         try:
-            memory, name, shape, strides = _core.dlpack_array(value.__dlpack__(stream=_LEGACY_STREAM))
+            memory, name, shape, strides = _core.dlpack_array(value.__dlpack__(stream=_LEGACY_STREAM), True)
         except (BufferError, RuntimeError, TypeError, ValueError):
             return None
         return _array(memory, dtypes.to_numpy(name), shape, strides) if name else None
     described = _interface(value)
-    return None if described is None else _of_interface(value, described)
+    try:
+        return None if described is None else _of_interface(value, described)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidArgument(f"{type(value).__name__}: its __cuda_array_interface__ is damaged: {error}") from None
 
 
 def writable_on_device(value: Any) -> np.ndarray | None:
@@ -56,6 +60,10 @@ def _of_interface(value: Any, described: dict[str, Any]) -> np.ndarray | None:
     if not dtype.isnative or described.get("mask") is not None:
         return None
     address, stream = described["data"][0], described.get("stream")
+    if 0 not in shape and not _core.on_device(
+        address
+    ):  # not known to the driver: to be touched by its own library only
+        return None
     if stream not in (None, _LEGACY_STREAM) and 0 not in shape:
         _core.wait_for_stream(address, stream)
     if strides is None:

@@ -121,7 +121,7 @@ def _from_dlpack(value: Any) -> np.ndarray:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError):  # a type that NumPy does not have there: bfloat16
         with suppress(BufferError, RuntimeError, TypeError, ValueError):
-            memory, dtype, shape, strides = _core.dlpack_array(value.__dlpack__())
+            memory, dtype, shape, strides = _core.dlpack_array(value.__dlpack__(), False)
             if dtype and 0 not in shape:
                 return np.ndarray(shape, to_numpy(dtype), memory, strides=strides)
         return np.asarray(value)

@@ -125,8 +125,10 @@ bool devices_here(base::Clock::time_point now) {
     look_again.store(base::Clock::duration(time + std::chrono::microseconds(100)).count(), std::memory_order_relaxed);
     cuda();
   }
-  return cuda_found() != nullptr;
+  return devices_seen();
 }
+
+bool devices_seen() { return cuda_found() != nullptr; }
 
 Kind kind_of(const void* address) {
   const auto* driver = cuda();

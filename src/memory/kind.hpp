@@ -20,6 +20,8 @@ enum class Kind : std::uint8_t {
 // Whether any memory may be on a device: to be asked before addresses are looked at, which it can save. now: the time. A device's
 // library that was loaded less than 100 us before may be overlooked; nothing can be on its device yet.
 bool devices_here(base::Clock::time_point now);
+// Whether memory has been looked at since a device's library was loaded. Costs nothing.
+bool devices_seen();
 Kind kind_of(const void* address);
 inline bool on_device(const void* address) { return kind_of(address) == Kind::device; }
 

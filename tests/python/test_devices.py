@@ -1,6 +1,11 @@
 """Arrays on a CUDA device are put from there, and read into there, without a copy by their own library."""
 
 import gc
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import penstock
@@ -138,3 +143,47 @@ def test_a_stream_of_the_device_is_waited_for(cuda, context):
             step["T"] = array
         with reader.step() as step:
             np.testing.assert_array_equal(step["T"][...], BASE)
+
+
+def test_cuda_may_be_loaded_within_a_step(tmp_path):
+    """Also for small arrays after many others, whose place is not looked at in a program without CUDA."""
+    program = f"""
+        import numpy as np, penstock
+        context = penstock.Context(directory={str(tmp_path)!r}, listen="127.0.0.1")
+        with context.create("s") as writer, context.open("s") as reader:
+            with writer.step() as step:
+                for n in range(50):
+                    step[f"v{{n}}"] = np.arange(3.0)
+                from cuda_arrays import Cuda, WithDlpack, WithInterface
+                cuda = Cuda()
+                step["d"] = WithDlpack(cuda, np.arange(4.0))
+                step["i"] = WithInterface(cuda, np.arange(5.0))
+            with reader.step() as step:
+                assert step["d"][...].tolist() == [0, 1, 2, 3] and step["i"][...].tolist() == [0, 1, 2, 3, 4]
+        """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60, env=environment)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"typestr": ">f8"},
+        {"mask": 1},
+        {"data": (0, False)},
+        {"data": (8, False)},
+        {"typestr": "?!"},
+        {"shape": "three"},
+        {"strides": (8,)},
+    ],
+)
+def test_what_is_said_of_an_array_is_not_believed(cuda, context, change):
+    class Liar(WithInterface):
+        @property
+        def __cuda_array_interface__(self):
+            return {**super().__cuda_array_interface__, **change}
+
+    with context.create("s") as writer:
+        with pytest.raises(penstock.Error):
+            with writer.step() as step:
+                step["T"] = Liar(cuda, BASE)

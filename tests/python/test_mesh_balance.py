@@ -76,8 +76,8 @@ def test_what_is_written_is_what_spreading_makes(tmp_path, brick):
     """Nodes of each part, and those that it shares, are the ones of the parts that a copy writes."""
     owners = np.arange(16) % 3
     mesh.write_balance(tmp_path / "b.nem", mesh.open(brick), mesh.Balance(owners))
+    mesh.copy(mesh.open(brick), tmp_path / "spread.e", parts=mesh.read_balance(tmp_path / "b.nem"))
     assert mesh.read_balance(tmp_path / "b.nem").assignment.tolist() == owners.tolist()
-    mesh.copy(mesh.open(brick), tmp_path / "spread.e", parts=mesh.Balance(owners), database="nemesis")
     with netCDF4.Dataset(tmp_path / "b.nem") as file:
         of = {name: np.asarray(variable[...]) for name, variable in file.variables.items()}
         sizes = {name: len(dimension) for name, dimension in file.dimensions.items()}
@@ -150,6 +150,7 @@ def test_of_every_kind_of_entity(tmp_path):
         ({"elem_mapi_idx": ("num_procs_file", [9, 7])}, "index of elements of part 1 is damaged"),
         ({"elem_mapi_idx": ("num_procs_file", [8, 17])}, "index of elements of part 1 is damaged"),
         ({"elem_mapi_idx": ("two", [8, 16, 16])}, "its index of elements is not of all parts"),
+        ({"elem_mapi_idx": ("num_procs_file", [6, 12])}, "the index of elements names 12 of 16"),
         ({"elements": 17}, "its parts have 16 elements of 17"),
         ({"parts": 3}, "it describes 2 of 3 parts"),
         ({"elem_mapi": None}, "it is no load-balance file"),
@@ -170,6 +171,11 @@ def test_what_does_not_fit_is_refused(tmp_path, brick):
     with pytest.raises(penstock.InvalidArgument, match="a balance is of all elements"):
         choice = mesh.Choice(blocks=("block_1",))
         mesh.copy(mesh.open(brick), tmp_path / "out.e", parts=mesh.Balance([0] * 16), choice=choice)
+    for wrong in (0, -1, 2.5, np.zeros(16, int), 2**32):
+        with pytest.raises(penstock.InvalidArgument, match="parts are a number from 1 to"):
+            mesh.write_balance(tmp_path / "other.nem", mesh.open(brick), wrong)
+        with pytest.raises(penstock.InvalidArgument, match="parts are a number from 1 to"):
+            mesh.copy(mesh.open(brick), tmp_path / "out.e", parts=wrong)
     for wrong in ([0.5] * 16, [-1] * 16, [[0]], [2**20]):
         with pytest.raises(penstock.InvalidArgument, match="the part of each element is a whole number"):
             mesh.Balance(wrong)
@@ -197,3 +203,29 @@ def test_commands(tmp_path, brick):
     done = run(app, out)
     assert done.exit_code == 0 and "in 3 parts" in done.output
     assert mesh.compare(mesh.open(brick), mesh.open(tmp_path / "out.e")).same
+
+
+def test_a_file_that_is_cut_off_is_refused(tmp_path):
+    """netCDF reads what is missing as zeros, and some damaged headers crash it."""
+    whole = nem_slice(tmp_path / "b.nem", [0] * 8 + [1] * 8).read_bytes()
+    for size in range(0, len(whole), 7):
+        (tmp_path / "cut.nem").write_bytes(whole[:size])
+        with pytest.raises(penstock.Error, match=r"cut\.nem"):
+            mesh.read_balance(tmp_path / "cut.nem")
+    seen = set()
+    for at in range(len(whole)):
+        for value in (0, 1, 0x7F, 0xFF):
+            (tmp_path / "cut.nem").write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+            try:
+                seen.add(mesh.read_balance(tmp_path / "cut.nem").parts)
+            except penstock.Error:
+                seen.add(0)
+    assert seen == {0, 2}
+
+
+def test_what_is_not_written_leaves_nothing(tmp_path, brick):
+    (tmp_path / "folder").mkdir()
+    for target in (tmp_path / "folder", tmp_path / "no" / "b.nem", "/dev/null"):
+        with pytest.raises(penstock.Error):
+            mesh.write_balance(target, mesh.open(brick), 2)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["brick.e", "folder"]

@@ -175,9 +175,9 @@ def copy(
         int, typer.Option(min=1, max=10_000, help="Write it as so many parts (files NAME.PARTS.PART).")
     ] = 1,
     balance: Annotated[
-        str,
+        str | None,
         typer.Option(metavar="FILE", help="Write it as the parts of a load-balance file (nem_slice, mesh balance)."),
-    ] = "",
+    ] = None,
     states: Annotated[
         str, typer.Option(metavar="A:B[:C]", help="States by number, as Python's slices: 0:10:2, -1: for the last.")
     ] = "",
@@ -219,10 +219,10 @@ def copy(
 
     if integers not in (0, 32, 64) or reals not in (0, 32, 64):
         fail("--integers and --reals are 32, 64 or 0", code=2)
-    if balance and parts > 1:
+    if balance is not None and parts > 1:
         fail("--parts and --balance exclude each other", code=2)
-    how = mesh.read_balance(balance) if balance else parts
-    if (balance or parts > 1) and not to_database:
+    how = parts if balance is None else mesh.read_balance(balance)
+    if (balance is not None or parts > 1) and not to_database:
         to_database = "nemesis"
     target = _Target(to, how, to_database)
     target.check(name, force)
@@ -256,7 +256,7 @@ def balance(
     database: Database = "",
     force: Force = False,
 ) -> None:
-    """Write a load-balance file: N parts with as many elements each, in their order, and the nodes that they share."""
+    """Write a load-balance file: N parts with the same number of elements, in their order, and the nodes they share."""
     from .. import mesh
 
     if Path(to).exists() and not force:

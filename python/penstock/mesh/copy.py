@@ -11,7 +11,7 @@ import numpy as np
 
 from ..cohort import thread_cohort
 from ..errors import InvalidArgument, NotFound, TimeoutError
-from .load_balance import Balance
+from .load_balance import Balance, parts_and_assignment
 from .model import Entity, Field, Model
 from .region import Key, Region, RegionWriter, State, create
 
@@ -186,7 +186,7 @@ def transfer(
 
 
 def _pieces(source: Region, choice: Choice, how: int | Balance) -> list[Region]:
-    parts, assignment = (how.parts, how.assignment) if isinstance(how, Balance) else (how, None)
+    parts, assignment = parts_and_assignment(how)
     core = source._core
     names = [each.name for each in source.model.of("element_block")]
     for name in [*choice.blocks, *choice.without_blocks]:

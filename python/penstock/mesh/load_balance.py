@@ -15,7 +15,7 @@ from .region import Region
 MOST = 2**20  # parts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Balance:
     """assignment: the part of each element, through the blocks: whole numbers of shape (elements,). parts: how many.
 
@@ -41,6 +41,15 @@ class Balance:
         object.__setattr__(self, "parts", parts)
 
 
+def parts_and_assignment(how: Balance | int) -> tuple[int, np.ndarray | None]:
+    """Raises InvalidArgument."""
+    if isinstance(how, Balance):
+        return how.parts, how.assignment
+    if not isinstance(how, int | np.integer) or not 1 <= how <= MOST:
+        raise InvalidArgument(f"parts are a number from 1 to {MOST}, or a mesh.Balance; not {type(how).__name__} {how}")
+    return int(how), None
+
+
 def read_balance(path: Any) -> Balance:
     """Reads a load-balance file. Raises NotFound, InvalidArgument (another file, a damaged one, one of nodes)."""
     parts, assignment = _core.read_load_balance(os.fspath(path))
@@ -53,5 +62,5 @@ def write_balance(path: Any, region: Region, how: Balance | int) -> None:
     how: a Balance, or a number of parts with as many elements each, in their order. region: of one part.
     Raises InvalidArgument.
     """
-    parts, assignment = (how, None) if isinstance(how, int) else (how.parts, how.assignment)
+    parts, assignment = parts_and_assignment(how)
     region._core.write_load_balance(os.fspath(path), parts, assignment)

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <filesystem>
 
 #include <algorithm>
 #include <array>
@@ -143,6 +144,15 @@ std::optional<std::uint64_t> classic_length(const std::string& path) {
     end = std::max(end, variable.begin + before + bytes);
   }
   return end;
+}
+
+void require_whole(const std::string& path) {
+  const auto needed = classic_length(path);
+  if (!needed) return;
+  const auto there = std::filesystem::file_size(path);
+  if (there < *needed)
+    throw Error(Errc::invalid_argument, path + ": is cut off, or its model is not complete: it has " +
+                                            std::to_string(there) + " of " + std::to_string(*needed) + " bytes");
 }
 
 void keep_records(const std::string& path, std::uint64_t wanted) {

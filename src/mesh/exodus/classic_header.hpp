@@ -33,6 +33,8 @@ std::uint64_t classic_type_size(std::uint64_t type);
 bool is_classic(const std::string& path);
 // Bytes up to the end of the last value; nothing for a file of another format. Throws Error(invalid_argument): a header that is cut off.
 std::optional<std::uint64_t> classic_length(const std::string& path);
+// Throws Error(invalid_argument) also for a file that is shorter than that.
+void require_whole(const std::string& path);
 // Makes the file count no more records than these. Nobody has it open. Throws Error(system).
 void keep_records(const std::string& path, std::uint64_t records);
 

@@ -91,15 +91,6 @@ void ExodusSource::add_field(Entity& entity, Field field, Place place) {
 }
 
 // A file that is written is whole from its first state on: the header counts states that are complete.
-void ExodusSource::require_whole(const std::string& path) {
-  const auto needed = classic_length(path);
-  if (!needed) return;
-  const auto there = std::filesystem::file_size(path);
-  if (there < *needed)
-    throw Error(Errc::invalid_argument, path + ": is cut off, or its model is not complete: it has " +
-                                            std::to_string(there) + " of " + std::to_string(*needed) + " bytes");
-}
-
 std::string ExodusSource::text_of_file(const char* attribute, const char* otherwise) const {
   const auto attributes = file_.attributes(NetcdfFile::global_attribute);
   const auto found = attributes.find(attribute);

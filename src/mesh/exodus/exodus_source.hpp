@@ -31,7 +31,6 @@ class ExodusSource final : public StoredSource {
     std::string name;
   };
   std::vector<Listed> list(const ExodusNames& names) const;
-  static void require_whole(const std::string& path);
   std::string text_of_file(const char* attribute, const char* otherwise) const;
   void read_head();
   void read_frames();

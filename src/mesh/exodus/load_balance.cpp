@@ -1,12 +1,17 @@
 #include "mesh/exodus/load_balance.hpp"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "mesh/exodus/classic_header.hpp"
 #include "mesh/exodus/netcdf_file.hpp"
 #include "mesh/spread.hpp"
 #include "penstock/error.hpp"
@@ -54,6 +59,8 @@ void assign(LoadBalance& balance, const NetcdfFile& file, const Numbers& element
       owner = part;
     }
   }
+  if (at != static_cast<std::int64_t>(elements.size()))
+    refuse(file.path(), "the index of elements names " + std::to_string(at) + " of " + std::to_string(elements.size()));
 }
 
 // Of each part, one after the other.
@@ -137,16 +144,51 @@ bool is_load_balance(const NetcdfFile& file) {
          (file.find("elem_mapi") != nullptr || file.find("elem_mapb") != nullptr);
 }
 
+void require_regular(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    refuse(path, "it is no file");
+}
+
 // A mesh that has the name by mistake is not lost.
 void require_replaceable(const std::string& path) {
+  require_regular(path);
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored) && !is_load_balance(NetcdfFile::open(path)))
     refuse(path, "there is a file of another kind: give the load-balance file another name");
 }
 
+// A file beside another one, until it has that one's name; goes where it does not get it.
+class Unfinished {
+ public:
+  explicit Unfinished(const std::string& path) : path_(path), name_(path + ".XXXXXX") {
+    const int fd = ::mkstemp(name_.data());
+    if (fd < 0) throw Error(Errc::system, name_ + ": " + std::generic_category().message(errno));
+    ::fchmod(fd, S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH);
+    ::close(fd);
+  }
+  Unfinished(const Unfinished&) = delete;
+  ~Unfinished() {
+    if (!name_.empty()) ::unlink(name_.c_str());
+  }
+  const std::string& name() const { return name_; }
+  void take_name() {
+    std::error_code error;
+    std::filesystem::rename(name_, path_, error);
+    if (error) throw Error(Errc::system, path_ + ": cannot be given its name: " + error.message());
+    name_.clear();
+  }
+
+ private:
+  const std::string path_;
+  std::string name_;
+};
+
 }  // namespace
 
 LoadBalance read_load_balance_file(const std::string& path) {
+  require_regular(path);
+  require_whole(path);  // netCDF would read zeros, and not every damaged header is an error to it
   const auto file = NetcdfFile::open(path);
   const auto parts = file.dimension("num_processors"), described = file.dimension("num_procs_file");
   if (!is_load_balance(file))
@@ -167,21 +209,24 @@ LoadBalance read_load_balance_file(const std::string& path) {
   };
   assign(balance, file, inside, ends("elem_mapi_idx", inside), base);
   assign(balance, file, border, ends("elem_mapb_idx", border), base);
+  // As many entries as elements, none twice: each has its part.
   return balance;
 }
 
 void write_load_balance_file(const std::string& path, std::shared_ptr<Source> whole, const LoadBalance& balance) {
   const auto& model = whole->model(0);
+  if (balance.parts > most_parts)
+    throw Error(Errc::invalid_argument, "a load-balance file has at most " + std::to_string(most_parts) + " parts");
+  require_replaceable(path);
   const auto shares = shares_of(whole, balance);
   if (std::ranges::find(balance.assignment, no_part) != balance.assignment.end())
     throw Error(Errc::invalid_argument, "a load-balance file has every element in a part");
-  require_replaceable(path);
   const auto nodes = model.count_of(EntityType::node_block), elements = model.count_of(EntityType::element_block);
   const auto variables = variables_of(model, lists_of(shares));
   const bool wide = std::max(nodes, elements) >= INT32_MAX;
 
-  const std::string unfinished = path + ".balancing";
-  auto file = NetcdfFile::create(unfinished, wide ? NetcdfFile::Format::cdf5 : NetcdfFile::Format::offset64);
+  Unfinished unfinished(path);
+  auto file = NetcdfFile::create(unfinished.name(), wide ? NetcdfFile::Format::cdf5 : NetcdfFile::Format::offset64);
   for (const auto& [name, size] : {std::pair<const char*, std::uint64_t>{"num_processors", balance.parts},
                                    {"num_procs_file", balance.parts},
                                    {"num_nodes_global", nodes},
@@ -210,9 +255,7 @@ void write_load_balance_file(const std::string& path, std::shared_ptr<Source> wh
     file.write(ids[i], DType::int64, Extent(count.size(), 0), count, variables[i].values.data());
   }
   file.close();
-  std::error_code error;
-  std::filesystem::rename(unfinished, path, error);
-  if (error) throw Error(Errc::system, path + ": cannot be given its name: " + error.message());
+  unfinished.take_name();
 }
 
 }  // namespace penstock::mesh

@@ -243,7 +243,7 @@ void StepBuilder::note_block(model::BlockDefinition block) {
 }
 
 bool StepBuilder::may_lie_on_device(std::uint64_t bytes) const {
-  return devices_ || bytes >= looked_at_bytes || blocks_put_ <= looked_at_blocks;
+  return devices_ || memory::devices_seen() || bytes >= looked_at_bytes || blocks_put_ <= looked_at_blocks;
 }
 
 // Whether a sink may take the array from where it is.
@@ -316,7 +316,6 @@ void StepBuilder::copy_array(std::byte* place, const Array& array, const model::
   const bool timed = array.bytes >= timed_copy_bytes;
   const auto start = timed ? base::Clock::now() : base::Clock::time_point();
   const bool on_device = look && memory::on_device(array.data);
-  if (on_device) devices_ = true;
   const Copying copying(goes_first(array.bytes));
   if (!array.packed) copy_strided(place, array.data, on_device, array.strides, array.count, size_of(v.dtype), v.order);
   else if (on_device) memory::copy_in(place, array.data, array.bytes);
