@@ -114,6 +114,7 @@ Assignment assign_blocks(const Model& model, const std::vector<std::string>& blo
 struct LoadBalance {
   Assignment assignment;
   std::uint32_t parts = 0;
+  std::uint64_t nodes = 0;  // of the mesh that it is for; 0: not known
 };
 // Throws Error: not_found, invalid_argument (no such file, damaged, or of nodes instead of elements), unsupported (no netCDF).
 LoadBalance read_load_balance(const std::string& path);
@@ -127,5 +128,7 @@ using Assign = std::function<Assignment(const Model&)>;
 std::unique_ptr<Source> spread(std::shared_ptr<Source> source, Assign assign, std::uint32_t parts);
 // For one model: next_state throws Error(wrong_state) where another one follows.
 std::unique_ptr<Source> spread(std::shared_ptr<Source> source, Assignment assignment, std::uint32_t parts);
+// Throws Error(invalid_argument) also where it is for a mesh with another number of nodes.
+std::unique_ptr<Source> spread(std::shared_ptr<Source> source, LoadBalance balance);
 
 }  // namespace penstock::mesh

@@ -96,13 +96,13 @@ class PyRegionSource {
     return std::make_unique<PyRegionSource>(mesh::join(std::move(source)));
   }
   // As parts: with as many elements each, or those that an assignment gives them.
-  std::unique_ptr<PyRegionSource> spread(std::uint32_t parts, nb::object assignment) {
+  std::unique_ptr<PyRegionSource> spread(std::uint32_t parts, nb::object assignment, std::uint64_t nodes) {
     const Turn turn(mutex_);
     auto source = shared();
     if (!assignment.is_none()) {
-      auto assigned = assignment_of(assignment);
+      mesh::LoadBalance balance{assignment_of(assignment), parts, nodes};
       Unlocked unlocked;
-      return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), std::move(assigned), parts));
+      return std::make_unique<PyRegionSource>(mesh::spread(std::move(source), std::move(balance)));
     }
     Unlocked unlocked;
     const auto assign = [parts](const mesh::Model& model) { return mesh::assign_linear(model, parts); };
@@ -111,7 +111,7 @@ class PyRegionSource {
   void write_load_balance(const std::string& path, std::uint32_t parts, nb::object assignment) {
     const Turn turn(mutex_);
     const auto source = shared();
-    mesh::LoadBalance balance{{}, parts};
+    mesh::LoadBalance balance{{}, parts, 0};
     if (!assignment.is_none()) balance.assignment = assignment_of(assignment);
     Unlocked unlocked;
     if (assignment.is_none()) balance.assignment = mesh::assign_linear(source->model(0), parts);
@@ -261,7 +261,7 @@ void bind_mesh(nb::module_& m) {
       .def("seek", &PyRegionSource::seek, "state"_a)
       .def("read", &PyRegionSource::read, "part"_a, "entity"_a, "field"_a, "first"_a, "count"_a, "out"_a)
       .def("join", &PyRegionSource::join)
-      .def("spread", &PyRegionSource::spread, "parts"_a, "assignment"_a.none())
+      .def("spread", &PyRegionSource::spread, "parts"_a, "assignment"_a.none(), "nodes"_a)
       .def("write_load_balance", &PyRegionSource::write_load_balance, "path"_a, "parts"_a, "assignment"_a.none())
       .def("select", &PyRegionSource::select, "blocks"_a, "without"_a)
       .def("close", &PyRegionSource::close);
@@ -276,7 +276,7 @@ void bind_mesh(nb::module_& m) {
   nb::class_<PyHeldFiles>(m, "HeldMeshFiles")
       .def(nb::init<const std::string&>(), "name"_a)
       .def("release", &PyHeldFiles::release);
-  // Parts, and the part of each element as uint32.
+  // Parts, the part of each element as uint32, nodes.
   m.def(
       "read_load_balance",
       [](const std::string& path) {
@@ -285,7 +285,8 @@ void bind_mesh(nb::module_& m) {
           return mesh::read_load_balance(path);
         }();
         const auto& parts = balance.assignment;
-        return nb::make_tuple(balance.parts, nb::bytes(reinterpret_cast<const char*>(parts.data()), 4 * parts.size()));
+        return nb::make_tuple(balance.parts, nb::bytes(reinterpret_cast<const char*>(parts.data()), 4 * parts.size()),
+                              balance.nodes);
       },
       "path"_a);
   // As YAML, a line each.

@@ -441,6 +441,14 @@ std::unique_ptr<Source> spread(std::shared_ptr<Source> source, Assignment assign
   return spread(std::move(source), Assign(assign), parts);
 }
 
+std::unique_ptr<Source> spread(std::shared_ptr<Source> source, LoadBalance balance) {
+  const auto nodes = source->model(0).count_of(EntityType::node_block);
+  if (balance.nodes != 0 && balance.nodes != nodes)
+    throw Error(Errc::invalid_argument, "the balance is for a mesh with " + std::to_string(balance.nodes) +
+                                            " nodes, and there are " + std::to_string(nodes));
+  return spread(std::move(source), std::move(balance.assignment), balance.parts);
+}
+
 std::vector<Share> shares_of(std::shared_ptr<Source> whole, const LoadBalance& balance) {
   const SpreadSource source(
       std::move(whole), [&](const Model&) { return balance.assignment; }, balance.parts);

@@ -171,6 +171,9 @@ def test_what_does_not_fit_is_refused(tmp_path, brick):
     with pytest.raises(penstock.InvalidArgument, match="a balance is of all elements"):
         choice = mesh.Choice(blocks=("block_1",))
         mesh.copy(mesh.open(brick), tmp_path / "out.e", parts=mesh.Balance([0] * 16), choice=choice)
+    mesh.write_balance(tmp_path / "b.nem", mesh.open("1x1x16", database="generated"), 2)
+    with pytest.raises(penstock.InvalidArgument, match="is for a mesh with 68 nodes, and there are 45"):
+        mesh.copy(mesh.open(brick), tmp_path / "out.e", parts=mesh.read_balance(tmp_path / "b.nem"))
     for wrong in (0, -1, 2.5, np.zeros(16, int), 2**32):
         with pytest.raises(penstock.InvalidArgument, match="parts are a number from 1 to"):
             mesh.write_balance(tmp_path / "other.nem", mesh.open(brick), wrong)

@@ -186,7 +186,7 @@ def transfer(
 
 
 def _pieces(source: Region, choice: Choice, how: int | Balance) -> list[Region]:
-    parts, assignment = parts_and_assignment(how)
+    parts, assignment, nodes = parts_and_assignment(how)
     core = source._core
     names = [each.name for each in source.model.of("element_block")]
     for name in [*choice.blocks, *choice.without_blocks]:
@@ -204,7 +204,7 @@ def _pieces(source: Region, choice: Choice, how: int | Balance) -> list[Region]:
     if some:
         core = core.select(choice.blocks, choice.without_blocks)
     if parts > 1 or assignment is not None:
-        core = core.spread(parts, assignment)
+        core = core.spread(parts, assignment, nodes)
     return [Region(core, part, source._timeout) for part in range(parts)]
 
 

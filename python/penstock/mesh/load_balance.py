@@ -17,13 +17,15 @@ MOST = 2**20  # parts
 
 @dataclass(frozen=True, eq=False)
 class Balance:
-    """assignment: the part of each element, through the blocks: whole numbers of shape (elements,). parts: how many.
+    """assignment: the part of each element, through the blocks: whole numbers of shape (elements,).
 
-    parts: as many as are named when left out; a part may have no elements. Raises InvalidArgument.
+    parts: how many there are; as many as are named when left out. A part may have no elements. nodes: of the mesh that
+    it is for; 0 where that is not known. Raises InvalidArgument.
     """
 
     assignment: np.ndarray
     parts: int = 0
+    nodes: int = 0
 
     def __post_init__(self) -> None:
         given = np.asarray(self.assignment)
@@ -41,19 +43,19 @@ class Balance:
         object.__setattr__(self, "parts", parts)
 
 
-def parts_and_assignment(how: Balance | int) -> tuple[int, np.ndarray | None]:
-    """Raises InvalidArgument."""
+def parts_and_assignment(how: Balance | int) -> tuple[int, np.ndarray | None, int]:
+    """Also the nodes. Raises InvalidArgument."""
     if isinstance(how, Balance):
-        return how.parts, how.assignment
+        return how.parts, how.assignment, how.nodes
     if not isinstance(how, int | np.integer) or not 1 <= how <= MOST:
         raise InvalidArgument(f"parts are a number from 1 to {MOST}, or a mesh.Balance; not {type(how).__name__} {how}")
-    return int(how), None
+    return int(how), None, 0
 
 
 def read_balance(path: Any) -> Balance:
     """Reads a load-balance file. Raises NotFound, InvalidArgument (another file, a damaged one, one of nodes)."""
-    parts, assignment = _core.read_load_balance(os.fspath(path))
-    return Balance(np.frombuffer(assignment, np.uint32), parts)
+    parts, assignment, nodes = _core.read_load_balance(os.fspath(path))
+    return Balance(np.frombuffer(assignment, np.uint32), parts, nodes)
 
 
 def write_balance(path: Any, region: Region, how: Balance | int) -> None:
@@ -62,5 +64,5 @@ def write_balance(path: Any, region: Region, how: Balance | int) -> None:
     how: a Balance, or a number of parts with as many elements each, in their order. region: of one part.
     Raises InvalidArgument.
     """
-    parts, assignment = parts_and_assignment(how)
+    parts, assignment, _ = parts_and_assignment(how)
     region._core.write_load_balance(os.fspath(path), parts, assignment)

@@ -195,7 +195,7 @@ def open(
         index, pieces = share
         if not 0 <= index < pieces:
             raise InvalidArgument(f"share ({index}, {pieces}): the first counts from 0 and is less than the second")
-        return Region(core.spread(pieces, None), index, timeout)
+        return Region(core.spread(pieces, None, 0), index, timeout)
     return Region(core, 0, timeout)
 
 

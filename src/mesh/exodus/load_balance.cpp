@@ -196,7 +196,7 @@ LoadBalance read_load_balance_file(const std::string& path) {
   if (*parts != *described || *parts == 0 || *parts > most_parts)
     refuse(path, "it describes " + std::to_string(*described) + " of " + std::to_string(*parts) + " parts");
   const auto inside = read_numbers(file, "elem_mapi"), border = read_numbers(file, "elem_mapb");
-  LoadBalance balance{Assignment(inside.size() + border.size(), no_part), static_cast<std::uint32_t>(*parts)};
+  LoadBalance balance{Assignment(inside.size() + border.size(), no_part), static_cast<std::uint32_t>(*parts), 0};
   const auto wanted = file.dimension("num_elems_global");
   if (wanted && *wanted != balance.assignment.size())
     refuse(path, "its parts have " + std::to_string(balance.assignment.size()) + " elements of " +
@@ -210,6 +210,7 @@ LoadBalance read_load_balance_file(const std::string& path) {
   assign(balance, file, inside, ends("elem_mapi_idx", inside), base);
   assign(balance, file, border, ends("elem_mapb_idx", border), base);
   // As many entries as elements, none twice: each has its part.
+  balance.nodes = file.dimension("num_nodes_global").value_or(0);
   return balance;
 }
 
