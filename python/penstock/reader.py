@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .attributes import StepAttributes
-from .errors import EndOfStream, Error, NotFound, WrongState
+from .errors import EndOfStream, Error, InvalidArgument, NotFound, WrongState
 from .stream import Deadline, Stream, to_ms
 from .variable import Variable
 
@@ -105,14 +106,46 @@ class Reader(Stream):
         """The next step is the first kept one with at least this number; iteration goes on from there (pool, file)."""
         self._core.seek(number)
 
-    def __getitem__(self, number: int) -> ReadStep:
-        """A kept step by its number (pool, file): with stream[3] as step: ... Raises NotFound when it is not kept."""
-        if number not in self.steps:
+    @overload
+    def __getitem__(self, which: int) -> ReadStep: ...
+    @overload
+    def __getitem__(self, which: slice) -> Iterator[ReadStep]: ...
+    def __getitem__(self, which: int | slice) -> ReadStep | Iterator[ReadStep]:
+        """A kept step by its number (pool, file): with stream[3] as step: ...; a negative one counts from the end:
+        stream[-1] is the last step that is kept.
+
+        A slice selects among the numbers in `steps` as of a list: for step in stream[5:10] gives the sixth to the tenth
+        step that is kept, stream[::10] every tenth. It iterates over them and ends each when the next begins. All ranks
+        of a reader ask for the same. Raises NotFound for a step that is not kept, Unsupported where none are.
+        """
+        if isinstance(which, slice):
+            return self._each(self.steps[which])
+        if not hasattr(which, "__index__"):
+            raise InvalidArgument(f"stream[...] takes the number of a step or a slice, not {type(which).__name__}")
+        number, kept = operator.index(which), self.steps
+        if number < -len(kept):
+            raise NotFound(f"stream '{self.name}' keeps {len(kept)} steps; there is none at {number}")
+        if number < 0:
+            number = kept[number]
+        elif number not in kept:
             raise NotFound(f"stream '{self.name}' does not keep step {number}")
+        return self._kept(number)
+
+    def _each(self, numbers: list[int]) -> Iterator[ReadStep]:
+        for number in numbers:
+            with self._kept(number) as step:
+                yield step
+
+    def _kept(self, number: int) -> ReadStep:
+        """A step that was kept a moment ago."""
         self.seek(number)
-        step = self.step()
-        if step.number != number:
-            step.end()
+        try:
+            step = self.step()
+        except EndOfStream:
+            step = None
+        if step is None or step.number != number:
+            if step is not None:
+                step.end()
             raise NotFound(f"stream '{self.name}' does not keep step {number} any more")
         return step
 

@@ -187,6 +187,37 @@ def test_a_path_opens_a_stream(tmp_path):
             assert step.number == 1 and (step["T"][1:3, 2] == 12).all()
 
 
+def test_steps_from_the_end_and_slices(tmp_path):
+    write(tmp_path / "heat.steps", steps=7)
+    (tmp_path / "heat.steps/00000001.h5").unlink()  # so that numbers and places differ
+    with penstock.open(tmp_path / "heat.steps") as stream:
+        for number, expected in [(-1, 6), (-6, 0), (3, 3), (np.int64(-2), 5)]:
+            with stream[number] as step:
+                assert step.number == expected and step["T"][0, 0] == 10 * expected
+        for part in (slice(1, 3), slice(None, None, 2), slice(-2, None), slice(None, None, -1), slice(9, 12)):
+            assert [step["time"].value for step in stream[part]] == [number / 2 for number in stream.steps[part]]
+        assert [step.number for step in stream[1:3]] == [2, 3]
+        earlier = None
+        for step in stream[:2]:
+            assert earlier is None or "over" in repr(earlier)
+            earlier = step
+        next(stream[2:])  # dropped, and so ended
+        assert stream[0].number == 0
+        for number in (-7, 1, 7):
+            with pytest.raises(penstock.NotFound, match=f"{number}$"):
+                stream[number]
+        with pytest.raises(penstock.InvalidArgument, match="number of a step or a slice, not str"):
+            stream["1"]
+        rest = stream[-3:]
+        assert next(rest).number == 4
+        (tmp_path / "heat.steps/00000005.h5").unlink()
+        with pytest.raises(penstock.NotFound, match="does not keep step 5 any more"):
+            next(rest)
+        (tmp_path / "heat.steps/00000006.h5").unlink()
+        with pytest.raises(penstock.NotFound, match="does not keep step 6"):
+            stream._kept(6)
+
+
 def test_a_reader_may_come_before_the_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with ThreadPoolExecutor() as pool:

@@ -98,6 +98,17 @@ def test_an_empty_array_is_viewed_as_an_array(pair):
         assert step["U"].view((slice(1, 1), slice(None))).shape == (0, 3)
 
 
+def test_a_live_stream_has_no_earlier_steps(pair):
+    writer, reader = pair()
+    fill(writer, 1)
+    if reader.options["engine"] in ("direct", "insitu"):
+        for index in (0, -1, slice(5, 10)):
+            with pytest.raises(penstock.Unsupported, match="does not keep steps; steps needs engine=pool or file"):
+                reader[index]
+    with reader.step() as step:
+        assert step["t"].value == 0
+
+
 def test_options(context):
     with pytest.raises(penstock.UnknownOption, match="queue_steps"):
         context.create("heat", queue_step=2)

@@ -30,6 +30,9 @@ def test_any_kept_step_in_any_order(kept):
         assert [step.number for step in stream] == [3, 4, 5]
         with pytest.raises(penstock.NotFound):
             stream[17]
+        with stream[-1] as step:
+            assert step.number == STEPS - 1
+        assert [step["v"][0] for step in stream[1::2]] == [1, 3, 5]
 
 
 def test_views_outlive_reader_and_pool(pool_servers, monkeypatch, context):
