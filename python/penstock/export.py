@@ -24,14 +24,13 @@ def to_xarray(step: ReadStep, names: Sequence[str] | None) -> Any:
         else:
             data = variable.get()  # all arrays are fetched at once, below
             pending.append(data)
-        values[name] = (_dims_of(step, name, np.ndim(data)), data, _plain(dict(variable.attributes), "dims"))
+        values[name] = (dims_of(step, name, np.ndim(data)), data, attributes_of(step, name))
     if pending:
         step.wait()
-    attributes = {key: value for key, value in step.attributes.items() if key.partition("/")[0] not in step}
-    return xarray.Dataset(values, attrs={**_plain(attributes), "step": step.number})
+    return xarray.Dataset(values, attrs={**attributes_of(step), "step": step.number})
 
 
-def _dims_of(step: ReadStep, name: str, ndim: int) -> tuple[str, ...]:
+def dims_of(step: ReadStep, name: str, ndim: int) -> tuple[str, ...]:
     dims = step.attributes.get(f"{name}/dims")
     if dims is None:
         return tuple(f"{name}_dim_{d}" for d in range(ndim))
@@ -41,8 +40,11 @@ def _dims_of(step: ReadStep, name: str, ndim: int) -> tuple[str, ...]:
     return dims
 
 
-def _plain(attributes: dict[str, Any], *without: str) -> dict[str, Any]:
-    return {key: value for key, value in attributes.items() if key not in without}
+def attributes_of(step: ReadStep, name: str | None = None) -> dict[str, Any]:
+    """Those of a variable, or of the stream: what belongs to no variable."""
+    if name is not None:
+        return {key: value for key, value in step[name].attributes.items() if key != "dims"}
+    return {key: value for key, value in step.attributes.items() if key.partition("/")[0] not in step}
 
 
 def to_vtk(
