@@ -7,7 +7,7 @@ import pytest
 
 h5py = pytest.importorskip("h5py")
 
-from penstock.save import Archive, LocalBlocks, Value  # noqa: E402
+from penstock.archive import Archive, LocalBlocks, Value  # noqa: E402
 
 
 def write(path, steps, **finish):
