@@ -8,12 +8,19 @@ The layout of the file is that of penstock.archive. Needs h5py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .archive import Archive, LocalBlocks, Value, require_folder
+from .errors import EndOfStream, InvalidArgument, Unsupported
+
+if TYPE_CHECKING:
+    from .reader import Reader, ReadStep
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,8 @@ def save_stream(
     path: str | Path,
     *,
     steps: int | None = None,
+    first: int | None = None,
+    every: int = 1,
     variables: Iterable[str] | None = None,
     force: bool = False,
     timeout: float | None = None,
@@ -40,46 +49,58 @@ def save_stream(
 ) -> SavedSteps:
     """Attaches to a stream as a reader and keeps its steps from now on, until it ends or `steps` are kept.
 
-    on_step(steps, bytes) is called after each; options are those of penstock.open. When the writer dies, or the wait
-    for a step passes its deadline, the steps so far are kept and the result's `problem` says what happened. Throws
-    FileExistsError unless `force`, penstock.Error when the stream cannot be opened or its first step lacks one of
-    `variables`.
+    first: the number of the first step; earlier ones are skipped. every: keeps the first step and every so many-th
+    after it; if that one is missing, the next one that is there. Where steps are kept, those in between are not read.
+    on_step(steps, bytes) is called after each; options are those of penstock.open. When the writer dies, the wait for a
+    step passes its deadline, or on Ctrl-C, the steps so far are kept and the result's `problem` says what happened.
+    Ctrl-C never leaves half a step. Raises InvalidArgument, FileExistsError unless `force`, penstock.Error when the
+    stream cannot be opened, ends before `first`, or its first step lacks one of `variables`; there is no file then.
     """
     import penstock
 
+    _require_natural(steps=(steps, 1), first=(first, 0), every=(every, 1))
     path = Path(path)
     require_free(path, force)
     chosen = None if variables is None else list(variables)
-    problem, size = "", 0
-    with Archive(path) as archive, penstock.open(name, timeout=timeout, **(options or {})) as stream:
+    problem, kept, size = "", 0, 0
+    with (
+        Archive(path) as archive,
+        penstock.open(name, timeout=timeout, **(options or {})) as stream,
+        _Interrupts() as interrupts,
+    ):
         archive.root.attrs["penstock_stream"] = stream.name
+        wanted = _wanted(stream, first, every)
         try:
-            for step in stream:
-                names = list(step)
-                if chosen is not None:  # the first step has all of them, or one is misspelt
-                    names = [each for each in chosen if not archive.numbers or each in step]
-                values = _values(step, names)
-                size += archive.add_step(step.number, values, dict(step.attributes))
-                on_step(len(archive.numbers), size)
-                if steps is not None and len(archive.numbers) >= steps:
-                    break
+            while steps is None or kept < steps:
+                with interrupts.allowed():
+                    step = next(wanted, None)
+                    if step is None:
+                        break
+                    values, attributes = _values(step, _names(step, chosen, must=kept == 0)), dict(step.attributes)
+                size += archive.add_step(step.number, values, attributes)
+                kept += 1
+                on_step(kept, size)
         except KeyboardInterrupt:
+            if not kept:
+                raise
             problem = "interrupted"
         except penstock.Error as error:
-            if not archive.numbers:
+            if not kept:
                 raise
             problem = str(error)
         except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:  # of h5py: what HDF5 cannot hold
-            if not archive.numbers:
+            if not kept:
                 raise
             problem = f"step {step.number} cannot be kept in HDF5: {error}"
         dropped = stream.statistics.steps_dropped
-        if steps is not None and len(archive.numbers) < steps and not problem:
-            problem = f"the stream ended after {len(archive.numbers)} of {steps} steps"
+        if first is not None and not kept and not problem:
+            raise penstock.NotFound(f"stream '{stream.name}' ended before step {first}")
+        if steps is not None and kept < steps and not problem:
+            problem = f"the stream ended after {kept} of {steps} steps"
         left_out = archive.finish(complete=not problem, steps_dropped=dropped)
         if left_out:
             problem = "; ".join(filter(None, [problem, f"attributes that HDF5 cannot hold: {', '.join(left_out)}"]))
-    return SavedSteps(path, len(archive.numbers), size, dropped, problem)
+    return SavedSteps(path, kept, size, dropped, problem)
 
 
 def require_free(path: Path, force: bool) -> None:
@@ -89,6 +110,85 @@ def require_free(path: Path, force: bool) -> None:
         raise FileExistsError(f"{path} exists already")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; give the name of a file in it")
+
+
+def _require_natural(**numbers: tuple[int | None, int]) -> None:
+    """numbers: each with the least that it may be."""
+    for name, (number, least) in numbers.items():
+        if number is not None and (not hasattr(number, "__index__") or number < least):
+            raise InvalidArgument(f"{name} is a whole number from {least} on, not {number!r}")
+
+
+def _wanted(stream: Reader, first: int | None, every: int) -> Iterator[ReadStep]:
+    """The step `first`, or the next one, and every so many-th after it; of what is missing there the next step."""
+    wanted, reached = first or 0, 0
+    while True:
+        if wanted > reached:
+            _skip_to(stream, wanted, reached)
+        try:
+            step = stream.step()
+        except EndOfStream:
+            return
+        with step:
+            reached = step.number + 1
+            if step.number < wanted:
+                continue
+            first = step.number if first is None else first
+            wanted = first + ((step.number - first) // every + 1) * every
+            yield step
+
+
+def _skip_to(stream: Reader, wanted: int, reached: int) -> None:
+    """Where steps are kept, those before the wanted one are not read; one that is not there yet is not waited for."""
+    with contextlib.suppress(Unsupported):
+        kept = stream.steps
+        if kept and kept[-1] >= reached:
+            stream.seek(min(wanted, kept[-1]))
+
+
+def _names(step: ReadStep, chosen: list[str] | None, must: bool) -> list[str]:
+    """must: the step has all that were chosen, or one is misspelt."""
+    return list(step) if chosen is None else [each for each in chosen if must or each in step]
+
+
+class _Interrupts:
+    """Ctrl-C (and SIGTERM where it raises KeyboardInterrupt, too) inside allowed() only: elsewhere it waits for that.
+
+    So neither a step nor the end of the file is left half written, however often a signal comes. A context manager.
+    """
+
+    def __init__(self) -> None:
+        self._allowed = False
+        self._came = False
+        self._replaced: list[int] = []
+
+    def __enter__(self) -> _Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) is signal.default_int_handler:
+                    self._replaced.append(number)
+                    signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in self._replaced:
+            signal.signal(number, signal.default_int_handler)
+
+    @contextlib.contextmanager
+    def allowed(self) -> Iterator[None]:
+        self._allowed = True
+        try:
+            if self._came:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._allowed = False
+
+    def _handle(self, *_: object) -> None:
+        self._came = True
+        if self._allowed:
+            self._allowed = False
+            raise KeyboardInterrupt
 
 
 def _values(step: Any, names: list[str]) -> dict[str, Value]:

@@ -434,6 +434,22 @@ def test_save_some_steps_of_some_variables(processes, tmp_path):
     heat.kill()
 
 
+def test_save_of_a_live_stream_skips_steps(processes, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    writer, penstock = processes
+    heat = writer(FIVE_STEPS)
+    result = penstock("stream", "save", "heat", "out.h5", "--from", 1, "--every", 2, "--steps", 2)
+    assert result.returncode == 0, result.stderr
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert list(file["n"]) == list(file["step"]) == [1, 3]
+    heat.kill()
+    heat = writer(FIVE_STEPS)
+    result = penstock("stream", "save", "heat", "late.h5", "--from", 5)
+    assert result.returncode == 1 and "ended before step 5" in result.stderr
+    assert not list(tmp_path.glob("*late.h5*"))
+    assert finish(heat)[0] == 0
+
+
 def test_save_of_an_unknown_variable_leaves_no_file(processes, tmp_path):
     pytest.importorskip("h5py")
     writer, penstock = processes
@@ -468,7 +484,8 @@ def test_save_keeps_what_came_before_the_writer_died(processes, tmp_path):
     assert finish(heat)[0] == -signal.SIGKILL
 
 
-def test_save_keeps_what_came_before_ctrl_c(processes, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_save_keeps_what_came_before_a_signal(processes, tmp_path, number):
     h5py = pytest.importorskip("h5py")
     writer, penstock = processes
     heat = writer(
@@ -484,7 +501,7 @@ def test_save_keeps_what_came_before_ctrl_c(processes, tmp_path):
     )
     save = penstock("stream", "save", "heat", "out.h5", only_start=True)
     assert next_line(heat) == "two were read"
-    save.send_signal(signal.SIGINT)
+    save.send_signal(number)
     code, _, errors = finish(save)
     assert code == 130, errors
     assert "interrupted" in errors

@@ -1,13 +1,17 @@
-"""The file that `penstock stream save` writes, made of values that no stream was needed for."""
+"""The file that `penstock stream save` writes, made of values that no stream was needed for, and of kept streams."""
 
 import os
+import signal
+from pathlib import Path
 
 import numpy as np
+import penstock
 import pytest
 
 h5py = pytest.importorskip("h5py")
 
 from penstock.archive import Archive, LocalBlocks, Value  # noqa: E402
+from penstock.save import save_stream  # noqa: E402
 
 
 def write(path, steps, **finish):
@@ -153,3 +157,97 @@ def test_large_arrays_are_cut_into_chunks(path):
     with h5py.File(path) as file:
         assert file["T"].chunks[0] == 1
         assert np.prod(file["T"].chunks) * 4 <= 32 << 20
+
+
+# ------------------------------------------------------------------------------------------------- from kept streams
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A stream in files: steps 0 to 19, without 4 and 5."""
+    if not list(Path(penstock.__file__).parent.rglob("libpenstock_file.so")):
+        pytest.skip("built without HDF5")
+    folder = tmp_path / "heat.steps"
+    extend(folder, 20)
+    for number in (4, 5):
+        (folder / f"{number:08d}.h5").unlink()
+    return folder
+
+
+def extend(folder, count, more=lambda step: None):
+    with penstock.create("heat", engine="file", folder=folder, resume="append") as stream:
+        for _ in range(count):
+            with stream.step() as step:
+                step["T"] = np.full((2, 3), float(step.number))
+                step["n"] = step.number
+                step.attributes.update(
+                    {"T/dims": ["y", "x"], "T/units": "K", "time": 0.5 * step.number, "code": "test"}
+                )
+                more(step)
+
+
+def steps_in(path):
+    """The numbers, once every dataset has been found to fit them."""
+    with h5py.File(path) as file:
+        numbers = file["step"][...].tolist()
+        assert file["T"][:, 1, 2].tolist() == file["n"][...].tolist() == numbers
+        assert len(numbers) == 1 or file["time"][...].tolist() == [0.5 * number for number in numbers]
+        return numbers
+
+
+@pytest.mark.parametrize(
+    "choice, numbers",
+    [
+        ({"first": 17}, [17, 18, 19]),
+        ({"first": 5, "steps": 2}, [6, 7]),
+        ({"every": 5}, [0, 6, 10, 15]),
+        ({"first": 2, "every": 4, "steps": 3}, [2, 6, 10]),
+        ({"first": 3, "every": 100}, [3]),
+    ],
+)
+def test_some_of_the_steps(folder, path, choice, numbers):
+    result = save_stream(folder, path, **choice)
+    assert steps_in(path) == numbers and result.steps == len(numbers) and not result.problem
+
+
+def test_steps_that_are_skipped_are_not_read(folder, path, monkeypatch):
+    seen = []
+    read = penstock.Reader.step
+    monkeypatch.setattr(penstock.Reader, "step", lambda self, *how: seen.append(read(self, *how)) or seen[-1])
+    save_stream(folder, path, first=8, every=6)
+    assert [step.number for step in seen] == [8, 14, 19]  # the last one is read to know that it is before 20
+
+
+@pytest.mark.parametrize("choice", [{"first": 20}, {"first": -1}, {"every": 0}, {"steps": 0}, {"steps": 1.5}])
+def test_a_bad_choice_leaves_what_was_there(folder, path, choice):
+    path.write_text("precious")
+    error = penstock.NotFound if choice == {"first": 20} else penstock.InvalidArgument
+    with pytest.raises(error, match=r"ended before step 20|is a whole number from [01] on"):
+        save_stream(folder, path, force=True, **choice)
+    assert path.read_text() == "precious" and os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_never_leaves_half_a_step(folder, path, monkeypatch, number):
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    append, finish, places = Archive._append, Archive.finish, []
+
+    def append_and_signal(dataset, index, value):
+        if index == 3:
+            os.kill(os.getpid(), number)
+            places.append(dataset.name)
+        append(dataset, index, value)
+
+    def signal_and_finish(self, **how):
+        os.kill(os.getpid(), number)
+        return finish(self, **how)
+
+    monkeypatch.setattr(Archive, "_append", staticmethod(append_and_signal))
+    monkeypatch.setattr(Archive, "finish", signal_and_finish)
+    try:
+        result = save_stream(folder, path)
+        assert (result.problem, result.steps) == ("interrupted", 4) and steps_in(path) == [0, 1, 2, 3]
+        assert len(places) == 4
+        assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, before)

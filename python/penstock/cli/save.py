@@ -21,7 +21,11 @@ from .places import StreamName, Variables, find, not_found_hint, variables_of, w
 def save(
     name: StreamName,
     out: Annotated[Path, typer.Argument(metavar="OUT.h5", help="The HDF5 file to write.")],
+    first: Annotated[
+        int | None, typer.Option("--from", min=0, metavar="STEP", help="The first step. [default: the next one]")
+    ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Keep so many steps and leave.")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Keep the first step and every so many-th after it.")] = 1,
     variables: Variables = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace OUT.h5 if it exists.")] = False,
     timeout: Annotated[
@@ -50,7 +54,8 @@ def save(
         if not quiet and place.kind in ("pool", "files"):
             known = f"{place.about.get('state')}, {place.about.get('steps')} steps so far"
             messages().print(Text(f"stream '{name}' is in {place}: {known}"), soft_wrap=True)
-        asked = {"steps": steps, "variables": chosen, "force": force, "timeout": timeout}
+        asked = {"steps": steps, "first": first, "every": every}
+        asked |= {"variables": chosen, "force": force, "timeout": timeout}
         with _progress(name, steps, quiet) as on_step:
             result = save_stream(place.name, out, **asked, on_step=on_step, options=place.options)
     except FileExistsError as error:
