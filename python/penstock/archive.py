@@ -52,10 +52,12 @@ def require_folder(path: Path) -> None:
 class Archive:
     """The file being written. Used as a context: left by an exception, or without finish(), nothing remains of it."""
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, compression: int = 0):
+        """compression: of deflate, 0 (none) to 9."""
         import h5py
 
         self.path = Path(path)
+        self._compression = compression
         require_folder(self.path)
         self.temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
         # netCDF-4 readers want the order of creation.
@@ -158,6 +160,7 @@ class Archive:
             maxshape=(None, *shape),
             dtype=stored,
             chunks=(rows, *_chunk(shape, item)),
+            **self._filters(stored),
         )
         dataset.attrs.update(marks)
         dataset.dims[0].attach_scale(self._scale(self._step_name))
@@ -238,13 +241,18 @@ class Archive:
         dataset.resize(index + 1, axis=0)
         dataset[index] = value
 
-    @staticmethod
-    def _add_loose(name: str, data: Any, group: Any) -> int:
+    def _filters(self, stored: Any) -> dict[str, Any]:
+        if self._compression == 0 or stored.kind == "O":  # texts are not in the chunks
+            return {}
+        return {"compression": "gzip", "compression_opts": self._compression, "shuffle": True}
+
+    def _add_loose(self, name: str, data: Any, group: Any) -> int:
         if isinstance(data, LocalBlocks):
-            return sum(Archive._add_loose(f"{name}/{number}", block, group) for number, block in enumerate(data))
+            return sum(self._add_loose(f"{name}/{number}", block, group) for number, block in enumerate(data))
         array = _as_array(data)
         stored, marks = _storage(_dtype(data))
-        dataset = group.create_dataset(name, data=_stored(array), dtype=stored, track_order=True)
+        filters = self._filters(stored) if array.size > 0 and array.ndim > 0 else {}
+        dataset = group.create_dataset(name, data=_stored(array), dtype=stored, track_order=True, **filters)
         dataset.attrs.update(marks)
         return array.nbytes
 
@@ -253,8 +261,9 @@ class Archive:
         dataset = self._series.pop(name)
         self._loose.add(name)
         for index in range(steps):
+            filters = self._filters(dataset.dtype) if dataset.ndim > 1 else {}
             copy = self.group_of(index).create_dataset(
-                self.path_of(name), data=dataset[index], dtype=dataset.dtype, track_order=True
+                self.path_of(name), data=dataset[index], dtype=dataset.dtype, track_order=True, **filters
             )
             for key, value in dataset.attrs.items():
                 if key not in ("DIMENSION_LIST", "REFERENCE_LIST"):

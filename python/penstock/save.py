@@ -43,6 +43,7 @@ def save_stream(
     every: int = 1,
     variables: Iterable[str] | None = None,
     force: bool = False,
+    compression: int = 0,
     timeout: float | None = None,
     on_step: Callable[[int, int], None] = lambda steps, size: None,
     options: Mapping[str, Any] | None = None,
@@ -51,6 +52,7 @@ def save_stream(
 
     first: the number of the first step; earlier ones are skipped. every: keeps the first step and every so many-th
     after it; if that one is missing, the next one that is there. Where steps are kept, those in between are not read.
+    compression: of HDF5 (deflate), 0 (none) to 9 (smallest).
     on_step(steps, bytes) is called after each; options are those of penstock.open. When the writer dies, the wait for a
     step passes its deadline, or on Ctrl-C, the steps so far are kept and the result's `problem` says what happened.
     Ctrl-C never leaves half a step. Raises InvalidArgument, FileExistsError unless `force`, penstock.Error when the
@@ -58,13 +60,15 @@ def save_stream(
     """
     import penstock
 
-    _require_natural(steps=(steps, 1), first=(first, 0), every=(every, 1))
+    _require_natural(steps=(steps, 1), first=(first, 0), every=(every, 1), compression=(compression, 0))
+    if compression > 9:
+        raise InvalidArgument(f"compression is at most 9, not {compression}")
     path = Path(path)
     require_free(path, force)
     chosen = None if variables is None else list(variables)
     problem, kept, size = "", 0, 0
     with (
-        Archive(path) as archive,
+        Archive(path, compression) as archive,
         penstock.open(name, timeout=timeout, **(options or {})) as stream,
         _Interrupts() as interrupts,
     ):

@@ -218,13 +218,38 @@ def test_steps_that_are_skipped_are_not_read(folder, path, monkeypatch):
     assert [step.number for step in seen] == [8, 14, 19]  # the last one is read to know that it is before 20
 
 
-@pytest.mark.parametrize("choice", [{"first": 20}, {"first": -1}, {"every": 0}, {"steps": 0}, {"steps": 1.5}])
+BAD_CHOICES = [{"first": -1}, {"every": 0}, {"steps": 0}, {"steps": 1.5}, {"compression": -1}, {"compression": 10}]
+
+
+@pytest.mark.parametrize("choice", [{"first": 20}, *BAD_CHOICES])
 def test_a_bad_choice_leaves_what_was_there(folder, path, choice):
     path.write_text("precious")
     error = penstock.NotFound if choice == {"first": 20} else penstock.InvalidArgument
-    with pytest.raises(error, match=r"ended before step 20|is a whole number from [01] on"):
+    with pytest.raises(error, match=r"ended before step 20|is a whole number from [01] on|at most 9, not 10"):
         save_stream(folder, path, force=True, **choice)
     assert path.read_text() == "precious" and os.listdir(path.parent) == [path.name]
+
+
+def test_compression(folder, path):
+    def more(step):
+        step["flat"] = np.full((100, 100), 1.5)
+        step["grows"] = np.full((100, 100 + step.number // 21), 1.5)  # each step has its own
+        step["word"] = "text"
+        step["empty"] = np.zeros((0, 3))
+
+    extend(folder, 3, more)
+    sizes = {}
+    for level in (0, 1, 9):
+        assert not save_stream(folder, path, first=20, compression=level, force=True).problem
+        assert steps_in(path) == [20, 21, 22]
+        with h5py.File(path) as file:
+            assert (file["flat"][...] == 1.5).all() and file["word"].asstr()[2] == "text"
+            for name in ("flat", "T", "steps/00000020/grows", "steps/00000022/grows"):
+                assert (file[name].compression, file[name].compression_opts) == (
+                    ("gzip", level) if level else (None,) * 2
+                )
+        sizes[level] = path.stat().st_size
+    assert sizes[1] < sizes[0] / 5 and sizes[9] <= sizes[1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -28,6 +28,7 @@ def save(
     every: Annotated[int, typer.Option(min=1, help="Keep the first step and every so many-th after it.")] = 1,
     variables: Variables = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace OUT.h5 if it exists.")] = False,
+    compression: Annotated[int, typer.Option(min=0, max=9, help="Of HDF5 (deflate): 0 none, 9 smallest.")] = 0,
     timeout: Annotated[
         float | None,
         typer.Option(min=0, metavar="SECONDS", help="How long to wait for the stream, and for each step."),
@@ -55,7 +56,7 @@ def save(
             known = f"{place.about.get('state')}, {place.about.get('steps')} steps so far"
             messages().print(Text(f"stream '{name}' is in {place}: {known}"), soft_wrap=True)
         asked = {"steps": steps, "first": first, "every": every}
-        asked |= {"variables": chosen, "force": force, "timeout": timeout}
+        asked |= {"variables": chosen, "force": force, "compression": compression, "timeout": timeout}
         with _progress(name, steps, quiet) as on_step:
             result = save_stream(place.name, out, **asked, on_step=on_step, options=place.options)
     except FileExistsError as error:
