@@ -7,6 +7,7 @@ The layout:
     /steps/00000012/U           a variable whose shape changes, or that is not in every step: a dataset per step, in a
                                 group named after the step's number; local arrays: a group of blocks, /steps/.../P/0, 1
     /time         (step,)       an attribute of the stream that is one number, different from step to step
+    /penstock                   a group whose attribute "layout" is JSON that says where everything is, for append
 
 The attribute "T/dims", a list of names, names the dimensions of T; others are called T_dim_0, T_dim_1, ... as by
 step.to_xarray(). Other attributes are attributes: of the file, of the variable they belong to ("T/units"), and, when
@@ -19,7 +20,9 @@ The file appears under its name when it is complete: it is written beside it and
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +30,11 @@ from typing import Any
 
 import numpy as np
 
+from .errors import InvalidArgument
+
 CHUNK_BYTES = 32 << 20  # of large arrays
 SMALL_CHUNK_BYTES = 64 << 10  # of small ones: several steps share a chunk
+OWN_GROUP = "penstock"  # as masters of the engine `file` have it
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable.{:>10}"
 
 
@@ -52,26 +58,48 @@ def require_folder(path: Path) -> None:
 class Archive:
     """The file being written. Used as a context: left by an exception, or without finish(), nothing remains of it."""
 
-    def __init__(self, path: str | Path, compression: int = 0):
-        """compression: of deflate, 0 (none) to 9."""
+    def __init__(self, path: str | Path, compression: int = 0, append: bool = False):
+        """compression: of deflate, 0 (none) to 9, for new datasets. append: goes on with a copy of what was saved, and
+        raises InvalidArgument if that is something else.
+        """
         import h5py
 
         self.path = Path(path)
         self._compression = compression
         require_folder(self.path)
         self.temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
-        # netCDF-4 readers want the order of creation.
-        self.root = h5py.File(self.temporary, "w", track_order=True)
+        if append and not h5py.is_hdf5(self.path):
+            raise InvalidArgument(f"{self.path} cannot be appended to: it is no HDF5 file")
+        try:
+            if append:
+                shutil.copyfile(self.path, self.temporary)
+            # netCDF-4 readers want the order of creation.
+            self.root = h5py.File(self.temporary, "r+" if append else "w", track_order=True)
+        except BaseException:
+            self.temporary.unlink(missing_ok=True)
+            raise
         self.numbers: list[int] = []
         self._series: dict[str, Any] = {}  # datasets along `step`
         self._loose: set[str] = set()  # variables that live in the steps' groups
         self._scales: dict[str, Any] = {}
         self._paths: dict[str, str] = {}  # of variables, by name
         self._taken: set[str] = set()  # those and the dimensions'
+        self._dropped_before = 0
         self._step_name = "step"
         self._groups_name = "steps"
         self._attributes = _Attributes(self)
         self._finished = False
+        if not append:
+            self.root.create_group(OWN_GROUP, track_order=True)
+            return
+        try:
+            self._restore(json.loads(self.root[OWN_GROUP].attrs["layout"]))
+        except BaseException as error:
+            self.__exit__()
+            if isinstance(error, Exception):
+                what = f"this version of penstock stream save has not written it: {error}"
+                raise InvalidArgument(f"{self.path} cannot be appended to: {what}") from None
+            raise
 
     def __enter__(self) -> Archive:
         return self
@@ -124,7 +152,8 @@ class Archive:
         """Closes the file and gives it its name. Returns the attributes that could not be kept."""
         left_out = self._attributes.attach() if self.numbers else []
         self.root.attrs["penstock_complete"] = np.int8(complete and not left_out)
-        self.root.attrs["penstock_steps_dropped"] = steps_dropped
+        self.root.attrs["penstock_steps_dropped"] = steps_dropped + self._dropped_before
+        self.root[OWN_GROUP].attrs["layout"] = json.dumps(self._layout(), default=str)
         self.root.close()
         descriptor = os.open(self.temporary, os.O_RDONLY)
         try:
@@ -134,6 +163,24 @@ class Archive:
         self.temporary.replace(self.path)
         self._finished = True
         return left_out
+
+    @property
+    def variables(self) -> list[str]:
+        """Those that the file has."""
+        return list(self._paths)
+
+    def require_same(self, values: Mapping[str, Value]) -> None:
+        """Raises InvalidArgument unless the variables along `step` are there, with the type that they have. Another
+        shape is no error, as within a stream.
+        """
+        for name, dataset in self._series.items():
+            if name not in values:
+                raise InvalidArgument(f"{self.path} cannot be appended to: the step has no '{name}'")
+            was, now = _kind(dataset.dtype, dataset.ndim - 1), _kind_of(values[name].data)
+            if was != now:
+                raise InvalidArgument(
+                    f"{self.path} cannot be appended to: '{name}' is {was} there, and {now} in the step"
+                )
 
     def group_of(self, index: int) -> Any:
         path = f"{self._groups_name}/{self.numbers[index]:08d}"
@@ -192,13 +239,32 @@ class Archive:
 
     # ----------------------------------------------------------------------------------------------------- inside
 
+    def _layout(self) -> dict[str, Any]:
+        return {
+            "names": [self._step_name, self._groups_name],
+            "variables": self._paths,
+            "loose": sorted(self._loose),
+            "scales": {name: scale.name for name, scale in self._scales.items()},
+            "taken": sorted(self._taken),
+            "attributes": self._attributes.layout(),
+        }
+
+    def _restore(self, layout: dict[str, Any]) -> None:
+        self._step_name, self._groups_name = layout["names"]
+        self._paths, self._loose, self._taken = layout["variables"], set(layout["loose"]), set(layout["taken"])
+        self._scales = {name: self.root[path] for name, path in layout["scales"].items()}
+        self._series = {name: self.root[path] for name, path in self._paths.items() if name not in self._loose}
+        self.numbers = self._scale(self._step_name)[...].tolist() if self._scales else []
+        self._dropped_before = int(self.root.attrs["penstock_steps_dropped"])
+        self._attributes.restore(layout["attributes"])
+
     def _choose_names(self, values: Mapping[str, Value]) -> None:
         taken = {name.split("/")[0] for name in values}
         while self._step_name in taken:
             self._step_name = f"penstock_{self._step_name}"
         while self._groups_name in taken:
             self._groups_name = f"penstock_{self._groups_name}"
-        self._taken |= {self._step_name, self._groups_name}
+        self._taken |= {self._step_name, self._groups_name, OWN_GROUP}
         scale = self.root.create_dataset(self._step_name, shape=(0,), maxshape=(None,), dtype="i8", chunks=(1024,))
         scale.make_scale(self._step_name)
         scale.attrs["long_name"] = "number of the step"
@@ -282,14 +348,15 @@ class _Attributes:
     last: dict[str, Any] = field(default_factory=dict)
     from_start: set[str] = field(default_factory=set)
     series: dict[str, Any] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)  # HDF5 could not hold them when the file was saved before
 
     def add(self, index: int, attributes: Mapping[str, Any]) -> None:
         for name, value in attributes.items():
             if index == 0:
                 self.from_start.add(name)
-            elif name not in self.last:
+            elif name not in self.last and name not in self.lost:
                 self._note(name, value, index)
-            elif not _equal(self.last[name], value):
+            elif name in self.last and not _equal(self.last[name], value):
                 self._changed(name, value, index)
             self.last[name] = value
         for name, dataset in self.series.items():
@@ -301,16 +368,48 @@ class _Attributes:
         left_out = []
         index = len(self.archive.numbers) - 1
         for name, value in self.last.items():
-            if name in self.series or (name.endswith("/dims") and self.archive.has(name.removesuffix("/dims"))):
+            if name in self.series or self._names_dimensions(name):
                 continue
-            owner, _, key = name.rpartition("/")
-            dataset = self.archive.dataset_of(owner, index) if owner else None
-            target = dataset if dataset is not None else self.archive.root
+            target, key = self._place(name, index)
             try:
-                target.attrs[key if dataset is not None else _plain(name)] = _attribute(value)
+                target.attrs[key] = _attribute(value)
             except (OSError, ValueError, TypeError, RuntimeError):
                 left_out.append(name)
         return left_out
+
+    def layout(self) -> dict[str, Any]:
+        return {
+            "known": {name: value if self._names_dimensions(name) else None for name, value in self.last.items()},
+            "from_start": sorted(self.from_start),
+            "series": {name: dataset.name for name, dataset in self.series.items()},
+        }
+
+    def restore(self, layout: dict[str, Any]) -> None:
+        """What attach() has put is taken from there: it may change, and comes back at the end."""
+        self.from_start = set(layout["from_start"])
+        self.series = {name: self.archive.root[path] for name, path in layout["series"].items()}
+        index = len(self.archive.numbers) - 1
+        for name, value in layout["known"].items():
+            if name in self.series:
+                self.last[name] = self.series[name][-1]
+            elif self._names_dimensions(name):
+                self.last[name] = value
+            else:
+                target, key = self._place(name, index)
+                if key not in target.attrs:
+                    self.lost.add(name)
+                    continue
+                self.last[name] = target.attrs[key]
+                del target.attrs[key]
+
+    def _names_dimensions(self, name: str) -> bool:
+        return name.endswith("/dims") and self.archive.has(name.removesuffix("/dims"))
+
+    def _place(self, name: str, index: int) -> tuple[Any, str]:
+        """What has the attribute in the end, and its name there."""
+        owner, _, key = name.rpartition("/")
+        dataset = self.archive.dataset_of(owner, index) if owner else None
+        return (self.archive.root, _plain(name)) if dataset is None else (dataset, key)
 
     def _changed(self, name: str, value: Any, index: int) -> None:
         dataset = self.series.get(name)
@@ -410,5 +509,16 @@ def _is_number(value: Any) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    a, b = np.asarray(a), np.asarray(b)
-    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes() if a.dtype != object else a == b
+    """As they are stored: one of them may come from the file."""
+    a, b = np.asarray(_attribute(a)), np.asarray(_attribute(b))
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return np.array_equal(a, b) if a.dtype == object else a.tobytes() == b.tobytes()
+
+
+def _kind(stored: Any, ndim: int) -> str:
+    return f"an array of {ndim} dimensions of {stored}"
+
+
+def _kind_of(data: Any) -> str:
+    return "a local array" if isinstance(data, LocalBlocks) else _kind(_storage(_dtype(data))[0], _as_array(data).ndim)

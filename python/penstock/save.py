@@ -43,6 +43,7 @@ def save_stream(
     every: int = 1,
     variables: Iterable[str] | None = None,
     force: bool = False,
+    append: bool = False,
     compression: int = 0,
     timeout: float | None = None,
     on_step: Callable[[int, int], None] = lambda steps, size: None,
@@ -52,11 +53,15 @@ def save_stream(
 
     first: the number of the first step; earlier ones are skipped. every: keeps the first step and every so many-th
     after it; if that one is missing, the next one that is there. Where steps are kept, those in between are not read.
-    compression: of HDF5 (deflate), 0 (none) to 9 (smallest).
-    on_step(steps, bytes) is called after each; options are those of penstock.open. When the writer dies, the wait for a
-    step passes its deadline, or on Ctrl-C, the steps so far are kept and the result's `problem` says what happened.
-    Ctrl-C never leaves half a step. Raises InvalidArgument, FileExistsError unless `force`, penstock.Error when the
-    stream cannot be opened, ends before `first`, or its first step lacks one of `variables`; there is no file then.
+    append: adds to the file if it is there: the variables that it has, of steps after its last one; steps that it has
+    are skipped, and `every` counts from its first step. A copy is written, which replaces the file in the end.
+    compression: of HDF5 (deflate), 0 (none) to 9 (smallest), for what the file does not have yet.
+    on_step(steps, bytes) is called after each; options are those of penstock.open.
+
+    When the writer dies, the wait for a step passes its deadline, or on Ctrl-C, the steps so far are kept and the
+    result's `problem` says what happened; Ctrl-C never leaves half a step. Raises InvalidArgument, also when a variable
+    is not as in the file to append to; FileExistsError unless `force` or `append`; penstock.Error when the stream
+    cannot be opened, ends before `first`, or its first step lacks one of `variables`. The file is then as it was.
     """
     import penstock
 
@@ -64,23 +69,32 @@ def save_stream(
     if compression > 9:
         raise InvalidArgument(f"compression is at most 9, not {compression}")
     path = Path(path)
-    require_free(path, force)
+    if append and force:
+        raise InvalidArgument("a file is either replaced (force) or appended to (append)")
+    require_free(path, force or append)
+    append = append and path.exists()
     chosen = None if variables is None else list(variables)
     problem, kept, size = "", 0, 0
     with (
-        Archive(path, compression) as archive,
+        Archive(path, compression, append) as archive,
         penstock.open(name, timeout=timeout, **(options or {})) as stream,
         _Interrupts() as interrupts,
     ):
         archive.root.attrs["penstock_stream"] = stream.name
-        wanted = _wanted(stream, first, every)
+        append = bool(archive.numbers)
+        chosen = _same_variables(archive, chosen) if append else chosen
+        after = archive.numbers[-1] if append else -1
+        wanted = _wanted(stream, archive.numbers[0] if append and first is None else first, every, after)
         try:
             while steps is None or kept < steps:
                 with interrupts.allowed():
                     step = next(wanted, None)
                     if step is None:
                         break
-                    values, attributes = _values(step, _names(step, chosen, must=kept == 0)), dict(step.attributes)
+                    values = _values(step, _names(step, chosen, must=kept == 0 and not append))
+                    attributes = dict(step.attributes)
+                if append and kept == 0:
+                    archive.require_same(values)
                 size += archive.add_step(step.number, values, attributes)
                 kept += 1
                 on_step(kept, size)
@@ -97,10 +111,12 @@ def save_stream(
                 raise
             problem = f"step {step.number} cannot be kept in HDF5: {error}"
         dropped = stream.statistics.steps_dropped
-        if first is not None and not kept and not problem:
+        if first is not None and not kept and first > after:
             raise penstock.NotFound(f"stream '{stream.name}' ended before step {first}")
         if steps is not None and kept < steps and not problem:
             problem = f"the stream ended after {kept} of {steps} steps"
+        if append and not kept:
+            return SavedSteps(path, 0, 0, dropped, problem)
         left_out = archive.finish(complete=not problem, steps_dropped=dropped)
         if left_out:
             problem = "; ".join(filter(None, [problem, f"attributes that HDF5 cannot hold: {', '.join(left_out)}"]))
@@ -123,9 +139,20 @@ def _require_natural(**numbers: tuple[int | None, int]) -> None:
             raise InvalidArgument(f"{name} is a whole number from {least} on, not {number!r}")
 
 
-def _wanted(stream: Reader, first: int | None, every: int) -> Iterator[ReadStep]:
-    """The step `first`, or the next one, and every so many-th after it; of what is missing there the next step."""
+def _same_variables(archive: Archive, chosen: list[str] | None) -> list[str]:
+    """Those of the file that is appended to."""
+    there = archive.variables
+    if chosen is not None and set(chosen) != set(there):
+        raise InvalidArgument(f"{archive.path} has the variables {', '.join(there)}, not {', '.join(chosen)}")
+    return there
+
+
+def _wanted(stream: Reader, first: int | None, every: int, after: int) -> Iterator[ReadStep]:
+    """The step `first`, or the next one, and every so many-th after it; of what is missing there the next step. Only
+    steps after `after`."""
     wanted, reached = first or 0, 0
+    if first is not None and first <= after:
+        wanted = first + ((after - first) // every + 1) * every
     while True:
         if wanted > reached:
             _skip_to(stream, wanted, reached)

@@ -429,7 +429,7 @@ def test_save_some_steps_of_some_variables(processes, tmp_path):
     result = penstock("stream", "save", "heat", "out.h5", "--steps", 2, "--variables", "n")
     assert result.returncode == 0, result.stderr
     with h5py.File(tmp_path / "out.h5") as file:
-        assert sorted(file) == ["n", "step", "time"]
+        assert sorted(file) == ["n", "penstock", "step", "time"]
         assert list(file["n"]) == [0, 1]
     heat.kill()
 
@@ -448,6 +448,22 @@ def test_save_of_a_live_stream_skips_steps(processes, tmp_path):
     assert result.returncode == 1 and "ended before step 5" in result.stderr
     assert not list(tmp_path.glob("*late.h5*"))
     assert finish(heat)[0] == 0
+
+
+def test_save_adds_to_a_file(processes, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    writer, penstock = processes
+    words = ("stream", "save", "heat", "out.h5", "--append", "--compression", 4)
+    for added in (5, 0):
+        heat = writer(FIVE_STEPS)
+        result = penstock(*words)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith(f"{added} steps") and "added to out.h5" in result.stdout
+        assert finish(heat)[0] == 0
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert list(file["n"]) == [0, 1, 2, 3, 4] and file["T"].compression_opts == 4
+    refused = penstock(*words, "--force")
+    assert refused.returncode == 2 and "give one of them" in refused.stderr
 
 
 def test_save_of_an_unknown_variable_leaves_no_file(processes, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 h5py = pytest.importorskip("h5py")
 
+from penstock import save  # noqa: E402
 from penstock.archive import Archive, LocalBlocks, Value  # noqa: E402
 from penstock.save import save_stream  # noqa: E402
 
@@ -75,7 +76,7 @@ def test_variables_that_come_and_go_and_local_arrays(path):
         (2, {"a": np.ones(2), "b": np.ones(2), "empty": np.ones((0, 4))}, {}),
     ]
     with write(path, steps) as file:
-        assert sorted(file) == ["a_dim_0", "step", "steps"]
+        assert sorted(file) == ["a_dim_0", "penstock", "step", "steps"]
         assert sorted(file["steps/00000000"]) == ["a", "p"]
         assert file["steps/00000000/p/1"].shape == (3,)
         assert sorted(file["steps/00000001"]) == ["b", "p"]
@@ -276,3 +277,143 @@ def test_a_signal_never_leaves_half_a_step(folder, path, monkeypatch, number):
         assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def contents(path):
+    """All datasets and attributes but the layout."""
+    found = {}
+    with h5py.File(path) as file:
+
+        def note(name, item):
+            if isinstance(item, h5py.Dataset):
+                found[name] = (item.asstr() if h5py.check_string_dtype(item.dtype) else item)[...].tolist()
+            for key, value in item.attrs.items():
+                if key not in ("DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME", "_Netcdf4Dimid", "layout"):
+                    found[f"{name}@{key}"] = np.asarray(value).tolist()
+
+        note("", file)
+        file.visititems(note)
+    return found
+
+
+def put_all_kinds(step):
+    """What is odd about a stream from step 23 on, of which 20 to 25 are saved."""
+    number = step.number
+    step["word"] = f"step {number}"
+    step["a"] = np.arange(3)
+    step["a/b"] = np.arange(4) * number
+    step["y"] = np.arange(2.0)  # a dimension's name
+    step["step"] = number * 10
+    step["on"] = np.array([True, False])
+    step["grows"] = np.full(2 + (number >= 24), number)
+    step["late"] = np.full(2 + (number >= 21), number)
+    step.put_local("part", np.arange(number - 18))
+    if number != 24:
+        step["gone"] = number
+    step.attributes.update({"flag": True, "names": ["a", "b"], "vector": [1.0, float(number >= 25)], "a/dims": ["y"]})
+    step.attributes.update({"level": 3 if number < 24 else 4, "note": f"n{number // 2}", "z": 1j, "a/b/c": 1})
+    step.attributes["kind"] = 1 if number < 25 else "one"
+
+
+@pytest.mark.parametrize("parts", [[3], [1, 1], [5], [1, 1, 1, 2]])
+@pytest.mark.parametrize("compression", [0, 3])
+def test_appended_steps_are_as_if_saved_at_once(folder, path, parts, compression):
+    extend(folder, 6, put_all_kinds)
+    whole = path.with_name("whole.h5")
+    assert not save_stream(folder, whole, first=20, compression=compression).problem
+    for steps in parts:
+        result = save_stream(folder, path, first=20, steps=steps, append=True, compression=compression)
+        assert (result.steps, result.problem) == (steps, "")
+    result = save_stream(folder, path, append=True, compression=compression)
+    assert (result.steps, result.problem) == (6 - sum(parts), "")
+    ours, expected = contents(path), contents(whole)
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        assert ours[name] == value, name
+    if xarray := pytest.importorskip("xarray"):
+        pytest.importorskip("h5netcdf")
+        with xarray.open_dataset(path, engine="h5netcdf") as data, xarray.open_dataset(whole, engine="h5netcdf") as all:
+            xarray.testing.assert_identical(data, all)
+
+
+def test_append_skips_what_is_there_and_counts_on(folder, path):
+    assert save_stream(folder, path, every=5, steps=2, append=True).steps == 2  # a new file
+    assert steps_in(path) == [0, 6]
+    assert save_stream(folder, path, every=5, append=True).steps == 2 and steps_in(path) == [0, 6, 10, 15]
+    before = path.read_bytes()
+    assert save_stream(folder, path, every=5, append=True).steps == 0 and path.read_bytes() == before
+    extend(folder, 2)
+    assert save_stream(folder, path, first=20, append=True).steps == 2
+    assert steps_in(path) == [0, 6, 10, 15, 20, 21] and os.listdir(path.parent) == [path.name]
+
+
+def test_append_after_an_attribute_that_hdf5_cannot_hold(folder, path):
+    extend(folder, 2, lambda step: step.attributes.__setitem__("bad", "a\0b"))
+    for steps in (1, None):
+        result = save_stream(folder, path, first=20, steps=steps, append=True)
+        assert (result.steps, result.problem) == (1, "attributes that HDF5 cannot hold: bad")
+    assert steps_in(path) == [20, 21]
+
+
+def test_append_keeps_the_choice_of_variables(folder, path):
+    save_stream(folder, path, variables=["n"], steps=2)
+    save_stream(folder, path, append=True, steps=2)
+    with h5py.File(path) as file:
+        assert "T" not in file and file["n"][...].tolist() == [0, 1, 2, 3]
+    save_stream(folder, path, append=True, variables=["n"], steps=1)
+    with pytest.raises(penstock.InvalidArgument, match="has the variables n, not n, T"):
+        save_stream(folder, path, append=True, variables=["n", "T"])
+
+
+def test_what_cannot_be_appended_to_stays_as_it_was(folder, path, tmp_path):
+    def refused(match, **more):
+        before = path.read_bytes()
+        with pytest.raises(penstock.InvalidArgument, match=match):
+            save_stream(folder, path, append=True, **more)
+        assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
+
+    path.write_text("precious")
+    refused("is no HDF5 file")
+    with h5py.File(path, "w") as file:
+        file["step"] = [1, 2]
+    refused("this version of penstock stream save has not written it")
+    for layout in ("{}", "[", "[]", '{"names": 3}'):
+        with h5py.File(path, "a") as file:
+            file.require_group("penstock").attrs["layout"] = layout
+        refused("cannot be appended to")
+    save_stream(folder, path, first=18, force=True)
+    refused("either replaced", force=True)
+    extend(folder, 2)
+    steps = save_stream(folder, path, append=True)
+    assert steps.steps == 2
+    others = {"is an array of 2 dimensions of float64 there": np.zeros((2, 3), np.float32)}
+    others |= {"an array of 1 dimensions of float64 in the step": np.zeros(3), "the step has no 'T'": None}
+    for count, (match, T) in enumerate(others.items()):
+        folder = tmp_path / f"{count}.steps"
+        with penstock.create("heat", engine="file", folder=folder) as stream:
+            for number in range(24):
+                with stream.step() as step:
+                    step["n"] = number
+                    if T is not None:
+                        step["T"] = T
+        refused(match)
+
+
+def test_an_append_that_is_interrupted_keeps_whole_steps(folder, path, monkeypatch):
+    save_stream(folder, path, steps=3)
+    read = save._values
+
+    def interrupted(step, names):
+        if step.number == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+        return read(step, names)
+
+    monkeypatch.setattr(save, "_values", interrupted)
+    result = save_stream(folder, path, append=True)
+    assert (result.steps, result.problem) == (2, "interrupted") and steps_in(path) == [0, 1, 2, 3, 6]
+    with h5py.File(path) as file:
+        assert file.attrs["penstock_complete"] == 0
+    before = path.read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        save_stream(folder, path, append=True)
+    assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]

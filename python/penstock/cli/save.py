@@ -28,6 +28,9 @@ def save(
     every: Annotated[int, typer.Option(min=1, help="Keep the first step and every so many-th after it.")] = 1,
     variables: Variables = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace OUT.h5 if it exists.")] = False,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add to OUT.h5 if it exists; steps that it has are skipped.")
+    ] = False,
     compression: Annotated[int, typer.Option(min=0, max=9, help="Of HDF5 (deflate): 0 none, 9 smallest.")] = 0,
     timeout: Annotated[
         float | None,
@@ -47,8 +50,10 @@ def save(
     from ..save import require_free, save_stream
 
     chosen = variables_of(variables)
+    if force and append:
+        fail("--force replaces the file, --append adds to it: give one of them", code=2)
     try:
-        require_free(out, force)
+        require_free(out, force or append)
         if not quiet and find(name) is None:
             messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
         place = wait_for(name, timeout)
@@ -56,11 +61,12 @@ def save(
             known = f"{place.about.get('state')}, {place.about.get('steps')} steps so far"
             messages().print(Text(f"stream '{name}' is in {place}: {known}"), soft_wrap=True)
         asked = {"steps": steps, "first": first, "every": every}
-        asked |= {"variables": chosen, "force": force, "compression": compression, "timeout": timeout}
+        asked |= {"variables": chosen, "force": force, "append": append, "compression": compression}
+        asked |= {"timeout": timeout}
         with _progress(name, steps, quiet) as on_step:
             result = save_stream(place.name, out, **asked, on_step=on_step, options=place.options)
     except FileExistsError as error:
-        fail(str(error), "Give --force to replace it, or another name.")
+        fail(str(error), "Give --force to replace it, --append to add to it, or another name.")
     except ModuleNotFoundError as error:
         if error.name != "h5py":
             raise
@@ -69,13 +75,14 @@ def save(
         fail(str(error), not_found_hint(name), code=124 if isinstance(error, TimeoutError) else 1)
 
     if result.problem:
-        kept = f"{result.steps} steps were kept in {out}" if result.steps else f"{out} holds no steps"
+        kept = f"{result.steps} steps were kept in {out}" if result.steps or append else f"{out} holds no steps"
         fail(result.problem, kept, code=130 if result.problem == "interrupted" else 1)
     if not quiet:
         dropped = (
             f"; {result.steps_dropped} steps were dropped before they could be read" if result.steps_dropped else ""
         )
-        text = f"{result.steps} steps, {size(result.bytes)} of data, in {out} ({size(out.stat().st_size)}){dropped}"
+        done = "added to" if append else "in"
+        text = f"{result.steps} steps, {size(result.bytes)} of data, {done} {out} ({size(out.stat().st_size)}){dropped}"
         output().print(Text(text), soft_wrap=True)
 
 
