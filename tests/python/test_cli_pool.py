@@ -268,6 +268,10 @@ def test_a_stream_in_a_pool_is_found_without_a_word(penstock, pooled, tmp_path):
     assert saved.returncode == 0 and "stream 'heat' is in pool default: ended, 3 steps so far" in words_of(saved)
     with h5py.File(tmp_path / "heat.h5") as file:
         assert list(file["step"]) == [0, 1, 2]
+    saved = penstock("stream", "save", "heat", "some.h5", "--from", "1", "--every", "2", "--timeout", "20", **where)
+    assert saved.returncode == 0, saved.stderr
+    with h5py.File(tmp_path / "some.h5") as file:
+        assert list(file["step"]) == [1]
     wrong = penstock("stream", "show", "haet", **where)
     assert wrong.returncode == 1 and "Did you mean 'heat' (pool default)?" in words_of(wrong)
     assert "pool default; files haet.steps here" in words_of(wrong)

@@ -1,6 +1,8 @@
 """xarray.open_dataset(name, engine="penstock"): the class is given, so that the package need not be installed anew."""
 
+import importlib
 import pickle
+import tomllib
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -243,6 +245,12 @@ def test_a_folder_is_recognized(write, tmp_path):
     assert backend.guess_can_open(write()) and backend.guess_can_open(str(tmp_path / "heat.steps"))
     for other in (tmp_path, tmp_path / "heat.steps/00000000.h5", "heat", b"bytes", 3):
         assert not backend.guess_can_open(other)
+
+
+def test_the_entry_point_names_the_class():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    module, _, name = project["entry-points"]["xarray.backends"]["penstock"].partition(":")
+    assert getattr(importlib.import_module(module), name) is PenstockBackend
 
 
 def test_a_stream_in_a_pool(pool_servers, monkeypatch):
