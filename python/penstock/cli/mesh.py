@@ -264,7 +264,7 @@ def balance(
     with _open(name, database) as region:
         mesh.write_balance(to, region, parts)
         elements = sum(each.count for each in region.model.of("element_block"))
-    output().print(Text(f"{to}: {elements} elements in {parts} parts"))
+    output().print(Text(f"{to}: {elements} elements in {parts} parts"), soft_wrap=True)
 
 
 @app.command()
