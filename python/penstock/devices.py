@@ -17,6 +17,7 @@ from . import _core, dtypes
 from .errors import InvalidArgument
 
 _CUDA = 2  # kDLCUDA
+_ON_HOST = (np.ndarray, np.generic, list, tuple, int, float, complex, str)
 _LEGACY_STREAM = 1  # of both protocols: the stream in which the library copies
 
 
@@ -32,7 +33,7 @@ def array_on_device(value: Any) -> np.ndarray | None:
     Returns None where the caller must use to_array(): the array is not on a CUDA device, its library does not hand it
     out (PyTorch, where gradients are required), or the type or the strides are none of ours.
     """
-    if isinstance(value, np.ndarray | np.generic | list | tuple | int | float | complex | str):
+    if isinstance(value, _ON_HOST):
         return None
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         if int(value.__dlpack_device__()[0]) != _CUDA:

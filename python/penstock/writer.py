@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import devices, dtypes
+from . import _core, devices, dtypes
 from .attributes import MISSING, Attributes
 from .errors import Error, InvalidArgument, WrongState
 from .stream import SLICE_MS, Deadline, Stream, to_ms
@@ -244,8 +244,8 @@ class WriteStep:
         if array.ndim != 0:
             raise InvalidArgument(f"'{name}': a value is a scalar or a str, not an array of shape {array.shape}")
         known = self._stream._variables.get(name)
-        its_own = isinstance(value, (np.generic, np.ndarray)) or devices.array_on_device(value) is not None
-        if known is not None and not its_own:
+        has_type = isinstance(value, (np.generic, np.ndarray)) or isinstance(array.base, _core.Memory)
+        if known is not None and not has_type:
             array = _converted(array, known)
         self._core.put_value(self._defined(name, array.dtype, kind).id, dtypes.as_bits(array))
 
