@@ -23,7 +23,7 @@ _LEGACY_STREAM = 1  # of both protocols: the stream in which the library copies
 
 def array_of(value: Any, what: str) -> np.ndarray:
     """What put() takes: an array on a CUDA device as it is, anything else as dtypes.to_array() makes it."""
-    on_device = array_on_device(value)
+    on_device = None if isinstance(value, _ON_HOST) else array_on_device(value)
     return dtypes.to_array(value, what) if on_device is None else on_device
 
 

@@ -16,6 +16,8 @@ from .attributes import MISSING, Attributes
 from .errors import Error, InvalidArgument, WrongState
 from .stream import SLICE_MS, Deadline, Stream, to_ms
 
+_UNTYPED = (bool, int, float, complex)
+
 
 @dataclass(slots=True)
 class _Defined:
@@ -244,8 +246,7 @@ class WriteStep:
         if array.ndim != 0:
             raise InvalidArgument(f"'{name}': a value is a scalar or a str, not an array of shape {array.shape}")
         known = self._stream._variables.get(name)
-        has_type = isinstance(value, (np.generic, np.ndarray)) or isinstance(array.base, _core.Memory)
-        if known is not None and not has_type:
+        if known is not None and (type(value) in _UNTYPED or not _has_type(value, array)):
             array = _converted(array, known)
         self._core.put_value(self._defined(name, array.dtype, kind).id, dtypes.as_bits(array))
 
@@ -399,6 +400,10 @@ def _array(name: str, value: Any) -> np.ndarray:
     if array.dtype.kind in "OUST":
         raise InvalidArgument(f"'{name}': penstock has no arrays of {array.dtype}; arrays of strings can be attributes")
     return array
+
+
+def _has_type(value: Any, array: np.ndarray) -> bool:
+    return isinstance(value, (np.generic, np.ndarray)) or isinstance(array.base, _core.Memory)
 
 
 def _is_text(value: Any) -> bool:
