@@ -232,3 +232,18 @@ def test_what_is_not_written_leaves_nothing(tmp_path, brick):
         with pytest.raises(penstock.Error):
             mesh.write_balance(target, mesh.open(brick), 2)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["brick.e", "folder"]
+
+
+@pytest.mark.parametrize("name", [b"num_procs_file", b"elem_mapi", b"num_dim", b"coordx"])
+def test_a_damaged_length_of_a_name_is_refused(tmp_path, brick, name):
+    """netCDF would copy the name over what lies beside the room for it."""
+    nem_slice(tmp_path / "b.nem", [0] * 8 + [1] * 8)
+    for path, read in ((tmp_path / "b.nem", mesh.read_balance), (brick, mesh.open)):
+        whole = path.read_bytes()
+        if (at := whole.find(len(name).to_bytes(4, "big") + name)) < 0:
+            continue
+        path.write_bytes(whole[:at] + (300).to_bytes(4, "big") + whole[at + 4 :])
+        with pytest.raises(penstock.InvalidArgument, match="its header is damaged"):
+            read(path)
+        return
+    pytest.fail("neither file has the name")

@@ -46,6 +46,12 @@ class HeaderReader {
   void skip(std::uint64_t count) {  // padded
     in_.seekg(static_cast<std::streamoff>((count + 3) / 4 * 4), std::ios::cur);
   }
+  // netCDF-C copies a name of any length into room for these.
+  void name() {
+    const auto length = number();
+    if (length > 256) refuse();
+    skip(length);
+  }
   // How many entries a list has.
   std::uint64_t list() {
     bytes(4);
@@ -55,7 +61,7 @@ class HeaderReader {
   }
   void attributes() {
     for (auto left = list(); left > 0; --left) {
-      skip(number());
+      name();
       const auto type = bytes(4);
       skip(number() * size_of_type(type));
     }
@@ -84,7 +90,7 @@ std::uint64_t bytes_of(const ClassicVariable& variable, const HeaderReader& head
 
 ClassicVariable read_variable(HeaderReader& header, const std::vector<std::uint64_t>& lengths) {
   ClassicVariable variable;
-  header.skip(header.number());
+  header.name();
   for (auto dimensions = header.number(); dimensions > 0; --dimensions) {
     const auto dimension = header.number();
     if (dimension >= lengths.size()) header.refuse();
@@ -111,7 +117,7 @@ std::optional<ClassicHeader> read_classic_header(const std::string& path) {
   header.records = in.number();
   std::vector<std::uint64_t> lengths;
   for (auto left = in.list(); left > 0; --left) {
-    in.skip(in.number());
+    in.name();
     lengths.push_back(in.number());
   }
   in.attributes();
