@@ -31,6 +31,12 @@ def context(tmp_path, request):
     assert not left, f"left open: {left}"
 
 
+@pytest.fixture
+def file_engine():
+    if not list(Path(penstock.__file__).parent.rglob("libpenstock_file.so")):
+        pytest.skip("Penstock was built without HDF5: there is no engine `file`")
+
+
 def _open_streams(context):
     return [stream for stream in context._streams if not stream.closed]
 

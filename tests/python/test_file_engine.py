@@ -14,12 +14,7 @@ import pytest
 
 h5py = pytest.importorskip("h5py")
 BUILD = Path(os.environ.get("PENSTOCK_BUILD", Path(__file__).parents[2] / "build")) / "tests/unsynced"
-
-
-@pytest.fixture(autouse=True)
-def built():
-    if not list(Path(penstock.__file__).parent.rglob("libpenstock_file.so")):
-        pytest.skip("built without HDF5")
+pytestmark = pytest.mark.usefixtures("file_engine")
 
 
 def write(folder, steps=3, **options):

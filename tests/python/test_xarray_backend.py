@@ -45,13 +45,7 @@ def opened(name, **options):
 
 
 @pytest.fixture
-def has_files():
-    if not list(Path(penstock.__file__).parent.rglob("libpenstock_file.so")):
-        pytest.skip("built without HDF5")
-
-
-@pytest.fixture
-def write(tmp_path, has_files):
+def write(tmp_path, file_engine):
     """write(put, steps) writes a stream in files and returns its folder."""
 
     def write(put=put, steps=STEPS):
@@ -274,7 +268,7 @@ def test_the_next_step_of_a_live_stream(own_directory):
             opened("heat", steps=slice(3), timeout=TIMEOUT_S)
 
 
-def test_a_stream_without_steps(tmp_path, has_files):
+def test_a_stream_without_steps(tmp_path, file_engine):
     with penstock.create("heat", engine="file", folder=tmp_path / "heat.steps") as stream, ThreadPoolExecutor() as pool:
         opening = pool.submit(opened, tmp_path / "heat.steps", timeout=TIMEOUT_S)
         fill(stream, 1)
