@@ -219,9 +219,9 @@ void write_load_balance_file(const std::string& path, std::shared_ptr<Source> wh
   if (balance.parts > most_parts)
     throw Error(Errc::invalid_argument, "a load-balance file has at most " + std::to_string(most_parts) + " parts");
   require_replaceable(path);
-  const auto shares = shares_of(whole, balance);
   if (std::ranges::find(balance.assignment, no_part) != balance.assignment.end())
     throw Error(Errc::invalid_argument, "a load-balance file has every element in a part");
+  const auto shares = shares_of(whole, balance);
   const auto nodes = model.count_of(EntityType::node_block), elements = model.count_of(EntityType::element_block);
   const auto variables = variables_of(model, lists_of(shares));
   const bool wide = std::max(nodes, elements) >= INT32_MAX;
