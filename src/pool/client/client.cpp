@@ -126,7 +126,9 @@ Task<std::vector<Result<R>>> Pool::Impl::scatter(std::shared_ptr<Batch<R>> batch
         failed = error.in("server " + s.server);
       }
       if (!failed) continue;
-      const bool retry = (PoolClient::may_retry(*failed) || failed->code() == Errc::timeout) && !deadline.passed();
+      const bool stale = failed->code() == Errc::stale_view;  // at the deadline a timeout: below
+      const bool retry =
+          stale || ((PoolClient::may_retry(*failed) || failed->code() == Errc::timeout) && !deadline.passed());
       for (const auto i : *s.indices) {
         results[i] = {};
         if (retry) {
@@ -513,7 +515,7 @@ Task<Listing> Pool::Impl::list(Pattern pattern, std::size_t limit, std::string n
       if (listing.next.empty() && looked) listing.next = *looked;
       co_return listing;
     } catch (const Error& error) {
-      if (!PoolClient::may_retry(error) || deadline.passed()) throw;
+      PoolClient::throw_unless_retry(error, deadline);
       failed = error;
     }
     const Error why = *failed;
@@ -556,7 +558,7 @@ Task<std::uint64_t> Pool::Impl::drop_pattern(Pattern pattern, base::Deadline dea
         dropped += reply.dropped;
         if (reply.more) failed = Error(Errc::stale_view, "the pool's membership changed");
       } catch (const Error& error) {
-        if (!PoolClient::may_retry(error) || deadline.passed()) throw;
+        PoolClient::throw_unless_retry(error, deadline);
         failed = error;
       }
     }

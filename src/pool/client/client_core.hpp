@@ -56,6 +56,15 @@ class PoolClient : public std::enable_shared_from_this<PoolClient> {
   static bool may_retry(const Error& error) {
     return error.code() == Errc::peer_lost || error.code() == Errc::stale_view || error.code() == Errc::protocol;
   }
+  // The error of a call that is not tried again. A membership that is out of date is not the caller's concern: there was no time
+  // left for another try, so it is a timeout.
+  static Error final_error(const Error& error) {
+    return error.code() == Errc::stale_view ? Error(Errc::timeout, error.what()) : error;
+  }
+  // Returns if a failed call may be tried again before the deadline, else throws its final error.
+  static void throw_unless_retry(const Error& error, Deadline deadline) {
+    if (!may_retry(error) || deadline.passed()) throw final_error(error);
+  }
   // After a failure: waits for a newer view, or a moment (growing with the attempts).
   Task<void> before_retry(std::uint64_t view, Attempt attempt, const Error& error, Deadline deadline);
 

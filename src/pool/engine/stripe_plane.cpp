@@ -202,7 +202,7 @@ void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& ke
     if (failed->code() == Errc::not_found && attempt >= 3)
       throw Error(Errc::step_gone, "step " + std::to_string(held.step) + " has gone from the pool: " + failed->what());
     const bool again = failed->code() == Errc::not_found || PoolClient::may_retry(*failed);
-    if (!again || deadline.passed() || interrupted() || attempt >= max_tries) throw *failed;
+    if (!again || deadline.passed() || interrupted() || attempt >= max_tries) throw PoolClient::final_error(*failed);
   }
 }
 
@@ -304,7 +304,8 @@ void StripePlane::run(HeldStep& held, std::vector<Gather>& gathers, base::Deadli
       } catch (const Error& e) {
         held.stripes.erase(s.gather->key);
         again.push_back(s.gather);
-        if (!PoolClient::may_retry(e) || deadline.passed() || attempt >= max_tries) fatal = std::current_exception();
+        if (!PoolClient::may_retry(e) || deadline.passed() || attempt >= max_tries)
+          fatal = std::make_exception_ptr(PoolClient::final_error(e));
       } catch (...) {
         fatal = std::current_exception();
       }

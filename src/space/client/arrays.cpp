@@ -210,8 +210,8 @@ Task<void> Space::Impl::drop_at_all(fb::DropRequestT what, Deadline deadline) {
       try {
         co_await std::move(asked[i]);
       } catch (const Error& error) {
-        if (!PoolClient::may_retry(error) || deadline.passed()) throw error.in("server " + view.members[i].name);
         last = error.in("server " + view.members[i].name);
+        PoolClient::throw_unless_retry(*last, deadline);
       }
     }
     if (!last) co_return;

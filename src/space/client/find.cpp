@@ -160,8 +160,8 @@ Task<Space::Impl::Blocks> Space::Impl::find_blocks(ArrayPointer of, std::uint64_
           taken += count;
         }
       } catch (const Error& error) {
-        if (!PoolClient::may_retry(error) || deadline.passed()) throw error.in("server " + one.server);
         last = error.in("server " + one.server);
+        PoolClient::throw_unless_retry(*last, deadline);
       }
       left.insert(left.end(), one.pieces.begin() + static_cast<std::ptrdiff_t>(answered), one.pieces.end());
     }
