@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from . import _core, devices, dtypes
 from .attributes import StepAttributes
@@ -29,12 +30,13 @@ class Block:
     writer_rank: int
 
 
-class Variable:
+class Variable(NDArrayOperatorsMixin):
     """A variable of a step: step["T"]. Nothing is read before it is asked for.
 
     step["T"][...] reads all, step["T"][1:5, ::2, -1] a part; both are NumPy arrays of the caller's own. read() does the
-    same into an array given, get() later, view() without a copy. Reading raises TimeoutError, PeerLost, WriterLost,
-    StepGone, and WrongState after the step has ended.
+    same into an array given, get() later, view() without a copy. Operators and NumPy's functions read all of it and
+    work as on that array: step["n"] == 3, step["T"] - 273.15, np.sqrt(step["T"]). Reading raises TimeoutError,
+    PeerLost, WriterLost, StepGone, and WrongState after the step has ended.
     """
 
     def __init__(self, step: ReadStep, info: _core.VariableInfo):
@@ -229,6 +231,19 @@ class Variable:
             raise ValueError("reading a variable copies it; view() does not")
         array = np.asarray(self[...])
         return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **how: Any) -> Any:
+        if any(isinstance(out, Variable) for out in how.get("out", ())):
+            raise InvalidArgument(f"'{self.name}' is read-only; read it into an array with [...], and change that")
+        arrays = (np.asarray(each) if isinstance(each, Variable) else each for each in inputs)
+        return getattr(ufunc, method)(*arrays, **how)
+
+    def __eq__(self, other: object) -> Any:
+        """As of the array: element by element, and False for what cannot be compared. So a variable has no hash."""
+        return np.asarray(self) == other
+
+    def __ne__(self, other: object) -> Any:
+        return np.asarray(self) != other
 
     def __dlpack__(self, **how: Any) -> Any:
         """A copy of the array, in host memory. view() gives arrays that do the same without a copy."""

@@ -118,3 +118,36 @@ def test_dlpack_producers_can_be_put(hand_over):
     step = hand_over(fill)
     assert step["T"][...].tolist() == [0, 1, 2]
     assert step["copied"][...].tolist() == [0, 1, 2, 3]
+
+
+def test_variables_compute_as_arrays(hand_over):
+    array = np.arange(6.0).reshape(2, 3)
+
+    def fill(step):
+        step["T"] = array
+        step["n"] = 3
+        step["word"] = "hot"
+        step.put_local("part", np.arange(3))
+
+    step = hand_over(fill)
+    T, n = step["T"], step["n"]
+    assert n == 3 and n != 4 and n != "3" and n < 4 and n >= 2 and step["word"] == "hot" and n + 1 == 4
+    for ours, expected in [
+        (T == 4, array == 4),
+        (T != T, array != array),
+        (n * T - 1, 3 * array - 1),
+        (array - T, 0 * array),
+        (T[0] * T, array[0] * array),
+        (-T // 2, -array // 2),
+        (np.sqrt(T), np.sqrt(array)),
+        (np.add.reduce(T, axis=1), array.sum(axis=1)),
+        (step["part"] > 1, np.array([False, False, True])),
+    ]:
+        assert ours.dtype == expected.dtype
+        np.testing.assert_array_equal(ours, expected)
+    with pytest.raises(ValueError):
+        bool(T == T)  # as of any array of several elements
+    with pytest.raises(TypeError):
+        hash(T)
+    with pytest.raises(penstock.InvalidArgument, match="'T' is read-only"):
+        T += 1
