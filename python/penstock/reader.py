@@ -9,6 +9,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+import numpy as np
+
 from .attributes import StepAttributes
 from .errors import EndOfStream, Error, InvalidArgument, NotFound, WrongState
 from .stream import Deadline, Stream, to_ms
@@ -110,18 +112,29 @@ class Reader(Stream):
     def __getitem__(self, which: int) -> ReadStep: ...
     @overload
     def __getitem__(self, which: slice) -> Iterator[ReadStep]: ...
-    def __getitem__(self, which: int | slice) -> ReadStep | Iterator[ReadStep]:
+    @overload
+    def __getitem__(self, which: tuple[Any, ...]) -> np.ndarray: ...
+    def __getitem__(self, which: int | slice | tuple[Any, ...]) -> ReadStep | Iterator[ReadStep] | np.ndarray:
         """A kept step by its number (pool, file): with stream[3] as step: ...; a negative one counts from the end:
         stream[-1] is the last step that is kept.
 
         A slice selects among the numbers in `steps` as of a list: for step in stream[5:10] gives the sixth to the tenth
-        step that is kept, stream[::10] every tenth. It iterates over them and ends each when the next begins. All ranks
-        of a reader ask for the same. Raises NotFound for a step that is not kept, Unsupported where none are.
+        step that is kept, stream[::10] every tenth. It iterates over them and ends each when the next begins.
+
+        stream["T", 5:10, ..., 3] reads T[..., 3] in each of these steps into one array, whose first axis is the steps;
+        stream["T", :] all of T. Raises InvalidArgument when T's shape or type changes between them.
+
+        All ranks of a reader ask for the same. Raises NotFound for a step that is not kept, Unsupported where none are.
         """
         if isinstance(which, slice):
             return self._each(self.steps[which])
+        if isinstance(which, tuple):
+            return self._several(which)
         if not hasattr(which, "__index__"):
-            raise InvalidArgument(f"stream[...] takes the number of a step or a slice, not {type(which).__name__}")
+            raise InvalidArgument(
+                "stream[...] takes the number of a step, a slice of steps, or a variable's name and such a slice "
+                f'(stream["T", 5:10, ..., 3]), not {type(which).__name__}'
+            )
         number, kept = operator.index(which), self.steps
         if number < -len(kept):
             raise NotFound(f"stream '{self.name}' keeps {len(kept)} steps; there is none at {number}")
@@ -135,6 +148,39 @@ class Reader(Stream):
         for number in numbers:
             with self._kept(number) as step:
                 yield step
+
+    def _several(self, which: tuple[Any, ...]) -> np.ndarray:
+        if len(which) < 2 or not isinstance(which[0], str) or not isinstance(which[1], slice):
+            raise InvalidArgument(
+                'of several steps: stream["T", 5:10, ..., 3], a variable\'s name, a slice of steps, an index'
+            )
+        name, chosen, index = which[0], which[1], which[2:]
+        numbers = self.steps[chosen]
+        if not numbers:
+            raise NotFound(f"stream '{self.name}' keeps no step in the slice {chosen}")
+        with self._kept(numbers[0]) as step:
+            shape, dtype = step[name].shape, step[name].dtype
+        out = np.zeros((len(numbers), *np.broadcast_to(False, shape)[index].shape), dtype)
+        self._read_steps(name, numbers, shape, index, out)
+        return out
+
+    def _read_steps(
+        self, name: str, numbers: list[int], shape: tuple[int, ...], index: tuple[Any, ...], out: np.ndarray
+    ) -> None:
+        """The elements of a variable of this shape in each of these kept steps into out[0], out[1], ..., which holds
+        zeros."""
+        for place, number in enumerate(numbers):
+            with self._kept(number) as step:
+                variable = step[name]
+                if (variable.shape, variable.dtype) != (shape, out.dtype):
+                    raise InvalidArgument(
+                        f"'{name}' is {variable.dtype} {variable.shape} in step {number}, and {out.dtype} {shape} in "
+                        f"step {numbers[0]}; read each with stream[number]"
+                    )
+                if variable.kind == "global_array" and variable.dtype != object:
+                    variable.read(index, out=out[place, ...])
+                else:  # small, or read whole in any case
+                    out[place, ...] = np.asarray(variable[...], variable.dtype)[index]
 
     def _kept(self, number: int) -> ReadStep:
         """A step that was kept a moment ago."""

@@ -250,21 +250,12 @@ class _StepsArray(BackendArray):
         shape = np.broadcast_to(False, self.shape[1:])[box].shape
         out = np.zeros((len(numbers), *shape), self.dtype)
         with self.source.lock, self.source.manager.acquire_context() as reader:
-            for place, number in enumerate(numbers.tolist()):
-                with reader._kept(number) as step:
-                    self._read_step(step[self.name], box, out[place, ...])
+            reader._read_steps(self.name, numbers.tolist(), self.shape[1:], box, out)
         kept = [(each, covered) for each, covered in zip(key[1:], box, strict=True) if isinstance(covered, slice)]
         for axis, (each, covered) in enumerate(kept, start=1):
             if isinstance(each, np.ndarray):
                 out = np.take(out, each - covered.start, axis)
         return out if np.ndim(which) or isinstance(which, slice) else out[0]
-
-    @staticmethod
-    def _read_step(variable: Variable, box: tuple[Any, ...], out: np.ndarray) -> None:
-        if variable.kind == "global_array" and variable.dtype != object:
-            variable.read(box, out=out)
-        else:  # small, or read whole in any case
-            out[...] = np.asarray(variable[...], variable.dtype)[box]
 
 
 def _covering(key: Any, length: int) -> int | slice:

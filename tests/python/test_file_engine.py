@@ -172,6 +172,44 @@ def test_what_hdf5_cannot_hold_costs_one_step(tmp_path):
     assert (result := save(attribute)).steps == 6 and "HDF5 cannot hold: bad" in result.problem
 
 
+def test_a_selection_of_several_steps_is_one_array(tmp_path):
+    write(tmp_path / "heat.steps", steps=7)
+    (tmp_path / "heat.steps/00000001.h5").unlink()
+    with penstock.open(tmp_path / "heat.steps") as stream:
+        numbers = np.array(stream.steps)
+        T = 10.0 * numbers[:, None, None] + np.arange(6) + np.zeros((1, 4, 1))
+        for index in [
+            (slice(None),),
+            (slice(1, 4), ..., 3),
+            (slice(None, None, -2), slice(None, None, -1), 2),
+            (slice(-2, None), 1, slice(1, None, 2), None),
+            (slice(0, 1), 0, 0),
+        ]:
+            got = stream[("T", *index)]
+            assert got.dtype == T.dtype
+            np.testing.assert_array_equal(got, T[index])
+        assert stream["time", 1:].tolist() == (numbers[1:] / 2).tolist()
+        assert stream["name", -2:].tolist() == ["step 5", "step 6"] and stream["z", :2, 0].tolist() == [1 + 2j] * 2
+        for wrong in [("T", 3), (slice(3), "T"), ("T",)]:
+            with pytest.raises(penstock.InvalidArgument, match="a variable's name, a slice of steps"):
+                stream[wrong]
+        with pytest.raises(penstock.NotFound, match=r"no step in the slice slice\(9"):
+            stream["T", 9:12]
+        with pytest.raises(IndexError):
+            stream["T", :, 4]
+    with penstock.create("heat", engine="file", folder=tmp_path / "heat.steps", resume="append") as stream:
+        with stream.step() as step:
+            step["T"] = np.zeros((4, 5))
+    with penstock.open(tmp_path / "heat.steps") as stream:
+        with pytest.raises(
+            penstock.InvalidArgument, match=r"float64 \(4, 5\) in step 7, and float64 \(4, 6\) in step 5"
+        ):
+            stream["T", -3:, 0]
+        with pytest.raises(penstock.NotFound, match="time"):
+            stream["time", -3:]
+        assert stream._step is None  # a failed read has ended its step
+
+
 def test_a_path_opens_a_stream(tmp_path):
     write(tmp_path / "heat.steps", compression=3)
     with penstock.open(str(tmp_path / "heat.steps")) as stream:
@@ -201,8 +239,8 @@ def test_steps_from_the_end_and_slices(tmp_path):
         for number in (-7, 1, 7):
             with pytest.raises(penstock.NotFound, match=f"{number}$"):
                 stream[number]
-        with pytest.raises(penstock.InvalidArgument, match="number of a step or a slice, not str"):
-            stream["1"]
+        with pytest.raises(penstock.InvalidArgument, match=r"a variable's name and such a slice .*, not str"):
+            stream["T"]
         rest = stream[-3:]
         assert next(rest).number == 4
         (tmp_path / "heat.steps/00000005.h5").unlink()
