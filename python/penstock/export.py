@@ -10,7 +10,10 @@ import numpy as np
 from .errors import InvalidArgument
 
 if TYPE_CHECKING:
+    import pandas
+
     from .reader import ReadStep
+    from .variable import Variable
 
 
 def to_xarray(step: ReadStep, names: Sequence[str] | None) -> Any:
@@ -45,6 +48,41 @@ def attributes_of(step: ReadStep, name: str | None = None) -> dict[str, Any]:
     if name is not None:
         return {key: value for key, value in step[name].attributes.items() if key != "dims"}
     return {key: value for key, value in step.attributes.items() if key.partition("/")[0] not in step}
+
+
+def to_pandas(step: ReadStep, names: Sequence[str] | None) -> pandas.DataFrame:
+    import pandas
+
+    lengths = {name: _column_lengths(step[name]) for name in (step if names is None else names)}
+    of_first = next((each for each in lengths.values() if each), [])
+    if names is None:
+        lengths = {name: each for name, each in lengths.items() if each == of_first and each}
+    if not lengths:
+        raise InvalidArgument(f"step {step.number} has no arrays of one dimension, which are the columns of a table")
+    for name, each in lengths.items():
+        if not each:
+            raise InvalidArgument(f"'{name}' is no array of one dimension, and so no column of a table")
+        if each != of_first:
+            raise InvalidArgument(f"'{name}' has {each} rows (by block), '{next(iter(lengths))}' {of_first}")
+    columns = {name: _enqueued(step[name]) for name in lengths}
+    step.wait()
+    return pandas.DataFrame({name: np.concatenate(blocks) for name, blocks in columns.items()})
+
+
+def _column_lengths(variable: Variable) -> list[int]:
+    """Of the blocks of an array of one dimension, a global one counts as one block; empty for anything else."""
+    if variable.kind == "global_array":
+        shapes = [variable.shape]
+    else:
+        shapes = [block.count for block in variable.blocks] if variable.kind == "local_array" else []
+    return [shape[0] for shape in shapes] if all(len(shape) == 1 for shape in shapes) else []
+
+
+def _enqueued(variable: Variable) -> list[np.ndarray]:
+    """The blocks of a column, filled by step.wait()."""
+    if variable.kind == "global_array":
+        return [variable.get()]
+    return [variable.get_block(block.number) for block in variable.blocks]
 
 
 def to_vtk(

@@ -17,6 +17,7 @@ from .stream import Deadline, Stream, to_ms
 from .variable import Variable
 
 if TYPE_CHECKING:
+    import pandas
     import vtkmodules.vtkCommonDataModel
     import xarray
 
@@ -275,6 +276,16 @@ class ReadStep(Mapping[str, Variable]):
         from .export import to_xarray
 
         return to_xarray(self, names)
+
+    def to_pandas(self, names: Sequence[str] | None = None) -> pandas.DataFrame:
+        """Arrays of one dimension as the columns of a pandas.DataFrame (pip install pandas).
+
+        names: None: the first such array and all of its length. The blocks of a local array (particles, say) are put
+        one after the other, by writer rank. Raises InvalidArgument when columns differ in the rows of a block.
+        """
+        from .export import to_pandas
+
+        return to_pandas(self, names)
 
     def to_vtk(
         self,

@@ -43,6 +43,34 @@ def test_xarray_with_dims_that_do_not_fit(hand_over):
         hand_over(fill).to_xarray()
 
 
+def test_pandas(hand_over):
+    pandas = pytest.importorskip("pandas")
+
+    def fill(step):
+        step["time"] = 2.5
+        for block in (np.arange(2), np.arange(0), np.arange(2, 5)):
+            step.put_local("id", block)
+            step.put_local("x", 0.5 * block)
+            step.put_local("other", block[::-1] if len(block) else np.arange(1))
+            step.put_local("velocity", np.zeros((len(block), 3)))
+        step["line"] = np.array([True, False])
+        step["half"] = np.array([0.5, 1.5], np.float16)
+
+    step = hand_over(fill)
+    table = pandas.DataFrame({"id": np.arange(5), "x": 0.5 * np.arange(5)})
+    pandas.testing.assert_frame_equal(step.to_pandas(), table)
+    pandas.testing.assert_frame_equal(step.to_pandas(["x"]), table[["x"]])
+    assert step.to_pandas(["line", "half"]).dtypes.tolist() == [bool, np.float16]
+    for names, message in [
+        (["id", "other"], r"'other' has \[2, 1, 3\] rows \(by block\), 'id' \[2, 0, 3\]"),
+        (["id", "velocity"], "'velocity' is no array of one dimension"),
+        (["time"], "'time' is no array of one dimension"),
+        ([], "step 0 has no arrays of one dimension"),
+    ]:
+        with pytest.raises(penstock.InvalidArgument, match=message):
+            step.to_pandas(names)
+
+
 def test_vtk(hand_over):
     pytest.importorskip("vtkmodules")
     from vtkmodules.util.numpy_support import vtk_to_numpy
