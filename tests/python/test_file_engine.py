@@ -40,6 +40,29 @@ def test_h5py_reads_masters(tmp_path):
         assert file["z"][0, 0] == 1 + 2j and file["flags"].attrs["dtype"] == "bool"
 
 
+@pytest.mark.parametrize(
+    "paths",
+    [
+        {
+            "penstock": "_penstock",
+            "penstock/x": "penstock_x",
+            "penstock/y/z": "penstock_y_z",
+            "_penstock": "__penstock",
+        },
+        {"penstock/blocks/0": "penstock_blocks_0"},
+        {"_a": "_a", "a//b": "a/_/b", "a/_/b": "_a___b"},  # the free name would be below a variable
+    ],
+)
+def test_names_that_are_in_each_others_way(tmp_path, paths):
+    with penstock.create("heat", engine="file", folder=tmp_path / "heat.steps") as stream, stream.step() as step:
+        for number, name in enumerate(paths):
+            step[name] = np.full(3, number)
+    with h5py.File(tmp_path / "heat.steps/00000000.h5") as file:
+        assert [file[path][0, 0] for path in paths.values()] == list(range(len(paths)))
+    with penstock.open(tmp_path / "heat.steps") as stream, stream[0] as step:
+        assert [step[name][0] for name in paths] == list(range(len(paths)))
+
+
 def test_a_chunk_that_claims_not_to_be_compressed_is_an_error(tmp_path):
     with penstock.create("heat", engine="file", folder=tmp_path / "heat.steps", compression=3) as stream:
         with stream.step() as step:

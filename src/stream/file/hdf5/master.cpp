@@ -63,17 +63,21 @@ class MasterContents {
   // A path for this name that is free. A name with a slash is in a group, unless that is a variable.
   std::string add_name(const std::string& wanted) {
     std::string path;
-    bool in_group = false;
-    for (const auto part : base::split(wanted, '/')) {
-      if (!path.empty() && paths_.contains(path)) in_group = true;
+    for (const auto part : base::split(wanted, '/'))
       path.append(path.empty() ? "" : "/").append(part.empty() || part == "." ? "_" : std::string(part));
+    while (true) {
+      if (is_below_another(path)) std::ranges::replace(path, '/', '_');
+      if (!is_taken(path)) break;
+      path.insert(0, "_");
     }
-    if (in_group) std::ranges::replace(path, '/', '_');
-    while (path == "penstock" || path.starts_with("penstock/") || is_taken(path)) path.insert(0, "_");
     paths_.insert(path);
     return path;
   }
-  // Also by a group with what has a name below this one.
+  bool is_below_another(const std::string& path) const {
+    for (auto slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1))
+      if (paths_.contains(path.substr(0, slash))) return true;
+    return false;
+  }
   // Also as the group of a name below it.
   bool is_taken(const std::string& path) const {
     const auto below = paths_.lower_bound(path + "/");
@@ -222,8 +226,8 @@ class MasterContents {
   const hid_t file_;
   const Master& master_;
   std::vector<std::pair<std::string, const Attribute*>> attributes_;
-  std::set<std::string> known_, paths_;
-  std::map<std::string, std::string> objects_;  // the variables' paths
+  std::set<std::string> known_, paths_{"penstock"};  // the group of blocks and layouts has this name
+  std::map<std::string, std::string> objects_;       // the variables' paths
   std::map<std::string, Id> scales_;
   std::map<std::string, hsize_t> lengths_;
 };
