@@ -51,6 +51,15 @@ inline Timeout timeout_of(std::int64_t timeout_ms) {
   return timeout_ms == INT64_MAX ? forever : Timeout(timeout_ms);
 }
 
+// Before a step begins.
+template <typename Step>
+void require_no_step(const std::optional<Step>& step, const std::string& stream) {
+  if (!step) return;
+  const auto number = std::to_string(step->number());
+  throw Error(Errc::wrong_state, "step " + number + " of stream '" + stream +
+                                     "' is open: leave its with block, or call its end(), before the next begins");
+}
+
 using base::Origin;
 
 // The memory of a Python object, as long as this lives. Made and destroyed with the interpreter lock held.

@@ -29,7 +29,7 @@ ReadStep& PyReader::step() {
 std::string PyReader::try_begin_step(std::int64_t timeout_ms) {
   Turn turn(mutex_);
   auto& reader = this->reader();
-  if (step_) throw Error(Errc::wrong_state, "stream '" + name_ + "' has a step open");
+  require_no_step(step_, name_);
   Outcome outcome;
   {
     Unlocked unlocked;
@@ -54,7 +54,7 @@ bool PyReader::in_step() {
 void PyReader::begin_step(std::int64_t timeout_ms) {
   Turn turn(mutex_);
   auto& reader = this->reader();
-  if (step_) throw Error(Errc::wrong_state, "stream '" + name_ + "' has a step open");
+  require_no_step(step_, name_);
   Unlocked unlocked;
   step_.emplace(reader.begin_step(timeout_of(timeout_ms)));
 }

@@ -44,7 +44,7 @@ std::uint32_t PyWriter::define(const std::string& name, const std::string& dtype
 bool PyWriter::try_begin_step(std::int64_t timeout_ms) {
   Turn turn(mutex_);
   auto& writer = this->writer();
-  if (step_) throw Error(Errc::wrong_state, "stream '" + name_ + "' has a step open");
+  require_no_step(step_, name_);
   Unlocked unlocked;
   auto begun = writer.try_begin_step(timeout_of(timeout_ms));
   if (begun) step_.emplace(std::move(*begun));
@@ -59,7 +59,7 @@ bool PyWriter::in_step() {
 void PyWriter::begin_step(std::int64_t timeout_ms) {
   Turn turn(mutex_);
   auto& writer = this->writer();
-  if (step_) throw Error(Errc::wrong_state, "stream '" + name_ + "' has a step open");
+  require_no_step(step_, name_);
   Unlocked unlocked;
   step_.emplace(writer.begin_step(timeout_of(timeout_ms)));
 }

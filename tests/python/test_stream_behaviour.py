@@ -165,7 +165,7 @@ def test_use_after_the_end(pair):
     writer, reader = pair()
     with writer.step() as written:
         written["T"] = np.arange(3)
-        with pytest.raises(penstock.WrongState):
+        with pytest.raises(penstock.WrongState, match=r"step 0 of stream 'heat' is open: .*end\(\)"):
             writer.step()
     for use in (lambda: written.__setitem__("T", 1), written.end, written.abandon,
                 lambda: written.span("T"), lambda: written.attributes.update(a=1)):  # fmt: skip
@@ -173,7 +173,7 @@ def test_use_after_the_end(pair):
             use()
     with reader.step() as step:
         variable = step["T"]
-        with pytest.raises(penstock.WrongState):
+        with pytest.raises(penstock.WrongState, match=r"step 0 of stream 'heat' is open: .*end\(\)"):
             reader.step()
     for use in (lambda: step["T"], lambda: variable[...], lambda: variable.view(), lambda: variable.blocks, step.end,
                 step.wait, lambda: list(step), lambda: dict(step.attributes)):  # fmt: skip
