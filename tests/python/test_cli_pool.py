@@ -240,6 +240,25 @@ def pooled(environment, tmp_path, pool_servers):
         writer.communicate()
 
 
+def test_top_keeps_its_clients_of_pools(pooled, monkeypatch):
+    import penstock
+    from penstock.cli.top import View
+
+    _, where = pooled
+    for name, value in where.items():
+        monkeypatch.setenv(name, value)
+    opened = []
+    make = penstock.Pool
+    monkeypatch.setattr(penstock, "Pool", lambda *args, **how: opened.append(make(*args, **how)) or opened[-1])
+    view = View([], set())
+    for _ in range(2):
+        assert [endpoint.count("steps") for _, _, endpoint in view.endpoints()] == [3] and len(view.pools()) == 1
+    assert len(opened) == 1
+    opened[0].close()  # as if it had failed
+    assert view.pools() == [] and len(view.pools()) == 1 and len(opened) == 2
+    opened[1].close()
+
+
 def test_a_stream_in_a_pool_is_found_without_a_word(penstock, pooled, tmp_path):
     h5py = pytest.importorskip("h5py")
     writer, where = pooled

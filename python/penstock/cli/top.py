@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Group
@@ -22,13 +23,17 @@ from rich.text import Text
 from ..units import duration, rate_of_bytes, size, timestamp
 from ..workflow.registry import Run, list_runs
 from ..workflow.statistics import Endpoint, Rate, is_internal, read_endpoints
-from .console import command, fail, messages, output, print_json
-from .places import in_pools, known_pools, registered
+from .console import command, fail, messages, output, print_json, visible
+from .places import _say_once, known_pools, registered
 from .pool import status_tables
+
+if TYPE_CHECKING:
+    from ..pool import Pool
 
 STALE_S = 3.0
 CALL_S = 2.0
-POOL = Path()  # where figures come from that are in no folder
+NO_FOLDER = Path()  # of figures that are asked for
+Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -38,6 +43,7 @@ class View:
     folders: list[Path]
     names: set[str]
     rates: dict[tuple[Path, str, str, int], Rate] = field(default_factory=dict)
+    clients: dict[str, Pool] = field(default_factory=dict)  # of pools, from one look to the next
 
     def runs(self) -> list[Run]:
         return [] if self.folders else list_runs()
@@ -50,18 +56,36 @@ class View:
         found = [(program, folder, e) for program, folder in places for e in read_endpoints(folder)]
         if not self.folders:
             pids = {(e.stream, e.pid) for _, _, e in found if e.role == "writer"}
-            found += [("", POOL, endpoint) for endpoint in _asked(pids) + _pooled()]
+            found += [("", NO_FOLDER, endpoint) for endpoint in _asked(pids) + self._pooled()]
         found = [item for item in found if not self.names or item[2].stream in self.names]
         return sorted(found, key=lambda item: (item[2].stream, item[2].role != "writer", item[0]))
 
-    def pools(self) -> list[dict]:
+    def pools(self) -> list[dict[str, Any]]:
         """The status of each pool."""
+        return [status for _, status in self._of_pools(lambda client: client.status())]
+
+    def _pooled(self) -> list[Endpoint]:
+        """Streams in pools. Their process is the writer's, which may have ended."""
+        return [
+            Endpoint(told["stream"], f"pool {name}", int(told["writer"].rpartition(":")[2] or 0), told, time.time())
+            for name, streams in self._of_pools(lambda client: client.streams())
+            for told in streams
+        ]
+
+    def _of_pools(self, ask: Callable[[Pool], Answer]) -> list[tuple[str, Answer]]:
+        """The name and the answer of each pool that answers. One that does not is opened anew at the next look."""
         import penstock
 
         found = []
-        for pool in [] if self.folders else known_pools():
-            with contextlib.suppress(penstock.Error), penstock.Pool(pool["name"], timeout=CALL_S) as there:
-                found.append(there.status())
+        for name in [] if self.folders else [pool["name"] for pool in known_pools()]:
+            try:
+                if name not in self.clients:
+                    self.clients[name] = penstock.Pool(name, timeout=CALL_S)
+                found.append((name, ask(self.clients[name])))
+            except penstock.Error as error:
+                _say_once(f"pool {name}: {error}")
+                if client := self.clients.pop(name, None):
+                    client.close()
         return found
 
 
@@ -78,14 +102,6 @@ def _asked(pids: set[tuple[str, int]]) -> list[Endpoint]:
             values = penstock.inspect(place.name, CALL_S)
             found.append(Endpoint(place.name, "writer", pid, values, time.time()))
     return found
-
-
-def _pooled() -> list[Endpoint]:
-    """Streams in pools. Their process is the writer's, which may have ended."""
-    return [
-        Endpoint(place.name, str(place), int(place.about["writer"].rpartition(":")[2] or 0), place.about, time.time())
-        for place in in_pools(known_pools())
-    ]
 
 
 @command
@@ -148,9 +164,9 @@ def _table(view: View) -> Table:
         per_second = rate.per_second(now)
         copying, waiting = endpoint.seconds("copy_s"), endpoint.seconds("wait_s")
         table.add_row(
-            Text(endpoint.stream),
+            Text(visible(endpoint.stream)),
             endpoint.role,
-            Text(program),
+            Text(visible(program)),
             str(endpoint.pid),
             str(endpoint.count("steps")),
             f"{per_second[0]:.1f}" if per_second else "–",
