@@ -227,3 +227,15 @@ def test_the_installed_program_is_this_one():
     if entry is None:
         pytest.skip("penstock is not installed, only on the path")
     assert entry.load() in (main.app, main.main)
+
+
+def test_names_with_control_characters_do_not_act_on_the_terminal(penstock, tmp_path):
+    name = "red\x1b[31m\tname"
+    (tmp_path / "statistics" / name).mkdir(parents=True)
+    (tmp_path / "statistics" / name / f"{name}.writer.77.json").write_text("{}")
+    (tmp_path / f"{name}.steps").mkdir()
+    (tmp_path / f"{name}.steps" / "stream.json").write_text("damaged")
+    for words in (["ls"], ["top", "--once", "--statistics", "statistics"], ["show", f"{name}.h5"]):
+        result = penstock("stream", *words)
+        assert "\x1b" not in result.stdout + result.stderr
+        assert re.search(r"\\(x|u00)1b\[31m", result.stdout + result.stderr)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..units import size
 from ..workflow.registry import where_streams_register
-from .console import command, messages, output, print_json
+from .console import command, messages, output, print_json, visible
 from .places import Place, in_files, in_pools, known_pools, registered
 
 STATES = {"alive": "green", "open": "green", "gone": "red", "lost": "red"}
@@ -48,7 +48,16 @@ def _streams(places: list[Place], address: bool) -> Table:
         state = Text(about["state"], style=STATES.get(about["state"], ""))
         data = size(about["bytes"]) if "bytes" in about else "–"
         ranks, steps, readers = (str(about.get(key, "–")) for key in ("ranks", "steps", "readers"))
-        row = [Text(place.name), Text(str(place)), state, Text(about.get("writer", "–")), ranks, steps, data, readers]
+        row = [
+            Text(visible(place.name)),
+            Text(visible(str(place))),
+            state,
+            Text(about.get("writer", "–")),
+            ranks,
+            steps,
+            data,
+            readers,
+        ]
         table.add_row(*row, *([Text(about.get("address", ""))] if address else []))
     return table
 

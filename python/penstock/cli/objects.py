@@ -161,7 +161,14 @@ def list_objects(
         table.add_column(title, justify="right" if title in ("size", "version") else "left", overflow="fold")
     for one in found:
         where = " ".join(word for word, here in (("memory", one["in_memory"]), ("disk", one["on_disk"])) if here)
-        table.add_row(Text(one["row"]), Text(one["column"]), size(one["bytes"]), str(one["version"]), one["put"], where)
+        table.add_row(
+            Text(visible(one["row"])),
+            Text(visible(one["column"])),
+            size(one["bytes"]),
+            str(one["version"]),
+            one["put"],
+            where,
+        )
     output().print(table)
     if len(found) == limit:
         messages().print(Text(f"the first {limit}; --limit shows more"))
