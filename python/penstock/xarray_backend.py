@@ -55,10 +55,10 @@ class PenstockBackend(BackendEntrypoint):
         """The steps that are kept now, or those of `steps`: a list of step numbers, or a slice of Reader.steps.
 
         stream_engine is the option `engine` of penstock.open; options (pool, folder, ...) and timeout are its others.
-        Opening looks at every step, without reading arrays. A variable that is not in all steps, or whose shape, type
-        or dimensions change, or that is a local array of several blocks, is left out with a warning. A variable that is
-        named like its one dimension is that dimension's coordinate, as the first step with it has it; it is left out if
-        the last one has other values. Numbers among the stream's attributes that change are variables along `step`.
+        Opening looks at every step, and reads no arrays but coordinates. A variable that is not in all steps, or whose
+        shape, type or dimensions change, or that is a local array of several blocks, is left out with a warning. A
+        variable that is named like its one dimension is that dimension's coordinate, and is left out if its values
+        change. Numbers among the stream's attributes that change are variables along `step`.
 
         Raises what penstock.open raises; NotFound for a step that is not kept, or when there is none.
         """
@@ -77,7 +77,6 @@ class PenstockBackend(BackendEntrypoint):
             for number in numbers:
                 with reader._kept(number) as step:
                     survey.add(step)
-            survey.leave_out_moving_coordinates(reader)
             dataset = survey.dataset(_Source(manager, SerializableLock(), numbers))
         except BaseException:
             manager.close()
@@ -179,17 +178,13 @@ class _Survey:
             return
         self.seen.setdefault(name, []).append(step.number)
         self.own_attributes[name] = attributes_of(step, name)
-        if form.dims == (name,) and name not in self.coordinates:
-            self.coordinates[name] = np.asarray(variable[...])
+        if form.dims == (name,):
+            values = np.asarray(variable[...])
+            first = self.coordinates.setdefault(name, values)
+            if not np.array_equal(values, first, equal_nan=values.dtype.kind in "fc"):
+                self.left_out[name] = f"as a coordinate it must not change, and step {step.number} has other values"
         elif name == TIME and not form.dims:
             self.times.append(variable[()])
-
-    def leave_out_moving_coordinates(self, reader: Reader) -> None:
-        for name in [name for name in self.coordinates if name not in self.left_out]:
-            last = self.seen[name][-1]
-            with reader._kept(last) as step:
-                if not np.array_equal(step[name][...], self.coordinates[name]):
-                    self.left_out[name] = f"as a coordinate it must not change, and step {last} has other values"
 
     def dataset(self, source: _Source) -> xarray.Dataset:
         for name, seen in self.seen.items():
@@ -245,17 +240,24 @@ class _StepsArray(BackendArray):
 
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
         """key: an integer, a slice, or an array of integers for each axis."""
-        which, box = key[0], tuple(map(_covering, key[1:], self.shape[1:]))
-        numbers = np.atleast_1d(np.asarray(self.source.numbers)[which])
-        shape = np.broadcast_to(False, self.shape[1:])[box].shape
-        out = np.zeros((len(numbers), *shape), self.dtype)
+        numbers = np.atleast_1d(np.asarray(self.source.numbers)[key[0]]).tolist()
+        box = tuple(map(_covering, key[1:], self.shape[1:]))
+        covered = np.broadcast_to(False, self.shape[1:])[box].shape
+        axes = [each for each in key[1:] if isinstance(each, slice | np.ndarray)]
+        picked = [
+            np.arange(length) if isinstance(each, slice) else each - min(each, default=0)
+            for each, length in zip(axes, covered, strict=True)
+        ]
+        out = np.zeros((len(numbers), *map(len, picked)), self.dtype)
         with self.source.lock, self.source.manager.acquire_context() as reader:
-            reader._read_steps(self.name, numbers.tolist(), self.shape[1:], box, out)
-        kept = [(each, covered) for each, covered in zip(key[1:], box, strict=True) if isinstance(covered, slice)]
-        for axis, (each, covered) in enumerate(kept, start=1):
-            if isinstance(each, np.ndarray):
-                out = np.take(out, each - covered.start, axis)
-        return out if np.ndim(which) or isinstance(which, slice) else out[0]
+            if all(isinstance(each, slice) for each in axes):
+                reader._read_steps(self.name, numbers, self.shape[1:], box, out)
+            else:  # what lies between the elements is read too, and is kept for one step only
+                for place, number in enumerate(numbers):
+                    part = np.zeros((1, *covered), self.dtype)
+                    reader._read_steps(self.name, [number], self.shape[1:], box, part)
+                    out[place] = part[0][np.ix_(*picked)]
+        return out if np.ndim(key[0]) or isinstance(key[0], slice) else out[0]
 
 
 def _covering(key: Any, length: int) -> int | slice:

@@ -81,7 +81,7 @@ def own_directory(tmp_path):
 def test_kept_steps_are_a_dimension(write, reads):
     folder = write()
     with opened(folder) as data:
-        assert [step for step, _ in reads] == [0, STEPS - 1]  # the coordinate x alone
+        assert [step for step, _ in reads] == list(range(STEPS))  # the coordinate x alone
         assert data["T"].dims == ("step", "y", "x") and data["T"].shape == (STEPS, 4, 6)
         assert data["T"].attrs == {"units": "K"} and data.attrs == {"title": "run"}
         assert set(data.coords) == {"step", "time", "x"} and data["x"].dims == ("x",)
@@ -127,6 +127,7 @@ def test_every_index_gives_what_numpy_gives(write):
         (-1, [3], 0),
         (slice(0, 0), slice(None), 1),
         (slice(None), [], slice(None)),
+        (slice(2, 4), [-1, 0], [-1, 3, -2]),
         ([0, -1], slice(3, 1), slice(None)),
     ]
     with opened(write()) as data:
@@ -163,7 +164,9 @@ def test_what_does_not_fit_is_left_out_with_a_warning(write):
         step["grows"] = np.zeros(3 + (number >= 2))
         step["turns"] = np.zeros((2, 2))
         step.attributes["turns/dims"] = ["a", "b"] if number != 1 else ["b", "a"]
-        step["moving"] = np.arange(3.0) + (number == STEPS - 1)
+        step["moving"] = np.arange(3.0) + (number == 1)  # there and back
+        step["missing"] = np.array([0.0, np.nan])
+        step.attributes["missing/dims"] = "missing"
         step.attributes["moving/dims"] = "moving"
         step["grid"] = np.arange(4) + number
         step.put_local("pieces", np.zeros(2))
@@ -176,10 +179,10 @@ def test_what_does_not_fit_is_left_out_with_a_warning(write):
 
     folder = write(put_changing)
     with pytest.warns(UserWarning) as told, opened(folder) as data:
-        assert {"T", "x", "once", "grid"} < set(data.variables) and "once" in data.coords
+        assert {"T", "x", "once", "grid", "missing"} < set(data.variables) and "once" in data.coords
     texts = sorted(str(each.message).partition("the dataset is without ")[2] for each in told)
     assert [text.split(":")[0] for text in texts] == ["'absent'", "'grows'", "'moving'", "'pieces'", "'turns'"]
-    reasons = ["not in step 4", "step 2 it is float64 (4,)", "step 5 has other values", "2 blocks", "('b', 'a')"]
+    reasons = ["not in step 4", "step 2 it is float64 (4,)", "step 1 has other values", "2 blocks", "('b', 'a')"]
     for text, reason in zip(texts, reasons, strict=True):
         assert reason in text
     with warnings.catch_warnings():
