@@ -67,12 +67,13 @@ class Archive:
         self.path = Path(path)
         self._compression = compression
         require_folder(self.path)
-        self.temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+        self._target = self.path.resolve()  # of a symbolic link, which stays
+        self.temporary = self._target.with_name(f".{self._target.name}.{os.getpid()}.partial")
         if append and not h5py.is_hdf5(self.path):
             raise InvalidArgument(f"{self.path} cannot be appended to: it is no HDF5 file")
         try:
             if append:
-                shutil.copyfile(self.path, self.temporary)
+                shutil.copy(self.path, self.temporary)  # with its permissions
             # netCDF-4 readers want the order of creation.
             self.root = h5py.File(self.temporary, "r+" if append else "w", track_order=True)
         except BaseException:
@@ -116,16 +117,19 @@ class Archive:
         if index == 0:
             self._choose_names(values)
         self.numbers.append(number)
-        last = dict(self._attributes.last)
+        last, known = dict(self._attributes.last), set(self._paths)
         try:
             return self._add_step(number, values, attributes, index)
         except Exception:
-            self._forget(index)
+            self._forget(index, known)
             self._attributes.last = last
             raise
 
-    def _forget(self, index: int) -> None:
-        """Takes back what was added of the step of this index, the last one."""
+    def _forget(self, index: int, known: set[str]) -> None:
+        """Takes back what was added of the step of this index, the last one. known: the variables before it."""
+        for name in self._paths.keys() - known - self._series.keys():
+            self._taken.discard(self._paths.pop(name))
+            self._loose.discard(name)
         self.root.pop(f"{self._groups_name}/{self.numbers.pop():08d}", None)
         for name, dataset in list(self._series.items()):
             if index == 0:
@@ -160,7 +164,7 @@ class Archive:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        self.temporary.replace(self.path)
+        self.temporary.replace(self._target)
         self._finished = True
         return left_out
 
@@ -224,11 +228,12 @@ class Archive:
 
     def free_path(self, wanted: str) -> str:
         """As masters of the engine `file` choose it: a name with a slash is in a group, unless that is a variable."""
-        parts = [part if part not in ("", ".") else "_" for part in wanted.split("/")]
-        if any("/".join(parts[:n]) in self._taken for n in range(1, len(parts))):
-            parts = ["_".join(parts)]
-        path = "/".join(parts)
-        while path in self._taken or any(taken.startswith(f"{path}/") for taken in self._taken):
+        path = "/".join(part if part not in ("", ".") else "_" for part in wanted.split("/"))
+        while True:
+            if any(path[:at] in self._taken for at, each in enumerate(path) if each == "/"):
+                path = path.replace("/", "_")
+            if path not in self._taken and not any(taken.startswith(f"{path}/") for taken in self._taken):
+                break
             path = f"_{path}"
         self._taken.add(path)
         return path

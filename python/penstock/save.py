@@ -80,8 +80,10 @@ def save_stream(
         penstock.open(name, timeout=timeout, **(options or {})) as stream,
         _Interrupts() as interrupts,
     ):
-        archive.root.attrs["penstock_stream"] = stream.name
         append = bool(archive.numbers)
+        if append and (of := archive.root.attrs["penstock_stream"]) != stream.name:
+            raise InvalidArgument(f"{path} cannot be appended to: it has steps of stream '{of}', not '{stream.name}'")
+        archive.root.attrs["penstock_stream"] = stream.name
         chosen = _same_variables(archive, chosen) if append else chosen
         after = archive.numbers[-1] if append else -1
         wanted = _wanted(stream, archive.numbers[0] if append and first is None else first, every, after)
@@ -95,21 +97,20 @@ def save_stream(
                     attributes = dict(step.attributes)
                 if append and kept == 0:
                     archive.require_same(values)
-                size += archive.add_step(step.number, values, attributes)
+                try:
+                    size += archive.add_step(step.number, values, attributes)
+                except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:  # as h5py raises them
+                    raise Unsupported(f"step {step.number} cannot be kept in HDF5: {error}") from error
                 kept += 1
                 on_step(kept, size)
         except KeyboardInterrupt:
             if not kept:
                 raise
             problem = "interrupted"
-        except penstock.Error as error:
+        except Exception as error:  # whatever it is, what was kept is not lost
             if not kept:
                 raise
-            problem = str(error)
-        except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:  # of h5py: what HDF5 cannot hold
-            if not kept:
-                raise
-            problem = f"step {step.number} cannot be kept in HDF5: {error}"
+            problem = str(error) or type(error).__name__
         dropped = stream.statistics.steps_dropped
         if first is not None and not kept and first > after:
             raise penstock.NotFound(f"stream '{stream.name}' ended before step {first}")

@@ -414,3 +414,41 @@ def test_an_append_that_is_interrupted_keeps_whole_steps(folder, path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         save_stream(folder, path, append=True)
     assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
+
+
+def test_append_after_a_step_that_hdf5_cannot_hold(folder, path):
+    def more(step):
+        step["name"] = "a\0b" if step.number == 21 else "ab"
+        if step.number == 21:
+            step["new"] = np.ones(3)
+
+    extend(folder, 4, more)
+    result = save_stream(folder, path, first=20)
+    assert result.steps == 1 and "step 21 cannot be kept in HDF5" in result.problem
+    with pytest.raises(penstock.Unsupported, match="step 21 cannot be kept"):
+        save_stream(folder, path, append=True)
+    result = save_stream(folder, path, first=22, append=True)
+    assert (result.steps, result.problem) == (2, "") and steps_in(path) == [20, 22, 23]
+
+
+def test_an_error_after_the_first_step_keeps_the_steps(folder, path):
+    def fail(steps, size):
+        if steps == 3:
+            raise MemoryError
+
+    result = save_stream(folder, path, on_step=fail)
+    assert (result.steps, result.problem) == (3, "MemoryError") and steps_in(path) == [0, 1, 2]
+
+
+def test_append_to_a_link_and_to_another_stream(folder, path, tmp_path):
+    save_stream(folder, path, steps=2)
+    path.chmod(0o640)
+    link = tmp_path / "link.h5"
+    link.symlink_to(path)
+    save_stream(folder, link, append=True, steps=1)
+    assert link.is_symlink() and steps_in(path) == [0, 1, 2] and path.stat().st_mode & 0o777 == 0o640
+    other = tmp_path / "other.steps"
+    with penstock.create("wake", engine="file", folder=other) as stream, stream.step() as step:
+        step["T"] = np.zeros((2, 3))
+    with pytest.raises(penstock.InvalidArgument, match="it has steps of stream 'heat', not 'wake'"):
+        save_stream(other, path, append=True)
