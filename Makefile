@@ -11,8 +11,9 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 RUN ?= examples/gray-scott/run.yaml
 TARGETS ?= all
+export BUILD RUN TARGETS
 export CMAKE_BUILD_PARALLEL_LEVEL = $(JOBS)
-# Both builds below must call the compiler by one name, or the compiler cache takes it for two.
+# The builds of library and package must call the compiler by one name, or the compiler cache takes it for two.
 export CC := $(if $(filter default,$(origin CC)),cc,$(CC))
 export CXX := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
@@ -21,41 +22,30 @@ export CXX := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 all: build
 
 deps:
-	@scripts/install_deps
+	@scripts/steps packages environment
 
 apt:
-	@scripts/install_deps apt
+	@scripts/steps packages
 
-venv: apt
-	@scripts/install_deps venv
+venv:
+	@scripts/steps packages environment
 
-native: apt
-	@cmake --preset default -B $(BUILD)
-	@cmake --build $(BUILD) --target $(TARGETS)
+native:
+	@scripts/steps packages library
 
-# The Python package has a build folder of its own, so that it is what `pip install .` gives anyone; the compiler cache
-# makes it cheap after `native`.
-package: venv native
-	@echo "installing the Python package"
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-	  --force-reinstall .
+build package:
+	@scripts/steps packages environment library package
 
-# The packages download while the library compiles; `package` then configures once more, with what they bring (ADIOS2
-# for the benchmarks).
-build: apt
-	@$(MAKE) --no-print-directory -j2 venv native
-	@$(MAKE) --no-print-directory package
+test:
+	@scripts/steps packages environment library package tests
 
-test: build
-	@scripts/run_tests $(BUILD)
-
-soak: build
-	@PENSTOCK_SOAK=1 scripts/run_tests $(BUILD)
+soak:
+	@PENSTOCK_SOAK=1 scripts/steps packages environment library package tests
 
 # The library, the simulation and the package, without tests and benchmarks.
+demo: TARGETS = gray-scott
 demo:
-	@$(MAKE) --no-print-directory build TARGETS=gray-scott
-	@PENSTOCK_BIN="$(CURDIR)/$(BUILD)/bin" .venv/bin/penstock run $(RUN)
+	@scripts/steps packages environment library package demo
 
 bench: build
 	@.venv/bin/penstock bench streams
