@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent.parent / "sims" / "gray-scott")]
+sys.path.insert(0, str(HERE))
 
 import reference  # noqa: E402
 

@@ -1,6 +1,6 @@
 // gray-scott: a Gray-Scott simulation that writes U and V as steps of a stream.
 //
-//   mpiexec -n 2 gray-scott settings.yaml [--set key=value]... [--restart STREAM] [--report FILE]
+//   mpiexec -n 2 gray-scott settings.yaml [--set key=value]... [--outputs N] [--restart STREAM] [--report FILE]
 //                           [--analysis SCRIPT ARGUMENT...]
 //
 // Each step holds the global arrays U and V (float64, row-major) on the mesh `grid`, and the values sim_step (time steps done)
@@ -43,26 +43,34 @@ using gray_scott::SettingsError;
 using gray_scott::Simulation;
 
 constexpr const char* usage =
-    "usage: gray-scott SETTINGS [--set key=value]... [--restart STREAM] [--report FILE] [--die-in OUTPUT] "
-    "[--analysis SCRIPT ARGUMENT...]";
+    "usage: gray-scott SETTINGS [--set key=value]... [--outputs N] [--restart STREAM] [--report FILE] "
+    "[--die-in OUTPUT] [--analysis SCRIPT ARGUMENT...]";
 
 struct Arguments {
   std::string settings;
   std::vector<std::string> overrides;
-  std::string restart;  // "": from the beginning
+  std::int64_t outputs = 0;  // how many; 0: as the settings say
+  std::string restart;       // "": from the beginning
   std::string report;
   std::int64_t die_in = 0;            // of this run's outputs, from 1; 0: none
   std::vector<std::string> analysis;  // the Python program and its arguments; empty: none
 };
 
+std::int64_t count_of(const std::string& text) {
+  const auto count = std::atoll(text.c_str());
+  if (count < 1 || count > 1'000'000'000) throw SettingsError("--outputs: a number from 1 to 1e9, not " + text);
+  return count;
+}
+
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    const bool takes_value =
-        word == "--set" || word == "--report" || word == "--restart" || word == "--die-in" || word == "--analysis";
+    const bool takes_value = word == "--set" || word == "--outputs" || word == "--report" || word == "--restart" ||
+                             word == "--die-in" || word == "--analysis";
     if (takes_value && i + 1 == argc) throw SettingsError(word + " needs a value\n" + usage);
     if (word == "--set") arguments.overrides.emplace_back(argv[++i]);
+    else if (word == "--outputs") arguments.outputs = count_of(argv[++i]);
     else if (word == "--restart") arguments.restart = argv[++i];
     else if (word == "--report") arguments.report = argv[++i];
     else if (word == "--die-in") arguments.die_in = std::atoll(argv[++i]);
@@ -262,12 +270,18 @@ void save(const nlohmann::ordered_json& report, const std::string& path) {
   if (!file.flush()) throw SettingsError(path + ": the report cannot be written");
 }
 
+Settings settings_of(const Arguments& arguments) {
+  auto settings = gray_scott::load_settings(arguments.settings, arguments.overrides);
+  if (arguments.outputs > 0) settings.steps = arguments.outputs * settings.plot_every;
+  return settings;
+}
+
 // Returns the analysis's exit status, on rank 0.
 int run(const Arguments& arguments) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  const Settings settings = gray_scott::load_settings(arguments.settings, arguments.overrides);
+  const Settings settings = settings_of(arguments);
   Timings timings;
   nlohmann::ordered_json report;
   std::int64_t first = 0;

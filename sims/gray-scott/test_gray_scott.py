@@ -14,7 +14,7 @@ import yaml
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(ROOT / "examples" / "gray-scott"))
 import reference  # noqa: E402
 
 # Uneven over two and four ranks; the noise makes every cell and time step count.

@@ -189,6 +189,13 @@ def test_stream_options_are_the_fields_of_the_header():
     assert sorted(fields) == sorted(stream_options)
 
 
+def test_steps_that_no_program_is_given_are_refused(write):
+    text = "programs: {a: {command: [sim, %s]}}\nsteps: 5"
+    assert load_study(write("study.yaml", text % '"{steps}"'), steps=3).programs[0].command == ("sim", "3")
+    with pytest.raises(StudyError, match=r"3 steps are asked for, but no program is given \{steps\}"):
+        load_study(write("study.yaml", text % "fixed"), steps=3)
+
+
 # --------------------------------------------------------------------------------------------------- finding programs
 
 
@@ -198,6 +205,7 @@ def test_programs_are_found_beside_the_study_in_the_build_tree_and_in_path(write
     program = folder / "gray-scott"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))  # no checkout's
     with pytest.raises(LaunchError, match="set PENSTOCK_BIN"):
         find_program("gray-scott-of-nobody", tmp_path)
     monkeypatch.setenv("PENSTOCK_BIN", str(folder))
@@ -216,6 +224,15 @@ def test_programs_are_found_beside_the_study_in_the_build_tree_and_in_path(write
         find_program("./analysis.py", tmp_path)
     with pytest.raises(LaunchError, match="there is no program"):
         find_program("./nothing", tmp_path)
+
+
+def test_programs_of_a_checkout_are_found_by_its_environment(tmp_path, monkeypatch):
+    program = tmp_path / "build" / "bin" / "simulation-of-nobody"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    assert find_program("simulation-of-nobody", tmp_path / "elsewhere") == str(program)
 
 
 def test_without_a_launcher_ranks_are_a_clear_error(write, tmp_path, monkeypatch):

@@ -24,9 +24,7 @@ def run(
         Path | None,
         typer.Option("--output", metavar="FOLDER", help="Where results go, instead of what the study says."),
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="How many steps, for {steps} in the study and the progress bar.")
-    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="How many steps: {steps} in the study.")] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0.001, metavar="SECONDS", help="The deadline for everything together.")
     ] = None,

@@ -89,10 +89,13 @@ def with_environment(launch: Launch, more: dict[str, str]) -> Launch:
 
 
 def program_folders() -> list[Path]:
-    """Where programs of Penstock are looked for before PATH: $PENSTOCK_BIN (a build tree), then the package's bin."""
+    """Where programs of Penstock are looked for before PATH: $PENSTOCK_BIN (a build tree), the package's bin, and what
+    `make` has built in the checkout whose .venv this is."""
     folders = [Path(p) for p in os.environ.get("PENSTOCK_BIN", "").split(os.pathsep) if p]
     spec = importlib.util.find_spec("penstock")
     folders += [Path(p) / "bin" for p in (spec.submodule_search_locations or [])] if spec else []
+    if Path(sys.prefix).name == ".venv":
+        folders.append(Path(sys.prefix).parent / "build" / "bin")
     return [p for p in folders if p.is_dir()]
 
 
@@ -126,7 +129,7 @@ def _not_found(word: str, here: Path, folders: list[Path]) -> str:
     ours = sorted({p.name for f in folders for p in f.iterdir() if p.is_file() and os.access(p, os.X_OK)})
     suggestion = nearest(word, ours) if ours else ""
     looked = ", ".join([str(f) for f in folders] + ["PATH"])
-    hint = "" if "PENSTOCK_BIN" in os.environ else "; set PENSTOCK_BIN to the folder of a build tree's programs"
+    hint = "" if "PENSTOCK_BIN" in os.environ else "; set PENSTOCK_BIN to their folder, such as build/bin of a checkout"
     return f"program '{word}' was not found in {looked}{suggestion}{'' if 'did you mean' in suggestion else hint}"
 
 

@@ -12,7 +12,7 @@
     streams: {gray-scott: {engine: pool, queue_steps: 4}}
     meshes: {results: {database: exodus}}  # path: {output}/results.e unless said otherwise
     pool: {servers: 2, memory: 1GiB, disk: "{output}/pool"}   # servers that the run starts, and ends with it
-    steps: 50                              # only for the progress bar and {steps}
+    steps: 50                              # what {steps} stands for, and the end of the progress bar
     timeout_s: 600                         # for everything together; default 3600
 
 Strict: an unknown key, a wrong type or a key given twice is a StudyError that says what to write instead.
@@ -98,7 +98,10 @@ class Study:
 def load_study(
     file: str | Path, *, output: str | Path | None = None, steps: int | None = None, timeout_s: float | None = None
 ) -> Study:
-    """Reads and checks a study file. The arguments override what the file says; nothing is created or started."""
+    """Reads and checks a study file. The arguments override what the file says; nothing is created or started.
+
+    `steps` reaches the programs as {steps}: a StudyError says so where none of them is given it.
+    """
     path = Path(file)
     raw = _read_with_base(path)
     place = str(path)
@@ -111,7 +114,13 @@ def load_study(
         text = _text(place, raw, "output", default=f"output/{name}")
         output = _fill(f"{place}: output", text, {"here": str(here), "name": name})
     output = Path(output)
-    steps = steps if steps is not None else _number(place, raw, "steps", int, minimum=1)
+    if steps is None:
+        steps = _number(place, raw, "steps", int, minimum=1)
+    elif not any(match[1] == "steps" for match in _BRACES.finditer(str(raw.get("programs")))):
+        raise StudyError(
+            f"{place}: {steps} steps are asked for, but no program is given {{steps}}; give it to the one that writes, "
+            f'such as command: [simulation, --steps, "{{steps}}"]'
+        )
     timeout_s = timeout_s if timeout_s is not None else _number(place, raw, "timeout_s", float, minimum=0.001)
 
     words = {"here": str(here), "output": str(output.resolve()), "name": name}

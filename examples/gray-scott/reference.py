@@ -1,4 +1,4 @@
-"""The Gray-Scott system of simulation.hpp in NumPy: short, slow, and equal to it bit by bit.
+"""The Gray-Scott system of sims/gray-scott in NumPy: short, slow, and equal to it bit by bit.
 
 run(settings) yields (step, U, V) every plot_every time steps, as the program puts them out. Arrays are float64 with
 shape (nx, ny, nz). Sources: J. E. Pearson, Science 261 (1993) 189-192; the Gray-Scott tutorial of ADIOS2.
