@@ -35,7 +35,7 @@ void write_three_ways(penstock::Writer& writer) {
 double read_in_place(penstock::Reader& reader) {
   auto step = reader.begin_step();
   require(step.read<double>("copied") == std::vector<double>(n, 1), "put copies before it returns");
-  const auto views = step.view(step.variable("filled").id);
+  const auto views = step.view("filled");
   step.end();
   // The step has ended, but the view keeps its memory leased: the writer cannot reuse it yet.
   const auto values = views.front().as<double>();

@@ -9,19 +9,12 @@
 int main() try {
   penstock::Context context;
   auto reader = context.open_stream("heat");
-  for (;;) {
-    auto [outcome, step] = reader.try_begin_step(penstock::configured);
-    if (outcome == penstock::Outcome::end_of_stream) break;
-    if (!step) {
-      std::fprintf(stderr, "reader: the writer is lost, or gave no step in time\n");
-      return 1;
-    }
+  for (auto& step : reader) {
     // Only this row is read.
-    const auto row = step->read<double>("T", penstock::Selection::box({24, 0}, {1, 96}));
+    const auto row = step.read<double>("T", penstock::Selection::box({24, 0}, {1, 96}));
     const auto mean = std::accumulate(row.begin(), row.end(), 0.0) / static_cast<double>(row.size());
-    std::printf("step %llu  time %.1f  row 24: mean %.3f  max %.3f\n", static_cast<unsigned long long>(step->number()),
-                step->attribute("time")->as<double>(), mean, *std::max_element(row.begin(), row.end()));
-    step->end();
+    std::printf("step %llu  time %.1f  row 24: mean %.3f  max %.3f\n", static_cast<unsigned long long>(step.number()),
+                step.attribute("time")->as<double>(), mean, *std::max_element(row.begin(), row.end()));
   }
 } catch (const std::exception& error) {
   std::fprintf(stderr, "reader: %s\n", error.what());

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -109,8 +110,8 @@ class WriteStep {
   // Throws invalid_argument (box outside the shape, wrong rank count), step_too_large (the step is void).
   void put(std::uint32_t variable, const Box& box, const void* data, std::span<const std::int64_t> strides = {});
   template <class T>
-  void put(Variable<T> variable, const Box& box, const T* data) {
-    put(variable.id, box, data);
+  void put(Variable<T> variable, const Box& box, const T* data, std::span<const std::int64_t> strides = {}) {
+    put(variable.id, box, data, strides);
   }
   // The whole of a one-writer global array, or one value.
   template <class T>
@@ -168,6 +169,7 @@ class WriteStep {
 // ---------------------------------------------------------------------------------------------------------- reading
 
 class ReadStep;
+class StepIterator;
 struct StepOutcome;
 
 class Reader {
@@ -182,13 +184,17 @@ class Reader {
   ReadStep begin_step(Timeout deadline = configured);
   // As begin_step; outcomes are values.
   StepOutcome try_begin_step(Timeout deadline = Timeout(0));
+  // For `for (auto& step : reader)`: each step is begun as by begin_step(), and ends when the loop goes on or is left. The loop
+  // ends at the end of the stream. It throws what begin_step() throws otherwise (timeout, writer_lost).
+  StepIterator begin();
+  std::default_sentinel_t end() { return {}; }
   // From now on the function is called for each step, in the thread of the writer's end, which waits for it: that of the
   // writer's rank with this reader's rank number, in this process (engine insitu; elsewhere Error(unsupported)). Functions of
   // several readers are called in the order in which those were opened. The step ends when the function returns; of a step
   // with arrays that were lent, no View may outlive it, which counts as an error of the function. The reader stays open,
   // and is used by no other thread, while the writer is. The function may close it.
   void on_step(std::function<void(ReadStep&)> function, OnStepError on_error = OnStepError::report);
-  // Where steps are kept (engine pool), also after the writer has ended; elsewhere Error(unsupported). All ranks of a
+  // Where steps are kept (engines pool, file and space), also after the writer has ended; elsewhere Error(unsupported). All ranks of a
   // cohort seek alike, between steps: the next begin_step gives the first kept step with at least this number, back or
   // forth, and goes on from there.
   void seek(std::uint64_t step);
@@ -206,7 +212,7 @@ class Reader {
   std::unique_ptr<Impl> impl_;
 };
 
-// A step being read. Destroying it ends it.
+// A step being read. Destroying it ends it. Variables are given by their id or by their name.
 class ReadStep {
  public:
   ReadStep(ReadStep&&) noexcept;
@@ -223,11 +229,16 @@ class ReadStep {
   // the nearest name.
   const VariableInfo& variable(std::string_view name) const;
   std::vector<BlockInfo> blocks(std::uint32_t variable) const;
+  std::vector<BlockInfo> blocks(std::string_view name) const { return blocks(variable(name).id); }
   std::vector<std::string> attribute_names() const;
   std::optional<Attribute> attribute(std::string_view name) const;
   // Over all blocks, or of one. Empty when the writer did not compute it.
   std::optional<MinMax> min_max(std::uint32_t variable) const;
   std::optional<MinMax> min_max(std::uint32_t variable, std::uint64_t block) const;
+  std::optional<MinMax> min_max(std::string_view name) const { return min_max(variable(name).id); }
+  std::optional<MinMax> min_max(std::string_view name, std::uint64_t block) const {
+    return min_max(variable(name).id, block);
+  }
 
   // Enqueues; out (elements packed in `order`, or with byte strides) is complete after wait() or end(). Elements that no
   // block covers are left as they were; where blocks overlap, the block with the highest number wins.
@@ -248,10 +259,14 @@ class ReadStep {
   template <class T>
   std::vector<T> read(std::string_view name, const Selection& selection = Selection::all()) {
     const auto& info = variable(name);
-    std::vector<T> out(element_count(shape_of(info.id, selection)));
-    get(info, selection, out.data());
+    require_type(info, dtype_of<T>());
+    // A std::vector<bool> keeps bits: it is made of bytes.
+    std::vector<std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>> out(
+        element_count(shape_of(info.id, selection)));
+    get(info.id, selection, static_cast<void*>(out.data()));
     wait();
-    return out;
+    if constexpr (std::is_same_v<T, bool>) return std::vector<T>(out.begin(), out.end());
+    else return out;
   }
   template <class T>
   T read_value(std::string_view name) {
@@ -262,8 +277,12 @@ class ReadStep {
   }
   // The value of a string variable; local values: one string for each writer rank.
   std::vector<std::string> read_strings(std::uint32_t variable) const;
+  std::vector<std::string> read_strings(std::string_view name) const { return read_strings(variable(name).id); }
   // The shape that get(selection) fills.
   Dims shape_of(std::uint32_t variable, const Selection& selection) const;
+  Dims shape_of(std::string_view name, const Selection& selection) const {
+    return shape_of(variable(name).id, selection);
+  }
 
   // Performs everything enqueued, coalesced. Throws timeout, peer_lost, writer_lost, step_gone; out is then unspecified.
   void wait(Timeout deadline = configured);
@@ -271,16 +290,38 @@ class ReadStep {
   // Memory without a copy: one View for each block that the selection (all, box or block) touches, in block order.
   // Over tcp each View owns a fetched buffer.
   Views view(std::uint32_t variable, const Selection& selection = Selection::all());
+  Views view(std::string_view name, const Selection& selection = Selection::all()) {
+    return view(variable(name).id, selection);
+  }
 
   // Performs what is enqueued and gives the step back.
   void end();
 
  private:
   friend class Reader;
+  friend class StepIterator;
   explicit ReadStep(Reader::Impl* reader) : reader_(reader) {}
   static void require_type(const VariableInfo& variable, DType dtype);
   Reader::Impl* reader_;  // null once ended
 };
+
+// What a loop over a Reader advances: an input iterator that owns the present step.
+class StepIterator {
+ public:
+  using value_type = ReadStep;
+  using difference_type = std::ptrdiff_t;
+  explicit StepIterator(Reader& reader) : reader_(&reader) { ++*this; }
+  ReadStep& operator*() const { return *step_; }
+  // Ends the step, if the loop has not, and waits for the next one.
+  StepIterator& operator++();
+  void operator++(int) { ++*this; }
+  friend bool operator==(const StepIterator& at, std::default_sentinel_t) { return !at.step_; }
+
+ private:
+  Reader* reader_;
+  mutable std::optional<ReadStep> step_;  // none: the stream has ended
+};
+inline StepIterator Reader::begin() { return StepIterator(*this); }
 
 struct StepOutcome {
   Outcome outcome = Outcome::not_ready;

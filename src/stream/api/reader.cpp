@@ -182,6 +182,16 @@ StepOutcome Reader::try_begin_step(Timeout deadline) {
   if (result.outcome == Outcome::ready) result.step.emplace(ReadStep(impl_.get()));
   return result;
 }
+StepIterator& StepIterator::operator++() {
+  if (step_ && step_->reader_) step_->end();
+  step_.reset();
+  try {
+    step_ = reader_->begin_step();
+  } catch (const Error& e) {
+    if (e.code() != Errc::end_of_stream) throw;
+  }
+  return *this;
+}
 // The function's exception, or else that of the step's end. Freed before the step ends where nobody wants it: it may hold views.
 void Reader::on_step(std::function<void(ReadStep&)> function, OnStepError on_error) {
   auto& reader = live(impl_);
