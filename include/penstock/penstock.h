@@ -293,6 +293,15 @@ typedef enum penstock_on_error {
 int penstock_reader_on_step(penstock_reader* reader, penstock_step_function function, void* user, int on_error,
                             penstock_error* error);
 
+/* Where steps are kept (engines pool, file and space), also after the writer has ended; elsewhere PENSTOCK_ERR_UNSUPPORTED. */
+
+/* Between steps; all ranks of a cohort seek alike: the next begin_step gives the first kept step with at least this number,
+   back or forth, and goes on from there. */
+int penstock_reader_seek(penstock_reader* reader, uint64_t step, penstock_error* error);
+/* The numbers of the steps that are kept now, ascending: the first `capacity` of them; count: how many there are. */
+int penstock_reader_steps(penstock_reader* reader, size_t capacity, uint64_t* numbers, size_t* count,
+                          penstock_error* error);
+
 typedef struct penstock_variable {
   uint32_t id; /* for the functions below, within this step */
   const char* name;

@@ -216,7 +216,7 @@ class Pool {
   std::unique_ptr<Subscription> subscribe(const Pattern& pattern, std::function<void(const ObjectEvent&)> callback,
                                           bool existing = false);
 
-  // Runs a registered function beside the data: each server on what it holds, combined (docs/howto/compute.md). Returns its
+  // Runs a registered function beside the data: each server on what it holds, combined (docs/internals/compute.md). Returns its
   // result; info.metadata describes it.
   Object compute(const std::string& function, std::span<const Key> keys, const ComputeOptions& options = {});
 

@@ -12,8 +12,8 @@ extern "C" {
 
 typedef struct penstock_space penstock_space;
 
-/* options: "pool=stage,timeout_ms=10000", or NULL; the keys are pool, directory, role, token, timeout_ms and data_plane of
-   PoolOptions in penstock/pool.hpp. The space keeps what it needs of the context. */
+/* options: "pool=stage,timeout_ms=10000", or NULL; the keys are those of PoolOptions in
+   penstock/pool.hpp; ns stays empty. The space keeps what it needs of the context. */
 int penstock_space_create(penstock_context* context, const char* options, penstock_space** space,
                           penstock_error* error);
 void penstock_space_destroy(penstock_space* space);

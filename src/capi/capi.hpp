@@ -15,6 +15,7 @@
 
 #include "penstock/penstock.h"
 #include "penstock/penstock.hpp"
+#include "penstock/pool.hpp"
 
 namespace penstock::capi {
 
@@ -176,6 +177,36 @@ void for_each_option(const char* options, Set&& set) {
 }
 
 penstock_statistics to_c(const StreamStatistics& statistics);
+
+// From "key=value,...", for a handle that is called `what`.
+PoolOptions pool_options(const char* text, const char* what);
+
+// A text that penstock_text_free frees.
+inline char* new_text(const std::string& text) {
+  auto copy = std::make_unique<char[]>(text.size() + 1);
+  std::memcpy(copy.get(), text.c_str(), text.size() + 1);
+  return copy.release();
+}
+
+// An array for C: make(element) of each element of `from`, whose strings it may point into. The array follows the pointer to them;
+// free_array<From> frees both.
+inline constexpr std::size_t array_header = 16;
+template <class C, class From, class Make>
+C* array_for_c(std::vector<From> from, Make make) {
+  auto owned = std::make_unique<std::vector<From>>(std::move(from));
+  auto* block = static_cast<std::byte*>(::operator new(array_header + owned->size() * sizeof(C)));
+  auto* out = reinterpret_cast<C*>(block + array_header);
+  for (std::size_t i = 0; i < owned->size(); ++i) new (&out[i]) C(make((*owned)[i]));
+  new (block) std::vector<From>*(owned.release());
+  return out;
+}
+template <class From>
+void free_array(void* array) {
+  if (!array) return;
+  auto* block = static_cast<std::byte*>(array) - array_header;
+  delete *reinterpret_cast<std::vector<From>**>(block);
+  ::operator delete(block);
+}
 
 // Copies a struct that may have grown since the caller was compiled, or before.
 template <class Struct>

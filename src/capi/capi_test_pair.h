@@ -78,6 +78,10 @@ void test_cohort(void);
 void test_outcomes(void);
 /* capi_coprocessor_test.c */
 void test_coprocessor(void);
+/* capi_pool_test.c; test_pool and test_pool_stream need a server */
+void test_pool_arguments(void);
+void test_pool(void);
+void test_pool_stream(void);
 /* capi_region_test.c */
 void test_model(void);
 void test_region_file(void);

@@ -1,5 +1,6 @@
 // The C API: names, contexts and opening streams.
 #include "base/config.hpp"
+#include "base/text.hpp"
 #include "capi/capi.hpp"
 #include "penstock/version.hpp"
 
@@ -78,17 +79,38 @@ void set_context_option(ContextOptions& options, const std::string& key, const s
                                           "'; it has config_file, directory, listen and explicit_progress");
 }
 
+void set_pool_option(PoolOptions& options, const std::string& key, const std::string& value, const char* what) {
+  StreamOptions stream;
+  if (key == "pool") options.pool = value;
+  else if (key == "directory") options.directory = value;
+  else if (key == "role") options.role = value;
+  else if (key == "token") options.token = value;
+  else if (key == "ns") options.ns = value;
+  else if (key == "trace") options.trace = value;
+  else if (key == "timeout_ms")
+    options.timeout_ms = static_cast<std::uint32_t>(base::parse_integer(value, 0, UINT32_MAX));
+  else if (key == "data_plane") set_option(stream, key, value), options.data_plane = stream.data_plane;
+  else
+    throw Error(Errc::unknown_option,
+                std::string("a ") + what + " has no option '" + (key.empty() ? value : key) +
+                    "'; it has pool, directory, role, token, ns, timeout_ms, data_plane and trace");
+}
+
 StreamOptions stream_options(const char* text, base::Side side) {
   StreamOptions options;
   if (text && *text) base::apply_text(options, text, side);
   return options;
 }
 
-// What the strings of a listing point into.
-using EntryList = std::vector<StreamEntry>;
-constexpr std::size_t header = 16;  // of the block that starts with a pointer to its EntryList
-
 }  // namespace
+
+PoolOptions pool_options(const char* text, const char* what) {
+  PoolOptions options;
+  for_each_option(
+      text, [&](const std::string& key, const std::string& value) { set_pool_option(options, key, value, what); });
+  return options;
+}
+
 }  // namespace penstock::capi
 
 extern "C" {
@@ -159,19 +181,13 @@ int penstock_context_list_streams(penstock_context* context, penstock_stream_ent
   return guarded(error, [&] {
     need(entries, "entries");
     need(count, "count");
-    auto list = std::make_unique<EntryList>(need(context, "context").context.list_streams());
-    // The array given out is preceded by the pointer that frees it.
-    std::size_t size = header + list->size() * sizeof(penstock_stream_entry);
-    auto* block = static_cast<std::byte*>(::operator new(size));
-    auto* out = reinterpret_cast<penstock_stream_entry*>(block + header);
-    for (std::size_t i = 0; i < list->size(); ++i) {
-      const auto& stream = (*list)[i];
-      new (&out[i]) penstock_stream_entry{stream.name.c_str(), stream.address.c_str(), stream.host.c_str(),
-                                          stream.pid,          stream.ranks,           stream.alive};
-    }
-    *count = list->size();
-    new (block) EntryList*(list.release());
-    *entries = out;
+    auto list = need(context, "context").context.list_streams();
+    const auto size = list.size();
+    *entries = array_for_c<penstock_stream_entry>(std::move(list), [](const StreamEntry& stream) {
+      return penstock_stream_entry{stream.name.c_str(), stream.address.c_str(), stream.host.c_str(),
+                                   stream.pid,          stream.ranks,           stream.alive};
+    });
+    *count = size;
   });
 }
 
@@ -179,20 +195,12 @@ int penstock_context_inspect(penstock_context* context, const char* name, int64_
                              penstock_error* error) {
   return guarded(error, [&] {
     need(text, "text");
-    auto found = need(context, "context").context.inspect(&need(name, "name"), timeout_of(timeout_ms));
-    auto copy = std::make_unique<char[]>(found.size() + 1);
-    std::memcpy(copy.get(), found.c_str(), found.size() + 1);
-    *text = copy.release();
+    *text = new_text(need(context, "context").context.inspect(&need(name, "name"), timeout_of(timeout_ms)));
   });
 }
 
 void penstock_text_free(char* text) { delete[] text; }
 
-void penstock_stream_entries_free(penstock_stream_entry* entries) {
-  if (!entries) return;
-  auto* block = reinterpret_cast<std::byte*>(entries) - header;
-  delete *reinterpret_cast<EntryList**>(block);
-  ::operator delete(block);
-}
+void penstock_stream_entries_free(penstock_stream_entry* entries) { free_array<StreamEntry>(entries); }
 
 }  // extern "C"

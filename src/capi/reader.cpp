@@ -137,6 +137,21 @@ int penstock_reader_on_step(penstock_reader* reader, penstock_step_function func
   });
 }
 
+int penstock_reader_seek(penstock_reader* reader, uint64_t step, penstock_error* error) {
+  return guarded(error, [&] { need(reader, "reader").reader.seek(step); });
+}
+
+int penstock_reader_steps(penstock_reader* reader, size_t capacity, uint64_t* numbers, size_t* count,
+                          penstock_error* error) {
+  return guarded(error, [&] {
+    need(count, "count");
+    const auto kept = need(reader, "reader").reader.steps();
+    const auto given = std::min(capacity, kept.size());
+    if (given > 0) std::copy_n(kept.begin(), given, &need(numbers, "numbers"));
+    *count = kept.size();
+  });
+}
+
 int penstock_reader_variable_count(const penstock_reader* reader, size_t* count, penstock_error* error) {
   return guarded(error, [&] { need(count, "count") = step_of(reader).variables().size(); });
 }

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "base/config.hpp"
-#include "base/text.hpp"
 #include "capi/capi.hpp"
 #include "penstock/space.hpp"
 
@@ -25,20 +23,6 @@ struct penstock_version_subscription {
 
 namespace penstock::capi {
 namespace {
-
-void set_pool_option(PoolOptions& options, const std::string& key, const std::string& value) {
-  StreamOptions stream;
-  if (key == "pool") options.pool = value;
-  else if (key == "directory") options.directory = value;
-  else if (key == "role") options.role = value;
-  else if (key == "token") options.token = value;
-  else if (key == "timeout_ms")
-    options.timeout_ms = static_cast<std::uint32_t>(base::parse_integer(value, 0, UINT32_MAX));
-  else if (key == "data_plane") set_option(stream, key, value), options.data_plane = stream.data_plane;
-  else
-    throw Error(Errc::unknown_option, "a space has no option '" + (key.empty() ? value : key) +
-                                          "'; it has pool, directory, role, token, timeout_ms and data_plane");
-}
 
 Space& of(penstock_space* space) { return need(space, "space").space; }
 
@@ -113,9 +97,7 @@ int penstock_space_create(penstock_context* context, const char* options, pensto
                           penstock_error* error) {
   return guarded(error, [&] {
     need(space, "space");
-    PoolOptions chosen;
-    for_each_option(options,
-                    [&](const std::string& key, const std::string& value) { set_pool_option(chosen, key, value); });
+    auto chosen = pool_options(options, "space");
     *space = new penstock_space{Space(need(context, "context").context, std::move(chosen))};
   });
 }
@@ -166,24 +148,18 @@ int penstock_space_list(penstock_space* space, penstock_array_entry** entries, s
   return guarded(error, [&] {
     need(entries, "entries");
     need(count, "count");
-    const auto arrays = of(space).list();
-    std::size_t bytes = arrays.size() * sizeof(penstock_array_entry);
-    for (const auto& array : arrays) bytes += array.name.size() + 1;
-    // The names lie behind the entries.
-    auto* out = static_cast<penstock_array_entry*>(::operator new(std::max<std::size_t>(1, bytes)));
-    auto* text = reinterpret_cast<char*>(out + arrays.size());
-    for (std::size_t i = 0; i < arrays.size(); ++i) {
-      auto& entry = *new (&out[i]) penstock_array_entry{text, static_cast<int>(arrays[i].dtype), 0, {}};
-      entry.ndims = arrays[i].shape.size();
-      copy_dims(entry.shape, arrays[i].shape);
-      text = std::copy_n(arrays[i].name.c_str(), arrays[i].name.size() + 1, text);
-    }
-    *entries = out;
-    *count = arrays.size();
+    auto arrays = of(space).list();
+    const auto size = arrays.size();
+    *entries = array_for_c<penstock_array_entry>(std::move(arrays), [](const ArrayInfo& array) {
+      penstock_array_entry entry{array.name.c_str(), static_cast<int>(array.dtype), array.shape.size(), {}};
+      copy_dims(entry.shape, array.shape);
+      return entry;
+    });
+    *count = size;
   });
 }
 
-void penstock_array_entries_free(penstock_array_entry* entries) { ::operator delete(entries); }
+void penstock_array_entries_free(penstock_array_entry* entries) { free_array<ArrayInfo>(entries); }
 
 int penstock_load_layouts(const char* path, penstock_error* error) {
   return guarded(error, [&] { load_layouts(&need(path, "path")); });

@@ -189,6 +189,19 @@ def test_concepts(name, programs, environment, tmp_path):
     assert (program.returncode, output) == (0, f"{name}: as expected\n")
 
 
+def test_objects(programs, environment, tmp_path):
+    from penstock.workflow.servers import PoolServers
+    from penstock.workflow.study import PoolPlan
+
+    plan = PoolPlan(servers=1, memory="64MiB", options={"listen": "127.0.0.1"})
+    with PoolServers(plan, logs=tmp_path, folder=tmp_path / "own") as servers:
+        servers.wait_ready(TIMEOUT_S)
+        here = environment | {"PENSTOCK_DIRECTORY_SERVICE": servers.directory}
+        with running([programs / "objects"], here, tmp_path) as program:
+            output, _ = program.communicate(timeout=TIMEOUT_S)
+    assert (program.returncode, output) == (0, "objects: as expected\n")
+
+
 def test_mesh_in_c(programs, environment, tmp_path):
     """plate.c writes what plate.py does, to a stream and to a file. More: examples/mesh/test_mesh_example.py."""
     analysis = [sys.executable, EXAMPLES / "mesh" / "warmest.py"]
@@ -240,7 +253,7 @@ def test_examples_are_all_here():
     found = {str(file.relative_to(EXAMPLES)) for part in folders for file in (EXAMPLES / part).glob("*.*")}
     programs = {f"first-stream/{side}.{language}" for side in ("writer", "reader") for language in ("py", "cpp", "c")}
     programs |= {f"concepts/{name}.cpp" for name in ("selections", "ownership", "in_situ", "coprocess")}
-    programs |= {"concepts/coprocess.c"}
+    programs |= {"concepts/coprocess.c", "concepts/objects.c"}
     programs |= {"mpi/writer.cpp", "mpi/reader.py"}
     programs |= {"fortran/writer.f90", "fortran/reader.f90", "fortran/mpi_writer.f90"}
     assert found == programs | {f"{part}/CMakeLists.txt" for part in folders}

@@ -390,7 +390,7 @@ def test_statistics():
 
 
 def test_c_functions():
-    names = ("penstock", "mpi", "coprocessor", "space", "region")
+    names = ("penstock", "mpi", "coprocessor", "pool", "space", "region")
     header = "".join((ROOT / f"include/penstock/{name}.h").read_text() for name in names)
     functions = set(re.findall(r"\b(penstock_[a-z0-9_]+)\(", header))
     functions = {name for name in functions if not name.endswith("_")}
