@@ -384,7 +384,7 @@ void bind_coprocessor(nb::module_& m) {
       .def("field", &PyCoprocessor::field, "mesh"_a, "name"_a, "dtype"_a, "options"_a)
       .def("structure", &PyCoprocessor::structure, "mesh"_a, "variable"_a, "dtype"_a, "order"_a)
       .def("declare", &PyCoprocessor::declare, "name"_a, "value"_a, "least"_a.none(), "greatest"_a.none())
-      .def("value", &PyCoprocessor::value, "name"_a)
+      .def("value", &PyCoprocessor::value, "name"_a, nb::sig("def value(self, name: str) -> bool | int | float | str"))
       .def("request", &PyCoprocessor::request, "cycle"_a, "time"_a)
       .def("wants", &PyCoprocessor::wants, "field"_a)
       .def("put", &PyCoprocessor::put, "field"_a, "start"_a, "array"_a, "lend"_a)

@@ -36,7 +36,7 @@ using namespace nb::literals;
 using Sizes = std::vector<std::uint64_t>;
 
 inline Dims dims_of(const Sizes& sizes) { return Dims(std::span<const std::uint64_t>(sizes)); }
-nb::tuple tuple_of(const Dims& dims);
+nb::typed<nb::tuple, std::uint64_t, nb::ellipsis> tuple_of(const Dims& dims);
 
 // Names at the border: "float64", "global_array", "row". Throw Error(invalid_argument).
 DType dtype_named(const std::string& name);

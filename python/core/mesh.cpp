@@ -256,7 +256,8 @@ void bind_mesh(nb::module_& m) {
   nb::class_<PyRegionSource>(m, "RegionSource")
       .def("parts", &PyRegionSource::parts)
       .def("model", &PyRegionSource::model, "part"_a)
-      .def("next_state", &PyRegionSource::next_state, "timeout_ms"_a)
+      .def("next_state", &PyRegionSource::next_state, "timeout_ms"_a,
+           nb::sig("def next_state(self, timeout_ms: int) -> tuple[int, float] | bool | None"))
       .def("times", &PyRegionSource::times)
       .def("seek", &PyRegionSource::seek, "state"_a)
       .def("read", &PyRegionSource::read, "part"_a, "entity"_a, "field"_a, "first"_a, "count"_a, "out"_a)

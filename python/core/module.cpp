@@ -110,10 +110,12 @@ void bind_context(nb::module_& m) {
       .def("options_for", &PyContext::options_for, "stream"_a, "options"_a)
       .def("list_streams", &PyContext::list_streams)
       .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a, "options"_a)
-      .def("open_pool", &PyContext::open_pool, "options"_a)
-      .def("open_space", &PyContext::open_space, "options"_a)
-      .def("open_region", &PyContext::open_region, "name"_a, "cohort"_a.none(), "options"_a)
-      .def("create_region", &PyContext::create_region, "name"_a, "cohort"_a.none(), "options"_a)
+      .def("open_pool", &PyContext::open_pool, "options"_a, nb::sig("def open_pool(self, options: dict) -> Pool"))
+      .def("open_space", &PyContext::open_space, "options"_a, nb::sig("def open_space(self, options: dict) -> Space"))
+      .def("open_region", &PyContext::open_region, "name"_a, "cohort"_a.none(), "options"_a,
+           nb::sig("def open_region(self, name: str, cohort: object | None, options: dict) -> RegionSource"))
+      .def("create_region", &PyContext::create_region, "name"_a, "cohort"_a.none(), "options"_a,
+           nb::sig("def create_region(self, name: str, cohort: object | None, options: dict) -> RegionSink"))
       .def("known_pools", &PyContext::known_pools, "directory"_a, "timeout_ms"_a)
       .def("progress", &PyContext::progress)
       .def("shut_down", &PyContext::shut_down)

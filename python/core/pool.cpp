@@ -563,13 +563,17 @@ nb::list known_pools(const Context& context, const std::string& directory, std::
 
 void bind_pool(nb::module_& m) {
   nb::class_<PySubscription>(m, "Subscription")
-      .def("next", &PySubscription::next, "slice_ms"_a)
+      .def("next", &PySubscription::next, "slice_ms"_a,
+           nb::sig("def next(self, slice_ms: int) -> tuple[bool, dict[str, typing.Any]] | None"))
       .def("lost", &PySubscription::lost)
       .def("close", &PySubscription::close);
   nb::class_<PyPendingPut>(m, "PendingPut")
       .def("done", &PyPendingPut::done)
-      .def("wait", &PyPendingPut::wait, "slice_ms"_a);
-  nb::class_<PyWant>(m, "Want").def("done", &PyWant::done).def("wait", &PyWant::wait, "slice_ms"_a);
+      .def("wait", &PyPendingPut::wait, "slice_ms"_a, nb::sig("def wait(self, slice_ms: int) -> int | None"));
+  nb::class_<PyWant>(m, "Want")
+      .def("done", &PyWant::done)
+      .def("wait", &PyWant::wait, "slice_ms"_a,
+           nb::sig("def wait(self, slice_ms: int) -> tuple[Memory, dict[str, typing.Any]] | None"));
   nb::class_<PyPool>(m, "Pool")
       .def_prop_ro("name", &PyPool::name)
       .def("put", &PyPool::put, "items"_a, "if_exists"_a, "acknowledge"_a, "tag"_a.none(), "metadata"_a, "timeout_ms"_a)
@@ -579,7 +583,7 @@ void bind_pool(nb::module_& m) {
            "bytes"_a.none(), "timeout_ms"_a)
       .def("want", &PyPool::want, "key"_a, "version"_a.none(), "tag"_a.none(), "offset"_a, "bytes"_a.none(),
            "timeout_ms"_a)
-      .def("list", &PyPool::list, "row"_a, "column"_a, "limit"_a, "next"_a)
+      .def("list_objects", &PyPool::list, "row"_a, "column"_a, "limit"_a, "next"_a)
       .def("drop", &PyPool::drop, "keys"_a, "version"_a.none(), "tag"_a.none(), "timeout_ms"_a)
       .def("drop_pattern", &PyPool::drop_pattern, "row"_a, "column"_a)
       .def("wait_row", &PyPool::wait_row, "row"_a, "count"_a, "column"_a, "timeout_ms"_a)

@@ -329,8 +329,10 @@ void bind_reader(nb::module_& m) {
       .def("blocks", &PyReader::blocks, "variable"_a)
       .def("covered", &PyReader::covered, "variable"_a, "shape"_a)
       .def("attribute_names", &PyReader::attribute_names)
-      .def("attribute", &PyReader::attribute, "name"_a)
-      .def("min_max", &PyReader::min_max, "variable"_a, "block"_a = nb::none())
+      .def("attribute", &PyReader::attribute, "name"_a,
+           nb::sig("def attribute(self, name: str) -> tuple[str, bool, bytes, list[str]] | None"))
+      .def("min_max", &PyReader::min_max, "variable"_a, "block"_a = nb::none(),
+           nb::sig("def min_max(self, variable: int, block: int | None = None) -> tuple[bytes, bytes] | None"))
       .def("strings", &PyReader::strings, "variable"_a)
       .def("shape_of", &PyReader::shape_of, "variable"_a, "selection"_a)
       .def("get", &PyReader::get, "variable"_a, "selection"_a, "out"_a)

@@ -507,7 +507,7 @@ void bind_rpc(nb::module_& m) {
       .def_prop_ro("method", &PyIncoming::method)
       .def("request", &PyIncoming::request)
       .def("cancelled", &PyIncoming::cancelled)
-      .def("remaining_ms", &PyIncoming::remaining_ms)
+      .def("remaining_ms", &PyIncoming::remaining_ms, nb::sig("def remaining_ms(self) -> int | None"))
       .def("channel", &PyIncoming::channel)
       .def("reply", &PyIncoming::reply, "reply"_a)
       .def("fail", &PyIncoming::fail, "code"_a, "message"_a);

@@ -279,9 +279,11 @@ void bind_space(nb::module_& m) {
       .def("status", &PySpace::status)
       .def("info", &PySpace::info, "name"_a)
       .def("wait_defined", &PySpace::wait_defined, "name"_a, "timeout_ms"_a)
-      .def("list", &PySpace::list)
+      .def("list_arrays", &PySpace::list)
       .def("put", &PySpace::put, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
-      .def("start_put", &PySpace::start_put, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
+      .def("start_put", &PySpace::start_put, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a,
+           nb::sig("def start_put(self, name: str, version: int, start: Sequence[int], "
+                   "arrays: Sequence[tuple[str, str, object]], check: str, timeout_ms: int) -> SpacePut"))
       .def("get", &PySpace::get, "name"_a, "version"_a, "start"_a, "arrays"_a, "check"_a, "timeout_ms"_a)
       .def("put_in_layout", &PySpace::put_in_layout, "name"_a, "version"_a, "start"_a, "count"_a, "dtype"_a, "fields"_a,
            "layout"_a, "array"_a, "check"_a, "timeout_ms"_a)
@@ -289,7 +291,9 @@ void bind_space(nb::module_& m) {
            "layout"_a, "array"_a, "check"_a, "timeout_ms"_a)
       .def("wait", &PySpace::wait, "name"_a, "version"_a, "start"_a, "count"_a, "timeout_ms"_a)
       .def("subscribe", &PySpace::subscribe, "name"_a, "start"_a, "count"_a, "first"_a, "step"_a, "stop"_a.none(),
-           "timeout_ms"_a)
+           "timeout_ms"_a,
+           nb::sig("def subscribe(self, name: str, start: Sequence[int], count: Sequence[int], first: int, step: int, "
+                   "stop: int | None, timeout_ms: int) -> Versions"))
       .def("versions", &PySpace::versions, "name"_a)
       .def("blocks", &PySpace::blocks, "name"_a, "version"_a)
       .def("drop", &PySpace::drop, "name"_a, "version"_a.none())

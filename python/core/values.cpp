@@ -14,7 +14,7 @@
 
 namespace penstock::python {
 
-nb::tuple tuple_of(const Dims& dims) {
+nb::typed<nb::tuple, std::uint64_t, nb::ellipsis> tuple_of(const Dims& dims) {
   nb::list out;
   for (auto value : dims) out.append(value);
   return nb::tuple(out);
@@ -380,7 +380,7 @@ void bind_values(nb::module_& m) {
     return storage::checksum({static_cast<const std::byte*>(data.data()), data.size()});
   });
 
-  nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots),
+  nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots), nb::sig("class Memory(typing_extensions.Buffer)"),
                      "Memory of a stream or of a device, through the buffer protocol.")
       .def(
           "__init__",
@@ -392,7 +392,7 @@ void bind_values(nb::module_& m) {
       .def_prop_ro("start", [](const Memory& self) { return tuple_of(self.box.start); })
       .def_prop_ro("count", [](const Memory& self) { return tuple_of(self.box.count); })
       .def_prop_ro("strides",
-                   [](const Memory& self) {
+                   [](const Memory& self) -> nb::typed<nb::tuple, std::int64_t, nb::ellipsis> {
                      nb::list out;
                      for (auto stride : self.strides) out.append(stride);
                      return nb::tuple(out);

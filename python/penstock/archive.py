@@ -38,7 +38,7 @@ OWN_GROUP = "penstock"  # as masters of the engine `file` have it
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable.{:>10}"
 
 
-class LocalBlocks(list):
+class LocalBlocks(list[np.ndarray]):
     """The blocks of a local array: arrays of any shapes, by block number."""
 
 
@@ -481,7 +481,7 @@ def _stored(array: np.ndarray) -> Any:
 
 def _fits(dataset: Any, array: np.ndarray, data: Any) -> bool:
     stored, _ = _storage(_dtype(data))
-    return dataset.shape[1:] == array.shape and dataset.dtype == stored
+    return bool(dataset.shape[1:] == array.shape and dataset.dtype == stored)
 
 
 def _chunk(shape: tuple[int, ...], item: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes
+from . import _core, dtypes
 from .errors import InvalidArgument, NotFound
 
 MISSING = object()
@@ -87,7 +87,7 @@ class Attributes(MutableMapping[str, Any]):
 class StepAttributes(Mapping[str, Any]):
     """The reader's side: the attributes in force in one step, or those of one variable of it (without "name/")."""
 
-    def __init__(self, core: Callable[[], Any], prefix: str = ""):
+    def __init__(self, core: Callable[[], _core.Reader], prefix: str = ""):
         self._core = core  # gives the open step's core, or raises
         self._prefix = prefix
 

@@ -43,10 +43,12 @@ class MpiCohort:
         self.size = self._comm.Get_size()
 
     def broadcast(self, data: bytes, root: int) -> bytes:
-        return self._comm.bcast(data if self.rank == root else None, root=root)
+        received: bytes = self._comm.bcast(data if self.rank == root else None, root=root)
+        return received
 
     def gather(self, data: bytes, root: int) -> list[bytes] | None:
-        return self._comm.gather(data, root=root)
+        gathered: list[bytes] | None = self._comm.gather(data, root=root)
+        return gathered
 
     def leave(self, data: bytes) -> None:
         """Not collective: this rank has failed, and the others' next broadcast from it gives data. Waits for nobody."""
@@ -248,7 +250,7 @@ class StreamCohort:
             *found, length = _HEAD.unpack_from(head)
             # Of an answer to a gather, only its root wants the data.
             wanted = self.rank in (0, found[1]) or found[0] != _GATHER
-            data = head[_HEAD.size : _HEAD.size + length]
+            data: bytes = head[_HEAD.size : _HEAD.size + length]
             if length > _SMALL_BYTES:
                 data = step["body"].view().tobytes() if wanted else b""
         if found[0] == _FAILED:
@@ -327,12 +329,13 @@ def internal_options(context: Any, name: str) -> dict[str, str]:
     return {"engine": "direct"}
 
 
-def as_cohort(comm: Any) -> Any:
+def as_cohort(comm: Any) -> Cohort | None:
     """The cohort of what a user gave as comm: None, an mpi4py communicator (collective), or a cohort."""
     if comm is None:
         return None
     if hasattr(comm, "Get_rank"):
         return MpiCohort(comm)
     if all(hasattr(comm, name) for name in ("rank", "size", "broadcast", "gather")):
-        return comm
+        cohort: Cohort = comm
+        return cohort
     raise InvalidArgument(f"{type(comm).__name__} is neither an mpi4py communicator nor a cohort")

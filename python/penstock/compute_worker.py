@@ -18,6 +18,9 @@ import socket
 import struct
 import sys
 import traceback
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TextIO
 
 import numpy
 
@@ -56,7 +59,7 @@ CODES = {name: code for code, name in reversed(list(enumerate(DTYPES))) if name}
 class ComputeError(Exception):
     """A failure with one of Penstock's codes."""
 
-    def __init__(self, code, message):
+    def __init__(self, code: int, message: str):
         super().__init__(message)
         self.code = code
 
@@ -68,47 +71,47 @@ class Input:
     name:  its key or variable.   start: where the block begins in its global array, or None.
     """
 
-    def __init__(self, name, array, start):
+    def __init__(self, name: str, array: numpy.ndarray, start: tuple[int, ...] | None):
         self.name, self.array, self.start = name, array, start
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
         changed = dtype is not None and dtype != self.array.dtype
         return numpy.array(self.array, dtype=dtype, copy=bool(copy) or changed)
 
-    def __bytes__(self):
+    def __bytes__(self) -> bytes:
         return self.array.tobytes()
 
 
 class Reader:
-    def __init__(self, data):
+    def __init__(self, data: bytes):
         self.data, self.at = data, 0
 
-    def take(self, layout):
+    def take(self, layout: str) -> Any:
         values = struct.unpack_from("<" + layout, self.data, self.at)
         self.at += struct.calcsize("<" + layout)
         return values[0] if len(values) == 1 else values
 
-    def text(self):
-        size = self.take("I")
+    def text(self) -> bytes:
+        size: int = self.take("I")
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def dims(self):
+    def dims(self) -> tuple[int, ...]:
         return struct.unpack_from(f"<{(count := self.take('B'))}Q", self.data, self._skip(8 * count))
 
-    def _skip(self, size):
+    def _skip(self, size: int) -> int:
         self.at += size
         return self.at - size
 
 
 class Channel:
-    def __init__(self, descriptor):
+    def __init__(self, descriptor: int):
         self.socket = socket.socket(fileno=descriptor)
 
-    def send(self, kind, payload):
+    def send(self, kind: int, payload: bytes) -> None:
         self.socket.sendall(struct.pack("<IHH", len(payload), kind, 0) + payload)
 
-    def receive(self):
+    def receive(self) -> tuple[int, bytes, int] | None:
         """(kind, payload, descriptor or -1); None when the server is gone."""
         header, descriptor = b"", -1
         while len(header) < 8:
@@ -131,24 +134,24 @@ class Channel:
 class Output:
     """A stream for what functions print; a file that must not grow is no reason to fail."""
 
-    def __init__(self, stream):
+    def __init__(self, stream: TextIO):
         self.stream = stream
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         try:
             return self.stream.write(text)
         except OSError:
             return len(text)
 
-    def flush(self):
+    def flush(self) -> None:
         with contextlib.suppress(OSError):
             self.stream.flush()
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
 
-def map_input(descriptor, offset, size):
+def map_input(descriptor: int, offset: int, size: int) -> numpy.ndarray:
     """A read-only uint8 array of a part of a memory file."""
     if size == 0:
         return numpy.empty(0, numpy.uint8)
@@ -160,7 +163,7 @@ def map_input(descriptor, offset, size):
     return numpy.frombuffer(area, numpy.uint8, size, offset - begin)
 
 
-def read_call(payload, segments):
+def read_call(payload: bytes, segments: dict[int, int]) -> tuple[int, int, str, str, str, list[Input]]:
     reader = Reader(payload)
     number, limit = reader.take("QQ")
     module, function, arguments = (reader.text().decode() for _ in range(3))
@@ -181,23 +184,26 @@ def read_call(payload, segments):
 
 
 class Worker:
-    def __init__(self, channel):
-        self.channel, self.modules = channel, {}
+    def __init__(self, channel: Channel):
+        self.channel = channel
+        self.modules: dict[str, tuple[int, ModuleType]] = {}
 
-    def find(self, path, name):
+    def find(self, path: str, name: str) -> Callable[..., Any]:
         """The function, from its file: loaded once, and again when the file has changed."""
         changed = os.stat(path).st_mtime_ns
-        if self.modules.get(path, (None, None))[0] != changed:
+        if path not in self.modules or self.modules[path][0] != changed:
             spec = importlib.util.spec_from_file_location(os.path.splitext(os.path.basename(path))[0], path)
+            assert spec is not None and spec.loader is not None  # a path
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
             self.modules[path] = (changed, module)
-        function = getattr(self.modules[path][1], name, None)
+        function: Any = getattr(self.modules[path][1], name, None)
         if not callable(function):
             raise ComputeError(NOT_FOUND, f"{path} has no function {name!r}")
-        return function
+        found: Callable[..., Any] = function
+        return found
 
-    def call(self, payload, segments):
+    def call(self, payload: bytes, segments: dict[int, int]) -> None:
         number, limit, path, name, arguments, inputs = read_call(payload, segments)
         try:
             function = self.find(path, name)
@@ -213,24 +219,23 @@ class Worker:
             reply = failure(number, INVALID_ARGUMENT, f"{type(error).__name__}: {error} ({where})")
         self.channel.send(REPLY, reply)
 
-    def success(self, number, limit, result):
-        info = ""
+    def success(self, number: int, limit: int, result: Any) -> bytes:
+        info = b""
         if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
-            result, info = result[0], json.dumps(result[1], allow_nan=False)
-        info = info.encode()
+            result, info = result[0], json.dumps(result[1], allow_nan=False).encode()
         if len(info) > MAX_INFO_BYTES:
             raise ComputeError(MEMORY, f"{len(info)} bytes of JSON beside the result are more than {MAX_INFO_BYTES}")
         if isinstance(result, str):
             result = result.encode()
         if result is None or isinstance(result, (bytes, bytearray, memoryview)):
-            data, dtype, shape = memoryview(result or b"").cast("B"), 0, ()
+            data, dtype, shape = memoryview(result or b"").cast("B"), 0, tuple[int, ...]()
         else:
             array = numpy.asarray(result)
             if array.dtype.name not in CODES or array.ndim > 8:
                 raise TypeError(f"a result of type {array.dtype} with {array.ndim} dimensions cannot be sent")
             dtype, shape = CODES[array.dtype.name], array.shape
             array = numpy.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-            data = memoryview(array.reshape(-1).view(numpy.uint8))
+            data = array.reshape(-1).view(numpy.uint8).data
         if len(data) > limit:
             raise ComputeError(MEMORY, f"a result of {len(data)} bytes is larger than the {limit} allowed")
         in_file = len(data) > MAX_INLINE_BYTES
@@ -240,7 +245,7 @@ class Worker:
         head += struct.pack("<QBI", len(data), in_file, len(info))
         return head + info + (b"" if in_file else bytes(data))
 
-    def write_file(self, number, data):
+    def write_file(self, number: int, data: memoryview) -> None:
         self.channel.send(WANT_FILE, struct.pack("<QQ", number, len(data)))
         answer = self.channel.receive()
         if answer is None:
@@ -254,9 +259,9 @@ class Worker:
         finally:
             os.close(descriptor)
 
-    def serve(self):
+    def serve(self) -> None:
         self.channel.send(HELLO, struct.pack("<IHBII", MAGIC, VERSION, PYTHON, 0, 0))
-        segments = {}
+        segments: dict[int, int] = {}
         while (received := self.channel.receive()) is not None:
             kind, payload, descriptor = received
             if kind == SEGMENT:
@@ -272,12 +277,12 @@ class Worker:
                 segments = {}
 
 
-def failure(number, code, message):
+def failure(number: int, code: int, message: str) -> bytes:
     text = message.encode(errors="replace")[:MAX_MESSAGE]
     return struct.pack("<QHI", number, code, len(text)) + text + struct.pack("<BBQBI", 0, 0, 0, 0, 0)
 
 
-def main():
+def main() -> None:
     sys.stdout, sys.stderr = Output(sys.stdout), Output(sys.stderr)
     Worker(Channel(3)).serve()
 

@@ -13,11 +13,13 @@ import math
 import os
 import threading
 import weakref
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Unpack
 
 from . import _core
-from .cohort import as_cohort
+from .cohort import Cohort, as_cohort
 from .errors import InvalidArgument
+from .options import StreamOptions
 from .reader import Reader
 from .stream import to_ms
 from .writer import Writer
@@ -52,7 +54,9 @@ class Context:
         self._pools: weakref.WeakSet[Any] = weakref.WeakSet()
         _contexts.add(self)
 
-    def create(self, name: str, *, comm: Any = None, timeout: float | None = None, **options: Any) -> Writer:
+    def create(
+        self, name: str, *, comm: Any = None, timeout: float | None = None, **options: Unpack[StreamOptions]
+    ) -> Writer:
         """Starts writing the stream `name` and returns its Writer. Collective over comm.
 
         comm: an mpi4py communicator, a cohort (penstock.Cohort), or None. timeout: seconds for this call, for each
@@ -73,7 +77,12 @@ class Context:
         return writer
 
     def open(
-        self, name: str | os.PathLike[str], *, comm: Any = None, timeout: float | None = None, **options: Any
+        self,
+        name: str | os.PathLike[str],
+        *,
+        comm: Any = None,
+        timeout: float | None = None,
+        **options: Unpack[StreamOptions],
     ) -> Reader:
         """Opens the stream `name` for reading and returns its Reader. Collective over comm.
 
@@ -99,7 +108,7 @@ class Context:
         lines = self._core.options_for(stream, texts).splitlines()
         return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines) if value}
 
-    def options_for(self, name: str, **options: Any) -> dict[str, str]:
+    def options_for(self, name: str, **options: Unpack[StreamOptions]) -> dict[str, str]:
         """The options in effect for a stream: these keywords, overlaid by penstock.yaml, then by the environment."""
         return self._options_for(name, {key: _text(value) for key, value in options.items()})
 
@@ -107,7 +116,7 @@ class Context:
         """The streams registered in the directory: objects with name, address, host, pid, ranks and alive."""
         return self._core.list_streams()
 
-    def inspect(self, name: str, timeout: float = 5.0, **options: Any) -> dict[str, Any]:
+    def inspect(self, name: str, timeout: float = 5.0, **options: Unpack[StreamOptions]) -> dict[str, Any]:
         """The statistics of the writer of a live stream, its readers among them, without joining it.
 
         Of a stream in a pool the pool tells: its state (open, ended, lost), writer, ranks, steps, bytes, readers. Of
@@ -115,9 +124,10 @@ class Context:
         name, options (engine, pool): as for open(). timeout: seconds. Raises NotFound (nobody answers),
         AuthenticationError, TimeoutError.
         """
-        return json.loads(
+        said: dict[str, Any] = json.loads(
             self._core.inspect(name, to_ms(timeout), {key: _text(value) for key, value in options.items()})
         )
+        return said
 
     def _shut_down(self) -> None:
         # Readers first: a writer of this process may wait for them.
@@ -144,12 +154,12 @@ class Context:
 
 
 @contextlib.contextmanager
-def _freed_on_error(cohort: Any):
+def _freed_on_error(cohort: Cohort | None) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if hasattr(cohort, "free"):
-            cohort.free()
+        if (free := getattr(cohort, "free", None)) is not None:
+            free()
         raise
 
 
@@ -180,11 +190,13 @@ def config(**settings: str) -> dict[str, str]:
     return dict(_settings)
 
 
-def create(name: str, *, comm: Any = None, timeout: float | None = None, **options: Any) -> Writer:
+def create(name: str, *, comm: Any = None, timeout: float | None = None, **options: Unpack[StreamOptions]) -> Writer:
     return _default_context().create(name, comm=comm, timeout=timeout, **options)
 
 
-def open(name: str | os.PathLike[str], *, comm: Any = None, timeout: float | None = None, **options: Any) -> Reader:
+def open(
+    name: str | os.PathLike[str], *, comm: Any = None, timeout: float | None = None, **options: Unpack[StreamOptions]
+) -> Reader:
     return _default_context().open(name, comm=comm, timeout=timeout, **options)
 
 
@@ -192,7 +204,7 @@ def list_streams() -> list[_core.StreamEntry]:
     return _default_context().list_streams()
 
 
-def inspect(name: str, timeout: float = 5.0, **options: Any) -> dict[str, Any]:
+def inspect(name: str, timeout: float = 5.0, **options: Unpack[StreamOptions]) -> dict[str, Any]:
     return _default_context().inspect(name, timeout, **options)
 
 

@@ -24,18 +24,20 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from . import devices, dtypes
+from ._core import Coprocessor as CoreCoprocessor
 from .attributes import Attributes
 from .cohort import as_cohort
 from .context import Context, _default_context, _freed_on_error, _milliseconds, _text
 from .errors import Error, InvalidArgument, NotFound, WrongState
+from .options import CoprocessorOptions
 from .stream import to_ms
 
 _ANALYSIS = "penstock.analysis.__main__"
@@ -86,7 +88,7 @@ class Coprocessor:
         comm: Any = None,
         context: Context | None = None,
         timeout: float | None = None,
-        **options: Any,
+        **options: Unpack[CoprocessorOptions],
     ):
         pipelines = options.pop("pipelines", [])
         if isinstance(pipelines, (str, os.PathLike)):
@@ -253,13 +255,15 @@ class Coprocessor:
         self._spans.clear()
 
     def _free_cohort(self) -> None:
-        if hasattr(self._cohort, "free"):
-            self._cohort.free()
+        if (free := getattr(self._cohort, "free", None)) is not None:
+            free()
 
     def __enter__(self) -> Coprocessor:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.closed:
             return
         if error is None:
@@ -305,10 +309,10 @@ class CoprocessStep:
         """The stream's own memory for one block, as a writable array to fill; None when the field is not asked for."""
         core, known = self._core, self._field(field)
         count = tuple(int(size) for size in count)
-        memory = core.put_span(known.id, tuple(int(i) for i in start) if start is not None else (), count)
+        memory: Any = core.put_span(known.id, tuple(int(i) for i in start) if start is not None else (), count)
         if memory is None:
             return None
-        layout = "F" if known.order == "column" else "C"
+        layout: Literal["C", "F"] = "F" if known.order == "column" else "C"
         if memory.size == 0:
             return np.empty(count, known.dtype, layout)
         array = np.ndarray(count, known.dtype, memory, order=layout)
@@ -326,7 +330,9 @@ class CoprocessStep:
     def __enter__(self) -> CoprocessStep:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._over:
             return
         if error is None:
@@ -336,7 +342,7 @@ class CoprocessStep:
                 self.abandon()
 
     @property
-    def _core(self) -> Any:
+    def _core(self) -> CoreCoprocessor:
         if self._over or self._coprocessor.closed:
             raise WrongState(f"this step of channel '{self._coprocessor.channel}' is over")
         return self._coprocessor._core
@@ -347,7 +353,7 @@ class CoprocessStep:
             raise NotFound(f"the channel has no field '{name}'; it has {', '.join(sorted(self._coprocessor._fields))}")
         return found
 
-    def _leave(self, how: Any) -> None:
+    def _leave(self, how: Callable[[], None]) -> None:
         self._coprocessor._take_spans()
         self._over = True
         how()

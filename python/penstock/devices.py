@@ -82,5 +82,6 @@ def _array(memory: Any, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[
 
 def _interface(value: Any) -> dict[str, Any] | None:
     with suppress(AttributeError, TypeError, RuntimeError):  # PyTorch: on the host, or of a type without a name there
-        return value.__cuda_array_interface__
+        interface: dict[str, Any] = value.__cuda_array_interface__
+        return interface
     return None

@@ -6,6 +6,7 @@ its bits come as uint16.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -64,10 +65,11 @@ def fields_of(dtype: Any) -> list[tuple[str, str]]:
 def require_apart(what: str, dtype: np.dtype) -> None:
     """Raises InvalidArgument for a structured type with fields that share bytes: filling one changes the other."""
     end, before = 0, ""
-    for name in sorted(dtype.names or (), key=lambda name: dtype.fields[name][1]):
-        if dtype.fields[name][1] < end:
+    fields: Mapping[str, Any] = dtype.fields or {}
+    for name in sorted(fields, key=lambda name: fields[name][1]):
+        if fields[name][1] < end:
             raise InvalidArgument(f"{what}: fields {before!r} and {name!r} of {dtype} share bytes")
-        end, before = dtype.fields[name][1] + dtype[name].itemsize, name
+        end, before = fields[name][1] + dtype[name].itemsize, name
 
 
 def native(dtype: Any) -> np.dtype:
@@ -104,7 +106,8 @@ def to_array(value: Any, what: str = "the array") -> np.ndarray:
             value = np.asarray(value)
     if not value.dtype.isnative:
         value = value.astype(value.dtype.newbyteorder("="))
-    return value
+    array: np.ndarray = value
+    return array
 
 
 def _from_dlpack(value: Any) -> np.ndarray:

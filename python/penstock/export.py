@@ -133,8 +133,8 @@ def _in_xyz(values: Sequence[Any], missing: Any) -> tuple[Any, ...]:
 
 
 def _in_3d(values: Any, missing: float) -> tuple[float, ...]:
-    values = tuple(float(value) for value in np.atleast_1d(values)) if values is not None else ()
-    return values + (missing,) * (3 - len(values))
+    known = tuple(float(value) for value in np.atleast_1d(values)) if values is not None else ()
+    return known + (missing,) * (3 - len(known))
 
 
 def _attribute(step: ReadStep, name: str, key: str) -> Any:

@@ -12,17 +12,23 @@ Source: SAND2020-9451 (FAODEL), with replication, durability, deadlines and back
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from . import dtypes
-from .errors import InvalidArgument, NotFound, ProtocolError, TimeoutError, error_of
+from . import _core, dtypes
+from .errors import Error, InvalidArgument, NotFound, ProtocolError, TimeoutError, error_of
 from .stream import SLICE_MS, to_ms
+
+if TYPE_CHECKING:
+    from .context import Context
+
+T = TypeVar("T")
 
 Text = str | bytes
 KeyLike = tuple[Text, Text] | Text
@@ -88,7 +94,7 @@ class ObjectInfo:
 class Object:
     """An object's bytes and what is known of them. On the server's node the bytes are read in place."""
 
-    def __init__(self, memory: Any, info: ObjectInfo):
+    def __init__(self, memory: _core.Memory, info: ObjectInfo):
         self._memory = memory
         self.info = info
 
@@ -96,7 +102,7 @@ class Object:
         """The bytes, read-only, without a copy."""
         return memoryview(self._memory)
 
-    def bytes(self) -> bytes:
+    def bytes(self) -> builtins.bytes:
         """A copy of the bytes."""
         return bytes(self._memory)
 
@@ -109,7 +115,7 @@ class Object:
         described = _described(self.info.metadata)
         dtype = np.dtype(dtype if dtype is not None else described.get("dtype", "uint8"))
         shape = shape if shape is not None else described.get("shape", (-1,))
-        return np.frombuffer(self._memory, dtype).reshape(tuple(shape))
+        return np.frombuffer(self.view(), dtype).reshape(tuple(shape))
 
     def __len__(self) -> int:
         return self.info.bytes
@@ -144,7 +150,7 @@ def _payload(data: Any, metadata: str | None) -> tuple[Any, str]:
 class PendingPut:
     """A put under way. Its data must not change until it is done."""
 
-    def __init__(self, core: Any):
+    def __init__(self, core: _core.PendingPut):
         self._core = core
 
     def done(self) -> bool:
@@ -160,7 +166,7 @@ class PendingPut:
 class Want:
     """An object that is asked for and may not be there yet."""
 
-    def __init__(self, core: Any):
+    def __init__(self, core: _core.Want):
         self._core = core
 
     def done(self) -> bool:
@@ -187,7 +193,7 @@ class Subscription:
     When the pool's membership changes, an event may come twice.
     """
 
-    def __init__(self, core: Any):
+    def __init__(self, core: _core.Subscription):
         self._core = core
 
     def next(self, timeout: float = 30.0) -> ObjectEvent:
@@ -244,12 +250,12 @@ class Pool:
         timeout: float = 30.0,
         data_plane: str = "automatic",
         trace: str = "",
-        context: Any = None,
+        context: Context | None = None,
     ):
         from .context import _default_context
 
         self._context = context if context is not None else _default_context()
-        options = {
+        options: dict[str, str | int] = {
             "pool": name,
             "ns": ns,
             "directory": directory,
@@ -262,7 +268,7 @@ class Pool:
         self._open(options)
 
     @classmethod
-    def _opened(cls, context: Any, options: dict[str, Any]) -> Pool:
+    def _opened(cls, context: Context, options: dict[str, Any]) -> Pool:
         pool = cls.__new__(cls)
         pool._context = context
         pool._open(options)
@@ -299,8 +305,10 @@ class Pool:
         the key.
         Raises AlreadyExists, PoolFull, TimeoutError, Forbidden.
         """
-        options = {"if_exists": if_exists, "acknowledge": acknowledge, "tag": tag, "metadata": metadata}
-        return self.start_put(row, column, data, **options, timeout=timeout).wait()
+        pending = self.start_put(
+            row, column, data, if_exists=if_exists, acknowledge=acknowledge, tag=tag, metadata=metadata, timeout=timeout
+        )
+        return pending.wait()
 
     def start_put(
         self,
@@ -366,7 +374,8 @@ class Pool:
         timeout: float | None = None,
     ) -> bool:
         """Removes an object (all its versions, or one), from memory and disk. False when there was none."""
-        return _one(self._core.drop([(_bytes(row), _bytes(column))], version, tag, _timeout(timeout)))
+        dropped: bool = _one(self._core.drop([(_bytes(row), _bytes(column))], version, tag, _timeout(timeout)))
+        return dropped
 
     # --------------------------------------------------------------------------------------------------------- batches
 
@@ -379,27 +388,31 @@ class Pool:
         tag: int | None = None,
         metadata: str = "",
         timeout: float | None = None,
-    ) -> list[Any]:
+    ) -> builtins.list[int | Error]:
         """Puts many objects with one message to each server. Returns, in order, each one's version or the exception."""
         raw = [(*_key(key), _payload(data, metadata)[0]) for key, data in items]
-        return _all(self._core.put(raw, if_exists, acknowledge, tag, metadata, _timeout(timeout)), lambda v: v)
+        return _all(self._core.put(raw, if_exists, acknowledge, tag, metadata, _timeout(timeout)), int)
 
     def get_many(
         self, keys: Iterable[KeyLike], *, wait: bool = False, tag: int | None = None, timeout: float | None = None
-    ) -> list[Any]:
+    ) -> builtins.list[Object | Error]:
         """Gets many objects. Returns, in order, each Object or the exception. wait: for those not there yet."""
         raw = [_key(key) for key in keys]
         return _all(self._core.get(raw, wait, False, None, tag, 0, None, _timeout(timeout)), _object)
 
-    def info_many(self, keys: Iterable[KeyLike], *, tag: int | None = None, timeout: float | None = None) -> list[Any]:
+    def info_many(
+        self, keys: Iterable[KeyLike], *, tag: int | None = None, timeout: float | None = None
+    ) -> builtins.list[ObjectInfo | Error]:
         """What is known of many objects: each ObjectInfo or the exception."""
         raw = [_key(key) for key in keys]
         results = self._core.get(raw, False, True, None, tag, 0, None, _timeout(timeout))
         return _all(results, lambda result: ObjectInfo._of(result[1]))
 
-    def drop_many(self, keys: Iterable[KeyLike], *, tag: int | None = None, timeout: float | None = None) -> list[Any]:
+    def drop_many(
+        self, keys: Iterable[KeyLike], *, tag: int | None = None, timeout: float | None = None
+    ) -> builtins.list[bool | Error]:
         """Drops many objects: for each, whether it was there, or the exception."""
-        return _all(self._core.drop([_key(key) for key in keys], None, tag, _timeout(timeout)), lambda v: v)
+        return _all(self._core.drop([_key(key) for key in keys], None, tag, _timeout(timeout)), bool)
 
     # -------------------------------------------------------------------------------------------------------- patterns
 
@@ -410,7 +423,7 @@ class Pool:
             page = 1000 if limit is None else min(1000, limit - given)
             if page <= 0:
                 return
-            objects, following = self._core.list(_bytes(row), _bytes(column), page, following)
+            objects, following = self._core.list_objects(_bytes(row), _bytes(column), page, following)
             for raw in objects:
                 yield ObjectInfo._of(raw)
             given += len(objects)
@@ -421,7 +434,9 @@ class Pool:
         """Drops every object that matches; returns how many."""
         return self._core.drop_pattern(_bytes(row), _bytes(column))
 
-    def wait_row(self, row: Text, count: int, column: Text = "*", *, timeout: float | None = None) -> list[ObjectInfo]:
+    def wait_row(
+        self, row: Text, count: int, column: Text = "*", *, timeout: float | None = None
+    ) -> builtins.list[ObjectInfo]:
         """Waits until a row holds `count` objects whose columns match, and returns what is known of them."""
         found = self._core.wait_row(_bytes(row), count, _bytes(column), _timeout(timeout))
         return [ObjectInfo._of(raw) for raw in found]
@@ -462,7 +477,8 @@ class Pool:
 
     def status(self) -> dict[str, Any]:
         """The pool's view and its servers: memory, disk, objects, operations."""
-        return self._core.status()
+        status: dict[str, Any] = self._core.status()
+        return status
 
     # --------------------------------------------------------------------------------------------------- for operators
 
@@ -488,7 +504,7 @@ class Pool:
         Raises Unsupported for etcd, which has users and roles of its own."""
         return self._core.directory_for_roles()
 
-    def streams(self) -> list[dict[str, Any]]:
+    def streams(self) -> builtins.list[dict[str, Any]]:
         """The streams in this pool: each one's state (open, ended or lost), writer, ranks, steps, bytes, readers."""
         options = self._options | {"pool": self.name, "ns": STREAMS_NAMESPACE, "trace": "off"}
         with Pool._opened(self._context, options) as inside:
@@ -514,7 +530,7 @@ class Pool:
         self.close()
 
 
-def known_pools(directory: str = "", *, timeout: float = 10.0, context: Any = None) -> list[dict[str, Any]]:
+def known_pools(directory: str = "", *, timeout: float = 10.0, context: Context | None = None) -> list[dict[str, Any]]:
     """The pools that a directory knows: name, view, settled, replication, and servers with id, name and state.
 
     directory: as for Pool. Raises PeerLost (no directory that can be reached), TimeoutError (it
@@ -523,7 +539,7 @@ def known_pools(directory: str = "", *, timeout: float = 10.0, context: Any = No
     from .context import _default_context
 
     context = context if context is not None else _default_context()
-    pools = context._core.known_pools(directory, to_ms(timeout))
+    pools: list[dict[str, Any]] = context._core.known_pools(directory, to_ms(timeout))
     for pool in pools:
         pool["servers"] = [{key: server[key] for key in ("id", "name", "state")} for server in pool["servers"]]
     return pools
@@ -541,7 +557,7 @@ def _one(results: Sequence[Any]) -> Any:
     return results[0]
 
 
-def _all(results: Sequence[Any], make: Callable[[Any], Any]) -> list[Any]:
+def _all(results: Sequence[Any], make: Callable[[Any], T]) -> list[T | Error]:
     return [error_of(*result) if _failed(result) else make(result) for result in results]
 
 

@@ -7,10 +7,11 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
+from ._core import Reader as CoreReader
 from .attributes import StepAttributes
 from .errors import EndOfStream, Error, InvalidArgument, NotFound, WrongState
 from .stream import Deadline, Stream, to_ms
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import xarray
 
 
-class Reader(Stream):
+class Reader(Stream[CoreReader, "ReadStep"]):
     """Reads a stream of steps; made by penstock.open(). A context manager, which leaves the stream.
 
     for step in stream: ... gives one step after the other, ends each as the loop goes on, and ends with the stream. It
@@ -45,12 +46,14 @@ class Reader(Stream):
         are lost), WrongState while a step is open.
         """
         self._end_dropped()
-        return self._give_step(ReadStep, lambda: self._wait_step(timeout, must=True))
+        step: ReadStep = self._give_step(ReadStep, lambda: self._wait_step(timeout, must=True))
+        return step
 
     def try_step(self, timeout: float | None = 0) -> ReadStep | None:
         """As step(), but None when the timeout passes."""
         self._end_dropped()
-        return self._give_step(ReadStep, lambda: self._wait_step(timeout))
+        step: ReadStep | None = self._give_step(ReadStep, lambda: self._wait_step(timeout))
+        return step
 
     def _end_dropped(self) -> None:
         """Ends a step that nobody has any more."""
@@ -209,7 +212,9 @@ class Reader(Stream):
     def __enter__(self) -> Reader:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is None:
             self.close()
             return
@@ -275,7 +280,8 @@ class ReadStep(Mapping[str, Variable]):
         """
         from .export import to_xarray
 
-        return to_xarray(self, names)
+        dataset: xarray.Dataset = to_xarray(self, names)
+        return dataset
 
     def to_pandas(self, names: Sequence[str] | None = None) -> pandas.DataFrame:
         """Arrays of one dimension as the columns of a pandas.DataFrame (pip install pandas).
@@ -301,12 +307,15 @@ class ReadStep(Mapping[str, Variable]):
         """
         from .export import to_vtk
 
-        return to_vtk(self, names, spacing, origin)
+        image: vtkmodules.vtkCommonDataModel.vtkImageData = to_vtk(self, names, spacing, origin)
+        return image
 
     def __enter__(self) -> ReadStep:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._stream._step is not self:
             return
         if error is None:
@@ -321,7 +330,7 @@ class ReadStep(Mapping[str, Variable]):
         return f"<penstock.ReadStep {self._number} of '{self._stream.name}': {', '.join(self)}>"
 
     @property
-    def _core(self) -> Any:
+    def _core(self) -> CoreReader:
         if self._stream._step is not self:
             raise WrongState(f"step {self._number} of stream '{self._stream.name}' is over")
         return self._stream._core

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 BACKGROUND_LOW = (0.86, 0.89, 0.93)
 BACKGROUND_HIGH = (0.99, 0.99, 1.0)
@@ -21,17 +27,17 @@ COLORS = ((0.0, 0.13, 0.24, 0.48), (0.3, 0.16, 0.52, 0.62), (0.55, 0.64, 0.80, 0
 
 
 def isosurface(
-    array,
-    value,
-    path,
+    array: ArrayLike,
+    value: float,
+    path: str | os.PathLike[str],
     *,
-    spacing=(1.0, 1.0, 1.0),
-    color_by=None,
-    color_range=None,
-    color_label="",
-    label="",
-    size=(800, 720),
-):
+    spacing: Sequence[float] = (1.0, 1.0, 1.0),
+    color_by: ArrayLike | None = None,
+    color_range: tuple[float, float] | None = None,
+    color_label: str = "",
+    label: str = "",
+    size: tuple[int, int] = (800, 720),
+) -> Path:
     """Renders the surface array == value to the PNG file `path` and returns the path.
 
     array: 3-D, indexed [x, y, z]; spacing: distance between cells in x, y, z. color_by: an array of the same shape
@@ -49,23 +55,29 @@ def isosurface(
     return Path(path)
 
 
-def animate(pictures, path, *, width=480, frame_ms=100, max_bytes=2_000_000):
+def animate(
+    pictures: Iterable[str | os.PathLike[str]],
+    path: str | os.PathLike[str],
+    *,
+    width: int = 480,
+    frame_ms: int = 100,
+    max_bytes: int = 2_000_000,
+) -> Path:
     """Joins picture files to an animated GIF that repeats for ever, and returns its path.
 
     Larger than max_bytes is tried again with fewer colours, then with a smaller width. ValueError without pictures.
     """
     from PIL import Image
 
-    pictures = [os.fspath(picture) for picture in pictures]
-    if not pictures:
+    files = [os.fspath(picture) for picture in pictures]
+    if not files:
         raise ValueError("no pictures to animate")
     for scale, colors in ((1.0, 255), (1.0, 128), (0.75, 96), (0.5, 64), (0.35, 32)):
         frames = []
-        for picture in pictures:
-            with Image.open(picture) as image:
+        for file in files:
+            with Image.open(file) as image:
                 wide = max(1, int(width * scale))
-                image = image.convert("RGB").resize((wide, max(1, image.height * wide // image.width)))
-                frames.append(image)
+                frames.append(image.convert("RGB").resize((wide, max(1, image.height * wide // image.width))))
         # One palette for all frames, so that what does not move compresses away.
         palette = _common_palette(frames, colors)
         frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
@@ -75,7 +87,7 @@ def animate(pictures, path, *, width=480, frame_ms=100, max_bytes=2_000_000):
     return Path(path)
 
 
-def _common_palette(frames, colors):
+def _common_palette(frames: list[Image.Image], colors: int) -> Image.Image:
     from PIL import Image
 
     sample = frames[:: max(1, len(frames) // 6)]
@@ -87,16 +99,16 @@ def _common_palette(frames, colors):
     # A share for what fills most of the picture (the background's shades), the rest for the colours of the small parts.
     common = colors // 5
     shares = ((common, Image.Quantize.MEDIANCUT), (colors - common, Image.Quantize.MAXCOVERAGE))
-    entries = [
-        entry for share, method in shares for entry in strip.quantize(share, method=method).getpalette()[: 3 * share]
-    ]
+    entries: list[int] = []
+    for share, method in shares:
+        entries += (strip.quantize(share, method=method).getpalette() or [])[: 3 * share]
     palette = Image.new("P", (1, 1))
     palette.putpalette(entries)
     return palette
 
 
 @functools.lru_cache(maxsize=4)
-def _scene(size):
+def _scene(size: tuple[int, int]) -> _Scene:
     # A render window costs more than a picture: one for each size is kept.
     return _Scene(size)
 
@@ -104,12 +116,12 @@ def _scene(size):
 class _Scene:
     """The pipeline array -> contour -> smooth normals -> coloured surface, in a lit box, on one render window."""
 
-    def __init__(self, size):
+    def __init__(self, size: tuple[int, int]):
         import vtkmodules.vtkRenderingFreeType
         import vtkmodules.vtkRenderingOpenGL2  # noqa: F401
         from vtkmodules.vtkRenderingCore import vtkRenderer
 
-        self.image = None
+        self.image: Any = None
         self.renderer = vtkRenderer()
         self.renderer.SetBackground(*BACKGROUND_LOW)
         self.renderer.SetBackground2(*BACKGROUND_HIGH)
@@ -124,7 +136,7 @@ class _Scene:
         self._add_texts(size)
         self._add_lights()
 
-    def _add_surface(self):
+    def _add_surface(self) -> None:
         from vtkmodules.vtkFiltersCore import vtkFlyingEdges3D
         from vtkmodules.vtkRenderingCore import vtkActor, vtkColorTransferFunction, vtkPolyDataMapper
 
@@ -148,7 +160,7 @@ class _Scene:
         look.SetSpecularPower(28)
         self.renderer.AddActor(self.surface)
 
-    def _add_box(self):
+    def _add_box(self) -> None:
         from vtkmodules.vtkFiltersModeling import vtkOutlineFilter
         from vtkmodules.vtkRenderingCore import vtkActor, vtkPolyDataMapper
 
@@ -163,7 +175,7 @@ class _Scene:
         actor.GetProperty().LightingOff()
         self.renderer.AddActor(actor)
 
-    def _add_texts(self, size):
+    def _add_texts(self, size: tuple[int, int]) -> None:
         from vtkmodules.vtkRenderingAnnotation import vtkScalarBarActor
         from vtkmodules.vtkRenderingCore import vtkTextActor
 
@@ -186,7 +198,7 @@ class _Scene:
         self.renderer.AddViewProp(self.bar)
 
     @staticmethod
-    def _dress(text, pixels):
+    def _dress(text: Any, pixels: int) -> None:
         text.SetColor(*INK)
         text.SetFontFamilyToArial()
         text.SetFontSize(pixels)
@@ -194,7 +206,7 @@ class _Scene:
         text.ItalicOff()
         text.ShadowOff()
 
-    def _add_lights(self):
+    def _add_lights(self) -> None:
         from vtkmodules.vtkRenderingCore import vtkLight
 
         self.renderer.AutomaticLightCreationOff()
@@ -206,7 +218,17 @@ class _Scene:
             light.SetIntensity(intensity)
             self.renderer.AddLight(light)
 
-    def render(self, array, value, path, spacing, color_by, color_range, color_label, label):
+    def render(
+        self,
+        array: np.ndarray,
+        value: float,
+        path: str,
+        spacing: Sequence[float],
+        color_by: ArrayLike | None,
+        color_range: tuple[float, float] | None,
+        color_label: str,
+        label: str,
+    ) -> None:
         self._load(array, spacing, color_by)
         self.contour.SetInputData(self.image)
         self.contour.SetInputArrayToProcess(0, 0, 0, 0, "value")
@@ -222,7 +244,7 @@ class _Scene:
         self.window.Render()
         self._save(path)
 
-    def _load(self, array, spacing, color_by):
+    def _load(self, array: np.ndarray, spacing: Sequence[float], color_by: ArrayLike | None) -> None:
         from vtkmodules.util.numpy_support import numpy_to_vtk
         from vtkmodules.vtkCommonDataModel import vtkImageData
 
@@ -239,18 +261,18 @@ class _Scene:
             self.image.GetPointData().AddArray(points)
         self.image.GetPointData().SetActiveScalars("value")
 
-    def _range_on_surface(self):
+    def _range_on_surface(self) -> tuple[float, float]:
         colors = self.contour.GetOutput().GetPointData().GetArray("color")
         low, high = colors.GetRange() if colors is not None and colors.GetNumberOfTuples() else (0.0, 1.0)
         return (low, high) if high > low else (low - 0.5, low + 0.5)
 
-    def _paint(self, low, high):
+    def _paint(self, low: float, high: float) -> None:
         self.colors.RemoveAllPoints()
         for at, *rgb in COLORS:
             self.colors.AddRGBPoint(low + at * (high - low), *rgb)
         self.mapper.SetScalarRange(low, high)
 
-    def _aim(self, shape, spacing):
+    def _aim(self, shape: tuple[int, ...], spacing: Sequence[float]) -> None:
         extent = [(n - 1) * d for n, d in zip(shape, spacing, strict=True)]
         center = [e / 2 for e in extent]
         radius = float(np.linalg.norm(extent)) / 2
@@ -264,7 +286,7 @@ class _Scene:
         camera.SetWindowCenter(0.06 if self.bar.GetVisibility() else 0.0, -0.02)
         self.renderer.ResetCameraClippingRange()
 
-    def _save(self, path):
+    def _save(self, path: str) -> None:
         from vtkmodules.vtkIOImage import vtkPNGWriter
         from vtkmodules.vtkRenderingCore import vtkWindowToImageFilter
 
@@ -282,7 +304,7 @@ class _Scene:
             raise OSError(f"{path}: the picture cannot be written")
 
 
-def _off_screen_window():
+def _off_screen_window() -> Any:
     """A window of the kind that VTK chooses; without a display it first warns about X, which says nothing here."""
     from vtkmodules.vtkCommonCore import vtkLogger
     from vtkmodules.vtkRenderingCore import vtkRenderWindow
@@ -297,8 +319,9 @@ def _off_screen_window():
     return window
 
 
-def _new_formats():
+def _new_formats() -> bool:
     # VTK 9.6 turned printf formats into std::format ones.
     from vtkmodules.vtkCommonCore import vtkVersion
 
-    return (vtkVersion.GetVTKMajorVersion(), vtkVersion.GetVTKMinorVersion()) >= (9, 6)
+    version: tuple[int, int] = (vtkVersion.GetVTKMajorVersion(), vtkVersion.GetVTKMinorVersion())
+    return version >= (9, 6)

@@ -90,9 +90,10 @@ def save_stream(
         try:
             while steps is None or kept < steps:
                 with interrupts.allowed():
-                    step = next(wanted, None)
-                    if step is None:
+                    found = next(wanted, None)
+                    if found is None:
                         break
+                    step = found
                     values = _values(step, _names(step, chosen, must=kept == 0 and not append))
                     attributes = dict(step.attributes)
                 if append and kept == 0:

@@ -44,7 +44,12 @@ class Picked:
 def pick(index: Any, shape: tuple[int, ...]) -> Picked:
     """Basic slicing: integers, slices, Ellipsis, None. Raises IndexError as NumPy does."""
     entries = _expanded(index if isinstance(index, tuple) else (index,), len(shape))
-    start, count, stride, result, forward, back = [], [], [], [], [], []
+    start: list[int] = []
+    count: list[int] = []
+    stride: list[int] = []
+    result: list[int] = []
+    forward: list[Any] = []  # of slices, integers and None
+    back: list[Any] = []
     sizes = iter(shape)
     for entry in entries:
         if entry is None:

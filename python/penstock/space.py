@@ -22,22 +22,26 @@ import itertools
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
 from . import _core, dtypes
+from ._core import Space as CoreSpace
 from .errors import InvalidArgument, NotFound, Unsupported
 from .pool import _timeout
 from .selection import Picked, pick
 from .stream import to_ms
+
+if TYPE_CHECKING:
+    from .context import Context
 
 
 class Block(NamedTuple):
     """Elements that one put has brought."""
 
     start: tuple[int, ...]
-    count: tuple[int, ...]
+    count: tuple[int, ...]  # type: ignore[assignment]  # the method that a tuple has is not needed
     writer: str  # "host:process number" of the program that put them
     put_time: float  # seconds since 1970
 
@@ -85,11 +89,11 @@ class Space:
         token: str = "",
         timeout: float = 30.0,
         data_plane: str = "automatic",
-        context: Any = None,
+        context: Context | None = None,
     ):
         from .context import _default_context
 
-        context = context if context is not None else _default_context()
+        chosen = context if context is not None else _default_context()
         options = {
             "pool": name,
             "directory": directory,
@@ -98,8 +102,8 @@ class Space:
             "data_plane": data_plane,
             "timeout_ms": to_ms(timeout),
         }
-        self._core = context._core.open_space(options)
-        context._pools.add(self)
+        self._core = chosen._core.open_space(options)
+        chosen._pools.add(self)
 
     def define(
         self,
@@ -140,13 +144,18 @@ class Space:
     @property
     def status(self) -> list[dict[str, Any]]:
         """What each server has done for arrays since it started: conversions, bytes, replicas in memory."""
-        return self._core.status()
+        status: list[dict[str, Any]] = self._core.status()
+        return status
 
+    @overload
+    def __getitem__(self, key: str) -> Array: ...
+    @overload
+    def __getitem__(self, key: tuple[str, int]) -> Version: ...
     def __getitem__(self, key: str | tuple[str, int]) -> Array | Version:
         """space["T"], an array, or space["T", 7], a version of it. Raises NotFound for an array that is not defined."""
         if isinstance(key, tuple):
             name, version = key
-            return self[name][version]  # type: ignore[return-value, index]
+            return Array(self, *self._core.info(name))[version]
         return Array(self, *self._core.info(key))
 
     def wait(self, name: str, *, timeout: float | None = None) -> Array:
@@ -161,7 +170,7 @@ class Space:
         return True
 
     def __iter__(self) -> Iterator[Array]:
-        return (Array(self, *found) for found in self._core.list())
+        return (Array(self, *found) for found in self._core.list_arrays())
 
     def drop(self, name: str) -> bool:
         """Removes an array with all its versions. False when there was none."""
@@ -244,7 +253,7 @@ class Versions:
     the next call goes on), NotFound (the array was dropped), WrongState (the space is closed).
     """
 
-    def __init__(self, array: Array, core: Any, timeout: float | None):
+    def __init__(self, array: Array, core: _core.Versions, timeout: float | None):
         self.array = array
         self.timeout = timeout
         self._versions = core
@@ -267,7 +276,7 @@ class Versions:
 class PendingArrayPut:
     """A put under way. Its values must not change before wait() has returned, or this object is gone, which waits."""
 
-    def __init__(self, core: Any):
+    def __init__(self, core: _core.SpacePut):
         self._core = core
 
     def wait(self) -> None:
@@ -291,13 +300,38 @@ class Version:
             raise ValueError("getting an array copies it")
         return self.get(dtype=dtype)
 
+    @overload
+    def get(
+        self,
+        index: Any = ...,
+        *,
+        fields: str | None = None,
+        dtype: Any = None,
+        order: Literal["C", "F"] = "C",
+        out: np.ndarray | None = None,
+        layout: str = "",
+        checked: bool | str = False,
+        timeout: float | None = None,
+    ) -> np.ndarray: ...
+    @overload
+    def get(
+        self,
+        index: Any = ...,
+        *,
+        fields: list[str] | tuple[str, ...],
+        dtype: Any = None,
+        order: Literal["C", "F"] = "C",
+        out: np.ndarray | None = None,
+        checked: bool | str = False,
+        timeout: float | None = None,
+    ) -> dict[str, np.ndarray]: ...
     def get(
         self,
         index: Any = ...,
         *,
         fields: str | Sequence[str] | None = None,
         dtype: Any = None,
-        order: str = "C",
+        order: Literal["C", "F"] = "C",
         out: np.ndarray | None = None,
         layout: str = "",
         checked: bool | str = False,
@@ -366,21 +400,21 @@ class Version:
 
     def _get_in_layout(self, picked: Picked, layout: str, dtype: Any, check: str, timeout: int) -> np.ndarray:
         self._require_box(picked)
-        kind, *elements = self._layout_type(dtype)
+        kind, element, fields = self._layout_type(dtype)
         found = np.zeros(self._layout_bytes(picked, layout, kind), np.uint8)
         where = self.array.name, self.number, picked.start, picked.count
-        self._core.get_in_layout(*where, *elements, layout, found, check, timeout)
+        self._core.get_in_layout(*where, element, fields, layout, found, check, timeout)
         return found.view(kind)
 
     def _put_in_layout(self, picked: Picked, layout: str, values: Any, check: str, timeout: int) -> None:
         self._require_box(picked)
         array = np.ascontiguousarray(dtypes.to_array(values))
-        kind, *elements = self._layout_type(array.dtype)
+        kind, element, fields = self._layout_type(array.dtype)
         needed = self._layout_bytes(picked, layout, kind)
         if array.nbytes != needed:
             raise InvalidArgument(f"the box takes {needed} bytes in layout {layout!r}, the values have {array.nbytes}")
         where = self.array.name, self.number, picked.start, picked.count
-        self._core.put_in_layout(*where, *elements, layout, array.reshape(-1).view(np.uint8), check, timeout)
+        self._core.put_in_layout(*where, element, fields, layout, array.reshape(-1).view(np.uint8), check, timeout)
 
     def _kinds(self, names: list[str] | None, dtype: Any) -> list[np.dtype]:
         """NumPy's type of the array of each field, or of the elements."""
@@ -446,7 +480,7 @@ class Version:
             raise InvalidArgument(f"array '{self.array.name}': elements are put as a box, without steps between them")
         return picked
 
-    def _parts(self, values: Any, index: Any) -> tuple[str, int, list[int], list[tuple[str, str, np.ndarray]]]:
+    def _parts(self, values: Any, index: Any) -> tuple[str, int, tuple[int, ...], list[tuple[str, str, np.ndarray]]]:
         picked = self._put_box(index)
         what = f"what is put into array '{self.array.name}'"
         if isinstance(values, Mapping):
@@ -470,14 +504,15 @@ class Version:
     @property
     def blocks(self) -> list[Block]:
         """The boxes that are there, and who put them: disjoint, in no order."""
-        return [Block(*block[:3], 1e-6 * block[3]) for block in self._core.blocks(self.array.name, self.number)]
+        found = self._core.blocks(self.array.name, self.number)
+        return [Block(start, count, writer, 1e-6 * put_us) for start, count, writer, put_us in found]
 
     def drop(self) -> bool:
         """Removes the version. False when there was none."""
         return self._core.drop(self.array.name, self.number)
 
     @property
-    def _core(self) -> Any:
+    def _core(self) -> CoreSpace:
         return self.array.space._core
 
     def __repr__(self) -> str:

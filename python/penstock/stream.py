@@ -6,10 +6,18 @@ import math
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from . import _core
+from .cohort import Cohort
 from .errors import InvalidArgument
 from .statistics import Statistics, statistics_of
+
+if TYPE_CHECKING:
+    from .context import Context
+
+Core = TypeVar("Core", _core.Writer, _core.Reader)
+Step = TypeVar("Step")
 
 # The library is asked to wait so long at once. In between Python handles signals: Ctrl-C works.
 SLICE_MS = 100
@@ -40,27 +48,27 @@ class Deadline:
         return SLICE_MS if left * 1000 >= SLICE_MS else max(math.ceil(left * 1000), 0)
 
 
-class Stream:
+class Stream(Generic[Core, Step]):
     """The base of Writer and Reader. One thread at a time; calls of several take turns."""
 
-    def __init__(self, core: Any, cohort: Any, options: dict[str, str], context: Any):
-        self._core = core
+    def __init__(self, core: Core, cohort: Cohort | None, options: dict[str, str], context: Context):
+        self._core: Core = core
         self._cohort = cohort
         self._options = options
         self._context = context  # which closes this at exit
-        self._open_step: weakref.ref[Any] | None = None
+        self._open_step: weakref.ref[Step] | None = None
         self._unclaimed = False  # a step has begun, and a signal ended the call that was to give it out
 
     @property
-    def _step(self) -> Any:
+    def _step(self) -> Step | None:
         """The open step. It refers to this stream, so this must not own it: a stream that is dropped ends at once."""
         return self._open_step() if self._open_step is not None else None
 
     @_step.setter
-    def _step(self, step: Any) -> None:
+    def _step(self, step: Step | None) -> None:
         self._open_step = None if step is None else weakref.ref(step)
 
-    def _give_step(self, make: Callable[[Any], Any], begin: Callable[[], Any]) -> Any:
+    def _give_step(self, make: Callable[[Any], Step], begin: Callable[[], Any]) -> Any:
         """What begin() gives; or the step that the last call began and, interrupted, did not give out."""
         was_open = self._core.in_step and not self._unclaimed
         try:
@@ -103,8 +111,8 @@ class Stream:
         return statistics_of(self._core.statistics())
 
     def _free_cohort(self) -> None:
-        if hasattr(self._cohort, "free"):
-            self._cohort.free()
+        if (free := getattr(self._cohort, "free", None)) is not None:
+            free()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"

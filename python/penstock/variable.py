@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -14,6 +14,8 @@ from .errors import InvalidArgument
 from .selection import Picked, pick, point_list
 
 if TYPE_CHECKING:
+    from ._core import Memory, Selection
+    from ._core import Reader as CoreReader
     from .reader import ReadStep
 
 # Above this many bytes it is worth asking whether blocks leave holes, rather than to clear the array in any case.
@@ -273,7 +275,7 @@ class Variable(NDArrayOperatorsMixin):
     # ------------------------------------------------------------------------------------------------------ helpers
 
     @property
-    def _core(self) -> Any:
+    def _core(self) -> CoreReader:
         return self._step._core
 
     def _no_strings(self) -> None:
@@ -295,7 +297,7 @@ class Variable(NDArrayOperatorsMixin):
             raise InvalidArgument(f"'{self.name}' is a local array; index what block(0) gives")
         return self.get_block(0, out=out, order=order)
 
-    def _selection(self, picked: Picked) -> _core.Selection:
+    def _selection(self, picked: Picked) -> Selection:
         if self.kind != "global_array" or (picked.count == self._shape and not picked.strided):
             return _core.Selection.all()
         return picked.selection()
@@ -321,7 +323,7 @@ class Variable(NDArrayOperatorsMixin):
             return out
         if order not in ("row", "column"):
             raise InvalidArgument(f"the order '{order}' is not one of 'row', 'column'")
-        layout = "C" if order == "row" else "F"
+        layout: Literal["C", "F"] = "C" if order == "row" else "F"
         if picked is not None and self.kind == "global_array":
             large = int(np.prod(shape, dtype=object)) * self.dtype.itemsize > _LARGE
             clear = not (large and self._core.covered(self._id, self._shape))
@@ -339,10 +341,10 @@ class Variable(NDArrayOperatorsMixin):
             raise InvalidArgument("a view has no strides; slice the array that it gives")
         return picked
 
-    def _array_of(self, memory: _core.Memory) -> np.ndarray:
+    def _array_of(self, memory: Memory) -> np.ndarray:
         """An array that keeps the memory, and so the step's lease, alive."""
         if 0 in memory.count:
             return np.empty(memory.count, self.dtype)
-        array = np.ndarray(memory.count, self.dtype, memory, 0, memory.strides)
+        array = np.ndarray(memory.count, self.dtype, cast(Any, memory), 0, memory.strides)
         array.flags.writeable = False
         return array

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from . import _core, devices, dtypes
+from ._core import Writer as CoreWriter
 from .attributes import MISSING, Attributes
+from .cohort import Cohort
 from .errors import Error, InvalidArgument, WrongState
 from .stream import SLICE_MS, Deadline, Stream, to_ms
+
+if TYPE_CHECKING:
+    from .context import Context
 
 _UNTYPED = (bool, int, float, complex)
 
@@ -28,14 +33,14 @@ class _Defined:
     shape: tuple[int, ...] | None  # None: a step that changed it was given up
 
 
-class Writer(Stream):
+class Writer(Stream[CoreWriter, "WriteStep"]):
     """Writes a stream of steps; made by penstock.create(). A context manager, which closes the stream.
 
     When an exception leaves the `with` block, an open step is given up and readers are told at once that the writer is
     lost: they read what they have seen announced, then get WriterLost.
     """
 
-    def __init__(self, core: Any, cohort: Any, options: dict[str, str], context: Any):
+    def __init__(self, core: CoreWriter, cohort: Cohort | None, options: dict[str, str], context: Context):
         super().__init__(core, cohort, options, context)
         self._variables: dict[str, _Defined] = {}
         self._attribute_values: dict[str, Any] = {}
@@ -76,8 +81,8 @@ class Writer(Stream):
         """
         return Attributes(self._put_attribute, self._attribute_values)
 
-    def _put_attribute(self, name: str, *packed: Any) -> None:
-        self._core.put_attribute(name, *packed)
+    def _put_attribute(self, name: str, dtype: str, is_array: bool, values: bytes, strings: list[str]) -> None:
+        self._core.put_attribute(name, dtype, is_array, values, strings)
         if self._step is not None:
             self._step._replaced.pop(name, None)
 
@@ -87,11 +92,13 @@ class Writer(Stream):
         Waits for room (when_full="block"), and the first time for rendezvous_readers; Ctrl-C works. timeout: seconds;
         None is step_timeout_ms. Raises TimeoutError naming who was awaited, WrongState while a step is open.
         """
-        return self._give_step(WriteStep, lambda: self._wait_step(timeout, must=True))
+        step: WriteStep = self._give_step(WriteStep, lambda: self._wait_step(timeout, must=True))
+        return step
 
     def try_step(self, timeout: float | None = 0) -> WriteStep | None:
         """As step(), but None when the timeout passes."""
-        return self._give_step(WriteStep, lambda: self._wait_step(timeout))
+        step: WriteStep | None = self._give_step(WriteStep, lambda: self._wait_step(timeout))
+        return step
 
     def _wait_step(self, timeout: float | None, must: bool = False) -> WriteStep | None:
         deadline = Deadline(timeout, int(self._options["step_timeout_ms"]))
@@ -146,7 +153,9 @@ class Writer(Stream):
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is None:
             self.close()
         else:
@@ -182,8 +191,8 @@ class WriteStep:
         """step.attributes["time"] = t; in force until put again. A step that is given up takes them with it."""
         return Attributes(self._put_attribute, self._stream._attribute_values, self._replaced)
 
-    def _put_attribute(self, name: str, *packed: Any) -> None:
-        self._core.put_attribute(name, *packed, True)
+    def _put_attribute(self, name: str, dtype: str, is_array: bool, values: bytes, strings: list[str]) -> None:
+        self._core.put_attribute(name, dtype, is_array, values, strings, True)
 
     # ------------------------------------------------------------------------------------------------------- putting
 
@@ -283,8 +292,8 @@ class WriteStep:
         else:
             variable = self._global_array(name, dtype, count, start, shape, order)
         origin = tuple(int(i) for i in start) if start is not None else ()
-        memory = self._core.put_span(variable.id, origin, count)
-        layout = "F" if variable.order == "column" else "C"
+        memory: Any = self._core.put_span(variable.id, origin, count)
+        layout: Literal["C", "F"] = "F" if variable.order == "column" else "C"
         if memory.size < math.prod(count) * dtype.itemsize or memory.size == 0:
             return np.empty(count, dtype, layout)  # nothing to fill: an empty block, or a dropped step
         array = np.ndarray(count, dtype, memory, order=layout)
@@ -315,7 +324,9 @@ class WriteStep:
     def __enter__(self) -> WriteStep:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._stream._step is not self:
             return  # ended inside
         if error is None:
@@ -331,12 +342,12 @@ class WriteStep:
     # ------------------------------------------------------------------------------------------------------- helpers
 
     @property
-    def _core(self) -> Any:
+    def _core(self) -> CoreWriter:
         if self._stream._step is not self:
             raise WrongState(f"step {self._number} of stream '{self._stream.name}' is over")
         return self._stream._core
 
-    def _leave(self, how: Any, void: bool = False) -> None:
+    def _leave(self, how: Callable[[], None], void: bool = False) -> None:
         stream = self._stream
         stream._take_spans()
         stream._step = None

@@ -42,7 +42,7 @@ class PenstockBackend(BackendEntrypoint):
             os.path.join(os.fspath(filename_or_obj), "stream.json")
         )
 
-    def open_dataset(
+    def open_dataset(  # type: ignore[override]  # a path, and options of its own
         self,
         filename_or_obj: str | os.PathLike[str],
         *,
@@ -173,7 +173,7 @@ class _Survey:
         obstacle = _obstacle(variable)
         form = None if obstacle else _Form(variable.shape, variable.dtype, dims_of(step, name, variable.ndim))
         first = self.forms.setdefault(name, form) if form else None
-        if obstacle or first != form:
+        if obstacle or form is None or first != form:
             self.left_out[name] = obstacle or f"in step {step.number} it is {form}, before that {first}"
             return
         self.seen.setdefault(name, []).append(step.number)
@@ -221,7 +221,7 @@ def _is_number(value: Any) -> bool:
 class _Source:
     """The reader that all arrays of a dataset share. It is opened again in another process (dask)."""
 
-    manager: CachingFileManager
+    manager: CachingFileManager[Reader]
     lock: SerializableLock  # a reader has one open step
     numbers: list[int]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InvalidArgument
+from ..topologies import TOPOLOGIES
 from .description import (
     AmrDescription,
     BlockInfo,
@@ -20,7 +21,7 @@ from .description import (
     MultiblockDescription,
     StructuredDescription,
 )
-from .meshes import ASSOCIATIONS, TOPOLOGIES, cells_of, check_amr, check_axes, check_spacing
+from .meshes import ASSOCIATIONS, cells_of, check_amr, check_axes, check_spacing
 
 if TYPE_CHECKING:
     from ..reader import ReadStep
@@ -41,9 +42,12 @@ def default_mesh(step: ReadStep) -> dict[str, MeshDescription]:
     first = max(names, key=lambda n: step[n].size)
     shape = step[first].shape
     names = [n for n in names if step[n].shape == shape]
-    units = {name: step.attributes.get(f"{name}/units") for name in names}
-    fields = {n: FieldInfo("node", (n,), 1, units[n] if isinstance(units[n], str) else "") for n in names}
-    place = {"origin": _point(step, first, "origin", 0.0), "spacing": _point(step, first, "spacing", 1.0)}
+    units = {name: step.attributes.get(f"{name}/units", "") for name in names}
+    fields = {n: FieldInfo("node", (n,), 1, unit if isinstance(unit, str) else "") for n, unit in units.items()}
+    place: dict[str, Any] = {
+        "origin": _point(step, first, "origin", 0.0),
+        "spacing": _point(step, first, "spacing", 1.0),
+    }
     try:
         check_spacing(place["spacing"])
     except InvalidArgument as error:
@@ -153,7 +157,8 @@ class _Keys(dict[str, Any]):
         numbers = isinstance(values, list) and all(type(each) in (int, float) and abs(each) < 1e300 for each in values)
         if not numbers or len(values) != 3:
             raise self.error(key, f"expected three finite numbers, for x, y, z, not {shown(values)}")
-        return tuple(float(each) for each in values)
+        x, y, z = (float(each) for each in values)
+        return x, y, z
 
     def text(self, key: str, default: str | None = None) -> str:
         value = self.get(key, default)
@@ -186,7 +191,7 @@ class _MeshKeys(_Keys):
         super().__init__(f"mesh '{name}'", value, required, optional)
         self.name = name
         self.step = step
-        self.associations = ASSOCIATIONS
+        self.associations: tuple[str, ...] = ASSOCIATIONS
         self.shapes: Mapping[str, tuple[int, ...]] | None = None
         self._domains: tuple[str, int] | None = None
 
@@ -314,13 +319,13 @@ def _amr(keys: _MeshKeys) -> MeshDescription:
     layers = keys.integer("ghost_layers", 0, 1000, 0)
     refinement = keys.integer("refinement", 2, 16, 2)
     keys.checked("cells", check_amr, cells, axes, layers, refinement)
-    arrays = {each: keys.text(each) for each in ("levels", "indices")}
-    for each, name in arrays.items():
+    levels, indices = keys.text("levels"), keys.text("indices")
+    for each, name in (("levels", levels), ("indices", indices)):
         keys.check(each, name, "iu")
     spacing = keys.checked("spacing", check_spacing, keys.point("spacing", 1.0))
-    grid = {"cells": cells, "axes": axes, "ghost_layers": layers, "refinement": refinement}
-    place = {"origin": keys.point("origin", 0.0), "spacing": spacing, "step": keys.step}
-    return AmrDescription(**grid, **place, **arrays, **keys.common())
+    grid: dict[str, Any] = {"cells": cells, "axes": axes, "ghost_layers": layers, "refinement": refinement}
+    place: dict[str, Any] = {"origin": keys.point("origin", 0.0), "spacing": spacing, "step": keys.step}
+    return AmrDescription(**grid, **place, levels=levels, indices=indices, **keys.common())
 
 
 def _multiblock(keys: _MeshKeys, meshes: Mapping[str, MeshDescription]) -> MeshDescription:

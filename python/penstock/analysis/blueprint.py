@@ -64,7 +64,10 @@ def write_blueprint(
             _write(root.with_suffix("") / f"{name}.hdf5", {name: tree})
 
     def finish(_: Any) -> Path:
-        contents = {"blueprint_index": {"mesh": index}, "protocol": {"name": "hdf5", "version": "0.4.0"}}
+        contents: dict[str, Any] = {
+            "blueprint_index": {"mesh": index},
+            "protocol": {"name": "hdf5", "version": "0.4.0"},
+        }
         contents |= {"number_of_trees": firsts[-1], "tree_pattern": f"{_TREE}/"}
         files, pattern = (1, root.name) if size == 1 else (firsts[-1], f"{root.stem}/{_TREE}.hdf5")
         _write(root, contents | {"number_of_files": files, "file_pattern": pattern} | (trees if size == 1 else {}))
@@ -73,7 +76,7 @@ def write_blueprint(
     return exchange(cohort, write, finish)
 
 
-def _parts(mesh: Mesh) -> Iterable[tuple[Mesh, int | None]]:
+def _parts(mesh: Any) -> Iterable[tuple[Mesh, int | None]]:
     """The parts of a mesh that are domains, and the levels of those of AMR."""
     if mesh.type == "multiblock":
         for block in mesh.blocks.values():
@@ -140,8 +143,8 @@ def _structured(mesh: Any) -> tuple[Tree, Tree]:
     if mesh.type == "rectilinear":
         return {"type": "rectilinear", "values": {axis: lines[axis] for axis in kept}}, {"type": "rectilinear"}
     spacing = {f"d{axis}": each for axis, each in zip("xyz", mesh.spacing, strict=True) if axis in kept}
-    place = {"origin": {axis: lines[axis][0] for axis in kept}, "spacing": spacing}
-    return {"type": "uniform", "dims": dims, **place}, {"type": "uniform"}
+    where = {"origin": {axis: lines[axis][0] for axis in kept}, "spacing": spacing}
+    return {"type": "uniform", "dims": dims, **where}, {"type": "uniform"}
 
 
 def _explicit(mesh: Any) -> tuple[Tree, Tree]:

@@ -29,9 +29,10 @@ from vtkmodules.vtkRenderingVolumeOpenGL2 import vtkOpenGLGPUVolumeRayCastMapper
 
 from ..errors import Unsupported
 from ..render import BACKGROUND_HIGH, BACKGROUND_LOW, COLORS, _off_screen_window, _Scene
-from .parts import CELL, GHOSTS, POINT, association, copy_of, ghosts, magnitude, owned, run, set_array, values
+from .parts import CELL, POINT, association, copy_of, ghosts, magnitude, owned, run, set_array, values
 from .parts import with_points as fields_at_points
 from .view import View
+from .vtk import GHOSTS
 
 _COLOR = "penstock:color"
 _OPACITY = ((0, 0), (0.2, 0.02), (0.5, 0.25), (1, 0.95))  # of volumes, over the range of values
@@ -102,7 +103,8 @@ def _pixels(window: Any) -> np.ndarray:
     width, height = window.GetSize()
     found = vtkUnsignedCharArray()
     window.GetRGBACharPixelData(0, 0, width - 1, height - 1, 0, found)
-    return vtk_to_numpy(found).reshape(height, width, 4).copy()
+    pixels: np.ndarray = vtk_to_numpy(found).reshape(height, width, 4).copy()
+    return pixels
 
 
 # ------------------------------------------------------------------------------------------------------------- props
@@ -147,7 +149,7 @@ def actors(pieces: Iterable[vtkPolyData], color: str | None, look: Look, radius:
         bare = vtkPolyData()  # without data but the normals and the colours' values
         bare.CopyStructure(piece)
         bare.GetPointData().SetNormals(piece.GetPointData().GetNormals())
-        if place is not None:
+        if place is not None and color is not None:
             set_array(bare, place, _COLOR, magnitude(values(piece, color)))
         groups.setdefault(place, vtkAppendPolyData()).AddInputData(bare)
     found = []
@@ -166,7 +168,7 @@ def _actor(data: vtkPolyData, place: int | None, look: Look, radius: float | Non
     if mapper.GetScalarVisibility():
         mapper.SetScalarMode(3 if place == POINT else 4)  # an array of points, of cells
         mapper.SelectColorArray(_COLOR)
-        mapper.SetLookupTable(_lookup_table(look.limits))
+        mapper.SetLookupTable(_lookup_table(look.limits or (0.0, 1.0)))
         mapper.UseLookupTableScalarRangeOn()
         mapper.SetInterpolateScalarsBeforeMapping(place == POINT and radius is None)
     actor = core.vtkActor()
@@ -206,7 +208,7 @@ def volume(part: vtkImageData, field: str, look: Look, thickness: float, step: f
     image.CopyStructure(part)
     set_array(image, POINT, _COLOR, magnitude(values(part, field)).astype(np.float32))
     image.GetPointData().SetActiveScalars(_COLOR)
-    low, high = look.limits
+    low, high = look.limits or (0.0, 1.0)
     colors, opacity = core.vtkColorTransferFunction(), vtkPiecewiseFunction()
     for at, *rgb in COLORS:
         colors.AddRGBPoint(low + at * (high - low), *rgb)
@@ -269,7 +271,9 @@ class Annotator:
         self.window.AddRenderer(self.renderer)
         self.window.AddRenderer(self.axes)
 
-    def annotate(self, picture: np.ndarray, view: View | None, bars: Sequence[tuple[str, float, float]], label: str):
+    def annotate(
+        self, picture: np.ndarray, view: View | None, bars: Sequence[tuple[str, float, float]], label: str
+    ) -> np.ndarray:
         """An array (height, width, 3) of the opaque image, from the highest row to the lowest.
 
         view: for the axes; None: without them. bars: a title, low and high of each.
@@ -320,7 +324,9 @@ class Annotator:
         long = len(title) > 8
         texts = [self._text(title, 0.985 if long else left / self.width, above, 38, right=long)]
         ticks = np.linspace(low, high, 5 if count < 3 else 3)
-        for place, words in zip(np.linspace(bottom, bottom + tall, len(ticks)), tick_labels(ticks), strict=True):
+        for place, words in zip(
+            np.linspace(bottom, bottom + tall, len(ticks)), tick_labels(ticks.tolist()), strict=True
+        ):
             texts.append(self._text(words, (left + wide + 6) / self.width, place, 48))
         return texts
 
@@ -361,4 +367,4 @@ def png(picture: np.ndarray) -> bytes:
     writer.SetCompressionLevel(4)
     writer.SetInputData(_image(picture[::-1]))
     writer.Write()
-    return vtk_to_numpy(writer.GetResult()).tobytes()
+    return bytes(vtk_to_numpy(writer.GetResult()).tobytes())

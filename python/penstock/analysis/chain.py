@@ -45,16 +45,23 @@ class Survey:
     names: frozenset[str] = frozenset()
 
     @property
+    def _bounds(self) -> Sequence[float]:
+        """Of parts that are not all empty."""
+        assert self.bounds is not None
+        return self.bounds
+
+    @property
     def low(self) -> np.ndarray:
-        return np.array(self.bounds[::2])
+        return np.array(self._bounds[::2])
 
     @property
     def high(self) -> np.ndarray:
-        return np.array(self.bounds[1::2])
+        return np.array(self._bounds[1::2])
 
     @property
     def center(self) -> np.ndarray:
-        return (self.low + self.high) / 2
+        middle: np.ndarray = (self.low + self.high) / 2
+        return middle
 
     @property
     def diagonal(self) -> float:
@@ -67,14 +74,15 @@ def apply_chain(filters: Sequence[Any], parts: Iterable[Any], cohort: Cohort | N
     NotFound, on all ranks, when no part of any rank has a field that a filter reads. Ranges and bounds that a filter
     needs are those of the mesh, not of what the filters before it left.
     """
-    parts = [part for part in parts if part is not None]
+    there = [part for part in parts if part is not None]
     if not filters:
-        return parts
-    survey = take_survey(filters, parts, cohort)
+        return there
+    survey = take_survey(filters, there, cohort)
+    result: list[Any] | Table = there
     for link in filters:
         if survey.bounds is not None or link.makes_table:
-            parts = link.apply(parts, survey)
-    return parts
+            result = link.apply(result, survey)
+    return result
 
 
 def take_survey(filters: Sequence[Any], parts: Sequence[Any], cohort: Cohort | None) -> Survey:
@@ -82,7 +90,7 @@ def take_survey(filters: Sequence[Any], parts: Sequence[Any], cohort: Cohort | N
     wanted = sorted(frozenset().union(*(link.ranges() for link in filters)))
     needed = sorted(frozenset().union(*(link.fields() or () for link in filters)))
 
-    def mine():
+    def mine() -> tuple[list[Any], dict[str, tuple[float, float] | None], frozenset[str]]:
         from .parts import field_names, magnitude, owned, owned_values
 
         own = [part for part in map(owned, parts) if part is not None]
@@ -93,9 +101,9 @@ def take_survey(filters: Sequence[Any], parts: Sequence[Any], cohort: Cohort | N
             ranges[name] = _finite_range(np.concatenate([magnitude(a) for a in arrays])) if arrays else None
         return [part.GetBounds() for part in own], ranges, known
 
-    def whole(everything):
+    def whole(everything: list[Any]) -> tuple[Any, dict[str, Any], frozenset[str]]:
         bounds = np.array([b for boxes, _, _ in everything for b in boxes]).reshape(-1, 6)
-        known = frozenset().union(*(k for _, _, k in everything))
+        known: frozenset[str] = frozenset().union(*(k for _, _, k in everything))
         for name in needed:
             if len(bounds) and name not in known:
                 raise NotFound(f"there is no field '{name}'{nearest(name, sorted(known))}")

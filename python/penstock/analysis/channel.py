@@ -82,6 +82,7 @@ def _number(step: ReadStep, name: str) -> float:
 def _flattened(meshes: Mapping[str, Mesh]) -> dict[str, Mesh]:
     """With the blocks of multiblocks beside them."""
     out = dict(meshes)
+    mesh: Any
     for name, mesh in meshes.items():
         if not isinstance(name, str) or not 0 < len(name) <= 200:
             raise InvalidArgument(f"the name of a mesh is a str of 1 to 200 characters, not {name!r}")
@@ -108,7 +109,7 @@ class _Publication:
         if wanted is not None and not set(wanted) <= set(names):
             raise InvalidArgument(f"no mesh has the field '{min(set(wanted) - set(names))}'; there are {sorted(names)}")
 
-    def put_mesh(self, name: str, mesh: Mesh) -> dict[str, Any]:
+    def put_mesh(self, name: str, mesh: Any) -> dict[str, Any]:
         if mesh.type == "multiblock":
             return {"type": mesh.type, "blocks": list(mesh.blocks)}
         if isinstance(mesh, StructuredMesh):
@@ -125,7 +126,7 @@ class _Publication:
             out["ids"] = puts
         return out
 
-    def _put_geometry(self, name: str, mesh: Mesh) -> dict[str, Any]:
+    def _put_geometry(self, name: str, mesh: Any) -> dict[str, Any]:
         out: dict[str, Any] = {}
         if isinstance(mesh, StructuredMesh):
             out |= {"shape": list(mesh.whole), "axes": mesh.axes}
@@ -155,7 +156,7 @@ class _Publication:
         out = {"name": block.name, "id": block.id, "topology": block.topology}
         return out | {key: self._put(f"{prefix}/{key}", getattr(block, key)) for key in keys}
 
-    def _put_field(self, mesh_name: str, name: str, mesh: Mesh) -> dict[str, Any]:
+    def _put_field(self, mesh_name: str, name: str, mesh: Any) -> dict[str, Any]:
         field, components = mesh.fields[name], mesh.components(name)
         variable = f"{mesh_name}/{name}" if name in self._shared else name
         names, arrays = [variable], field.arrays
@@ -169,7 +170,8 @@ class _Publication:
             out["components"] = components
         put_it = self._wanted is None or name in self._wanted
         for each, array in zip(names, arrays, strict=True):
-            self._put(each, array, *_place(mesh, field.association), put_it=put_it)
+            start, whole = _place(mesh, field.association)
+            self._put(each, array, start, whole, put_it=put_it)
         out["variables"] = names
         return out | ({"units": field.units} if field.units else {})
 
@@ -203,21 +205,22 @@ class _Publication:
         return name
 
 
-def _place(mesh: Mesh, association: str) -> tuple[Any, ...]:
+def _place(mesh: Any, association: str) -> tuple[Any, ...]:
     """Where a structured part's arrays start, and the shape of the whole; nothing for others."""
     if not isinstance(mesh, StructuredMesh):
         return ()
     return mesh.start, mesh.whole if association == "node" else cells_of(mesh.whole)
 
 
-def owned(mesh: StructuredMesh) -> StructuredMesh:
+def owned(mesh: Any) -> StructuredMesh:
     """The part without its layers of ghosts, as views of its arrays; the mesh itself if it has none.
 
     Raises InvalidArgument when ghosts (of elements) lie between elements that are owned.
     """
     ghosts = mesh.ghosts.get("element")
     if ghosts is None or not ghosts.any():
-        return replace(mesh, ghosts={}) if mesh.ghosts else mesh
+        unmarked: StructuredMesh = replace(mesh, ghosts={}) if mesh.ghosts else mesh
+        return unmarked
     inside = ghosts == 0
     box = []
     for d in range(inside.ndim):
@@ -234,7 +237,7 @@ def owned(mesh: StructuredMesh) -> StructuredMesh:
         more["coordinates"] = {axis: mesh.coordinates[axis][each] for axis, each in zip(mesh.axes, nodes, strict=True)}
     elif mesh.type == "curvilinear":
         more["coordinates"] = Field("node", mesh.coordinates)[index["node"]].values
-    return replace(
+    share: StructuredMesh = replace(
         mesh,
         shape=tuple(each.stop - each.start for each in nodes),
         start=tuple(first + each.start for first, each in zip(mesh.start, nodes, strict=True)),
@@ -243,3 +246,4 @@ def owned(mesh: StructuredMesh) -> StructuredMesh:
         ghosts={},
         **more,
     )
+    return share

@@ -107,12 +107,19 @@ class Compositor:
             self._writer._lose()
             raise
 
+    @property
+    def _ranks(self) -> Cohort:
+        """Of several ranks."""
+        assert self._cohort is not None
+        return self._cohort
+
     def _rows(self, rank: int) -> slice:
-        return slice(*(self.height * r // self._cohort.size for r in (rank, rank + 1)))
+        size = self._ranks.size
+        return slice(self.height * rank // size, self.height * (rank + 1) // size)
 
     def _bands(self, **images: np.ndarray) -> list[np.ndarray]:
         """This rank's rows of the images of all ranks, (ranks, rows, width, ...), for each of these images."""
-        rank, size = self._cohort.rank, self._cohort.size
+        rank, size = self._ranks.rank, self._ranks.size
         with self._writer.step() as step:
             for name, image in images.items():
                 start = (rank, *(0,) * image.ndim)
@@ -123,7 +130,7 @@ class Compositor:
         return bands
 
     def _gathered(self, band: np.ndarray) -> np.ndarray:
-        bands = self._cohort.gather(band.tobytes(), 0)
+        bands = self._ranks.gather(band.tobytes(), 0)
         if bands is None:
             return np.zeros((0, *band.shape[1:]), band.dtype)
         return np.frombuffer(b"".join(bands), band.dtype).reshape(self.height, *band.shape[1:])

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy as np
 
 from .. import _core
 from ..errors import InvalidArgument, NotFound
+from ..topologies import TOPOLOGIES
 from . import partition
-from .meshes import MESH_TYPES, TOPOLOGIES, ElementBlock, Field, Mesh, UnstructuredMesh, cells_of
+from .meshes import MESH_TYPES, ElementBlock, Field, Mesh, UnstructuredMesh, cells_of
 from .partition import BoxPart, DomainsPart, MultiPart, Part, RowsPart
 
 if TYPE_CHECKING:
     from ..reader import ReadStep
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ class MeshDescription:
             place = "" if domain is None else f", domain {domain}"
             raise InvalidArgument(f"mesh '{self.name}'{place}: {error}") from None
 
-    def _require(self, part: Part, kind: type) -> Any:
+    def _require(self, part: Part, kind: builtins.type[P]) -> P:
         if not isinstance(part, kind):
             raise InvalidArgument(f"mesh '{self.name}' has parts of type {kind.__name__}, not {type(part).__name__}")
         return part
@@ -197,7 +201,7 @@ class StructuredDescription(MeshDescription):
             keys["coordinates"] = {axis: fetch.box(self.coordinates[axis], (a,), (n,)) for axis, a, n in places}
         with self._named():
             if self.type == "curvilinear":
-                keys["coordinates"] = get(FieldInfo("node", self.coordinates)).values
+                keys["coordinates"] = get(FieldInfo("node", tuple(self.coordinates))).values
             fields = {name: get(self.fields[name]) for name in names}
             ids = {key: get(FieldInfo(key, (name,))).arrays[0] for key, name in self.ids.items()}
             marked = get(self.ghosts) if self.ghosts else None
@@ -209,13 +213,18 @@ class StructuredDescription(MeshDescription):
                 ours = ghosts.get(marked.association)
                 ghosts[marked.association] = marked.arrays[0] | (0 if ours is None else ours)
             with self._named():
-                return MESH_TYPES[self.type](**keys, fields=fields, ids=ids, ghosts=ghosts)
+                mesh: Mesh = MESH_TYPES[self.type](**keys, fields=fields, ids=ids, ghosts=ghosts)
+                return mesh
 
         return build
 
 
 def _ghosts(
-    mesh: StructuredDescription, owned: BoxPart, box: BoxPart, counts: Mapping[str, tuple[int, ...]], order: str
+    mesh: StructuredDescription,
+    owned: BoxPart,
+    box: BoxPart,
+    counts: Mapping[str, tuple[int, ...]],
+    order: Literal["C", "F"],
 ) -> dict[str, np.ndarray]:
     """Marks of elements outside the owned box, and of nodes that another part owns: those at its upper faces."""
     out: dict[str, np.ndarray] = {}
@@ -308,9 +317,10 @@ def merge(meshes: Sequence[Mesh]) -> Mesh:
     if isinstance(first, UnstructuredMesh):
         shifts = np.cumsum([0, *[mesh.size_of("node") for mesh in meshes[:-1]]])
         numbers = range(len(first.blocks))
-        common["blocks"] = [_joined_block([mesh.blocks[n] for mesh in meshes], shifts) for n in numbers]
+        of_elements: Sequence[Any] = meshes
+        common["blocks"] = [_joined_block([mesh.blocks[n] for mesh in of_elements], shifts) for n in numbers]
         if len(numbers) > 1:
-            counts = [len(block) for mesh in meshes for block in mesh.blocks]
+            counts = [len(block) for mesh in of_elements for block in mesh.blocks]
             order = np.argsort(np.repeat([*numbers] * len(meshes), counts), kind="stable")
 
     def joined(values: Sequence[Any], association: str = "node") -> Any:
@@ -325,7 +335,10 @@ def merge(meshes: Sequence[Mesh]) -> Mesh:
     for name, each in first.fields.items():
         values = joined([mesh.fields[name].values for mesh in meshes], each.association)
         fields[name] = Field(each.association, values, each.units)
-    return type(first)(coordinates=joined([mesh.coordinates for mesh in meshes]), fields=fields, **common)
+    kind: Any = type(first)
+    all_coordinates = [cast(Any, mesh).coordinates for mesh in meshes]
+    joined_mesh: Mesh = kind(coordinates=joined(all_coordinates), fields=fields, **common)
+    return joined_mesh
 
 
 def _joined_block(blocks: Sequence[ElementBlock], shifts: np.ndarray) -> ElementBlock:
@@ -334,9 +347,10 @@ def _joined_block(blocks: Sequence[ElementBlock], shifts: np.ndarray) -> Element
     arrays = {"connectivity": np.concatenate([b.connectivity.astype(np.int64) + int(shift) for b, shift in pairs])}
     if first.topology == "mixed":
         ends = np.cumsum([0, *[len(block.connectivity) for block in blocks]])
-        pieces = [block.offsets[:-1].astype(np.int64) + end for block, end in zip(blocks, ends[:-1], strict=True)]
+        cells = [block.cells() for block in blocks]
+        pieces = [offsets[:-1].astype(np.int64) + end for (_, offsets, _), end in zip(cells, ends[:-1], strict=True)]
         arrays["offsets"] = np.concatenate([*pieces, ends[-1:]])
-        arrays["topologies"] = np.concatenate([block.topologies for block in blocks])
+        arrays["topologies"] = np.concatenate([topologies for topologies, _, _ in cells])
     return ElementBlock(name=first.name, id=first.id, topology=first.topology, **arrays)
 
 
@@ -362,7 +376,7 @@ class AmrDescription(MeshDescription):
         for n, (levels, indices) in enumerate(zip(*arrays, strict=True)):
             with self._named(n):
                 self._mesh(levels, indices)
-        return list(partition.rows(*arrays, self.refinement, size, method))
+        return list(partition.rows(arrays[0], arrays[1], self.refinement, size, method))
 
     def _enqueue(self, fetch: _Fetch, part: Part, names: list[str], ghost_layers: int) -> Callable[[], Mesh]:
         chosen: RowsPart = self._require(part, RowsPart)
@@ -400,7 +414,9 @@ class AmrDescription(MeshDescription):
 
     def _mesh(self, levels: np.ndarray, indices: np.ndarray, **more: Any) -> Mesh:
         keys = ("cells", "axes", "ghost_layers", "origin", "spacing", "refinement")
-        return MESH_TYPES["amr"](**{key: getattr(self, key) for key in keys}, levels=levels, indices=indices, **more)
+        chosen = {key: getattr(self, key) for key in keys}
+        mesh: Mesh = MESH_TYPES["amr"](**chosen, levels=levels, indices=indices, **more)
+        return mesh
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -23,7 +23,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard, cast
 
 import numpy as np
 
@@ -103,6 +103,10 @@ class Reduction:
             return np.asarray(_evaluate(self.tree, lambda node: _field_values(node, arrays, values)))
 
 
+def _fields_read(reductions: tuple[Reduction, ...]) -> frozenset[str]:
+    return frozenset(name for each in reductions for name in each.fields)
+
+
 class Expression:
     """A checked expression. InvalidArgument: not of this language; NotFound: a name that is no query.
 
@@ -118,7 +122,7 @@ class Expression:
         self.current: frozenset[str] = frozenset()
         self.depth = 0
         _Check(self, queries).outside(self.tree)
-        self.fields: frozenset[str] = frozenset().union(*(r.fields for r in self.reductions))
+        self.fields = _fields_read(self.reductions)
 
     def __str__(self) -> str:
         return self.text
@@ -157,7 +161,8 @@ def _parse(text: str) -> ast.expr:
         raise InvalidArgument(f"'{text}' is no expression: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError):
         raise InvalidArgument(f"'{text[:40]}' is no expression, or is nested too deeply") from None
-    level, nodes = [tree], 0
+    level: list[ast.AST] = [tree]
+    nodes = 0
     for _ in range(MAX_DEPTH):
         nodes += len(level)
         level = [child for node in level for child in ast.iter_child_nodes(node) if child._fields]  # no Add(), Load()
@@ -209,13 +214,13 @@ class _Check:
     def earlier(self, node: ast.Call) -> None:
         words = [*node.args, *(keyword.value for keyword in node.keywords)]
         keywords = [keyword.arg for keyword in node.keywords]
-        most = 2 if node.func.id == "previous" else 1
+        most = 2 if _function(node) == "previous" else 1
         if not node.args or len(words) > most or keywords not in ([], ["k"]):
             raise InvalidArgument(f"'{ast.unparse(node)}': write previous(query), previous(query, k) or changed(query)")
         k = _previous_k(node)
         if k is None:
             raise InvalidArgument(f"'{ast.unparse(node)}': k is a whole number from 1 to {MAX_PREVIOUS}")
-        self.query(node.args[0], current=node.func.id == "changed")
+        self.query(node.args[0], current=_function(node) == "changed")
         self.expression.depth = max(self.expression.depth, k)
 
     def reduction(self, node: ast.Call) -> None:
@@ -225,7 +230,7 @@ class _Check:
             raise InvalidArgument(f"'{ast.unparse(node)}' names no field")
         tree = node.args[0]
         truth = isinstance(tree, ast.Compare | ast.BoolOp) or _is_not(tree)
-        new = Reduction(node.func.id, ast.unparse(tree), ast.unparse(node), truth, fields, tree)
+        new = Reduction(_function(node), ast.unparse(tree), ast.unparse(node), truth, fields, tree)
         if new not in self.expression.reductions:
             self.expression.reductions += (new,)
 
@@ -254,15 +259,19 @@ def _operands(node: ast.expr) -> list[ast.expr]:
     raise InvalidArgument(f"'{ast.unparse(node)[:80]}' is not part of the language of conditions")
 
 
-def _calls(node: ast.AST, *names: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+def _function(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
-def _is_reduction(node: ast.AST) -> bool:
+def _calls(node: ast.AST, *names: str) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and _function(node) in names
+
+
+def _is_reduction(node: ast.AST) -> TypeGuard[ast.Call]:
     return _calls(node, *REDUCTIONS) and len(node.args) == 1 and not node.keywords
 
 
-def _is_not(node: ast.AST) -> bool:
+def _is_not(node: ast.AST) -> TypeGuard[ast.UnaryOp]:
     return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
 
 
@@ -291,7 +300,7 @@ def _evaluate(node: ast.expr, leaf: Callable[[ast.expr], Any]) -> Any:
     """float64 or bool, scalar or array. leaf() gives the values of names, and of functions that _operands lacks."""
     match node:
         case ast.Constant():
-            return np.float64(node.value)
+            return np.float64(cast(float, node.value))  # checked
         case ast.UnaryOp():
             value = _evaluate(node.operand, leaf)
             if _is_not(node):
@@ -319,23 +328,26 @@ def _number(value: Any) -> Any:
 
 
 def _scalar(node: ast.expr, values: Values) -> np.float64:
+    number: float
     if isinstance(node, ast.Name):
         number = getattr(values, node.id) if node.id in COUNTERS else values.queries.get(node.id, math.nan)
     elif _is_reduction(node):
         number = values.reduced.get(ast.unparse(node), math.nan)
     else:
+        assert isinstance(node, ast.Call) and isinstance(node.args[0], ast.Name)  # as checked
         query = node.args[0].id
-        number = values.history.previous(query, _previous_k(node)) if values.history is not None else math.nan
-        if node.func.id == "changed":
+        k = _previous_k(node) or 1
+        number = values.history.previous(query, k) if values.history is not None else math.nan
+        if _function(node) == "changed":
             now = values.queries.get(query, math.nan)
             number = now != number and not (math.isnan(number) or math.isnan(now))
     return np.float64(number)
 
 
-def _field_values(node: ast.expr, arrays: Mapping[str, np.ndarray], values: Values) -> np.ndarray:
+def _field_values(node: ast.expr, arrays: Mapping[str, np.ndarray], values: Values) -> np.ndarray | np.float64:
     if isinstance(node, ast.Name) and node.id in COUNTERS:
         return np.float64(getattr(values, node.id))
-    array = np.asarray(arrays[_field_of(node)], dtype=np.float64)
+    array = np.asarray(arrays[_field_of(node) or ""], dtype=np.float64)
     if isinstance(node, ast.Attribute):
         component = "xyz".index(node.attr)
         if array.ndim != 2 or array.shape[1] <= component:
@@ -355,15 +367,16 @@ def compile_when(expression: Expression) -> list[float | str]:
     It is true whenever the condition can be true, whatever the data; exact where only counters and numbers decide.
     `cycle` is `step` there. At most 256 words; a condition that would take more is always true.
     """
-    program = _bound(expression.tree, upper=True)
-    return program if len(program) <= MAX_WORDS else TRUE
+    program: list[float | str] = _bound(expression.tree, upper=True)
+    return program if len(program) <= MAX_WORDS else [*TRUE]
 
 
-def _bound(node: ast.expr, upper: bool) -> list:
+def _bound(node: ast.expr, upper: bool) -> list[Any]:
     """A program that is true at least whenever the node can be true (upper), or only where it surely is (lower)."""
     if _is_not(node):
         inner = _bound(node.operand, not upper)
-        return {"maybe": FALSE, 0: TRUE}[inner[0]] if inner in (TRUE, FALSE) else [*inner, "not"]
+        opposite: dict[Any, list[Any]] = {"maybe": FALSE, 0: TRUE}
+        return opposite[inner[0]] if inner in (TRUE, FALSE) else [*inner, "not"]
     if isinstance(node, ast.BoolOp):
         return _joined((_bound(value, upper) for value in node.values), isinstance(node.op, ast.And))
     if isinstance(node, ast.Compare) and len(node.ops) > 1:
@@ -378,9 +391,9 @@ def _bound(node: ast.expr, upper: bool) -> list:
     return exact
 
 
-def _joined(programs: Iterator[list], conjunction: bool) -> list:
+def _joined(programs: Iterator[list[Any]], conjunction: bool) -> list[Any]:
     neutral, absorbing = (TRUE, FALSE) if conjunction else (FALSE, TRUE)
-    kept: list = []
+    kept: list[Any] = []
     for program in programs:
         if program == absorbing:
             return absorbing
@@ -389,22 +402,25 @@ def _joined(programs: Iterator[list], conjunction: bool) -> list:
     return kept or neutral
 
 
-def _exact(node: ast.expr) -> list | None:
+def _exact(node: ast.expr) -> list[Any] | None:
     """The node's value as a program; None when data or functions that programs lack decide it."""
     if isinstance(node, ast.Name):
         return {"step": ["step"], "cycle": ["step"], "time": ["time"]}.get(node.id)
     if _is_reduction(node) or _calls(node, "previous", "changed"):
         return None
-    operands = [_exact(child) for child in _operands(node)]
-    if None in operands:
-        return None
+    operands: list[list[Any]] = []
+    for child in _operands(node):
+        operand = _exact(child)
+        if operand is None:
+            return None
+        operands.append(operand)
     if all(len(p) == 1 and not isinstance(p[0], str) for p in operands):
         return _constant(node)
     program = _applied(node, operands)
     return program if program is None or len(program) <= MAX_WORDS else None
 
 
-def _constant(node: ast.expr) -> list | None:
+def _constant(node: ast.expr) -> list[Any] | None:
     with np.errstate(all="ignore"):
         value = float(_evaluate(node, _no_leaf))
     return [int(value) if value.is_integer() and abs(value) < 2**53 else value] if math.isfinite(value) else None
@@ -414,7 +430,7 @@ def _no_leaf(node: ast.expr) -> float:
     raise AssertionError("a constant has no names")
 
 
-def _applied(node: ast.expr, operands: list[list]) -> list | None:
+def _applied(node: ast.expr, operands: list[list[Any]]) -> list[Any] | None:
     match node:
         case ast.UnaryOp(op=ast.USub()):
             return [0, *operands[0], "-"]
@@ -439,7 +455,7 @@ def _applied(node: ast.expr, operands: list[list]) -> list | None:
     return None  # sqrt, exp, log: their last digit depends on the library
 
 
-def _chained(programs: Iterable[list], word: str) -> list:
+def _chained(programs: Iterable[list[Any]], word: str) -> list[Any]:
     return functools.reduce(lambda done, program: [*done, *program, word], programs)
 
 

@@ -49,7 +49,7 @@ class ExtractWriter:
     def __init__(
         self,
         extract: Extract,
-        folder: str | os.PathLike,
+        folder: str | os.PathLike[str],
         cohort: Cohort | None = None,
         publish: Publish | None = None,
         goes_on: bool = False,
@@ -74,10 +74,11 @@ class ExtractWriter:
                 raise InvalidArgument(f"{self.extract.name}: streams cannot be published here")
             self._publish(self.extract, result, values)
             return None
-        path = self.folder / fill(self.extract.file, int(values.cycle), float(values.time), self.extract.name)
+        path = self.folder / fill(str(self.extract.file), int(values.cycle), float(values.time), self.extract.name)
         if self.extract.values is not None:
             numbers = {name: expression.evaluate(values) for name, expression in self.extract.values.items()}
             return exchange(self.cohort, lambda: None, lambda _: self._add_row(path, values, numbers))
+        assert result is not None  # of an extract without values
         if isinstance(result, Table):
             return exchange(self.cohort, lambda: None, lambda _: write_columns(path, self._selected(result)))
         if self.extract.type == "csv":
@@ -96,7 +97,7 @@ class ExtractWriter:
             self._asked = path
             path, begins = self._continued(path, list(row)) if self._goes_on else (path, True)
         else:
-            path = self._table
+            path = self._table or path
         self._table = path
         if row["cycle"] <= self._last_cycle:  # an analysis before has written it
             return path
@@ -242,7 +243,9 @@ def _rows(parts: Iterable[Any], fields: Sequence[str] | None) -> tuple[set[str],
     return set(known), found
 
 
-def _write_rows(path: Path, everything: list[tuple[set[str], list[dict]]], fields: Sequence[str] | None) -> Path:
+def _write_rows(
+    path: Path, everything: list[tuple[set[str], list[dict[str, Any]]]], fields: Sequence[str] | None
+) -> Path:
     _check_known(set().union(*(known for known, _ in everything)), fields)
     parts = [columns for _, found in everything for columns in found]
     names = list(dict.fromkeys(["x", "y", "z", *(name for columns in parts for name in columns)]))
@@ -261,7 +264,8 @@ def _in_order(columns: dict[str, np.ndarray], part: np.ndarray) -> np.ndarray:
     order = np.lexsort([part, *reversed(keys)])
     same = np.array([np.equal(k[order][1:], k[order][:-1]) | (k[order][1:] != k[order][1:]) for k in keys]).all(axis=0)
     repeated = np.concatenate([[False][: len(order)], same & (np.diff(part[order]) != 0)]).astype(bool)
-    return order[~repeated]
+    kept: np.ndarray = order[~repeated]
+    return kept
 
 
 def _check_known(known: set[str], fields: Sequence[str] | None) -> None:

@@ -22,14 +22,14 @@ class Slice(Filter):
     """The mesh in a plane. at: along the normal, as from the origin; origin: a point of it; default: the centre."""
 
     key: ClassVar[str] = "slice"
-    normal: tuple = option(schema.direction, (0.0, 0.0, 1.0))
+    normal: tuple[Any, ...] = option(schema.direction, (0.0, 0.0, 1.0))
     at: float | None = option(number(), None)
-    origin: tuple | None = option(vector, None)
+    origin: tuple[Any, ...] | None = option(vector, None)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         only_one(self, "at", "origin", needed=False)
 
-    def apply(self, parts, survey):
+    def apply(self, parts: list[Any], survey: Survey) -> Any:
         from vtkmodules.vtkCommonDataModel import vtkPlane
         from vtkmodules.vtkFiltersCore import vtkCutter
 
@@ -65,17 +65,17 @@ class Contour(Filter):
     makes: ClassVar[frozenset[str]] = frozenset(["Normals"])
     field: str = option(text)
     value: float | None = option(number(), None)
-    values: tuple | None = option(listing(number(), 1, 100), None)
+    values: tuple[Any, ...] | None = option(listing(number(), 1, 100), None)
     count: int | None = option(whole(1, 100), None)
     normals: bool = option(schema.boolean, True)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         only_one(self, "value", "values", "count", needed=False)
 
-    def fields(self):
+    def fields(self) -> frozenset[str]:
         return frozenset([self.field])
 
-    def ranges(self):
+    def ranges(self) -> frozenset[str]:
         return self.fields() if self.value is None and self.values is None else frozenset()
 
     def levels(self, survey: Survey) -> list[float]:
@@ -85,7 +85,7 @@ class Contour(Filter):
         count = self.count or 1
         return [] if limits is None else [float(v) for v in np.linspace(*limits, count + 2)[1:-1]]
 
-    def apply(self, parts, survey):
+    def apply(self, parts: list[Any], survey: Survey) -> Any:
         from vtkmodules.vtkFiltersCore import vtkContourFilter
 
         from .parts import association, run, with_points
@@ -171,16 +171,16 @@ class Threshold(Filter):
     min: float | None = option(number(), None)
     max: float | None = option(number(), None)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.min is None and self.max is None:
             raise Problem("min or max is needed")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise Problem(f"min {self.min:g} is above max {self.max:g}")
 
-    def fields(self):
+    def fields(self) -> frozenset[str]:
         return frozenset([self.field])
 
-    def apply(self, parts, survey):
+    def apply(self, parts: list[Any], survey: Survey) -> Any:
         from vtkmodules.vtkFiltersCore import vtkThreshold
 
         from .parts import association, copy_of, owned, run
@@ -205,8 +205,8 @@ class Threshold(Filter):
 class Plane:
     """Inside is the side that the normal points away from. origin: default the centre of the mesh."""
 
-    normal: tuple = option(schema.direction, (1.0, 0.0, 0.0))
-    origin: tuple | None = option(vector, None)
+    normal: tuple[Any, ...] = option(schema.direction, (1.0, 0.0, 0.0))
+    origin: tuple[Any, ...] | None = option(vector, None)
 
     def function(self, survey: Survey) -> Any:
         from vtkmodules.vtkCommonDataModel import vtkPlane
@@ -220,7 +220,7 @@ class Plane:
 @dataclass(frozen=True)
 class Sphere:
     radius: float = option(number(above=0))
-    center: tuple | None = option(vector, None)
+    center: tuple[Any, ...] | None = option(vector, None)
 
     def function(self, survey: Survey) -> Any:
         from vtkmodules.vtkCommonDataModel import vtkSphere
@@ -233,10 +233,10 @@ class Sphere:
 
 @dataclass(frozen=True)
 class Box:
-    min: tuple = option(vector)
-    max: tuple = option(vector)
+    min: tuple[Any, ...] = option(vector)
+    max: tuple[Any, ...] = option(vector)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not all(low < high for low, high in zip(self.min, self.max, strict=True)):
             raise Problem("min must be below max in each direction")
 
@@ -259,19 +259,20 @@ class Clip(Filter):
     box: Box | None = option(record(Box), None)
     keep: str = option(schema.choice("inside", "outside"), "inside")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         only_one(self, "plane", "sphere", "box")
 
-    def apply(self, parts, survey):
+    def apply(self, parts: list[Any], survey: Survey) -> Any:
         from vtkmodules.vtkCommonDataModel import vtkPolyData
         from vtkmodules.vtkFiltersCore import vtkClipPolyData
         from vtkmodules.vtkFiltersGeneral import vtkTableBasedClipDataSet
 
         from .parts import run
 
-        function = (self.plane or self.sphere or self.box).function(survey)
+        shape: Any = self.plane or self.sphere or self.box
+        function = shape.function(survey)
 
-        def clipped(part):
+        def clipped(part: Any) -> Any:
             clip = vtkClipPolyData() if isinstance(part, vtkPolyData) else vtkTableBasedClipDataSet()
             clip.SetClipFunction(function)
             clip.SetInsideOut(self.keep == "inside")

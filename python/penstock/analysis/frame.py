@@ -116,7 +116,8 @@ class Frame:
             whole = have is None or description.type == "multiblock"
             with self._clock("read"):
                 more = channel.read(
-                    self._plain(channel, name), sorted(wanted | (have or set()) if whole else wanted - have)
+                    self._plain(channel, name),
+                    sorted(wanted | (have or set()) if whole or have is None else wanted - have),
                 )
             self._loaded[name] = (
                 more if whole else self._loaded[name].with_fields({**self._loaded[name].fields, **more.fields})
@@ -147,7 +148,8 @@ class Frame:
         parts = [channel.part(description, rank) for rank in range(channel.size)]
         if not all(isinstance(part, BoxPart) for part in parts):
             return None
-        return [description.box_of(part) for part in parts]
+        structured: Any = description
+        return [structured.box_of(part) for part in parts]
 
     def steer(self, **values: Any) -> None:
         """Asks the simulation for these values of its parameters; they arrive at one of its next steps.
@@ -164,7 +166,7 @@ class Frame:
 def _answer(step: ReadStep | None) -> dict[str, Any]:
     """The attribute `coprocessing` of a step; empty where there is none, or where it is something else."""
     try:
-        said = json.loads(step.attributes["coprocessing"])
+        said = json.loads(step.attributes["coprocessing"]) if step is not None else {}
     except (KeyError, ValueError, TypeError, AttributeError):  # it is no simulation with a coprocessor
         return {}
     return said if isinstance(said, dict) else {}

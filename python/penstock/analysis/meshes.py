@@ -273,13 +273,14 @@ class ElementBlock:
     def cells(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As VTK has them: the number of each element's topology; offsets; connectivity of one dimension."""
         if self.topology == "mixed":
+            assert self.topologies is not None and self.offsets is not None  # as checked
             return self.topologies, self.offsets, self.connectivity
         topology, n = TOPOLOGIES[self.topology], len(self)
         offsets = np.arange(n + 1, dtype=np.int64) * topology.nodes
         return np.full(n, topology.vtk, np.uint8), offsets, topology.in_order_of_vtk(self.connectivity).reshape(-1)
 
     def __len__(self) -> int:
-        return len(self.topologies) if self.topology == "mixed" else len(self.connectivity)
+        return len(self.connectivity if self.topologies is None else self.topologies)
 
     def _check_mixed(self, what: str) -> None:
         if self.offsets is None or self.topologies is None:
@@ -376,7 +377,12 @@ class AmrMesh(Mesh):
             inner = n - 2 * self.ghost_layers
             origin[a] += spacing[a] * (int(self.indices[row, a]) * inner - self.ghost_layers)
         shape = tuple(n + 1 for n in self.cells)
-        return UniformMesh(shape=shape, axes=self.axes, origin=tuple(origin), spacing=spacing)
+        return UniformMesh(
+            shape=shape,
+            axes=self.axes,
+            origin=(origin[0], origin[1], origin[2]),
+            spacing=(spacing[0], spacing[1], spacing[2]),
+        )
 
     def layers(self) -> np.ndarray:
         """Marks of a block's ghost layers: 1 there."""

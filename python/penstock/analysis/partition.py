@@ -105,11 +105,11 @@ def _halved(box: BoxPart, size: int, turn: int | None) -> list[BoxPart]:
 def domains(weights: Sequence[int], size: int, method: str = "block") -> list[DomainsPart]:
     """Whole domains in order, in runs of about equal weight (elements, or nodes, of each domain). Any method."""
     _check(size, method)
-    weights = np.asarray(weights, np.float64)
-    if not weights.sum() > 0:
-        weights = np.ones(len(weights))
-    middle = np.cumsum(weights) - weights / 2
-    rank = np.minimum((middle * size / max(weights.sum(), 1)).astype(np.int64), size - 1)
+    shares = np.asarray(weights, np.float64)
+    if not shares.sum() > 0:
+        shares = np.ones(len(shares))
+    middle = np.cumsum(shares) - shares / 2
+    rank = np.minimum((middle * size / max(shares.sum(), 1)).astype(np.int64), size - 1)
     return [DomainsPart(tuple(np.nonzero(rank == r)[0].tolist())) for r in range(size)]
 
 

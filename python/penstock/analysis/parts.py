@@ -32,7 +32,8 @@ def run(algorithm: vtkAlgorithm, data: vtkDataSet) -> vtkDataSet:
     """The output of a filter for this input."""
     algorithm.SetInputDataObject(data)
     algorithm.Update()
-    return algorithm.GetOutputDataObject(0)
+    output: vtkDataSet = algorithm.GetOutputDataObject(0)
+    return output
 
 
 def association(part: vtkDataSet, name: str) -> int | None:
@@ -66,7 +67,7 @@ def copy_of(part: vtkDataSet) -> vtkDataSet:
     return copy
 
 
-def owned(part: vtkDataSet, keep_points: bool = False) -> vtkDataSet | None:
+def owned(part: Any, keep_points: bool = False) -> Any:
     """The part's own cells, without marks (keep_points: but those of points); None when it has none.
 
     Keeps the kind of dataset, except where the own cells of a structured one are no box.
@@ -105,7 +106,7 @@ def _own_box(part: vtkDataSet, marks: np.ndarray) -> vtkDataSet | None:
     size = np.prod([max(high - low, 1) for low, high in box])
     if own.sum() != size:
         return None
-    extract = cutter()
+    extract: Any = cutter()
     extract.SetVOI(*(int(n) for pair in box for n in pair))
     return copy_of(run(extract, part))
 
@@ -118,13 +119,13 @@ def _own_list(part: vtkDataSet, marks: np.ndarray) -> vtkDataSet:
     return part
 
 
-def values(part: vtkDataSet, name: str) -> np.ndarray | None:
+def values(part: vtkDataSet, name: str) -> Any:
     """The field's values, n or n × components, ghosts included; None when the part has no such field."""
     which = association(part, name)
     return None if which is None else numpy_of(part.GetAttributes(which).GetArray(name))
 
 
-def owned_values(part: vtkDataSet, name: str) -> np.ndarray | None:
+def owned_values(part: vtkDataSet, name: str) -> Any:
     """The field's values at the cells or points that the part owns; None when it has no such field.
 
     Without marks of points, these are the points of the own cells: two parts share those at their border.
@@ -147,7 +148,8 @@ def owned_fields(part: vtkDataSet, names: Any = None) -> dict[str, np.ndarray]:
 
 def magnitude(array: np.ndarray) -> np.ndarray:
     """The length of vectors; numbers as they are."""
-    return array if array.ndim == 1 else np.linalg.norm(array, axis=1)
+    lengths: np.ndarray = array if array.ndim == 1 else np.linalg.norm(array, axis=1)
+    return lengths
 
 
 def with_points(part: vtkDataSet, *names: str) -> vtkDataSet:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,9 @@ class Pipeline:
         return cls(text, name)
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> Pipeline:
+    def load(cls, path: str | os.PathLike[str]) -> Pipeline:
         """PipelineError: no such file, or what is wrong in it."""
-        text = read_text(path)
+        text = read_text(Path(path))
         pipeline = cls(text, str(path))
         pipeline.path = Path(path)
         pipeline._seen = (_state_of(pipeline.path), _digest(text))
@@ -161,7 +161,8 @@ class Pipeline:
 
         Queries and steering are asked for at the steps of the default trigger, queries also with whatever names them.
         """
-        never, rules = [0], {}
+        never = [0]
+        rules: dict[Any, Any] = {}
         wanted = [(compile_when(one.when), one.fields) for one in self.triggered]
         wanted += [
             (compile_when(self.when), fields_of(each, self.queries))
@@ -173,7 +174,7 @@ class Pipeline:
         merged = ((list(program), union(fields)) for program, fields in rules.items())
         return [{"fields": None if f is None else sorted(f), "when": program} for program, f in merged]
 
-    def check_fields(self, known: Sequence[str]) -> None:
+    def check_fields(self, known: Collection[str]) -> None:
         """PipelineError with every field that is not among those known."""
         where = {f"{kind}.{n}": x.fields for kind in ("scenes", "extracts") for n, x in getattr(self, kind).items()}
         where |= {f"queries.{name}": query.fields for name, query in self.queries.items()}
@@ -189,7 +190,7 @@ class Pipeline:
     def to_yaml(self) -> str:
         """The pipeline in force, with all defaults; loads() reads it again."""
         parts = {key: plain(getattr(self, key)) for key in _KEYS}
-        return yaml.safe_dump(parts, sort_keys=False, allow_unicode=True)
+        return str(yaml.safe_dump(parts, sort_keys=False, allow_unicode=True))
 
 
 def the_mesh(wanted: str | None, known: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import string
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from ..names import nearest
 from . import schema
@@ -28,6 +28,7 @@ from .schema import (
     whole,
 )
 
+T = TypeVar("T")
 MAX_NAMES = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,99}")
@@ -52,7 +53,7 @@ def fill(pattern: str, step: int, time: float, name: str) -> str:
     known = {"cycle": int(step), "step": int(step), "time": float(time), "name": name}
     try:
         for _, word, form, conversion in string.Formatter().parse(pattern):
-            if word is not None and (word not in known or conversion or not _FORMAT.fullmatch(form)):
+            if word is not None and (word not in known or conversion or not _FORMAT.fullmatch(form or "")):
                 words = ", ".join(f"{{{key}}}" for key in known)
                 raise Problem(f"'{pattern}': one of {words} is needed in braces, or such as {{cycle:06d}}")
         return pattern.format(**known)
@@ -61,19 +62,20 @@ def fill(pattern: str, step: int, time: float, name: str) -> str:
 
 
 def label(value: Any, place: Place) -> str:
-    if value != "":
-        fill(text(value, place), 0, 0.0, "name")
-    return value
+    if value == "":
+        return ""
+    fill(text(value, place), 0, 0.0, "name")
+    return str(value)
 
 
 def file_pattern(value: Any, place: Place) -> str:
     path = PurePosixPath(fill(text(value, place), 0, 0.0, "name"))
     if path.is_absolute() or ".." in path.parts or str(value).endswith("/") or not path.name:
         raise Problem(f"'{value}': the name of a file in the output folder is needed, without '..'")
-    return value
+    return str(value)
 
 
-def by_name(kind: Kind, allowed: re.Pattern = _NAME) -> Kind:
+def by_name(kind: Kind, allowed: re.Pattern[str] = _NAME) -> Kind:
     """A mapping of names to values of one kind."""
 
     def read(value: Any, place: Place) -> dict[str, Any]:
@@ -108,8 +110,12 @@ filters = listing(one_filter, 0, 100)
 
 def union(fields: Iterable[Fields]) -> Fields:
     """The union of sets of names, in which None is the set of all names."""
-    fields = list(fields)
-    return None if None in fields else frozenset().union(*fields)
+    found: frozenset[str] = frozenset()
+    for each in fields:
+        if each is None:
+            return None
+        found |= each
+    return found
 
 
 class Named:
@@ -136,9 +142,9 @@ class Chain:
 
     pipeline: Named | None = option(named, None)
     own_mesh: str | None = option(text, None, key="mesh")
-    own: tuple = option(filters, (), key="filters")
+    own: tuple[Any, ...] = option(filters, (), key="filters")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.pipeline is not None and self.own_mesh is not None:
             raise Problem("the mesh stands where the pipeline begins")
         if any(link.makes_table for link in self.filters[:-1]):
@@ -163,7 +169,7 @@ class Chain:
         return union([used, *(link.fields() for link in self.filters)])
 
 
-def gathered(value: dict, place: Place, key: str, inner: Callable[[str], bool]) -> dict:
+def gathered(value: dict[str, Any], place: Place, key: str, inner: Callable[[str], bool]) -> dict[str, Any]:
     """The mapping, in which the keys that `inner` holds for have moved, in their order, to a list under `key`."""
     moved = [name for name in value if inner(name)]
     if not moved or key in value:
@@ -173,7 +179,7 @@ def gathered(value: dict, place: Place, key: str, inner: Callable[[str], bool]) 
     return {**{k: v for k, v in value.items() if k not in moved}, key: [{name: value[name]} for name in moved]}
 
 
-def inline(value: dict, place: Place) -> dict:
+def inline(value: dict[str, Any], place: Place) -> dict[str, Any]:
     """Filters given as keys become the list `filters`."""
     return gathered(value, place, "filters", FILTERS.__contains__)
 
@@ -189,7 +195,8 @@ def chain(value: Any, place: Place) -> Chain | None:
 def fields_of(one: Expression, queries: Mapping[str, Expression]) -> frozenset[str]:
     """The fields that an expression and all queries it names read."""
     seen: set[str] = set()
-    waiting, found = [one], frozenset()
+    waiting = [one]
+    found: frozenset[str] = frozenset()
     while waiting:
         current = waiting.pop()
         found |= current.fields
@@ -213,12 +220,12 @@ class Plot(Chain):
     """One thing to see in a scene. range: of the colours; None: that of the field. volume: a field, seen through."""
 
     color: str | None = option(text, None)
-    range: tuple | None = option(schema.interval, None)
+    range: tuple[Any, ...] | None = option(schema.interval, None)
     opacity: float = option(number(0, 1), 1.0)
     volume: str | None = option(text, None)
     points: Points | None = option(record(Points, short="radius"), None)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         schema.only_one(self, "volume", "points", needed=False)
         if self.makes_table:
@@ -239,8 +246,8 @@ def plot(value: Any, place: Place) -> Plot | None:
 class Camera:
     """direction: from the centre to the eye. zoom: 1 shows the whole mesh."""
 
-    direction: tuple = option(schema.direction, (1.0, -1.75, 0.95))
-    up: tuple = option(schema.direction, (0.0, 0.0, 1.0))
+    direction: tuple[Any, ...] = option(schema.direction, (1.0, -1.75, 0.95))
+    up: tuple[Any, ...] = option(schema.direction, (0.0, 0.0, 1.0))
     zoom: float = option(number(above=0, maximum=1000), 1.0)
 
 
@@ -280,12 +287,12 @@ class Extract(Triggered, Chain):
     """
 
     type: str = option(choice("csv", "vtk", "vtkhdf", "blueprint", "stream"))
-    selected: tuple | None = option(schema.names, None, key="fields")
+    selected: tuple[Any, ...] | None = option(schema.names, None, key="fields")
     values: dict[str, Expression] | None = option(by_name(expression, re.compile(r"[^,\"\n\r]{1,100}")), None)
     file: str | None = option(file_pattern, None)
     stream: str | None = option(text, None)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.values is not None and (self.type != "csv" or self.filters or self.mesh or self.selected):
             raise Problem("values: make a csv table of their own, without a mesh, filters or fields")
@@ -326,6 +333,6 @@ def extract(value: Any, place: Place) -> Extract | None:
     return _triggered(Extract, inline(value, place), place, FILTERS)
 
 
-def _triggered(cls: type, value: dict, place: Place, also: Iterable[str]) -> Any:
+def _triggered(cls: type[T], value: dict[str, Any], place: Place, also: Iterable[str]) -> T | None:
     value = {"when": place.names["when"].text, **value}
     return build(cls, value, place, also, name=place.path[-1], queries=place.names["queries"])

@@ -13,7 +13,7 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,10 +23,11 @@ from ..names import nearest
 from .expressions import MAX_PREVIOUS, Expression, Reduction, Values
 from .files import whole_file
 
+Result = TypeVar("Result")
 MAX_HISTORY_BYTES = 64 << 20
 
 
-def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[list[Any]], Any]) -> Any:
+def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[list[Any]], Result]) -> Result:
     """combine() of what work() gives on each rank, in the order of ranks; the same on all. Collective.
 
     combine() runs on rank 0. An exception of any rank is raised on all ranks, once all have come.
@@ -45,12 +46,14 @@ def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[
     if error is not None:
         error.on_all_ranks = True
         raise error
-    return result
+    answered: Result = result
+    return answered
 
 
-def together(cohort: Cohort | None, work: Callable[[], Any]) -> Any:
+def together(cohort: Cohort | None, work: Callable[[], Result]) -> Result:
     """What work() gives on this rank; what fails on one is raised on all. work() may exchange() itself. Collective."""
-    result, failure = None, None
+    result: Any = None
+    failure: Exception | None = None
     try:
         result = work()
     except Exception as error:
@@ -59,7 +62,8 @@ def together(cohort: Cohort | None, work: Callable[[], Any]) -> Any:
         failure = error
     # A rank that fails alone gives its error to whichever exchange() the others are in.
     exchange(cohort, lambda: _raise(failure), lambda _: None)
-    return result
+    found: Result = result
+    return found
 
 
 def _raise(failure: Exception | None) -> None:
@@ -206,14 +210,14 @@ class History:
         known = set(names)
         self._values = {n: deque(v, maxlen=self.length) for n, v in self._values.items() if n in known}
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Replaces the file. OSError with the path."""
         # JSON has no NaN and no infinity: these are text.
         plain = {n: [v if math.isfinite(v) else str(v) for v in values] for n, values in self._values.items()}
         with whole_file(Path(path)) as temporary:
             temporary.write_text(json.dumps({"version": 1, "writer": self.writer, "queries": plain}), encoding="utf-8")
 
-    def load(self, path: str | os.PathLike) -> bool:
+    def load(self, path: str | os.PathLike[str]) -> bool:
         """Takes over a saved history; False when there is no such file. InvalidArgument when it is none; OSError."""
         try:
             with open(path, encoding="utf-8") as file:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -151,7 +151,7 @@ def _cells(region: Region, block: Entity, its: Structured) -> ElementBlock:
     if axes > 2:
         corners = [(side, *each) for side in (low, high) for each in corners]
     alone = (0,) * (3 - axes)  # axes that are not there
-    columns = [number[(*alone, *each)].ravel() for each in corners] if block.count else []
+    columns = [number[cast(Any, (*alone, *each))].ravel() for each in corners] if block.count else []
     connectivity = np.column_stack(columns) if columns else np.empty((0, 2**axes), np.int64)
     return ElementBlock(block.name, ("bar2", "quad4", "hex8")[axes - 1], connectivity, block.id)
 

@@ -53,6 +53,7 @@ class RegionChannel(Channel):
         self._region = open(name.stream, comm=cohort, context=context)
         self._skeleton: UnstructuredMesh | None = None
         self._model: Any = None  # of which the skeleton is
+        self._ahead: tuple[State | None, Exception | None] | None = None
         self._go_on()
 
     @property
@@ -64,7 +65,8 @@ class RegionChannel(Channel):
 
     def _take(self, timeout: float | None) -> bool:
         region = self._region
-        (state, error), self._ahead = self._ahead or self._next(timeout), None
+        (state, error) = self._ahead or self._next(timeout)
+        self._ahead = None
         if isinstance(error, TimeoutError):
             return False
         if error is not None:
@@ -74,6 +76,7 @@ class RegionChannel(Channel):
             return False
         if self._model is not region.model:
             self._model, self._skeleton = region.model, to_skeleton(region)
+        assert self._skeleton is not None
         infos = {
             name: FieldInfo(place.association, (name,), place.components)
             for name, place in fields_of(region.model).items()

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..context import Context
 from ..errors import Error, InvalidArgument, WrongState
+from ..options import StreamOptions
 
 MAX_BYTES = 1 << 20
 RETRY_S = 1.0
@@ -22,7 +23,7 @@ MAX_RULES = 256
 MAX_WORDS = 4096  # of the rules' programs, which the simulation runs at each cycle
 # The newest request waits for a simulation that attaches later. Nothing waits for one that does not read: what finds no
 # room is sent again by flush(). A request holds all that is asked for, so only the newest counts.
-_OPTIONS = {
+_OPTIONS: StreamOptions = {
     "engine": "direct",
     "rendezvous_readers": 0,
     "queue_steps": 8,

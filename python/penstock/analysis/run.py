@@ -67,9 +67,9 @@ class Analysis:
 
     def __init__(
         self,
-        programs: Sequence[str | os.PathLike],
+        programs: Sequence[str | os.PathLike[str]],
         channels: Sequence[str],
-        output: str | os.PathLike = "output",
+        output: str | os.PathLike[str] = "output",
         comm: Any = None,
         *,
         context: Context | None = None,
@@ -89,7 +89,7 @@ class Analysis:
         self._cohort = as_cohort(comm)
         self._clock = Clock()
         self._requests: Requests | None = None
-        self._channels: Channels | None = None
+        self._opened: Channels | None = None
         self.report = Report()
         self._listed: set[str] = set()
         self._edited: dict[str, str] = {}  # texts by the number of the task, not yet in force
@@ -110,7 +110,7 @@ class Analysis:
         begun = time.perf_counter()
         try:
             with self._clock("wait"):
-                self._channels = Channels(self._context, self._names, self._cohort, self._timeout, self._partition)
+                self._opened = Channels(self._context, self._names, self._cohort, self._timeout, self._partition)
             if self._first and self._channels.lead.live:
                 self._requests = Requests(self._context, self._channels.lead.name.stream)
                 self._demand()
@@ -135,6 +135,12 @@ class Analysis:
         except OSError:
             if not self.report.error:
                 raise
+
+    @property
+    def _channels(self) -> Channels:
+        """Once they are open."""
+        assert self._opened is not None
+        return self._opened
 
     def _next(self) -> bool:
         with self._clock("wait"):
@@ -187,7 +193,8 @@ class Analysis:
 
     def _demand(self) -> None:
         rules = [rule for n, task in enumerate(self._tasks) for rule in task.demand(self._edited.get(str(n)))]
-        self._requests.demand(rules)
+        if self._requests is not None:
+            self._requests.demand(rules)
 
     @property
     def _problem(self) -> str:
@@ -204,7 +211,7 @@ class Analysis:
     # ------------------------------------------------------------------------------------------------------------ end
 
     def _close(self) -> None:
-        if self._channels is not None:
+        if self._opened is not None:
             self.report.missed = {each.name.name: each.missed for each in self._channels.all[1:] if each.missed}
             self.report.bytes = sum(each.bytes for each in self._channels.all)
         for task in self._tasks:
@@ -212,5 +219,5 @@ class Analysis:
             task.close()
         if self._requests is not None:
             self._requests.close()
-        if self._channels is not None:
+        if self._opened is not None:
             self._channels.close()

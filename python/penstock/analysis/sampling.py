@@ -23,8 +23,8 @@ MAX_GRID_POINTS = 1 << 24
 class Line:
     """n points from one to another."""
 
-    start: tuple = option(vector, key="from")
-    to: tuple = option(vector)
+    start: tuple[Any, ...] = option(vector, key="from")
+    to: tuple[Any, ...] = option(vector)
     n: int = option(whole(1, 100_000), 100)
 
     def points(self) -> np.ndarray:
@@ -44,7 +44,8 @@ def sample(
     from .parts import field_names, run, values
 
     count = where.GetNumberOfPoints()
-    inside, columns = np.zeros(count, bool), {}
+    inside = np.zeros(count, bool)
+    columns: dict[str, np.ndarray] = {}
     for part in parts:
         probe = vtkProbeFilter()
         probe.SetSourceData(part)
@@ -78,13 +79,14 @@ def sample_everywhere(
     """sample() of the own cells of all ranks; where several own a point, the first rank's. Collective."""
     from .parts import owned
 
-    def mine():
+    def mine() -> tuple[np.ndarray, dict[str, np.ndarray]]:
         inside, columns = sample(filter(None, map(owned, parts)), where, fields)
         return np.nonzero(inside)[0], {name: column[inside] for name, column in columns.items()}
 
-    def all_of(everything):
+    def all_of(everything: list[Any]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         count = where.GetNumberOfPoints()
-        inside, columns = np.zeros(count, bool), {}
+        inside = np.zeros(count, bool)
+        columns: dict[str, np.ndarray] = {}
         for numbers, found in everything:
             new = ~inside[numbers]
             inside[numbers] = True
@@ -104,18 +106,18 @@ class Probe(Filter):
     key: ClassVar[str] = "probe"
     makes_table: ClassVar[bool] = True
 
-    points: tuple | None = option(points, None)
+    points: tuple[Any, ...] | None = option(points, None)
     line: Line | None = option(record(Line), None)
     # The name `fields` is the method's.
-    only: tuple | None = option(names, None, key="fields")
+    only: tuple[Any, ...] | None = option(names, None, key="fields")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         only_one(self, "points", "line")
 
     def fields(self) -> Fields:
         return None if self.only is None else frozenset(self.only)
 
-    def apply(self, parts, survey):
+    def apply(self, parts: list[Any], survey: Survey) -> Any:
         where = self.line.points() if self.line is not None else np.array(self.points)
         _, found = sample_everywhere(parts, point_set(where), self.only, survey.cohort)
         columns = dict(zip("xyz", where.T, strict=True))
@@ -137,7 +139,7 @@ def components(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
 def _size(value: Any, place: Place) -> tuple[int, int, int]:
     if isinstance(value, int):
         value = [value] * 3
-    size = listing(whole(1, MAX_GRID_POINTS), 3, 3)(value, place)
+    size: tuple[int, int, int] = listing(whole(1, MAX_GRID_POINTS), 3, 3)(value, place)
     if None not in size and np.prod(size, dtype=np.float64) > MAX_GRID_POINTS:
         raise InvalidArgument(f"a grid of {size} has more than {MAX_GRID_POINTS} points")
     return size
@@ -152,15 +154,16 @@ class Resample(Filter):
     """
 
     key: ClassVar[str] = "resample"
-    size: tuple = option(_size, (64, 64, 64))
-    bounds: tuple | None = option(listing(interval, 3, 3), None)
-    only: tuple | None = option(names, None, key="fields")
+    size: tuple[Any, ...] = option(_size, (64, 64, 64))
+    bounds: tuple[Any, ...] | None = option(listing(interval, 3, 3), None)
+    only: tuple[Any, ...] | None = option(names, None, key="fields")
 
     def fields(self) -> Fields:
         return None if self.only is None else frozenset(self.only)
 
-    def apply(self, parts, survey):
-        from .parts import CELL, GHOSTS, POINT, set_array
+    def apply(self, parts: list[Any], survey: Survey) -> Any:
+        from .parts import CELL, POINT, set_array
+        from .vtk import GHOSTS
 
         image = self.grid(survey)
         inside, found = sample_everywhere(parts, image, self.only, survey.cohort)
@@ -206,16 +209,16 @@ class Histogram(Filter):
 
     field: str = option(text)
     bins: int = option(whole(1, 100_000), 64)
-    range: tuple | None = option(interval, None)
+    range: tuple[Any, ...] | None = option(interval, None)
     weights: str | None = option(text, None)
 
     def fields(self) -> Fields:
         return frozenset(filter(None, (self.field, self.weights)))
 
-    def ranges(self):
+    def ranges(self) -> frozenset[str]:
         return frozenset() if self.range is not None else frozenset([self.field])
 
-    def apply(self, parts, survey):
+    def apply(self, parts: list[Any], survey: Survey) -> Any:
         limits = self._apart(*(self.range or survey.ranges[self.field] or (0.0, 1.0)))
         counts = exchange(
             survey.cohort, lambda: self.counts(parts, limits), lambda everything: np.sum(everything, axis=0)
@@ -260,12 +263,12 @@ class Statistics(Filter):
     key: ClassVar[str] = "statistics"
     makes_table: ClassVar[bool] = True
 
-    only: tuple | None = option(names, None, key="fields")
+    only: tuple[Any, ...] | None = option(names, None, key="fields")
 
     def fields(self) -> Fields:
         return None if self.only is None else frozenset(self.only)
 
-    def apply(self, parts, survey):
+    def apply(self, parts: list[Any], survey: Survey) -> Any:
         from .parts import owned_fields
 
         fields = sorted(survey.names) if self.only is None else list(self.only)

@@ -75,7 +75,7 @@ class SceneRenderer:
     seconds: the time spent so far, by what it was spent on.
     """
 
-    def __init__(self, scene: Scene, folder: str | os.PathLike, cohort: Cohort | None = None, context: Any = None):
+    def __init__(self, scene: Scene, folder: str | os.PathLike[str], cohort: Cohort | None = None, context: Any = None):
         self.scene = scene
         self.folder = Path(folder)
         self.seconds = dict.fromkeys(("filter", "render", "compose", "write"), 0.0)
@@ -99,6 +99,7 @@ class SceneRenderer:
             from .canvas import png
 
             with whole_file(path) as temporary:
+                assert picture is not None  # of rank 0
                 temporary.write_bytes(png(picture))
 
         with self._timed("write"):
@@ -126,17 +127,17 @@ class SceneRenderer:
         whole = Facts.joined(facts).bounds
         view = None if whole is None else view_of(whole, scene.camera, scene.size, bool(bars), bool(label))
 
-        images = []
-        if view is not None:
+        images: list[Any] = []
+        if view is not None and whole is not None:
             shown = list(zip(scene.plots, results, ranges, facts, strict=True))
             with self._timed("render"):
                 color, depth = together(cohort, lambda: self._draw(shown, view, whole))
             with self._timed("compose"):
-                color, depth = self._compose().opaque(color, depth, self._see_through)
-                images.append(color)
-        if view is not None and self._see_through:
+                opaque, before = self._compose().opaque(color, depth, self._see_through)
+                images.append(opaque)
+        if view is not None and whole is not None and self._see_through:
             with self._timed("render"):
-                color, _ = together(cohort, lambda: self._draw(shown, view, whole, depth))
+                color, _ = together(cohort, lambda: self._draw(shown, view, whole, before))
             with self._timed("compose"):
                 order = view.back_to_front(self._boxes(by_rank, boxes or {}, inputs))
                 images.append(self._compose().layers(color, order))
@@ -159,7 +160,7 @@ class SceneRenderer:
 
     # --------------------------------------------------------------------------------------------------------- parts
 
-    def _results(self, inputs: Inputs) -> tuple[list[list[Any]], list[list[Any]]]:
+    def _results(self, inputs: Inputs) -> tuple[list[list[Any]], list[Any]]:
         """The parts that each plot starts from, and what its chain makes of them."""
         plots = self.scene.plots
         starts = [[p for p in inputs[the_mesh(plot.mesh, list(inputs))] if p is not None] for plot in plots]
@@ -191,12 +192,12 @@ class SceneRenderer:
         first = next(n for n, plot in enumerate(self.scene.plots) if _see_through(plot))
         own = [facts[first].bounds for facts in by_rank]
         mesh = the_mesh(self.scene.plots[first].mesh, list(inputs))
-        return boxes.get(mesh, [np.zeros((2, 3)) if each is None else each for each in own])
+        return boxes.get(mesh, [_corners(np.zeros((2, 3)) if each is None else each) for each in own])
 
     # ------------------------------------------------------------------------------------------------------- drawing
 
     def _draw(
-        self, shown: Sequence[tuple], view: View, whole: np.ndarray, before: np.ndarray | None = None
+        self, shown: Sequence[tuple[Any, ...]], view: View, whole: np.ndarray, before: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """What is opaque, on rank 0 with the outline of `whole`; or what one sees through, before that depth."""
         from .canvas import Canvas, outline
@@ -226,11 +227,12 @@ class SceneRenderer:
         from . import canvas
         from .parts import association, owned, with_points
 
-        diagonal = float(np.linalg.norm(facts.bounds[1] - facts.bounds[0]))
+        bounds = np.zeros((2, 3)) if facts.bounds is None else facts.bounds
+        diagonal = float(np.linalg.norm(bounds[1] - bounds[0]))
         if plot.volume is not None:
             parts = [part for part in parts if association(part, plot.volume) is not None]
             parts = [part for part in (owned(with_points(part, plot.volume)) for part in parts) if part is not None]
-            order = view.back_to_front([_box(part) for part in parts])
+            order = view.back_to_front([_corners(_box(part)) for part in parts])
             step = max(min(facts.spacing / 2, diagonal / 250), diagonal / 1000)
             return [canvas.volume(parts[n], plot.volume, look, diagonal / 20, step) for n in order]
         balls = [part for part in parts if plot.points is not None or _is_particles(part)]
@@ -243,7 +245,7 @@ class SceneRenderer:
                 [each for each in drops if each is not None],
                 plot.color,
                 replace(look, lit=True),
-                radius or ball_radius(facts.bounds, facts.points),
+                radius or ball_radius(bounds, facts.points),
             ),
         ]
 
@@ -254,7 +256,9 @@ class SceneRenderer:
             self._compositor = Compositor(self.scene.size, self._cohort, self._context)
         return self._compositor
 
-    def _finish(self, images: Sequence[np.ndarray], view: View | None, bars: Sequence[tuple], label: str) -> np.ndarray:
+    def _finish(
+        self, images: Sequence[np.ndarray], view: View | None, bars: Sequence[tuple[Any, ...]], label: str
+    ) -> np.ndarray:
         from .canvas import Annotator, background
 
         if self._annotator is None:
@@ -266,8 +270,15 @@ def _see_through(plot: Plot) -> bool:
     return plot.volume is not None or plot.opacity < 1
 
 
+def _corners(box: np.ndarray) -> tuple[list[float], list[float]]:
+    low, high = box.tolist()
+    return low, high
+
+
 def _is_particles(part: Any) -> bool:
-    return part.IsA("vtkPolyData") and part.GetNumberOfVerts() == part.GetNumberOfCells() == part.GetNumberOfPoints()
+    return (
+        bool(part.IsA("vtkPolyData")) and part.GetNumberOfVerts() == part.GetNumberOfCells() == part.GetNumberOfPoints()
+    )
 
 
 def _box(part: Any) -> np.ndarray:

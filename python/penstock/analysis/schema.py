@@ -13,13 +13,14 @@ import re
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from ..errors import InvalidArgument, NotFound
 from ..names import nearest
 
+T = TypeVar("T")
 MAX_BYTES = 1 << 20
 MAX_NODES = 20_000
 MAX_DEPTH = 20
@@ -45,7 +46,7 @@ class Source:
     def __init__(self, text: str, name: str):
         self.name = name
         self.errors: list[str] = []
-        self._lines: dict[tuple, int] = {}
+        self._lines: dict[tuple[Any, ...], int] = {}
         if len(text) > MAX_BYTES:
             raise PipelineError(f"{name}: the file has more than {MAX_BYTES} bytes")
         try:
@@ -63,7 +64,7 @@ class Source:
             raise PipelineError(f"{name}: not valid YAML: {error}") from None
 
     def _walk(self, root: yaml.Node | None) -> None:
-        waiting = [((), root)] if root is not None else []
+        waiting: list[tuple[tuple[Any, ...], yaml.Node]] = [((), root)] if root is not None else []
         for _ in range(MAX_NODES):
             if not waiting:
                 return
@@ -83,13 +84,13 @@ class Source:
                     waiting.append(((*path, number), value))
         raise PipelineError(f"{self.name}: more than {MAX_NODES} values, or nested more than {MAX_DEPTH} deep")
 
-    def report(self, path: tuple, text: str, line: int | None = None) -> None:
+    def report(self, path: tuple[Any, ...], text: str, line: int | None = None) -> None:
         near = next((path[:n] for n in range(len(path), 0, -1) if path[:n] in self._lines), None)
-        line = line or self._lines.get(near, 1)
+        line = line or (1 if near is None else self._lines[near])
         words = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
         self.errors.append(f"{self.name}:{line}: {words}: {text}" if words else f"{self.name}: {text}")
 
-    def moved(self, old: tuple, new: tuple) -> None:
+    def moved(self, old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
         """What stands at one place is read at another: its lines go with it."""
         for path in [path for path in self._lines if path[: len(old)] == old]:
             self._lines[(*new, *path[len(old) :])] = self._lines[path]
@@ -106,7 +107,7 @@ class Place:
     """Where a value stands in a source. names: what values may refer to ("pipelines", "queries")."""
 
     source: Source
-    path: tuple = ()
+    path: tuple[Any, ...] = ()
     names: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def at(self, key: str | int) -> Place:
@@ -135,7 +136,7 @@ def option(kind: Kind, default: Any = dataclasses.MISSING, key: str | None = Non
     return dataclasses.field(default=default, metadata={"kind": kind, "key": key})
 
 
-def options_of(cls: type) -> dict[str, dataclasses.Field]:
+def options_of(cls: type) -> dict[str, dataclasses.Field[Any]]:
     """The options of a dataclass by their key in YAML."""
     return {f.metadata["key"] or f.name: f for f in dataclasses.fields(cls) if "kind" in f.metadata}
 
@@ -155,7 +156,7 @@ def record(cls: type, short: str | None = None) -> Kind:
     return read
 
 
-def build(cls: type, value: dict, place: Place, also: Iterable[str] = (), **more: Any) -> Any:
+def build(cls: type[T], value: dict[str, Any], place: Place, also: Iterable[str] = (), **more: Any) -> T | None:
     """The dataclass of a mapping, None after an error, which is reported. also: other keys to suggest for one that is
     unknown. more: fields that are no options."""
     options, before = options_of(cls), len(place.source.errors)
@@ -245,7 +246,7 @@ def choice(*names: str) -> Kind:
     def read(value: Any, place: Place) -> str:
         if value not in names:
             raise Problem(f"one of {', '.join(names)} is needed, not {value!r}{nearest(str(value), names)}")
-        return value
+        return str(value)
 
     return read
 
@@ -253,7 +254,7 @@ def choice(*names: str) -> Kind:
 def listing(kind: Kind, minimum: int, maximum: int) -> Kind:
     """A list; a single value that is no list is a list of one, where one is allowed."""
 
-    def read(value: Any, place: Place) -> tuple:
+    def read(value: Any, place: Place) -> tuple[Any, ...]:
         if not isinstance(value, list):
             if minimum > 1:
                 raise Problem(f"a list of at least {minimum} values is needed, not {value!r}")
@@ -275,18 +276,18 @@ _AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
 def direction(value: Any, place: Place) -> tuple[float, float, float]:
     """x, y, z, -x, -y, -z, or a vector that is not 0."""
     if isinstance(value, str) and value.removeprefix("-") in _AXES:
-        axis = _AXES[value.removeprefix("-")]
-        return tuple(-c if c else 0.0 for c in axis) if value[0] == "-" else axis
+        x, y, z = _AXES[value.removeprefix("-")]
+        return (-x if x else 0.0, -y if y else 0.0, -z if z else 0.0) if value[0] == "-" else (x, y, z)
     if not isinstance(value, list):
         raise Problem(f"x, y, z, -x, -y, -z or a vector such as [1, 0, 0] is needed, not {value!r}")
-    result = vector(value, place)
+    result: tuple[float, float, float] = vector(value, place)
     if not any(result):
         raise Problem("a direction is not [0, 0, 0]")
     return result
 
 
 def interval(value: Any, place: Place) -> tuple[float, float]:
-    result = listing(number(), 2, 2)(value, place)
+    result: tuple[float, float] = listing(number(), 2, 2)(value, place)
     if None not in result and not result[0] < result[1]:
         raise Problem(f"[low, high] with low < high is needed, not {value!r}")
     return result

@@ -28,7 +28,7 @@ _LEFT_THE_DOMAIN = 1  # vtkStreamTracer's reason to end
 class Ball:
     """n points spread evenly in a ball; default: about the mesh's centre, of a quarter of its diagonal."""
 
-    center: tuple | None = option(vector, None)
+    center: tuple[Any, ...] | None = option(vector, None)
     radius: float | None = option(number(above=0), None)
     n: int = option(whole(1, 10_000), 50)
 
@@ -38,16 +38,18 @@ class Ball:
         angle = np.arange(self.n) * np.pi * (3 - np.sqrt(5))
         around = np.stack([np.sqrt(1 - z * z) * np.cos(angle), np.sqrt(1 - z * z) * np.sin(angle), z], axis=1)
         radius = survey.diagonal / 4 if self.radius is None else self.radius
-        return (survey.center if self.center is None else self.center) + radius * np.cbrt(place)[:, None] * around
+        center = np.asarray(survey.center if self.center is None else self.center)
+        seeds: np.ndarray = center + radius * np.cbrt(place)[:, None] * around
+        return seeds
 
 
 @dataclass(frozen=True)
 class Seeds:
     line: Line | None = option(record(Line), None)
     sphere: Ball | None = option(record(Ball, short="radius"), None)
-    points: tuple | None = option(points, None)
+    points: tuple[Any, ...] | None = option(points, None)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         only_one(self, "line", "sphere", "points", needed=False)
 
     def all(self, survey: Survey) -> np.ndarray:
@@ -98,11 +100,11 @@ class Streamlines(Filter):
     def fields(self) -> Fields:
         return frozenset([self.field])
 
-    def apply(self, parts, survey):
+    def apply(self, parts: list[Any], survey: Survey) -> Any:
         signs = {"both": (1, -1), "forward": (1,), "backward": (-1,)}[self.direction]
         length = 2 * survey.diagonal if self.max_length is None else self.max_length
         particles = [
-            Particle(number, sign, *[tuple(point)] * 3, -1, length, self.max_steps)
+            Particle(number, sign, tuple(point), tuple(point), tuple(point), -1, length, self.max_steps)
             for sign in signs
             for number, point in enumerate(self.seeds.all(survey).tolist())
         ]
@@ -144,7 +146,8 @@ class _Tracer:
     def __init__(self, options: Streamlines, parts: list[Any], rank: int):
         from vtkmodules.vtkCommonDataModel import vtkMultiBlockDataSet
 
-        from .parts import CELL, GHOSTS, POINT, association, copy_of, field_names, owned, with_points
+        from .parts import CELL, POINT, association, copy_of, field_names, owned, with_points
+        from .vtk import GHOSTS
 
         self.options, self.rank = options, rank
         self.traced: dict[int, _Piece] = {}
@@ -184,7 +187,7 @@ class _Tracer:
         self.look_beyond([piece for piece in pieces.values() if piece.end is not None])
         return pieces
 
-    def run(self, particles: list[Particle], starts: list[tuple], sign: int) -> Iterator[_Piece]:
+    def run(self, particles: list[Particle], starts: list[tuple[Any, ...]], sign: int) -> Iterator[_Piece]:
         from vtkmodules.vtkFiltersFlowPaths import vtkStreamTracer
 
         from .parts import field_names, run, values
@@ -211,7 +214,9 @@ class _Tracer:
             left, where, arrays = found.get(n, (_LEFT_THE_DOMAIN, np.zeros((0, 3)), none))
             yield self.piece(particle, start, left == _LEFT_THE_DOMAIN, where, arrays)
 
-    def piece(self, particle: Particle, start: tuple, left: bool, where: np.ndarray, arrays: dict) -> _Piece:
+    def piece(
+        self, particle: Particle, start: tuple[Any, ...], left: bool, where: np.ndarray, arrays: dict[str, Any]
+    ) -> _Piece:
         """Cuts what is too long, since VTK has one limit for all, and moves the particle to the end."""
         leap = float(np.linalg.norm(np.subtract(start, particle.drawn)))  # of Euler's method
         walked = leap + np.concatenate([[0.0], np.linalg.norm(np.diff(where, axis=0), axis=1).cumsum()])[: len(where)]
@@ -242,14 +247,15 @@ class _Tracer:
         """A bit further, by Euler's method, from where particles left; those at rest end."""
         if not pieces:
             return
-        ends = np.array([piece.end.point for piece in pieces])
-        signs = np.array([[piece.end.sign] for piece in pieces])
+        particles = [piece.end for piece in pieces if piece.end is not None]
+        ends = np.array([each.point for each in particles])
+        signs = np.array([[each.sign] for each in particles])
         _, found = sample(self.domain, point_set(ends), [self.options.field])
         velocity = np.nan_to_num(found[self.options.field])
         speed = np.linalg.norm(velocity, axis=1, keepdims=True)
         beyond = ends + signs * velocity * self.stride / np.where(speed > 0, speed, 1)
-        for piece, point, moves in zip(pieces, beyond.tolist(), (speed > 0).ravel(), strict=True):
-            piece.end = replace(piece.end, beyond=tuple(point)) if moves else None
+        for piece, end, point, moves in zip(pieces, particles, beyond.tolist(), (speed > 0).ravel(), strict=True):
+            piece.end = replace(end, beyond=tuple(point)) if moves else None
 
 
 def _cell_size(part: Any) -> float:
@@ -261,7 +267,8 @@ def _cell_size(part: Any) -> float:
 def _points(lines: Any) -> np.ndarray:
     from vtkmodules.util.numpy_support import vtk_to_numpy
 
-    return vtk_to_numpy(lines.GetPoints().GetData())
+    points: np.ndarray = vtk_to_numpy(lines.GetPoints().GetData())
+    return points
 
 
 def _cells(lines: Any) -> Iterator[tuple[int, int, np.ndarray]]:

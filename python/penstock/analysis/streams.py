@@ -29,7 +29,7 @@ class StreamExtract:
         self._extract = extract
         self._cohort = cohort
         self._writer = context.create(
-            extract.stream, comm=cohort, rendezvous_readers=0, when_full="discard_oldest", queue_steps=4
+            str(extract.stream), comm=cohort, rendezvous_readers=0, when_full="discard_oldest", queue_steps=4
         )
 
     def publish(self, result: list[Any] | Table, cycle: int, time: float) -> None:
@@ -95,7 +95,7 @@ def _mixed(blocks: Sequence[ElementBlock]) -> ElementBlock:
     return ElementBlock("cells", "mixed", connectivity.astype(np.int64), 0, offsets.astype(np.int64), kinds)
 
 
-def _kind(mesh: Mesh | None) -> Any:
+def _kind(mesh: Any) -> Any:
     """What an empty part must have: its type, and of each field the name, association, type, and further dimensions."""
     if mesh is None:
         return None

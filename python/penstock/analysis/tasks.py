@@ -19,7 +19,7 @@ from .expressions import Expression, Values, compile_when, run_program
 from .extracts import ExtractWriter
 from .frame import Clock, Frame
 from .pipeline import Pipeline, the_mesh
-from .records import Chain, Extract, Scene, fields_of
+from .records import Chain, Extract, Scene, fields_of, union
 from .reductions import History, Reductions, exchange, together
 from .schema import PipelineError
 from .streams import StreamExtract
@@ -78,23 +78,25 @@ class PipelineTask:
         return (self.pipeline if text is None else Pipeline(text)).demand()
 
     def look(self) -> str | None:
-        if _being_written(self._file.path):
+        file = self._file
+        assert file is not None and file.path is not None  # of rank 0
+        if _being_written(file.path):
             return None
-        text = self._file.changed_text()
+        text = file.changed_text()
         if text is None:
-            self.problem = str(self._file.error or self.problem)
+            self.problem = str(file.error or self.problem)
             return None
         try:
             if not text.strip():
-                raise PipelineError(f"{self._file.path} is empty")
-            edited = Pipeline(text, str(self._file.path))
-            edited.path = self._file.path
+                raise PipelineError(f"{file.path} is empty")
+            edited = Pipeline(text, str(file.path))
+            edited.path = file.path
             if self._known is not None:
                 edited.check_fields(self._known)
         except PipelineError as error:
             self.problem = str(error)
             return None
-        self.problem, self._file.error = "", None
+        self.problem, file.error = "", None
         return text
 
     def replace(self, text: str) -> None:
@@ -232,7 +234,7 @@ class PipelineTask:
         fields = {name: self._fields_of(scene, name, frame) for name in names}
         parts = {name: frame.vtk(name, None if chosen is None else sorted(chosen)) for name, chosen in fields.items()}
         before = dict(renderer.seconds)
-        path = renderer.render(parts, values, {name: frame.boxes(name) for name in names})
+        path: Path | None = renderer.render(parts, values, {name: frame.boxes(name) for name in names})
         for what, seconds in renderer.seconds.items():
             self._clock.seconds[what] += seconds - before.get(what, 0.0)
         return path
@@ -240,7 +242,7 @@ class PipelineTask:
     @staticmethod
     def _fields_of(scene: Scene, mesh: str, frame: Frame) -> frozenset[str] | None:
         wanted = [plot.fields for plot in scene.plots if the_mesh(plot.mesh, frame.meshes) == mesh]
-        return None if None in wanted else frozenset().union(*wanted)
+        return union(wanted)
 
     def _writer(self, extract: Extract) -> ExtractWriter:
         if extract.name not in self._writers:
@@ -301,6 +303,7 @@ class ScriptTask:
         self.problem = ""
         self.missed: Counter[str] = Counter()
         spec = spec_from_file_location(f"penstock_analysis_{path.stem}", path)
+        assert spec is not None and spec.loader is not None  # of a file *.py
         self.module = module_from_spec(spec)
         try:
             spec.loader.exec_module(self.module)

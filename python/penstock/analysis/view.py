@@ -37,8 +37,8 @@ class View:
     @property
     def direction(self) -> np.ndarray:
         """Away from the eye, of length 1."""
-        away = self.center - self.eye
-        return away / np.linalg.norm(away)
+        away: np.ndarray = self.center - self.eye
+        return away / float(np.linalg.norm(away))
 
     def aim(self, camera: Any) -> None:
         """Sets a vtkCamera."""
@@ -55,11 +55,12 @@ class View:
         """The numbers of the boxes (low, high), by planes between them; where there are none, by their centres."""
         eye = self.eye if self.scale is None else None
         try:
-            return visibility_order(boxes, self.direction, eye)
+            return visibility_order(boxes, self.direction.tolist(), None if eye is None else eye.tolist())
         except InvalidArgument:
             middle = np.array([np.add(low, high) / 2 for low, high in boxes])
             away = middle @ self.direction if eye is None else np.linalg.norm(middle - eye, axis=1)
-            return np.argsort(-away, kind="stable").tolist()
+            order: list[int] = np.argsort(-away, kind="stable").tolist()
+            return order
 
 
 def view_of(bounds: np.ndarray, camera: Camera, size: tuple[int, int], bars: bool, label: bool) -> View:

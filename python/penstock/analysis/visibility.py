@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -37,11 +38,15 @@ def visibility_order(
     return order
 
 
+def _low_end(axis: int, box: tuple[int, np.ndarray, np.ndarray]) -> float:
+    return float(box[1][axis])
+
+
 def _split(group: list[tuple[int, np.ndarray, np.ndarray]]) -> tuple[int, float, list[int], list[int]]:
     """An axis, a place on it, and the boxes below and above that."""
     best = None
     for axis in range(len(group[0][1])):
-        ordered = sorted(group, key=lambda each, axis=axis: each[1][axis])
+        ordered = sorted(group, key=partial(_low_end, axis))
         ends = np.maximum.accumulate([high[axis] for _, _, high in ordered])
         for n in range(1, len(ordered)):
             if ends[n - 1] <= ordered[n][1][axis]:

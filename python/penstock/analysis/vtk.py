@@ -36,8 +36,9 @@ from vtkmodules.vtkCommonDataModel import (
 from vtkmodules.vtkFiltersCore import vtkAppendFilter
 
 from ..errors import InvalidArgument
+from ..topologies import TOPOLOGIES
 from . import meshes
-from .meshes import MIXED, NAMES, TOPOLOGIES, ElementBlock, Field, Mesh
+from .meshes import MIXED, NAMES, ElementBlock, Field, Mesh
 
 if TYPE_CHECKING:
     from vtkmodules.vtkCommonDataModel import vtkDataObject, vtkDataSet
@@ -55,7 +56,8 @@ def to_vtk(mesh: Mesh) -> vtkDataObject:
     Structured parts have their extent in the whole, so that nodes that parts share have the same coordinates to the
     last bit. Arrays of float16 become float32, bool uint8.
     """
-    return _CONVERTERS[mesh.type](mesh)
+    converted: vtkDataObject = _CONVERTERS[mesh.type](mesh)
+    return converted
 
 
 def _uniform(mesh: meshes.UniformMesh) -> vtkImageData:
@@ -246,7 +248,8 @@ def numpy_of(array: Any) -> np.ndarray:
     As vtk_to_numpy, which fails (VTK 9.7) for what filters make of arrays with one part for each component.
     """
     if not hasattr(array, _BUFFER):
-        return vtk_to_numpy(array)
+        values: np.ndarray = vtk_to_numpy(array)
+        return values
     n = array.GetNumberOfTuples()
     parts = [np.asarray(array.GetComponentBuffer(c))[:n] for c in range(array.GetNumberOfComponents())]
     return parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
@@ -260,8 +263,8 @@ def _from_grid(grid: Any) -> meshes.StructuredMesh:
         return meshes.CurvilinearMesh(shape=shape, coordinates=_coordinates(grid).reshape(*shape, 3))
     if grid.IsA("vtkRectilinearGrid"):
         lines = zip("xyz", (grid.GetXCoordinates(), grid.GetYCoordinates(), grid.GetZCoordinates()), strict=True)
-        lines = {axis: vtk_to_numpy(array)[: max(shape)] for axis, array in lines}
-        return meshes.RectilinearMesh(shape=shape, coordinates=lines)
+        coordinates = {axis: vtk_to_numpy(array)[: max(shape)] for axis, array in lines}
+        return meshes.RectilinearMesh(shape=shape, coordinates=coordinates)
     matrix = grid.GetDirectionMatrix()
     if any(matrix.GetElement(i, j) != float(i == j) for i in range(3) for j in range(3)):
         raise InvalidArgument("the image has a direction matrix; resample it first")
@@ -316,7 +319,7 @@ def _coordinates(data: Any) -> np.ndarray:
     return numpy_of(points.GetData()) if points is not None else np.empty((0, 3), np.float32)
 
 
-def _with_data(mesh: Any, data: vtkDataSet) -> Any:
+def _with_data(mesh: Any, data: vtkDataSet) -> Mesh:
     fields: dict[str, Field] = {}
     marks: dict[str, dict[str, np.ndarray]] = {"ghosts": {}, "ids": {}}
     points, cells = data.GetPointData(), data.GetCellData()
@@ -336,4 +339,5 @@ def _with_data(mesh: Any, data: vtkDataSet) -> Any:
             else:
                 name = array.GetName()
                 fields[f"{name}_{association}" if name in fields else name] = Field(association, values)
-    return replace(mesh, fields=fields, **marks)
+    with_data: Mesh = replace(mesh, fields=fields, **marks)
+    return with_data

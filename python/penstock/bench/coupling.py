@@ -137,7 +137,7 @@ def partitioners() -> dict[str, float]:
     sizes = np.random.default_rng(1).integers(1, 100, 1000)
     for method in partition.METHODS:
         cells = [int(np.prod(part.shape)) for part in partition.boxes((64, 64, 64), 6, method)]
-        figures[f"boxes {method}"] = max(cells) / np.mean(cells)
+        figures[f"boxes {method}"] = float(max(cells) / np.mean(cells))
         loads = [int(sizes[list(part.domains)].sum()) for part in partition.domains(sizes.tolist(), 6, method)]
-        figures[f"domains {method}"] = max(loads) / np.mean(loads)
+        figures[f"domains {method}"] = float(max(loads) / np.mean(loads))
     return figures

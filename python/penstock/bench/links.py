@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..workflow.servers import PoolServers
 from ..workflow.study import PoolPlan
@@ -42,7 +43,7 @@ def networks(count: int) -> Iterator[list[int]]:
     run("ip", "link", "add", "hub", "type", "bridge")
     run("ip", "address", "add", "10.78.0.254/24", "dev", "hub")
     run("ip", "link", "set", "hub", "up")
-    keepers: list[subprocess.Popen] = []
+    keepers: list[subprocess.Popen[Any]] = []
     try:
         for number in range(1, count + 1):
             words = ["unshare", "--net", "sh", "-c", "echo up; exec cat"]

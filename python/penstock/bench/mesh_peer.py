@@ -78,7 +78,7 @@ CORNERS = ((0, 0, 0), (0, 0, 1), (0, 1, 1), (0, 1, 0), (1, 0, 0), (1, 0, 1), (1,
 
 def region_of(grid: Grid) -> tuple[mesh.Model, dict[Any, np.ndarray]]:
     """The model with one total, ten variables of nodes and ten of each block; the values of the model's fields."""
-    integers = {"dtype": "int64", "role": "mesh"}
+    integers: dict[str, Any] = {"dtype": "int64", "role": "mesh"}
     count = int(np.prod(grid.shape))
     numbers = np.arange(count)
     places = np.stack(np.unravel_index(numbers, grid.shape)[::-1], 1)
@@ -157,7 +157,7 @@ def main(words: list[str]) -> None:
     role, name, *more = words
     gate = next((Path(word) for word in more if not word.isdigit()), None)
     numbers = [int(word) for word in more if word.isdigit()]
-    figures = write(name, *numbers, gate) if role == "write" else read(name, gate)
+    figures = write(name, numbers[0], numbers[1], numbers[2], gate) if role == "write" else read(name, gate)
     if communicator()[0].rank == 0:
         print(json.dumps(figures), flush=True)
 

@@ -69,7 +69,7 @@ def panel_height(panel: Panel, rows: int) -> float:
 
 def draw_spans(axis: Any, panel: Panel, rows: list[Measured]) -> None:
     """Of the last round of each row, a lane for each figure; steps are numbered, and every other one is lighter."""
-    lanes = []
+    lanes: list[Any] = []
     for one in rows:
         for n, (name, _) in enumerate(panel.figures):
             spans = [t * panel.scale for t in one.rounds[-1][name]]

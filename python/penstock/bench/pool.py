@@ -127,7 +127,8 @@ def stall(sizes: Sizes, study: str, tier: str, servers: int, run: Run) -> Figure
 
 def read_only(sizes: Sizes, servers: int, plane: str, run: Run) -> Figures:
     options = sizes.fields("--study", "io", "--steps", sizes.steps)
-    with pool(run, servers, "2GiB", **({"data_plane": plane} if plane == "ucx" else {})) as started:
+    more: dict[str, Any] = {"data_plane": plane} if plane == "ucx" else {}
+    with pool(run, servers, "2GiB", **more) as started:
         environment = started.environment()
         run.figures(run.program("pool_steps", "--role", "writer", *options), environment=environment)
         reader = run.program("pool_steps", "--role", "reader", "--plane", plane, *options)

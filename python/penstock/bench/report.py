@@ -66,8 +66,8 @@ def ratio_of(ours: Row, theirs: Row, figure: str = "step_s") -> float:
     """The median of the ratios within each round: what loads the machine meanwhile meets neighbours alike."""
     pairs = list(zip(ours["rounds"][figure], theirs["rounds"][figure], strict=False))
     if ours["runs"] != theirs["runs"] or any(their <= 0 for _, their in pairs):
-        return ours[figure] / theirs[figure]
-    return median(our / their for our, their in pairs)
+        return float(ours[figure] / theirs[figure])
+    return float(median(our / their for our, their in pairs))
 
 
 def add_ratios(rows: dict[tuple[str, str, str], Row]) -> None:

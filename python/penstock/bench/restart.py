@@ -67,7 +67,7 @@ def figures_of(before: dict[str, Any], after: list[dict[str, Any]]) -> Figures:
 
 def first_output_ms(resumed: dict[str, Any]) -> float:
     """Of a run that went on from a checkpoint and wrote one more: from its start until that was written."""
-    return 1e3 * (resumed["start_s"] + resumed["simulation_s"] + resumed["outputs_s"][0])
+    return float(1e3 * (resumed["start_s"] + resumed["simulation_s"] + resumed["outputs_s"][0]))
 
 
 def forget(folder: Path) -> None:
@@ -108,7 +108,8 @@ def through_pool(program: Path, plan: Plan, n: int, m: int, again: bool, run: Ru
         environment = ENVIRONMENT | started.environment() | {"PENSTOCK_CONFIG": str(configuration)}
         command = mpi(ranks, program, settings, "--set", f"stream={name}", "--report", report, *words)
         run_programs([command], environment, run.folder, run.deadline_s)
-        return json.loads(report.read_text())
+        said: dict[str, Any] = json.loads(report.read_text())
+        return said
 
     with pool(run, 1, "2GiB", disk=True) as started:
         before = simulate(n, "first")
@@ -133,7 +134,8 @@ def through_files(
         program = run.programs / "checkpoint_files"
         options = ("--settings", settings, "--data", run.disk, "--fsync", int(synced), "--collective", int(collective))
         command = mpi(ranks, program, *options, *words)
-        return json.loads(run_programs([command], ENVIRONMENT, run.folder, run.deadline_s)[0])
+        said: dict[str, Any] = json.loads(run_programs([command], ENVIRONMENT, run.folder, run.deadline_s)[0])
+        return said
 
     before = simulate(n)
     if cold:

@@ -106,7 +106,7 @@ def rows_of(programs: Path, quick: bool) -> tuple[list[Row], list[str]]:
             rows.append(Row("bulk", ucx_peer.TOOL, variant, label, run))
     else:
         left_out.append(f"{ucx_peer.TOOL}: not installed (Debian: ucx-utils)")
-    systems = (  # what takes small calls, and what moves memory
+    systems: tuple[Any, ...] = (  # what takes small calls, and what moves memory
         ("limit", "rpc_limits", sockets, {}),
         (
             "penstock",

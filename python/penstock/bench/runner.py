@@ -65,12 +65,12 @@ def run_programs(
     directory: Path,
     deadline_s: float,
     start: str = "{",
-    needed: Sequence[subprocess.Popen] = (),
+    needed: Sequence[subprocess.Popen[Any]] = (),
 ) -> list[str]:
     """Starts all together and waits for them. Returns those lines of standard output that begin with `start`, in the
     order of the commands. Output goes to files in `directory`. A process that is `needed` and ends
     fails the run at once. Nothing that was started is left when this ends."""
-    children: list[subprocess.Popen] = []
+    children: list[subprocess.Popen[Any]] = []
     outputs = []
     try:
         for number, command in enumerate(commands):
@@ -100,7 +100,9 @@ def run_programs(
             errors.close()
 
 
-def wait_for_all(children: list[subprocess.Popen], deadline_s: float, needed: Sequence[subprocess.Popen] = ()) -> None:
+def wait_for_all(
+    children: list[subprocess.Popen[Any]], deadline_s: float, needed: Sequence[subprocess.Popen[Any]] = ()
+) -> None:
     """Sleeps until every child has ended; raises when one fails or the deadline passes. Does not poll: a driver that
     wakes up takes time from the programs."""
     end = time.monotonic() + deadline_s
@@ -124,13 +126,14 @@ def wait_for_all(children: list[subprocess.Popen], deadline_s: float, needed: Se
                 left -= 1
                 code = waiting[descriptor].wait()
                 if code != 0:
-                    raise RunFailed(f"{Path(waiting[descriptor].args[0]).name} ended with {code}")
+                    words: Any = waiting[descriptor].args
+                    raise RunFailed(f"{Path(words[0]).name} ended with {code}")
     finally:
         for descriptor in (*waiting, *servers):
             os.close(descriptor)
 
 
-def end_all(children: list[subprocess.Popen]) -> None:
+def end_all(children: list[subprocess.Popen[Any]]) -> None:
     for child in children:
         if child.poll() is None:
             # mpiexec takes its ranks along on SIGTERM.
@@ -145,7 +148,7 @@ def end_all(children: list[subprocess.Popen]) -> None:
             child.wait()
 
 
-def lines_of(outputs: list, start: str) -> list[str]:
+def lines_of(outputs: list[Any], start: str) -> list[str]:
     lines: list[str] = []
     for out, _ in outputs:
         out.seek(0)
@@ -153,7 +156,7 @@ def lines_of(outputs: list, start: str) -> list[str]:
     return lines
 
 
-def last_words(outputs: list) -> str:
+def last_words(outputs: list[Any]) -> str:
     """The last line that says something, of each program."""
     words = []
     for _, errors in outputs:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +54,16 @@ def movement(rounds: int, folder: Path) -> dict[str, list[float]]:
             with context.create(f"T{number}", engine="pool", rendezvous_readers=0) as writer, writer.step() as step:
                 step.put("T", source)
             with context.open(f"T{number}", engine="pool") as reader, reader.step() as step:
-                works = {
+                works: dict[str, Callable[[], Any]] = {
                     COPY: lambda: np.copyto(into, source),
                     "NumPy: rows to columns": lambda: np.copyto(across, source),
-                    "put": lambda v=rows: v.put(source),
-                    "put from columns": lambda v=columns: v.put(turned),
-                    "pool: put an object": lambda n=number: pool.put("T", str(n), source),
-                    "get": lambda v=rows: v.get(out=into),
-                    "get in columns": lambda v=rows: v.get(out=across),
-                    "get as float32": lambda v=rows: v.get(dtype="float32"),
-                    "stream in the pool: read": lambda s=step: s["T"].read(out=into),
+                    "put": partial(rows.put, source),
+                    "put from columns": partial(columns.put, turned),
+                    "pool: put an object": partial(pool.put, "T", str(number), source),
+                    "get": partial(rows.get, out=into),
+                    "get in columns": partial(rows.get, out=across),
+                    "get as float32": partial(rows.get, dtype="float32"),
+                    "stream in the pool: read": partial(step["T"].read, out=into),
                 }
                 for name, work in works.items():
                     took = timed(work)
@@ -89,7 +90,7 @@ def read_shared(name: str) -> None:
             version, place = divmod(turn, len(PLACES))
             array = space.wait(PLACES[place])[version]
             array.wait()
-            seconds[PLACES[place]].append(timed(lambda a=array: a.get(out=into)))
+            seconds[PLACES[place]].append(timed(partial(array.get, out=into)))
             if into[1, 2, 3] != version + 0.5 or into[-1, -1, -1] != version + 0.5:
                 raise RuntimeError("what was got is not what was put")
             turns[turn].done(name)
@@ -102,7 +103,7 @@ def shared(readers: int) -> list[tuple[str, float, float, int, int]]:
 
     names = [str(number) for number in range(readers)]
     puts: dict[str, list[float]] = {place: [] for place in PLACES}
-    counted: dict[str, tuple[int, int]] = dict.fromkeys(PLACES, (0, 0))
+    counted: dict[str, tuple[int, ...]] = dict.fromkeys(PLACES, (0, 0))
     command = [sys.executable, "-c", "import sys; from penstock.bench import space; space.read_shared(sys.argv[1])"]
     programs = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in names]
     try:
@@ -112,7 +113,8 @@ def shared(readers: int) -> list[tuple[str, float, float, int, int]]:
                 space.define(place, "float64", SHARED_SHAPE, convert=place, layouts=layouts, keep=2)
             turns = space.define("turns", "int8", (1,), keep=1, readers=names)
             source = np.empty(SHARED_SHAPE)
-            before, last = (0, 0), None
+            before: tuple[int, ...] = (0, 0)
+            last: str | None = None
             for turn in range(len(PLACES) * (WARM_UP + MEASURED) + 1):
                 if any(program.poll() for program in programs):
                     raise RuntimeError("a program that reads has failed")
@@ -122,12 +124,12 @@ def shared(readers: int) -> list[tuple[str, float, float, int, int]]:
                 if last is not None:
                     counted[last] = tuple(c + n - b for c, n, b in zip(counted[last], now, before, strict=True))
                 before = now
-                version, place = divmod(turn, len(PLACES))
+                version, number = divmod(turn, len(PLACES))
                 if version == WARM_UP + MEASURED:
                     break
-                last = PLACES[place]
+                last = PLACES[number]
                 source[...] = version + 0.5
-                puts[last].append(timed(lambda p=last, v=version: space[p, v].put(source)))
+                puts[last].append(timed(partial(space[last, version].put, source)))
         found = [json.loads(program.communicate(timeout=60)[0]) for program in programs]
     finally:
         for program in programs:
@@ -136,7 +138,8 @@ def shared(readers: int) -> list[tuple[str, float, float, int, int]]:
     rows = []
     for place in PLACES:
         gets = np.sum([one[place][WARM_UP:] for one in found], axis=0)
-        rows.append((place, float(np.median(gets)), float(np.median(puts[place][WARM_UP:])), *counted[place]))
+        converted, moved = counted[place]
+        rows.append((place, float(np.median(gets)), float(np.median(puts[place][WARM_UP:])), converted, moved))
     return rows
 
 

@@ -11,9 +11,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ..workflow.launch import LaunchError
-from ..workflow.servers import PoolPlan, PoolServers
+from ..workflow.servers import PoolServers
+from ..workflow.study import PoolPlan
 from .runner import RunFailed
 from .studies import Run
 
@@ -141,7 +143,7 @@ def redis(run: Run, fsync: str = "") -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def wait_for_socket(path: Path, process: subprocess.Popen) -> None:
+def wait_for_socket(path: Path, process: subprocess.Popen[Any]) -> None:
     end = time.monotonic() + START_S
     while time.monotonic() < end:
         if process.poll() is not None:

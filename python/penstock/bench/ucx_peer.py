@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import time
+from typing import Any
 
 from .runner import RunFailed
 from .studies import Figures, Run
@@ -45,7 +46,7 @@ def measured(test: str, size: int, iterations: int, more: tuple[str, ...], deadl
     with socket.socket() as probe:  # the tool takes a port and does not choose one
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    options = {"stdin": subprocess.DEVNULL, "text": True}
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "text": True}
     server = subprocess.Popen([TOOL, "-p", port], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
     numbers = {"-p": port, "-s": size, "-n": iterations, "-w": max(2, iterations // 10), "-O": UNDER_WAY}
     words = [str(word) for number in numbers.items() for word in number]

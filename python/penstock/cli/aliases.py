@@ -24,7 +24,7 @@ RENAMED = {
 }
 
 
-def add_to(app: typer.Typer, groups: dict[str, tuple[str, dict[str, Callable]]]) -> None:
+def add_to(app: typer.Typer, groups: dict[str, tuple[str, dict[str, Callable[..., Any]]]]) -> None:
     for old, new in RENAMED.items():
         group, word = new.split()
         app.command(old, hidden=True)(_renamed(old, new, groups[group][1][word]))
@@ -36,7 +36,7 @@ def _say(old: str, new: str, more: str = "") -> None:
     messages().print(Text(f"penstock {old} is now penstock {new}; the old name goes with the next release{more}"))
 
 
-def _renamed(old: str, new: str, function: Callable) -> Callable:
+def _renamed(old: str, new: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         _say(old, new)
@@ -77,8 +77,9 @@ def drop(
     """Remove objects, or a stream, from memory and disk."""
     if not stream:
         _say("drop", "object drop", ASKS)
-        return objects.drop(row, column, matching, version, tag, pool, namespace, timeout, yes)
+        objects.drop(row, column, matching, version, tag, pool, namespace, timeout, yes)
+        return
     _say("drop --stream", "stream drop", ASKS)
     if column or matching or version is not None or tag is not None or namespace:
         fail("--stream takes a stream's name, and no other choice", code=2)
-    return drop_stream(row, pool, timeout, yes)
+    drop_stream(row, pool, timeout, yes)

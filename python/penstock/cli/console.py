@@ -95,7 +95,7 @@ def confirm(loss: str, yes: bool) -> None:
         fail("nothing was done")
 
 
-def command(function: Callable) -> Callable:
+def command(function: Callable[..., Any]) -> Callable[..., Any]:
     """For every command: errors of the library and of the system become a message instead of a traceback."""
 
     @functools.wraps(function)

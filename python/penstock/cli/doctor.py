@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -118,7 +119,7 @@ def _library() -> Iterator[Finding]:
     yield _guarded("stream", lambda: _loopback(penstock))
 
 
-def _loopback(penstock: object) -> Finding:
+def _loopback(penstock: ModuleType) -> Finding:
     import numpy as np
 
     name = f"doctor-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -142,7 +142,8 @@ def _parsed(text: str) -> list[int | slice]:
                 raise ValueError
         except ValueError:
             fail(f"--slice {text}: '{word}' is not a number or FIRST:END or FIRST:END:STEP", code=2)
-        slices.append(numbers[0] if len(numbers) == 1 else slice(*numbers))
+        first = numbers[0]
+        slices.append(first if len(numbers) == 1 and first is not None else slice(*numbers))
     return slices
 
 
@@ -225,7 +226,9 @@ def _entry(shape: tuple[int, ...], axes: list[range], values: Any, limit: int) -
 # ------------------------------------------------------------------------------------------------------------ printing
 
 
-def _print(stream: str, step: int, entries: list[dict], attributes: dict[str, Any], before: dict[str, Any]) -> None:
+def _print(
+    stream: str, step: int, entries: list[dict[str, Any]], attributes: dict[str, Any], before: dict[str, Any]
+) -> None:
     print(f"stream {visible(stream)}, step {step}")
     for entry in entries:
         shape = " × ".join(map(str, entry["shape"]))

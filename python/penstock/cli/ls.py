@@ -48,7 +48,7 @@ def _streams(places: list[Place], address: bool) -> Table:
         state = Text(about["state"], style=STATES.get(about["state"], ""))
         data = size(about["bytes"]) if "bytes" in about else "–"
         ranks, steps, readers = (str(about.get(key, "–")) for key in ("ranks", "steps", "readers"))
-        row = [
+        row: list[Text | str] = [
             Text(visible(place.name)),
             Text(visible(str(place))),
             state,

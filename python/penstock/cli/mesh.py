@@ -54,10 +54,12 @@ def _open(name: str, database: str = "", part: int | None = None, timeout: float
     _require_stream_name(name, database, "--database")
     place = find(name) if (database or _core.mesh_database_of(name)) == "stream" else None
     if place is not None and place.options:
-        return mesh.open(name, part=part, timeout=timeout, database="stream", **place.options)
+        options: dict[str, Any] = place.options
+        return mesh.open(name, part=part, timeout=timeout, database="stream", **options)
     if (database or _core.mesh_database_of(name)) == "stream" and place is None:
         messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
-    return mesh.open(name, part=part, timeout=timeout, **({"database": database} if database else {}))
+    chosen: dict[str, Any] = {"database": database} if database else {}
+    return mesh.open(name, part=part, timeout=timeout, **chosen)
 
 
 def _require_stream_name(name: str, database: str, option: str) -> None:
@@ -104,14 +106,8 @@ def _print(model: Any, times: list[float] | None) -> None:
     if model.title:
         console.print(Text(model.title))
     table = Table(box=None, pad_edge=False)
-    for column, justify in (
-        ("type", "left"),
-        ("name", "left"),
-        ("id", "right"),
-        ("count", "right"),
-        ("fields", "left"),
-    ):
-        table.add_column(column, justify=justify, overflow="fold")
+    for column in ("type", "name", "id", "count", "fields"):
+        table.add_column(column, justify="right" if column in ("id", "count") else "left", overflow="fold")
     for each in model.entities:
         fields = ", ".join(_field(its) for its in each.fields)
         kind = f"{each.type} {each.topology}".strip()
@@ -437,9 +433,10 @@ def _numbers(text: str, region: Any) -> Any:
         if not chosen:
             fail(f"--states {text} chooses none of the {len(known)} states", code=2)
         return chosen
-    number = bounds[0] + len(known) if bounds[0] < 0 else bounds[0]
+    wanted = bounds[0] or 0
+    number = wanted + len(known) if wanted < 0 else wanted
     if number not in known:
-        fail(f"there is no state {bounds[0]}; there are {len(known)}", code=2)
+        fail(f"there is no state {wanted}; there are {len(known)}", code=2)
     return [number]
 
 

@@ -53,7 +53,7 @@ def registered() -> list[Place]:
 
     found = []
     for entry in sorted(penstock.list_streams(), key=lambda entry: entry.name):
-        about = {"state": "alive" if entry.alive else "gone", "writer": f"{entry.host}:{entry.pid}"}
+        about: dict[str, Any] = {"state": "alive" if entry.alive else "gone", "writer": f"{entry.host}:{entry.pid}"}
         about |= {"ranks": entry.ranks, "address": entry.address}
         if entry.name != DIRECTORY:
             found.append(Place("writer", entry.host, entry.name, about=about))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -51,7 +52,7 @@ def status(
                 time.sleep(every)
 
 
-FIGURES = [
+FIGURES: list[tuple[str, str, Callable[[int], str]]] = [
     ("objects", "objects", str),
     ("memory", "memory_bytes", size),
     ("of", "memory_limit", size),

@@ -50,7 +50,8 @@ def run(
 def _commands_hint(word: str) -> str:
     from .main import app
 
-    commands = typer.main.get_command(app).commands
+    group = typer.main.get_group(app)
+    commands = group.commands
     near = nearest(word, [name for name, each in commands.items() if not each.hidden])
     return f"It takes a study file, such as gray-scott.yaml{near if 'did you mean' in near else ''}"
 

@@ -6,7 +6,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -60,7 +60,7 @@ def save(
         if not quiet and place.kind in ("pool", "files"):
             known = f"{place.about.get('state')}, {place.about.get('steps')} steps so far"
             messages().print(Text(f"stream '{name}' is in {place}: {known}"), soft_wrap=True)
-        asked = {"steps": steps, "first": first, "every": every}
+        asked: dict[str, Any] = {"steps": steps, "first": first, "every": every}
         asked |= {"variables": chosen, "force": force, "append": append, "compression": compression}
         asked |= {"timeout": timeout}
         with _progress(name, steps, quiet) as on_step:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -14,6 +15,9 @@ from rich.text import Text
 from ..units import size
 from .console import command, fail, output, print_json, visible
 from .places import Place, StreamName, await_first_step, next_step, not_found_hint, opened, require
+
+if TYPE_CHECKING:
+    from ..variable import Variable
 
 SHOWN_BLOCKS = 16
 
@@ -86,7 +90,7 @@ def _block(block: Any) -> dict[str, Any]:
     return {"start": list(block.start), "count": list(block.count), "rank": block.writer_rank}
 
 
-def _bytes(variable: Any) -> int | None:
+def _bytes(variable: Variable) -> int | None:
     if variable.dtype == object:
         return None
     if variable.kind == "local_array":
@@ -94,10 +98,10 @@ def _bytes(variable: Any) -> int | None:
     return variable.nbytes
 
 
-def _range(variable: Any) -> tuple[Any, Any] | None:
+def _range(variable: Variable) -> tuple[Any, Any] | None:
     """By reading, a block at a time."""
     if variable.kind in ("global_array", "local_array"):
-        arrays = (variable.block(block.number) for block in variable.blocks)
+        arrays: Iterator[np.ndarray] = (variable.block(block.number) for block in variable.blocks)
     else:
         arrays = iter([np.atleast_1d(variable[...])])
     ranges = [(array.min(), array.max()) for array in arrays if array.size]

@@ -195,6 +195,6 @@ def _nothing(view: View) -> str:
     )
 
 
-def _as_dict(program: str, endpoint: Endpoint) -> dict:
+def _as_dict(program: str, endpoint: Endpoint) -> dict[str, Any]:
     head = {"stream": endpoint.stream, "role": endpoint.role, "program": program or None, "pid": endpoint.pid}
     return {**head, "modified": timestamp(endpoint.modified), **endpoint.values}

@@ -37,7 +37,7 @@ class Tolerance:
     floor: float = 0.0
     ignore: bool = False
 
-    def same(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def same(self, a: np.ndarray | np.generic, b: np.ndarray | np.generic) -> np.ndarray:
         """Element by element. NaN is the same as NaN only, infinity as the same infinity only."""
         a, b = np.asarray(a), np.asarray(b)
         equal = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -54,7 +54,8 @@ class Tolerance:
                 near |= finite & (apart <= self.combined * np.maximum(size, 1.0))
             if self.ulps is not None:
                 near |= finite & (_ulps_apart(a, b) <= self.ulps)
-        return equal | near
+        either: np.ndarray = equal | near
+        return either
 
     @staticmethod
     def of(options: Mapping[str, Any]) -> Tolerance:

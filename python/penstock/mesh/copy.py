@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class Edit:
 
     def finish(self) -> None:
         """Assemblies that were there follow: members have their new names, or are left out."""
-        now = {(old.type, old.name): None for _, old in self._entities.values()}
+        now: dict[tuple[str, str], str | None] = {(old.type, old.name): None for _, old in self._entities.values()}
         for each in self.model.entities:
             if id(each) in self._entities:
                 old = self._entities[id(each)][1]
@@ -79,8 +80,8 @@ class Edit:
             if id(each) in self._entities:
                 was = self._entities[id(each)][1]
                 names = {name: now.get((was.member_type, name), name) for name in was.members}
-                each.members = [names.get(name, name) for name in each.members]
-                each.members = [name for name in each.members if name is not None]
+                members = [names.get(name, name) for name in each.members]
+                each.members = [name for name in members if name is not None]
             each.count = len(each.members)
 
     def values(self, entity: Entity, its: Field) -> Any:
@@ -233,9 +234,7 @@ class _Copies:
         if len(self._edits) == 1:  # which shares nothing with others
             model = self._edits[0].model
             model.entities = [each for each in model.entities if each.type != "comm_set"]
-        _side_by_side(
-            [lambda rank=rank: self._define(rank, self._edits[rank].model) for rank in range(len(self._edits))]
-        )
+        _side_by_side([partial(self._define, rank, edit.model) for rank, edit in enumerate(self._edits)])
         for edit, writer in zip(self._edits, self.writers, strict=True):
             _copy_fields(edit, writer, self.done, lambda its: not its.in_state and its.role != "communication")
 
@@ -257,8 +256,9 @@ class _Copies:
                 self.writers[rank].define(model)
             _copy_fields(self._edits[rank], self.writers[rank], Copied(), lambda its: its.role == "communication")
         except BaseException:
-            if len(self.writers) > 1:
-                self._cohort[rank].give_up()
+            cohort = self._cohort[rank]
+            if cohort is not None:
+                cohort.give_up()
             raise
 
 

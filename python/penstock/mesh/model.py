@@ -207,11 +207,13 @@ def numpy_dtype(its: Field) -> Any:
 
 
 def _bits(value: float) -> int:
-    return struct.unpack("<Q", struct.pack("<d", value))[0]
+    bits: int = struct.unpack("<Q", struct.pack("<d", value))[0]
+    return bits
 
 
 def _real(bits: int) -> float:
-    return struct.unpack("<d", struct.pack("<Q", bits))[0]
+    value: float = struct.unpack("<d", struct.pack("<Q", bits))[0]
+    return value
 
 
 def _as_json(properties: dict[str, Property]) -> dict[str, Any]:

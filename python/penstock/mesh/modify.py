@@ -15,7 +15,7 @@ from .replacement import Replacement
 
 
 def modify(
-    name: str | os.PathLike,
+    name: str | os.PathLike[str],
     change: Callable[[Edit], None],
     *,
     progress: Callable[[int, float], None] = lambda _state, _time: None,
@@ -40,11 +40,12 @@ def modify(
     context = context if context is not None else _default_context()
     with Replacement(path) as replacement:
         kept = dict(line.split(": ", 1) for line in _core.mesh_options_of_files(os.fspath(path)).splitlines())
-        kept = {key: kept[key] for key in ("database", "format", "compression", "states_per_file")} | options
-        core = context._core.open_region(os.fspath(path), None, {"database": kept["database"]})
+        own = ("database", "format", "compression", "states_per_file")
+        chosen: dict[str, Any] = {key: kept[key] for key in own} | options
+        core = context._core.open_region(os.fspath(path), None, {"database": chosen["database"]})
         return transfer(
             [Region(core, part, None) for part in range(core.parts())],
             change,
-            lambda model, cohort: create(replacement.beside, model, comm=cohort, context=context, **kept),
+            lambda model, cohort: create(replacement.beside, model, comm=cohort, context=context, **chosen),
             progress=progress,
         )

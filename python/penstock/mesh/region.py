@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from .. import dtypes
+from .. import _core, dtypes
 from ..cohort import as_cohort
 from ..errors import InvalidArgument, NotFound, TimeoutError, WrongState
+from ..options import MeshOptions
 from ..stream import to_ms
 from .model import Entity, Field, Model, numpy_dtype
 
@@ -55,7 +56,7 @@ class Region:
     changes from one state to the next, `model` is another one from then on, and `model_number` greater.
     """
 
-    def __init__(self, core: Any, part: int, timeout: float | None):
+    def __init__(self, core: _core.RegionSource, part: int, timeout: float | None):
         self._core = core
         self.part = part  # 0 where parts are joined
         self.bytes = 0  # read so far
@@ -92,7 +93,7 @@ class Region:
             self.take_model(self.model_number + 1)
         if found is None:
             raise TimeoutError("no state came in time")
-        self.state = None if found is False else State(self, *found)
+        self.state = None if isinstance(found, bool) else State(self, *found)
         return self.state
 
     def take_model(self, number: int) -> None:
@@ -149,7 +150,8 @@ class Region:
         """
         from .dataset import to_xarray
 
-        return to_xarray(self, fields)
+        dataset: xarray.Dataset = to_xarray(self, fields)
+        return dataset
 
     @property
     def parts(self) -> int:
@@ -158,14 +160,14 @@ class Region:
 
 
 def open(
-    name: str | os.PathLike,
+    name: str | os.PathLike[str],
     *,
     part: int | None = None,
     share: tuple[int, int] | None = None,
     comm: Any = None,
     context: Any = None,
     timeout: float | None = None,
-    **options: Any,
+    **options: Unpack[MeshOptions],
 ) -> Region:
     """Opens a region: a file, files that several ranks wrote (name.RANKS.RANK), a stream, or "10x10x10|times:3".
 
@@ -235,7 +237,7 @@ class RegionWriter:
     The region that is left by an exception stays as it is: readers see the states that are complete.
     """
 
-    def __init__(self, core: Any, model: Model):
+    def __init__(self, core: _core.RegionSink, model: Model):
         self._core = core
         self._open = True
         self.define(model)
@@ -282,7 +284,7 @@ class RegionWriter:
 
 
 def create(
-    name: str | os.PathLike, model: Model, *, comm: Any = None, context: Any = None, **options: Any
+    name: str | os.PathLike[str], model: Model, *, comm: Any = None, context: Any = None, **options: Unpack[MeshOptions]
 ) -> RegionWriter:
     """Makes a region, and replaces one of the name. Collective.
 
@@ -300,7 +302,7 @@ def create(
         return RegionWriter(context._core.create_region(os.fspath(name), cohort, _texts(options)), model)
 
 
-def _texts(options: dict[str, Any]) -> dict[str, str]:
+def _texts(options: MeshOptions) -> dict[str, str]:
     return {key: os.fspath(value) if isinstance(value, os.PathLike) else str(value) for key, value in options.items()}
 
 

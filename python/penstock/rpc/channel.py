@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import os
 import threading
 import weakref
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ DESCRIPTOR = np.dtype(  # struct penstock.transport.fb.Bulk
     {"names": ["id", "bytes", "offset", "segment", "access"], "formats": ["<u8", "<u8", "<u8", "<u4", "u1"],
      "offsets": [0, 8, 16, 24, 28], "itemsize": 32}
 )  # fmt: skip
+Core = TypeVar("Core")
 GRACE_S = 5.0  # beyond a call's own deadline, which the library keeps
 
 _engine: Any = None
@@ -38,7 +40,7 @@ def engine() -> Any:
         return _engine
 
 
-def keep(core: Any) -> Any:
+def keep(core: Core) -> Core:
     _living.add(core)
     return core
 
@@ -96,7 +98,7 @@ def notices() -> _Notices:
 class PendingCall:
     """A call under way. wait() or `await` give the reply; cancel() ends it, with Cancelled, unless it has ended."""
 
-    def __init__(self, client: Client, method: Method, core: Any, ended: asyncio.Future[None] | None = None):
+    def __init__(self, client: Client, method: Method, core: _core.RpcCall, ended: asyncio.Future[None] | None = None):
         self._client = client
         self._method = method
         self._core = core
@@ -181,12 +183,13 @@ class Exposure:
     """Memory that the other side may move, until it is closed (or its with block ends). `descriptor` goes into a
     message (a field of the struct penstock.transport.fb.Bulk takes the Exposure itself)."""
 
-    def __init__(self, core: Any):
+    def __init__(self, core: _core.RpcExposure):
         self._core = core
 
     @property
     def descriptor(self) -> np.void:
-        return np.array([self._core.descriptor()], DESCRIPTOR)[0]
+        named: np.void = np.array([self._core.descriptor()], DESCRIPTOR)[0]
+        return named
 
     def close(self) -> None:
         """Waits until nothing of it is under way."""
@@ -203,7 +206,7 @@ class Channel:
     """A connection to a process that offers services; both sides may expose memory, which the other moves. Safe to
     share between threads. Made by connect(), or given to a method as call.channel."""
 
-    def __init__(self, core: Any, answering: Any = None):
+    def __init__(self, core: _core.RpcChannel, answering: Any = None):
         self._core = keep(core)
         self._answering = answering  # threads that serve what this side offers
 
@@ -216,12 +219,15 @@ class Channel:
         require_no_mask("the array", memory)
         return Exposure(self._core.expose(memory, writable))
 
-    def pull(self, source: Any, into: Any, *, offset: int = 0, timeout: float = 10.0) -> None:
-        """Fills `into` (a NumPy array, ...) from the other side's memory. source: its descriptor; offset: in bytes."""
+    def pull(self, source: Any, into: Any, *, offset: int = 0, timeout: float | None = 10.0) -> None:
+        """Fills `into` (a NumPy array, ...) from the other side's memory. source: its descriptor; offset: in bytes;
+        timeout: seconds, None: no limit."""
+        timeout = math.inf if timeout is None else timeout
         self._move(self._core.pull(_descriptor(source), offset, into, to_ms(timeout)), timeout)
 
-    def push(self, to: Any, memory: Any, *, offset: int = 0, timeout: float = 10.0) -> None:
-        """Writes an array, or bytes, into the other side's memory."""
+    def push(self, to: Any, memory: Any, *, offset: int = 0, timeout: float | None = 10.0) -> None:
+        """Writes an array, or bytes, into the other side's memory. As pull()."""
+        timeout = math.inf if timeout is None else timeout
         require_no_mask("the array", memory)
         self._move(self._core.push(_descriptor(to), offset, memory, to_ms(timeout)), timeout)
 
@@ -271,15 +277,16 @@ class Channel:
         self.close()
 
 
-def _descriptor(source: Any) -> tuple[int, ...]:
+def _descriptor(source: Any) -> tuple[int, int, int, int, int]:
     if source is None:
         raise NotFound("no memory is named")
     named = source.descriptor if isinstance(source, Exposure) else source
-    return tuple(int(named[name]) for name in DESCRIPTOR.names or ())
+    number, size, offset, segment, access = (int(named[name]) for name in DESCRIPTOR.names or ())
+    return number, size, offset, segment, access
 
 
 def allocate(shape: int | tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
     """An array in memory that is shared with peers on this machine when it is exposed: one copy, no socket."""
     dtype = np.dtype(dtype)
     count = int(np.prod(shape))
-    return np.frombuffer(_core.rpc_allocate(max(count * dtype.itemsize, 1)), dtype, count).reshape(shape)
+    return np.frombuffer(memoryview(_core.rpc_allocate(max(count * dtype.itemsize, 1))), dtype, count).reshape(shape)

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,10 @@ class Message:
 
     def __init__(self, **fields: Any):
         self.__dict__.update(fields)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __repr__(self) -> str:
         return f"Message({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
@@ -194,7 +198,7 @@ class Schema:
             raise ProtocolError(f"{path} is no binary schema: {error}") from None
 
     def _read(self, content: memoryview) -> None:
-        if content[4:8] != b"BFBS":
+        if bytes(content[4:8]) != b"BFBS":
             raise ValueError("its first bytes are others")
         root = _Table(content, struct.unpack_from("<I", content)[0])
         raw = root.tables(0)

@@ -21,7 +21,7 @@ Offers = Mapping[Service, Any]
 class Call:
     """What a method knows of the call that it serves. Methods take (call, request) and return a Message or mapping."""
 
-    def __init__(self, core: Any):
+    def __init__(self, core: _core.RpcIncoming):
         self._core = core
         self._channel: Channel | None = None
 

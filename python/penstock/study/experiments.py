@@ -187,7 +187,7 @@ class Runner:
         system = case.system.removesuffix("_same")
         way = system.removesuffix("_fsync") if case.through_files else "full" if system == "full" else "space"
         written = grid_boxes(plan.shape, case.writers)
-        common = {
+        common: dict[str, Any] = {
             "way": way,
             "shape": plan.shape,
             "steps": plan.steps,
@@ -202,14 +202,14 @@ class Runner:
         return writers, [Job("reader", box=box, **common) for box in reader_boxes(plan, case)]
 
     def together(
-        self, jobs: list[Job], folder: Path, environment: dict[str, str], needed: Sequence[Popen] = ()
-    ) -> dict[str, dict[str, list]]:
+        self, jobs: list[Job], folder: Path, environment: dict[str, str], needed: Sequence[Popen[Any]] = ()
+    ) -> dict[str, dict[str, list[Any]]]:
         """Runs them at once. By role, by figure: a list for each rank."""
         commands = [[sys.executable, "-m", "penstock.study.program", job.words()] for job in jobs]
         lines = run_programs(commands, environment, folder, self.deadline_s, needed=needed)
         if len(lines) != len(jobs):
             raise RunFailed(f"{len(lines)} of {len(jobs)} programs printed figures")
-        found: dict[str, dict[str, list]] = {}
+        found: dict[str, dict[str, list[Any]]] = {}
         for line in lines:
             figures = json.loads(line)
             role = found.setdefault(figures.pop("role"), {})
@@ -285,7 +285,7 @@ class Runner:
 
 
 def total(status: list[dict[str, Any]], name: str) -> float:
-    return sum(one[name] for one in status)
+    return float(sum(one[name] for one in status))
 
 
 def pss_of(pid: int) -> int:

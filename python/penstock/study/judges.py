@@ -41,7 +41,7 @@ Judge = Callable[[Raw], Finding]
 
 
 def rounds_of(raw: Raw, key: str) -> list[dict[str, Any]]:
-    found = raw["cases"].get(key)
+    found: list[dict[str, Any]] | None = raw["cases"].get(key)
     if not found:
         raise NotMeasured(key)
     return found

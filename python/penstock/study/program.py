@@ -14,8 +14,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class Job:
     box: Box
     steps: int
     delay_s: float
-    order: str = "C"  # of what readers get; writers have rows
+    order: Literal["C", "F"] = "C"  # of what readers get; writers have rows
     place: str = "at_reader"
     gate: int = -1
     members: int = 0
@@ -119,7 +120,7 @@ class InFiles:
 
     def write(self, path: Path, data: np.ndarray) -> None:
         with open(path, "wb", buffering=0) as file:
-            file.write(data)
+            file.write(data.data)
 
     def wait(self, step: int) -> None:
         pass
@@ -163,7 +164,7 @@ def write(job: Job, store: Any) -> dict[str, Any]:
     for step in range(job.steps):
         np.add(first, step, out=data)
         time.sleep(job.delay_s)
-        seconds.append(timed(lambda n=step: store.put(n, data)))
+        seconds.append(timed(partial(store.put, step, data)))
     return {"role": "writer", "io_s": seconds}
 
 
@@ -175,8 +176,8 @@ def read(job: Job, store: Any) -> dict[str, Any]:
     waited, seconds = [], []
     for step in range(job.steps):
         time.sleep(job.delay_s)
-        waited.append(timed(lambda n=step: store.wait(n)))
-        seconds.append(timed(lambda n=step: store.get(n, out)))
+        waited.append(timed(partial(store.wait, step)))
+        seconds.append(timed(partial(store.get, step, out)))
         if not np.array_equal(out[sampled], expected + step) or out[-1, -1, -1] != last_of(job) + step:
             raise RuntimeError(f"step {step}: what was got is not what was put")
     return {"role": "reader", "wait_s": waited, "io_s": seconds}

@@ -78,8 +78,8 @@ def selection(text: str) -> Any:
     points, _, dims = rest.partition("x")
     if form != "points" or not 0 < _number("selection", dims) <= MAX_DIMS:
         raise _refuse("selection", text)
-    count = min(_number("selection", points), MOST_POINTS)
-    return _core.Selection.points(np.zeros((count, int(dims)), np.uint64), int(dims))
+    number = min(_number("selection", points), MOST_POINTS)
+    return _core.Selection.points(np.zeros((number, int(dims)), np.uint64), int(dims))
 
 
 def variable(text: str) -> Variable:

@@ -17,6 +17,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -144,8 +145,8 @@ class Objects:
             outcome.note(pool.get_many(record.keys, wait=record.verb != "get", **options))
         elif record.keys and record.verb == "get":
             size = None if record.part_bytes == WHOLE else record.part_bytes
-            part = {"version": record.version, "offset": record.offset, "size": size}
-            outcome.note([pool.get(*record.keys[0], **part, **options)])
+            options |= {"version": record.version, "offset": record.offset, "size": size}
+            outcome.note([pool.get(*record.keys[0], **options)])
         elif record.keys:
             outcome.note([pool.need(*record.keys[0], **options)])
 
@@ -258,6 +259,9 @@ class Lanes:
         for number in begun:
             self._end(number)
 
+    def _has_begun(self, number: int) -> bool:
+        return self._under[number] is not None
+
     def _wait_for(self, number: int) -> bool:
         """False: the deadline passed, or an operation that it waits for was never begun."""
         step = self._plan.steps[number]
@@ -265,7 +269,7 @@ class Lanes:
         if not self._wait_until(lambda: time.monotonic() >= at, at):
             return False
         for earlier in step.after:
-            if not self._wait_until(lambda earlier=earlier: self._under[earlier] is not None):
+            if not self._wait_until(partial(self._has_begun, earlier)):
                 return False
             self._end(earlier)
         return self._wait_until(lambda: True)
@@ -497,7 +501,8 @@ def _report(
     done = [copy.done for copy in copies if copy.done]
     verbs: dict[str, dict[str, Any]] = {}
     durations: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))  # recorded, replayed
-    differences, counted, same, moved = [], 0, 0, 0
+    differences: list[dict[str, Any]] = []
+    counted = same = moved = 0
     for item in timeline.items:
         durations[item.record.verb][0].append(item.record.duration_ns)
         verbs.setdefault(item.record.verb, {"operations": 0, "different": 0, "outcomes": {}})

@@ -157,7 +157,7 @@ class Streams:
         return options
 
     def _in_pool(self, options: dict[str, str]) -> bool:
-        return options.get("engine", self._usual["engine"]) == "pool"
+        return bool(options.get("engine", self._usual["engine"]) == "pool")
 
     def _note_made(self, options: dict[str, str], stream: str) -> None:
         """A stream that stays when its writer has ended."""

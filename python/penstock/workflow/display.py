@@ -76,7 +76,7 @@ class Display:
                 continue
             if name not in self._outcomes and not child.start_error:
                 ranks = f", {child.launch.ranks} ranks" if child.launch.ranks > 1 else ""
-                self.console.print(f"{escape(name)}: started (pid {child.process.pid}{ranks})")
+                self.console.print(f"{escape(name)}: started (pid {child.leader.pid}{ranks})")
             if outcome != "running":
                 colour = "green" if outcome == "ok" else "yellow" if child.stopped else "red"
                 after = "" if child.start_error else f" after {duration(child.elapsed_s())}"

@@ -71,7 +71,7 @@ def prepare(study: Study, program: Program, environment: dict[str, str], log: Pa
     if program.ranks > 1:
         launcher = find_mpi_launcher()
         exported = sorted(k for k in environment if k.startswith("PENSTOCK_")) + sorted(program.environment)
-        command = launcher.command(program.ranks, dict.fromkeys(exported)) + command
+        command = launcher.command(program.ranks, list(dict.fromkeys(exported))) + command
         environment.update(launcher.environment(program.name, environment))
     return Launch(program.name, tuple(command), environment, study.here, log, program.ranks, program.after_end)
 

@@ -253,8 +253,10 @@ def _write_configuration(study: Study) -> None:
         joined = dict(configuration.get(section) or {})
         for name, options in chosen.items():
             inherited_options = joined.get(name)
-            both_mappings = isinstance(options, dict) and isinstance(inherited_options, dict)
-            joined[name] = {**inherited_options, **options} if both_mappings else options
+            if isinstance(options, dict) and isinstance(inherited_options, dict):
+                joined[name] = {**inherited_options, **options}
+            else:
+                joined[name] = options
         if joined or section == "streams":
             configuration[section] = joined
     if study.coprocessing:

@@ -55,7 +55,7 @@ def _locks(path: Path, *operations: int) -> bool:
 @dataclass
 class Server:
     number: int
-    process: subprocess.Popen
+    process: subprocess.Popen[Any]
     log: Path
     pidfd: int
     ready_pipe: BinaryIO | None
@@ -173,7 +173,8 @@ class PoolServers:
                 names = ", ".join(str(s.number) for s in waiting)
                 raise LaunchError(f"server {names} not ready within {timeout_s:g} s{self._tail(waiting[0])}")
             pipes = [s.ready_pipe for s in waiting if s.ready_pipe]
-            readable, _, _ = select.select([*pipes, *(s.pidfd for s in waiting)], [], [], min(left, 0.1))
+            descriptors: list[Any] = [*pipes, *(s.pidfd for s in waiting)]
+            readable, _, _ = select.select(descriptors, [], [], min(left, 0.1))
             for server in waiting:
                 if server.ready_pipe in readable or server.pidfd in readable:
                     self._read_ready(server)

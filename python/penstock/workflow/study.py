@@ -148,10 +148,10 @@ def load_study(
 # ------------------------------------------------------------------------------------------------------------ parts
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     """Safe YAML in which a key given twice is an error; PyYAML alone would silently keep the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=deep)
@@ -159,7 +159,8 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"'{key}' is given twice", key_node.start_mark)
             if isinstance(key, str):
                 seen.add(key)
-        return super().construct_mapping(node, deep=deep)
+        mapping: dict[str, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
 
 
 def _read_with_base(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -172,7 +173,8 @@ def _read_with_base(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     if base.resolve() in (path.resolve(), *above):
         raise StudyError(f"{path}: base: {base} goes in a circle")
     below = _read_with_base(base, (path.resolve(), *above))
-    return _joined(below, {key: value for key, value in raw.items() if key != "base"})
+    joined: dict[str, Any] = _joined(below, {key: value for key, value in raw.items() if key != "base"})
+    return joined
 
 
 def _joined(below: Any, above: Any) -> Any:
@@ -209,20 +211,20 @@ def _kind(value: Any) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-def _known_keys(place: str, raw: dict, known: Iterable[str]) -> None:
+def _known_keys(place: str, raw: dict[str, Any], known: Iterable[str]) -> None:
     for key in raw:
         if key not in known:
             raise StudyError(f"{place}: unknown key '{key}'{nearest(key, known)}")
 
 
-def _text(place: str, raw: dict, key: str, default: str) -> str:
+def _text(place: str, raw: dict[str, Any], key: str, default: str) -> str:
     value = raw.get(key, default)
     if not isinstance(value, str) or not value:
         raise StudyError(f"{place}: {key}: text is needed, not {_kind(value)}")
     return value
 
 
-def _number(place: str, raw: dict, key: str, kind: type, minimum: float, default: Any = None) -> Any:
+def _number(place: str, raw: dict[str, Any], key: str, kind: type, minimum: float, default: Any = None) -> Any:
     value = raw.get(key, default)
     if value is None and key not in raw:
         return default
@@ -251,7 +253,7 @@ def engine_in_effect(streams: dict[str, dict[str, Any] | str], stream: str) -> s
 
 
 def _programs(
-    place: str, raw: dict, words: dict[str, str], streams: dict[str, dict[str, Any] | str]
+    place: str, raw: dict[str, Any], words: dict[str, str], streams: dict[str, dict[str, Any] | str]
 ) -> tuple[tuple[Program, ...], dict[str, dict[str, Any]]]:
     """The programs to start, and what the simulations are told of their analyses, which they run with engine insitu."""
     section = raw.get("programs")
@@ -312,7 +314,7 @@ def _programs(
     return _in_order(place, programs), announced
 
 
-def _after(at: str, value: Any, section: dict) -> tuple[str, ...]:
+def _after(at: str, value: Any, section: dict[str, Any]) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise StudyError(f"{at}: the name of a program, or a list of names")
@@ -359,7 +361,7 @@ def _fill(at: str, word: Any, words: dict[str, str]) -> str:
     if isinstance(word, bool) or not isinstance(word, str | int | float):
         raise StudyError(f"{at}: {word!r} ({_kind(word)}) must be text; put it in quotes")
 
-    def replace(match: re.Match) -> str:
+    def replace(match: re.Match[str]) -> str:
         if match[1] is None:
             return match[0][0]
         if match[1] in words:
@@ -371,7 +373,7 @@ def _fill(at: str, word: Any, words: dict[str, str]) -> str:
     return _BRACES.sub(replace, str(word))
 
 
-def _pool(place: str, raw: dict, words: dict[str, str]) -> PoolPlan | None:
+def _pool(place: str, raw: dict[str, Any], words: dict[str, str]) -> PoolPlan | None:
     if "pool" not in raw:
         return None
     section = raw["pool"] if raw["pool"] is not None else {}
@@ -405,7 +407,7 @@ def _word(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _streams(place: str, raw: dict, words: dict[str, str]) -> dict[str, dict[str, Any] | str]:
+def _streams(place: str, raw: dict[str, Any], words: dict[str, str]) -> dict[str, dict[str, Any] | str]:
     """The streams' options. Steps of engine file are a result: without a folder they go to the output."""
     streams = _options_by_name(place, raw, words, "streams", stream_options)
     for name, options in streams.items():
@@ -418,7 +420,7 @@ def _streams(place: str, raw: dict, words: dict[str, str]) -> dict[str, dict[str
     return streams
 
 
-def _meshes(place: str, raw: dict, words: dict[str, str]) -> dict[str, dict[str, Any] | str]:
+def _meshes(place: str, raw: dict[str, Any], words: dict[str, str]) -> dict[str, dict[str, Any] | str]:
     """The mesh regions' options. Files are a result: without a path they go to the output."""
     meshes = _options_by_name(place, raw, words, "meshes", mesh_options)
     for name, options in meshes.items():
@@ -432,7 +434,7 @@ def _meshes(place: str, raw: dict, words: dict[str, str]) -> dict[str, dict[str,
 
 
 def _options_by_name(
-    place: str, raw: dict, words: dict[str, str], section: str, known: Iterable[str]
+    place: str, raw: dict[str, Any], words: dict[str, str], section: str, known: Iterable[str]
 ) -> dict[str, dict[str, Any] | str]:
     """A section of options: a mapping for each name, or the short form as text, which the library checks."""
     found: dict[str, dict[str, Any] | str] = {}

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from .launch import Launch
 
@@ -45,7 +46,7 @@ class Verdict(Enum):
 class Child:
     launch: Launch
     started: float  # time.monotonic
-    process: subprocess.Popen | None = None  # None: could not be started
+    process: subprocess.Popen[Any] | None = None  # None: could not be started
     pidfd: int = -1
     ended: float | None = None
     exit_code: int | None = None  # negative: minus the signal that killed it
@@ -55,6 +56,12 @@ class Child:
     @property
     def running(self) -> bool:
         return self.process is not None and self.ended is None
+
+    @property
+    def leader(self) -> subprocess.Popen[Any]:
+        """The process of one that could be started."""
+        assert self.process is not None
+        return self.process
 
     @property
     def failed(self) -> bool:
@@ -177,9 +184,9 @@ class Supervisor:
         """The leader has ended, or must: its session goes with it. Before wait, so that its number is not reused."""
         _kill_session(child)
         try:
-            child.exit_code = child.process.wait(timeout=KILL_S)
+            child.exit_code = child.leader.wait(timeout=KILL_S)
         except subprocess.TimeoutExpired:  # held by the kernel; nothing more can be done from here
-            child.start_error = f"process {child.process.pid} does not end, not even by SIGKILL"
+            child.start_error = f"process {child.leader.pid} does not end, not even by SIGKILL"
         child.ended = time.monotonic()
         os.close(child.pidfd)
 
@@ -223,13 +230,13 @@ class Supervisor:
                 _kill_session(child)
             else:  # an MPI launcher forwards it to its ranks
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.process.pid, number)
+                    os.killpg(child.leader.pid, number)
 
 
 def _kill_session(child: Child) -> None:
     for _ in range(3):  # one that was just forking is seen the next time
-        members = _session_members(child.process.pid)
-        for pid in [*members, child.process.pid]:
+        members = _session_members(child.leader.pid)
+        for pid in [*members, child.leader.pid]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         if not members:
