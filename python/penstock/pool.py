@@ -386,12 +386,28 @@ class Pool:
         if_exists: str = "refuse",
         acknowledge: str = "memory",
         tag: int | None = None,
-        metadata: str = "",
+        metadata: str | None = None,
         timeout: float | None = None,
     ) -> builtins.list[int | Error]:
-        """Puts many objects with one message to each server. Returns, in order, each one's version or the exception."""
-        raw = [(*_key(key), _payload(data, metadata)[0]) for key, data in items]
-        return _all(self._core.put(raw, if_exists, acknowledge, tag, metadata, _timeout(timeout)), int)
+        """Puts many objects. Returns, in order, each one's version or the exception.
+
+        data and options: as for put; arrays keep their dtypes and shapes. One message goes to each server, or where
+        arrays differ one for each dtype and shape: `timeout` is for each of these.
+        """
+        keys, payloads = [], []
+        for key, data in items:
+            keys.append(_key(key))
+            payloads.append(_payload(data, metadata))
+        groups: dict[str, list[int]] = {}  # metadata are sent once for all objects of a message
+        for number, (_, described) in enumerate(payloads):
+            groups.setdefault(described, []).append(number)
+        results: list[Any] = [None] * len(keys)
+        for described, numbers in groups.items():
+            raw = [(*keys[n], payloads[n][0]) for n in numbers]
+            found = self._core.put(raw, if_exists, acknowledge, tag, described, _timeout(timeout))
+            for number, result in zip(numbers, found, strict=True):
+                results[number] = result
+        return _all(results, int)
 
     def get_many(
         self, keys: Iterable[KeyLike], *, wait: bool = False, tag: int | None = None, timeout: float | None = None

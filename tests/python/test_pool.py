@@ -137,7 +137,7 @@ def test_bytes_that_do_not_lie_together(pool, other):
     strided = {"columns": values[:, ::2], "backwards": values[::-1], "turned": values.T}
     pool.put_many([(("a", name), array) for name, array in strided.items()])
     for name, array in strided.items():
-        assert np.array_equal(other.get("a", name).array("float64", array.shape), array)
+        assert np.array_equal(other.get("a", name).array(), array)
     with pytest.raises(penstock.InvalidArgument, match="one after the other"):
         pool.put("a", "view", memoryview(b"abcdef")[::2])
     with pytest.raises(penstock.NotFound):
@@ -234,6 +234,23 @@ def test_batches_fail_one_by_one(pool):
     infos = pool.info_many([("b", "2"), ("b", "9")])
     assert infos[0].bytes == 7 and isinstance(infos[1], penstock.NotFound)
     assert pool.drop_many([("b", "0"), ("b", "9")]) == [True, False]
+
+
+def test_a_batch_keeps_dtypes_and_shapes(pool, other):
+    arrays = [
+        np.arange(6.0).reshape(2, 3),
+        np.arange(4, dtype=np.int16),
+        np.ones((2, 3)),
+        np.float32(2.5),
+        np.empty((0, 3)),
+    ]
+    pool.put("b", "1", b"there")
+    results = pool.put_many([(("b", str(i)), array) for i, array in enumerate(arrays)] + [(("b", "text"), "Häher")])
+    assert results[0] == 1 and isinstance(results[1], penstock.AlreadyExists) and results[2:] == [1] * 4
+    for i in (0, 2, 3, 4):
+        found = other.get("b", str(i)).array()
+        assert (found.dtype, found.shape) == (arrays[i].dtype, arrays[i].shape) and np.array_equal(found, arrays[i])
+    assert other.get("b", "text").text() == "Häher"
 
 
 def test_a_batch_lets_go_of_its_bytes(pool):
