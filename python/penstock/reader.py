@@ -329,6 +329,12 @@ class ReadStep(Mapping[str, Variable]):
             return f"<penstock.ReadStep {self._number} of '{self._stream.name}' over>"
         return f"<penstock.ReadStep {self._number} of '{self._stream.name}': {', '.join(self)}>"
 
+    def _repr_html_(self) -> str | None:
+        """In notebooks: a table of the variables and attributes."""
+        from .tables import html_of_step
+
+        return html_of_step(self) if self._stream._step is self else None
+
     @property
     def _core(self) -> CoreReader:
         if self._stream._step is not self:

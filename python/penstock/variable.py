@@ -272,6 +272,12 @@ class Variable(NDArrayOperatorsMixin):
         shape = f" {self._shape}" if self._shape else ""
         return f"<penstock.Variable '{self.name}': {self.kind}{shape} of {self._info.dtype}>"
 
+    def _repr_html_(self) -> str | None:
+        """In notebooks: a table of what is known without reading; of several blocks, each one."""
+        from .tables import html_of_variable
+
+        return html_of_variable(self) if self._step._stream._step is self._step else None
+
     # ------------------------------------------------------------------------------------------------------ helpers
 
     @property

@@ -1,0 +1,64 @@
+"""Tables in HTML for notebooks: what a step, or a variable of it, is. Nothing of the arrays is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .reader import ReadStep
+    from .variable import Variable
+
+MOST_ROWS = 100  # more would fill the notebook
+_LONGEST_TEXT = 80
+_LEFT = ' style="text-align: left"'
+_COLUMNS = ("variable", "type", "kind", "shape", "blocks", "min", "max", "attributes")
+
+
+def html_of_step(step: ReadStep) -> str:
+    """A row for each variable, then the attributes that belong to none."""
+    names = list(step)
+    title = f"step {step.number} of '{step._stream.name}': {len(names)} variable{'s' * (len(names) != 1)}"
+    own = {name: value for name, value in step.attributes.items() if name.rpartition("/")[0] not in names}
+    body = _table(_COLUMNS, (_row(step[name]) for name in names[:MOST_ROWS]))
+    more = f"<p>and {len(names) - MOST_ROWS} more</p>" if len(names) > MOST_ROWS else ""
+    return f"<div><strong>{escape(title)}</strong>{body}{more}{_attributes(own)}</div>"
+
+
+def html_of_variable(variable: Variable) -> str:
+    """The row of a variable, then its blocks."""
+    blocks = [
+        (block.number, block.writer_rank, block.start, block.count, *_ends(variable.block_min_max(block.number)))
+        for block in variable.blocks[:MOST_ROWS]
+    ]
+    title = f"<strong>{escape(variable.name)}</strong>"
+    of_blocks = _table(("block", "rank", "start", "count", "min", "max"), blocks) if len(blocks) > 1 else ""
+    return f"<div>{title}{_table(_COLUMNS[1:], [_row(variable)[1:]])}{of_blocks}</div>"
+
+
+def _row(variable: Variable) -> tuple[Any, ...]:
+    known = ", ".join(f"{name}={_short(value)}" for name, value in variable.attributes.items())
+    kind = variable.kind.replace("_", " ")
+    least, greatest = _ends(variable.min_max)
+    shape = variable.shape if variable.ndim or variable.kind == "global_array" else ""
+    return variable.name, variable._info.dtype, kind, shape, variable._info.blocks, least, greatest, known
+
+
+def _ends(bounds: tuple[Any, Any] | None) -> tuple[Any, Any]:
+    return bounds if bounds is not None else ("", "")
+
+
+def _attributes(values: Mapping[str, Any]) -> str:
+    return _table(("attribute", "value"), ((name, _short(value)) for name, value in values.items())) if values else ""
+
+
+def _table(titles: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    head = "".join(f"<th{_LEFT}>{title}</th>" for title in titles)
+    body = "".join(f"<tr>{''.join(f'<td{_LEFT}>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
