@@ -8,12 +8,13 @@ import penstock
 SHAPE = (256, 192)
 
 
-def wave(rows, version):
+def wave(rows: np.ndarray, version: int) -> np.ndarray:
     y, x = np.meshgrid(rows, np.arange(SHAPE[1]), indexing="ij")
-    return np.sin(2 * np.pi * (4 * x / SHAPE[1] + 3 * y / SHAPE[0] - version / 10))
+    values: np.ndarray = np.sin(2 * np.pi * (4 * x / SHAPE[1] + 3 * y / SHAPE[0] - version / 10))
+    return values
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--first", type=int, required=True, help="row")
     parser.add_argument("--last", type=int, required=True, help="the row behind the last")

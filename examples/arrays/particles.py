@@ -6,7 +6,7 @@ import penstock
 COUNT = 1000
 
 
-def main():
+def main() -> None:
     half = COUNT // 2
     identifiers = np.arange(half, COUNT)
     x, mass = np.sqrt(identifiers), np.ones(half)

@@ -6,12 +6,12 @@ import numpy as np
 import penstock
 
 
-def strongest(T, axis):
+def strongest(T: np.ndarray, axis: int) -> int:
     power = np.abs(np.fft.rfft(T, axis=axis)) ** 2
     return int(power.sum(axis=1 - axis)[1:].argmax()) + 1
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--versions", type=int, default=10)
     run = parser.parse_args()

@@ -1,11 +1,13 @@
 """A script for `penstock analyze heat cool.py`: turns the source off where it gets too hot."""
 
+from penstock.analysis.frame import Frame
+
 FIELDS = ["T"]  # what it reads; without this line, all fields
 WHEN = "cycle % 10 == 0"  # over cycle and time; without this line, every step
 
 
-def analyze(step):
-    T = step.mesh().fields["T"].values  # a NumPy array: this rank's part
+def analyze(step: Frame) -> None:
+    T = step.mesh().fields["T"].arrays[0]  # a NumPy array: this rank's part
     if T.max() > 900:
         step.steer(source=0.0)  # a parameter of the simulation
     for data in step.vtk():  # the same as VTK's datasets

@@ -46,7 +46,7 @@ options.GlobalTrigger = "TimeStep"
 options.EnableCatalystLive = 0
 
 
-def catalyst_execute(info):
+def catalyst_execute(info: object) -> None:
     camera = view.GetActiveCamera()
     camera.SetFocalPoint(0, 0, 0)
     camera.SetPosition(1.0, -1.75, 0.95)

@@ -16,7 +16,7 @@ parser.add_argument("--steps", type=int, default=200)
 arguments = parser.parse_args()
 
 
-def flow(position, A, B=2**0.5, C=1.0):
+def flow(position: np.ndarray, A: float, B: float = 2**0.5, C: float = 1.0) -> np.ndarray:
     x, y, z = position.T
     return np.column_stack(
         [A * np.sin(z) + C * np.cos(y), B * np.sin(x) + A * np.cos(z), C * np.sin(y) + B * np.cos(x)]

@@ -21,11 +21,11 @@ from model import MODES, fetch
 SAME = 1e-8  # of singular values, and the sine of the largest angle between the two bases
 
 
-def rows_of(pool, pattern):
-    return sorted({info.row for info in pool.list(pattern, "parameters")})
+def rows_of(pool: penstock.Pool, pattern: str) -> list[str]:
+    return sorted({str(info.row) for info in pool.list(pattern, "parameters")})
 
 
-def compare(pool):
+def compare(pool: penstock.Pool) -> tuple[int, float, float, float]:
     """Modes, the largest difference of a singular value (relative), the sine of the largest angle, the worst error."""
     matrix = np.hstack([fetch(pool, row)[1] for row in rows_of(pool, "member/*")])
     basis, values, _ = np.linalg.svd(matrix, full_matrices=False)
@@ -38,7 +38,7 @@ def compare(pool):
     return used, difference, float(np.linalg.norm(outside, 2)), float(pool.get("model", "errors").array().max())
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--error", type=float, default=0.05, help="of a run held out, at most, relative to its norm")
     options = parser.parse_args()

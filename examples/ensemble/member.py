@@ -8,6 +8,7 @@ is opened: what the run says of itself is in the pool, too.
 
 import argparse
 import json
+from collections.abc import Iterator
 
 import numpy as np
 import penstock
@@ -15,7 +16,7 @@ import penstock
 END = 1.0  # of the simulated time; nothing changes with it but how near to its rest the plate gets
 
 
-def snapshots(diffusivity, x, cells, count):
+def snapshots(diffusivity: float, x: float, cells: int, count: int) -> Iterator[tuple[float, np.ndarray]]:
     """Yields (time, T) `count` times; T is cells × cells, 0 on the edge. Explicit Euler in time, 5-point Laplacian."""
     at = np.linspace(0, 1, cells)
     h = at[1]
@@ -30,7 +31,7 @@ def snapshots(diffusivity, x, cells, count):
         yield END * number / count, T
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("row", help="the run's name, the row of its objects in the pool")
     parser.add_argument("diffusivity", type=float)

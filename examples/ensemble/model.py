@@ -14,10 +14,12 @@ regression", CMAME 341 (2018) (modes and regression of their coefficients; here 
 import argparse
 import json
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import penstock
 
+Parameters = dict[str, float]
 RANGES = np.log([0.02, 0.08]), np.array([0.25, 0.75])  # of ln(diffusivity) and of x; scale the parameters to [0, 1]
 FEWEST = 6  # members before the model is tested: a plane and a little more
 MODES = 1e-4  # of the model: those whose singular value is at least so many times the first
@@ -27,12 +29,13 @@ class Modes:
     """The singular value decomposition of a matrix whose columns come in blocks: basis, values, and the coefficients of
     all columns in the basis (values times right vectors). Modes below `tolerance` times the first are let go."""
 
-    def __init__(self, tolerance=1e-9):
+    def __init__(self, tolerance: float = 1e-9):
         self.tolerance = tolerance
-        self.basis, self.values, self.coefficients = None, np.zeros(0), np.zeros((0, 0))
+        self.basis: np.ndarray = np.zeros((0, 0))
+        self.values, self.coefficients = np.zeros(0), np.zeros((0, 0))
 
-    def add(self, block):
-        if self.basis is None:
+    def add(self, block: np.ndarray) -> None:
+        if self.basis.size == 0:
             self.basis = np.zeros((len(block), 0))
         inside = self.basis.T @ block
         new, triangle = np.linalg.qr(block - self.basis @ inside)
@@ -41,7 +44,7 @@ class Modes:
         new, again = np.linalg.qr(new - self.basis @ along)
         inside, triangle = inside + along @ triangle, again @ triangle
 
-        def joined(before):
+        def joined(before: np.ndarray) -> np.ndarray:
             """`before` in the old basis, and then the block, in the basis of both."""
             return np.block([[before, inside], [np.zeros((len(triangle), before.shape[1])), triangle]])
 
@@ -52,19 +55,20 @@ class Modes:
         self.basis = np.hstack([self.basis, new]) @ rotation[:, kept]
 
 
-def scaled(parameters):
+def scaled(parameters: list[Parameters]) -> np.ndarray:
     """A row for each member, its parameters from 0 to 1."""
     raw = np.array([[np.log(p["diffusivity"]), p["x"]] for p in parameters])
     return np.column_stack([(raw[:, d] - low) / (high - low) for d, (low, high) in enumerate(RANGES)])
 
 
-def weights(known, wanted):
+def weights(known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """How much each known point counts at the wanted one: radial basis functions r³ and a linear polynomial."""
 
-    def row(points, at):
-        return np.linalg.norm(points[:, None] - at[None], axis=2) ** 3
+    def row(points: np.ndarray, at: np.ndarray) -> np.ndarray:
+        distances: np.ndarray = np.linalg.norm(points[:, None] - at[None], axis=2)
+        return distances**3
 
-    def linear(points):
+    def linear(points: np.ndarray) -> np.ndarray:
         return np.column_stack([np.ones(len(points)), points])
 
     plane = linear(known)
@@ -75,16 +79,16 @@ def weights(known, wanted):
 class Model:
     """Modes, and between whose coefficients to interpolate."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.modes = Modes()
-        self.parameters = []
+        self.parameters: list[Parameters] = []
 
-    def add(self, parameters, snapshots):
+    def add(self, parameters: Parameters, snapshots: np.ndarray) -> None:
         """snapshots: one a column."""
         self.parameters.append(parameters)
         self.modes.add(snapshots)
 
-    def predict(self, parameters):
+    def predict(self, parameters: Parameters) -> tuple[np.ndarray, int]:
         """The snapshots of a run with these parameters, one a column; and how many modes they are made of."""
         modes = self.modes
         used = int((modes.values >= MODES * modes.values[0]).sum())
@@ -93,27 +97,28 @@ class Model:
         return modes.basis[:, :used] @ np.einsum("rmt,m->rt", each, share), used
 
 
-def fetch(pool, row):
+def fetch(pool: penstock.Pool, row: str) -> tuple[Parameters, np.ndarray]:
     """A run that is complete in the pool: its parameters, and its snapshots, one a column, in order of time."""
     keys = [(info.row, info.column) for info in pool.list(row, "T/*")]
-    snapshots = [found.array().ravel() for found in pool.get_many(keys)]
+    found = [each for each in pool.get_many(keys) if isinstance(each, penstock.Object)]
+    snapshots = [each.array().ravel() for each in found]
     return json.loads(pool.get(row, "parameters").text()), np.column_stack(snapshots)
 
 
-def complete(pool, members, snapshots):
+def complete(pool: penstock.Pool, members: int, snapshots: int) -> Iterator[str]:
     """Yields the members' rows, each once all its snapshots are in the pool, in whatever order that happens."""
-    seen = Counter()
+    seen: Counter[str] = Counter()
     done = 0
     with pool.subscribe("member/*", "T/*", existing=True) as events:
         while done < members:
-            row = events.next(timeout=120).info.row
+            row = str(events.next(timeout=120).info.row)
             seen[row] += 1
             if seen[row] == snapshots:
                 done += 1
                 yield row
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", type=int, default=48)
     parser.add_argument("--held-out", type=int, default=8)

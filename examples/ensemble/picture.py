@@ -5,6 +5,7 @@ python picture.py --output output/ensemble
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -13,12 +14,16 @@ import penstock
 
 matplotlib.use("Agg")  # files only
 from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import SubFigure
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from model import MODES, fetch
 
 
-def fields(figure, axes, parameters, truth, guess):
+def fields(
+    figure: SubFigure, axes: Sequence[Axes], parameters: dict[str, float], truth: np.ndarray, guess: np.ndarray
+) -> None:
     cells = round(len(truth) ** 0.5)
     truth, guess = (snapshots[:, -1].reshape(cells, cells).T for snapshots in (truth, guess))
     least, most = truth.min(), truth.max()
@@ -37,7 +42,7 @@ def fields(figure, axes, parameters, truth, guess):
         bar.ax.tick_params(labelsize=7)
 
 
-def learning(axis, history):
+def learning(axis: Axes, history: np.ndarray) -> None:
     members, _, middle, worst = history.T
     axis.semilogy(members, 100 * worst, "o-", markersize=3, color="#c24a33", label="worst of the runs held out")
     axis.semilogy(members, 100 * middle, "o-", markersize=3, color="#21407a", label="median")
@@ -46,7 +51,7 @@ def learning(axis, history):
     axis.legend(fontsize="small", frameon=False)
 
 
-def spectrum(axis, values):
+def spectrum(axis: Axes, values: np.ndarray) -> None:
     shares = values / values[0]
     used = int((shares >= MODES).sum())
     axis.semilogy(np.arange(1, len(values) + 1), shares, ".", color="#8a8f98")
@@ -56,9 +61,9 @@ def spectrum(axis, values):
     axis.legend(fontsize="small", frameon=False)
 
 
-def draw(pool, path):
+def draw(pool: penstock.Pool, path: Path) -> None:
     figure = pyplot.figure(figsize=(9.5, 6), layout="constrained")
-    upper, lower = figure.subfigures(2, 1, height_ratios=(1.05, 1))
+    upper, lower = np.asarray(figure.subfigures(2, 1, height_ratios=(1.05, 1)))
     parameters, truth = fetch(pool, "held-out/000")
     fields(upper, upper.subplots(1, 3), parameters, truth, pool.get("model", "prediction/000").array())
     left, right = lower.subplots(1, 2)
@@ -71,7 +76,7 @@ def draw(pool, path):
     pyplot.close(figure)
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("output/ensemble"), help="folder for ensemble.png")
     options = parser.parse_args()

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import perf_counter
 
 import matplotlib
+import numpy as np
 import penstock
 from penstock.render import animate, isosurface
 
@@ -22,9 +23,9 @@ LEVEL = 0.2  # the concentration of V that separates pattern from background
 U_RANGE = (0.33, 0.66)  # of U on that surface
 
 
-def statistics(U, V):
+def statistics(U: np.ndarray, V: np.ndarray) -> dict[str, float]:
     """One row of statistics.csv, beyond step and time."""
-    row = {}
+    row: dict[str, float] = {}
     for name, field in (("U", U), ("V", V)):
         row |= {f"{name}_min": field.min(), f"{name}_max": field.max()}
         row |= {f"{name}_mean": field.mean(), f"{name}_std": field.std()}
@@ -32,7 +33,7 @@ def statistics(U, V):
     return {name: float(value) for name, value in row.items()}
 
 
-def plot(rows, path):
+def plot(rows: list[dict[str, float]], path: Path) -> None:
     """Draws the rows of statistics.csv over time."""
     matplotlib.use("Agg")  # files only
     from matplotlib import pyplot
@@ -58,13 +59,16 @@ def plot(rows, path):
     pyplot.close(figure)
 
 
-def analyse(stream, output, picture_every):
+def analyse(
+    stream: penstock.Reader, output: Path, picture_every: int
+) -> tuple[list[dict[str, float]], list[Path], dict[str, float]]:
     """Reads the stream to its end; returns the rows, the picture files, and seconds and bytes by what they were for:
     start_s, steady_s, close_s one after the other, and what the steady time was spent on."""
     (output / "frames").mkdir(parents=True, exist_ok=True)
     for old in (output / "frames").glob("*.png"):
         old.unlink()
-    rows, frames = [], []
+    rows: list[dict[str, float]] = []
+    frames: list[Path] = []
     used = {"wait_s": 0.0, "transfer_s": 0.0, "analysis_s": 0.0, "bytes": 0}
     opened = perf_counter()
     with open(output / "statistics.csv", "w", newline="", encoding="utf-8") as file:
@@ -99,7 +103,7 @@ def analyse(stream, output, picture_every):
     return rows, frames, used
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stream", help="the stream's name, or its address")
     parser.add_argument("--output", type=Path, default=Path("output/gray-scott"), help="folder for the results")

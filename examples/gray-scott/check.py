@@ -8,6 +8,7 @@ The reference is slow, so the steps are early ones: outputs 1, 4 and 8. Exits wi
 import argparse
 import csv
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -21,13 +22,13 @@ OUTPUTS = (1, 4, 8)
 TOLERANCE = 1e-12  # of concentrations between 0 and 1; the two should agree to the last bit
 
 
-def read_rows(path):
+def read_rows(path: Path) -> dict[int, dict[str, str]]:
     """The rows of statistics.csv by time step of the simulation."""
     with open(path, newline="", encoding="utf-8") as file:
         return {int(row["sim_step"]): row for row in csv.DictReader(file)}
 
 
-def compare(rows, settings):
+def compare(rows: dict[int, dict[str, str]], settings: reference.Settings) -> Iterator[tuple[int, float]]:
     """Yields (sim_step, largest difference of any figure) at the steps that both have."""
     wanted = {output * settings.plot_every for output in OUTPUTS} & set(rows)
     if not wanted:
@@ -39,7 +40,7 @@ def compare(rows, settings):
             yield sim_step, max(abs(float(rows[sim_step][name]) - value) for name, value in expected.items())
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path, help="folder with statistics.csv")
     parser.add_argument("--settings", type=Path, default=HERE / "settings.yaml")

@@ -14,21 +14,22 @@ import penstock
 TOLERANCE = 1e-6  # of float32 values below 0.5
 
 
-def magnitude(V):
+def magnitude(V: np.ndarray) -> np.ndarray:
     """|grad V| by central differences, periodic, in cells of size 1."""
     differences = [np.roll(V, -1, axis) - np.roll(V, 1, axis) for axis in range(V.ndim)]
-    return 0.5 * np.sqrt(sum(one**2 for one in differences))
+    length: np.ndarray = 0.5 * np.sqrt(sum(one**2 for one in differences))
+    return length
 
 
-def difference(space, version, row):
+def difference(space: penstock.Space, version: int, row: dict[str, str]) -> float:
     """The largest difference of the gradient's elements, its mean and its maximum. Has the servers convert nothing."""
     expected = magnitude(space["V", version][...].astype("float32").astype("float64"))
     found = space["gradient", version][...]
     figures = abs(expected.mean() - float(row["mean"])), abs(expected.max() - float(row["max"]))
-    return max(np.abs(found - expected).max(), *figures)
+    return float(max(np.abs(found - expected).max(), *figures))
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("output/heterogeneous"))
     run = parser.parse_args()

@@ -12,8 +12,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from penstock.units import duration, size
 from rich.console import Console
@@ -23,44 +25,44 @@ PLACES = ("at_reader", "on_request", "in_advance", "automatic")
 STUDY = Path(__file__).with_name("run.yaml")
 
 
-def milliseconds(seconds):
+def milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.1f} ms"
 
 
 # (label, key, how it is shown); no key: a heading.
-ROWS = (
+ROWS: tuple[tuple[str, str | None, Callable[[Any], str]], ...] = (
     ("run", "elapsed_s", duration),
-    ("all versions", None, None),
+    ("all versions", None, str),
     ("simulation: put, C++", "simulation.put_s", milliseconds),
     ("analyses: get, Fortran", "analyses.transfer_s", milliseconds),
     ("analyses: put, Fortran", "analyses.put_s", milliseconds),
     ("pictures: get, Python", "pictures.transfer_s", milliseconds),
     ("servers: converting", "servers.conversion_s", milliseconds),
-    ("median of a version", None, None),
+    ("median of a version", None, str),
     ("simulation: put", "simulation.put", milliseconds),
     ("one analysis: get", "analyses.get", milliseconds),
     ("pictures: get", "pictures.get", milliseconds),
-    ("servers", None, None),
+    ("servers", None, str),
     ("conversions", "servers.conversions", "{:.0f}".format),
     ("converted", "servers.converted_bytes", size),
     ("given to readers", "servers.given_bytes", size),
     ("of which shared", "servers.shared_bytes", size),
     ("requests left to readers", "servers.left_to_readers", "{:.0f}".format),
-    ("memory", None, None),
+    ("memory", None, str),
     ("replicas at most", "servers.replica_peak", size),
     ("servers at most", "memory", size),
 )
 
 
-def run(place, folder, steps):
-    words = [sys.executable, "-m", "penstock.cli.main", "run", STUDY, "--output", folder, "--quiet"]
+def run(place: str, folder: Path, steps: int | None) -> None:
+    words: list[object] = [sys.executable, "-m", "penstock.cli.main", "run", STUDY, "--output", folder, "--quiet"]
     words += ["--steps", steps] if steps else []
     done = subprocess.run(list(map(str, words)), env=os.environ | {"CONVERT": place}, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise SystemExit(f"compare: the run with CONVERT={place} failed; logs of programs that started: {folder}/logs")
 
 
-def figures(folder):
+def figures(folder: Path) -> dict[str, float]:
     """Of one run, by the keys of ROWS. Those of two servers or two analyses are summed."""
     summary = json.loads((folder / "summary.json").read_text())
     reports = {name: program["report"] for name, program in summary["programs"].items()}
@@ -80,13 +82,13 @@ def figures(folder):
     return found
 
 
-def results(folder):
+def results(folder: Path) -> dict[str, str]:
     """What must not depend on the place: a digest of each file of results."""
     files = [folder / "statistics.csv", *sorted((folder / "frames").glob("*.png"))]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def table_of(found, title):
+def table_of(found: dict[str, list[dict[str, float]]], title: str) -> Table:
     table = Table(title=title, title_style="bold")
     table.add_column("")
     for place in PLACES:
@@ -100,14 +102,15 @@ def table_of(found, title):
     return table
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("output/heterogeneous"), help="has a folder for each")
     parser.add_argument("--steps", type=int, help="versions, instead of what the study says")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each place; the table has medians")
     given = parser.parse_args()
-    found = {place: [] for place in PLACES}
-    first, different = None, set()
+    found: dict[str, list[dict[str, float]]] = {place: [] for place in PLACES}
+    first: dict[str, str] = {}
+    different: set[str] = set()
     for number in range(given.repeat):
         for place in PLACES:
             print(f"compare: CONVERT={place}, run {number + 1} of {given.repeat}", file=sys.stderr, flush=True)

@@ -7,6 +7,8 @@ frames/*.png, heterogeneous.gif, statistics.csv.
 import argparse
 import csv
 import json
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -24,7 +26,7 @@ HIGHEST = {"V": 0.5, "|∇V|": 0.25}  # of the colours
 class Picture:
     """Two planes side by side. The figure is made once and drawn anew for each version."""
 
-    def __init__(self, shape):
+    def __init__(self, shape: tuple[int, ...]):
         self.figure, axes = pyplot.subplots(1, 2, figsize=(8.4, 4.2), layout="constrained")
         self.images = []
         for axis, (title, highest), colours in zip(axes, HIGHEST.items(), ("inferno", "viridis"), strict=True):
@@ -35,20 +37,20 @@ class Picture:
             self.figure.colorbar(image, ax=axis, shrink=0.8).ax.tick_params(labelsize=7)
             self.images.append(image)
 
-    def draw(self, planes, title, path):
+    def draw(self, planes: Sequence[np.ndarray], title: str, path: Path) -> None:
         for image, plane in zip(self.images, planes, strict=True):
             image.set_data(plane.T)  # x to the right
         self.figure.suptitle(title, fontsize=11)
         self.figure.savefig(path, dpi=100)
 
 
-def statistics_of(parts, cells):
+def statistics_of(parts: np.ndarray, cells: int) -> dict[str, float]:
     """Mean and maximum of the gradient, from each part's sum and maximum."""
     sums, largest = parts.T
     return {"mean": sums.sum() / cells, "max": largest.max()}
 
 
-def work(space, output, versions):
+def work(space: penstock.Space, output: Path, versions: int) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
     """Yields a row of statistics and the seconds of each version: waiting, getting, drawing."""
     V, gradient, statistics = (space.wait(name) for name in ("V", "gradient", "gradient_statistics"))
     middle = (..., V.shape[2] // 2)
@@ -62,13 +64,13 @@ def work(space, output, versions):
         taken = perf_counter()
         V[version].done("pictures")  # the analyses have read it, too, since the gradient is there
         gradient[version].done("pictures")
-        row = {"version": version} | statistics_of(parts, np.prod(V.shape))
+        row = {"version": version} | statistics_of(parts, math.prod(V.shape))
         title = f"Gray–Scott, version {version}: |∇V| mean {row['mean']:.4f}, max {row['max']:.3f}"
         picture.draw(planes, title, output / "frames" / f"{version:04d}.png")
         yield row, {"wait": ready - begun, "get": taken - ready, "draw": perf_counter() - taken}
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--versions", type=int, default=20)
     parser.add_argument("--output", type=Path, default=Path("output/heterogeneous"), help="folder for the results")

@@ -8,7 +8,7 @@ from penstock import mesh
 N = 40  # elements along each edge
 
 
-def model():
+def model() -> mesh.Model:
     nodes = mesh.Entity("node_block", "nodeblock_1", 1, (N + 1) ** 2)
     nodes.fields = [mesh.Field("coordinates", storage="vector_2d", role="mesh"), mesh.Field("temperature")]
     plate = mesh.Entity("element_block", "plate", 10, N**2, topology="quad4")
@@ -20,7 +20,7 @@ def model():
     return mesh.Model("a plate that is heated at one edge", 2, [mesh.Entity("region", "region"), nodes, plate, hot])
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--states", type=int, default=10)
     run = parser.parse_args()

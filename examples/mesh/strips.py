@@ -10,7 +10,7 @@ from penstock import mesh
 WIDTH, HEIGHT, STATES = 8, 4, 5  # elements of a strip
 
 
-def main():
+def main() -> None:
     rank, ranks = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     number = np.arange((HEIGHT + 1) * (WIDTH + 1), dtype=np.int32).reshape(
         HEIGHT + 1, WIDTH + 1

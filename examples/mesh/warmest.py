@@ -5,7 +5,7 @@ import argparse
 from penstock import mesh
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("region", nargs="?", default="plate")
     run = parser.parse_args()

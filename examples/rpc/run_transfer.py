@@ -12,7 +12,7 @@ from pathlib import Path
 DEADLINE_S = 60
 
 
-def main():
+def main() -> None:
     server_program, client_program, *rest = sys.argv[1:]
     way, records, repeats = (rest + ["automatic", "200000", "3"][len(rest) :])[:3]
     kill = records == "kill"
@@ -20,12 +20,16 @@ def main():
         records, repeats = "2000", "300000"
     with tempfile.TemporaryDirectory() as folder:
         contact = Path(folder) / "server"
-        server = subprocess.Popen([server_program, contact], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        server = subprocess.Popen[str](
+            [server_program, contact], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         try:
+            assert server.stdin and server.stdout
             if server.stdout.readline() != "ready\n":
                 raise SystemExit("the server did not start")
-            command = [client_program, contact, records, repeats, way]
-            client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            command = [client_program, str(contact), records, repeats, way]
+            client = subprocess.Popen[str](command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert client.stdout
             try:
                 if kill:
                     client.stdout.readline()  # it is connected, and calls for the next hours
