@@ -1,6 +1,6 @@
 # Penstock. `make test` on a bare Debian 12 installs what is needed, builds, and runs every test; `make demo` shows it.
 #
-#   make deps    Debian packages and .venv         make check    sanitizers, formatting, linters
+#   make deps    Debian packages and .venv         make check    sanitizers, formatting, linters, types
 #   make build   libpenstock, programs, package    make soak     the long tests
 #   make test    everything above, then tests      make bench    speed and memory, as a table and JSON
 #   make demo    a simulation, watched as it runs  make install  C and C++ library to PREFIX
