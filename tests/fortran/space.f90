@@ -32,7 +32,8 @@ program space
   call check(all(nint(plane) == [(10 * i + 4, i = 1, 6)]), 'a column')
   call check(all(nint(wide(1:8:7, :)) == -1), 'what is beside the section')
 
-  call arrays%define('U', penstock_float64, [6, 5], convert=penstock_convert_at_reader, keep=2, readers=['Python', 'me    '])
+  call arrays%define('U', penstock_float64, [6, 5], convert=penstock_convert_at_reader, keep=2, &
+                     readers=['Python', 'me    '])
   call arrays%put('U', 0, wide(2:4, 5:1:-1))
   call arrays%put('U', 0, wide(5:7, 5:1:-1), start=[4_int64, 1_int64])
   call arrays%done('U', 0, 'me')
