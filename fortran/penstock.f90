@@ -35,7 +35,7 @@
 ! 8. A writer or reader is used by one thread at a time.
 module penstock
   use, intrinsic :: iso_c_binding, only: c_int, c_null_ptr, c_ptr
-  use penstock_c, only: c_context_create, c_context_destroy, c_create_stream, c_error, c_open_stream, c_text, &
+  use penstock_calls, only: c_context_create, c_context_destroy, c_create_stream, c_error, c_open_stream, c_text, &
     c_variables_create, finish, optional_text, penstock_cohort, penstock_statistics, whole_in_c
   use penstock_constants
   use penstock_reading, only: penstock_reader

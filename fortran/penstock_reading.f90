@@ -2,7 +2,7 @@
 module penstock_reading
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int64
-  use penstock_c
+  use penstock_calls
   implicit none
   private
   public :: penstock_reader

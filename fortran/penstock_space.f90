@@ -6,7 +6,7 @@ module penstock_space
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int64
   use penstock, only: penstock_context
-  use penstock_c
+  use penstock_calls
   implicit none
   private
   public :: penstock_array_space
@@ -160,19 +160,14 @@ contains
     type(c_ptr), allocatable :: pointers(:)
     type(c_error) :: error
     integer(c_int) :: code, where, most
-    integer :: i
     where = penstock_convert_automatic
     if (present(convert)) where = convert
     most = 0
     if (present(keep)) most = keep
-    allocate(pointers(0))
     if (present(readers)) then
-      allocate(character(len=len(readers) + 1) :: names(size(readers)))
-      do i = 1, size(readers)
-        if (.not. whole_in_c(readers(i), 'reader', error)) exit
-        names(i) = c_text(readers(i))
-      end do
-      pointers = [(c_loc(names(i)), i = 1, size(readers))]
+      call c_vector_of_texts(readers, 'reader', names, pointers, error)
+    else
+      allocate(pointers(0))
     end if
     if (error%code == penstock_ok) then
       if (whole_in_c(name, 'name', error)) &

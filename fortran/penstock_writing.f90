@@ -2,7 +2,7 @@
 module penstock_writing
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int64
-  use penstock_c
+  use penstock_calls
   implicit none
   private
   public :: penstock_writer
@@ -164,7 +164,7 @@ contains
     class(*), intent(in) :: values(..)
     type(c_error), intent(inout) :: error
     character(len=:), allocatable, target :: copies(:)
-    integer :: i
+    type(c_ptr), allocatable :: pointers(:)
     select rank (values)
     rank (0)
       select type (values)
@@ -177,15 +177,10 @@ contains
     rank (1)
       select type (values)
       type is (character(len=*))
-        allocate(character(len=len(values) + 1) :: copies(size(values)))
-        do i = 1, size(values)
-          if (.not. whole_in_c(values(i), 'text', error)) exit
-          copies(i) = c_text(values(i))
-        end do
+        call c_vector_of_texts(values, 'text', copies, pointers, error)
         code = error%code
         if (code /= penstock_ok) return
-        code = c_put_attribute_strings(self%handle, c_text(name), [(c_loc(copies(i)), i = 1, size(values))], &
-                                       size(values, kind=c_size_t), error)
+        code = c_put_attribute_strings(self%handle, c_text(name), pointers, size(values, kind=c_size_t), error)
         return
       end select
     end select
