@@ -202,17 +202,36 @@ def test_objects(programs, environment, tmp_path):
     assert (program.returncode, output) == (0, "objects: as expected\n")
 
 
-def test_mesh_in_c(programs, environment, tmp_path):
-    """plate.c writes what plate.py does, to a stream and to a file. More: examples/mesh/test_mesh_example.py."""
+@pytest.mark.parametrize("plate", ["plate", "plate_f90"])
+def test_mesh_in_c_and_fortran(plate, programs, environment, tmp_path):
+    """They write what plate.py does, to a stream and to a file. More: examples/mesh/test_mesh_example.py."""
+    if not (programs / plate).exists():
+        pytest.skip("Penstock was built without a Fortran compiler")
     analysis = [sys.executable, EXAMPLES / "mesh" / "warmest.py"]
     expected = run_together([sys.executable, EXAMPLES / "mesh" / "plate.py"], analysis, environment, tmp_path)
     assert "time 0.09: mean" in expected
-    assert run_together([programs / "plate"], analysis, environment, tmp_path) == expected
+    assert run_together([programs / plate], analysis, environment, tmp_path) == expected
     to_file = environment | {"PENSTOCK_MESH_PLATE": "exodus,path=plate.e"}
-    with running([programs / "plate"], to_file, tmp_path) as program:
+    with running([programs / plate], to_file, tmp_path) as program:
         assert (program.communicate(timeout=TIMEOUT_S)[0], program.returncode) == ("", 0)
     with running([*analysis, "plate.e"], environment, tmp_path) as program:
         assert program.communicate(timeout=TIMEOUT_S)[0] == expected
+
+
+def test_coprocessor_in_fortran(programs, environment, tmp_path):
+    """docs/howto/use-fortran.md"""
+    pytest.importorskip("vtkmodules")
+    if not (programs / "coprocess_f90").exists():
+        pytest.skip("Penstock was built without a Fortran compiler")
+    analysis = [sys.executable, "-m", "penstock.cli.main", "analyze", "heat", EXAMPLES / "coprocessing" / "cool.py"]
+    with running([programs / "coprocess_f90"], environment, tmp_path) as simulation:
+        with running(analysis, environment, tmp_path) as analysing:
+            output, _ = analysing.communicate(timeout=TIMEOUT_S)
+        printed, _ = simulation.communicate(timeout=TIMEOUT_S)
+    assert (analysing.returncode, simulation.returncode) == (0, 0), output + printed
+    cycles = [int(line.split()[1].rstrip(":")) for line in output.splitlines() if line.startswith("cycle ")]
+    assert cycles == list(range(0, 100, 10)) and "cycle 0: 1000.0 K in 6241 cells" in output
+    assert printed == "coprocess: the source ended at .0\n"
 
 
 @pytest.mark.skipif(not HAVE_MPI, reason="needs mpiexec, mpicxx and mpi4py")
@@ -256,4 +275,5 @@ def test_examples_are_all_here():
     programs |= {"concepts/coprocess.c", "concepts/objects.c"}
     programs |= {"mpi/writer.cpp", "mpi/reader.py"}
     programs |= {"fortran/writer.f90", "fortran/reader.f90", "fortran/mpi_writer.f90"}
+    programs |= {"fortran/coprocess.f90", "fortran/plate.f90"}
     assert found == programs | {f"{part}/CMakeLists.txt" for part in folders}

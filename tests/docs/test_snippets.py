@@ -408,12 +408,15 @@ def test_fortran_names():
         elif kind:
             for name, arguments in re.findall(r"`(\w+)\((.*?)\)`", row[0]):
                 documented[kind, name] = re.findall(r"\w+", arguments)
-    names = ("penstock", "penstock_writing", "penstock_reading", "penstock_space")
+    names = ("penstock", "penstock_writing", "penstock_reading", "penstock_space", "penstock_coprocessing")
+    names += ("penstock_regions",)
     found = {}
     for source in ((ROOT / f"fortran/{name}.f90").read_text() for name in names):
-        for kind, bound in re.findall(r"^  type :: (\w+)\n.*?  contains\n(.*?)^  end type", source, re.M | re.S):
+        for kind, whole in re.findall(r"^  type :: (\w+)\n(.*?)^  end type", source, re.M | re.S):
+            bound = whole.partition("  contains\n")[2]
             for name, target in re.findall(r"procedure :: (\w+)(?: => (\w+))?", bound):
-                arguments = re.search(rf"(?:subroutine|function) {target or name}\((.*?)\)", source)[1].split(", ")
+                listed = re.search(rf"(?:subroutine|function) {target or name}\((.*?)\)", source, re.S)[1]
+                arguments = re.findall(r"\w+", listed)
                 found[kind, name] = [each for each in arguments if each not in ("self", "stat", "errmsg")]
     assert documented == found
 
