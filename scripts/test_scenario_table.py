@@ -26,6 +26,10 @@ CASES = {
 }
 
 
+def file_of(test):
+    return "test_fortran" if test.startswith("test_kinds") else "test_scenarios"
+
+
 @pytest.fixture
 def run(tmp_path):
     """run(rows, changes) gives the exit status and the output; changes: JUnit details by test, None to leave it out."""
@@ -34,8 +38,8 @@ def run(tmp_path):
         changes = changes or {}
         for tool, names in CASES.items():
             cases = [
-                f'<testcase name="{name.replace("<", "&lt;")}" classname="tests.test_scenarios">{changes.get(name, "")}'
-                "</testcase>"
+                f'<testcase name="{name.replace("<", "&lt;")}" classname="tests.{file_of(name)}">'
+                f"{changes.get(name, '')}</testcase>"
                 for name in [*names, *(more if tool == "pytest" else ())]
                 if changes.get(name, "") is not None
             ]
@@ -61,6 +65,19 @@ def test_an_optional_plane_is_a_column_where_it_ran(run):
     assert code == 0 and "27 ok, 5 – of 32 cells" in out
     code, out = run(more=names[:1])
     assert code == 1 and "scenario table: views was not run in C++ over ucx" in out
+
+
+def test_fortran_has_the_rows_that_name_a_test(run, tmp_path):
+    rows = ROWS.replace('kind"}', 'kind", fortran: test_kinds}')
+    names = [f"test_kinds[{place}]" for place in ("shm-C", "shm-F", "tcp", "pool_shm", "pool_tcp")]
+    code, out = run(rows, more=names)
+    assert code == 0 and "29 ok, 9 – of 38 cells" in out and "Fortran" in out
+    code, out = run(rows, {"test_kinds[shm-F]": "<failure/>"}, more=names)
+    assert code == 1 and "scenario table: values fails in Fortran over shm" in out
+    code, out = run(rows.replace("test_kinds", "test_kind"), more=names)
+    assert code == 1 and "scenario table: values was not run in Fortran over tcp" in out
+    code, out = run(rows)
+    assert code == 0 and "Fortran" not in out
 
 
 @pytest.mark.parametrize(("change", "complaint"), [

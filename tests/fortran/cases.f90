@@ -18,6 +18,7 @@ program cases
   case ('errors');     call errors()
   case ('stop');       call stop_by_error()
   case ('reshape');    call reshape()
+  case ('attributes'); call attributes()
   case default;        error stop 'no such case'
   end select
   call context%destroy()
@@ -96,6 +97,7 @@ contains
     call writer%put('range', plane)
     call writer%put('host', 'a', local=.true.)
     call writer%put('seconds', 1.5, local=.true.)
+    call writer%put('time', 2.5)
     call writer%put('particles', [1, 2, 3], local=.true.)
     call writer%put('particles', [4], local=.true.)
     call writer%put('box', plane, start=[1, 1, 2], shape=[2, 3, 2])
@@ -329,6 +331,50 @@ contains
     character(len=*), intent(in) :: what, message
     integer, intent(in) :: stat
     print '(a,a,i0,a,a)', what, '|', stat, '|', trim(message)
+  end subroutine
+
+  ! Attributes change and grow, stay until they are put again, and are not there before.
+  subroutine attributes()
+    type(penstock_writer) :: writer
+    type(penstock_reader) :: reader
+    character(len=6) :: words(2)
+    real(real64) :: time
+    integer(int16) :: sevens(3)
+    integer :: step, outcome, elements
+    logical :: there, is_array
+    call context%create_stream(writer, 'pair', options='queue_steps=8')
+    call context%open_stream(reader, 'pair')
+    call writer%put_attribute('program', 'heat')
+    call writer%put_attribute('dims', ['z     ', 'a "b" '])
+    sevens = 7_int16
+    do step = 0, 3
+      call writer%begin_step()
+      call writer%put('T', [1, 2])
+      call writer%put_attribute('time', 0.1d0 * step)
+      call writer%put_attribute('growing', sevens(:step))
+      if (step == 1) call writer%put_attribute('T/units', 'K')
+      call writer%end_step()
+    end do
+    do step = 0, 3
+      call reader%begin_step(outcome)
+      call check(outcome == penstock_ready, 'a step')
+      call check(reader%attribute_text('program') == 'heat', 'an attribute of all steps')
+      call reader%attribute('dims', words)
+      call check(words(1) == 'z' .and. words(2) == 'a "b"', 'a vector of texts')
+      call reader%attribute('time', time)
+      call check(time == 0.1d0 * step, 'one that changes')
+      call reader%inquire_attribute('growing', count=elements, is_array=is_array)
+      call check(elements == step .and. is_array, 'one that grows')
+      sevens = 0
+      call reader%attribute('growing', sevens(:step))
+      call check(all(sevens(:step) == 7) .and. all(sevens(step + 1:) == 0), 'its values')
+      call reader%inquire_attribute('T/units', exists=there)
+      call check(there .eqv. step > 0, 'one that comes later')
+      sevens = 7_int16
+      call reader%end_step()
+    end do
+    call reader%close()
+    call writer%close()
   end subroutine
 
   subroutine stop_by_error()

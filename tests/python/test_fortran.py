@@ -1,4 +1,7 @@
-"""The Fortran API: its programs (tests/fortran) against streams of Python."""
+"""The Fortran API: its programs (tests/fortran) against streams of Python.
+
+tests/conformance/scenarios.yaml names tests of this file, which are the column Fortran of the scenario table.
+"""
 
 import os
 import shutil
@@ -18,12 +21,12 @@ if not (BIN / "fortran_echo").exists():
     pytest.skip("the Fortran programs are not built (they need a Fortran compiler)", allow_module_level=True)
 
 
-@pytest.fixture(params=["shm", "tcp", "pool"])
+@pytest.fixture(params=["shm", "tcp", "pool_shm", "pool_tcp"])
 def place(request, pool_servers, monkeypatch, tmp_path):
-    """Where the streams of the test are: the data plane of engine direct, or the engine pool."""
-    if request.param == "pool":
+    """Where the streams of the test are, as the scenario table names it: a data plane of engine direct or pool."""
+    if request.param.startswith("pool_"):
         monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", pool_servers(1, memory="512MiB", http="off").directory)
-        return {"engine": "pool"}
+        return {"engine": "pool", "data_plane": request.param.removeprefix("pool_")}
     return {"data_plane": request.param}
 
 
@@ -157,7 +160,7 @@ def test_kinds(context, start, place):
         np.testing.assert_array_equal(step["range"][...], matrix(2, 3))
         assert step["range"].min_max == (11, 23)
         assert step["host"].kind == step["seconds"].kind == "local_value"
-        assert step["seconds"][...].tolist() == [1.5]
+        assert step["seconds"][...].tolist() == [1.5] and step["time"].value == 2.5
         assert [step["particles"].block(number).tolist() for number in range(2)] == [[1, 2, 3], [4]]
         box = step["box"][...]
         assert box.shape == (2, 3, 2)
@@ -181,9 +184,16 @@ def test_selections(context, start, place):
     ended(process)
 
 
-@pytest.mark.parametrize("case", ["outcomes", "lost"])
-def test_outcomes(case, start, place):
-    ended(start("fortran_cases", case, **place))
+def test_outcomes(start, place):
+    ended(start("fortran_cases", "outcomes", **place))
+
+
+def test_a_lost_writer(start, place):
+    ended(start("fortran_cases", "lost", **place))
+
+
+def test_attributes(start, place):
+    ended(start("fortran_cases", "attributes", **place))
 
 
 def test_a_shape_that_changes(context, start, place):
