@@ -62,4 +62,4 @@ class MeshOptions(TypedDict, total=False):
     states_per_file: int
     shared: bool
     sync: bool
-    resume: int
+    resume: float | str
