@@ -138,6 +138,20 @@ module penstock_c
       integer(c_int64_t), intent(inout) :: count
       type(c_error), intent(inout) :: error
     end function
+    integer(c_int) function c_reader_seek(handle, step, error) bind(c, name='penstock_reader_seek')
+      import
+      type(c_ptr), value :: handle
+      integer(c_int64_t), value :: step
+      type(c_error), intent(inout) :: error
+    end function
+    integer(c_int) function c_reader_steps(handle, capacity, numbers, count, error) bind(c, name='penstock_reader_steps')
+      import
+      type(c_ptr), value :: handle
+      integer(c_size_t), value :: capacity
+      integer(c_int64_t), intent(inout) :: numbers(*)
+      integer(c_size_t), intent(inout) :: count
+      type(c_error), intent(inout) :: error
+    end function
     integer(c_int) function c_wait(handle, timeout_ms, error) bind(c, name='penstock_reader_wait')
       import
       type(c_ptr), value :: handle

@@ -12,6 +12,8 @@ module penstock_reading
   contains
     procedure :: begin_step => reader_begin_step
     procedure :: step_number => reader_step_number
+    procedure :: seek
+    procedure :: steps
     procedure :: variables
     procedure :: inquire => inquire_variable
     procedure :: inquire_block
@@ -55,6 +57,38 @@ contains
     code = c_reader_step_number(self%handle, number, error)
     call finish(error, stat, errmsg)
   end function
+
+  ! Where steps are kept, with the engines pool, file and space: the next begin_step gives the first kept step with at
+  ! least this number. Between steps; all ranks seek alike.
+  subroutine seek(self, step, stat, errmsg)
+    class(penstock_reader), intent(in) :: self
+    integer, intent(in) :: step
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_error) :: error
+    integer(c_int) :: code
+    code = c_reader_seek(self%handle, int(step, c_int64_t), error)
+    call finish(error, stat, errmsg)
+  end subroutine
+
+  ! The numbers of the steps that are kept now, ascending.
+  subroutine steps(self, numbers, stat, errmsg)
+    class(penstock_reader), intent(in) :: self
+    integer(int64), allocatable, intent(out) :: numbers(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_error) :: error
+    integer(c_size_t) :: count
+    count = 0
+    do
+      allocate(numbers(count))
+      if (c_reader_steps(self%handle, size(numbers, kind=c_size_t), numbers, count, error) /= penstock_ok) exit
+      if (count <= size(numbers)) exit
+      deallocate(numbers)
+    end do
+    if (count < size(numbers)) numbers = numbers(:count)
+    call finish(error, stat, errmsg)
+  end subroutine
 
   ! The names of the variables in the step.
   subroutine variables(self, names, stat, errmsg)

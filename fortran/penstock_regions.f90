@@ -441,15 +441,14 @@ contains
     character(len=*), intent(inout), optional :: errmsg
     type(c_error) :: error
     integer(c_size_t) :: count
-    integer(c_int) :: code
-    allocate(times(0))
     count = 0
     do
-      code = c_times(self%handle, size(times, kind=c_size_t), times, count, error)
-      if (code /= penstock_ok .or. count <= size(times)) exit
-      deallocate(times)
       allocate(times(count))
+      if (c_times(self%handle, size(times, kind=c_size_t), times, count, error) /= penstock_ok) exit
+      if (count <= size(times)) exit
+      deallocate(times)
     end do
+    if (count < size(times)) times = times(:count)
     call finish(error, stat, errmsg)
   end subroutine
 

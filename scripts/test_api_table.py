@@ -55,9 +55,9 @@ def change(tree, name, old, new):
             "  void grow();\n  PoolStatus status();",
             "C lacks grow",
         ),
-        ("fortran/penstock_reading.f90", "procedure :: get", "procedure :: get\n    procedure :: seek", "take it out"),
+        ("fortran/penstock_reading.f90", "procedure :: get", "procedure :: get\n    procedure :: view", "take it out"),
         ("python/penstock/writer.py", "    def span(", "    def room(", "`same` calls put_span span in Python"),
-        ("scripts/api.yaml", "calls: [seek, steps]", "calls: [seek, stops, steps]", "`missing` names stops of Fortran"),
+        ("scripts/api.yaml", "calls: [on_step]", "calls: [on_step, on_stop]", "`missing` names on_stop of Fortran"),
         (
             "include/penstock/pool.h",
             "\nint penstock_pool_put(",

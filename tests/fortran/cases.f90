@@ -19,6 +19,7 @@ program cases
   case ('stop');       call stop_by_error()
   case ('reshape');    call reshape()
   case ('attributes'); call attributes()
+  case ('seek');       call seek()
   case default;        error stop 'no such case'
   end select
   call context%destroy()
@@ -375,6 +376,25 @@ contains
     end do
     call reader%close()
     call writer%close()
+  end subroutine
+
+  ! Of a stream that keeps five steps.
+  subroutine seek()
+    type(penstock_reader) :: reader
+    integer(int64), allocatable :: numbers(:)
+    integer :: outcome, value, step
+    call context%open_stream(reader, 'kept')
+    call reader%steps(numbers)
+    call check(all(numbers == [0, 1, 2, 3, 4]), 'the steps that are kept')
+    do step = 3, 1, -2
+      call reader%seek(step)
+      call reader%begin_step(outcome)
+      call check(outcome == penstock_ready .and. reader%step_number() == step, 'the step that was sought')
+      call reader%get('value', value)
+      call check(value == 10 * step, 'its value')
+      call reader%end_step()
+    end do
+    call reader%close()
   end subroutine
 
   subroutine stop_by_error()

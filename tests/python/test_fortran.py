@@ -196,6 +196,14 @@ def test_attributes(start, place):
     ended(start("fortran_cases", "attributes", **place))
 
 
+def test_seek(context, start, file_engine):
+    with context.create("kept", engine="file") as stream:
+        for number in range(5):
+            with stream.step() as step:
+                step["value"] = np.int32(10 * number)
+    ended(start("fortran_cases", "seek", engine="file"))
+
+
 def test_a_shape_that_changes(context, start, place):
     process = start("fortran_cases", "reshape", **place)
     with context.open("grows", timeout=DEADLINE_S, **place) as stream:
