@@ -3,22 +3,14 @@
 tests/conformance/scenarios.yaml names tests of this file, which are the column Fortran of the scenario table.
 """
 
-import os
 import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
+from fortran_programs import BIN, DEADLINE_S, ended, needs_fortran, starter
 
-ROOT = Path(__file__).parents[2]
-BIN = Path(os.environ.get("PENSTOCK_BIN", Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build")) / "bin"))
-DEADLINE_S = 60.0
+pytestmark = needs_fortran
 SHAPES = [(), (2,), (2, 3), (2, 3, 4), (2, 3, 4, 5)]
-
-if not (BIN / "fortran_echo").exists():
-    pytest.skip("the Fortran programs are not built (they need a Fortran compiler)", allow_module_level=True)
 
 
 @pytest.fixture(params=["shm", "tcp", "pool_shm", "pool_tcp"])
@@ -32,41 +24,7 @@ def place(request, pool_servers, monkeypatch, tmp_path):
 
 @pytest.fixture
 def start(tmp_path):
-    """start(words, **options) starts a program of tests/fortran, with these options for all of its streams."""
-    running = []
-
-    def begin(*words, launcher=(), **options):
-        configuration = tmp_path / f"fortran{len(running)}.yaml"
-        stated = ", ".join(f"{key}: {value}" for key, value in options.items())
-        configuration.write_text(f'streams: {{"*": {{{stated}}}}}\n')
-        settings = {"PENSTOCK_DIRECTORY": str(tmp_path / "streams"), "PENSTOCK_LISTEN": "127.0.0.1"}
-        settings |= {"PENSTOCK_CONFIG": str(configuration), "OMPI_MCA_orte_tmpdir_base": tempfile.mkdtemp(dir=tmp_path)}
-        command = [*launcher, BIN / words[0], *words[1:]]
-        process = subprocess.Popen(
-            list(map(str, command)),
-            env=os.environ | settings,
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        running.append(process)
-        return process
-
-    yield begin
-    for process in running:
-        if process.poll() is None:
-            process.kill()
-        if not process.stdout.closed:  # the test did not look: what is shown when it failed
-            print("".join(process.communicate()))
-
-
-def ended(process):
-    """What a program that ends well printed."""
-    output, errors = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 0, output + errors
-    return output
+    yield from starter(tmp_path)
 
 
 # --------------------------------------------------------------------------------------------------------------- echo

@@ -4,11 +4,17 @@ import json
 
 import numpy as np
 import pytest
+from fortran_programs import DEADLINE_S, ended, needs_fortran, starter
 from netcdf_part import needs_netcdf
 from penstock import mesh
 from ranks import on_ranks
 
-from .test_fortran import DEADLINE_S, ended, start  # noqa: F401
+pytestmark = needs_fortran
+
+
+@pytest.fixture
+def start(tmp_path):
+    yield from starter(tmp_path)
 
 
 def reported(process, errors):
@@ -23,7 +29,7 @@ def reported(process, errors):
 
 
 @pytest.mark.parametrize("place", ["shm", "tcp"])
-def test_fields(place, context, start):  # noqa: F811
+def test_fields(place, context, start):
     """Arrays have the same shape and indices on both sides; those with components first have them last here."""
     process = start("fortran_coprocess", "fields", data_plane=place)
     cycles = []
@@ -47,7 +53,7 @@ def test_fields(place, context, start):  # noqa: F811
     ended(process)
 
 
-def test_meshes(context, start):  # noqa: F811
+def test_meshes(context, start):
     process = start("fortran_coprocess", "meshes")
     with context.open("body", timeout=DEADLINE_S) as stream, stream.step() as step:
         meshes = json.loads(step.attributes["meshes"])["meshes"]
@@ -62,7 +68,7 @@ def test_meshes(context, start):  # noqa: F811
     ended(process)
 
 
-def test_steering(context, start):  # noqa: F811
+def test_steering(context, start):
     process = start("fortran_coprocess", "steering")
     steering = {"F": 0.5, "n": 7, "wide": 2**40, "on": True, "name": "blue"}
     request = {"version": 1, "number": 1, "rules": [], "steering": steering}
@@ -94,7 +100,7 @@ COPROCESSOR_ERRORS = [
 ]
 
 
-def test_errors_of_a_coprocessor(start):  # noqa: F811
+def test_errors_of_a_coprocessor(start):
     reported(start("fortran_coprocess", "errors"), COPROCESSOR_ERRORS)
 
 
@@ -109,7 +115,7 @@ def database(request, tmp_path, monkeypatch):
     return request.param
 
 
-def test_a_region_is_written(database, context, start):  # noqa: F811
+def test_a_region_is_written(database, context, start):
     process = start("fortran_regions", "write")
     if database == "exodus":
         ended(process)
@@ -152,7 +158,7 @@ def write_two_parts(cohort, context):
                 state["nodes", "T"] = np.full(4, float(number))
 
 
-def test_a_region_is_read(database, context, start):  # noqa: F811
+def test_a_region_is_read(database, context, start):
     if database == "exodus":
         on_ranks(2, lambda cohort: write_two_parts(cohort, context))
         ended(start("fortran_regions", "read", "file"))
@@ -186,5 +192,5 @@ REGION_ERRORS = [
 ]
 
 
-def test_errors_of_regions(start):  # noqa: F811
+def test_errors_of_regions(start):
     reported(start("fortran_regions", "errors"), REGION_ERRORS)
