@@ -210,7 +210,7 @@ class Archive:
             shape=(0, *shape),
             maxshape=(None, *shape),
             dtype=stored,
-            chunks=(rows, *_chunk(shape, item)),
+            chunks=(rows, *chunk_of(shape, item)),
             **self._filters(stored),
         )
         dataset.attrs.update(marks)
@@ -420,11 +420,11 @@ class _Attributes:
         dataset = self.series.get(name)
         if dataset is None:
             known_from_start = name in self.from_start and "/" not in name
-            if known_from_start and _is_number(value) and _is_number(self.last[name]):
+            if known_from_start and is_number(value) and is_number(self.last[name]):
                 self._start_series(name, value, [self.last[name]] * index)
             else:
                 self._note(name, value, index)
-        elif not _is_number(value):
+        elif not is_number(value):
             earlier = dataset[...]
             self.archive.drop(self.series.pop(name))
             self.from_start.discard(name)
@@ -484,7 +484,7 @@ def _fits(dataset: Any, array: np.ndarray, data: Any) -> bool:
     return bool(dataset.shape[1:] == array.shape and dataset.dtype == stored)
 
 
-def _chunk(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+def chunk_of(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
     """The shape halved along its slowest dimensions until it is small enough."""
     chunk = [max(1, length) for length in shape]
     for axis in range(len(chunk)):
@@ -509,7 +509,7 @@ def _plain(name: str) -> str:
     return name.replace("/", "_")
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"
 
 

@@ -1,9 +1,10 @@
-"""Keeping the steps of a stream in an HDF5 file that h5py, xarray and netCDF tools open.
+"""Keeping the steps of a stream in an HDF5 file that h5py, xarray and netCDF tools open, or in a Zarr store.
 
     result = save_stream("heat", "heat.h5")
     xarray.open_dataset("heat.h5", engine="h5netcdf")
 
-The layout of the file is that of penstock.archive. Needs h5py.
+The layout of the file is that of penstock.archive, which needs h5py. A name that ends in .zarr is that of a store
+(penstock.zarr_archive), which needs zarr.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from .archive import Archive, LocalBlocks, Value, require_folder
 from .errors import EndOfStream, InvalidArgument, Unsupported
+from .zarr_archive import ZarrArchive, is_store, is_store_name
 
 if TYPE_CHECKING:
     from .reader import Reader, ReadStep
@@ -55,7 +57,7 @@ def save_stream(
     after it; if that one is missing, the next one that is there. Where steps are kept, those in between are not read.
     append: adds to the file if it is there: the variables that it has, of steps after its last one; steps that it has
     are skipped, and `every` counts from its first step. A copy is written, which replaces the file in the end.
-    compression: of HDF5 (deflate), 0 (none) to 9 (smallest), for what the file does not have yet.
+    compression: 0 (none) to 9 (smallest), of HDF5 (deflate), for what the file does not have yet, or Zarr (zstd).
     on_step(steps, bytes) is called after each; options are those of penstock.open.
 
     When the writer dies, the wait for a step passes its deadline, or on Ctrl-C, the steps so far are kept and the
@@ -71,58 +73,79 @@ def save_stream(
     path = Path(path)
     if append and force:
         raise InvalidArgument("a file is either replaced (force) or appended to (append)")
+    if append and is_store_name(path):
+        raise InvalidArgument(f"{path}: only HDF5 files are appended to")
     require_free(path, force or append)
     append = append and path.exists()
     chosen = None if variables is None else list(variables)
-    problem, kept, size = "", 0, 0
     with (
-        Archive(path, compression, append) as archive,
+        ZarrArchive(path, compression) if is_store_name(path) else Archive(path, compression, append) as archive,
         penstock.open(name, timeout=timeout, **(options or {})) as stream,
         _Interrupts() as interrupts,
     ):
-        append = bool(archive.numbers)
-        if append and (of := archive.root.attrs["penstock_stream"]) != stream.name:
+        appended = archive if isinstance(archive, Archive) and archive.numbers else None
+        if appended and (of := appended.root.attrs["penstock_stream"]) != stream.name:
             raise InvalidArgument(f"{path} cannot be appended to: it has steps of stream '{of}', not '{stream.name}'")
         archive.root.attrs["penstock_stream"] = stream.name
-        chosen = _same_variables(archive, chosen) if append else chosen
-        after = archive.numbers[-1] if append else -1
-        wanted = _wanted(stream, archive.numbers[0] if append and first is None else first, every, after)
-        try:
-            while steps is None or kept < steps:
-                with interrupts.allowed():
-                    found = next(wanted, None)
-                    if found is None:
-                        break
-                    step = found
-                    values = _values(step, _names(step, chosen, must=kept == 0 and not append))
-                    attributes = dict(step.attributes)
-                if append and kept == 0:
-                    archive.require_same(values)
-                try:
-                    size += archive.add_step(step.number, values, attributes)
-                except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:  # as h5py raises them
-                    raise Unsupported(f"step {step.number} cannot be kept in HDF5: {error}") from error
-                kept += 1
-                on_step(kept, size)
-        except KeyboardInterrupt:
-            if not kept:
-                raise
-            problem = "interrupted"
-        except Exception as error:  # whatever it is, what was kept is not lost
-            if not kept:
-                raise
-            problem = str(error) or type(error).__name__
+        chosen = _same_variables(appended, chosen) if appended else chosen
+        after = appended.numbers[-1] if appended else -1
+        wanted = _wanted(stream, appended.numbers[0] if appended and first is None else first, every, after)
+        kept, size, problem = _keep(archive, wanted, chosen, appended, steps, interrupts, on_step)
         dropped = stream.statistics.steps_dropped
         if first is not None and not kept and first > after:
             raise penstock.NotFound(f"stream '{stream.name}' ended before step {first}")
         if steps is not None and kept < steps and not problem:
             problem = f"the stream ended after {kept} of {steps} steps"
-        if append and not kept:
+        if appended and not kept:
             return SavedSteps(path, 0, 0, dropped, problem)
         left_out = archive.finish(complete=not problem, steps_dropped=dropped)
         if left_out:
-            problem = "; ".join(filter(None, [problem, f"attributes that HDF5 cannot hold: {', '.join(left_out)}"]))
+            problem = "; ".join(
+                filter(None, [problem, f"attributes that {_format(path)} cannot hold: {', '.join(left_out)}"])
+            )
     return SavedSteps(path, kept, size, dropped, problem)
+
+
+def _keep(
+    archive: Archive | ZarrArchive,
+    wanted: Iterator[ReadStep],
+    chosen: list[str] | None,
+    appended: Archive | None,
+    steps: int | None,
+    interrupts: _Interrupts,
+    on_step: Callable[[int, int], None],
+) -> tuple[int, int, str]:
+    """Steps and bytes that were kept, and what ended it early. Raises what comes before the first step is kept."""
+    kept = size = 0
+    try:
+        while steps is None or kept < steps:
+            with interrupts.allowed():
+                step = next(wanted, None)
+                if step is None:
+                    break
+                values = _values(step, _names(step, chosen, must=kept == 0 and not appended))
+                attributes = dict(step.attributes)
+            if appended and kept == 0:
+                appended.require_same(values)
+            try:
+                size += archive.add_step(step.number, values, attributes)
+            except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:  # as h5py raises them
+                raise Unsupported(f"step {step.number} cannot be kept in {_format(archive.path)}: {error}") from error
+            kept += 1
+            on_step(kept, size)
+    except KeyboardInterrupt:
+        if not kept:
+            raise
+        return kept, size, "interrupted"
+    except Exception as error:  # whatever it is, what was kept is not lost
+        if not kept:
+            raise
+        return kept, size, str(error) or type(error).__name__
+    return kept, size, ""
+
+
+def _format(path: Path) -> str:
+    return "Zarr" if is_store_name(path) else "HDF5"
 
 
 def require_free(path: Path, force: bool) -> None:
@@ -130,7 +153,7 @@ def require_free(path: Path, force: bool) -> None:
     require_folder(path)
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already")
-    if path.is_dir():
+    if path.is_dir() and not is_store(path):
         raise IsADirectoryError(f"{path} is a folder; give the name of a file in it")
 
 

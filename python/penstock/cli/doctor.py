@@ -37,6 +37,7 @@ PARTS = {
     "xarray": ("xarray", "step.to_xarray()"),
     "h5py": ("h5py", "penstock stream save"),
     "h5netcdf": ("h5netcdf", "opening saved files with xarray"),
+    "zarr": ("zarr", "penstock stream save to Zarr stores"),
     "vtk": ("vtk", "pictures"),
     "mpi4py": ("mpi4py", "Python programs of several ranks"),
     "matplotlib": ("matplotlib", "plots"),

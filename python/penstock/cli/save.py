@@ -20,25 +20,27 @@ from .places import StreamName, Variables, find, not_found_hint, variables_of, w
 @command
 def save(
     name: StreamName,
-    out: Annotated[Path, typer.Argument(metavar="OUT.h5", help="The HDF5 file to write.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The HDF5 file to write, or a Zarr store: OUT.zarr.")],
     first: Annotated[
         int | None, typer.Option("--from", min=0, metavar="STEP", help="The first step. [default: the next one]")
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Keep so many steps and leave.")] = None,
     every: Annotated[int, typer.Option(min=1, help="Keep the first step and every so many-th after it.")] = 1,
     variables: Variables = None,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace OUT.h5 if it exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace OUT if it exists.")] = False,
     append: Annotated[
-        bool, typer.Option("--append", help="Add to OUT.h5 if it exists; steps that it has are skipped.")
+        bool, typer.Option("--append", help="Add to OUT, an HDF5 file, if it exists; steps that it has are skipped.")
     ] = False,
-    compression: Annotated[int, typer.Option(min=0, max=9, help="Of HDF5 (deflate): 0 none, 9 smallest.")] = 0,
+    compression: Annotated[
+        int, typer.Option(min=0, max=9, help="Of HDF5 (deflate) or Zarr (zstd): 0 none, 9 smallest.")
+    ] = 0,
     timeout: Annotated[
         float | None,
         typer.Option(min=0, metavar="SECONDS", help="How long to wait for the stream, and for each step."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> None:
-    """Keep a stream's steps, from now until it ends, in an HDF5 file for h5py and xarray.
+    """Keep a stream's steps, from now until it ends, in an HDF5 file for h5py and xarray, or in a Zarr store.
 
     It attaches as one more reader: the writer waits for it as for any reader. When the writer dies, or on Ctrl-C or
     SIGTERM, the steps so far are kept, and the exit code is not 0.
@@ -68,9 +70,9 @@ def save(
     except FileExistsError as error:
         fail(str(error), "Give --force to replace it, --append to add to it, or another name.")
     except ModuleNotFoundError as error:
-        if error.name != "h5py":
+        if error.name not in ("h5py", "zarr"):
             raise
-        fail("saving needs h5py, which is not installed", "pip install h5py h5netcdf")
+        fail(f"saving needs {error.name}, which is not installed", f"pip install {error.name}")
     except penstock.Error as error:
         fail(str(error), not_found_hint(name), code=124 if isinstance(error, TimeoutError) else 1)
 
@@ -82,8 +84,13 @@ def save(
             f"; {result.steps_dropped} steps were dropped before they could be read" if result.steps_dropped else ""
         )
         done = "added to" if append else "in"
-        text = f"{result.steps} steps, {size(result.bytes)} of data, {done} {out} ({size(out.stat().st_size)}){dropped}"
+        text = f"{result.steps} steps, {size(result.bytes)} of data, {done} {out} ({size(_stored(out))}){dropped}"
         output().print(Text(text), soft_wrap=True)
+
+
+def _stored(out: Path) -> int:
+    """Bytes on the disk of a file, or of the files in a store."""
+    return sum(file.stat().st_size for file in [out, *out.rglob("*")] if file.is_file())
 
 
 @contextlib.contextmanager

@@ -1,0 +1,167 @@
+"""The Zarr store of saved steps, which zarr and xarray.open_zarr open.
+
+Every variable is an array along `step`, as are the steps' numbers and the stream's attributes that are a number and
+change. Other attributes are attributes. So every step has the same variables, with the same shapes and types. A slash
+in a name becomes an underscore. The store appears under its name when it is complete. Needs zarr 3.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .archive import SMALL_CHUNK_BYTES, LocalBlocks, Value, chunk_of, is_number, require_folder
+from .errors import Unsupported
+
+
+def is_store(path: Path) -> bool:
+    """Whether a store that this module may replace is there."""
+    return is_store_name(path) and (path / "zarr.json").is_file()
+
+
+def is_store_name(path: Path) -> bool:
+    return path.suffix == ".zarr"
+
+
+class ZarrArchive:
+    """The store being written, as archive.Archive. Left without finish(), nothing remains of it."""
+
+    def __init__(self, path: Path, compression: int = 0):
+        """compression: of zstd, 0 (none) to 9."""
+        import zarr
+
+        require_folder(path)
+        self.path = path
+        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        self.root = zarr.open_group(self.temporary, mode="w", zarr_format=3)
+        self.numbers: list[int] = []
+        self._compressors = [zarr.codecs.ZstdCodec(level=compression)] if compression else None
+        self._arrays: dict[str, Any] = {}
+        self._step = "step"
+        self._lengths: dict[str, int] = {}  # of dimensions
+        self._series: dict[str, list[Any]] = {}  # attributes that were a number in every step
+        self._attributes: dict[str, Any] = {}  # as last seen
+
+    def __enter__(self) -> ZarrArchive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+    def add_step(self, number: int, values: Mapping[str, Value], attributes: Mapping[str, Any]) -> int:
+        """Appends a step; returns the bytes of its arrays. When it raises, the store has the steps before this one."""
+        data = {name: self._require_array(name, value) for name, value in values.items()}
+        index = len(self.numbers)
+        if index == 0:
+            while self._step in values:
+                self._step = f"penstock_{self._step}"
+            self._lengths[self._step] = -1  # no other dimension has its name
+            self._arrays = {name: self._make(name, each, values[name].dimensions) for name, each in data.items()}
+        self._require_same(data)
+        try:
+            for name, array in self._arrays.items():
+                array.resize((index + 1, *array.shape[1:]))
+                array[index] = data[name]
+        except Exception:
+            for array in self._arrays.values():
+                array.resize((index, *array.shape[1:]))
+            raise
+        self.numbers.append(number)
+        known = self._series if index else {name: [] for name in attributes}
+        self._series = {
+            name: [*was, attributes[name]] for name, was in known.items() if is_number(attributes.get(name))
+        }
+        self._attributes = dict(attributes)
+        return sum(each.nbytes for each in data.values())
+
+    def finish(self, complete: bool, steps_dropped: int = 0) -> list[str]:
+        """Closes the store and gives it its name. Returns the attributes that could not be kept."""
+        import zarr
+
+        self._put_series(self._step, np.asarray(self.numbers, np.int64))
+        for name, series in self._series.items():
+            if "/" not in name and name not in self.root and any(each != series[0] for each in series):
+                self._put_series(name, np.asarray(series))
+                del self._attributes[name]
+        left_out = [name for name, value in self._attributes.items() if not self._put_attribute(name, value)]
+        self.root.attrs["penstock_complete"] = int(complete and not left_out)
+        self.root.attrs["penstock_steps_dropped"] = steps_dropped
+        with warnings.catch_warnings():  # no part of the format yet, but xarray asks for it
+            warnings.simplefilter("ignore")
+            zarr.consolidate_metadata(self.root.store)
+        _replace(self.path, self.temporary)
+        return left_out
+
+    def _require_array(self, name: str, value: Value) -> np.ndarray:
+        data = value.data
+        if isinstance(data, LocalBlocks):
+            if len(data) != 1:
+                raise Unsupported(f"'{name}' is a local array of {len(data)} blocks, which only HDF5 files hold")
+            data = data[0]
+        array = np.asarray(data)
+        return array.astype(object) if array.dtype.kind in "OUST" else array
+
+    def _require_same(self, data: Mapping[str, np.ndarray]) -> None:
+        if different := self._arrays.keys() ^ data.keys():
+            raise Unsupported(f"'{min(different)}' is not in every step, which only HDF5 files hold")
+        for name, array in self._arrays.items():
+            is_text = data[name].dtype == object
+            if array.shape[1:] != data[name].shape or not (is_text or array.dtype == data[name].dtype):
+                raise Unsupported(f"the shape or type of '{name}' changes, which only HDF5 files hold")
+
+    def _make(self, name: str, first: np.ndarray, given: tuple[str, ...]) -> Any:
+        """The array of a variable along `step`, without values yet."""
+        path = name.replace("/", "_")
+        dimensions = [self._step]
+        for axis, length in enumerate(first.shape):
+            wanted = given[axis] if axis < len(given) else f"{path}_dim_{axis}"
+            if self._lengths.setdefault(wanted, length) != length:
+                wanted = f"{wanted}_{length}"
+            dimensions.append(wanted)
+        return self._create(path, first.shape, str if first.dtype == object else first.dtype, first.nbytes, dimensions)
+
+    def _create(self, path: str, shape: tuple[int, ...], dtype: Any, step_bytes: int, dimensions: list[str]) -> Any:
+        rows = max(1, min(1024, SMALL_CHUNK_BYTES // max(1, step_bytes)))
+        return self.root.create_array(
+            path,
+            shape=(0, *shape),
+            chunks=(rows, *chunk_of(shape, max(1, step_bytes))),
+            dtype=dtype,
+            compressors=self._compressors,
+            dimension_names=dimensions,
+        )
+
+    def _put_series(self, name: str, data: np.ndarray) -> None:
+        array = self._create(name, (), data.dtype, data.itemsize, [self._step])
+        array.resize(data.shape)
+        array[...] = data
+
+    def _put_attribute(self, name: str, value: Any) -> bool:
+        """Whether it is JSON, as attributes of Zarr are."""
+        owner, _, key = name.rpartition("/")
+        if owner in self._arrays and key == "dims":
+            return True
+        plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+        try:
+            json.dumps(plain, allow_nan=False)
+        except (TypeError, ValueError):
+            return False
+        target, key = (self._arrays[owner], key) if owner in self._arrays else (self.root, name.replace("/", "_"))
+        target.attrs[key] = plain
+        return True
+
+
+def _replace(path: Path, by: Path) -> None:
+    """A folder cannot be renamed onto another one, as a file can."""
+    old = by.with_suffix(".old")
+    if path.exists():
+        path.rename(old)
+    by.rename(path)
+    shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
