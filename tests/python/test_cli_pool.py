@@ -279,6 +279,7 @@ def test_a_stream_in_a_pool_is_found_without_a_word(penstock, pooled, tmp_path):
         assert [(one["step"], one["variables"][0]["values"]) for one in dumped["steps"]] == [(1, [1, 1]), (2, [2, 2])]
         top = json.loads(penstock("stream", "top", "--json", **where).stdout)
         assert [(row["stream"], row["role"], row["steps"]) for row in top["streams"]] == [("heat", "pool default", 3)]
+        assert top["streams"][0]["queue_depth"] is None  # pools do not know it
         assert [server["state"] for server in top["pools"][0]["servers"]] == ["active"]
         assert "pool default: view" in words_of(penstock("stream", "top", "--once", **where))
         if state == "open":

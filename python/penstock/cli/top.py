@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 STALE_S = 3.0
 CALL_S = 2.0
+FIGURES = ("steps", "bytes", "queue_depth", "steps_dropped", "copy_s", "wait_s")  # null where unknown
 NO_FOLDER = Path()  # of figures that are asked for
 Answer = TypeVar("Answer")
 
@@ -196,5 +197,6 @@ def _nothing(view: View) -> str:
 
 
 def _as_dict(program: str, endpoint: Endpoint) -> dict[str, Any]:
+    figures = dict.fromkeys(FIGURES) | endpoint.values
     head = {"stream": endpoint.stream, "role": endpoint.role, "program": program or None, "pid": endpoint.pid}
-    return {**head, "modified": timestamp(endpoint.modified), **endpoint.values}
+    return {**head, "modified": timestamp(endpoint.modified), **figures}
