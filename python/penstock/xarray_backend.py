@@ -180,8 +180,8 @@ class _Survey:
         self.own_attributes[name] = attributes_of(step, name)
         if form.dims == (name,):
             values = np.asarray(variable[...])
-            first = self.coordinates.setdefault(name, values)
-            if not np.array_equal(values, first, equal_nan=values.dtype.kind in "fc"):
+            known = self.coordinates.setdefault(name, values)
+            if not np.array_equal(values, known, equal_nan=values.dtype.kind in "fc"):
                 self.left_out[name] = f"as a coordinate it must not change, and step {step.number} has other values"
         elif name == TIME and not form.dims:
             self.times.append(variable[()])
