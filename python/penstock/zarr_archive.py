@@ -75,9 +75,9 @@ class ZarrArchive:
             raise
         self.numbers.append(number)
         known = self._series if index else {name: [] for name in attributes}
-        self._series = {
-            name: [*was, attributes[name]] for name, was in known.items() if is_number(attributes.get(name))
-        }
+        self._series = {name: series for name, series in known.items() if is_number(attributes.get(name))}
+        for name, series in self._series.items():
+            series.append(attributes[name])
         self._attributes = dict(attributes)
         return sum(each.nbytes for each in data.values())
 
