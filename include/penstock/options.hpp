@@ -2,10 +2,15 @@
 // by one mechanism (later wins: code, file, environment), and prints its effective state back. An unknown key is an
 // Error(unknown_option) that suggests the nearest name.
 //
+// A member `fixed` names options, with commas between them, that code fixes: file and environment do not change them. What
+// they say of these options is ignored with a warning. `fixed` itself is given in code only.
+//
 //   penstock.yaml:   streams: { heat: { queue_steps: 2, when_full: discard_oldest } }
+//                    pools: { stage: { timeout_ms: 60000 } }
 //                    coprocessing: { heat: { wait: automatic, every: 10, pipelines: [pictures.yaml] } }
 //                    meshes: { results: { database: exodus, path: results.e } }
 //   environment:     PENSTOCK_STREAM_HEAT="direct,queue_steps=2"   PENSTOCK_DIRECTORY=/run/user/1000/penstock
+//                    PENSTOCK_STREAMS="queue_steps=8"              PENSTOCK_POOL_STAGE="timeout_ms=60000"
 //                    PENSTOCK_COPROCESSING_HEAT="automatic,every=10,pipelines=pictures.yaml;sums.yaml"
 //                    PENSTOCK_MESH_RESULTS="exodus,path=results.e,format=cdf5"
 #pragma once
@@ -13,6 +18,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace penstock {
@@ -89,9 +95,14 @@ struct StreamOptions {
   // Both
   std::uint32_t spin_us = 20;  // spin at most so long before sleeping in a wait; 0: sleep at once
   std::uint32_t open_timeout_ms = 60'000;
-  std::uint32_t step_timeout_ms = 60'000;
-  std::uint32_t close_timeout_ms = 60'000;
+  // 0: no timeout is chosen. A writer then waits for its readers as long as they take, and logs who they are; any other wait
+  // ends after unchosen_timeout.
+  std::uint32_t step_timeout_ms = 0;
+  std::uint32_t close_timeout_ms = 0;
+
+  std::string fixed;
 };
+inline constexpr Timeout unchosen_timeout{60'000};
 
 // What a simulation does while the analysis of a channel is busy. It sets the stream's when_full (and queue_steps), which the
 // section `streams` may set otherwise.
@@ -131,22 +142,57 @@ struct MeshOptions {
   std::string resume = "no";
 };
 
+// A client of a pool (penstock/pool.hpp).
+struct PoolOptions {
+  std::string pool;  // "": the only pool in the directory
+  // The directory service, an address or "etcd://host:port,..."; "": $PENSTOCK_DIRECTORY_SERVICE, else the one registered on
+  // this machine.
+  std::string directory;
+  std::string role;   // "", or read, write, compute, admin: what to ask for; "": the highest that the token allows
+  std::string token;  // "": from the directory
+  std::string ns;     // the namespace's name
+  std::uint32_t timeout_ms = 30'000;
+  DataPlane data_plane = DataPlane::automatic;  // how large objects move: automatic, tcp or ucx
+  std::string
+      trace;  // where to record this client's operations (docs/howto/trace.md): a file "*.trace", or a folder with
+              // one file for each process; "": $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere;
+              // "off": nowhere, whatever those say
+  std::string fixed = "";
+};
+
+// What concerns the whole process. Here, too, the environment wins over the file, and the file over code.
 struct ContextOptions {
-  std::string config_file;  // "": $PENSTOCK_CONFIG, else penstock.yaml in the working directory if there
+  std::string config_file;  // $PENSTOCK_CONFIG; "": penstock.yaml in the working directory if there
   std::string directory;    // where streams register, and pools are found: a folder, or a directory service
-      // (tcp://host:port/directory?token=..., etcd://host:port,...); "": $PENSTOCK_DIRECTORY, else
-      // $XDG_RUNTIME_DIR/penstock, else /tmp/penstock-<uid>
-  std::string listen = "";         // IPv4/IPv6 address for tcp; "": $PENSTOCK_LISTEN, else every interface
+      // (tcp://host:port/directory?token=..., etcd://host:port,...); $PENSTOCK_DIRECTORY; "": $XDG_RUNTIME_DIR/penstock, else
+      // /tmp/penstock-<uid>
+  // IPv4 or IPv6 address for tcp; $PENSTOCK_LISTEN; "::": every interface; "": loopback while the ranks and the directory are
+  // on this host, else every interface.
+  std::string listen = "";
   bool explicit_progress = false;  // true: no library thread; the application calls Context::progress()
+  std::string fixed = "";          // of config_file, directory, listen
+};
+
+// Who gave an option its value.
+enum class Source : std::uint8_t { builtin, code, file, environment };
+struct OptionValue {
+  std::string name, value;
+  Source source = Source::builtin;
+  std::string from;  // "default", "code", "fixed in code", "penstock.yaml:12", "PENSTOCK_STREAM_HEAT"
 };
 
 // The options as YAML, one "key: value" a line, in the order above.
 std::string to_yaml(const StreamOptions&);
 std::string coprocessor_options_to_yaml(const CoprocessorOptions&);
 std::string mesh_options_to_yaml(const MeshOptions&);
+// And back. Throws as set_option does.
+StreamOptions from_yaml(std::string_view text);
+CoprocessorOptions coprocessor_options_from_yaml(std::string_view text);
+MeshOptions mesh_options_from_yaml(std::string_view text);
 // Sets one option from text ("queue_bytes", "64MiB"). Throws Error(unknown_option or invalid_argument).
 void set_option(StreamOptions&, const std::string& key, const std::string& value);
 void set_option(CoprocessorOptions&, const std::string& key, const std::string& value);
 void set_option(MeshOptions&, const std::string& key, const std::string& value);
+void set_option(PoolOptions&, const std::string& key, const std::string& value);
 
 }  // namespace penstock

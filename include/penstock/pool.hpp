@@ -156,22 +156,6 @@ struct PoolStatus {
   std::vector<ServerStatus> servers;
 };
 
-struct PoolOptions {
-  std::string pool;  // "": the only pool in the directory
-  std::string
-      directory;  // the directory service: "", an address, or "etcd://host:port,..."; "": $PENSTOCK_DIRECTORY_SERVICE,
-                  // else the one registered on this machine
-  std::string role;   // "", or read, write, compute, admin: what to ask for; "": the highest that the token allows
-  std::string token;  // "": from the directory
-  std::string ns;     // the namespace's name
-  std::uint32_t timeout_ms = 30'000;
-  DataPlane data_plane = DataPlane::automatic;  // how large objects move: automatic, tcp or ucx
-  std::string
-      trace;  // where to record this client's operations (docs/howto/trace.md): a file "*.trace", or a folder with
-              // one file for each process; "": $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere;
-              // "off": nowhere, whatever those say
-};
-
 class Pool {
  public:
   Pool(const Context& context, PoolOptions options = {});

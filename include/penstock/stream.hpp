@@ -341,6 +341,10 @@ class Context {
 
   // The options in effect for a stream: `defaults` overlaid by penstock.yaml, then by the environment.
   StreamOptions options_for(std::string_view stream, StreamOptions defaults = {}) const;
+  // Of each option of a stream its value in effect, and where that came from; in the order of to_yaml.
+  std::vector<OptionValue> describe_options(std::string_view stream, const StreamOptions& defaults = {}) const;
+  // Of the process: config_file, directory, listen, log and trace.
+  std::vector<OptionValue> describe_settings() const;
 
   // The same for a channel's coprocessor (penstock/coprocessor.hpp).
   CoprocessorOptions coprocessor_options_for(std::string_view channel, CoprocessorOptions defaults = {}) const;

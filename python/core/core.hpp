@@ -198,6 +198,7 @@ class PyWriter {
   std::uint32_t define(const std::string& name, const std::string& dtype, const Sizes& shape, const std::string& kind,
                        const std::string& order, bool min_max);
   bool try_begin_step(std::int64_t timeout_ms);
+  bool keeps_waiting();
   void begin_step(std::int64_t timeout_ms);
   std::uint64_t step_number();
   bool step_dropped();

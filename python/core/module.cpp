@@ -5,6 +5,7 @@
 #include "coprocessor.hpp"
 #include "core.hpp"
 #include "penstock/version.hpp"
+#include "stream/api/patience.hpp"
 
 namespace penstock::python {
 namespace {
@@ -15,6 +16,13 @@ StreamOptions options_of(const nb::dict& from, std::optional<base::Side> side = 
   for (auto [name, value] : from)
     base::set_option(options, nb::cast<std::string>(name), nb::cast<std::string>(value), side);
   return options;
+}
+
+// (name, value, where it came from) of each.
+nb::list described(const std::vector<OptionValue>& options) {
+  nb::list out;
+  for (const auto& option : options) out.append(nb::make_tuple(option.name, option.value, option.from));
+  return out;
 }
 
 class PyContext {
@@ -44,10 +52,10 @@ class PyContext {
     return std::make_unique<PyCoprocessor>(context_, channel, std::move(cohort), options, std::move(start));
   }
 
-  // As "key: value" lines.
-  std::string options_for(const std::string& stream, const nb::dict& options) {
-    return to_yaml(context().options_for(stream, options_of(options)));
+  nb::list describe_options(const std::string& stream, const nb::dict& options) {
+    return described(context().describe_options(stream, options_of(options)));
   }
+  nb::list describe_settings() { return described(context().describe_settings()); }
 
   std::vector<StreamEntry> list_streams() {
     auto& context = this->context();
@@ -99,15 +107,19 @@ void bind_context(nb::module_& m) {
   nb::class_<PyContext>(m, "Context")
       .def(
           "__init__",
-          [](PyContext* self, std::string config, std::string directory, std::string listen, bool explicit_progress) {
+          [](PyContext* self, const nb::dict& settings) {
+            ContextOptions options;
+            for (auto [name, value] : settings)
+              base::set_option(options, nb::cast<std::string>(name), nb::cast<std::string>(value));
             Unlocked unlocked;
-            new (self) PyContext({std::move(config), std::move(directory), std::move(listen), explicit_progress});
+            new (self) PyContext(std::move(options));
           },
-          "config_file"_a, "directory"_a, "listen"_a, "explicit_progress"_a)
+          "settings"_a)
       .def("create_stream", &PyContext::create_stream, "name"_a, "cohort"_a.none(), "options"_a)
       .def("open_stream", &PyContext::open_stream, "name"_a, "cohort"_a.none(), "options"_a)
       .def("create_coprocessor", &PyContext::create_coprocessor, "channel"_a, "cohort"_a.none(), "options"_a, "start"_a)
-      .def("options_for", &PyContext::options_for, "stream"_a, "options"_a)
+      .def("describe_options", &PyContext::describe_options, "stream"_a, "options"_a)
+      .def("describe_settings", &PyContext::describe_settings)
       .def("list_streams", &PyContext::list_streams)
       .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a, "options"_a)
       .def("open_pool", &PyContext::open_pool, "options"_a, nb::sig("def open_pool(self, options: dict) -> Pool"))
@@ -134,6 +146,10 @@ NB_MODULE(_core, m) {
       },
       nanobind::arg("quiet"));
   m.def("forget_threads", penstock::python::forget_threads);
+  // For tests: how soon a writer that waits for its readers says so.
+  m.def(
+      "set_first_warning", [](int ms) { penstock::stream::Patience::set_first_warning(std::chrono::milliseconds(ms)); },
+      nanobind::arg("ms"));
   m.attr("version") = penstock::version;
   m.attr("stream_options") = nanobind::tuple(nanobind::cast(penstock::base::stream_option_names()));
   m.attr("mesh_options") = nanobind::tuple(nanobind::cast(penstock::base::mesh_option_names()));

@@ -521,28 +521,11 @@ class PyPool {
   std::shared_ptr<Pool> pool_;
 };
 
-DataPlane data_plane_of(const std::string& name) {
-  StreamOptions options;
-  set_option(options, "data_plane", name);
-  return options.data_plane;
-}
-
 }  // namespace
 
 PoolOptions pool_options_of(const nb::dict& options) {
   PoolOptions chosen;
-  for (auto [key, value] : options) {
-    const auto name = nb::cast<std::string>(key);
-    if (name == "timeout_ms") chosen.timeout_ms = nb::cast<std::uint32_t>(value);
-    else if (name == "pool") chosen.pool = nb::cast<std::string>(value);
-    else if (name == "directory") chosen.directory = nb::cast<std::string>(value);
-    else if (name == "role") chosen.role = nb::cast<std::string>(value);
-    else if (name == "token") chosen.token = nb::cast<std::string>(value);
-    else if (name == "ns") chosen.ns = nb::cast<std::string>(value);
-    else if (name == "data_plane") chosen.data_plane = data_plane_of(nb::cast<std::string>(value));
-    else if (name == "trace") chosen.trace = nb::cast<std::string>(value);
-    else throw Error(Errc::unknown_option, "a pool has no option '" + name + "'");
-  }
+  for (auto [key, value] : options) set_option(chosen, nb::cast<std::string>(key), nb::cast<std::string>(value));
   return chosen;
 }
 

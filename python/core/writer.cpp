@@ -1,6 +1,7 @@
 // The writer at the border. A step is part of its writer here: what is called after it has ended fails, and nothing
 // refers to it that could dangle.
 #include "core.hpp"
+#include "stream/api/handles.hpp"
 
 #include <condition_variable>
 #include <thread>
@@ -49,6 +50,13 @@ bool PyWriter::try_begin_step(std::int64_t timeout_ms) {
   auto begun = writer.try_begin_step(timeout_of(timeout_ms));
   if (begun) step_.emplace(std::move(*begun));
   return step_.has_value();
+}
+
+bool PyWriter::keeps_waiting() {
+  Turn turn(mutex_);
+  auto& writer = this->writer();
+  Unlocked unlocked;
+  return Writer::Impl::of(writer).builder.keeps_waiting();
 }
 
 bool PyWriter::in_step() {
@@ -296,6 +304,7 @@ void bind_writer(nb::module_& m) {
       .def("define", &PyWriter::define, "name"_a, "dtype"_a, "shape"_a, "kind"_a, "order"_a, "min_max"_a)
       .def("try_begin_step", &PyWriter::try_begin_step, "timeout_ms"_a)
       .def("begin_step", &PyWriter::begin_step, "timeout_ms"_a)
+      .def("keeps_waiting", &PyWriter::keeps_waiting)
       .def("step_number", &PyWriter::step_number)
       .def("step_dropped", &PyWriter::step_dropped)
       .def("set_shape", &PyWriter::set_shape, "variable"_a, "shape"_a)

@@ -1,7 +1,8 @@
 """Opening streams: create(), open(), list_streams(), config(), and Context, which they use.
 
 Options are those of penstock.yaml (queue_steps, when_full, data_plane, ...): keywords here, overridden by the file and
-by the environment. timeout is in seconds; math.inf waits for ever.
+by the environment; fixed="queue_steps" keeps the keyword's value of these. timeout is in seconds; math.inf waits for
+ever.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .cohort import Cohort, as_cohort
 from .errors import InvalidArgument
 from .options import StreamOptions
 from .reader import Reader
-from .stream import to_ms
+from .stream import Options, to_ms
 from .writer import Writer
 
 _FOREVER_MS = 2**32 - 1  # the largest *_timeout_ms: 49 days
@@ -37,19 +38,22 @@ def _text(value: Any) -> str:
 def _milliseconds(name: str, seconds: float) -> str:
     if not seconds >= 0:
         raise InvalidArgument(f"{name} is not negative: {seconds}")
-    return str(_FOREVER_MS if math.isinf(seconds) else min(math.ceil(seconds * 1000), _FOREVER_MS))
+    # At least 1: 0 chooses no timeout.
+    return str(_FOREVER_MS if math.isinf(seconds) else min(max(1, math.ceil(seconds * 1000)), _FOREVER_MS))
 
 
 class Context:
     """Configuration, and the library's thread. Safe to share between threads; streams keep what they need of it.
 
-    config_file: "" means $PENSTOCK_CONFIG, else penstock.yaml in the working directory if there. directory: where
-    streams register; "" means $PENSTOCK_DIRECTORY, else $XDG_RUNTIME_DIR/penstock, else /tmp/penstock-<uid>. listen:
-    the address for tcp; "" means $PENSTOCK_LISTEN, else every interface.
+    penstock.yaml and the environment win over all of these, but for those that `fixed` names ("directory,listen").
+    config_file: $PENSTOCK_CONFIG; "": penstock.yaml in the working directory if there. directory: where streams
+    register, $PENSTOCK_DIRECTORY; "": $XDG_RUNTIME_DIR/penstock, else /tmp/penstock-<uid>. listen: the address for tcp,
+    $PENSTOCK_LISTEN, "::" for every interface; "": loopback while the ranks and the directory are on this host.
     """
 
-    def __init__(self, *, config_file: str = "", directory: str = "", listen: str = ""):
-        self._core = _core.Context(os.fspath(config_file), os.fspath(directory), listen, False)
+    def __init__(self, *, config_file: str = "", directory: str = "", listen: str = "", fixed: str = ""):
+        settings = {"config_file": config_file, "directory": directory, "listen": listen, "fixed": fixed}
+        self._core = _core.Context({key: os.fspath(value) for key, value in settings.items()})
         self._streams: weakref.WeakSet[Any] = weakref.WeakSet()  # readers, writers, coprocessors
         self._pools: weakref.WeakSet[Any] = weakref.WeakSet()
         _contexts.add(self)
@@ -60,10 +64,12 @@ class Context:
         """Starts writing the stream `name` and returns its Writer. Collective over comm.
 
         comm: an mpi4py communicator, a cohort (penstock.Cohort), or None. timeout: seconds for this call, for each
-        begin of a step, and for close. options: queue_steps=2, when_full="discard_oldest", ... Waits for the other
-        ranks, and with engine="pool" for the pool; the first step waits for rendezvous_readers (1 by default). Raises
-        UnknownOption, InvalidArgument, TimeoutError (a rank or the pool did not answer), PeerLost (no directory that
-        can be reached), and InvalidArgument or WrongState when the stream is already being written.
+        begin of a step, and for close; None: readers have as long as they take, with warnings in the log. options:
+        queue_steps=2, when_full="discard_oldest", ...; fixed="queue_steps" keeps that against penstock.yaml and the
+        environment. Waits for the other ranks, and with engine="pool" for the pool; the first step waits for
+        rendezvous_readers (1 by default). Raises UnknownOption, InvalidArgument, TimeoutError (a rank or the pool did
+        not answer), PeerLost (no directory that can be reached), and InvalidArgument or WrongState when the stream is
+        already being written.
         """
         texts = {key: _text(value) for key, value in options.items()}
         if timeout is not None:
@@ -103,14 +109,18 @@ class Context:
         self._streams.add(reader)
         return reader
 
-    def _options_for(self, name: str, texts: dict[str, str]) -> dict[str, str]:
+    def _options_for(self, name: str, texts: dict[str, str]) -> Options:
         stream = name.partition("://")[2].partition("/")[2].partition("?")[0] if "://" in name else name
-        lines = self._core.options_for(stream, texts).splitlines()
-        return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines) if value}
+        return Options(self._core.describe_options(stream, texts))
 
-    def options_for(self, name: str, **options: Unpack[StreamOptions]) -> dict[str, str]:
+    def options_for(self, name: str, **options: Unpack[StreamOptions]) -> Options:
         """The options in effect for a stream: these keywords, overlaid by penstock.yaml, then by the environment."""
         return self._options_for(name, {key: _text(value) for key, value in options.items()})
+
+    @property
+    def settings(self) -> Options:
+        """Those of the process: config_file, directory, listen, log, trace."""
+        return Options(self._core.describe_settings())
 
     def list_streams(self) -> list[_core.StreamEntry]:
         """The streams registered in the directory: objects with name, address, host, pid, ranks and alive."""
@@ -164,7 +174,7 @@ def _freed_on_error(cohort: Cohort | None) -> Iterator[None]:
 
 
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
-_settings: dict[str, str] = {"config_file": "", "directory": "", "listen": ""}
+_settings: dict[str, str] = {"config_file": "", "directory": "", "listen": "", "fixed": ""}
 _default: Context | None = None
 
 
@@ -176,9 +186,10 @@ def _default_context() -> Context:
 
 
 def config(**settings: str) -> dict[str, str]:
-    """Sets config_file, directory or listen for streams opened from now on by create() and open(); returns all three.
+    """Sets config_file, directory, listen or fixed for streams opened from now on by create() and open(); returns all.
 
-    penstock.config(directory="/run/penstock"). Streams that are open keep what they have. "": the default; see Context.
+    penstock.config(directory="/run/penstock"). Streams that are open keep what they have. "": the default; see Context,
+    and there for what penstock.yaml and the environment may change.
     """
     global _default
     unknown = settings.keys() - _settings.keys()

@@ -41,6 +41,7 @@ class StreamOptions(TypedDict, total=False):
     open_timeout_ms: int
     step_timeout_ms: int
     close_timeout_ms: int
+    fixed: str  # of these, with commas between them: what penstock.yaml and the environment may not change
 
 
 class CoprocessorOptions(StreamOptions, total=False):

@@ -235,7 +235,8 @@ class Pool:
     address; "" means $PENSTOCK_DIRECTORY_SERVICE, else the one registered on this machine. role and token: what this
     client may do (read, write, compute, admin). timeout: seconds for each call unless it says otherwise. data_plane:
     how large objects move: automatic (shared memory on a host, tcp elsewhere), tcp or ucx. trace: where this client's
-    operations are recorded, a folder or a file *.trace: "" means $PENSTOCK_TRACE, "off" nowhere.
+    operations are recorded, a folder or a file *.trace: "" means $PENSTOCK_TRACE, "off" nowhere. The section `pools` of
+    penstock.yaml and $PENSTOCK_POOL_<NAME> change these, but for those that `fixed` names ("directory,timeout_ms").
     Raises NotFound (no such pool), PeerLost (no directory that can be reached), TimeoutError, AuthenticationError.
     """
 
@@ -250,6 +251,7 @@ class Pool:
         timeout: float = 30.0,
         data_plane: str = "automatic",
         trace: str = "",
+        fixed: str = "",
         context: Context | None = None,
     ):
         from .context import _default_context
@@ -263,7 +265,8 @@ class Pool:
             "token": token,
             "data_plane": data_plane,
             "trace": trace,
-            "timeout_ms": to_ms(timeout),
+            "timeout_ms": str(min(to_ms(timeout), 2**32 - 1)),
+            "fixed": fixed,
         }
         self._open(options)
 

@@ -89,6 +89,7 @@ class Space:
         token: str = "",
         timeout: float = 30.0,
         data_plane: str = "automatic",
+        fixed: str = "",
         context: Context | None = None,
     ):
         from .context import _default_context
@@ -100,7 +101,8 @@ class Space:
             "role": role,
             "token": token,
             "data_plane": data_plane,
-            "timeout_ms": to_ms(timeout),
+            "timeout_ms": str(min(to_ms(timeout), 2**32 - 1)),
+            "fixed": fixed,
         }
         self._core = chosen._core.open_space(options)
         chosen._pools.add(self)

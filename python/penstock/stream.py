@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _core
@@ -21,6 +21,7 @@ Step = TypeVar("Step")
 
 # The library is asked to wait so long at once. In between Python handles signals: Ctrl-C works.
 SLICE_MS = 100
+UNCHOSEN_MS = 60_000  # a *_timeout_ms of 0 chooses none: waits for others than readers end then
 _FOREVER_MS = 2**63 - 1
 
 
@@ -33,13 +34,41 @@ def to_ms(timeout: float | None) -> int:
     return _FOREVER_MS if math.isinf(timeout) else math.ceil(timeout * 1000)
 
 
+class Options(Mapping[str, str]):
+    """Options by name, as text: a mapping that also says where each value came from.
+
+    print(options) shows all of them as a table.
+    """
+
+    def __init__(self, described: Iterable[tuple[str, str, str]]):
+        self._described = {name: (value, origin) for name, value, origin in described}
+
+    def __getitem__(self, name: str) -> str:
+        return self._described[name][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._described)
+
+    def __len__(self) -> int:
+        return len(self._described)
+
+    def origin(self, name: str) -> str:
+        """Who gave the value: "default", "code", "fixed in code", "penstock.yaml:12", "PENSTOCK_STREAM_HEAT"."""
+        return self._described[name][1]
+
+    def __repr__(self) -> str:
+        rows = [(name, value or '""', origin) for name, (value, origin) in self._described.items()]
+        widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
+        return "\n".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in rows)
+
+
 class Deadline:
     """A wait in slices."""
 
     def __init__(self, timeout: float | None, configured_ms: int):
         ms = to_ms(timeout)
         if ms < 0:
-            ms = configured_ms
+            ms = configured_ms or UNCHOSEN_MS
         self._end = math.inf if ms == _FOREVER_MS else time.monotonic() + ms / 1000
 
     def slice_ms(self) -> int:
@@ -51,7 +80,7 @@ class Deadline:
 class Stream(Generic[Core, Step]):
     """The base of Writer and Reader. One thread at a time; calls of several take turns."""
 
-    def __init__(self, core: Core, cohort: Cohort | None, options: dict[str, str], context: Context):
+    def __init__(self, core: Core, cohort: Cohort | None, options: Options, context: Context):
         self._core: Core = core
         self._cohort = cohort
         self._options = options
@@ -101,9 +130,9 @@ class Stream(Generic[Core, Step]):
         return self._cohort.size if self._cohort else 1
 
     @property
-    def options(self) -> dict[str, str]:
-        """The options in effect, after penstock.yaml and the environment."""
-        return dict(self._options)
+    def options(self) -> Options:
+        """The options in effect, after penstock.yaml and the environment, and where each came from."""
+        return self._options
 
     @property
     def statistics(self) -> Statistics:

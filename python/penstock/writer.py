@@ -16,7 +16,7 @@ from ._core import Writer as CoreWriter
 from .attributes import MISSING, Attributes
 from .cohort import Cohort
 from .errors import Error, InvalidArgument, WrongState
-from .stream import SLICE_MS, Deadline, Stream, to_ms
+from .stream import SLICE_MS, Deadline, Options, Stream, to_ms
 
 if TYPE_CHECKING:
     from .context import Context
@@ -40,7 +40,7 @@ class Writer(Stream[CoreWriter, "WriteStep"]):
     lost: they read what they have seen announced, then get WriterLost.
     """
 
-    def __init__(self, core: CoreWriter, cohort: Cohort | None, options: dict[str, str], context: Context):
+    def __init__(self, core: CoreWriter, cohort: Cohort | None, options: Options, context: Context):
         super().__init__(core, cohort, options, context)
         self._variables: dict[str, _Defined] = {}
         self._attribute_values: dict[str, Any] = {}
@@ -90,7 +90,8 @@ class Writer(Stream[CoreWriter, "WriteStep"]):
         """Begins a step: with stream.step() as step: step["T"] = T.
 
         Waits for room (when_full="block"), and the first time for rendezvous_readers; Ctrl-C works. timeout: seconds;
-        None is step_timeout_ms. Raises TimeoutError naming who was awaited, WrongState while a step is open.
+        None is step_timeout_ms, and where that is 0 readers have as long as they take: the log warns who is awaited.
+        Raises TimeoutError naming who was awaited, WrongState while a step is open.
         """
         step: WriteStep = self._give_step(WriteStep, lambda: self._wait_step(timeout, must=True))
         return step
@@ -101,11 +102,11 @@ class Writer(Stream[CoreWriter, "WriteStep"]):
         return step
 
     def _wait_step(self, timeout: float | None, must: bool = False) -> WriteStep | None:
-        deadline = Deadline(timeout, int(self._options["step_timeout_ms"]))
-        slice_ms = deadline.slice_ms()
-        while not self._core.try_begin_step(slice_ms):
-            slice_ms = deadline.slice_ms()
-            if slice_ms == 0:
+        chosen_ms = int(self._options["step_timeout_ms"])
+        patient = timeout is None and chosen_ms == 0  # the library says how long, and who is awaited
+        deadline = Deadline(math.inf if patient else timeout, chosen_ms)
+        while not self._core.try_begin_step(deadline.slice_ms()):
+            if not (self._core.keeps_waiting() if patient else deadline.slice_ms() > 0):
                 if not must:
                     return None
                 self._core.begin_step(0)  # raises, and says who was awaited; or there is room just now
@@ -116,9 +117,9 @@ class Writer(Stream[CoreWriter, "WriteStep"]):
     def close(self, timeout: float | None = None) -> None:
         """Collective. Waits until readers have read what was committed, then tells them that the stream has ended.
 
-        timeout: seconds; None is close_timeout_ms. Raises TimeoutError naming the readers that still hold steps; the
-        stream is closed all the same. Ctrl-C ends the wait, and closing goes on in the background. An open step is
-        given up. Closing twice does nothing.
+        timeout: seconds; None is close_timeout_ms, and where that is 0 readers have as long as they take. Raises
+        TimeoutError naming the readers that still hold steps; the stream is closed all the same. Ctrl-C ends the wait,
+        and closing goes on in the background. An open step is given up. Closing twice does nothing.
         """
         if self.closed:
             return

@@ -12,6 +12,7 @@
 #include "penstock/error.hpp"
 #include "penstock/interrupt.hpp"
 #include "stream/api/open.hpp"
+#include "stream/api/patience.hpp"
 
 namespace penstock {
 namespace {
@@ -205,7 +206,13 @@ void Coprocessor::Impl::await_first_demand() {
     }
     return interrupted();
   };
-  if (expects_demand() && !listener->wait(base::Deadline(Timeout(stream.open_timeout_ms)), give_up)) {
+  const auto heard = [&](base::Deadline deadline) {
+    return listener->wait(deadline, give_up) || ended_with.has_value();
+  };
+  const auto awaited = [&] { return stream::Awaited{listener->awaited(), stream::Awaited::Whom::readers}; };
+  const bool chosen = stream.step_timeout_ms != 0 || stream.open_timeout_ms != StreamOptions().open_timeout_ms;
+  if (expects_demand() &&
+      (!stream::attempt_patiently(channel, {}, chosen ? stream.open_timeout_ms : 0, heard, awaited) || ended_with)) {
     if (ended_with)
       throw Error(Errc::peer_lost, "channel " + channel + ": the analysis ended with status " +
                                        std::to_string(*ended_with) + " before its first request");
@@ -345,7 +352,7 @@ void Coprocessor::Impl::put_metadata(WriteStep& step) {
 int Coprocessor::Impl::wait_for_program(Timeout deadline) {
   if (!program) return 0;
   try {
-    return program->wait(deadline == configured ? Timeout(stream.close_timeout_ms) : deadline);
+    return program->wait(deadline == configured ? stream::chosen_or_usual(stream.close_timeout_ms) : deadline);
   } catch (const Error& error) {
     if (error.code() == Errc::timeout)
       static_cast<void>(program.release());  // its thread goes on; nothing waits for it any more

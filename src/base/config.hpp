@@ -1,14 +1,18 @@
 // Where options come from: code, then penstock.yaml, then the environment; the later wins.
 //
-// One table of fields per options struct (base/option_fields.hpp) serves all of them, and to_yaml and set_option of the public
-// header. Errors name the file and line, or the variable of the environment. Reads files and the environment, keeps
-// nothing: safe from any thread as long as none changes the environment.
+// What code names in `fixed` neither of them changes.
+//
+// One table of fields per options struct (base/option_tables.hpp) serves all of them, and to_yaml and set_option of the public
+// header. Errors name the file and line, or the variable of the environment. Reads files and the environment, and keeps which
+// name each variable was read for: safe from any thread as long as none changes the environment.
 //
 //   penstock.yaml:
 //     streams:
 //       "*": {queue_steps: 8}                  # every stream
 //       heat: {data_plane: tcp}                # one stream, on top of that
 //       wake: "direct,when_full=block"         # the short form, as in PENSTOCK_STREAM_WAKE
+//     pools:
+//       stage: {timeout_ms: 60000}
 //     coprocessing:
 //       heat: {wait: automatic, every: 10, pipelines: [pictures.yaml]}
 //     meshes:
@@ -31,13 +35,14 @@
 
 namespace penstock::base {
 
-// The file to read: the one named in code, $PENSTOCK_CONFIG, ./penstock.yaml if there, else "".
-std::string find_config_file(const std::string& named_in_code);
-
-// The options in effect for one stream. config_file: as find_config_file gives it; "" for none.
-// Environment: PENSTOCK_STREAM_<NAME>, the name in upper case with every other character as _, holding
-// "engine,key=value,key=value"; the engine may be left out.
+// The options in effect for one stream. config_file: as settings() gives it; "" for none.
+// Environment: PENSTOCK_STREAMS, then PENSTOCK_STREAM_<NAME>, the name in upper case with every other character as _, holding
+// "engine,key=value,key=value"; the engine may be left out. Throws Error(invalid_argument) where a variable is set that two
+// names of this process, or of the file, give.
 StreamOptions options_for_stream(std::string_view stream, StreamOptions defaults, const std::string& config_file);
+// The same, with who gave each option.
+std::vector<OptionValue> describe_stream(std::string_view stream, StreamOptions in_code,
+                                         const std::string& config_file);
 
 // The same for a channel's coprocessor: the section `coprocessing`, and PENSTOCK_COPROCESSING_<NAME>, whose first word may be
 // `wait` alone ("automatic,every=10").
@@ -48,17 +53,23 @@ CoprocessorOptions options_for_coprocessor(std::string_view channel, Coprocessor
 // ("exodus,path=out.e").
 MeshOptions options_for_mesh(std::string_view region, MeshOptions defaults, const std::string& config_file);
 
+// The same for a client of a pool: the section `pools`, and PENSTOCK_POOL_<NAME>. Without a name: the entry "*" alone.
+// Warns of what code fixes and others tried to set.
+PoolOptions options_for_pool(PoolOptions in_code, const std::string& config_file);
+
 enum class Side : std::uint8_t { writer, reader };
 // The same for one side of a stream that is being opened. An option that has no effect with the stream's engine is an
 // Error(invalid_argument) that names it and who takes it, when it is given in the environment, or in code while neither the
 // file nor the environment names an engine. It is a warning when it is in the file, or in code while the configuration names
-// the engine: choosing an engine at run time must not need a change of the code. Options of the other side are legal: a
-// StreamOptions, a file and an environment may serve both.
+// the engine, or in PENSTOCK_STREAMS: choosing an engine at run time must not need a change of the code. Options of the other
+// side are legal: a StreamOptions, a file and an environment may serve both. Also warns of what code fixes and others tried to
+// set.
 StreamOptions options_in_effect(std::string_view stream, Side side, const StreamOptions& in_code,
                                 const std::string& config_file);
 // set_option for options that are given to one side, if there is one: those that only the other side takes are an
 // Error(invalid_argument).
 void set_option(StreamOptions& options, const std::string& key, const std::string& value, std::optional<Side> side);
+void set_option(ContextOptions& options, const std::string& key, const std::string& value);
 // The options that have an effect on this side of a stream of their engine; the others are as if nobody had given them.
 StreamOptions effective(StreamOptions options, Side side);
 
@@ -67,15 +78,15 @@ std::vector<std::string_view> stream_option_names();
 std::vector<std::string_view> mesh_option_names();
 // Applies "direct,queue_steps=2" to the options. side: given where the text is for one side only.
 void apply_text(StreamOptions& options, std::string_view text, std::optional<Side> side = {});
-void apply_text(CoprocessorOptions& options, std::string_view text);
 void apply_text(MeshOptions& options, std::string_view text);
-// Options from the text that to_yaml writes. A line that set_option refuses throws, or is given to `refused` and skipped: the
-// text may be of another version.
-StreamOptions from_yaml(std::string_view text, const std::function<void(const Error&)>& refused = {});
+// Options from the text that to_yaml writes. A line that set_option refuses is given to `refused` and skipped: the text may be
+// of another version.
+StreamOptions from_yaml(std::string_view text, const std::function<void(const Error&)>& refused);
 // Throws Error(invalid_argument) for values that set_option would refuse.
 void check(const StreamOptions& options);
 void check_coprocessor(const CoprocessorOptions& options);
 void check_mesh(const MeshOptions& options);
+void check_pool(const PoolOptions& options);
 // "PENSTOCK_STREAM_HEAT_2D" for "heat-2d".
 std::string environment_name(std::string_view stream);
 
@@ -84,16 +95,21 @@ std::string environment_name(std::string_view stream);
 void read_settings_file(const std::string& file,
                         const std::function<void(const std::string&, const std::string&)>& set);
 
-// What concerns the whole process. Values given in code win here, because tests and launchers give them; then the
-// environment, then the file, then the defaults of ContextOptions. Reads and checks the whole file, so that a misspelt
-// key is reported at once, whatever streams are opened.
+// What concerns the whole process: of the defaults, ContextOptions, the file and the environment the last that says something.
+// Reads and checks the whole file, so that a misspelt key is reported at once, whatever streams are opened.
 struct Settings {
   std::string config_file;  // "" when there is none
   std::string directory;    // never empty
-  std::string listen;       // "" for every interface
+  std::string listen;       // "" when nobody says
   std::string log;          // a level's name, "" when the file does not say; $PENSTOCK_LOG is read by the logger
   std::string trace;        // where clients of pools record what they do; "" for nowhere
+  std::vector<OptionValue> described;
+  struct Ignored {
+    std::string setting, where;
+  };
+  std::vector<Ignored> ignored;  // what others say of what code fixes
 };
-Settings settings(const ContextOptions& options);
+Settings settings(const ContextOptions& in_code);
+void warn_of_ignored(const Settings& settings);
 
 }  // namespace penstock::base

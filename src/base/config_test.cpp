@@ -88,7 +88,7 @@ TEST_F(ConfigTest, EveryOptionGoesThereAndBack) {
                         .close_timeout_ms = 3};
   const std::string yaml = to_yaml(options);
   EXPECT_EQ(std::ranges::count(yaml, '\n'), 29);
-  EXPECT_EQ(to_yaml(from_yaml(yaml)), yaml);
+  EXPECT_EQ(to_yaml(penstock::from_yaml(yaml)), yaml);
   // What is printed can be put into the file as it is.
   std::string section = "streams:\n  heat:\n";
   std::istringstream again(yaml);
@@ -99,7 +99,7 @@ TEST_F(ConfigTest, EveryOptionGoesThereAndBack) {
 TEST_F(ConfigTest, TextOfAnotherVersionIsReadAsFarAsItIsUnderstood) {
   const std::string text = "queue_steps: 7\nqueue_stars: 3\nresume: sideways\n\nspin_us:  5 \ntrace: \"\"\n";
   expect_error(Errc::unknown_option, "unknown option 'queue_stars'; did you mean 'queue_steps'?",
-               [&] { from_yaml(text); });
+               [&] { penstock::from_yaml(text); });
   std::vector<Errc> refused;
   const StreamOptions options = from_yaml(text, [&](const Error& error) { refused.push_back(error.code()); });
   EXPECT_EQ(to_yaml(options), to_yaml({.queue_steps = 7, .spin_us = 5}));
@@ -313,15 +313,91 @@ TEST_F(ConfigTest, ErrorsNameFileAndLine) {
   expect_error(Errc::not_found, "nowhere.yaml", [] { settings({.config_file = "nowhere.yaml"}); });
 }
 
-TEST_F(ConfigTest, SettingsComeFromCodeEnvironmentFileDefaults) {
+// "engine=direct (default)" and so on, of the options that somebody gave.
+std::vector<std::string> given(const std::vector<OptionValue>& all) {
+  std::vector<std::string> out;
+  for (const auto& option : all)
+    if (option.source != Source::builtin) out.push_back(option.name + "=" + option.value + " (" + option.from + ")");
+  return out;
+}
+
+TEST_F(ConfigTest, EveryOptionSaysWhereItCameFrom) {
+  const std::string file = write(
+      "streams:\n"
+      "  '*': {spin_us: 0}\n"
+      "  heat:\n"
+      "    queue_steps: 3\n"
+      "    reserve_steps: 1\n");
+  set("PENSTOCK_STREAMS", "spin_us=1,reserve_steps=2,step_bytes=8");
+  set("PENSTOCK_STREAM_HEAT", "reserve_steps=4");
+  const auto all = describe_stream("heat", {.queue_steps = 2, .min_max = true}, file);
+  EXPECT_THAT(given(all), testing::ElementsAre("queue_steps=3 (" + file + ":4)",
+                                               "reserve_steps=4 (PENSTOCK_STREAM_HEAT)", "min_max=true (code)",
+                                               "step_bytes=8 (PENSTOCK_STREAMS)", "spin_us=1 (PENSTOCK_STREAMS)"));
+  EXPECT_EQ(all.at(0).from, "default");
+  EXPECT_EQ(all.size(), stream_option_names().size());
+}
+
+TEST_F(ConfigTest, WhatCodeFixesStaysWithAWarningThatNamesWhoTried) {
+  std::vector<std::string> warned;
+  set_log_sink([&](Level, std::string_view text) { warned.emplace_back(text); });
+  const std::string file = write("streams: {heat: {queue_steps: 3, min_max: true}}\n");
+  set("PENSTOCK_STREAM_HEAT", "when_full=block,spin_us=7");
+  const StreamOptions in_code{.queue_steps = 2, .fixed = "queue_steps,when_full"};
+  const auto options = options_in_effect("heat", Side::writer, in_code, file);
+  EXPECT_EQ(options.queue_steps, 2u);
+  EXPECT_TRUE(options.min_max);
+  EXPECT_EQ(options.spin_us, 7u);
+  EXPECT_THAT(warned, testing::ElementsAre(testing::AllOf(HasSubstr("option=queue_steps"), HasSubstr(file + ":1"))));
+  EXPECT_THAT(given(describe_stream("heat", in_code, file)), testing::Contains("queue_steps=2 (fixed in code)"));
+  set_log_sink({});
+
+  StreamOptions text;
+  apply_text(text, "queue_steps=2,fixed=queue_steps+engine");
+  EXPECT_EQ(text.fixed, "queue_steps,engine");
+  expect_error(Errc::unknown_option, "fixed: unknown option 'queue_step'; did you mean 'queue_steps'?",
+               [] { check({.fixed = "queue_step"}); });
+  set("PENSTOCK_STREAM_HEAT", "fixed=spin_us");
+  expect_error(Errc::invalid_argument, "PENSTOCK_STREAM_HEAT: fixed is given in code only",
+               [] { options_for_stream("heat", {}, ""); });
+  expect_error(Errc::invalid_argument, "penstock.yaml:1: fixed is given in code only",
+               [&] { settings({.config_file = write("streams: {heat: {fixed: spin_us}}\n")}); });
+}
+
+TEST_F(ConfigTest, AVariableForTwoNamesIsRefused) {
+  const std::string file = write("streams: {wind-2d: {spin_us: 1}, wind_2d: {spin_us: 2}}\n");
+  EXPECT_EQ(options_for_stream("wind-2d", {}, file).spin_us, 1u);
+  set("PENSTOCK_STREAM_WIND_2D", "queue_steps=2");
+  expect_error(Errc::invalid_argument, "PENSTOCK_STREAM_WIND_2D is set, and may be for 'wind-2d' or for 'wind_2d'",
+               [&] { options_for_stream("wind-2d", {}, file); });
+  EXPECT_EQ(options_for_stream("wind-2d", {}, "").queue_steps, 2u);
+  expect_error(Errc::invalid_argument, "may be for 'Wind.2d' or for 'wind-2d', which this process has, too",
+               [] { options_for_stream("Wind.2d", {}, ""); });
+}
+
+TEST_F(ConfigTest, PoolsHaveASectionAndAVariable) {
+  const std::string file =
+      write("pools: {'*': {role: read}, stage: {timeout_ms: 5, directory: 'tcp://a:1/directory'}}\n");
+  EXPECT_EQ(options_for_pool({.timeout_ms = 9}, file).timeout_ms, 9u);
+  set("PENSTOCK_POOL_STAGE", "timeout_ms=7");
+  const auto stage = options_for_pool({.pool = "stage", .timeout_ms = 9, .fixed = "role"}, file);
+  EXPECT_EQ(stage.timeout_ms, 7u);
+  EXPECT_EQ(stage.directory, "tcp://a:1/directory");
+  EXPECT_EQ(stage.role, "");
+  expect_error(Errc::unknown_option, "penstock.yaml:1: unknown option 'timeout'",
+               [&] { settings({.config_file = write("pools: {stage: {timeout: 5}}\n")}); });
+}
+
+TEST_F(ConfigTest, SettingsComeFromDefaultsCodeFileEnvironment) {
   EXPECT_EQ(settings({.config_file = write("")}).directory, "/tmp/penstock-" + std::to_string(getuid()));
   set("XDG_RUNTIME_DIR", "/run/user/7");
   EXPECT_EQ(settings({.config_file = write("streams:\n")}).directory, "/run/user/7/penstock");
+  EXPECT_EQ(settings({.directory = "/from/code"}).directory, "/from/code");
 
   const std::string file =
       write("directory: /from/file\nlisten: 10.0.0.1\nlog: debug\ntrace: traces\nstreams: {heat: {queue_steps: 2}}\n");
   set("PENSTOCK_CONFIG", file);
-  Settings result = settings({});
+  Settings result = settings({.config_file = "elsewhere.yaml", .directory = "/from/code"});
   EXPECT_EQ(result.config_file, file);
   EXPECT_EQ(result.directory, "/from/file");
   EXPECT_EQ(result.listen, "10.0.0.1");
@@ -329,8 +405,15 @@ TEST_F(ConfigTest, SettingsComeFromCodeEnvironmentFileDefaults) {
   EXPECT_EQ(result.trace, "traces");
 
   set("PENSTOCK_DIRECTORY", "/from/environment");
-  EXPECT_EQ(settings({}).directory, "/from/environment");
-  EXPECT_EQ(settings({.directory = "/from/code"}).directory, "/from/code");
+  EXPECT_EQ(settings({.directory = "/from/code"}).directory, "/from/environment");
+  EXPECT_THAT(given(settings({}).described),
+              testing::IsSupersetOf(std::vector<std::string>{"config_file=" + file + " (PENSTOCK_CONFIG)",
+                                                             "directory=/from/environment (PENSTOCK_DIRECTORY)",
+                                                             "listen=10.0.0.1 (" + file + ":2)"}));
+  result = settings({.directory = "/from/code", .fixed = "directory,listen"});
+  EXPECT_EQ(result.directory, "/from/code");
+  EXPECT_EQ(result.listen, "");
+  EXPECT_EQ(result.ignored.size(), 3u);
   set("PENSTOCK_TRACE", "/elsewhere");
   EXPECT_EQ(settings({}).trace, "/elsewhere");
 }

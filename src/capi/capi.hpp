@@ -178,8 +178,8 @@ void for_each_option(const char* options, Set&& set) {
 
 penstock_statistics to_c(const StreamStatistics& statistics);
 
-// From "key=value,...", for a handle that is called `what`.
-PoolOptions pool_options(const char* text, const char* what);
+// From "key=value,...".
+PoolOptions pool_options(const char* text);
 
 // A text that penstock_text_free frees.
 inline char* new_text(const std::string& text) {

@@ -67,35 +67,6 @@ static_assert(PENSTOCK_MAX_DIMS == max_dims);
 namespace penstock::capi {
 namespace {
 
-void set_context_option(ContextOptions& options, const std::string& key, const std::string& value) {
-  if (key == "config_file") options.config_file = value;
-  else if (key == "directory") options.directory = value;
-  else if (key == "listen") options.listen = value;
-  else if (key == "explicit_progress" && value == "true") options.explicit_progress = true;
-  else if (key == "explicit_progress" && value == "false") options.explicit_progress = false;
-  else if (key == "explicit_progress") throw Error(Errc::invalid_argument, "explicit_progress is true or false");
-  else
-    throw Error(Errc::unknown_option, "a context has no option '" + (key.empty() ? value : key) +
-                                          "'; it has config_file, directory, listen and explicit_progress");
-}
-
-void set_pool_option(PoolOptions& options, const std::string& key, const std::string& value, const char* what) {
-  StreamOptions stream;
-  if (key == "pool") options.pool = value;
-  else if (key == "directory") options.directory = value;
-  else if (key == "role") options.role = value;
-  else if (key == "token") options.token = value;
-  else if (key == "ns") options.ns = value;
-  else if (key == "trace") options.trace = value;
-  else if (key == "timeout_ms")
-    options.timeout_ms = static_cast<std::uint32_t>(base::parse_integer(value, 0, UINT32_MAX));
-  else if (key == "data_plane") set_option(stream, key, value), options.data_plane = stream.data_plane;
-  else
-    throw Error(Errc::unknown_option,
-                std::string("a ") + what + " has no option '" + (key.empty() ? value : key) +
-                    "'; it has pool, directory, role, token, ns, timeout_ms, data_plane and trace");
-}
-
 StreamOptions stream_options(const char* text, base::Side side) {
   StreamOptions options;
   if (text && *text) base::apply_text(options, text, side);
@@ -104,10 +75,11 @@ StreamOptions stream_options(const char* text, base::Side side) {
 
 }  // namespace
 
-PoolOptions pool_options(const char* text, const char* what) {
+PoolOptions pool_options(const char* text) {
   PoolOptions options;
-  for_each_option(
-      text, [&](const std::string& key, const std::string& value) { set_pool_option(options, key, value, what); });
+  for_each_option(text, [&](const std::string& key, const std::string& value) {
+    set_option(options, key.empty() ? value : key, value);
+  });
   return options;
 }
 
@@ -134,8 +106,9 @@ int penstock_context_create(const char* options, penstock_context** context, pen
   return guarded(error, [&] {
     need(context, "context");
     ContextOptions parsed;
-    for_each_option(options,
-                    [&](const std::string& key, const std::string& value) { set_context_option(parsed, key, value); });
+    for_each_option(options, [&](const std::string& key, const std::string& value) {
+      base::set_option(parsed, key.empty() ? value : key, value);
+    });
     *context = new penstock_context{Context(parsed)};
   });
 }

@@ -121,7 +121,7 @@ extern "C" {
 int penstock_pool_create(penstock_context* context, const char* options, penstock_pool** pool, penstock_error* error) {
   return guarded(error, [&] {
     need(pool, "pool");
-    auto chosen = pool_options(options, "pool");
+    auto chosen = pool_options(options);
     *pool = new penstock_pool{Pool(need(context, "context").context, std::move(chosen))};
   });
 }

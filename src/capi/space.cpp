@@ -97,7 +97,7 @@ int penstock_space_create(penstock_context* context, const char* options, pensto
                           penstock_error* error) {
   return guarded(error, [&] {
     need(space, "space");
-    auto chosen = pool_options(options, "space");
+    auto chosen = pool_options(options);
     *space = new penstock_space{Space(need(context, "context").context, std::move(chosen))};
   });
 }

@@ -334,7 +334,7 @@ def test_options_and_defaults(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # away from any penstock.yaml
     effective = penstock.Context().options_for("any")
     documented = {
-        code_in(row[0])[0]: code_in(row[2])[0]
+        code_in(row[0])[0]: code_in(row[2])[0].strip('"')
         for row in rows_of("reference/options.md")
         if len(row) == 4 and code_in(row[0]) and code_in(row[0])[0] in effective
     }

@@ -42,7 +42,7 @@ def hosts(start, environment):
     if reason := why_not():
         pytest.skip(reason)
     environment.update(with_sbin(environment), PENSTOCK_DIRECTORY="/tmp/penstock", PYTHONDONTWRITEBYTECODE="1")
-    del environment["PENSTOCK_LISTEN"]
+    environment["PENSTOCK_LISTEN"] = "::"
     # What the programs are made of: this tree, Python, and the folders that the package and the library came from.
     came_from = [environment.get("PYTHONPATH", ""), os.environ.get("PENSTOCK_BUILD", "")]
     keep = {HERE.parents[1], sys.prefix, sys.base_prefix, *(p for paths in came_from for p in paths.split(":") if p)}

@@ -1,6 +1,8 @@
 """Writers and readers as separate programs of one host: in either order, several of them, and killed at bad moments."""
 
+import os
 import signal
+import subprocess
 
 import pytest
 
@@ -53,6 +55,22 @@ def test_a_reader_that_leaves_and_one_that_comes_late(start):
     assert holder.wait() == 0, holder.lines
     assert_read_all(reader)
     assert writer.wait() == 0, writer.lines
+
+
+def test_a_reader_that_is_stopped_is_waited_for_with_warnings(start, environment):
+    environment["FIRST_WARNING_MS"] = "50"
+    writer = start("write.py", "heat", STEPS, "queue_steps=2", stderr=subprocess.STDOUT)
+    holder = start("hold.py", "heat", 2)
+    holder.wait_line("holding")
+    os.kill(holder.pid, signal.SIGSTOP)
+    for _ in range(2):
+        while f":{holder.pid} (2 held)" not in (line := writer.next_line()):
+            pass
+        assert "the writer waits for its readers stream=heat step=2 awaited=" in line and "since_s=0" in line
+    os.kill(holder.pid, signal.SIGCONT)
+    holder.tell()
+    assert holder.wait() == 0, holder.lines
+    assert writer.wait() == 0 and "closed" in writer.lines, writer.lines
 
 
 # --------------------------------------------------------------------------------------------------------------- killed

@@ -1,5 +1,6 @@
 """A writer: write.py STREAM STEPS [option=value...]. Says where it is on its first line, then what happens."""
 
+import os
 import sys
 
 import numpy as np
@@ -13,11 +14,12 @@ def say(*words):
     print(*words, flush=True)
 
 
+penstock._core.set_first_warning(int(os.environ.get("FIRST_WARNING_MS", "10000")))
 try:
     with penstock.create(name, **options) as stream:
         say("address", stream.address)
         for t in range(steps):
-            with stream.step(timeout=60 if t == 0 else None) as step:  # readers may be starting yet
+            with stream.step() as step:
                 step["T"] = np.arange(100_000, dtype=np.float64) + t
                 step.attributes["time"] = t / 2
             say("wrote", t)

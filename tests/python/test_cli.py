@@ -42,6 +42,24 @@ def words_of(result):
     return re.sub(r"\s+", " ", result.stdout + result.stderr)
 
 
+# ------------------------------------------------------------------------------------------------------------- config
+
+
+def test_config_says_where_options_came_from(penstock, tmp_path):
+    (tmp_path / "penstock.yaml").write_text("streams: {heat: {queue_steps: 7}, wake: pool}\nlog: warn\n")
+    variables = {"PENSTOCK_CONFIG": str(tmp_path / "penstock.yaml"), "PENSTOCK_STREAM_HEAT": "spin_us=3"}
+    result = penstock("config", "heat", "--json", **variables)
+    options = json.loads(result.stdout)["options"]
+    assert options["queue_steps"] == {"value": "7", "from": f"{tmp_path}/penstock.yaml:1"}
+    assert options["spin_us"] == {"value": "3", "from": "PENSTOCK_STREAM_HEAT"}
+    assert options["when_full"] == {"value": "block", "from": "default"}
+    assert "streams: heat, wake" in penstock("config", **variables).stdout
+    process = json.loads(penstock("config", "--json", **variables).stdout)
+    assert process["options"]["directory"]["from"] == "PENSTOCK_DIRECTORY"
+    assert process["options"]["log"] == {"value": "warn", "from": f"{tmp_path}/penstock.yaml:2"}
+    assert process["sections"] == {"streams": ["heat", "wake"]}
+
+
 # ------------------------------------------------------------------------------------------------------- wrong input
 
 

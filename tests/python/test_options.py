@@ -13,7 +13,7 @@ MESH = get_type_hints(MeshOptions)
 
 
 def test_every_option_has_a_type():
-    assert set(STREAM) == set(_core.stream_options)
+    assert set(STREAM) == set(_core.stream_options) | {"fixed"}
     assert set(MESH) == set(_core.mesh_options)
     assert set(get_type_hints(CoprocessorOptions)) - set(STREAM) == {"wait", "every", "pipelines"}
 

@@ -22,6 +22,7 @@ from .. import _core
 from ..context import Context
 from ..errors import EndOfStream, Error, InvalidArgument, TimeoutError, WriterLost
 from ..reader import Reader
+from ..stream import UNCHOSEN_MS
 from .channel import ATTRIBUTE, describe, time_and_cycle
 from .description import MeshDescription
 from .meshes import Mesh
@@ -149,7 +150,7 @@ class StreamChannel(Channel):
     def __init__(self, name: ChannelName, reader: Reader, method: str):
         super().__init__(name, reader.rank, reader.size, method)
         self.live = reader.options["engine"] != "file"
-        self.step_timeout = int(reader.options["step_timeout_ms"]) / 1000
+        self.step_timeout = (int(reader.options["step_timeout_ms"]) or UNCHOSEN_MS) / 1000
         self._reader = reader
 
     @property

@@ -36,6 +36,11 @@ def ls(
         messages().print(Text(f"no streams in {where_streams_register()}, in pools, or in files here"), soft_wrap=True)
     if pools:
         output().print(_servers(pools))
+    if address and any(place.about.get("address", "").startswith("tcp://127.") for place in places):
+        messages().print(
+            "An address at 127.0.0.1 is for this host: start the writer with PENSTOCK_LISTEN=:: for others.",
+            soft_wrap=True,
+        )
 
 
 def _streams(places: list[Place], address: bool) -> Table:

@@ -10,6 +10,7 @@ from . import (
     aliases,
     analyze,
     bench,
+    config,
     doctor,
     drop,
     dump,
@@ -83,6 +84,7 @@ app.add_typer(trace.app, name="trace")
 app.command("replay")(trace.replay)
 app.add_typer(bench.app, name="bench")
 app.add_typer(study.app, name="study")
+app.command("config")(config.config)
 app.command("doctor")(doctor.doctor)
 aliases.add_to(app, GROUPS)
 

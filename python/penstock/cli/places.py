@@ -6,7 +6,7 @@ import difflib
 import functools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -129,7 +129,7 @@ def find(name: str) -> Place | None:
     return next((place for place in _candidates(name, _default_context().options_for(name)) if place), None)
 
 
-def _candidates(name: str, chosen: dict[str, str]) -> Iterator[Place | None]:
+def _candidates(name: str, chosen: Mapping[str, str]) -> Iterator[Place | None]:
     yield next((place for place in registered() if place.name == name and place.about["state"] == "alive"), None)
     yield find_in_pools(name)
     yield _in_folder(chosen["folder"].strip('"') or f"{name}.steps")

@@ -149,8 +149,8 @@ class Streams:
     def _options(self, recorded: bytes) -> dict[str, str]:
         """Those that are not as usual. Those of another version keep their defaults."""
         lines = (line.partition(":") for line in shown(recorded).splitlines())
-        given = {key.strip(): value.strip() for key, _, value in lines}
-        options = {k: v.strip('"') for k, v in given.items() if k in self._usual and v != self._usual[k]}
+        given = {key.strip(): value.strip().strip('"') for key, _, value in lines}
+        options = {k: v for k, v in given.items() if k in self._usual and v != self._usual[k]}
         options["trace"] = "off"
         if self._pool and self._in_pool(options):
             options["pool"] = self._pool

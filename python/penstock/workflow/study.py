@@ -246,9 +246,10 @@ def engine_of(options: dict[str, Any] | str | None) -> str:
 
 def engine_in_effect(streams: dict[str, dict[str, Any] | str], stream: str) -> str:
     """The engine of a stream of a study: the environment's word, or the study's, for this stream or for all."""
-    word = os.environ.get("PENSTOCK_STREAM_" + re.sub(r"[^A-Za-z0-9]", "_", stream).upper(), "")
-    from_environment = word if "=" not in word.split(",")[0] or word.startswith("engine=") else ""
-    found = (engine_of(options) for options in (from_environment, streams.get(stream), streams.get("*")))
+    variables = ("PENSTOCK_STREAM_" + re.sub(r"[^A-Za-z0-9]", "_", stream).upper(), "PENSTOCK_STREAMS")
+    words = [os.environ.get(variable, "") for variable in variables]
+    named = [word for word in words if "=" not in word.split(",")[0] or word.startswith("engine=")]
+    found = (engine_of(options) for options in (*named, streams.get(stream), streams.get("*")))
     return next((engine for engine in found if engine), "")
 
 

@@ -50,7 +50,8 @@ Pending<T> pending(const std::shared_ptr<fabric::Progress>& progress, Task<T> ta
 
 Pool::Pool(const Context& context, PoolOptions options) : impl_(std::make_shared<Impl>()) {
   impl_->progress = context.impl_->engines.progress;
-  impl_->options = std::move(options);
+  base::check_pool(options);
+  impl_->options = base::options_for_pool(std::move(options), context.impl_->options.config_file);
   impl_->ns = Namespace::named(impl_->options.ns);
   const auto deadline = impl_->deadline(configured);
   const auto settings = base::settings(context.impl_->options);

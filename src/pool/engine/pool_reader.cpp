@@ -13,6 +13,7 @@
 #include "pool/keys/stream_keys.hpp"
 #include "pool/keys/stripes.hpp"
 #include "stream/api/open.hpp"
+#include "stream/api/patience.hpp"
 
 namespace penstock::pool {
 namespace {
@@ -461,7 +462,7 @@ std::string PoolSource::why(Outcome outcome) const {
 std::vector<std::uint64_t> PoolSource::steps() {
   fb::StreamInfoRequestT request;
   request.stream = name_;
-  const base::Deadline deadline(Timeout(options_.step_timeout_ms));
+  const base::Deadline deadline(stream::chosen_or_usual(options_.step_timeout_ms));
   return fabric::run_task(*client_->progress(),
                           at_home<fb::StreamInfoReplyT>(client_, std::move(request), &send_info, deadline), deadline)
       .steps;

@@ -145,11 +145,7 @@ class PoolSink final : public stream::DirectSink {
 
   std::string address() const override { return ""; }
   std::uint64_t step() const override { return base_ + DirectSink::step(); }
-  std::string awaited() const override {
-    if (!attachment_) return DirectSink::awaited();
-    const auto full = full_servers();
-    return "pool " + attachment_->pool() + (full.empty() ? " (" + DirectSink::awaited() + ")" : full);
-  }
+  stream::Awaited awaited() const override;
   void close(base::Deadline deadline) override;
   void lose(const std::string& how) override;
 
@@ -214,6 +210,16 @@ void PoolSink::stop_attaching() {
   } catch (const std::exception& e) {
     base::log(base::Level::warn, "the pool does not answer", {{"stream", stream()}, {"why", e.what()}});
   }
+}
+
+// A pool that says that it is full has readers that are behind, or keeps too much.
+stream::Awaited PoolSink::awaited() const {
+  const auto direct = DirectSink::awaited();
+  if (!attachment_) return direct;
+  const auto full = full_servers();
+  const auto pool = "pool " + attachment_->pool();
+  if (full.empty()) return {pool + " (" + direct.who + ")", stream::Awaited::Whom::others};
+  return {pool + full, stream::Awaited::Whom::readers};
 }
 
 // After a timeout: why the pool takes no step, if its servers have no memory for one. Asks them, which takes a moment.

@@ -2,6 +2,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/config.hpp"
 #include "pool/engine/pool_engine.hpp"
 #include "stream/api/open.hpp"
 
@@ -33,6 +34,7 @@ std::shared_ptr<PoolClient> shared_client(const stream::EngineContext& context, 
   }
   PoolOptions options;
   options.pool = pool;
+  options = base::options_for_pool(std::move(options), context.config_file);
   options.role = role;
   options.data_plane = plane;
   // A stream's other side may be there before its pool.

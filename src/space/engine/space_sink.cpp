@@ -19,6 +19,7 @@
 #include "space/engine/step_records.hpp"
 #include "space/names.hpp"
 #include "stream/api/open.hpp"
+#include "stream/api/patience.hpp"
 #include "wire/control.hpp"
 
 namespace penstock::space {
@@ -82,7 +83,10 @@ class SpaceSink final : public stream::StepSink {
   std::string address() const override { return ""; }
   Begun begin(base::Deadline deadline) override;
   std::uint64_t step() const override { return number_; }
-  std::string awaited() const override { return awaited_; }
+  stream::Awaited awaited() const override {
+    using Whom = stream::Awaited::Whom;
+    return {awaited_, !awaits_readers_ ? Whom::others : rank_ == 0 ? Whom::readers : Whom::first_rank};
+  }
   std::optional<memory::Place> allocate(std::uint64_t bytes) override { return memory_.take(bytes); }
   void commit(const Payload& payload, std::shared_ptr<const std::string> layout) override;
   void discard() override;
@@ -127,6 +131,7 @@ class SpaceSink final : public stream::StepSink {
   bool open_ = false;
   std::optional<std::uint64_t> owed_;  // a void step that nobody was told of
   std::string awaited_;
+  bool awaits_readers_ = false;
 };
 
 SpaceSink::SpaceSink(const stream::EngineContext& context, const std::string& name, Cohort& cohort,
@@ -246,7 +251,8 @@ bool SpaceSink::make_room(base::Deadline deadline) {
     if (rank_ == 0 && oldest >= record_.retain) drop_step(oldest - record_.retain, until);
   } catch (const Error& error) {
     if (error.code() != Errc::timeout && !pool::PoolClient::may_retry(error)) throw;
-    if (awaited_.starts_with("readers")) awaited_ = groups_lacking(oldest);
+    awaits_readers_ = awaited_.starts_with("readers");
+    if (awaits_readers_) awaited_ = groups_lacking(oldest);
     return false;
   }
   return true;
@@ -340,7 +346,7 @@ void SpaceSink::put_arrays(const std::vector<std::uint32_t>& blocks, base::Deadl
 }
 
 void SpaceSink::commit(const Payload& payload, std::shared_ptr<const std::string> layout) {
-  const base::Deadline deadline(Timeout(options_.step_timeout_ms));
+  const base::Deadline deadline(stream::chosen_or_usual(options_.step_timeout_ms));
   if (layout) {
     layout_ = std::move(layout);
     described_ = wire::decode_layout(rank_, std::as_bytes(std::span(*layout_))).layout;

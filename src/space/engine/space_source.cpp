@@ -11,6 +11,7 @@
 #include "space/engine/space_engine.hpp"
 #include "space/engine/space_plane.hpp"
 #include "stream/api/open.hpp"
+#include "stream/api/patience.hpp"
 #include "wire/control.hpp"
 
 namespace penstock::space {
@@ -40,7 +41,7 @@ class SpaceSource final : public stream::StepSource {
 
  private:
   bool is_array() const { return !record_; }
-  base::Deadline step_deadline() const { return base::Deadline(Timeout(options_.step_timeout_ms)); }
+  base::Deadline step_deadline() const { return base::Deadline(stream::chosen_or_usual(options_.step_timeout_ms)); }
   void open(base::Deadline deadline);
   std::uint64_t first_step();
   void go_to_newest();

@@ -12,6 +12,7 @@
 #include "pool/engine/pool_engine.hpp"
 #include "space/client/space_impl.hpp"
 #include "space/names.hpp"
+#include "stream/api/patience.hpp"
 
 namespace penstock::space {
 namespace {
@@ -93,7 +94,8 @@ Clients open_clients(const stream::EngineContext& context, const StreamOptions& 
   records.pool = arrays.pool = options.pool;
   records.ns = records_name;
   arrays.ns = namespace_name;
-  records.timeout_ms = arrays.timeout_ms = options.step_timeout_ms;
+  records.timeout_ms = arrays.timeout_ms =
+      static_cast<std::uint32_t>(stream::chosen_or_usual(options.step_timeout_ms).count());
   return {Pool::Impl::over(client, std::move(records)),
           Space::Impl::over(Pool::Impl::over(client, std::move(arrays)), options.acknowledge)};
 }

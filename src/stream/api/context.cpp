@@ -78,13 +78,17 @@ auto opened(trace::Verb verb, const ContextOptions& context, const std::string& 
 
 Context::Context(ContextOptions options) {
   const auto settings = base::settings(options);
+  base::warn_of_ignored(settings);
   options.config_file = settings.config_file;
   options.directory = settings.directory;
   options.listen = settings.listen;
+  options.fixed = "config_file,directory,listen";  // whatever becomes of the environment
   if (!settings.log.empty()) base::set_log_level(base::parse_level(settings.log));
   auto progress = fabric::Progress::create(options.explicit_progress ? fabric::Progress::Mode::explicit_poll
                                                                      : fabric::Progress::Mode::threaded);
-  impl_.reset(new Impl{std::move(options), {std::move(progress), settings.directory, settings.listen}});
+  impl_.reset(new Impl{std::move(options),
+                       {std::move(progress), settings.directory, settings.listen, settings.config_file},
+                       settings.described});
 }
 Context::~Context() {
   if (!impl_) return;
@@ -103,6 +107,12 @@ Context& Context::operator=(Context&&) noexcept = default;
 StreamOptions Context::options_for(std::string_view stream, StreamOptions defaults) const {
   return base::options_for_stream(stream, std::move(defaults), impl_->options.config_file);
 }
+
+std::vector<OptionValue> Context::describe_options(std::string_view stream, const StreamOptions& defaults) const {
+  return base::describe_stream(stream, defaults, impl_->options.config_file);
+}
+
+std::vector<OptionValue> Context::describe_settings() const { return impl_->settings; }
 
 CoprocessorOptions Context::coprocessor_options_for(std::string_view channel, CoprocessorOptions defaults) const {
   return base::options_for_coprocessor(channel, std::move(defaults), impl_->options.config_file);

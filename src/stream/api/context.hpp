@@ -9,6 +9,7 @@ namespace penstock {
 struct Context::Impl {
   ContextOptions options;
   stream::EngineContext engines;
+  std::vector<OptionValue> settings;  // as they were when this was made
 };
 
 }  // namespace penstock

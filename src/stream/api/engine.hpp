@@ -23,6 +23,7 @@ struct EngineContext {
   std::shared_ptr<fabric::Progress> progress;
   std::string directory;
   std::string listen;
+  std::string config_file = {};  // "": none
 };
 
 // One engine: how each side of a stream is opened. Both are collective over the cohort, which need not outlive the call.

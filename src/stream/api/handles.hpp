@@ -21,6 +21,7 @@ struct Writer::Impl {
        const StreamOptions& options)
       : recorder(std::move(trace)), builder(std::move(sink), cohort, options) {}
 
+  static Impl& of(Writer& writer) { return *writer.impl_; }
   const std::string& name() const { return builder.name(); }
 
   const base::Origin origin;                              // every call is refused in a forked child

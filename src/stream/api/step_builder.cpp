@@ -150,13 +150,31 @@ void StepBuilder::put_attribute(std::string_view name, Attribute value, Attribut
 
 // --------------------------------------------------------------------------------------------------------------- steps
 
-StepSink::Begun StepBuilder::begin_sink(Timeout timeout) {
+StepSink::Begun StepBuilder::try_sink(base::Deadline deadline) {
   try {
-    return sink_->begin(base::Deadline(timeout == configured ? Timeout(options_.step_timeout_ms) : timeout));
+    const auto begun = sink_->begin(deadline);
+    if (begun != StepSink::Begun::not_yet) waiting_.reset();
+    return begun;
   } catch (...) {
     note_failure();
     throw;
   }
+}
+
+StepSink::Begun StepBuilder::begin_sink(Timeout timeout) {
+  if (timeout != configured) return try_sink(base::Deadline(timeout));
+  if (options_.step_timeout_ms != 0) return try_sink(base::Deadline(Timeout(options_.step_timeout_ms)));
+  for (;;) {
+    const auto begun = try_sink(Patience::slice());
+    if (begun != StepSink::Begun::not_yet || interrupted() || !keeps_waiting()) return begun;
+  }
+}
+
+bool StepBuilder::keeps_waiting() {
+  if (!waiting_) waiting_.emplace(name(), begun_ ? *begun_ + 1 : 0);
+  const bool goes_on = waiting_->goes_on([this] { return sink_->awaited(); });
+  if (!goes_on) waiting_.reset();
+  return goes_on;
 }
 
 bool StepBuilder::begin_step(Timeout timeout) {
@@ -168,6 +186,7 @@ bool StepBuilder::begin_step(Timeout timeout) {
   counters_.wait_s += std::chrono::duration<double>(waited).count();
   if (begun == StepSink::Begun::not_yet) return false;
   failure_.clear();
+  begun_ = sink_->step();
   dropped_ = begun == StepSink::Begun::dropped;
   waited_ = waited > no_wait;
   blocks_put_ = 0;
@@ -511,6 +530,11 @@ void StepBuilder::close(Timeout timeout) {
       writer.statistics_file_.finish([this] { return writer.statistics(); });
     }
   } final{*this};
+  if (timeout == configured && options_.close_timeout_ms == 0) {
+    const auto finish = [this](base::Deadline deadline) { return sink_->finish(deadline); };
+    timeout =
+        attempt_patiently(name(), {}, 0, finish, [this] { return sink_->awaited(); }) ? unchosen_timeout : Timeout(0);
+  }
   sink_->close(base::Deadline(timeout == configured ? Timeout(options_.close_timeout_ms) : timeout));
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "model/layout.hpp"
+#include "stream/api/patience.hpp"
 #include "stream/api/put_attributes.hpp"
 #include "stream/api/statistics_file.hpp"
 #include "stream/api/step_sink.hpp"
@@ -36,8 +37,10 @@ class StepBuilder {
   // As it is now. Throws not_found.
   const model::VariableDefinition& definition(std::uint32_t id) const;
 
-  bool begin_step(Timeout deadline);                        // false: not within the deadline
-  std::string awaited() const { return sink_->awaited(); }  // who was, after that
+  bool begin_step(Timeout deadline);  // false: not within the deadline
+  // After that, in a wait of several such calls for which no timeout is chosen: whether to go on.
+  bool keeps_waiting();
+  std::string awaited() const { return sink_->awaited().who; }  // who was, after begin_step in vain
   std::uint64_t step() const { return sink_->step(); }
   bool dropped() const { return dropped_; }
   void set_shape(std::uint32_t variable, const Dims& shape);
@@ -96,6 +99,7 @@ class StepBuilder {
   void undo_step();
   void give_up() noexcept;
   StepSink::Begun begin_sink(Timeout timeout);
+  StepSink::Begun try_sink(base::Deadline deadline);
   void note_failure() noexcept;
   std::shared_ptr<const std::string> described();
 
@@ -118,6 +122,8 @@ class StepBuilder {
   std::vector<Ranged> ranged_;
 
   State state_ = State::idle;
+  std::optional<Patience> waiting_;     // since the last step was begun
+  std::optional<std::uint64_t> begun_;  // the last step that was
   bool dropped_ = false;
   bool waited_ = false;   // this step, for room
   bool devices_ = false;  // as of this step's begin, arrays may lie on a device

@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "memory/kind.hpp"
 #include "model/minmax.hpp"
+#include "stream/api/patience.hpp"
 #include "stream/api/recycling_allocator.hpp"
 
 namespace penstock::stream {
@@ -53,7 +54,7 @@ StepReader::~StepReader() {
 }
 
 base::Deadline StepReader::deadline_of(Timeout timeout) const {
-  return base::Deadline(timeout == configured ? Timeout(options_.step_timeout_ms) : timeout);
+  return base::Deadline(timeout == configured ? chosen_or_usual(options_.step_timeout_ms) : timeout);
 }
 
 // --------------------------------------------------------------------------------------------------------------- steps

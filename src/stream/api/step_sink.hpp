@@ -15,6 +15,7 @@
 #include "memory/arena.hpp"
 #include "model/layout.hpp"
 #include "penstock/stream_values.hpp"
+#include "stream/protocol/awaited.hpp"
 
 namespace penstock::stream {
 
@@ -30,8 +31,8 @@ class StepSink {
   // After an error the step is void.
   enum class Begun : std::uint8_t { open, dropped, not_yet };
   virtual Begun begin(base::Deadline deadline) = 0;
-  virtual std::uint64_t step() const = 0;   // the last one that was begun
-  virtual std::string awaited() const = 0;  // who was, after not_yet
+  virtual std::uint64_t step() const = 0;  // the last one that was begun
+  virtual Awaited awaited() const = 0;     // who was, after not_yet; and who is, after finish in vain
 
   // A block of the open step, as it is put.
   struct Block {
@@ -69,6 +70,9 @@ class StepSink {
   virtual void settle() {}
   virtual void discard() = 0;  // The open step is void. Does nothing where none is open.
 
+  // Begins to close, and waits until readers need no step of it any more. False: not by the deadline; it may be called again, and
+  // close() ends it. No step is begun after it.
+  virtual bool finish(base::Deadline) { return true; }
   // Throws Error(timeout) naming who holds steps; closed all the same.
   virtual void close(base::Deadline deadline) = 0;
   // Readers and the other ranks are told that the writer is lost, and how: "ended without closing the stream".

@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "stream/api/open.hpp"
+#include "stream/api/patience.hpp"
 #include "stream/direct/direct_engine.hpp"
 
 namespace penstock::stream {
@@ -64,9 +65,12 @@ StepSink::Begun DirectSink::begin(base::Deadline deadline) {
 
 std::uint64_t DirectSink::cohort_number() const { return number_made_of(node_.token(), "number of the cohort"); }
 
-std::string DirectSink::awaited() const {
-  if (!open_) return node_.awaited();
-  return "memory of earlier steps (queue_bytes=" + base::format_size(options_.queue_bytes) + "): " + node_.awaited();
+Awaited DirectSink::awaited() const {
+  auto awaited = node_.awaited();
+  if (open_)
+    awaited.who =
+        "memory of earlier steps (queue_bytes=" + base::format_size(options_.queue_bytes) + "): " + awaited.who;
+  return awaited;
 }
 
 // Makes room for a step as large as the last one. False when bytes are short until the deadline.
@@ -89,13 +93,18 @@ bool DirectSink::reserve_slot(base::Deadline deadline) {
 }
 
 std::optional<memory::Place> DirectSink::allocate(std::uint64_t bytes) {
-  const base::Deadline deadline(Timeout(options_.step_timeout_ms));
-  for (;;) {
-    const auto seen = node_.recycled();
-    if (const auto place = arena_->try_allocate(grant_.slot, bytes)) return place;
-    const bool hopeless = arena_->used_bytes(grant_.slot) + bytes > options_.queue_bytes;
-    if (hopeless || options_.when_full != WhenFull::block || !node_.wait_recycled(seen, deadline)) return std::nullopt;
-  }
+  std::optional<memory::Place> place;
+  const auto attempt = [&](base::Deadline deadline) {
+    for (;;) {
+      const auto seen = node_.recycled();
+      place = arena_->try_allocate(grant_.slot, bytes);
+      const bool hopeless = arena_->used_bytes(grant_.slot) + bytes > options_.queue_bytes;
+      if (place || hopeless || options_.when_full != WhenFull::block) return true;
+      if (!node_.wait_recycled(seen, deadline)) return false;
+    }
+  };
+  attempt_patiently(name_, step(), options_.step_timeout_ms, attempt, [this] { return awaited(); });
+  return place;
 }
 
 void DirectSink::commit(const Payload& payload, std::shared_ptr<const std::string> layout) {

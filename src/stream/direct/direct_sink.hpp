@@ -25,11 +25,12 @@ class DirectSink : public StepSink {
   std::string address() const override { return node_.address(); }
   Begun begin(base::Deadline deadline) final;
   std::uint64_t step() const override { return grant_.step; }
-  std::string awaited() const override;
+  Awaited awaited() const override;
   std::optional<memory::Place> allocate(std::uint64_t bytes) final;
   void note_copying(bool copying) final { arena_->note_copying(copying); }
   void commit(const Payload& payload, std::shared_ptr<const std::string> layout) override;
   void discard() override;
+  bool finish(base::Deadline deadline) final { return node_.finish(deadline); }
   void close(base::Deadline deadline) override;
   void lose(const std::string& how) override;
   void add_statistics(StreamStatistics& statistics) const final;

@@ -7,6 +7,8 @@
 #include "fabric/connect.hpp"
 #include "fabric/handshake.hpp"
 #include "penstock/interrupt.hpp"
+#include "stream/api/listening.hpp"
+#include "stream/api/patience.hpp"
 #include "stream/api/registry.hpp"
 
 namespace penstock::stream {
@@ -167,9 +169,10 @@ void ReaderNode::share_admission(Cohort& cohort) {
 
 void ReaderNode::open_tree(const EngineContext& context, Cohort& cohort, base::Deadline deadline) {
   const auto token = shared_token(cohort);
+  const auto address = listening_address(context, stream_, cohort, Callers::ranks);
   const auto endpoints = exchange_endpoints(cohort, [&] {
     listener_ = std::make_unique<fabric::Listener>(
-        waiter_.progress(), token, stream_, context.listen,
+        waiter_.progress(), token, stream_, address,
         [this](std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello) {
           if (hello.purpose == wire::Purpose::tree) accept_child(std::move(connection), hello.rank);
           else connection->close();
@@ -403,7 +406,7 @@ void ReaderNode::close() {
   // Ranks below this one speak to the writer through it: they leave first. Their views may stay.
   const bool all = waiter_.wait(
       lock, [&] { return protocol_->all_left() || protocol_->lost(); },
-      base::Deadline(Timeout(options_.close_timeout_ms)));
+      base::Deadline(chosen_or_usual(options_.close_timeout_ms)));
   if (!all) {
     base::log(base::Level::warn, "a rank of this reader did not close in time", {{"stream", stream_}, {"rank", rank_}});
     protocol_->stop_waiting();

@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "fabric/connect.hpp"
 #include "fabric/handshake.hpp"
+#include "stream/api/listening.hpp"
 #include "stream/api/open.hpp"
 #include "stream/api/statistics_file.hpp"
 #include "transport/planes.hpp"
@@ -63,10 +64,12 @@ WriterNode::WriterNode(const EngineContext& context, const std::string& name, Co
 void WriterNode::open(const EngineContext& context, Cohort& cohort) {
   const base::Deadline deadline(Timeout(options_.open_timeout_ms));
   token_ = shared_token(cohort);
+  const auto callers = use_.registered ? Callers::directory : use_.keep_undelivered ? Callers::anyone : Callers::ranks;
+  const auto address = listening_address(context, name_, cohort, callers);
   auto endpoints = exchange_endpoints(cohort, [&] {
     server_ = std::make_unique<transport::BlockServer>(waiter_.progress(), arena_, plane_name(options_.data_plane));
     listener_ =
-        std::make_unique<fabric::Listener>(waiter_.progress(), token_, name_, context.listen,
+        std::make_unique<fabric::Listener>(waiter_.progress(), token_, name_, address,
                                            [this](std::shared_ptr<fabric::Connection> connection,
                                                   const wire::Hello& hello) { on_peer(std::move(connection), hello); });
     return listener_->endpoint();
@@ -490,18 +493,27 @@ void WriterNode::record(const Grant& grant, bool voided, std::shared_ptr<const s
   if (protocol_.broken()) throw_broken();
 }
 
-void WriterNode::close(base::Deadline deadline) {
+bool WriterNode::finish(base::Deadline deadline) {
   std::unique_lock lock(mutex_);
-  if (closed_) return;
-  protocol_.closing();
-  const bool in_time = waiter_.wait(
+  if (closed_) return true;
+  if (!std::exchange(closing_, true)) protocol_.closing();
+  return waiter_.wait(
       lock,
       [&] {
         pump();
         return protocol_.closed() || protocol_.broken();
       },
       deadline);
-  const auto awaited = in_time ? std::string() : protocol_.awaited();
+}
+
+void WriterNode::close(base::Deadline deadline) {
+  {
+    std::unique_lock lock(mutex_);
+    if (closed_) return;
+  }
+  const bool in_time = finish(deadline);
+  std::unique_lock lock(mutex_);
+  const auto awaited = in_time ? std::string() : protocol_.awaited().who;
   const bool broken = protocol_.broken();
   if (!in_time) protocol_.close_now();
   closed_ = true;
@@ -531,7 +543,7 @@ std::string WriterNode::failure() const {
   return protocol_.broken_why();
 }
 
-std::string WriterNode::awaited() const {
+Awaited WriterNode::awaited() const {
   std::unique_lock lock(mutex_);
   return protocol_.awaited();
 }

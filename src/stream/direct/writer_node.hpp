@@ -53,6 +53,8 @@ class WriterNode final : private Sink {
   std::uint64_t recycled() const { return recycled_.load(std::memory_order_acquire); }
   void record(const Grant& grant, bool voided, std::shared_ptr<const std::string> layout);
 
+  // Begins to close; true once every rank has and no reader needs a step, or the cohort is broken. May be called again.
+  bool finish(base::Deadline deadline);
   // Throws Error(timeout) naming who holds steps; closed all the same.
   void close(base::Deadline deadline);
   void lose(const std::string& why);
@@ -60,7 +62,7 @@ class WriterNode final : private Sink {
   void fail(const std::string& why, Errc code = Errc::peer_lost);
 
   std::string failure() const;  // why, after fail or lose of any rank; else empty
-  std::string awaited() const;
+  Awaited awaited() const;
   const std::string& address() const { return address_; }
   // Where rank 0 can be joined, and the token for that; rank 0 only.
   const fabric::Endpoint& endpoint() const { return advertised_; }
@@ -117,6 +119,7 @@ class WriterNode final : private Sink {
   WriterProtocol protocol_;
   std::uint64_t announcement_bytes_ = 0;
   std::uint64_t voided_told_ = 0;
+  bool closing_ = false;
   bool closed_ = false;
 
   std::atomic<std::uint64_t> recycled_{0};

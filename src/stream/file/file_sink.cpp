@@ -101,8 +101,8 @@ class FileSink final : public StepSink {
   std::string address() const override { return places_.folder; }
   Begun begin(base::Deadline deadline) override;
   std::uint64_t step() const override { return places_.base + agreement_->step(); }
-  std::string awaited() const override {
-    return "the files of earlier steps in " + places_.folder + " (" + agreement_->awaited() + ")";
+  Awaited awaited() const override {
+    return {"the files of earlier steps in " + places_.folder + " (" + agreement_->awaited().who + ")"};
   }
   bool takes_blocks() const override { return true; }
   std::optional<Taken> take(const Block& block) override;

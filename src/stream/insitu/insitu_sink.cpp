@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "model/layout.hpp"
+#include "stream/api/patience.hpp"
 #include "stream/insitu/insitu_engine.hpp"
 
 namespace penstock::stream {
@@ -26,7 +27,7 @@ static_assert(memory::max_slot_segments == model::max_segments, "descriptions ma
 InsituSink::InsituSink(const EngineContext& context, const std::string& name, Cohort& cohort,
                        const StreamOptions& options)
     : DirectSink(context, name, cohort, in_effect(options), {.lends = true}),
-      patience_(options.step_timeout_ms),
+      timeout_ms_(options.step_timeout_ms),
       local_(std::make_shared<LocalWriter>(arena())) {
   note_local_writer(node().token(), node().rank(), local_);
 }
@@ -69,7 +70,7 @@ void InsituSink::settle() {
     const auto over = [this] { return node().wait_over(slot(), base::Deadline(Timeout(0))); };
     for (const auto& analysis : local_->analyses()) {
       try {
-        analysis->run(committed_, over, base::Deadline(patience_));
+        analysis->run(committed_, over, base::Deadline(chosen_or_usual(timeout_ms_)));
       } catch (...) {
         if (!first) first = std::current_exception();
       }
@@ -80,10 +81,12 @@ void InsituSink::settle() {
 }
 
 void InsituSink::wait_unused() {
-  if (node().wait_over(slot(), base::Deadline(patience_))) return;
+  const auto attempt = [this](base::Deadline deadline) { return node().wait_over(slot(), deadline); };
+  if (attempt_patiently(stream(), committed_, timeout_ms_, attempt, [this] { return node().awaited(); })) return;
   throw Error(Errc::timeout, "stream " + stream() + ": step " + std::to_string(committed_) +
                                  " has arrays that were lent, and readers use it after step_timeout_ms=" +
-                                 std::to_string(patience_.count()) + "; awaited: " + node().awaited() +
+                                 std::to_string(chosen_or_usual(timeout_ms_).count()) +
+                                 "; awaited: " + node().awaited().who +
                                  " (a view that is kept counts as use). Readers get no more of the arrays; views of "
                                  "them that they keep show what the "
                                  "simulation writes there");

@@ -26,7 +26,7 @@ class InsituSink final : public DirectSink {
   void take_back();
   void wait_unused();
 
-  const Timeout patience_;  // step_timeout_ms
+  const std::uint32_t timeout_ms_;  // step_timeout_ms
   const std::shared_ptr<LocalWriter> local_;
   std::uint64_t committed_ = 0;  // step
   bool lends_ = false;           // in the step that was begun last

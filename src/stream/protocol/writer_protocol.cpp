@@ -225,28 +225,33 @@ void WriterProtocol::break_cohort(const std::string& why, LinkId except, Errc co
     if (first_child_ + c != except) sink_.send(first_child_ + c, message);
 }
 
-std::string WriterProtocol::awaited() const {
-  if (!is_root())
-    return closing_left_ > 0 && closing_left_ < 1 + children_ ? "ranks below " + std::to_string(rank_)
-                                                              : "rank 0 of the writer";
+Awaited WriterProtocol::awaited() const {
+  using Whom = Awaited::Whom;
+  if (!is_root()) {
+    if (closing_left_ > 0 && closing_left_ < 1 + children_)
+      return {"ranks below " + std::to_string(rank_), Whom::others};
+    return {"rank 0 of the writer", Whom::first_rank};
+  }
   if (const auto missing = ledger_->readers_missing())
-    return std::to_string(missing) + (missing == 1 ? " reader" : " readers") +
-           " to join (rendezvous_readers=" + std::to_string(settings_.rendezvous_readers) + ")";
+    return {std::to_string(missing) + (missing == 1 ? " reader" : " readers") +
+                " to join (rendezvous_readers=" + std::to_string(settings_.rendezvous_readers) + ")",
+            Whom::readers};
   if (const auto kept = ledger_->steps_kept())
-    return "a reader to come for " + std::to_string(kept) + (kept == 1 ? " step" : " steps") + " kept for it";
+    return {"a reader to come for " + std::to_string(kept) + (kept == 1 ? " step" : " steps") + " kept for it",
+            Whom::readers};
   std::string holders;
   for (const auto& r : ledger_->readers()) {
     if (r.held == 0 || (r.left && closing_left_ == 0)) continue;
     holders += (holders.empty() ? "" : ", ") + r.name + " (" + std::to_string(r.held) +
                (r.left ? " held by views of a reader that left)" : " held)");
   }
-  if (!holders.empty()) return "readers to release steps: " + holders;
+  if (!holders.empty()) return {"readers to release steps: " + holders, Whom::readers};
   if (!ledger_->readers().empty() && ledger_->queue_depth() > 0 && children_ == 0)
-    return "readers to take the steps waiting for them";
+    return {"readers to take the steps waiting for them", Whom::readers};
   for (std::uint32_t c = 0; c < children_; ++c)
     if (closing_left_ < 1 + children_ && !child_closing_[c])
-      return "rank " + std::to_string(first_child_ + c) + " to close";
-  return "records of the other ranks";
+      return {"rank " + std::to_string(first_child_ + c) + " to close", Whom::others};
+  return {"records of the other ranks", Whom::others};
 }
 
 }  // namespace penstock::stream

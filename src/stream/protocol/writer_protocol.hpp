@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "stream/protocol/agreement.hpp"
+#include "stream/protocol/awaited.hpp"
 #include "stream/protocol/ledger.hpp"
 #include "stream/protocol/link.hpp"
 #include "stream/protocol/ring_queue.hpp"
@@ -59,8 +60,7 @@ class WriterProtocol {
   bool broken() const { return !broken_.empty(); }
   const std::string& broken_why() const { return broken_; }
   Errc broken_code() const { return broken_code_; }
-  // Who is awaited, for error messages.
-  std::string awaited() const;
+  Awaited awaited() const;
 
   std::uint32_t rank() const { return rank_; }
   bool is_root() const { return rank_ == 0; }

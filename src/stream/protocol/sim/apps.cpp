@@ -239,7 +239,7 @@ void WriterRank::finish() {
 std::string WriterRank::waits_for() const {
   static constexpr const char* doing[] = {"computes", "waits to begin step ", "writes", "closes", "is done"};
   return name() + " " + doing[static_cast<int>(state_)] + (state_ == State::waiting ? std::to_string(next_step_) : "") +
-         ", awaited: " + protocol_->awaited();
+         ", awaited: " + protocol_->awaited().who;
 }
 
 // ------------------------------------------------------------------------------------------------------------ readers

@@ -1,0 +1,43 @@
+"""Where options and settings come from: code, penstock.yaml, the environment."""
+
+import penstock
+import pytest
+
+
+def test_options_say_where_they_came_from(tmp_path, monkeypatch, capfd):
+    (tmp_path / "penstock.yaml").write_text("streams:\n  heat: {min_max: true, queue_steps: 7}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_STREAMS", "spin_us=3")
+    context = penstock.Context(directory=str(tmp_path / "streams"))
+    with context.create("heat", queue_steps=2, rendezvous_readers=0, fixed="queue_steps") as stream:
+        assert stream.options["queue_steps"] == "2"
+        origins = {"queue_steps": "fixed in code", "rendezvous_readers": "code", "min_max": "penstock.yaml:2"}
+        origins |= {"spin_us": "PENSTOCK_STREAMS", "when_full": "default"}
+        assert {name: stream.options.origin(name) for name in origins} == origins
+        assert "spin_us" in repr(stream.options) and "PENSTOCK_STREAMS" in repr(stream.options)
+    assert "option=queue_steps ignored=penstock.yaml:2" in capfd.readouterr().err
+    with pytest.raises(penstock.UnknownOption, match="did you mean 'queue_steps'"):
+        context.create("heat", fixed="queue_step")
+
+
+def test_the_environment_wins_over_code(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_DIRECTORY", str(tmp_path / "environment"))
+    context = penstock.Context(directory=str(tmp_path / "code"))
+    assert context.settings["directory"] == str(tmp_path / "environment")
+    assert context.settings.origin("directory") == "PENSTOCK_DIRECTORY"
+    fixed = penstock.Context(directory=str(tmp_path / "code"), fixed="directory")
+    with fixed.create("heat", rendezvous_readers=0), pytest.raises(penstock.NotFound):
+        context.inspect("heat")
+
+
+def test_a_stream_that_lies_on_this_host_listens_there_only(tmp_path, monkeypatch):
+    monkeypatch.delenv("PENSTOCK_LISTEN", raising=False)
+
+    def address(**settings):
+        with penstock.Context(directory=str(tmp_path / "streams"), **settings).create(
+            "heat", rendezvous_readers=0
+        ) as s:
+            return s.address
+
+    assert address().startswith("tcp://127.0.0.1:")
+    assert address(listen="127.0.0.2").startswith("tcp://127.0.0.2:")
