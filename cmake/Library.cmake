@@ -60,11 +60,15 @@ foreach(module IN LISTS parts)
 endforeach()
 
 install(DIRECTORY include/penstock DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+include(RpcHeaders)
+install(DIRECTORY ${PENSTOCK_RPC_HEADERS}/penstock DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+install(TARGETS rpc_generator EXPORT PenstockTargets
+        RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/penstock COMPONENT development)
 set(penstock_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Penstock)
 install(EXPORT PenstockTargets NAMESPACE Penstock:: DESTINATION ${penstock_cmake_dir} COMPONENT development)
 configure_package_config_file(cmake/PenstockConfig.cmake.in ${PROJECT_BINARY_DIR}/PenstockConfig.cmake
                               INSTALL_DESTINATION ${penstock_cmake_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/PenstockConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/PenstockConfig.cmake ${PROJECT_BINARY_DIR}/PenstockConfigVersion.cmake
-              cmake/PenstockKokkos.cmake
+              cmake/PenstockKokkos.cmake cmake/PenstockRpc.cmake cmake/PenstockRpcSources.cmake
         DESTINATION ${penstock_cmake_dir} COMPONENT development)

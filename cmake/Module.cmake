@@ -17,6 +17,8 @@
 # The sources of a target are compiled several at a time (penstock_unity), so the names in their unnamed namespaces must
 # not clash. Configure with PENSTOCK_UNITY=OFF to see that each source includes what it uses.
 
+include(PenstockRpcSources)
+
 set_property(GLOBAL PROPERTY PENSTOCK_MODULES "")
 set_property(GLOBAL PROPERTY PENSTOCK_SERVER_MODULES "")
 set_property(GLOBAL PROPERTY PENSTOCK_PARTS "")
@@ -140,28 +142,15 @@ endfunction()
 
 # Generates <folder>/<schema>_generated.h (with owned structs) and <folder>/<schema>_service.hpp from a schema that declares
 # rpc_services: src/rpc/channel.hpp says what is in it. Schemas include others by their place under src ("transport/bulk.fbs"),
-# which are given to penstock_flatbuffers or to this function too.
+# which are given to penstock_flatbuffers or to this function too. Projects of users have PenstockRpc.cmake's function instead.
 function(penstock_rpc_service target schema)
-  cmake_path(GET schema STEM stem)
   penstock_generated_folder(folder)
   set(root ${PROJECT_BINARY_DIR}/generated)
-  set(source ${CMAKE_CURRENT_SOURCE_DIR}/${schema})
-  set(header ${root}/${folder}/${stem}_generated.h)
-  set(service ${root}/${folder}/${stem}_service.hpp)
-  set(binary ${root}/${folder}/${stem}.bfbs)
   # Any schema that might be included: a change makes all of them again, which is cheap.
   file(GLOB_RECURSE schemas CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/transport/*.fbs)
-  add_custom_command(
-    OUTPUT ${header} ${service}
-    COMMAND ${PENSTOCK_FLATC} --cpp --cpp-std c++17 --scoped-enums --gen-object-api --reflect-names --keep-prefix
-            -I ${PROJECT_SOURCE_DIR}/src -o ${root}/${folder} ${source}
-    COMMAND ${PENSTOCK_FLATC} -b --schema -I ${PROJECT_SOURCE_DIR}/src -o ${root}/${folder} ${source}
-    COMMAND rpc_generator ${binary} ${service} ${folder}/${stem} ${schema}
-    BYPRODUCTS ${binary}
-    DEPENDS ${source} ${schemas} rpc_generator
-    COMMENT "flatc and rpc_generator ${folder}/${schema}"
-    VERBATIM)
-  target_sources(${target} PRIVATE ${header} ${service})
+  penstock_rpc_sources(sources ${CMAKE_CURRENT_SOURCE_DIR}/${schema} ROOT ${root} FOLDER ${folder} ENCODING rpc/encoding.hpp
+                       INCLUDE ${PROJECT_SOURCE_DIR}/src DEPENDS ${schemas})
+  target_sources(${target} PRIVATE ${sources})
   target_include_directories(${target} SYSTEM PUBLIC ${root})
 endfunction()
 

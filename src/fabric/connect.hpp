@@ -17,8 +17,6 @@
 
 namespace penstock::fabric {
 
-enum class Reach { automatic, unix_only, tcp_only };
-
 // done is called exactly once, on the engine thread, with a connection that is not started, or with an error.
 void connect_async(Progress& progress, const Endpoint& endpoint, const Token& token, wire::Hello hello, Reach reach,
                    base::Deadline deadline,

@@ -17,6 +17,9 @@ struct Endpoint {
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
+// Which of them a connection may use. automatic: the Unix name first, then each TCP address.
+enum class Reach { automatic, unix_only, tcp_only };
+
 // As text (JSON), to pass through a cohort's gather and broadcast.
 std::string to_text(const Endpoint& endpoint);
 // Throws Error(protocol).

@@ -8,8 +8,9 @@
 //   table AddReply { sum:long; }
 //   rpc_service Calculator { Add(AddRequest):AddReply; }
 //
-// and penstock_rpc_service(<module target> calculator.fbs) in CMake makes <folder>/calculator_service.hpp with (namespace of the
-// schema; requests and replies are flatc's owned structs AddRequestT, AddReplyT, verified on arrival)
+// and penstock_rpc_service(<target> calculator.fbs) in CMake makes calculator_service.hpp (in Penstock's own sources:
+// <folder>/calculator_service.hpp) with (namespace of the schema; requests and replies are flatc's owned structs AddRequestT,
+// AddReplyT, verified on arrival)
 //
 //   class CalculatorService : public rpc::Service {            // implement it
 //     virtual Task<AddReplyT> add(rpc::Call& call, AddRequestT request) = 0;
@@ -42,20 +43,30 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "fabric/connect.hpp"
-#include "fabric/connection.hpp"
 #include "fabric/endpoint.hpp"
 #include "fabric/task.hpp"
 #include "fabric/token.hpp"
 #include "rpc/budget.hpp"
 #include "transport/bulk.hpp"
 
+namespace penstock::fabric {
+class Connection;
+}
+
 namespace penstock::rpc {
 
+using base::Deadline;
+using fabric::Endpoint;
+using fabric::endpoint_from_text;
 using fabric::Future;
 using fabric::Progress;
 using fabric::Promise;
+using fabric::Reach;
+using fabric::run_task;
+using fabric::spawn;
 using fabric::Task;
+using fabric::to_text;
+using fabric::Token;
 using transport::Access;
 using transport::BulkBuffer;
 using transport::BulkDescriptor;

@@ -40,6 +40,22 @@ if(NOT output MATCHES "penstock ${VERSION}")
   message(FATAL_ERROR "the consumer did not print version ${VERSION}:\n${output}")
 endif()
 
+# Services: the schema is compiled by the generator in the prefix, and each header that they may include stands alone. tests/docs
+# builds and runs the example.
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SERVICES} -B ${WORK}/services -DCMAKE_PREFIX_PATH=${WORK}/prefix
+    -DCMAKE_C_COMPILER=${C_COMPILER} -DCMAKE_CXX_COMPILER=${CXX_COMPILER})
+file(GLOB rpc_headers RELATIVE ${WORK}/prefix/include ${WORK}/prefix/include/penstock/rpc/*.hpp)
+foreach(header IN LISTS rpc_headers)
+  file(WRITE ${WORK}/services/alone.cpp "#include <${header}>\n")
+  run(${CXX_COMPILER} -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I${WORK}/prefix/include -I${WORK}/services/penstock_rpc
+      ${WORK}/services/alone.cpp)
+endforeach()
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${SERVICES} -B ${WORK}/services -DPENSTOCK_FLATC=OFF RESULT_VARIABLE code
+                OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(code EQUAL 0 OR NOT output MATCHES "needs FlatBuffers: the program[ \n]+flatc")
+  message(FATAL_ERROR "the missing flatc is not named:\n${output}")
+endif()
+
 # The client of etcd is loaded from beside the library; without it the error says what is missing.
 if(ETCD)
   run(${WORK}/build/consumer etcd://127.0.0.1:1)

@@ -1,8 +1,9 @@
-// rpc_generator SCHEMA.bfbs OUT.hpp FOLDER/STEM SOURCE.fbs
+// rpc_generator SCHEMA.bfbs OUT.hpp FOLDER/STEM SOURCE.fbs ENCODING
 //
 // Writes the typed clients and server interfaces of the services that a FlatBuffers schema declares: rpc/channel.hpp says how
 // they look. Reads the binary schema (flatc -b --schema) of SOURCE.fbs; the generated code includes "FOLDER/STEM_generated.h",
-// which flatc makes with --gen-object-api. Services of included schemas are left to their own headers.
+// which flatc makes with --gen-object-api, and "ENCODING", this module's encoding.hpp. Services of included schemas are left to
+// their own headers.
 #include <flatbuffers/reflection_generated.h>
 
 #include <cctype>
@@ -129,7 +130,8 @@ bool declared_in(const reflection::Service& service, const std::string& source) 
   return slash(file) == slash(source);
 }
 
-std::string generate(const std::string& schema_file, const std::string& include, const std::string& source) {
+std::string generate(const std::string& schema_file, const std::string& include, const std::string& source,
+                     const std::string& encoding) {
   std::ifstream in(schema_file, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   flatbuffers::Verifier verifier(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
@@ -138,7 +140,7 @@ std::string generate(const std::string& schema_file, const std::string& include,
   std::ostringstream out;
   out << "// Made by rpc_generator from " << source << ".\n#pragma once\n\n"
       << "#include <memory>\n#include <string_view>\n#include <utility>\n#include <vector>\n\n"
-      << "#include \"" << include << "_generated.h\"\n#include \"rpc/encoding.hpp\"\n\n";
+      << "#include \"" << include << "_generated.h\"\n#include \"" << encoding << "\"\n\n";
   std::size_t count = 0;
   if (schema->services() != nullptr) {
     for (const auto* service : *schema->services()) {
@@ -154,12 +156,12 @@ std::string generate(const std::string& schema_file, const std::string& include,
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::cerr << "usage: rpc_generator SCHEMA.bfbs OUT.hpp FOLDER/STEM SOURCE.fbs\n";
+  if (argc != 6) {
+    std::cerr << "usage: rpc_generator SCHEMA.bfbs OUT.hpp FOLDER/STEM SOURCE.fbs ENCODING\n";
     return 2;
   }
   try {
-    const std::string text = generate(argv[1], argv[3], argv[4]);
+    const std::string text = generate(argv[1], argv[3], argv[4], argv[5]);
     std::ofstream out(argv[2], std::ios::binary);
     out << text;
     out.close();
