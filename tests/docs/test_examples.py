@@ -62,7 +62,7 @@ def programs(tmp_path_factory):
     """The folder of the built examples."""
     folder = tmp_path_factory.mktemp("examples")
     prefix = installed_prefix(folder / "prefix")
-    parts = ["first-stream", "concepts", "mesh", *(["mpi"] if HAVE_MPI else [])]
+    parts = ["first-stream", "concepts", "mesh", "services", *(["mpi"] if HAVE_MPI else [])]
     if shutil.which("gfortran") and list(prefix.glob("lib*/libpenstock_fortran.so")):
         parts.append("fortran")
     listing = "cmake_minimum_required(VERSION 3.25)\nproject(examples LANGUAGES C CXX)\n"
@@ -182,6 +182,35 @@ def test_first_stream_in_pages():
     assert shown > 0
 
 
+def shown_output(page, program):
+    """What a page shows of a program's output."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.search(rf"^<!-- output: {program} -->\n```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
+
+
+@pytest.mark.parametrize("client", ["py", "cpp"])
+@pytest.mark.parametrize("server", ["py", "cpp"])
+def test_services(server, client, programs, environment, tmp_path):
+    """docs/howto/services.md: built outside of the checkout, called from either language."""
+
+    def command(side, language):
+        if language == "py":
+            return [sys.executable, EXAMPLES / "services" / f"thermo_{side}.py", "contact"]
+        return [programs / f"thermo_{side}", "contact"]
+
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command("server", server), env=environment, cwd=tmp_path, **pipes) as serving:
+        try:
+            assert serving.stdout.readline() == "ready\n"
+            with running(command("client", client), environment, tmp_path) as calling:
+                output, _ = calling.communicate(timeout=TIMEOUT_S)
+            serving.communicate(timeout=TIMEOUT_S)  # the end of its standard input
+        finally:
+            serving.kill()
+    assert output == shown_output("docs/howto/services.md", "examples/services/thermo_client.py")
+    assert (calling.returncode, serving.returncode) == (0, 0)
+
+
 @pytest.mark.parametrize("name", ["selections", "ownership", "in_situ", "coprocess", "coprocess_c"])
 def test_concepts(name, programs, environment, tmp_path):
     with running([programs / name], environment, tmp_path) as program:
@@ -268,12 +297,13 @@ def test_mpi_in_one_launch(programs, environment, tmp_path):
 
 def test_examples_are_all_here():
     """Each program of these folders is built and run above."""
-    folders = ("first-stream", "concepts", "mpi", "fortran")
+    folders = ("first-stream", "concepts", "mpi", "fortran", "services")
     found = {str(file.relative_to(EXAMPLES)) for part in folders for file in (EXAMPLES / part).glob("*.*")}
     programs = {f"first-stream/{side}.{language}" for side in ("writer", "reader") for language in ("py", "cpp", "c")}
     programs |= {f"concepts/{name}.cpp" for name in ("selections", "ownership", "in_situ", "coprocess")}
     programs |= {"concepts/coprocess.c", "concepts/objects.c"}
-    programs |= {"mpi/writer.cpp", "mpi/reader.py"}
+    programs |= {"mpi/writer.cpp", "mpi/reader.py", "services/thermo.fbs"}
+    programs |= {f"services/thermo_{side}.{language}" for side in ("server", "client") for language in ("py", "cpp")}
     programs |= {"fortran/writer.f90", "fortran/reader.f90", "fortran/mpi_writer.f90"}
     programs |= {"fortran/coprocess.f90", "fortran/plate.f90"}
     assert found == programs | {f"{part}/CMakeLists.txt" for part in folders}

@@ -447,7 +447,9 @@ def test_python_names():
 
 
 def test_cpp_names():
-    headers = "".join(file.read_text() for file in (ROOT / "include/penstock").glob("*.hpp"))
+    services = re.search(r"set\(rpc_headers (.*?)\)", (ROOT / "cmake/RpcHeaders.cmake").read_text(), re.DOTALL)[1]
+    files = [*(ROOT / "include/penstock").glob("*.hpp"), *(ROOT / "src" / name for name in services.split())]
+    headers = "".join(file.read_text() for file in files)
     for row in rows_of("reference/cpp.md"):
         for code in code_in(row[0]):
             for name in re.findall(r"(\w+)(?=\(|<T>\()", code) or [re.match(r"[\w:]+", code)[0].split("::")[-1]]:

@@ -27,6 +27,7 @@ import numpy as np
 from ..dtypes import require_no_mask
 from ..errors import InvalidArgument, NotFound, ProtocolError, Unsupported
 
+HEADERS = Path(__file__).parents[1] / "include"
 MOST_DEPTH = 64  # of tables within tables, as in C++
 SHARED_BYTES = 4 << 20  # by which the values of a message may be longer than it, where they refer to the same bytes
 REFERENCE_BYTES = 4
@@ -184,7 +185,8 @@ class Service:
 class Schema:
     """Tables, structs and services, read from a file of flatc's: .bfbs, or .fbs where the program flatc is there.
 
-    include: folders of schemas that an .fbs includes. Raises NotFound (no file, no flatc), ProtocolError.
+    include: folders of schemas that an .fbs includes, beside its own and Penstock's headers ("penstock/rpc/bulk.fbs").
+    Raises NotFound (no file, no flatc), ProtocolError.
     """
 
     def __init__(self, path: str | os.PathLike[str], include: tuple[str | os.PathLike[str], ...] = ()):
@@ -414,9 +416,12 @@ def _array(one: _Field, value: Any, dtype: np.dtype, dimensions: int) -> np.ndar
 def _compiled(path: Path, include: tuple[str | os.PathLike[str], ...]) -> bytes:
     flatc = shutil.which("flatc")
     if not flatc:
-        raise NotFound(f"to read {path} as it is needs flatc; give the .bfbs that flatc -b --schema makes of it")
+        raise NotFound(
+            f"to read {path} needs the program flatc (Debian: flatbuffers-compiler); or give the .bfbs of the same "
+            "schema, which penstock_rpc_service in CMake and flatc -b --schema make"
+        )
     with tempfile.TemporaryDirectory() as folder:
-        folders = [word for one in include for word in ("-I", os.fspath(one))]
+        folders = [word for one in (*include, HEADERS) for word in ("-I", os.fspath(one))]
         command = [flatc, "-b", "--schema", *folders, "-o", folder, os.fspath(path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         if done.returncode != 0:
