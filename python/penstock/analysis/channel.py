@@ -205,10 +205,10 @@ class _Publication:
         return name
 
 
-def _place(mesh: Any, association: str) -> tuple[Any, ...]:
-    """Where a structured part's arrays start, and the shape of the whole; nothing for others."""
+def _place(mesh: Any, association: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Where a structured part's arrays start, and the shape of the whole; (), None for others."""
     if not isinstance(mesh, StructuredMesh):
-        return ()
+        return (), None
     return mesh.start, mesh.whole if association == "node" else cells_of(mesh.whole)
 
 
