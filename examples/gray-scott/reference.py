@@ -4,6 +4,8 @@ run(settings) yields (step, U, V) every plot_every time steps, as the program pu
 shape (nx, ny, nz). Sources: J. E. Pearson, Science 261 (1993) 189-192; the Gray-Scott tutorial of ADIOS2.
 """
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -17,7 +19,7 @@ WORD = 2**64 - 1
 class Settings:
     """The keys of a settings file and their defaults; see settings.hpp."""
 
-    shape: tuple = (64, 64, 64)
+    shape: tuple[int, int, int] = (64, 64, 64)
     Du: float = 0.2
     Dv: float = 0.1
     F: float = 0.02
@@ -31,7 +33,7 @@ class Settings:
     stream: str = "gray-scott"
 
 
-def load_settings(path):
+def load_settings(path: str | os.PathLike[str]) -> Settings:
     """Reads a settings file. Ranges are checked by the program, not here; an unknown key is a ValueError."""
     with open(path, encoding="utf-8") as file:
         values = yaml.safe_load(file) or {}
@@ -43,7 +45,7 @@ def load_settings(path):
     return Settings(**values)
 
 
-def mix(x):
+def mix(x: np.ndarray) -> np.ndarray:
     """The finaliser of SplitMix64; x is a uint64 array and is overwritten."""
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
@@ -53,7 +55,7 @@ def mix(x):
     return x
 
 
-def uniform(seed, step, cells):
+def uniform(seed: int, step: int, cells: np.ndarray) -> np.ndarray:
     """Noise in [-1, 1) of one time step; cells: the global indices times GOLDEN, uint64."""
     stream = mix(np.array([(seed * GOLDEN + step) & WORD], dtype=np.uint64))
     # 52 random bits as the fraction of a number in [1, 2).
@@ -61,7 +63,7 @@ def uniform(seed, step, cells):
     return bits.view(np.float64) * 2.0 - 3.0
 
 
-def initial(settings):
+def initial(settings: Settings) -> tuple[np.ndarray, np.ndarray]:
     """U = 1 and V = 0, but U = 0.25 and V = 0.33 in a box in the middle."""
     U = np.ones(settings.shape)
     V = np.zeros(settings.shape)
@@ -71,16 +73,17 @@ def initial(settings):
     return U, V
 
 
-def laplacian(field):
+def laplacian(field: np.ndarray) -> np.ndarray:
     """The mean of the six neighbours minus the centre, added up in the program's order."""
-    neighbours = np.roll(field, 1, axis=0) + np.roll(field, -1, axis=0)
+    neighbours: np.ndarray = np.roll(field, 1, axis=0) + np.roll(field, -1, axis=0)
     for axis in (1, 2):
         neighbours += np.roll(field, 1, axis=axis)
         neighbours += np.roll(field, -1, axis=axis)
-    return neighbours * (1.0 / 6.0) - field
+    change: np.ndarray = neighbours * (1.0 / 6.0) - field
+    return change
 
 
-def run(settings):
+def run(settings: Settings) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     U, V = initial(settings)
     kill = settings.F + settings.k
     cells = np.arange(U.size, dtype=np.uint64).reshape(U.shape) * np.uint64(GOLDEN)
