@@ -25,8 +25,10 @@ def require_type(kind, refusal):
         assert {str(each) for each in get_args(kind)} == set(choices[1].split(", "))
     elif "true or false" in refusal:
         assert kind is bool
-    elif "is not a whole number" in refusal or refusal.endswith("'@' is not a number"):
+    elif "is not a whole number" in refusal:
         assert kind is int
+    elif "is not a number" in refusal:
+        assert float in get_args(kind)
     elif "is not a size" in refusal or "nor a step" in refusal:
         assert get_args(kind) == (int, str)
     else:
