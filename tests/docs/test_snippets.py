@@ -207,6 +207,8 @@ def check_command(words):
         starts = [0, *(i for i, word in enumerate(words) if word == ":")]  # of the programs of one launch
         for first, last in zip(starts, [*starts[1:], None], strict=True):
             part = words[first + 1 : last]
+            if part[0] == "--oversubscribe":
+                part = part[1:]
             while part[0] == "-x" and "=" in part[1]:
                 part = part[2:]
             assert part[0] == "-n" and part[1].isdigit()

@@ -134,6 +134,7 @@ def test_compute_and_operators_from_the_command_line(penstock, served, tmp_path)
     described = json.dumps({"dtype": "float64", "shape": [10]})
     assert penstock("object", "put", "a", "T", "a.bin", "--metadata", described).returncode == 0
     assert penstock("object", "compute", "sum", "a/T").stdout == b"45.0\n"
+    assert penstock("object", "compute", "sum", "a:T", "--separator", ":").stdout == b"45.0\n"
     histogram = penstock("object", "compute", "histogram", "a/T", "-a", "bins=2", "-a", "range=[0, 10]")
     assert histogram.stdout == b"[5, 5]\n"
     assert penstock("object", "compute", "sum", "a/T", "-a", "bins").returncode == 2

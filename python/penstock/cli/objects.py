@@ -268,6 +268,7 @@ def compute(
         list[str] | None,
         typer.Option("--argument", "-a", metavar="NAME=JSON", help="For the function; may be given several times."),
     ] = None,
+    separator: Annotated[str, typer.Option("--separator", metavar="TEXT", help="What ends the row in a key.")] = "/",
     time_limit: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long it may run.")] = 10.0,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for objects that are not there yet.")] = False,
     pool: PoolName = "",
@@ -284,7 +285,9 @@ def compute(
             arguments[name] = json.loads(value)
         except ValueError:
             arguments[name] = value
-    pairs = [tuple(key.partition("/")[::2]) for key in keys]
+    if not separator:
+        fail("--separator is empty; a character that no row has is needed", code=2)
+    pairs = [tuple(key.partition(separator)[::2]) for key in keys]
     with open_pool(pool, namespace, timeout) as there:
         result = there.compute(function, pairs, time_limit=time_limit, wait=wait, **arguments)
     if isinstance(result, bytes):
