@@ -82,13 +82,15 @@ class Notices {
 // A call under way.
 class PyCall {
  public:
-  PyCall(std::shared_ptr<rpc::Channel> channel, std::string service, std::uint32_t method, Bytes request,
-         base::Deadline deadline, std::shared_ptr<Notices> notices, std::uint64_t number)
+  PyCall(std::shared_ptr<rpc::Channel> channel, std::string service, std::uint32_t method, std::string name,
+         Bytes request, base::Deadline deadline, std::shared_ptr<Notices> notices, std::uint64_t number)
       : channel_(std::move(channel)), state_(std::make_shared<State>()) {
     state_->service = std::move(service);
+    state_->method = std::move(name);
     state_->notices = std::move(notices);
     state_->number = number;
-    id_ = channel_->begin(state_->service, method, std::move(request), {deadline}, std::make_unique<End>(state_));
+    id_ = channel_->begin(state_->service, method, std::move(request), {deadline, state_->method},
+                          std::make_unique<End>(state_));
   }
   ~PyCall() {
     if (!origin_.leave(channel_)) drop_unlocked(channel_);
@@ -120,7 +122,7 @@ class PyCall {
 
  private:
   struct State {
-    std::string service;  // outlives the call
+    std::string service, method;  // outlive the call
     std::shared_ptr<Notices> notices;
     std::uint64_t number = 0;
     std::mutex mutex;  // guards what follows
@@ -208,9 +210,10 @@ class PyChannel {
   }
   void forget() { static_cast<void>(new std::shared_ptr<rpc::Channel>(std::move(channel_))); }
 
-  std::unique_ptr<PyCall> start(const std::string& service, std::uint32_t method, nb::handle request,
-                                std::int64_t timeout_ms, std::shared_ptr<Notices> notices, std::uint64_t number) {
-    return std::make_unique<PyCall>(get(), service, method, bytes_of(request), deadline_of(timeout_ms),
+  std::unique_ptr<PyCall> start(const std::string& service, std::uint32_t method, const std::string& name,
+                                nb::handle request, std::int64_t timeout_ms, std::shared_ptr<Notices> notices,
+                                std::uint64_t number) {
+    return std::make_unique<PyCall>(get(), service, method, name, bytes_of(request), deadline_of(timeout_ms),
                                     std::move(notices), number);
   }
   std::unique_ptr<PyExposure> expose(nb::handle object, bool writable) {
@@ -488,8 +491,8 @@ void bind_rpc(nb::module_& m) {
   nb::class_<PyTransfer>(m, "RpcTransfer").def("wait", &PyTransfer::wait, "slice_ms"_a).def("take", &PyTransfer::take);
   nb::class_<PyExposure>(m, "RpcExposure").def("descriptor", &PyExposure::descriptor).def("close", &PyExposure::close);
   nb::class_<PyChannel>(m, "RpcChannel", nb::is_weak_referenceable())
-      .def("start", &PyChannel::start, "service"_a, "method"_a, "request"_a, "timeout_ms"_a, "notices"_a.none(),
-           "number"_a)
+      .def("start", &PyChannel::start, "service"_a, "method"_a, "name"_a, "request"_a, "timeout_ms"_a,
+           "notices"_a.none(), "number"_a)
       .def("expose", &PyChannel::expose, "memory"_a, "writable"_a)
       .def("pull", &PyChannel::pull, "source"_a, "offset"_a, "into"_a, "timeout_ms"_a)
       .def("push", &PyChannel::push, "to"_a, "offset"_a, "memory"_a, "timeout_ms"_a)

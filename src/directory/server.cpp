@@ -388,7 +388,21 @@ DirectoryHost::DirectoryHost(std::shared_ptr<Progress> progress, DirectoryServer
   server_ = std::make_unique<rpc::Server>(progress, table, std::move(token_of), listen, server_options);
   registration_.endpoint = server_->endpoint();
   keep_address(options.folder);
-  if (!registration_directory_.empty()) fabric::Directory(registration_directory_).write(registration_);
+  if (!registration_directory_.empty()) register_in(registration_directory_);
+}
+
+void DirectoryHost::register_in(const std::string& folder) {
+  const fabric::Directory registrations(folder);
+  try {
+    registrations.write(registration_);
+  } catch (const Error& error) {
+    if (error.code() != Errc::wrong_state) throw;
+    const auto other = registrations.read(directory_registration);
+    const std::string who =
+        other ? "process " + std::to_string(other->pid) + " on " + other->host : std::string("another process");
+    throw Error(Errc::wrong_state, who + " runs the directory service of " + registrations.path() +
+                                       ": use it (directory=registered), or another folder (registration=FOLDER)");
+  }
 }
 
 // The folder is this process's alone by now.

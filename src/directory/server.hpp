@@ -59,6 +59,7 @@ class DirectoryHost {
  private:
   rpc::ServerOptions use_last_address(const std::string& folder);
   void keep_address(const std::string& folder) const;
+  void register_in(const std::string& folder);
 
   std::string registration_directory_;
   fabric::Registration registration_;

@@ -31,18 +31,21 @@ class Failures {
  public:
   explicit Failures(std::string unresolved) : text_(std::move(unresolved)) {}
   void add(const std::string& where, const Error& error) {
-    text_ += (text_.empty() ? "" : "; ") + where + ": " + error.what();
+    const bool same = !last_.empty() && last_ == error.what();
+    if (same) text_.insert(text_.size() - last_.size() - 2, ", " + where);
+    else text_ += (text_.empty() ? "" : "; ") + where + ": " + error.what();
+    last_ = error.what();
     // What a process that did answer said is worth more than that others did not.
     const bool told = error.code() == Errc::authentication || error.code() == Errc::unsupported;
     if (told || code_ == Errc::ok) code_ = error.code();
   }
   Error error(const std::string& stream) const {
-    if (text_.empty()) return Error(Errc::peer_lost, "stream '" + stream + "' has no address that may be tried");
-    return Error(code_ == Errc::ok ? Errc::peer_lost : code_, "cannot connect to stream '" + stream + "': " + text_);
+    if (text_.empty()) return Error(Errc::peer_lost, "'" + stream + "' has no address that may be tried");
+    return Error(code_ == Errc::ok ? Errc::peer_lost : code_, "cannot connect: " + text_);
   }
 
  private:
-  std::string text_;
+  std::string text_, last_;  // the latter: the end of text_
   Errc code_ = Errc::ok;
 };
 

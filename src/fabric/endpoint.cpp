@@ -27,7 +27,7 @@ Endpoint endpoint_from_text(std::string_view text) {
   try {
     return endpoint_from_json(nlohmann::json::parse(text));
   } catch (const nlohmann::json::exception& error) {
-    throw Error(Errc::protocol, std::string("not an endpoint: ") + error.what());
+    throw Error(Errc::protocol, "not an endpoint: " + problem_of(error));
   }
 }
 

@@ -113,8 +113,8 @@ std::optional<HandshakeFrame> ClientHandshake::receive(std::uint16_t kind, std::
       require(kind, HandshakeKind::challenge, "challenge");
       challenge_ = wire::decode_challenge(bytes);
       if (!equal(challenge_.mac, mac_of(token_, transcript("server", hello_, challenge_.name, challenge_.nonce))))
-        throw Error(Errc::authentication, "the process at the other end does not know this token for stream '" +
-                                              hello_.stream + "': the token is wrong or out of date");
+        throw Error(Errc::authentication,
+                    "the process at the other end does not know this token: it is wrong or out of date");
       HandshakeFrame frame{HandshakeKind::proof, {}};
       wire::encode_proof(mac_of(token_, transcript("client", hello_, challenge_.name, challenge_.nonce)), frame.bytes);
       state_ = State::proof;

@@ -1,4 +1,4 @@
-// Whole numbers out of JSON that others wrote: nlohmann turns -1 and 1.5 into unsigned numbers without a word, and for one that
+// JSON that others wrote. Whole numbers: nlohmann turns -1 and 1.5 into unsigned numbers without a word, and for one that
 // is too large its conversion is undefined behaviour.
 #pragma once
 
@@ -26,6 +26,13 @@ Integer json_integer(const nlohmann::json& object, const char* name,
   if (value.is_number_integer() && !value.is_number_unsigned() && within(value.template get<std::int64_t>()))
     return static_cast<Integer>(value.template get<std::int64_t>());
   throw Error(Errc::protocol, std::string("a value out of range for ") + name);
+}
+
+// What is wrong with a text, for people: without the library's number of the error, "[json.exception.parse_error.101] ".
+inline std::string problem_of(const nlohmann::json::exception& error) {
+  const std::string text = error.what();
+  const auto end = text.starts_with("[json.exception.") ? text.find("] ") : std::string::npos;
+  return end == std::string::npos ? text : text.substr(end + 2);
 }
 
 }  // namespace penstock::fabric

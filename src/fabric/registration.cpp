@@ -135,7 +135,7 @@ Registration registration_from_text(const std::string& text, const std::string& 
   try {
     const auto json = nlohmann::json::parse(text);
     if (json_integer<int>(json, "version") != format_version)
-      throw Error(Errc::protocol, where + " was written by another version of Penstock");
+      throw Error(Errc::protocol, "it was written by another release of Penstock; both sides need the same one");
     Registration registration;
     registration.stream = json.at("stream").get<std::string>();
     registration.endpoint = endpoint_from_json(json.at("endpoint"));
@@ -148,7 +148,8 @@ Registration registration_from_text(const std::string& text, const std::string& 
       registration.launch = {json.at("launch").get<std::string>(), json_integer<int>(json, "launch_rank")};
     return registration;
   } catch (const nlohmann::json::exception& error) {
-    throw Error(Errc::protocol, where + " is not a stream's registration: " + error.what());
+    throw Error(Errc::protocol, where + " is damaged, or no registration of a stream (" + problem_of(error) +
+                                    "): remove it and start the writer again");
   } catch (const Error& error) {
     throw Error(Errc::protocol, where + ": " + error.what());
   }

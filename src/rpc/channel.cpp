@@ -206,8 +206,9 @@ void Channel::Impl::on_due_calls() {
     auto call = take_pending(id);
     if (!call) continue;
     send_item([&](auto& to) { append_plain(to, ItemType::cancel, id); });
+    const std::string what = call->what();
     call->completion->failed(std::make_exception_ptr(
-        Error(Errc::timeout, connection->peer_name() + " " + call->what() + ": no answer in time")));
+        Error(Errc::timeout, connection->peer_name() + (what.empty() ? "" : " ") + what + ": no answer in time")));
   }
 }
 
@@ -323,8 +324,9 @@ fabric::detail::Detached Channel::Impl::serve(std::shared_ptr<Channel> channel, 
     impl.reply(id, serving, std::move(answer));
     co_return;
   }
-  const std::string where =
-      fabric::process_name() + " " + std::string(service->name()) + "." + std::string(service->methods()[method]);
+  const std::string where = is_own(service->name()) ? ""
+                                                    : fabric::process_name() + " " + std::string(service->name()) +
+                                                          "." + std::string(service->methods()[method]);
   impl.fail(id, serving, where, code, message);
 }
 

@@ -22,7 +22,8 @@
 //   };
 //
 // Calls are asynchronous, answered in any order, and cancelled when the caller's deadline passes or it drops its task (the
-// server's Call says so). Errors cross as values: code, message, and where they arose ("host:pid service.method"). Small calls
+// server's Call says so). Errors cross as values: code, message, and where they arose ("host:pid service.method"; not those of
+// Penstock's own services, whose callers say what they were doing). Small calls
 // made in one turn of the engine travel in one frame. A request or reply longer than max_inline_bytes is sent in two phases:
 // its header says how long it is, and the receiver pulls it when it has memory to spare (ServerOptions::memory_bytes); so are
 // shorter ones while the peer is behind with reading. A FlatBuffer is at most 2 GiB long; longer bodies (to max_body_bytes)

@@ -14,6 +14,11 @@
 
 namespace penstock::rpc {
 
+// Whether a service is one of Penstock itself: users of pools and directories do not know its methods.
+inline bool is_own(std::string_view service) {
+  return service.starts_with("penstock.") && service.find(".fb.") != std::string_view::npos;
+}
+
 struct Channel::Impl : std::enable_shared_from_this<Channel::Impl>, transport::Carrier {
   Impl(std::shared_ptr<Progress> progress, std::shared_ptr<fabric::Connection> connection,
        std::shared_ptr<const ServiceTable> services, ServerOptions options);
@@ -82,7 +87,9 @@ struct Channel::Impl : std::enable_shared_from_this<Channel::Impl>, transport::C
     base::Deadline deadline = base::Deadline::never();
     std::unique_ptr<LongBody> request;
 
-    std::string what() const {  // "service.Method"
+    // "service.Method"; "" for those of Penstock itself.
+    std::string what() const {
+      if (is_own(service)) return "";
       return std::string(service) + "." + (method_name.empty() ? std::to_string(method) : std::string(method_name));
     }
   };

@@ -155,7 +155,7 @@ class _Caller:
         schema = self._client.service.schema
         body = schema.encode(self._method.request, fields if request is None else request)
         core = self._client.channel._core.start(
-            self._client.service.name, self._method.number, body, to_ms(timeout),
+            self._client.service.name, self._method.number, self._method.python_name, body, to_ms(timeout),
             notices().core if ended is not None else None, number,
         )  # fmt: skip
         return PendingCall(self._client, self._method, core, ended)

@@ -53,7 +53,7 @@ void read_status(std::string_view text, ServerStatus& status) {
     status.bytes_in = number(object, "bytes_in");
     status.bytes_out = number(object, "bytes_out");
   } catch (const json::exception& error) {
-    throw Error(Errc::protocol, std::string("a server's status: ") + error.what());
+    throw Error(Errc::protocol, "a server's status: " + fabric::problem_of(error));
   } catch (const Error& error) {
     throw Error(Errc::protocol, std::string("a server's status: ") + error.what());
   }

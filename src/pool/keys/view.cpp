@@ -60,7 +60,7 @@ auto parse(std::string_view text, const char* what, Read read) {
     json_integer(object, "version", format_version, format_version);
     return read(object);
   } catch (const json::exception& error) {
-    throw Error(Errc::protocol, std::string(what) + ": " + error.what());
+    throw Error(Errc::protocol, std::string(what) + ": " + fabric::problem_of(error));
   } catch (const Error& error) {
     throw Error(Errc::protocol, std::string(what) + ": " + error.what());
   }

@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -53,6 +56,8 @@ StatisticsFile::StatisticsFile(const std::string& stream, const std::string& sid
     : stream_(stream), side_(side) {
   const char* directory = std::getenv("PENSTOCK_STATISTICS");
   if (rank != 0 || directory == nullptr || *directory == '\0') return;
+  std::error_code failed;  // then the first write warns
+  std::filesystem::create_directories(directory, failed);
   path_ = std::string(directory) + "/" + stream + "." + side + "." + std::to_string(getpid()) + ".json";
 }
 
@@ -61,7 +66,7 @@ void StatisticsFile::write(const StreamStatistics& statistics) {
   const auto temporary = path_ + ".new";
   std::ofstream(temporary) << to_json(statistics, stream_, side_);
   if (std::rename(temporary.c_str(), path_.c_str()) != 0) {
-    base::log(base::Level::warn, "statistics cannot be written", {{"file", path_}});
+    base::log(base::Level::warn, "statistics cannot be written", {{"file", path_}, {"why", std::strerror(errno)}});
     path_.clear();
   }
 }

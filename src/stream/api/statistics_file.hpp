@@ -1,4 +1,4 @@
-// $PENSTOCK_STATISTICS names a directory: rank 0 of each stream's end then keeps a JSON file of its statistics there,
+// $PENSTOCK_STATISTICS names a directory, which is made: rank 0 of each stream's end then keeps a JSON file of its statistics there,
 // <stream>.<writer|reader>.<pid>.json, rewritten at most five times a second. For launchers that show progress.
 #pragma once
 

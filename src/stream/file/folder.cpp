@@ -84,7 +84,7 @@ std::optional<StreamRecord> read_record(const std::string& folder) {
   try {
     const auto json = nlohmann::json::parse(text);
     if (fabric::json_integer<int>(json, "penstock_files") != format_version)
-      throw Error(Errc::protocol, "was written by another version of Penstock");
+      throw Error(Errc::protocol, "was written by another release of Penstock");
     StreamRecord record;
     record.stream = json.at("stream").get<std::string>();
     fabric::check_stream_name(record.stream);
@@ -99,7 +99,8 @@ std::optional<StreamRecord> read_record(const std::string& folder) {
   } catch (const Error& error) {
     throw error.in(path);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(Errc::protocol, path + " does not describe a stream: " + error.what());
+    throw Error(Errc::protocol, path + " is damaged (" + fabric::problem_of(error) +
+                                    "): restore it, or read the steps beside it as HDF5 files");
   }
 }
 
