@@ -389,7 +389,8 @@ contains
     do step = 3, 1, -2
       call reader%seek(step)
       call reader%begin_step(outcome)
-      call check(outcome == penstock_ready .and. reader%step_number() == step, 'the step that was sought')
+      call check(outcome == penstock_ready, 'a step')
+      call check(reader%step_number() == step, 'the step that was sought')
       call reader%get('value', value)
       call check(value == 10 * step, 'its value')
       call reader%end_step()

@@ -154,8 +154,8 @@ def test_attributes(start, place):
     ended(start("fortran_cases", "attributes", **place))
 
 
-def test_seek(context, start, file_engine):
-    with context.create("kept", engine="file") as stream:
+def test_seek(context, start, file_engine, tmp_path):
+    with context.create("kept", engine="file", folder=str(tmp_path / "kept.steps")) as stream:
         for number in range(5):
             with stream.step() as step:
                 step["value"] = np.int32(10 * number)
