@@ -51,7 +51,8 @@ enum class Acknowledge : std::uint8_t {
 struct StreamOptions {
   // Where steps live: direct (in the writers' memory), pool (in staging servers), insitu (as direct, and what is lent stays in the
   // simulation's arrays), file (in HDF5 files) or space (as versions of arrays in a pool: docs/howto/share-arrays.md).
-  std::string engine = "direct";
+  // automatic: a writer's is direct; a reader finds the stream among living writers, in pools and in files.
+  std::string engine = "automatic";
   DataPlane data_plane = DataPlane::automatic;
 
   // Writer: bounds are per rank, and hold for steps being written, waiting, and being read, together.

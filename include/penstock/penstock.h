@@ -158,8 +158,9 @@ int penstock_context_progress(penstock_context* context, int* ran, penstock_erro
    and the environment have the last word. Returns at once; readers are awaited in the first begin_step. */
 int penstock_context_create_stream(penstock_context* context, const char* name, const penstock_cohort* cohort,
                                    const char* options, penstock_writer** writer, penstock_error* error);
-/* Collective. Waits until the stream exists and its writer has admitted this cohort. name: a stream's, or an address as
-   printed by `penstock stream ls --address`. */
+/* Collective. Waits until the stream exists and its writer, if it lives, has admitted this cohort. name: a stream's, or an
+   address as printed by `penstock stream ls --address`. Unless an engine is named, the stream is looked for among living
+   writers, then in pools, then in files. */
 int penstock_context_open_stream(penstock_context* context, const char* name, const penstock_cohort* cohort,
                                  const char* options, penstock_reader** reader, penstock_error* error);
 

@@ -78,6 +78,8 @@ class Writer {
   void lose();
 
   StreamStatistics statistics() const;
+  // In effect, with the engine that was chosen or found.
+  const StreamOptions& options() const;
 
  private:
   friend class Context;
@@ -204,6 +206,8 @@ class Reader {
   void close();
 
   StreamStatistics statistics() const;
+  // In effect, with the engine that was chosen or found.
+  const StreamOptions& options() const;
 
  private:
   friend class Context;
@@ -339,7 +343,8 @@ class Context {
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
 
-  // The options in effect for a stream: `defaults` overlaid by penstock.yaml, then by the environment.
+  // The options in effect for a stream: `defaults` overlaid by penstock.yaml, then by the environment. The engine is automatic
+  // where nobody names one.
   StreamOptions options_for(std::string_view stream, StreamOptions defaults = {}) const;
   // Of each option of a stream its value in effect, and where that came from; in the order of to_yaml.
   std::vector<OptionValue> describe_options(std::string_view stream, const StreamOptions& defaults = {}) const;
@@ -357,14 +362,18 @@ class Context {
   // by another rank of this MPI launch without the communicator, that rank fails too).
   Writer create_stream(std::string_view name, std::shared_ptr<Cohort> cohort = solo(),
                        StreamOptions options = {}) const;
-  // Collective. Waits until the stream exists and its writer has admitted this cohort. name: a registered stream, or an
-  // address as printed by `penstock stream ls --address`. Throws Error: timeout, authentication.
+  // Collective. Waits until the stream exists and its writer, if it lives, has admitted this cohort. name: a stream's, or an
+  // address as printed by `penstock stream ls --address`. Without an engine's name the stream is looked for among living
+  // writers, then in pools, then in files; one that has ended is opened at once, unless another of the name is being written.
+  // An option pool or folder in code says that it is there. Throws Error: timeout (says where was looked, and the nearest
+  // name), authentication.
   Reader open_stream(std::string_view name, std::shared_ptr<Cohort> cohort = solo(), StreamOptions options = {}) const;
 
   std::vector<StreamEntry> list_streams() const;
   // The writer's statistics of a live stream, with its readers, as JSON text; asks the writer's engine, joins nothing. Of a
-  // stream in a pool its coordinator tells: state (open, ended, lost), writer, ranks, steps, bytes, readers. name and
-  // options (engine, pool): as for open_stream. Throws Error: not_found (nobody answers), authentication, timeout.
+  // stream in a pool its coordinator tells: state (open, ended, lost), writer, ranks, steps, bytes, readers. All have engine,
+  // and pool, where there is one. name and options (engine, pool): as for open_stream, but it looks once. Throws Error:
+  // not_found (says where was looked, and the nearest name; or nobody answers), authentication, timeout.
   std::string inspect(std::string_view name, Timeout deadline = Timeout(5000), StreamOptions options = {}) const;
 
   // explicit_progress only: runs what is ready; true when something ran.

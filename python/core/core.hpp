@@ -190,11 +190,17 @@ class PyWriter {
   explicit PyWriter(Writer&& writer) : writer_(std::make_shared<Writer>(std::move(writer))) {
     name_ = writer_->name();
     address_ = writer_->address();
+    engine_ = writer_->options().engine;
   }
   ~PyWriter();
 
   const std::string& name() const { return name_; }
   const std::string& address() const { return address_; }
+  nb::dict place() const {
+    nb::dict out;
+    out["engine"] = engine_;
+    return out;
+  }
   std::uint32_t define(const std::string& name, const std::string& dtype, const Sizes& shape, const std::string& kind,
                        const std::string& order, bool min_max);
   bool try_begin_step(std::int64_t timeout_ms);
@@ -237,7 +243,7 @@ class PyWriter {
   std::optional<WriteStep> step_;
   std::vector<std::shared_ptr<const Buffer>> lent_;
   std::unordered_map<std::uint32_t, Order> orders_;
-  std::string name_, address_;
+  std::string name_, address_, engine_;
   std::shared_ptr<Closing> closing_;
 };
 
@@ -246,10 +252,21 @@ std::exception_ptr& passed_on();
 
 class PyReader {
  public:
-  explicit PyReader(Reader&& reader) : reader_(std::make_unique<Reader>(std::move(reader))) { name_ = reader_->name(); }
+  explicit PyReader(Reader&& reader) : reader_(std::make_unique<Reader>(std::move(reader))) {
+    name_ = reader_->name();
+    place_ = reader_->options();
+  }
   ~PyReader();
 
   const std::string& name() const { return name_; }
+  // The options that say where it was found.
+  nb::dict place() const {
+    nb::dict out;
+    out["engine"] = place_.engine;
+    out["pool"] = place_.pool;
+    out["folder"] = place_.folder;
+    return out;
+  }
   std::string try_begin_step(std::int64_t timeout_ms);
   void begin_step(std::int64_t timeout_ms);
   void seek(std::uint64_t step);
@@ -289,6 +306,7 @@ class PyReader {
   std::thread::id function_thread_;  // while in_function_
   std::optional<ReadStep> step_;
   std::vector<Buffer> pending_;  // what gets will fill
+  std::string options_;          // in effect, as YAML
   std::string name_;
   StreamStatistics last_statistics_;
 };

@@ -343,6 +343,7 @@ void bind_reader(nb::module_& m) {
       .def("close", &PyReader::close)
       .def("busy", &PyReader::busy)
       .def("statistics", &PyReader::statistics)
+      .def("place", &PyReader::place, nb::sig("def place(self) -> dict[str, str]"))
       .def("forget", &PyReader::forget);
 }
 

@@ -323,6 +323,7 @@ void bind_writer(nb::module_& m) {
       .def("lose", &PyWriter::lose)
       .def("busy", &PyWriter::busy)
       .def("statistics", &PyWriter::statistics)
+      .def("place", &PyWriter::place, nb::sig("def place(self) -> dict[str, str]"))
       .def("forget", &PyWriter::forget);
 }
 

@@ -78,7 +78,7 @@ class Context:
         cohort = as_cohort(comm)
         with _freed_on_error(cohort):
             core = self._core.create_stream(name, cohort, texts)
-        writer = Writer(core, cohort, self._options_for(name, texts), self)
+        writer = Writer(core, cohort, self._options_for(name, texts).decided(core.place(), "default"), self)
         self._streams.add(writer)
         return writer
 
@@ -93,19 +93,22 @@ class Context:
         """Opens the stream `name` for reading and returns its Reader. Collective over comm.
 
         name: a stream's, an address ("tcp://host:port/name?token=..."), or the path of a stream in files: its folder,
-        or the file of a step. Waits until the stream exists and its writer has let this reader in. timeout: seconds
-        for that, and for each step. options: delivery="latest", data_plane="tcp", ... Raises TimeoutError,
+        or the file of a step. Waits until the stream exists and its writer, if it lives, has let this reader in.
+        A name is looked for among living writers, then in pools, then in files, unless engine= or the configuration
+        says where it is; options["engine"] of the reader says where it was found. A stream that has ended is opened
+        at once, unless another of its name is being written. timeout: seconds for that, and for each step. options:
+        delivery="latest", data_plane="tcp", ... Raises TimeoutError (it says where was looked, and the nearest name),
         AuthenticationError, UnknownOption, InvalidArgument.
         """
         name = os.fspath(name)
         texts = {key: _text(value) for key, value in options.items()}
         if timeout is not None:
             texts |= dict.fromkeys(("open_timeout_ms", "step_timeout_ms"), _milliseconds("timeout", timeout))
-        effective = self._options_for(name, texts)
         cohort = as_cohort(comm)
         with _freed_on_error(cohort):
             core = self._core.open_stream(name, cohort, texts)
-        reader = Reader(core, cohort, effective, self)
+        options_in_effect = self._options_for(core.name, texts).decided(core.place(), "where it was found")
+        reader = Reader(core, cohort, options_in_effect, self)
         self._streams.add(reader)
         return reader
 
@@ -114,7 +117,10 @@ class Context:
         return Options(self._core.describe_options(stream, texts))
 
     def options_for(self, name: str, **options: Unpack[StreamOptions]) -> Options:
-        """The options in effect for a stream: these keywords, overlaid by penstock.yaml, then by the environment."""
+        """The options in effect for a stream: these keywords, overlaid by penstock.yaml, then by the environment.
+
+        The engine is automatic where nobody names one: direct for a writer; a reader finds the stream.
+        """
         return self._options_for(name, {key: _text(value) for key, value in options.items()})
 
     @property
@@ -131,8 +137,8 @@ class Context:
 
         Of a stream in a pool the pool tells: its state (open, ended, lost), writer, ranks, steps, bytes, readers. Of
         one in files its folder tells: state, writer, ranks, and how many steps there are, the first and the last.
-        name, options (engine, pool): as for open(). timeout: seconds. Raises NotFound (nobody answers),
-        AuthenticationError, TimeoutError.
+        All have engine, and pool, if any. name, options (engine, pool): as for open(), but it does not wait. timeout:
+        seconds. Raises NotFound (it says where was looked, and the nearest name), AuthenticationError, TimeoutError.
         """
         said: dict[str, Any] = json.loads(
             self._core.inspect(name, to_ms(timeout), {key: _text(value) for key, value in options.items()})

@@ -52,8 +52,14 @@ class Options(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._described)
 
+    def decided(self, values: Mapping[str, str], origin: str) -> Options:
+        """These, with values that were not chosen before the stream was opened."""
+        changed = {name: (value, origin) for name, value in values.items() if self[name] != value}
+        return Options((name, *changed.get(name, given)) for name, given in self._described.items())
+
     def origin(self, name: str) -> str:
-        """Who gave the value: "default", "code", "fixed in code", "penstock.yaml:12", "PENSTOCK_STREAM_HEAT"."""
+        """Who gave the value: "default", "code", "fixed in code", "penstock.yaml:12", "PENSTOCK_STREAM_HEAT"; of what
+        a reader has found: "where it was found"."""
         return self._described[name][1]
 
     def __repr__(self) -> str:

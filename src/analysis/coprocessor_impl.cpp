@@ -19,7 +19,10 @@ namespace {
 
 using Decision = Coprocessor::Impl::Decision;
 
-bool has_live_readers(const StreamOptions& options) { return options.engine == "direct" || options.engine == "insitu"; }
+bool has_live_readers(const StreamOptions& options) {
+  const auto engine = base::writers_engine(options.engine);
+  return engine == "direct" || engine == "insitu";
+}
 
 CoprocessorOptions checked(CoprocessorOptions options) {
   base::check_coprocessor(options);

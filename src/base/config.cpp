@@ -75,6 +75,12 @@ class Overlay {
     }
   }
 
+  // Which nobody has named, also where automatic is fixed in code. source: whose word it counts as.
+  void choose_engine(const std::string& engine, Source source, const std::string& where) {
+    options_.engine = engine;
+    given_[0] = {source, where};
+  }
+
   const Options& options() const { return options_; }
   struct Given {
     Source source = Source::builtin;
@@ -175,10 +181,16 @@ const StreamField* idle_field(const Overlay<StreamOptions>& all, std::size_t i, 
 
 std::string environment_name(std::string_view stream) { return variable_name(Place<StreamOptions>::variable, stream); }
 
+std::string writers_engine(const std::string& engine) { return engine == automatic_engine ? "direct" : engine; }
+
 StreamOptions options_in_effect(std::string_view stream, Side side, const StreamOptions& in_code,
-                                const std::string& config_file) {
-  const auto all = overlaid(stream, in_code, config_file);
+                                const std::string& config_file, const std::string& found) {
+  auto all = overlaid(stream, in_code, config_file);
   all.warn_of_ignored("stream", stream);
+  if (all.options().engine == automatic_engine) {
+    if (side == Side::writer) all.choose_engine(writers_engine(all.options().engine), Source::builtin, "default");
+    else if (!found.empty()) all.choose_engine(found, Source::file, "where it was found");
+  }
   const auto end = end_of(all.options().engine, side);
   if (!end) return all.options();
   const auto& engine = all.given(0);

@@ -62,10 +62,13 @@ enum class Side : std::uint8_t { writer, reader };
 // Error(invalid_argument) that names it and who takes it, when it is given in the environment, or in code while neither the
 // file nor the environment names an engine. It is a warning when it is in the file, or in code while the configuration names
 // the engine, or in PENSTOCK_STREAMS: choosing an engine at run time must not need a change of the code. Options of the other
-// side are legal: a StreamOptions, a file and an environment may serve both. Also warns of what code fixes and others tried to
-// set.
+// side are legal: a StreamOptions, a file and an environment may serve both. A writer's engine automatic is direct, a reader's
+// is `found`, where its stream is, as if the configuration named that. Also warns of what code fixes and others tried to set.
 StreamOptions options_in_effect(std::string_view stream, Side side, const StreamOptions& in_code,
-                                const std::string& config_file);
+                                const std::string& config_file, const std::string& found = "");
+inline constexpr std::string_view automatic_engine = "automatic";
+// A writer's engine of this name: automatic is direct.
+std::string writers_engine(const std::string& engine);
 // set_option for options that are given to one side, if there is one: those that only the other side takes are an
 // Error(invalid_argument).
 void set_option(StreamOptions& options, const std::string& key, const std::string& value, std::optional<Side> side);

@@ -157,7 +157,7 @@ TEST_F(ConfigTest, TheEnvironmentNeedsNoFile) {
   const StreamOptions options = options_for_stream("heat-2d", {}, "");
   EXPECT_EQ(options.queue_bytes, std::uint64_t{64} << 20);
   EXPECT_TRUE(options.min_max);
-  EXPECT_EQ(options.engine, "direct");
+  EXPECT_EQ(options.engine, "automatic");
 
   set("PENSTOCK_STREAM_HEAT_2D", "queue_byte=1");
   expect_error(Errc::unknown_option, "PENSTOCK_STREAM_HEAT_2D: unknown option",
@@ -172,7 +172,7 @@ TEST_F(ConfigTest, AnOptionWithoutEffectIsAnErrorThatNamesWhoTakesIt) {
   };
   expect_error(Errc::invalid_argument,
                "start is an option of readers of engine pool or file or space, and this is a stream of engine direct",
-               opening(Side::reader, {.start = "5"}));
+               opening(Side::reader, {.engine = "direct", .start = "5"}));
   expect_error(Errc::invalid_argument, "acknowledge is an option of writers of engine pool",
                opening(Side::writer, {.acknowledge = Acknowledge::durable}));
   expect_error(Errc::invalid_argument, "pool is an option of streams of engine pool",
@@ -194,7 +194,7 @@ TEST_F(ConfigTest, AnOptionWithoutEffectIsAnErrorThatNamesWhoTakesIt) {
   EXPECT_NO_THROW(opening(Side::reader, {.engine = "pool", .group = "plots", .start = "5"})());
   EXPECT_NO_THROW(opening(Side::writer, {.trace = "off"})());
 
-  set("PENSTOCK_STREAM_HEAT", "start=5");
+  set("PENSTOCK_STREAM_HEAT", "direct,start=5");
   expect_error(Errc::invalid_argument, "PENSTOCK_STREAM_HEAT: start is an option of readers of engine pool",
                opening(Side::reader, {}));
   EXPECT_NO_THROW(opening(Side::writer, {})());
@@ -206,7 +206,7 @@ TEST_F(ConfigTest, AnOptionWithoutEffectInTheFileIsAWarning) {
   std::vector<std::string> warned;
   set_log_sink([&](Level, std::string_view text) { warned.emplace_back(text); });
   const std::string file = write("streams: {heat: {start: 5, queue_steps: 3}}\n");
-  EXPECT_EQ(options_in_effect("heat", Side::reader, {}, file).queue_steps, 3u);
+  EXPECT_EQ(options_in_effect("heat", Side::reader, {}, file, "direct").queue_steps, 3u);
   EXPECT_THAT(warned, testing::ElementsAre(testing::AllOf(HasSubstr("engine=direct"), HasSubstr("options=start"))));
   options_in_effect("heat", Side::writer, {}, file);
   EXPECT_EQ(warned.size(), 1u);
@@ -268,6 +268,28 @@ TEST_F(ConfigTest, AnOptionInCodeWithoutEffectIsAWarningWhenTheConfigurationChos
   set("PENSTOCK_STREAM_HEAT", "direct,retain_steps=2");
   expect_error(Errc::invalid_argument, "PENSTOCK_STREAM_HEAT: retain_steps is an option of writers of engine pool",
                [] { options_in_effect("heat", Side::writer, {}, ""); });
+  set_log_sink({});
+}
+
+TEST_F(ConfigTest, AutomaticIsDirectForAWriterAndWhereTheStreamIsForAReader) {
+  EXPECT_EQ(options_in_effect("heat", Side::writer, {}, "").engine, "direct");
+  EXPECT_EQ(options_in_effect("heat", Side::reader, {}, "", "pool").engine, "pool");
+  // A word that somebody says counts, wherever the stream was found.
+  EXPECT_EQ(options_in_effect("heat", Side::reader, {.engine = "file"}, "", "pool").engine, "file");
+  const std::string file = write("streams: {heat: direct}\n");
+  EXPECT_EQ(options_in_effect("heat", Side::reader, {}, file, "pool").engine, "direct");
+  set("PENSTOCK_STREAM_HEAT", "automatic");
+  EXPECT_EQ(options_in_effect("heat", Side::reader, {}, file, "pool").engine, "pool");
+
+  // The code that opened a stream of one engine opens it of another: what has no effect there is a warning.
+  std::vector<std::string> warned;
+  set_log_sink([&](Level, std::string_view text) { warned.emplace_back(text); });
+  EXPECT_EQ(options_in_effect("heat", Side::reader, {.group = "plots"}, "", "direct").engine, "direct");
+  EXPECT_THAT(warned,
+              testing::ElementsAre(testing::AllOf(HasSubstr("options=group"), HasSubstr("where it was found"))));
+  set("PENSTOCK_STREAM_HEAT", "start=5");
+  expect_error(Errc::invalid_argument, "PENSTOCK_STREAM_HEAT: start is an option of readers of engine pool",
+               [] { options_in_effect("heat", Side::reader, {}, "", "direct"); });
   set_log_sink({});
 }
 

@@ -82,16 +82,19 @@ std::string nearest_name(std::string_view word, std::span<const std::string_view
   return nearest_of(word, candidates);
 }
 
-std::string unknown_name(std::string_view what, std::string_view word, std::span<const std::string_view> candidates) {
-  std::string message = "unknown " + std::string(what) + " '" + std::string(word) + "'";
-  if (const std::string near = nearest_name(word, candidates); !near.empty())
-    return message + "; did you mean '" + near + "'?";
+std::string suggestion(std::string_view word, std::span<const std::string_view> candidates) {
+  if (const std::string near = nearest_name(word, candidates); !near.empty()) return "; did you mean '" + near + "'?";
+  std::string message;
   std::string_view separator = "; there are: ";
   for (std::string_view candidate : candidates) {
     message.append(separator).append(candidate);
     separator = ", ";
   }
   return message;
+}
+
+std::string unknown_name(std::string_view what, std::string_view word, std::span<const std::string_view> candidates) {
+  return "unknown " + std::string(what) + " '" + std::string(word) + "'" + suggestion(word, candidates);
 }
 
 std::string_view trim(std::string_view text) {

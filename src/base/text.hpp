@@ -19,6 +19,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
 std::string nearest_name(std::string_view word, std::span<const std::string_view> candidates);
 
+// "; did you mean 'queue_steps'?", or, when none is close, "; there are: a, b, c"; "" when there is no candidate.
+std::string suggestion(std::string_view word, std::span<const std::string_view> candidates);
 // "unknown option 'queu_steps'; did you mean 'queue_steps'?", or, when none is close, "...; there are: a, b, c".
 std::string unknown_name(std::string_view what, std::string_view word, std::span<const std::string_view> candidates);
 

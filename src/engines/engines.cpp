@@ -9,11 +9,12 @@
 namespace penstock::stream {
 
 std::span<const EngineEntry> engines() {
-  static constexpr EngineEntry all[] = {{"direct", &create_direct, &open_direct},
-                                        {"pool", &pool::create_in_pool, &pool::open_in_pool, &pool::inspect_in_pool},
-                                        {"insitu", &create_insitu, &open_insitu},
-                                        {"file", &create_file, &open_file, &inspect_files, &locate_files},
-                                        {"space", &space::create_in_space, &space::open_in_space}};
+  static constexpr EngineEntry all[] = {
+      {.name = "insitu", .create = &create_insitu, .open = &open_insitu, .finder = &find_insitu},
+      {.name = "direct", .create = &create_direct, .open = &open_direct, .finder = &find_direct},
+      {"pool", &pool::create_in_pool, &pool::open_in_pool, &pool::inspect_in_pool, nullptr, &pool::find_in_pools},
+      {"file", &create_file, &open_file, &inspect_files, &locate_files, &find_files},
+      {"space", &space::create_in_space, &space::open_in_space}};
   return all;
 }
 

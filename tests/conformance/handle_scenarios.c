@@ -29,7 +29,8 @@ static void options_without_effect_are_refused(void) {
   FAILS(PENSTOCK_ERR_INVALID_ARGUMENT,
         penstock_context_open_stream(context, "s", NULL, "queue_steps=2", &reader, &error));
   if (engine_is("direct")) { /* there configuration has chosen the engine, and what code asks for is a warning */
-    FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_context_open_stream(context, "s", NULL, "start=5", &reader, &error));
+    FAILS(PENSTOCK_ERR_INVALID_ARGUMENT,
+          penstock_context_open_stream(context, "s", NULL, "direct,start=5", &reader, &error));
     FAILS(PENSTOCK_ERR_INVALID_ARGUMENT,
           penstock_context_create_stream(context, "s", NULL, "acknowledge=durable", &writer, &error));
   }

@@ -39,7 +39,7 @@ def test_options_without_effect_are_refused(context, plane, engine):
         context.open("s", queue_steps=2)
     if engine == "direct":  # there configuration has chosen the engine, and what code asks for is a warning
         with pytest.raises(penstock.InvalidArgument, match="start is an option of readers of engine pool"):
-            context.open("s", start=5)
+            context.open("s", engine="direct", start=5)
         with pytest.raises(penstock.InvalidArgument, match="acknowledge is an option of writers of engine pool"):
             context.create("s", acknowledge="durable")
         with pytest.raises(penstock.InvalidArgument, match="keep_first_step is an option of writers of engine direct"):

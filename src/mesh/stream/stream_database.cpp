@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/config.hpp"
 #include "mesh/copy.hpp"
 #include "mesh/model_text.hpp"
 #include "mesh/stored_source.hpp"
@@ -73,7 +74,7 @@ std::uint64_t largest_step(const Model& model) {
 // Readers that come later need the model.
 StreamOptions writer_options(const DatabaseRequest& request, const Model& model) {
   StreamOptions options;
-  const auto engine = request.context->options_for(request.name).engine;
+  const auto engine = base::writers_engine(request.context->options_for(request.name).engine);
   if (engine == "direct") options.keep_first_step = true;
   if (engine != "space") options.step_bytes = largest_step(model);
   const auto& resume = request.options.resume;

@@ -1,7 +1,5 @@
 #include "pool/client/client_core.hpp"
 
-#include <set>
-
 #include "directory/open.hpp"
 #include "pool/keys/server_status.hpp"
 #include "stream/api/open.hpp"
@@ -19,15 +17,12 @@ Error as_error(std::exception_ptr error) {
   }
 }
 
-namespace {
-
-// Names of the pools that the directory knows.
-Task<std::set<std::string>> pool_names(directory::Directory& directory, base::Deadline deadline) {
+Task<std::set<std::string>> pool_names(std::shared_ptr<directory::Directory> directory, base::Deadline deadline) {
   std::set<std::string> names;
   std::string after;
   for (;;) {
     std::string prefix = "/pools/";
-    auto entries = co_await directory.list(std::move(prefix), after, 1000, deadline);
+    auto entries = co_await directory->list(std::move(prefix), after, 1000, deadline);
     for (const auto& entry : entries) {
       const auto end = entry.path.find('/', 7);
       if (end != std::string::npos) names.insert(entry.path.substr(7, end - 7));
@@ -37,6 +32,8 @@ Task<std::set<std::string>> pool_names(directory::Directory& directory, base::De
   }
   co_return names;
 }
+
+namespace {
 
 std::string joined(const std::set<std::string>& names) {
   std::string text;
@@ -56,7 +53,7 @@ Task<std::pair<std::string, fabric::Token>> find_pool(std::shared_ptr<fabric::Pr
     std::set<std::string> names;
     std::string pool = options.pool;
     if (pool.empty()) {
-      names = co_await pool_names(directory, deadline);
+      names = co_await pool_names(at, deadline);
       if (names.size() == 1) pool = *names.begin();
     }
     if (!pool.empty()) {
@@ -64,7 +61,7 @@ Task<std::pair<std::string, fabric::Token>> find_pool(std::shared_ptr<fabric::Pr
       auto path = pool_path(pool, "secret");
       auto secret = co_await directory.get(std::move(path), deadline);
       if (secret) co_return std::pair(std::move(pool), role_token(fabric::Token::from_hex(secret->value), role));
-      names = co_await pool_names(directory, deadline);
+      names = co_await pool_names(at, deadline);
     }
     const bool several = pool.empty() && !names.empty();
     const bool others = !names.empty() && !names.contains(pool);

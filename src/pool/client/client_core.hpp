@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,9 @@ class PoolClient : public std::enable_shared_from_this<PoolClient> {
   std::shared_ptr<Members> members_;
   const std::string pool_;
 };
+
+// Of the pools that the directory knows.
+Task<std::set<std::string>> pool_names(std::shared_ptr<directory::Directory> directory, base::Deadline deadline);
 
 // Gives leases of objects back to their server, without waiting. Any thread; throws nothing.
 void release_leases(const std::shared_ptr<rpc::Channel>& channel, std::vector<std::uint64_t> leases);

@@ -20,6 +20,10 @@ std::unique_ptr<stream::StepSource> open_in_pool(const stream::EngineContext& co
 // What the stream's coordinator knows of it, as JSON. Throws Error: not_found, timeout.
 std::string inspect_in_pool(const stream::EngineContext& context, const std::string& name, const StreamOptions& options,
                             base::Deadline deadline);
+// Asks the coordinators in all pools that the directory knows, or in that of the options. Where no directory service is known it
+// finds nothing.
+std::unique_ptr<stream::Finder> find_in_pools(const stream::EngineContext& context, const std::string& name,
+                                              const StreamOptions& options);
 
 // A client of the pool that the options name, shared by this process's streams of one role and plane. Application threads.
 std::shared_ptr<PoolClient> shared_client(const stream::EngineContext& context, const std::string& pool,

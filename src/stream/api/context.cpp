@@ -9,6 +9,7 @@
 #include "base/text.hpp"
 #include "fabric/exit.hpp"
 #include "fabric/registration.hpp"
+#include "stream/api/find.hpp"
 #include "stream/api/handles.hpp"
 #include "stream/api/inspect.hpp"
 #include "stream/api/registry.hpp"
@@ -37,8 +38,11 @@ struct Named {
   std::string stream;
   StreamOptions options;  // in effect
   std::string given;      // to the engine: the name or the address
+  stream::Place place = {};
 };
-Named named(std::string_view name, StreamOptions options, const std::string& config_file) {
+// find(name, options): where the stream is; called if neither the program nor the configuration says it.
+template <class Find>
+Named named(std::string_view name, StreamOptions options, const std::string& config_file, Find find) {
   std::string stream(name);
   const auto located = [&](StreamOptions& of) {
     for (const auto& entry : all_engines()) {
@@ -50,13 +54,29 @@ Named named(std::string_view name, StreamOptions options, const std::string& con
     return false;
   };
   const bool address = fabric::is_address(name);
-  const bool place = !address && located(options);
+  const bool by_path = !address && located(options);
   if (address) stream = fabric::parse_address(name).stream;
-  else if (!place) fabric::check_stream_name(name);
+  else if (!by_path) fabric::check_stream_name(name);
   base::check(options);
-  options = base::options_in_effect(stream, base::Side::reader, options, config_file);
-  if (place) located(options);  // the name says so, whatever the configuration says
-  return {stream, options, place ? stream : std::string(name)};
+  stream::Place place;
+  if (!by_path) {
+    const auto chosen = base::options_for_stream(stream, options, config_file);
+    if (chosen.engine != base::automatic_engine) place.engine = chosen.engine;
+    else if (address) place.engine = "direct";
+    else if (!options.folder.empty()) place.engine = "file";
+    else if (!options.pool.empty()) place.engine = "pool";
+    else place = find(stream, chosen);
+  }
+  options = base::options_in_effect(stream, base::Side::reader, options, config_file, place.engine);
+  if (by_path) located(options);  // the name says so, whatever the configuration says
+  if (!place.pool.empty()) options.pool = place.pool;
+  return {stream, options, by_path ? stream : std::string(name), std::move(place)};
+}
+
+// What an engine says of a stream, a JSON object, with where that is.
+std::string with_place(std::string json, const std::string& engine, const std::string& pool) {
+  const auto where = "\"engine\": \"" + engine + "\", " + (pool.empty() ? "" : "\"pool\": \"" + pool + "\", ");
+  return json.insert(json.find('{') + 1, where);
 }
 
 // Opens one side of a stream: what its calls are recorded with, if they are, and the engine's part.
@@ -134,10 +154,18 @@ Writer Context::create_stream(std::string_view name, std::shared_ptr<Cohort> coh
 }
 
 Reader Context::open_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) const {
-  const auto which = named(name, std::move(options), impl_->options.config_file);
+  const auto& engines = impl_->engines;
+  std::optional<base::Deadline> end;
+  const auto wait = [&](const std::string& stream, const StreamOptions& chosen) {
+    end.emplace(Timeout(chosen.open_timeout_ms));
+    return stream::wait_for_stream(engines, all_engines(), stream, *cohort, chosen, *end);
+  };
+  const auto which = named(name, std::move(options), impl_->options.config_file, wait);
+  auto opening = which.options;
+  if (end) opening.open_timeout_ms = static_cast<std::uint32_t>(end->remaining().count());
   const auto& engine = engine_named(which.options.engine);
   auto [recorder, source] = opened(trace::Verb::read_open, impl_->options, which.stream, *cohort, which.options,
-                                   [&] { return engine.open(impl_->engines, which.given, *cohort, which.options); });
+                                   [&] { return engine.open(engines, which.given, *cohort, opening); });
   return Reader(std::make_unique<Reader::Impl>(std::move(recorder), std::move(source), cohort->rank(), which.options));
 }
 
@@ -149,17 +177,25 @@ std::vector<StreamEntry> Context::list_streams() const {
   return entries;
 }
 
-std::string Context::inspect(std::string_view name, Timeout deadline, StreamOptions options) const {
+std::string Context::inspect(std::string_view name, Timeout timeout, StreamOptions options) const {
+  const base::Deadline deadline(timeout);
+  const auto& engines = impl_->engines;
   if (fabric::is_address(name))
-    return stream::inspect_writer(*impl_->engines.progress, fabric::parse_address(name), base::Deadline(deadline));
-  const auto which = named(name, std::move(options), impl_->options.config_file);
+    return with_place(stream::inspect_writer(*engines.progress, fabric::parse_address(name), deadline), "direct", "");
+  const auto find = [&](const std::string& stream, const StreamOptions& chosen) {
+    return stream::find_stream(engines, all_engines(), stream, chosen, deadline);
+  };
+  const auto which = named(name, std::move(options), impl_->options.config_file, find);
   const auto& engine = engine_named(which.options.engine);
-  if (engine.inspect) return engine.inspect(impl_->engines, which.given, which.options, base::Deadline(deadline));
-  const auto registry = stream::open_registry(impl_->engines.progress, impl_->options.directory);
-  const auto found = registry->read(name, base::Deadline(deadline));
-  if (!found)
-    throw Error(Errc::not_found, "no stream " + std::string(name) + " is registered in " + registry->describe());
-  return stream::inspect_writer(*impl_->engines.progress, *found, base::Deadline(deadline));
+  const auto said = [&] {
+    if (engine.inspect) return engine.inspect(engines, which.given, which.options, deadline);
+    const auto registry = stream::open_registry(engines.progress, impl_->options.directory);
+    const auto found = registry->read(name, deadline);
+    if (!found)
+      throw Error(Errc::not_found, "no stream " + std::string(name) + " is registered in " + registry->describe());
+    return stream::inspect_writer(*engines.progress, *found, deadline);
+  };
+  return with_place(said(), which.options.engine, which.options.pool);
 }
 
 bool Context::progress() { return impl_->engines.progress->poll(); }

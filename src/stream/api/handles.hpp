@@ -18,12 +18,13 @@ namespace penstock {
 
 struct Writer::Impl {
   Impl(std::unique_ptr<trace::StreamRecorder> trace, std::unique_ptr<stream::StepSink> sink, const Cohort& cohort,
-       const StreamOptions& options)
-      : recorder(std::move(trace)), builder(std::move(sink), cohort, options) {}
+       const StreamOptions& in_effect)
+      : options(in_effect), recorder(std::move(trace)), builder(std::move(sink), cohort, options) {}
 
   static Impl& of(Writer& writer) { return *writer.impl_; }
   const std::string& name() const { return builder.name(); }
 
+  const StreamOptions options;
   const base::Origin origin;                              // every call is refused in a forked child
   const std::unique_ptr<trace::StreamRecorder> recorder;  // null: no trace
   stream::StepBuilder builder;
@@ -31,11 +32,12 @@ struct Writer::Impl {
 
 struct Reader::Impl {
   Impl(std::unique_ptr<trace::StreamRecorder> trace, std::unique_ptr<stream::StepSource> source, int rank,
-       const StreamOptions& options)
-      : recorder(std::move(trace)), reader(std::move(source), options, rank) {}
+       const StreamOptions& in_effect)
+      : options(in_effect), recorder(std::move(trace)), reader(std::move(source), options, rank) {}
 
   const std::string& name() const { return reader.name(); }
 
+  const StreamOptions options;
   const base::Origin origin;                              // every call is refused in a forked child
   const std::unique_ptr<trace::StreamRecorder> recorder;  // null: no trace
   stream::StepReader reader;

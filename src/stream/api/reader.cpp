@@ -254,6 +254,7 @@ std::vector<std::uint64_t> Reader::steps() {
   return trace::recorded(reader.recorder, Verb::read_steps, list, [&](Call& call) { call.count = count; });
 }
 void Reader::close() { penstock::close(live(impl_)); }
+const StreamOptions& Reader::options() const { return live(impl_).options; }
 StreamStatistics Reader::statistics() const { return live(impl_).reader.statistics(); }
 
 }  // namespace penstock

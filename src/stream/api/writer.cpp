@@ -192,6 +192,7 @@ std::optional<WriteStep> Writer::try_begin_step(Timeout deadline) {
 }
 void Writer::close(Timeout deadline) { penstock::close(live(impl_), deadline); }
 void Writer::lose() { penstock::lose(live(impl_)); }
+const StreamOptions& Writer::options() const { return live(impl_).options; }
 StreamStatistics Writer::statistics() const { return live(impl_).builder.statistics(); }
 
 }  // namespace penstock

@@ -2,9 +2,11 @@
 // API.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "fabric/registration.hpp"
 #include "stream/api/engine.hpp"
 
 namespace penstock::stream {
@@ -13,5 +15,11 @@ std::unique_ptr<StepSink> create_direct(const EngineContext& context, const std:
                                         const StreamOptions& options);
 std::unique_ptr<StepSource> open_direct(const EngineContext& context, const std::string& name, Cohort& cohort,
                                         const StreamOptions& options);
+std::unique_ptr<Finder> find_direct(const EngineContext& context, const std::string& name,
+                                    const StreamOptions& options);
+
+// The same for an engine whose streams register alike: only those are found whose registration is_here takes.
+using IsHere = std::function<bool(const fabric::Registration&)>;
+std::unique_ptr<Finder> find_registered(const EngineContext& context, const std::string& name, IsHere is_here);
 
 }  // namespace penstock::stream

@@ -19,7 +19,8 @@
 namespace penstock::stream {
 
 std::span<const EngineEntry> engines() {
-  static constexpr EngineEntry direct[] = {{"direct", &create_direct, &open_direct}};
+  static constexpr EngineEntry direct[] = {
+      {.name = "direct", .create = &create_direct, .open = &open_direct, .finder = &find_direct}};
   return direct;
 }
 

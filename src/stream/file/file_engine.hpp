@@ -15,6 +15,7 @@ std::unique_ptr<StepSource> open_file(const EngineContext& context, const std::s
 
 std::string inspect_files(const EngineContext& context, const std::string& name, const StreamOptions& options,
                           base::Deadline deadline);
+std::unique_ptr<Finder> find_files(const EngineContext& context, const std::string& name, const StreamOptions& options);
 // A name with a slash or that ends in ".steps", or of a folder with a stream in it, or of a step's file.
 bool locate_files(std::string& name, StreamOptions& options);
 

@@ -19,7 +19,8 @@
 namespace penstock::stream {
 
 std::span<const EngineEntry> engines() {
-  static constexpr EngineEntry file[] = {{"file", &create_file, &open_file, &inspect_files, &locate_files}};
+  static constexpr EngineEntry file[] = {
+      {"file", &create_file, &open_file, &inspect_files, &locate_files, &find_files}};
   return file;
 }
 

@@ -14,5 +14,8 @@ std::unique_ptr<StepSink> create_insitu(const EngineContext& context, const std:
                                         const StreamOptions& options);
 std::unique_ptr<StepSource> open_insitu(const EngineContext& context, const std::string& name, Cohort& cohort,
                                         const StreamOptions& options);
+// Finds streams of this engine whose rank 0 writes in this process; elsewhere they are read as those of engine direct.
+std::unique_ptr<Finder> find_insitu(const EngineContext& context, const std::string& name,
+                                    const StreamOptions& options);
 
 }  // namespace penstock::stream

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "penstock/error.hpp"
+#include "stream/direct/direct_engine.hpp"
 #include "stream/direct/direct_reader.hpp"
 #include "stream/insitu/insitu_engine.hpp"
 #include "stream/insitu/insitu_plane.hpp"
@@ -119,7 +120,27 @@ void InsituSource::detach() {
   if (analysis_) writer_->detach(*analysis_);
 }
 
+class LocalFinder final : public Finder {
+ public:
+  explicit LocalFinder(std::unique_ptr<Finder> registered) : registered_(std::move(registered)) {}
+  std::optional<Found> look(base::Deadline deadline) override {
+    return any_local_writer() ? registered_->look(deadline) : std::nullopt;
+  }
+  std::string place() const override { return ""; }
+  std::vector<std::string> names(base::Deadline) override { return {}; }
+  Timeout pause() const override { return registered_->pause(); }
+
+ private:
+  const std::unique_ptr<Finder> registered_;
+};
+
 }  // namespace
+
+std::unique_ptr<Finder> find_insitu(const EngineContext& context, const std::string& name, const StreamOptions&) {
+  return std::make_unique<LocalFinder>(find_registered(context, name, [](const fabric::Registration& registration) {
+    return find_local_writer(registration.token, 0) != nullptr;
+  }));
+}
 
 std::unique_ptr<StepSource> open_insitu(const EngineContext& context, const std::string& name, Cohort& cohort,
                                         const StreamOptions& options) {

@@ -12,8 +12,9 @@
 namespace penstock::stream {
 
 std::span<const EngineEntry> engines() {
-  static constexpr EngineEntry all[] = {{"direct", &create_direct, &open_direct},
-                                        {"insitu", &create_insitu, &open_insitu}};
+  static constexpr EngineEntry all[] = {
+      {.name = "direct", .create = &create_direct, .open = &open_direct, .finder = &find_direct},
+      {"insitu", &create_insitu, &open_insitu}};
   return all;
 }
 

@@ -85,4 +85,10 @@ std::shared_ptr<LocalWriter> find_local_writer(const fabric::Token& token, std::
   return found == all.writers.end() ? nullptr : found->second.lock();
 }
 
+bool any_local_writer() {
+  auto& all = local_writers();
+  std::lock_guard lock(all.mutex);
+  return std::ranges::any_of(all.writers, [](const auto& entry) { return !entry.second.expired(); });
+}
+
 }  // namespace penstock::stream

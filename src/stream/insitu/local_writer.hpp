@@ -54,5 +54,6 @@ class LocalWriter {
 // The ranks of writers in this process, by their cohort's token. An entry lasts as long as the object does.
 void note_local_writer(const fabric::Token& token, std::uint32_t rank, const std::shared_ptr<LocalWriter>& writer);
 std::shared_ptr<LocalWriter> find_local_writer(const fabric::Token& token, std::uint32_t rank);  // null: elsewhere
+bool any_local_writer();
 
 }  // namespace penstock::stream
