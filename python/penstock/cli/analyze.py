@@ -24,7 +24,7 @@ from rich.text import Text
 from ..units import duration, size
 from .console import command, fail, messages, output, print_json
 from .objects import Json
-from .places import not_found_hint
+from .places import hint_for
 
 SHOWN_FILES = 4
 END_WITHIN_S = 30
@@ -92,7 +92,7 @@ def analyze(
     except PipelineError as error:
         fail(str(error))
     except penstock.Error as error:
-        fail(str(error), not_found_hint(channel), code=124 if isinstance(error, TimeoutError) else 1)
+        fail(str(error), hint_for(channel), code=124 if isinstance(error, TimeoutError) else 1)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("vtkmodules", "vtk"):
             raise

@@ -9,7 +9,7 @@ import typer
 from ..units import size
 from .console import Yes, command, confirm, fail
 from .objects import PoolName, Timeout, check_directory, open_pool
-from .places import find, find_in_pools, known_pools, not_found_hint
+from .places import CALL_S, Place, in_pool, known_pools, require, say_once
 
 
 @command
@@ -20,7 +20,7 @@ def drop(
     yes: Yes = False,
 ) -> None:
     """Remove a stream from its pool, with all its steps. Not while it is written. It says what is lost, and asks."""
-    place = find_in_pools(name, pool, need_one=True)
+    place = _find(name, pool)
     if place is None:
         _say_why(name, pool)
     about = place.about
@@ -33,14 +33,37 @@ def drop(
         there.drop_stream(name)
 
 
+def _find(name: str, only: str) -> Place | None:
+    """only: in the pool of this name. Ends the command where several pools have the stream."""
+    import penstock
+
+    found = []
+    for pool in [pool["name"] for pool in known_pools() if only in ("", pool["name"])]:
+        try:
+            found.append(in_pool(pool, penstock.inspect(name, CALL_S, engine="pool", pool=pool)))
+        except penstock.NotFound:
+            continue
+        except penstock.Error as error:
+            say_once(f"pool {pool}: {error}")
+    if len(found) > 1:
+        fail(f"pools {', '.join(place.where for place in found)} have a stream '{name}'", "Give --pool.", code=2)
+    return found[0] if found else None
+
+
 def _say_why(name: str, pool: str) -> NoReturn:
     """Why no stream of this name was found in the pool, or in any."""
+    import penstock
+
     pools = [each["name"] for each in known_pools()]
     if pools and pool and pool not in pools:
         fail(f"there is no pool '{pool}'", f"There are: {', '.join(sorted(pools))}")
-    place = find(name)
-    if not pool and place is not None and place.kind == "writer":
-        fail(f"{name} is in its writer's memory; it ends with its writer", "Only streams in pools are dropped.")
+    try:
+        place = require(name)
+    except penstock.NotFound as error:
+        hint = str(error)
+    else:
+        if not pool and place.kind == "writer":
+            fail(f"{name} is in its writer's memory; it ends with its writer", "Only streams in pools are dropped.")
+        hint = f"It is in {place}: it goes with its writer, or with its folder."
     check_directory()
-    hint = not_found_hint(name) or "It is not in that pool. It goes with its writer, or with its folder."
     fail(f"there is no stream '{name}' in {f'pool {pool}' if pool else 'a pool'}", hint)

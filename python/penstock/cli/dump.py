@@ -18,8 +18,8 @@ from .places import (
     StreamName,
     Variables,
     await_first_step,
+    hint_for,
     next_step,
-    not_found_hint,
     opened,
     require,
     variables_of,
@@ -80,7 +80,7 @@ def dump(
                 found.append({"step": step.number, "variables": entries, "attributes": attributes})
             stream_name = stream.name
     except penstock.Error as error:
-        fail(str(error), not_found_hint(name), code=124 if isinstance(error, penstock.TimeoutError) else 1)
+        fail(str(error), hint_for(name), code=124 if isinstance(error, penstock.TimeoutError) else 1)
     if not found:
         fail(f"stream '{stream_name}' has ended and has no step{f' from {first} on' if first else ''}")
     if as_json:

@@ -52,11 +52,7 @@ def _open(name: str, database: str = "", part: int | None = None, timeout: float
     from .. import _core, mesh
 
     _require_stream_name(name, database, "--database")
-    place = find(name) if (database or _core.mesh_database_of(name)) == "stream" else None
-    if place is not None and place.options:
-        options: dict[str, Any] = place.options
-        return mesh.open(name, part=part, timeout=timeout, database="stream", **options)
-    if (database or _core.mesh_database_of(name)) == "stream" and place is None:
+    if (database or _core.mesh_database_of(name)) == "stream" and find(name) is None:
         messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
     chosen: dict[str, Any] = {"database": database} if database else {}
     return mesh.open(name, part=part, timeout=timeout, **chosen)

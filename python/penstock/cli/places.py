@@ -1,12 +1,10 @@
-"""Where streams are: the registrations of living writers, then pools, then files in the working directory."""
+"""Where streams are: lists of them, and what the commands know of one. The library finds it (penstock.inspect)."""
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from ..workflow.registry import DIRECTORY, directory_is_known, where_streams_register
+from ..workflow.registry import DIRECTORY, directory_is_known
 from .console import fail, messages
 
 StreamName = Annotated[
@@ -71,12 +69,12 @@ def known_pools(timeout: float = CALL_S) -> list[dict[str, Any]]:
     except (penstock.NotFound, penstock.PeerLost, penstock.TimeoutError) as error:
         if isinstance(error, penstock.TimeoutError):  # it hangs: no command shall wait for that at each look
             _silent_until["directory"] = time.monotonic() + SILENT_S
-        _say_once(f"the directory service does not answer: {error}")
+        say_once(f"the directory service does not answer: {error}")
         return []
 
 
 @functools.cache
-def _say_once(text: str) -> None:
+def say_once(text: str) -> None:
     messages().print(Text(text), soft_wrap=True)
 
 
@@ -87,9 +85,9 @@ def in_pools(pools: list[dict[str, Any]]) -> list[Place]:
     for name in [pool["name"] for pool in pools]:
         try:
             with penstock.Pool(name, timeout=CALL_S) as there:
-                found += [_in_pool(name, told) for told in there.streams()]
+                found += [in_pool(name, told) for told in there.streams()]
         except penstock.Error as error:
-            _say_once(f"pool {name}: {error}")
+            say_once(f"pool {name}: {error}")
     return found
 
 
@@ -98,7 +96,7 @@ def in_files() -> list[Place]:
     return [place for folder in sorted(Path().glob("*.steps")) if (place := _in_folder(str(folder)))]
 
 
-def _in_pool(pool: str, told: dict[str, Any]) -> Place:
+def in_pool(pool: str, told: dict[str, Any]) -> Place:
     return Place("pool", pool, told["stream"], {"engine": "pool", "pool": pool}, told)
 
 
@@ -118,91 +116,40 @@ def _in_folder(folder: str) -> Place | None:
 
 
 def find(name: str) -> Place | None:
-    """The stream of this name, wherever it is. Addresses and paths are taken on trust."""
+    """The stream of this name, wherever it is now. Addresses are taken on trust. Raises what is wrong with it."""
+    import penstock
+
+    try:
+        return require(name)
+    except penstock.NotFound:
+        return None
+
+
+def require(name: str) -> Place:
+    """As find; raises NotFound, which says where was looked, when there is no such stream."""
+    import penstock
+
     from ..context import _default_context
 
     if "://" in name:
         return Place("address", name.partition("?")[0], name)
-    if "/" in name or name.endswith(".steps") or os.path.isfile(os.path.join(name, "stream.json")):
-        folder = os.path.dirname(name) if os.path.isfile(name) else name
-        return Place("files", folder, name, about=place.about if (place := _in_folder(folder)) else {})
-    return next((place for place in _candidates(name, _default_context().options_for(name)) if place), None)
+    if _default_context().options_for(name)["engine"] == "space":  # its arrays say nothing of streams
+        return Place("configured", "engine space", name)
+    told = penstock.inspect(name)
+    options = {key: told[key] for key in ("engine", "pool") if key in told}
+    if told["engine"] == "pool":
+        return in_pool(told["pool"], told)
+    if told["engine"] == "file":
+        path = "/" in name or os.path.exists(name)  # which says it itself
+        return Place("files", os.path.relpath(told["folder"]), name, {} if path else options, told)
+    return next((place for place in registered() if place.name == name), Place("writer", "", name, options))
 
 
-def _candidates(name: str, chosen: Mapping[str, str]) -> Iterator[Place | None]:
-    yield next((place for place in registered() if place.name == name and place.about["state"] == "alive"), None)
-    yield find_in_pools(name)
-    yield _in_folder(chosen["folder"].strip('"') or f"{name}.steps")
-    if chosen["engine"] == "space":  # its arrays say nothing of streams
-        yield Place("configured", "engine space", name)
-
-
-def find_in_pools(name: str, only: str = "", need_one: bool = False) -> Place | None:
-    """only: in the pool of this name. need_one: ends the command where several pools have the stream."""
-    import penstock
-
-    found = []
-    for pool in [pool["name"] for pool in known_pools() if only in ("", pool["name"])]:
-        try:
-            found.append(_in_pool(pool, penstock.inspect(name, CALL_S, engine="pool", pool=pool)))
-        except penstock.NotFound:
-            continue
-        except penstock.Error as error:
-            _say_once(f"pool {pool}: {error}")
-    if len(found) > 1 and need_one:
-        fail(f"pools {', '.join(place.where for place in found)} have a stream '{name}'", "Give --pool.", code=2)
-    return found[0] if found else None
-
-
-def wait_for(name: str, timeout: float | None) -> Place:
-    """As find, and waits until the stream is there. timeout: seconds; None: the stream's open_timeout_ms."""
-    from ..context import _default_context
-
-    place = find(name)
-    if place is None and timeout is None:
-        timeout = int(_default_context().options_for(name)["open_timeout_ms"]) / 1000
-    end = time.monotonic() + (timeout or 0)
-    while place is None:
-        if time.monotonic() >= end:
-            fail(f"there is no stream '{name}' after {timeout:g} s", not_found_hint(name), code=124)
-        time.sleep(LOOK_AGAIN_S)
-        place = find(name)
-    return place
-
-
-def require(name: str) -> Place:
-    """As find; ends the command when there is no such stream."""
-    place = find(name)
-    if place is None:
-        fail(f"there is no stream '{name}' here now", not_found_hint(name))
-    return place
-
-
-def not_found_hint(name: str) -> str:
-    """Where was looked, and the nearest name or what there is; "" when the stream is there."""
-    import penstock
-
+def hint_for(name: str) -> str:
+    """What a program that cannot open a stream may have to know beyond its error."""
     if "://" in name:
         return "Addresses change with each start of a writer: penstock stream ls --address prints the present one."
-    try:
-        if find(name) is not None:
-            return ""
-        pools = known_pools()
-        places = [place for place in registered() if place.about["state"] == "alive"] + in_pools(pools) + in_files()
-    except penstock.Error:  # the first error says enough
-        return ""
-    looked = [f"registrations in {where_streams_register()}", *(f"pool {pool['name']}" for pool in pools)]
-    looked += [] if pools else ["no pool, because no directory service is known or answers"]
-    return f"Looked in: {', '.join(looked)}; files {name}.steps here. {_suggestion(name, places)}"
-
-
-def _suggestion(name: str, places: list[Place]) -> str:
-    where = {place.name.removesuffix(".steps"): place for place in reversed(places)}
-    if near := difflib.get_close_matches(name, where, n=1, cutoff=0.6):
-        return f"Did you mean '{near[0]}' ({where[near[0]]})?"
-    if where:
-        return f"There are: {', '.join(sorted(where))}"
-    return "There is none. Start its writer, or give an address (penstock stream ls --address, where the writer runs)."
+    return ""
 
 
 def await_first_step(place: Place, timeout: float) -> None:

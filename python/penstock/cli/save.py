@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..units import size
 from .console import command, fail, messages, output
-from .places import StreamName, Variables, find, not_found_hint, variables_of, wait_for
+from .places import StreamName, Variables, find, hint_for, variables_of
 
 
 @command
@@ -56,17 +56,17 @@ def save(
         fail("--force replaces the file, --append adds to it: give one of them", code=2)
     try:
         require_free(out, force or append)
-        if not quiet and find(name) is None:
+        place = find(name)
+        if not quiet and place is None:
             messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
-        place = wait_for(name, timeout)
-        if not quiet and place.kind in ("pool", "files"):
+        if not quiet and place is not None and place.kind in ("pool", "files"):
             known = f"{place.about.get('state')}, {place.about.get('steps')} steps so far"
             messages().print(Text(f"stream '{name}' is in {place}: {known}"), soft_wrap=True)
         asked: dict[str, Any] = {"steps": steps, "first": first, "every": every}
         asked |= {"variables": chosen, "force": force, "append": append, "compression": compression}
         asked |= {"timeout": timeout}
         with _progress(name, steps, quiet) as on_step:
-            result = save_stream(place.name, out, **asked, on_step=on_step, options=place.options)
+            result = save_stream(name, out, **asked, on_step=on_step, options=place.options if place else None)
     except FileExistsError as error:
         fail(str(error), "Give --force to replace it, --append to add to it, or another name.")
     except ModuleNotFoundError as error:
@@ -74,7 +74,7 @@ def save(
             raise
         fail(f"saving needs {error.name}, which is not installed", f"pip install {error.name}")
     except penstock.Error as error:
-        fail(str(error), not_found_hint(name), code=124 if isinstance(error, TimeoutError) else 1)
+        fail(str(error), hint_for(name), code=124 if isinstance(error, TimeoutError) else 1)
 
     if result.problem:
         kept = f"{result.steps} steps were kept in {out}" if result.steps or append else f"{out} holds no steps"

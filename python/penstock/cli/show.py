@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..units import size
 from .console import command, fail, output, print_json, visible
-from .places import Place, StreamName, await_first_step, next_step, not_found_hint, opened, require
+from .places import Place, StreamName, await_first_step, hint_for, next_step, opened, require
 
 if TYPE_CHECKING:
     from ..variable import Variable
@@ -52,7 +52,7 @@ def show(
             found = {"stream": stream.name, **_about(place), **found, "data_plane": plane}
         found["peers"] = _peers(place)
     except penstock.Error as error:
-        fail(str(error), not_found_hint(name), code=124 if isinstance(error, penstock.TimeoutError) else 1)
+        fail(str(error), hint_for(name), code=124 if isinstance(error, penstock.TimeoutError) else 1)
     if as_json:
         print_json(found)
     else:
