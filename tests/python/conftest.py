@@ -117,7 +117,20 @@ def engine(request):
 
 
 @pytest.fixture
-def pair(context, plane):
+def readers(context, engine, tmp_path):
+    """The context of readers to whom nobody says the engine: they find the stream. That of a space has to be told."""
+    if engine == "space":
+        yield context
+        return
+    nothing = tmp_path / "readers.yaml"
+    nothing.write_text("streams: {}\n")
+    readers = penstock.Context(directory=str(tmp_path / "streams"), listen="127.0.0.1", config_file=str(nothing))
+    yield readers
+    readers._shut_down()
+
+
+@pytest.fixture
+def pair(context, plane, readers):
     """pair(**options) opens a writer and a reader of it over the data plane, each with the options that it takes; both
     are closed with the test."""
     opened = []
@@ -126,7 +139,7 @@ def pair(context, plane):
         of_readers = {key: options.pop(key) for key in ("delivery", "group", "start") if key in options}
         writer = context.create(name, timeout=TIMEOUT_S, **options)
         opened.append(writer)
-        reader = context.open(name, timeout=TIMEOUT_S, data_plane=plane, **of_readers)
+        reader = readers.open(name, timeout=TIMEOUT_S, data_plane=plane, **of_readers)
         opened.append(reader)
         return writer, reader
 
@@ -156,7 +169,7 @@ def hand_over(pair):
 
 
 @pytest.fixture
-def cohorts(context, plane):
+def cohorts(context, plane, readers):
     """cohorts(m, n, write, read): write(stream) on each of m threads, the ranks of a writer, read(stream) on n."""
 
     numbers = itertools.count()
@@ -169,7 +182,7 @@ def cohorts(context, plane):
                 write(stream)
 
         def rank_of_reader(cohort):
-            with context.open(name, comm=cohort, timeout=TIMEOUT_S, data_plane=plane) as stream:
+            with readers.open(name, comm=cohort, timeout=TIMEOUT_S, data_plane=plane) as stream:
                 read(stream)
 
         def team(size):
