@@ -214,8 +214,11 @@ void Coprocessor::Impl::await_first_demand() {
   };
   const auto awaited = [&] { return stream::Awaited{listener->awaited(), stream::Awaited::Whom::readers}; };
   const bool chosen = stream.step_timeout_ms != 0 || stream.open_timeout_ms != StreamOptions().open_timeout_ms;
-  if (expects_demand() &&
-      (!stream::attempt_patiently(channel, {}, chosen ? stream.open_timeout_ms : 0, heard, awaited) || ended_with)) {
+  const auto wait = [&] {
+    if (chosen) return heard(base::Deadline(Timeout(stream.open_timeout_ms)));
+    return stream::attempt_patiently(channel, {}, 0, heard, awaited);
+  };
+  if (expects_demand() && (!wait() || ended_with)) {
     if (ended_with)
       throw Error(Errc::peer_lost, "channel " + channel + ": the analysis ended with status " +
                                        std::to_string(*ended_with) + " before its first request");

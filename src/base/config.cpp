@@ -113,10 +113,13 @@ class Overlay {
   std::vector<std::pair<std::string, std::string>> ignored_;  // option, and where it was given
 };
 
-// A variable of the environment is for one name. Throws Error(invalid_argument) where another one of this process, or of the
-// file, gives the same variable.
+// Who asks for options: one that opens what they are for, or one that only looks.
+enum class Asks : std::uint8_t { to_open, to_look };
+
+// A variable of the environment is for one name. Throws Error(invalid_argument) where another name in the file, or one that this
+// process has opened, gives the same variable.
 template <class Options>
-void require_one_name(const std::string& variable, const std::string& name, const ConfigFile* file) {
+void require_one_name(const std::string& variable, const std::string& name, const ConfigFile* file, Asks asks) {
   const auto refuse_other = [&](const std::string& other, const std::string& where) {
     throw Error(Errc::invalid_argument, variable + " is set, and may be for '" + name + "' or for '" + other + "'" +
                                             where + ": give one of them another name, or use penstock.yaml");
@@ -126,11 +129,12 @@ void require_one_name(const std::string& variable, const std::string& name, cons
       if (entry.name != name && entry.name != every_name &&
           variable_name(Place<Options>::variable, entry.name) == variable)
         refuse_other(entry.name, " (" + entry.where + ")");
+  if (asks == Asks::to_look) return;
   static std::mutex mutex;  // guards `users`
   static std::map<std::string, std::string> users;
   const std::lock_guard lock(mutex);
   const auto& user = users.try_emplace(variable, name).first->second;
-  if (user != name) refuse_other(user, ", which this process has, too");
+  if (user != name) refuse_other(user, ", which this process has opened");
 }
 
 template <class Options>
@@ -146,7 +150,7 @@ void add_variable(Overlay<Options>& overlay, const std::string& variable) {
 }
 
 template <class Options>
-Overlay<Options> overlaid(std::string_view of, Options in_code, const std::string& config_file) {
+Overlay<Options> overlaid(std::string_view of, Options in_code, const std::string& config_file, Asks asks) {
   const std::string name(of);
   Overlay<Options> overlay(std::move(in_code));
   std::optional<ConfigFile> file;
@@ -160,7 +164,7 @@ Overlay<Options> overlaid(std::string_view of, Options in_code, const std::strin
   if (for_all && !environment(for_all).empty()) add_variable(overlay, for_all);
   const std::string variable = variable_name(Place<Options>::variable, name);
   if (!environment(variable.c_str()).empty()) {
-    require_one_name<Options>(variable, name, file ? &*file : nullptr);
+    require_one_name<Options>(variable, name, file ? &*file : nullptr, asks);
     add_variable(overlay, variable);
   }
   return overlay;
@@ -185,7 +189,7 @@ std::string writers_engine(const std::string& engine) { return engine == automat
 
 StreamOptions options_in_effect(std::string_view stream, Side side, const StreamOptions& in_code,
                                 const std::string& config_file, const std::string& found) {
-  auto all = overlaid(stream, in_code, config_file);
+  auto all = overlaid(stream, in_code, config_file, Asks::to_open);
   all.warn_of_ignored("stream", stream);
   if (all.options().engine == automatic_engine) {
     if (side == Side::writer) all.choose_engine(writers_engine(all.options().engine), Source::builtin, "default");
@@ -221,25 +225,25 @@ StreamOptions options_in_effect(std::string_view stream, Side side, const Stream
 
 std::vector<OptionValue> describe_stream(std::string_view stream, StreamOptions in_code,
                                          const std::string& config_file) {
-  return overlaid(stream, std::move(in_code), config_file).describe();
+  return overlaid(stream, std::move(in_code), config_file, Asks::to_look).describe();
 }
 
 StreamOptions options_for_stream(std::string_view stream, StreamOptions defaults, const std::string& config_file) {
-  return overlaid(stream, std::move(defaults), config_file).options();
+  return overlaid(stream, std::move(defaults), config_file, Asks::to_look).options();
 }
 
 CoprocessorOptions options_for_coprocessor(std::string_view channel, CoprocessorOptions defaults,
                                            const std::string& config_file) {
-  return overlaid(channel, std::move(defaults), config_file).options();
+  return overlaid(channel, std::move(defaults), config_file, Asks::to_look).options();
 }
 
 MeshOptions options_for_mesh(std::string_view region, MeshOptions defaults, const std::string& config_file) {
-  return overlaid(region, std::move(defaults), config_file).options();
+  return overlaid(region, std::move(defaults), config_file, Asks::to_look).options();
 }
 
 PoolOptions options_for_pool(PoolOptions in_code, const std::string& config_file) {
   const std::string name = in_code.pool.empty() ? every_name : in_code.pool;
-  const auto all = overlaid(name, std::move(in_code), config_file);
+  const auto all = overlaid(name, std::move(in_code), config_file, Asks::to_open);
   all.warn_of_ignored("pool", name);
   return all.options();
 }
@@ -293,6 +297,7 @@ std::map<std::string, OptionValue> settings_in(const std::string& path) {
 
 Settings settings(const ContextOptions& in_code) {
   Settings result;
+  static_cast<void>(fixed_names(in_code.fixed, field_names(tables::context)));
   std::map<std::string, OptionValue> file;
   // Of code, the file and the environment the last that says something.
   const auto choose = [&](const std::string& name, const std::string& code, const std::string& otherwise,

@@ -67,6 +67,11 @@ YAML::Node load(const std::string& file) {
   }
 }
 
+// Undefined where it is not there: yaml-cpp throws when such a node is asked anything but IsDefined.
+YAML::Node entry_of(const YAML::Node& map, std::string_view key) {
+  return map.IsDefined() && map.IsMap() ? map[std::string(key)] : YAML::Node(YAML::NodeType::Undefined);
+}
+
 }  // namespace
 
 ConfigFile::ConfigFile(const std::string& path) : path_(path), root_(std::make_unique<YAML::Node>(load(path))) {}
@@ -74,19 +79,16 @@ ConfigFile::~ConfigFile() = default;
 
 std::vector<ConfigFile::Entry> ConfigFile::entries(std::string_view section) const {
   std::vector<Entry> entries;
-  const YAML::Node& root = *root_;
-  if (!root.IsMap()) return entries;
-  for_each_entry(path_, root[std::string(section)], section,
-                 [&](const std::string& name, const YAML::Node&, const YAML::Node& place) {
-                   entries.push_back({name, place_of(path_, place)});
-                 });
+  const YAML::Node map = entry_of(*root_, section);
+  if (!map.IsDefined()) return entries;
+  for_each_entry(path_, map, section, [&](const std::string& name, const YAML::Node&, const YAML::Node& place) {
+    entries.push_back({name, place_of(path_, place)});
+  });
   return entries;
 }
 
 void ConfigFile::read_entry(const ConfigSection& section, const std::string& name, const Set& set) const {
-  const YAML::Node& root = *root_;
-  const YAML::Node map = root.IsMap() ? root[std::string(section.name)] : YAML::Node();
-  const YAML::Node entry = map.IsMap() ? map[name] : YAML::Node(YAML::NodeType::Undefined);
+  const YAML::Node entry = entry_of(entry_of(*root_, section.name), name);
   if (!entry.IsDefined()) return;
   if (entry.IsScalar()) {
     const auto place = place_of(path_, entry);

@@ -97,13 +97,7 @@ using base::Place;
 // `fixed`, which is no field: it is about what code gives, and is not printed back.
 template <class Options>
 void set_fixed(Options& options, std::string_view names) {
-  const std::string fixed = base::fields::parse_names(names);
-  for (const std::string_view name : base::split(fixed, ','))
-    if (!name.empty() &&
-        std::ranges::find(Place<Options>::table, name, &base::Field<Options>::name) == Place<Options>::table.end())
-      throw Error(Errc::unknown_option,
-                  "fixed: " + base::unknown_name("option", name, base::field_names(Place<Options>::table)));
-  options.fixed = fixed;
+  options.fixed = base::fixed_names(names, base::field_names(Place<Options>::table));
 }
 
 template <class Options>
@@ -214,8 +208,16 @@ void set_option(StreamOptions& options, const std::string& key, const std::strin
   refuse(*field, *side == Side::writer ? "a writer" : "a reader");
 }
 
+std::string fixed_names(std::string_view text, std::span<const std::string_view> options) {
+  const std::string fixed = fields::parse_names(text);
+  for (const std::string_view name : split(fixed, ','))
+    if (!name.empty() && std::ranges::find(options, name) == options.end())
+      throw Error(Errc::unknown_option, "fixed: " + unknown_name("option", name, options));
+  return fixed;
+}
+
 void set_option(ContextOptions& options, const std::string& key, const std::string& value) {
-  if (key == "fixed") options.fixed = fields::parse_names(value);
+  if (key == "fixed") options.fixed = fixed_names(value, field_names(tables::context));
   else set_field(tables::context, options, key, value);
 }
 

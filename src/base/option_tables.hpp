@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -201,6 +202,9 @@ struct Place<PoolOptions> {
 std::optional<Ends> end_of(std::string_view engine, Side side);
 // Throws Error(invalid_argument): the option has no effect there.
 [[noreturn]] void refuse(const StreamField& field, const std::string& what);
+
+// The names in a text for `fixed`, in order. Throws Error(unknown_option) for one that is none of these options.
+std::string fixed_names(std::string_view text, std::span<const std::string_view> options);
 
 // Calls set(key, value) for each part of "word,key=value,key=value"; the first part, without a key, is the value of `alone`.
 void for_each_part(std::string_view text, std::string_view alone,

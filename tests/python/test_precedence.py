@@ -1,7 +1,12 @@
 """Where options and settings come from: code, penstock.yaml, the environment."""
 
+import threading
+import time
+
 import penstock
 import pytest
+
+DEADLINE_S = 60
 
 
 def test_options_say_where_they_came_from(tmp_path, monkeypatch, capfd):
@@ -28,6 +33,41 @@ def test_the_environment_wins_over_code(tmp_path, monkeypatch):
     fixed = penstock.Context(directory=str(tmp_path / "code"), fixed="directory")
     with fixed.create("heat", rendezvous_readers=0), pytest.raises(penstock.NotFound):
         context.inspect("heat")
+
+
+def test_a_file_without_streams(tmp_path, monkeypatch):
+    (tmp_path / "penstock.yaml").write_text("listen: 127.0.0.1\n")
+    monkeypatch.chdir(tmp_path)
+    context = penstock.Context(directory=str(tmp_path / "streams"))
+    with context.create("heat", rendezvous_readers=0) as stream, stream.step() as step:
+        step["n"] = 1
+
+
+def test_a_rank_that_waits_for_rank_0_says_so(tmp_path, capfd):
+    context = penstock.Context(directory=str(tmp_path / "streams"))
+    begin = threading.Event()
+
+    def write(cohort):
+        with context.create("heat", comm=cohort, rendezvous_readers=0) as stream:
+            if cohort.rank == 0:
+                begin.wait()
+            with stream.step() as step:
+                step.put("T", [1.0], start=[cohort.rank], shape=[2])
+
+    penstock._core.set_first_warning(50)
+    ranks = [threading.Thread(target=write, args=(cohort,)) for cohort in penstock.thread_cohort(2)]
+    try:
+        for rank in ranks:
+            rank.start()
+        end, said = time.monotonic() + DEADLINE_S, ""
+        while "waits for rank 0" not in said:
+            assert time.monotonic() < end
+            said += capfd.readouterr().err
+    finally:
+        penstock._core.set_first_warning(10_000)
+        begin.set()
+        for rank in ranks:
+            rank.join()
 
 
 def test_a_stream_that_lies_on_this_host_listens_there_only(tmp_path, monkeypatch):

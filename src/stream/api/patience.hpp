@@ -1,5 +1,6 @@
 // How long a writer waits where no timeout is chosen: for its readers as long as they take, with warnings in the log that say who
-// they are and since when; for anything else, as a rank or a pool, unchosen_timeout.
+// they are and since when; a rank waits for rank 0 alike, which is the one that knows of the readers. For anything else, as another
+// rank or a pool: unchosen_timeout.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ class Patience {
 
   // Until when the next attempt may last.
   static base::Deadline slice() { return base::Deadline(Timeout(1000)); }
-  // After an attempt in vain: whether to make another. awaited: called seldom, as pools ask their servers then.
+  // After an attempt that timed out: whether to make another. A wait that was given up, and so has not asked for a while, begins
+  // anew. awaited: called seldom, as pools ask their servers then.
   bool goes_on(const std::function<Awaited()>& awaited);
 
   // How long to wait before the first warning; for tests.
@@ -36,10 +38,12 @@ class Patience {
  private:
   const std::string stream_;
   const std::optional<std::uint64_t> step_;
-  const base::Clock::time_point since_ = base::Clock::now();
-  Timeout gap_;                            // to the next warning
-  Timeout next_look_;                      // after so long
-  Timeout others_end_ = unchosen_timeout;  // whoever is no reader has so long
+  void begin();
+
+  base::Clock::time_point since_, asked_;
+  Timeout gap_;         // to the next warning
+  Timeout next_look_;   // after so long
+  Timeout others_end_;  // of waits for anything but readers
 };
 
 // Calls attempt(deadline) until it says true: by the timeout where one is chosen, else as long as Patience allows.
