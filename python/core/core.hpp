@@ -306,7 +306,7 @@ class PyReader {
   std::thread::id function_thread_;  // while in_function_
   std::optional<ReadStep> step_;
   std::vector<Buffer> pending_;  // what gets will fill
-  std::string options_;          // in effect, as YAML
+  StreamOptions place_;
   std::string name_;
   StreamStatistics last_statistics_;
 };

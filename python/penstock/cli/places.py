@@ -136,7 +136,7 @@ def require(name: str) -> Place:
     if _default_context().options_for(name)["engine"] == "space":  # its arrays say nothing of streams
         return Place("configured", "engine space", name)
     told = penstock.inspect(name)
-    options = {key: told[key] for key in ("engine", "pool") if key in told}
+    options: dict[str, str] = {key: told[key] for key in ("engine", "pool") if key in told}
     if told["engine"] == "pool":
         return in_pool(told["pool"], told)
     if told["engine"] == "file":

@@ -24,7 +24,7 @@ from ..units import duration, rate_of_bytes, size, timestamp
 from ..workflow.registry import Run, list_runs
 from ..workflow.statistics import Endpoint, Rate, is_internal, read_endpoints
 from .console import command, fail, messages, output, print_json, visible
-from .places import _say_once, known_pools, registered
+from .places import known_pools, registered, say_once
 from .pool import status_tables
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class View:
                     self.clients[name] = penstock.Pool(name, timeout=CALL_S)
                 found.append((name, ask(self.clients[name])))
             except penstock.Error as error:
-                _say_once(f"pool {name}: {error}")
+                say_once(f"pool {name}: {error}")
                 if client := self.clients.pop(name, None):
                     client.close()
         return found

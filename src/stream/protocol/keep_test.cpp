@@ -255,7 +255,7 @@ TEST(KeepUndelivered, ABlockingWriterWaitsForItsConsumer) {
   Kept w({.queue_steps = 2, .rendezvous_readers = 0, .keep_undelivered = true});
   EXPECT_TRUE(w.write() && w.write());
   EXPECT_FALSE(w.write()) << "nobody has taken anything";
-  EXPECT_EQ(w.writer.awaited(), "a reader to come for 2 steps kept for it");
+  EXPECT_EQ(w.writer.awaited().who, "a reader to come for 2 steps kept for it");
   w.writer.ledger().join(first_consumer, 1, false, "home");
   EXPECT_THAT(w.take(), testing::ElementsAre("epoch 0", "announce 0", "announce 1"));
   w.writer.on_message(first_consumer, Message{.kind = Kind::release, .step = 0, .slot = 0});

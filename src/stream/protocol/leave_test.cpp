@@ -78,7 +78,7 @@ TEST(Leaving, TheEndDoesNotWaitForLeasesThatAreKept) {
   EXPECT_FALSE(w.writer.closed());
   w.leave(reader_a, 1);
   EXPECT_FALSE(w.writer.closed());
-  EXPECT_EQ(w.writer.awaited(), "readers to release steps: b (1 held)");
+  EXPECT_EQ(w.writer.awaited().who, "readers to release steps: b (1 held)");
   w.release(reader_b, 0, 0);
   EXPECT_TRUE(w.writer.closed());
   w.release(reader_a, 0, 0);

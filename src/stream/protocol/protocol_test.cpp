@@ -83,7 +83,7 @@ TEST(Ledger, BlocksWhenTheQueueIsFull) {
   w.release(reader_a, 0, 0);
   EXPECT_TRUE(w.write());
   EXPECT_FALSE(w.write());
-  EXPECT_EQ(w.writer.awaited(), "readers to release steps: a (2 held)");
+  EXPECT_EQ(w.writer.awaited().who, "readers to release steps: a (2 held)");
 }
 
 TEST(Ledger, DiscardsTheNewest) {
@@ -331,7 +331,7 @@ TEST(WriterProtocol, ClosesWhenEveryStepIsRead) {
   EXPECT_TRUE(w.write());
   w.writer.on_message(1, record);
   w.writer.closing();
-  EXPECT_EQ(w.writer.awaited(), "readers to release steps: a (1 held)");
+  EXPECT_EQ(w.writer.awaited().who, "readers to release steps: a (1 held)");
   w.writer.on_message(1, Message{.kind = Kind::closing});
   EXPECT_THROW(w.writer.on_message(1, Message{.kind = Kind::closing}), Error);
   EXPECT_FALSE(w.writer.closed());
