@@ -1,12 +1,15 @@
 """The Zarr store of saved steps, which zarr and xarray.open_zarr open.
 
 Every variable is an array along `step`, as are the steps' numbers and the stream's attributes that are a number and
-change. Other attributes are attributes. So every step has the same variables, with the same shapes and types. A slash
-in a name becomes an underscore. The store appears under its name when it is complete. Needs zarr 3.
+change. So every step has the same variables, with the same shapes and types. Other attributes are attributes, with
+their last value; those that change, appear after the first step, or whose name is taken are in the attribute
+`penstock_attributes`, too: JSON of {name: {number of a step: value from this step on}}. A slash in a name becomes an
+underscore. The store appears under its name when it is complete. Needs zarr 3.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -35,7 +38,7 @@ class ZarrArchive:
 
     def __init__(self, path: Path, compression: int = 0):
         """compression: of zstd, 0 (none) to 9."""
-        import zarr
+        import zarr.codecs
 
         require_folder(path)
         self.path = path
@@ -46,8 +49,7 @@ class ZarrArchive:
         self._arrays: dict[str, Any] = {}
         self._step = "step"
         self._lengths: dict[str, int] = {}  # of dimensions
-        self._series: dict[str, list[Any]] = {}  # attributes that were a number in every step
-        self._attributes: dict[str, Any] = {}  # as last seen
+        self._attributes: dict[str, dict[int, Any]] = {}  # their values, by the number of the step that brought them
 
     def __enter__(self) -> ZarrArchive:
         return self
@@ -60,7 +62,7 @@ class ZarrArchive:
         data = {name: self._require_array(name, value) for name, value in values.items()}
         index = len(self.numbers)
         if index == 0:
-            while self._step in values:
+            while self._step in map(_plain, values):
                 self._step = f"penstock_{self._step}"
             self._lengths[self._step] = -1  # no other dimension has its name
             self._arrays = {name: self._make(name, each, values[name].dimensions) for name, each in data.items()}
@@ -74,11 +76,11 @@ class ZarrArchive:
                 array.resize((index, *array.shape[1:]))
             raise
         self.numbers.append(number)
-        known = self._series if index else {name: [] for name in attributes}
-        self._series = {name: series for name, series in known.items() if is_number(attributes.get(name))}
-        for name, series in self._series.items():
-            series.append(attributes[name])
-        self._attributes = dict(attributes)
+        for name, value in attributes.items():
+            changes = self._attributes.setdefault(name, {})
+            plain = value.tolist() if isinstance(value, np.ndarray) else value
+            if not changes or _last(changes) != plain:
+                changes[number] = plain
         return sum(each.nbytes for each in data.values())
 
     def finish(self, complete: bool, steps_dropped: int = 0) -> list[str]:
@@ -86,13 +88,12 @@ class ZarrArchive:
         import zarr
 
         self._put_series(self._step, np.asarray(self.numbers, np.int64))
-        for name, series in self._series.items():
-            if "/" not in name and name not in self.root and any(each != series[0] for each in series):
-                self._put_series(name, np.asarray(series))
-                del self._attributes[name]
-        left_out = [name for name, value in self._attributes.items() if not self._put_attribute(name, value)]
+        # At first, for their names are taken.
+        self.root.attrs.update(penstock_complete=0, penstock_steps_dropped=steps_dropped, penstock_attributes="")
+        apart: dict[str, dict[int, Any]] = {}
+        left_out = [name for name, changes in self._attributes.items() if not self._keep(name, changes, apart)]
+        self.root.attrs["penstock_attributes"] = json.dumps(apart)
         self.root.attrs["penstock_complete"] = int(complete and not left_out)
-        self.root.attrs["penstock_steps_dropped"] = steps_dropped
         with warnings.catch_warnings():  # no part of the format yet, but xarray asks for it
             warnings.simplefilter("ignore")
             zarr.consolidate_metadata(self.root.store)
@@ -118,7 +119,9 @@ class ZarrArchive:
 
     def _make(self, name: str, first: np.ndarray, given: tuple[str, ...]) -> Any:
         """The array of a variable along `step`, without values yet."""
-        path = name.replace("/", "_")
+        path = _plain(name)
+        if path in self.root:
+            raise Unsupported(f"two variables would be '{path}', one of them '{name}'")
         dimensions = [self._step]
         for axis, length in enumerate(first.shape):
             wanted = given[axis] if axis < len(given) else f"{path}_dim_{axis}"
@@ -143,19 +146,36 @@ class ZarrArchive:
         array.resize(data.shape)
         array[...] = data
 
-    def _put_attribute(self, name: str, value: Any) -> bool:
-        """Whether it is JSON, as attributes of Zarr are."""
-        owner, _, key = name.rpartition("/")
-        if owner in self._arrays and key == "dims":
+    def _keep(self, name: str, changes: dict[int, Any], apart: dict[str, dict[int, Any]]) -> bool:
+        """Puts an attribute where it belongs, or in `apart`. Returns whether it could: NaN and complex numbers are no
+        JSON, as attributes of Zarr are.
+        """
+        from_start = next(iter(changes)) == self.numbers[0]
+        numbers = from_start and len(changes) > 1 and all(map(is_number, changes.values()))
+        if numbers and "/" not in name and name not in self.root:
+            series = itertools.accumulate(self.numbers, lambda last, number: changes.get(number, last), initial=0)
+            self._put_series(name, np.asarray(list(series)[1:]))
             return True
-        plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
         try:
-            json.dumps(plain, allow_nan=False)
+            json.dumps(changes, allow_nan=False)
         except (TypeError, ValueError):
             return False
-        target, key = (self._arrays[owner], key) if owner in self._arrays else (self.root, name.replace("/", "_"))
-        target.attrs[key] = plain
+        owner, _, key = name.rpartition("/")
+        target, key = (self._arrays[owner], key) if owner in self._arrays else (self.root, _plain(name))
+        taken = key in target.attrs
+        if taken or not from_start or len(changes) > 1:
+            apart[name] = changes
+        if not taken and not (owner in self._arrays and key == "dims"):
+            target.attrs[key] = _last(changes)
         return True
+
+
+def _plain(name: str) -> str:
+    return name.replace("/", "_")
+
+
+def _last(changes: dict[int, Any]) -> Any:
+    return next(reversed(changes.values()))
 
 
 def _replace(path: Path, by: Path) -> None:

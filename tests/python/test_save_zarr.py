@@ -1,5 +1,6 @@
 """penstock stream save OUT.zarr."""
 
+import json
 import os
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def test_xarray_opens_it(write, tmp_path, compression):
         assert data["on"].dims == ("step", "x_2") and data["on"].dtype == bool and data["z"].dtype == np.complex64
         assert data["a_b"].dtype == np.uint16 and data["part"][2].values.tolist() == [0, 5, 10, 15, 20]
         assert data.attrs["code"] == "test" and data.attrs["penstock_complete"] == 1
-        assert data.attrs["penstock_stream"] == "heat"
+        assert data.attrs["penstock_stream"] == "heat" and data.attrs["penstock_attributes"] == "{}"
 
 
 @pytest.mark.parametrize(
@@ -72,8 +73,63 @@ def test_what_only_hdf5_holds_ends_the_store(write, tmp_path, more, match):
 
 
 def test_attributes_that_are_no_json(write, tmp_path):
-    result = save_stream(write(lambda step: step.attributes.update({"bad": 1j})), tmp_path / "out.zarr")
-    assert result.steps == 6 and result.problem == "attributes that Zarr cannot hold: bad"
+    def more(step):
+        step.attributes.update({"bad": 1j, "T/missing": float("nan"), "bias": [float(step.number), float("inf")]})
+
+    result = save_stream(write(more), tmp_path / "out.zarr")
+    assert result.steps == 6 and result.problem == "attributes that Zarr cannot hold: bad, T/missing, bias"
+    assert xarray.open_zarr(tmp_path / "out.zarr").attrs["penstock_complete"] == 0
+
+
+def test_attributes_that_change(write, tmp_path):
+    def more(step):
+        n = step.number
+        step.attributes.update({"phase": "ramp" if n < 3 else "hold", "range": [0, n // 4], "T/greatest": n // 5})
+        step.attributes.update({"count": n if n < 5 else "many"})
+        if n > 1:
+            step.attributes["late"] = 4
+        if n > 3:
+            step.attributes["T/dims"] = ["v", "u"]
+
+    result = save_stream(write(more), tmp_path / "out.zarr", first=1)
+    assert (result.steps, result.problem) == (5, "")
+    with xarray.open_zarr(tmp_path / "out.zarr") as data:
+        assert (data.attrs["phase"], data.attrs["count"], data.attrs["late"]) == ("hold", "many", 4)
+        assert data.attrs["range"] == [0, 1] and data["T"].attrs == {"units": "K", "greatest": 1}
+        assert data["time"].values.tolist() == [0.5, 1.0, 1.5, 2.0, 2.5] and data.attrs["penstock_complete"] == 1
+        assert json.loads(data.attrs["penstock_attributes"]) == {
+            "T/dims": {"1": ["y", "x"], "4": ["v", "u"]},
+            "T/greatest": {"1": 0, "5": 1},
+            "count": {"1": 1, "2": 2, "3": 3, "4": 4, "5": "many"},
+            "late": {"2": 4},
+            "phase": {"1": "ramp", "3": "hold"},
+            "range": {"1": [0, 0], "4": [0, 1]},
+        }
+
+
+def test_attributes_whose_names_are_taken(write, tmp_path):
+    def more(step):
+        step.attributes.update({"c/d": 1, "c_d": "other", "penstock_complete": "mine", "a_b": step.number, "step": "s"})
+
+    assert save_stream(write(more), tmp_path / "out.zarr", steps=2).problem == ""
+    with xarray.open_zarr(tmp_path / "out.zarr") as data:
+        assert (data.attrs["c_d"], data.attrs["penstock_complete"]) == (1, 1)
+        assert data["a_b"].shape == (2, 4) and data["step"].values.tolist() == [0, 1]  # the variable a/b, and ours
+        assert json.loads(data.attrs["penstock_attributes"]) == {
+            "a_b": {"0": 0, "1": 1},
+            "c_d": {"0": "other"},
+            "penstock_complete": {"0": "mine"},
+        }
+
+
+def test_variables_whose_names_are_taken(write, tmp_path):
+    def penstock_step(step):
+        step["step"] = step["penstock/step"] = 2
+
+    save_stream(write(penstock_step), tmp_path / "out.zarr", steps=1)
+    assert zarr.open_group(tmp_path / "out.zarr")["penstock_penstock_step"][...].tolist() == [0]
+    with pytest.raises(penstock.Unsupported, match="two variables would be 'a_b'"):
+        save_stream(write(lambda step: step.__setitem__("a_b", 1)), tmp_path / "other.zarr")
 
 
 def test_what_is_there_is_replaced_only_with_force(write, tmp_path):
