@@ -40,9 +40,10 @@ class ZarrArchive:
         """compression: of zstd, 0 (none) to 9."""
         import zarr.codecs
 
-        require_folder(path)
         self.path = path
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        self._target = path.resolve()  # of a symbolic link, which stays
+        require_folder(self._target)
+        self.temporary = self._target.with_name(f".{self._target.name}.{os.getpid()}.partial")
         self.root = zarr.open_group(self.temporary, mode="w", zarr_format=3)
         self.numbers: list[int] = []
         self._compressors = [zarr.codecs.ZstdCodec(level=compression)] if compression else None
@@ -97,7 +98,7 @@ class ZarrArchive:
         with warnings.catch_warnings():  # no part of the format yet, but xarray asks for it
             warnings.simplefilter("ignore")
             zarr.consolidate_metadata(self.root.store)
-        _replace(self.path, self.temporary)
+        _replace(self._target, self.temporary)
         return left_out
 
     def _require_array(self, name: str, value: Value) -> np.ndarray:

@@ -132,6 +132,17 @@ def test_variables_whose_names_are_taken(write, tmp_path):
         save_stream(write(lambda step: step.__setitem__("a_b", 1)), tmp_path / "other.zarr")
 
 
+def test_a_link_stays(write, tmp_path):
+    folder, there = write(), tmp_path / "there"
+    there.mkdir()
+    link = tmp_path / "link.zarr"
+    link.symlink_to(there / "out.zarr")
+    for first in (0, 4):
+        save_stream(folder, link, first=first, force=first > 0)
+        assert link.is_symlink() and xarray.open_zarr(there / "out.zarr")["step"].values.tolist()[0] == first
+    assert os.listdir(there) == ["out.zarr"] and sorted(os.listdir(tmp_path)) == ["heat.steps", "link.zarr", "there"]
+
+
 def test_what_is_there_is_replaced_only_with_force(write, tmp_path):
     folder, out = write(), tmp_path / "out.zarr"
     out.mkdir()
