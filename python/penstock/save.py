@@ -83,20 +83,20 @@ def save_stream(
         penstock.open(name, timeout=timeout, **(options or {})) as stream,
         _Interrupts() as interrupts,
     ):
-        appended = archive if isinstance(archive, Archive) and archive.numbers else None
-        if appended and (of := appended.root.attrs["penstock_stream"]) != stream.name:
+        earlier = list(archive.numbers)  # of the file that is appended to
+        if earlier and (of := archive.root.attrs["penstock_stream"]) != stream.name:
             raise InvalidArgument(f"{path} cannot be appended to: it has steps of stream '{of}', not '{stream.name}'")
         archive.root.attrs["penstock_stream"] = stream.name
-        chosen = _same_variables(appended, chosen) if appended else chosen
-        after = appended.numbers[-1] if appended else -1
-        wanted = _wanted(stream, appended.numbers[0] if appended and first is None else first, every, after)
-        kept, size, problem = _keep(archive, wanted, chosen, appended, steps, interrupts, on_step)
+        chosen = _same_variables(archive, chosen) if earlier else chosen
+        after = earlier[-1] if earlier else -1
+        wanted = _wanted(stream, earlier[0] if earlier and first is None else first, every, after)
+        kept, size, problem = _keep(archive, wanted, chosen, steps, interrupts, on_step)
         dropped = stream.statistics.steps_dropped
         if first is not None and not kept and first > after:
             raise penstock.NotFound(f"stream '{stream.name}' ended before step {first}")
         if steps is not None and kept < steps and not problem:
             problem = f"the stream ended after {kept} of {steps} steps"
-        if appended and not kept:
+        if earlier and not kept:
             return SavedSteps(path, 0, 0, dropped, problem)
         left_out = archive.finish(complete=not problem, steps_dropped=dropped)
         if left_out:
@@ -110,13 +110,13 @@ def _keep(
     archive: Archive | ZarrArchive,
     wanted: Iterator[ReadStep],
     chosen: list[str] | None,
-    appended: Archive | None,
     steps: int | None,
     interrupts: _Interrupts,
     on_step: Callable[[int, int], None],
 ) -> tuple[int, int, str]:
     """Steps and bytes that were kept, and what ended it early. Raises what comes before the first step is kept."""
     kept = size = 0
+    appended = bool(archive.numbers)
     try:
         while steps is None or kept < steps:
             with interrupts.allowed():
@@ -126,7 +126,7 @@ def _keep(
                 values = _values(step, _names(step, chosen, must=kept == 0 and not appended))
                 attributes = dict(step.attributes)
             if appended and kept == 0:
-                appended.require_same(values)
+                archive.require_same(values)
             try:
                 size += archive.add_step(step.number, values, attributes)
             except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:  # as h5py raises them
@@ -164,7 +164,7 @@ def _require_natural(**numbers: tuple[int | None, int]) -> None:
             raise InvalidArgument(f"{name} is a whole number from {least} on, not {number!r}")
 
 
-def _same_variables(archive: Archive, chosen: list[str] | None) -> list[str]:
+def _same_variables(archive: Archive | ZarrArchive, chosen: list[str] | None) -> list[str]:
     """Those of the file that is appended to."""
     there = archive.variables
     if chosen is not None and set(chosen) != set(there):

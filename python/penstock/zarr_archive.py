@@ -60,14 +60,14 @@ class ZarrArchive:
 
     def add_step(self, number: int, values: Mapping[str, Value], attributes: Mapping[str, Any]) -> int:
         """Appends a step; returns the bytes of its arrays. When it raises, the store has the steps before this one."""
-        data = {name: self._require_array(name, value) for name, value in values.items()}
+        data = {name: _array(name, value) for name, value in values.items()}
         index = len(self.numbers)
         if index == 0:
             while self._step in map(_plain, values):
                 self._step = f"penstock_{self._step}"
             self._lengths[self._step] = -1  # no other dimension has its name
             self._arrays = {name: self._make(name, each, values[name].dimensions) for name, each in data.items()}
-        self._require_same(data)
+        self.require_same(values)
         try:
             for name, array in self._arrays.items():
                 array.resize((index + 1, *array.shape[1:]))
@@ -101,21 +101,18 @@ class ZarrArchive:
         _replace(self._target, self.temporary)
         return left_out
 
-    def _require_array(self, name: str, value: Value) -> np.ndarray:
-        data = value.data
-        if isinstance(data, LocalBlocks):
-            if len(data) != 1:
-                raise Unsupported(f"'{name}' is a local array of {len(data)} blocks, which only HDF5 files hold")
-            data = data[0]
-        array = np.asarray(data)
-        return array.astype(object) if array.dtype.kind in "OUST" else array
+    @property
+    def variables(self) -> list[str]:
+        """Those that the store has."""
+        return list(self._arrays)
 
-    def _require_same(self, data: Mapping[str, np.ndarray]) -> None:
-        if different := self._arrays.keys() ^ data.keys():
+    def require_same(self, values: Mapping[str, Value]) -> None:
+        """Raises Unsupported unless the variables are those of the store, with their shapes and types."""
+        if different := self._arrays.keys() ^ values.keys():
             raise Unsupported(f"'{min(different)}' is not in every step, which only HDF5 files hold")
         for name, array in self._arrays.items():
-            is_text = data[name].dtype == object
-            if array.shape[1:] != data[name].shape or not (is_text or array.dtype == data[name].dtype):
+            data = _array(name, values[name])
+            if array.shape[1:] != data.shape or not (data.dtype == object or array.dtype == data.dtype):
                 raise Unsupported(f"the shape or type of '{name}' changes, which only HDF5 files hold")
 
     def _make(self, name: str, first: np.ndarray, given: tuple[str, ...]) -> Any:
@@ -169,6 +166,16 @@ class ZarrArchive:
         if not taken and not (owner in self._arrays and key == "dims"):
             target.attrs[key] = _last(changes)
         return True
+
+
+def _array(name: str, value: Value) -> np.ndarray:
+    data = value.data
+    if isinstance(data, LocalBlocks):
+        if len(data) != 1:
+            raise Unsupported(f"'{name}' is a local array of {len(data)} blocks, which only HDF5 files hold")
+        data = data[0]
+    array = np.asarray(data)
+    return array.astype(object) if array.dtype.kind in "OUST" else array
 
 
 def _plain(name: str) -> str:
