@@ -79,7 +79,7 @@ class ZarrArchive:
         self.numbers.append(number)
         for name, value in attributes.items():
             changes = self._attributes.setdefault(name, {})
-            plain = value.tolist() if isinstance(value, np.ndarray) else value
+            plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
             if not changes or _last(changes) != plain:
                 changes[number] = plain
         return sum(each.nbytes for each in data.values())
