@@ -118,6 +118,7 @@ def test_ls_lists_streams_and_hides_addresses(processes):
     assert "address" not in entry
     (entry,) = json.loads(penstock("stream", "ls", "--address", "--json").stdout)["streams"]
     assert entry["address"].startswith("tcp://")
+    assert entry["address"] in penstock("stream", "ls", "--address").stdout.splitlines()
     assert finish(heat, "\n")[0] == 0
 
 

@@ -31,29 +31,32 @@ def ls(
         print_json({"streams": [_as_dict(place, address) for place in places], "pools": pools})
         return
     if places:
-        output().print(_streams(places, address))
+        output().print(_streams(places))
     else:
         messages().print(Text(f"no streams in {where_streams_register()}, in pools, or in files here"), soft_wrap=True)
     if pools:
         output().print(_servers(pools))
-    if address and any(place.about.get("address", "").startswith("tcp://127.") for place in places):
+    addresses = [place.about["address"] for place in places if "address" in place.about] if address else []
+    for each in addresses:
+        output().print(Text(each), soft_wrap=True)  # a line each, to copy it
+    if any(each.startswith("tcp://127.") for each in addresses):
         messages().print(
             "An address at 127.0.0.1 is for this host: start the writer with PENSTOCK_LISTEN=:: for others.",
             soft_wrap=True,
         )
 
 
-def _streams(places: list[Place], address: bool) -> Table:
+def _streams(places: list[Place]) -> Table:
     table = Table()
     titles = ("stream", "where", "state", "writer", "ranks", "steps", "data", "readers")
-    for title in titles + (("address",) if address else ()):
+    for title in titles:
         table.add_column(title, justify="right" if title in titles[4:] else "left", overflow="fold")
     for place in places:
         about = place.about
         state = Text(about["state"], style=STATES.get(about["state"], ""))
         data = size(about["bytes"]) if "bytes" in about else "–"
         ranks, steps, readers = (str(about.get(key, "–")) for key in ("ranks", "steps", "readers"))
-        row: list[Text | str] = [
+        table.add_row(
             Text(visible(place.name)),
             Text(visible(str(place))),
             state,
@@ -62,8 +65,7 @@ def _streams(places: list[Place], address: bool) -> Table:
             steps,
             data,
             readers,
-        ]
-        table.add_row(*row, *([Text(about.get("address", ""))] if address else []))
+        )
     return table
 
 
