@@ -1,7 +1,7 @@
 ! Readers, for the module penstock, which says how all of it is used.
 module penstock_reading
   use, intrinsic :: iso_c_binding
-  use, intrinsic :: iso_fortran_env, only: int64
+  use, intrinsic :: iso_fortran_env, only: int32, int64
   use penstock_calls
   implicit none
   private
@@ -59,15 +59,27 @@ contains
   end function
 
   ! Where steps are kept, with the engines pool, file and space: the next begin_step gives the first kept step with at
-  ! least this number. Between steps; all ranks seek alike.
+  ! least this number, of any kind of integer. Between steps; all ranks seek alike.
   subroutine seek(self, step, stat, errmsg)
     class(penstock_reader), intent(in) :: self
-    integer, intent(in) :: step
+    class(*), intent(in) :: step
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
     type(c_error) :: error
+    integer(c_int64_t) :: number
     integer(c_int) :: code
-    code = c_reader_seek(self%handle, int(step, c_int64_t), error)
+    number = -1
+    select type (step)
+    type is (integer(int32))
+      number = step
+    type is (integer(int64))
+      number = step
+    end select
+    if (number < 0) then
+      code = refuse(error, 'step is an integer from 0 on')
+    else
+      code = c_reader_seek(self%handle, number, error)
+    end if
     call finish(error, stat, errmsg)
   end subroutine
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -235,10 +236,15 @@ class Variable(NDArrayOperatorsMixin):
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **how: Any) -> Any:
-        if any(isinstance(out, Variable) for out in how.get("out", ())):
+        in_place = method == "at" and inputs and isinstance(inputs[0], Variable)
+        if in_place or any(isinstance(out, Variable) for out in how.get("out", ())):
             raise InvalidArgument(f"'{self.name}' is read-only; read it into an array with [...], and change that")
         arrays = (np.asarray(each) if isinstance(each, Variable) else each for each in inputs)
         return getattr(ufunc, method)(*arrays, **how)
+
+    def __iter__(self) -> Iterator[Any]:
+        """As over the array; a single value raises TypeError."""
+        return iter(np.asarray(self))
 
     def __eq__(self, other: object) -> Any:
         """As of the array: element by element, and False for what cannot be compared. So a variable has no hash."""

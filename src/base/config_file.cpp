@@ -64,6 +64,8 @@ YAML::Node load(const std::string& file) {
     return YAML::Load(in);
   } catch (const YAML::Exception& error) {
     throw Error(Errc::invalid_argument, file + ":" + std::to_string(error.mark.line + 1) + ": " + error.msg);
+  } catch (const std::ios_base::failure&) {  // a folder
+    throw Error(Errc::invalid_argument, "cannot read the configuration file " + file);
   }
 }
 

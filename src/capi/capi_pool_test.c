@@ -155,6 +155,11 @@ static void servers(penstock_pool* pool) {
   OK(penstock_pool_administer(pool, all[0].id, "drain_status", &text, &error));
   CHECK(strstr(text, "none") != NULL);
   penstock_text_free(text);
+  /* What is wrong with the call is found before anything is done. */
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_pool_administer(pool, all[0].id, "drain", NULL, &error));
+  OK(penstock_pool_administer(pool, all[0].id, "drain_status", &text, &error));
+  CHECK(strstr(text, "none") != NULL);
+  penstock_text_free(text);
   penstock_server_status_free(all);
   OK(penstock_pool_token(pool, "read", &text, &error));
   CHECK(text[0] != '\0');

@@ -248,7 +248,10 @@ int penstock_pool_compute(penstock_pool* pool, const char* function, size_t num_
 }
 
 int penstock_pool_stream_info(penstock_pool* pool, const char* stream, char** text, penstock_error* error) {
-  return guarded(error, [&] { need(text, "text") = new_text(of(pool).stream_info(&need(stream, "stream"))); });
+  return guarded(error, [&] {
+    auto& out = need(text, "text");  // before anything is done
+    out = new_text(of(pool).stream_info(&need(stream, "stream")));
+  });
 }
 
 int penstock_pool_drop_stream(penstock_pool* pool, const char* stream, penstock_error* error) {
@@ -271,16 +274,23 @@ void penstock_server_status_free(penstock_server_status* servers) { free_array<S
 int penstock_pool_administer(penstock_pool* pool, const char* server, const char* command, char** text,
                              penstock_error* error) {
   return guarded(error, [&] {
-    need(text, "text") = new_text(of(pool).administer(&need(server, "server"), &need(command, "command")));
+    auto& out = need(text, "text");
+    out = new_text(of(pool).administer(&need(server, "server"), &need(command, "command")));
   });
 }
 
 int penstock_pool_token(penstock_pool* pool, const char* role, char** text, penstock_error* error) {
-  return guarded(error, [&] { need(text, "text") = new_text(of(pool).token(&need(role, "role"))); });
+  return guarded(error, [&] {
+    auto& out = need(text, "text");
+    out = new_text(of(pool).token(&need(role, "role")));
+  });
 }
 
 int penstock_pool_directory_for_roles(penstock_pool* pool, char** text, penstock_error* error) {
-  return guarded(error, [&] { need(text, "text") = new_text(of(pool).directory_for_roles()); });
+  return guarded(error, [&] {
+    auto& out = need(text, "text");
+    out = new_text(of(pool).directory_for_roles());
+  });
 }
 
 }  // extern "C"

@@ -386,6 +386,9 @@ contains
     call context%open_stream(reader, 'kept')
     call reader%steps(numbers)
     call check(all(numbers == [0, 1, 2, 3, 4]), 'the steps that are kept')
+    call reader%seek(-1, stat=outcome)
+    call check(outcome == penstock_err_invalid_argument, 'no step is less than 0')
+    call reader%seek(numbers(5))
     do step = 3, 1, -2
       call reader%seek(step)
       call reader%begin_step(outcome)

@@ -175,6 +175,7 @@ def test_acknowledgement_without_a_tier(pool):
         (lambda p: p.put("r" * 4097, "c", b""), penstock.InvalidArgument, "4096"),
         (lambda p: p.put("r", "c", b"", if_exists="maybe"), penstock.InvalidArgument, "refuse, overwrite"),
         (lambda p: p.put("r", "c", b"", acknowledge="soon"), penstock.InvalidArgument, "memory, replicated"),
+        (lambda p: p.put("r", "c", b"", metadata="m" * 65537), penstock.InvalidArgument, "at most 64KiB"),
         (lambda p: next(p.list("[a")), penstock.InvalidArgument, r"pattern '\[a'"),
         (lambda p: p.need("never", timeout=0.3), penstock.TimeoutError, "never|no answer in time"),
         (lambda p: p.put("huge", "", bytes(300 << 20), timeout=5), penstock.InvalidArgument, "memory"),

@@ -179,3 +179,5 @@ def test_variables_compute_as_arrays(hand_over):
         hash(T)
     with pytest.raises(penstock.InvalidArgument, match="'T' is read-only"):
         T += 1
+    with pytest.raises(penstock.InvalidArgument, match="'T' is read-only"):
+        np.add.at(T, [0], 1)

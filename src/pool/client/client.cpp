@@ -201,6 +201,9 @@ Task<void> Pool::Impl::send_to(pool::Member member, std::uint64_t view, std::sha
 Task<std::vector<Result<std::uint64_t>>> Pool::Impl::put(std::vector<PutItem> items, PutOptions put_options,
                                                          base::Deadline deadline, Fill fill) {
   auto self = shared_from_this();
+  if (put_options.metadata.size() > pool::max_metadata_bytes)
+    throw Error(Errc::invalid_argument, "metadata of " + std::to_string(put_options.metadata.size()) +
+                                            " bytes; they are at most " + base::format_size(pool::max_metadata_bytes));
   auto shared = std::make_shared<const Puts>(Puts{std::move(items), std::move(put_options), std::move(fill)});
   auto batch = std::make_shared<Batch<std::uint64_t>>();
   batch->key = [shared](std::size_t i) -> const Key& { return shared->items[i].key; };

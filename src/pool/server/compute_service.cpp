@@ -62,6 +62,14 @@ std::string describe_result(const compute::ComputeResult& result) {
 
 namespace {
 
+// A function that crashed, or ran for too long, would do so again: its caller must not take that for a server that is lost.
+Error of_function(const Error& error, base::Deadline deadline) {
+  const bool in_vain = error.code() == Errc::timeout && deadline.passed();
+  const bool of_server =
+      error.code() != Errc::peer_lost && error.code() != Errc::timeout && error.code() != Errc::protocol;
+  return in_vain || of_server ? error : Error(Errc::cancelled, error.what());
+}
+
 Task<fb::ComputeReplyT> run(std::shared_ptr<ServerCore> core, std::shared_ptr<compute::ComputeWorkers> workers,
                             base::Deadline deadline, fb::ComputeRequestT request) {
   const auto placement = co_await core->check_view(request.view, deadline);
@@ -81,7 +89,12 @@ Task<fb::ComputeReplyT> run(std::shared_ptr<ServerCore> core, std::shared_ptr<co
     if (!loaded) throw Error(Errc::not_found, "no object " + key.row + "/" + key.column);
     wanted.inputs.push_back(described_input(key, loaded->object));
   }
-  auto result = co_await workers->run(std::move(wanted), deadline);
+  compute::ComputeResult result;
+  try {
+    result = co_await workers->run(std::move(wanted), deadline);
+  } catch (const Error& error) {
+    throw of_function(error, deadline);
+  }
   if (result.bytes.size() > max_reply_bytes) throw Error(Errc::memory, "the result is too large to be sent");
   fb::ComputeReplyT reply;
   reply.metadata = describe_result(result);
