@@ -66,6 +66,7 @@ def test_a_live_stream_is_found_wherever_it_is(context, engine):
 def test_a_stream_that_has_ended_is_found_at_once_and_a_warning_says_so(context, engine, capfd):
     with context.create("heat", **WORD[engine]) as stream:
         write(stream, 0, 1, 2)
+    assert context.inspect("heat")["state"] == "ended" and not capfd.readouterr().err
     assert read(context, "heat") == (engine, [0.0, 1.0, 2.0])
     said = capfd.readouterr().err
     assert "nobody writes this stream now" in said and "ended" in said

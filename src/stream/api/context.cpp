@@ -69,7 +69,7 @@ Named named(std::string_view name, StreamOptions options, const std::string& con
   }
   options = base::options_in_effect(stream, base::Side::reader, options, config_file, place.engine);
   if (by_path) located(options);  // the name says so, whatever the configuration says
-  if (!place.pool.empty()) options.pool = place.pool;
+  if (!place.found.pool.empty()) options.pool = place.found.pool;
   return {stream, options, by_path ? stream : std::string(name), std::move(place)};
 }
 

@@ -39,7 +39,7 @@ class Search {
     Timeout pause = first_pause;
   };
   static Place place_of(const Look& look, const Finder::Found& found) {
-    return {std::string(look.engine), found.pool, look.finder};
+    return {std::string(look.engine), found, look.finder};
   }
   void warn_ended(const Finder::Found& found) const;
   std::string places() const;
@@ -51,18 +51,16 @@ class Search {
 
 // With those finders whose turn it is.
 std::optional<Place> Search::look(base::Deadline deadline) {
-  std::optional<std::pair<const Look*, Finder::Found>> ended;
+  std::optional<Place> ended;
   for (auto& look : looks_) {
     if (!look.next.passed()) continue;
     const auto found = look.finder->look(deadline);
     if (found && found->live) return place_of(look, *found);
-    if (found && !ended) ended.emplace(&look, *found);
+    if (found && !ended) ended = place_of(look, *found);
     look.next = base::Deadline(look.pause);
     look.pause = std::min(2 * look.pause, look.finder->pause());
   }
-  if (!ended) return std::nullopt;
-  warn_ended(ended->second);
-  return place_of(*ended->first, ended->second);
+  return ended;
 }
 
 void Search::warn_ended(const Finder::Found& found) const {
@@ -75,7 +73,10 @@ void Search::warn_ended(const Finder::Found& found) const {
 Place Search::wait(base::Deadline deadline, std::uint32_t timeout_ms) {
   const base::Deadline quiet_until(silent_for);
   for (bool told = false;;) {
-    if (auto place = look(deadline)) return std::move(*place);
+    if (auto place = look(deadline)) {
+      if (!place->found.live) warn_ended(place->found);
+      return std::move(*place);
+    }
     if (deadline.passed() || interrupted())
       throw Error(Errc::timeout,
                   "stream " + name_ + " did not open within " + std::to_string(timeout_ms) + " ms: " + why_not());
@@ -114,10 +115,12 @@ Place wait_for_stream(const EngineContext& context, std::span<const EngineEntry>
   Place place;
   const auto text = share_text(cohort, [&] {
     place = Search(context, engines, name, options).wait(deadline, options.open_timeout_ms);
-    return place.engine + " " + place.pool;
+    return place.engine + " " + place.found.pool;
   });
   const auto blank = text.find(' ');
-  return {text.substr(0, blank), text.substr(blank + 1), std::move(place.found)};
+  place.engine = text.substr(0, blank);
+  place.found.pool = text.substr(blank + 1);
+  return place;
 }
 
 Place find_stream(const EngineContext& context, std::span<const EngineEntry> engines, const std::string& name,

@@ -1,7 +1,7 @@
 // Finding a stream that a reader opens by its name alone: with the finders of all engines (engine.hpp).
 //
 // One that is being written is taken before one that has ended, and of several the first in the order of engines(). One that
-// has ended is taken in the same look, and a warning says so: it may be an earlier run's.
+// has ended is taken in the same look; whoever waits for a stream is warned of that: it may be an earlier run's.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace penstock::stream {
 
 struct Place {
   std::string engine;
-  std::string pool;                     // "": none
-  std::shared_ptr<const Finder> found;  // rank 0: keep it until the stream is open, which then uses its connections
+  Finder::Found found;                   // on ranks other than 0 its pool alone
+  std::shared_ptr<const Finder> finder;  // rank 0: keep it until the stream is open, which then uses its connections
 };
 
 // Collective. Rank 0 looks until the deadline, and says in the log that it waits. Throws Error(timeout) that says where it looked
