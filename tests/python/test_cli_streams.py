@@ -532,7 +532,8 @@ def test_save_keeps_what_came_before_a_signal(processes, tmp_path, number):
 
 def test_run_joins_two_programs(processes, tmp_path):
     _, penstock = processes
-    (tmp_path / "writer.py").write_text(PRELUDE + FIVE_STEPS.replace(", queue_steps=2", "") + "say(dict(stream.options))\n")
+    steps = FIVE_STEPS.replace(", queue_steps=2", "")
+    (tmp_path / "writer.py").write_text(PRELUDE + steps + "say(dict(stream.options))\n")
     (tmp_path / "reader.py").write_text(
         "import penstock\n"
         "with penstock.open('heat') as stream:\n"
