@@ -20,8 +20,10 @@ The file appears under its name when it is complete: it is written beside it and
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,6 +55,13 @@ class Value:
 def require_folder(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.absolute().parent}")
+
+
+def full_disk(error: BaseException | None) -> str:
+    """The system's text when an error says that the disk has no room, or that a file may not grow; else empty."""
+    said = re.search(r"\berrno = (\d+)", str(error))  # h5py's errors that are no OSError
+    number = getattr(error, "errno", None) or (int(said[1]) if said else 0)
+    return os.strerror(number) if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else ""
 
 
 class Archive:
@@ -105,9 +114,12 @@ class Archive:
     def __enter__(self) -> Archive:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object = None, error: BaseException | None = None, trace: object = None) -> None:
         if not self._finished:
             with contextlib.suppress(Exception):
+                if full_disk(error):  # what HDF5 cannot write crashes the process when it ends
+                    with open(os.devnull, "r+b", buffering=0) as nothing:
+                        os.dup2(nothing.fileno(), self.root.id.get_vfd_handle(), inheritable=False)
                 self.root.close()
             self.temporary.unlink(missing_ok=True)
 
@@ -158,6 +170,7 @@ class Archive:
         self.root.attrs["penstock_complete"] = np.int8(complete and not left_out)
         self.root.attrs["penstock_steps_dropped"] = steps_dropped + self._dropped_before
         self.root[OWN_GROUP].attrs["layout"] = json.dumps(self._layout(), default=str)
+        self.root.flush()  # an error here leaves the file open, for __exit__
         self.root.close()
         descriptor = os.open(self.temporary, os.O_RDONLY)
         try:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .archive import Archive, LocalBlocks, Value, require_folder
-from .errors import EndOfStream, InvalidArgument, Unsupported
+from .archive import Archive, LocalBlocks, Value, full_disk, require_folder
+from .errors import EndOfStream, InvalidArgument, SystemFailure, Unsupported
 from .zarr_archive import ZarrArchive, is_store, is_store_name
 
 if TYPE_CHECKING:
@@ -62,8 +62,9 @@ def save_stream(
 
     When the writer dies, the wait for a step passes its deadline, or on Ctrl-C, the steps so far are kept and the
     result's `problem` says what happened; Ctrl-C never leaves half a step. Raises InvalidArgument, also when a variable
-    is not as in the file to append to; FileExistsError unless `force` or `append`; penstock.Error when the stream
-    cannot be opened, ends before `first`, or its first step lacks one of `variables`. The file is then as it was.
+    is not as in the file to append to; FileExistsError unless `force` or `append`; SystemFailure when the disk is full;
+    penstock.Error when the stream cannot be opened, ends before `first`, or its first step lacks one of `variables`.
+    The file is then as it was.
     """
     import penstock
 
@@ -79,6 +80,7 @@ def save_stream(
     append = append and path.exists()
     chosen = None if variables is None else list(variables)
     with (
+        _room_for(path),
         ZarrArchive(path, compression) if is_store_name(path) else Archive(path, compression, append) as archive,
         penstock.open(name, timeout=timeout, **(options or {})) as stream,
         _Interrupts() as interrupts,
@@ -130,6 +132,8 @@ def _keep(
             try:
                 size += archive.add_step(step.number, values, attributes)
             except (OSError, ValueError, TypeError, RuntimeError, KeyError) as error:  # as h5py raises them
+                if full_disk(error):
+                    raise
                 raise Unsupported(f"step {step.number} cannot be kept in {_format(archive.path)}: {error}") from error
             kept += 1
             on_step(kept, size)
@@ -138,10 +142,21 @@ def _keep(
             raise
         return kept, size, "interrupted"
     except Exception as error:  # whatever it is, what was kept is not lost
-        if not kept:
+        if not kept or full_disk(error):
             raise
         return kept, size, str(error) or type(error).__name__
     return kept, size, ""
+
+
+@contextlib.contextmanager
+def _room_for(path: Path) -> Iterator[None]:
+    """Says it clearly when the file cannot grow: HDF5 cannot complete it then, so no step is kept."""
+    try:
+        yield
+    except Exception as error:
+        if full := full_disk(error):
+            raise SystemFailure(f"{path} cannot grow ({full}); nothing was kept") from error
+        raise
 
 
 def _format(path: Path) -> str:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import penstock
@@ -452,3 +454,28 @@ def test_append_to_a_link_and_to_another_stream(folder, path, tmp_path):
         step["T"] = np.zeros((2, 3))
     with pytest.raises(penstock.InvalidArgument, match="it has steps of stream 'heat', not 'wake'"):
         save_stream(other, path, append=True)
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(3_000_000, 20), (100, 1)])  # in a step; at the end
+def test_a_file_that_cannot_grow_is_one_clear_error(path, tmp_path, limit, steps):
+    with penstock.create("large", engine="file", folder=tmp_path / "large.steps") as stream:
+        for number in range(steps):
+            with stream.step() as step:
+                step["T"] = np.random.default_rng(number).random((256, 512))
+    program = f"""
+import resource, sys
+import penstock
+from penstock.save import save_stream
+
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+try:
+    save_stream(sys.argv[1], sys.argv[2])
+except penstock.SystemFailure as error:
+    print(error)
+"""
+    words = [sys.executable, "-c", program, tmp_path / "large.steps", path]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, f"{path} cannot grow (File too large); nothing was kept\n"), (
+        done.stderr
+    )
+    assert list(path.parent.iterdir()) == []
