@@ -50,6 +50,7 @@ def save(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as batch systems end programs
 
     from ..save import require_free, save_stream
+    from ..zarr_archive import is_store_name
 
     chosen = variables_of(variables)
     if force and append:
@@ -68,7 +69,8 @@ def save(
         with _progress(name, steps, quiet) as on_step:
             result = save_stream(name, out, **asked, on_step=on_step, options=place.options if place else None)
     except FileExistsError as error:
-        fail(str(error), "Give --force to replace it, --append to add to it, or another name.")
+        adds = "" if is_store_name(out) else ", --append to add to it"  # stores are not appended to
+        fail(str(error), f"Give --force to replace it{adds}, or another name.")
     except ModuleNotFoundError as error:
         if error.name not in ("h5py", "zarr"):
             raise
