@@ -105,11 +105,11 @@ class Reader(Stream[CoreReader, "ReadStep"]):
 
     @property
     def steps(self) -> list[int]:
-        """The numbers of the steps that are kept now (engines pool and file). Raises Unsupported where none are."""
+        """The numbers of the steps that are kept now (engines pool, file, space). Raises Unsupported where none are."""
         return self._core.steps()
 
     def seek(self, number: int) -> None:
-        """The next step is the first kept one with at least this number; iteration goes on from there (pool, file)."""
+        """The next step is the first kept one with at least this number; so iteration goes on (pool, file, space)."""
         self._core.seek(number)
 
     @overload
@@ -119,10 +119,10 @@ class Reader(Stream[CoreReader, "ReadStep"]):
     @overload
     def __getitem__(self, which: tuple[Any, ...]) -> np.ndarray: ...
     def __getitem__(self, which: int | slice | tuple[Any, ...]) -> ReadStep | Iterator[ReadStep] | np.ndarray:
-        """A kept step by its number (pool, file): with stream[3] as step: ...; a negative one counts from the end:
-        stream[-1] is the last step that is kept.
+        """A kept step by its number (pool, file, space): with stream[3] as step: ...; a negative one counts from the
+        end: stream[-1] is the last step that is kept.
 
-        A slice selects among the numbers in `steps` as of a list: for step in stream[5:10] gives the sixth to the tenth
+        A slice counts positions in the list `steps`, not numbers: for step in stream[5:10] gives the sixth to the tenth
         step that is kept, stream[::10] every tenth. It iterates over them and ends each when the next begins.
 
         stream["T", 5:10, ..., 3] reads T[..., 3] in each of these steps into one array, whose first axis is the steps;
@@ -156,12 +156,17 @@ class Reader(Stream[CoreReader, "ReadStep"]):
     def _several(self, which: tuple[Any, ...]) -> np.ndarray:
         if len(which) < 2 or not isinstance(which[0], str) or not isinstance(which[1], slice):
             raise InvalidArgument(
-                'of several steps: stream["T", 5:10, ..., 3], a variable\'s name, a slice of steps, an index'
+                'write stream[-1]["T"] to read one step, and stream["T", 5:10, ..., 3] to read several: '
+                "a variable's name, a slice of steps, an index"
             )
         name, chosen, index = which[0], which[1], which[2:]
-        numbers = self.steps[chosen]
+        kept = self.steps
+        numbers = kept[chosen]
         if not numbers:
-            raise NotFound(f"stream '{self.name}' keeps no step in the slice {chosen}")
+            of = f"the {len(kept)} kept steps" + (f" (numbers {kept[0]} to {kept[-1]})" if kept else "")
+            raise NotFound(
+                f"stream '{self.name}': the slice {_plain(chosen)} counts positions among {of}; none is in it"
+            )
         with self._kept(numbers[0]) as step:
             shape, dtype = step[name].shape, step[name].dtype
         out = np.zeros((len(numbers), *np.broadcast_to(False, shape)[index].shape), dtype)
@@ -340,3 +345,9 @@ class ReadStep(Mapping[str, Variable]):
         if self._stream._step is not self:
             raise WrongState(f"step {self._number} of stream '{self._stream.name}' is over")
         return self._stream._core
+
+
+def _plain(chosen: slice) -> str:
+    """As it was written: 15:18."""
+    step = () if chosen.step is None else (chosen.step,)
+    return ":".join("" if part is None else str(part) for part in (chosen.start, chosen.stop, *step))
