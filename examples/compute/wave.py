@@ -5,8 +5,8 @@ import penstock
 
 x = np.linspace(0, 2 * np.pi, 1000)
 with penstock.Pool() as pool:
-    pool.put("wave", "left", np.sin(x[:500]))
-    pool.put("wave", "right", np.sin(x[500:]))
+    pool.put("wave", "left", np.sin(x[:500]), if_exists="overwrite")
+    pool.put("wave", "right", np.sin(x[500:]), if_exists="overwrite")
     blocks = [("wave", "left"), ("wave", "right")]
     print("largest", pool.compute("max", blocks))
     print("histogram", pool.compute("histogram", blocks, bins=4, range=[-1, 1]))
