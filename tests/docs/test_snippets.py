@@ -200,8 +200,8 @@ def check_command(words):
         assert words[1:] == [".venv/bin/activate"]
     elif program == "python":
         assert (ROOT / words[1]).is_file()
-    elif program == "gfortran":
-        assert all((ROOT / word).is_file() for word in words if word.endswith(".f90"))
+    elif program in ("cc", "gfortran"):
+        assert all((ROOT / word).is_file() for word in words if word.endswith((".c", ".f90")))
         assert {word for word in words if word.startswith("-l")} <= {"-lpenstock_fortran", "-lpenstock"}
     elif program == "mpiexec":
         starts = [0, *(i for i, word in enumerate(words) if word == ":")]  # of the programs of one launch
