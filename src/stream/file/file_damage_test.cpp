@@ -108,8 +108,8 @@ TEST_F(DamageTest, AnotherVersionIsNamed) {
   auto record = content_of(steps_ + "/stream.json");
   record.replace(record.find("\"penstock_files\": 1"), 19, "\"penstock_files\": 2");
   replace(steps_ + "/stream.json", record);
-  EXPECT_THAT(error_of([&] { read_all(); }).second, HasSubstr("another version"));
-  EXPECT_THAT(error_of([&] { write(0); }).second, HasSubstr("another version"));
+  EXPECT_THAT(error_of([&] { read_all(); }).second, HasSubstr("another release"));
+  EXPECT_THAT(error_of([&] { write(0); }).second, HasSubstr("another release"));
   EXPECT_TRUE(fs::exists(steps_ + "/00000000.h5"));
 }
 
