@@ -1,0 +1,155 @@
+"""Problems whose solutions are known, and the same results on any number of ranks."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import penstock
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 600
+CELLS = 8  # of a block, along each axis
+
+
+def find_program():
+    build = Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build"))
+    folders = [os.environ.get("PENSTOCK_BIN"), str(build / "bin"), os.environ.get("PATH")]
+    path = shutil.which("exploding-pipe", path=os.pathsep.join(filter(None, folders)))
+    if not path or not shutil.which("mpiexec"):
+        pytest.skip("exploding-pipe is not built (it needs MPI)")
+    return path
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """run(ranks, ...) runs the program and returns its last step, with all of its blocks in Morton order."""
+
+    def run(ranks, **options):
+        folder = tmp_path / "run.steps"
+        shutil.rmtree(folder, ignore_errors=True)
+        monkeypatch.setenv("PENSTOCK_STREAM_EXPLODING_PIPE", f"file,folder={folder}")
+        monkeypatch.setenv("OMPI_MCA_mpi_yield_when_idle", "1")
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        command = ["mpiexec", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), find_program(), *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
+        if "built without HDF5" in done.stderr:
+            pytest.skip("Penstock was built without HDF5: there is no engine `file`")
+        assert done.returncode == 0, done.stdout + done.stderr
+        with penstock.open(folder) as stream:
+            for step in stream:
+                values = {name: np.array(step[name][...]) for name in step}
+                values["spacing"] = step.attributes["spacing"]
+        return values
+
+    return run
+
+
+def inner(field):
+    """Without ghost cells: block, z, y, x."""
+    return field[:, 1:-1, 1:-1, 1:-1]
+
+
+def widths(step):
+    return step["spacing"] / 2.0 ** step["level"]
+
+
+def centres(step, axis):
+    """Of the cells of each block along x (0), y or z, to be broadcast over the blocks' cells."""
+    along = step["corner"][:, axis, None] + widths(step)[:, None] * (np.arange(CELLS) + 0.5)
+    return along.reshape([-1, *(CELLS if place == 2 - axis else 1 for place in range(3))])
+
+
+def volumes(step):
+    return (widths(step) ** 3)[:, None, None, None]
+
+
+def sod_density(x, time):
+    """The exact solution (E. F. Toro, Riemann Solvers and Numerical Methods for Fluid Dynamics, chapter 4)."""
+    gamma, left, right = 1.4, (1.0, 1.0), (0.125, 0.1)  # density, pressure
+    sound_left, sound_right = np.sqrt(gamma * left[1] / left[0]), np.sqrt(gamma * right[1] / right[0])
+    pressure, speed = 0.30313017805064707, 0.92745262004895057  # between the waves
+    share = (gamma - 1) / (gamma + 1)
+    at = (x - 0.5) / time
+    behind_fan = left[0] * (pressure / left[1]) ** (1 / gamma)
+    sound_behind = sound_left * (pressure / left[1]) ** ((gamma - 1) / (2 * gamma))
+    ratio = pressure / right[1]
+    behind_shock = right[0] * (ratio + share) / (share * ratio + 1)
+    shock = sound_right * np.sqrt((gamma + 1) / (2 * gamma) * ratio + (gamma - 1) / (2 * gamma))
+    fan = left[0] * np.clip(2 / (gamma + 1) - share / sound_left * at, 0, None) ** (2 / (gamma - 1))
+    regions = [at < -sound_left, at < speed - sound_behind, at < speed, at < shock]
+    return np.select(regions, [left[0], fan, behind_fan, behind_shock], right[0])
+
+
+def sod_error(step):
+    parts = (np.arange(32) + 0.5) / 32 - 0.5  # the mean of the exact solution over a cell
+    x = centres(step, 0)[..., None] + widths(step)[:, None, None, None, None] * parts
+    exact = sod_density(x, step["time"]).mean(axis=-1)
+    return float((np.abs(inner(step["density"]) - exact) * volumes(step)).sum() / (CELLS**3 * volumes(step)).sum())
+
+
+def test_sod_converges(run):
+    errors = [sod_error(run(1, problem="sod", cells=cells, levels=1, outputs=1)) for cells in (64, 128)]
+    assert errors[0] < 0.009
+    assert np.log2(errors[0] / errors[1]) > 0.8
+
+
+def test_refined_blocks_are_as_good_as_a_fine_grid(run):
+    fine, refined = (
+        sod_error(run(2, problem="sod", cells=cells, levels=levels, outputs=1)) for cells, levels in ((64, 1), (16, 3))
+    )
+    assert refined < 1.1 * fine
+
+
+def test_a_ball_is_carried_along(run):
+    """Through blocks of two levels: its volume stays, and pressure and velocity are undisturbed."""
+    step = run(2, problem="translation", cells=24, levels=2, outputs=1, end=0.05)
+    assert set(step["level"]) == {0, 1}
+    part = inner(step["volume_fraction"]) * volumes(step)
+    assert part.sum() == pytest.approx(4 / 3 * np.pi * 0.15**3, rel=2e-3)
+    np.testing.assert_allclose(step["pressure"], 1, atol=1e-5)
+    for axis, (start, speed) in enumerate([(0.3, 1), (0.35, 0.75), (0.4, 0.5)]):
+        assert (part * centres(step, axis)).sum() / part.sum() == pytest.approx(start + 0.05 * speed, abs=0.002)
+        np.testing.assert_allclose(step["velocity"][..., axis], speed, atol=1e-4)
+
+
+def test_results_do_not_depend_on_the_number_of_ranks(run):
+    one, four = (run(ranks, cells=16, levels=2, outputs=1, end=0.01) for ranks in (1, 4))
+    assert one["cycle"] > 8 and len(four["split_keys"]) == 4
+    assert (np.diff(one["morton"].astype(float)) > 0).all()
+    for name in one.keys() - {"split_keys", "moved_blocks"}:
+        np.testing.assert_array_equal(one[name], four[name], err_msg=name)
+
+
+def test_ghost_cells_are_the_neighbours_cells(run):
+    """Of blocks of one level that lie side by side along x."""
+    step = run(2, cells=16, levels=2, outputs=1, end=0.005)
+    field, corner, level = step["volume_fraction"], step["corner"], step["level"]
+    places = {
+        (int(at), *np.round(where, 9)): block for block, (at, where) in enumerate(zip(level, corner, strict=True))
+    }
+    pairs = 0
+    for (at, x, y, z), block in places.items():
+        beside = places.get((at, round(x + CELLS * step["spacing"] / 2.0**at, 9), y, z))
+        if beside is not None:
+            np.testing.assert_array_equal(field[block, 1:-1, 1:-1, -1], field[beside, 1:-1, 1:-1, 1])
+            pairs += 1
+    assert pairs > 10
+
+
+@pytest.mark.soak
+def test_sedov_shock(run):
+    step = run(2, problem="sedov", cells=16, levels=4, outputs=1)
+    radius = np.sqrt(sum(centres(step, axis) ** 2 for axis in range(3)))
+    width = widths(step).min()
+    shell = (radius / width).astype(int).ravel()
+    weights = np.broadcast_to(volumes(step), radius.shape).ravel()
+    mass = np.bincount(shell, inner(step["density"]).ravel() * weights)
+    density = mass / np.maximum(np.bincount(shell, weights), 1e-30)
+    peak = int(density.argmax())
+    half = (density[peak] + 1) / 2
+    place = peak + int(np.argmax(density[peak:] < half))
+    share = (density[place - 1] - half) / (density[place - 1] - density[place])
+    assert (place - 0.5 + share) * width == pytest.approx(step["time"] ** 0.4, rel=0.02)
