@@ -183,7 +183,7 @@ def test_what_is_said_of_an_array_is_not_believed(cuda, context, change):
         def __cuda_array_interface__(self):
             return {**super().__cuda_array_interface__, **change}
 
-    with context.create("s") as writer:
+    with context.create("s", rendezvous_readers=0) as writer:
         with pytest.raises(penstock.Error):
             with writer.step() as step:
                 step["T"] = Liar(cuda, BASE)
