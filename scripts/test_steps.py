@@ -73,7 +73,7 @@ def test_an_interrupt_ends_what_a_step_started(tree):
     os.mkfifo(tree / "fifo")
     process = subprocess.Popen(**command(tree, "library"), stderr=subprocess.PIPE, start_new_session=True)
     with open(tree / "fifo", "w"):  # waits until the tool reads it
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGTERM)  # SIGINT is ignored where the tests run in the background
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "stopped after" in errors
     with pytest.raises(ProcessLookupError):

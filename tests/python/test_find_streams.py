@@ -7,8 +7,7 @@ import numpy as np
 import penstock
 import pytest
 
-from conftest import TIMEOUT_S
-
+TIMEOUT_S = 20.0
 WORD = {"direct": {"rendezvous_readers": 0, "reserve_steps": 3}, "pool": {"engine": "pool"}, "file": {"engine": "file"}}
 KEEPING = ["pool", "file"]
 

@@ -109,7 +109,7 @@ POOLS = (
     + """
 pool = penstock.Pool(directory=sys.argv[1], timeout=30)
 pool.put("row", "x", np.arange(1 << 18))
-context = penstock.Context(directory=sys.argv[1], listen="127.0.0.1")
+context = penstock.Context(directory=sys.argv[1], listen="127.0.0.1", fixed="directory")
 with context.create("heat", engine="pool", timeout=30) as writer, writer.step() as step:
     step["T"] = np.arange(1 << 18)
 reader = context.open("heat", engine="pool", timeout=30)
