@@ -50,7 +50,7 @@ demo:
 bench: build
 	@.venv/bin/penstock bench streams
 
-check: venv
+check: build
 	@scripts/check
 
 install: native
