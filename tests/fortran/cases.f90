@@ -172,7 +172,7 @@ contains
   subroutine outcomes()
     type(penstock_writer) :: writer
     type(penstock_reader) :: reader
-    integer :: outcome, value
+    integer :: outcome, value, no_pool
     logical :: begun
     call context%create_stream(writer, 'pair', options='queue_steps=1')
     call context%open_stream(reader, 'pair')
@@ -186,7 +186,9 @@ contains
     call writer%put('value', 2)
     call writer%end_step()
     call writer%begin_step(timeout_ms=0, begun=begun)
-    call check(.not. begun, 'there is no room')
+    call get_environment_variable('PENSTOCK_DIRECTORY_SERVICE', status=no_pool)
+    call check(.not. begun .or. no_pool == 0, 'there is no room')  ! unless a pool has taken the step already
+    if (begun) call writer%abandon_step()
     call reader%begin_step(outcome)
     call check(outcome == penstock_ready, 'a step')
     call reader%get('value', value)
