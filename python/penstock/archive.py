@@ -427,7 +427,7 @@ class _Attributes:
         """What has the attribute in the end, and its name there."""
         owner, _, key = name.rpartition("/")
         dataset = self.archive.dataset_of(owner, index) if owner else None
-        return (self.archive.root, _plain(name)) if dataset is None else (dataset, key)
+        return (self.archive.root, plain_name(name)) if dataset is None else (dataset, key)
 
     def _changed(self, name: str, value: Any, index: int) -> None:
         dataset = self.series.get(name)
@@ -457,7 +457,7 @@ class _Attributes:
         self.series[name] = dataset
 
     def _note(self, name: str, value: Any, index: int) -> None:
-        self.archive.group_of(index).attrs[_plain(name)] = _attribute(value)
+        self.archive.group_of(index).attrs[plain_name(name)] = _attribute(value)
 
 
 # ----------------------------------------------------------------------------------------------------------- values
@@ -518,7 +518,7 @@ def _attribute(value: Any) -> Any:
     return _stored(np.atleast_1d(array)) if array.ndim else _stored(np.atleast_1d(array))[0]
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     return name.replace("/", "_")
 
 

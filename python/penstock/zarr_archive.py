@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .archive import SMALL_CHUNK_BYTES, LocalBlocks, Value, chunk_of, is_number, require_folder
+from .archive import SMALL_CHUNK_BYTES, LocalBlocks, Value, chunk_of, is_number, plain_name, require_folder
 from .errors import Unsupported
 
 
@@ -63,7 +63,7 @@ class ZarrArchive:
         data = {name: _array(name, value) for name, value in values.items()}
         index = len(self.numbers)
         if index == 0:
-            while self._step in map(_plain, values):
+            while self._step in map(plain_name, values):
                 self._step = f"penstock_{self._step}"
             self._lengths[self._step] = -1  # no other dimension has its name
             self._arrays = {name: self._make(name, each, values[name].dimensions) for name, each in data.items()}
@@ -117,7 +117,7 @@ class ZarrArchive:
 
     def _make(self, name: str, first: np.ndarray, given: tuple[str, ...]) -> Any:
         """The array of a variable along `step`, without values yet."""
-        path = _plain(name)
+        path = plain_name(name)
         if path in self.root:
             raise Unsupported(f"two variables would be '{path}', one of them '{name}'")
         dimensions = [self._step]
@@ -159,7 +159,7 @@ class ZarrArchive:
         except (TypeError, ValueError):
             return False
         owner, _, key = name.rpartition("/")
-        target, key = (self._arrays[owner], key) if owner in self._arrays else (self.root, _plain(name))
+        target, key = (self._arrays[owner], key) if owner in self._arrays else (self.root, plain_name(name))
         taken = key in target.attrs
         if taken or not from_start or len(changes) > 1:
             apart[name] = changes
@@ -176,10 +176,6 @@ def _array(name: str, value: Value) -> np.ndarray:
         data = data[0]
     array = np.asarray(data)
     return array.astype(object) if array.dtype.kind in "OUST" else array
-
-
-def _plain(name: str) -> str:
-    return name.replace("/", "_")
 
 
 def _last(changes: dict[int, Any]) -> Any:
