@@ -29,17 +29,18 @@ struct BlockKey {
 
 // What all blocks share.
 struct AmrGrid {
-  Index3 cells{8, 8, 8};   // of a block, without ghost layers
-  std::int32_t ghosts = 0;  // layers that the arrays of a block have around its cells; their values are not used
-  Point3 origin{};         // the lower corner of the block 0, 0, 0
+  Index3 cells{8, 8, 8};    // of a block, without ghost layers
+  Point3 origin{};          // the lower corner of the block 0, 0, 0
   Point3 spacing{1, 1, 1};  // of the cells of level 0
-  std::int32_t depth = 0;  // no block is of a higher level; the same on all ranks
+  std::int32_t depth = 0;   // no block is of a higher level; the same on all ranks
 
   Point3 width(std::int32_t level) const;  // of a cell
   Point3 corner(const BlockKey& block) const;
-  // Of a block's array: cells with ghost layers, x fastest, and where cell x, y, z lies in it.
-  std::size_t array_cells() const;
-  std::size_t place(std::int32_t x, std::int32_t y, std::int32_t z) const;
+  // Arrays of a block with one layer of cells around it, x fastest: how many, and where cell x, y, z (from -1 to cells) is.
+  std::size_t padded_cells() const { return std::size_t(cells[0] + 2) * (cells[1] + 2) * (cells[2] + 2); }
+  std::size_t padded_place(std::int32_t x, std::int32_t y, std::int32_t z) const {
+    return (std::size_t(z + 1) * (cells[1] + 2) + (y + 1)) * (cells[0] + 2) + (x + 1);
+  }
 };
 
 // The place of the block's lower corner on a Z curve, counted in blocks of the level `depth`: bit 0 is of x, 1 of y, 2 of z. The
@@ -63,8 +64,8 @@ constexpr int direction_number(int x, int y, int z) { return (z + 1) * 9 + (y + 
 Index3 direction(int number);
 
 // What touches a block, by direction: a row (of the same level, or one coarser), or one of these.
-constexpr std::int32_t no_block = -1;    // the domain ends
-constexpr std::int32_t finer_block = -2;  // blocks one level finer
+constexpr std::int32_t no_block = -1;                     // the domain ends
+constexpr std::int32_t finer_block = -2;                  // blocks one level finer
 using Neighbours = std::array<std::int32_t, directions>;  // the block itself in the middle
 
 // The blocks that a rank has at hand: those it analyses, and those that touch them.
@@ -89,7 +90,8 @@ class AmrBlocks {
 };
 
 // Which of `others` touch one of `blocks`, in their order.
-std::vector<std::size_t> touching(std::span<const BlockKey> blocks, std::span<const BlockKey> others, std::int32_t depth);
+std::vector<std::size_t> touching(std::span<const BlockKey> blocks, std::span<const BlockKey> others,
+                                  std::int32_t depth);
 
 // Which ranks may have blocks that touch one of `blocks`: sorted. splits: for each rank the Morton number of its first block; ranks
 // have consecutive parts of the curve; one without blocks has the number of the next. Two ranks name each other or do not.
