@@ -58,6 +58,25 @@ struct Cell {
 using CellId = std::uint64_t;
 CellId cell_id(const Cell& cell, std::int32_t depth);
 
+// Where cells of a block, and places around it, lie in another block of its level or one coarser.
+class CellPlaces {
+ public:
+  CellPlaces(const AmrGrid& grid, const BlockKey& block, const BlockKey& other) : shift_(block.level - other.level) {
+    for (int axis = 0; axis < 3; ++axis) {
+      first_[axis] = block.index[axis] * grid.cells[axis];
+      other_first_[axis] = other.index[axis] * grid.cells[axis];
+    }
+  }
+  // place: along the axis, counted from the block's first cell.
+  std::int32_t along(int axis, std::int32_t place) const {
+    return ((first_[axis] + place) >> shift_) - other_first_[axis];
+  }
+
+ private:
+  int shift_;
+  Index3 first_, other_first_;
+};
+
 // The 26 directions to neighbours, and 0, 0, 0 in the middle: number 13. x changes fastest.
 constexpr int directions = 27;
 constexpr int direction_number(int x, int y, int z) { return (z + 1) * 9 + (y + 1) * 3 + x + 1; }
