@@ -178,6 +178,7 @@ void bind_pool(nb::module_& m);
 void bind_space(nb::module_& m);
 void bind_mesh(nb::module_& m);
 void bind_rpc(nb::module_& m);
+void bind_fragments(nb::module_& m);
 nb::object open_pool(const Context& context, const nb::dict& options);
 nb::object open_space(const Context& context, const nb::dict& options);
 nb::object open_region(const Context& context, const std::string& name, nb::object cohort, const nb::dict& options);

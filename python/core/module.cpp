@@ -161,5 +161,6 @@ NB_MODULE(_core, m) {
   penstock::python::bind_space(m);
   penstock::python::bind_mesh(m);
   penstock::python::bind_rpc(m);
+  penstock::python::bind_fragments(m);
   penstock::python::bind_context(m);
 }

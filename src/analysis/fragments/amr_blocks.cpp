@@ -122,6 +122,14 @@ void check_block(const AmrGrid& grid, const BlockKey& block) {
   }
 }
 
+// Blocks whose cells nobody numbers.
+void check_places(std::span<const BlockKey> blocks, std::int32_t depth) {
+  AmrGrid grid;
+  grid.depth = depth;
+  check_grid(grid);
+  for (const auto& block : blocks) check_block(grid, block);
+}
+
 // One level finer, all of those that touch the block.
 void check_finer(const Curve& curve, std::span<const BlockKey> blocks, const BlockKey& block, const BlockKey& neighbour,
                  const Index3& towards) {
@@ -183,6 +191,8 @@ AmrBlocks::AmrBlocks(const AmrGrid& grid, std::vector<BlockKey> blocks, std::siz
 
 std::vector<std::size_t> touching(std::span<const BlockKey> blocks, std::span<const BlockKey> others,
                                   std::int32_t depth) {
+  check_places(blocks, depth);
+  check_places(others, depth);
   const Curve curve(blocks, depth);
   const auto touches = [&](const BlockKey& other) {
     for (int number = 0; number < directions; ++number) {
@@ -206,6 +216,7 @@ std::vector<std::size_t> touching(std::span<const BlockKey> blocks, std::span<co
 
 std::vector<std::int32_t> touching_ranks(std::span<const BlockKey> blocks, std::span<const std::uint64_t> splits,
                                          std::int32_t depth) {
+  check_places(blocks, depth);
   std::vector<char> found(splits.size());
   const auto mark = [&](const BlockKey& block) {
     const auto owner = std::ranges::upper_bound(splits, morton(block, depth)) - splits.begin() - 1;
