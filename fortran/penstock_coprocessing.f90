@@ -102,17 +102,18 @@ contains
 
   ! Defines a mesh, or describes it anew from the next step on; penstock/mesh.hpp says what each type has. shape: nodes
   ! (amr: cells of a block) in each dimension. axes: 'xyz' by default. coordinates: names of variables; of a multiblock
-  ! those of its meshes. levels, indices, ghosts, node_ids, element_ids: names of variables.
+  ! those of its meshes. levels, indices, ghosts, node_ids, element_ids, splits: names of variables.
   subroutine set_mesh(self, name, type, shape, axes, origin, spacing, coordinates, blocks, ghost_layers, refinement, &
-                      levels, indices, ghosts, node_ids, element_ids, stat, errmsg)
+                      levels, indices, ghosts, node_ids, element_ids, splits, depth, stat, errmsg)
     class(penstock_coprocessor), intent(in) :: self
     character(len=*), intent(in) :: name
     integer, intent(in) :: type
     type(*), intent(in), optional :: shape(:)
-    character(len=*), intent(in), optional :: axes, coordinates(:), levels, indices, ghosts, node_ids, element_ids
+    character(len=*), intent(in), optional :: axes, coordinates(:), levels, indices, ghosts, node_ids, element_ids, &
+      splits
     real(real64), intent(in), optional :: origin(:), spacing(:)
     type(penstock_mesh_block), intent(in), optional :: blocks(:)
-    integer, intent(in), optional :: ghost_layers, refinement
+    integer, intent(in), optional :: ghost_layers, refinement, depth
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
     character(len=:), allocatable, target :: names(:), texts(:, :)
@@ -126,6 +127,7 @@ contains
     call set_vector(mesh%spacing, spacing, 'spacing', error)
     if (present(ghost_layers)) mesh%ghost_layers = ghost_layers
     if (present(refinement)) mesh%refinement = refinement
+    if (present(depth)) mesh%depth = depth
     if (present(coordinates)) then
       call c_vector_of_texts(coordinates, 'name of coordinates', names, pointers, error)
       mesh%coordinates_count = size(coordinates)
@@ -143,10 +145,11 @@ contains
     call check_text(ghosts, 'ghosts', error)
     call check_text(node_ids, 'node_ids', error)
     call check_text(element_ids, 'element_ids', error)
+    call check_text(splits, 'splits', error)
     if (error%code == penstock_ok) &
       code = c_set_mesh(self%handle, c_text(name), mesh, shape, optional_text(axes), optional_text(levels), &
                         optional_text(indices), optional_text(ghosts), optional_text(node_ids), &
-                        optional_text(element_ids), error)
+                        optional_text(element_ids), optional_text(splits), error)
     call finish(error, stat, errmsg)
   end subroutine
 

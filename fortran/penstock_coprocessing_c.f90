@@ -36,6 +36,8 @@ module penstock_coprocessing_c
     integer(c_int32_t) :: ghost_layers = 0, refinement = 2
     type(c_ptr) :: levels = c_null_ptr, indices = c_null_ptr
     type(c_ptr) :: ghosts = c_null_ptr, node_ids = c_null_ptr, element_ids = c_null_ptr
+    type(c_ptr) :: splits = c_null_ptr
+    integer(c_int32_t) :: depth = 0
   end type
 
   type, bind(c) :: c_element_block
@@ -179,11 +181,11 @@ module penstock_coprocessing_c
 
     ! penstock_fortran_coprocessing.c
     integer(c_int) function c_set_mesh(handle, name, mesh, shape, axes, levels, indices, ghosts, node_ids, &
-                                       element_ids, error) bind(c, name='penstock_fortran_set_mesh')
+                                       element_ids, splits, error) bind(c, name='penstock_fortran_set_mesh')
       import
       type(c_ptr), value :: handle
       character(kind=c_char), intent(in) :: name(*), axes(*), levels(*), indices(*), ghosts(*), node_ids(*), &
-        element_ids(*)
+        element_ids(*), splits(*)
       type(c_mesh), intent(in) :: mesh
       type(*), dimension(..), intent(in), optional :: shape
       type(c_error), intent(inout) :: error

@@ -5,7 +5,7 @@
 /* mesh: all but its shape and the names that are given beside it, of which "" is none. */
 int penstock_fortran_set_mesh(penstock_coprocessor* coprocessor, const char* name, const penstock_mesh* mesh,
                               const CFI_cdesc_t* shape, const char* axes, const char* levels, const char* indices,
-                              const char* ghosts, const char* node_ids, const char* element_ids,
+                              const char* ghosts, const char* node_ids, const char* element_ids, const char* splits,
                               penstock_error* error) {
   penstock_mesh all = *mesh;
   size_t ndims = SIZE_MAX;
@@ -19,6 +19,7 @@ int penstock_fortran_set_mesh(penstock_coprocessor* coprocessor, const char* nam
   all.ghosts = ghosts;
   all.node_ids = node_ids;
   all.element_ids = element_ids;
+  all.splits = splits;
   return penstock_coprocessor_set_mesh(coprocessor, name, &all, error);
 }
 

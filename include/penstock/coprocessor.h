@@ -64,6 +64,8 @@ typedef struct penstock_mesh {
   uint32_t ghost_layers, refinement; /* amr */
   const char *levels, *indices;      /* amr: variables */
   const char *ghosts, *node_ids, *element_ids;
+  const char* splits; /* amr: variable, one uint64 for each rank; NULL: none */
+  uint32_t depth;     /* amr: with splits */
 } penstock_mesh;
 
 static inline penstock_mesh penstock_mesh_of(penstock_mesh_type type) {

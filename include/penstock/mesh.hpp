@@ -70,6 +70,12 @@ struct AmrMesh {
   std::uint32_t refinement = 2;
   std::string levels;   // variable: blocks
   std::string indices;  // variable: blocks x 3, of the block at its level, in x, y, z
+  // Where ranks have consecutive parts of a Z curve: a variable, a global array of one uint64 for each rank. It holds the Morton
+  // number of the rank's first block: bit 0 is of x, 1 of y, 2 of z, counted in blocks of the level `depth`. A rank without blocks
+  // has the number of the next rank, or UINT64_MAX. Analyses then read a block's neighbours without looking at all blocks. Every
+  // rank puts one block of levels and indices, also an empty one.
+  std::string splits;       // "": none
+  std::uint32_t depth = 0;  // with splits: no block is of a higher level; at most 20
 };
 
 // Other meshes of the channel as one.

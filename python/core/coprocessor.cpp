@@ -109,7 +109,9 @@ MeshShape shape_of(const std::string& type, const nb::dict& d) {
                  spacing,
                  of<std::uint32_t>(d, "refinement", 2),
                  of<std::string>(d, "levels"),
-                 of<std::string>(d, "indices")};
+                 of<std::string>(d, "indices"),
+                 of<std::string>(d, "splits"),
+                 of<std::uint32_t>(d, "depth")};
 }
 
 }  // namespace

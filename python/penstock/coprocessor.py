@@ -41,8 +41,9 @@ from .options import CoprocessorOptions
 from .stream import to_ms
 
 _ANALYSIS = "penstock.analysis.__main__"
-_OF_MESHES = ("shape", "axes", "origin", "spacing", "coordinates", "blocks", "cells", "ghost_layers", "refinement")
-_MESH_KEYS = frozenset((*_OF_MESHES, "levels", "indices", "ghosts", "node_ids", "element_ids"))
+_OF_MESHES = ("shape", "axes", "origin", "spacing", "coordinates", "blocks")
+_OF_AMR = ("cells", "ghost_layers", "refinement", "levels", "indices", "splits", "depth")
+_MESH_KEYS = frozenset((*_OF_MESHES, *_OF_AMR, "ghosts", "node_ids", "element_ids"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,11 +136,12 @@ class Coprocessor:
 
         type: "uniform" (shape, axes, origin, spacing), "rectilinear" and "curvilinear" (shape, axes, coordinates),
         "unstructured" (coordinates, blocks: dicts of name, id, topology, connectivity, offsets, topologies),
-        "particles" (coordinates), "amr" (cells, axes, ghost_layers, origin, spacing, refinement, levels, indices),
-        "multiblock" (blocks: names of meshes). Of each: ghosts, node_ids, element_ids.
+        "particles" (coordinates), "amr" (cells, axes, ghost_layers, origin, spacing, refinement, levels, indices,
+        splits, depth), "multiblock" (blocks: names of meshes). Of each: ghosts, node_ids, element_ids.
 
         shape: nodes by array dimension. axes: "zyx" for T[z, y, x]. origin, spacing: x, y, z. coordinates, levels and
-        the like: names of variables, see structure().
+        the like: names of variables, see structure(). splits: a global array of one uint64 for each rank, the Morton
+        number of its first block counted in blocks of the level depth (penstock/mesh.hpp).
         """
         unknown = description.keys() - _MESH_KEYS
         if unknown:

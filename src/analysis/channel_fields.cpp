@@ -19,11 +19,6 @@ std::size_t rank_of(const Mesh& mesh, const Placed& placed, std::uint32_t compon
   return 1 + (amr ? amr->cells.size() : 0);
 }
 
-Placed place_of(const ChannelFields::Variable& v, const Mesh& mesh, const MeshDescription& description) {
-  if (v.field.empty()) return place_of_structure(v.mesh, mesh, v.name);
-  return place_of_field(v.mesh, mesh, description.fields.find(v.field)->second.association, v.components);
-}
-
 // Whether a rule names the field that the variable is of.
 bool is_named(const Rule& rule, const ChannelFields::Variable& v) {
   if (v.field.empty()) return false;
@@ -40,21 +35,27 @@ const MeshDescription& ChannelFields::mesh_named(std::string_view name) const {
   throw Error(Errc::not_found, base::unknown_name("mesh", name, names));
 }
 
+Placed ChannelFields::place_of(const Variable& v, const Mesh& mesh) const {
+  if (v.field.empty()) return place_of_structure(v.mesh, mesh, v.name, ranks_);
+  const auto& fields = mesh_named(v.mesh).fields;
+  return place_of_field(v.mesh, mesh, fields.find(v.field)->second.association, v.components);
+}
+
 void ChannelFields::set_mesh(std::string_view name, Mesh mesh) {
   check_mesh(name, mesh);
   auto found = meshes_.find(name);
   if (found != meshes_.end()) {
-    const auto& [before, fields] = found->second;
+    const auto& before = found->second.mesh;
     if (before.shape.index() != mesh.shape.index())
       refuse("mesh '" + std::string(name) + "' cannot become one of another kind");
     for (const auto& v : variables_)
-      if (v.mesh == name && place_of(v, mesh, found->second).shape.size() != v.shape.size())
+      if (v.mesh == name && place_of(v, mesh).shape.size() != v.shape.size())
         refuse("mesh '" + std::string(name) + "' cannot become one of another number of dimensions");
   } else {
     found = meshes_.emplace(name, MeshDescription{}).first;
   }
   for (auto& v : variables_)
-    if (v.mesh == name) v.shape = place_of(v, mesh, found->second).shape;
+    if (v.mesh == name) v.shape = place_of(v, mesh).shape;
   found->second.mesh = std::move(mesh);
   ++version_;
 }
@@ -91,7 +92,7 @@ std::uint32_t ChannelFields::add_field(Writer& writer, std::string_view mesh, st
 
 std::uint32_t ChannelFields::add_structure(Writer& writer, std::string_view mesh, std::string_view variable,
                                            DType dtype, Order order) {
-  const auto placed = place_of_structure(mesh, mesh_named(mesh).mesh, variable);
+  const auto placed = place_of_structure(mesh, mesh_named(mesh).mesh, variable, ranks_);
   const auto id = writer.define(variable, dtype, placed.shape, {.kind = kind_of(placed), .order = order});
   variables_.push_back({std::string(mesh), "", std::string(variable), id, placed.global, placed.shape, placed.shape});
   ++version_;

@@ -16,6 +16,8 @@ namespace penstock::analysis {
 
 class ChannelFields {
  public:
+  explicit ChannelFields(std::uint64_t ranks = 1) : ranks_(ranks) {}  // of the simulation
+
   struct Variable {
     std::string mesh;
     std::string field;     // "": of the mesh's structure
@@ -51,7 +53,9 @@ class ChannelFields {
 
  private:
   const MeshDescription& mesh_named(std::string_view name) const;
+  Placed place_of(const Variable& variable, const Mesh& mesh) const;
 
+  const std::uint64_t ranks_;
   MeshDescriptions meshes_;
   std::vector<Variable> variables_;
   std::string json_;

@@ -99,6 +99,7 @@ Coprocessor::Impl::Impl(const Context& context, std::string_view name, std::shar
           name, with_wait(stream_in_code, options.wait, context.options_for(name, stream_in_code).engine))),
       start(std::move(start_program)),
       writer(context.create_stream(name, cohort, with_wait(stream_in_code, options.wait, stream.engine))),
+      fields(static_cast<std::uint64_t>(cohort->size())),
       rules_(everything()) {
   if (is_root() && stream.engine != "file")
     listener = std::make_unique<analysis::RequestListener>(context, channel + ".requests");

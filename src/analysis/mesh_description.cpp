@@ -80,6 +80,13 @@ void check_block(const ElementBlock& block) {
     refuse("block '" + block.name + "': offsets and topologies are given with topology mixed, and only then");
 }
 
+void check_splits(const AmrMesh& mesh) {
+  if (mesh.splits.empty() && mesh.depth != 0) refuse("depth is given with splits, and only then");
+  if (!mesh.splits.empty() && mesh.refinement != 2)
+    refuse("splits need the refinement 2, not " + std::to_string(mesh.refinement));
+  if (mesh.depth > 20) refuse("the depth is at most 20, not " + std::to_string(mesh.depth));
+}
+
 void check(const MeshShape& shape) {
   std::visit(Overloaded{[](const UniformMesh& m) {
                           check_shape(m.shape, m.axes, "the shape");
@@ -108,6 +115,7 @@ void check(const MeshShape& shape) {
                               refuse("a block has ghost layers and no cells");
                           if (m.refinement < 2) refuse("the refinement is at least 2");
                           check_named(std::array{m.levels, m.indices}, "levels, indices");
+                          check_splits(m);
                         },
                         [](const MultiblockMesh& m) { check_named(m.blocks, "blocks"); }},
              shape);
@@ -185,15 +193,20 @@ OrderedJson to_json(const MeshShape& shape) {
             return OrderedJson{{"type", "particles"}, {"coordinates", points_of(m.coordinates)}};
           },
           [](const AmrMesh& m) {
-            return OrderedJson{{"type", "amr"},
-                               {"cells", sizes(m.cells)},
-                               {"axes", axes_of(m.axes, m.cells)},
-                               {"ghost_layers", m.ghost_layers},
-                               {"origin", m.origin},
-                               {"spacing", m.spacing},
-                               {"refinement", m.refinement},
-                               {"levels", m.levels},
-                               {"indices", m.indices}};
+            OrderedJson out{{"type", "amr"},
+                            {"cells", sizes(m.cells)},
+                            {"axes", axes_of(m.axes, m.cells)},
+                            {"ghost_layers", m.ghost_layers},
+                            {"origin", m.origin},
+                            {"spacing", m.spacing},
+                            {"refinement", m.refinement},
+                            {"levels", m.levels},
+                            {"indices", m.indices}};
+            if (!m.splits.empty()) {
+              out["splits"] = m.splits;
+              out["depth"] = m.depth;
+            }
+            return out;
           },
           [](const MultiblockMesh& m) {
             return OrderedJson{{"type", "multiblock"}, {"blocks", m.blocks}};
@@ -241,7 +254,7 @@ bool names(const std::vector<std::string>& variables, std::string_view variable)
 }
 
 // Nothing: the mesh does not name the variable.
-std::optional<Placed> find_structure(const Mesh& mesh, std::string_view variable) {
+std::optional<Placed> find_structure(const Mesh& mesh, std::string_view variable, std::uint64_t ranks) {
   using Found = std::optional<Placed>;
   constexpr auto global = [](Dims shape) { return Found({true, shape}); };
   constexpr auto local_if = [](bool named) { return named ? Found(Placed{}) : std::nullopt; };
@@ -251,6 +264,7 @@ std::optional<Placed> find_structure(const Mesh& mesh, std::string_view variable
     const auto* nodes = nodes_of(mesh.shape);
     return nodes ? global(counted(*nodes, of)) : local_if(true);
   }
+  if (const auto* amr = std::get_if<AmrMesh>(&mesh.shape); amr && variable == amr->splits) return global({ranks});
   return std::visit(
       Overloaded{[&](const RectilinearMesh& m) {
                    const auto found = std::ranges::find(m.coordinates, variable);
@@ -294,8 +308,8 @@ Placed place_of_field(std::string_view name, const Mesh& mesh, Association assoc
   });
 }
 
-Placed place_of_structure(std::string_view name, const Mesh& mesh, std::string_view variable) {
-  if (const auto found = find_structure(mesh, variable)) return *found;
+Placed place_of_structure(std::string_view name, const Mesh& mesh, std::string_view variable, std::uint64_t ranks) {
+  if (const auto found = find_structure(mesh, variable, ranks)) return *found;
   throw Error(Errc::not_found,
               "mesh '" + std::string(name) + "' does not name a variable '" + std::string(variable) + "'");
 }

@@ -37,8 +37,9 @@ struct Placed {
   Dims shape;           // of a global array
 };
 Placed place_of_field(std::string_view name, const Mesh& mesh, Association association, std::uint32_t components);
-// Of a variable that the description names: coordinates, connectivity, ids and the like. Throws for any other.
-Placed place_of_structure(std::string_view name, const Mesh& mesh, std::string_view variable);
+// Of a variable that the description names: coordinates, connectivity, ids and the like. Throws for any other. ranks: of the
+// simulation.
+Placed place_of_structure(std::string_view name, const Mesh& mesh, std::string_view variable, std::uint64_t ranks = 1);
 
 // Throws also for what only all meshes together show: a multiblock's block that is not there, ghosts that are no field.
 std::string to_json(const MeshDescriptions& meshes);

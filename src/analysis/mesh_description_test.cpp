@@ -59,6 +59,9 @@ TEST(MeshDescription, ParticlesAmrAndMultiblock) {
   EXPECT_EQ(described({AmrMesh{.cells = {10, 10}, .axes = "yx", .ghost_layers = 1, .levels = "l", .indices = "i"}}),
             Json::parse(R"({"type": "amr", "cells": [10, 10], "axes": "yx", "ghost_layers": 1, "origin": [0, 0, 0],
               "spacing": [1, 1, 1], "refinement": 2, "levels": "l", "indices": "i", "fields": {}})"));
+  const auto split = described({AmrMesh{.cells = {8}, .levels = "l", .indices = "i", .splits = "s", .depth = 3}});
+  EXPECT_EQ(split["splits"], "s");
+  EXPECT_EQ(split["depth"], 3);
   const MeshDescriptions meshes{
       {"all", {{MultiblockMesh{{"a", "b"}}}, {}}}, {"a", {{UniformMesh{{2}}}, {}}}, {"b", {{UniformMesh{{2}}}, {}}}};
   EXPECT_EQ(Json::parse(to_json(meshes))["meshes"]["all"]["blocks"], Json({"a", "b"}));
@@ -75,6 +78,9 @@ TEST(MeshDescription, PlacesOfVariables) {
   EXPECT_FALSE(place_of_structure("m", {ParticleMesh{{"p"}}}, "p").global);
   EXPECT_FALSE(place_of_structure("m", {ParticleMesh{{"p"}}, "", "", "ids"}, "ids").global);
   EXPECT_FALSE(place_of_field("m", {ParticleMesh{{"p"}}}, Association::element, 3).global);
+  const Mesh amr{AmrMesh{.cells = {8}, .levels = "l", .indices = "i", .splits = "s"}};
+  EXPECT_FALSE(place_of_structure("m", amr, "i", 3).global);
+  EXPECT_EQ(place_of_structure("m", amr, "s", 3).shape, (Dims{3}));
   EXPECT_EQ(code_of([&] { place_of_structure("m", uniform, "q"); }), Errc::not_found);
   EXPECT_EQ(code_of([&] { place_of_structure("m", uniform, ""); }), Errc::not_found);
   EXPECT_EQ(code_of([&] { place_of_field("m", {ParticleMesh{{"p"}}}, Association::node, 1); }), Errc::invalid_argument);
@@ -104,6 +110,9 @@ TEST(MeshDescription, ContradictionsAreRefused) {
       {{AmrMesh{.cells = {8, 2}, .ghost_layers = 1, .levels = "l", .indices = "i"}}, "no cells"},
       {{AmrMesh{.cells = {8}, .refinement = 1, .levels = "l", .indices = "i"}}, "refinement is at least 2"},
       {{AmrMesh{.cells = {8}, .levels = "l"}}, "levels, indices"},
+      {{AmrMesh{.cells = {8}, .levels = "l", .indices = "i", .depth = 1}}, "depth is given with splits"},
+      {{AmrMesh{.cells = {8}, .levels = "l", .indices = "i", .splits = "s", .depth = 21}}, "at most 20, not 21"},
+      {{AmrMesh{.cells = {8}, .refinement = 3, .levels = "l", .indices = "i", .splits = "s"}}, "refinement 2, not 3"},
       {{MultiblockMesh{{"nowhere"}}}, "no mesh 'nowhere'"},
       {{UniformMesh{{4}}, "ghost"}, "ghosts are the field 'ghost'"},
   };

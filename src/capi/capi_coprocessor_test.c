@@ -96,6 +96,13 @@ void test_coprocessor(void) {
     FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_coprocessor_set_mesh(c, "body", &bad, &error));
     bad.type = 99;
     FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_coprocessor_set_mesh(c, "body", &bad, &error));
+    bad = penstock_mesh_of(PENSTOCK_MESH_AMR);
+    bad.ndims = 1;
+    bad.shape[0] = 8;
+    bad.levels = "l";
+    bad.indices = "i";
+    bad.depth = 3;
+    FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_coprocessor_set_mesh(c, "tree", &bad, &error)); /* no splits */
     bad.struct_size = 0;
     FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_coprocessor_set_mesh(c, "body", &bad, &error));
   }

@@ -51,7 +51,9 @@ MeshShape shape_of(const penstock_mesh& from) {
                      spacing,
                      from.refinement,
                      text_of(from.levels),
-                     text_of(from.indices)};
+                     text_of(from.indices),
+                     text_of(from.splits),
+                     from.depth};
     case PENSTOCK_MESH_MULTIBLOCK: return MultiblockMesh{std::move(names)};
     case PENSTOCK_MESH_UNSTRUCTURED: break;
   }

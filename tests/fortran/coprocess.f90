@@ -81,6 +81,7 @@ contains
                     penstock_mesh_block('more', 2, 'mixed', 'mixed', 'offsets', 'kinds')])
     call c%set_mesh('dust', penstock_mesh_particles, coordinates=['px  ', 'y   ', 'long'])
     call c%set_mesh('all', penstock_mesh_multiblock, coordinates=['solid', 'dust '])
+    call c%set_mesh('tree', penstock_mesh_amr, shape=[8, 8, 8], levels='l', indices='i', splits='firsts', depth=4)
     call c%structure('solid', 'points', penstock_float64, x, order=penstock_row)
     call c%structure('solid', 'corners', penstock_int32, corners, order=penstock_row)
     call c%structure('solid', 'mixed', penstock_int32, mixed)

@@ -412,6 +412,31 @@ def test_amr(transfer, ranks, method, cells, views, seed):
         assert mesh.refinement == 3 and mesh.cells == cells and mesh.components("v") == 2
 
 
+def test_splits_of_amr(transfer):
+    """Published by each rank, one number each, and refused where blocks are elsewhere."""
+    indices = [[[0, 0, 0], [1, 0, 0]], [[0, 1, 0]], np.empty((0, 3), int)]
+    splits = np.array([0, 16, 2**64 - 1], np.uint64)
+    meshes = [
+        {"grid": AmrMesh(cells=(2, 2), levels=np.ones(len(each), int), indices=np.array(each), splits=splits, depth=2)}
+        for each in indices
+    ]
+
+    def use(step, rank):
+        return describe(step)["grid"].depth, step["grid/splits"][...]
+
+    ((depth, found),) = transfer(meshes, 1, use)
+    assert depth == 2 and np.array_equal(found, splits)
+    for rank, bad, depth, why in (
+        (1, [0, 15, 99], 2, "Morton numbers 16 to 16, and splits say 15 up to 99"),
+        (0, [0, 8, 16], 2, "Morton numbers 0 to 8, and splits say 0 up to 8"),
+        (0, [0, 16, 17], 0, "levels 1 to 1; depth says 0 to 0"),
+        (0, [0, 16, 17], 22, "Morton numbers reach"),
+    ):
+        mesh = meshes[rank]["grid"]
+        with pytest.raises(penstock.InvalidArgument, match=why):
+            partition.check_places(mesh.levels, mesh.indices, np.array(bad, np.uint64), rank, depth)
+
+
 def amr_rows(mesh):
     f, v = mesh.fields["f"].values, mesh.fields["v"].values
     return [

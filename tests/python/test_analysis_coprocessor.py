@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import penstock
 import pytest
+from ranks import on_ranks
 
 pytest.importorskip("vtkmodules")
 
@@ -90,6 +91,31 @@ def test_an_analysis_reads_what_a_coprocessor_describes(kind, tmp_path):
     np.testing.assert_array_equal(np.asarray(mesh.fields["f"].values).reshape(-1), fields["f"][1].reshape(-1))
     assert cells > 0 and ghosts == ("ghost" in fields)
     assert ("ei" in structure) == ("element" in mesh.ids)
+
+
+def test_splits_of_ranks(tmp_path):
+    """Each rank puts the number of its first block, into an array of one element for each rank."""
+    context = penstock.Context(directory=str(tmp_path), listen="127.0.0.1")
+    splits = np.array([0, 3, 2**64 - 1], np.uint64)
+
+    def simulate(cohort):
+        blocks = [2, 1, 0][cohort.rank]
+        with penstock.Coprocessor("channel", comm=cohort, context=context, timeout=TIMEOUT_S) as c:
+            c.mesh("m", "amr", cells=(2, 2, 2), levels="l", indices="i", splits="s", depth=1)
+            for name, dtype in {"l": np.int32, "i": np.int32, "s": np.uint64}.items():
+                c.structure("m", name, dtype)
+            with c.request(0, 0.0) as step:
+                step.put("l", np.zeros(blocks, np.int32))
+                step.put("i", np.zeros((blocks, 3), np.int32))
+                step.put("s", splits[cohort.rank : cohort.rank + 1], start=(cohort.rank,))
+
+    ranks = threading.Thread(target=on_ranks, args=(3, simulate))
+    ranks.start()
+    with context.open("channel", timeout=TIMEOUT_S) as stream, stream.step() as step:
+        found = describe(step)["m"]
+        assert (found.splits, found.depth) == ("s", 1)
+        np.testing.assert_array_equal(step["s"][...], splits)
+    ranks.join(TIMEOUT_S)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,13 @@ BAD = [
     ({**TREE, "cells": [2, 2], "ghost_layers": 1}, "key 'cells': blocks of"),
     ({**TREE, "refinement": 1}, "key 'refinement': expected an integer from 2"),
     ({**TREE, "refinement": 10**6}, "key 'refinement'"),
+    ({**TREE, "splits": "s"}, "splits and depth are given together"),
+    ({**TREE, "depth": 1}, "splits and depth are given together"),
+    ({**TREE, "splits": "s", "depth": 21}, "key 'depth': expected an integer from 0 to 20"),
+    ({**TREE, "splits": "s", "depth": 1, "refinement": 3}, "key 'splits': splits need the refinement 2"),
+    ({**TREE, "splits": "l", "depth": 1}, "key 'splits': .* is a local_array, expected a global_array"),
+    ({**TREE, "splits": "U", "depth": 1}, "key 'splits': .* is of float64, expected uint64"),
+    ({**TREE, "splits": "s", "depth": 1}, r"key 'splits': .* has the shape \(3,\), expected \(1,\)"),
     ({"type": "multiblock", "blocks": ["m"]}, "'m' is no other mesh"),
     ({"type": "multiblock", "blocks": ["absent"]}, "key 'blocks': 'absent' is no other mesh"),
     ({**GRID, "shape": [1 << 40, 1 << 40]}, "key 'shape': .* are more than"),
@@ -106,6 +113,7 @@ TEXTS = [
 def hostile(step, attribute):
     step["U"] = np.zeros((3, 4))
     step["z"] = np.zeros((3, 4), complex)
+    step["s"] = np.zeros(3, np.uint64)
     step.put_local("x", np.zeros((3, 3)))
     step.put_local("two", np.zeros(3))
     step.put_local("two", np.zeros(3))

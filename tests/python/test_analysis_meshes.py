@@ -84,6 +84,12 @@ def test_importing_the_package_imports_no_vtk():
         ),
         (lambda: amr([0, 1], cells=(2, 2), ghost_layers=1), "cannot have 1 ghost layers"),
         (lambda: amr([0, -1], cells=(2, 2)), "levels are 0 to 50"),
+        (lambda: amr([0], cells=(2, 2), splits=np.array([1, 0], np.uint64)), "never fall"),
+        (
+            lambda: amr([0], cells=(2, 2), splits=np.zeros(1, np.uint64), refinement=3),
+            "depth of 0 to 20 and refinement 2",
+        ),
+        (lambda: amr([0], cells=(2, 2), depth=1), "depth is given with splits"),
         (lambda: amr([0, 1], cells=(2, 2), indices=np.zeros((1, 3), int)), r"shape \(2, 3\)"),
         (lambda: Multiblock(blocks={"a": Multiblock(blocks={})}), "no multiblock"),
     ],

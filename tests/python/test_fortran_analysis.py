@@ -61,6 +61,7 @@ def test_meshes(context, start):
         assert (quads["name"], quads["id"], quads["topology"]) == ("quads", 1, "quad4")
         assert (more["connectivity"], more["offsets"], more["topologies"]) == ("mixed", "offsets", "kinds")
         assert meshes["dust"]["coordinates"] == ["px", "y", "long"] and meshes["all"]["blocks"] == ["solid", "dust"]
+        assert meshes["tree"]["splits"] == "firsts" and meshes["tree"]["depth"] == 4
         np.testing.assert_array_equal(step["points"].block(0), np.arange(15.0).reshape(5, 3))
         assert step["corners"].block(0).tolist() == [[0, 1, 2, 3]]
         assert step["kinds"].dtype == np.uint8 and step["kinds"].block(0).tolist() == [5]

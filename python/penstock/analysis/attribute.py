@@ -21,7 +21,7 @@ from .description import (
     MultiblockDescription,
     StructuredDescription,
 )
-from .meshes import ASSOCIATIONS, cells_of, check_amr, check_axes, check_spacing
+from .meshes import ASSOCIATIONS, MAX_DEPTH, cells_of, check_amr, check_axes, check_spacing
 
 if TYPE_CHECKING:
     from ..reader import ReadStep
@@ -174,9 +174,9 @@ class _Keys(dict[str, Any]):
         return tuple(values)
 
 
-_KINDS = {_ANY: "real numbers", "iuf": "numbers", "iu": "integers", "u": "uint8", "i": "int64"}
+_KINDS = {_ANY: "real numbers", "iuf": "numbers", "iu": "integers", "u": "uint8", "u8": "uint64", "i": "int64"}
 # The exact type where the kind alone is not enough.
-_EXACT = {"u": np.dtype(np.uint8), "i": np.dtype(np.int64)}
+_EXACT = {"u": np.dtype(np.uint8), "u8": np.dtype(np.uint64), "i": np.dtype(np.int64)}
 _COMMON = ("fields", "ghosts", "ids")
 
 
@@ -215,6 +215,11 @@ class _MeshKeys(_Keys):
         first, expected = self._domains = self._domains or (name, blocks)
         if blocks != expected:
             raise self.error(key, f"'{name}' has {blocks} blocks, '{first}' {expected}")
+
+    @property
+    def domains(self) -> int:
+        """Of local arrays, once one was checked."""
+        return self._domains[1] if self._domains else 0
 
     def coordinates(self) -> tuple[str, ...]:
         names = self.texts("coordinates")
@@ -325,7 +330,20 @@ def _amr(keys: _MeshKeys) -> MeshDescription:
     spacing = keys.checked("spacing", check_spacing, keys.point("spacing", 1.0))
     grid: dict[str, Any] = {"cells": cells, "axes": axes, "ghost_layers": layers, "refinement": refinement}
     place: dict[str, Any] = {"origin": keys.point("origin", 0.0), "spacing": spacing, "step": keys.step}
+    place |= _splits(keys, refinement)
     return AmrDescription(**grid, **place, levels=levels, indices=indices, **keys.common())
+
+
+def _splits(keys: _MeshKeys, refinement: int) -> dict[str, Any]:
+    if ("splits" in keys) != ("depth" in keys):
+        raise keys.error("splits", "splits and depth are given together")
+    if "splits" not in keys:
+        return {}
+    if refinement != 2:
+        raise keys.error("splits", f"splits need the refinement 2, not {refinement}")
+    splits, depth = keys.text("splits"), keys.integer("depth", 0, MAX_DEPTH)
+    keys.check_variable("splits", splits, "u8", (keys.domains,))
+    return {"splits": splits, "depth": depth}
 
 
 def _multiblock(keys: _MeshKeys, meshes: Mapping[str, MeshDescription]) -> MeshDescription:
@@ -351,7 +369,7 @@ _TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[_MeshKeys], 
     "particles": (("coordinates",), _COMMON, _particles),
     "amr": (
         ("cells", "axes", "levels", "indices"),
-        ("ghost_layers", "origin", "spacing", "refinement", *_COMMON),
+        ("ghost_layers", "origin", "spacing", "refinement", "splits", "depth", *_COMMON),
         _amr,
     ),
     "multiblock": (("blocks",), (), None),  # type: ignore[dict-item]  # after all others

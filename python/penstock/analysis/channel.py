@@ -21,6 +21,7 @@ from ..errors import InvalidArgument, NotFound
 from .attribute import default_mesh, parse
 from .description import MeshDescription
 from .meshes import ElementBlock, Field, Mesh, StructuredMesh, cells_of
+from .partition import check_places
 
 if TYPE_CHECKING:
     from ..reader import ReadStep
@@ -142,6 +143,7 @@ class _Publication:
             out |= {key: getattr(mesh, key) for key in ("axes", "ghost_layers", "refinement")}
             out |= {key: list(getattr(mesh, key)) for key in ("cells", "origin", "spacing")}
             out |= {key: self._put(f"{name}/{key}", getattr(mesh, key)) for key in ("levels", "indices")}
+            out |= self._put_splits(name, mesh) if mesh.splits is not None else {}
         elif isinstance(mesh.coordinates, tuple):
             arrays = zip("xyz", mesh.coordinates, strict=True)
             out["coordinates"] = [self._put(f"{name}/{axis}", each, *_place(mesh, "node")) for axis, each in arrays]
@@ -150,6 +152,18 @@ class _Publication:
         if mesh.type == "unstructured":
             out["blocks"] = [self._put_block(f"{name}/{block.name}", block) for block in mesh.blocks]
         return out
+
+    def _put_splits(self, name: str, mesh: Any) -> dict[str, Any]:
+        """This rank's own number."""
+        rank, size = self._step._stream.rank, self._step._stream.size
+        if len(mesh.splits) != size:
+            raise InvalidArgument(f"mesh '{name}': splits of {size} ranks are {size} numbers, not {len(mesh.splits)}")
+        try:
+            check_places(mesh.levels, mesh.indices, mesh.splits, rank, mesh.depth)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"mesh '{name}', rank {rank}: {error}") from None
+        own = mesh.splits[rank : rank + 1]
+        return {"splits": self._put(f"{name}/splits", own, (rank,), (size,)), "depth": mesh.depth}
 
     def _put_block(self, prefix: str, block: ElementBlock) -> dict[str, Any]:
         keys = ("connectivity", "offsets", "topologies") if block.topology == "mixed" else ("connectivity",)

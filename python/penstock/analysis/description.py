@@ -356,7 +356,7 @@ def _joined_block(blocks: Sequence[ElementBlock], shifts: np.ndarray) -> Element
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AmrDescription(MeshDescription):
-    """An AMR mesh; see AmrMesh. levels, indices: variables."""
+    """An AMR mesh; see AmrMesh. levels, indices, splits: variables ("": no splits, and depth says nothing)."""
 
     cells: tuple[int, ...]
     axes: str
@@ -366,6 +366,8 @@ class AmrDescription(MeshDescription):
     refinement: int
     levels: str
     indices: str
+    splits: str = ""
+    depth: int = 0
     step: ReadStep = field(repr=False)
 
     def parts(self, size: int, method: str = "block") -> list[Part]:

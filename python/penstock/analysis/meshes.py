@@ -29,6 +29,7 @@ from ..errors import InvalidArgument
 from ..topologies import TOPOLOGIES
 
 ASSOCIATIONS = ("node", "element")
+MAX_DEPTH = 20  # of AMR meshes with splits: Morton numbers have 64 bits
 
 
 # In mixed blocks also polylines and polygons; all nodes in VTK's order.
@@ -352,6 +353,9 @@ class AmrMesh(Mesh):
     cells: of a block by array dimension, ghost layers included; levels: (blocks,); indices: (blocks, 3), x, y, z of the
     block among those of its level, counted in blocks. origin: the lower corner of the block 0, 0, 0 without its ghost
     layers; spacing: of the cells of level 0. A level's cells are `refinement` times smaller than those one below.
+    splits: where the ranks of a simulation have consecutive parts of a Z curve, the Morton number of each rank's first
+    block (uint64, docs/internals/coprocessing.md); depth: with it, the highest level. For publish() alone: a part that
+    is read has none.
     """
 
     type: ClassVar[str] = "amr"
@@ -364,6 +368,8 @@ class AmrMesh(Mesh):
     origin: tuple[float, float, float] = (0.0, 0.0, 0.0)
     spacing: tuple[float, float, float] = (1.0, 1.0, 1.0)
     refinement: int = 2
+    splits: np.ndarray | None = None
+    depth: int = 0
 
     def shape_of(self, association: str) -> tuple[int, ...]:
         return (len(self.levels), *self.cells)
@@ -404,6 +410,11 @@ class AmrMesh(Mesh):
         if len(levels) and not (levels.min() >= 0 and levels.max() <= 50):
             raise InvalidArgument(f"levels are 0 to 50, not {levels.min()} to {levels.max()}")
         self._set(cells=cells, axes=axes, levels=levels, indices=indices)
+        if self.splits is not None:
+            self._set(splits=np.asarray(self.splits))
+            check_splits(self.splits, self.depth, self.refinement)
+        elif self.depth:
+            raise InvalidArgument("depth is given with splits, and only then")
         self._set(origin=_point("origin", self.origin), spacing=check_spacing(self.spacing))
 
 
@@ -454,6 +465,13 @@ def check_amr(cells: tuple[int, ...], axes: str, ghost_layers: int, refinement: 
         raise InvalidArgument(f"blocks of {cells} cells cannot have {ghost_layers} ghost layers at each side")
     if not 2 <= refinement <= 16:
         raise InvalidArgument(f"refinement is 2 to 16, not {refinement}")
+
+
+def check_splits(splits: Any, depth: int, refinement: int) -> None:
+    if splits.dtype != np.uint64 or splits.ndim != 1 or (splits[1:] < splits[:-1]).any():
+        raise InvalidArgument("splits are uint64, one for each rank, and never fall")
+    if not 0 <= depth <= MAX_DEPTH or refinement != 2:
+        raise InvalidArgument(f"splits need a depth of 0 to {MAX_DEPTH} and refinement 2, not {depth} and {refinement}")
 
 
 def _integers(what: str, values: Sequence[int]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import InvalidArgument
 
 METHODS = ("block", "planar", "morton")
+_MORTON_SIDE = 1 << 21  # of the cube that 64-bit Morton numbers reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,46 @@ def morton_keys(points: np.ndarray) -> np.ndarray:
             taken = (cells[:, axis] >> np.uint64(bit)) & np.uint64(1)
             key |= taken << np.uint64(3 * bit + 2 - axis)
     return key
+
+
+def morton_numbers(levels: np.ndarray, indices: np.ndarray, depth: int) -> np.ndarray:
+    """Where blocks of refinement 2 begin on a Z curve, as `splits` counts: in blocks of the level depth, bit 0 of x."""
+    places = _places(levels, indices, depth)
+    numbers = np.zeros(len(places), np.uint64)
+    for bit in range(_MORTON_SIDE.bit_length() - 1):
+        for axis in range(3):
+            taken = (places[:, axis] >> np.uint64(bit)) & np.uint64(1)
+            numbers |= taken << np.uint64(3 * bit + axis)
+    return numbers
+
+
+def _places(levels: np.ndarray, indices: np.ndarray, depth: int) -> np.ndarray:
+    """Lower corners, in blocks of the level depth."""
+    places: np.ndarray = (
+        np.asarray(indices, np.uint64) << (depth - np.asarray(levels, np.int64)).astype(np.uint64)[:, None]
+    )
+    return places
+
+
+def check_places(levels: np.ndarray, indices: np.ndarray, splits: np.ndarray, rank: int, depth: int) -> None:
+    """Raises InvalidArgument unless the rank's blocks are where splits puts them."""
+    if not len(levels):
+        return
+    lowest, highest, least, greatest = (int(each) for a in (levels, indices) for each in (a.min(), a.max()))
+    if not 0 <= lowest <= highest <= depth:
+        raise InvalidArgument(f"blocks have levels {lowest} to {highest}; depth says 0 to {depth}")
+    if least < 0 or greatest >= _MORTON_SIDE or (_places(levels, indices, depth) >= _MORTON_SIDE).any():
+        raise InvalidArgument(
+            f"blocks have the indices {least} to {greatest}; counted in blocks of the level depth, {depth}, Morton "
+            f"numbers reach 0 to {_MORTON_SIDE - 1}"
+        )
+    numbers = morton_numbers(levels, indices, depth)
+    first, last = int(numbers.min()), int(numbers.max())
+    end = int(splits[rank + 1]) if rank + 1 < len(splits) else 1 << 64
+    if first != splits[rank] or last >= end:
+        raise InvalidArgument(
+            f"blocks have the Morton numbers {first} to {last}, and splits say {splits[rank]} up to {end}, without it"
+        )
 
 
 def _check(size: int, method: str) -> None:
