@@ -141,6 +141,8 @@ def test_configuration_is_valid(block, tmp_path, monkeypatch):
     context = penstock.Context(config_file=str(file))  # checks all of it
     for name in yaml.safe_load(block.text).get("streams", {}):
         assert context.options_for("other" if name == "*" else name)
+    file.write_text("log: warn\n", encoding="utf-8")
+    penstock.Context(config_file=str(file))  # the level of the log is the process's: other tests run in this one
 
 
 @pytest.mark.parametrize("block", with_marker("pipeline"))

@@ -159,7 +159,7 @@ class Child:
         asleep, until = 0, time.monotonic() + TIMEOUT_S
         while asleep < looks:
             state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-            asleep = asleep + 1 if state == "S" else 0
+            asleep = asleep + 1 if state == "S" else asleep // 2  # it looks for signals now and then
             assert state != "Z", self.process.communicate()
             assert time.monotonic() < until
             threading.Event().wait(0.01)  # /proc has no waiting form
