@@ -23,7 +23,7 @@ AmrGrid grid_of(const Index3& cells, std::int32_t depth) {
 
 // Blocks along the curve, in parts for ranks that have their own and touching blocks only.
 template <class T>
-JoinedSurface contour(const Octree& octree, const CellField<T>& field, const CellLabels& labels, double threshold,
+JoinedSurface contour(const Octree& octree, const CellField<T>& field, CellLabels& labels, double threshold,
                       std::size_t ranks) {
   JoinedSurface joined;
   const auto all = octree.blocks();
@@ -66,7 +66,7 @@ std::set<std::uint64_t> expected_ids(const Octree& octree, const CellLabels& lab
 
 template <class T>
 JoinedSurface checked_contour(const Octree& octree, const CellField<T>& field, double threshold) {
-  const CellLabels labels(octree, field, threshold);
+  CellLabels labels(octree, field, threshold);
   auto joined = contour(octree, field, labels, threshold, 1);
   EXPECT_EQ(joined.bad_edges(), 0u);
   std::set<std::uint64_t> ids;
@@ -125,7 +125,7 @@ TEST(DualContour, BodiesOnRandomOctrees) {
 
 TEST(DualContour, NoiseOnRandomOctrees) {
   const auto first = number_from("PENSTOCK_TEST_SEED", 0);
-  for (auto seed = first; seed < first + 40; ++seed) {
+  for (auto seed = first; seed < first + 16; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(static_cast<unsigned>(seed));
     auto octree = random_octree(random, grid_of({2, 4, 2}, 3), {2, 3, 2}, 0);
@@ -170,7 +170,7 @@ TEST(DualContour, VolumeConvergesAtSecondOrder) {
       // The surface crosses from coarse to fine cells.
       if (refined) octree.refine_where([](const BlockKey& block) { return block.index[0] == 1; });
       const auto field = sample<double>(octree, [&](const Cell&, const Point3& at) { return ball(centre, 0.7)(at); });
-      const CellLabels labels(octree, field, 0);
+      CellLabels labels(octree, field, 0);
       errors.push_back(std::abs(contour(octree, field, labels, 0, 1).volume() / exact - 1));
     }
     EXPECT_LT(errors[2], 0.01);

@@ -185,8 +185,10 @@ class CellLabels {
     for (const auto& [id, label] : labels_) out.insert(label);
     return out;
   }
-  std::vector<std::int32_t> padded(const BlockKey& block) const {
-    std::vector<std::int32_t> out;
+  // AmrGrid::padded_place.
+  const std::vector<std::int32_t>& padded(const BlockKey& block) {
+    auto& out = padded_[octree_.id(octree_.cell(block, 0, 0, 0))];
+    if (!out.empty()) return out;
     octree_.for_cells(block, 1, [&](const Cell& cell) {
       const auto from = octree_.covering(cell);
       out.push_back(from && inside(*from) ? labels_.at(octree_.id(*from)) : -1);
@@ -198,6 +200,7 @@ class CellLabels {
   const Octree& octree_;
   std::map<CellId, Cell> cells_;
   std::unordered_map<CellId, std::int32_t> labels_;
+  std::map<CellId, std::vector<std::int32_t>> padded_;  // by the block's first cell
 };
 
 // Surfaces, joined by their ids.

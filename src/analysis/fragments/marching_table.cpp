@@ -38,33 +38,21 @@ std::array<int, hexahedron_edges> next_edges(unsigned signs) {
   return next;
 }
 
-// In how many ambiguous faces the edge lies, or an edge that may have the same vertex: the opposite one of a face, of equal signs.
-int ambiguous_faces(unsigned signs, int edge) {
+// In how many ambiguous faces the edge lies.
+long ambiguous_faces(unsigned signs, int edge) {
   const int octant = edge_octant(edge), other = octant | 1 << edge_axis(edge);
-  int count = 0;
-  for (const Face& face : hexahedron_faces) {
-    if (!is_ambiguous(signs, face)) continue;
-    const auto lies_in_face = [&](int one, int two) {
-      return std::ranges::count(face, one) + std::ranges::count(face, two) == 2;
-    };
-    if (lies_in_face(octant, other)) ++count;
-    for (int axis = 0; axis < 3; ++axis) {
-      if (axis == edge_axis(edge)) continue;
-      const int moved = octant ^ 1 << axis, other_moved = other ^ 1 << axis;
-      const bool same_signs = is_inside(signs, moved) == is_inside(signs, octant) &&
-                              is_inside(signs, other_moved) == is_inside(signs, other);
-      if (same_signs && lies_in_face(moved, other_moved)) ++count;
-    }
-  }
-  return count;
+  return std::ranges::count_if(hexahedron_faces, [&](const Face& face) {
+    return is_ambiguous(signs, face) && std::ranges::count(face, octant) + std::ranges::count(face, other) == 2;
+  });
 }
 
 }  // namespace
 
-// A loop becomes a fan of triangles. A diagonal of a loop must not join two vertices of an ambiguous face, since the hexahedron on
-// the face's other side might have the same diagonal: the surface would have four triangles there. Two vertices without a common
-// face meet in no other hexahedron. The fan starts where the fewest ambiguous faces are: then no diagonal lies in one, for all signs,
-// and also where coarse cells take the place of several octants (checked by enumeration).
+// A loop becomes a fan of triangles. No diagonal of it may join two vertices of an ambiguous face: the hexahedron on the face's other
+// side might have the same diagonal, and the edge would be in four triangles. Two vertices without a common face meet in one
+// hexahedron alone. A fan that starts at the vertex in the fewest ambiguous faces has no such diagonal, for any signs. Where a coarse
+// cell takes the place of two octants, a diagonal may come to lie in an ambiguous face across their common axis; of the hexahedra
+// around this face the coarse cell has two octants in one alone, so that the others lack the diagonal.
 MarchingTable::MarchingTable() {
   for (unsigned signs = 0; signs < 256; ++signs) {
     auto next = next_edges(signs);
