@@ -82,6 +82,19 @@ constexpr int directions = 27;
 constexpr int direction_number(int x, int y, int z) { return (z + 1) * 9 + (y + 1) * 3 + x + 1; }
 Index3 direction(int number);
 
+// Calls with x, y, z of each cell that the padded array of a block has in a direction.
+template <class Each>
+void for_padded_cells(const AmrGrid& grid, const Index3& towards, Each&& each) {
+  Index3 first{}, end{};
+  for (int axis = 0; axis < 3; ++axis) {
+    first[axis] = towards[axis] < 0 ? -1 : towards[axis] > 0 ? grid.cells[axis] : 0;
+    end[axis] = towards[axis] == 0 ? grid.cells[axis] : first[axis] + 1;
+  }
+  for (auto z = first[2]; z < end[2]; ++z)
+    for (auto y = first[1]; y < end[1]; ++y)
+      for (auto x = first[0]; x < end[0]; ++x) each(x, y, z);
+}
+
 // What touches a block, by direction: a row (of the same level, or one coarser), or one of these.
 constexpr std::int32_t no_block = -1;                     // the domain ends
 constexpr std::int32_t finer_block = -2;                  // blocks one level finer

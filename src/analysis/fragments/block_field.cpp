@@ -3,7 +3,6 @@
 #include <cstring>
 #include <limits>
 #include <string>
-#include <utility>
 
 #include "analysis/refuse.hpp"
 
@@ -30,13 +29,6 @@ const std::byte* cell_of(const BlockArray& array, std::int32_t x, std::int32_t y
   return array.first + x * array.strides[0] + y * array.strides[1] + z * array.strides[2];
 }
 
-// The cells along an axis of the padded array in a direction: first and end.
-std::pair<std::int32_t, std::int32_t> padded_range(int towards, std::int32_t cells) {
-  if (towards < 0) return {-1, 0};
-  if (towards > 0) return {cells, cells + 1};
-  return {0, cells};
-}
-
 }  // namespace
 
 BlockField::BlockField(DType type, std::vector<BlockArray> arrays, std::ptrdiff_t component_stride)
@@ -46,16 +38,16 @@ BlockField::BlockField(DType type, std::vector<BlockArray> arrays, std::ptrdiff_
 }
 
 void BlockField::read(const AmrGrid& grid, std::size_t row, std::vector<double>& values, int component) const {
-  const auto [nx, ny, nz] = grid.cells;
-  values.resize(std::size_t(nx) * ny * nz);
+  const Index3& cells = grid.cells;
+  values.resize(std::size_t(cells[0]) * cells[1] * cells[2]);
   BlockArray array = arrays_[row];
   array.first += component * component_stride_;
   with_reader(type_, [&](auto read_value) {
     double* out = values.data();
-    for (std::int32_t z = 0; z < nz; ++z)
-      for (std::int32_t y = 0; y < ny; ++y) {
+    for (std::int32_t z = 0; z < cells[2]; ++z)
+      for (std::int32_t y = 0; y < cells[1]; ++y) {
         const std::byte* at = cell_of(array, 0, y, z);
-        for (std::int32_t x = 0; x < nx; ++x, at += array.strides[0]) *out++ = read_value(at);
+        for (std::int32_t x = 0; x < cells[0]; ++x, at += array.strides[0]) *out++ = read_value(at);
       }
   });
 }
@@ -66,13 +58,9 @@ void BlockField::read_padded(const AmrBlocks& blocks, std::size_t row, std::vect
   const BlockKey& block = blocks.blocks()[row];
   for (int number = 0; number < directions; ++number) {
     const std::int32_t from = blocks.neighbours(row)[number];
-    const Index3 towards = direction(number);
-    std::array<std::pair<std::int32_t, std::int32_t>, 3> range;
-    for (int axis = 0; axis < 3; ++axis) range[axis] = padded_range(towards[axis], grid.cells[axis]);
     const auto fill = [&](auto&& value) {
-      for (auto z = range[2].first; z < range[2].second; ++z)
-        for (auto y = range[1].first; y < range[1].second; ++y)
-          for (auto x = range[0].first; x < range[0].second; ++x) values[grid.padded_place(x, y, z)] = value(x, y, z);
+      for_padded_cells(grid, direction(number),
+                       [&](auto x, auto y, auto z) { values[grid.padded_place(x, y, z)] = value(x, y, z); });
     };
     if (from < 0) {
       fill([&](auto...) { return from == no_block ? -std::numeric_limits<double>::infinity() : 0.0; });

@@ -26,6 +26,8 @@ class BlockField {
   // bytes between the components of a cell. Throws for other types.
   BlockField(DType type, std::vector<BlockArray> arrays, std::ptrdiff_t component_stride = 0);
 
+  std::size_t rows() const { return arrays_.size(); }
+
   // The values of a block's cells, x fastest.
   void read(const AmrGrid& grid, std::size_t row, std::vector<double>& values, int component = 0) const;
 
