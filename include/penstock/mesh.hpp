@@ -73,7 +73,7 @@ struct AmrMesh {
   // Where ranks have consecutive parts of a Z curve: a variable, a global array of one uint64 for each rank. It holds the Morton
   // number of the rank's first block: bit 0 is of x, 1 of y, 2 of z, counted in blocks of the level `depth`. A rank without blocks
   // has the number of the next rank, or UINT64_MAX. Analyses then read a block's neighbours without looking at all blocks. Every
-  // rank puts one block of levels and indices, also an empty one.
+  // rank puts one block of levels and indices, also an empty one. The numbers are read fastest when rank 0 puts all of them.
   std::string splits;       // "": none
   std::uint32_t depth = 0;  // with splits: no block is of a higher level; at most 20
 };

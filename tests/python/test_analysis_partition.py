@@ -44,7 +44,13 @@ def test_every_row_has_one_owner(counts, size, method):
     rng = np.random.default_rng(sum(counts))
     levels = [rng.integers(0, 4, n) for n in counts]
     indices = [rng.integers(0, 1 << 4, (n, 3)) for n in counts]
-    parts = partition.rows(levels, indices, 2, size, method)
+    if method == "morton":
+        parts = partition.rows_by_morton(levels, indices, 2, size)
+    else:
+        parts = partition.rows(counts, size, method)
+        assert [tuple(row) for part in parts for row in part.rows.tolist()] == [
+            (d, r) for d, n in enumerate(counts) for r in range(n)
+        ]
     found = sorted(tuple(row) for part in parts for row in part.rows.tolist())
     assert found == [(d, r) for d, n in enumerate(counts) for r in range(n)]
     sizes = [len(part.rows) for part in parts]
@@ -56,7 +62,7 @@ def test_the_rows_of_a_tree_follow_its_morton_curve():
     children = [(i, j, k) for i in range(4) for j in range(4) for k in range(4)]
     rng = np.random.default_rng(3)
     rng.shuffle(children)
-    (parts,) = ([p.rows[:, 1] for p in partition.rows([np.ones(64, int)], [np.array(children)], 2, 8)],)
+    (parts,) = ([p.rows[:, 1] for p in partition.rows_by_morton([np.ones(64, int)], [np.array(children)], 2, 8)],)
     for octant, rows in enumerate(parts):
         expected = ((octant >> 2) & 1, (octant >> 1) & 1, octant & 1)
         assert {tuple(np.array(children[row]) // 2) for row in rows} == {expected}

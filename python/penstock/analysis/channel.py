@@ -154,7 +154,7 @@ class _Publication:
         return out
 
     def _put_splits(self, name: str, mesh: Any) -> dict[str, Any]:
-        """This rank's own number."""
+        """Rank 0 puts all numbers, so that readers ask one rank."""
         rank, size = self._step._stream.rank, self._step._stream.size
         if len(mesh.splits) != size:
             raise InvalidArgument(f"mesh '{name}': splits of {size} ranks are {size} numbers, not {len(mesh.splits)}")
@@ -162,8 +162,8 @@ class _Publication:
             check_places(mesh.levels, mesh.indices, mesh.splits, rank, mesh.depth)
         except InvalidArgument as error:
             raise InvalidArgument(f"mesh '{name}', rank {rank}: {error}") from None
-        own = mesh.splits[rank : rank + 1]
-        return {"splits": self._put(f"{name}/splits", own, (rank,), (size,)), "depth": mesh.depth}
+        numbers = mesh.splits if rank == 0 else mesh.splits[:0]
+        return {"splits": self._put(f"{name}/splits", numbers, (0,), (size,)), "depth": mesh.depth}
 
     def _put_block(self, prefix: str, block: ElementBlock) -> dict[str, Any]:
         keys = ("connectivity", "offsets", "topologies") if block.topology == "mixed" else ("connectivity",)

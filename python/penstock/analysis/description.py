@@ -371,14 +371,16 @@ class AmrDescription(MeshDescription):
     step: ReadStep = field(repr=False)
 
     def parts(self, size: int, method: str = "block") -> list[Part]:
-        """Reads the levels and indices of all blocks, and so waits."""
+        """Method "morton" reads the levels and indices of all blocks, and so waits; others need only metadata."""
+        if method != "morton":
+            return list(partition.rows([block.count[0] for block in self.step[self.levels].blocks], size, method))
         domains = range(len(self.step[self.levels].blocks))
         arrays = [[self.step[name].get_block(n) for n in domains] for name in (self.levels, self.indices)]
         self.step.wait()
         for n, (levels, indices) in enumerate(zip(*arrays, strict=True)):
             with self._named(n):
                 self._mesh(levels, indices)
-        return list(partition.rows(arrays[0], arrays[1], self.refinement, size, method))
+        return list(partition.rows_by_morton(arrays[0], arrays[1], self.refinement, size))
 
     def _enqueue(self, fetch: _Fetch, part: Part, names: list[str], ghost_layers: int) -> Callable[[], Mesh]:
         chosen: RowsPart = self._require(part, RowsPart)
@@ -386,12 +388,16 @@ class AmrDescription(MeshDescription):
         for info in (*map(self.fields.__getitem__, names), *((self.ghosts,) if self.ghosts else ())):
             shapes |= dict.fromkeys(info.variables, (*self.cells, *info.interleaved))
         pending = []
-        for domain in np.unique(chosen.rows[:, 0]).tolist():
-            rows = chosen.rows[chosen.rows[:, 0] == domain, 1]
+        wanted = chosen.rows
+        for domain in np.unique(wanted[:, 0]).tolist():
+            rows = wanted[wanted[:, 0] == domain, 1]
             pending.append((domain, rows, {variable: fetch.block(variable, domain) for variable in shapes}))
 
         def build() -> Mesh:
             found: dict[str, np.ndarray] = {}
+            for domain, _, arrays in pending:
+                with self._named(domain):
+                    self._mesh(arrays[self.levels], arrays[self.indices])
             for variable, shape in shapes.items():
                 pieces = [self._rows(domain, variable, rows, arrays) for domain, rows, arrays in pending]
                 pieces = pieces or [np.empty((0, *shape), fetch.step[variable].dtype)]

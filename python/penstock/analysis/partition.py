@@ -52,9 +52,17 @@ class DomainsPart:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RowsPart:
-    """Rows of an AMR mesh: an array (n, 2) of domain and row, sorted."""
+    """Rows of an AMR mesh. runs: an array (n, 3) of domain, first row, and the row behind the last; sorted."""
 
-    rows: np.ndarray
+    runs: np.ndarray
+
+    @property
+    def rows(self) -> np.ndarray:
+        """An array (n, 2) of domain and row, sorted."""
+        domain, first, last = self.runs.T
+        counts = last - first
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.stack([np.repeat(domain, counts), np.repeat(first, counts) + within], axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +122,39 @@ def domains(weights: Sequence[int], size: int, method: str = "block") -> list[Do
     return [DomainsPart(tuple(np.nonzero(rank == r)[0].tolist())) for r in range(size)]
 
 
-def rows(
-    levels: Sequence[np.ndarray], indices: Sequence[np.ndarray], refinement: int, size: int, method: str = "morton"
-) -> list[RowsPart]:
-    """The rows of an AMR mesh in runs of equal length; levels and indices of each domain, as AmrMesh has them.
-
-    morton: by the Morton key of the rows' centres, across levels. Other methods: by domain and row.
-    """
+def rows(counts: Sequence[int], size: int, method: str = "block") -> list[RowsPart]:
+    """The rows of an AMR mesh by domain and row, in equal numbers. counts: rows of each domain. Not method "morton"."""
     _check(size, method)
+    starts = np.concatenate([[0], np.cumsum(np.asarray(counts, np.int64))])
+    parts = []
+    for low, high in itertools.pairwise(rank * int(starts[-1]) // size for rank in range(size + 1)):
+        reached = np.searchsorted(starts, low, "right") - 1, np.searchsorted(starts, high, "left")
+        domain = np.arange(*reached) if low < high else np.arange(0)
+        first, last = np.maximum(low - starts[domain], 0), np.minimum(high, starts[domain + 1]) - starts[domain]
+        runs = np.stack([domain, first, last], axis=1)
+        parts.append(RowsPart(runs[first < last]))
+    return parts
+
+
+def rows_by_morton(
+    levels: Sequence[np.ndarray], indices: Sequence[np.ndarray], refinement: int, size: int
+) -> list[RowsPart]:
+    """The rows of an AMR mesh by the Morton key of their centres, across levels, in equal numbers.
+
+    levels, indices: of each domain, as AmrMesh has them.
+    """
+    _check(size, "morton")
     counts = [len(each) for each in levels]
-    domain, row = np.repeat(np.arange(len(counts)), counts), [np.arange(n) for n in counts]
-    pairs = np.stack([domain, np.concatenate(row) if row else domain], axis=1)
-    if method == "morton" and len(pairs):
+    pairs = rows(counts, 1)[0].rows
+    if len(pairs):
         level = np.concatenate([np.asarray(each, np.float64) for each in levels])
         index = np.concatenate([np.asarray(each, np.float64).reshape(-1, 3) for each in indices])
         key = morton_keys((index + 0.5) / float(refinement) ** level[:, None])
         pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0], level, key))]
     ends = [rank * len(pairs) // size for rank in range(size + 1)]
-    runs = [pairs[first:last] for first, last in itertools.pairwise(ends)]
-    return [RowsPart(run[np.lexsort((run[:, 1], run[:, 0]))]) for run in runs]
+    found = [pairs[first:last] for first, last in itertools.pairwise(ends)]
+    found = [each[np.lexsort((each[:, 1], each[:, 0]))] for each in found]
+    return [RowsPart(np.column_stack([each, each[:, 1] + 1])) for each in found]
 
 
 def morton_keys(points: np.ndarray) -> np.ndarray:
