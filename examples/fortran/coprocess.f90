@@ -21,6 +21,7 @@ program coprocess_f90
   call coprocessor%set_mesh('grid', penstock_mesh_uniform, shape=[n, n])
   call coprocessor%field('grid', 'T', penstock_float64, temperature, units='K')
   call coprocessor%declare('source', source, least=0d0, greatest=2000d0)
+  call coprocessor%add_pipeline('cool.py')  ! an analysis will come: the first request waits for what it asks for
   do cycle = 0, 99
     call advance()
     call coprocessor%request(cycle, 0.1d0 * cycle, wanted)
