@@ -11,7 +11,7 @@ The layout:
 
 The attribute "T/dims", a list of names, names the dimensions of T; others are called T_dim_0, T_dim_1, ... as by
 step.to_xarray(). Other attributes are attributes: of the file, of the variable they belong to ("T/units"), and, when
-they change, of the step's group. Booleans are int8 with the attribute dtype="bool" (netCDF's custom, which xarray
+they change, of the step's group. Slashes in their names become "_"; a name that is taken there gets a "_" before it. Booleans are int8 with the attribute dtype="bool" (netCDF's custom, which xarray
 undoes).
 
 The file appears under its name when it is complete: it is written beside it and renamed. Needs h5py.
@@ -37,6 +37,7 @@ from .errors import InvalidArgument
 CHUNK_BYTES = 32 << 20  # of large arrays
 SMALL_CHUNK_BYTES = 64 << 10  # of small ones: several steps share a chunk
 OWN_GROUP = "penstock"  # as masters of the engine `file` have it
+OWN_ATTRIBUTES = ("penstock_complete", "penstock_steps_dropped")
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable.{:>10}"
 
 
@@ -367,6 +368,8 @@ class _Attributes:
     from_start: set[str] = field(default_factory=set)
     series: dict[str, Any] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)  # HDF5 could not hold them when the file was saved before
+    keys: dict[str, str] = field(default_factory=dict)  # of those that attach() put: the names there
+    notes: dict[str, str] = field(default_factory=dict)  # the names in the steps' groups
 
     def add(self, index: int, attributes: Mapping[str, Any]) -> None:
         for name, value in attributes.items():
@@ -389,6 +392,9 @@ class _Attributes:
             if name in self.series or self._names_dimensions(name):
                 continue
             target, key = self._place(name, index)
+            while key in target.attrs or key in OWN_ATTRIBUTES:
+                key = f"_{key}"
+            self.keys[name] = key
             try:
                 target.attrs[key] = _attribute(value)
             except (OSError, ValueError, TypeError, RuntimeError):
@@ -400,11 +406,14 @@ class _Attributes:
             "known": {name: value if self._names_dimensions(name) else None for name, value in self.last.items()},
             "from_start": sorted(self.from_start),
             "series": {name: dataset.name for name, dataset in self.series.items()},
+            "keys": self.keys,
+            "notes": self.notes,
         }
 
     def restore(self, layout: dict[str, Any]) -> None:
         """What attach() has put is taken from there: it may change, and comes back at the end."""
         self.from_start = set(layout["from_start"])
+        self.notes = layout.get("notes", {})  # files of earlier versions have none
         self.series = {name: self.archive.root[path] for name, path in layout["series"].items()}
         index = len(self.archive.numbers) - 1
         for name, value in layout["known"].items():
@@ -414,6 +423,7 @@ class _Attributes:
                 self.last[name] = value
             else:
                 target, key = self._place(name, index)
+                key = layout.get("keys", {}).get(name, key)
                 if key not in target.attrs:
                     self.lost.add(name)
                     continue
@@ -457,7 +467,11 @@ class _Attributes:
         self.series[name] = dataset
 
     def _note(self, name: str, value: Any, index: int) -> None:
-        self.archive.group_of(index).attrs[plain_name(name)] = _attribute(value)
+        if name not in self.notes:
+            self.notes[name] = plain_name(name)
+            while list(self.notes.values()).count(self.notes[name]) > 1:
+                self.notes[name] = f"_{self.notes[name]}"
+        self.archive.group_of(index).attrs[self.notes[name]] = _attribute(value)
 
 
 # ----------------------------------------------------------------------------------------------------------- values

@@ -1,10 +1,12 @@
-"""Tables in HTML for notebooks: what a step, or a variable of it, is. Nothing of the arrays is read."""
+"""Tables in HTML for notebooks: what a step, or a variable of it, is. Single values are read, and nothing of the arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
+
+from .errors import Error
 
 if TYPE_CHECKING:
     from .reader import ReadStep
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
 MOST_ROWS = 100  # more would fill the notebook
 _LONGEST_TEXT = 80
 _LEFT = ' style="text-align: left"'
-_COLUMNS = ("variable", "type", "kind", "shape", "blocks", "min", "max", "attributes")
+_PATIENCE_S = 2.0  # for the values
+_COLUMNS = ("variable", "type", "kind", "shape", "blocks", "value", "min", "max", "attributes")
 
 
 def html_of_step(step: ReadStep) -> str:
@@ -21,7 +24,9 @@ def html_of_step(step: ReadStep) -> str:
     names = list(step)
     title = f"step {step.number} of '{step._stream.name}': {len(names)} variable{'s' * (len(names) != 1)}"
     own = {name: value for name, value in step.attributes.items() if name.rpartition("/")[0] not in names}
-    body = _table(_COLUMNS, (_row(step[name]) for name in names[:MOST_ROWS]))
+    shown = [step[name] for name in names[:MOST_ROWS]]
+    values = _values(step, shown)
+    body = _table(_COLUMNS, (_row(variable, values) for variable in shown))
     more = f"<p>and {len(names) - MOST_ROWS} more</p>" if len(names) > MOST_ROWS else ""
     return f"<div><strong>{escape(title)}</strong>{body}{more}{_attributes(own)}</div>"
 
@@ -34,15 +39,27 @@ def html_of_variable(variable: Variable) -> str:
     ]
     title = f"<strong>{escape(variable.name)}</strong>"
     of_blocks = _table(("block", "rank", "start", "count", "min", "max"), blocks) if len(blocks) > 1 else ""
-    return f"<div>{title}{_table(_COLUMNS[1:], [_row(variable)[1:]])}{of_blocks}</div>"
+    return f"<div>{title}{_table(_COLUMNS[1:], [_row(variable, _values(variable._step, [variable]))[1:]])}{of_blocks}</div>"
 
 
-def _row(variable: Variable) -> tuple[Any, ...]:
+def _values(step: ReadStep, variables: Iterable[Variable]) -> dict[str, str]:
+    """Of the global values among them, by name, with one wait; none where they cannot be had."""
+    single = [variable for variable in variables if variable.kind == "global_value"]
+    try:
+        found = {v.name: v[()] if v._info.dtype == "string" else v.get() for v in single}
+        step.wait(_PATIENCE_S)
+    except Error:  # a table of the rest is better than none
+        return {}
+    return {name: _short(value) for name, value in found.items()}
+
+
+def _row(variable: Variable, values: Mapping[str, str]) -> tuple[Any, ...]:
     known = ", ".join(f"{name}={_short(value)}" for name, value in variable.attributes.items())
     kind = variable.kind.replace("_", " ")
     least, greatest = _ends(variable.min_max)
     shape = variable.shape if variable.ndim or variable.kind == "global_array" else ""
-    return variable.name, variable._info.dtype, kind, shape, variable._info.blocks, least, greatest, known
+    value = values.get(variable.name, "")
+    return variable.name, variable._info.dtype, kind, shape, variable._info.blocks, value, least, greatest, known
 
 
 def _ends(bounds: tuple[Any, Any] | None) -> tuple[Any, Any]:

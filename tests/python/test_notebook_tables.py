@@ -29,10 +29,10 @@ def cells(html):
 def test_a_step_is_a_table_of_its_variables(step):
     html = step._repr_html_()
     rows = {row[0]: row[1:] for row in cells(html) if row}
-    assert rows["T"] == ["float32", "global array", "(4, 6)", "2", "0.0", "23.0", "units=&lt;K&gt;"]
-    assert rows["count"][:4] == ["int64", "global value", "", "1"]
-    assert rows["particles"][:4] == ["float64", "local array", "(5,)", "1"]
-    assert rows["&lt;script&gt;"][0] == "string"
+    assert rows["T"] == ["float32", "global array", "(4, 6)", "2", "", "0.0", "23.0", "units=&lt;K&gt;"]
+    assert rows["count"][:5] == ["int64", "global value", "", "1", "3"]
+    assert rows["particles"][:5] == ["float64", "local array", "(5,)", "1", ""]
+    assert rows["&lt;script&gt;"][0] == "string" and rows["&lt;script&gt;"][4] == "text"
     assert rows["title"][0].startswith("a &amp; b") and len(rows["title"][0]) < 500
     assert "of &#x27;heat&#x27;: 4 variables" in html
     assert "<script" not in html
@@ -41,13 +41,16 @@ def test_a_step_is_a_table_of_its_variables(step):
 def test_a_variable_is_a_table_of_its_blocks(step):
     rows = cells(step["T"]._repr_html_())
     assert ["1", "0", "(2, 0)", "(2, 6)", "12.0", "23.0"] in rows
-    assert len(cells(step["count"]._repr_html_())) == 2  # titles, and the value: one block needs no table
+    titles, row = cells(step["count"]._repr_html_())  # one block needs no table
+    assert row[4] == "3"
 
 
-def test_nothing_is_read(step):
+def test_no_array_is_read(step):
     before = step._stream.statistics.bytes
-    step._repr_html_(), step["T"]._repr_html_()
+    step["T"]._repr_html_()
     assert step._stream.statistics.bytes == before
+    step._repr_html_()
+    assert step._stream.statistics.bytes == before + 8  # "count"
 
 
 def test_a_step_that_is_over_has_its_plain_form(step):

@@ -111,6 +111,27 @@ def test_attributes_that_stay_and_that_change(path):
         assert file["steps/00000001"].attrs["note"] == "n1"
 
 
+@pytest.mark.parametrize("append", [False, True], ids=["at_once", "appended"])
+def test_attributes_whose_names_collide_are_all_kept(path, append):
+    """A slash becomes "_"; the file, its datasets and the groups of steps have attributes of their own."""
+    constant = {"a/b": 1, "a_b": 2, "T/DIMENSION_LIST": "mine", "penstock_complete": "said"}
+    steps = [(i, {"T": np.zeros(3)}, constant | {"c/d": f"step {i}", "c_d": f"other {i}"}) for i in range(4)]
+    with write(path, steps[:2] if append else steps):
+        pass
+    if append:
+        with Archive(path, append=True) as archive:
+            for number, values, attributes in steps[2:]:
+                archive.add_step(number, {name: Value(data) for name, data in values.items()}, attributes)
+            archive.finish(complete=True)
+    with h5py.File(path) as file:
+        assert (file.attrs["a_b"], file.attrs["_a_b"]) == (1, 2)
+        assert (file.attrs["penstock_complete"], file.attrs["_penstock_complete"]) == (1, "said")
+        assert file["T"].attrs["_DIMENSION_LIST"] == "mine" and file["T"].dims[0].keys() == ["step"]
+        for i in range(1, 4):
+            assert file[f"steps/{i:08d}"].attrs["c_d"] == f"step {i}"
+            assert file[f"steps/{i:08d}"].attrs["_c_d"] == f"other {i}"
+
+
 def test_a_number_that_becomes_a_text(path):
     with write(path, [(i, {"T": np.ones(2)}, {"a": a}) for i, a in enumerate([1, 2, "three"])]) as file:
         assert "a" not in file
