@@ -8,6 +8,7 @@
 #include <set>
 
 #include "analysis/fragments/block_field.hpp"
+#include "analysis/fragments/fragments_test_support.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::analysis {
@@ -31,39 +32,18 @@ bool touch(const BlockKey& a, const BlockKey& b) {
   return true;
 }
 
-bool balanced(const BlockKey& a, const BlockKey& b) { return !touch(a, b) || std::abs(a.level - b.level) <= 1; }
-
-// Refines random blocks of 2 x 3 x 2 roots, and what that makes two levels coarser than a neighbour; along the curve.
-std::vector<BlockKey> random_blocks(std::mt19937& random, int refinements) {
-  std::vector<BlockKey> blocks;
-  for (int root = 0; root < 12; ++root) blocks.push_back({0, {root % 2, root / 2 % 3, root / 6}});
-  const auto refine = [&](std::size_t at) {
-    const BlockKey block = blocks[at];
-    blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(at));
-    for (int octant = 0; octant < 8; ++octant)
-      blocks.push_back({block.level + 1,
-                        {2 * block.index[0] + (octant & 1), 2 * block.index[1] + (octant >> 1 & 1),
-                         2 * block.index[2] + (octant >> 2)}});
-  };
-  for (int i = 0; i < refinements; ++i) {
-    const auto at = random() % blocks.size();
-    if (blocks[at].level < 3) refine(at);
-    for (bool again = true; again;) {
-      again = false;
-      for (std::size_t a = 0; a < blocks.size() && !again; ++a)
-        for (std::size_t b = 0; b < blocks.size() && !again; ++b)
-          if (blocks[a].level < blocks[b].level && !balanced(blocks[a], blocks[b])) refine(a), again = true;
-    }
-  }
-  std::ranges::sort(blocks, {}, [](const BlockKey& block) { return morton(block, depth); });
-  return blocks;
-}
-
 AmrGrid small_grid() {
   AmrGrid grid;
   grid.cells = {2, 4, 2};
   grid.depth = depth;
   return grid;
+}
+
+// Of 2 x 3 x 2 roots, along the curve.
+std::vector<BlockKey> random_blocks(std::mt19937& random, int refinements) {
+  Octree octree(small_grid(), {2, 3, 2});
+  octree.refine_randomly(random, refinements);
+  return octree.blocks();
 }
 
 TEST(AmrBlocks, NeighboursAreThoseThatTouch) {
