@@ -40,7 +40,7 @@ void Components::join() {
   }
   for (auto& pair : pairs_) pair = {numbers_[pair.own], numbers_[pair.foreign]};
   std::ranges::sort(pairs_);
-  pairs_.erase(std::ranges::unique(pairs_).begin(), pairs_.end());
+  pairs_.erase(std::unique(pairs_.begin(), pairs_.end()), pairs_.end());
 }
 
 // The finer of two blocks joins them; of equals, the one whose neighbour lies below it. pairs_ has labels until all are joined.

@@ -32,7 +32,7 @@ class Components {
 
   explicit Components(const AmrBlocks& blocks) : blocks_(blocks) {}
 
-  // For all blocks in the order of their rows; then join(), and what follows may be called.
+  // For all blocks in the order of their rows. Then join() is called, once; the rest needs it.
   void add(const BlockLabels& labels);
   void join();
 

@@ -16,7 +16,10 @@ namespace penstock::analysis {
 class ExactSum {
  public:
   void add(double value) {
-    if (!terms_.empty() && !std::isfinite(terms_[0])) return void(terms_[0] += value);
+    if (!terms_.empty() && !std::isfinite(terms_[0])) {
+      terms_[0] += value;
+      return;
+    }
     std::size_t kept = 0;
     for (double term : terms_) {
       if (std::fabs(value) < std::fabs(term)) std::swap(value, term);

@@ -4,7 +4,7 @@
 // Cells are connected across faces, also between levels. A part knows a rank's own components; merge() joins those of all parts. The
 // blocks' values are read in place, block by block: memory is that of the components, of the labels on the blocks' faces, and of the
 // surface. One thread for each object, which refers to the blocks and the fields.
-// Errors: Error(invalid_argument), before anything is computed.
+// Errors: Error(invalid_argument).
 #pragma once
 
 #include <cstddef>

@@ -86,5 +86,24 @@ TEST(Part, RefusesBytesThatAreNone) {
   }
 }
 
+TEST(Part, RefusesNumbersOutOfRange) {
+  Random random(23);
+  const auto refused = [&](auto&& damage) {
+    Part part = random_part(random);
+    part.foreign.push_back(0);
+    part.pairs.push_back({0, static_cast<std::int32_t>(part.components.size())});
+    decode(bytes_of(encode(part)));
+    damage(part, static_cast<std::int32_t>(part.components.size()), static_cast<std::int32_t>(part.size()));
+    return code_of([&] { decode(bytes_of(encode(part))); }) == Errc::protocol;
+  };
+  EXPECT_TRUE(refused([](Part& part, int own, int) { part.aliases[0].component = own; }));
+  EXPECT_TRUE(refused([](Part& part, int, int) { part.aliases[0].component = -1; }));
+  EXPECT_TRUE(refused([](Part& part, int own, int) { part.pairs[0].own = own; }));
+  EXPECT_TRUE(refused([](Part& part, int own, int) { part.pairs[0].foreign = own - 1; }));
+  EXPECT_TRUE(refused([](Part& part, int, int all) { part.pairs[0].foreign = all; }));
+  EXPECT_TRUE(refused([](Part& part, int, int all) { part.extremes[0].component = all; }));
+  EXPECT_TRUE(refused([](Part& part, int, int) { part.common.averages = max_averages + 1; }));
+}
+
 }  // namespace
 }  // namespace penstock::analysis
