@@ -6,12 +6,11 @@
 // --cells: along a side at level 0; --levels: of refinement, the coarsest included; each level more makes the cells half as wide, and is
 // what sets the size of the run. --problem sod, sedov or translation: problems whose solutions are known.
 //
-// Each output is a step of the stream, at an equal interval of time, from the start on. Global arrays, of N blocks in Morton order
-// (each rank writes the blocks that it has): volume_fraction, mass_density (float64, of the pipe's material: its share of each cell's
-// volume, and its mass in a unit of volume), density, pressure (float32) of shape (N, 10, 10, 10), axes z, y, x, with one layer of
-// ghost cells; velocity (float32) of shape (N, 10, 10, 10, 3); level (int32), morton (uint64) of shape (N); corner (float64) of shape
-// (N, 3): the lower corner without the ghost cells. split_keys (uint64), one for each rank: the morton number of its first block.
-// Values: time, cycle, regrids, moved_blocks. Attributes: cells, ghosts, spacing (the width of a cell of level 0).
+// The stream is a channel (penstock/coprocessor.hpp): where its steps go, and what analyses them, is configured. Outputs are at equal
+// intervals of time, from the start on; each is a step, if it is asked for. The mesh `blocks` (AmrMesh) has, in Morton order, each
+// rank's blocks of 10 x 10 x 10 cells, axes z, y, x, one layer of ghost cells included. Fields: volume_fraction, mass_density
+// (float64, of the pipe's material: its share of each cell's volume, and its mass in a unit of volume), density, pressure, velocity
+// (float32). Values: time, cycle, regrids, moved_blocks.
 #include <mpi.h>
 
 #include <charconv>
@@ -71,75 +70,74 @@ Arguments parse(int count, char** words) {
   return arguments;
 }
 
-constexpr int shown = cells_per_side + 2;  // with one layer of ghost cells
-constexpr std::size_t shown_cells = std::size_t{shown} * shown * shown;
+constexpr std::uint64_t shown = cells_per_side + 2;  // with one layer of ghost cells
 
-// The stream of blocks.
+// The channel of blocks.
 class Output {
  public:
   Output(const penstock::Context& context, const std::string& stream, const Simulation& simulation)
-      : writer_(context.create_stream(stream, penstock::mpi_cohort(simulation.grid().comm()))) {
-    fraction_ = writer_.define<double>("volume_fraction", {0, shown, shown, shown});
-    mass_density_ = writer_.define<double>("mass_density", {0, shown, shown, shown});
-    density_ = writer_.define<float>("density", {0, shown, shown, shown});
-    pressure_ = writer_.define<float>("pressure", {0, shown, shown, shown});
-    velocity_ = writer_.define<float>("velocity", {0, shown, shown, shown, 3});
-    level_ = writer_.define<std::int32_t>("level", {0});
-    morton_ = writer_.define<std::uint64_t>("morton", {0});
-    corner_ = writer_.define<double>("corner", {0, 3});
-    split_keys_ =
-        writer_.define<std::uint64_t>("split_keys", {static_cast<std::uint64_t>(simulation.grid().tree().ranks())});
-    time_ = writer_.define_value<double>("time");
-    cycle_ = writer_.define_value<std::int64_t>("cycle");
-    regrids_ = writer_.define_value<std::int64_t>("regrids");
-    moved_ = writer_.define_value<std::int64_t>("moved_blocks");
-    writer_.put_attribute("cells", penstock::Attribute::of(std::int32_t{cells_per_side}));
-    writer_.put_attribute("ghosts", penstock::Attribute::of(std::int32_t{1}));
-    writer_.put_attribute("spacing", penstock::Attribute::of(simulation.width(0)));
+      : coprocessor_(context, stream, penstock::mpi_cohort(simulation.grid().comm())) {
+    const double h = simulation.width(0);
+    coprocessor_.set_mesh("blocks", {penstock::AmrMesh{.cells = {shown, shown, shown},
+                                                       .axes = "zyx",
+                                                       .ghost_layers = 1,
+                                                       .spacing = {h, h, h},
+                                                       .levels = "levels",
+                                                       .indices = "indices",
+                                                       .splits = "splits",
+                                                       .depth = depth_of(simulation.grid().tree())}});
+    constexpr auto element = penstock::Association::element;
+    fraction_ = coprocessor_.field<double>("blocks", "volume_fraction", {.association = element});
+    mass_density_ = coprocessor_.field<double>("blocks", "mass_density", {.association = element});
+    density_ = coprocessor_.field<float>("blocks", "density", {.association = element});
+    pressure_ = coprocessor_.field<float>("blocks", "pressure", {.association = element});
+    velocity_ = coprocessor_.field<float>("blocks", "velocity", {.association = element, .components = 3});
+    levels_ = coprocessor_.structure<std::int32_t>("blocks", "levels");
+    indices_ = coprocessor_.structure<std::int32_t>("blocks", "indices");
+    splits_ = coprocessor_.structure<std::uint64_t>("blocks", "splits");
+    penstock::Writer& writer = coprocessor_.writer();
+    time_ = writer.define_value<double>("time");
+    cycle_ = writer.define_value<std::int64_t>("cycle");
+    regrids_ = writer.define_value<std::int64_t>("regrids");
+    moved_ = writer.define_value<std::int64_t>("moved_blocks");
   }
 
   // The simulation's ghost cells are filled.
   void write(const Simulation& simulation) {
-    auto step = writer_.begin_step();
-    put_blocks(simulation.grid(), step);
-    put_fields(simulation, step);
-    put_tree(simulation, step);
-    step.end();
+    auto step = coprocessor_.request(simulation.cycle(), simulation.time());
+    if (!step) return;
+    lend_blocks(simulation.grid(), *step);
+    put_fields(simulation, *step);
+    put_tree(simulation.grid(), *step);
+    if (simulation.grid().rank() == 0) put_values(simulation, step->step());
+    step->coprocess();
   }
 
-  void close() { writer_.close(); }
+  // Returns the exit status of an analysis that runs in this process.
+  int close() { return coprocessor_.finalize(); }
 
  private:
-  void set_shape(penstock::WriteStep& step, std::uint32_t variable, std::uint64_t blocks,
-                 const penstock::Dims& of_block) {
-    std::vector<std::uint64_t> shape{blocks};
-    shape.insert(shape.end(), of_block.begin(), of_block.end());
-    step.set_shape(variable, penstock::Dims(shape));
+  static std::uint32_t depth_of(const Octree& tree) { return static_cast<std::uint32_t>(tree.max_level()); }
+  static penstock::Box box_of(const Grid& grid) {
+    return penstock::whole({static_cast<std::uint64_t>(grid.count()), shown, shown, shown});
   }
 
   // What the simulation has as it is: one component of all blocks, without a copy where the stream is read in place.
-  void put_blocks(const Grid& grid, penstock::WriteStep& step) {
-    const auto total = static_cast<std::uint64_t>(grid.tree().size()), first = static_cast<std::uint64_t>(grid.first()),
-               count = static_cast<std::uint64_t>(grid.count());
+  void lend_blocks(const Grid& grid, penstock::CoprocessStep& step) {
     constexpr std::int64_t bytes = sizeof(double);
     constexpr std::int64_t strides[] = {block_values * bytes, extent * extent * bytes, extent * bytes, bytes};
-    for (const auto& [variable, component] : {std::pair(fraction_, fraction), std::pair(mass_density_, mass1)}) {
-      set_shape(step, variable.id, total, {shown, shown, shown});
-      const double* begin = count > 0 ? grid.block(0) + component * block_cells + place(-1, -1, -1) : nullptr;
-      step.lend(variable, {{first, 0, 0, 0}, {count, shown, shown, shown}}, begin, strides);
+    for (const auto& [field, component] : {std::pair(fraction_, fraction), std::pair(mass_density_, mass1)}) {
+      const double* begin = grid.count() > 0 ? grid.block(0) + component * block_cells + place(-1, -1, -1) : nullptr;
+      step.lend(field, box_of(grid), begin, strides);
     }
   }
 
-  void put_fields(const Simulation& simulation, penstock::WriteStep& step) {
+  // What is computed from it. A field that is not asked for has no bytes.
+  void put_fields(const Simulation& simulation, penstock::CoprocessStep& step) {
     const Grid& grid = simulation.grid();
-    const auto total = static_cast<std::uint64_t>(grid.tree().size()), first = static_cast<std::uint64_t>(grid.first()),
-               count = static_cast<std::uint64_t>(grid.count());
-    set_shape(step, density_.id, total, {shown, shown, shown});
-    set_shape(step, pressure_.id, total, {shown, shown, shown});
-    set_shape(step, velocity_.id, total, {shown, shown, shown, 3});
-    const penstock::Box box{{first, 0, 0, 0}, {count, shown, shown, shown}};
-    const auto density = step.put_span(density_, box), pressures = step.put_span(pressure_, box);
-    const auto velocity = step.put_span(velocity_, {{first, 0, 0, 0, 0}, {count, shown, shown, shown, 3}});
+    const auto density = step.put_span(density_, box_of(grid)), pressures = step.put_span(pressure_, box_of(grid)),
+               velocity = step.put_span(velocity_, box_of(grid));
+    if (density.empty() && pressures.empty() && velocity.empty()) return;
     std::size_t at = 0;
     for (int b = 0; b < grid.count(); ++b)
       for (int z = -1; z <= cells_per_side; ++z)
@@ -148,50 +146,48 @@ class Output {
             State state;
             for (int c = 0; c < components; ++c) state[c] = grid.block(b)[c * block_cells + place(x, y, z)];
             state = simulation.mixture().primitive(state);
-            density[at] = static_cast<float>(state[mass1] + state[mass2]);
-            pressures[at] = static_cast<float>(state[pressure]);
+            if (!density.empty()) density[at] = static_cast<float>(state[mass1] + state[mass2]);
+            if (!pressures.empty()) pressures[at] = static_cast<float>(state[pressure]);
+            if (velocity.empty()) continue;
             for (std::size_t d = 0; d < 3; ++d) velocity[3 * at + d] = static_cast<float>(state[along_x + d]);
           }
   }
 
-  void put_tree(const Simulation& simulation, penstock::WriteStep& step) {
-    const Grid& grid = simulation.grid();
-    const auto total = static_cast<std::uint64_t>(grid.tree().size()), first = static_cast<std::uint64_t>(grid.first()),
-               count = static_cast<std::uint64_t>(grid.count());
-    step.set_shape(level_.id, {total});
-    step.set_shape(morton_.id, {total});
-    step.set_shape(corner_.id, {total, 3});
-    const auto level = step.put_span(level_, {{first}, {count}});
-    const auto numbers = step.put_span(morton_, {{first}, {count}});
-    const auto corner = step.put_span(corner_, {{first, 0}, {count, 3}});
-    for (std::size_t b = 0; b < count; ++b) {
+  void put_tree(const Grid& grid, penstock::CoprocessStep& step) {
+    const Octree& tree = grid.tree();
+    const auto count = static_cast<std::uint64_t>(grid.count());
+    const auto levels = step.put_span(levels_, penstock::whole({count}));
+    const auto indices = step.put_span(indices_, penstock::whole({count, 3}));
+    for (std::size_t b = 0; b < levels.size(); ++b) {
       const Key& key = grid.key(static_cast<int>(b));
-      level[b] = key.level;
-      numbers[b] = morton(key);
-      for (std::size_t d = 0; d < 3; ++d) corner[3 * b + d] = simulation.width(key.level) * cells_per_side * key.at[d];
+      levels[b] = key.level;
+      for (std::size_t d = 0; d < 3; ++d) indices[3 * b + d] = key.at[d];
     }
-    if (grid.rank() != 0) return;
-    std::vector<std::uint64_t> splits;
-    for (int rank = 0; rank < grid.tree().ranks(); ++rank)
-      splits.push_back(grid.tree().first(rank) < grid.tree().size()
-                           ? morton(grid.tree().leaves()[grid.tree().first(rank)])
-                           : UINT64_MAX);
-    step.put(split_keys_, splits.data());
+    // Ours counts in blocks of the deepest level.
+    const std::uint64_t split = grid.first() < tree.size()
+                                    ? morton(tree.leaves()[grid.first()]) >> 3 * (deepest_level - tree.max_level())
+                                    : UINT64_MAX;
+    step.put(splits_, {{static_cast<std::uint64_t>(grid.rank())}, {1}}, &split);
+  }
+
+  void put_values(const Simulation& simulation, penstock::WriteStep& step) {
     step.put(time_, simulation.time());
     step.put(cycle_, simulation.cycle());
     step.put(regrids_, simulation.regrids());
     step.put(moved_, simulation.moved_blocks());
   }
 
-  penstock::Writer writer_;
-  penstock::Variable<double> fraction_, mass_density_, corner_, time_;
-  penstock::Variable<float> density_, pressure_, velocity_;
-  penstock::Variable<std::int32_t> level_;
-  penstock::Variable<std::uint64_t> morton_, split_keys_;
+  penstock::Coprocessor coprocessor_;
+  penstock::Field<double> fraction_, mass_density_;
+  penstock::Field<float> density_, pressure_, velocity_;
+  penstock::Field<std::int32_t> levels_, indices_;
+  penstock::Field<std::uint64_t> splits_;
+  penstock::Variable<double> time_;
   penstock::Variable<std::int64_t> cycle_, regrids_, moved_;
 };
 
-void run(const Arguments& arguments) {
+// Returns the exit status of an analysis that runs in this process.
+int run(const Arguments& arguments) {
   const Problem problem = make_problem(arguments.problem, arguments.cells, arguments.seed);
   const double end = arguments.end > 0 ? arguments.end : problem.end;
   Simulation simulation(problem, arguments.levels - 1, MPI_COMM_WORLD);
@@ -213,21 +209,23 @@ void run(const Arguments& arguments) {
                 static_cast<long long>(simulation.moved_blocks()), totals.mass1);
     std::fflush(stdout);
   }
-  output.close();
+  const int status = output.close();
   const double total = MPI_Wtime() - begin;
   if (simulation.grid().rank() == 0)
     std::printf("exploding-pipe: %lld cycles, %lld regrids in %.1f s, of which writing %.2f s\n",
                 static_cast<long long>(simulation.cycle()), static_cast<long long>(simulation.regrids()), total,
                 writing);
+  return status;
 }
 
 }  // namespace
 
 int main(int count, char** words) {
-  MPI_Init(&count, &words);
+  int threads = 0;  // MPI is called by the main thread alone
+  MPI_Init_thread(&count, &words, MPI_THREAD_FUNNELED, &threads);
   int code = 0;
   try {
-    run(parse(count, words));
+    code = run(parse(count, words));
   } catch (const std::invalid_argument& e) {  // on every rank alike
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
