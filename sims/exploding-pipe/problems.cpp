@@ -1,9 +1,11 @@
 #include "problems.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <random>
 #include <stdexcept>
+#include <utility>
 
 namespace exploding_pipe {
 namespace {
@@ -67,53 +69,83 @@ Problem translation(int cells) {
   return problem;
 }
 
-// Where the pipe's wall is weak: along the borders between regions around points on the pipe, which are drawn at random.
-class Scores {
+// The plates of the pipe's wall: each is flat, and touches the cavity, a cylinder along z with round ends, at a point. The points are
+// drawn at random, but apart from each other; a plate is where its point is the nearest.
+class Plates {
  public:
-  Scores(std::uint64_t seed, double radius, double half_length) {
-    std::mt19937_64 random(seed);
-    const auto uniform = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
-    const double cap = radius / (2 * radius + 4 * half_length);  // of the surface, each
-    for (Point& point : points_) {
-      const double angle = 2 * std::numbers::pi * uniform(), where = uniform();
-      const bool on_cap = where < 2 * cap;
-      const double r = on_cap ? radius * std::sqrt(uniform()) : radius;
-      const double z = on_cap ? std::copysign(half_length, where - cap) : half_length * (2 * uniform() - 1);
-      point = {r * std::cos(angle), r * std::sin(angle), z};
+  Plates(std::uint64_t seed, double radius, double half_length) : random_(seed) {
+    for (std::size_t i = 0; i < plates_.size(); ++i) {
+      double farthest = -1;
+      for (int candidate = 0; candidate < 30; ++candidate) {
+        const Plate plate = draw(radius, half_length);
+        double nearest = 1e9;
+        for (std::size_t j = 0; j < i; ++j)
+          nearest = std::min(nearest, squared_distance(plate.point, plates_[j].point));
+        if (nearest <= farthest) continue;
+        farthest = nearest;
+        plates_[i] = plate;
+      }
     }
   }
-  // How far the border of the next region is, as a difference of distances to the two points.
-  double from_border(const Point& at) const {
+
+  // How far a point is outwards from the inner side of its plate, and from the border of the next plate.
+  struct Distances {
+    double outwards, from_border;
+  };
+  Distances distances(const Point& at) const {
+    const Plate *plate = nullptr, *next = nullptr;
     double nearest = 1e9, second = 1e9;
-    for (const Point& point : points_) {
-      const double distance = std::hypot(at[0] - point[0], at[1] - point[1], at[2] - point[2]);
-      second = std::min(second, std::max(nearest, distance));
-      nearest = std::min(nearest, distance);
+    for (const Plate& candidate : plates_) {
+      const double distance = squared_distance(at, candidate.point);
+      if (distance < nearest) {
+        second = std::exchange(nearest, distance);
+        next = std::exchange(plate, &candidate);
+      } else if (distance < second) {
+        second = distance;
+        next = &candidate;
+      }
     }
-    return second - nearest;
+    double outwards = 0;
+    for (std::size_t d = 0; d < 3; ++d) outwards += (at[d] - plate->point[d]) * plate->normal[d];
+    return {outwards, (second - nearest) / 2 / std::sqrt(squared_distance(plate->point, next->point))};
   }
 
  private:
-  std::array<Point, 48> points_;
+  struct Plate {
+    Point point, normal;
+  };
+
+  static double squared_distance(const Point& a, const Point& b) {
+    return squared(a[0] - b[0]) + squared(a[1] - b[1]) + squared(a[2] - b[2]);
+  }
+  double uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+  // Of points on the cavity's surface all are as likely: an interval along z has the same area on the round ends as between them.
+  Plate draw(double radius, double half_length) {
+    const double z = half_length * (2 * uniform() - 1), angle = 2 * std::numbers::pi * uniform();
+    const double centre = std::clamp(z, radius - half_length, half_length - radius);
+    const double up = (z - centre) / radius, out = std::sqrt(1 - up * up);
+    const Point normal{out * std::cos(angle), out * std::sin(angle), up};
+    return {{radius * normal[0], radius * normal[1], z}, normal};
+  }
+
+  std::mt19937_64 random_;
+  std::array<Plate, 48> plates_;
 };
 
-// A closed pipe of metal along z, in air, full of gas at sixty times its pressure.
+// A closed pipe of metal along z, in air, full of gas at sixty times its pressure. Its wall is scored from within, along the borders
+// of the plates; a skin is left, which bursts first. The gas in the scores keeps the plates apart, and as they are flat, each flies
+// off in its own direction.
 Problem pipe(int cells, std::uint64_t seed) {
-  constexpr double inner_radius = 0.09, thickness = 0.05, half_length = 0.2;
-  constexpr double score_width = 0.016, score_thickness = 0.0;  // of the wall's, at the score's bottom
+  constexpr double inner_radius = 0.1, half_length = 0.25, thickness = 0.05;
+  constexpr double score_width = 0.0234, skin = 0.008;
   const int roots = cells / cells_per_side;
   Problem problem{
-      "pipe", {metal, air}, {roots, roots, roots}, 1.0 / roots, 4, {open, open, open, open, open, open}, 0, 0.07, {}};
-  problem.initial = [scores =
-                         Scores(seed, inner_radius + thickness / 2, half_length + thickness / 2)](const Point& at) {
-    const Point from_centre{at[0] - 0.5, at[1] - 0.5, at[2] - 0.5};
-    const double radius = std::hypot(from_centre[0], from_centre[1]), along = std::abs(from_centre[2]);
-    if (radius < inner_radius && along < half_length) return pure_state(1, 10, 60);
-    if (radius >= inner_radius + thickness || along >= half_length + thickness) return pure_state(1, 1, 1);
-    const double depth = std::max(radius - inner_radius, along - half_length);
-    const double wall = thickness * std::min(1.0, score_thickness + (1 - score_thickness) *
-                                                                        scores.from_border(from_centre) / score_width);
-    return depth < wall ? pure_state(0, 8, 1) : pure_state(1, 1, 1);
+      "pipe", {metal, air}, {roots, roots, roots}, 1.0 / roots, 4, {open, open, open, open, open, open}, 0, 0.08, {}};
+  problem.initial = [plates = Plates(seed, inner_radius, half_length)](const Point& at) {
+    const auto [outwards, from_border] = plates.distances({at[0] - 0.5, at[1] - 0.5, at[2] - 0.5});
+    if (outwards >= thickness) return pure_state(1, 1, 1);
+    const bool score = from_border < score_width / 2 && outwards < thickness - skin;
+    return outwards < 0 || score ? pure_state(1, 10, 60) : pure_state(0, 8, 1);
   };
   return problem;
 }

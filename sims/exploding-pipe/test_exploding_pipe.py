@@ -154,6 +154,42 @@ def test_ghost_cells_are_the_neighbours_cells(run):
     assert pairs > 10
 
 
+def fractions_on_finest_grid(step):
+    """volume_fraction in cells of the finest level: z, y, x."""
+    side = round(1 / widths(step).min())
+    cells = np.zeros((side, side, side))
+    for level, index, block in zip(step["level"], step["index"], inner(step["volume_fraction"]), strict=True):
+        times = 2 ** (step["level"].max() - level)
+        box = tuple(slice(first, first + CELLS * times) for first in CELLS * times * index[::-1])
+        cells[box] = block.repeat(times, 0).repeat(times, 1).repeat(times, 2)
+    return cells
+
+
+def fragments(step):
+    """Cells of each region that is connected through faces of cells."""
+    inside = fractions_on_finest_grid(step) >= 0.5
+    labels = np.where(inside, np.arange(1, inside.size + 1).reshape(inside.shape), 0)
+    before = None
+    while before is None or (labels != before).any():
+        before = labels.copy()
+        for axis in range(3):
+            low, high = np.moveaxis(labels, axis, 0)[:-1], np.moveaxis(labels, axis, 0)[1:]
+            both = (low > 0) & (high > 0)
+            low[both] = np.maximum(low, high)[both]
+            high[both] = np.maximum(low, high)[both]
+    return np.unique(labels[inside], return_counts=True)[1]
+
+
+def test_the_pipe_breaks(all_steps):
+    """One piece becomes many, of which nothing is lost."""
+    start, end = all_steps(2, levels=2, outputs=1, end=0.02)
+    assert fragments(start).max() > 0.99 * fragments(start).sum()
+    pieces = fragments(end)
+    assert (pieces >= 8).sum() >= 20 and pieces.max() < 0.1 * pieces.sum()
+    masses = [(inner(step["mass_density"]) * volumes(step)).sum() for step in (start, end)]
+    assert masses[1] == pytest.approx(masses[0], rel=1e-9)
+
+
 @pytest.mark.soak
 def test_sedov_shock(run):
     step = run(2, problem="sedov", cells=16, levels=4, outputs=1)
