@@ -65,3 +65,10 @@ def pool(context: typer.Context) -> None:
 def mesh(context: typer.Context) -> None:
     """Mesh regions in a pool, beside streams, files and FAODEL's key rule; all options are passed on."""
     pass_on("mesh", ".mesh", list(context.args))
+
+
+@app.command("fragments", context_settings=_PASS_ON)
+@command
+def fragments(context: typer.Context) -> None:
+    """Fragments on adaptive grids: what ranks exchange, and speed beside ParaView; all options are passed on."""
+    pass_on("fragments", ".fragments", list(context.args))
