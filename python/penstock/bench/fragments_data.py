@@ -86,14 +86,16 @@ def morton_of(places: np.ndarray, bits: int) -> np.ndarray:
     return number
 
 
-def octree(balls: Balls, depth: int) -> Octree:
-    """Blocks of the level `depth` at all surfaces."""
+def octree(balls: Balls, depth: int, half: bool = False) -> Octree:
+    """Blocks of the level `depth` at all surfaces; half: only where y < 1/2, so that surfaces cross the levels."""
     children = np.stack(np.unravel_index(np.arange(8), (2, 2, 2))[::-1], axis=1)
     indices = np.zeros((1, 3), np.int64)
     levels, leaves = [], []
     for level in range(depth + 1):
         width = 0.5**level
         split = np.abs(balls.distance((indices + 0.5) * width)) <= (REACH * width if level < depth else -1)
+        if half and level == depth - 1:
+            split &= indices[:, 1] < 2**level / 2
         leaves.append(indices[~split])
         levels.append(np.full(len(leaves[-1]), level))
         indices = (2 * indices[split, None] + children).reshape(-1, 3)
