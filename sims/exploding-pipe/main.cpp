@@ -1,16 +1,16 @@
 // exploding-pipe: a closed pipe of metal bursts by the gas in it; written as a stream of blocks of an adaptive grid.
 //
-//   mpiexec -n 4 exploding-pipe [--problem pipe] [--cells 32] [--levels 3] [--end TIME] [--outputs 20] [--seed 1]
+//   mpiexec -n 4 exploding-pipe [--problem pipe] [--cells 32] [--levels 3] [--end TIME] [--outputs 19] [--seed 1]
 //                               [--stream exploding-pipe]
 //
 // --cells: along a side at level 0; --levels: of refinement, the coarsest included; each level more makes the cells half as wide, and is
 // what sets the size of the run. --problem sod, sedov or translation: problems whose solutions are known.
 //
 // The stream is a channel (penstock/coprocessor.hpp): where its steps go, and what analyses them, is configured. Outputs are at equal
-// intervals of time, from the start on; each is a step, if it is asked for. The mesh `blocks` (AmrMesh) has, in Morton order, each
-// rank's blocks of 10 x 10 x 10 cells, axes z, y, x, one layer of ghost cells included. Fields: volume_fraction, mass_density
-// (float64, of the pipe's material: its share of each cell's volume, and its mass in a unit of volume), density, pressure, velocity
-// (float32). Values: time, cycle, regrids, moved_blocks.
+// intervals of time, from the start to the end (one: at the end); each is a step, if it is asked for. The mesh `blocks` (AmrMesh) has,
+// in Morton order, each rank's blocks of 10 x 10 x 10 cells, axes z, y, x, one layer of ghost cells included. Fields: volume_fraction,
+// mass_density (float64, of the pipe's material: its share of each cell's volume, and its mass in a unit of volume), density, pressure,
+// velocity (float32). Values: time, cycle, regrids, moved_blocks.
 #include <mpi.h>
 
 #include <charconv>
@@ -37,7 +37,7 @@ constexpr const char* usage =
 
 struct Arguments {
   std::string problem = "pipe", stream = "exploding-pipe";
-  int cells = 32, levels = 3, outputs = 20;
+  int cells = 32, levels = 3, outputs = 19;
   double end = 0;  // 0: the problem's
   std::uint64_t seed = 1;
 };
@@ -195,8 +195,8 @@ int run(const Arguments& arguments) {
   Output output(context, arguments.stream, simulation);
   const double begin = MPI_Wtime();
   double writing = 0;
-  for (int i = 0; i <= arguments.outputs; ++i) {
-    const double until = end * i / arguments.outputs;
+  for (int i = 1; i <= arguments.outputs; ++i) {
+    const double until = i == arguments.outputs ? end : end * (i - 1) / (arguments.outputs - 1);
     while (simulation.time() < until) simulation.advance(until);
     simulation.fill_ghosts();
     const double computed = MPI_Wtime();

@@ -26,13 +26,12 @@ def find_program():
 
 
 @pytest.fixture
-def all_steps(tmp_path, monkeypatch):
-    """all_steps(ranks, ...) runs the program and returns its steps, each with all of its blocks in Morton order."""
+def execute(tmp_path, monkeypatch):
+    """execute(ranks, engine, ...) runs the program on a stream of this engine."""
 
-    def run(ranks, **options):
-        folder = tmp_path / "run.steps"
-        shutil.rmtree(folder, ignore_errors=True)
-        monkeypatch.setenv("PENSTOCK_STREAM_EXPLODING_PIPE", f"file,folder={folder}")
+    def execute(ranks, engine, **options):
+        monkeypatch.setenv("PENSTOCK_STREAM_EXPLODING_PIPE", engine)
+        monkeypatch.setenv("PENSTOCK_DIRECTORY", str(tmp_path / "directory"))
         monkeypatch.setenv("OMPI_MCA_mpi_yield_when_idle", "1")
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         command = ["mpiexec", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), find_program(), *words]
@@ -40,6 +39,18 @@ def all_steps(tmp_path, monkeypatch):
         if "built without HDF5" in done.stderr:
             pytest.skip("Penstock was built without HDF5: there is no engine `file`")
         assert done.returncode == 0, done.stdout + done.stderr
+
+    return execute
+
+
+@pytest.fixture
+def all_steps(execute, tmp_path):
+    """all_steps(ranks, ...) runs the program and returns its steps, each with all of its blocks in Morton order."""
+
+    def run(ranks, **options):
+        folder = tmp_path / "run.steps"
+        shutil.rmtree(folder, ignore_errors=True)
+        execute(ranks, f"file,folder={folder}", **options)
         with penstock.open(folder) as stream:
             return [values_of(step) for step in stream]
 
@@ -182,7 +193,7 @@ def fragments(step):
 
 def test_the_pipe_breaks(all_steps):
     """One piece becomes many, of which nothing is lost."""
-    start, end = all_steps(2, levels=2, outputs=1, end=0.02)
+    start, end = all_steps(2, levels=2, outputs=2, end=0.02)
     assert fragments(start).max() > 0.99 * fragments(start).sum()
     pieces = fragments(end)
     assert (pieces >= 8).sum() >= 20 and pieces.max() < 0.1 * pieces.sum()
