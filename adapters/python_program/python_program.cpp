@@ -3,6 +3,7 @@
 
 #include "penstock/python_program.hpp"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,6 +68,13 @@ void require(PyStatus status) {
   if (PyStatus_Exception(status)) throw Error(Errc::internal, std::string("Python did not start: ") + status.err_msg);
 }
 
+// Extension modules find the interpreter's symbols in the process. Those are hidden where libpenstock has loaded this library.
+void show_interpreter() {
+  Dl_info interpreter{};
+  if (::dladdr(reinterpret_cast<const void*>(&Py_InitializeFromConfig), &interpreter) != 0)
+    ::dlopen(interpreter.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+}
+
 void start_python(const std::string& python, const std::vector<std::string>& arguments) {
   PyConfig config;
   PyConfig_InitPythonConfig(&config);
@@ -84,6 +92,7 @@ void start_python(const std::string& python, const std::vector<std::string>& arg
 }
 
 int run(const std::string& python, const std::vector<std::string>& arguments) {
+  show_interpreter();
   start_python(python, arguments);
   int status = 1;
   PyObject* names = PyDict_New();

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -199,6 +200,23 @@ def test_the_pipe_breaks(all_steps):
     assert (pieces >= 8).sum() >= 20 and pieces.max() < 0.1 * pieces.sum()
     masses = [(inner(step["mass_density"]) * volumes(step)).sum() for step in (start, end)]
     assert masses[1] == pytest.approx(masses[0], rel=1e-9)
+
+
+def test_an_analysis_inside_the_simulation(execute, tmp_path, monkeypatch):
+    """Configuration alone starts it: the program links no Python."""
+    pytest.importorskip("vtkmodules")
+    if not list(Path(find_program()).parents[1].rglob("libpenstock_python_program.so")):
+        pytest.skip("built without Python's embedding library")
+    (tmp_path / "pipeline.yaml").write_text(
+        "extracts: {table: {type: csv, values: {most: max(volume_fraction), speed: max(velocity)}}}\n"
+    )
+    monkeypatch.setenv("PENSTOCK_COPROCESSING_EXPLODING_PIPE", "pipelines=pipeline.yaml")
+    monkeypatch.setenv("PENSTOCK_PYTHON", sys.executable)
+    monkeypatch.setenv("PYTHONPATH", str(Path(penstock.__file__).parents[1]))
+    execute(2, "insitu", cells=16, levels=2, outputs=2, end=0.001)
+    _, start, end = (tmp_path / "output" / "table.csv").read_text().splitlines()
+    assert [float(value) for value in start.split(",")] == [0, 0, 1, 0]
+    assert float(end.split(",")[3]) > 0
 
 
 @pytest.mark.soak
