@@ -123,7 +123,7 @@ class Plates {
   Plate draw(double radius, double half_length) {
     const double z = half_length * (2 * uniform() - 1), angle = 2 * std::numbers::pi * uniform();
     const double centre = std::clamp(z, radius - half_length, half_length - radius);
-    const double up = (z - centre) / radius, out = std::sqrt(1 - up * up);
+    const double up = (z - centre) / radius, out = std::sqrt(std::max(0.0, 1 - up * up));
     const Point normal{out * std::cos(angle), out * std::sin(angle), up};
     return {{radius * normal[0], radius * normal[1], z}, normal};
   }
