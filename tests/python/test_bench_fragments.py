@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from penstock.bench import fragments as bench
 from penstock.bench import fragments_data as data
-from penstock.bench import studies
+from penstock.bench import fragments_exchange, studies
 
 has_vtk = pytest.mark.skipif(not importlib.util.find_spec("vtkmodules"), reason="there is no VTK")
 
@@ -70,11 +70,18 @@ def test_volume_fractions_give_the_volume(balls):
 @pytest.mark.parametrize("ranks", [2, 5, 0])
 def test_both_algorithms_find_the_same_blocks(run, ranks):
     """Or exchange() fails."""
-    all_of, few = (bench.exchange(3, 4, ranks, algorithm, run) for algorithm in bench.ALGORITHMS)
+    all_of, few = (
+        fragments_exchange.exchange(3, 4, ranks, algorithm, run) for algorithm in fragments_exchange.ALGORITHMS
+    )
     ranks = all_of["ranks"]
     assert all_of["find_messages_most"] == ranks - 1 and all_of["splits_bytes"] == 0
     assert few["find_bytes_most"] <= all_of["find_bytes_most"] and few["splits_bytes"] == 8 * ranks
     assert few["value_messages_most"] <= few["find_messages_most"] <= ranks - 1
+
+
+@pytest.mark.parametrize("algorithm", fragments_exchange.ALGORITHMS)
+def test_a_stream_counts_what_is_computed(run, algorithm):
+    assert fragments_exchange.streams(4, algorithm, run)["apart_most"] == 0
 
 
 def test_holes_in_a_surface_are_seen():
@@ -93,6 +100,6 @@ def test_contours_of_single_blocks_fit_but_where_levels_meet(run):
 
 
 def test_claims_are_about_rows_that_there_are():
-    sizes = bench.Sizes(quick=False)
-    keys = {row.key for row in [*bench.exchange_rows(sizes), *bench.speed_rows(sizes)[0]]}
-    assert all({claim.ours, *claim.theirs} <= keys for claim in bench.claims_of(sizes) if claim.ours[0] == "exchange")
+    depths = bench.Sizes(quick=False).weak_depths
+    keys = {row.key for row in fragments_exchange.rows_of(4, depths)}
+    assert all({claim.ours, *claim.theirs} <= keys for claim in fragments_exchange.claims(depths))
