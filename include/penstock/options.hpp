@@ -102,6 +102,9 @@ struct StreamOptions {
   std::uint32_t close_timeout_ms = 0;
 
   std::string fixed;
+  // Names of options, with commas between them, that were given whatever their values: set_option, file and environment add
+  // theirs. A member that code changed without set_option counts as given where it is not the default.
+  std::string given;
 };
 inline constexpr Timeout unchosen_timeout{60'000};
 
@@ -186,7 +189,7 @@ struct OptionValue {
 std::string to_yaml(const StreamOptions&);
 std::string coprocessor_options_to_yaml(const CoprocessorOptions&);
 std::string mesh_options_to_yaml(const MeshOptions&);
-// And back. Throws as set_option does.
+// And back, with `given` empty. Throws as set_option does.
 StreamOptions from_yaml(std::string_view text);
 CoprocessorOptions coprocessor_options_from_yaml(std::string_view text);
 MeshOptions mesh_options_from_yaml(std::string_view text);

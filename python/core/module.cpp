@@ -1,6 +1,8 @@
 // The module penstock._core: the context, and opening streams.
 #include <nanobind/stl/string_view.h>
 
+#include <algorithm>
+
 #include "base/config.hpp"
 #include "coprocessor.hpp"
 #include "core.hpp"
@@ -54,6 +56,13 @@ class PyContext {
 
   nb::list describe_options(const std::string& stream, const nb::dict& options) {
     return described(context().describe_options(stream, options_of(options)));
+  }
+  nb::list describe_pool(const std::string& pool) {
+    PoolOptions options;
+    options.pool = pool;
+    const auto settings = context().describe_settings();
+    const auto file = std::ranges::find(settings, "config_file", &OptionValue::name);
+    return described(base::describe_pool(std::move(options), file->value));
   }
   nb::list describe_settings() { return described(context().describe_settings()); }
 
@@ -119,6 +128,7 @@ void bind_context(nb::module_& m) {
       .def("open_stream", &PyContext::open_stream, "name"_a, "cohort"_a.none(), "options"_a)
       .def("create_coprocessor", &PyContext::create_coprocessor, "channel"_a, "cohort"_a.none(), "options"_a, "start"_a)
       .def("describe_options", &PyContext::describe_options, "stream"_a, "options"_a)
+      .def("describe_pool", &PyContext::describe_pool, "pool"_a)
       .def("describe_settings", &PyContext::describe_settings)
       .def("list_streams", &PyContext::list_streams)
       .def("inspect", &PyContext::inspect, "name"_a, "timeout_ms"_a, "options"_a)

@@ -123,6 +123,10 @@ class Context:
         """
         return self._options_for(name, {key: _text(value) for key, value in options.items()})
 
+    def options_for_pool(self, name: str = "") -> Options:
+        """Those that a pool's clients take from penstock.yaml and the environment. name: "": if they name no pool."""
+        return Options(self._core.describe_pool(name))
+
     @property
     def settings(self) -> Options:
         """Those of the process: config_file, directory, listen, log, trace."""

@@ -34,7 +34,7 @@ StreamOptions with_wait(StreamOptions stream, Wait wait, const std::string& engi
   if (engine == "file") return stream;  // which takes every step
   if (wait == Wait::drop) stream.when_full = WhenFull::discard_newest;
   if (wait == Wait::latest) stream.when_full = WhenFull::discard_oldest;
-  if (wait == Wait::automatic && stream.queue_steps == StreamOptions().queue_steps) stream.queue_steps = 1;
+  if (wait == Wait::automatic && !base::is_given(stream, "queue_steps")) stream.queue_steps = 1;
   return stream;
 }
 
@@ -214,7 +214,7 @@ void Coprocessor::Impl::await_first_demand() {
     return listener->wait(deadline, give_up) || ended_with.has_value();
   };
   const auto awaited = [&] { return stream::Awaited{listener->awaited(), stream::Awaited::Whom::readers}; };
-  const bool chosen = stream.step_timeout_ms != 0 || stream.open_timeout_ms != StreamOptions().open_timeout_ms;
+  const bool chosen = stream.step_timeout_ms != 0 || base::is_given(stream, "open_timeout_ms");
   const auto wait = [&] {
     if (chosen) return heard(base::Deadline(Timeout(stream.open_timeout_ms)));
     return stream::attempt_patiently(channel, {}, 0, heard, awaited);

@@ -1,5 +1,6 @@
 #include "base/config.hpp"
 
+#include <arpa/inet.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,11 +38,6 @@ std::string variable_name(std::string name, std::string_view of) {
   return name;
 }
 
-bool is_fixed(const std::string& fixed, std::string_view name) {
-  const auto names = split(fixed, ',');
-  return std::ranges::find(names, name) != names.end();
-}
-
 // ---------------------------------------------------------------------------------------------------------- overlay
 
 template <class Options>
@@ -56,7 +52,8 @@ class Overlay {
     const Options plain;
     for (std::size_t i = 0; i < given_.size(); ++i) {
       if (fixes(table()[i].name)) given_[i] = {Source::code, std::string(fixed_in_code)};
-      else if (table()[i].get(options_) != table()[i].get(plain)) given_[i] = {Source::code, "code"};
+      else if (gives(table()[i].name) || table()[i].get(options_) != table()[i].get(plain))
+        given_[i] = {Source::code, "code"};
     }
   }
 
@@ -69,6 +66,7 @@ class Overlay {
     const auto& field = table()[static_cast<std::size_t>(at)];
     if (!fixes(key)) {
       options_ = std::move(changed);
+      if constexpr (requires { options_.given; }) note_given(options_.given, key);
       given_[static_cast<std::size_t>(at)] = {source, where};
     } else if (field.get(changed) != field.get(options_)) {
       ignored_.emplace_back(key, where);
@@ -104,7 +102,11 @@ class Overlay {
  private:
   static const auto& table() { return Place<Options>::table; }
   bool fixes(std::string_view option) const {
-    if constexpr (requires { options_.fixed; }) return is_fixed(options_.fixed, option);
+    if constexpr (requires { options_.fixed; }) return is_among(options_.fixed, option);
+    else return false;
+  }
+  bool gives(std::string_view option) const {
+    if constexpr (requires { options_.given; }) return is_among(options_.given, option);
     else return false;
   }
 
@@ -241,11 +243,43 @@ MeshOptions options_for_mesh(std::string_view region, MeshOptions defaults, cons
   return overlaid(region, std::move(defaults), config_file, Asks::to_look).options();
 }
 
+namespace {
+
+std::string name_of(const PoolOptions& options) { return options.pool.empty() ? every_name : options.pool; }
+
+}  // namespace
+
 PoolOptions options_for_pool(PoolOptions in_code, const std::string& config_file) {
-  const std::string name = in_code.pool.empty() ? every_name : in_code.pool;
+  const std::string name = name_of(in_code);
   const auto all = overlaid(name, std::move(in_code), config_file, Asks::to_open);
   all.warn_of_ignored("pool", name);
   return all.options();
+}
+
+std::vector<OptionValue> describe_pool(PoolOptions in_code, const std::string& config_file) {
+  const std::string name = name_of(in_code);
+  return overlaid(name, std::move(in_code), config_file, Asks::to_look).describe();
+}
+
+PoolOptions options_of_pool_for_streams(const std::string& pool, const std::string& config_file) {
+  PoolOptions in_code;
+  in_code.pool = pool;
+  const std::string name = name_of(in_code);
+  const auto all = overlaid(name, std::move(in_code), config_file, Asks::to_open);
+  std::string idle, where;
+  for (const auto& option : all.describe()) {
+    if (option.source < Source::file || is_among("pool,directory,token", option.name)) continue;
+    idle.append(idle.empty() ? "" : ",").append(option.name);
+    where.append(where.empty() ? "" : ",").append(option.from);
+  }
+  if (!idle.empty())
+    log(Level::warn, "streams take pool, directory and token of a pool's options only: the others are for its clients",
+        {{"pool", name}, {"options", idle}, {"from", where}});
+  PoolOptions taken;
+  taken.pool = all.options().pool;
+  taken.directory = all.options().directory;
+  taken.token = all.options().token;
+  return taken;
 }
 
 // --------------------------------------------------------------------------------------------------------- settings
@@ -270,6 +304,17 @@ void check_section(const ConfigFile& file) {
 std::string default_directory() {
   const std::string runtime = environment("XDG_RUNTIME_DIR");
   return runtime.empty() ? "/tmp/penstock-" + std::to_string(getuid()) : runtime + "/penstock";
+}
+
+// An IPv4 or IPv6 address, or what may be a host's name. Whether it is this host's is known when somebody listens.
+void check_listen(const std::string& address) {
+  in6_addr binary;
+  const auto without_scope = address.substr(0, address.find('%'));
+  const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_'; };
+  if (::inet_pton(AF_INET6, without_scope.c_str(), &binary) == 1 || std::ranges::all_of(address, fits)) return;
+  throw Error(Errc::invalid_argument, "'" + address.substr(0, 80) +
+                                          "' is not an address to listen on: give an IPv4 or IPv6 address of this "
+                                          "host, without a port, or '::' for every interface");
 }
 
 // What the file says of the process. Reads and checks all of it.
@@ -303,7 +348,7 @@ Settings settings(const ContextOptions& in_code) {
   const auto choose = [&](const std::string& name, const std::string& code, const std::string& otherwise,
                           const char* variable) {
     OptionValue chosen{name, otherwise, Source::builtin, "default"};
-    const bool fixed = is_fixed(in_code.fixed, name);
+    const bool fixed = is_among(in_code.fixed, name);
     if (!code.empty() || fixed)
       chosen = {name, code.empty() ? otherwise : code, Source::code, fixed ? std::string(fixed_in_code) : "code"};
     for (const OptionValue& other : {file[name], OptionValue{name, variable ? environment(variable) : "",
@@ -318,9 +363,16 @@ Settings settings(const ContextOptions& in_code) {
   std::error_code no_error;
   const std::string here = std::filesystem::exists("penstock.yaml", no_error) ? "penstock.yaml" : "";
   result.config_file = choose("config_file", in_code.config_file, here, "PENSTOCK_CONFIG");
+  if (!result.config_file.empty())
+    result.config_file = result.described.back().value = std::filesystem::absolute(result.config_file, no_error);
   file = settings_in(result.config_file);
   result.directory = choose("directory", in_code.directory, default_directory(), "PENSTOCK_DIRECTORY");
   result.listen = choose("listen", in_code.listen, "", "PENSTOCK_LISTEN");
+  try {
+    check_listen(result.listen);
+  } catch (const Error& error) {
+    throw error.in("listen (from " + result.described.back().from + ")");
+  }
   result.log = choose("log", "", "", nullptr);
   if (const auto level = environment("PENSTOCK_LOG"); !level.empty())
     result.described.back() = {"log", level, Source::environment, "PENSTOCK_LOG"};  // which the logger reads

@@ -56,6 +56,10 @@ MeshOptions options_for_mesh(std::string_view region, MeshOptions defaults, cons
 // The same for a client of a pool: the section `pools`, and PENSTOCK_POOL_<NAME>. Without a name: the entry "*" alone.
 // Warns of what code fixes and others tried to set.
 PoolOptions options_for_pool(PoolOptions in_code, const std::string& config_file);
+// The same, with who gave each option; without the warnings.
+std::vector<OptionValue> describe_pool(PoolOptions in_code, const std::string& config_file);
+// What streams in a pool take from there: pool, directory and token. A warning names what else is given.
+PoolOptions options_of_pool_for_streams(const std::string& pool, const std::string& config_file);
 
 enum class Side : std::uint8_t { writer, reader };
 // The same for one side of a stream that is being opened. An option that has no effect with the stream's engine is an
@@ -73,6 +77,8 @@ std::string writers_engine(const std::string& engine);
 // Error(invalid_argument).
 void set_option(StreamOptions& options, const std::string& key, const std::string& value, std::optional<Side> side);
 void set_option(ContextOptions& options, const std::string& key, const std::string& value);
+// Whether anybody gave the option, with the default's value or another.
+bool is_given(const StreamOptions& options, std::string_view option);
 // The options that have an effect on this side of a stream of their engine; the others are as if nobody had given them.
 StreamOptions effective(StreamOptions options, Side side);
 
@@ -101,7 +107,7 @@ void read_settings_file(const std::string& file,
 // What concerns the whole process: of the defaults, ContextOptions, the file and the environment the last that says something.
 // Reads and checks the whole file, so that a misspelt key is reported at once, whatever streams are opened.
 struct Settings {
-  std::string config_file;  // "" when there is none
+  std::string config_file;  // absolute: the process may change its working directory; "" when there is none
   std::string directory;    // never empty
   std::string listen;       // "" when nobody says
   std::string log;          // a level's name, "" when the file does not say; $PENSTOCK_LOG is read by the logger

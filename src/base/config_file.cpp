@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -57,6 +58,12 @@ void for_each_entry(const std::string& file, const YAML::Node& map, std::string_
   }
 }
 
+// For messages: without its folder where that is the working directory.
+std::string short_path(const std::filesystem::path& path) {
+  std::error_code no_error;
+  return path.parent_path() == std::filesystem::current_path(no_error) ? path.filename() : path;
+}
+
 YAML::Node load(const std::string& file) {
   std::ifstream in(file);
   if (!in) throw Error(Errc::not_found, "cannot read the configuration file " + file);
@@ -76,7 +83,8 @@ YAML::Node entry_of(const YAML::Node& map, std::string_view key) {
 
 }  // namespace
 
-ConfigFile::ConfigFile(const std::string& path) : path_(path), root_(std::make_unique<YAML::Node>(load(path))) {}
+ConfigFile::ConfigFile(const std::string& path)
+    : path_(short_path(path)), root_(std::make_unique<YAML::Node>(load(path))) {}
 ConfigFile::~ConfigFile() = default;
 
 std::vector<ConfigFile::Entry> ConfigFile::entries(std::string_view section) const {

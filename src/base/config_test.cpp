@@ -96,6 +96,30 @@ TEST_F(ConfigTest, EveryOptionGoesThereAndBack) {
   EXPECT_EQ(to_yaml(options_for_stream("heat", {}, write(section))), yaml);
 }
 
+TEST_F(ConfigTest, WhatIsGivenWithTheDefaultsValueCountsAsGiven) {
+  StreamOptions options;
+  set_option(options, "open_timeout_ms", "60000");
+  options.queue_steps = 5;
+  EXPECT_TRUE(is_given(options, "open_timeout_ms"));
+  EXPECT_TRUE(is_given(options, "queue_steps"));
+  EXPECT_FALSE(is_given(options, "spin_us"));
+  const auto file = write("streams: {heat: {spin_us: 20}}");
+  EXPECT_TRUE(is_given(options_for_stream("heat", options, file), "spin_us"));
+  for (const auto& option : describe_stream("heat", options, "")) {
+    const bool given = option.name == "open_timeout_ms" || option.name == "queue_steps";
+    EXPECT_EQ(option.from, given ? "code" : "default") << option.name;
+  }
+  EXPECT_FALSE(is_given(penstock::from_yaml(to_yaml(options)), "open_timeout_ms"));
+}
+
+TEST_F(ConfigTest, RefusesNonsenseToListenOn) {
+  for (const char* fine : {"", "::", "10.0.0.1", "fe80::1%eth0", "node-7.cluster"})
+    EXPECT_EQ(settings({.listen = fine}).listen, fine);
+  for (const char* nonsense : {"*", "10.0.0.1:80", "http://here", "a b"})
+    expect_error(Errc::invalid_argument, "listen (from code): '" + std::string(nonsense) + "'",
+                 [&] { settings({.listen = nonsense}); });
+}
+
 TEST_F(ConfigTest, TextOfAnotherVersionIsReadAsFarAsItIsUnderstood) {
   const std::string text = "queue_steps: 7\nqueue_stars: 3\nresume: sideways\n\nspin_us:  5 \ntrace: \"\"\n";
   expect_error(Errc::unknown_option, "unknown option 'queue_stars'; did you mean 'queue_steps'?",

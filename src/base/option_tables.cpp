@@ -104,6 +104,7 @@ template <class Options>
 void set_in_code(Options& options, const std::string& key, const std::string& value) {
   if (key == "fixed") set_fixed(options, value);
   else base::set_field(Place<Options>::table, options, key, value);
+  if constexpr (requires { options.given; }) base::note_given(options.given, key);
 }
 
 // Options from the text that to_yaml writes. A line that set_option refuses throws, or is given to `refused` and skipped.
@@ -121,6 +122,7 @@ Options read_yaml(std::string_view text, const std::function<void(const Error&)>
       refused(error);
     }
   }
+  if constexpr (requires { options.given; }) options.given.clear();
   return options;
 }
 
@@ -214,6 +216,21 @@ std::string fixed_names(std::string_view text, std::span<const std::string_view>
     if (!name.empty() && std::ranges::find(options, name) == options.end())
       throw Error(Errc::unknown_option, "fixed: " + unknown_name("option", name, options));
   return fixed;
+}
+
+void note_given(std::string& given, std::string_view name) {
+  if (!is_among(given, name)) given.append(given.empty() ? "" : ",").append(name);
+}
+
+bool is_among(std::string_view names, std::string_view name) {
+  const auto all = split(names, ',');
+  return std::ranges::find(all, name) != all.end();
+}
+
+bool is_given(const StreamOptions& options, std::string_view option) {
+  const auto field = std::ranges::find(tables::stream, option, &StreamField::name);
+  if (field == tables::stream.end()) throw Error(Errc::internal, "no option " + std::string(option));
+  return is_among(options.given, option) || field->get(options) != field->get(StreamOptions());
 }
 
 void set_option(ContextOptions& options, const std::string& key, const std::string& value) {

@@ -205,6 +205,10 @@ std::optional<Ends> end_of(std::string_view engine, Side side);
 
 // The names in a text for `fixed`, in order. Throws Error(unknown_option) for one that is none of these options.
 std::string fixed_names(std::string_view text, std::span<const std::string_view> options);
+// Whether the name is among names with commas between them, as in `fixed` and `given`.
+bool is_among(std::string_view names, std::string_view name);
+// Adds a name to `given`, once.
+void note_given(std::string& given, std::string_view name);
 
 // Calls set(key, value) for each part of "word,key=value,key=value"; the first part, without a key, is the value of `alone`.
 void for_each_part(std::string_view text, std::string_view alone,

@@ -23,6 +23,7 @@ namespace penstock::fabric {
 namespace {
 
 constexpr int backlog = 1024;
+constexpr auto listen_advice = "give an IPv4 or IPv6 address of this host, or '::' for every interface";
 constexpr std::size_t most_fds_at_once = 4;
 
 [[noreturn]] void fail(const std::string& what) { throw Error(Errc::system, what + " failed: " + errno_text(errno)); }
@@ -128,11 +129,15 @@ UniqueFd listen_tcp(const std::string& address, std::uint16_t& port, std::uint16
     std::vector<SocketAddress> candidates;
     std::string unresolved;
     for (const std::string& host : hosts) append_tcp_addresses(host, number, candidates, unresolved);
-    if (candidates.empty()) throw Error(Errc::invalid_argument, "cannot listen on '" + address + "': " + unresolved);
+    if (candidates.empty())
+      throw Error(Errc::invalid_argument, "cannot listen on '" + address + "' (" + unresolved + "): " + listen_advice);
     for (const SocketAddress& candidate : candidates)
       if (fd = try_listen(candidate, number != 0); fd) break;
     if (fd || number == 0) break;
   }
+  if (!fd && errno == EADDRNOTAVAIL)
+    throw Error(Errc::invalid_argument,
+                "cannot listen on '" + address + "', as no interface of this host has it: " + listen_advice);
   if (!fd) fail("listening on TCP address '" + address + "'");
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;

@@ -25,6 +25,54 @@ def test_options_say_where_they_came_from(tmp_path, monkeypatch, capfd):
         context.create("heat", fixed="queue_step")
 
 
+def test_what_code_gives_has_its_origin_whatever_the_value(tmp_path):
+    context = penstock.Context(directory=str(tmp_path / "streams"))
+    given = {"queue_steps": 4, "open_timeout_ms": 60_000}
+    with context.create("heat", rendezvous_readers=0, **given) as stream:
+        assert {name: stream.options.origin(name) for name in given} == dict.fromkeys(given, "code")
+        assert stream.options.origin("when_full") == "default"
+
+
+def test_the_file_is_found_once(tmp_path, monkeypatch):
+    """A relative name is one in the folder where the context was made, wherever the program goes."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "penstock.yaml").write_text("streams: {heat: {queue_steps: 7}}\n")
+    monkeypatch.chdir(tmp_path)
+    context = penstock.Context(directory=str(tmp_path / "streams"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with context.create("heat", rendezvous_readers=0) as stream:
+        assert stream.options["queue_steps"] == "7"
+        assert stream.options.origin("queue_steps") == f"{tmp_path}/penstock.yaml:1"
+
+
+@pytest.mark.parametrize("listen", ["*", "10.0.0.1:80", "http://here", "all of them"])
+def test_nonsense_to_listen_on_is_refused_at_once(tmp_path, monkeypatch, listen):
+    monkeypatch.setenv("PENSTOCK_LISTEN", listen)
+    with pytest.raises(penstock.InvalidArgument, match=r"PENSTOCK_LISTEN.*'::' for every interface"):
+        penstock.Context(directory=str(tmp_path / "streams"))
+
+
+def test_an_address_of_another_host_is_refused_by_the_writer(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_LISTEN", "192.0.2.1")  # of nobody
+    context = penstock.Context(directory=str(tmp_path / "streams"))
+    with pytest.raises(penstock.InvalidArgument, match=r"no interface of this host has it.*'::' for every interface"):
+        context.create("heat", rendezvous_readers=0)
+
+
+def test_what_streams_do_not_take_of_a_pool_is_named(tmp_path, monkeypatch, capfd, pool_servers):
+    servers = pool_servers(1)
+    (tmp_path / "penstock.yaml").write_text(
+        f"pools:\n  default: {{timeout_ms: 7000, data_plane: tcp, directory: '{servers.directory}'}}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    context = penstock.Context(directory=str(tmp_path / "streams"))
+    of_clients = context.options_for_pool("default")
+    assert (of_clients["timeout_ms"], of_clients.origin("timeout_ms")) == ("7000", "penstock.yaml:2")
+    with context.create("heat", engine="pool", pool="default", timeout=DEADLINE_S):
+        pass
+    assert "pool=default options=timeout_ms,data_plane" in capfd.readouterr().err
+
+
 def test_the_environment_wins_over_code(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_DIRECTORY", str(tmp_path / "environment"))
     context = penstock.Context(directory=str(tmp_path / "code"))

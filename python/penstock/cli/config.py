@@ -16,6 +16,7 @@ SECTIONS = ("streams", "pools", "coprocessing", "meshes")
 @command
 def config(
     name: Annotated[str, typer.Argument(help="A stream. Without it: the settings of the process.")] = "",
+    pool: Annotated[str, typer.Option(metavar="NAME", help="Show the options of this pool's clients instead.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print each option of a stream, its value here, and who gave it: the default, penstock.yaml, the environment.
@@ -25,15 +26,20 @@ def config(
     """
     import penstock
 
+    if name and pool:
+        fail("give the name of a stream or --pool, not both", code=2)
     try:
         context = penstock.Context()
-        options = context.options_for(name) if name else context.settings
+        named = context.options_for_pool(pool) if pool else context.options_for(name) if name else None
+        options = context.settings if named is None else named
     except penstock.Error as error:
         fail(str(error), code=2)
-    sections = {} if name else _sections(options["config_file"])
+    sections = {} if named else _sections(options["config_file"])
     if as_json:
         given = {key: {"value": _shown(key, value), "from": options.origin(key)} for key, value in options.items()}
-        print_json({"stream": name or None, "options": given, "sections": None if name else sections})
+        print_json(
+            {"stream": name or None, "pool": pool or None, "options": given, "sections": None if named else sections}
+        )
         return
     table = Table(box=None, pad_edge=False)
     for title in ("option", "value", "from"):
@@ -46,7 +52,9 @@ def config(
 
 
 def _shown(key: str, value: str) -> str:
-    """Without the token that the address of a directory holds."""
+    """Without secrets: a token, or the one that the address of a directory holds."""
+    if key == "token" and value:
+        return "(hidden)"
     return value.partition("?")[0] if key == "directory" else value
 
 

@@ -32,9 +32,7 @@ std::shared_ptr<PoolClient> shared_client(const stream::EngineContext& context, 
     std::lock_guard lock(all.mutex);
     if (auto there = all.by_key[key].lock()) return there;
   }
-  PoolOptions options;
-  options.pool = pool;
-  options = base::options_for_pool(std::move(options), context.config_file);
+  PoolOptions options = base::options_of_pool_for_streams(pool, context.config_file);
   options.role = role;
   options.data_plane = plane;
   // A stream's other side may be there before its pool.
