@@ -133,7 +133,8 @@ typedef enum penstock_object_event { PENSTOCK_OBJECT_PUT = 0, PENSTOCK_OBJECT_DR
 /* Called on the library's thread; must not block. event: a penstock_object_event. info: only for the call. */
 typedef void (*penstock_object_function)(int event, const penstock_object_info* info, void* user);
 typedef struct penstock_subscription penstock_subscription;
-/* The function is called for each put and drop from now on, and, with `existing`, for what is there first. */
+/* The function is called for each put and drop from now on, and, with `existing`, for what is there first. It runs on the library's
+   thread, so calls that wait fail there with PENSTOCK_ERR_WRONG_STATE: it wakes a thread of the program that makes them. */
 int penstock_pool_subscribe(penstock_pool* pool, const char* row, const char* column, penstock_object_function function,
                             void* user, int existing, penstock_subscription** subscription, penstock_error* error);
 /* The function is not called any more once this has returned, unless the function itself calls it. Accepts NULL. */

@@ -1,4 +1,7 @@
 /* The C API of pools, and of streams that keep their steps in one. tests/conformance/run_in_engine.py starts the server. */
+#include <sys/types.h>
+#include <sys/wait.h>
+
 #include "capi/capi_test_pair.h"
 #include "penstock/pool.h"
 
@@ -37,6 +40,7 @@ void test_pool_arguments(void) {
 static void one_object(penstock_pool* pool) {
   const char bytes[] = {1, 0, 2, 3};
   const penstock_key key = {"r\0w", 3, NULL, 0}; /* any bytes */
+  const penstock_key endless = {"r", SIZE_MAX, NULL, 0};
   penstock_put_options options = {.struct_size = sizeof options, .metadata = "how it was made"};
   penstock_get_options part = {.struct_size = sizeof part, .offset = 2, .bytes = 1};
   penstock_object* object = NULL;
@@ -72,6 +76,7 @@ static void one_object(penstock_pool* pool) {
   CHECK(dropped);
   OK(penstock_pool_drop(pool, key, NULL, deadline_ms, &dropped, &error));
   CHECK(!dropped);
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_pool_drop(pool, endless, NULL, deadline_ms, &dropped, &error));
   FAILS(PENSTOCK_ERR_NOT_FOUND, penstock_pool_get(pool, key, NULL, deadline_ms, &object, &error));
   FAILS(PENSTOCK_ERR_TIMEOUT, penstock_pool_need(pool, key, NULL, 50, &object, &error));
 }
@@ -111,6 +116,45 @@ static void tell_event(int event, const penstock_object_info* info, void* user) 
 
 static void expect_events(int from, const char* letters) {
   for (char letter = 0; *letters; ++letters) CHECK(read(from, &letter, 1) == 1 && letter == *letters);
+}
+
+struct waiter {
+  penstock_pool* pool;
+  int end; /* of a pipe */
+};
+
+/* What a call that waits returns in a callback. */
+static void wait_in_callback(int event, const penstock_object_info* info, void* user) {
+  const struct waiter* its = user;
+  penstock_error why;
+  const char value = 0;
+  const int code =
+      penstock_pool_put(its->pool, penstock_key_of("answer", NULL), &value, 1, NULL, deadline_ms, NULL, &why);
+  (void)event, (void)info;
+  CHECK(strstr(why.message, "in a callback") != NULL);
+  CHECK(write(its->end, &code, sizeof code) == sizeof code);
+}
+
+static void waiting_in_a_callback(penstock_pool* pool) {
+  int ends[2], code = 0;
+  penstock_subscription* subscription = NULL;
+  CHECK(pipe(ends) == 0);
+  struct waiter its = {pool, ends[1]};
+  OK(penstock_pool_subscribe(pool, "ask", NULL, wait_in_callback, &its, 0, &subscription, &error));
+  put(pool, "ask", "", "1");
+  CHECK(read(ends[0], &code, sizeof code) == sizeof code && code == PENSTOCK_ERR_WRONG_STATE);
+  penstock_subscription_destroy(subscription);
+  CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
+static void after_fork(penstock_pool* pool) {
+  const pid_t child = fork();
+  if (child == 0) {
+    penstock_subscription* subscription = NULL;
+    _exit(penstock_pool_subscribe(pool, "seen", NULL, tell_event, NULL, 0, &subscription, NULL));
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == PENSTOCK_ERR_WRONG_STATE);
 }
 
 static void subscriptions(penstock_pool* pool) {
@@ -176,6 +220,8 @@ void test_pool(void) {
   one_object(pool);
   many_objects(pool);
   subscriptions(pool);
+  waiting_in_a_callback(pool);
+  after_fork(pool);
   computing(pool);
   servers(pool);
   penstock_pool_destroy(pool);

@@ -25,6 +25,9 @@ namespace {
 Pool& of(penstock_pool* pool) { return need(pool, "pool").pool; }
 
 std::string part_of(const char* bytes, std::size_t size, const char* what) {
+  if (size > max_key_bytes)
+    throw Error(Errc::invalid_argument, std::string(what) + " has " + std::to_string(size) + " bytes; at most " +
+                                            std::to_string(max_key_bytes) + " are allowed");
   return size == 0 ? std::string() : std::string(&need(bytes, what), size);
 }
 

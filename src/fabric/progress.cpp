@@ -220,6 +220,14 @@ Timer Progress::after(std::chrono::nanoseconds delay, std::function<void()> task
 
 bool Progress::on_engine_thread() const { return impl_->engine.load() == std::this_thread::get_id(); }
 
+void Progress::require_may_wait() const {
+  if (threaded() && on_engine_thread())
+    throw Error(
+        Errc::wrong_state,
+        "a call that waits was made in a callback, whose thread does the work that it would wait for: make it in "
+        "another thread, which the callback wakes");
+}
+
 bool Progress::threaded() const { return impl_->threaded; }
 
 void Progress::call(const std::function<void()>& task) {
@@ -280,6 +288,7 @@ bool Progress::wait_for(const std::function<bool()>& ready, base::Deadline deadl
     }
     if (ready()) return true;
     if (deadline.passed()) return false;
+    require_may_wait();
     if (Clock::now() >= next_question) {
       if (penstock::interrupted()) return ready();
       next_question = Clock::now() + interruption_period;

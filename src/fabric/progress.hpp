@@ -50,6 +50,8 @@ class Progress {
   // mode). Rethrows what it throws.
   void call(const std::function<void()>& task);
   bool on_engine_thread() const;
+  // Throws Error(wrong_state) on the library's thread, which would wait for itself, as in a callback that makes a call that waits.
+  void require_may_wait() const;
 
   // Explicit mode: runs what is ready; true when something ran. Threaded: false.
   bool poll();
@@ -57,7 +59,7 @@ class Progress {
 
   // Waits until ready() (called in this thread), the deadline, or penstock::interrupted() (asked every 100 ms);
   // returns the last ready(). In explicit mode it polls meanwhile. Whoever changes what ready() looks at calls notify().
-  // Not for the engine thread.
+  // Throws Error(wrong_state) as require_may_wait does, instead of waiting.
   bool wait_for(const std::function<bool()>& ready, base::Deadline deadline);
   void notify();
 

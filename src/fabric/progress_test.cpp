@@ -113,6 +113,22 @@ TEST(Progress, WaitForEndsByDeadlineAndInterruption) {
   }
 }
 
+// It would wait for itself.
+TEST(Progress, AWaitOnTheEngineThreadIsRefused) {
+  Progress progress;
+  progress.call([&] {
+    EXPECT_TRUE(progress.wait_for([] { return true; }, Deadline::never()));
+    EXPECT_FALSE(progress.wait_for([] { return false; }, Deadline(Timeout(0))));
+    try {
+      progress.wait_for([] { return false; }, Deadline::never());
+      ADD_FAILURE() << "it has waited";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Errc::wrong_state);
+    }
+  });
+  EXPECT_NO_THROW(progress.require_may_wait());
+}
+
 TEST(Progress, TasksThatThrowAreContained) {
   std::string logged;
   base::set_log_sink([&](base::Level, std::string_view line) { logged = line; });

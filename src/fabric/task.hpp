@@ -332,6 +332,7 @@ Future<T> spawn(Progress& progress, Task<T> task) {
 // From an application thread: runs the task on the engine and waits for its end. On Error(timeout) the task goes on.
 template <class T>
 T run_task(Progress& progress, Task<T> task, base::Deadline deadline, const std::string& what = "no answer") {
+  progress.require_may_wait();  // before the task begins, which may use the caller's memory
   return spawn(progress, std::move(task)).get(deadline, what);
 }
 

@@ -121,6 +121,7 @@ auto on_pattern(Pool::Impl& impl, Verb verb, const Pattern& pattern, std::uint64
 // has all that it needs.
 template <class T>
 static T wait(Pool::Impl& impl, Task<T> task) {
+  impl.progress->require_may_wait();
   auto future = fabric::spawn(*impl.progress, std::move(task));
   if (!impl.progress->wait_for([&] { return future.done(); }, base::Deadline::never()))
     throw Error(Errc::cancelled, "interrupted by a signal");
@@ -184,6 +185,7 @@ Pending<Object> Pool::want(const Key& key, const GetOptions& options) {
 
 void Pool::want(const Key& key, std::function<void(Result<Object>)> callback, const GetOptions& options) {
   Impl::check_key(key);
+  impl_->origin.check("this");
   auto future = std::make_shared<fabric::Future<std::vector<Result<Object>>>>(fabric::spawn(
       *impl_->progress, trace::record_task(impl_->recorder, on_keys(*impl_, Verb::want, {&key, 1}, options),
                                            impl_->get({key}, options, true, false, impl_->deadline(options.timeout)))));
@@ -286,6 +288,7 @@ std::vector<ObjectInfo> Pool::wait_row(const std::string& row, std::size_t count
 std::unique_ptr<Subscription> Pool::subscribe(const Pattern& pattern, std::function<void(const ObjectEvent&)> callback,
                                               bool existing) {
   pool::KeyPattern checked(pattern);
+  impl_->origin.check("this");
   const auto make = [&] {
     Operation operation = on_pattern(*impl_, Verb::subscribe, pattern)();
     operation.fields.existing = existing;
