@@ -14,7 +14,8 @@ std::span<const EngineEntry> engines() {
       {.name = "direct", .create = &create_direct, .open = &open_direct, .finder = &find_direct},
       {"pool", &pool::create_in_pool, &pool::open_in_pool, &pool::inspect_in_pool, nullptr, &pool::find_in_pools},
       {"file", &create_file, &open_file, &inspect_files, &locate_files, &find_files},
-      {"space", &space::create_in_space, &space::open_in_space}};
+      {"space", &space::create_in_space, &space::open_in_space, &space::inspect_in_space, nullptr,
+       &space::find_in_spaces}};
   return all;
 }
 

@@ -9,7 +9,8 @@ import pytest
 
 TIMEOUT_S = 20.0
 WORD = {"direct": {"rendezvous_readers": 0, "reserve_steps": 3}, "pool": {"engine": "pool"}, "file": {"engine": "file"}}
-KEEPING = ["pool", "file"]
+WORD["space"] = {"engine": "space"}
+KEEPING = ["pool", "file", "space"]
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def here(tmp_path, monkeypatch, request):
 
 @pytest.fixture(params=WORD)
 def engine(request, here):
-    if request.param == "pool":
+    if request.param in ("pool", "space"):
         here()
     if request.param == "file":
         request.getfixturevalue("file_engine")

@@ -95,7 +95,7 @@ def dump(
 def _options(place: Place, first: int | None, steps: int | None) -> dict[str, str]:
     if first is None:
         return {"delivery": "latest"} if steps is None else {}
-    return {"start": str(first)} if place.kind in ("pool", "files") else {}
+    return {"start": str(first)} if place.kind in ("pool", "space", "files") else {}
 
 
 def _steps(stream: Any, first: int | None, count: int, timeout: float) -> Iterator[Any]:

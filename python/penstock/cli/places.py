@@ -32,14 +32,19 @@ _silent_until: dict[str, float] = {}
 class Place:
     """Where a stream is, and how it is opened there: penstock.open(place.name, **place.options)."""
 
-    kind: str  # "writer": in its memory; "pool"; "files"; "address"; "configured": only the configuration says it
+    kind: str  # "writer": in its memory; "pool"; "space": of a pool; "files"; "address"; "configured": not looked for
     where: str  # the writer's host, the pool, the folder, the engine
     name: str
     options: dict[str, str] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)  # state, writer, ranks, steps, bytes, readers, as far as known
 
     def __str__(self) -> str:
-        return {"writer": "its writer's memory", "pool": f"pool {self.where}"}.get(self.kind, f"{self.where}")
+        words = {
+            "writer": "its writer's memory",
+            "pool": f"pool {self.where}",
+            "space": f"the space of pool {self.where}",
+        }
+        return words.get(self.kind, self.where)
 
 
 # --------------------------------------------------------------------------------------------------------- listings
@@ -139,6 +144,8 @@ def require(name: str) -> Place:
     options: dict[str, str] = {key: told[key] for key in ("engine", "pool") if key in told}
     if told["engine"] == "pool":
         return in_pool(told["pool"], told)
+    if told["engine"] == "space":
+        return Place("space", told["pool"], name, options, told)
     if told["engine"] == "file":
         path = "/" in name or os.path.exists(name)  # which says it itself
         return Place("files", os.path.relpath(told["folder"]), name, {} if path else options, told)

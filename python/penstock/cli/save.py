@@ -60,7 +60,7 @@ def save(
         place = find(name)
         if not quiet and place is None:
             messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
-        if not quiet and place is not None and place.kind in ("pool", "files"):
+        if not quiet and place is not None and place.kind in ("pool", "space", "files"):
             known = f"{place.about.get('state')}, {place.about.get('steps')} steps so far"
             messages().print(Text(f"stream '{name}' is in {place}: {known}"), soft_wrap=True)
         asked: dict[str, Any] = {"steps": steps, "first": first, "every": every}

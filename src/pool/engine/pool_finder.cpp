@@ -1,6 +1,5 @@
-// Finds streams in the pools that the directory knows.
-#include <map>
-#include <set>
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -10,63 +9,45 @@
 #include "fabric/registration.hpp"
 #include "pool/client/client_impl.hpp"
 #include "pool/engine/pool_engine.hpp"
+#include "pool/engine/pools_finder.hpp"
 #include "pool/keys/stream_keys.hpp"
 
 namespace penstock::pool {
 namespace {
 
-constexpr Timeout look_within(1'000);       // a pool, and the directory
 constexpr Timeout longest_pause(1'000);     // between looks
 constexpr Timeout spare_silent_for(5'000);  // a pool or directory that did not answer
 constexpr std::size_t most_listed = 1'000;
 constexpr auto streams_name = "penstock.streams";  // streams_namespace() is its hash
 
-class PoolFinder final : public stream::Finder {
+class PoolFinder final : public PoolsFinder {
  public:
-  PoolFinder(const stream::EngineContext& context, std::string name, StreamOptions options)
-      : context_(context), name_(std::move(name)), options_(std::move(options)) {}
-
-  std::optional<Found> look(base::Deadline deadline) override;
-  std::string place() const override;
-  std::vector<std::string> names(base::Deadline deadline) override;
-  Timeout pause() const override { return longest_pause; }
+  using PoolsFinder::PoolsFinder;
 
  private:
-  // One that did not answer: why, and when it is asked again.
-  struct Silent {
-    std::string why;
-    base::Deadline again;
-  };
-  bool spared(const std::string& pool) const;
-  void note_silent(const std::string& pool, const Error& error) {
-    silent_.insert_or_assign(pool, Silent{error.what(), base::Deadline(spare_silent_for)});
-  }
-  void learn_pools(base::Deadline deadline);
-  bool directory_is_known() const;
-  std::optional<Found> look_in(const std::string& pool, base::Deadline deadline);
-  std::shared_ptr<PoolClient> client(const std::string& pool, base::Deadline deadline);
-
-  const stream::EngineContext context_;
-  const std::string name_;
-  StreamOptions options_;
-  std::shared_ptr<directory::Directory> directory_;  // null: none is known
-  std::set<std::string> pools_;
-  std::map<std::string, Silent> silent_;  // by pool; "": the directory
-  std::map<std::string, std::shared_ptr<PoolClient>>
-      clients_;  // kept for the next look, and for whoever opens the stream
+  Found look_in(const std::string& pool, base::Deadline deadline) override;
+  std::vector<std::string> names_in(const std::string& pool, base::Deadline deadline) override;
 };
 
-bool PoolFinder::directory_is_known() const {
+}  // namespace
+
+Timeout PoolsFinder::pause() const { return longest_pause; }
+
+void PoolsFinder::note_silent(const std::string& pool, const Error& error) {
+  silent_.insert_or_assign(pool, Silent{error.what(), base::Deadline(spare_silent_for)});
+}
+
+bool PoolsFinder::directory_is_known() const {
   return directory::resolve_directory_service("") != "embedded" || fabric::is_directory_service(context_.directory) ||
          fabric::Directory(context_.directory).read(directory::directory_registration);
 }
 
-bool PoolFinder::spared(const std::string& pool) const {
+bool PoolsFinder::spared(const std::string& pool) const {
   const auto silent = silent_.find(pool);
   return silent != silent_.end() && !silent->second.again.passed();
 }
 
-void PoolFinder::learn_pools(base::Deadline deadline) {
+void PoolsFinder::learn_pools(base::Deadline deadline) {
   if (spared("")) return;
   try {
     if (!directory_ && directory_is_known())
@@ -82,13 +63,13 @@ void PoolFinder::learn_pools(base::Deadline deadline) {
   }
 }
 
-std::shared_ptr<PoolClient> PoolFinder::client(const std::string& pool, base::Deadline deadline) {
+std::shared_ptr<PoolClient> PoolsFinder::client(const std::string& pool, base::Deadline deadline) {
   auto& client = clients_[pool];
   if (!client) client = shared_client(context_, pool, "read", deadline);
   return client;
 }
 
-std::optional<stream::Finder::Found> PoolFinder::look(base::Deadline deadline) {
+std::optional<PoolsFinder::Found> PoolsFinder::look(base::Deadline deadline) {
   learn_pools(earlier(deadline, base::Deadline(look_within)));
   std::optional<Found> kept;
   for (const auto& pool : pools_) {
@@ -96,33 +77,17 @@ std::optional<stream::Finder::Found> PoolFinder::look(base::Deadline deadline) {
     try {
       const auto found = look_in(pool, earlier(deadline, base::Deadline(look_within)));
       silent_.erase(pool);
-      if (found && found->live) return found;
+      if (found.live) return found;
       if (!kept) kept = found;
     } catch (const Error& error) {
-      note_silent(pool, error);
+      if (error.code() == Errc::not_found) silent_.erase(pool);
+      else note_silent(pool, error);
     }
   }
   return kept;
 }
 
-std::optional<stream::Finder::Found> PoolFinder::look_in(const std::string& pool, base::Deadline deadline) {
-  options_.pool = pool;
-  nlohmann::json told;
-  try {
-    client(pool, deadline);
-    told = nlohmann::json::parse(inspect_in_pool(context_, name_, options_, deadline));
-  } catch (const Error& error) {
-    if (error.code() == Errc::not_found) return std::nullopt;
-    throw;
-  }
-  const auto state = told.value("state", "");
-  Found found{.live = state == "open", .where = "pool " + pool};
-  found.state = state == "ended" ? state : "its writer " + told.value("writer", "") + " did not close it";
-  found.pool = pool;
-  return found;
-}
-
-std::string PoolFinder::place() const {
+std::string PoolsFinder::place() const {
   const auto why = [this](const std::string& pool) {
     const auto silent = silent_.find(pool);
     return silent == silent_.end() ? "" : " (does not answer: " + silent->second.why + ")";
@@ -134,17 +99,35 @@ std::string PoolFinder::place() const {
   return silent_.contains("") ? "pools" + why("") : "pools (the directory service knows none)";
 }
 
-std::vector<std::string> PoolFinder::names(base::Deadline deadline) {
+std::vector<std::string> PoolsFinder::names(base::Deadline deadline) {
   std::vector<std::string> names;
-  for (const auto& pool : pools_) {
-    if (spared(pool)) continue;
-    PoolOptions inside;
-    inside.ns = streams_name;
-    inside.timeout_ms = static_cast<std::uint32_t>(std::min(deadline.remaining(), look_within).count());
-    auto records = Pool::Impl::over(client(pool, deadline), std::move(inside));
-    for (const auto& object : records.list({stream_row("*"), std::string(record_column)}, most_listed).objects)
-      names.push_back(stream_of_row(object.key.row));
-  }
+  for (const auto& pool : pools_)
+    if (!spared(pool)) std::ranges::move(names_in(pool, deadline), std::back_inserter(names));
+  return names;
+}
+
+namespace {
+
+stream::Finder::Found PoolFinder::look_in(const std::string& pool, base::Deadline deadline) {
+  StreamOptions options = options_;
+  options.pool = pool;
+  client(pool, deadline);
+  const auto told = nlohmann::json::parse(inspect_in_pool(context_, name_, options, deadline));
+  const auto state = told.value("state", "");
+  Found found{.live = state == "open", .where = "pool " + pool};
+  found.state = state == "ended" ? state : "its writer " + told.value("writer", "") + " did not close it";
+  found.pool = pool;
+  return found;
+}
+
+std::vector<std::string> PoolFinder::names_in(const std::string& pool, base::Deadline deadline) {
+  std::vector<std::string> names;
+  PoolOptions inside;
+  inside.ns = streams_name;
+  inside.timeout_ms = static_cast<std::uint32_t>(std::min(deadline.remaining(), look_within).count());
+  auto records = Pool::Impl::over(client(pool, deadline), std::move(inside));
+  for (const auto& object : records.list({stream_row("*"), std::string(record_column)}, most_listed).objects)
+    names.push_back(stream_of_row(object.key.row));
   return names;
 }
 

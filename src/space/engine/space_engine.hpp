@@ -15,4 +15,11 @@ std::unique_ptr<stream::StepSink> create_in_space(const stream::EngineContext& c
 std::unique_ptr<stream::StepSource> open_in_space(const stream::EngineContext& context, const std::string& name,
                                                   Cohort& cohort, const StreamOptions& options);
 
+// Looks for streams, not for arrays, in all pools that the directory knows, or in that of the options.
+std::unique_ptr<stream::Finder> find_in_spaces(const stream::EngineContext& context, const std::string& name,
+                                               const StreamOptions& options);
+// What the records of the stream say of it, as JSON. Throws Error: not_found, timeout.
+std::string inspect_in_space(const stream::EngineContext& context, const std::string& name,
+                             const StreamOptions& options, base::Deadline deadline);
+
 }  // namespace penstock::space

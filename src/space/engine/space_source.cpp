@@ -47,7 +47,6 @@ class SpaceSource final : public stream::StepSource {
   void go_to_newest();
   bool look_again();
   bool was_dropped(std::uint64_t step);
-  std::map<std::uint64_t, std::vector<StepMark>> marks();
   Outcome take(const std::vector<ObjectInfo>& objects, Step& step, bool& skipped);
   std::uint64_t first_unread(std::uint64_t step) const;
   void note_read(std::uint64_t first, std::uint64_t last);
@@ -158,22 +157,6 @@ void SpaceSource::go_to_newest() {
   seek(all.back());
 }
 
-// What the ranks have put, by step.
-std::map<std::uint64_t, std::vector<StepMark>> SpaceSource::marks() {
-  std::map<std::uint64_t, std::vector<StepMark>> all;
-  Pattern pattern;
-  pattern.row = pool::escape_pattern(steps_prefix(name_, record_->incarnation)) + "*";
-  pattern.column = every_rank;
-  std::string next;
-  do {
-    auto listing = clients_.records.list(pattern, keys_at_once, next);
-    for (const auto& object : listing.objects)
-      if (const auto step = step_of_row(object.key.row)) all[*step].push_back(mark_from_text(object.metadata));
-    next = std::move(listing.next);
-  } while (!next.empty());
-  return all;
-}
-
 std::vector<std::uint64_t> SpaceSource::steps() {
   std::vector<std::uint64_t> found;
   if (is_array()) {
@@ -189,10 +172,8 @@ std::vector<std::uint64_t> SpaceSource::steps() {
     }
     return found;
   }
-  for (const auto& [step, ranks] : marks())
-    if (ranks.size() == record_->ranks &&
-        std::all_of(ranks.begin(), ranks.end(), [](const StepMark& mark) { return mark.what == StepMark::What::data; }))
-      found.push_back(step);
+  for (const auto& [step, ranks] : marks_of(clients_.records, name_, record_->incarnation))
+    if (is_complete(ranks, *record_)) found.push_back(step);
   // Records stay longer than the arrays' versions.
   if (record_->retain > 0)
     std::erase_if(found, [this, newest = found.empty() ? 0 : found.back()](std::uint64_t step) {
@@ -246,7 +227,7 @@ Outcome SpaceSource::wait_step(Step& step, base::Deadline deadline) {
 // Whether the step to come was dropped: no rank has put anything into it, and later ones are there. It goes on with those. A listing
 // is of no one moment, so the home of the step is asked again after it.
 bool SpaceSource::look_again() {
-  const auto all = marks();
+  const auto all = marks_of(clients_.records, name_, record_->incarnation);
   for (const auto& [step, ranks] : all)
     if (step < next_) note_read(step, step);
   const auto next = all.lower_bound(next_);

@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "pool/engine/pool_engine.hpp"
+#include "pool/keys/protocol.hpp"
 #include "space/client/space_impl.hpp"
 #include "space/names.hpp"
 #include "stream/api/patience.hpp"
@@ -90,14 +91,41 @@ std::string array_name(std::string_view stream, std::string_view variable) {
 Clients open_clients(const stream::EngineContext& context, const StreamOptions& options, const std::string& role) {
   const base::Deadline deadline(Timeout(options.open_timeout_ms));
   const auto client = pool::shared_client(context, options.pool, role, deadline);
-  PoolOptions records, arrays;
-  records.pool = arrays.pool = options.pool;
-  records.ns = records_name;
+  const auto timeout = stream::chosen_or_usual(options.step_timeout_ms);
+  PoolOptions arrays;
+  arrays.pool = options.pool;
   arrays.ns = namespace_name;
-  records.timeout_ms = arrays.timeout_ms =
-      static_cast<std::uint32_t>(stream::chosen_or_usual(options.step_timeout_ms).count());
-  return {Pool::Impl::over(client, std::move(records)),
+  arrays.timeout_ms = static_cast<std::uint32_t>(timeout.count());
+  return {records_of(client, options.pool, timeout),
           Space::Impl::over(Pool::Impl::over(client, std::move(arrays)), options.acknowledge)};
+}
+
+Pool records_of(std::shared_ptr<pool::PoolClient> client, const std::string& pool, Timeout timeout) {
+  PoolOptions records;
+  records.pool = pool;
+  records.ns = records_name;
+  records.timeout_ms = static_cast<std::uint32_t>(timeout.count());
+  return Pool::Impl::over(std::move(client), std::move(records));
+}
+
+Marks marks_of(Pool& records, std::string_view stream, std::uint64_t incarnation) {
+  Marks all;
+  Pattern pattern;
+  pattern.row = pool::escape_pattern(steps_prefix(stream, incarnation)) + "*";
+  pattern.column = every_rank;
+  std::string next;
+  do {
+    auto listing = records.list(pattern, keys_at_once, next);
+    for (const auto& object : listing.objects)
+      if (const auto step = step_of_row(object.key.row)) all[*step].push_back(mark_from_text(object.metadata));
+    next = std::move(listing.next);
+  } while (!next.empty());
+  return all;
+}
+
+bool is_complete(const std::vector<StepMark>& ranks, const StreamRecord& record) {
+  const auto has_data = [](const StepMark& mark) { return mark.what == StepMark::What::data; };
+  return ranks.size() == record.ranks && std::all_of(ranks.begin(), ranks.end(), has_data);
 }
 
 std::optional<StreamRecord> find_stream(Pool& records, std::string_view stream) {

@@ -10,12 +10,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "penstock/space.hpp"
+#include "pool/client/client_core.hpp"
 #include "pool/keys/protocol.hpp"
 #include "stream/api/engine.hpp"
 
@@ -63,6 +65,13 @@ struct Clients {
 Clients open_clients(const stream::EngineContext& context, const StreamOptions& options, const std::string& role);
 // Nothing: no writer has begun it.
 std::optional<StreamRecord> find_stream(Pool& records, std::string_view stream);
+// The records in the pool of this client.
+Pool records_of(std::shared_ptr<pool::PoolClient> client, const std::string& pool, Timeout timeout);
+// What the ranks have put, by step.
+using Marks = std::map<std::uint64_t, std::vector<StepMark>>;
+Marks marks_of(Pool& records, std::string_view stream, std::uint64_t incarnation);
+// Whether every rank has put its part of a step.
+bool is_complete(const std::vector<StepMark>& ranks, const StreamRecord& record);
 Timeout left(base::Deadline deadline);
 inline constexpr Timeout least_wait(100);  // for an answer, where steps or room are only polled for
 
