@@ -52,11 +52,14 @@ if(FILES)
   expect_needed(${FILES} libhdf5)
 endif()
 
-# Functions of the standard library that libpenstock exported would serve libraries of another ABI (VTK's wheel crashed in ours).
+# Functions of the standard library that libpenstock exported would serve libraries of another ABI (VTK's wheel crashed in ours);
+# those of other libraries would serve a program that has another version of them. Names begin with the namespace, behind what says
+# which kind of symbol it is.
 execute_process(COMMAND ${NM} -D --defined-only ${LIBRARY} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
 if(NOT symbols MATCHES "penstock")
   message(FATAL_ERROR "${LIBRARY} exports nothing of its own:\n${symbols}")
 endif()
-if(symbols MATCHES " (_Z[NTKVIGZS]*St[^\n]*)")
+set(not_ours "St|Sa|4asio|8nlohmann|3fmt|6spdlog|4YAML|11flatbuffers|9__gnu_cxx")
+if(symbols MATCHES " (_Z(Th[n0-9_]+)?[NTKVIGZS]*(${not_ours})[^\n]*|asio_[^\n]*)")
   message(FATAL_ERROR "${LIBRARY} exports ${CMAKE_MATCH_1}: see cmake/exports.map")
 endif()
