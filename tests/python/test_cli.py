@@ -1,6 +1,7 @@
 """The commands, as a user runs them: what they print, and what they say about wrong input."""
 
 import importlib.metadata
+import io
 import json
 import os
 import re
@@ -50,14 +51,19 @@ def test_config_says_where_options_came_from(penstock, tmp_path):
     variables = {"PENSTOCK_CONFIG": str(tmp_path / "penstock.yaml"), "PENSTOCK_STREAM_HEAT": "spin_us=3"}
     result = penstock("config", "heat", "--json", **variables)
     options = json.loads(result.stdout)["options"]
-    assert options["queue_steps"] == {"value": "7", "from": f"{tmp_path}/penstock.yaml:1"}
+    assert options["queue_steps"] == {"value": "7", "from": "penstock.yaml:1"}
     assert options["spin_us"] == {"value": "3", "from": "PENSTOCK_STREAM_HEAT"}
     assert options["when_full"] == {"value": "block", "from": "default"}
     assert "streams: heat, wake" in penstock("config", **variables).stdout
     process = json.loads(penstock("config", "--json", **variables).stdout)
     assert process["options"]["directory"]["from"] == "PENSTOCK_DIRECTORY"
-    assert process["options"]["log"] == {"value": "warn", "from": f"{tmp_path}/penstock.yaml:2"}
+    assert process["options"]["log"] == {"value": "warn", "from": "penstock.yaml:2"}
     assert process["sections"] == {"streams": ["heat", "wake"]}
+    secret = {"PENSTOCK_POOL_STAGE": "timeout_ms=5,token=1234"}
+    options = json.loads(penstock("config", "--pool", "stage", "--json", **secret).stdout)["options"]
+    assert options["timeout_ms"] == {"value": "5", "from": "PENSTOCK_POOL_STAGE"}
+    assert options["token"]["value"] == "(hidden)" and options["pool"]["value"] == "stage"
+    assert penstock("config", "heat", "--pool", "stage").returncode == 2
 
 
 # ------------------------------------------------------------------------------------------------------- wrong input
@@ -202,13 +208,32 @@ def test_top_shows_the_statistics_of_a_folder(penstock, tmp_path):
     (folder / "wake.reader.78.json").write_text(json.dumps(values))
 
     shown = penstock("stream", "top", "--once", "--statistics", "statistics").stdout
-    (row,) = [line for line in shown.splitlines() if "heat" in line]
-    cells = [cell.strip() for cell in row.strip("│").split("│")]
-    assert cells == ["heat", "writer", "simulation", "77", "12", "–", "–", "3 MiB", "2", "1", "0.5 s", "1:30 min"]
+    titles, row = (line for line in shown.splitlines() if "stream" in line or "heat" in line)
+    cells = {title.strip(): cell.strip() for title, cell in zip(titles.split("┃"), row.split("│"), strict=True)}
+    del cells[""]
+    assert cells == {
+        "stream": "heat", "side": "writer", "program": "simulation", "pid": "77", "steps": "12", "moved": "3 MiB",
+        "queue": "2", "dropped": "1", "copying": "0.5 s", "waiting": "1:30 min",
+    }  # fmt: skip
     rows = json.loads(penstock("stream", "top", "wake", "--json", "--statistics", "statistics").stdout)["streams"]
     assert [(row["stream"], row["role"], row["program"], row["steps"]) for row in rows] == [
         ("wake", "reader", "simulation", 12)
     ]
+
+
+def test_top_leaves_out_columns_where_the_terminal_is_narrow(tmp_path):
+    from penstock.cli.top import View, _shown
+    from rich.console import Console
+
+    values = {"steps": 12345, "bytes": 3 << 30, "queue_depth": 2, "steps_dropped": 1, "copy_s": 0.5, "wait_s": 90}
+    (tmp_path / "a-stream-of-some-length.writer.7777777.json").write_text(json.dumps(values))
+    for width in (200, 80, 70):
+        console = Console(width=width, record=True, file=io.StringIO())
+        table, _ = _shown(View([tmp_path], set()), console)
+        console.print(table)
+        shown = console.export_text()
+        assert "a-stream-of-some-length" in shown and "…" not in shown and "waiting" in shown
+        assert ("7777777" in shown) == (width == 200)
 
 
 def test_top_without_anything_to_show_says_how(penstock):

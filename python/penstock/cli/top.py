@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -34,6 +35,12 @@ STALE_S = 3.0
 CALL_S = 2.0
 FIGURES = ("steps", "bytes", "queue_depth", "steps_dropped", "copy_s", "wait_s")  # null where unknown
 NO_FOLDER = Path()  # of figures that are asked for
+TITLES = (
+    "stream", "side", "program", "pid", "steps", "steps/s", "data/s", "moved", "queue", "dropped", "copying", "waiting",
+    "readers",
+)  # fmt: skip
+DISPENSABLE = ("pid", "copying", "dropped", "moved", "program", "data/s")  # in this order where the terminal is narrow
+UNKNOWN = "–"
 Answer = TypeVar("Answer")
 
 
@@ -134,51 +141,94 @@ def top(
         print_json({"streams": streams, "pools": view.pools()})
         return
     if once or not output().is_terminal:
-        shown, pools = _shown(view, output().width)
+        shown, pools = _shown(view, output())
         output().print(*pools) if shown is None else output().print(shown, *pools)
         if shown is None:
             messages().print(Text(_nothing(view)), soft_wrap=True)
         return
     with Live(console=output(), auto_refresh=False, screen=True) as live, contextlib.suppress(KeyboardInterrupt):
         while True:
-            shown, pools = _shown(view, live.console.width)
+            shown, pools = _shown(view, live.console)
             live.update(Group(shown or Text(_nothing(view)), *pools, Text("Ctrl-C leaves", style="dim")), refresh=True)
             time.sleep(every or 1.0)
 
 
-def _shown(view: View, width: int) -> tuple[Table | None, list[Group]]:
+def _shown(view: View, console: Console) -> tuple[Table | None, list[Group]]:
     """The table of streams, if there are any, and those of pools' servers."""
-    table = _table(view)
-    return table if table.row_count else None, [status_tables(pool, width) for pool in view.pools()]
+    rows = _rows(view)
+    table = _fitting(rows, console) if rows else None
+    return table, [status_tables(pool, console.width) for pool in view.pools()]
 
 
-def _table(view: View) -> Table:
-    table = Table()
-    for title in ("stream", "side", "program", "pid"):
-        table.add_column(title)
-    for title in ("steps", "steps/s", "data/s", "data", "queue", "dropped", "copying", "waiting"):
-        table.add_column(title, justify="right")
+def _rows(view: View) -> list[tuple[bool, dict[str, str]]]:
+    """(whether it is of now, cells by title) of each end of a stream."""
+    rows = []
     now = time.monotonic()
     for program, folder, endpoint in view.endpoints():
         rate = view.rates.setdefault((folder, endpoint.stream, endpoint.role, endpoint.pid), Rate())
-        rate.add(now, endpoint.count("steps"), endpoint.count("bytes"))
+        steps, moved = _progress(endpoint)
+        rate.add(now, steps, moved)
         per_second = rate.per_second(now)
         copying, waiting = endpoint.seconds("copy_s"), endpoint.seconds("wait_s")
-        table.add_row(
-            Text(visible(endpoint.stream)),
+        values = (
+            visible(endpoint.stream),
             endpoint.role,
-            Text(visible(program)),
+            visible(program),
             str(endpoint.pid),
-            str(endpoint.count("steps")),
-            f"{per_second[0]:.1f}" if per_second else "–",
-            rate_of_bytes(per_second[1]) if per_second else "–",
-            size(endpoint.count("bytes")),
-            str(endpoint.count("queue_depth")),
-            str(endpoint.count("steps_dropped")),
-            duration(copying) if copying is not None else "–",
-            duration(waiting) if waiting is not None else "–",
-            style="dim" if time.time() - endpoint.modified > STALE_S else "",
+            str(steps),
+            f"{per_second[0]:.1f}" if per_second else UNKNOWN,
+            rate_of_bytes(per_second[1]) if per_second and moved else UNKNOWN,
+            size(endpoint.count("bytes")) if moved else UNKNOWN,
+            _known(endpoint, "queue_depth"),
+            _known(endpoint, "steps_dropped"),
+            duration(copying) if copying is not None else UNKNOWN,
+            duration(waiting) if waiting is not None else UNKNOWN,
+            _readers(endpoint),
         )
+        fresh = time.time() - endpoint.modified <= STALE_S
+        rows.append((fresh, dict(zip(TITLES, values, strict=True))))
+    return rows
+
+
+def _progress(endpoint: Endpoint) -> tuple[int, int]:
+    """Steps and bytes that have gone through. A pool knows of both what it keeps now, and the newest step's number."""
+    steps, moved, newest = endpoint.count("steps"), endpoint.count("bytes"), endpoint.values.get("newest")
+    if not isinstance(newest, int) or steps == 0:
+        return steps, moved
+    return newest + 1, (newest + 1) * moved // steps
+
+
+def _known(endpoint: Endpoint, name: str) -> str:
+    return str(endpoint.count(name)) if endpoint.values.get(name) is not None else UNKNOWN
+
+
+def _readers(endpoint: Endpoint) -> str:
+    """Of writers and of pools."""
+    if isinstance(count := endpoint.values.get("readers"), int):
+        return str(count)
+    peers = endpoint.values.get("peers")
+    return str(len(peers)) if endpoint.role == "writer" and isinstance(peers, list) else UNKNOWN
+
+
+def _fitting(rows: list[tuple[bool, dict[str, str]]], console: Console) -> Table:
+    """A table of the columns that say something, with as many of them as fit into the terminal."""
+    titles = [title for title in TITLES if any(cells[title] not in ("", UNKNOWN) for _, cells in rows)]
+    gone = [title for title in DISPENSABLE if title in titles]
+    table = _table(rows, titles)
+    without_limit = console.options.update(max_width=10_000)
+    while gone and Measurement.get(console, without_limit, table).maximum > console.width:
+        titles.remove(gone.pop(0))
+        table = _table(rows, titles)
+    return table
+
+
+def _table(rows: list[tuple[bool, dict[str, str]]], titles: list[str]) -> Table:
+    table = Table()
+    for title in titles:
+        text = title in ("stream", "side", "program")
+        table.add_column(title, justify="left" if text else "right", overflow="fold" if text else "ellipsis")
+    for fresh, cells in rows:
+        table.add_row(*(Text(cells[title]) for title in titles), style="" if fresh else "dim")
     return table
 
 

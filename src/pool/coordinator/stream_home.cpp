@@ -571,6 +571,7 @@ fb::StreamInfoReplyT StreamHome::info() const {
                             {"writer", record_.host + ":" + std::to_string(record_.pid)},
                             {"ranks", record_.ranks},
                             {"steps", steps_.size()},
+                            {"newest", steps_.empty() ? nlohmann::json() : nlohmann::json(steps_.rbegin()->first)},
                             {"bytes", bytes_},
                             {"staging", staging_.size()},
                             {"readers", readers_.cohorts()}};
