@@ -10,9 +10,7 @@ namespace {
 constexpr std::string_view scheme = "tcp://";
 constexpr std::string_view token_key = "token=";
 
-[[noreturn]] void invalid_address(const std::string& what) {
-  throw Error(Errc::invalid_argument, "stream address: " + what);
-}
+[[noreturn]] void invalid_address(const std::string& what) { throw Error(Errc::invalid_argument, "address: " + what); }
 
 bool is_unreserved(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
@@ -74,7 +72,7 @@ void parse_endpoint(std::string_view text, std::string& host, std::uint16_t& por
   try {
     port = static_cast<std::uint16_t>(parse_integer(port_text, 1, 65535));
   } catch (const Error& error) {
-    throw error.in("stream address: port");
+    throw error.in("address: port");
   }
   host = host_text;
 }

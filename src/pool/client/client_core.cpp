@@ -63,6 +63,11 @@ Task<std::pair<std::string, fabric::Token>> find_pool(std::shared_ptr<fabric::Pr
       if (secret) co_return std::pair(std::move(pool), role_token(fabric::Token::from_hex(secret->value), role));
       names = co_await pool_names(at, deadline);
     }
+    if (names.contains(pool) && deadline.remaining() <= look_again)
+      throw Error(Errc::forbidden,
+                  "pool " + pool + " at " + directory.describe() +
+                      ": this address shows no secret, so a role and its token must be given (penstock "
+                      "pool token --role read)");
     const bool several = pool.empty() && !names.empty();
     const bool others = !names.empty() && !names.contains(pool);
     if (several || (others && !wait_for_it) || deadline.remaining() <= look_again)
