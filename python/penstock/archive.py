@@ -11,8 +11,8 @@ The layout:
 
 The attribute "T/dims", a list of names, names the dimensions of T; others are called T_dim_0, T_dim_1, ... as by
 step.to_xarray(). Other attributes are attributes: of the file, of the variable they belong to ("T/units"), and, when
-they change, of the step's group. Slashes in their names become "_"; a name that is taken there gets a "_" before it. Booleans are int8 with the attribute dtype="bool" (netCDF's custom, which xarray
-undoes).
+they change, of the step's group. Slashes in their names become "_"; a name that is taken there gets a "_" before it.
+Booleans are int8 with the attribute dtype="bool" (netCDF's custom, which xarray undoes).
 
 The file appears under its name when it is complete: it is written beside it and renamed. Needs h5py.
 """

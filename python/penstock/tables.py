@@ -1,4 +1,4 @@
-"""Tables in HTML for notebooks: what a step, or a variable of it, is. Single values are read, and nothing of the arrays."""
+"""Tables in HTML for notebooks: what a step, or a variable of it, is. Single values are read, and no arrays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def html_of_variable(variable: Variable) -> str:
     ]
     title = f"<strong>{escape(variable.name)}</strong>"
     of_blocks = _table(("block", "rank", "start", "count", "min", "max"), blocks) if len(blocks) > 1 else ""
-    return f"<div>{title}{_table(_COLUMNS[1:], [_row(variable, _values(variable._step, [variable]))[1:]])}{of_blocks}</div>"
+    row = _row(variable, _values(variable._step, [variable]))
+    return f"<div>{title}{_table(_COLUMNS[1:], [row[1:]])}{of_blocks}</div>"
 
 
 def _values(step: ReadStep, variables: Iterable[Variable]) -> dict[str, str]:

@@ -41,7 +41,7 @@ def test_a_step_is_a_table_of_its_variables(step):
 def test_a_variable_is_a_table_of_its_blocks(step):
     rows = cells(step["T"]._repr_html_())
     assert ["1", "0", "(2, 0)", "(2, 6)", "12.0", "23.0"] in rows
-    titles, row = cells(step["count"]._repr_html_())  # one block needs no table
+    _, row = cells(step["count"]._repr_html_())  # one block needs no table
     assert row[4] == "3"
 
 
