@@ -1,6 +1,6 @@
 // exploding-pipe: a closed pipe of metal bursts by the gas in it; written as a stream of blocks of an adaptive grid.
 //
-//   mpiexec -n 4 exploding-pipe [--problem pipe] [--cells 32] [--levels 3] [--end TIME] [--outputs 19] [--seed 1]
+//   mpiexec -n 4 exploding-pipe [--problem pipe] [--cells 32] [--levels 3] [--end TIME] [--outputs 17] [--seed 1]
 //                               [--stream exploding-pipe]
 //
 // --cells: along a side at level 0; --levels: of refinement, the coarsest included; each level more makes the cells half as wide, and is
@@ -37,7 +37,7 @@ constexpr const char* usage =
 
 struct Arguments {
   std::string problem = "pipe", stream = "exploding-pipe";
-  int cells = 32, levels = 3, outputs = 19;
+  int cells = 32, levels = 3, outputs = 17;
   double end = 0;  // 0: the problem's
   std::uint64_t seed = 1;
 };

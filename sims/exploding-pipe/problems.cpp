@@ -140,7 +140,7 @@ Problem pipe(int cells, std::uint64_t seed) {
   constexpr double score_width = 0.0234, skin = 0.008;
   const int roots = cells / cells_per_side;
   Problem problem{
-      "pipe", {metal, air}, {roots, roots, roots}, 1.0 / roots, 4, {open, open, open, open, open, open}, 0, 0.09, {}};
+      "pipe", {metal, air}, {roots, roots, roots}, 1.0 / roots, 4, {open, open, open, open, open, open}, 0, 0.08, {}};
   problem.initial = [plates = Plates(seed, inner_radius, half_length)](const Point& at) {
     const auto [outwards, from_border] = plates.distances({at[0] - 0.5, at[1] - 0.5, at[2] - 0.5});
     if (outwards >= thickness) return pure_state(1, 1, 1);
