@@ -135,6 +135,21 @@ def test_two_fragments_in_one_brick_are_told_apart():
     assert second.events["kind"].tolist() == ["continuation"] * 2
 
 
+def test_a_small_fragment_beside_a_large_one_stays_itself():
+    """Moved by half a brick, it has less in common with itself than with the large one in the same bricks."""
+    row, places = np.repeat([0, 1], 27), np.tile(list(np.ndindex(3, 3, 3)), (2, 1))
+    volume = np.array([4.0, 0.1])
+    tracker = Tracker(WIDTH)
+    for step in range(3):
+        x = step * WIDTH / 2 + np.array([0.0, 0.2])
+        table = {"volume": volume, "x": x, "y": np.zeros(2), "z": np.zeros(2), "vx": np.full(2, WIDTH / 2)}
+        table |= {"vy": np.zeros(2), "vz": np.zeros(2)}
+        moved = places + np.array([(step + 1) // 2, 0, 0])
+        found = tracker.add(float(step), table, Bricks(row, moved, volume[row] / 27))
+        assert found.tracks.tolist() == [0, 1]
+        assert found.events["kind"].tolist() == ["continuation" if step else "birth"] * 2
+
+
 def test_volume_is_a_check_and_steps_may_be_empty():
     tracker = Tracker(WIDTH)
     one = [((0, 0, 0), 0.5, (0, 0, 0))]

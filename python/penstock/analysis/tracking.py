@@ -14,8 +14,8 @@ The rule is overlap and attribute matching (Samtaney, Silver, Zabusky and Cao 19
    whatever grid and ranks a step has. A brick that moves by a part of its width is shared out to those that it then
    covers. Without bricks, a fragment is a ball of its volume at its centre.
 3. Pairs that overlap by less than `least` of the smaller one are none. Of the others a pair counts that is the best one
-   of either side: by overlap, divided by 1 + (distance of centres / sum of radii) squared, so that two fragments in one
-   brick are told apart.
+   of either side: by overlap over the larger volume, divided by 1 + (distance of centres / sum of radii) squared, so
+   that fragments in one brick are told apart.
 4. Fragments without such a pair are matched by attributes: the nearest centres first, within `reach` sums of radii, of
    volumes that differ by a factor of at most 2.
 5. A fragment with two pairs or more has split, or is merged. The track goes on along pairs that are the best of both
@@ -157,9 +157,10 @@ def _pairs(last: _Step, step: _Step, width: np.ndarray, least: float, reach: flo
     overlaps = [_overlaps(last, step, dt, width), _overlaps(step, last, -dt, width)]
     pairs = np.concatenate([overlaps[0][0], overlaps[1][0][:, ::-1]])
     overlap = np.concatenate([each for _, each in overlaps])
-    enough = overlap >= least * np.minimum(last.volume[pairs[:, 0]], step.volume[pairs[:, 1]])
-    pairs, overlap = pairs[enough], overlap[enough]
-    score = overlap / (1 + _distance(last, step, pairs) ** 2)
+    volumes = last.volume[pairs[:, 0]], step.volume[pairs[:, 1]]
+    score = overlap / np.maximum(*volumes) / (1 + _distance(last, step, pairs) ** 2)
+    enough = overlap >= least * np.minimum(*volumes)
+    pairs, score = pairs[enough], score[enough]
     # The better of forward and backward first, and of equal ones the first rows.
     order = np.lexsort((pairs[:, 1], pairs[:, 0], -score))
     pairs = pairs[order]
@@ -202,21 +203,25 @@ def _overlaps(one: _Step, other: _Step, dt: float, width: np.ndarray) -> tuple[n
     if one.bricks is None or other.bricks is None:
         pairs = _near(one, other, dt, 1.0)
         return pairs, _common_of_balls(one, other, dt, pairs)
-    row, place, volume = _moved(one.bricks, one.velocity * dt / width)
-    theirs = other.bricks
-    _, brick = np.unique(np.concatenate([place, theirs.place]), axis=0, return_inverse=True)
-    ours, in_theirs = np.split(brick.reshape(-1), [len(place)])
-    order = np.argsort(in_theirs, kind="stable")
-    first, last = (np.searchsorted(in_theirs[order], ours, side) for side in ("left", "right"))
+    ours, theirs = _moved(one.bricks, one.velocity * dt / width), other.bricks
+    place = _numbered(np.concatenate([ours.place, theirs.place]))
+    many = int(place.max(initial=0)) + 1
+    # A fragment that moved has each place once.
+    keys, which = np.unique(ours.row * many + place[: len(ours.row)], return_inverse=True)
+    volume = np.bincount(which, ours.volume, len(keys))
+    their_place = place[len(ours.row) :]
+    order = np.argsort(their_place, kind="stable")
+    first, last = (np.searchsorted(their_place[order], keys % many, side) for side in ("left", "right"))
     left, right = _ranges(first, last)
     right = order[right]
     common = np.minimum(volume[left], theirs.volume[right])
-    pairs, which = np.unique(np.stack([row[left], theirs.row[right]], axis=1), axis=0, return_inverse=True)
-    return pairs, np.bincount(which.reshape(-1), common, len(pairs))
+    size = len(other.volume)
+    found, which = np.unique(keys[left] // many * size + theirs.row[right], return_inverse=True)
+    return np.stack([found // max(size, 1), found % max(size, 1)], axis=1), np.bincount(which, common, len(found))
 
 
-def _moved(bricks: Bricks, by: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, places and volumes of moved bricks; a fragment has each place once. by: of each fragment, in bricks."""
+def _moved(bricks: Bricks, by: np.ndarray) -> Bricks:
+    """by: how far each fragment moves, in bricks."""
     shift = by[bricks.row]
     whole = np.floor(shift).astype(np.int64)
     part = shift - whole
@@ -225,10 +230,18 @@ def _moved(bricks: Bricks, by: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
         share = np.where(corner, part, 1 - part).prod(axis=1)
         places.append(bricks.place + whole + np.array(corner))
         volumes.append(bricks.volume * share)
-    keys = np.column_stack([np.tile(bricks.row, 8), np.concatenate(places)])
-    volume = np.concatenate(volumes)
-    found, which = np.unique(keys[volume > 0], axis=0, return_inverse=True)
-    return found[:, 0], found[:, 1:], np.bincount(which.reshape(-1), volume[volume > 0], len(found))
+    return Bricks(np.tile(bricks.row, 8), np.concatenate(places), np.concatenate(volumes))
+
+
+def _numbered(places: np.ndarray) -> np.ndarray:
+    """A number for each place (n, 3), equal for equal ones."""
+    if not len(places):
+        return np.empty(0, np.int64)
+    inside = places - places.min(axis=0)
+    if inside.max() >= 1 << 21:
+        raise InvalidArgument(f"fragments lie {inside.max()} bricks apart; choose a larger width")
+    numbers: np.ndarray = np.unique(inside @ (1 << np.array([0, 21, 42])), return_inverse=True)[1]
+    return numbers
 
 
 def _near(one: _Step, other: _Step, dt: float, reach: float) -> np.ndarray:
