@@ -515,7 +515,7 @@ def test_roles_and_tokens(two, open_pool, pool):
         open_pool(two, "default", ns=ns, role="read", token=pool.token("read")).token("admin")
     # Where they find the servers they find no secret, from which every token is made.
     assert two.directory.partition("token=")[2] not in directory
-    with pytest.raises((penstock.NotFound, penstock.TimeoutError)):
+    with pytest.raises(penstock.Forbidden, match="a role and its token"):
         open_pool(two, "default", ns=ns, directory=directory, timeout=0.5)
     lines.append("| the pool's secret, from the directory for roles | " + " | ".join(["refused"] * len(roles)) + " |")
     with pytest.raises(penstock.InvalidArgument, match="role server"):
