@@ -244,7 +244,7 @@ def check_penstock(words):
         command = command.commands[words.pop(0)]
         assert not command.hidden, f"an earlier name: {command.name}"
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    if command.name in ("streams", "rpc", "pool", "analysis", "space", "mesh"):  # pass their options on
+    if command.name in ("streams", "rpc", "pool", "analysis", "space", "mesh", "fragments"):  # pass their options on
         known |= benchmark_options()
     for word in words:
         option = word.partition("=")[0]
