@@ -1,8 +1,7 @@
 """`penstock bench fragments`: the surface, the components and the table of fragments on adaptive grids.
 
-What ranks of an analysis exchange is counted twice: on grids of up to half a million blocks by computing who touches
-whom, and with a few ranks on a stream. Speed is that of one core, by processor time, so that a busy machine matters
-less. ParaView's filters run where there is pvbatch (on PATH, or PENSTOCK_PVBATCH names it).
+Speed is that of one core, by processor time, so that a busy machine matters less. ParaView's filters run where there is
+pvbatch (on PATH, or PENSTOCK_PVBATCH names it); fragments_exchange.py has what ranks read.
 """
 
 from __future__ import annotations
@@ -10,31 +9,39 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib.util
+import itertools
+import json
 import os
 import shutil
+import sys
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .. import _core
 from . import fragments_data as data
 from . import fragments_exchange
 from .runner import run_programs
-from .studies import Benchmark, Column, Figures, Row, Run, Sheet, add_options, carry_out, check_options, cores
+from .studies import Benchmark, Claim, Column, Figures, Row, Run, Sheet, add_options, carry_out, check_options, cores
 
 STUDIES = fragments_exchange.STUDIES | {
     "speed": "blocks a second on one core",
+    "memory": "by how much the peak memory of a process grows that finds the fragments of a step",
 }
 THRESHOLD = 0.5
 SPEED_DEPTH = 4  # about 2,000 blocks
+BATCH = 256  # blocks
 PEERS = ("AMRDualContour", "AMRConnectivity", "AMRFragmentIntegration")
 
 
 class Sizes:
     def __init__(self, quick: bool):
         self.strong_depth = 4 if quick else 5
+        self.memory_depths = (3, 4) if quick else (3, 4, 5)
         self.weak_depths = (3, 4) if quick else (3, 4, 5, 6, 7)  # to 8,192 ranks
 
 
@@ -112,6 +119,39 @@ def speed_of(blocks: int, seconds: float) -> Figures:
     return {"blocks": blocks, "cpu_ms": 1e3 * seconds, "blocks_per_s": blocks / seconds}
 
 
+def ours(depth: int, surface: bool, parts: int, run: Run) -> Figures:
+    """Of so many parts, one after the other; with their neighbours, and the table of all."""
+    tree, values, _ = fields_of(depth)
+    ends = [part * len(tree) // parts for part in range(parts + 1)]
+    others = [np.concatenate([np.arange(a), np.arange(b, len(tree))]) for a, b in itertools.pairwise(ends)]
+    begun = time.thread_time()
+    found = []
+    for first, last, rows in zip(ends, ends[1:], others, strict=False):
+        own = tree.rows(first, last)
+        if parts > 1:
+            touching = _core.amr_touching(own.levels, own.indices, tree.levels[rows], tree.indices[rows], depth)
+            rows = rows[touching]
+        rows = np.concatenate([np.arange(first, last), rows])
+        fields = {"fraction": [(values, rows)], "means": []}
+        cells, origin, spacing = [data.CELLS] * 3, [0.0] * 3, [1 / data.CELLS] * 3
+        levels, indices = tree.levels[rows], tree.indices[rows]
+        found.append(
+            _core.find_fragments(
+                levels, indices, last - first, cells, origin, spacing, depth, fields, THRESHOLD, surface
+            )
+        )
+    merged = _core.merge_fragments([part.encode() for part in found])
+    figures = speed_of(len(tree), time.thread_time() - begun)
+    figures["fragments"] = len(merged["volume"])
+    figures["mass_percent"] = percent_off(merged["volume"].sum(), mass_inside(tree, values))
+    if surface:
+        surfaces = [part.surface() for part in found]
+        starts = np.cumsum([0, *(len(points) for points, *_ in surfaces)])
+        triangles = [its.astype(np.int64) + start for (_, _, its, _), start in zip(surfaces, starts, strict=False)]
+        figures |= surface_errors(np.concatenate([points for points, *_ in surfaces]), np.concatenate(triangles))
+    return figures
+
+
 def paraview(pvbatch: str, name: str, depth: int, run: Run) -> Figures:
     tree, values, padded = fields_of(depth)
     blocks, out = run.folder / "blocks.npz", run.folder / "out.npz"
@@ -129,11 +169,63 @@ def paraview(pvbatch: str, name: str, depth: int, run: Run) -> Figures:
     return figures
 
 
+# --------------------------------------------------------------------------------------------------------------- memory
+
+
+class OneRank:
+    """What the filters take blocks from: here the grid of an open step, of which one rank has all."""
+
+    def __init__(self, grid: Any):
+        self.grid = grid
+
+    def blocks(self, fields: Sequence[str], algorithm: Any, batch: int | None) -> Any:
+        from ..analysis.amr import Neighbourhood
+
+        return Neighbourhood(self.grid, self.grid.parts(1)[0], algorithm).batches(fields, batch)
+
+
+def status_kib(name: str) -> int:
+    text = Path("/proc/self/status").read_text()
+    return int(text.split(f"{name}:")[1].split()[0])
+
+
+def print_memory(folder: str, batch: int) -> None:
+    """In a process of its own: what its peak memory grows by when it finds the fragments of a step, and their number.
+    batch: 0 for all blocks at once."""
+    import penstock
+
+    from ..analysis import describe, fragments
+
+    fragments.hull_volume(np.eye(4, 3))  # loads VTK
+    search = fragments.Search("fraction", THRESHOLD, None, None, (), None, batch or None)
+    with penstock.open("blocks", engine="file", folder=folder) as stream, stream.step() as step:
+        source: Any = OneRank(describe(step)["grid"])
+        before = status_kib("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+        found = fragments.find(source, search, None)
+        grown = status_kib("VmHWM") - before
+    print(json.dumps({"grown_kib": grown, "fragments": len(found.columns["volume"])}))
+
+
+def memory(depth: int, batch: int, run: Run) -> Figures:
+    """The simulation had a rank to every PER_RANK blocks."""
+    tree, values, _ = fields_of(depth)
+    fragments_exchange.write_blocks(run.disk, tree, values, max(len(tree) // fragments_exchange.PER_RANK, 1))
+    figures = run.figures([sys.executable, "-m", "penstock.bench.fragments", str(run.disk), str(batch)])
+    return figures | {"blocks": len(tree), "field_kib": values.nbytes / 1024}
+
+
 # ----------------------------------------------------------------------------------------------------------------- rows
 
 
 def speed_rows() -> tuple[list[Row], list[str]]:
     rows, left_out = [], []
+    for name, label, surface, parts in (
+        ("fragments", "surface with extreme points, components, table", True, 1),
+        ("parts", "the same in 8 parts", True, 8),
+        ("components", "components and table alone", False, 1),
+    ):
+        rows.append(Row("speed", "penstock", name, label, partial(ours, SPEED_DEPTH, surface, parts)))
     if importlib.util.find_spec("vtkmodules"):
         work = partial(per_block, SPEED_DEPTH)
         rows.append(Row("speed", "vtk", "per_block", "Flying Edges, every block by itself", work))
@@ -145,6 +237,22 @@ def speed_rows() -> tuple[list[Row], list[str]]:
     else:
         left_out.append("speed: ParaView; there is no pvbatch on PATH, and PENSTOCK_PVBATCH is not set")
     return rows, left_out
+
+
+def memory_rows(depths: Sequence[int]) -> Iterator[Row]:
+    for depth, batch in itertools.product(depths, (0, BATCH)):
+        label = f"{depth + 1} levels, {f'batches of {batch}' if batch else 'all blocks at once'}"
+        yield Row("memory", "penstock", f"{depth}_{batch}", label, partial(memory, depth, batch))
+
+
+def claims() -> list[Claim]:
+    ours, theirs = ("speed", "penstock", "fragments"), ("speed", "paraview", "AMRDualContour")
+    parts = ("speed", "penstock", "parts")
+    return [
+        Claim("surface, components and table: at least as many blocks a second as AMRDualContour's surface", ours,
+              ("blocks_per_s",), 1.0, (theirs,)),
+        Claim("the surface of 8 parts has no open edge", parts, ("open_edges",), 0, sense="at_most", unit=""),
+    ]  # fmt: skip
 
 
 def sheets() -> list[Sheet]:
@@ -162,10 +270,17 @@ def sheets() -> list[Sheet]:
         Column("euler", "Euler number\n(right: 6)"),
         Column("volume_percent", "volume %"),
     )
+    kept = (
+        Column("blocks", "blocks"),
+        Column("fragments", "fragments"),
+        Column("field_kib", "their field\nMiB", 2**-10),
+        Column("grown_kib", "the analysis\nMiB", 2**-10),
+    )
     return [
         *fragments_exchange.sheets(),
         Sheet("speed", f"speed: {STUDIES['speed']}; three balls, {data.CELLS}³ cells; {cores()} cores", speed),
         Sheet("speed", "speed: what is wrong with the surface", surface),
+        Sheet("memory", f"memory: {STUDIES['memory']}; one rank, engine file", kept),
     ]
 
 
@@ -177,7 +292,15 @@ def main(arguments: list[str] | None = None) -> int:
     check_options(parser, options, STUDIES)
     sizes = Sizes(options.quick)
     rows, left_out = speed_rows()
-    exchange = fragments_exchange.rows_of(sizes.strong_depth, sizes.weak_depths)
-    claims = [] if options.quick else fragments_exchange.claims(sizes.weak_depths)
-    benchmark = Benchmark([*exchange, *rows], left_out, claims, sheets(), ())
+    rows = [
+        *fragments_exchange.rows_of(sizes.strong_depth, sizes.weak_depths),
+        *rows,
+        *memory_rows(sizes.memory_depths),
+    ]
+    judged = [] if options.quick else [*fragments_exchange.claims(sizes.weak_depths), *claims()]
+    benchmark = Benchmark(rows, left_out, judged, sheets(), ())
     return carry_out(benchmark, options)
+
+
+if __name__ == "__main__":
+    print_memory(sys.argv[1], int(sys.argv[2]))

@@ -113,11 +113,11 @@ def mean_and_most(ranks: Sequence[Mapping[str, float]]) -> Figures:
 # -------------------------------------------------------------------------------------------------------------- streams
 
 
-def write_blocks(folder: Path, tree: data.Octree, mortons: np.ndarray, ends: np.ndarray) -> None:
+def write_blocks(folder: Path, tree: data.Octree, values: np.ndarray, ranks: int) -> None:
     """A step of a stream in files, as a simulation of so many ranks writes it."""
     import penstock
 
-    values = data.volume_fractions(data.THREE, tree)
+    ends = np.arange(ranks + 1) * len(tree) // ranks
     mesh: dict[str, Any] = {"type": "amr", "cells": [data.CELLS] * 3, "axes": "zyx", "depth": tree.depth}
     mesh |= {"levels": "levels", "indices": "indices", "splits": "splits", "spacing": [1 / data.CELLS] * 3}
     mesh["fields"] = {"fraction": {"association": "element", "variables": ["fraction"]}}
@@ -126,7 +126,7 @@ def write_blocks(folder: Path, tree: data.Octree, mortons: np.ndarray, ends: np.
             step.put_local("levels", tree.levels[first:last].astype(np.int32))
             step.put_local("indices", tree.indices[first:last].astype(np.int32))
             step.put_local("fraction", values[first:last])
-        step["splits"] = mortons[ends[:-1]]
+        step["splits"] = tree.mortons()[ends[:-1]]
         step.attributes["meshes"] = json.dumps({"version": 1, "meshes": {"grid": mesh}})
 
 
@@ -139,7 +139,7 @@ def streams(ranks: int, algorithm: Any, run: Run) -> Figures:
 
     tree, mortons = tree_of(3, STREAM_DEPTH)
     ends = np.arange(ranks + 1) * len(tree) // ranks
-    write_blocks(run.disk, tree, mortons, ends)
+    write_blocks(run.disk, tree, data.volume_fractions(data.THREE, tree), ranks)
     counts = []
     with penstock.open("blocks", engine="file", folder=str(run.disk)) as stream, stream.step() as step:
         grid: Any = describe(step)["grid"]
