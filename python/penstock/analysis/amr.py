@@ -24,23 +24,33 @@ from .description import AmrDescription, FieldInfo, _Fetch
 from .partition import RowsPart, check_places
 
 Algorithm = Literal["refined", "baseline"]
-# One array for each row; of a field of several variables, such a list for each variable.
-Arrays = list[np.ndarray] | tuple[list[np.ndarray], ...]
+# Arrays of blocks with the rows that count, which together are the rows of a batch in their order; of a field of
+# several variables, such a list for each variable.
+Runs = list[tuple[np.ndarray, np.ndarray]]
+Arrays = Runs | tuple[Runs, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Batch:
     """Own blocks, and all others that touch these.
 
-    levels: (n,), indices: (n, 3), int64; the first `own` rows are own. fields: by name, for each row an array of the
-    block's cells without ghost layers, indexed z, y, x and, with interleaved components, these. Arrays may be views of
-    the stream's memory, read-only and of any strides.
+    levels: (n,), indices: (n, 3), int64; the first `own` rows are own. fields: by name, arrays of cells without ghost
+    layers, indexed row, z, y, x and, with interleaved components, these. Arrays may be views of the stream's memory,
+    read-only and of any strides. mesh: of which cells, origin and spacing hold for all ranks, as depth does.
     """
 
     levels: np.ndarray
     indices: np.ndarray
     own: int
     fields: Mapping[str, Arrays]
+    mesh: AmrDescription
+    depth: int
+
+    @property
+    def cells(self) -> list[int]:
+        """Of a block along x, y, z, without ghost layers."""
+        mesh = self.mesh
+        return [mesh.cells[mesh.axes.index(a)] - 2 * mesh.ghost_layers if a in mesh.axes else 1 for a in "xyz"]
 
 
 class Neighbourhood:
@@ -98,9 +108,10 @@ class Neighbourhood:
             held = self._read(np.unique(rows[:, 0]).tolist(), infos, held)
             if check_ghosts and first == 0 and self._mesh.ghost_layers and infos:
                 name, info = next(iter(infos.items()))
-                arrays = [held[domain][info.variables[0]][row] for domain, row in rows.tolist()]
-                _check_ghosts(self._mesh, name, arrays, np.column_stack([levels, indices]), own)
-            yield Batch(levels, indices, own, {name: self._arrays(info, rows, held) for name, info in infos.items()})
+                blocks = [held[domain][info.variables[0]][row] for domain, row in rows.tolist()]
+                _check_ghosts(self._mesh, name, blocks, np.column_stack([levels, indices]), own)
+            arrays = {name: self._arrays(info, rows, held) for name, info in infos.items()}
+            yield Batch(levels, indices, own, arrays, self._mesh, self.depth)
 
     def _all_domains(self) -> list[int]:
         return list(range(self._mesh.step[self._mesh.levels]._info.blocks))
@@ -162,9 +173,11 @@ class Neighbourhood:
         return out
 
     def _arrays(self, info: FieldInfo, rows: np.ndarray, held: Mapping[int, Mapping[str, np.ndarray]]) -> Arrays:
-        def of(variable: str) -> list[np.ndarray]:
+        starts = np.concatenate([[0], np.nonzero(np.diff(rows[:, 0]))[0] + 1]) if len(rows) else np.empty(0, np.int64)
+
+        def of(variable: str) -> Runs:
             upright = {domain: _upright(self._mesh, arrays[variable]) for domain, arrays in held.items()}
-            return [upright[domain][row] for domain, row in rows.tolist()]
+            return [(upright[int(run[0, 0])], np.ascontiguousarray(run[:, 1])) for run in np.split(rows, starts[1:])]
 
         lists = tuple(of(name) for name in info.variables)
         return lists if len(lists) > 1 else lists[0]

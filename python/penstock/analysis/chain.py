@@ -7,9 +7,9 @@ maybe none. Ghost cells serve for values at borders and are in no result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..names import nearest
 from .reductions import exchange
 
 Fields = frozenset[str] | None
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -31,18 +32,59 @@ class Table:
         return len(next(iter(self.columns.values()), ()))
 
 
+class Source(Protocol):
+    """A mesh of a frame, for filters that need more of it than its datasets."""
+
+    time: float
+    spacing: Sequence[float]  # of an AMR mesh's level 0
+
+    def bounds(self) -> np.ndarray | None:
+        """(2, 3), low and high x, y, z of this rank's own cells; None: it has none. Of an AMR mesh."""
+
+    def blocks(self, fields: Sequence[str], algorithm: str | None, batch: int | None) -> Iterator[Any]:
+        """This rank's rows of an AMR mesh with all that touch them (amr.Batch)."""
+
+    def once(self, key: Any, make: Callable[[], Result]) -> Result:
+        """What make() gives, made once in a frame for equal keys."""
+
+    def kept(self, key: Any, make: Callable[[], Result]) -> Result:
+        """What make() gives, made once in an analysis for equal keys."""
+
+
+class Parts(Sequence[Any]):
+    """What a chain starts from: the datasets of one rank, made when they are first looked at; and their source."""
+
+    def __init__(self, source: Source, make: Callable[[], Sequence[Any]]):
+        self.source = source
+        self._make = make
+        self._made: Sequence[Any] | None = None
+
+    @property
+    def _all(self) -> Sequence[Any]:
+        self._made = self._make() if self._made is None else self._made
+        return self._made
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._all[at]
+
+
 @dataclass(frozen=True)
 class Survey:
     """What a chain knows of the whole mesh it starts from: over all ranks, without ghosts.
 
     bounds: x, y, z low and high; None when the mesh has no cells. ranges: of the fields asked for (of a vector's
-    length), None where there are no values. names: of all fields.
+    length), None where there are no values. names: of all fields. source: what the chain starts from, where it is the
+    mesh of a frame.
     """
 
     cohort: Cohort | None = None
     bounds: tuple[float, ...] | None = None
     ranges: dict[str, tuple[float, float] | None] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
+    source: Source | None = None
 
     @property
     def _bounds(self) -> Sequence[float]:
@@ -74,11 +116,18 @@ def apply_chain(filters: Sequence[Any], parts: Iterable[Any], cohort: Cohort | N
     NotFound, on all ranks, when no part of any rank has a field that a filter reads. Ranges and bounds that a filter
     needs are those of the mesh, not of what the filters before it left.
     """
-    there = [part for part in parts if part is not None]
     if not filters:
-        return there
-    survey = take_survey(filters, there, cohort)
-    result: list[Any] | Table = there
+        return [part for part in parts if part is not None]
+    source = getattr(parts, "source", None)
+    result: list[Any] | Table
+    if filters[0].takes_blocks:
+        result = filters[0].apply(parts, Survey(cohort, source=source))
+        filters = filters[1:]
+    else:
+        result = [part for part in parts if part is not None]
+    if not filters or isinstance(result, Table):
+        return result
+    survey = replace(take_survey(filters, result, cohort), source=source)
     for link in filters:
         if survey.bounds is not None or link.makes_table:
             result = link.apply(result, survey)
@@ -130,6 +179,7 @@ class Filter:
     key: ClassVar[str]  # its name in pipelines
     makes_table: ClassVar[bool] = False
     makes: ClassVar[frozenset[str]] = frozenset()  # fields that its results have more than its input
+    takes_blocks: ClassVar[bool] = False  # starts from the blocks of an AMR mesh, as the first of a chain
 
     def fields(self) -> Fields:
         return frozenset()
@@ -138,7 +188,7 @@ class Filter:
         """Fields whose range over the whole mesh the filter needs."""
         return frozenset()
 
-    def apply(self, parts: list[Any], survey: Survey) -> list[Any] | Table:
+    def apply(self, parts: Any, survey: Survey) -> list[Any] | Table:
         raise NotImplementedError
 
 

@@ -202,6 +202,7 @@ class Channels:
             raise InvalidArgument(f"an analysis has 1 to {MAX_CHANNELS} channels, each with its own name")
         self._cohort = cohort
         self._timeout = timeout
+        self.kept: dict[Any, Any] = {}  # what chains keep from frame to frame
         self.all: list[Channel] = []
         try:
             for each in names:

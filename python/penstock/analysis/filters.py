@@ -10,6 +10,7 @@ import numpy as np
 
 from . import schema
 from .chain import Filter, Survey, Table, apply_chain, on_own_cells
+from .fragments import Fragments, FragmentTable
 from .sampling import Histogram, Probe, Resample, Statistics
 from .schema import Problem, listing, number, only_one, option, record, text, vector, whole
 from .streamlines import Streamlines
@@ -294,5 +295,7 @@ FILTERS: dict[str, tuple[type[Filter], str | None]] = {
         (Histogram, "field"),
         (Statistics, "fields"),
         (Resample, "size"),
+        (Fragments, "field"),
+        (FragmentTable, "field"),
     )
 }

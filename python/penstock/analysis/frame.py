@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ..errors import InvalidArgument
+from .amr import Batch, Neighbourhood
+from .chain import Parts, Result
 from .channels import Channel, Channels
-from .description import MeshDescription
+from .description import AmrDescription, MeshDescription
 from .meshes import Mesh
 from .partition import BoxPart
 from .pipeline import the_mesh
@@ -69,6 +74,8 @@ class Frame:
         self._loaded: dict[str, Mesh] = {}
         self._names: dict[str, set[str]] = {}  # fields of what is loaded
         self._converted: dict[str, list[vtkDataSet]] = {}
+        self._made: dict[Any, Any] = {}
+        self._kept = channels.kept
 
     @property
     def complete(self) -> bool:
@@ -142,6 +149,11 @@ class Frame:
                 self._converted[name] = leaves(to_vtk(mesh))
         return self._converted[name]
 
+    def parts(self, name: str | None = None, fields: Sequence[str] | None = None) -> Parts:
+        """What a chain starts from: vtk(), once it is needed."""
+        name, _, _ = self._describe(name)
+        return Parts(_MeshSource(self, name), lambda: self.vtk(name, fields))
+
     def boxes(self, name: str) -> list[tuple[Any, Any]] | None:
         """The low and high corner of each rank's part, where parts are boxes."""
         _, channel, description = self._describe(name)
@@ -161,6 +173,47 @@ class Frame:
     def _describe(self, name: str | None) -> tuple[str, Channel, MeshDescription]:
         name = the_mesh(name, self.meshes) if name not in self._found else name
         return (name, *self._found[name])
+
+
+class _MeshSource:
+    """A mesh of a frame as chains see it (chain.Source)."""
+
+    def __init__(self, frame: Frame, mesh: str):
+        self.time = frame.time
+        self._frame = frame
+        self._mesh = mesh
+        self.spacing: Sequence[float] = getattr(frame._describe(mesh)[2], "spacing", ())
+
+    def bounds(self) -> np.ndarray | None:
+        mesh: Any = self._frame.mesh(self._mesh, [])
+        if not len(mesh.levels):
+            return None
+        cells = np.array([mesh.block(0).shape[mesh.axes.index(a)] - 1 if a in mesh.axes else 1 for a in "xyz"])
+        own = np.maximum(cells - 2 * mesh.ghost_layers, 1)
+        width = own * np.array(mesh.spacing) / float(mesh.refinement) ** mesh.levels[:, np.newaxis]
+        low = np.array(mesh.origin) + mesh.indices * width
+        return np.array([low.min(axis=0), (low + width).max(axis=0)])
+
+    def blocks(self, fields: Sequence[str], algorithm: str | None, batch: int | None) -> Iterator[Batch]:
+        _, channel, description = self._frame._describe(self._mesh)
+        if not isinstance(description, AmrDescription):
+            raise InvalidArgument(f"mesh '{self._mesh}' is {description.type}; fragments are found in an AMR mesh")
+        with self._frame._clock("read"):
+            near = Neighbourhood(description, channel.part(description), algorithm)
+        return near.batches(fields, batch)
+
+    def once(self, key: Any, make: Callable[[], Result]) -> Result:
+        return _made(self._frame._made, (self._mesh, key), make)
+
+    def kept(self, key: Any, make: Callable[[], Result]) -> Result:
+        return _made(self._frame._kept, (self._mesh, key), make)
+
+
+def _made(known: dict[Any, Any], key: Any, make: Callable[[], Result]) -> Result:
+    if key not in known:
+        known[key] = make()
+    found: Result = known[key]
+    return found
 
 
 def _answer(step: ReadStep | None) -> dict[str, Any]:

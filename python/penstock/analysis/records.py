@@ -149,6 +149,9 @@ class Chain:
             raise Problem("the mesh stands where the pipeline begins")
         if any(link.makes_table for link in self.filters[:-1]):
             raise Problem("nothing can follow a filter that makes a table")
+        for link in self.filters[1:]:
+            if link.takes_blocks:
+                raise Problem(f"{link.key} starts from the blocks of a mesh: it stands first")
 
     @property
     def mesh(self) -> str | None:
@@ -300,8 +303,8 @@ class Extract(Triggered, Chain):
             raise Problem("values: at least one is needed, such as {top: max(V)}")
         if (self.stream is not None) != (self.type == "stream"):
             raise Problem("type: stream needs the name of a stream, as in stream: surface; other types have none")
-        if self.makes_table and self.type != "csv":
-            raise Problem("a table is written as type: csv")
+        if self.makes_table and self.type not in ("csv", "stream"):
+            raise Problem("a table is written as type: csv or stream")
 
     @property
     def fields(self) -> Fields:

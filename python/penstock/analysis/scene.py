@@ -21,7 +21,7 @@ import numpy as np
 from ..cohort import Cohort
 from ..errors import InvalidArgument, NotFound
 from ..names import nearest
-from .chain import apply_chain
+from .chain import Parts, apply_chain
 from .compositor import Compositor, over
 from .expressions import Values
 from .files import whole_file
@@ -160,11 +160,12 @@ class SceneRenderer:
 
     # --------------------------------------------------------------------------------------------------------- parts
 
-    def _results(self, inputs: Inputs) -> tuple[list[list[Any]], list[Any]]:
+    def _results(self, inputs: Inputs) -> tuple[list[Sequence[Any]], list[Any]]:
         """The parts that each plot starts from, and what its chain makes of them."""
         plots = self.scene.plots
-        starts = [[p for p in inputs[the_mesh(plot.mesh, list(inputs))] if p is not None] for plot in plots]
-        return starts, [apply_chain(plot.filters, s, self._cohort) for plot, s in zip(plots, starts, strict=True)]
+        starts = [inputs[the_mesh(plot.mesh, list(inputs))] for plot in plots]
+        results = [apply_chain(plot.filters, s, self._cohort) for plot, s in zip(plots, starts, strict=True)]
+        return starts, results
 
     def _checked(self, by_rank: list[list[Facts]]) -> list[list[Facts]]:
         for plot, *facts in zip(self.scene.plots, *by_rank, strict=True):
@@ -192,7 +193,7 @@ class SceneRenderer:
         first = next(n for n, plot in enumerate(self.scene.plots) if _see_through(plot))
         own = [facts[first].bounds for facts in by_rank]
         mesh = the_mesh(self.scene.plots[first].mesh, list(inputs))
-        return boxes.get(mesh, [_corners(np.zeros((2, 3)) if each is None else each) for each in own])
+        return boxes.get(mesh) or [_corners(np.zeros((2, 3)) if each is None else each) for each in own]
 
     # ------------------------------------------------------------------------------------------------------- drawing
 
@@ -288,7 +289,11 @@ def _box(part: Any) -> np.ndarray:
 def _facts(plot: Plot, start: Sequence[Any], result: Sequence[Any]) -> Facts:
     from .parts import field_names, magnitude, owned, owned_values
 
-    boxes = [Facts(bounds=_box(part)) for part in map(owned, start) if part is not None]
+    if plot.filters and plot.filters[0].takes_blocks and isinstance(start, Parts):
+        boxes = [Facts(bounds=start.source.bounds())]
+    else:
+        own = (owned(part) for part in start if part is not None)
+        boxes = [Facts(bounds=_box(part)) for part in own if part is not None]
     name = plot.volume or plot.color
     arrays = [owned_values(part, name) for part in result] if name is not None else []
     finite = [a[np.isfinite(a)] for a in (magnitude(array) for array in arrays if array is not None)]

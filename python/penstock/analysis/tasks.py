@@ -221,7 +221,7 @@ class PipelineTask:
     def _result(self, chain: Chain, also: Iterable[str] | None, frame: Frame) -> list[Any] | Table:
         name = the_mesh(chain.mesh, frame.meshes)
         fields = None if also is None and not chain.makes_table else chain.chain_fields(*(also or ()))
-        parts = frame.vtk(name, None if fields is None else sorted(fields))
+        parts = frame.parts(name, None if fields is None else sorted(fields))
         return apply_chain(chain.filters, parts, self._cohort)
 
     def _draw(self, scene: Scene, frame: Frame, values: Values) -> Path | None:
@@ -232,7 +232,7 @@ class PipelineTask:
         renderer = self._renderers[scene.name]
         names = {the_mesh(plot.mesh, frame.meshes) for plot in scene.plots}
         fields = {name: self._fields_of(scene, name, frame) for name in names}
-        parts = {name: frame.vtk(name, None if chosen is None else sorted(chosen)) for name, chosen in fields.items()}
+        parts = {n: frame.parts(n, None if chosen is None else sorted(chosen)) for n, chosen in fields.items()}
         before = dict(renderer.seconds)
         path: Path | None = renderer.render(parts, values, {name: frame.boxes(name) for name in names})
         for what, seconds in renderer.seconds.items():

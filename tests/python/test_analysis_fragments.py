@@ -1,0 +1,276 @@
+"""Fragments in pipelines: the same tables from any ranks, algorithm and batch; VTK's surface; over time."""
+
+import csv
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("vtkmodules")
+
+from penstock.analysis import AmrMesh, UniformMesh, publish
+from penstock.analysis.fragments import hull_volume
+from penstock.analysis.meshes import Field
+from penstock.analysis.pipeline import Pipeline
+from penstock.analysis.run import Analysis
+from penstock.analysis.schema import PipelineError
+from penstock.bench.fragments_data import CELLS, ONE, THREE, Balls, octree, volume_fractions
+from penstock.cohort import thread_cohort
+from penstock.errors import InvalidArgument
+
+TIMEOUT_S = 60.0
+FIND = "field: f, mass: m, velocity: u, average: [p]"
+
+
+def beside(*works):
+    """Runs each on a thread; raises what the first failed with."""
+    failed = []
+
+    def guarded(work):
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    if failed:
+        raise failed[0]
+
+
+def write(context, trees, ranks=1):
+    """A simulation: of each tree and its balls one step, in equal runs of blocks. The field p is x of the cells."""
+
+    def of_rank(cohort):
+        with context.create("blocks", comm=cohort, timeout=TIMEOUT_S) as stream:
+            for cycle, (tree, balls) in enumerate(trees):
+                starts = [len(tree) * r // ranks for r in range(ranks + 1)]
+                own = tree.rows(starts[cohort.rank], starts[cohort.rank + 1])
+                f = volume_fractions(balls, own)
+                u = np.zeros((*f.shape, 3), np.float32)
+                u[...] = [0.1, 0, 0]
+                wide = (own.widths / CELLS)[:, None]
+                x = (own.indices[:, :1] * CELLS + np.arange(CELLS) + 0.5) * wide
+                fields = {"f": f, "m": 8 * f, "u": u, "p": np.broadcast_to(x[:, None, None, :], f.shape)}
+                with stream.step() as step:
+                    if cohort.rank == 0:
+                        step["cycle"] = cycle
+                        step["time"] = 0.5 * cycle
+                    mesh = AmrMesh(
+                        cells=(CELLS,) * 3, levels=own.levels, indices=own.indices, spacing=(1 / CELLS,) * 3,
+                        splits=tree.mortons()[starts[:-1]], depth=tree.depth,
+                        fields={name: Field("element", np.ascontiguousarray(each)) for name, each in fields.items()},
+                    )  # fmt: skip
+                    publish(step, {"blocks": mesh})
+
+    return [lambda c=c: of_rank(c) for c in thread_cohort(ranks)]
+
+
+def look(context, folder, pipeline, ranks=1):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pipeline.yaml").write_text(pipeline)
+
+    def of_rank(cohort):
+        analysis = Analysis([folder / "pipeline.yaml"], ["blocks"], folder, cohort, context=context, timeout=TIMEOUT_S)
+        analysis.run()
+
+    return [lambda c=c: of_rank(c) for c in thread_cohort(ranks)]
+
+
+def table(path):
+    with open(path, newline="") as file:
+        names, *rows = csv.reader(file)
+    return {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)} if rows else {}
+
+
+def numbers(path):
+    return {name: column.astype(float) for name, column in table(path).items()}
+
+
+def test_the_table_is_the_same_for_any_ranks_algorithm_and_batch(context, tmp_path):
+    tree = octree(THREE, 3, half=True)
+    texts = set()
+    for ranks, more in (
+        (1, ""),
+        (2, ", algorithm: baseline"),
+        (3, ", algorithm: refined, batch: 7"),
+        (5, ", batch: 50"),
+    ):
+        folder = tmp_path / str(ranks)
+        pipeline = f"extracts: {{t: {{type: csv, fragment_table: {{{FIND}{more}}}}}}}"
+        beside(*write(context, [(tree, THREE)], 3), *look(context, folder, pipeline, ranks))
+        texts.add((folder / "t-000000.csv").read_text())
+    assert len(texts) == 1
+    found = numbers(tmp_path / "1/t-000000.csv")
+    order = np.argsort(-THREE.radii)
+    assert np.allclose(
+        found["volume"], 4 / 3 * np.pi * THREE.radii[order] ** 3, rtol=0.07
+    )  # without what is below the threshold
+    assert np.allclose(found["mass"], 8 * found["volume"]) and np.allclose(found["vx"], 0.1)
+    assert np.allclose(np.stack([found[axis] for axis in "xyz"], axis=1), THREE.centres[order], atol=5e-3)
+    assert np.allclose(found["p"], found["x"], atol=2e-3)
+    assert (
+        np.allclose(found["length"], 2 * THREE.radii[order], rtol=0.03) and (abs(found["hull_ratio"] - 1) < 0.04).all()
+    )
+
+
+def test_pieces_are_closed_across_ranks(context, tmp_path):
+    tree = octree(ONE, 3, half=True)
+    pipeline = (
+        f"extracts: {{s: {{type: vtk, fragments: {{{FIND}}}}}, c: {{type: vtk, fragments: {{{FIND}, give: cells}}}}}}"
+    )
+    beside(*write(context, [(tree, ONE)], 2), *look(context, tmp_path / "out", pipeline, 3))
+    surface, cells = (parts_of(tmp_path / "out" / f"{name}-000000.vtm") for name in "sc")
+    edges, volume = {}, 0.0
+    for part in surface:
+        points = [part.GetPoint(n) for n in range(part.GetNumberOfPoints())]
+        for n in range(part.GetNumberOfCells()):
+            corners = [points[part.GetCell(n).GetPointId(k)] for k in range(3)]
+            volume += np.dot(corners[0], np.cross(corners[1], corners[2])) / 6
+            for k in range(3):
+                edge = (corners[k], corners[(k + 1) % 3])
+                edges[edge] = edges.get(edge, 0) + 1
+    assert all(count == 1 and edges.get((b, a)) == 1 for (a, b), count in edges.items())
+    assert np.isclose(volume, ONE.volume, rtol=0.03)
+    assert sum(part.GetNumberOfCells() for part in cells) == (volume_fractions(ONE, tree) >= 0.5).sum()
+
+
+def parts_of(path):
+    from vtkmodules.vtkIOXML import vtkXMLMultiBlockDataReader
+
+    reader = vtkXMLMultiBlockDataReader()
+    reader.SetFileName(str(path))
+    reader.Update()
+    data = reader.GetOutput()
+    found = [data.GetBlock(n) for n in range(data.GetNumberOfBlocks())]
+    return [each for each in found if each is not None and each.GetNumberOfCells()]
+
+
+def test_on_one_level_the_surface_and_components_are_those_of_vtk(context, tmp_path):
+    from penstock.analysis.vtk import to_vtk
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+    from vtkmodules.vtkFiltersCore import vtkFlyingEdges3D, vtkPolyDataConnectivityFilter
+
+    depth = 3
+    tree = octree(Balls(THREE.centres, THREE.radii), depth)
+    tree = tree.rows(0, len(tree))
+    assert set(tree.levels) <= {2, 3}
+    side = 2**depth
+    places = np.stack(np.meshgrid(*[np.arange(side)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+    uniform = type(tree)(np.full(len(places), depth), places, depth)
+    order = np.argsort(uniform.mortons())
+    uniform = type(tree)(uniform.levels[order], uniform.indices[order], depth)
+    pipeline = f"extracts: {{s: {{type: vtk, fragments: {{{FIND}}}}}, t: {{type: csv, fragment_table: {{{FIND}}}}}}}"
+    beside(*write(context, [(uniform, THREE)]), *look(context, tmp_path / "out", pipeline))
+
+    n = side * CELLS
+    f = np.empty((n, n, n))
+    for (x, y, z), block in zip(uniform.indices, volume_fractions(THREE, uniform), strict=True):
+        f[z * CELLS : (z + 1) * CELLS, y * CELLS : (y + 1) * CELLS, x * CELLS : (x + 1) * CELLS] = block
+    centres = UniformMesh(
+        shape=f.shape, axes="zyx", origin=(0.5 / n,) * 3, spacing=(1 / n,) * 3, fields={"f": Field("node", f)}
+    )
+    edges = vtkFlyingEdges3D()
+    edges.SetInputData(to_vtk(centres))
+    edges.SetInputArrayToProcess(0, 0, 0, 0, "f")
+    edges.SetValue(0, 0.5)
+    edges.Update()
+    theirs = edges.GetOutput()
+    ours = surface_of(tmp_path / "out")
+    assert ours.GetNumberOfPoints() == theirs.GetNumberOfPoints()
+    assert ours.GetNumberOfCells() == theirs.GetNumberOfCells()
+    points = [vtk_to_numpy(each.GetPoints().GetData()).astype(np.float64) for each in (ours, theirs)]
+    sorted_points = [each[np.lexsort(np.rint(each.T * 1e5))] for each in points]
+    assert np.allclose(*sorted_points, atol=2e-6)
+    connected = vtkPolyDataConnectivityFilter()
+    connected.SetInputData(theirs)
+    connected.SetExtractionModeToAllRegions()
+    connected.Update()
+    assert connected.GetNumberOfExtractedRegions() == len(numbers(tmp_path / "out/t-000000.csv")["fragment"]) == 3
+
+
+def surface_of(folder):
+    from vtkmodules.vtkIOXML import vtkXMLPolyDataReader
+
+    reader = vtkXMLPolyDataReader()
+    reader.SetFileName(str(folder / "s-000000.vtp"))
+    reader.Update()
+    return reader.GetOutput()
+
+
+def test_fragments_keep_their_tracks(context, tmp_path):
+    """Two balls move by 0.05 a step; then a third one is there; then only that."""
+    two = [Balls(np.array([[0.3 + d, 0.3, 0.5], [0.3 + d, 0.7, 0.5]]), np.array([0.12, 0.1])) for d in (0, 0.05, 0.1)]
+    three = Balls(np.vstack([two[2].centres, [[0.75, 0.5, 0.5]]]), np.array([0.12, 0.1, 0.15]))
+    last = Balls(three.centres[2:], three.radii[2:])
+    scenes = [*two[:2], three, last]
+    pipeline = f"""extracts:
+      t: {{type: csv, fragment_table: {{{FIND}}}}}
+      e: {{type: csv, fragment_table: {{{FIND}, give: events}}}}
+      w: {{type: csv, fragments: {{{FIND}, give: trajectories}}, fields: [track, time]}}"""
+    beside(*write(context, [(octree(b, 3), b) for b in scenes], 2), *look(context, tmp_path / "out", pipeline, 2))
+    tracks = [numbers(tmp_path / f"out/t-{n:06d}.csv")["track"].tolist() for n in range(4)]
+    assert tracks == [[0, 1], [0, 1], [2, 0, 1], [2]]
+    kinds = [sorted(table(tmp_path / f"out/e-{n:06d}.csv")["kind"].tolist()) for n in range(4)]
+    assert kinds == [
+        ["birth"] * 2,
+        ["continuation"] * 2,
+        ["birth"] + ["continuation"] * 2,
+        ["continuation"] + ["death"] * 2,
+    ]
+    ways = numbers(tmp_path / "out/w-000003.csv")
+    assert sorted(ways["track"].tolist()) == [0, 0, 0, 1, 1, 1, 2, 2]
+
+
+def test_a_histogram_and_chosen_fragments(context, tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_STREAM_FOUND", "rendezvous_readers=1")
+    pipeline = f"""
+extracts:
+  h: {{type: csv, fragment_table: {{{FIND}, give: histogram, bins: 4, log: true}}}}
+  t: {{type: csv, fragment_table: {{{FIND}, largest: 2}}}}
+  v: {{type: csv, fragment_table: {{{FIND}, min_volume: 0.03}}}}
+  s: {{type: stream, stream: found, fragment_table: {{{FIND}}}}}
+scenes:
+  p: {{fragments: {{{FIND}}}, color: fragment, size: [160, 120]}}
+"""
+    got = {}
+
+    def follow():
+        with context.open("found", timeout=TIMEOUT_S) as stream:
+            for step in stream:
+                got.update({name: np.array(step[name][...]) for name in step})
+
+    beside(*write(context, [(octree(THREE, 3), THREE)]), *look(context, tmp_path / "out", pipeline), follow)
+    histogram = numbers(tmp_path / "out/h-000000.csv")
+    assert histogram["count"].sum() == 3 and (histogram["high"] > histogram["low"]).all()
+    assert len(numbers(tmp_path / "out/t-000000.csv")["volume"]) == 2
+    assert len(numbers(tmp_path / "out/v-000000.csv")["volume"]) == 1
+    assert len(got["volume"]) == 3 and got["cycle"] == 0 and (np.diff(got["volume"]) < 0).all()
+    assert (tmp_path / "out/p-000000.png").stat().st_size > 1000
+
+
+def test_mistakes_are_said(context, tmp_path):
+    with pytest.raises(PipelineError, match="stands first"):
+        Pipeline.loads("pipelines: {p: [{contour: f}, {fragments: f}]}")
+    with pytest.raises(PipelineError, match="nothing can follow"):
+        Pipeline.loads("pipelines: {p: [{fragment_table: f}, {slice: z}]}")
+
+    def uniform():
+        with context.create("blocks", timeout=TIMEOUT_S) as stream, stream.step() as step:
+            mesh = UniformMesh(shape=(4, 4, 4), fields={"f": Field("node", np.zeros((4, 4, 4)))})
+            publish(step, {"grid": mesh})
+
+    with pytest.raises(InvalidArgument, match="AMR mesh"):
+        beside(uniform, *look(context, tmp_path / "out", "extracts: {t: {type: csv, fragment_table: f}}"))
+
+
+def test_hulls_of_points():
+    cube = np.array([[x, y, z] for x in (0, 1) for y in (0, 2) for z in (0, 3)], float)
+    turned, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))
+    for points in (cube, cube @ turned + 5, np.vstack([cube, cube])):
+        assert np.isclose(hull_volume(points), 6)
+    assert np.isclose(hull_volume((cube * [1, 1e-3, 1e-6]) @ turned), 6e-9)
+    assert hull_volume(cube[:3]) == hull_volume(cube * [1, 1, 0]) == 0
