@@ -116,6 +116,7 @@ def test_memory_is_measured(run, batch):
 def test_claims_are_about_rows_that_there_are():
     depths = bench.Sizes(quick=False).weak_depths
     keys = {row.key for row in [*fragments_exchange.rows_of(4, depths), *bench.speed_rows()[0]]}
+    keys |= {row.key for row in bench.memory_rows(bench.MEMORY_DEPTHS)}
     keys |= {("speed", "paraview", name) for name in bench.PEERS}  # where there is one
     claims = [*fragments_exchange.claims(depths), *bench.claims()]
     assert all({claim.ours, *claim.theirs} <= keys for claim in claims)

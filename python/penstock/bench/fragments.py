@@ -34,6 +34,7 @@ STUDIES = fragments_exchange.STUDIES | {
 }
 THRESHOLD = 0.5
 SPEED_DEPTH = 4  # about 2,000 blocks
+MEMORY_DEPTHS = (3, 4, 5)  # 288 to 10,263 blocks
 BATCH = 256  # blocks
 PEERS = ("AMRDualContour", "AMRConnectivity", "AMRFragmentIntegration")
 
@@ -41,7 +42,7 @@ PEERS = ("AMRDualContour", "AMRConnectivity", "AMRFragmentIntegration")
 class Sizes:
     def __init__(self, quick: bool):
         self.strong_depth = 4 if quick else 5
-        self.memory_depths = (3, 4) if quick else (3, 4, 5)
+        self.memory_depths = MEMORY_DEPTHS[:2] if quick else MEMORY_DEPTHS
         self.weak_depths = (3, 4) if quick else (3, 4, 5, 6, 7)  # to 8,192 ranks
 
 
@@ -248,10 +249,13 @@ def memory_rows(depths: Sequence[int]) -> Iterator[Row]:
 def claims() -> list[Claim]:
     ours, theirs = ("speed", "penstock", "fragments"), ("speed", "paraview", "AMRDualContour")
     parts = ("speed", "penstock", "parts")
+    at_once, batches = (("memory", "penstock", f"{MEMORY_DEPTHS[-1]}_{batch}") for batch in (0, BATCH))
     return [
         Claim("surface, components and table: at least as many blocks a second as AMRDualContour's surface", ours,
               ("blocks_per_s",), 1.0, (theirs,)),
         Claim("the surface of 8 parts has no open edge", parts, ("open_edges",), 0, sense="at_most", unit=""),
+        Claim(f"batches of {BATCH} take at most half the memory of all blocks at once", batches, ("grown_kib",), 0.5,
+              (at_once,), sense="at_most", theirs_lower=True),
     ]  # fmt: skip
 
 
