@@ -232,11 +232,12 @@ def speed_rows() -> tuple[list[Row], list[str]]:
         rows.append(Row("speed", "vtk", "per_block", "Flying Edges, every block by itself", work))
     else:
         left_out.append("speed: a contour of every block by itself; there is no VTK (pip install vtk)")
-    pvbatch = os.environ.get("PENSTOCK_PVBATCH") or shutil.which("pvbatch")
+    named = os.environ.get("PENSTOCK_PVBATCH") or "pvbatch"
+    pvbatch = shutil.which(named)
     if pvbatch:
         rows += [Row("speed", "paraview", name, name, partial(paraview, pvbatch, name, SPEED_DEPTH)) for name in PEERS]
     else:
-        left_out.append("speed: ParaView; there is no pvbatch on PATH, and PENSTOCK_PVBATCH is not set")
+        left_out.append(f"speed: ParaView; there is no program {named} (install ParaView, or set PENSTOCK_PVBATCH)")
     return rows, left_out
 
 
