@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from penstock.bench import fragments as bench
 from penstock.bench import fragments_data as data
-from penstock.bench import fragments_exchange, studies
+from penstock.bench import fragments_exchange, fragments_validation, studies
 
 has_vtk = pytest.mark.skipif(not importlib.util.find_spec("vtkmodules"), reason="there is no VTK")
 
@@ -120,3 +120,14 @@ def test_claims_are_about_rows_that_there_are():
     keys |= {("speed", "paraview", name) for name in bench.PEERS}  # where there is one
     claims = [*fragments_exchange.claims(depths), *bench.claims()]
     assert all({claim.ours, *claim.theirs} <= keys for claim in claims)
+
+
+@has_vtk
+def test_the_validation_finds_nothing(run):
+    for row in fragments_validation.rows():
+        if row.variant == "noise":  # takes ten seconds; the module's own tests have it
+            continue
+        found = row.run(run)
+        assert not any(found.get(name, 0) for name in ("bad_edges", "euler_off", "differ")), (row.label, found)
+        assert found.get("lost", 0) < 1e-15 and found.get("order", 2) > 1.9
+        assert found.get("apart", 0) < 1e-6 and found.get("fragments") == found.get("vtk_regions")

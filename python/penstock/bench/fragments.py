@@ -24,14 +24,18 @@ import numpy as np
 
 from .. import _core
 from . import fragments_data as data
-from . import fragments_exchange
+from . import fragments_exchange, fragments_validation
 from .runner import run_programs
 from .studies import Benchmark, Claim, Column, Figures, Row, Run, Sheet, add_options, carry_out, check_options, cores
 
-STUDIES = fragments_exchange.STUDIES | {
-    "speed": "blocks a second on one core",
-    "memory": "by how much the peak memory of a process grows that finds the fragments of a step",
-}
+STUDIES = (
+    fragments_validation.STUDIES
+    | fragments_exchange.STUDIES
+    | {
+        "speed": "blocks a second on one core",
+        "memory": "by how much the peak memory of a process grows that finds the fragments of a step",
+    }
+)
 THRESHOLD = 0.5
 SPEED_DEPTH = 4  # about 2,000 blocks
 MEMORY_DEPTHS = (3, 4, 5)  # 288 to 10,263 blocks
@@ -282,6 +286,7 @@ def sheets() -> list[Sheet]:
         Column("grown_kib", "the analysis\nMiB", 2**-10),
     )
     return [
+        *fragments_validation.sheets(),
         *fragments_exchange.sheets(),
         Sheet("speed", f"speed: {STUDIES['speed']}; three balls, {data.CELLS}³ cells; {cores()} cores", speed),
         Sheet("speed", "speed: what is wrong with the surface", surface),
@@ -298,6 +303,7 @@ def main(arguments: list[str] | None = None) -> int:
     sizes = Sizes(options.quick)
     rows, left_out = speed_rows()
     rows = [
+        *fragments_validation.rows(),
         *fragments_exchange.rows_of(sizes.strong_depth, sizes.weak_depths),
         *rows,
         *memory_rows(sizes.memory_depths),

@@ -104,8 +104,8 @@ def octree(balls: Balls, depth: int, half: bool = False) -> Octree:
     return Octree(tree.levels[order], tree.indices[order], depth)
 
 
-def volume_fractions(balls: Balls, tree: Octree) -> np.ndarray:
-    """(blocks, z, y, x): 1 inside, 0 outside, and linear within half a cell of a surface."""
+def volume_fractions(balls: Balls, tree: Octree, ramp: float = 1.0) -> np.ndarray:
+    """(blocks, z, y, x): 1 inside, 0 outside, and linear over so many cells at a surface."""
     places = np.moveaxis(np.indices((CELLS,) * 3), 0, -1)[..., ::-1] + 0.5
     values = np.empty((len(tree), *places.shape[:3]))
     for first in range(0, len(tree), FEW):
@@ -113,7 +113,7 @@ def volume_fractions(balls: Balls, tree: Octree) -> np.ndarray:
         cell = (some.widths / CELLS)[:, None, None, None]
         points = some.indices[:, None, None, None] * some.widths[:, None, None, None, None] + places * cell[..., None]
         distance = balls.distance(points.reshape(-1, 3)).reshape(len(some), *places.shape[:3])
-        values[first : first + FEW] = np.clip(0.5 - distance / cell, 0, 1)
+        values[first : first + FEW] = np.clip(0.5 - distance / (ramp * cell), 0, 1)
     return values
 
 
