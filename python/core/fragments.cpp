@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "analysis/fragments/amr_blocks.hpp"
+#include "analysis/fragments/bricks.hpp"
 #include "analysis/fragments/fragments.hpp"
 #include "analysis/fragments/merge.hpp"
 #include "core.hpp"
@@ -124,7 +125,7 @@ nb::ndarray<nb::numpy, T> rows_of(const std::vector<std::array<T, n>>& values) {
   return nb::ndarray<nb::numpy, T>(kept->data()->data(), {kept->size(), n}, owner);
 }
 
-// What was found in one batch of blocks, whose arrays it keeps.
+// What was found in one batch of blocks, whose arrays it keeps until release().
 class PyFragmentPart {
  public:
   PyFragmentPart(const Levels& levels, const Indices& indices, std::size_t own, const analysis::AmrGrid& grid,
@@ -151,12 +152,25 @@ class PyFragmentPart {
                           array_of(surface_.components));
   }
 
+  // Component, place (n, 3) and volume.
+  nb::tuple bricks() const {
+    std::vector<std::int32_t> component;
+    std::vector<analysis::Index3> place;
+    std::vector<double> volume;
+    for (const auto& brick : analysis::bricks_of(blocks_, fields_.fraction, finder())) {
+      component.push_back(brick.component);
+      place.push_back(brick.place);
+      volume.push_back(brick.volume);
+    }
+    return nb::make_tuple(array_of(std::move(component)), rows_of(place), array_of(std::move(volume)));
+  }
+
   // Of all cells of the own blocks, x fastest: what `numbers` has for their component, -1 where there is none.
   nb::ndarray<nb::numpy, std::int32_t> labels(
       const nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig>& numbers) {
     std::vector<std::int32_t> all, row;
     for (std::size_t block = 0; block < blocks_.own(); ++block) {
-      finder_->cells(block, row);
+      finder().cells(block, row);
       for (auto& label : row) {
         if (label >= 0 && static_cast<std::size_t>(label) >= numbers.shape(0))
           throw Error(Errc::invalid_argument, "the numbers are not those of this part's components");
@@ -167,7 +181,18 @@ class PyFragmentPart {
     return array_of(std::move(all));
   }
 
+  // bricks() and labels() are over.
+  void release() {
+    finder_.reset();
+    kept_.clear();
+  }
+
  private:
+  const analysis::FragmentFinder& finder() const {
+    if (!finder_) throw Error(Errc::wrong_state, "the blocks of these fragments were released");
+    return *finder_;
+  }
+
   analysis::BlockField take(nb::handle chunks, std::size_t dimensions) {
     return FieldRows(blocks_.grid(), dimensions).take(nb::cast<nb::list>(chunks), blocks_.size(), kept_);
   }
@@ -242,7 +267,9 @@ void bind_fragments(nb::module_& m) {
       .def_prop_ro("components", &PyFragmentPart::components)
       .def("encode", &PyFragmentPart::encode)
       .def("surface", &PyFragmentPart::surface)
-      .def("labels", &PyFragmentPart::labels, "numbers"_a);
+      .def("bricks", &PyFragmentPart::bricks)
+      .def("labels", &PyFragmentPart::labels, "numbers"_a)
+      .def("release", &PyFragmentPart::release);
   m.def(
       "find_fragments",
       [](const Levels& levels, const Indices& indices, std::size_t own, const std::vector<std::int32_t>& cells,

@@ -81,7 +81,8 @@ def find(source: Source, search: Search, cohort: Cohort | None) -> Found:
         bricks = []
         for batch in source.blocks(search.fields, search.algorithm, search.batch):
             parts.append(_part(batch, search))
-            bricks.append(_bricks(batch, search, parts[-1]))
+            bricks.append(Bricks(*parts[-1].bricks()))
+            parts[-1].release()  # no more than a batch is in memory
         return [(part.encode(), each) for part, each in zip(parts, bricks, strict=True)]
 
     def joined(by_rank: list[list[tuple[bytes, Bricks]]]) -> tuple[dict[str, Any], list[list[np.ndarray]], Bricks]:
@@ -100,13 +101,14 @@ def find(source: Source, search: Search, cohort: Cohort | None) -> Found:
         pieces.append(Piece(points, triangles, numbers[components], ids))
 
     def labels() -> list[np.ndarray]:
-        return [part.labels(numbers) for part, numbers in zip(parts, maps, strict=True)]
+        again = source.blocks(search.fields, search.algorithm, search.batch)
+        return [_part(batch, search, False).labels(numbers) for batch, numbers in zip(again, maps, strict=True)]
 
     totals = {"above": merged["above"], "below": merged["below"]}
     return Found(columns_of(merged, search), totals, bricks, pieces, labels)
 
 
-def _part(batch: Batch, search: Search) -> Any:
+def _part(batch: Batch, search: Search, surface: bool = True) -> Any:
     fields = {"fraction": batch.fields[search.field], "means": [batch.fields[name] for name in search.means]}
     if search.mass is not None:
         fields["mass"] = batch.fields[search.mass]
@@ -115,20 +117,8 @@ def _part(batch: Batch, search: Search) -> Any:
     mesh = batch.mesh
     return _core.find_fragments(
         batch.levels, batch.indices, batch.own, batch.cells, mesh.origin, mesh.spacing, batch.depth, fields,
-        search.threshold, True,
+        search.threshold, surface,
     )  # fmt: skip
-
-
-def _bricks(batch: Batch, search: Search, part: Any) -> Bricks:
-    """What each component has of the cells of level 0, by which fragments are followed."""
-    components = part.labels(np.arange(part.components, dtype=np.int32)).reshape(batch.own, *batch.cells[::-1])
-    block, z, y, x = np.nonzero(components >= 0)
-    runs: Any = batch.fields[search.field]
-    fraction = np.concatenate([array[rows] for array, rows in runs])[block, z, y, x]
-    level = batch.levels[block]
-    volume = fraction / (255.0 if fraction.dtype == np.uint8 else 1.0) * np.prod(batch.mesh.spacing) * 0.125**level
-    place = (batch.indices[block] * batch.cells + np.stack([x, y, z], axis=1)) >> level[:, np.newaxis]
-    return _joined([Bricks(components[block, z, y, x], place, volume)])
 
 
 def _joined(bricks: Sequence[Bricks]) -> Bricks:

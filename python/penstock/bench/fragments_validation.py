@@ -106,8 +106,8 @@ class Pieces:
     def same_as(self, other: Pieces) -> bool:
         """Bit by bit: the table, the points, and the triangles, whatever the order."""
         tables = all(np.array_equal(self.table[name], other.table[name]) for name in ("volume", "centre", "moments"))
-        sets = [np.unique(np.column_stack([p.ids[p.triangles], p.fragment]), axis=0) for p in (self, other)]
-        return tables and np.array_equal(self.points, other.points) and np.array_equal(*sets)
+        one, two = (np.unique(np.column_stack([p.ids[p.triangles], p.fragment]), axis=0) for p in (self, other))
+        return tables and np.array_equal(self.points, other.points) and np.array_equal(one, two)
 
 
 # ---------------------------------------------------------------------------------------------------------------- cases
