@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from ..errors import InvalidArgument
 from .description import AmrDescription, FieldInfo, _Fetch
 from .partition import RowsPart, check_places
 
-Algorithm = Literal["refined", "baseline"]
 # Arrays of blocks with the rows that count, which together are the rows of a batch in their order; of a field of
 # several variables, such a list for each variable.
 Runs = list[tuple[np.ndarray, np.ndarray]]
@@ -63,7 +62,7 @@ class Neighbourhood:
     step.wait() raises.
     """
 
-    def __init__(self, description: AmrDescription, part: RowsPart, algorithm: Algorithm | None = None):
+    def __init__(self, description: AmrDescription, part: RowsPart, algorithm: str | None = None):
         self.algorithm = algorithm or ("refined" if description.splits else "baseline")
         _check_algorithm(description, self.algorithm)
         self.messages = self.bytes = 0

@@ -198,8 +198,9 @@ class _MeshSource:
         _, channel, description = self._frame._describe(self._mesh)
         if not isinstance(description, AmrDescription):
             raise InvalidArgument(f"mesh '{self._mesh}' is {description.type}; fragments are found in an AMR mesh")
+        part: Any = channel.part(description)
         with self._frame._clock("read"):
-            near = Neighbourhood(description, channel.part(description), algorithm)
+            near = Neighbourhood(description, part, algorithm)
         return near.batches(fields, batch)
 
     def once(self, key: Any, make: Callable[[], Result]) -> Result:
