@@ -157,7 +157,12 @@ class PyFragmentPart {
     std::vector<std::int32_t> component;
     std::vector<analysis::Index3> place;
     std::vector<double> volume;
-    for (const auto& brick : analysis::bricks_of(blocks_, fields_.fraction, finder())) {
+    std::vector<analysis::Brick> bricks;
+    {
+      const nb::gil_scoped_release released;
+      bricks = analysis::bricks_of(blocks_, fields_.fraction, finder());
+    }
+    for (const auto& brick : bricks) {
       component.push_back(brick.component);
       place.push_back(brick.place);
       volume.push_back(brick.volume);
@@ -218,7 +223,11 @@ nb::dict merged_of(const std::vector<nb::bytes>& encoded) {
   std::vector<analysis::Part> parts;
   for (const auto& bytes : encoded)
     parts.push_back(analysis::decode({reinterpret_cast<const std::byte*>(bytes.c_str()), bytes.size()}));
-  const auto merged = analysis::merge(parts);
+  analysis::Merged merged;
+  {
+    const nb::gil_scoped_release released;
+    merged = analysis::merge(parts);
+  }
   nb::dict out;
   out["lowest"] = array_of(merged.lowest);
   out["cells"] = array_of(merged.cells);

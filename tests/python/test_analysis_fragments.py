@@ -1,6 +1,7 @@
 """Fragments in pipelines: the same tables from any ranks, algorithm and batch; VTK's surface; over time."""
 
 import csv
+import gc
 import threading
 
 import numpy as np
@@ -250,6 +251,26 @@ scenes:
     assert len(numbers(tmp_path / "out/v-000000.csv")["volume"]) == 1
     assert len(got["volume"]) == 3 and got["cycle"] == 0 and (np.diff(got["volume"]) < 0).all()
     assert (tmp_path / "out/p-000000.png").stat().st_size > 1000
+
+
+def test_an_analysis_keeps_no_step(context, tmp_path):
+    """What is read in place of one writer's memory is given up with each frame, also without the garbage collector."""
+    pipeline = f"""
+scenes:
+  p: {{fragments: {{{FIND}}}, color: fragment, size: [160, 120]}}
+  s: {{slice: z, color: f, size: [160, 120]}}
+extracts:
+  c: {{type: vtk, fragments: {{{FIND}, give: cells}}}}
+  e: {{type: csv, fragment_table: {{{FIND}, give: events}}, when: cycle % 4 == 3}}
+"""
+    gc.disable()
+    try:
+        beside(*write(context, [(octree(ONE, 2), ONE)] * 9), *look(context, tmp_path / "out", pipeline))
+    finally:
+        gc.enable()
+    assert len(list((tmp_path / "out").glob("p-*.png"))) == 9
+    kinds = [table(tmp_path / f"out/e-{n:06d}.csv")["kind"].tolist() for n in (3, 7)]
+    assert kinds == [["birth"] + ["continuation"] * 3, ["continuation"] * 4]
 
 
 def test_mistakes_are_said(context, tmp_path):

@@ -6,7 +6,7 @@ follows it from step to step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,8 +21,9 @@ from .amr import Arrays, Batch, Runs
 from .chain import Filter, Source, Survey, Table
 from .reductions import exchange
 from .schema import choice, interval, number, option, text, whole
-from .tracking import Bricks, Tracker
+from .tracking import Bricks, Tracked, Tracker
 
+MAX_FRAMES = 10_000  # whose events are kept for filters that look at few frames
 # Of the table, those that a surface has as fields.
 COLUMNS = ("fragment", "cells", "volume", "mass", "vx", "vy", "vz", "length", "width", "height", "hull_ratio")
 
@@ -58,54 +59,51 @@ class Piece:
 
 @dataclass(frozen=True)
 class Found:
-    """The fragments of one frame.
+    """The fragments of one frame. It refers to no block of the frame.
 
-    columns: a row for each fragment, by volume, the largest first; the same on all ranks. totals: cells, volume, mass
-    and momentum "above" the threshold and "below" it. bricks: the volume of fragments in the cells of level 0. pieces:
-    of this rank. labels: of each batch, the fragment of each cell of its own blocks, x fastest, without ghost layers;
-    -1 for none.
+    columns: a row for each fragment, by volume, the largest first; the same on all ranks. bricks: what the fragments
+    have of the cells of level 0, and pieces, of this rank. maps: of each batch, the fragment of each component.
     """
 
     columns: dict[str, np.ndarray]
-    totals: dict[str, dict[str, Any]]
-    bricks: Bricks
+    bricks: list[Bricks]
     pieces: list[Piece]
-    labels: Callable[[], list[np.ndarray]]
+    maps: list[np.ndarray]
 
 
 def find(source: Source, search: Search, cohort: Cohort | None) -> Found:
     """Collective. InvalidArgument: neighbouring blocks differ by more than one level, or a field has another shape."""
     parts: list[Any] = []
+    bricks: list[Bricks] = []
 
-    def mine() -> list[tuple[bytes, Bricks]]:
-        bricks = []
+    def mine() -> list[bytes]:
         for batch in source.blocks(search.fields, search.algorithm, search.batch):
             parts.append(_part(batch, search))
             bricks.append(Bricks(*parts[-1].bricks()))
             parts[-1].release()  # no more than a batch is in memory
-        return [(part.encode(), each) for part, each in zip(parts, bricks, strict=True)]
+        return [part.encode() for part in parts]
 
-    def joined(by_rank: list[list[tuple[bytes, Bricks]]]) -> tuple[dict[str, Any], list[list[np.ndarray]], Bricks]:
-        everything = [each for found in by_rank for each in found]
-        merged = _core.merge_fragments([part for part, _ in everything])
-        maps = merged.pop("maps")
-        bricks = [replace(each, row=numbers[each.row]) for (_, each), numbers in zip(everything, maps, strict=True)]
-        left = iter(maps)
-        return merged, [[next(left) for _ in found] for found in by_rank], _joined(bricks)
+    def joined(by_rank: list[list[bytes]]) -> tuple[dict[str, np.ndarray], list[list[np.ndarray]]]:
+        merged = _core.merge_fragments([part for found in by_rank for part in found])
+        maps = iter(merged["maps"])
+        return columns_of(merged, search), [[next(maps) for _ in found] for found in by_rank]
 
-    merged, by_rank, bricks = exchange(cohort, mine, joined)
+    columns, by_rank = exchange(cohort, mine, joined)
     maps = by_rank[cohort.rank if cohort is not None else 0]
     pieces = []
     for part, numbers in zip(parts, maps, strict=True):
         points, ids, triangles, components = part.surface()
         pieces.append(Piece(points, triangles, numbers[components], ids))
+    followed = [replace(each, row=numbers[each.row]) for each, numbers in zip(bricks, maps, strict=True)]
+    return Found(columns, followed, pieces, maps)
 
-    def labels() -> list[np.ndarray]:
-        again = source.blocks(search.fields, search.algorithm, search.batch)
-        return [_part(batch, search, False).labels(numbers) for batch, numbers in zip(again, maps, strict=True)]
 
-    totals = {"above": merged["above"], "below": merged["below"]}
-    return Found(columns_of(merged, search), totals, bricks, pieces, labels)
+def labels_of(source: Source, search: Search, found: Found) -> np.ndarray:
+    """The fragment of each cell of this rank's own blocks, x fastest, without ghost layers; -1 for none."""
+    plain = replace(search, mass=None, velocity=None, means=())
+    batches = source.blocks(plain.fields, plain.algorithm, plain.batch)
+    labels = [_part(batch, plain, False).labels(numbers) for batch, numbers in zip(batches, found.maps, strict=True)]
+    return np.concatenate([np.empty(0, np.int32), *labels])
 
 
 def _part(batch: Batch, search: Search, surface: bool = True) -> Any:
@@ -207,23 +205,39 @@ def hull_volume(points: np.ndarray) -> float:
 
 
 class Tracks:
-    """Fragments from frame to frame. track: of each fragment of the last one; events: since the one before."""
+    """Fragments from frame to frame. track: of each fragment of the last one. Rank 0 follows them for all."""
 
     def __init__(self) -> None:
         self.track = np.empty(0, np.int64)
-        self.events: dict[str, np.ndarray] = {}
         self._tracker: Tracker | None = None
         self._time = -np.inf
+        self._events: list[dict[str, np.ndarray]] = []  # the newest MAX_FRAMES
+        self._frames = 0
+        self._seen: dict[int, int] = {}  # frames whose events a filter has had, by its id
 
-    def add(self, time: float, found: Found, spacing: Sequence[float]) -> None:
-        """spacing: of level 0. A time that is not later than the last one, as after a restart, begins new tracks."""
-        if self._tracker is None or time <= self._time:
-            self._tracker = Tracker(np.array(spacing))
-        tracked = self._tracker.add(time, found.columns, found.bricks)
-        self.track, self.events, self._time = tracked.tracks, tracked.events, time
+    def add(self, time: float, found: Found, spacing: Sequence[float], cohort: Cohort | None) -> None:
+        """Collective. spacing: of level 0. A time that is not later than the last one, as after a restart, begins new
+        tracks."""
 
-    @property
+        def follow(by_rank: list[list[Bricks]]) -> Tracked:
+            if self._tracker is None or time <= self._time:
+                self._tracker = Tracker(np.array(spacing))
+            return self._tracker.add(time, found.columns, _joined([each for bricks in by_rank for each in bricks]))
+
+        tracked = exchange(cohort, lambda: found.bricks, follow)
+        self.track, self._time = tracked.tracks, time
+        self._events = [*self._events[1 - MAX_FRAMES :], tracked.events]
+        self._frames += 1
+
+    def events(self, reader: object) -> dict[str, np.ndarray]:
+        """Those since this reader asked last."""
+        new = self._frames - self._seen.get(id(reader), 0)
+        self._seen[id(reader)] = self._frames
+        tables = self._events[-new:] if new else [{n: column[:0] for n, column in self._events[-1].items()}]
+        return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
     def trajectories(self) -> dict[str, np.ndarray]:
+        """On rank 0."""
         return self._tracker.trajectories() if self._tracker is not None else {}
 
 
@@ -260,7 +274,8 @@ class _Options(Filter):
         """Those of this frame."""
         source = _source(survey)
         tracks = source.kept(("tracks", self.search), Tracks)
-        source.once(("tracks", self.search), lambda: tracks.add(source.time, self._found(survey), source.spacing))
+        found = self._found(survey)
+        source.once(("tracks", self.search), lambda: tracks.add(source.time, found, source.spacing, survey.cohort))
         return tracks
 
     def _chosen(self, columns: dict[str, np.ndarray]) -> np.ndarray:
@@ -297,12 +312,13 @@ class Fragments(_Options):
 
     def apply(self, parts: list[Any], survey: Survey) -> list[Any]:
         if self.give == "trajectories":
-            return _lines(self._tracks(survey).trajectories) if _first(survey.cohort) else []
+            tracks = self._tracks(survey)
+            return _lines(tracks.trajectories()) if _first(survey.cohort) else []
         found, track = self._found(survey), self._tracks(survey).track
         keep = self._chosen(found.columns)
         if self.give == "surface":
             return _surfaces(found, track, keep, [*COLUMNS, *self.average])
-        labels = np.concatenate([np.empty(0, np.int32), *found.labels()])
+        labels = labels_of(_source(survey), self.search, found)
         return _cells(parts, labels.reshape(len(parts), -1) if len(parts) else labels, track, keep)
 
 
@@ -325,7 +341,7 @@ class FragmentTable(_Options):
     def apply(self, parts: list[Any], survey: Survey) -> Table:
         tracks = self._tracks(survey)
         if self.give == "events":
-            return Table(tracks.events)
+            return Table(tracks.events(self))
         columns = self._found(survey).columns
         keep = self._chosen(columns)
         chosen = {name: column[keep] for name, column in {**columns, "track": tracks.track}.items()}

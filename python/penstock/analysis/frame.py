@@ -163,6 +163,11 @@ class Frame:
         structured: Any = description
         return [structured.box_of(part) for part in parts]
 
+    def close(self) -> None:
+        """Gives up what was read: views of the step's memory among it, which keep the step."""
+        for kept in (self._loaded, self._names, self._converted, self._made):
+            kept.clear()
+
     def steer(self, **values: Any) -> None:
         """Asks the simulation for these values of its parameters; they arrive at one of its next steps.
 
@@ -201,7 +206,13 @@ class _MeshSource:
         part: Any = channel.part(description)
         with self._frame._clock("read"):
             near = Neighbourhood(description, part, algorithm)
-        return near.batches(fields, batch)
+        found = near.batches(fields, batch)
+        while True:
+            with self._frame._clock("read"):
+                one = next(found, None)
+            if one is None:
+                return
+            yield one
 
     def once(self, key: Any, make: Callable[[], Result]) -> Result:
         return _made(self._frame._made, (self._mesh, key), make)

@@ -154,6 +154,7 @@ class Analysis:
         frame = Frame(self._channels, self._cohort, self._output, self._clock)
         self._note(frame.answer)
         files = [path for task in self._tasks for path in task.run(frame)]
+        frame.close()
         self._channels.release()
         self.report.frames += 1
         self.report.files_written += len(files)

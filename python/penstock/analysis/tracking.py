@@ -36,6 +36,7 @@ from ..errors import InvalidArgument
 
 Table = Mapping[str, np.ndarray]  # columns of one length
 NONE = -1  # in place of a track
+MAX_ROWS = 1_000_000  # of trajectories: 48 MB
 _EVENTS = {"time": float, "kind": "U12", "before": np.int64, "after": np.int64, "change": float}
 _TRAJECTORIES = {"track": np.int64, "time": float, "x": float, "y": float, "z": float, "volume": float}
 
@@ -92,7 +93,8 @@ class Tracker:
         nothing = np.empty((0, 3))
         self._last = _Step(-np.inf, nothing, nothing, np.empty(0), None, np.empty(0, np.int64))
         self._next = 0
-        self._rows: list[dict[str, np.ndarray]] = []
+        self._rows: list[dict[str, np.ndarray]] = []  # for trajectories
+        self._kept = 0
 
     def add(self, time: float, table: Table, bricks: Bricks | None = None) -> Tracked:
         """table: volume, x, y, z (centres), and vx, vy, vz or none of these. Raises InvalidArgument, e.g. for a NaN."""
@@ -105,11 +107,14 @@ class Tracker:
         self._next += int(new.sum())
         columns = {"x": step.centre[:, 0], "y": step.centre[:, 1], "z": step.centre[:, 2], "volume": step.volume}
         self._rows.append({"track": step.tracks, "time": np.full(len(step.tracks), time), **columns})
+        self._kept += len(step.tracks)
+        while self._kept > MAX_ROWS and len(self._rows) > 1:
+            self._kept -= len(self._rows.pop(0)["track"])
         self._last = step
         return Tracked(step.tracks, _events(last, step, pairs))
 
     def trajectories(self) -> dict[str, np.ndarray]:
-        """Of all steps so far, by track and time."""
+        """Of all steps so far (the newest MAX_ROWS rows), by track and time."""
         table = _table(self._rows, _TRAJECTORIES)
         order = np.lexsort((table["time"], table["track"]))
         return {name: column[order] for name, column in table.items()}
