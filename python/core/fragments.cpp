@@ -142,6 +142,7 @@ class PyFragmentPart {
   std::size_t components() const { return part_.size(); }
 
   nb::bytes encode() const {
+    finder();
     const auto bytes = analysis::encode(part_);
     return nb::bytes(bytes.data(), bytes.size());
   }
@@ -186,10 +187,11 @@ class PyFragmentPart {
     return array_of(std::move(all));
   }
 
-  // bricks() and labels() are over.
+  // Keeps the surface alone: encode(), bricks() and labels() throw afterwards.
   void release() {
     finder_.reset();
     kept_.clear();
+    part_ = {};
   }
 
  private:

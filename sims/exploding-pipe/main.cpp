@@ -163,11 +163,19 @@ class Output {
       levels[b] = key.level;
       for (std::size_t d = 0; d < 3; ++d) indices[3 * b + d] = key.at[d];
     }
-    // Ours counts in blocks of the deepest level.
-    const std::uint64_t split = grid.first() < tree.size()
-                                    ? morton(tree.leaves()[grid.first()]) >> 3 * (deepest_level - tree.max_level())
-                                    : UINT64_MAX;
-    step.put(splits_, {{static_cast<std::uint64_t>(grid.rank())}, {1}}, &split);
+    if (grid.rank() == 0) put_splits(tree, step);
+  }
+
+  // All of them from one rank, so that readers ask one.
+  void put_splits(const Octree& tree, penstock::CoprocessStep& step) {
+    const auto ranks = static_cast<std::uint64_t>(tree.ranks());
+    const auto splits = step.put_span(splits_, {{0}, {ranks}});
+    for (std::size_t rank = 0; rank < splits.size(); ++rank) {
+      const int first = tree.first(static_cast<int>(rank));
+      // morton() counts in blocks of the deepest level.
+      splits[rank] =
+          first < tree.size() ? morton(tree.leaves()[first]) >> 3 * (deepest_level - tree.max_level()) : UINT64_MAX;
+    }
   }
 
   void put_values(const Simulation& simulation, penstock::WriteStep& step) {

@@ -273,11 +273,50 @@ extracts:
     assert kinds == [["birth"] + ["continuation"] * 3, ["continuation"] * 4]
 
 
+def test_what_has_no_place_or_an_absurd_velocity_ends_nothing(context, tmp_path):
+    """Three bodies: without mass, with a velocity that is no number, and with one that is far too large."""
+    tree = octree(THREE, 3)
+    f = volume_fractions(THREE, tree)
+    centres = tree.indices * tree.widths[:, None] + tree.widths[:, None] / 2
+    body = np.linalg.norm(centres[:, None] - THREE.centres, axis=2).argmin(axis=1)
+    u = np.zeros((*f.shape, 3))
+    u[body == 1], u[body == 2] = np.nan, 1e30
+    m = np.where((body == 0)[:, None, None, None], 0, f)
+
+    def simulation():
+        with context.create("blocks", timeout=TIMEOUT_S) as stream:
+            for cycle in range(2):
+                with stream.step() as step:
+                    step["time"] = float(cycle)
+                    fields = {name: Field("element", each) for name, each in (("f", f), ("m", m), ("u", u))}
+                    mesh = AmrMesh(
+                        cells=(CELLS,) * 3,
+                        levels=tree.levels,
+                        indices=tree.indices,
+                        spacing=(1 / CELLS,) * 3,
+                        fields=fields,
+                    )
+                    publish(step, {"blocks": mesh})
+
+    pipeline = "extracts: {t: {type: csv, fragment_table: {field: f, mass: m, velocity: u}}}"
+    beside(simulation, *look(context, tmp_path / "out", pipeline))
+    found = numbers(tmp_path / "out/t-000001.csv")
+    order = np.argsort(-THREE.radii).tolist()
+    assert found["track"][order.index(0)] == -1 and (np.delete(found["track"], order.index(0)) >= 0).all()
+    assert np.isnan(found["x"]).sum() == np.isnan(found["length"]).sum() == 1
+
+
 def test_mistakes_are_said(context, tmp_path):
     with pytest.raises(PipelineError, match="stands first"):
         Pipeline.loads("pipelines: {p: [{contour: f}, {fragments: f}]}")
     with pytest.raises(PipelineError, match="nothing can follow"):
         Pipeline.loads("pipelines: {p: [{fragment_table: f}, {slice: z}]}")
+
+    for name in ("x", "cells", "track"):
+        with pytest.raises(PipelineError, match=f"'{name}' is a column"):
+            Pipeline.loads(f"pipelines: {{p: [{{fragments: {{field: f, average: [{name}]}}}}]}}")
+    with pytest.raises(PipelineError, match="threshold"):
+        Pipeline.loads("pipelines: {p: [{fragments: {field: f, threshold: 0}}]}")
 
     def uniform():
         with context.create("blocks", timeout=TIMEOUT_S) as stream, stream.step() as step:

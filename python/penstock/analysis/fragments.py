@@ -20,12 +20,15 @@ from . import schema
 from .amr import Arrays, Batch, Runs
 from .chain import Filter, Source, Survey, Table
 from .reductions import exchange
-from .schema import choice, interval, number, option, text, whole
+from .schema import Problem, choice, interval, number, option, text, whole
 from .tracking import Bricks, Tracked, Tracker
 
+FEW_CELLS = 8
 MAX_FRAMES = 10_000  # whose events are kept for filters that look at few frames
 # Of the table, those that a surface has as fields.
 COLUMNS = ("fragment", "cells", "volume", "mass", "vx", "vy", "vz", "length", "width", "height", "hull_ratio")
+
+TABLE = frozenset([*COLUMNS, *"xyz", "ax", "ay", "az", "cell", "track"])  # but for means
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,14 @@ def find(source: Source, search: Search, cohort: Cohort | None) -> Found:
     bricks: list[Bricks] = []
 
     def mine() -> list[bytes]:
+        encoded = []
         for batch in source.blocks(search.fields, search.algorithm, search.batch):
-            parts.append(_part(batch, search))
-            bricks.append(Bricks(*parts[-1].bricks()))
-            parts[-1].release()  # no more than a batch is in memory
-        return [part.encode() for part in parts]
+            part = _part(batch, search)
+            parts.append(part)
+            encoded.append(part.encode())
+            bricks.append(Bricks(*part.bricks()))
+            part.release()  # no blocks but those of a batch are in memory
+        return encoded
 
     def joined(by_rank: list[list[bytes]]) -> tuple[dict[str, np.ndarray], list[list[np.ndarray]]]:
         merged = _core.merge_fragments([part for found in by_rank for part in found])
@@ -157,32 +163,38 @@ def columns_of(merged: dict[str, Any], search: Search) -> dict[str, np.ndarray]:
     columns |= dict(zip(search.means, merged["means"].reshape(count, len(search.means)).T, strict=True))
     fragment, points = merged["extremes"]
     extremes = np.split(points, np.searchsorted(fragment, np.arange(1, count)))[:count]
-    columns |= shape_columns(merged["moments"].reshape(count, 3, 3), extremes, merged["volume"])
+    columns |= shape_columns(merged["moments"].reshape(count, 3, 3), extremes, merged["volume"], merged["cells"])
     columns["cell"] = merged["lowest"]
     return columns
 
 
-def shape_columns(moments: np.ndarray, extremes: list[np.ndarray], volume: np.ndarray) -> dict[str, np.ndarray]:
+def shape_columns(
+    moments: np.ndarray, extremes: list[np.ndarray], volume: np.ndarray, cells: np.ndarray
+) -> dict[str, np.ndarray]:
     """Of fragments with these central second moments (n, 3, 3) and extreme points of their surfaces (k, 3) each.
 
     The box lies along the principal axes of the moments and holds the extreme points; its long axis points upwards in
     its largest component. hull_ratio is the volume by that of the convex hull of these points: near 1 for a ball, small
-    for a U. The points are those of 162 directions, so that a ball's hull is a little too small.
+    for a U. The points are those of 162 directions, so that a ball's hull is a little too small. NaN: no finite moments
+    (no mass, say); the ratio also for less than FEW_CELLS cells, whose surface is too coarse.
     """
-    rows = []
-    for moment, points, inside in zip(moments, extremes, volume, strict=True):
+    names = ("length", "width", "height", "ax", "ay", "az", "hull_ratio")
+    rows = np.full((len(volume), len(names)), np.nan)
+    for row, moment, points, inside, many in zip(rows, moments, extremes, volume, cells >= FEW_CELLS, strict=True):
+        if not np.isfinite(moment).all():
+            continue
         axes = np.linalg.eigh(moment)[1]
         sides = np.ptp(points @ axes, axis=0)
         order = np.argsort(-sides, kind="stable")
         long = axes[:, order[0]]
-        hull = hull_volume(points)
-        rows.append([*sides[order], *(long * np.sign(long[np.abs(long).argmax()])), inside / hull if hull else np.nan])
-    names = ("length", "width", "height", "ax", "ay", "az", "hull_ratio")
-    return dict(zip(names, np.array(rows).reshape(-1, len(names)).T, strict=True))
+        hull = hull_volume(points) if many else 0.0
+        row[:] = [*sides[order], *(long * np.sign(long[np.abs(long).argmax()])), inside / hull if hull else np.nan]
+    return dict(zip(names, rows.T, strict=True))
 
 
 def hull_volume(points: np.ndarray) -> float:
     """Of the convex hull of points (k, 3); 0 when they lie in a plane."""
+    from vtkmodules.vtkCommonCore import vtkObject
     from vtkmodules.vtkFiltersCore import vtkDelaunay3D
 
     from .parts import run
@@ -198,7 +210,12 @@ def hull_volume(points: np.ndarray) -> float:
         return 0.0
     sides = np.sqrt(spread)
     round_ones = centred @ axes / sides  # a flat body would be within the filter's tolerance
-    grid: Any = run(vtkDelaunay3D(), point_set(round_ones))
+    shown = vtkObject.GetGlobalWarningDisplay()
+    vtkObject.GlobalWarningDisplayOff()  # of points on one sphere
+    try:
+        grid: Any = run(vtkDelaunay3D(), point_set(round_ones))
+    finally:
+        vtkObject.SetGlobalWarningDisplay(shown)
     corners = numpy_of(grid.GetCells().GetConnectivityArray()).reshape(-1, 4)
     a, b, c, d = round_ones[corners].swapaxes(0, 1)
     return float(np.abs(np.einsum("ij,ij->i", b - a, np.cross(c - a, d - a))).sum() / 6 * np.prod(sides))
@@ -222,7 +239,8 @@ class Tracks:
         def follow(by_rank: list[list[Bricks]]) -> Tracked:
             if self._tracker is None or time <= self._time:
                 self._tracker = Tracker(np.array(spacing))
-            return self._tracker.add(time, found.columns, _joined([each for bricks in by_rank for each in bricks]))
+            bricks = _joined([each for bricks in by_rank for each in bricks])
+            return _followed(self._tracker, time, found.columns, bricks)
 
         tracked = exchange(cohort, lambda: found.bricks, follow)
         self.track, self._time = tracked.tracks, time
@@ -241,6 +259,23 @@ class Tracks:
         return self._tracker.trajectories() if self._tracker is not None else {}
 
 
+def _followed(tracker: Tracker, time: float, columns: dict[str, np.ndarray], bricks: Bricks) -> Tracked:
+    """Fragments without a finite place have the track -1; those without a finite velocity are taken to rest."""
+    names = ["volume", *"xyz"]
+    there = np.isfinite([columns[name] for name in names]).all(axis=0) & (columns["volume"] > 0)
+    table = {name: columns[name][there] for name in names}
+    if "vx" in columns:
+        velocity = np.array([columns[name][there] for name in ("vx", "vy", "vz")])
+        velocity = np.where(np.isfinite(velocity).all(axis=0), velocity, 0.0)
+        table |= dict(zip(("vx", "vy", "vz"), velocity, strict=True))
+    kept = there[bricks.row]
+    rows = np.cumsum(there)[bricks.row[kept]] - 1
+    tracked = tracker.add(time, table, Bricks(rows, bricks.place[kept], bricks.volume[kept]))
+    tracks = np.full(len(there), -1, np.int64)
+    tracks[there] = tracked.tracks
+    return Tracked(tracks, tracked.events)
+
+
 # --------------------------------------------------------------------------------------------------------- the filters
 
 
@@ -251,7 +286,7 @@ class _Options(Filter):
     takes_blocks: ClassVar[bool] = True
 
     field: str = option(text)
-    threshold: float = option(number(), 0.5)
+    threshold: float = option(number(above=0), 0.5)
     mass: str | None = option(text, None)
     velocity: str | None = option(text, None)
     average: tuple[Any, ...] = option(schema.names, ())
@@ -259,6 +294,11 @@ class _Options(Filter):
     largest: int | None = option(whole(1, 1_000_000), None)
     algorithm: str | None = option(choice("refined", "baseline"), None)
     batch: int | None = option(whole(1, 1 << 30), None)
+
+    def __post_init__(self) -> None:
+        for name in self.average:
+            if name in TABLE:
+                raise Problem(f"average: '{name}' is a column of the table of fragments; its mean would have no name")
 
     @property
     def search(self) -> Search:

@@ -27,7 +27,7 @@ Volume is no part of the rule but for 4: `change` in the events shows how well i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from ..errors import InvalidArgument
 
 Table = Mapping[str, np.ndarray]  # columns of one length
 NONE = -1  # in place of a track
+MAX_BRICKS = 1e5  # that a fragment moves by from step to step
 MAX_ROWS = 1_000_000  # of trajectories: 48 MB
 _EVENTS = {"time": float, "kind": "U12", "before": np.int64, "after": np.int64, "change": float}
 _TRAJECTORIES = {"track": np.int64, "time": float, "x": float, "y": float, "z": float, "volume": float}
@@ -159,6 +160,7 @@ class Tracker:
 def _pairs(last: _Step, step: _Step, width: np.ndarray, least: float, reach: float) -> np.ndarray:
     """Pairs that count (n, 2): a row of either step. Those that are the best of both sides come twice."""
     dt = step.time - last.time
+    last, step = (_slowed(each, dt, width) for each in (last, step))
     overlaps = [_overlaps(last, step, dt, width), _overlaps(step, last, -dt, width)]
     pairs = np.concatenate([overlaps[0][0], overlaps[1][0][:, ::-1]])
     overlap = np.concatenate([each for _, each in overlaps])
@@ -172,6 +174,13 @@ def _pairs(last: _Step, step: _Step, width: np.ndarray, least: float, reach: flo
     of_old, of_new = (pairs[np.unique(pairs[:, side], return_index=True)[1]] for side in (0, 1))
     more = _by_attributes(last, step, of_old, of_new, reach)
     return np.concatenate([of_old, of_new, more, more])
+
+
+def _slowed(step: _Step, dt: float, width: np.ndarray) -> _Step:
+    """Fragments of absurd velocities at rest."""
+    with np.errstate(over="ignore", invalid="ignore"):  # before the first step, dt is infinite
+        slow = (np.abs(step.velocity * dt) < MAX_BRICKS * width).all(axis=1, keepdims=True)
+    return replace(step, velocity=np.where(slow, step.velocity, 0.0))
 
 
 def _by_attributes(last: _Step, step: _Step, of_old: np.ndarray, of_new: np.ndarray, reach: float) -> np.ndarray:

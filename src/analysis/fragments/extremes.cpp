@@ -89,6 +89,7 @@ void ExtremePoints::add(const ExtremePoint& point) {
 
 std::vector<ExtremePoint> ExtremePoints::take() {
   drop_others();
+  points_.shrink_to_fit();  // it was made for many more
   return std::exchange(points_, {});
 }
 
