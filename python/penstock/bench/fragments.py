@@ -16,6 +16,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
+from ..analysis.fragments import Search, columns_of, hull_volume
 from . import fragments_data as data
 from . import fragments_exchange, fragments_validation
 from .runner import run_programs
@@ -37,6 +39,8 @@ STUDIES = (
     }
 )
 THRESHOLD = 0.5
+HAS_VTK = importlib.util.find_spec("vtkmodules") is not None
+SEARCH = Search("fraction", THRESHOLD, None, None, (), None, None)
 SPEED_DEPTH = 4  # about 2,000 blocks
 MEMORY_DEPTHS = (3, 4, 5)  # 288 to 10,263 blocks
 BATCH = 256  # blocks
@@ -129,6 +133,8 @@ def ours(depth: int, surface: bool, parts: int, run: Run) -> Figures:
     tree, values, _ = fields_of(depth)
     ends = [part * len(tree) // parts for part in range(parts + 1)]
     others = [np.concatenate([np.arange(a), np.arange(b, len(tree))]) for a, b in itertools.pairwise(ends)]
+    if HAS_VTK:
+        hull_volume(np.eye(4, 3))  # loads it
     begun = time.thread_time()
     found = []
     for first, last, rows in zip(ends, ends[1:], others, strict=False):
@@ -146,6 +152,8 @@ def ours(depth: int, surface: bool, parts: int, run: Run) -> Figures:
             )
         )
     merged = _core.merge_fragments([part.encode() for part in found])
+    if surface and HAS_VTK:  # boxes and hulls
+        columns_of(merged, SEARCH)
     figures = speed_of(len(tree), time.thread_time() - begun)
     figures["fragments"] = len(merged["volume"])
     figures["mass_percent"] = percent_off(merged["volume"].sum(), mass_inside(tree, values))
@@ -202,7 +210,7 @@ def print_memory(folder: str, batch: int) -> None:
     from ..analysis import describe, fragments
 
     fragments.hull_volume(np.eye(4, 3))  # loads VTK
-    search = fragments.Search("fraction", THRESHOLD, None, None, (), None, batch or None)
+    search = replace(SEARCH, batch=batch or None)
     with penstock.open("blocks", engine="file", folder=folder) as stream, stream.step() as step:
         source: Any = OneRank(describe(step)["grid"])
         before = status_kib("VmRSS")
@@ -231,7 +239,7 @@ def speed_rows() -> tuple[list[Row], list[str]]:
         ("components", "components and table alone", False, 1),
     ):
         rows.append(Row("speed", "penstock", name, label, partial(ours, SPEED_DEPTH, surface, parts)))
-    if importlib.util.find_spec("vtkmodules"):
+    if HAS_VTK:
         work = partial(per_block, SPEED_DEPTH)
         rows.append(Row("speed", "vtk", "per_block", "Flying Edges, every block by itself", work))
     else:

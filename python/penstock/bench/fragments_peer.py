@@ -66,9 +66,12 @@ def filter_of(name: str, threshold: float) -> Any:
 
 
 def run(name: str, blocks: Any, threshold: float) -> tuple[list[Any], float]:
-    """The datasets that the filter makes, and its processor time."""
-    made = filter_of(name, threshold)
-    made.SetInputData(blocks)
+    """The datasets that the filter makes, and its processor time, once it has run before."""
+    for _ in range(2):
+        made = filter_of(name, threshold)
+        made.SetInputData(blocks)
+        made.Update()
+    made.Modified()
     begun = time.process_time()
     made.Update()
     seconds = time.process_time() - begun
