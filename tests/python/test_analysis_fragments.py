@@ -2,7 +2,6 @@
 
 import csv
 import gc
-import threading
 
 import numpy as np
 import pytest
@@ -19,27 +18,10 @@ from penstock.bench.fragments_data import CELLS, ONE, THREE, Balls, octree, volu
 from penstock.cohort import thread_cohort
 from penstock.errors import InvalidArgument
 
+from .test_analysis_run import beside
+
 TIMEOUT_S = 60.0
 FIND = "field: f, mass: m, velocity: u, average: [p]"
-
-
-def beside(*works):
-    """Runs each on a thread; raises what the first failed with."""
-    failed = []
-
-    def guarded(work):
-        try:
-            work()
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    if failed:
-        raise failed[0]
 
 
 def write(context, trees, ranks=1):
