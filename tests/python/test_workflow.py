@@ -186,7 +186,7 @@ def test_stream_options_are_the_fields_of_the_header():
     body = header.read_text().partition("struct StreamOptions {")[2].partition("};")[0]
     lines = [line.partition("//")[0].strip() for line in body.splitlines()]
     fields = [line.rstrip(";").split("=")[0].split()[-1] for line in lines if line.endswith(";")]
-    assert sorted(fields) == sorted([*stream_options, "fixed"])  # which is about what code gives
+    assert sorted(fields) == sorted([*stream_options, "fixed", "given"])  # these two are about what code gives
 
 
 def test_steps_that_no_program_is_given_are_refused(write):
