@@ -17,6 +17,14 @@ from ..errors import InvalidArgument
 
 METHODS = ("block", "planar", "morton")
 _MORTON_SIDE = 1 << 21  # of the cube that 64-bit Morton numbers reach
+# Shifts, and the bits kept after each, that move bit n of 21 to bit 3 n.
+_SPREAD = (
+    (32, 0x001F00000000FFFF),
+    (16, 0x001F0000FF0000FF),
+    (8, 0x100F00F00F00F00F),
+    (4, 0x10C30C30C30C30C3),
+    (2, 0x1249249249249249),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,23 +169,21 @@ def morton_keys(points: np.ndarray) -> np.ndarray:
     """Of points (n, 3): the bits of x, y, z in turn, z the lowest; 21 bits of each, over one power of two for all."""
     points = points - np.minimum(points.min(axis=0), 0)
     scale = 2.0 ** (21 - math.ceil(math.log2(max(points.max(), 1e-300) * (1 + 1e-12))))
-    cells = np.minimum(points * scale, 2**21 - 1).astype(np.uint64)
-    key = np.zeros(len(points), np.uint64)
-    for bit in range(21):
-        for axis in range(3):
-            taken = (cells[:, axis] >> np.uint64(bit)) & np.uint64(1)
-            key |= taken << np.uint64(3 * bit + 2 - axis)
-    return key
+    return _interleaved(np.minimum(points * scale, _MORTON_SIDE - 1)[:, ::-1])
 
 
 def morton_numbers(levels: np.ndarray, indices: np.ndarray, depth: int) -> np.ndarray:
     """Where blocks of refinement 2 begin on a Z curve, as `splits` counts: in blocks of the level depth, bit 0 of x."""
-    places = _places(levels, indices, depth)
-    numbers = np.zeros(len(places), np.uint64)
-    for bit in range(_MORTON_SIDE.bit_length() - 1):
-        for axis in range(3):
-            taken = (places[:, axis] >> np.uint64(bit)) & np.uint64(1)
-            numbers |= taken << np.uint64(3 * bit + axis)
+    return _interleaved(_places(levels, indices, depth))
+
+
+def _interleaved(places: np.ndarray) -> np.ndarray:
+    """The bits of each row (a, b, c) in turn, those of `a` the lowest. places: (n, 3), below _MORTON_SIDE."""
+    spread = places.astype(np.uint64)
+    for shift, kept in _SPREAD:
+        spread = (spread | spread << np.uint64(shift)) & np.uint64(kept)
+    a, b, c = spread.T
+    numbers: np.ndarray = a | b << np.uint64(1) | c << np.uint64(2)
     return numbers
 
 

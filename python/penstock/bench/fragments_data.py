@@ -1,4 +1,4 @@
-"""Balls in octrees of blocks, for `penstock bench fragments` and its tests; NumPy alone.
+"""Balls in octrees of blocks, for `penstock bench fragments` and its tests.
 
 A block has 8^3 cells and lies at `indices` (x, y, z), counted in blocks of its level; level 0 is the unit cube. Blocks
 are in the order of their Morton numbers (bit 0 is of x, 1 of y, 2 of z). Blocks that touch differ by one level at most.
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
+from ..analysis.partition import morton_numbers
 
 CELLS = 8  # of a block, along each axis
 # A block is refined when its centre is within so many of its widths of a surface. Blocks of a level and the next that
@@ -70,20 +72,10 @@ class Octree:
         return 0.5**self.levels
 
     def mortons(self) -> np.ndarray:
-        return morton_of(self.indices << (self.depth - self.levels)[:, None], self.depth)
+        return morton_numbers(self.levels, self.indices, self.depth)
 
     def rows(self, first: int, last: int) -> Octree:
         return Octree(self.levels[first:last], self.indices[first:last], self.depth)
-
-
-def morton_of(places: np.ndarray, bits: int) -> np.ndarray:
-    """places: (n, 3), each with so many bits."""
-    places = places.astype(np.uint64)
-    number = np.zeros(len(places), np.uint64)
-    for bit in range(bits):
-        for axis in range(3):
-            number |= ((places[:, axis] >> np.uint64(bit)) & np.uint64(1)) << np.uint64(3 * bit + axis)
-    return number
 
 
 def octree(balls: Balls, depth: int, half: bool = False) -> Octree:
@@ -143,6 +135,7 @@ def with_ghosts(tree: Octree, values: np.ndarray) -> Iterator[tuple[int, np.ndar
 def values_at(tree: Octree, starts: np.ndarray, values: np.ndarray, fine: np.ndarray) -> np.ndarray:
     """fine: places (n, 3) z, y, x, counted in cells of half the least width."""
     blocks = fine[:, ::-1] // (2 * CELLS)
-    rows = np.searchsorted(starts, morton_of(blocks, tree.depth), side="right") - 1
+    numbers = morton_numbers(np.full(len(blocks), tree.depth), blocks, tree.depth)
+    rows = np.searchsorted(starts, numbers, side="right") - 1
     cells = fine // (2 << (tree.depth - tree.levels[rows]))[:, None] - tree.indices[rows, ::-1] * CELLS
     return np.asarray(values[rows, cells[:, 0], cells[:, 1], cells[:, 2]])
