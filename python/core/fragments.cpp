@@ -248,8 +248,6 @@ nb::dict merged_of(const std::vector<nb::bytes>& encoded) {
   out["extremes"] = nb::make_tuple(array_of(std::move(fragment)), rows_of(at));
   out["above"] = totals_of(merged.above);
   out["below"] = totals_of(merged.below);
-  out["blocks"] = merged.blocks;
-  out["surface_blocks"] = merged.surface_blocks;
   nb::list maps;
   for (const auto& map : merged.fragment_of) maps.append(array_of(map));
   out["maps"] = maps;

@@ -39,12 +39,12 @@ def paint(balls, low=-np.inf, high=np.inf):
     return table, Bricks(keys[:, 0], keys[:, 1:], size * CELL**3), [frozenset(group) for group in groups]
 
 
-def follow(steps, with_bricks, **limits):
+def follow(steps, **limits):
     """steps: (time, balls). The tracks of each step as {balls of a fragment: track}, and all events."""
     tracker, tracks, events = Tracker(WIDTH), [], []
     for time, balls in steps:
         table, bricks, groups = paint(balls, **limits)
-        found = tracker.add(time, table, bricks if with_bricks else None)
+        found = tracker.add(time, table, bricks)
         tracks.append(dict(zip(groups, found.tracks.tolist(), strict=True)))
         columns = (found.events[name].tolist() for name in ("kind", "before", "after"))
         events += [(time, *event) for event in zip(*columns, strict=True)]
@@ -56,8 +56,7 @@ def of_kind(events, *kinds):
 
 
 @pytest.mark.parametrize("dt", [0.1, 0.3, 1.0])
-@pytest.mark.parametrize("with_bricks", [True, False])
-def test_two_balls_collide_and_part(dt, with_bricks):
+def test_two_balls_collide_and_part(dt):
     """They meet at time 3, stay one until 5, and part at right angles to where they came from."""
     radius = 0.45
 
@@ -71,7 +70,7 @@ def test_two_balls_collide_and_part(dt, with_bricks):
         return [((0, away, 0), radius, (0, 1.5, 0)), ((0, -away, 0), radius, (0, -1.5, 0))]
 
     times = np.arange(0.013, 8, dt)
-    tracker, tracks, events = follow([(t, balls(t)) for t in times], with_bricks)
+    tracker, tracks, events = follow([(t, balls(t)) for t in times])
     both = frozenset({0, 1})
     assert {len(each) for each in tracks} == {1, 2}
     together = [i for i, each in enumerate(tracks) if both in each]
@@ -87,22 +86,20 @@ def test_two_balls_collide_and_part(dt, with_bricks):
     assert (np.diff(table["time"])[np.diff(table["track"]) == 0] > 0).all()
 
 
-@pytest.mark.parametrize("with_bricks", [True, False])
-def test_a_burst_in_one_step(with_bricks):
+def test_a_burst_in_one_step():
     """One ball is six, each farther away than it was large; the largest goes on as it."""
     directions = [np.array(d, float) for d in ((1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1))]
     radii = [0.55, 0.5, 0.5, 0.5, 0.5, 0.5]
     pieces = [(d * 2, r, d * 2) for d, r in zip(directions, radii, strict=True)]
     steps = [(0.0, [((0, 0, 0), 0.9, (0, 0, 0))]), (1.0, pieces), (2.0, [(p * 2, r, v) for p, r, v in pieces])]
-    _, tracks, events = follow(steps, with_bricks)
+    _, tracks, events = follow(steps)
     assert of_kind(events, "split") == [(1.0, "split", 0, track) for track in range(6)]
     assert tracks[1] == tracks[2] and tracks[1][frozenset({0})] == 0
     assert len(of_kind(events, "continuation")) == 6 and not of_kind(events, "merge", "death")
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("with_bricks", [True, False])
-def test_balls_that_never_meet_keep_their_tracks(seed, with_bricks):
+def test_balls_that_never_meet_keep_their_tracks(seed):
     """Whatever the order of the rows, in steps of several diameters, while some leave the domain."""
     rng = np.random.default_rng(seed)
     start = np.stack(np.meshgrid(*[np.arange(3) * 2.5] * 3), axis=-1).reshape(-1, 3)
@@ -113,7 +110,7 @@ def test_balls_that_never_meet_keep_their_tracks(seed, with_bricks):
     for t in np.cumsum(rng.uniform(0.1, 1.5, 6)):
         order = rng.permutation(12)
         steps.append((t, order, [(start[n] + (speed + drift[n]) * t, radii[n], speed + drift[n]) for n in order]))
-    _, tracks, events = follow([(t, balls) for t, _, balls in steps], with_bricks, high=12.0)
+    _, tracks, events = follow([(t, balls) for t, _, balls in steps], high=12.0)
     seen = {}
     for (_, order, _), found in zip(steps, tracks, strict=True):
         for group, track in found.items():
@@ -166,21 +163,26 @@ def test_volume_is_a_check_and_steps_may_be_empty():
 def test_a_hit_that_moves_a_fragment_off_its_path_is_matched_by_attributes():
     table = {"volume": np.array([0.5]), "x": np.array([0.0]), "y": np.zeros(1), "z": np.zeros(1)}
     tracker = Tracker(WIDTH)
-    tracker.add(0.0, table)
+
+    def brick(x, volume):
+        return Bricks(np.zeros(1, int), np.array([[np.floor(x / WIDTH), 0, 0]], int), np.array([volume]))
+
+    tracker.add(0.0, table, brick(0.0, 0.5))
     for x, volume, kind in ((1.6, 0.45, "continuation"), (3.2, 0.1, "birth"), (9.0, 0.1, "birth")):
-        events = tracker.add(x, table | {"x": np.array([x]), "volume": np.array([volume])}).events
+        events = tracker.add(x, table | {"x": np.array([x]), "volume": np.array([volume])}, brick(x, volume)).events
         assert events["kind"].tolist()[-1] == kind
 
 
 def test_tables_that_are_refused():
     good = {"volume": np.ones(1), "x": np.zeros(1), "y": np.zeros(1), "z": np.zeros(1)}
+    brick = Bricks(np.zeros(1, int), np.zeros((1, 3), int), np.ones(1))
     tracker = Tracker()
-    tracker.add(1.0, good)
+    tracker.add(1.0, good, brick)
     for time, table, bricks, why in (
-        (1.0, good, None, "time 1.0 come after those at 1.0"),
-        (2.0, good | {"x": np.full(1, np.nan)}, None, "centre is not a finite number"),
-        (2.0, good | {"volume": np.zeros(1)}, None, "a volume is not positive"),
-        (2.0, {"volume": np.ones(1)}, None, "no column 'x'"),
+        (1.0, good, brick, "time 1.0 come after those at 1.0"),
+        (2.0, good | {"x": np.full(1, np.nan)}, brick, "centre is not a finite number"),
+        (2.0, good | {"volume": np.zeros(1)}, brick, "a volume is not positive"),
+        (2.0, {"volume": np.ones(1)}, brick, "no column 'x'"),
         (2.0, good, Bricks(np.array([1]), np.zeros((1, 3), int), np.ones(1)), "are not of the table's 1 rows"),
     ):
         with pytest.raises(penstock.InvalidArgument, match=why):

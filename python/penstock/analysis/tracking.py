@@ -12,7 +12,7 @@ The rule is overlap and attribute matching (Samtaney, Silver, Zabusky and Cao 19
    splits, also where a fragment moves by more than its size in a step.
 2. Overlaps come from bricks: the volume that a fragment has in each cell of one lattice, the same in all steps,
    whatever grid and ranks a step has. A brick that moves by a part of its width is shared out to those that it then
-   covers. Without bricks, a fragment is a ball of its volume at its centre.
+   covers.
 3. Pairs that overlap by less than `least` of the smaller one are none. Of the others a pair counts that is the best one
    of either side: by overlap over the larger volume, divided by 1 + (distance of centres / sum of radii) squared, so
    that fragments in one brick are told apart.
@@ -70,7 +70,7 @@ class _Step:
     centre: np.ndarray
     velocity: np.ndarray
     volume: np.ndarray
-    bricks: Bricks | None
+    bricks: Bricks
     tracks: np.ndarray
 
     @property
@@ -92,12 +92,14 @@ class Tracker:
         self._least = least
         self._reach = reach
         nothing = np.empty((0, 3))
-        self._last = _Step(-np.inf, nothing, nothing, np.empty(0), None, np.empty(0, np.int64))
+        none = np.empty(0, np.int64)
+        bricks = Bricks(none, np.empty((0, 3), np.int64), np.empty(0))
+        self._last = _Step(-np.inf, nothing, nothing, np.empty(0), bricks, none)
         self._next = 0
         self._rows: list[dict[str, np.ndarray]] = []  # for trajectories
         self._kept = 0
 
-    def add(self, time: float, table: Table, bricks: Bricks | None = None) -> Tracked:
+    def add(self, time: float, table: Table, bricks: Bricks) -> Tracked:
         """table: volume, x, y, z (centres), and vx, vy, vz or none of these. Raises InvalidArgument, e.g. for a NaN."""
         last, step = self._last, self._step(time, table, bricks)
         pairs, times = np.unique(_pairs(last, step, self._width, self._least, self._reach), axis=0, return_counts=True)
@@ -120,7 +122,7 @@ class Tracker:
         order = np.lexsort((table["time"], table["track"]))
         return {name: column[order] for name, column in table.items()}
 
-    def _step(self, time: float, table: Table, bricks: Bricks | None) -> _Step:
+    def _step(self, time: float, table: Table, bricks: Bricks) -> _Step:
         missing = {"volume", "x", "y", "z"} - set(table)
         if missing:
             raise InvalidArgument(f"fragments at time {time}: the table has no column '{min(missing)}'")
@@ -140,7 +142,7 @@ class Tracker:
             raise InvalidArgument(f"fragments at time {time}: a volume is not positive")
         if not time > self._last.time:
             raise InvalidArgument(f"fragments at time {time} come after those at {self._last.time}")
-        if bricks is not None and (
+        if (
             bricks.place.shape != (len(bricks.row), 3)
             or bricks.volume.shape != bricks.row.shape
             or (len(bricks.row) and not 0 <= bricks.row.min() <= bricks.row.max() < rows)
@@ -148,9 +150,8 @@ class Tracker:
             raise InvalidArgument(
                 f"bricks at time {time}: row, place (m, 3) and volume are not of the table's {rows} rows"
             )
-        if bricks is not None:
-            row, place = (np.asarray(each, np.int64) for each in (bricks.row, bricks.place))
-            bricks = Bricks(row, place, np.asarray(bricks.volume, float))
+        row, place = (np.asarray(each, np.int64) for each in (bricks.row, bricks.place))
+        bricks = Bricks(row, place, np.asarray(bricks.volume, float))
         return _Step(float(time), centre, velocity, volume, bricks, np.full(rows, NONE, np.int64))
 
 
@@ -214,9 +215,8 @@ def _distance(last: _Step, step: _Step, pairs: np.ndarray) -> np.ndarray:
 
 def _overlaps(one: _Step, other: _Step, dt: float, width: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pairs (n, 2) of rows, and the volume that both have in common after `one` has moved for dt."""
-    if one.bricks is None or other.bricks is None:
-        pairs = _near(one, other, dt, 1.0)
-        return pairs, _common_of_balls(one, other, dt, pairs)
+    if not len(one.volume) or not len(other.volume):  # dt is infinite before the first step
+        return np.empty((0, 2), np.int64), np.empty(0)
     ours, theirs = _moved(one.bricks, one.velocity * dt / width), other.bricks
     place = _numbered(np.concatenate([ours.place, theirs.place]))
     many = int(place.max(initial=0)) + 1
@@ -231,7 +231,7 @@ def _overlaps(one: _Step, other: _Step, dt: float, width: np.ndarray) -> tuple[n
     common = np.minimum(volume[left], theirs.volume[right])
     size = len(other.volume)
     found, which = np.unique(keys[left] // many * size + theirs.row[right], return_inverse=True)
-    return np.stack([found // max(size, 1), found % max(size, 1)], axis=1), np.bincount(which, common, len(found))
+    return np.stack([found // size, found % size], axis=1), np.bincount(which, common, len(found))
 
 
 def _moved(bricks: Bricks, by: np.ndarray) -> Bricks:
@@ -277,18 +277,6 @@ def _ranges(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray
     counts = last - first
     left = np.repeat(np.arange(len(counts)), counts)
     return left, np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + first[left]
-
-
-def _common_of_balls(one: _Step, other: _Step, dt: float, pairs: np.ndarray) -> np.ndarray:
-    """The volume that two balls have in common."""
-    i, j = pairs.T
-    d = np.linalg.norm(one.centre[i] + one.velocity[i] * dt - other.centre[j], axis=1)
-    r, s = one.radius[i], other.radius[j]
-    inside = d <= abs(r - s)
-    safe = np.where(inside, 1.0, d)
-    lens = np.pi * (r + s - d) ** 2 * (d**2 + 2 * d * (r + s) - 3 * (r - s) ** 2) / (12 * safe)
-    common: np.ndarray = np.where(inside, np.minimum(one.volume[i], other.volume[j]), lens)
-    return common
 
 
 # --------------------------------------------------------------------------------------------------------------- events

@@ -79,7 +79,6 @@ Part FragmentFinder::find(Surface* surface) const {
   part.pairs = components_.pairs();
   part.above = above_;
   part.below = below_;
-  part.blocks = blocks_.own();
   if (surface) contour(part, *surface);
   return part;
 }
@@ -98,7 +97,6 @@ void FragmentFinder::contour(Part& part, Surface& surface) const {
     fields_.fraction.read_padded(blocks_, row, fraction);
     const std::size_t first = surface.triangles.size();
     contour.add(row, fraction, labels, surface);
-    part.surface_blocks += surface.triangles.size() > first;
     for (std::size_t triangle = first; options_.extremes && triangle < surface.triangles.size(); ++triangle)
       for (const auto vertex : surface.triangles[triangle])
         extremes.add({surface.components[triangle], surface.ids[vertex], surface.points[vertex]});

@@ -331,8 +331,6 @@ void expect_equal(const Merged& a, const Merged& b) {
   EXPECT_EQ(a.second, b.second);
   EXPECT_EQ(a.averages, b.averages);
   EXPECT_EQ(a.extremes, b.extremes);
-  EXPECT_EQ(a.blocks, b.blocks);
-  EXPECT_EQ(a.surface_blocks, b.surface_blocks);
   for (const auto total : {&Merged::above, &Merged::below}) {
     EXPECT_EQ((a.*total).cells, (b.*total).cells);
     EXPECT_EQ((a.*total).volume, (b.*total).volume);

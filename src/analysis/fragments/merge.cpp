@@ -152,8 +152,6 @@ Merged merge(std::span<const Part> parts) {
     for (const auto& point : parts[part].extremes) extremes.add({fragment_of[point.component], point.vertex, point.at});
     above.add(parts[part].above);
     below.add(parts[part].below);
-    out.blocks += parts[part].blocks;
-    out.surface_blocks += parts[part].surface_blocks;
   }
   out.extremes = extremes.take();
   out.above = totals_of(above);

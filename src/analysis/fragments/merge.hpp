@@ -35,7 +35,6 @@ struct Merged {
   std::vector<ExtremePoint> extremes;  // component: the fragment; ordered by it, then by vertices
 
   RegionTotals above, below;  // of all cells at or above the threshold, and of all below it
-  std::uint64_t blocks = 0, surface_blocks = 0;
   // For each part, the fragment of each of its components: what labels of its cells and its surface stand for.
   std::vector<std::vector<std::int32_t>> fragment_of;
 };

@@ -134,8 +134,6 @@ std::string encode(const Part& part) {
   PartWriter out;
   out.put(part_mark);
   out.put(part.common);
-  out.put(part.blocks);
-  out.put(part.surface_blocks);
   out.put(part.above);
   out.put(part.below);
   out.put(part.components);
@@ -154,8 +152,6 @@ Part decode(std::span<const std::byte> bytes) {
   if (mark != part_mark) refuse_part("it is none, or of another version of Penstock");
   in.get(part.common);
   const std::size_t averages = part.common.averages;
-  in.get(part.blocks);
-  in.get(part.surface_blocks);
   in.get(part.above, averages);
   in.get(part.below, averages);
   in.list(part.components, 16 + 2 * (Sum::averages + averages), [&](auto& each) {

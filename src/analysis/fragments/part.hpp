@@ -40,8 +40,6 @@ struct Part {
   std::vector<Components::Pair> pairs;
   std::vector<ExtremePoint> extremes;  // of all components
   RegionSums above, below;             // of all cells at or above the threshold, and of all below it
-  std::uint64_t blocks = 0;
-  std::uint64_t surface_blocks = 0;  // that have a part of the surface; 0 when none is wanted
 
   std::size_t size() const { return components.size() + foreign.size(); }
 };

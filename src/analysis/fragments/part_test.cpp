@@ -30,8 +30,6 @@ Part random_part(Random& random) {
   const std::size_t averages = part.common.averages;
   part.above = random_sums(random, averages);
   part.below = random_sums(random, averages);
-  part.blocks = 7;
-  part.surface_blocks = 3;
   const auto own = static_cast<std::int32_t>(random.from(1, 5)), foreign = static_cast<std::int32_t>(random.from(0, 3));
   for (std::int32_t i = 0; i < own; ++i) {
     part.components.push_back({random.from(0, 1ull << 60), random_sums(random, averages)});
@@ -56,8 +54,6 @@ TEST(Part, IsTheSameOnceDecoded) {
     EXPECT_EQ(again.pairs, part.pairs);
     EXPECT_EQ(again.foreign, part.foreign);
     EXPECT_EQ(again.size(), part.size());
-    EXPECT_EQ(again.blocks, part.blocks);
-    EXPECT_EQ(again.surface_blocks, part.surface_blocks);
     const Merged one = merge({{part}}), other = merge({{again}});
     EXPECT_EQ(one.fragment_of, other.fragment_of);
     EXPECT_EQ(one.volume, other.volume);
