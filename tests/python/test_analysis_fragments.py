@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("vtkmodules")
 
 from penstock.analysis import AmrMesh, UniformMesh, publish
-from penstock.analysis.fragments import hull_volume
+from penstock.analysis.fragments_table import hull_volume
 from penstock.analysis.meshes import Field
 from penstock.analysis.pipeline import Pipeline
 from penstock.analysis.run import Analysis

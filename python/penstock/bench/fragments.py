@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from ..analysis.fragments import Search, columns_of, hull_volume
+from ..analysis.fragments_search import Search, find
+from ..analysis.fragments_table import columns_of, hull_volume
 from . import fragments_data as data
 from . import fragments_exchange, fragments_validation
 from .runner import run_programs
@@ -153,7 +154,7 @@ def ours(depth: int, surface: bool, parts: int, run: Run) -> Figures:
         )
     merged = _core.merge_fragments([part.encode() for part in found])
     if surface and HAS_VTK:  # boxes and hulls
-        columns_of(merged, SEARCH)
+        columns_of(merged, SEARCH.means, velocity=False)
     figures = speed_of(len(tree), time.thread_time() - begun)
     figures["fragments"] = len(merged["volume"])
     figures["mass_percent"] = percent_off(merged["volume"].sum(), mass_inside(tree, values))
@@ -207,15 +208,15 @@ def print_memory(folder: str, batch: int) -> None:
     batch: 0 for all blocks at once."""
     import penstock
 
-    from ..analysis import describe, fragments
+    from ..analysis import describe
 
-    fragments.hull_volume(np.eye(4, 3))  # loads VTK
+    hull_volume(np.eye(4, 3))  # loads VTK
     search = replace(SEARCH, batch=batch or None)
     with penstock.open("blocks", engine="file", folder=folder) as stream, stream.step() as step:
         source: Any = OneRank(describe(step)["grid"])
         before = status_kib("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
-        found = fragments.find(source, search, None)
+        found = find(source, search, None)
         grown = status_kib("VmHWM") - before
     print(json.dumps({"grown_kib": grown, "fragments": len(found.columns["volume"])}))
 
