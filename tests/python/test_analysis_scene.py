@@ -16,7 +16,7 @@ from penstock.errors import InvalidArgument, NotFound
 
 pytest.importorskip("vtkmodules")
 from penstock.analysis import to_vtk
-from penstock.analysis.canvas import surface, tick_labels
+from penstock.analysis.canvas import Annotator, Bar, surface, tick_labels
 from penstock.analysis.reductions import together
 from penstock.analysis.scene import SceneRenderer, ball_radius
 from penstock.analysis.view import view_of
@@ -305,6 +305,45 @@ def test_no_faces_between_parts(size):
 )
 def test_tick_labels(low, high, expected):
     assert tick_labels(np.linspace(low, high, 3)) == expected
+
+
+@pytest.mark.parametrize(
+    "low, high, count, expected",
+    [
+        (0, 47, 5, ["0", "12", "24", "35", "47"]),
+        (0, 2, 5, ["0", "1", "2"]),
+        (-0.5, 0.5, 5, ["0"]),
+        (0.5, 3.5, 3, ["1", "2", "3"]),
+        (0, 123456, 3, ["0", "61728", "123456"]),
+        (2e12, 2e12 + 8, 3, ["2.00000000000000e+12", "2.00000000000400e+12", "2.00000000000800e+12"]),
+        (0.2, 0.8, 3, ["0.200", "0.500", "0.800"]),
+    ],
+)
+def test_ticks_of_whole_numbers(low, high, count, expected):
+    ticks = Bar("n", low, high, whole=True).ticks(count)
+    assert [words for _, words in ticks] == expected
+    assert np.allclose([low + part * (high - low) for part, _ in ticks], [float(words) for words in expected])
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_bars_of_fields_of_integers_have_whole_numbers(size, context, tmp_path, monkeypatch):
+    def numbered(rank, size):
+        points = np.random.default_rng(3).normal(size=(6, 3))[rank::size]
+        fields = {"n": np.arange(6)[rank::size], "same": np.full(len(points), 4), "speed": points[:, 0]}
+        mesh = ParticleMesh(coordinates=points, fields={name: Field("element", each) for name, each in fields.items()})
+        return {"dots": [to_vtk(mesh)]}
+
+    seen = []
+    annotate = Annotator.annotate
+
+    def noted(self, picture, view, bars, label):
+        seen.extend(bars)
+        return annotate(self, picture, view, bars, label)
+
+    monkeypatch.setattr(Annotator, "annotate", noted)
+    picture("plots: [{color: n}, {color: same}, {color: speed}]", size, context, tmp_path, numbered, boxes=False)
+    assert [bar.whole for bar in seen] == [True, True, False]
+    assert [[words for _, words in bar.ticks(3)] for bar in seen[:2]] == [["0", "2", "5"], ["4"]]
 
 
 @pytest.mark.parametrize("direction", [(1, 0, 0), (0, 0, 1), (0, 0, -1), (-1, 2, 0.3), (1.0, -1.75, 0.95)])

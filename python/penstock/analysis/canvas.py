@@ -36,6 +36,7 @@ from .vtk import GHOSTS
 
 _COLOR = "penstock:color"
 _OPACITY = ((0, 0), (0.2, 0.02), (0.5, 0.25), (1, 0.95))  # of volumes, over the range of values
+MAX_WHOLE = 1e9  # below it, whole numbers are written with all digits
 _AXES = (("X", (0.76, 0.29, 0.20)), ("Y", (0.35, 0.55, 0.30)), ("Z", (0.13, 0.24, 0.48)))
 
 
@@ -250,6 +251,27 @@ def background(size: tuple[int, int]) -> np.ndarray:
     return np.broadcast_to(rows, (size[1], size[0], 4))
 
 
+@dataclass(frozen=True)
+class Bar:
+    """A bar of colours from a low to a high value. whole: there are only whole numbers."""
+
+    title: str
+    low: float
+    high: float
+    whole: bool = False
+
+    def ticks(self, count: int) -> list[tuple[float, str]]:
+        """At most so many: the part of the way from low to high, and the value as text."""
+        values = np.linspace(self.low, self.high, count)
+        inside = np.ceil(self.low), np.floor(self.high)
+        whole = self.whole and inside[0] <= inside[1]
+        if whole:
+            values = np.unique(np.rint(np.linspace(*inside, count))) + 0.0  # no -0
+        short = whole and np.abs(values).max() < MAX_WHOLE
+        words = [f"{value:.0f}" for value in values] if short else tick_labels(values.tolist())
+        return list(zip(((values - self.low) / (self.high - self.low)).tolist(), words, strict=True))
+
+
 class Annotator:
     """A window that adds colour bars, a label and axes to a picture, and smooths its edges."""
 
@@ -271,17 +293,15 @@ class Annotator:
         self.window.AddRenderer(self.renderer)
         self.window.AddRenderer(self.axes)
 
-    def annotate(
-        self, picture: np.ndarray, view: View | None, bars: Sequence[tuple[str, float, float]], label: str
-    ) -> np.ndarray:
+    def annotate(self, picture: np.ndarray, view: View | None, bars: Sequence[Bar], label: str) -> np.ndarray:
         """An array (height, width, 3) of the opaque image, from the highest row to the lowest.
 
-        view: for the axes; None: without them. bars: a title, low and high of each.
+        view: for the axes; None: without them.
         """
         picture = picture[..., :3].copy()
         texts = [self._text(label, 0.035, 0.955, 30)] if label else []
         for number, bar in enumerate(bars):
-            texts += self._bar(picture, *bar, number, len(bars))
+            texts += self._bar(picture, bar, number, len(bars))
         self.texture.SetInputData(_image(picture))
         for text in texts:
             self.renderer.AddViewProp(text)
@@ -312,7 +332,7 @@ class Annotator:
             _Scene._dress(caption.GetCaptionTextProperty(), max(round(self.height / 45), 9))
         return axes
 
-    def _bar(self, picture: np.ndarray, title: str, low: float, high: float, number: int, count: int) -> list[Any]:
+    def _bar(self, picture: np.ndarray, bar: Bar, number: int, count: int) -> list[Any]:
         """Paints the bar into the picture; its title and numbers."""
         room = 0.84 / count
         bottom, tall = (0.3, 0.44) if count == 1 else (0.1 + room * (count - 1 - number), room - 0.12)
@@ -320,14 +340,11 @@ class Annotator:
         left, wide = round(0.89 * self.width), max(round(self.width / 50), 4)
         shades = np.rint(255 * palette()[np.arange(len(rows)) * 256 // max(len(rows), 1)])
         picture[rows, left : left + wide] = shades[:, np.newaxis]
-        title, above = title if len(title) < 25 else f"{title[:23]}…", bottom + tall + 0.035
-        long = len(title) > 8
+        title, above = bar.title if len(bar.title) < 25 else f"{bar.title[:23]}…", bottom + tall + 0.035
+        long = len(title) > 7
         texts = [self._text(title, 0.985 if long else left / self.width, above, 38, right=long)]
-        ticks = np.linspace(low, high, 5 if count < 3 else 3)
-        for place, words in zip(
-            np.linspace(bottom, bottom + tall, len(ticks)), tick_labels(ticks.tolist()), strict=True
-        ):
-            texts.append(self._text(words, (left + wide + 6) / self.width, place, 48))
+        for part, words in bar.ticks(5 if count < 3 else 3):
+            texts.append(self._text(words, (left + wide + 6) / self.width, bottom + part * tall, 48))
         return texts
 
     def _text(self, words: str, x: float, y: float, part: float, right: bool = False) -> Any:
@@ -347,7 +364,7 @@ class Annotator:
 def tick_labels(ticks: Sequence[float]) -> list[str]:
     """With as many digits as tell them apart; ticks rise."""
     size = int(np.floor(np.log10(max(abs(ticks[0]), abs(ticks[-1])))))
-    places = 2 - int(np.floor(np.log10(ticks[-1] - ticks[0])))
+    places = 2 - int(np.floor(np.log10(ticks[-1] - ticks[0] or 1)))
     if -4 < size < 6 and places <= 6:
         return [f"{round(tick, places) + 0.0:.{max(places, 0)}f}" for tick in ticks]
     return [f"{tick:.{max(places + size, 1)}e}" for tick in ticks]

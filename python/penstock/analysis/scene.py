@@ -45,11 +45,13 @@ class Facts:
     """What a rank, or all of them, know of a plot's mesh and result.
 
     bounds: (2, 3), low and high x, y, z of the mesh's own cells; None: no cells. limits: of the colours' values in the
-    result. fields: of the result; None: no result. points: of the result. spacing: the least, of images.
+    result; whole: these are integers. fields: of the result; None: no result. points: of the result. spacing: the
+    least, of images.
     """
 
     bounds: np.ndarray | None = None
     limits: tuple[float, float] | None = None
+    whole: bool = False
     fields: frozenset[str] | None = None
     points: int = 0
     spacing: float = np.inf
@@ -58,10 +60,12 @@ class Facts:
     def joined(facts: Sequence[Facts]) -> Facts:
         bounds = [each.bounds for each in facts if each.bounds is not None]
         limits = [each.limits for each in facts if each.limits is not None]
+        whole = [each.whole for each in facts if each.limits is not None]
         fields = [each.fields for each in facts if each.fields is not None]
         return Facts(
             np.array([np.min(bounds, axis=0)[0], np.max(bounds, axis=0)[1]]) if bounds else None,
             (min(low for low, _ in limits), max(high for _, high in limits)) if limits else None,
+            bool(whole) and all(whole),
             frozenset().union(*fields) if fields else None,
             sum(each.points for each in facts),
             min((each.spacing for each in facts), default=np.inf),
@@ -121,8 +125,7 @@ class SceneRenderer:
             by_rank = exchange(cohort, lambda: list(map(_facts, scene.plots, starts, results)), self._checked)
         facts = [Facts.joined(each) for each in zip(*by_rank, strict=True)]
         ranges = self._ranges(facts)
-        titles = [plot.volume or plot.color for plot in scene.plots]
-        bars = list(dict.fromkeys((t, *r) for t, r in zip(titles, ranges, strict=True) if r))[:MAX_BARS]
+        bars = self._bars(ranges, facts)
         label = fill(scene.label, int(values.cycle), float(values.time), scene.name)
         whole = Facts.joined(facts).bounds
         view = None if whole is None else view_of(whole, scene.camera, scene.size, bool(bars), bool(label))
@@ -181,12 +184,25 @@ class SceneRenderer:
         found: list[tuple[float, float] | None] = []
         for plot, name in zip(plots, names, strict=True):
             same = [f for f, n, p in zip(facts, names, plots, strict=True) if n == name and p.range is None]
-            low, high = plot.range or Facts.joined(same).limits or (0.0, 1.0)
-            if high - low <= 1e-6 * max(abs(low), abs(high)):
-                half = 0.5 * (abs(low) or 1.0)
+            known = Facts.joined(same)
+            low, high = plot.range or known.limits or (0.0, 1.0)
+            if high - low <= (0 if known.whole else 1e-6 * max(abs(low), abs(high))):
+                half = 0.5 if known.whole else 0.5 * (abs(low) or 1.0)
                 low, high = low - half, high + half
             found.append(None if name is None else (low, high))
         return found
+
+    def _bars(
+        self, ranges: Sequence[tuple[float, float] | None], facts: Sequence[Facts]
+    ) -> list[tuple[str, float, float, bool]]:
+        """What canvas.Bar holds, of different fields and ranges."""
+        names = [plot.volume or plot.color for plot in self.scene.plots]
+        found: dict[tuple[str, float, float, bool], None] = {}
+        for name, limits in zip(names, ranges, strict=True):
+            if name is not None and limits is not None:
+                same = Facts.joined([each for each, other in zip(facts, names, strict=True) if other == name])
+                found[(name, *limits, same.whole)] = None
+        return list(found)[:MAX_BARS]
 
     def _boxes(self, by_rank: list[list[Facts]], boxes: Mapping[str, Boxes], inputs: Inputs) -> Boxes:
         """Of the ranks, for the mesh of the first plot that one sees through."""
@@ -260,11 +276,12 @@ class SceneRenderer:
     def _finish(
         self, images: Sequence[np.ndarray], view: View | None, bars: Sequence[tuple[Any, ...]], label: str
     ) -> np.ndarray:
-        from .canvas import Annotator, background
+        from .canvas import Annotator, Bar, background
 
         if self._annotator is None:
             self._annotator = Annotator(self.scene.size)
-        return self._annotator.annotate(over([background(self.scene.size), *images]), view, bars, label)
+        picture = over([background(self.scene.size), *images])
+        return self._annotator.annotate(picture, view, [Bar(*bar) for bar in bars], label)
 
 
 def _see_through(plot: Plot) -> bool:
@@ -305,9 +322,11 @@ def _facts(plot: Plot, start: Sequence[Any], result: Sequence[Any]) -> Facts:
                 "filter `resample` makes one of any mesh"
             )
         spacing += [d for d, n in zip(part.GetSpacing(), part.GetDimensions(), strict=True) if n > 1]
+    colors = [Facts(limits=(float(a.min()), float(a.max())), whole=a.dtype.kind in "iu") for a in finite if a.size]
     return Facts(
         Facts.joined(boxes).bounds,
-        Facts.joined([Facts(limits=(float(a.min()), float(a.max()))) for a in finite if a.size]).limits,
+        Facts.joined(colors).limits,
+        Facts.joined(colors).whole,
         frozenset(name for part in result for name in field_names(part)) if result else None,
         sum(part.GetNumberOfPoints() for part in result),
         float(min(spacing)),
