@@ -193,7 +193,8 @@ def test_fragments_keep_their_tracks(context, tmp_path):
     pipeline = f"""extracts:
       t: {{type: csv, fragment_table: {{{FIND}}}}}
       e: {{type: csv, fragment_table: {{{FIND}, give: events}}}}
-      w: {{type: csv, fragments: {{{FIND}, give: trajectories}}, fields: [track, time]}}"""
+      w: {{type: csv, fragments: {{{FIND}, give: trajectories}}, fields: [track, time]}}
+      v: {{type: csv, fragments: {{{FIND}, give: trajectories}}, fields: [volume]}}"""
     beside(*write(context, [(octree(b, 3), b) for b in scenes], 2), *look(context, tmp_path / "out", pipeline, 2))
     tracks = [numbers(tmp_path / f"out/t-{n:06d}.csv")["track"].tolist() for n in range(4)]
     assert tracks == [[0, 1], [0, 1], [2, 0, 1], [2]]
@@ -204,8 +205,12 @@ def test_fragments_keep_their_tracks(context, tmp_path):
         ["birth"] + ["continuation"] * 2,
         ["continuation"] + ["death"] * 2,
     ]
-    ways = numbers(tmp_path / "out/w-000003.csv")
-    assert sorted(ways["track"].tolist()) == [0, 0, 0, 1, 1, 1, 2, 2]
+    ways = table(tmp_path / "out/w-000003.csv")
+    assert ways["track"].tolist() == list("00011122") and ways["time"].astype(float).tolist() == [
+        0, 0.5, 1, 0, 0.5, 1, 1, 1.5,
+    ]  # fmt: skip
+    volumes = table(tmp_path / "out/v-000003.csv")
+    assert list(volumes) == [*"xyz", "volume"] and all((volumes[axis] == ways[axis]).all() for axis in "xyz")
 
 
 def test_a_histogram_and_chosen_fragments(context, tmp_path, monkeypatch):

@@ -188,6 +188,10 @@ class Filter:
         """Fields whose range over the whole mesh the filter needs."""
         return frozenset()
 
+    def row_order(self) -> tuple[str, ...]:
+        """Fields by which the rows of a csv file of the result are sorted; then by x, y, z."""
+        return ()
+
     def apply(self, parts: Any, survey: Survey) -> list[Any] | Table:
         raise NotImplementedError
 

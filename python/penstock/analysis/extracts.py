@@ -1,8 +1,8 @@
 """Extracts: the results of chains and the values of expressions, written to files.
 
 csv of values: one table for the run, a row for each step; each run begins it anew, unless it goes on with another.
-csv of a chain: the rows of its table, or the points of its datasets, gathered on rank 0 and sorted by x, y, z; the
-centres of cells, where only fields of cells are asked for.
+csv of a chain: the rows of its table, or the points of its datasets, gathered on rank 0 and sorted by x, y, z (or first
+by what a filter names in row_order()); the centres of cells, where only fields of cells are asked for.
 vtk: .vti, .vtp, .vtu, .vtr or .vts, as the dataset is, from one rank with one part. Otherwise a folder of such files,
 one for each part, and beside it a .vtm file that names them.
 vtkhdf: one file of all parts; with several ranks a folder with one file for each, RANK.vtkhdf.
@@ -82,8 +82,7 @@ class ExtractWriter:
         if isinstance(result, Table):
             return exchange(self.cohort, lambda: None, lambda _: write_columns(path, self._selected(result)))
         if self.extract.type == "csv":
-            fields = self.extract.selected
-            return exchange(self.cohort, lambda: _rows(result, fields), lambda rows: _write_rows(path, rows, fields))
+            return self._write_rows(path, result)
         if self.extract.type == "blueprint":
             return self._write_blueprint(path, result, values)
         return self._write_parts(path, result)
@@ -137,6 +136,19 @@ class ExtractWriter:
             if name not in table.columns:
                 raise NotFound(f"the table has no column '{name}'{nearest(name, table.columns)}")
         return {name: table.columns[name] for name in self.extract.selected}
+
+    def _write_rows(self, path: Path, parts: Iterable[Any]) -> Path:
+        fields = self.extract.selected
+        order = [name for link in self.extract.filters for name in link.row_order()]
+        read = None if fields is None else [*fields, *(name for name in order if name not in fields)]
+
+        def write(everything: list[tuple[set[str], list[dict[str, np.ndarray]]]]) -> Path:
+            _check_known(set().union(*(known for known, _ in everything)), fields)
+            columns = _table_of([part for _, found in everything for part in found], order)
+            left_out = set(read or ()) - set(fields or ())
+            return write_columns(path, {name: each for name, each in columns.items() if name not in left_out})
+
+        return exchange(self.cohort, lambda: _rows(parts, read), write)
 
     # ------------------------------------------------------------------------------------------------------------ vtk
 
@@ -243,24 +255,22 @@ def _rows(parts: Iterable[Any], fields: Sequence[str] | None) -> tuple[set[str],
     return set(known), found
 
 
-def _write_rows(
-    path: Path, everything: list[tuple[set[str], list[dict[str, Any]]]], fields: Sequence[str] | None
-) -> Path:
-    _check_known(set().union(*(known for known, _ in everything)), fields)
-    parts = [columns for _, found in everything for columns in found]
+def _table_of(parts: Sequence[dict[str, np.ndarray]], order: Sequence[str]) -> dict[str, np.ndarray]:
+    """The rows of all parts, sorted by the columns in `order`, then by x, y, z and the others. Columns that a part does
+    not have are NaN there."""
     names = list(dict.fromkeys(["x", "y", "z", *(name for columns in parts for name in columns)]))
-    none = np.zeros(0)
     joined = {
-        name: np.concatenate([none, *(c.get(name, np.full(len(c["x"]), np.nan)) for c in parts)]) for name in names
+        name: np.concatenate([c.get(name, np.full(len(c["x"]), np.nan)) for c in parts] or [np.zeros(0)])
+        for name in names
     }
-    kept = _in_order(joined, np.repeat(np.arange(len(parts)), [len(columns["x"]) for columns in parts]))
-    return write_columns(path, {name: column[kept] for name, column in joined.items()})
+    first = {name: joined[name] for name in order if name in joined}
+    kept = _in_order(list((first | joined).values()), np.repeat(np.arange(len(parts)), [len(c["x"]) for c in parts]))
+    return {name: column[kept] for name, column in joined.items()}
 
 
-def _in_order(columns: dict[str, np.ndarray], part: np.ndarray) -> np.ndarray:
-    """The numbers of the rows by x, y, z, so that the table is the same from any ranks: without a part's points that
+def _in_order(keys: Sequence[np.ndarray], part: np.ndarray) -> np.ndarray:
+    """The numbers of the rows by these keys, so that the table is the same from any ranks: without a part's points that
     another part has too."""
-    keys = list(columns.values())
     order = np.lexsort([part, *reversed(keys)])
     same = np.array([np.equal(k[order][1:], k[order][:-1]) | (k[order][1:] != k[order][1:]) for k in keys]).all(axis=0)
     repeated = np.concatenate([[False][: len(order)], same & (np.diff(part[order]) != 0)]).astype(bool)

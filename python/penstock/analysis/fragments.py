@@ -93,6 +93,9 @@ class Fragments(_Options):
     makes: ClassVar[frozenset[str]] = frozenset([*COLUMNS, "track", "time", "Normals"])
     give: str = option(choice("surface", "cells", "trajectories"), "surface")
 
+    def row_order(self) -> tuple[str, ...]:
+        return ("track", "time") if self.give == "trajectories" else ()
+
     def apply(self, parts: list[Any], survey: Survey) -> list[Any]:
         if self.give == "trajectories":
             tracks = self._tracks(survey)
