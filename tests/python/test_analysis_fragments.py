@@ -16,7 +16,7 @@ from penstock.analysis.run import Analysis
 from penstock.analysis.schema import PipelineError
 from penstock.bench.fragments_data import CELLS, ONE, THREE, Balls, octree, volume_fractions
 from penstock.cohort import thread_cohort
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, NotFound
 
 from .test_analysis_run import beside
 
@@ -294,24 +294,72 @@ def test_what_has_no_place_or_an_absurd_velocity_ends_nothing(context, tmp_path)
 
 
 def test_mistakes_are_said(context, tmp_path):
-    with pytest.raises(PipelineError, match="stands first"):
+    with pytest.raises(
+        PipelineError, match=r"pipelines.p: 'fragments' .* stands first in a chain: put it before 'contour'"
+    ):
         Pipeline.loads("pipelines: {p: [{contour: f}, {fragments: f}]}")
+    with pytest.raises(PipelineError, match=r"extracts.e: .*before 'slice', in a chain without 'pipeline: p'"):
+        Pipeline.loads("pipelines: {p: [{slice: z}]}\nextracts: {e: {type: vtk, pipeline: p, fragments: f}}")
     with pytest.raises(PipelineError, match="nothing can follow"):
         Pipeline.loads("pipelines: {p: [{fragment_table: f}, {slice: z}]}")
 
     for name in ("x", "cells", "track"):
         with pytest.raises(PipelineError, match=f"'{name}' is a column"):
             Pipeline.loads(f"pipelines: {{p: [{{fragments: {{field: f, average: [{name}]}}}}]}}")
-    with pytest.raises(PipelineError, match="threshold"):
-        Pipeline.loads("pipelines: {p: [{fragments: {field: f, threshold: 0}}]}")
+    for threshold in (0, 1.5, 200):
+        with pytest.raises(PipelineError, match=f"threshold: {threshold} is out of range; more than 0 and at most 1"):
+            Pipeline.loads(f"pipelines: {{p: [{{fragments: {{field: f, threshold: {threshold}}}}}]}}")
+    for more, why in (("of: volum", "column 'volum'; did you mean 'volume'"), ("of: vx", "column 'vx'")):
+        with pytest.raises(PipelineError, match=f"of: the table of fragments has .*{why}"):
+            Pipeline.loads(f"pipelines: {{p: [{{fragment_table: {{field: f, {more}}}}}]}}")
+    Pipeline.loads("pipelines: {p: [{fragment_table: {field: f, velocity: u, average: [p], of: vx}}]}")
 
     def uniform():
         with context.create("blocks", timeout=TIMEOUT_S) as stream, stream.step() as step:
             mesh = UniformMesh(shape=(4, 4, 4), fields={"f": Field("node", np.zeros((4, 4, 4)))})
             publish(step, {"grid": mesh})
 
-    with pytest.raises(InvalidArgument, match="AMR mesh"):
+    why = r"pipeline.yaml: extracts.t: mesh 'grid' is uniform; .* AMR mesh: name one in 'mesh:'"
+    with pytest.raises(InvalidArgument, match=why):
         beside(uniform, *look(context, tmp_path / "out", "extracts: {t: {type: csv, fragment_table: f}}"))
+
+
+@pytest.mark.parametrize(
+    "of, why",
+    [
+        (
+            "extracts: {t: {type: csv, fragment_table: {field: u}}}",
+            "t: field: mesh 'blocks', field 'u' has 3 components",
+        ),
+        ("extracts: {t: {type: csv, fragment_table: {field: f, velocity: m}}}", "t: velocity: .* field 'm' has 1 comp"),
+        ("extracts: {t: {type: csv, fragment_table: {field: f, mass: n}}}", "t: mass: .* field 'n' is int32, expected"),
+        (
+            "extracts: {t: {type: csv, fragment_table: f, fields: [volum]}}",
+            "t: the table has no column 'volum'; did you",
+        ),
+        (
+            "extracts: {t: {type: csv, fragments: f, fields: [nass]}}",
+            "t: there is no field 'nass'; did you mean 'mass'",
+        ),
+        ("scenes: {t: {fragments: f, color: trak}}", "t: there is no field 'trak'; did you mean 'track'"),
+        ("scenes: {t: {fragments: f, color: vx}}", "t: there is no field 'vx'; known: .*"),
+    ],
+)
+def test_mistakes_about_fields_are_said(context, tmp_path, of, why):
+    tree = octree(ONE, 1)
+    f = volume_fractions(ONE, tree)
+    fields = {"f": f, "m": f, "u": np.zeros((*f.shape, 3)), "n": f.astype(np.int32)}
+
+    def simulation():
+        with context.create("blocks", timeout=TIMEOUT_S) as stream, stream.step() as step:
+            mesh = AmrMesh(
+                cells=(CELLS,) * 3, levels=tree.levels, indices=tree.indices, spacing=(1 / CELLS,) * 3,
+                fields={name: Field("element", each) for name, each in fields.items()},
+            )  # fmt: skip
+            publish(step, {"blocks": mesh})
+
+    with pytest.raises((InvalidArgument, NotFound), match=rf"pipeline.yaml: {of.partition(':')[0]}.{why}"):
+        beside(simulation, *look(context, tmp_path / "out", of, 2))
 
 
 def test_hulls_of_points():

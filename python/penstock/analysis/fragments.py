@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..cohort import Cohort
-from ..errors import InvalidArgument, NotFound
+from ..errors import InvalidArgument
 from ..names import nearest
 from . import schema
 from .chain import Filter, Source, Survey, Table
 from .fragments_datasets import cells_of, lines_of, surfaces_of
 from .fragments_search import Found, Search, find, labels_of
-from .fragments_table import COLUMNS, TABLE
+from .fragments_table import COLUMNS, TABLE, VELOCITY
 from .fragments_tracks import Tracks
 from .schema import Problem, choice, interval, number, option, text, whole
 
@@ -29,7 +29,7 @@ class _Options(Filter):
     takes_blocks: ClassVar[bool] = True
 
     field: str = option(text)
-    threshold: float = option(number(above=0), 0.5)
+    threshold: float = option(number(above=0, maximum=1), 0.5)
     mass: str | None = option(text, None)
     velocity: str | None = option(text, None)
     average: tuple[Any, ...] = option(schema.names, ())
@@ -42,6 +42,12 @@ class _Options(Filter):
         for name in self.average:
             if name in TABLE:
                 raise Problem(f"average: '{name}' is a column of the table of fragments; its mean would have no name")
+
+    @property
+    def columns(self) -> list[str]:
+        """Of the table."""
+        left_out = VELOCITY if self.velocity is None else ()
+        return [*(name for name in TABLE if name not in left_out), *self.average]
 
     @property
     def search(self) -> Search:
@@ -124,6 +130,11 @@ class FragmentTable(_Options):
     range: tuple[Any, ...] | None = option(interval, None)
     log: bool = option(schema.boolean, False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.of not in self.columns:
+            raise Problem(f"of: the table of fragments has no column '{self.of}'{nearest(self.of, self.columns)}")
+
     def apply(self, parts: list[Any], survey: Survey) -> Table:
         tracks = self._tracks(survey)
         if self.give == "events":
@@ -134,8 +145,6 @@ class FragmentTable(_Options):
         return Table(chosen) if self.give == "table" else self._histogram(chosen)
 
     def _histogram(self, columns: dict[str, np.ndarray]) -> Table:
-        if self.of not in columns:
-            raise NotFound(f"the table of fragments has no column '{self.of}'{nearest(self.of, columns)}")
         values = columns[self.of][np.isfinite(columns[self.of])].astype(np.float64)
         values = np.log10(values[values > 0]) if self.log else values
         limits: Any = np.log10(self.range) if self.log and self.range is not None else self.range

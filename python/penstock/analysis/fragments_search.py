@@ -12,8 +12,10 @@ import numpy as np
 
 from .. import _core
 from ..cohort import Cohort
+from ..errors import InvalidArgument
 from .amr import Arrays, Batch, Runs
 from .chain import Source
+from .description import AmrDescription
 from .fragments_table import columns_of
 from .reductions import exchange
 from .tracking import Bricks
@@ -102,17 +104,38 @@ def labels_of(source: Source, search: Search, found: Found) -> np.ndarray:
     return np.concatenate([np.empty(0, np.int32), *labels])
 
 
+def _check_fields(mesh: AmrDescription, search: Search) -> None:
+    """InvalidArgument for a field of another type, or number of components, than its option needs."""
+    options = [("field", search.field), ("mass", search.mass), *(("average", name) for name in search.means)]
+    for option, name in [*options, ("velocity", search.velocity)]:
+        if name is None:
+            continue
+        info, components = mesh.fields[name], 3 if option == "velocity" else 1
+        if info.components != components:
+            raise InvalidArgument(
+                f"{option}: mesh '{mesh.name}', field '{name}' has {info.components} components, expected {components}"
+            )
+        for dtype in (mesh.step[variable].dtype for variable in info.variables):
+            if dtype not in (np.float64, np.float32, np.uint8):
+                raise InvalidArgument(
+                    f"{option}: mesh '{mesh.name}', field '{name}' is {dtype}, expected float64, float32 or uint8 (0 "
+                    "to 255 for 0 to 1)"
+                )
+
+
 def _part(batch: Batch, search: Search, surface: bool = True) -> Any:
+    _check_fields(batch.mesh, search)
     fields = {"fraction": batch.fields[search.field], "means": [batch.fields[name] for name in search.means]}
     if search.mass is not None:
         fields["mass"] = batch.fields[search.mass]
     if search.velocity is not None:
         fields["velocity"] = _interleaved(batch.fields[search.velocity])
     mesh = batch.mesh
-    return _core.find_fragments(
-        batch.levels, batch.indices, batch.own, batch.cells, mesh.origin, mesh.spacing, batch.depth, fields,
-        search.threshold, surface,
-    )  # fmt: skip
+    with mesh._named():
+        return _core.find_fragments(
+            batch.levels, batch.indices, batch.own, batch.cells, mesh.origin, mesh.spacing, batch.depth, fields,
+            search.threshold, surface,
+        )  # fmt: skip
 
 
 def _interleaved(arrays: Arrays) -> Runs:

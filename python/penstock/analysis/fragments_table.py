@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 FEW_CELLS = 8
+VELOCITY = ("vx", "vy", "vz")
 # Of the table, those that a surface has as fields.
-COLUMNS = ("fragment", "cells", "volume", "mass", "vx", "vy", "vz", "length", "width", "height", "hull_ratio")
-TABLE = frozenset([*COLUMNS, *"xyz", "ax", "ay", "az", "cell", "track"])  # but for means
+COLUMNS = ("fragment", "cells", "volume", "mass", *VELOCITY, "length", "width", "height", "hull_ratio")
+TABLE = (*COLUMNS, *"xyz", "ax", "ay", "az", "cell", "track")  # but for means
 
 
 def columns_of(merged: dict[str, Any], means: Sequence[str], velocity: bool) -> dict[str, np.ndarray]:
@@ -28,7 +29,7 @@ def columns_of(merged: dict[str, Any], means: Sequence[str], velocity: bool) -> 
     }
     columns |= dict(zip("xyz", merged["centre"].T, strict=True))
     if velocity:
-        columns |= dict(zip(("vx", "vy", "vz"), merged["velocity"].T, strict=True))
+        columns |= dict(zip(VELOCITY, merged["velocity"].T, strict=True))
     columns |= dict(zip(means, merged["means"].reshape(count, len(means)).T, strict=True))
     fragment, points = merged["extremes"]
     extremes = np.split(points, np.searchsorted(fragment, np.arange(1, count)))[:count]

@@ -202,7 +202,10 @@ class _MeshSource:
     def blocks(self, fields: Sequence[str], algorithm: str | None, batch: int | None) -> Iterator[Batch]:
         _, channel, description = self._frame._describe(self._mesh)
         if not isinstance(description, AmrDescription):
-            raise InvalidArgument(f"mesh '{self._mesh}' is {description.type}; fragments are found in an AMR mesh")
+            raise InvalidArgument(
+                f"mesh '{self._mesh}' is {description.type}; fragments are found in the blocks of an AMR mesh: name "
+                "one in 'mesh:', or use 'contour' or 'threshold'"
+            )
         part: Any = channel.part(description)
         with self._frame._clock("read"):
             near = Neighbourhood(description, part, algorithm)

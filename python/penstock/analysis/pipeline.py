@@ -176,12 +176,15 @@ class Pipeline:
 
     def check_fields(self, known: Collection[str]) -> None:
         """PipelineError with every field that is not among those known."""
-        where = {f"{kind}.{n}": x.fields for kind in ("scenes", "extracts") for n, x in getattr(self, kind).items()}
-        where |= {f"queries.{name}": query.fields for name, query in self.queries.items()}
-        where |= {f"steering.{name}": each.fields for name, each in self.steering.items()}
+        outputs = [(kind, n, one) for kind in ("scenes", "extracts") for n, one in getattr(self, kind).items()]
+        where = {f"{kind}.{n}": (one.fields, one.made | set(known)) for kind, n, one in outputs}
+        expressions = [("queries", n, each) for n, each in self.queries.items()]
+        expressions += [("steering", n, each) for n, each in self.steering.items()]
+        where |= {f"{kind}.{n}": (each.fields, frozenset(known)) for kind, n, each in expressions}
+        none = "" if known else ": the steps have no mesh with fields; the simulation has to publish one"
         problems = [
-            f"{self.path or 'pipeline'}: {place}: there is no field '{name}'{nearest(name, known)}"
-            for place, fields in where.items()
+            f"{self.path or 'pipeline'}: {place}: there is no field '{name}'{none or nearest(name, sorted(near))}"
+            for place, (fields, near) in where.items()
             for name in sorted((fields or frozenset()) - set(known))
         ]
         if problems:

@@ -151,7 +151,11 @@ class Chain:
             raise Problem("nothing can follow a filter that makes a table")
         for link in self.filters[1:]:
             if link.takes_blocks:
-                raise Problem(f"{link.key} starts from the blocks of a mesh: it stands first")
+                alone = f", in a chain without 'pipeline: {self.pipeline}'" if self.pipeline is not None else ""
+                raise Problem(
+                    f"'{link.key}' reads the blocks of the mesh, and stands first in a chain: put it before "
+                    f"'{self.filters[0].key}'{alone}"
+                )
 
     @property
     def mesh(self) -> str | None:
@@ -165,10 +169,14 @@ class Chain:
     def makes_table(self) -> bool:
         return bool(self.filters) and self.filters[-1].makes_table
 
+    @property
+    def made(self) -> frozenset[str]:
+        """Names of the fields that the filters make."""
+        return frozenset().union(*(link.makes for link in self.filters))
+
     def chain_fields(self, *more: str | None) -> Fields:
         """Names of the fields that the filters read, and of these, but for those that the filters make."""
-        made = frozenset().union(*(link.makes for link in self.filters))
-        used = frozenset(name for name in more if name is not None) - made
+        used = frozenset(name for name in more if name is not None) - self.made
         return union([used, *(link.fields() for link in self.filters)])
 
 
@@ -276,6 +284,10 @@ class Scene(Triggered):
     size: tuple[int, int] = option(listing(whole(16, 16384), 2, 2), (800, 720))
     label: str = option(label, "")
     file: str = option(file_pattern, "{name}-{cycle:06d}.png")
+
+    @property
+    def made(self) -> frozenset[str]:
+        return frozenset().union(*(plot.made for plot in self.plots))
 
     @property
     def fields(self) -> Fields:

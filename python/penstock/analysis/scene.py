@@ -174,7 +174,7 @@ class SceneRenderer:
         for plot, *facts in zip(self.scene.plots, *by_rank, strict=True):
             fields, name = Facts.joined(facts).fields, plot.volume or plot.color
             if fields is not None and name is not None and name not in fields:
-                raise NotFound(f"scene {self.scene.name}: there is no field '{name}'{nearest(name, sorted(fields))}")
+                raise NotFound(f"there is no field '{name}'{nearest(name, sorted(fields))}")
         return by_rank
 
     def _ranges(self, facts: Sequence[Facts]) -> list[tuple[float, float] | None]:

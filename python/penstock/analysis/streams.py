@@ -58,9 +58,7 @@ class StreamExtract:
         def whole(kinds: list[Any]) -> Any:
             known = sorted({kind for kind in kinds if kind is not None})
             if len(known) > 1:
-                raise InvalidArgument(
-                    f"{self._extract.name}: datasets of different kinds do not go into one stream: {known[:2]}"
-                )
+                raise InvalidArgument(f"datasets of different kinds do not go into one stream: {known[:2]}")
             return known[0] if known else None
 
         own = _joined(parts) if parts else None

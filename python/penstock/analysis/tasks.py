@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..context import Context
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, NotFound, Unsupported
 from .chain import Table, apply_chain
 from .expressions import Expression, Values, compile_when, run_program
 from .extracts import ExtractWriter
@@ -209,6 +209,14 @@ class PipelineTask:
         self.pipeline.evaluate_queries(values)
 
     def _do(self, one: Scene | Extract, frame: Frame, values: Values) -> Path | None:
+        try:
+            return self._make(one, frame, values)
+        except (InvalidArgument, NotFound, Unsupported) as error:
+            section = "scenes" if isinstance(one, Scene) else "extracts"
+            error.args = (f"{self.pipeline.path}: {section}.{one.name}: {error}",)
+            raise
+
+    def _make(self, one: Scene | Extract, frame: Frame, values: Values) -> Path | None:
         if isinstance(one, Scene):
             return self._draw(one, frame, values)
         result = None
