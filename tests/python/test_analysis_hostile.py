@@ -384,8 +384,8 @@ def test_arrays_that_make_no_mesh(hand_over, put, message):
     [
         ({"i": np.zeros((2, 2), int)}, r"domain 0: indices of 2 blocks have the shape \(2, 3\)"),
         ({"l": np.array([0, 99])}, "domain 0: levels are 0 to 50"),
-        ({"f": np.zeros((3, 2, 2))}, "domain 0: 'f' has 3 rows, 'l' 2"),
-        ({"f": np.zeros((2, 2, 3))}, r"mesh 'm': field 'f'.*expected shape \(2, 2, 2\)"),
+        ({"f": np.zeros((3, 2, 2))}, r"domain 0: 'f' has the shape \(3, 2, 2\), expected \(2, 2, 2\)"),
+        ({"f": np.zeros((2, 2, 3))}, r"domain 0: 'f' has the shape \(2, 2, 3\), expected \(2, 2, 2\)"),
     ],
 )
 def test_arrays_that_make_no_tree(hand_over, put, message):

@@ -20,6 +20,7 @@ import numpy as np
 
 from .. import _core
 from ..errors import InvalidArgument
+from .amr_domains import AmrDomains, Domains
 from .description import AmrDescription, FieldInfo, _Fetch
 from .partition import RowsPart, check_places
 
@@ -68,26 +69,24 @@ class Neighbourhood:
         self.messages = self.bytes = 0
         self.depth = description.depth
         self._mesh = description
-        self._fetch = _Fetch(description.step, views=True)
+        self._domains = AmrDomains(description, _Fetch(description.step, views=True))
         own = part.rows
         self._own_domains = np.unique(own[:, 0]).tolist()
         self._splits = self._read_splits() if description.splits else None
-        found = self._read_blocks(self._own_domains if self.algorithm == "refined" else self._all_domains())
+        found = self._read_places(self._own_domains if self.algorithm == "refined" else self._all_domains())
+        levels, indices = self._places(found, own)
         if self.algorithm == "refined" and self._splits is not None:
-            levels, indices = found.of(own, description.name)
             domains = _core.amr_touching_domains(levels, indices, self._splits, self.depth).tolist()
-            found.arrays |= self._read_blocks(sorted(set(domains) - set(self._own_domains))).arrays
+            found |= self._read_places(sorted(set(domains) - set(self._own_domains)))
         elif self._splits is None:
-            self.depth = max((int(levels.max()) for levels, _ in found.arrays.values() if len(levels)), default=0)
-        levels, indices = found.of(own, description.name)
-        others = found.beside(own)
-        other_levels, other_indices = found.of(others, description.name)
+            self.depth = max((int(each[description.levels].max(initial=0)) for each in found.values()), default=0)
+        others = self._beside(own)
+        other_levels, other_indices = self._places(found, others)
         touching = _touching(levels, indices, other_levels, other_indices, self.depth)
         self.own = len(own)
         self.rows = np.concatenate([own, others[touching]])
         self.levels = np.concatenate([levels, other_levels[touching]])
         self.indices = np.concatenate([indices, other_indices[touching]])
-        self._counts = {domain: len(levels) for domain, (levels, _) in found.arrays.items()}
 
     def batches(self, fields: Sequence[str], batch: int | None = None, check_ghosts: bool = True) -> Iterator[Batch]:
         """All own rows, at most `batch` of them at a time (None: all at once), with these fields.
@@ -99,12 +98,14 @@ class Neighbourhood:
         if batch is not None and batch < 1:
             raise InvalidArgument(f"a batch has at least one block, not {batch}")
         size = batch or max(self.own, 1)
-        held: dict[int, dict[str, np.ndarray]] = {}
+        held: Domains = {}
         for first in range(0, self.own, size):
             chosen = self._with_touching(first, min(first + size, self.own))
             rows, levels, indices = self.rows[chosen], self.levels[chosen], self.indices[chosen]
             own = min(size, self.own - first)
-            held = self._read(np.unique(rows[:, 0]).tolist(), infos, held)
+            domains = np.unique(rows[:, 0]).tolist()
+            new = self._read_domains([each for each in domains if each not in held], self._mesh.shapes(infos.values()))
+            held = {domain: (new if domain in new else held)[domain] for domain in domains}
             if check_ghosts and first == 0 and self._mesh.ghost_layers and infos:
                 name, info = next(iter(infos.items()))
                 blocks = [held[domain][info.variables[0]][row] for domain, row in rows.tolist()]
@@ -133,43 +134,41 @@ class Neighbourhood:
             self.bytes += splits.nbytes
         return splits
 
-    def _read_blocks(self, domains: Sequence[int]) -> _Places:
-        """Levels and indices, in one wait."""
-        mesh, fetch, found = self._mesh, self._fetch, _Places({})
-        pending = {domain: (fetch.block(mesh.levels, domain), fetch.block(mesh.indices, domain)) for domain in domains}
-        mesh.step.wait()
-        for domain, (levels, indices) in pending.items():
-            with mesh._named(domain):
-                mesh._mesh(levels, indices)
-                if self._splits is not None:
-                    check_places(levels, indices, self._splits, domain, mesh.depth)
-            self._count(domain, levels, indices)
-            found.arrays[domain] = np.ascontiguousarray(levels, np.int64), np.ascontiguousarray(indices, np.int64)
+    def _read_places(self, domains: Sequence[int]) -> Domains:
+        """Levels and indices, where splits put them."""
+        mesh, splits, found = self._mesh, self._splits, self._read_domains(domains, {})
+        if splits is not None:
+            for domain, arrays in found.items():
+                with mesh._named(domain):
+                    check_places(arrays[mesh.levels], arrays[mesh.indices], splits, domain, mesh.depth)
         return found
 
-    def _count(self, domain: int, *arrays: np.ndarray) -> None:
-        if domain not in self._own_domains:
-            self.messages += len(arrays)
-            self.bytes += sum(each.nbytes for each in arrays)
+    def _read_domains(self, domains: Sequence[int], variables: Mapping[str, tuple[int, ...]]) -> Domains:
+        """In one wait."""
+        enqueued = self._domains.enqueue(domains, variables)
+        self._mesh.step.wait()
+        found = enqueued()
+        for domain, arrays in found.items():
+            if domain not in self._own_domains:
+                self.messages += len(arrays)
+                self.bytes += sum(each.nbytes for each in arrays.values())
+        return found
 
-    def _read(
-        self, domains: Sequence[int], infos: Mapping[str, FieldInfo], held: Mapping[int, dict[str, np.ndarray]]
-    ) -> dict[int, dict[str, np.ndarray]]:
-        """The fields of these domains, in one wait. held: what the batch before had."""
-        mesh = self._mesh
-        new = [domain for domain in domains if domain not in held]
-        variables = {name: info.interleaved for info in infos.values() for name in info.variables}
-        out = {d: {name: self._fetch.block(name, d) for name in variables} if d in new else held[d] for d in domains}
-        mesh.step.wait()
-        for domain in new:
-            self._count(domain, *out[domain].values())
-            for name, more in variables.items():
-                found, expected = out[domain][name].shape, (self._counts[domain], *mesh.cells, *more)
-                if found != expected:
-                    raise InvalidArgument(
-                        f"mesh '{mesh.name}', domain {domain}: '{name}' has the shape {found}, expected {expected}"
-                    )
-        return out
+    def _places(self, found: Domains, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Levels and indices of rows, sorted by domain."""
+        pair = [self._domains.rows(found, name, shape, rows) for name, shape in self._mesh.places.items()]
+        return np.ascontiguousarray(pair[0], np.int64), np.ascontiguousarray(pair[1], np.int64)
+
+    def _beside(self, rows: np.ndarray) -> np.ndarray:
+        """All rows of the domains read so far but these, sorted."""
+        found = [rows[:0]]
+        for domain, count in sorted(self._domains.counts.items()):
+            free = np.ones(count, bool)
+            first, last = np.searchsorted(rows[:, 0], [domain, domain + 1])
+            free[rows[first:last, 1]] = False
+            others = np.nonzero(free)[0]
+            found.append(np.stack([np.full(len(others), domain), others], axis=1))
+        return np.concatenate(found)
 
     def _arrays(self, info: FieldInfo, rows: np.ndarray, held: Mapping[int, Mapping[str, np.ndarray]]) -> Arrays:
         starts = np.concatenate([[0], np.nonzero(np.diff(rows[:, 0]))[0] + 1]) if len(rows) else np.empty(0, np.int64)
@@ -180,38 +179,6 @@ class Neighbourhood:
 
         lists = tuple(of(name) for name in info.variables)
         return lists if len(lists) > 1 else lists[0]
-
-
-@dataclass(slots=True)
-class _Places:
-    """Levels and indices by domain."""
-
-    arrays: dict[int, tuple[np.ndarray, np.ndarray]]
-
-    def of(self, rows: np.ndarray, mesh: str) -> tuple[np.ndarray, np.ndarray]:
-        """rows: sorted by domain."""
-        levels, indices = [np.empty(0, np.int64)], [np.empty((0, 3), np.int64)]
-        domains, starts = np.unique(rows[:, 0], return_index=True)
-        for domain, chosen in zip(domains.tolist(), np.split(rows[:, 1], starts[1:]), strict=False):
-            theirs = self.arrays[domain]
-            if chosen.max() >= len(theirs[0]):
-                raise InvalidArgument(
-                    f"mesh '{mesh}', domain {domain} has {len(theirs[0])} rows; the part asks for row {chosen.max()}"
-                )
-            levels.append(theirs[0][chosen])
-            indices.append(theirs[1][chosen])
-        return np.concatenate(levels), np.concatenate(indices)
-
-    def beside(self, rows: np.ndarray) -> np.ndarray:
-        """All rows but these, sorted."""
-        found = [rows[:0]]
-        for domain in sorted(self.arrays):
-            free = np.ones(len(self.arrays[domain][0]), bool)
-            first, last = np.searchsorted(rows[:, 0], [domain, domain + 1])
-            free[rows[first:last, 1]] = False
-            others = np.nonzero(free)[0]
-            found.append(np.stack([np.full(len(others), domain), others], axis=1))
-        return np.concatenate(found)
 
 
 def _check_algorithm(mesh: AmrDescription, algorithm: str) -> None:

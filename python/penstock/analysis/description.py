@@ -6,7 +6,7 @@ import builtins
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -16,6 +16,7 @@ from .. import _core
 from ..errors import InvalidArgument, NotFound
 from ..topologies import TOPOLOGIES
 from . import partition
+from .amr_domains import AmrDomains
 from .meshes import MESH_TYPES, ElementBlock, Field, Mesh, UnstructuredMesh, cells_of
 from .partition import BoxPart, DomainsPart, MultiPart, Part, RowsPart
 
@@ -375,34 +376,33 @@ class AmrDescription(MeshDescription):
         if method != "morton":
             return list(partition.rows([block.count[0] for block in self.step[self.levels].blocks], size, method))
         domains = range(len(self.step[self.levels].blocks))
-        arrays = [[self.step[name].get_block(n) for n in domains] for name in (self.levels, self.indices)]
+        enqueued = AmrDomains(self, _Fetch(self.step, views=False)).enqueue(domains, {})
         self.step.wait()
-        for n, (levels, indices) in enumerate(zip(*arrays, strict=True)):
-            with self._named(n):
-                self._mesh(levels, indices)
-        return list(partition.rows_by_morton(arrays[0], arrays[1], self.refinement, size))
+        found = enqueued()
+        levels, indices = ([found[domain][name] for domain in domains] for name in self.places)
+        return list(partition.rows_by_morton(levels, indices, self.refinement, size))
+
+    @property
+    def places(self) -> dict[str, tuple[int, ...]]:
+        """The variables that say where blocks are, levels and indices, with their dimensions behind the rows."""
+        return {self.levels: (), self.indices: (3,)}
+
+    def shapes(self, infos: Iterable[FieldInfo]) -> dict[str, tuple[int, ...]]:
+        """The variables of fields, with their dimensions behind the rows."""
+        return {name: (*self.cells, *info.interleaved) for info in infos for name in info.variables}
 
     def _enqueue(self, fetch: _Fetch, part: Part, names: list[str], ghost_layers: int) -> Callable[[], Mesh]:
         chosen: RowsPart = self._require(part, RowsPart)
-        shapes = {self.levels: (), self.indices: (3,)} | dict.fromkeys(self.ids.values(), self.cells)
-        for info in (*map(self.fields.__getitem__, names), *((self.ghosts,) if self.ghosts else ())):
-            shapes |= dict.fromkeys(info.variables, (*self.cells, *info.interleaved))
-        pending = []
-        wanted = chosen.rows
-        for domain in np.unique(wanted[:, 0]).tolist():
-            rows = wanted[wanted[:, 0] == domain, 1]
-            pending.append((domain, rows, {variable: fetch.block(variable, domain) for variable in shapes}))
+        rows = chosen.rows
+        infos = {name: self.fields[name] for name in names}
+        shapes = dict.fromkeys(self.ids.values(), self.cells)
+        shapes |= self.shapes([*infos.values(), *((self.ghosts,) if self.ghosts else ())])
+        domains = AmrDomains(self, fetch)
+        enqueued = domains.enqueue(np.unique(rows[:, 0]).tolist(), shapes)
 
         def build() -> Mesh:
-            found: dict[str, np.ndarray] = {}
-            for domain, _, arrays in pending:
-                with self._named(domain):
-                    self._mesh(arrays[self.levels], arrays[self.indices])
-            for variable, shape in shapes.items():
-                pieces = [self._rows(domain, variable, rows, arrays) for domain, rows, arrays in pending]
-                pieces = pieces or [np.empty((0, *shape), fetch.step[variable].dtype)]
-                found[variable] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-            infos = {name: self.fields[name] for name in names}
+            arrays = enqueued()
+            found = {name: domains.rows(arrays, name, shape, rows) for name, shape in (self.places | shapes).items()}
             ids = {key: found[name] for key, name in self.ids.items()}
             ghosts = {self.ghosts.association: found[self.ghosts.variables[0]]} if self.ghosts else {}
             with self._named():
@@ -410,15 +410,6 @@ class AmrDescription(MeshDescription):
                 return self._mesh(found[self.levels], found[self.indices], fields=fields, ids=ids, ghosts=ghosts)
 
         return build
-
-    def _rows(self, domain: int, variable: str, rows: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        array, many = arrays[variable], len(arrays[self.levels])
-        if len(array) != many or rows[-1] >= many:
-            raise InvalidArgument(
-                f"mesh '{self.name}', domain {domain}: '{variable}' has {len(array)} rows, '{self.levels}' {many}, and "
-                f"the part asks for row {rows[-1]}"
-            )
-        return array if len(rows) == many else array[rows]
 
     def _mesh(self, levels: np.ndarray, indices: np.ndarray, **more: Any) -> Mesh:
         keys = ("cells", "axes", "ghost_layers", "origin", "spacing", "refinement")
