@@ -115,9 +115,4 @@ void FragmentFinder::cells(std::size_t row, std::vector<std::int32_t>& component
   components = std::move(labels.cells);
 }
 
-Part find_fragments(const AmrBlocks& blocks, const FragmentFields& fields, const FragmentOptions& options,
-                    Surface* surface) {
-  return FragmentFinder(blocks, fields, options).find(surface);
-}
-
 }  // namespace penstock::analysis

@@ -51,7 +51,4 @@ class FragmentFinder {
   RegionSums above_, below_;
 };
 
-Part find_fragments(const AmrBlocks& blocks, const FragmentFields& fields, const FragmentOptions& options,
-                    Surface* surface);
-
 }  // namespace penstock::analysis

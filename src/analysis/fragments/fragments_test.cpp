@@ -102,7 +102,7 @@ struct Rank {
 
   Rank(const TestCase& test, const std::vector<BlockKey>& keys, std::size_t own, std::vector<std::size_t> its)
       : blocks(test.grid, keys, own), fields(test.field(its)), rows(std::move(its)) {
-    part = find_fragments(blocks, fields, {threshold, true}, &surface);
+    part = FragmentFinder(blocks, fields, {threshold, true}).find(&surface);
   }
 };
 
@@ -450,7 +450,7 @@ TEST(Fragments, RefuseFieldsOfTooFewBlocks) {
   const TestCase test = random_case(random);
   const Rank rank = whole(test);
   const auto refused = [&](FragmentFields fields, FragmentOptions options) {
-    return penstock::error_of([&] { find_fragments(rank.blocks, fields, options, nullptr); }).second;
+    return penstock::error_of([&] { FragmentFinder(rank.blocks, fields, options).find(nullptr); }).second;
   };
   EXPECT_EQ(refused(rank.fields, {}), "");
   EXPECT_THAT(refused(test.field({0, 1}), {}), testing::HasSubstr("fractions has the arrays of 2 blocks"));
