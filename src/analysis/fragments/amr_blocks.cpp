@@ -1,12 +1,14 @@
 #include "analysis/fragments/amr_blocks.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <optional>
 #include <string>
 
 #include "analysis/refuse.hpp"
+#include "model/curve.hpp"
 
 namespace penstock::analysis {
 namespace {
@@ -17,16 +19,6 @@ constexpr int max_depth = 17;
 std::string name_of(const BlockKey& block) {
   return "the block " + std::to_string(block.index[0]) + ", " + std::to_string(block.index[1]) + ", " +
          std::to_string(block.index[2]) + " of level " + std::to_string(block.level);
-}
-
-// The lowest 21 bits of x, with two zeros behind each.
-std::uint64_t spread(std::uint64_t x) {
-  x &= 0x1fffff;
-  x = (x | x << 32) & 0x1f00000000ffff;
-  x = (x | x << 16) & 0x1f0000ff0000ff;
-  x = (x | x << 8) & 0x100f00f00f00f00f;
-  x = (x | x << 4) & 0x10c30c30c30c30c3;
-  return (x | x << 2) & 0x1249249249249249;
 }
 
 std::uint64_t extent_on_curve(const BlockKey& block, std::int32_t depth) {
@@ -156,10 +148,11 @@ Point3 AmrGrid::corner(const BlockKey& block) const {
 }
 
 std::uint64_t morton(const BlockKey& block, std::int32_t depth) {
-  std::uint64_t number = 0;
+  model::GridPlace place{};
+  std::uint64_t all = 0;
   for (int axis = 0; axis < 3; ++axis)
-    number |= spread(static_cast<std::uint64_t>(block.index[axis]) << (depth - block.level)) << axis;
-  return number;
+    all |= place[2 - axis] = static_cast<std::uint64_t>(block.index[axis]) << (depth - block.level);
+  return model::morton(place, 3, static_cast<std::size_t>(std::bit_width(all)));
 }
 
 CellId cell_id(const Cell& cell, std::int32_t depth) {
