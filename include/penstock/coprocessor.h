@@ -65,7 +65,7 @@ typedef struct penstock_mesh {
   const char *levels, *indices;      /* amr: variables */
   const char *ghosts, *node_ids, *element_ids;
   const char* splits; /* amr: variable, one uint64 for each rank; NULL: none */
-  uint32_t depth;     /* amr: with splits */
+  uint32_t depth;     /* amr: with splits, the highest level, at most 20 */
 } penstock_mesh;
 
 static inline penstock_mesh penstock_mesh_of(penstock_mesh_type type) {

@@ -60,6 +60,9 @@ struct ParticleMesh {
   std::vector<std::string> coordinates;  // as UnstructuredMesh
 };
 
+// Analyses of fragments number the cells of an AMR mesh with 20 bits for each axis, counted at the deepest level.
+inline constexpr std::uint32_t max_amr_depth = 20;
+
 // Blocks of equal size at levels of refinement. A field is blocks x cells.
 struct AmrMesh {
   Dims cells;  // of a block, by array dimension, ghost layers included
@@ -75,7 +78,7 @@ struct AmrMesh {
   // has the number of the next rank, or UINT64_MAX. Analyses then read a block's neighbours without looking at all blocks. Every
   // rank puts one block of levels and indices, also an empty one. The numbers are read fastest when rank 0 puts all of them.
   std::string splits;       // "": none
-  std::uint32_t depth = 0;  // with splits: no block is of a higher level; at most 20
+  std::uint32_t depth = 0;  // with splits: no block is of a higher level; at most max_amr_depth
 };
 
 // Other meshes of the channel as one.

@@ -163,6 +163,7 @@ NB_MODULE(_core, m) {
   m.attr("version") = penstock::version;
   m.attr("stream_options") = nanobind::tuple(nanobind::cast(penstock::base::stream_option_names()));
   m.attr("mesh_options") = nanobind::tuple(nanobind::cast(penstock::base::mesh_option_names()));
+  m.attr("max_amr_depth") = penstock::max_amr_depth;
   penstock::python::bind_values(m);
   penstock::python::bind_writer(m);
   penstock::python::bind_reader(m);

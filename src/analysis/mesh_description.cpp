@@ -84,7 +84,8 @@ void check_splits(const AmrMesh& mesh) {
   if (mesh.splits.empty() && mesh.depth != 0) refuse("depth is given with splits, and only then");
   if (!mesh.splits.empty() && mesh.refinement != 2)
     refuse("splits need the refinement 2, not " + std::to_string(mesh.refinement));
-  if (mesh.depth > 20) refuse("the depth is at most 20, not " + std::to_string(mesh.depth));
+  if (mesh.depth > max_amr_depth)
+    refuse("the depth is at most " + std::to_string(max_amr_depth) + ", not " + std::to_string(mesh.depth));
 }
 
 void check(const MeshShape& shape) {

@@ -25,11 +25,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .. import _core
 from ..errors import InvalidArgument
 from ..topologies import TOPOLOGIES
 
 ASSOCIATIONS = ("node", "element")
-MAX_DEPTH = 20  # of AMR meshes with splits: Morton numbers have 64 bits
+MAX_DEPTH = _core.max_amr_depth  # of AMR meshes with splits
 
 
 # In mixed blocks also polylines and polygons; all nodes in VTK's order.
@@ -354,8 +355,8 @@ class AmrMesh(Mesh):
     block among those of its level, counted in blocks. origin: the lower corner of the block 0, 0, 0 without its ghost
     layers; spacing: of the cells of level 0. A level's cells are `refinement` times smaller than those one below.
     splits: where the ranks of a simulation have consecutive parts of a Z curve, the Morton number of each rank's first
-    block (uint64, docs/internals/coprocessing.md); depth: with it, the highest level. For publish() alone: a part that
-    is read has none.
+    block (uint64, docs/internals/coprocessing.md); depth: with it, the highest level, at most 20. For publish() alone:
+    a part that is read has none.
     """
 
     type: ClassVar[str] = "amr"

@@ -13,8 +13,8 @@
 namespace penstock::analysis {
 namespace {
 
-constexpr int id_bits = 20;  // of a cell's number, for each axis
-constexpr int max_depth = 17;
+// Of a cell's number, for each axis: cells of deeper levels have none.
+constexpr int id_bits = max_amr_depth;
 
 std::string name_of(const BlockKey& block) {
   return "the block " + std::to_string(block.index[0]) + ", " + std::to_string(block.index[1]) + ", " +
@@ -92,8 +92,8 @@ class Curve {
 };
 
 void check_grid(const AmrGrid& grid) {
-  if (grid.depth < 0 || grid.depth > max_depth)
-    refuse("an adaptive grid has levels 0 to " + std::to_string(max_depth) + ", not " + std::to_string(grid.depth));
+  if (grid.depth < 0 || grid.depth > id_bits)
+    refuse("an adaptive grid has levels 0 to " + std::to_string(id_bits) + ", not " + std::to_string(grid.depth));
   for (int axis = 0; axis < 3; ++axis) {
     if (grid.cells[axis] < 2 || grid.cells[axis] > max_block_cells || grid.cells[axis] % 2 != 0)
       refuse("blocks have an even number of cells along each axis, from 2 to " + std::to_string(max_block_cells) +
@@ -114,9 +114,10 @@ void check_block(const AmrGrid& grid, const BlockKey& block) {
   }
 }
 
-// Blocks whose cells nobody numbers.
+// Blocks whose cells nobody numbers: of as few cells as blocks may have.
 void check_places(std::span<const BlockKey> blocks, std::int32_t depth) {
   AmrGrid grid;
+  grid.cells = {2, 2, 2};
   grid.depth = depth;
   check_grid(grid);
   for (const auto& block : blocks) check_block(grid, block);

@@ -13,6 +13,8 @@
 #include <span>
 #include <vector>
 
+#include "penstock/mesh.hpp"
+
 namespace penstock::analysis {
 
 using Index3 = std::array<std::int32_t, 3>;  // x, y, z
@@ -32,7 +34,7 @@ struct AmrGrid {
   Index3 cells{8, 8, 8};    // of a block, without ghost layers
   Point3 origin{};          // the lower corner of the block 0, 0, 0
   Point3 spacing{1, 1, 1};  // of the cells of level 0
-  std::int32_t depth = 0;   // no block is of a higher level; the same on all ranks
+  std::int32_t depth = 0;   // no block is of a higher level; the same on all ranks, at most max_amr_depth
 
   Point3 width(std::int32_t level) const;  // of a cell
   Point3 corner(const BlockKey& block) const;

@@ -124,6 +124,25 @@ TEST(AmrBlocks, RefusesWhatIsNoBalancedGrid) {
   EXPECT_THAT(error_of(odd, {}), testing::HasSubstr("even number"));
 }
 
+// 2^20 cells along each axis.
+TEST(AmrBlocks, NumbersTheCellsOfTheDeepestLevel) {
+  auto grid = small_grid();
+  grid.cells = {2, 2, 2};
+  grid.depth = 19;
+  const std::int32_t last = (1 << 19) - 1;
+  const std::vector<BlockKey> keys{{19, {last - 1, last, last}}, {19, {last, last, last}}};
+  const AmrBlocks blocks(grid, keys, keys.size());
+  EXPECT_EQ(blocks.neighbours(0)[direction_number(1, 0, 0)], 1);
+  EXPECT_EQ(touching(std::span(keys).first(1), std::span(keys).last(1), grid.depth), std::vector<std::size_t>{0});
+  EXPECT_EQ(cell_id({19, {2 * last + 1, 2 * last + 1, 2 * last + 1}}, grid.depth), (CellId{1} << 60) - 1);
+  EXPECT_THAT(error_of(grid, {{19, {last + 1, 0, 0}}}), testing::HasSubstr("beyond 1048576 cells of level 19"));
+  grid.depth = 20;
+  EXPECT_EQ(error_of(grid, {{20, {0, 0, 0}}}), "");
+  EXPECT_THAT(error_of(grid, {{0, {0, 0, 0}}}), testing::HasSubstr("beyond 1048576 cells of level 20"));
+  grid.depth = 21;
+  EXPECT_THAT(error_of(grid, {}), testing::HasSubstr("levels 0 to 20, not 21"));
+}
+
 TEST(BlockField, PadsWithCellsOfNeighboursAndCoarserOnes) {
   std::mt19937 random(3);
   const auto keys = random_blocks(random, 8);

@@ -96,7 +96,7 @@ class PartReader {
     std::uint64_t averages = 0, velocity = 0;
     get(common.origin);
     get(common.spacing);
-    get(common.depth, 64);
+    get(common.depth, max_amr_depth + 1);
     get(common.threshold);
     get(averages);
     get(velocity);
