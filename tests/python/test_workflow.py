@@ -613,6 +613,23 @@ def test_a_stream_has_a_rate_while_its_program_runs(write, tmp_path):
     assert re.fullmatch("heat: 6 steps, 2 dropped, .* elapsed", lines[2])
 
 
+def test_the_model_of_a_mesh_is_no_step_of_the_progress(write, tmp_path):
+    text = "programs: {writer: {command: ['true']}}\nmeshes: {plate: {database: stream}}\nsteps: 2\n"
+    study = study_of(write, tmp_path, text)
+    (tmp_path / "writer").mkdir()
+    child = Child(Launch("writer", (), {}, tmp_path, tmp_path / "log"), started=0.0, process=SimpleNamespace(pid=7))
+    child.ended, child.exit_code = 1.0, 0
+    console = Console(file=io.StringIO(), width=80)
+    display = Display(study, console, tmp_path)
+    for steps in (1, 2, 3):
+        for stream in ("plate", "heat"):
+            (tmp_path / "writer" / f"{stream}.writer.7.json").write_text(json.dumps({"steps": steps}))
+        display.finish([child])
+    shown = re.findall("^(plate|heat): (step ./2)", console.file.getvalue(), re.MULTILINE)
+    expected = {"plate": ["step 1/2", "step 2/2"], "heat": ["step 1/2", "step 2/2", "step 3/2"]}
+    assert {name: [step for stream, step in shown if stream == name] for name in expected} == expected
+
+
 @pytest.mark.parametrize("tiers", [[], [{"bytes": 3 << 30}]])
 def test_the_table_of_the_servers_fits_a_terminal(tiers):
     server = {"memory": {"peak": 345 << 20, "limit": 512 << 20}, "tiers": tiers, "bytes_in": 345 << 20}

@@ -85,17 +85,21 @@ class Display:
 
     def _plain(self, flows: list[Flow], now: float) -> None:
         for flow in flows:
-            steps = flow.leading.count("steps") if flow.leading else 0
+            steps = self._steps(flow.leading) if flow.leading else 0
             if self._last_steps.get(flow.stream, 0) != steps:
                 self._last_steps[flow.stream] = steps
                 line = ", ".join([*self._figures(flow, now), f"{duration(now - self.started)} elapsed"])
                 self.console.print(f"{escape(flow.stream)}: {line}", soft_wrap=True)
 
+    def _steps(self, side: Endpoint) -> int:
+        """Those that the study counts: the first step of a mesh region is its model, and no state."""
+        return max(0, side.count("steps") - (side.stream in self.study.meshes))
+
     def _figures(self, flow: Flow, now: float) -> list[str]:
         side = flow.leading
         if side is None:
             return []
-        steps = side.count("steps")
+        steps = self._steps(side)
         figures = [f"step {steps}/{self.study.steps}" if self.study.steps else f"{steps} steps"]
         program = self._programs[side.pid]
         if self._outcomes.get(program.name) == "running":
@@ -116,7 +120,7 @@ class Display:
                 continue
             total = self.study.steps
             width = max(8, min(30, self.console.width - 72))
-            done = min(side.count("steps"), total or 0)
+            done = min(self._steps(side), total or 0)
             bar = ProgressBar(total=total, completed=done, width=width, pulse=not total)
             grid.add_row(Text(flow.stream, style="bold"), bar, *self._figures(flow, now))
         running = ", ".join(c.launch.name for c in children if c.running)
