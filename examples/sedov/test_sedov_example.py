@@ -53,8 +53,3 @@ def test_each_database_gives_the_same(tmp_path, monkeypatch, example):
     for name in ("pool", "exodus", "nemesis"):
         for file, content in results["run"].items():
             assert results[name][file] == content, f"{name}: {file}"
-
-
-def test_wrong_use_is_said(tmp_path):
-    done = subprocess.run([BIN / "sedov", "--elments", "3"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode != 0 and "unknown option --elments" in done.stderr

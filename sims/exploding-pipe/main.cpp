@@ -1,10 +1,9 @@
 // exploding-pipe: a closed pipe of metal bursts by the gas in it; written as a stream of blocks of an adaptive grid.
 //
-//   mpiexec -n 4 exploding-pipe [--problem pipe] [--cells 32] [--levels 3] [--end TIME] [--outputs 17] [--seed 1]
-//                               [--stream exploding-pipe]
+//   mpiexec -n 4 exploding-pipe --help
 //
-// --cells: along a side at level 0; --levels: of refinement, the coarsest included; each level more makes the cells half as wide, and is
-// what sets the size of the run. --problem sod, sedov or translation: problems whose solutions are known.
+// Each level more makes the cells half as wide, and is what sets the size of the run. Solutions are known of the problems sod, sedov and
+// translation.
 //
 // The stream is a channel (penstock/coprocessor.hpp): where its steps go, and what analyses them, is configured. Outputs are at equal
 // intervals of time, from the start to the end (one: at the end); each is a step, if it is asked for. The mesh `blocks` (AmrMesh) has,
@@ -13,15 +12,11 @@
 // velocity (float32). Values: time, cycle, regrids, moved_blocks.
 #include <mpi.h>
 
-#include <charconv>
 #include <cstdio>
-#include <cstring>
-#include <iostream>
-#include <optional>
-#include <stdexcept>
 #include <string>
-#include <vector>
+#include <utility>
 
+#include "command_line.hpp"
 #include "penstock/mpi.hpp"
 #include "penstock/penstock.hpp"
 #include "simulation.hpp"
@@ -30,11 +25,6 @@ namespace {
 
 using namespace exploding_pipe;
 
-constexpr const char* usage =
-    "usage: exploding-pipe [--problem pipe|sod|sedov|translation] [--cells N] [--levels N] [--end TIME] [--outputs N] "
-    "[--seed N] "
-    "[--stream NAME]";
-
 struct Arguments {
   std::string problem = "pipe", stream = "exploding-pipe";
   int cells = 32, levels = 3, outputs = 17;
@@ -42,32 +32,23 @@ struct Arguments {
   std::uint64_t seed = 1;
 };
 
-template <class T>
-T number(const std::string& word, const std::string& text, T least, T most) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most))
-    throw std::invalid_argument(word + " takes a number from " + std::to_string(least) + " to " + std::to_string(most) +
-                                ", not '" + text + "'\n" + usage);
-  return value;
-}
-
-Arguments parse(int count, char** words) {
-  Arguments arguments;
-  for (int i = 1; i < count; i += 2) {
-    const std::string word = words[i];
-    if (i + 1 == count) throw std::invalid_argument(word + " needs a value\n" + usage);
-    const std::string value = words[i + 1];
-    if (word == "--problem") arguments.problem = value;
-    else if (word == "--stream") arguments.stream = value;
-    else if (word == "--cells") arguments.cells = number(word, value, 8, 1024);
-    else if (word == "--levels") arguments.levels = number(word, value, 1, 9);
-    else if (word == "--outputs") arguments.outputs = number(word, value, 1, 1'000'000);
-    else if (word == "--end") arguments.end = number(word, value, 1e-9, 1e9);
-    else if (word == "--seed") arguments.seed = number<std::uint64_t>(word, value, 0, UINT64_MAX);
-    else throw std::invalid_argument("unknown option " + word + "\n" + usage);
-  }
-  return arguments;
+simulation::CommandLine command_line(Arguments& arguments) {
+  simulation::CommandLine line(
+      "exploding-pipe",
+      "A closed pipe of metal bursts by the gas in it; written as a stream of blocks of an adaptive grid. The pipe's "
+      "domain\n"
+      "has sides of 1, and the air around it the density 1 and the pressure 1; lengths and times are in these units.");
+  line.text("--problem", "NAME", arguments.problem, "pipe, or one with a known solution: sod, sedov, translation");
+  line.number("--cells", "N", arguments.cells, cells_per_side, 1024,
+              "cells along the longest side at level 0, a multiple of 8");
+  line.number("--levels", "N", arguments.levels, 1, 9, "levels of refinement, the coarsest included");
+  line.number("--end", "TIME", arguments.end, 1e-9, 1e9,
+              "time of the last output; default: 0.08 for pipe, 0.2 for sod, 0.5 for sedov, 0.4 for translation");
+  line.number("--outputs", "N", arguments.outputs, 1, 1'000'000,
+              "outputs, at equal intervals of time from the start to the end; 1: at the end");
+  line.number<std::uint64_t>("--seed", "N", arguments.seed, 0, UINT64_MAX, "seed of the pipe's imperfections");
+  line.text("--stream", "NAME", arguments.stream, "name of the stream");
+  return line;
 }
 
 constexpr std::uint64_t shown = cells_per_side + 2;  // with one layer of ghost cells
@@ -229,20 +210,7 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 int main(int count, char** words) {
-  int threads = 0;  // MPI is called by the main thread alone
-  MPI_Init_thread(&count, &words, MPI_THREAD_FUNNELED, &threads);
-  int code = 0;
-  try {
-    code = run(parse(count, words));
-  } catch (const std::invalid_argument& e) {  // on every rank alike
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0) std::cerr << "exploding-pipe: " << e.what() << "\n";
-    code = 2;
-  } catch (const std::exception& e) {
-    std::cerr << "exploding-pipe: " << e.what() << "\n";
-    MPI_Abort(MPI_COMM_WORLD, 1);  // the others may wait for this rank's cells
-  }
-  MPI_Finalize();
-  return code;
+  Arguments arguments;
+  auto line = command_line(arguments);
+  return simulation::run_over_mpi(line, count, words, [&] { return run(arguments); });
 }

@@ -1,7 +1,6 @@
 // gray-scott: a Gray-Scott simulation that writes U and V as steps of a stream.
 //
-//   mpiexec -n 2 gray-scott settings.yaml [--set key=value]... [--outputs N] [--restart STREAM] [--report FILE]
-//                           [--analysis SCRIPT ARGUMENT...]
+//   mpiexec -n 2 gray-scott --help
 //
 // Each step holds the global arrays U and V (float64, row-major) on the mesh `grid`, and the values sim_step (time steps done)
 // and time; attributes: F, k, Du, Dv, dt, and those of a channel (penstock/coprocessor.hpp). Where the steps live, whether the
@@ -28,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "command_line.hpp"
 #include "penstock/mpi.hpp"
 #include "penstock/penstock.hpp"
 #ifdef GRAY_SCOTT_ANALYSIS
@@ -42,10 +42,6 @@ using gray_scott::Settings;
 using gray_scott::SettingsError;
 using gray_scott::Simulation;
 
-constexpr const char* usage =
-    "usage: gray-scott SETTINGS [--set key=value]... [--outputs N] [--restart STREAM] [--report FILE] "
-    "[--die-in OUTPUT] [--analysis SCRIPT ARGUMENT...]";
-
 struct Arguments {
   std::string settings;
   std::vector<std::string> overrides;
@@ -56,31 +52,24 @@ struct Arguments {
   std::vector<std::string> analysis;  // the Python program and its arguments; empty: none
 };
 
-std::int64_t count_of(const std::string& text) {
-  const auto count = std::atoll(text.c_str());
-  if (count < 1 || count > 1'000'000'000) throw SettingsError("--outputs: a number from 1 to 1e9, not " + text);
-  return count;
-}
-
-Arguments parse(int argc, char** argv) {
-  Arguments arguments;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool takes_value = word == "--set" || word == "--outputs" || word == "--report" || word == "--restart" ||
-                             word == "--die-in" || word == "--analysis";
-    if (takes_value && i + 1 == argc) throw SettingsError(word + " needs a value\n" + usage);
-    if (word == "--set") arguments.overrides.emplace_back(argv[++i]);
-    else if (word == "--outputs") arguments.outputs = count_of(argv[++i]);
-    else if (word == "--restart") arguments.restart = argv[++i];
-    else if (word == "--report") arguments.report = argv[++i];
-    else if (word == "--die-in") arguments.die_in = std::atoll(argv[++i]);
-    else if (word == "--analysis") arguments.analysis.assign(argv + std::exchange(i, argc) + 1, argv + argc);
-    else if (word.starts_with("-")) throw SettingsError("unknown option " + word + "\n" + usage);
-    else if (arguments.settings.empty()) arguments.settings = word;
-    else throw SettingsError("more than one settings file\n" + std::string(usage));
-  }
-  if (arguments.settings.empty()) throw SettingsError(usage);
-  return arguments;
+simulation::CommandLine command_line(Arguments& arguments) {
+  simulation::CommandLine line("gray-scott",
+                               "A Gray-Scott simulation that writes U and V as steps of a stream.\n"
+                               "Settings and their defaults:\n" +
+                                   gray_scott::keys_and_defaults());
+  line.operand("SETTINGS", arguments.settings, "a YAML file with settings, a line \"key: value\" for each");
+  line.option("--set", "KEY=VALUE", "one more setting; may be given several times",
+              [&](const std::string& text) { arguments.overrides.push_back(text); });
+  line.number<std::int64_t>("--outputs", "N", arguments.outputs, 1, 1'000'000'000,
+                            "outputs, which replaces the setting steps; default: as the settings say");
+  line.text("--restart", "STREAM", arguments.restart,
+            "goes on from the newest step of a stream that is kept (engine pool)");
+  line.text("--report", "FILE", arguments.report, "JSON: seconds and bytes");
+  line.number<std::int64_t>("--die-in", "N", arguments.die_in, 1, 1'000'000'000,
+                            "for tests: the last rank kills itself within output N of this run; default: never");
+  line.rest("--analysis", "SCRIPT [ARGUMENT]...", arguments.analysis,
+            "the last option: a Python program that rank 0 runs in its process");
+  return line;
 }
 
 // Seconds of this rank, by what they were spent on.
@@ -330,24 +319,7 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int threads = 0;  // MPI is called by the main thread alone
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &threads);
-  int status = 0;
-  try {
-    status = run(parse(argc, argv));
-  } catch (const std::exception& error) {
-    // Every rank meets a bad parameter; one says so. Any other error may be of one rank alone.
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    const bool everywhere = dynamic_cast<const SettingsError*>(&error) != nullptr;
-    if (rank == 0 || !everywhere) std::cerr << "gray-scott: " << error.what() << "\n";
-    if (everywhere) {
-      MPI_Finalize();
-      return 2;
-    }
-    // The other ranks may wait for this one's cells.
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
-  MPI_Finalize();
-  return status;
+  Arguments arguments;
+  auto line = command_line(arguments);
+  return simulation::run_over_mpi(line, argc, argv, [&] { return run(arguments); });
 }

@@ -136,6 +136,16 @@ void check_together(const Settings& s, const std::string& where) {
 
 }  // namespace
 
+std::string keys_and_defaults() {
+  const Settings s;
+  std::ostringstream out;
+  out << "L or shape (cells): " << s.shape[0] << ", Du: " << s.Du << ", Dv: " << s.Dv << ", F: " << s.F
+      << ", k: " << s.k << ", dt: " << s.dt << ", noise: " << s.noise << ", box (cells): " << s.box
+      << ", steps: " << s.steps << ",\nplot_every (steps): " << s.plot_every << ", seed: " << s.seed
+      << ", stream: " << s.stream;
+  return out.str();
+}
+
 Settings load_settings(const std::string& path, const std::vector<std::string>& overrides) {
   YAML::Node file;
   try {

@@ -14,9 +14,9 @@ namespace gray_scott {
 
 using Index = std::array<std::int64_t, 3>;
 
-class SettingsError : public std::runtime_error {
+class SettingsError : public std::invalid_argument {
  public:
-  using std::runtime_error::runtime_error;
+  using std::invalid_argument::invalid_argument;
 };
 
 struct Settings {
@@ -39,5 +39,8 @@ struct Settings {
 
 // Reads a file; `overrides` ("F=0.03") are applied after it and checked alike.
 Settings load_settings(const std::string& path, const std::vector<std::string>& overrides = {});
+
+// Of the settings, for --help: "L or shape (cells): 64, ...".
+std::string keys_and_defaults();
 
 }  // namespace gray_scott

@@ -1,6 +1,6 @@
 // sedov: the Sedov blast (hydro.hpp), written as the mesh regions sedov and sedov-surface.
 //
-//   mpiexec -n 2 sedov [--elements 32] [--end 0.8] [--states 20] [--report FILE]
+//   mpiexec -n 2 sedov --help
 //
 // Each state is written at an equal interval of time, from the end of the first on. Where the regions go is configured (the section
 // `meshes` of penstock.yaml, PENSTOCK_MESH_SEDOV, PENSTOCK_MESH_SEDOV_SURFACE), not programmed here. --report writes, as JSON, the
@@ -8,24 +8,20 @@
 // each state of the volume and for its close.
 #include <mpi.h>
 
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "command_line.hpp"
 #include "hydro.hpp"
 #include "penstock/mpi.hpp"
 #include "penstock/penstock.hpp"
 #include "regions.hpp"
 
 namespace {
-
-constexpr const char* usage = "usage: sedov [--elements N] [--end TIME] [--states N] [--report FILE]";
 
 struct Arguments {
   int elements = 32;
@@ -34,25 +30,17 @@ struct Arguments {
   std::string report;
 };
 
-Arguments parse(int count, char** words) {
-  Arguments arguments;
-  for (int i = 1; i < count; i += 2) {
-    const std::string word = words[i];
-    if (i + 1 == count) throw std::invalid_argument(word + " needs a value\n" + usage);
-    char* end = nullptr;
-    const double number = std::strtod(words[i + 1], &end);
-    const bool is_number = *end == '\0' && end != words[i + 1] && std::isfinite(number);
-    if (word == "--report") arguments.report = words[i + 1];
-    else if (!is_number) throw std::invalid_argument(word + " takes a number\n" + usage);
-    else if (word == "--elements") arguments.elements = static_cast<int>(number);
-    else if (word == "--end") arguments.end = number;
-    else if (word == "--states") arguments.states = static_cast<int>(number);
-    else throw std::invalid_argument("unknown option " + word + "\n" + usage);
-  }
-  if (arguments.elements < 2 || arguments.elements > 500 || arguments.states < 1 || !(arguments.end > 0) ||
-      arguments.end > 1)
-    throw std::invalid_argument(std::string("2 to 500 elements, at least 1 state, an end in (0, 1]\n") + usage);
-  return arguments;
+simulation::CommandLine command_line(Arguments& arguments) {
+  simulation::CommandLine line("sedov",
+                               "The Sedov blast, written as the mesh regions sedov (its volume) and sedov-surface. The "
+                               "gas has the density 1, and the\n"
+                               "shock reaches the radius 1 at the time 1; lengths and times are in these units.");
+  line.number("--elements", "N", arguments.elements, 2, 500, "elements along each axis");
+  line.number("--end", "TIME", arguments.end, 1e-9, 1.0, "time of the last state");
+  line.number("--states", "N", arguments.states, 1, 1'000'000,
+              "states, at equal intervals of time from the end of the first on");
+  line.text("--report", "FILE", arguments.report, "JSON: the shock's radius beside the exact one, and seconds");
+  return line;
 }
 
 struct Line {
@@ -90,7 +78,7 @@ void report(const std::string& path, const std::vector<Line>& lines, const Volum
   if (!out.flush()) throw std::runtime_error("cannot write " + path);
 }
 
-void run(const Arguments& arguments) {
+int run(const Arguments& arguments) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -127,20 +115,13 @@ void run(const Arguments& arguments) {
   seconds = slowest(std::move(seconds));
   if (rank == 0 && !arguments.report.empty())
     report(arguments.report, lines, seconds, compute_s, volume_s, surface_s, static_cast<long>(blast.steps()));
+  return 0;
 }
 
 }  // namespace
 
 int main(int count, char** words) {
-  MPI_Init(&count, &words);
-  int code = 0;
-  try {
-    run(parse(count, words));
-  } catch (const std::exception& e) {
-    std::cerr << "sedov: " << e.what() << std::endl;
-    code = 1;
-  }
-  if (code != 0) MPI_Abort(MPI_COMM_WORLD, code);
-  MPI_Finalize();
-  return code;
+  Arguments arguments;
+  auto line = command_line(arguments);
+  return simulation::run_over_mpi(line, count, words, [&] { return run(arguments); });
 }
