@@ -13,7 +13,7 @@ from penstock.analysis.channel import describe
 from penstock.analysis.partition import morton_numbers
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 600
+DEADLINE_S = 600  # the longest run takes 154 s on two cores
 CELLS = 8  # of a block, along each axis
 
 
@@ -221,6 +221,7 @@ def test_an_analysis_inside_the_simulation(execute, tmp_path, monkeypatch):
 
 @pytest.mark.soak
 def test_sedov_shock(run):
+    """897 blocks of four levels after 1385 cycles; the radius was 1.13 % too large (three levels: 2.1 %)."""
     step = run(2, problem="sedov", cells=16, levels=4, outputs=1)
     radius = np.sqrt(sum(centres(step, axis) ** 2 for axis in range(3)))
     width = widths(step).min()
