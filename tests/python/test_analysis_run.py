@@ -428,3 +428,22 @@ def test_steps_without_a_field_are_left_out_and_counted(context, tmp_path):
     assert [row[0] for row in rows(tmp_path / "out/a.csv")] == [0, 1, 2, 3]
     assert [row[0] for row in rows(tmp_path / "out/b.csv")] == [0, 2]
     assert analysis.report.missed == {"b": 2}
+
+
+@pytest.mark.parametrize("failing", [0, 2])
+def test_what_fails_on_one_rank_ends_all_at_once(failing, context, tmp_path):
+    (tmp_path / "script.py").write_text(
+        "def analyze(step):\n"
+        f"    if step.cohort.rank == {failing} and step.cycle == 1:\n"
+        "        raise ValueError('the sky is falling')\n"
+    )
+
+    def look(cohort):
+        begun = time.monotonic()
+        with pytest.raises(ValueError, match=f"rank {failing}: the sky is falling"):
+            Analysis(
+                [tmp_path / "script.py"], ["heat"], tmp_path / "out", cohort, context=context, timeout=TIMEOUT_S
+            ).run()
+        assert time.monotonic() - begun < TIMEOUT_S  # the cohort waits for 60 s
+
+    beside(lambda: write(context, 3), *(lambda c=c: look(c) for c in thread_cohort(3)))

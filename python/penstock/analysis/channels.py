@@ -202,6 +202,7 @@ class Channels:
             raise InvalidArgument(f"an analysis has 1 to {MAX_CHANNELS} channels, each with its own name")
         self._cohort = cohort
         self._timeout = timeout
+        self._heard: list[int | None] = []  # of the steps of rank 0, on the others
         self.kept: dict[Any, Any] = {}  # what chains keep from frame to frame
         self.all: list[Channel] = []
         try:
@@ -237,7 +238,7 @@ class Channels:
         return channel.step is not None and channel.cycle == self.lead.cycle
 
     def next_frame(self, look: Callable[[], Any], waiting: Callable[[float], None]) -> tuple[bool, Any]:
-        """Takes the steps of the next frame. False after the last. Collective.
+        """Takes the steps of the next frame, on rank 0; the others follow(). False after the last. Collective.
 
         look(), of rank 0, is called at least twice a second; what it gives last is the second result, on all ranks.
         waiting(seconds) is called as often while no step comes. Raises WriterLost, TimeoutError.
@@ -245,18 +246,22 @@ class Channels:
         if self._cohort is None or self._cohort.rank == 0:
             try:
                 found = self._first_rank(look, waiting)
-            except Exception:
-                self._tell({"failed": True})
+            except Exception as error:
+                self._tell({"failed": f"{type(error).__name__}: {error}"})
                 raise
             self._tell(found)
             return found["more"], found["news"]
         while (heard := json.loads(self._cohort.broadcast(b"", 0))).get("waiting"):
             pass
-        if heard.get("failed"):
-            raise Error("rank 0 of the analysis has failed; it says why")
-        for channel, number in zip(self.all, heard["steps"], strict=True):
-            channel.go_to(number)
+        if "failed" in heard:
+            raise Error(f"rank 0: {heard['failed']}")
+        self._heard = heard["steps"]
         return heard["more"], heard["news"]
+
+    def follow(self) -> None:
+        """Takes the steps that rank 0 has. Not collective; raises what Channel.go_to() raises."""
+        for channel, number in zip(self.all, self._heard, strict=False):  # of rank 0 itself there are none
+            channel.go_to(number)
 
     def _tell(self, found: dict[str, Any]) -> None:
         if self._cohort is not None and self._cohort.size > 1:

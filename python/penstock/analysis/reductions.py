@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..cohort import Cohort
-from ..errors import InvalidArgument, NotFound
+from ..errors import Error, InvalidArgument, NotFound
 from ..names import nearest
 from .expressions import MAX_PREVIOUS, Expression, Reduction, Values
 from .files import whole_file
@@ -30,7 +30,7 @@ MAX_HISTORY_BYTES = 64 << 20
 def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[list[Any]], Result]) -> Result:
     """combine() of what work() gives on each rank, in the order of ranks; the same on all. Collective.
 
-    combine() runs on rank 0. An exception of any rank is raised on all ranks, once all have come.
+    combine() runs on rank 0. An exception of any rank is raised on all ranks, once all have come, and names the rank.
     """
     if cohort is None or cohort.size == 1:
         return combine([work()])
@@ -39,8 +39,12 @@ def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[
     answer = b""
     if gathered is not None:
         everything = [mine if rank == 0 else pickle.loads(data) for rank, data in enumerate(gathered)]
-        failed = next((error for _, error in everything if error is not None), None)
-        outcome = (None, failed) if failed else _tried(lambda: combine([result for result, _ in everything]))
+        failed = [(rank, error) for rank, (_, error) in enumerate(everything) if error is not None]
+        outcome: tuple[Any, Exception | None]
+        if failed:
+            outcome = None, failed[0][1] if len(failed) == cohort.size else _named(*failed[0])
+        else:
+            outcome = _tried(lambda: combine([result for result, _ in everything]))
         answer = _pickled(outcome)
     result, error = pickle.loads(cohort.broadcast(answer, 0))
     if error is not None:
@@ -52,23 +56,35 @@ def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[
 
 def together(cohort: Cohort | None, work: Callable[[], Result]) -> Result:
     """What work() gives on this rank; what fails on one is raised on all. work() may exchange() itself. Collective."""
-    result: Any = None
-    failure: Exception | None = None
+    if cohort is None or cohort.size == 1:
+        return work()
     try:
         result = work()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if getattr(error, "on_all_ranks", False):
             raise
-        failure = error
-    # A rank that fails alone gives its error to whichever exchange() the others are in.
-    exchange(cohort, lambda: _raise(failure), lambda _: None)
-    found: Result = result
-    return found
+        # A rank that fails alone gives its error to whichever exchange() the others are in.
+        failure = error if isinstance(error, Exception) else Error(f"the program left with status {error.code}")
+        try:
+            exchange(cohort, lambda: _raise(failure), lambda _: None)
+        except Exception as known:
+            raise known from error
+    exchange(cohort, lambda: None, lambda _: None)
+    return result
 
 
-def _raise(failure: Exception | None) -> None:
-    if failure is not None:
-        raise failure
+def _raise(failure: Exception) -> None:
+    raise failure
+
+
+def _named(rank: int, error: Exception) -> Exception:
+    """The error, which says of which rank it is."""
+    if isinstance(error, OSError) and error.strerror:
+        return type(error)(error.errno, f"rank {rank}: {error.strerror}", error.filename)
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (f"rank {rank}: {error.args[0]}",)
+        return error
+    return Error(f"rank {rank}: {type(error).__name__}: {error}")
 
 
 def _tried(work: Callable[[], Any]) -> tuple[Any, Exception | None]:

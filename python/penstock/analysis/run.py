@@ -19,6 +19,7 @@ from ..errors import InvalidArgument
 from .channels import ChannelName, Channels
 from .files import whole_file
 from .frame import Clock, Frame
+from .reductions import together
 from .requests import Requests
 from .tasks import Task, load
 
@@ -105,15 +106,13 @@ class Analysis:
         """Runs until the leading channel ends, and returns the report, which is also in report.json.
 
         Raises WriterLost when the simulation dies, TimeoutError, PipelineError and NotFound for what the simulation
-        does not have, OSError for files. What was written until then stays.
+        does not have, OSError for files; what fails on one rank, on all. What was written until then stays.
         """
         begun = time.perf_counter()
         try:
             with self._clock("wait"):
                 self._opened = Channels(self._context, self._names, self._cohort, self._timeout, self._partition)
-            if self._first and self._channels.lead.live:
-                self._requests = Requests(self._context, self._channels.lead.name.stream)
-                self._demand()
+            together(self._cohort, self._begin_requests)
             while self._frames is None or self.report.frames < self._frames:
                 if not self._next():
                     break
@@ -142,15 +141,26 @@ class Analysis:
         assert self._opened is not None
         return self._opened
 
+    def _begin_requests(self) -> None:
+        if self._first and self._channels.lead.live:
+            self._requests = Requests(self._context, self._channels.lead.name.stream)
+            self._demand()
+
     def _next(self) -> bool:
         with self._clock("wait"):
             more, edited = self._channels.next_frame(self._look, self._waiting)
+        together(self._cohort, lambda: self._analyse(more, edited))
+        return more
+
+    def _analyse(self, more: bool, edited: dict[str, str]) -> None:
         for number, text in edited.items():
             self._tasks[int(number)].replace(text)
             self.report.edits += 1
         self._edited = {}
         if not more:
-            return False
+            return
+        with self._clock("wait"):
+            self._channels.follow()
         frame = Frame(self._channels, self._cohort, self._output, self._clock)
         self._note(frame.answer)
         files = [path for task in self._tasks for path in task.run(frame)]
@@ -164,7 +174,6 @@ class Analysis:
                 self.report.files.append(path)
         self._tell(frame)
         self._observe(Progress(frame.cycle, self.report.frames, 0.0, files, self._problem))
-        return True
 
     def _note(self, answer: dict[str, Any]) -> None:
         """What the simulation has said of cycles and requests."""
