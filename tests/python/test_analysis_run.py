@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("vtkmodules")
 
-from penstock.analysis import UniformMesh, publish
+from penstock.analysis import ParticleMesh, UniformMesh, publish
 from penstock.analysis.meshes import Field
 from penstock.analysis.run import Analysis
 from penstock.cohort import thread_cohort
@@ -428,6 +428,90 @@ def test_steps_without_a_field_are_left_out_and_counted(context, tmp_path):
     assert [row[0] for row in rows(tmp_path / "out/a.csv")] == [0, 1, 2, 3]
     assert [row[0] for row in rows(tmp_path / "out/b.csv")] == [0, 2]
     assert analysis.report.missed == {"b": 2}
+
+
+LACKING = """
+scenes:
+  s: {slice: {normal: z}, color: T, size: [64, 64]}
+extracts:
+  c: {type: vtk, contour: {field: T, value: 1.2}}
+  t: {type: csv, values: {top: max(T)}}
+"""
+
+
+def simulate_lacking(context, fill):
+    """Four steps of cycles 0, 10, 20, 30; that of cycle 20 holds what fill() puts."""
+    with context.create("heat", timeout=TIMEOUT_S) as stream:
+        for number in range(4):
+            with stream.step() as step:
+                step["cycle"] = 10 * number
+                fill(step) if number == 2 else step.put("T", field(number))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_steps_without_the_mesh_are_left_out_in_each_engine(engine, choose):
+    context, here = choose(engine)
+    analysis, seen = analyse(context, here, LACKING), []
+    analysis._observe = lambda progress: seen.append(dict(progress.lacked))
+    simulation = lambda: simulate_lacking(context, lambda step: None)  # noqa: E731
+    if engine == "file":
+        simulation()
+        analysis.run()
+    else:
+        beside(simulation, analysis.run)
+    assert analysis.report.frames == 4 and analysis.report.missed == {"s": 1, "c": 1, "t": 1}
+    assert analysis.report.lacked["s"] == "step 2 (cycle 20): there is no mesh"
+    assert seen[-1] == analysis.report.lacked and {} in seen
+    assert [row[0] for row in rows(here / "out/t.csv")] == [0, 10, 30]
+    assert sorted(path.name for path in (here / "out").glob("s-*")) == [f"s-{n:06d}.png" for n in (0, 10, 30)]
+
+
+def test_steps_without_a_field_that_nobody_declared_are_left_out(context, tmp_path):
+    analysis = analyse(context, tmp_path, LACKING)
+    beside(lambda: simulate_lacking(context, lambda step: step.put("U", field(1))), analysis.run)
+    assert analysis.report.frames == 4 and analysis.report.missed == {"s": 1, "c": 1, "t": 1}
+    assert analysis.report.lacked["t"] == "step 2 (cycle 20): there is no field 'T'; known: U"
+
+
+def test_a_step_without_the_arrays_of_its_mesh_is_left_out(context, tmp_path):
+    """The attribute that names the mesh stays in force."""
+    cloud = ParticleMesh(coordinates=np.eye(3), fields={"T": Field("element", np.arange(3.0))})
+
+    def simulate():
+        with context.create("heat", timeout=TIMEOUT_S) as stream:
+            for number in range(3):
+                with stream.step() as step:
+                    publish(step, {"grid": cloud}) if number != 1 else step.put("note", np.arange(3.0))
+
+    analysis = analyse(context, tmp_path, "extracts: {v: {type: vtk}, t: {type: csv, values: {top: max(T)}}}")
+    beside(simulate, analysis.run)
+    assert analysis.report.missed == {"v": 1, "t": 1}
+    assert "step 1: mesh 'grid', key 'coordinates': the step has no variable" in analysis.report.lacked["v"]
+
+
+@pytest.mark.parametrize("what", ["extracts: {v: {type: vtk, mesh: other}}", "scenes: {v: {slice: z, color: TT}}"])
+def test_an_analysis_that_can_use_no_step_fails_at_the_end(what, context, tmp_path):
+    analysis = analyse(context, tmp_path, what)
+
+    def look():
+        with pytest.raises(penstock.NotFound, match=r"pipeline.yaml: no step held what it needs; v first at step 0: "):
+            analysis.run()
+
+    beside(lambda: simulate_lacking(context, lambda step: None), look)
+    assert analysis.report.frames == 4 and analysis.report.missed == {"v": 4}
+    assert json.loads((tmp_path / "out/report.json").read_text())["error"].startswith("NotFound")
+
+
+def test_a_script_is_not_called_for_steps_that_lack_what_it_needs(context, tmp_path):
+    for name, text in {
+        "a": "FIELDS = ['T']\ndef analyze(step): calls(step)",
+        "b": "def analyze(step): step.mesh()",
+    }.items():
+        (tmp_path / f"{name}.py").write_text(f"{text}\ndef calls(step): assert step.mesh().fields['T']\n")
+    scripts = [tmp_path / "a.py", tmp_path / "b.py"]
+    analysis = Analysis(scripts, ["heat"], tmp_path / "out", context=context, timeout=TIMEOUT_S)
+    beside(lambda: simulate_lacking(context, lambda step: None), analysis.run)
+    assert analysis.report.frames == 4 and analysis.report.missed == {"a.py": 1, "b.py": 1}
 
 
 @pytest.mark.parametrize("failing", [0, 2])

@@ -55,11 +55,23 @@ def run(given: argparse.Namespace, observe: Any = None) -> Any:
 
 
 def main(words: list[str] | None = None) -> int:
-    """The exit status: 0, or 1 with a message of what failed."""
+    """The exit status: 0, or 1 with a message of what failed. Rank 0 says which steps are left out."""
     from ..errors import Error
+    from .run import text_of_lacked, text_of_missed
+
+    said: set[str] = set()
+
+    def observe(progress: Any) -> None:
+        for name, why in progress.lacked.items():
+            if name not in said:
+                print(f"penstock analysis: {text_of_lacked(name, why)}", file=sys.stderr, flush=True)
+        said.update(progress.lacked)
 
     try:
-        run(arguments(sys.argv[1:] if words is None else words))
+        given = arguments(sys.argv[1:] if words is None else words)
+        report = run(given, observe)
+        for name, count in report.missed.items() if given.rank == 0 else ():
+            print(f"penstock analysis: {text_of_missed(name, count)}", file=sys.stderr, flush=True)
     except (Error, OSError, ValueError) as error:
         print(f"penstock analysis: {error}", file=sys.stderr, flush=True)
         return 1

@@ -65,8 +65,15 @@ def _point(step: ReadStep, name: str, key: str, missing: float) -> tuple[float, 
     return (*values.astype(float).tolist(), *(missing,) * (3 - len(values)))
 
 
-def parse(step: ReadStep, text: Any) -> dict[str, MeshDescription]:
-    """The meshes that the attribute's text describes. Raises InvalidArgument naming mesh and key."""
+class NotInStep(InvalidArgument):
+    """A variable that a mesh needs is not in the step."""
+
+
+def parse(step: ReadStep, text: Any, lacking: dict[str, str] | None = None) -> dict[str, MeshDescription]:
+    """The meshes that the attribute's text describes. Raises InvalidArgument naming mesh and key.
+
+    lacking: takes the meshes of which the step lacks a variable, with the reason, in place of an error.
+    """
     top = _Keys("the attribute 'meshes'", _decoded(text), ("version", "meshes"))
     if top["version"] != 1 or isinstance(top["version"], bool):
         raise top.error("version", f"this program reads version 1, not {shown(top['version'])}")
@@ -87,10 +94,20 @@ def parse(step: ReadStep, text: Any) -> dict[str, MeshDescription]:
         if kind == "multiblock":
             multiblocks.append(keys)
             out[name] = None  # type: ignore[assignment]  # keeps the order
-        else:
+            continue
+        try:
             out[name] = describe(keys)
+        except NotInStep as error:
+            if lacking is None:
+                raise
+            lacking[name] = str(error)
     for keys in multiblocks:
-        out[keys.name] = _multiblock(keys, out)
+        missing = sorted(set(keys.texts("blocks", 0)) & (lacking or {}).keys())
+        if lacking is not None and missing:
+            lacking[keys.name] = lacking[missing[0]]
+            del out[keys.name]
+        else:
+            out[keys.name] = _multiblock(keys, out)
     return out
 
 
@@ -201,7 +218,7 @@ class _MeshKeys(_Keys):
     def check_variable(self, key: str, name: str, dtypes: str, shape: tuple[int, ...] | None) -> None:
         """Checks that the step has the variable, and as it is to be. shape: of a global array; None: it is local."""
         if name not in self.step:
-            raise self.error(key, f"the step has no variable '{name}'")
+            raise NotInStep(str(self.error(key, f"the step has no variable '{name}'")))
         found, kind = self.step[name], "local_array" if shape is None else "global_array"
         if found.kind != kind:
             raise self.error(key, f"the variable '{name}' is a {found.kind}, expected a {kind}")

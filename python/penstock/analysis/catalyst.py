@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,10 @@ class CatalystTask:
     def __init__(self, script: Path, output: Path, *_: Any):
         from paraview.catalyst import bridge
 
-        self.missed: Counter[str] = Counter()
+        from penstock.analysis.tasks import Missed
+
+        self.path = script
+        self.missed = Missed()
         self._bridge = bridge
         if bridge.coprocessor is None:
             bridge.initialize()
@@ -67,6 +69,10 @@ class CatalystTask:
     def run(self, frame: Any) -> list[Path]:
         from paraview.modules.vtkPVCatalyst import vtkCPDataDescription
 
+        if lacking := "" if frame.meshes else frame.lacks(None):
+            self.missed.add(self.path.name, frame, lacking)
+            return []
+        self.missed.usable += 1
         description = vtkCPDataDescription()
         description.SetTimeData(frame.time, frame.cycle)
         for name in frame.meshes:

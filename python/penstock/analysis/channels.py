@@ -79,6 +79,8 @@ class Channel:
         self.step: Any = None
         self.number: int | None = None  # of the step that the channel gives
         self.meshes: dict[str, MeshDescription] = {}
+        self.lacking: dict[str, str] = {}  # why meshes that the step names are not in it
+        self.declared = True  # the step names all its meshes, with all fields that they may have
         self.empty = False  # the step says that it has no mesh
         self.time = 0.0
         self.cycle = 0
@@ -172,8 +174,10 @@ class StreamChannel(Channel):
         if "mesh_model" in step:
             name = self.name.stream
             raise InvalidArgument(f"stream {name} holds a mesh region: name the channel {REGION}{name}")
-        self.meshes = describe(step)
-        self.empty = not self.meshes and ATTRIBUTE in step.attributes
+        self.lacking = {}
+        self.meshes = describe(step, self.lacking)
+        self.declared = ATTRIBUTE in step.attributes
+        self.empty = self.declared and not self.meshes and not self.lacking
         self.time, self.cycle = time_and_cycle(step)
         return True
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, NotFound
+from ..names import nearest
 from .amr import Batch, Neighbourhood
 from .chain import Parts, Result
 from .channels import Channel, Channels
@@ -43,6 +44,10 @@ class Clock:
             self.seconds[what] += time.perf_counter() - begun
 
 
+class Lacking(NotFound):
+    """A step does not hold the mesh or the field that was asked for."""
+
+
 class Frame:
     """What scripts get as `step`, and pipelines work on; valid until the next one.
 
@@ -55,6 +60,7 @@ class Frame:
     def __init__(self, channels: Channels, cohort: Any, output: Path, clock: Clock):
         self.cycle = channels.lead.cycle
         self.time = channels.lead.time
+        self.number = channels.lead.number  # of the leading channel's step
         self.cohort = cohort
         self.output = output
         self.answer = _answer(channels.lead.step)  # the simulation's: docs/internals/coprocessing.md
@@ -63,14 +69,17 @@ class Frame:
         self.live = channels.lead.live
         self._clock = clock
         self._found: dict[str, tuple[Channel, MeshDescription]] = {}
+        self._lacking: dict[str, str] = {}  # why meshes that the step names are not in it
         for channel in channels.present:
-            for name, description in channel.meshes.items():
-                self._found[name if len(channels.all) == 1 else f"{channel.name.name}/{name}"] = (channel, description)
+            prefix = "" if len(channels.all) == 1 else f"{channel.name.name}/"
+            self._found |= {prefix + name: (channel, each) for name, each in channel.meshes.items()}
+            self._lacking |= {prefix + name: why for name, why in channel.lacking.items()}
         fields = {name for _, each in self._found.values() for name in (*each.fields, *each.absent)}
         self.values = {
             name: value for channel in channels.present for name, value in channel.values.items() if name not in fields
         }
-        self._absent = {each.name.name for each in channels.all if each not in channels.present or each.empty}
+        self.complete = all(each in channels.present and not each.empty for each in channels.all)
+        self._declared = all(each.declared for each in channels.present) and not self._lacking
         self._loaded: dict[str, Mesh] = {}
         self._names: dict[str, set[str]] = {}  # fields of what is loaded
         self._converted: dict[str, list[vtkDataSet]] = {}
@@ -78,13 +87,38 @@ class Frame:
         self._kept = channels.kept
 
     @property
-    def complete(self) -> bool:
-        """Every channel has a step in this frame, with its meshes."""
-        return not self._absent
+    def names_all_fields(self) -> bool:
+        """known_fields are all that any step may hold."""
+        return self.complete and self._declared
 
-    def lacks(self, mesh: str | None) -> bool:
-        """The mesh is of a channel that has no step with meshes in this frame."""
-        return mesh is not None and mesh.partition("/")[0] in self._absent
+    def lacks_fields(self, fields: Iterable[str]) -> str:
+        """What this step lacks of fields of any mesh; empty if nothing.
+
+        Where a channel has no step in this frame, or one that says that nothing was found, fields that no mesh has may
+        be its own.
+        """
+        known = self.known_fields
+        for name in sorted(set(fields) - self.held_fields):
+            if self.complete or name in known:
+                why = f"there is no field '{name}'" + ("" if name in known else nearest(name, sorted(known)))
+                return next(iter(self._lacking.values()), why)
+        return ""
+
+    def lacks(self, mesh: str | None, fields: Iterable[str] = ()) -> str:
+        """What this step lacks of a mesh with these fields; empty if nothing.
+
+        Raises InvalidArgument: none is named of several.
+        """
+        if not self.meshes or mesh in self._lacking:
+            return self._lacking.get(mesh or "") or next(iter(self._lacking.values()), "there is no mesh")
+        try:
+            description = self._found[mesh if mesh in self._found else the_mesh(mesh, self.meshes)][1]
+        except NotFound as error:
+            return str(error)
+        for name in sorted(set(fields) - description.fields.keys()):
+            more = "" if name in description.absent else nearest(name, sorted(description.fields))
+            return f"mesh '{description.name}': there is no field '{name}'{more}"
+        return ""
 
     @property
     def meshes(self) -> list[str]:
@@ -114,9 +148,9 @@ class Frame:
     def mesh(self, name: str | None = None, fields: Sequence[str] | None = None) -> Mesh:
         """This rank's part of a mesh with these fields (None: all), as NumPy arrays, without a copy where possible.
 
-        Raises NotFound for a field that the step does not hold, or a mesh that is not there.
+        Raises Lacking for a field that the step does not hold, or a mesh that is not there.
         """
-        name, channel, description = self._describe(name)
+        name, channel, description = self._describe(name, fields or ())
         wanted = set(description.fields if fields is None else fields)
         have = self._names.get(name)
         if have is None or not wanted <= have:
@@ -175,7 +209,9 @@ class Frame:
         """
         self.steering |= {name: steering_value(name, value) for name, value in values.items()}
 
-    def _describe(self, name: str | None) -> tuple[str, Channel, MeshDescription]:
+    def _describe(self, name: str | None, fields: Iterable[str] = ()) -> tuple[str, Channel, MeshDescription]:
+        if lacking := self.lacks(name, fields):
+            raise Lacking(lacking)
         name = the_mesh(name, self.meshes) if name not in self._found else name
         return (name, *self._found[name])
 

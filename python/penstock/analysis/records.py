@@ -179,6 +179,12 @@ class Chain:
         used = frozenset(name for name in more if name is not None) - self.made
         return union([used, *(link.fields() for link in self.filters)])
 
+    def needed(self, *more: str | None) -> frozenset[str]:
+        """As chain_fields(), of the fields that the filters and `more` name: without them there is no result."""
+        made = frozenset().union(*(link.makes for link in self.filters))
+        read = frozenset().union(*(link.fields() or () for link in self.filters))
+        return (read | {name for name in more if name is not None}) - made
+
 
 def gathered(value: dict[str, Any], place: Place, key: str, inner: Callable[[str], bool]) -> dict[str, Any]:
     """The mapping, in which the keys that `inner` holds for have moved, in their order, to a list under `key`."""
@@ -245,6 +251,10 @@ class Plot(Chain):
     @property
     def fields(self) -> Fields:
         return self.chain_fields(self.color, self.volume)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.needed(self.color, self.volume)
 
 
 def plot(value: Any, place: Place) -> Plot | None:
@@ -325,6 +335,10 @@ class Extract(Triggered, Chain):
         # The columns of a table are no fields, and a table has what its filter read.
         chosen = () if self.makes_table else self.selected
         return self.triggered_fields((), None if chosen is None else self.chain_fields(*chosen))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.needed(*(() if self.makes_table else self.selected or ()))
 
 
 def scene(value: Any, place: Place) -> Scene | None:

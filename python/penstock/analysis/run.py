@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,8 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)  # why the simulation did not take a value, or a request
-    missed: dict[str, int] = field(default_factory=dict)  # frames without a channel, or a scene's or extract's fields
+    missed: dict[str, int] = field(default_factory=dict)  # frames without a channel, or what a scene or extract needs
+    lacked: dict[str, str] = field(default_factory=dict)  # of scenes and extracts: the first of these frames, and why
     edits: int = 0  # of pipelines, that took effect
     bytes: int = 0
     error: str = ""  # why it ended before its time
@@ -54,6 +55,17 @@ class Progress:
     waiting: float = 0.0
     files: Sequence[Path] = ()
     problem: str = ""  # that an edited pipeline is not in force, and why; or that another analysis decides
+    lacked: Mapping[str, str] = field(default_factory=dict)  # Report.lacked, of rank 0
+
+
+def text_of_lacked(name: str, why: str) -> str:
+    """An entry of Report.lacked, for people."""
+    return f"{name}: left out at {why}; further such steps are only counted"
+
+
+def text_of_missed(name: str, count: int) -> str:
+    """An entry of Report.missed, for people."""
+    return f"{name}: {count} {'step' if count == 1 else 'steps'} did not hold what it needs"
 
 
 class Analysis:
@@ -106,7 +118,8 @@ class Analysis:
         """Runs until the leading channel ends, and returns the report, which is also in report.json.
 
         Raises WriterLost when the simulation dies, TimeoutError, PipelineError and NotFound for what the simulation
-        does not have, OSError for files; what fails on one rank, on all. What was written until then stays.
+        does not have (a pipeline that could use no step), OSError for files; what fails on one rank, on all. What was
+        written until then stays.
         """
         begun = time.perf_counter()
         try:
@@ -116,6 +129,8 @@ class Analysis:
             while self._frames is None or self.report.frames < self._frames:
                 if not self._next():
                     break
+            for task in self._tasks:
+                task.missed.check(str(task.path))
         except BaseException as error:
             self.report.error = f"{type(error).__name__}: {error}"
             raise
@@ -172,8 +187,10 @@ class Analysis:
             if path not in self._listed and len(self._listed) < MAX_FILES:
                 self._listed.add(path)
                 self.report.files.append(path)
+        for task in self._tasks:
+            self.report.lacked |= task.missed.first
         self._tell(frame)
-        self._observe(Progress(frame.cycle, self.report.frames, 0.0, files, self._problem))
+        self._observe(Progress(frame.cycle, self.report.frames, 0.0, files, self._problem, self._lacked))
 
     def _note(self, answer: dict[str, Any]) -> None:
         """What the simulation has said of cycles and requests."""
@@ -213,10 +230,14 @@ class Analysis:
             problems.append("another analysis of this channel decides what is published; this one sees only that")
         return "; ".join(problems)
 
+    @property
+    def _lacked(self) -> dict[str, str]:
+        return dict(self.report.lacked) if self._first else {}
+
     def _waiting(self, seconds: float) -> None:
         if self._requests is not None:
             self._requests.flush()
-        self._observe(Progress(self._channels.lead.cycle, self.report.frames, seconds, (), self._problem))
+        self._observe(Progress(self._channels.lead.cycle, self.report.frames, seconds, (), self._problem, self._lacked))
 
     # ------------------------------------------------------------------------------------------------------------ end
 
@@ -225,7 +246,7 @@ class Analysis:
             self.report.missed = {each.name.name: each.missed for each in self._channels.all[1:] if each.missed}
             self.report.bytes = sum(each.bytes for each in self._channels.all)
         for task in self._tasks:
-            self.report.missed |= task.missed
+            self.report.missed |= task.missed.counts
             task.close()
         if self._requests is not None:
             self._requests.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,22 +17,45 @@ from ..errors import InvalidArgument, NotFound, Unsupported
 from .chain import Table, apply_chain
 from .expressions import Expression, Values, compile_when, run_program
 from .extracts import ExtractWriter
-from .frame import Clock, Frame
+from .frame import Clock, Frame, Lacking
 from .pipeline import Pipeline, the_mesh
-from .records import Chain, Extract, Scene, fields_of, union
+from .records import Chain, Extract, Plot, Scene, fields_of, union
 from .reductions import History, Reductions, exchange, together
 from .schema import PipelineError
 from .streams import StreamExtract
 
 HISTORY = "history.json"
 SETTLED_S = 0.2  # so long a file must have been left alone
+MAX_SAID = 5  # names in one message
+
+
+class Missed:
+    """Steps that were left out as they lacked a field, a mesh or a channel: by the name of what could not be done,
+    `counts`, and `first`, the first of them and what it lacked. usable: how often something could be done."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
+        self.usable = 0
+
+    def add(self, name: str, frame: Frame, lacking: str) -> None:
+        self.counts[name] += 1
+        cycle = f" (cycle {frame.cycle})" if frame.cycle != frame.number else ""
+        self.first.setdefault(name, f"step {frame.number}{cycle}: {lacking}")
+
+    def check(self, program: str) -> None:
+        """NotFound where no step could be used."""
+        if self.counts and not self.usable:
+            what = "; ".join(f"{name} first at {why}" for name, why in list(self.first.items())[:MAX_SAID])
+            raise NotFound(f"{program}: no step held what it needs; {what}")
 
 
 class Task(Protocol):
     """One program of an analysis. All calls but look() and demand() are collective."""
 
+    path: Path
     problem: str  # why its newest content is not in force, or empty
-    missed: Counter[str]  # how often what could have been done could not, as the step lacked a field or a channel
+    missed: Missed
 
     def demand(self, text: str | None = None) -> list[dict[str, Any]]:
         """The rules of what it (or its text to be) wants to see: requests.Requests.demand()."""
@@ -55,13 +78,13 @@ class PipelineTask:
     def __init__(self, path: Path, output: Path, cohort: Any, context: Context, clock: Clock):
         text = exchange(cohort, lambda: None, lambda _: Pipeline.load(path).text)
         self.pipeline = Pipeline(text, str(path))
-        self.pipeline.path = path
+        self.pipeline.path = self.path = path
         self.problem = ""
-        self.missed: Counter[str] = Counter()
+        self.missed = Missed()
         self._before = ""  # what was in force before an edit whose fields could not be checked yet
         self._file = Pipeline.load(path) if cohort is None or cohort.rank == 0 else None  # as last looked at
         self._output, self._cohort, self._context, self._clock = output, cohort, context, clock
-        self._known: set[str] | None = None  # the fields of the last frame
+        self._known: set[str] | None = None  # the fields of the last frame that named all; else of all until now
         self._first = True
         self._goes_on = False  # with what an analysis of the same run has left
         self._edited: set[str] = set()  # extracts that have begun before an edit
@@ -108,8 +131,10 @@ class PipelineTask:
 
     def run(self, frame: Frame) -> list[Path]:
         pipeline = self.pipeline
-        if frame.complete:
+        if frame.names_all_fields:
             self._check(frame.known_fields)
+        elif frame.held_fields:
+            self._known = (self._known or set()) | frame.known_fields
         if self._first:
             self._go_on(frame)
         values = Values(frame.cycle, frame.time, frame.cycle, history=self._history)
@@ -118,9 +143,11 @@ class PipelineTask:
             self._evaluate(frame, values, possible)
         written = []
         for one in possible:
-            if not self._has_all(one, frame):
-                self.missed[one.name] += 1
-            elif one.when.holds(values) and (path := self._do(one, frame, values)) is not None:
+            if lacking := self._lacks(one, frame):
+                self.missed.add(one.name, frame, lacking)
+                continue
+            self.missed.usable += 1
+            if one.when.holds(values) and (path := self._do(one, frame, values)) is not None:
                 written.append(path)
         self._steer(frame, values)
         held = frame.held_fields
@@ -171,12 +198,13 @@ class PipelineTask:
         self._history.writer = frame.writer
 
     @staticmethod
-    def _has_all(one: Scene | Extract, frame: Frame) -> bool:
-        """The step was published for it, with the fields that it needs, and the channels of its meshes have one."""
-        asked = (one.fields or frozenset()) & frame.known_fields
-        if not asked <= frame.held_fields or any(map(frame.lacks, meshes_of(one))):
-            return False
-        return frame.complete or bool(frame.meshes) or (isinstance(one, Extract) and one.values is not None)
+    def _lacks(one: Scene | Extract, frame: Frame) -> str:
+        """What the step lacks of what it needs; empty if nothing."""
+        if isinstance(one, Extract) and one.values is not None:
+            return frame.lacks_fields(one.fields or ())
+        chains: Sequence[Plot | Extract] = one.plots if isinstance(one, Scene) else [one]
+        lacking = (each for chain in chains if (each := frame.lacks(chain.mesh, chain.needs)))
+        return next(lacking, "") or frame.lacks_fields(fields_of(one.when, one.queries))
 
     @staticmethod
     def _may_hold(when: Expression, frame: Frame) -> bool:
@@ -294,22 +322,19 @@ def _being_written(path: Path) -> bool:
         return False
 
 
-def meshes_of(one: Scene | Extract) -> list[str | None]:
-    return [plot.mesh for plot in one.plots] if isinstance(one, Scene) else [one.mesh]
-
-
 class ScriptTask:
     """A Python file with a function analyze(step), called with each Frame; what it returns, if a path or several, is
     listed among the results.
 
-    FIELDS in it: names of the fields that it reads; without it, all. WHEN: an expression over cycle and time; without
+    FIELDS in it: names of the fields that it reads; without it, all. Steps that lack one of them, or a mesh or field
+    that analyze() asks the frame for, are left out. WHEN: an expression over cycle and time; without
     it, every step. finish(), if there, is called after the last step.
     """
 
     def __init__(self, path: Path):
         self.path = path
         self.problem = ""
-        self.missed: Counter[str] = Counter()
+        self.missed = Missed()
         spec = spec_from_file_location(f"penstock_analysis_{path.stem}", path)
         assert spec is not None and spec.loader is not None  # of a file *.py
         self.module = module_from_spec(spec)
@@ -337,10 +362,14 @@ class ScriptTask:
     def run(self, frame: Frame) -> list[Path]:
         if not self.when.holds(Values(frame.cycle, frame.time, frame.cycle)):
             return []
-        if self.fields is not None and not set(self.fields) & frame.known_fields <= frame.held_fields:
-            self.missed[self.path.name] += 1
+        try:
+            if lacking := frame.lacks_fields(self.fields or ()):
+                raise Lacking(lacking)
+            made = self.module.analyze(frame)
+        except Lacking as error:
+            self.missed.add(self.path.name, frame, str(error))
             return []
-        made = self.module.analyze(frame)
+        self.missed.usable += 1
         made = [made] if isinstance(made, str | Path) else made or []
         return [Path(path) for path in made]
 

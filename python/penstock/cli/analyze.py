@@ -154,9 +154,12 @@ def _others(given: Namespace) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watched(name: str, quiet: bool) -> Iterator[Callable[[Any], None]]:
+    from ..analysis.run import text_of_lacked
+
     console = messages()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     said = {"problem": ""}
+    lacked: set[str] = set()
     with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task(f"waiting for {name}", total=None)
 
@@ -164,6 +167,10 @@ def _watched(name: str, quiet: bool) -> Iterator[Callable[[Any], None]]:
             if progress.problem and progress.problem != said["problem"]:
                 console.print(Text(progress.problem), soft_wrap=True)
             said["problem"] = progress.problem
+            for what, why in progress.lacked.items():
+                if what not in lacked:
+                    console.print(Text(text_of_lacked(what, why)), soft_wrap=True)
+            lacked.update(progress.lacked)
             text = f"{name}: cycle {progress.cycle}, {progress.frames} steps analysed"
             if progress.waiting > 1:
                 text += f", waiting for {progress.waiting:.0f} s"
@@ -174,6 +181,8 @@ def _watched(name: str, quiet: bool) -> Iterator[Callable[[Any], None]]:
 
 def show(report: Any, console: Console) -> None:
     """Where time went, and what was written."""
+    from ..analysis.run import text_of_missed
+
     table = Table(title=f"{report.frames} steps analysed, {size(report.bytes)} read")
     for title in ("spent on", "seconds", "per step"):
         table.add_column(title, justify="left" if title == "spent on" else "right")
@@ -184,7 +193,7 @@ def show(report: Any, console: Console) -> None:
         why = ", ".join(f"{count} ({reason})" for reason, count in report.skipped.items())
         console.print(Text(f"cycles that the simulation did not publish: {why}"), soft_wrap=True)
     for name, count in report.missed.items():
-        console.print(Text(f"{name}: {count} steps did not hold what it needs"), soft_wrap=True)
+        console.print(Text(text_of_missed(name, count)), soft_wrap=True)
     for name, why in report.refused.items():
         console.print(Text(f"the simulation refused {name}: {why}"), soft_wrap=True)
     more = f" and {len(report.files) - SHOWN_FILES} more" if len(report.files) > SHOWN_FILES else ""
