@@ -32,7 +32,7 @@ auto in_python(const char* what, Body body) {
   try {
     return body();
   } catch (nb::python_error& error) {
-    throw Error(Errc::system, std::string(what) + ": " + error.what());
+    throw_as_error(error, what);
   }
 }
 

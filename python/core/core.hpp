@@ -122,6 +122,10 @@ class Unlocked {
 // Raises what a signal's handler raised in the call that has just thrown, if one did. With the interpreter lock.
 bool raise_kept();
 
+// Throws the Error that Python code, called from the library, has raised, or Error(system) with `what` and the traceback of any other
+// exception. With the interpreter lock.
+[[noreturn]] void throw_as_error(const nb::python_error& raised, const std::string& what);
+
 // Called as the interpreter ends, on the thread that ends it: other threads, daemons all of them, may come back from
 // where they are (waited for a little) but not in again.
 void begin_exit();

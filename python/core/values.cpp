@@ -186,6 +186,17 @@ std::shared_ptr<const Buffer> lent_array_at(const void* address) {
 
 // ---------------------------------------------------------------------------------------------------------- cohorts
 
+void throw_as_error(const nb::python_error& raised, const std::string& what) {
+  if (nb::isinstance(raised.value(), nb::module_::import_("penstock.errors").attr("Error"))) {
+    const auto name = nb::cast<std::string>(raised.value().attr("code"));
+    auto code = Errc::internal;
+    for (int each = 1; each < static_cast<int>(Errc::internal); ++each)
+      if (name_of(static_cast<Errc>(each)) == name) code = static_cast<Errc>(each);
+    throw Error(code, nb::str(raised.value()).c_str());
+  }
+  throw Error(Errc::system, what + ": " + raised.what());
+}
+
 namespace {
 
 // What Python raises becomes an Error before it crosses the library, which may not hold the interpreter lock.
@@ -195,7 +206,7 @@ auto with_interpreter(Body&& body) {
   try {
     return body();
   } catch (nb::python_error& e) {
-    throw Error(Errc::system, std::string("the cohort failed: ") + e.what());
+    throw_as_error(e, "the cohort failed");
   } catch (nb::cast_error&) {
     throw Error(Errc::system, "the cohort returned something else than bytes");
   }

@@ -368,13 +368,19 @@ def test_a_cohort_that_fails_is_an_error(context):
     class Broken:
         rank, size = 0, 2
 
+        def __init__(self, error):
+            self.error = error
+
         def broadcast(self, data, root):
-            raise RuntimeError("no network")
+            raise self.error
 
         gather = broadcast
 
-    with pytest.raises(penstock.Error, match="no network"):
-        context.create("heat", comm=Broken())
+    with pytest.raises(penstock.SystemFailure, match="no network"):
+        context.create("heat", comm=Broken(RuntimeError("no network")))
+    with pytest.raises(penstock.PeerLost) as caught:
+        context.create("heat", comm=Broken(penstock.PeerLost("rank 1 is lost")))
+    assert "rank 1 is lost" in str(caught.value) and "Traceback" not in str(caught.value)
     with pytest.raises(penstock.InvalidArgument):
         context.create("heat", comm=5)
 
