@@ -1,6 +1,8 @@
 """Streams in a space: what Python adds to the scenarios that all engines share."""
 
 import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -245,6 +247,41 @@ def test_a_writer_that_waits_is_told_of_its_successor(context, space):
             with create(context):
                 with pytest.raises(penstock.WrongState, match="has another writer now"):
                     waits.result(60)
+
+
+WRITER = """
+import sys
+import penstock
+stream = penstock.create("s", engine="space", timeout=20)
+for t in range(2):
+    with stream.step() as step:
+        step["T"] = [float(t)] * 8
+print("written", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_writer_that_was_killed_is_lost(context, servers):
+    with subprocess.Popen([sys.executable, "-c", WRITER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout.readline() == b"written\n"
+            with join(context) as reader:
+                assert reader.step().number == 0 and context.inspect("s")["state"] == "open"
+                writer.kill()
+                writer.wait(20)
+                assert reader.step().number == 1
+                with pytest.raises(penstock.WriterLost, match="has ended without closing it; the last step read was 1"):
+                    reader.step(60)
+        finally:
+            writer.kill()
+    assert context.inspect("s")["state"] == "lost"
+    with context.open("s", timeout=20.0) as late:  # found as one that is kept
+        assert late.options["engine"] == "space" and [late.step().number for _ in range(2)] == [0, 1]
+        with pytest.raises(penstock.WriterLost):
+            late.step()
+    with create(context) as second, second.step() as step:
+        step["T"] = [2.0] * 8
+    assert context.inspect("s")["state"] == "ended"
 
 
 def test_what_writers_before_have_left_goes(context, space):

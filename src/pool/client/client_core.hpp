@@ -32,6 +32,7 @@ class PoolClient : public std::enable_shared_from_this<PoolClient> {
   const std::string& pool() const { return pool_; }
   Members& members() { return *members_; }
   const std::shared_ptr<fabric::Progress>& progress() const { return progress_; }
+  const std::shared_ptr<directory::Directory>& directory() const { return directory_; }
   void close();
 
   // The view and what each server says of itself; one that does not answer is "lost".

@@ -8,25 +8,14 @@
 #include "pool/keys/json_text.hpp"
 #include "space/engine/space_engine.hpp"
 #include "space/engine/step_records.hpp"
+#include "space/engine/writer_lease.hpp"
 
 namespace penstock::space {
 namespace {
 
-constexpr std::size_t most_names = 1'000;
+constexpr std::size_t most_names = 1'000;  // to suggest one
 
-enum class State : std::uint8_t { open, ended, lost };
-constexpr std::array<std::string_view, 3> state_names{"open", "ended", "lost"};
-
-// A writer that could not say that it was lost counts as open: its records are all there is.
-State state_of(const Marks& marks) {
-  if (marks.empty()) return State::open;
-  State state = State::open;
-  for (const auto& rank : marks.rbegin()->second) {
-    if (rank.what == StepMark::What::lost) return State::lost;
-    if (rank.what == StepMark::What::ended) state = State::ended;
-  }
-  return state;
-}
+constexpr std::array<std::string_view, 3> state_names{"open", "ended", "lost"};  // by State
 
 StreamRecord need_stream(Pool& records, const std::string& name) {
   if (auto record = find_stream(records, name)) return std::move(*record);
@@ -41,7 +30,8 @@ class SpaceFinder final : public pool::PoolsFinder {
  private:
   Found look_in(const std::string& pool, base::Deadline deadline) override {
     const auto record = need_stream(records(pool, deadline), name_);
-    const auto state = state_of(marks_of(records(pool, deadline), name_, record.incarnation));
+    const bool lives = writer_lives(*client(pool, deadline), record, deadline);
+    const auto state = state_of(marks_of(records(pool, deadline), name_, record.incarnation), lives);
     Found found{.live = state == State::open, .where = "the space of pool " + pool};
     found.state = state == State::lost ? "its writer " + record.writer + " did not close it" : "ended";
     found.pool = pool;
@@ -76,10 +66,11 @@ std::string inspect_in_space(const stream::EngineContext& context, const std::st
   const auto client = pool::shared_client(context, options.pool, "read", deadline);
   auto records = records_of(client, options.pool, left(deadline));
   const auto record = need_stream(records, name);
+  const bool lives = writer_lives(*client, record, deadline);
   const auto marks = marks_of(records, name, record.incarnation);
   const auto steps = std::ranges::count_if(marks, [&](const auto& step) { return is_complete(step.second, record); });
   return pool::json_text({{"stream", name},
-                          {"state", state_names.at(static_cast<std::size_t>(state_of(marks)))},
+                          {"state", state_names.at(static_cast<std::size_t>(state_of(marks, lives)))},
                           {"writer", record.writer},
                           {"ranks", record.ranks},
                           {"steps", steps}});

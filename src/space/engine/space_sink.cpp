@@ -9,6 +9,7 @@
 #include <new>
 #include <set>
 
+#include "base/log.hpp"
 #include "base/text.hpp"
 #include "fabric/handshake.hpp"
 #include "fabric/token.hpp"
@@ -17,6 +18,7 @@
 #include "space/client/space_impl.hpp"
 #include "space/engine/space_engine.hpp"
 #include "space/engine/step_records.hpp"
+#include "space/engine/writer_lease.hpp"
 #include "space/names.hpp"
 #include "stream/api/open.hpp"
 #include "stream/api/patience.hpp"
@@ -25,7 +27,7 @@
 namespace penstock::space {
 namespace {
 
-constexpr Timeout lose_within(1'000);
+constexpr Timeout lose_within(1'000), lease_within(5'000);
 
 // Memory that is kept from step to step, at offsets that ascend.
 class StepMemory {
@@ -100,6 +102,7 @@ class SpaceSink final : public stream::StepSink {
 
  private:
   void begin_stream(std::uint32_t ranks);
+  bool take_lease();
   void drop_others();
   void require_ours();
   bool make_room(base::Deadline deadline);
@@ -117,6 +120,7 @@ class SpaceSink final : public stream::StepSink {
   const std::uint32_t rank_;
   Clients clients_;
   StreamRecord record_;
+  std::unique_ptr<WriterLease> lease_;                       // rank 0
   std::map<std::string, ArrayPointer, std::less<>> arrays_;  // by variable
   struct Put {
     std::uint64_t step;
@@ -169,8 +173,20 @@ void SpaceSink::begin_stream(std::uint32_t ranks) {
   PutOptions options;
   options.if_exists = IfExists::overwrite;
   options.acknowledge = std::max(options_.acknowledge, Acknowledge::replicated);
+  if (take_lease()) options.metadata = leased_metadata;
   clients_.records.put(stream_key(name_), std::as_bytes(std::span(text)), options);
   drop_others();
+}
+
+bool SpaceSink::take_lease() {
+  try {
+    const base::Deadline deadline(std::min(Timeout(options_.open_timeout_ms), lease_within));
+    lease_ = std::make_unique<WriterLease>(clients_.client, record_.incarnation, deadline);
+  } catch (const Error& error) {
+    base::log(base::Level::warn, "readers will not see it when this writer is killed: the directory gives it no lease",
+              {{"stream", name_}, {"why", error.what()}});
+  }
+  return lease_ != nullptr;
 }
 
 // What other writers have left of this stream, whoever they were: what one could not drop, the next one does. Each time this
@@ -397,11 +413,13 @@ void SpaceSink::put_owed(Timeout timeout) {
 void SpaceSink::close(base::Deadline deadline) {
   put_owed(left(deadline));
   mark(StepMark::What::ended, next_, left(deadline));
+  lease_.reset();
 }
 
 void SpaceSink::lose(const std::string& /*how*/) {
   put_owed(lose_within);
   mark(StepMark::What::lost, next_, lose_within);
+  lease_.reset();
 }
 
 void SpaceSink::mark(StepMark::What what, std::uint64_t step, Timeout timeout) {

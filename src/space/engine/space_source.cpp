@@ -10,6 +10,7 @@
 #include "space/client/space_impl.hpp"
 #include "space/engine/space_engine.hpp"
 #include "space/engine/space_plane.hpp"
+#include "space/engine/writer_lease.hpp"
 #include "stream/api/open.hpp"
 #include "stream/api/patience.hpp"
 #include "wire/control.hpp"
@@ -46,6 +47,8 @@ class SpaceSource final : public stream::StepSource {
   std::uint64_t first_step();
   void go_to_newest();
   bool look_again();
+  bool was_killed(const StreamRecord& record);
+  Outcome lost();
   bool was_dropped(std::uint64_t step);
   Outcome take(const std::vector<ObjectInfo>& objects, Step& step, bool& skipped);
   std::uint64_t first_unread(std::uint64_t step) const;
@@ -200,8 +203,9 @@ void SpaceSource::seek(std::uint64_t step) {
 Outcome SpaceSource::wait_step(Step& step, base::Deadline deadline) {
   if (options_.delivery == Delivery::latest) go_to_newest();
   if (is_array()) return wait_version(step, deadline);
+  bool killed = false;  // what the writer has put before is read first
   for (auto look = first_look;; look = std::min(2 * look, longest_look)) {
-    const auto until = earlier(deadline, base::Deadline(look));
+    const auto until = killed ? base::Deadline(least_wait) : earlier(deadline, base::Deadline(look));
     std::vector<ObjectInfo> objects;
     try {
       objects = clients_.records.wait_row(steps_row(name_, record_->incarnation, next_), record_->ranks,
@@ -209,12 +213,15 @@ Outcome SpaceSource::wait_step(Step& step, base::Deadline deadline) {
     } catch (const Error& error) {
       if (error.code() != Errc::timeout) throw;
       why_ = "step " + std::to_string(next_) + " is not complete: it waits for the writer, " + record_->writer;
-      if (const auto now = find_stream(clients_.records, name_); !now || now->incarnation != record_->incarnation) {
+      const auto now = find_stream(clients_.records, name_);
+      if (!now || now->incarnation != record_->incarnation) {
         why_ = now ? "the stream has another writer now, " + now->writer : "the stream was removed";
         return Outcome::writer_lost;
       }
       if (look_again()) continue;
-      if (deadline.passed() || interrupted()) return Outcome::not_ready;
+      if (killed) return lost();
+      killed = was_killed(*now);
+      if (!killed && (deadline.passed() || interrupted())) return Outcome::not_ready;
       continue;
     }
     bool skipped = false;
@@ -222,6 +229,17 @@ Outcome SpaceSource::wait_step(Step& step, base::Deadline deadline) {
     if (!skipped) return outcome;
     look = first_look;
   }
+}
+
+// Rank 0 of the writer has gone, and no rank has said so. record: as find_stream gives it.
+bool SpaceSource::was_killed(const StreamRecord& record) {
+  if (writer_lives(*clients_.client, record, step_deadline())) return false;
+  return state_of(marks_of(clients_.records, name_, record.incarnation), true) == State::open;
+}
+
+Outcome SpaceSource::lost() {
+  why_ = "its writer (" + record_->writer + ") has ended without closing it";
+  return Outcome::writer_lost;
 }
 
 // Whether the step to come was dropped: no rank has put anything into it, and later ones are there. It goes on with those. A listing
@@ -272,10 +290,7 @@ Outcome SpaceSource::take(const std::vector<ObjectInfo>& objects, Step& step, bo
     announced += object.key.row.size() + object.key.column.size() + object.metadata.size();
   }
   const auto any = [&](StepMark::What what) { return std::find(whats.begin(), whats.end(), what) != whats.end(); };
-  if (any(StepMark::What::lost)) {
-    why_ = "its writer (" + record_->writer + ") has ended without closing it";
-    return Outcome::writer_lost;
-  }
+  if (any(StepMark::What::lost)) return lost();
   if (any(StepMark::What::ended)) return Outcome::end_of_stream;
   const auto number = next_;
   skipped = any(StepMark::What::voided) || was_dropped(number);

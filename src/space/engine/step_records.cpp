@@ -96,7 +96,7 @@ Clients open_clients(const stream::EngineContext& context, const StreamOptions& 
   arrays.pool = options.pool;
   arrays.ns = namespace_name;
   arrays.timeout_ms = static_cast<std::uint32_t>(timeout.count());
-  return {records_of(client, options.pool, timeout),
+  return {client, records_of(client, options.pool, timeout),
           Space::Impl::over(Pool::Impl::over(client, std::move(arrays)), options.acknowledge)};
 }
 
@@ -128,9 +128,22 @@ bool is_complete(const std::vector<StepMark>& ranks, const StreamRecord& record)
   return ranks.size() == record.ranks && std::all_of(ranks.begin(), ranks.end(), has_data);
 }
 
+State state_of(const Marks& marks, bool lives) {
+  State state = lives ? State::open : State::lost;
+  if (marks.empty()) return state;
+  for (const auto& rank : marks.rbegin()->second) {
+    if (rank.what == StepMark::What::lost) return State::lost;
+    if (rank.what == StepMark::What::ended) state = State::ended;
+  }
+  return state;
+}
+
 std::optional<StreamRecord> find_stream(Pool& records, std::string_view stream) {
   try {
-    return record_from_text(records.get(stream_key(stream)).text());
+    const auto object = records.get(stream_key(stream));
+    auto record = record_from_text(object.text());
+    record.leased = object.info.metadata == leased_metadata;
+    return record;
   } catch (const Error& error) {
     if (error.code() != Errc::not_found) throw;
     return std::nullopt;

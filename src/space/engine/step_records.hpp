@@ -32,7 +32,9 @@ struct StreamRecord {
   std::uint32_t retain = 0;         // steps that are kept; 0: all
   std::string writer;               // host:pid
   std::vector<std::string> groups;  // which hold back the steps that are not kept
+  bool leased = false;  // the writer has a lease (writer_lease.hpp); in the object's metadata, so not in to_text
 };
+inline constexpr std::string_view leased_metadata = "leased";
 std::string to_text(const StreamRecord& record);
 StreamRecord record_from_text(std::string_view text);  // throws Error(protocol)
 
@@ -57,8 +59,9 @@ std::optional<std::uint32_t> rank_of_column(std::string_view column);
 std::string group_column(std::string_view group);
 std::string array_name(std::string_view stream, std::string_view variable);
 
-// Both over one client of the pool that the options name.
+// Over one client of the pool that the options name.
 struct Clients {
+  std::shared_ptr<pool::PoolClient> client;
   Pool records;
   std::shared_ptr<Space> arrays;
 };
@@ -72,6 +75,9 @@ using Marks = std::map<std::uint64_t, std::vector<StepMark>>;
 Marks marks_of(Pool& records, std::string_view stream, std::uint64_t incarnation);
 // Whether every rank has put its part of a step.
 bool is_complete(const std::vector<StepMark>& ranks, const StreamRecord& record);
+enum class State : std::uint8_t { open, ended, lost };
+// lives: writer_lives(), asked before the marks were listed.
+State state_of(const Marks& marks, bool lives);
 Timeout left(base::Deadline deadline);
 inline constexpr Timeout least_wait(100);  // for an answer, where steps or room are only polled for
 
