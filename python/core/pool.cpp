@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <list>
+#include <set>
 #include <thread>
 
 #include "core.hpp"
@@ -82,10 +83,15 @@ nb::tuple to_tuple(Result<Object>& result, bool info_only) {
   return nb::make_tuple(nb::cast(object_memory(*result.value)), info_dict(result.value->info));
 }
 
+class PySubscription;
+using OpenSubscriptions = std::set<PySubscription*>;  // of one pool; with the interpreter lock
+
 // What subscriptions saw and Python has not yet taken. Filled on the library's thread, which takes no interpreter lock.
 class PySubscription {
  public:
-  PySubscription(std::shared_ptr<Pool> pool, const Pattern& pattern, bool existing) : pool_(std::move(pool)) {
+  PySubscription(std::shared_ptr<Pool> pool, const Pattern& pattern, bool existing,
+                 std::shared_ptr<OpenSubscriptions> all)
+      : pool_(std::move(pool)), all_(std::move(all)) {
     subscription_ = pool_->subscribe(
         pattern,
         [shared = shared_](const ObjectEvent& event) {
@@ -98,22 +104,32 @@ class PySubscription {
           shared->ready.notify_one();
         },
         existing);
+    all_->insert(this);
   }
   ~PySubscription() { close(); }
+  // Also while another thread waits in next(), and from its pool's close(), which owns none.
   void close() {
+    all_->erase(this);
     if (origin_.leave(subscription_, pool_)) return;
-    if (subscription_) drop_unlocked(subscription_);
-    if (pool_) drop_unlocked(pool_);
+    {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->closed = true;
+      shared_->ready.notify_all();
+    }
+    auto ended = std::make_pair(std::move(subscription_), std::move(pool_));  // dropped in this order
+    if (ended.first) drop_unlocked(ended);
   }
-  // (dropped, info), or None after the slice.
+  bool closed() const { return !subscription_; }
+  // (dropped, info), or None after the slice, or when it is closed.
   nb::object next(std::int64_t slice_ms) {
     origin_.check("the subscription");
     std::optional<ObjectEvent> event;
     {
       Unlocked unlocked;
       std::unique_lock lock(shared_->mutex);
-      shared_->ready.wait_for(lock, std::chrono::milliseconds(slice_ms), [&] { return !shared_->events.empty(); });
-      if (!shared_->events.empty()) {
+      const auto ready = [&] { return shared_->closed || !shared_->events.empty(); };
+      shared_->ready.wait_for(lock, std::chrono::milliseconds(slice_ms), ready);
+      if (!shared_->closed && !shared_->events.empty()) {
         event = std::move(shared_->events.front());
         shared_->events.pop_front();
       }
@@ -134,11 +150,13 @@ class PySubscription {
     std::condition_variable ready;
     std::deque<ObjectEvent> events;
     std::uint64_t lost = 0;
+    bool closed = false;
   };
   const Origin origin_;
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::shared_ptr<Pool> pool_;
   std::unique_ptr<Subscription> subscription_;
+  std::shared_ptr<OpenSubscriptions> all_;
 };
 
 // What it came to, or nothing after the slice. An outcome of its own that is a timeout is told from the slice's.
@@ -271,9 +289,11 @@ class PyPool {
     Unlocked unlocked;
     pool_ = std::make_shared<Pool>(context, std::move(options));
   }
-  ~PyPool() { close(); }
+  ~PyPool() { release(); }
+  // Ends its subscriptions, which otherwise outlive it.
   void close() {
-    if (pool_) drop_unlocked(pool_);
+    while (!subscriptions_->empty()) (*subscriptions_->begin())->close();
+    release();
   }
   void forget() { static_cast<void>(new std::shared_ptr<Pool>(std::move(pool_))); }
   std::string name() { return pool().name(); }
@@ -425,7 +445,7 @@ class PyPool {
 
   std::unique_ptr<PySubscription> subscribe(nb::bytes row, nb::bytes column, bool existing) {
     pool();
-    return std::make_unique<PySubscription>(pool_, Pattern{text_of(row), text_of(column)}, existing);
+    return std::make_unique<PySubscription>(pool_, Pattern{text_of(row), text_of(column)}, existing, subscriptions_);
   }
 
   nb::tuple compute(const std::string& function, const nb::list& keys, const std::string& arguments,
@@ -518,7 +538,11 @@ class PyPool {
     return *pool;
   }
   Pool& pool() { return held(pool_); }
+  void release() {
+    if (pool_) drop_unlocked(pool_);
+  }
   std::shared_ptr<Pool> pool_;
+  std::shared_ptr<OpenSubscriptions> subscriptions_ = std::make_shared<OpenSubscriptions>();
 };
 
 }  // namespace
@@ -549,6 +573,7 @@ void bind_pool(nb::module_& m) {
       .def("next", &PySubscription::next, "slice_ms"_a,
            nb::sig("def next(self, slice_ms: int) -> tuple[bool, dict[str, typing.Any]] | None"))
       .def("lost", &PySubscription::lost)
+      .def("closed", &PySubscription::closed)
       .def("close", &PySubscription::close);
   nb::class_<PyPendingPut>(m, "PendingPut")
       .def("done", &PyPendingPut::done)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from . import _core, dtypes
-from .errors import Error, InvalidArgument, NotFound, ProtocolError, TimeoutError, error_of
+from .errors import Error, InvalidArgument, NotFound, ProtocolError, TimeoutError, WrongState, error_of
 from .stream import SLICE_MS, to_ms
 
 if TYPE_CHECKING:
@@ -190,28 +190,35 @@ class ObjectEvent:
 class Subscription:
     """Events of objects, as they happen: iterate over it, or call next(timeout). A with block closes it.
 
-    When the pool's membership changes, an event may come twice.
+    The iteration ends when the subscription or its pool is closed, by any thread; events not taken by then are thrown
+    away. While no server of the pool can be reached it waits. When the pool's membership changes, an event may come
+    twice.
     """
 
     def __init__(self, core: _core.Subscription):
         self._core = core
 
     def next(self, timeout: float = 30.0) -> ObjectEvent:
-        """The next event. Raises TimeoutError after `timeout` seconds."""
+        """The next event. Raises TimeoutError after `timeout` seconds, WrongState once it is closed."""
         left = to_ms(timeout)
-        while True:
-            event = self._core.next(min(left, SLICE_MS))
+        while not self._core.closed():
+            event = self._take(min(left, SLICE_MS))
             if event is not None:
-                return ObjectEvent("dropped" if event[0] else "put", ObjectInfo._of(event[1]))
+                return event
             left -= SLICE_MS
-            if left <= 0:
+            if left <= 0 and not self._core.closed():
                 raise TimeoutError(f"no event within {timeout} s")
+        raise WrongState("the subscription is closed")
 
     def __iter__(self) -> Iterator[ObjectEvent]:
-        while True:
-            event = self._core.next(SLICE_MS)
+        while not self._core.closed():
+            event = self._take(SLICE_MS)
             if event is not None:
-                yield ObjectEvent("dropped" if event[0] else "put", ObjectInfo._of(event[1]))
+                yield event
+
+    def _take(self, slice_ms: int) -> ObjectEvent | None:
+        event = self._core.next(slice_ms)
+        return None if event is None else ObjectEvent("dropped" if event[0] else "put", ObjectInfo._of(event[1]))
 
     @property
     def lost(self) -> int:

@@ -420,6 +420,27 @@ def test_subscriptions(pool, other):
         assert events.lost == 0
 
 
+@pytest.mark.parametrize("closes", ["subscription", "pool"])
+def test_the_end_of_a_subscription_ends_its_iteration_in_another_thread(closes, pool):
+    pool.put("row", "first", b"")
+    events = pool.subscribe("row", existing=True)
+    taken, seen = threading.Event(), []
+
+    def take():
+        for event in events:
+            seen.append(event.info.column)
+            taken.set()
+
+    taker = threading.Thread(target=take, daemon=True)
+    taker.start()
+    assert taken.wait(TIMEOUT_S)
+    (events if closes == "subscription" else pool).close()
+    taker.join(TIMEOUT_S)
+    assert not taker.is_alive() and seen == ["first"] and list(events) == []
+    with pytest.raises(penstock.WrongState, match="the subscription is closed"):
+        events.next(TIMEOUT_S)
+
+
 # ------------------------------------------------------------------------------------------------------------- compute
 
 
