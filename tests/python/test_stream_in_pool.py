@@ -5,6 +5,8 @@ import time
 import numpy as np
 import penstock
 import pytest
+from penstock.cli.top import _progress
+from penstock.workflow.statistics import Endpoint
 
 STEPS = 6
 
@@ -104,6 +106,20 @@ def test_no_client_is_given_a_writers_token(kept):
                         call("stream/kept", "stream")
                 with pytest.raises(penstock.Forbidden):
                     client.compute("first", [("stream/kept", "stream")])
+
+
+def test_a_pool_counts_the_steps_and_bytes_that_it_took(context, engine_servers, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", engine_servers.directory)
+    sizes = [1000, 3000, 5000]
+    with context.create("counted", engine="pool", retain_steps=1) as stream, penstock.Pool(context=context) as pool:
+        for size in sizes:
+            with stream.step() as step:
+                step.put_local("a", np.zeros(size, np.uint8))
+        deadline = time.monotonic() + 20
+        while (said := pool.streams()[0])["bytes_taken"] < sum(sizes) or said["steps"] > 1:
+            assert time.monotonic() < deadline, said
+    assert (said["steps"], said["bytes"], said["steps_taken"], said["bytes_taken"]) == (1, 5000, 3, 9000)
+    assert _progress(Endpoint("counted", "pool default", 0, said, 0.0)) == (3, 9000)
 
 
 def test_direct_streams_keep_no_steps(context):

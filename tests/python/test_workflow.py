@@ -650,6 +650,8 @@ def test_rates_follow_the_last_seconds():
     for second in range(3, 30):
         rate.add(float(second), 10 + second, 2000)
     assert rate.per_second(29.0)[0] == pytest.approx(1.0, rel=0.2)
+    rate.add(30.0, 3, 100)  # another server counts from there
+    assert rate.per_second(30.0) is None
 
 
 @pytest.mark.parametrize(

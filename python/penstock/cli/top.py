@@ -178,7 +178,7 @@ def _rows(view: View) -> list[tuple[bool, dict[str, str]]]:
             str(steps),
             f"{per_second[0]:.1f}" if per_second else UNKNOWN,
             rate_of_bytes(per_second[1]) if per_second and moved else UNKNOWN,
-            size(endpoint.count("bytes")) if moved else UNKNOWN,
+            size(moved) if moved else UNKNOWN,
             _known(endpoint, "queue_depth"),
             _known(endpoint, "steps_dropped"),
             duration(copying) if copying is not None else UNKNOWN,
@@ -191,11 +191,10 @@ def _rows(view: View) -> list[tuple[bool, dict[str, str]]]:
 
 
 def _progress(endpoint: Endpoint) -> tuple[int, int]:
-    """Steps and bytes that have gone through. A pool knows of both what it keeps now, and the newest step's number."""
-    steps, moved, newest = endpoint.count("steps"), endpoint.count("bytes"), endpoint.values.get("newest")
-    if not isinstance(newest, int) or steps == 0:
-        return steps, moved
-    return newest + 1, (newest + 1) * moved // steps
+    """Steps and bytes that have gone through. A pool's server also says what it keeps: it counts since it leads the
+    stream."""
+    ending = "_taken" if "steps_taken" in endpoint.values else ""
+    return endpoint.count(f"steps{ending}"), endpoint.count(f"bytes{ending}")
 
 
 def _known(endpoint: Endpoint, name: str) -> str:

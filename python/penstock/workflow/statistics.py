@@ -71,6 +71,8 @@ class Rate:
     samples: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     def add(self, now: float, steps: int, size: int) -> None:
+        if self.samples and steps < self.samples[-1][1]:  # somebody else counts
+            self.samples.clear()
         if not self.samples or (steps, size) != self.samples[-1][1:] or now - self.samples[-1][0] > WINDOW_S:
             self.samples.append((now, steps, size))
         while len(self.samples) > 2 and now - self.samples[0][0] > WINDOW_S:

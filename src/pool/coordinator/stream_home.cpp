@@ -188,6 +188,8 @@ Task<void> StreamHome::load(Deadline deadline) {
     }
   }
   if (record_.state == open) co_await put_again(deadline);
+  steps_taken_ = steps_.size();
+  bytes_taken_ = bytes_;
   check_ours();
   base::log(base::Level::info, "this server is the home of a stream",
             {{"stream", name_}, {"steps", steps_.size()}, {"state", static_cast<int>(record_.state)}});
@@ -314,7 +316,7 @@ void StreamHome::forget_steps() {
   epochs_.clear();
   described_.clear();
   readers_.clear();
-  bytes_ = 0;
+  bytes_ = steps_taken_ = bytes_taken_ = 0;
 }
 
 // When both are ranks of one launch that take themselves for the whole cohort, the first is refused too, as it attaches the
@@ -573,6 +575,8 @@ fb::StreamInfoReplyT StreamHome::info() const {
                             {"steps", steps_.size()},
                             {"newest", steps_.empty() ? nlohmann::json() : nlohmann::json(steps_.rbegin()->first)},
                             {"bytes", bytes_},
+                            {"steps_taken", steps_taken_},
+                            {"bytes_taken", bytes_taken_},
                             {"staging", staging_.size()},
                             {"readers", readers_.cohorts()}};
   reply.json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // hosts say who they are

@@ -134,8 +134,9 @@ class StreamHome : public std::enable_shared_from_this<StreamHome> {
   bool record_safe_ = false;  // this home put it: it is not only where it was found
   bool remains_ = false;      // there is no record, but more of a stream that was to be dropped
   StreamOptions options_;
-  std::map<std::uint64_t, fb::StepRecordT> steps_;                // in the pool, by number
-  std::uint64_t bytes_ = 0;                                       // of them
+  std::map<std::uint64_t, fb::StepRecordT> steps_;   // in the pool, by number
+  std::uint64_t bytes_ = 0;                          // of them
+  std::uint64_t steps_taken_ = 0, bytes_taken_ = 0;  // those that this home found, and those that came since
   std::map<std::uint64_t, std::shared_ptr<const Epoch>> epochs_;  // of this life
   std::set<std::uint64_t> described_;                             // epochs of this life that have an object
   bool look_for_remains_ = false;             // an earlier home may have been dropping a step when it lost the row

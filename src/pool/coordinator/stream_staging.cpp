@@ -60,6 +60,8 @@ Task<void> StreamHome::stage(std::uint64_t step, std::shared_ptr<const stream::E
     staging_.at(step).recorded = true;
     co_await keep_trying_put(step, step_column(step), encode_object<fb::StepRecord>(record));
     bytes_ += record.bytes;
+    ++steps_taken_;
+    bytes_taken_ += record.bytes;
     steps_[step] = std::move(record);
     release(staging_.at(step));
     fabric::spawn(*core_->progress(), trim());
