@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/config_file.hpp"
@@ -247,6 +248,14 @@ namespace {
 
 std::string name_of(const PoolOptions& options) { return options.pool.empty() ? every_name : options.pool; }
 
+// Whether this process has not said this yet.
+bool first_time(const std::string& what) {
+  static std::mutex mutex;  // guards `said`
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  return said.insert(what).second;
+}
+
 }  // namespace
 
 PoolOptions options_for_pool(PoolOptions in_code, const std::string& config_file) {
@@ -272,7 +281,7 @@ PoolOptions options_of_pool_for_streams(const std::string& pool, const std::stri
     idle.append(idle.empty() ? "" : ",").append(option.name);
     where.append(where.empty() ? "" : ",").append(option.from);
   }
-  if (!idle.empty())
+  if (!idle.empty() && first_time(name + " " + where))
     log(Level::warn, "streams take pool, directory and token of a pool's options only: the others are for its clients",
         {{"pool", name}, {"options", idle}, {"from", where}});
   PoolOptions taken;

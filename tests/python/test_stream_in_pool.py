@@ -122,6 +122,26 @@ def test_a_pool_counts_the_steps_and_bytes_that_it_took(context, engine_servers,
     assert _progress(Endpoint("counted", "pool default", 0, said, 0.0)) == (3, 9000)
 
 
+def test_options_of_pools_that_streams_do_not_take_are_named_once(
+    context, engine_servers, monkeypatch, tmp_path, capfd
+):
+    monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", engine_servers.directory)
+    (tmp_path / "named.yaml").write_text("pools:\n  '*':\n    timeout_ms: 20000\n")
+    named = penstock.Context(
+        directory=str(tmp_path / "streams"), listen="127.0.0.1", config_file=str(tmp_path / "named.yaml")
+    )
+    for name in ("one", "two"):
+        with named.create(name, engine="pool") as writer:
+            with writer.step() as step:
+                step["a"] = 1
+            with named.open(name, engine="pool") as reader:
+                reader.step().end()
+    named._shut_down()
+    errors = capfd.readouterr().err
+    assert errors.count("streams take pool, directory and token") == 1
+    assert f"options=timeout_ms from={tmp_path}/named.yaml:3" in errors
+
+
 def test_direct_streams_keep_no_steps(context):
     with context.create("plain", rendezvous_readers=0), context.open("plain") as stream:
         with pytest.raises(penstock.Unsupported, match="engine=pool"):
