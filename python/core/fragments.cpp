@@ -6,6 +6,7 @@
 #include "analysis/fragments/amr_blocks.hpp"
 #include "analysis/fragments/bricks.hpp"
 #include "analysis/fragments/fragments.hpp"
+#include "analysis/fragments/hull.hpp"
 #include "analysis/fragments/merge.hpp"
 #include "core.hpp"
 
@@ -299,6 +300,13 @@ void bind_fragments(nb::module_& m) {
       "levels"_a, "indices"_a, "own"_a, "cells"_a, "origin"_a, "spacing"_a, "depth"_a, "fields"_a, "threshold"_a,
       "surface"_a);
   m.def("merge_fragments", &merged_of, "parts"_a);
+  m.def(
+      "hull_volume",
+      [](const nb::ndarray<const double, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>& points) {
+        const auto* first = reinterpret_cast<const Point3*>(points.data());
+        return analysis::hull_volume({first, points.shape(0)});
+      },
+      "points"_a);
 }
 
 }  // namespace penstock::python

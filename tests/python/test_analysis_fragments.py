@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("vtkmodules")
 
 from penstock.analysis import AmrMesh, UniformMesh, publish
-from penstock.analysis.fragments_table import hull_volume
 from penstock.analysis.meshes import Field
 from penstock.analysis.pipeline import Pipeline
 from penstock.analysis.run import Analysis
@@ -360,12 +359,3 @@ def test_mistakes_about_fields_are_said(context, tmp_path, of, why):
 
     with pytest.raises((InvalidArgument, NotFound), match=rf"pipeline.yaml: {of.partition(':')[0]}.{why}"):
         beside(simulation, *look(context, tmp_path / "out", of, 2))
-
-
-def test_hulls_of_points():
-    cube = np.array([[x, y, z] for x in (0, 1) for y in (0, 2) for z in (0, 3)], float)
-    turned, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))
-    for points in (cube, cube @ turned + 5, np.vstack([cube, cube])):
-        assert np.isclose(hull_volume(points), 6)
-    assert np.isclose(hull_volume((cube * [1, 1e-3, 1e-6]) @ turned), 6e-9)
-    assert hull_volume(cube[:3]) == hull_volume(cube * [1, 1, 0]) == 0

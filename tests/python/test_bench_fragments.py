@@ -106,7 +106,6 @@ def test_our_surface_is_closed_and_the_table_right(run, parts):
     assert (figures["fragments"], figures["mass_percent"]) == (3, 0)
 
 
-@has_vtk
 @pytest.mark.parametrize("batch", [0, 100])
 def test_memory_is_measured(run, batch):
     figures = bench.memory(3, batch, run)

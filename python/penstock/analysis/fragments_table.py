@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .. import _core
+
 FEW_CELLS = 8
 VELOCITY = ("vx", "vy", "vz")
 # Of the table, those that a surface has as fields.
@@ -54,38 +56,10 @@ def shape_columns(
         if not np.isfinite(moment).all():
             continue
         axes = np.linalg.eigh(moment)[1]
-        sides = np.ptp(points @ axes, axis=0)
+        turned = points @ axes
+        sides = np.ptp(turned, axis=0)
         order = np.argsort(-sides, kind="stable")
         long = axes[:, order[0]]
-        hull = hull_volume(points) if many else 0.0
+        hull = _core.hull_volume(turned) if many else 0.0
         row[:] = [*sides[order], *(long * np.sign(long[np.abs(long).argmax()])), inside / hull if hull else np.nan]
     return dict(zip(names, rows.T, strict=True))
-
-
-def hull_volume(points: np.ndarray) -> float:
-    """Of the convex hull of points (k, 3); 0 when they lie in a plane."""
-    from vtkmodules.vtkCommonCore import vtkObject
-    from vtkmodules.vtkFiltersCore import vtkDelaunay3D
-
-    from .parts import run
-    from .sampling import point_set
-    from .vtk import numpy_of
-
-    points = np.unique(points, axis=0)
-    if len(points) < 4:
-        return 0.0
-    centred = points - points.mean(axis=0)
-    spread, axes = np.linalg.eigh(centred.T @ centred / len(points))
-    if not spread[0] > 1e-20 * spread[2]:
-        return 0.0
-    sides = np.sqrt(spread)
-    round_ones = centred @ axes / sides  # a flat body would be within the filter's tolerance
-    shown = vtkObject.GetGlobalWarningDisplay()
-    vtkObject.GlobalWarningDisplayOff()  # of points on one sphere
-    try:
-        grid: Any = run(vtkDelaunay3D(), point_set(round_ones))
-    finally:
-        vtkObject.SetGlobalWarningDisplay(shown)
-    corners = numpy_of(grid.GetCells().GetConnectivityArray()).reshape(-1, 4)
-    a, b, c, d = round_ones[corners].swapaxes(0, 1)
-    return float(np.abs(np.einsum("ij,ij->i", b - a, np.cross(c - a, d - a))).sum() / 6 * np.prod(sides))

@@ -25,7 +25,7 @@ import numpy as np
 
 from .. import _core
 from ..analysis.fragments_search import Search, find
-from ..analysis.fragments_table import columns_of, hull_volume
+from ..analysis.fragments_table import columns_of
 from . import fragments_data as data
 from . import fragments_exchange, fragments_validation
 from .runner import run_programs
@@ -134,8 +134,6 @@ def ours(depth: int, surface: bool, parts: int, run: Run) -> Figures:
     tree, values, _ = fields_of(depth)
     ends = [part * len(tree) // parts for part in range(parts + 1)]
     others = [np.concatenate([np.arange(a), np.arange(b, len(tree))]) for a, b in itertools.pairwise(ends)]
-    if HAS_VTK:
-        hull_volume(np.eye(4, 3))  # loads it
     begun = time.thread_time()
     found = []
     for first, last, rows in zip(ends, ends[1:], others, strict=False):
@@ -153,7 +151,7 @@ def ours(depth: int, surface: bool, parts: int, run: Run) -> Figures:
             )
         )
     merged = _core.merge_fragments([part.encode() for part in found])
-    if surface and HAS_VTK:  # boxes and hulls
+    if surface:  # boxes and hulls
         columns_of(merged, SEARCH.means, velocity=False)
     figures = speed_of(len(tree), time.thread_time() - begun)
     figures["fragments"] = len(merged["volume"])
@@ -210,7 +208,6 @@ def print_memory(folder: str, batch: int) -> None:
 
     from ..analysis import describe
 
-    hull_volume(np.eye(4, 3))  # loads VTK
     search = replace(SEARCH, batch=batch or None)
     with penstock.open("blocks", engine="file", folder=folder) as stream, stream.step() as step:
         source: Any = OneRank(describe(step)["grid"])
