@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 penstock = pytest.importorskip("penstock")
-pytest.importorskip("vtkmodules")
-pytest.importorskip("PIL")
+pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
+pytest.importorskip("PIL", reason="needs Pillow (pip install pillow)")
 pytest.importorskip("matplotlib")
 
 HERE = Path(__file__).parent

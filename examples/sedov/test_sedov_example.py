@@ -10,7 +10,7 @@ import pytest
 from penstock import mesh
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("vtkmodules")
+pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 
 HERE = Path(__file__).parent
 BUILD = Path(os.environ.get("PENSTOCK_BUILD", HERE.parents[1] / "build"))

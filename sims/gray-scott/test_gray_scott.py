@@ -248,7 +248,7 @@ def test_configuration_alone_starts_an_analysis_in_the_process(ranks, tmp_path, 
     penstock = pytest.importorskip("penstock")
     program = find_program("gray-scott")
     if not list(Path(program).parents[1].rglob("libpenstock_python_program.so")):
-        pytest.skip("built without Python's embedding library")
+        pytest.skip("built without the headers and library of Python (Debian: python3-dev)")
     package = tmp_path / "python" / "penstock"
     (package / "analysis").mkdir(parents=True)
     (package / "__init__.py").write_text(f"REAL = {os.path.dirname(penstock.__file__)!r}\n{STAND_IN}")

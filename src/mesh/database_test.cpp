@@ -31,7 +31,7 @@ std::unique_ptr<Sink> create(const DatabaseRequest& request) {
 class ExodusFormats : public testing::TestWithParam<Format> {
  protected:
   void SetUp() override {
-    if (penstock_exodus_part == nullptr) GTEST_SKIP() << "built without netCDF";
+    if (penstock_exodus_part == nullptr) GTEST_SKIP() << "built without netCDF (Debian: libnetcdf-dev)";
   }
   DatabaseRequest request(const std::string& file = "mesh.e") const {
     DatabaseRequest request{folder_ / file, {}, solo()};
@@ -188,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(All, ClassicFormats, testing::Values(Format{"offset64",
 class ExodusTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (penstock_exodus_part == nullptr) GTEST_SKIP() << "built without netCDF";
+    if (penstock_exodus_part == nullptr) GTEST_SKIP() << "built without netCDF (Debian: libnetcdf-dev)";
   }
   std::string path(const std::string& file) const { return folder_.path() + "/" + file; }
   static std::string message(const std::function<void()>& call) {

@@ -39,7 +39,7 @@ std::string message(const std::function<void()>& call) {
 class Series : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (penstock_exodus_part == nullptr) GTEST_SKIP() << "built without netCDF";
+    if (penstock_exodus_part == nullptr) GTEST_SKIP() << "built without netCDF (Debian: libnetcdf-dev)";
   }
   DatabaseRequest request(const std::map<std::string, std::string>& options = {},
                           std::shared_ptr<Cohort> cohort = solo()) const {

@@ -249,7 +249,7 @@ def test_mesh_in_c_and_fortran(plate, programs, environment, tmp_path):
 
 def test_coprocessor_in_fortran(programs, environment, tmp_path):
     """docs/howto/use-fortran.md"""
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     if not (programs / "coprocess_f90").exists():
         pytest.skip("Penstock was built without a Fortran compiler")
     analysis = [sys.executable, "-m", "penstock.cli.main", "analyze", "heat", EXAMPLES / "coprocessing" / "cool.py"]
@@ -285,7 +285,7 @@ def test_mpi_in_one_launch(programs, environment, tmp_path):
     folders = [Path(penstock.__file__).parent / "lib", Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build")) / "lib"]
     splitter = next((file for file in (folder / "libpenstock_mpmd.so" for folder in folders) if file.exists()), None)
     if splitter is None:
-        pytest.skip("built without the MPMD splitter")
+        pytest.skip("libpenstock_mpmd.so is not built (it needs MPI)")
     preload = ["-x", f"LD_PRELOAD={splitter}"]
     reader = [sys.executable, EXAMPLES / "mpi" / "reader.py"]
     command = ["mpiexec", *preload, "-n", "2", programs / "mpi_writer", ":", *preload, "-n", "3", *reader]

@@ -155,7 +155,7 @@ def small_disk(tmp_path, monkeypatch):
     try:
         if holder.stdout.readline() != "up\n":
             holder.stdin.close()
-            pytest.skip(f"no mounts for us: {holder.stderr.read().strip()}")
+            pytest.skip(f"needs namespaces of users and mounts: {holder.stderr.read().strip()}")
         user = ["--user", "--preserve-credentials"] if USER else []
         enter = ["nsenter", *user, "--mount", "--target", str(holder.pid)]
         programs = tmp_path / "bin"

@@ -83,7 +83,7 @@ def hosts(start, environment):
     words = ["unshare", *USER, "--net", "--mount", "--uts", "--ipc", "sh", "-c", script]
     tried = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=DEADLINE_S)
     if tried.returncode:
-        pytest.skip(f"no namespaces for us: {tried.stderr.strip()}")
+        pytest.skip(f"needs namespaces of users, networks and mounts: {tried.stderr.strip()}")
     import penstock
 
     came_from = [os.environ.get(name, "") for name in ("PYTHONPATH", "PENSTOCK_BUILD", "PENSTOCK_BIN")]

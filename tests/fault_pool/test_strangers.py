@@ -28,7 +28,7 @@ def page_status(url, tries=5):
 @pytest.mark.parametrize("count", [300, 2000])
 def test_connections_without_a_token_keep_nobody_out(pools, context, count):
     if not have_descriptors(4 * count + 2000):
-        pytest.skip("too few descriptors for the attacker")
+        pytest.skip(f"needs a hard limit of {4 * count + 2000} open files (ulimit -Hn)")
     pool = pools(servers=1, replication=1, http="127.0.0.1:0")
     (server,), (names,) = pool.stage.servers, pool.names.servers
     attacked = [server.process.pid]

@@ -13,7 +13,9 @@ HERE = pathlib.Path(__file__).parent
 STEPS = 8
 PEER = pathlib.Path(os.environ.get("PENSTOCK_BUILD", "build")) / "tests" / "multiprocess" / "mpi_peer"
 
-pytestmark = pytest.mark.skipif(not PEER.exists() or shutil.which("mpiexec") is None, reason="built without MPI")
+pytestmark = pytest.mark.skipif(
+    not PEER.exists() or shutil.which("mpiexec") is None, reason="mpi_peer is not built (it needs MPI)"
+)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def why_not():
         env=with_sbin(os.environ),
         timeout=30,
     )
-    return f"no namespaces for us: {tried.stderr.strip()}" if tried.returncode else ""
+    return f"needs namespaces of users, networks and mounts: {tried.stderr.strip()}" if tried.returncode else ""
 
 
 def with_sbin(environment):

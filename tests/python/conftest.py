@@ -278,7 +278,7 @@ def space(pool_servers, open_space):
 @pytest.fixture(scope="session")
 def tiled_library(tmp_path_factory):
     """The example of a plug-in for layouts, built with the header alone."""
-    compiler = shutil.which(os.environ.get("CC", "cc")) or pytest.skip("there is no C compiler")
+    compiler = shutil.which(os.environ.get("CC", "cc")) or pytest.skip("needs a C compiler")
     root = Path(__file__).parents[2]
     library = tmp_path_factory.mktemp("layouts") / "layout_tiled.so"
     source = root / "examples" / "layouts" / "tiled.c"

@@ -364,7 +364,7 @@ def test_the_blocks_of_a_multiblock_are_domains(tmp_path):
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("kind", ["vti", "vtr", "vts", "vtu", "vtp"])
 def test_extract(tmp_path, size, kind):
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     from penstock.analysis import partition, to_vtk
     from penstock.analysis.expressions import Values
     from penstock.analysis.extracts import ExtractWriter
@@ -399,7 +399,7 @@ def test_extract(tmp_path, size, kind):
 
 
 def test_an_extract_without_anything_and_with_a_field_that_is_not_there(tmp_path):
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     from penstock.analysis import to_vtk
     from penstock.analysis.expressions import Values
     from penstock.analysis.extracts import ExtractWriter

@@ -185,7 +185,7 @@ def test_structured(transfer, kind, shape, axes, ranks, method, written_ghosts, 
 
 def test_arrays_that_are_read_have_vtks_order(transfer):
     """A C array indexed [x, y, z] is turned on its way, and not again for VTK."""
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     from penstock.analysis import to_vtk
     from penstock.analysis.vtk import numpy_of
 
@@ -251,7 +251,7 @@ def area(triangles):
 @pytest.mark.parametrize(("field", "method"), [("r", "block"), ("c", "block"), ("c", "planar"), ("c", "morton")])
 def test_contours_of_ranks_fit_together(transfer, kind, field, method):
     """The area over 2 to 4 ranks is that of one; every edge of the surface has two triangles, whichever rank's."""
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     axes = {"block": "zyx", "planar": "xyz", "morton": "yzx"}[method]
     mesh = {"grid": ball(kind, axes)}
     whole = triangles_of(transfer([mesh], 1, parts_of(1, method))[0][1], field)
@@ -555,7 +555,7 @@ def test_a_stream_without_the_attribute(hand_over):
     assert whole.spacing == (0.5, 1, 2) and whole.origin == (1, 2, 0) and not whole.ghosts
     assert mesh.box_of(mesh.parts(1)[0]) == ((1, 2, 0), (2.5, 4, 2))
     expected = step.to_vtk()
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     from penstock.analysis import to_vtk
 
     image = to_vtk(whole)

@@ -7,7 +7,7 @@ import penstock
 import pytest
 from ranks import on_ranks
 
-pytest.importorskip("vtkmodules")
+pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 
 from penstock.analysis import describe, to_vtk
 

@@ -10,7 +10,7 @@ import numpy as np
 import penstock
 import pytest
 
-pytest.importorskip("vtkmodules")
+pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 
 from penstock.analysis import parts as helpers
 from penstock.analysis.expressions import Values

@@ -7,7 +7,7 @@ import numpy as np
 import penstock
 import pytest
 
-pytest.importorskip("vtkmodules")
+pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ import gc
 import numpy as np
 import pytest
 
-pytest.importorskip("vtkmodules")
+pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 
 from penstock.analysis import AmrMesh, UniformMesh, publish
 from penstock.analysis.meshes import Field

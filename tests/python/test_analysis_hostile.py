@@ -261,7 +261,7 @@ def test_whatever_a_hostile_writer_sends(hand_over, meshes, seed, size):
 
 def draw(mesh):
     """VTK does not crash on it."""
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     from penstock.analysis import to_vtk
     from vtkmodules.vtkFiltersGeometry import vtkGeometryFilter
 

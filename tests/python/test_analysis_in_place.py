@@ -45,7 +45,7 @@ def insitu(context):
 
 def test_lent_arrays_are_read_and_given_to_vtk_in_place(insitu):
     """From the simulation's arrays to VTK's: the same addresses."""
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     from penstock.analysis import to_vtk
     from penstock.analysis.vtk import numpy_of
 
@@ -113,7 +113,7 @@ def test_lent_arrays_are_read_and_given_to_vtk_in_place(insitu):
 
 @pytest.mark.parametrize("kind", ["uniform", "rectilinear", "curvilinear"])
 def test_lent_arrays_of_fortran_are_given_to_vtk_in_place(insitu, kind):
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     from penstock.analysis import to_vtk
     from penstock.analysis.vtk import numpy_of
 
@@ -147,7 +147,7 @@ def test_lent_arrays_of_fortran_are_given_to_vtk_in_place(insitu, kind):
 
 def test_an_extract_goes_on_as_a_stream(hand_over):
     """A contour is published as a mesh, and read as one."""
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     from penstock.analysis import from_vtk, to_vtk
     from vtkmodules.vtkFiltersCore import vtkFlyingEdges3D
 

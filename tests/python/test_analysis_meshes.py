@@ -117,7 +117,7 @@ def amr(levels, cells, **more):
 
 # -------------------------------------------------------------------------------------------------------------- VTK
 
-vtk = pytest.importorskip("vtkmodules")
+vtk = pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 
 
 def numpy_of(array):

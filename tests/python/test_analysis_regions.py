@@ -15,7 +15,7 @@ from penstock.cohort import thread_cohort
 from .test_mesh import GENERATED, generated, pytestmark, written  # noqa: F401
 from .test_mesh_analysis import two_blocks
 
-pytest.importorskip("vtkmodules")
+pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 
 from penstock.analysis.channels import ChannelName
 from penstock.analysis.run import Analysis

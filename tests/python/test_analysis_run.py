@@ -12,7 +12,7 @@ import numpy as np
 import penstock
 import pytest
 
-pytest.importorskip("vtkmodules")
+pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 
 from penstock.analysis import ParticleMesh, UniformMesh, publish
 from penstock.analysis.meshes import Field

@@ -14,7 +14,7 @@ from penstock.analysis.pipeline import Pipeline
 from penstock.analysis.records import Camera
 from penstock.errors import InvalidArgument, NotFound
 
-pytest.importorskip("vtkmodules")
+pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 from penstock.analysis import to_vtk
 from penstock.analysis.canvas import Annotator, Bar, surface, tick_labels
 from penstock.analysis.reductions import together

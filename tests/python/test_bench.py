@@ -191,7 +191,7 @@ def test_rows_of_what_was_not_built_are_named(tmp_path):
 
 @pytest.mark.parametrize("study, figure", [("calls", "latency_us"), ("bulk", "push_4096")])
 def test_grpc_from_pypi_stands_in_for_the_program(tmp_path, study, figure):
-    pytest.importorskip("grpc")
+    pytest.importorskip("grpc", reason="needs gRPC (pip install grpcio)")
     rows, _ = rpc.rows_of(tmp_path, True)
     assert {row.study for row in rows} == {"calls", "bulk"}
     with studies.Run(tmp_path, tmp_path, 60) as run:
@@ -234,7 +234,7 @@ def test_what_ucx_perftest_prints_is_read(numbers):
 def test_a_reader_of_a_pool_is_measured_over_each_plane(tmp_path, monkeypatch, plane):
     programs = find_programs("pool_steps")
     if not programs or not (programs / "pool_steps").exists() or (plane == "ucx" and not has_ucx(programs)):
-        pytest.skip(f"the benchmarks were not built{' with UCX' if plane == 'ucx' else ''}")
+        pytest.skip(f"pool_steps is not built (PENSTOCK_BENCH){', or without UCX' if plane == 'ucx' else ''}")
     monkeypatch.setenv("PENSTOCK_BIN", str(programs.parent / "bin"))
     with studies.Run(programs, tmp_path, 60) as run:
         assert pool.read_only(pool.Sizes(quick=True), 1, plane, run)["read_gb_per_s"] > 0
@@ -244,7 +244,7 @@ def test_a_small_run(tmp_path, monkeypatch):
     """Objects through a real server, beside Redis where it is installed."""
     programs = find_programs("pool_objects")
     if not programs or not (programs / "pool_objects").exists():
-        pytest.skip("the benchmarks were not built")
+        pytest.skip("pool_objects is not built (PENSTOCK_BENCH)")
     monkeypatch.setenv("PENSTOCK_BIN", str(programs.parent / "bin"))  # main changes it, for this process
     out = tmp_path / "out.json"
     words = ["--quick", "--only", "objects", "--objects", "2000", "--json", str(out), "--disk", str(tmp_path)]

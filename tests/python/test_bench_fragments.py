@@ -8,7 +8,7 @@ from penstock.bench import fragments as bench
 from penstock.bench import fragments_data as data
 from penstock.bench import fragments_exchange, fragments_validation, studies
 
-has_vtk = pytest.mark.skipif(not importlib.util.find_spec("vtkmodules"), reason="there is no VTK")
+has_vtk = pytest.mark.skipif(not importlib.util.find_spec("vtkmodules"), reason="needs VTK (pip install vtk)")
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ def test_what_there_is_is_shown_when_it_is_interrupted(tmp_path, capsys):
 def programs():
     found = find_programs("workflow_stream")
     if not found or not (found / "workflow_files").exists() or not shutil.which("mpiexec"):
-        pytest.skip("the benchmarks were not built with MPI and HDF5")
+        pytest.skip("workflow_stream and workflow_files are not built (PENSTOCK_BENCH, with MPI and HDF5 for MPI)")
     return found
 
 

@@ -16,8 +16,8 @@ BUILD = Path(os.environ.get("PENSTOCK_BUILD", Path(__file__).parents[2] / "build
 BIN = Path(os.environ.get("PENSTOCK_BIN", BUILD / "bin"))
 SEDOV = BIN / "sedov"
 
-runs = pytest.mark.skipif(not SEDOV.exists() or not shutil.which("mpiexec"), reason="sedov is not built, or no mpiexec")
-of_ranks = pytest.mark.skipif(not importlib.util.find_spec("mpi4py"), reason="there is no mpi4py")
+runs = pytest.mark.skipif(not SEDOV.exists() or not shutil.which("mpiexec"), reason="sedov is not built (it needs MPI)")
+of_ranks = pytest.mark.skipif(not importlib.util.find_spec("mpi4py"), reason="needs mpi4py")
 
 
 @pytest.fixture

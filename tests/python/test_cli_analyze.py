@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-pytest.importorskip("vtkmodules")
+pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 
 TIMEOUT_S = 60
 PIPELINE = "extracts: {t: {type: csv, values: {top: max(T)}}}"

@@ -29,7 +29,7 @@ def promise_offsets(binary):
 @pytest.mark.parametrize("binary", ["libpenstock.so", "bin/penstock-server"])
 def test_promises_lie_where_handles_look(binary):
     if shutil.which("objdump") is None or os.uname().machine != "x86_64":
-        pytest.skip("needs objdump, and reads x86-64")
+        pytest.skip("needs objdump (Debian: binutils) and an x86-64")
     if not (BUILD / binary).exists():
         pytest.skip(f"{binary} was not built")
     offsets = promise_offsets(BUILD / binary)

@@ -113,7 +113,7 @@ def test_tracing_sees_files(tmp_path):
     """What the next test finds nothing of."""
     words = tracing(tmp_path)
     if not words:
-        pytest.skip("no strace")
+        pytest.skip("needs strace")
     (tmp_path / "data").touch()
     program = "import subprocess, sys; open('made', 'w'); subprocess.run([sys.executable, '-c', 'open(\"data\")'])"
     with started([*words, sys.executable, "-B", "-c", program], {}, tmp_path) as process:

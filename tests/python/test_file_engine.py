@@ -377,7 +377,10 @@ def run_child(*arguments, **environment):
     )
 
 
-@pytest.mark.skipif(not list(BUILD.glob("*kill_preload*")), reason="its programs are not built")
+@pytest.mark.skipif(
+    not list(BUILD.glob("*kill_preload*")),
+    reason="file_child and kill_preload are not built (they need HDF5, and no sanitizer)",
+)
 def test_a_writer_killed_at_every_write(tmp_path):
     preload = str(next(BUILD.glob("*kill_preload*.so")))
     for n in range(1, 1000):

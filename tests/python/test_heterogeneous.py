@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("PIL")
+pytest.importorskip("PIL", reason="needs Pillow (pip install pillow)")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "heterogeneous"

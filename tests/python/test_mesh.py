@@ -114,7 +114,9 @@ def test_shares(tmp_path):
 
 
 def vtk_reader(kind, path):
-    module = pytest.importorskip("vtkmodules.vtkIOExodus" if kind == "exodus" else "vtkmodules.vtkIOIOSS")
+    module = pytest.importorskip(
+        "vtkmodules.vtkIOExodus" if kind == "exodus" else "vtkmodules.vtkIOIOSS", reason="needs VTK (pip install vtk)"
+    )
     reader = module.vtkExodusIIReader() if kind == "exodus" else module.vtkIOSSReader()
     reader.SetFileName(str(path))
     reader.UpdateInformation()
@@ -165,7 +167,7 @@ def test_vtk_reads_the_same(tmp_path, kind, format):
 
 
 def test_a_region_becomes_a_vtk_grid(tmp_path):
-    pytest.importorskip("vtkmodules.vtkCommonDataModel")
+    pytest.importorskip("vtkmodules.vtkCommonDataModel", reason="needs VTK (pip install vtk)")
     with generated() as region:
         region.next_state()
         grid = region.to_vtk(["nodal0", "element1"])

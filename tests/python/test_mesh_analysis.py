@@ -33,7 +33,7 @@ def corners(grid):
 
 @pytest.mark.parametrize("topology", SOLID)
 def test_nodes_are_in_the_order_of_vtk(tmp_path, topology):
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     path = one_element(tmp_path / "one.e", topology)
     with mesh.open(path) as region:
         ours = region.to_vtk()
@@ -44,7 +44,7 @@ def test_nodes_are_in_the_order_of_vtk(tmp_path, topology):
 
 
 def test_quadratic_elements_come_back_from_vtk(tmp_path):
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     from penstock.analysis.vtk import from_vtk
 
     for topology in ("hex20", "hex27", "wedge15", "wedge18"):
@@ -126,7 +126,7 @@ def test_fields_of_all_roles_by_name(tmp_path):
 
 
 def test_polygons_become_cells_of_vtk(tmp_path):
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     with mesh.open(two_blocks(tmp_path / "a.e")) as region:
         region.next_state()
         grid = region.to_vtk()

@@ -13,7 +13,7 @@ from penstock import mesh
 
 BUILD = Path(os.environ.get("PENSTOCK_BUILD", Path(__file__).parents[2] / "build")) / "tests/unsynced"
 
-pytestmark = pytest.mark.skipif(not (BUILD / "mesh_child").exists(), reason="built without netCDF")
+pytestmark = pytest.mark.skipif(not (BUILD / "mesh_child").exists(), reason="mesh_child is not built (it needs netCDF)")
 
 
 def run_child(*words, **environment):
@@ -42,7 +42,7 @@ def states_of(path):
 
 
 def states_vtk_reads(path):
-    exodus = pytest.importorskip("vtkmodules.vtkIOExodus")
+    exodus = pytest.importorskip("vtkmodules.vtkIOExodus", reason="needs VTK (pip install vtk)")
     from vtkmodules.util.numpy_support import vtk_to_numpy
 
     reader = exodus.vtkExodusIIReader()

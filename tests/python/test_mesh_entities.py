@@ -91,7 +91,7 @@ def test_through_a_stream_while_it_is_written(first, tmp_path, context):
 @pytest.mark.parametrize("kind", ["ioss", "exodus"])
 @pytest.mark.parametrize("integers", [32, 64])
 def test_vtk_reads_the_same(tmp_path, kind, integers):
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     from vtkmodules.util.numpy_support import vtk_to_numpy
 
     model, arrays = without_faces()

@@ -89,7 +89,7 @@ def test_a_topology_changes(tmp_path):
 
 
 def test_each_file_of_the_series_is_an_exodus_file(tmp_path):
-    io = pytest.importorskip("vtkmodules.vtkIOExodus")
+    io = pytest.importorskip("vtkmodules.vtkIOExodus", reason="needs VTK (pip install vtk)")
     write_growing(tmp_path / "bar.e")
     for name, cells in (("bar.e", 2), ("bar.e-s0002", 5), ("bar.e-s0003", 3)):
         reader = io.vtkExodusIIReader()

@@ -64,7 +64,7 @@ def test_one_file_of_several_ranks(tmp_path, parts, format):
 
 
 def vtk_reads_the_same(path):
-    exodus = pytest.importorskip("vtkmodules.vtkIOExodus")
+    exodus = pytest.importorskip("vtkmodules.vtkIOExodus", reason="needs VTK (pip install vtk)")
     from vtkmodules.util.numpy_support import vtk_to_numpy
 
     reader = exodus.vtkExodusIIReader()
@@ -245,7 +245,7 @@ def test_ranks_that_end_different_states_are_told(tmp_path, times):
 def start_ranks(tmp_path, ranks, mode):
     pytest.importorskip("mpi4py")
     if not shutil.which("mpiexec"):
-        pytest.skip("there is no mpiexec")
+        pytest.skip("mpiexec is not installed")
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("vtkmodules")
-Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
+Image = pytest.importorskip("PIL.Image", reason="needs Pillow (pip install pillow)")
 
 from penstock.render import animate, isosurface  # noqa: E402
 

@@ -54,7 +54,7 @@ def schema_file(tmp_path_factory):
 @pytest.fixture(scope="session")
 def schema(schema_file):
     if not shutil.which("flatc"):
-        pytest.skip("flatc is not there")
+        pytest.skip("needs flatc (Debian: flatbuffers-compiler)")
     return rpc.Schema(schema_file, include=[ROOT / "src"])
 
 
@@ -435,7 +435,7 @@ def programs():
 def transfer_server(language, contact):
     command = programs()[language][0]
     if not all(Path(program[0]).exists() for pair in programs().values() for program in pair):
-        pytest.skip("examples/rpc is not built")
+        pytest.skip("transfer_server and transfer_client are not built, or PENSTOCK_BUILD names another folder")
     with subprocess.Popen([*command, contact], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert ThreadPoolExecutor(1).submit(process.stdout.readline).result(TIMEOUT_S) == "ready\n"

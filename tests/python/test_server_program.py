@@ -319,8 +319,9 @@ def test_a_server_of_another_host_uses_the_directory_and_does_not_keep_it(progra
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     elsewhere = ["unshare", *user, "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh"]
     paths = {"PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
-    if subprocess.run([*elsewhere, "true"], env=os.environ | paths, capture_output=True).returncode:
-        pytest.skip("no namespaces for us")
+    tried = subprocess.run([*elsewhere, "true"], env=os.environ | paths, capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"needs namespaces of users and host names: {tried.stderr.strip()}")
     servers = pool_servers(1)
     (directory,) = directories(servers)
     options = ["directory=registered", f"registration={servers.registration}", "listen=127.0.0.1", "http=off"]
@@ -421,7 +422,7 @@ def test_idle_connections_take_neither_the_page_nor_the_server(pool_servers, ope
     from strangers import Flood, have_descriptors
 
     if not have_descriptors(3000):
-        pytest.skip("too few descriptors for the attacker")
+        pytest.skip("needs a hard limit of 3000 open files (ulimit -Hn)")
     servers = pool_servers(1)
     (server,) = servers.servers
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))

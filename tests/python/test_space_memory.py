@@ -273,7 +273,7 @@ def test_layouts_of_plug_ins_say_what_is_wrong(space, tiled_layouts):
 
 
 def test_a_shared_object_that_is_no_plug_in_is_refused(tmp_path, monkeypatch):
-    compiler = shutil.which(os.environ.get("CC", "cc")) or pytest.skip("there is no C compiler")
+    compiler = shutil.which(os.environ.get("CC", "cc")) or pytest.skip("needs a C compiler")
     monkeypatch.chdir(tmp_path)
     for name, text, why in (
         ("data", "int penstock_layouts = 1;", "exports no function penstock_layouts"),

@@ -72,7 +72,7 @@ def test_pandas(hand_over):
 
 
 def test_vtk(hand_over):
-    pytest.importorskip("vtkmodules")
+    pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
     from vtkmodules.util.numpy_support import vtk_to_numpy
 
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

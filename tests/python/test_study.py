@@ -145,7 +145,7 @@ def test_report_escapes_and_lists_what_failed():
 @pytest.fixture
 def built(monkeypatch):
     if not (PROGRAMS / "penstock-server").exists():
-        pytest.skip("penstock-server is not built")
+        pytest.skip(f"penstock-server is not in {PROGRAMS}: build it, or set PENSTOCK_BUILD")
     monkeypatch.setenv("PENSTOCK_BIN", str(PROGRAMS))
 
 

@@ -48,7 +48,7 @@ fabric::Task<std::uint64_t> count_up_until_stopped(Directory& directory, std::st
 }
 
 TEST(EtcdCluster, GoesOnWhenAMemberIsKilledUnderLoad) {
-  if (find_etcd().empty()) GTEST_SKIP() << "there is no etcd here";
+  if (find_etcd().empty()) GTEST_SKIP() << "needs etcd (Debian: etcd-server)";
   base::set_log_level(base::Level::error);
   auto progress = fabric::Progress::create();
   EtcdCluster cluster(3);

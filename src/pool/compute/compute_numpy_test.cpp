@@ -87,7 +87,7 @@ std::string list(const Dims& dims) {
 class ComputeNumpy : public ComputeFixture {
  protected:
   void SetUp() override {
-    if (python().empty()) GTEST_SKIP() << "no NumPy";
+    if (python().empty()) GTEST_SKIP() << "needs a Python with NumPy (PENSTOCK_TEST_PYTHON)";
     use_python({"numpy_min", "numpy_max", "numpy_sum", "numpy_histogram", "numpy_subset", "numpy_downsample",
                 "numpy_first", "numpy_last"});
     std::random_device device;

@@ -78,7 +78,7 @@ TEST_F(ComputeTest, LargeResultsComeInAFile) {
 }
 
 TEST_F(ComputeTest, PythonFunctions) {
-  if (python().empty()) GTEST_SKIP() << "no NumPy";
+  if (python().empty()) GTEST_SKIP() << "needs a Python with NumPy (PENSTOCK_TEST_PYTHON)";
   use_python({"doubled", "energy", "text", "nothing", "write_input", "fails", "unsendable", "hog", "huge", "leave",
               "crash", "prints", "spin"});
   std::vector<double> values(1 << 18, 1.5);
@@ -317,7 +317,7 @@ TEST_F(ComputeTest, WaitingIsBounded) {
 }
 
 TEST_F(ComputeTest, BothKindsShareTheBound) {
-  if (python().empty()) GTEST_SKIP() << "no NumPy";
+  if (python().empty()) GTEST_SKIP() << "needs a Python with NumPy (PENSTOCK_TEST_PYTHON)";
   options.workers = 1;
   use_python({"prints"});
   for (int i = 0; i < 3; ++i) {

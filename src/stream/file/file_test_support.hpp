@@ -18,7 +18,7 @@ namespace penstock::stream {
 class FileTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (penstock_file_part == nullptr) GTEST_SKIP() << "built without HDF5";
+    if (penstock_file_part == nullptr) GTEST_SKIP() << "built without HDF5 (Debian: libhdf5-dev)";
   }
   ContextOptions context_options() const {
     ContextOptions options;
