@@ -359,3 +359,10 @@ def test_puts_are_watched_as_they_come(penstock, environment, tmp_path, pool_ser
     late = penstock("object", "watch", "run*", "--existing", "--timeout", "0.5", **where)
     assert late.returncode == 124 and "no event within 0.5 s" in words_of(late)
     assert b"put run 1/second: 2 B, version 1" in late.stdout
+
+
+def test_pools_of_the_directory_in_the_file_are_listed(penstock, environment, tmp_path, pool_servers):
+    (tmp_path / "penstock.yaml").write_text(f"directory: {pool_servers(1).directory}\n")
+    del environment["PENSTOCK_DIRECTORY"]
+    (pool,) = json.loads(penstock("stream", "ls", "--json").stdout)["pools"]
+    assert pool["name"] == "default"

@@ -110,3 +110,14 @@ def test_a_service_that_does_not_answer_is_named(in_directory):
     with pytest.raises(penstock.TimeoutError, match=r"127\.0\.0\.1:1") as caught:
         context.open("flow", timeout=0.3)
     assert token not in str(caught.value)
+
+
+def test_the_registration_of_the_service_is_no_stream(pool_servers):
+    context = penstock.Context(directory=pool_servers(1).registration)
+    assert context.list_streams() == []
+    with pytest.raises(penstock.InvalidArgument, match="'directory' cannot name a stream"):
+        context.create("directory")
+    with pytest.raises(penstock.TimeoutError, match="not found"):
+        context.open("directory", timeout=0.1)
+    with pytest.raises(penstock.NotFound, match="not found"):
+        context.inspect("directory")

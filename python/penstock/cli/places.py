@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from ..workflow.registry import DIRECTORY, directory_is_known
+from ..workflow.registry import directory_is_known
 from .console import fail, messages
 
 StreamName = Annotated[
@@ -58,8 +58,7 @@ def registered() -> list[Place]:
     for entry in sorted(penstock.list_streams(), key=lambda entry: entry.name):
         about: dict[str, Any] = {"state": "alive" if entry.alive else "gone", "writer": f"{entry.host}:{entry.pid}"}
         about |= {"ranks": entry.ranks, "address": entry.address}
-        if entry.name != DIRECTORY:
-            found.append(Place("writer", entry.host, entry.name, about=about))
+        found.append(Place("writer", entry.host, entry.name, about=about))
     return found
 
 

@@ -49,16 +49,14 @@ def where_streams_register() -> str:
     return chosen.partition("?")[0] if "://" in chosen else str(runtime_directory())
 
 
-DIRECTORY = "directory"  # how a directory service registers beside the streams
-
-
 def directory_is_known() -> bool:
     """Whether something says where a directory service is; it may be gone."""
-    import penstock
+    from ..context import _default_context
 
     if directory_service():
         return True
-    return any(entry.name == DIRECTORY for entry in penstock.list_streams())
+    where = _default_context().settings["directory"]
+    return "://" in where or Path(where, "directory.json").exists()  # how a service registers beside the streams
 
 
 def runs_directory() -> Path:

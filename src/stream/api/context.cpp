@@ -7,6 +7,7 @@
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "directory/server.hpp"
 #include "fabric/exit.hpp"
 #include "fabric/registration.hpp"
 #include "stream/api/find.hpp"
@@ -144,6 +145,9 @@ MeshOptions Context::mesh_options_for(std::string_view region, MeshOptions defau
 
 Writer Context::create_stream(std::string_view name, std::shared_ptr<Cohort> cohort, StreamOptions options) const {
   fabric::check_stream_name(name);
+  if (name == directory::directory_registration)
+    throw Error(Errc::invalid_argument,
+                "'directory' cannot name a stream: directory services register under this name");
   base::check(options);
   const std::string stream(name);
   options = base::options_in_effect(stream, base::Side::writer, options, impl_->options.config_file);

@@ -101,7 +101,7 @@ std::string Search::why_not() {
       std::ranges::move(look.finder->names(base::Deadline(names_within)), std::back_inserter(names));
     } catch (const Error&) {  // place() says what is wrong, or the suggestion is less
     }
-  std::erase_if(names, [this](const auto& name) { return name == name_ || name == "directory"; });
+  std::erase_if(names, [this](const auto& name) { return name == name_; });
   std::ranges::sort(names);
   const auto same = std::ranges::unique(names);
   const std::vector<std::string_view> others(names.begin(), same.begin());

@@ -4,6 +4,7 @@
 
 #include "base/log.hpp"
 #include "directory/open.hpp"
+#include "directory/server.hpp"
 #include "fabric/task.hpp"
 #include "penstock/error.hpp"
 
@@ -32,9 +33,16 @@ class Folder final : public Registry {
   std::string describe() const override { return directory_.path(); }
   Timeout patience() const override { return Timeout(20); }
   void write(const Registration& registration, Deadline) override { directory_.write(registration); }
-  std::optional<Registration> read(std::string_view stream, Deadline) override { return directory_.read(stream); }
+  std::optional<Registration> read(std::string_view stream, Deadline) override {
+    if (stream == directory::directory_registration) return std::nullopt;  // a service in the same folder: no stream
+    return directory_.read(stream);
+  }
   void remove(const Registration& registration) override { directory_.remove(registration); }
-  std::vector<Registration> list(Deadline) override { return directory_.list(); }
+  std::vector<Registration> list(Deadline) override {
+    auto all = directory_.list();
+    std::erase_if(all, [](const auto& one) { return one.stream == directory::directory_registration; });
+    return all;
+  }
 
  private:
   fabric::Directory directory_;
