@@ -241,7 +241,7 @@ def pooled(environment, tmp_path, pool_servers):
         writer.communicate()
 
 
-def test_top_keeps_its_clients_of_pools(pooled, monkeypatch):
+def test_top_keeps_its_clients_of_pools(pooled, monkeypatch, tmp_path):
     import penstock
     from penstock.cli.top import View
 
@@ -251,13 +251,43 @@ def test_top_keeps_its_clients_of_pools(pooled, monkeypatch):
     opened = []
     make = penstock.Pool
     monkeypatch.setattr(penstock, "Pool", lambda *args, **how: opened.append(make(*args, **how)) or opened[-1])
+    monkeypatch.chdir(tmp_path)
     view = View([], set())
     for _ in range(2):
         assert [endpoint.count("steps") for _, _, endpoint in view.endpoints()] == [3] and len(view.pools()) == 1
-    assert len(opened) == 1
+    assert len(opened) == 2  # of the pool, and of its space
     opened[0].close()  # as if it had failed
-    assert view.pools() == [] and len(view.pools()) == 1 and len(opened) == 2
-    opened[1].close()
+    assert view.pools() == [] and len(view.pools()) == 1 and len(opened) == 3
+    for client in opened[1:]:
+        client.close()
+
+
+def test_streams_in_a_space_and_in_files_are_listed(penstock, file_engine, tmp_path, pool_servers, monkeypatch):
+    from penstock import create
+
+    where = {"PENSTOCK_DIRECTORY_SERVICE": pool_servers(1).directory}
+    monkeypatch.setenv("PENSTOCK_DIRECTORY_SERVICE", where["PENSTOCK_DIRECTORY_SERVICE"])
+    streams = [create("arrays", engine="space"), create("kept", engine="file", folder=tmp_path / "kept.steps")]
+    for stream in streams:
+        for number in range(2):
+            with stream.step() as step:
+                step["T"] = np.full((4, 6), float(number))
+    for state, followed in (("open", [("arrays", "space default", 2), ("kept", "files", 2)]), ("ended", None)):
+        listed = json.loads(penstock("stream", "ls", "--json", **where).stdout)["streams"]
+        assert [(one["name"], one["kind"], one["where"], one["state"], one["steps"]) for one in listed] == [
+            ("arrays", "space", "default", state, 2),
+            ("kept.steps", "files", "kept.steps", state, 2),
+        ]
+        top = json.loads(penstock("stream", "top", "--json", **where).stdout)["streams"]
+        assert [(row["stream"], row["role"], row["steps"]) for row in top] == (
+            followed or [("arrays", "space default", 2)]
+        )
+        assert all(row["newest"] == 1 for row in top)
+        for stream in streams:
+            stream.close()
+    assert "the space of pool default" in words_of(penstock("stream", "ls", **where))
+    kept = penstock("stream", "drop", "arrays", "--yes", **where)
+    assert kept.returncode == 1 and "drop its arrays with penstock.Space" in words_of(kept)
 
 
 def test_a_stream_in_a_pool_is_found_without_a_word(penstock, pooled, tmp_path):

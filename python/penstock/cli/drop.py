@@ -65,5 +65,7 @@ def _say_why(name: str, pool: str) -> NoReturn:
         if not pool and place.kind == "writer":
             fail(f"{name} is in its writer's memory; it ends with its writer", "Only streams in pools are dropped.")
         hint = f"It is in {place}: it goes with its writer, or with its folder."
+        if place.kind == "space":
+            hint = f"It is in {place}: drop its arrays with penstock.Space."
     check_directory()
     fail(f"there is no stream '{name}' in {f'pool {pool}' if pool else 'a pool'}", hint)

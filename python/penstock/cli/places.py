@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from ..workflow.registry import directory_is_known
 from .console import fail, messages
+
+if TYPE_CHECKING:
+    from ..pool import Pool
 
 StreamName = Annotated[
     str, typer.Argument(help="The stream, its folder, or an address as penstock stream ls --address prints it.")
@@ -24,6 +28,7 @@ Variables = Annotated[
 ]
 CALL_S = 5.0
 LOOK_AGAIN_S = 0.2
+SPACES_NAMESPACE = "penstock.array-streams"  # where writers of streams in a space put their records
 SILENT_S = 60.0  # a directory service that did not answer in time is not asked again for so long
 _silent_until: dict[str, float] = {}
 
@@ -90,8 +95,23 @@ def in_pools(pools: list[dict[str, Any]]) -> list[Place]:
         try:
             with penstock.Pool(name, timeout=CALL_S) as there:
                 found += [in_pool(name, told) for told in there.streams()]
+            with penstock.Pool(name, ns=SPACES_NAMESPACE, timeout=CALL_S, trace="off") as records:
+                found += in_space(records)
         except penstock.Error as error:
             say_once(f"pool {name}: {error}")
+    return found
+
+
+def in_space(records: Pool) -> list[Place]:
+    """The streams in the space of a pool. records: a client of it with the namespace of their records."""
+    import penstock
+
+    found = []
+    for name in [str(info.row).removeprefix("stream/") for info in records.list("stream/*", "writer")]:
+        with contextlib.suppress(penstock.NotFound):  # dropped meanwhile
+            told = penstock.inspect(name, CALL_S, engine="space", pool=records.name)
+            options = {"engine": "space", "pool": records.name}
+            found.append(Place("space", records.name, name, options, told))
     return found
 
 

@@ -25,7 +25,7 @@ from ..units import duration, rate_of_bytes, size, timestamp
 from ..workflow.registry import Run, list_runs
 from ..workflow.statistics import Endpoint, Rate, is_internal, read_endpoints
 from .console import command, fail, messages, output, print_json, visible
-from .places import known_pools, registered, say_once
+from .places import SPACES_NAMESPACE, Place, in_files, in_space, known_pools, registered, say_once
 from .pool import status_tables
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class View:
     folders: list[Path]
     names: set[str]
     rates: dict[tuple[Path, str, str, int], Rate] = field(default_factory=dict)
-    clients: dict[str, Pool] = field(default_factory=dict)  # of pools, from one look to the next
+    clients: dict[tuple[str, str], Pool] = field(default_factory=dict)  # of pools, from one look to the next
 
     def runs(self) -> list[Run]:
         return [] if self.folders else list_runs()
@@ -64,9 +64,15 @@ class View:
         found = [(program, folder, e) for program, folder in places for e in read_endpoints(folder)]
         if not self.folders:
             pids = {(e.stream, e.pid) for _, _, e in found if e.role == "writer"}
-            found += [("", NO_FOLDER, endpoint) for endpoint in _asked(pids) + self._pooled()]
+            found += [("", NO_FOLDER, endpoint) for endpoint in self._beside(pids)]
         found = [item for item in found if not self.names or item[2].stream in self.names]
         return sorted(found, key=lambda item: (item[2].stream, item[2].role != "writer", item[0]))
+
+    def _beside(self, pids: set[tuple[str, int]]) -> list[Endpoint]:
+        """What is not in statistics files: streams and processes whose figures are there are left out."""
+        files = [_kept(place, "files", place.about["stream"]) for place in in_files() if place.about["state"] == "open"]
+        files = [endpoint for endpoint in files if (endpoint.stream, endpoint.pid) not in pids]
+        return _asked(pids) + self._pooled() + self._in_spaces() + files
 
     def pools(self) -> list[dict[str, Any]]:
         """The status of each pool."""
@@ -80,21 +86,32 @@ class View:
             for told in streams
         ]
 
-    def _of_pools(self, ask: Callable[[Pool], Answer]) -> list[tuple[str, Answer]]:
+    def _in_spaces(self) -> list[Endpoint]:
+        spaces = self._of_pools(in_space, SPACES_NAMESPACE)
+        return [_kept(place, f"space {name}", place.name) for name, places in spaces for place in places]
+
+    def _of_pools(self, ask: Callable[[Pool], Answer], ns: str = "") -> list[tuple[str, Answer]]:
         """The name and the answer of each pool that answers. One that does not is opened anew at the next look."""
         import penstock
 
         found = []
         for name in [] if self.folders else [pool["name"] for pool in known_pools()]:
             try:
-                if name not in self.clients:
-                    self.clients[name] = penstock.Pool(name, timeout=CALL_S)
-                found.append((name, ask(self.clients[name])))
+                if (name, ns) not in self.clients:
+                    self.clients[name, ns] = penstock.Pool(name, ns=ns, timeout=CALL_S)
+                found.append((name, ask(self.clients[name, ns])))
             except penstock.Error as error:
                 say_once(f"pool {name}: {error}")
-                if client := self.clients.pop(name, None):
+                if client := self.clients.pop((name, ns), None):
                     client.close()
         return found
+
+
+def _kept(place: Place, role: str, stream: str) -> Endpoint:
+    """Of a stream whose steps are kept: its process is the writer's, which may have ended."""
+    told = place.about
+    values = told | {"newest": told.get("newest", told.get("last"))}
+    return Endpoint(stream, role, int(told["writer"].rpartition(":")[2] or 0), values, time.time())
 
 
 def _asked(pids: set[tuple[str, int]]) -> list[Endpoint]:
