@@ -50,9 +50,10 @@ std::string reader_address(const std::string& where, const std::string& registra
   const bool embedded = where == "embedded";
   if (embedded && fabric::is_directory_service(registration_directory))
     return reader_address(registration_directory, "");
-  if (!embedded && !fabric::is_address(where))
+  if (where.starts_with("etcd://"))
     throw Error(Errc::unsupported,
-                "who may read " + where.substr(0, where.find('?')) + ", its own users and roles say");
+                where.substr(0, where.find('?')) +
+                    " has users and roles of its own: clients use this address, with a role's token");
   const std::string path = embedded ? fabric::resolve_directory(registration_directory) : "";
   auto found = embedded ? fabric::Directory(path).read(directory_registration) : fabric::parse_address(where);
   if (!found) throw Error(Errc::not_found, "no directory is registered in " + path);

@@ -182,6 +182,8 @@ TEST_F(DirectoryServerTest, ReadersSeeNoSecrets) {
   writer.put("/pools/a/servers", "y");
   const auto address = reader_address(host_->address(), "");
   EXPECT_EQ(reader_address(address, ""), address);
+  EXPECT_EQ(code_of([] { reader_address("etcd://node:2379", ""); }), Errc::unsupported);
+  EXPECT_EQ(code_of([] { reader_address("embedded", "etcd://node:2379"); }), Errc::unsupported);
   EXPECT_EQ(address.find(host_->registration().token.hex()), std::string::npos);
   auto reader = Client{progress_, open_directory(progress_, address, "")};
   EXPECT_FALSE(reader.get("/pools/a/secret"));

@@ -180,7 +180,9 @@ Reply Http::post(const std::string& path, const std::string& body, base::Deadlin
     reached = reached || sent;
     repeated = repeated || sent;
     last = base::format_endpoint(impl_->members[at].host, impl_->members[at].port) + ": " +
-           (answer.status != 0 ? "status " + std::to_string(answer.status) : httplib::to_string(answer.error));
+           (answer.status != 0       ? "status " + std::to_string(answer.status)
+            : not_sent(answer.error) ? "no connection"
+                                     : "error " + httplib::to_string(answer.error));
   }
   if (impl_->stopping.requested()) throw Error(Errc::cancelled, "the directory's client was closed");
   if (reached) throw Error(Errc::timeout, name_ + " did not answer in time (" + last + ")");
