@@ -126,6 +126,11 @@ def test_objects_from_the_command_line(penstock, served, tmp_path):
     assert "no such objects" in words_of(penstock("object", "list"))
     missing = penstock("object", "get", "run 7", "text")
     assert missing.returncode == 1 and b"Traceback" not in missing.stderr
+    assert penstock("object", "put", "run 7", "text", "--text", "abc").returncode == 0
+    assert "object run 7/text: no such version" in words_of(
+        penstock("object", "get", "run 7", "text", "--version", "99")
+    )
+    assert "Error: absent.dat: no such file" in words_of(penstock("object", "put", "run 7", "file", "absent.dat"))
     assert penstock("object", "get", "run 7", "never", "--wait", "0.5").returncode == 124
 
 
@@ -246,12 +251,12 @@ def test_top_keeps_its_clients_of_pools(pooled, monkeypatch, tmp_path):
     from penstock.cli.top import View
 
     _, where = pooled
+    monkeypatch.chdir(tmp_path)
     for name, value in where.items():
         monkeypatch.setenv(name, value)
     opened = []
     make = penstock.Pool
     monkeypatch.setattr(penstock, "Pool", lambda *args, **how: opened.append(make(*args, **how)) or opened[-1])
-    monkeypatch.chdir(tmp_path)
     view = View([], set())
     for _ in range(2):
         assert [endpoint.count("steps") for _, _, endpoint in view.endpoints()] == [3] and len(view.pools()) == 1
@@ -316,7 +321,7 @@ def test_a_stream_in_a_pool_is_found_without_a_word(penstock, pooled, tmp_path):
         if state == "open":
             writer.communicate("\n", timeout=TIMEOUT_S)
     saved = penstock("stream", "save", "heat", "heat.h5", "--timeout", "20", **where)
-    assert saved.returncode == 0 and "stream 'heat' is in pool default: ended, 3 steps so far" in words_of(saved)
+    assert saved.returncode == 0 and "stream 'heat' is in pool default: ended, 3 steps\n" in saved.stderr.decode()
     with h5py.File(tmp_path / "heat.h5") as file:
         assert list(file["step"]) == [0, 1, 2]
     saved = penstock("stream", "save", "heat", "some.h5", "--from", "1", "--every", "2", "--timeout", "20", **where)

@@ -103,7 +103,9 @@ def test_a_live_stream_has_no_earlier_steps(pair):
     fill(writer, 1)
     if reader.options["engine"] in ("direct", "insitu"):
         for index in (0, -1, slice(5, 10)):
-            with pytest.raises(penstock.Unsupported, match="does not keep steps; steps needs engine=pool or file"):
+            with pytest.raises(
+                penstock.Unsupported, match="does not keep steps; steps needs engine=pool, file or space"
+            ):
                 reader[index]
     with reader.step() as step:
         assert step["t"].value == 0

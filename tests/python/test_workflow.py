@@ -120,7 +120,7 @@ def test_a_whole_study(write, tmp_path, monkeypatch):
         ),
         ("- programs", "this file holds a list"),
         ("", "this file holds nothing"),
-        ("a: [", "not valid YAML"),
+        ("a: [", "study.yaml:1: not valid YAML: expected the node content"),
     ],
 )
 def test_a_wrong_study_says_what_to_write(write, text, message):
@@ -476,7 +476,7 @@ def test_ranks_start_under_mpi(write, tmp_path):
     try:
         find_mpi_launcher()
     except LaunchError:
-        pytest.skip("no MPI launcher")
+        pytest.skip("needs an MPI launcher (mpiexec)")
     study = study_of(
         write,
         tmp_path,
@@ -494,9 +494,9 @@ def test_ranks_start_under_mpi(write, tmp_path):
 def test_mpi_launchers_share_no_folder(write, tmp_path):
     try:
         if not find_mpi_launcher().is_open_mpi:
-            pytest.skip("not Open MPI")
+            pytest.skip("needs Open MPI: mpiexec is of another one")
     except LaunchError:
-        pytest.skip("no MPI launcher")
+        pytest.skip("needs an MPI launcher (mpiexec)")
     program = '{command: [sh, -c, "ls -d $OMPI_MCA_orte_tmpdir_base/*"], ranks: 2}'
     result = run_study(study_of(write, tmp_path, f"programs: {{one: {program}, two: {program}}}"))
     assert result.ok, result.failures

@@ -21,8 +21,9 @@ def config(
 ) -> None:
     """Print each option of a stream, its value here, and who gave it: the default, penstock.yaml, the environment.
 
-    What a program gives in its code, it alone knows: `stream.options` there says that, too. Without a name it prints
-    the settings of the process and the names in each section of penstock.yaml.
+    A program alone knows what it gives in its code: see `stream.options` there.
+
+    Without a name it prints the settings of the process and the names in each section of penstock.yaml.
     """
     import penstock
 

@@ -114,9 +114,16 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             if not is_expected(error):
                 raise
-            fail(str(error), code=124 if isinstance(error, TimeoutError) else 1)
+            fail(_said(error), code=124 if isinstance(error, TimeoutError) else 1)
 
     return guarded
+
+
+def _said(error: Exception) -> str:
+    """Without Python's number of the error."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror.lower()}"
+    return str(error)
 
 
 def is_expected(error: Exception) -> bool:

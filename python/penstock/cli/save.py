@@ -61,7 +61,8 @@ def save(
         if not quiet and place is None:
             messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
         if not quiet and place is not None and place.kind in ("pool", "space", "files"):
-            known = f"{place.about.get('state')}, {place.about.get('steps')} steps so far"
+            so_far = " so far" if place.about.get("state") == "open" else ""
+            known = f"{place.about.get('state')}, {place.about.get('steps')} steps{so_far}"
             messages().print(Text(f"stream '{name}' is in {place}: {known}"), soft_wrap=True)
         asked: dict[str, Any] = {"steps": steps, "first": first, "every": every}
         asked |= {"variables": chosen, "force": force, "append": append, "compression": compression}

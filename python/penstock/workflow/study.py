@@ -200,7 +200,10 @@ def _read(path: Path) -> dict[str, Any]:
         hint = ""
         if re.search(r"[\[,]\s*\{(here|output|steps|name)\}", text):
             hint = '\nWords with {here} or {output} need quotes: [python, "{here}/analysis.py"]'
-        raise StudyError(f"{path}: not valid YAML: {error}{hint}") from None
+        at, why = "", str(error)
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+            at, why = f":{error.problem_mark.line + 1}", str(error.problem)
+        raise StudyError(f"{path}{at}: not valid YAML: {why}{hint}") from None
     if not isinstance(raw, dict):
         raise StudyError(f"{path}: a study is a mapping that has at least 'programs:'; this file holds {_kind(raw)}")
     return raw

@@ -104,7 +104,9 @@ Task<fb::GotT> ObjectService::get_one(rpc::Call& call, const fb::GetRequestT& re
         co_return core->give(call.channel(), ns, key, loaded->object, request.offset, request.bytes,
                              request.inline_bytes, data);
     }
-    if (!request.wait) throw Error(Errc::not_found, "no such object");
+    if (!request.wait)
+      throw Error(Errc::not_found, version && core->store().table().find(ns, key.row, key.column) ? "no such version"
+                                                                                                  : "no such object");
     // Getting here took its time: what is put in a newer view may come to other servers.
     if (core->placement()->view().number != view)
       throw Error(Errc::stale_view, "the pool's membership changed before the wait");

@@ -24,11 +24,11 @@ const std::shared_ptr<RecyclingPool>& view_pool() {
 
 void StepSource::seek(std::uint64_t) {
   throw Error(Errc::unsupported,
-              "stream " + stream() + ": its engine does not keep steps; seek needs engine=pool or file");
+              "stream " + stream() + ": its engine does not keep steps; seek needs engine=pool, file or space");
 }
 std::vector<std::uint64_t> StepSource::steps() {
   throw Error(Errc::unsupported,
-              "stream " + stream() + ": its engine does not keep steps; steps needs engine=pool or file");
+              "stream " + stream() + ": its engine does not keep steps; steps needs engine=pool, file or space");
 }
 
 void StepSource::on_step(Take) {
