@@ -255,6 +255,8 @@ void Channel::Impl::on_failure(const Item& item) {
   auto call = take_pending(item.id);
   if (!call) return;
   std::string text(item.where);
+  const std::string what = call->what();
+  if (!what.empty() && text.find(' ') == std::string::npos) text += " " + what;  // the peer did not come to name it
   if (!text.empty()) text += ": ";
   call->completion->failed(std::make_exception_ptr(Error(item.code, text.append(item.message))));
 }
@@ -278,8 +280,7 @@ void Channel::Impl::on_call(const Item& item) {
   const auto service = services ? services->find(item.service) : nullptr;
   if (!service || item.method >= service->methods().size()) {
     fail(item.id, record, fabric::process_name(), Errc::not_found,
-         service ? std::string(service->name()) + " has no method " + std::to_string(item.method)
-                 : "no such service is offered here");
+         service ? "no such method is offered here" : "no such service is offered here");
     return;
   }
   serving_deadlines.add(

@@ -79,12 +79,17 @@ TEST_F(RpcTest, ErrorsCrossAsValues) {
   EXPECT_NE(what.find(":" + std::to_string(::getpid())), std::string::npos) << what;
   request.code = -1;
   EXPECT_EQ(code_of([&] { client.start_fail(request, patient()).get(soon()); }), Errc::internal);
-  EXPECT_EQ(code_of([&] { channel->start("no.such.Service", 0, std::vector<std::byte>(16), patient()).get(soon()); }),
-            Errc::not_found);
-  EXPECT_EQ(code_of([&] {
-              channel->start(TesterService::service_name, 99, std::vector<std::byte>(16), patient()).get(soon());
-            }),
-            Errc::not_found);
+  const auto refused = [&](std::string_view service, std::uint32_t method, std::string_view name) {
+    const CallOptions options{.deadline = patient().deadline, .method_name = name};
+    return error_of([&] { channel->start(service, method, std::vector<std::byte>(16), options).get(soon()); });
+  };
+  const auto service = refused("no.such.Service", 0, "Add");
+  EXPECT_EQ(service.first, Errc::not_found);
+  EXPECT_NE(service.second.find(" no.such.Service.Add: no such service is offered"), std::string::npos)
+      << service.second;
+  const auto method = refused(TesterService::service_name, 99, "newer");
+  EXPECT_EQ(method.first, Errc::not_found);
+  EXPECT_NE(method.second.find(".Tester.newer: no such method is offered"), std::string::npos) << method.second;
   // A malformed request harms nobody else.
   EXPECT_EQ(code_of([&] {
               channel->start(TesterService::service_name, 0, std::vector<std::byte>(64, std::byte{0xa5}), patient())
