@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -401,3 +402,18 @@ def test_pools_of_the_directory_in_the_file_are_listed(penstock, environment, tm
     del environment["PENSTOCK_DIRECTORY"]
     (pool,) = json.loads(penstock("stream", "ls", "--json").stdout)["pools"]
     assert pool["name"] == "default"
+
+
+def test_addresses_of_status_pages_stay_in_one_line(monkeypatch, capsys):
+    from penstock.cli import serve
+
+    monkeypatch.setenv("COLUMNS", "40")
+    ready = {
+        "name": "a-host-with-a-name:123456",
+        "id": "17734808264057437472",
+        "pid": 123456,
+        "http": "127.0.0.1:45678",
+    }
+    running = SimpleNamespace(plan=SimpleNamespace(name="stage"), servers=[SimpleNamespace(ready=ready)])
+    serve._show(running, as_json=False)
+    assert "status page of a-host-with-a-name:123456: http://127.0.0.1:45678/\n" in capsys.readouterr().out

@@ -104,12 +104,14 @@ def _show(running: PoolServers, as_json: bool) -> None:
         sys.stdout.flush()  # whoever reads it waits for it
         return
     table = Table(title=f"pool {running.plan.name}", title_style="bold")
-    for title in ("server", "id", "pid", "status page"):
+    for title in ("server", "id", "pid"):
         table.add_column(title, justify="right" if title == "pid" else "left", overflow="fold")
     for entry in ready:
-        page = f"http://{entry['http']}/" if entry["http"] else "–"
-        table.add_row(Text(entry["name"]), entry["id"], str(entry["pid"]), Text(page))
+        table.add_row(Text(entry["name"]), entry["id"], str(entry["pid"]))
     output().print(table)
+    for entry in ready:
+        if entry["http"]:  # a line each, to copy it
+            output().print(Text(f"status page of {entry['name']}: http://{entry['http']}/"), soft_wrap=True)
     messages().print(Text("ready; Ctrl-C ends the pool"), soft_wrap=True)
 
 
