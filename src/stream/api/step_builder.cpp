@@ -179,7 +179,9 @@ bool StepBuilder::keeps_waiting() {
 
 bool StepBuilder::begin_step(Timeout timeout) {
   if (closed_) throw Error(Errc::stream_closed, "stream " + name() + " is closed");
-  if (state_ != State::idle) throw Error(Errc::wrong_state, "stream " + name() + ": the last step has not ended");
+  if (state_ != State::idle)
+    throw Error(Errc::wrong_state, "stream " + name() + ": step " + std::to_string(*begun_) +
+                                       " is open: end it, or give it up, before the next begins");
   const auto start = base::Clock::now();
   const auto begun = begin_sink(timeout);
   const auto waited = base::Clock::now() - start;

@@ -61,7 +61,9 @@ base::Deadline StepReader::deadline_of(Timeout timeout) const {
 
 Outcome StepReader::begin_step(Timeout timeout) {
   if (closed_) throw Error(Errc::stream_closed, "stream " + name() + " is closed");
-  if (step_) throw Error(Errc::wrong_state, "stream " + name() + ": the last step has not ended");
+  if (step_)
+    throw Error(Errc::wrong_state, "stream " + name() + ": step " + std::to_string(step_->step) +
+                                       " is open: end it before the next begins");
   StepSource::Step next;
   const auto start = base::Clock::now();
   outcome_ = source_->wait_step(next, deadline_of(timeout));

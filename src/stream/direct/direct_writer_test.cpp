@@ -296,6 +296,20 @@ TEST_F(DirectWriterTest, RefusesWhatEveryReaderWouldRefuse) {
   writer.close();
 }
 
+TEST_F(DirectWriterTest, AStepThatIsOpenIsNamed) {
+  const auto options = with([](auto& o) { o.rendezvous_readers = 0; });
+  auto writer = context_.create_stream("s", solo(), options);
+  auto reader = context_.open_stream("s", solo(), options);
+  auto step = writer.begin_step();
+  EXPECT_THAT(error_of([&] { writer.begin_step(); }).second, HasSubstr("stream s: step 0 is open: end it"));
+  step.end();
+  auto read = reader.begin_step();
+  EXPECT_THAT(error_of([&] { reader.begin_step(); }).second, HasSubstr("stream s: step 0 is open: end it"));
+  read.end();
+  reader.close();
+  writer.close();
+}
+
 TEST_F(DirectWriterTest, AStepThatFailsIsVoidAndNobodyWaitsForIt) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP()
