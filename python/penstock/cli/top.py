@@ -209,9 +209,11 @@ def _rows(view: View) -> list[tuple[bool, dict[str, str]]]:
 
 def _progress(endpoint: Endpoint) -> tuple[int, int]:
     """Steps and bytes that have gone through. A pool's server also says what it keeps: it counts since it leads the
-    stream."""
-    ending = "_taken" if "steps_taken" in endpoint.values else ""
-    return endpoint.count(f"steps{ending}"), endpoint.count(f"bytes{ending}")
+    stream. Of other kept streams, the newest step's number says how many there have been."""
+    if "steps_taken" in endpoint.values:
+        return endpoint.count("steps_taken"), endpoint.count("bytes_taken")
+    newest = endpoint.values.get("newest")
+    return newest + 1 if isinstance(newest, int) else endpoint.count("steps"), endpoint.count("bytes")
 
 
 def _known(endpoint: Endpoint, name: str) -> str:
