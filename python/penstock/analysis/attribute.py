@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from reprlib import repr as shown  # of bounded length
 from typing import TYPE_CHECKING, Any
 
@@ -69,11 +70,17 @@ class NotInStep(InvalidArgument):
     """A variable that a mesh needs is not in the step."""
 
 
-def parse(step: ReadStep, text: Any, lacking: dict[str, str] | None = None) -> dict[str, MeshDescription]:
-    """The meshes that the attribute's text describes. Raises InvalidArgument naming mesh and key.
+@dataclass(frozen=True)
+class LackingMesh:
+    """A mesh that the attribute names, and of which the step lacks a variable. fields: those that it can have."""
 
-    lacking: takes the meshes of which the step lacks a variable, with the reason, in place of an error.
-    """
+    why: str
+    fields: frozenset[str]
+
+
+def parse(step: ReadStep, text: Any) -> tuple[dict[str, MeshDescription], dict[str, LackingMesh]]:
+    """The meshes that the attribute's text describes, and those that the step lacks. Raises InvalidArgument naming mesh
+    and key."""
     top = _Keys("the attribute 'meshes'", _decoded(text), ("version", "meshes"))
     if top["version"] != 1 or isinstance(top["version"], bool):
         raise top.error("version", f"this program reads version 1, not {shown(top['version'])}")
@@ -81,6 +88,7 @@ def parse(step: ReadStep, text: Any, lacking: dict[str, str] | None = None) -> d
     if not isinstance(meshes, dict) or len(meshes) > MAX_MESHES:
         raise top.error("meshes", f"expected an object of at most {MAX_MESHES} meshes")
     out: dict[str, MeshDescription] = {}
+    lacking: dict[str, LackingMesh] = {}
     multiblocks = []
     for name, value in meshes.items():
         if not 0 < len(name) <= 200:
@@ -98,17 +106,16 @@ def parse(step: ReadStep, text: Any, lacking: dict[str, str] | None = None) -> d
         try:
             out[name] = describe(keys)
         except NotInStep as error:
-            if lacking is None:
-                raise
-            lacking[name] = str(error)
+            fields = value.get("fields")
+            lacking[name] = LackingMesh(str(error), frozenset(fields if isinstance(fields, dict) else ()))
     for keys in multiblocks:
-        missing = sorted(set(keys.texts("blocks", 0)) & (lacking or {}).keys())
-        if lacking is not None and missing:
+        missing = sorted(set(keys.texts("blocks", 0)) & lacking.keys())
+        if missing:
             lacking[keys.name] = lacking[missing[0]]
             del out[keys.name]
         else:
             out[keys.name] = _multiblock(keys, out)
-    return out
+    return out, lacking
 
 
 def _decoded(text: Any) -> Any:
@@ -371,8 +378,9 @@ def _multiblock(keys: _MeshKeys, meshes: Mapping[str, MeshDescription]) -> MeshD
     if len(set(names)) != len(names):
         raise keys.error("blocks", f"the names {shown(names)} are not all different")
     blocks = {name: meshes[name] for name in names}
-    fields = {key: info for block in reversed(blocks.values()) for key, info in block.fields.items()}
-    absent = {key for block in blocks.values() for key in block.absent} - fields.keys()
+    # A field that one block names and does not hold is absent: the others alone are not the whole.
+    absent = {key for block in blocks.values() for key in block.absent}
+    fields = {k: info for block in reversed(blocks.values()) for k, info in block.fields.items() if k not in absent}
     return MultiblockDescription(
         name=keys.name, type="multiblock", blocks=blocks, fields=fields, absent=tuple(sorted(absent))
     )

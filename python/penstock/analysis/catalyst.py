@@ -69,7 +69,7 @@ class CatalystTask:
     def run(self, frame: Any) -> list[Path]:
         from paraview.modules.vtkPVCatalyst import vtkCPDataDescription
 
-        if lacking := "" if frame.meshes else frame.lacks(None):
+        if lacking := frame.lacks_meshes:
             self.missed.add(self.path.name, frame, lacking)
             return []
         self.missed.usable += 1

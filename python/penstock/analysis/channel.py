@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InvalidArgument, NotFound
-from .attribute import default_mesh, parse
+from .attribute import LackingMesh, default_mesh, parse
 from .description import MeshDescription
 from .meshes import ElementBlock, Field, Mesh, StructuredMesh, cells_of
 from .partition import check_places
@@ -54,17 +54,24 @@ def publish(
         step.attributes[ATTRIBUTE] = text
 
 
-def describe(step: ReadStep, lacking: dict[str, str] | None = None) -> dict[str, MeshDescription]:
+def describe(step: ReadStep) -> dict[str, MeshDescription]:
     """The meshes of a step, by name; valid while the step is open. Nothing but metadata is read.
 
     A step without the attribute `meshes` has one uniform mesh, "mesh", of its global arrays of numbers that have the
     shape of the largest (1 to 3 dimensions, the last index along x; attributes "spacing", "origin" of the first of them
     or of the step), or no mesh. Raises InvalidArgument, with the mesh and the key, for what is not in the format or not
-    in the step; a field of which the step has no variable is in MeshDescription.absent instead. lacking: takes the
-    meshes of which the step lacks a variable, with the reason, in place of that error.
+    in the step; a field of which the step has no variable is in MeshDescription.absent instead.
     """
+    meshes, lacking = meshes_of(step)
+    for mesh in lacking.values():
+        raise InvalidArgument(mesh.why)
+    return meshes
+
+
+def meshes_of(step: ReadStep) -> tuple[dict[str, MeshDescription], dict[str, LackingMesh]]:
+    """The meshes of a step as describe() gives them, and those of which the step lacks a variable; by name."""
     text = step.attributes.get(ATTRIBUTE)
-    return default_mesh(step) if text is None else parse(step, text, lacking)
+    return (default_mesh(step), {}) if text is None else parse(step, text)
 
 
 def time_and_cycle(step: ReadStep) -> tuple[float, int]:

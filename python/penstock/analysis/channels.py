@@ -23,7 +23,8 @@ from ..context import Context
 from ..errors import EndOfStream, Error, InvalidArgument, TimeoutError, WriterLost
 from ..reader import Reader
 from ..stream import UNCHOSEN_MS
-from .channel import ATTRIBUTE, describe, time_and_cycle
+from .attribute import LackingMesh
+from .channel import ATTRIBUTE, meshes_of, time_and_cycle
 from .description import MeshDescription
 from .meshes import Mesh
 from .partition import Part
@@ -79,7 +80,7 @@ class Channel:
         self.step: Any = None
         self.number: int | None = None  # of the step that the channel gives
         self.meshes: dict[str, MeshDescription] = {}
-        self.lacking: dict[str, str] = {}  # why meshes that the step names are not in it
+        self.lacking: dict[str, LackingMesh] = {}  # meshes that the step names and does not hold
         self.declared = True  # the step names all its meshes, with all fields that they may have
         self.empty = False  # the step says that it has no mesh
         self.time = 0.0
@@ -174,8 +175,7 @@ class StreamChannel(Channel):
         if "mesh_model" in step:
             name = self.name.stream
             raise InvalidArgument(f"stream {name} holds a mesh region: name the channel {REGION}{name}")
-        self.lacking = {}
-        self.meshes = describe(step, self.lacking)
+        self.meshes, self.lacking = meshes_of(step)
         self.declared = ATTRIBUTE in step.attributes
         self.empty = self.declared and not self.meshes and not self.lacking
         self.time, self.cycle = time_and_cycle(step)

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import InvalidArgument, NotFound
 from ..names import nearest
 from .amr import Batch, Neighbourhood
+from .attribute import LackingMesh
 from .chain import Parts, Result
 from .channels import Channel, Channels
 from .description import AmrDescription, MeshDescription
@@ -69,17 +70,18 @@ class Frame:
         self.live = channels.lead.live
         self._clock = clock
         self._found: dict[str, tuple[Channel, MeshDescription]] = {}
-        self._lacking: dict[str, str] = {}  # why meshes that the step names are not in it
+        self._lacking: dict[str, LackingMesh] = {}  # meshes that the step names and does not hold
         for channel in channels.present:
             prefix = "" if len(channels.all) == 1 else f"{channel.name.name}/"
             self._found |= {prefix + name: (channel, each) for name, each in channel.meshes.items()}
-            self._lacking |= {prefix + name: why for name, why in channel.lacking.items()}
-        fields = {name for _, each in self._found.values() for name in (*each.fields, *each.absent)}
+            self._lacking |= {prefix + name: each for name, each in channel.lacking.items()}
+        self.values: dict[str, np.ndarray] = {}
+        fields = self.known_fields
         self.values = {
             name: value for channel in channels.present for name, value in channel.values.items() if name not in fields
         }
         self.complete = all(each in channels.present and not each.empty for each in channels.all)
-        self._declared = all(each.declared for each in channels.present) and not self._lacking
+        self._declared = all(each.declared for each in channels.present)
         self._loaded: dict[str, Mesh] = {}
         self._names: dict[str, set[str]] = {}  # fields of what is loaded
         self._converted: dict[str, list[vtkDataSet]] = {}
@@ -92,25 +94,32 @@ class Frame:
         return self.complete and self._declared
 
     def lacks_fields(self, fields: Iterable[str]) -> str:
-        """What this step lacks of fields of any mesh; empty if nothing.
+        """What this step lacks of fields that reductions take; empty if nothing.
 
-        Where a channel has no step in this frame, or one that says that nothing was found, fields that no mesh has may
-        be its own.
+        Every mesh that names a field has to hold it: a reduction is over all of them. Where a channel has no step in
+        this frame, or one that says that nothing was found, unknown fields may belong to the absent channel.
         """
         known = self.known_fields
-        for name in sorted(set(fields) - self.held_fields):
-            if self.complete or name in known:
-                why = f"there is no field '{name}'" + ("" if name in known else nearest(name, sorted(known)))
-                return next(iter(self._lacking.values()), why)
+        for name in sorted(set(fields) - self.whole_fields):
+            if name in known or self.complete:
+                whys = [each.why for each in self._lacking.values() if name in each.fields]
+                whys += [f"mesh '{mesh}': there is no field '{name}'" for mesh in self._without(name)]
+                return whys[0] if whys else f"there is no field '{name}'{nearest(name, sorted(known))}"
         return ""
+
+    def _without(self, field: str) -> list[str]:
+        """The meshes that name a field which this step does not hold of them."""
+        return [name for name, (_, each) in self._found.items() if field in each.absent]
 
     def lacks(self, mesh: str | None, fields: Iterable[str] = ()) -> str:
         """What this step lacks of a mesh with these fields; empty if nothing.
 
         Raises InvalidArgument: none is named of several.
         """
-        if not self.meshes or mesh in self._lacking:
-            return self._lacking.get(mesh or "") or next(iter(self._lacking.values()), "there is no mesh")
+        if mesh in self._lacking:
+            return self._lacking[mesh].why
+        if self.lacks_meshes and (mesh is None or not self.meshes):
+            return self.lacks_meshes
         try:
             description = self._found[mesh if mesh in self._found else the_mesh(mesh, self.meshes)][1]
         except NotFound as error:
@@ -119,6 +128,11 @@ class Frame:
             more = "" if name in description.absent else nearest(name, sorted(description.fields))
             return f"mesh '{description.name}': there is no field '{name}'{more}"
         return ""
+
+    @property
+    def lacks_meshes(self) -> str:
+        """Why this step lacks a mesh that it names, or all; empty if it has all that it names."""
+        return next((each.why for each in self._lacking.values()), "" if self.meshes else "there is no mesh")
 
     @property
     def meshes(self) -> list[str]:
@@ -141,9 +155,21 @@ class Frame:
         return {name for mesh in self.meshes for name in self.fields(mesh)} | self.values.keys()
 
     @property
+    def whole_fields(self) -> set[str]:
+        """Of held_fields, those that this step holds of every mesh that names them: reductions take these."""
+        return self.held_fields - self._absent_fields
+
+    @property
     def known_fields(self) -> set[str]:
         """The names of all fields of all meshes, those among them that this step does not hold, and of its values."""
-        return {name for _, each in self._found.values() for name in (*each.fields, *each.absent)} | self.values.keys()
+        held = {name for _, each in self._found.values() for name in each.fields}
+        return held | self._absent_fields | self.values.keys()
+
+    @property
+    def _absent_fields(self) -> set[str]:
+        """The names of the fields that this step does not hold of a mesh that names them."""
+        lacking = {name for each in self._lacking.values() for name in each.fields}
+        return lacking | {name for _, each in self._found.values() for name in each.absent}
 
     def mesh(self, name: str | None = None, fields: Sequence[str] | None = None) -> Mesh:
         """This rank's part of a mesh with these fields (None: all), as NumPy arrays, without a copy where possible.

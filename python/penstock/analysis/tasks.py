@@ -150,8 +150,8 @@ class PipelineTask:
             if one.when.holds(values) and (path := self._do(one, frame, values)) is not None:
                 written.append(path)
         self._steer(frame, values)
-        held = frame.held_fields
-        known = {n: v for n, v in values.queries.items() if fields_of(pipeline.queries[n], pipeline.queries) <= held}
+        whole = frame.whole_fields
+        known = {n: v for n, v in values.queries.items() if fields_of(pipeline.queries[n], pipeline.queries) <= whole}
         self._history.record(known | {"cycle": frame.cycle})
         if self._rank == 0 and self._goes_on_later:
             self._history.save(self._output / HISTORY)
@@ -221,7 +221,7 @@ class PipelineTask:
         while more := {name for query in named for name in queries[query].queries} - named:
             named |= more
         needed += [queries[name] for name in named]
-        reductions = Reductions(needed, frame.held_fields)
+        reductions = Reductions(needed, frame.whole_fields)
         if reductions.fields:
             from .parts import owned_fields
 

@@ -1,0 +1,111 @@
+"""Steps that hold a part of what they name: what would be of that part alone is left out."""
+
+import csv
+import dataclasses
+
+import numpy as np
+import penstock
+import pytest
+
+pytest.importorskip("vtkmodules")
+
+from penstock.analysis import ParticleMesh, UniformMesh, publish
+from penstock.analysis.meshes import Field, Multiblock
+from penstock.analysis.run import Analysis
+
+
+@pytest.fixture
+def analysed(tmp_path, monkeypatch):
+    """analysed(pipeline, *steps): the Analysis that ran the pipeline over steps that these functions filled."""
+    (tmp_path / "penstock.yaml").write_text("streams: {heat: {engine: file}}\n")
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "penstock.yaml"))
+    monkeypatch.chdir(tmp_path)
+
+    def analysed(pipeline, *steps):
+        context = penstock.Context(directory=str(tmp_path / "streams"))
+        (tmp_path / "pipeline.yaml").write_text(pipeline)
+        with context.create("heat") as stream:
+            for fill in steps:
+                with stream.step() as step:
+                    fill(step)
+        analysis = Analysis([tmp_path / "pipeline.yaml"], ["heat"], context=context)
+        analysis.run()
+        return analysis
+
+    return analysed
+
+
+def cloud(top):
+    return ParticleMesh(coordinates=np.eye(3), fields={"T": Field("element", np.array([0.0, 1.0, top]))})
+
+
+def both(step):
+    publish(step, {"a": cloud(2.0), "b": cloud(9.0)})
+
+
+def one(step):
+    """The arrays of the cloud a alone; what the attribute says stays in force."""
+    step.put_local("a/coordinates", np.eye(3))
+    step.put_local("a/T", np.array([0.0, 1.0, 5.0]))
+
+
+def grids(step, part=False, blocks=False):
+    """Two structured meshes, or blocks, with the field T; or in part: this field of the first."""
+    grid = UniformMesh(shape=(3,), axes="x", fields={"T": Field("node", np.arange(3.0))})
+    a, b = grid, dataclasses.replace(grid)
+    whole = {"all": Multiblock(blocks={"a": a, "b": b})} if blocks else {"a": a, "b": b}
+    step.put("a/T", np.arange(3.0)) if part else publish(step, whole)
+
+
+def column(path, name):
+    with open(path, newline="") as file:
+        return [float(row[name]) for row in csv.DictReader(file)]
+
+
+def test_a_block_is_no_substitute_for_its_mesh(analysed):
+    def blocks(step):
+        a, b = cloud(2.0), cloud(9.0)
+        publish(step, {"all": Multiblock(blocks={"a": a, "b": b})})
+
+    analysis = analysed("extracts: {whole: {type: vtk}}", blocks, one, blocks)
+    assert analysis.report.missed == {"whole": 1}
+    assert "mesh 'b', key 'coordinates': the step has no variable" in analysis.report.lacked["whole"]
+
+
+def test_a_reduction_is_over_all_meshes_that_have_the_field(analysed):
+    text = """
+    queries: {top: max(T), rise: top - previous(top)}
+    extracts:
+      table: {type: csv, values: {top: max(T)}}
+      risen: {type: csv, values: {rise: rise}}
+      some: {type: csv, when: max(T) > 0, mesh: a, threshold: {field: T, min: 0}}
+      all_of_a: {type: csv, mesh: a, threshold: {field: T, min: 0}}
+    """
+    analysis = analysed(text, both, one, both)
+    assert column("output/table.csv", "top") == [9, 9]
+    assert column("output/risen.csv", "rise")[1] == 0  # against the step before the one that was left out
+    assert analysis.report.missed == {"table": 1, "risen": 1, "some": 1}
+
+
+def test_a_reduction_goes_on_where_the_lacking_mesh_has_no_such_field(analysed):
+    def walls(step, part=False):
+        wall = UniformMesh(shape=(3,), axes="x", fields={"W": Field("node", np.arange(3.0))})
+        step.put("W", np.arange(3.0)) if part else publish(step, {"cloud": cloud(2.0), "wall": wall})
+
+    text = "extracts: {w: {type: csv, values: {w: max(W)}}, t: {type: csv, values: {t: max(T)}}}"
+    analysis = analysed(text, walls, lambda step: walls(step, part=True))
+    assert analysis.report.missed == {"t": 1} and column("output/w.csv", "w") == [2, 2]
+
+
+def test_a_field_that_one_of_two_meshes_lacks(analysed):
+    """Structured meshes need no arrays but those of their fields."""
+
+    analysis = analysed("extracts: {t: {type: csv, values: {n: count(T)}}}", grids, lambda step: grids(step, part=True))
+    assert column("output/t.csv", "n") == [6]
+    assert analysis.report.lacked == {"t": "step 1: mesh 'b': there is no field 'T'"}
+
+
+def test_a_field_that_one_of_two_blocks_lacks(analysed):
+    text = "extracts: {v: {type: vtk, threshold: {field: T, min: 0}}}"
+    analysis = analysed(text, lambda step: grids(step, blocks=True), lambda step: grids(step, part=True))
+    assert analysis.report.lacked == {"v": "step 1: mesh 'all': there is no field 'T'"}
