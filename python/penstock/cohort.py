@@ -4,6 +4,10 @@ Anything with the attributes rank and size and the methods broadcast(bytes, root
 list of bytes (on root; elsewhere None) is one; create() and open() also take an mpi4py communicator, or None for a
 program of one rank. One whose calls wait without a deadline also has leave(bytes), as MpiCohort has. Streams call them
 while they open and close, never in between.
+
+All ranks make the same calls in the same order. A cohort does not see that a rank fails between two calls: the others
+wait for it in the next one, without end where there is no deadline. What can fail on one rank alone therefore runs
+within penstock.analysis.exchange(), which raises it on all.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from penstock.analysis.compositor import Compositor, nearest, over
+from penstock.analysis.reductions import together
+from ranks import on_ranks
 
 
 def images_of(seed, size, width, height):
@@ -191,3 +193,28 @@ def test_mpi(tmp_path):
     except FileNotFoundError:
         pytest.skip("mpiexec is not installed")
     assert done.returncode == 0, done.stderr
+
+
+def test_an_error_of_one_rank_is_no_image(context):
+    """The other ranks gather their bands at the time, and do so by two calls of the cohort."""
+
+    def one(cohort):
+        compositor = Compositor((5, 4), cohort, context)
+        bands, calls = compositor._bands, cohort._shared.calls
+        image = np.zeros((4, 5, 4), np.uint8), np.zeros((4, 5), np.float32)
+        before = calls[cohort.rank]
+        compositor.opaque(*image)
+        assert calls[cohort.rank] == before + 2
+
+        def failing(**images):
+            bands(**images)
+            raise ValueError("no band")
+
+        if cohort.rank == 1:
+            compositor._bands = failing
+        for compose in (lambda: compositor.opaque(*image), lambda: compositor.layers(image[0], range(3))):
+            with pytest.raises(ValueError, match="rank 1: no band"):
+                together(cohort, compose)
+        compositor.close()
+
+    on_ranks(3, one)

@@ -16,6 +16,7 @@ _NAMES = {
     "blueprint": ("write_blueprint",),
     "channel": ("describe", "publish", "time_and_cycle"),
     "description": ("FieldInfo", "MeshDescription"),
+    "reductions": ("exchange",),
     "visibility": ("visibility_order",),
     "vtk": ("from_vtk", "to_vtk"),
 }  # fmt: skip

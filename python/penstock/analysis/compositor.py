@@ -1,8 +1,8 @@
 """One picture of the images that the ranks of an analysis have rendered.
 
 Direct send as a redistribution: each rank writes its image to a stream of the analysis's own, reads its band of rows of
-all images, and composes that; rank 0 gathers the bands. What is opaque goes first, then what one sees through, which
-each rank renders before the depth of what is opaque on any rank.
+all images, and composes that; rank 0 gets the bands by exchange(), as a rank may fail alone. What is opaque goes first,
+then what one sees through, which each rank renders before the depth of what is opaque on any rank.
 
 Images have the shape (height, width, 4), uint8, red, green, blue and alpha, multiplied by alpha; depths (height,
 width), float32, 1 where there is nothing.
@@ -11,7 +11,7 @@ width), float32, 1 where there is nothing.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from ..cohort import Cohort, internal_options
 from ..errors import Error
-from .reductions import exchange
+from .reductions import exchange, together
 
 TIMEOUT_S = 60.0
 
@@ -66,20 +66,23 @@ class Compositor:
         """
         if self._cohort is None:
             return color, depth
-        band, band_depth = nearest(*self._bands(color=color, depth=depth))
-        whole = self._gathered(band)
-        if not share_depth:
-            return whole, None
-        depths = self._gathered(band_depth)
-        data = self._cohort.broadcast(depths.tobytes() if self._cohort.rank == 0 else b"", 0)
-        return whole, np.frombuffer(data, np.float32).reshape(self.height, self.width)
+
+        def band() -> tuple[np.ndarray, np.ndarray | None]:
+            image, image_depth = nearest(*self._bands(color=color, depth=depth))
+            return image, image_depth if share_depth else None
+
+        return self._gathered(band)
 
     def layers(self, color: np.ndarray, order: Sequence[int]) -> np.ndarray:
         """The images of the ranks one over the other, in this order of ranks, from back to front; on rank 0."""
         if self._cohort is None:
             return color
-        (images,) = self._bands(color=color)
-        return self._gathered(over([images[rank] for rank in order]))
+
+        def band() -> tuple[np.ndarray, None]:
+            (images,) = self._bands(color=color)
+            return over([images[rank] for rank in order]), None
+
+        return self._gathered(band)[0]
 
     def close(self) -> None:
         """Twice does nothing."""
@@ -96,7 +99,7 @@ class Compositor:
             context = _default_context()
         cohort = self._cohort
         name = exchange(cohort, lambda: None, lambda _: f"images-{uuid.uuid4().hex}")
-        options = internal_options(context, name)
+        options = together(cohort, lambda: internal_options(context, name))
         # A rank's first step waits for the readers of all ranks, which open below.
         self._writer = context.create(
             name, comm=cohort, timeout=TIMEOUT_S, rendezvous_readers=1, queue_steps=2, **options
@@ -129,8 +132,17 @@ class Compositor:
             step.wait()
         return bands
 
-    def _gathered(self, band: np.ndarray) -> np.ndarray:
-        bands = self._ranks.gather(band.tobytes(), 0)
-        if bands is None:
-            return np.zeros((0, *band.shape[1:]), band.dtype)
-        return np.frombuffer(b"".join(bands), band.dtype).reshape(self.height, *band.shape[1:])
+    def _gathered(
+        self, band: Callable[[], tuple[np.ndarray, np.ndarray | None]]
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """The image of the bands on rank 0, empty elsewhere, and their depth, if they have one, on all ranks."""
+        image = np.zeros((0, self.width, 4), np.uint8)
+
+        def joined(bands: list[tuple[np.ndarray, np.ndarray | None]]) -> np.ndarray | None:
+            nonlocal image
+            image = np.concatenate([each for each, _ in bands])
+            depths = [depth for _, depth in bands if depth is not None]
+            return np.concatenate(depths) if depths else None
+
+        depth = exchange(self._cohort, band, joined)
+        return image, depth

@@ -52,10 +52,10 @@ class Lacking(NotFound):
 class Frame:
     """What scripts get as `step`, and pipelines work on; valid until the next one.
 
-    cycle, time: the simulation's. writer: which run of it, where that is known. live: it may hear requests. cohort: the
-    ranks of the analysis, None for one. output: the folder of results. values: what belongs to no mesh (the reduction
-    fields of a region), arrays of one row; expressions take them as fields. With one channel, meshes have their own
-    names; with several, they are called CHANNEL/MESH.
+    cycle, time: the simulation's. writer: which run of it, where that is known. live: it may hear requests. cohort:
+    the ranks of the analysis, None for one; its rule is that of the module penstock.cohort. output: the folder of
+    results. values: what belongs to no mesh (the reduction fields of a region), arrays of one row; expressions take
+    them as fields. With one channel, meshes have their own names; with several, they are called CHANNEL/MESH.
     """
 
     def __init__(self, channels: Channels, cohort: Any, output: Path, clock: Clock):

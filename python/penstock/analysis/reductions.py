@@ -31,6 +31,7 @@ def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[
     """combine() of what work() gives on each rank, in the order of ranks; the same on all. Collective.
 
     combine() runs on rank 0. An exception of any rank is raised on all ranks, once all have come, and names the rank.
+    work() makes no calls of the cohort.
     """
     if cohort is None or cohort.size == 1:
         return combine([work()])
@@ -38,7 +39,7 @@ def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[
     gathered = cohort.gather(_pickled(mine), 0)
     answer = b""
     if gathered is not None:
-        everything = [mine if rank == 0 else pickle.loads(data) for rank, data in enumerate(gathered)]
+        everything = [mine if rank == 0 else _unpickled(data) for rank, data in enumerate(gathered)]
         failed = [(rank, error) for rank, (_, error) in enumerate(everything) if error is not None]
         outcome: tuple[Any, Exception | None]
         if failed:
@@ -46,9 +47,9 @@ def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[
         else:
             outcome = _tried(lambda: combine([result for result, _ in everything]))
         answer = _pickled(outcome)
-    result, error = pickle.loads(cohort.broadcast(answer, 0))
+    result, error = _unpickled(cohort.broadcast(answer, 0))
     if error is not None:
-        error.on_all_ranks = True
+        error.on_all_ranks = True  # type: ignore[attr-defined]
         raise error
     answered: Result = result
     return answered
@@ -96,11 +97,20 @@ def _tried(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
 
 def _pickled(outcome: tuple[Any, Exception | None]) -> bytes:
     try:
-        data = pickle.dumps(outcome)
-        pickle.loads(data)  # an exception may be picklable and yet not come back
+        data = pickle.dumps(outcome, protocol=5)  # which copies an array once
+        if outcome[1] is not None:
+            pickle.loads(data)  # an exception may be picklable and yet not come back
         return data
     except Exception as error:
         return pickle.dumps((None, RuntimeError(str(outcome[1] or error))))
+
+
+def _unpickled(data: bytes) -> tuple[Any, Exception | None]:
+    try:
+        outcome: tuple[Any, Exception | None] = pickle.loads(data)
+        return outcome
+    except Exception as error:
+        return None, Error(f"a result cannot be unpickled: {type(error).__name__}: {error}")
 
 
 # ------------------------------------------------------------------------------------------------------- reductions
