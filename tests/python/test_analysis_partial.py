@@ -12,22 +12,34 @@ pytest.importorskip("vtkmodules")
 from penstock.analysis import ParticleMesh, UniformMesh, publish
 from penstock.analysis.meshes import Field, Multiblock
 from penstock.analysis.run import Analysis
+from ranks import on_ranks
 
 
 @pytest.fixture
-def analysed(tmp_path, monkeypatch):
-    """analysed(pipeline, *steps): the Analysis that ran the pipeline over steps that these functions filled."""
+def recorded(tmp_path, monkeypatch):
+    """recorded(*steps): the context of the recording "heat", whose steps these functions have filled."""
     (tmp_path / "penstock.yaml").write_text("streams: {heat: {engine: file}}\n")
     monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "penstock.yaml"))
     monkeypatch.chdir(tmp_path)
 
-    def analysed(pipeline, *steps):
+    def recorded(*steps):
         context = penstock.Context(directory=str(tmp_path / "streams"))
-        (tmp_path / "pipeline.yaml").write_text(pipeline)
         with context.create("heat") as stream:
             for fill in steps:
                 with stream.step() as step:
                     fill(step)
+        return context
+
+    return recorded
+
+
+@pytest.fixture
+def analysed(recorded, tmp_path):
+    """analysed(pipeline, *steps): the Analysis that ran the pipeline over steps that these functions filled."""
+
+    def analysed(pipeline, *steps):
+        context = recorded(*steps)
+        (tmp_path / "pipeline.yaml").write_text(pipeline)
         analysis = Analysis([tmp_path / "pipeline.yaml"], ["heat"], context=context)
         analysis.run()
         return analysis
@@ -109,3 +121,24 @@ def test_a_field_that_one_of_two_blocks_lacks(analysed):
     text = "extracts: {v: {type: vtk, threshold: {field: T, min: 0}}}"
     analysis = analysed(text, lambda step: grids(step, blocks=True), lambda step: grids(step, part=True))
     assert analysis.report.lacked == {"v": "step 1: mesh 'all': there is no field 'T'"}
+
+
+def test_a_step_that_a_script_cannot_use_on_one_rank_is_left_out_on_all(recorded, tmp_path):
+    """The other ranks are in a call of the script's own at the time."""
+    context = recorded(both, both, both)
+    (tmp_path / "script.py").write_text(
+        "from penstock.analysis import exchange\n"
+        "def analyze(step):\n"
+        "    if step.cohort.rank == 1 and step.number == 1:\n"
+        "        step.mesh('nowhere')\n"
+        "    assert exchange(step.cohort, lambda: 1, sum) == 3\n"
+    )
+
+    def look(cohort):
+        analysis = Analysis([tmp_path / "script.py"], ["heat"], comm=cohort, context=context)
+        analysis.run()
+        return analysis.report.missed, analysis.report.lacked
+
+    for missed, lacked in on_ranks(3, look):
+        assert missed == {"script.py": 1}
+        assert lacked["script.py"].startswith("step 1: rank 1: there is no mesh 'nowhere'")

@@ -327,7 +327,7 @@ class ScriptTask:
     listed among the results.
 
     FIELDS in it: names of the fields that it reads; without it, all. Steps that lack one of them, or a mesh or field
-    that analyze() asks the frame for, are left out. WHEN: an expression over cycle and time; without
+    that analyze() asks the frame for on any rank, are left out. WHEN: an expression over cycle and time; without
     it, every step. finish(), if there, is called after the last step.
     """
 
@@ -365,7 +365,7 @@ class ScriptTask:
         try:
             if lacking := frame.lacks_fields(self.fields or ()):
                 raise Lacking(lacking)
-            made = self.module.analyze(frame)
+            made = together(frame.cohort, lambda: self.module.analyze(frame))
         except Lacking as error:
             self.missed.add(self.path.name, frame, str(error))
             return []
