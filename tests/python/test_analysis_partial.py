@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import os
 
 import numpy as np
 import penstock
@@ -142,3 +143,60 @@ def test_a_step_that_a_script_cannot_use_on_one_rank_is_left_out_on_all(recorded
     for missed, lacked in on_ranks(3, look):
         assert missed == {"script.py": 1}
         assert lacked["script.py"].startswith("step 1: rank 1: there is no mesh 'nowhere'")
+
+
+@pytest.fixture
+def beside_a_log(recorded, tmp_path):
+    """beside_a_log(pipeline, edited): an Analysis of two channels; the second has a step for cycle 1 alone. The
+    pipeline is edited after the first frame."""
+
+    def beside_a_log(pipeline, edited):
+        def cycles(*numbers):
+            return [lambda step, n=n: (step.put_value("cycle", n), publish(step, {"m": cloud(2.0)})) for n in numbers]
+
+        context = recorded(*cycles(0, 1, 2))
+        with context.create("log", engine="file") as stream, stream.step() as step:
+            step["cycle"] = 1
+            publish(step, {"m": ParticleMesh(coordinates=np.eye(3), fields={"P": Field("element", np.full(3, 7.0))})})
+        path = tmp_path / "pipeline.yaml"
+        path.write_text(pipeline)
+
+        def observe(progress):
+            if progress.frames == 1:
+                path.write_text(edited)
+                os.utime(path, (1, 1))  # it has been left alone since
+
+        return Analysis([path], ["heat", "log"], context=context, observe=observe)
+
+    return beside_a_log
+
+
+def table(value, more=""):
+    return f"extracts: {{t: {{type: csv, values: {{v: {value}}}}}{more}}}"
+
+
+def test_a_frame_without_a_channel_does_not_say_what_there_is(beside_a_log):
+    analysis = beside_a_log(table("max(TT)"), table("max(TT)"))
+    with pytest.raises(penstock.InvalidArgument, match=r"extracts.t: there is no field 'TT'; did you mean 'T'"):
+        analysis.run()
+    assert analysis.report.frames == 1
+
+
+def test_an_edit_may_name_what_an_absent_channel_has(beside_a_log):
+    analysis = beside_a_log(table("max(T)"), table("max(P)"))
+    assert analysis.run().edits == 1
+    assert column("output/t.csv", "v")[:2] == [2, 7]
+
+
+def test_an_edit_is_taken_back_once_the_channel_is_there(beside_a_log):
+    analysis = beside_a_log(table("max(T)"), table("max(PP)"))
+    analysis.run()
+    assert "there is no field 'PP'" in analysis._problem
+    assert column("output/t.csv", "v") == [2, 2, 2]
+
+
+@pytest.mark.parametrize("mesh", ["heat/n", "m"])
+def test_a_mesh_that_no_channel_has_is_an_error(mesh, beside_a_log):
+    text = table("max(T)", f", v: {{type: vtk, mesh: {mesh}}}")
+    with pytest.raises(penstock.InvalidArgument, match=f"extracts.v: there is no mesh '{mesh}'; .*'?heat/m"):
+        beside_a_log(text, text).run()

@@ -254,9 +254,9 @@ def test_queries_are_evaluated_where_their_fields_are():
 
 def test_fields_and_meshes_that_there_are():
     pipeline = Pipeline.loads(WHOLE)
-    pipeline.check_fields(["U", "V", "rho", "speed"])
+    pipeline.check_names(["U", "V", "rho", "speed"])
     with pytest.raises(PipelineError) as raised:
-        pipeline.check_fields(["U", "V", "rhos"])
+        pipeline.check_names(["U", "V", "rhos"])
     assert "pipeline: extracts.data: there is no field 'rho'; did you mean 'rhos'?" in raised.value.problems
     assert the_mesh(None, ["grid"]) == the_mesh("grid", ["grid", "other"]) == "grid"
     with pytest.raises(penstock.InvalidArgument, match="one of grid, other is needed"):

@@ -89,8 +89,8 @@ class Frame:
         self._kept = channels.kept
 
     @property
-    def names_all_fields(self) -> bool:
-        """known_fields are all that any step may hold."""
+    def names_all(self) -> bool:
+        """known_fields and known_meshes are all that any step may hold."""
         return self.complete and self._declared
 
     def lacks_fields(self, fields: Iterable[str]) -> str:
@@ -153,6 +153,11 @@ class Frame:
     def held_fields(self) -> set[str]:
         """The names of the fields that this step holds, of all meshes, and of its values."""
         return {name for mesh in self.meshes for name in self.fields(mesh)} | self.values.keys()
+
+    @property
+    def known_meshes(self) -> set[str]:
+        """The names of the meshes, and of those that the step names and does not hold."""
+        return {*self.meshes, *self._lacking}
 
     @property
     def whole_fields(self) -> set[str]:

@@ -174,8 +174,8 @@ class Pipeline:
         merged = ((list(program), union(fields)) for program, fields in rules.items())
         return [{"fields": None if f is None else sorted(f), "when": program} for program, f in merged]
 
-    def check_fields(self, known: Collection[str]) -> None:
-        """PipelineError with every field that is not among those known."""
+    def check_names(self, known: Collection[str], meshes: Collection[str] = ()) -> None:
+        """PipelineError with every field that is not among those known, and every mesh (without meshes: no mesh)."""
         outputs = [(kind, n, one) for kind in ("scenes", "extracts") for n, one in getattr(self, kind).items()]
         where = {f"{kind}.{n}": (one.fields, one.made | set(known)) for kind, n, one in outputs}
         expressions = [("queries", n, each) for n, each in self.queries.items()]
@@ -186,6 +186,12 @@ class Pipeline:
             f"{self.path or 'pipeline'}: {place}: there is no field '{name}'{none or nearest(name, sorted(near))}"
             for place, (fields, near) in where.items()
             for name in sorted((fields or frozenset()) - set(known))
+        ]
+        problems += [
+            f"{self.path or 'pipeline'}: {kind}.{n}: there is no mesh '{mesh}'{nearest(mesh, sorted(meshes))}"
+            for kind, n, one in outputs
+            for mesh in sorted({each.mesh for each in one.chains if each.mesh is not None} - set(meshes))
+            if meshes
         ]
         if problems:
             raise schema.PipelineError(*problems)

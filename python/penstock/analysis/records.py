@@ -296,6 +296,10 @@ class Scene(Triggered):
     file: str = option(file_pattern, "{name}-{cycle:06d}.png")
 
     @property
+    def chains(self) -> tuple[Chain, ...]:
+        return self.plots
+
+    @property
     def made(self) -> frozenset[str]:
         return frozenset().union(*(plot.made for plot in self.plots))
 
@@ -327,6 +331,10 @@ class Extract(Triggered, Chain):
             raise Problem("type: stream needs the name of a stream, as in stream: surface; other types have none")
         if self.makes_table and self.type not in ("csv", "stream"):
             raise Problem("a table is written as type: csv or stream")
+
+    @property
+    def chains(self) -> tuple[Chain, ...]:
+        return () if self.values is not None else (self,)
 
     @property
     def fields(self) -> Fields:

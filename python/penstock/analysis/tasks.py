@@ -84,7 +84,10 @@ class PipelineTask:
         self._before = ""  # what was in force before an edit whose fields could not be checked yet
         self._file = Pipeline.load(path) if cohort is None or cohort.rank == 0 else None  # as last looked at
         self._output, self._cohort, self._context, self._clock = output, cohort, context, clock
-        self._known: set[str] | None = None  # the fields of the last frame that named all; else of all until now
+        # Of the last frame that named all; or, until a frame has named all, the fields seen so far.
+        self._known: set[str] | None = None
+        self._meshes: set[str] = set()
+        self._checked = False  # what is in force names no other fields and meshes than a frame that named all
         self._first = True
         self._goes_on = False  # with what an analysis of the same run has left
         self._edited: set[str] = set()  # extracts that have begun before an edit
@@ -115,7 +118,7 @@ class PipelineTask:
             edited = Pipeline(text, str(file.path))
             edited.path = file.path
             if self._known is not None:
-                edited.check_fields(self._known)
+                edited.check_names(self._known, self._meshes)
         except PipelineError as error:
             self.problem = str(error)
             return None
@@ -123,7 +126,7 @@ class PipelineTask:
         return text
 
     def replace(self, text: str) -> None:
-        if self._known is None:
+        if not self._checked:
             self._before = self._before or self.pipeline.text
         self.pipeline.replace(text)
         self._history.keep(["cycle", *self.pipeline.queries], self.pipeline.history_length)
@@ -131,9 +134,9 @@ class PipelineTask:
 
     def run(self, frame: Frame) -> list[Path]:
         pipeline = self.pipeline
-        if frame.names_all_fields:
-            self._check(frame.known_fields)
-        elif frame.held_fields:
+        if frame.names_all:
+            self._check(frame.known_fields, frame.known_meshes)
+        elif frame.complete and frame.held_fields:
             self._known = (self._known or set()) | frame.known_fields
         if self._first:
             self._go_on(frame)
@@ -159,18 +162,19 @@ class PipelineTask:
 
     # ---------------------------------------------------------------------------------------------------- one frame
 
-    def _check(self, known: set[str]) -> None:
-        """Raises PipelineError for fields that there are not. An edit that has some is taken back."""
-        if self._known is None:
+    def _check(self, fields: set[str], meshes: set[str]) -> None:
+        """Raises PipelineError for fields and meshes that there are not. An edit that has some is taken back."""
+        if not self._checked:
             try:
-                self.pipeline.check_fields(known)
+                self.pipeline.check_names(fields, meshes)
             except PipelineError as error:
                 if not self._before:
                     raise
                 self.problem = str(error)
                 self.replace(self._before)
-                self.pipeline.check_fields(known)
-        self._known = known
+                self.pipeline.check_names(fields, meshes)
+            self._checked, self._before = True, ""
+        self._known, self._meshes = fields, meshes
 
     @property
     def _goes_on_later(self) -> bool:
