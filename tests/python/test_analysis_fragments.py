@@ -51,12 +51,13 @@ def write(context, trees, ranks=1):
     return [lambda c=c: of_rank(c) for c in thread_cohort(ranks)]
 
 
-def look(context, folder, pipeline, ranks=1):
+def look(context, folder, pipeline, ranks=1, observe=lambda analysis, progress: None):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pipeline.yaml").write_text(pipeline)
 
     def of_rank(cohort):
         analysis = Analysis([folder / "pipeline.yaml"], ["blocks"], folder, cohort, context=context, timeout=TIMEOUT_S)
+        analysis._observe = lambda progress: observe(analysis, progress)
         analysis.run()
 
     return [lambda c=c: of_rank(c) for c in thread_cohort(ranks)]
@@ -210,6 +211,48 @@ def test_fragments_keep_their_tracks(context, tmp_path):
     ]  # fmt: skip
     volumes = table(tmp_path / "out/v-000003.csv")
     assert list(volumes) == [*"xyz", "volume"] and all((volumes[axis] == ways[axis]).all() for axis in "xyz")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_each_extract_has_each_event_once(context, tmp_path, ranks):
+    """Also extracts of one named pipeline, and after an edit; another search begins anew."""
+
+    def text(threshold, picture=""):
+        find = f"fragment_table: {{field: f, threshold: {threshold}, give: events}}"
+        extracts = "a: {type: csv, pipeline: e, when: cycle % 2 == 1}, b: {type: csv, pipeline: e}"
+        return f"pipelines: {{e: {{{find}}}}}\nextracts: {{{extracts}{picture}}}"
+
+    edits = {2: text(0.5, ", c: {type: csv, slice: z}"), 3: text(0.6)}
+    kept = {}
+
+    def observe(analysis, progress):
+        if progress.files:
+            analysis._edited = {"0": edits[progress.cycle]} if progress.cycle in edits else {}
+            kept[progress.cycle] = len(analysis._channels.kept)
+
+    looks = look(context, tmp_path / "out", text(0.5), ranks, observe)
+    beside(*write(context, [(octree(ONE, 2), ONE)] * 6), *looks)
+    kinds = {
+        path.name[0] + path.name[7]: "".join(k[0] for k in table(path)["kind"])
+        for path in ((tmp_path / "out").glob("[ab]-*.csv"))
+    }
+    events = ["a1 bc", "a3 cc", "a5 bc", *(f"b{n} {'b' if n in (0, 4) else 'c'}" for n in range(6))]
+    assert sorted(f"{name} {text}" for name, text in kinds.items()) == events
+    assert kept == dict.fromkeys(range(6), 1)
+
+
+def test_the_newest_events_are_kept_on_one_rank(context, tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.analysis.fragments_tracks.MAX_ROWS", 2)
+    kept = []
+
+    def observe(analysis, progress):
+        kept.extend(len(tracks._events) for tracks in analysis._channels.kept.values() if progress.files)
+
+    events = "e: {type: csv, fragment_table: {field: f, give: events}, when: cycle == 4}"
+    text = f"extracts: {{{events}, t: {{type: csv, fragment_table: f}}}}"
+    beside(*write(context, [(octree(ONE, 2), ONE)] * 5), *look(context, tmp_path / "out", text, 2, observe))
+    assert table(tmp_path / "out/e-000004.csv")["time"].astype(float).tolist() == [1.5, 2.0]
+    assert max(kept) == 2 and kept.count(0) == 5
 
 
 def test_a_histogram_and_chosen_fragments(context, tmp_path, monkeypatch):

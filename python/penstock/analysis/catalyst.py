@@ -50,6 +50,7 @@ class CatalystTask:
 
         self.path = script
         self.missed = Missed()
+        self.keeps: frozenset[Any] = frozenset()
         self._bridge = bridge
         if bridge.coprocessor is None:
             bridge.initialize()

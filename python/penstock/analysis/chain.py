@@ -77,7 +77,7 @@ class Survey:
 
     bounds: x, y, z low and high; None when the mesh has no cells. ranges: of the fields asked for (of a vector's
     length), None where there are no values. names: of all fields. source: what the chain starts from, where it is the
-    mesh of a frame.
+    mesh of a frame. reader: who asks, the same name after an edit: of filters that give what is new to it.
     """
 
     cohort: Cohort | None = None
@@ -85,6 +85,7 @@ class Survey:
     ranges: dict[str, tuple[float, float] | None] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
     source: Source | None = None
+    reader: str = ""
 
     @property
     def _bounds(self) -> Sequence[float]:
@@ -110,8 +111,10 @@ class Survey:
         return float(np.linalg.norm(self.high - self.low))
 
 
-def apply_chain(filters: Sequence[Any], parts: Iterable[Any], cohort: Cohort | None = None) -> list[Any] | Table:
-    """Runs the filters one after another; without filters, the parts. Collective.
+def apply_chain(
+    filters: Sequence[Any], parts: Iterable[Any], cohort: Cohort | None = None, reader: str = ""
+) -> list[Any] | Table:
+    """Runs the filters one after another; without filters, the parts. Collective. reader: see Survey.
 
     NotFound, on all ranks, when no part of any rank has a field that a filter reads. Ranges and bounds that a filter
     needs are those of the mesh, not of what the filters before it left.
@@ -121,13 +124,13 @@ def apply_chain(filters: Sequence[Any], parts: Iterable[Any], cohort: Cohort | N
     source = getattr(parts, "source", None)
     result: list[Any] | Table
     if filters[0].takes_blocks:
-        result = filters[0].apply(parts, Survey(cohort, source=source))
+        result = filters[0].apply(parts, Survey(cohort, source=source, reader=reader))
         filters = filters[1:]
     else:
         result = [part for part in parts if part is not None]
     if not filters or isinstance(result, Table):
         return result
-    survey = replace(take_survey(filters, result, cohort), source=source)
+    survey = replace(take_survey(filters, result, cohort), source=source, reader=reader)
     for link in filters:
         if survey.bounds is not None or link.makes_table:
             result = link.apply(result, survey)
@@ -191,6 +194,10 @@ class Filter:
     def row_order(self) -> tuple[str, ...]:
         """Fields by which the rows of a csv file of the result are sorted; then by x, y, z."""
         return ()
+
+    def keeps(self) -> frozenset[Any]:
+        """Keys of what the filter keeps from frame to frame (Source.kept)."""
+        return frozenset()
 
     def apply(self, parts: Any, survey: Survey) -> list[Any] | Table:
         raise NotImplementedError

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -207,7 +207,7 @@ class Channels:
         self._cohort = cohort
         self._timeout = timeout
         self._heard: list[int | None] = []  # of the steps of rank 0, on the others
-        self.kept: dict[Any, Any] = {}  # what chains keep from frame to frame
+        self.kept: dict[Any, Any] = {}  # what chains keep from frame to frame, by mesh and key
         self.all: list[Channel] = []
         try:
             for each in names:
@@ -315,6 +315,11 @@ class Channels:
                 f"channel '{channel.name.stream}' gave no step{within} for cycle {self.lead.cycle} of "
                 f"'{self.lead.name.stream}'; @latest would take the newest step there is"
             )
+
+    def forget(self, keys: Collection[Any]) -> None:
+        """Of what chains keep."""
+        for mesh, key in [each for each in self.kept if each[1] in keys]:
+            del self.kept[mesh, key]
 
     def release(self) -> None:
         """Gives back the steps of this frame; one that is ahead of it stays."""

@@ -56,15 +56,19 @@ class _Options(Filter):
     def fields(self) -> frozenset[str]:
         return frozenset(self.search.fields)
 
+    def keeps(self) -> frozenset[Any]:
+        return frozenset([("tracks", self.search)])
+
     def _found(self, survey: Survey) -> Found:
         return _source(survey).once(self.search, lambda: find(_source(survey), self.search, survey.cohort))
 
     def _tracks(self, survey: Survey) -> Tracks:
         """Those of this frame."""
         source = _source(survey)
-        tracks = source.kept(("tracks", self.search), Tracks)
+        (key,) = self.keeps()
+        tracks = source.kept(key, Tracks)
         found = self._found(survey)
-        source.once(("tracks", self.search), lambda: tracks.add(source.time, found, source.spacing, survey.cohort))
+        source.once(key, lambda: tracks.add(source.time, found, source.spacing, survey.cohort))
         return tracks
 
     def _chosen(self, columns: dict[str, np.ndarray]) -> np.ndarray:
@@ -119,7 +123,7 @@ class FragmentTable(_Options):
     """A table of the fragments, a row for each; see Fragments for the options.
 
     give: table; histogram: of the column `of` in so many `bins` over `range` (default: all), evenly in its logarithm
-    where `log` is true; events: what happened to tracks since the analysed step before.
+    where `log` is true; events: what happened to tracks since the last step whose events were written.
     """
 
     key: ClassVar[str] = "fragment_table"
@@ -138,7 +142,7 @@ class FragmentTable(_Options):
     def apply(self, parts: list[Any], survey: Survey) -> Table:
         tracks = self._tracks(survey)
         if self.give == "events":
-            return Table(tracks.events(self))
+            return Table(tracks.events(survey.reader, survey.cohort))
         columns = self._found(survey).columns
         keep = self._chosen(columns)
         chosen = {name: column[keep] for name, column in {**columns, "track": tracks.track}.items()}

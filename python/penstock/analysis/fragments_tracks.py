@@ -9,9 +9,9 @@ import numpy as np
 from ..cohort import Cohort
 from .fragments_search import Found
 from .reductions import exchange
-from .tracking import Bricks, Tracked, Tracker
+from .tracking import MAX_ROWS, Bricks, Tracked, Tracker
 
-MAX_FRAMES = 10_000  # whose events are kept for filters that look at few frames
+MAX_FRAMES = 10_000  # whose events are kept for extracts of few frames, up to MAX_ROWS rows
 
 
 class Tracks:
@@ -21,31 +21,42 @@ class Tracks:
         self.track = np.empty(0, np.int64)
         self._tracker: Tracker | None = None
         self._time = -np.inf
-        self._events: list[dict[str, np.ndarray]] = []  # the newest MAX_FRAMES
+        self._events: list[dict[str, np.ndarray]] = []  # of the newest frames, on rank 0
+        self._rows = 0  # of these
         self._frames = 0
-        self._seen: dict[int, int] = {}  # frames whose events a filter has had, by its id
+        self._seen: dict[str, int] = {}  # frames whose events a reader has had
 
     def add(self, time: float, found: Found, spacing: Sequence[float], cohort: Cohort | None) -> None:
         """Collective. spacing: of level 0. A time that is not later than the last one, as after a restart, begins new
         tracks."""
 
-        def follow(by_rank: list[list[Bricks]]) -> Tracked:
+        def follow(by_rank: list[list[Bricks]]) -> np.ndarray:
             if self._tracker is None or time <= self._time:
                 self._tracker = Tracker(np.array(spacing))
             bricks = _joined([each for bricks in by_rank for each in bricks])
-            return _followed(self._tracker, time, found.columns, bricks)
+            tracked = _followed(self._tracker, time, found.columns, bricks)
+            self._keep(tracked.events)
+            return tracked.tracks
 
-        tracked = exchange(cohort, lambda: found.bricks, follow)
-        self.track, self._time = tracked.tracks, time
-        self._events = [*self._events[1 - MAX_FRAMES :], tracked.events]
+        self.track, self._time = exchange(cohort, lambda: found.bricks, follow), time
+
+    def _keep(self, events: dict[str, np.ndarray]) -> None:
+        self._events.append(events)
+        self._rows += len(events["time"])
         self._frames += 1
+        while len(self._events) > MAX_FRAMES or (self._rows > MAX_ROWS and len(self._events) > 1):
+            self._rows -= len(self._events.pop(0)["time"])
 
-    def events(self, reader: object) -> dict[str, np.ndarray]:
-        """Those since this reader asked last."""
-        new = self._frames - self._seen.get(id(reader), 0)
-        self._seen[id(reader)] = self._frames
-        tables = self._events[-new:] if new else [{n: column[:0] for n, column in self._events[-1].items()}]
-        return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    def events(self, reader: str, cohort: Cohort | None) -> dict[str, np.ndarray]:
+        """Those since this reader asked last; the same on all ranks. Collective."""
+
+        def new(_: object) -> dict[str, np.ndarray]:
+            frames = self._frames - self._seen.get(reader, 0)
+            self._seen[reader] = self._frames
+            tables = self._events[-frames:] if frames else [{n: each[:0] for n, each in self._events[-1].items()}]
+            return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+        return exchange(cohort, lambda: None, new)
 
     def trajectories(self) -> dict[str, np.ndarray]:
         """On rank 0."""

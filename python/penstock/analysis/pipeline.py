@@ -146,6 +146,12 @@ class Pipeline:
         return [*self.queries.values(), *(one.when for one in self.triggered), *tables, *self.steering.values()]
 
     @property
+    def keeps(self) -> frozenset[Any]:
+        """Keys of what its filters keep from frame to frame."""
+        chains = [*self.extracts.values(), *(plot for each in self.scenes.values() for plot in each.plots)]
+        return frozenset().union(*(link.keeps() for each in chains for link in each.filters))
+
+    @property
     def history_length(self) -> int:
         """How many steps back previous() looks; at least 1."""
         return max([1, *(e.depth for e in self.expressions())])

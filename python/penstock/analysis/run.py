@@ -167,7 +167,12 @@ class Analysis:
         together(self._cohort, lambda: self._analyse(more, edited))
         return more
 
+    @property
+    def _keeps(self) -> frozenset[Any]:
+        return frozenset().union(*(task.keeps for task in self._tasks))
+
     def _analyse(self, more: bool, edited: dict[str, str]) -> None:
+        before = self._keeps if edited else frozenset()
         for number, text in edited.items():
             self._tasks[int(number)].replace(text)
             self.report.edits += 1
@@ -180,6 +185,8 @@ class Analysis:
         self._note(frame.answer)
         files = [path for task in self._tasks for path in task.run(frame)]
         frame.close()
+        if edited:  # and not taken back
+            self._channels.forget(before - self._keeps)
         self._channels.release()
         self.report.frames += 1
         self.report.files_written += len(files)

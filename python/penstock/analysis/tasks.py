@@ -19,7 +19,7 @@ from .expressions import Expression, Values, compile_when, run_program
 from .extracts import ExtractWriter
 from .frame import Clock, Frame, Lacking
 from .pipeline import Pipeline, the_mesh
-from .records import Chain, Extract, Plot, Scene, fields_of, union
+from .records import Extract, Plot, Scene, fields_of, union
 from .reductions import History, Reductions, exchange, together
 from .schema import PipelineError
 from .streams import StreamExtract
@@ -56,6 +56,10 @@ class Task(Protocol):
     path: Path
     problem: str  # why its newest content is not in force, or empty
     missed: Missed
+
+    @property
+    def keeps(self) -> frozenset[Any]:
+        """Keys of what its filters keep from frame to frame."""
 
     def demand(self, text: str | None = None) -> list[dict[str, Any]]:
         """The rules of what it (or its text to be) wants to see: requests.Requests.demand()."""
@@ -95,6 +99,10 @@ class PipelineTask:
         self._renderers: dict[str, Any] = {}
         self._writers: dict[str, ExtractWriter] = {}
         self._streams: dict[str, StreamExtract] = {}
+
+    @property
+    def keeps(self) -> frozenset[Any]:
+        return self.pipeline.keeps
 
     @property
     def _rank(self) -> int:
@@ -258,11 +266,11 @@ class PipelineTask:
         with self._clock("write"):
             return self._writer(one).write(result, values)
 
-    def _result(self, chain: Chain, also: Iterable[str] | None, frame: Frame) -> list[Any] | Table:
+    def _result(self, chain: Extract, also: Iterable[str] | None, frame: Frame) -> list[Any] | Table:
         name = the_mesh(chain.mesh, frame.meshes)
         fields = None if also is None and not chain.makes_table else chain.chain_fields(*(also or ()))
         parts = frame.parts(name, None if fields is None else sorted(fields))
-        return apply_chain(chain.filters, parts, self._cohort)
+        return apply_chain(chain.filters, parts, self._cohort, f"{self.path}: {chain.name}")
 
     def _draw(self, scene: Scene, frame: Frame, values: Values) -> Path | None:
         from .scene import SceneRenderer
@@ -339,6 +347,7 @@ class ScriptTask:
         self.path = path
         self.problem = ""
         self.missed = Missed()
+        self.keeps: frozenset[Any] = frozenset()  # not known
         spec = spec_from_file_location(f"penstock_analysis_{path.stem}", path)
         assert spec is not None and spec.loader is not None  # of a file *.py
         self.module = module_from_spec(spec)
