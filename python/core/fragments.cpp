@@ -68,7 +68,7 @@ class FieldRows {
  public:
   FieldRows(const analysis::AmrGrid& grid, std::size_t dimensions) : grid_(grid), dimensions_(dimensions) {}
 
-  analysis::BlockField take(const nb::list& chunks, std::size_t rows, std::vector<Blocks>& kept) {
+  analysis::BlockField take(const nb::list& chunks, std::size_t rows, std::vector<Blocks>& kept, double byte_unit) {
     for (nb::handle chunk : chunks) {
       const auto pair = nb::cast<nb::tuple>(chunk);
       kept.push_back(nb::cast<Blocks>(pair[0]));
@@ -77,7 +77,7 @@ class FieldRows {
     if (arrays_.size() != rows)
       throw Error(Errc::invalid_argument,
                   "a field has " + std::to_string(arrays_.size()) + " blocks of " + std::to_string(rows));
-    return {type_, std::move(arrays_), component_stride_};
+    return {type_, std::move(arrays_), component_stride_, byte_unit};
   }
 
  private:
@@ -126,24 +126,43 @@ nb::ndarray<nb::numpy, T> rows_of(const std::vector<std::array<T, n>>& values) {
   return nb::ndarray<nb::numpy, T>(kept->data()->data(), {kept->size(), n}, owner);
 }
 
-// What was found in one batch of blocks, whose arrays it keeps until release().
+// A batch of blocks, and their arrays.
+struct Batch {
+  Batch(const Levels& levels, const Indices& indices, std::size_t own, const analysis::AmrGrid& grid,
+        const nb::dict& given, const analysis::FragmentOptions& options)
+      : blocks(grid, blocks_of(levels, indices), own),
+        fields{take(given["fraction"], 4, analysis::fraction_byte_unit), {}, {}, {}} {
+    if (given.contains("mass")) fields.mass_density = take(given["mass"], 4);
+    if (given.contains("velocity")) fields.velocity = take(given["velocity"], 5);
+    for (nb::handle mean : nb::cast<nb::list>(given["means"])) fields.averages.push_back(take(mean, 4));
+    const nb::gil_scoped_release released;
+    finder.emplace(blocks, fields, options);
+  }
+
+  analysis::BlockField take(nb::handle chunks, std::size_t dimensions, double byte_unit = 1) {
+    return FieldRows(blocks.grid(), dimensions).take(nb::cast<nb::list>(chunks), blocks.size(), kept, byte_unit);
+  }
+
+  std::vector<Blocks> kept;
+  analysis::AmrBlocks blocks;
+  analysis::FragmentFields fields;
+  std::optional<analysis::FragmentFinder> finder;
+};
+
+// What was found in one batch, which it keeps until release().
 class PyFragmentPart {
  public:
   PyFragmentPart(const Levels& levels, const Indices& indices, std::size_t own, const analysis::AmrGrid& grid,
                  const nb::dict& fields, const analysis::FragmentOptions& options)
-      : blocks_(grid, blocks_of(levels, indices), own), fields_{take(fields["fraction"], 4), {}, {}, {}} {
-    if (fields.contains("mass")) fields_.mass_density = take(fields["mass"], 4);
-    if (fields.contains("velocity")) fields_.velocity = take(fields["velocity"], 5);
-    for (nb::handle mean : nb::cast<nb::list>(fields["means"])) fields_.averages.push_back(take(mean, 4));
+      : batch_(std::make_unique<Batch>(levels, indices, own, grid, fields, options)) {
     const nb::gil_scoped_release released;
-    finder_.emplace(blocks_, fields_, options);
-    part_ = finder_->find(options.extremes ? &surface_ : nullptr);
+    part_ = batch_->finder->find(options.extremes ? &surface_ : nullptr);
   }
 
   std::size_t components() const { return part_.size(); }
 
   nb::bytes encode() const {
-    finder();
+    batch();
     const auto bytes = analysis::encode(part_);
     return nb::bytes(bytes.data(), bytes.size());
   }
@@ -160,9 +179,10 @@ class PyFragmentPart {
     std::vector<analysis::Index3> place;
     std::vector<double> volume;
     std::vector<analysis::Brick> bricks;
+    const Batch& from = batch();
     {
       const nb::gil_scoped_release released;
-      bricks = analysis::bricks_of(blocks_, fields_.fraction, finder());
+      bricks = analysis::bricks_of(from.blocks, from.fields.fraction, *from.finder);
     }
     for (const auto& brick : bricks) {
       component.push_back(brick.component);
@@ -176,8 +196,9 @@ class PyFragmentPart {
   nb::ndarray<nb::numpy, std::int32_t> labels(
       const nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig>& numbers) {
     std::vector<std::int32_t> all, row;
-    for (std::size_t block = 0; block < blocks_.own(); ++block) {
-      finder().cells(block, row);
+    const Batch& from = batch();
+    for (std::size_t block = 0; block < from.blocks.own(); ++block) {
+      from.finder->cells(block, row);
       for (auto& label : row) {
         if (label >= 0 && static_cast<std::size_t>(label) >= numbers.shape(0))
           throw Error(Errc::invalid_argument, "the numbers are not those of this part's components");
@@ -190,25 +211,17 @@ class PyFragmentPart {
 
   // Keeps the surface alone: encode(), bricks() and labels() throw afterwards.
   void release() {
-    finder_.reset();
-    kept_.clear();
-    part_ = {};
+    batch_.reset();
+    part_ = analysis::Part();
   }
 
  private:
-  const analysis::FragmentFinder& finder() const {
-    if (!finder_) throw Error(Errc::wrong_state, "the blocks of these fragments were released");
-    return *finder_;
+  const Batch& batch() const {
+    if (!batch_) throw Error(Errc::wrong_state, "the blocks of these fragments were released");
+    return *batch_;
   }
 
-  analysis::BlockField take(nb::handle chunks, std::size_t dimensions) {
-    return FieldRows(blocks_.grid(), dimensions).take(nb::cast<nb::list>(chunks), blocks_.size(), kept_);
-  }
-
-  std::vector<Blocks> kept_;
-  analysis::AmrBlocks blocks_;
-  analysis::FragmentFields fields_;
-  std::optional<analysis::FragmentFinder> finder_;
+  std::unique_ptr<Batch> batch_;
   analysis::Surface surface_;
   analysis::Part part_;
 };

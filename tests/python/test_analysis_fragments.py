@@ -402,3 +402,26 @@ def test_mistakes_about_fields_are_said(context, tmp_path, of, why):
 
     with pytest.raises((InvalidArgument, NotFound), match=rf"pipeline.yaml: {of.partition(':')[0]}.{why}"):
         beside(simulation, *look(context, tmp_path / "out", of, 2))
+
+
+def test_fields_of_bytes_are_their_values_and_fractions_of_255(context, tmp_path):
+    tree = octree(ONE, 2)
+    f = np.rint(255 * volume_fractions(ONE, tree)).astype(np.uint8)
+    three = np.full(f.shape, 3, np.uint8)
+    fields = {"f": f, "m": three, "u": np.full((*f.shape, 3), 2, np.uint8), "material": three}
+
+    def simulation():
+        with context.create("blocks", timeout=TIMEOUT_S) as stream, stream.step() as step:
+            mesh = AmrMesh(
+                cells=(CELLS,) * 3, levels=tree.levels, indices=tree.indices, spacing=(1 / CELLS,) * 3,
+                fields={name: Field("element", each) for name, each in fields.items()},
+            )  # fmt: skip
+            publish(step, {"blocks": mesh})
+
+    pipeline = "extracts: {t: {type: csv, fragment_table: {field: f, mass: m, velocity: u, average: [material]}}}"
+    beside(simulation, *look(context, tmp_path / "out", pipeline))
+    found = numbers(tmp_path / "out/t-000000.csv")
+    cell = (tree.widths / CELLS)[:, None, None, None] ** 3
+    assert np.allclose(found["volume"], np.where(f >= 127.5, f / 255 * cell, 0).sum())
+    assert np.allclose(found["mass"], np.where(f >= 127.5, 3 * cell, 0).sum())
+    assert np.allclose(found["material"], 3) and np.allclose(found["vx"], 2)

@@ -117,9 +117,10 @@ def _check_fields(mesh: AmrDescription, search: Search) -> None:
             )
         for dtype in (mesh.step[variable].dtype for variable in info.variables):
             if dtype not in (np.float64, np.float32, np.uint8):
+                meaning = " (0 to 255 for 0 to 1)" if option == "field" else ""
                 raise InvalidArgument(
-                    f"{option}: mesh '{mesh.name}', field '{name}' is {dtype}, expected float64, float32 or uint8 (0 "
-                    "to 255 for 0 to 1)"
+                    f"{option}: mesh '{mesh.name}', field '{name}' is {dtype}, expected float64, float32 or "
+                    f"uint8{meaning}"
                 )
 
 

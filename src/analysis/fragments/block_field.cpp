@@ -13,16 +13,15 @@ template <class T>
 double value_at(const std::byte* at) {
   T value;
   std::memcpy(&value, at, sizeof value);
-  if constexpr (std::is_same_v<T, std::uint8_t>) return value / 255.0;
-  else return value;
+  return value;
 }
 
 // Calls with a function that reads a value of the type.
 template <class Use>
-void with_reader(DType type, Use&& use) {
+void with_reader(DType type, double byte_unit, Use&& use) {
   if (type == DType::float64) use(value_at<double>);
   else if (type == DType::float32) use(value_at<float>);
-  else use(value_at<std::uint8_t>);
+  else use([byte_unit](const std::byte* at) { return value_at<std::uint8_t>(at) / byte_unit; });
 }
 
 const std::byte* cell_of(const BlockArray& array, std::int32_t x, std::int32_t y, std::int32_t z) {
@@ -31,8 +30,8 @@ const std::byte* cell_of(const BlockArray& array, std::int32_t x, std::int32_t y
 
 }  // namespace
 
-BlockField::BlockField(DType type, std::vector<BlockArray> arrays, std::ptrdiff_t component_stride)
-    : type_(type), arrays_(std::move(arrays)), component_stride_(component_stride) {
+BlockField::BlockField(DType type, std::vector<BlockArray> arrays, std::ptrdiff_t component_stride, double byte_unit)
+    : type_(type), arrays_(std::move(arrays)), component_stride_(component_stride), byte_unit_(byte_unit) {
   if (type != DType::float64 && type != DType::float32 && type != DType::uint8)
     refuse("fields of fragments are float64, float32 or uint8, not " + std::string(name_of(type)));
 }
@@ -42,7 +41,7 @@ void BlockField::read(const AmrGrid& grid, std::size_t row, std::vector<double>&
   values.resize(std::size_t(cells[0]) * cells[1] * cells[2]);
   BlockArray array = arrays_[row];
   array.first += component * component_stride_;
-  with_reader(type_, [&](auto read_value) {
+  with_reader(type_, byte_unit_, [&](auto read_value) {
     double* out = values.data();
     for (std::int32_t z = 0; z < cells[2]; ++z)
       for (std::int32_t y = 0; y < cells[1]; ++y) {
@@ -67,7 +66,7 @@ void BlockField::read_padded(const AmrBlocks& blocks, std::size_t row, std::vect
       continue;
     }
     const CellPlaces places(grid, block, blocks.blocks()[from]);
-    with_reader(type_, [&](auto read_value) {
+    with_reader(type_, byte_unit_, [&](auto read_value) {
       fill([&](std::int32_t x, std::int32_t y, std::int32_t z) {
         return read_value(cell_of(arrays_[from], places.along(0, x), places.along(1, y), places.along(2, z)));
       });

@@ -20,11 +20,13 @@ struct BlockArray {
   std::array<std::ptrdiff_t, 3> strides{};
 };
 
+constexpr double fraction_byte_unit = 255;  // of fractions that are uint8
+
 class BlockField {
  public:
-  // arrays: one for each row of the blocks. type: float64, float32, or uint8, whose values are divided by 255. component_stride:
-  // bytes between the components of a cell. Throws for other types.
-  BlockField(DType type, std::vector<BlockArray> arrays, std::ptrdiff_t component_stride = 0);
+  // arrays: one for each row of the blocks. type: float64, float32, or uint8, whose values are divided by byte_unit.
+  // component_stride: bytes between the components of a cell. Throws for other types.
+  BlockField(DType type, std::vector<BlockArray> arrays, std::ptrdiff_t component_stride = 0, double byte_unit = 1);
 
   std::size_t rows() const { return arrays_.size(); }
 
@@ -39,6 +41,7 @@ class BlockField {
   DType type_;
   std::vector<BlockArray> arrays_;
   std::ptrdiff_t component_stride_;
+  double byte_unit_;
 };
 
 }  // namespace penstock::analysis

@@ -58,11 +58,13 @@ struct TestCase {
       return BlockField(DType::float64, arrays([&](auto row) { return &others[row][which * cells()]; }, 8),
                         static_cast<std::ptrdiff_t>(8 * cells()));
     };
-    return {BlockField(type, arrays([&](auto row) { return fraction[row].data(); },
-                                    static_cast<std::ptrdiff_t>(size_of(type)))),
-            other(0),
-            other(1),
-            {other(4)}};
+    return {
+        BlockField(type,
+                   arrays([&](auto row) { return fraction[row].data(); }, static_cast<std::ptrdiff_t>(size_of(type))),
+                   0, fraction_byte_unit),
+        other(0),
+        other(1),
+        {other(4)}};
   }
   FragmentFields field(std::initializer_list<std::size_t> rows) const {
     return field(std::span(rows.begin(), rows.size()));

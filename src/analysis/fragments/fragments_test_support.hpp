@@ -132,7 +132,7 @@ struct CellField {
       arrays.push_back({reinterpret_cast<const std::byte*>(blocks.at(cell_id(first, all.grid().depth)).data()),
                         {sizeof(T), std::ptrdiff_t(sizeof(T)) * nx, std::ptrdiff_t(sizeof(T)) * nx * ny}});
     }
-    return BlockField(dtype_of<T>(), arrays);
+    return BlockField(dtype_of<T>(), arrays, 0, fraction_byte_unit);
   }
 };
 
