@@ -1,4 +1,4 @@
-"""Steps that hold a part of what they name: what would be of that part alone is left out."""
+"""What is there in part: steps that hold a part of what they name, frames without a channel, errors of one rank."""
 
 import csv
 import dataclasses
@@ -13,6 +13,7 @@ pytest.importorskip("vtkmodules")
 from penstock.analysis import ParticleMesh, UniformMesh, publish
 from penstock.analysis.meshes import Field, Multiblock
 from penstock.analysis.run import Analysis
+from penstock.analysis.tasks import load
 from ranks import on_ranks
 
 
@@ -200,3 +201,26 @@ def test_a_mesh_that_no_channel_has_is_an_error(mesh, beside_a_log):
     text = table("max(T)", f", v: {{type: vtk, mesh: {mesh}}}")
     with pytest.raises(penstock.InvalidArgument, match=f"extracts.v: there is no mesh '{mesh}'; .*'?heat/m"):
         beside_a_log(text, text).run()
+
+
+@pytest.mark.parametrize("failing", ["import", "finish"])
+def test_a_script_that_fails_on_one_rank_at_its_import_or_end_ends_all(failing, recorded, tmp_path):
+    context = recorded(both)
+    script = tmp_path / "script.py"
+    script.write_text("def analyze(step): pass")
+
+    def look(cohort):
+        def fail():
+            raise ValueError("the sky is falling")
+
+        def load_one(path, *arguments):
+            task = load(path, *arguments)
+            if cohort.rank == 1:
+                fail() if failing == "import" else setattr(task, "close", fail)
+            return task
+
+        with pytest.raises(ValueError, match="rank 1: the sky is falling"):
+            Analysis([script], ["heat"], tmp_path / "out", cohort, context=context, load=load_one).run()
+
+    on_ranks(3, look)
+    assert failing == "import" or "the sky is falling" in (tmp_path / "out/report.json").read_text()

@@ -107,8 +107,13 @@ class Analysis:
         self._listed: set[str] = set()
         self._edited: dict[str, str] = {}  # texts by the number of the task, not yet in force
         self._tasks: list[Task] = []
+        self._open_tasks: list[Task] = []
+        together(self._cohort, lambda: self._load(load, programs))
+
+    def _load(self, load: Callable[..., Task], programs: Sequence[str | os.PathLike[str]]) -> None:
         for each in programs:
             self._tasks.append(load(Path(each), self._output, self._cohort, self._context, self._clock))
+        self._open_tasks = list(self._tasks)
 
     @property
     def _first(self) -> bool:
@@ -124,13 +129,15 @@ class Analysis:
         begun = time.perf_counter()
         try:
             with self._clock("wait"):
-                self._opened = Channels(self._context, self._names, self._cohort, self._timeout, self._partition)
+                together(self._cohort, self._open_channels)
             together(self._cohort, self._begin_requests)
             while self._frames is None or self.report.frames < self._frames:
                 if not self._next():
                     break
             for task in self._tasks:
                 task.missed.check(str(task.path))
+            while self._open_tasks:  # one on all ranks before the next
+                together(self._cohort, self._open_tasks.pop(0).close)
         except BaseException as error:
             self.report.error = f"{type(error).__name__}: {error}"
             raise
@@ -140,6 +147,9 @@ class Analysis:
             if self._first:
                 self._write_report()
         return self.report
+
+    def _open_channels(self) -> None:
+        self._opened = Channels(self._context, self._names, self._cohort, self._timeout, self._partition)
 
     def _write_report(self) -> None:
         """Where that is not possible either, the error that ended the analysis is the one to raise."""
@@ -254,6 +264,7 @@ class Analysis:
             self.report.bytes = sum(each.bytes for each in self._channels.all)
         for task in self._tasks:
             self.report.missed |= task.missed.counts
+        for task in self._open_tasks:  # after an error
             task.close()
         if self._requests is not None:
             self._requests.close()
