@@ -224,3 +224,13 @@ def test_a_script_that_fails_on_one_rank_at_its_import_or_end_ends_all(failing, 
 
     on_ranks(3, look)
     assert failing == "import" or "the sky is falling" in (tmp_path / "out/report.json").read_text()
+
+
+def test_what_two_pipelines_leave_out_is_counted_for_each(recorded, tmp_path):
+    context = recorded(both, one, lambda step: step.put("U", np.arange(3.0)))
+    paths = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+    paths[0].write_text("extracts: {v: {type: vtk, mesh: a}}")
+    paths[1].write_text("extracts: {v: {type: vtk, mesh: b}}")
+    report = Analysis(paths, ["heat"], tmp_path / "out", context=context).run()
+    assert report.missed == {f"{paths[0]}: v": 1, f"{paths[1]}: v": 2}
+    assert report.lacked.keys() == report.missed.keys()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..cohort import as_cohort
 from ..context import Context, _default_context
@@ -23,6 +23,7 @@ from .reductions import together
 from .requests import Requests
 from .tasks import Task, load
 
+Value = TypeVar("Value")
 REPORT = "report.json"
 MAX_FILES = 10_000  # named in a report
 MAX_REFUSED = 100
@@ -205,7 +206,7 @@ class Analysis:
                 self._listed.add(path)
                 self.report.files.append(path)
         for task in self._tasks:
-            self.report.lacked |= task.missed.first
+            self.report.lacked |= self._by_file(task, task.missed.first)
         self._tell(frame)
         self._observe(Progress(frame.cycle, self.report.frames, 0.0, files, self._problem, self._lacked))
 
@@ -224,6 +225,11 @@ class Analysis:
             if frame.steering:
                 self._requests.steer(frame.steering)
             self._requests.flush()
+
+    def _by_file(self, task: Task, by_name: Mapping[str, Value]) -> dict[str, Value]:
+        """Of several programs, the names of scenes and extracts follow that of their file: others may have them too."""
+        alone = len(self._tasks) == 1
+        return {n if alone or n == task.path.name else f"{task.path}: {n}": value for n, value in by_name.items()}
 
     # ---------------------------------------------------------------------------------------------------------- edits
 
@@ -263,7 +269,7 @@ class Analysis:
             self.report.missed = {each.name.name: each.missed for each in self._channels.all[1:] if each.missed}
             self.report.bytes = sum(each.bytes for each in self._channels.all)
         for task in self._tasks:
-            self.report.missed |= task.missed.counts
+            self.report.missed |= self._by_file(task, task.missed.counts)
         for task in self._open_tasks:  # after an error
             task.close()
         if self._requests is not None:
