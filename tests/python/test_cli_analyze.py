@@ -160,3 +160,15 @@ def test_paraview_runs_catalysts_scripts(start, tmp_path):
     assert json.loads(out.splitlines()[-1]) == {"frames": 4}, errors
     assert sorted(path.name for path in tmp_path.glob("out/**/*.png")) == ["picture-0.png", "picture-2.png"]
     assert simulation.wait(TIMEOUT_S) == 0
+
+
+@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="mpiexec is not installed")
+def test_one_rank_of_mpi_reports(start):
+    pytest.importorskip("mpi4py")
+    words = ["mpiexec", "-n", "2", sys.executable, "-m", "penstock.cli.main", "analyze", "heat", "pipeline.yaml"]
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    allowed |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1"}
+    program = f"import os; os.execvpe('mpiexec', {[*words, '--json']}, os.environ | {allowed})"
+    start("simulation.py", 2)
+    out, errors = start("-c", program).communicate(timeout=TIMEOUT_S)
+    assert json.loads(out)["frames"] == 2, errors

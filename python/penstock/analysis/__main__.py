@@ -26,7 +26,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 
 def run(given: argparse.Namespace, observe: Any = None) -> Any:
-    """Runs this rank; returns the Report. size 0: the ranks are those of MPI's COMM_WORLD."""
+    """Runs this rank; returns the Report. size 0: the ranks are those of MPI's COMM_WORLD; given.rank becomes its."""
     from ..cohort import StreamCohort
     from .channels import ChannelName
     from .run import Analysis
@@ -46,6 +46,7 @@ def run(given: argparse.Namespace, observe: Any = None) -> Any:
     if given.size == 0:
         from mpi4py import MPI
 
+        given.rank = MPI.COMM_WORLD.Get_rank()
         return analysis(MPI.COMM_WORLD)
     if given.size == 1:
         return analysis(None)
@@ -57,23 +58,18 @@ def run(given: argparse.Namespace, observe: Any = None) -> Any:
 def main(words: list[str] | None = None) -> int:
     """The exit status: 0, or 1 with a message of what failed. Rank 0 says which steps are left out."""
     from ..errors import Error
-    from .run import text_of_lacked, text_of_missed
+    from .run import saying_what_is_left_out, text_of_missed
 
-    said: set[str] = set()
-
-    def observe(progress: Any) -> None:
-        for name, why in progress.lacked.items():
-            if name not in said:
-                print(f"penstock analysis: {text_of_lacked(name, why)}", file=sys.stderr, flush=True)
-        said.update(progress.lacked)
+    def say(text: str) -> None:
+        print(f"penstock analysis: {text}", file=sys.stderr, flush=True)
 
     try:
         given = arguments(sys.argv[1:] if words is None else words)
-        report = run(given, observe)
+        report = run(given, saying_what_is_left_out(say))
         for name, count in report.missed.items() if given.rank == 0 else ():
-            print(f"penstock analysis: {text_of_missed(name, count)}", file=sys.stderr, flush=True)
+            say(text_of_missed(name, count))
     except (Error, OSError, ValueError) as error:
-        print(f"penstock analysis: {error}", file=sys.stderr, flush=True)
+        say(str(error))
         return 1
     return 0
 

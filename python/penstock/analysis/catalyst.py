@@ -101,8 +101,11 @@ def main() -> int:
     parser.add_argument("--timeout", type=float)
     given = parser.parse_args()
     find_penstock()
-    from penstock.analysis.run import Analysis
+    from penstock.analysis.run import Analysis, saying_what_is_left_out, text_of_missed
     from penstock.errors import Error
+
+    def say(text: str) -> None:
+        print(f"penstock: {text}", file=sys.stderr, flush=True)
 
     try:
         report = Analysis(
@@ -111,11 +114,14 @@ def main() -> int:
             given.output.absolute(),
             timeout=given.timeout,
             frames=given.steps,
+            observe=saying_what_is_left_out(say),
             load=CatalystTask,
         ).run()
     except (Error, OSError, RuntimeError) as error:
-        print(f"penstock: {error}", file=sys.stderr)
+        say(str(error))
         return 1
+    for name, count in report.missed.items():
+        say(text_of_missed(name, count))
     print(json.dumps({"frames": report.frames}))
     return 0
 

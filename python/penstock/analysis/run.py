@@ -69,6 +69,19 @@ def text_of_missed(name: str, count: int) -> str:
     return f"{name}: {count} {'step' if count == 1 else 'steps'} did not hold what it needs"
 
 
+def saying_what_is_left_out(say: Callable[[str], None]) -> Callable[[Progress], None]:
+    """An observer that says, once of each scene or extract, that steps lack what it needs."""
+    said: set[str] = set()
+
+    def observe(progress: Progress) -> None:
+        for name, why in progress.lacked.items():
+            if name not in said:
+                say(text_of_lacked(name, why))
+        said.update(progress.lacked)
+
+    return observe
+
+
 class Analysis:
     """Pipelines and scripts run over channels. Collective: all ranks make it, and call run() once.
 

@@ -97,6 +97,8 @@ def analyze(
         if (error.name or "").split(".")[0] not in ("vtkmodules", "vtk"):
             raise
         fail("analyses need VTK, which is not installed", "pip install vtk")
+    if given.rank > 0:  # of MPI
+        return
     if as_json:
         print_json(vars(report))
     elif not quiet:
@@ -154,12 +156,12 @@ def _others(given: Namespace) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watched(name: str, quiet: bool) -> Iterator[Callable[[Any], None]]:
-    from ..analysis.run import text_of_lacked
+    from ..analysis.run import saying_what_is_left_out
 
     console = messages()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     said = {"problem": ""}
-    lacked: set[str] = set()
+    say = saying_what_is_left_out(lambda text: console.print(Text(text), soft_wrap=True))
     with Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task(f"waiting for {name}", total=None)
 
@@ -167,10 +169,7 @@ def _watched(name: str, quiet: bool) -> Iterator[Callable[[Any], None]]:
             if progress.problem and progress.problem != said["problem"]:
                 console.print(Text(progress.problem), soft_wrap=True)
             said["problem"] = progress.problem
-            for what, why in progress.lacked.items():
-                if what not in lacked:
-                    console.print(Text(text_of_lacked(what, why)), soft_wrap=True)
-            lacked.update(progress.lacked)
+            say(progress)
             text = f"{name}: cycle {progress.cycle}, {progress.frames} steps analysed"
             if progress.waiting > 1:
                 text += f", waiting for {progress.waiting:.0f} s"
