@@ -12,8 +12,9 @@ pytest.importorskip("vtkmodules")
 
 from penstock.analysis import ParticleMesh, UniformMesh, publish
 from penstock.analysis.meshes import Field, Multiblock
+from penstock.analysis.reductions import exchange
 from penstock.analysis.run import Analysis
-from penstock.analysis.tasks import load
+from penstock.analysis.tasks import PipelineTask, load
 from ranks import on_ranks
 
 
@@ -234,3 +235,21 @@ def test_what_two_pipelines_leave_out_is_counted_for_each(recorded, tmp_path):
     report = Analysis(paths, ["heat"], tmp_path / "out", context=context).run()
     assert report.missed == {f"{paths[0]}: v": 1, f"{paths[1]}: v": 2}
     assert report.lacked.keys() == report.missed.keys()
+
+
+def test_what_fails_in_an_extract_on_one_rank_names_its_place_once(recorded, tmp_path, monkeypatch):
+    context = recorded(both)
+    (tmp_path / "pipeline.yaml").write_text("extracts: {v: {type: vtk, mesh: a}}")
+
+    def make(task, *_):
+        if task._cohort.rank == 1:
+            raise penstock.InvalidArgument("it is odd")
+        return exchange(task._cohort, lambda: None, len)
+
+    monkeypatch.setattr(PipelineTask, "_make", make)
+
+    def look(cohort):
+        with pytest.raises(penstock.InvalidArgument, match=r"^rank 1: [^:]*pipeline.yaml: extracts.v: it is odd$"):
+            Analysis([tmp_path / "pipeline.yaml"], ["heat"], tmp_path / "out", cohort, context=context).run()
+
+    on_ranks(3, look)

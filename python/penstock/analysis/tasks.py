@@ -253,7 +253,9 @@ class PipelineTask:
             return self._make(one, frame, values)
         except (InvalidArgument, NotFound, Unsupported) as error:
             section = "scenes" if isinstance(one, Scene) else "extracts"
-            error.args = (f"{self.pipeline.path}: {section}.{one.name}: {error}",)
+            place = f"{self.pipeline.path}: {section}.{one.name}: "
+            if place not in str(error):  # another rank may have failed with it
+                error.args = (f"{place}{error}",)
             raise
 
     def _make(self, one: Scene | Extract, frame: Frame, values: Values) -> Path | None:
