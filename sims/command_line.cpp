@@ -42,8 +42,7 @@ bool CommandLine::parse(int count, char** words) {
     }
     const auto equals = word.find('=');
     const Option& found = find(word.substr(0, equals));
-    if (equals == std::string::npos && i + 1 == count)
-      throw std::invalid_argument(word + " needs a value, " + found.what);
+    if (equals == std::string::npos && i + 1 == count) throw UsageError(word + " needs a value, " + found.what);
     const std::string value = equals == std::string::npos ? words[++i] : word.substr(equals + 1);
     if (found.set) {
       found.set(value);
@@ -53,8 +52,7 @@ bool CommandLine::parse(int count, char** words) {
       break;
     }
   }
-  if (operand_value_ && operand_value_->empty())
-    throw std::invalid_argument(operand_.name + " is missing: " + operand_.help);
+  if (operand_value_ && operand_value_->empty()) throw UsageError(operand_.name + " is missing: " + operand_.help);
   return true;
 }
 
@@ -63,13 +61,13 @@ const CommandLine::Option& CommandLine::find(const std::string& name) const {
   if (found != options_.end()) return *found;
   std::string names;
   for (const auto& option : options_) names += option.name + ", ";
-  throw std::invalid_argument("unknown option " + name + "; there are " + names + "--help");
+  throw UsageError("unknown option " + name + "; there are " + names + "--help");
 }
 
 void CommandLine::read_operand(const std::string& word) {
-  if (!operand_value_) throw std::invalid_argument("'" + word + "' is no option; --help lists them");
+  if (!operand_value_) throw UsageError("'" + word + "' is no option; --help lists them");
   if (!operand_value_->empty())
-    throw std::invalid_argument("more than one " + operand_.name + ": " + *operand_value_ + ", " + word);
+    throw UsageError("more than one " + operand_.name + ": " + *operand_value_ + ", " + word);
   *operand_value_ = word;
 }
 
@@ -107,7 +105,7 @@ int run_over_mpi(CommandLine& line, int count, char** words, const std::function
       if (is_first_rank()) std::cout << line.help();
       return 0;
     }
-  } catch (const std::invalid_argument&) {
+  } catch (const UsageError&) {
     wrong = std::current_exception();
   }
   int threads = 0, rank = 0, status = 0;  // MPI is called by the main thread alone
@@ -116,7 +114,7 @@ int run_over_mpi(CommandLine& line, int count, char** words, const std::function
   try {
     if (wrong) std::rethrow_exception(wrong);
     status = run();
-  } catch (const std::invalid_argument& e) {
+  } catch (const UsageError& e) {
     if (rank == 0) std::cerr << line.program() << ": " << e.what() << std::endl;
     status = 2;
   } catch (const std::exception& e) {

@@ -1,7 +1,7 @@
 // The command line and main() of a simulation over MPI. A program names its options once, with where their values go; from that the
 // words are read and --help is written.
 //
-// Values are checked when they are read. Errors: std::invalid_argument, a line for the user.
+// Values are checked when they are read. Errors: UsageError.
 #pragma once
 
 #include <charconv>
@@ -14,6 +14,12 @@
 #include <vector>
 
 namespace simulation {
+
+// What the user gave cannot be. Every rank throws the same one: run_over_mpi() writes it once. The text is a line for the user.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 class CommandLine {
  public:
@@ -31,7 +37,7 @@ class CommandLine {
              T read{};
              const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), read);
              if (error != std::errc() || end != text.data() + text.size() || !(read >= least && read <= most))
-               throw std::invalid_argument(name + " takes a number from " + range + ", not '" + text + "'");
+               throw UsageError(name + " takes a number from " + range + ", not '" + text + "'");
              value = read;
            });
   }
@@ -72,8 +78,8 @@ class CommandLine {
 };
 
 // main(): reads the command line, and calls run between MPI_Init and MPI_Finalize, whose result is the exit status. Help is written
-// without MPI. A std::invalid_argument is one that every rank meets alike: rank 0 writes it, and the status is 2. After any other error
-// the job is aborted, because other ranks may wait for this one.
+// without MPI. After a UsageError, which rank 0 writes, the status is 2. After any other error the job is aborted, because other ranks
+// may wait for this one.
 int run_over_mpi(CommandLine& line, int count, char** words, const std::function<int()>& run);
 
 }  // namespace simulation

@@ -38,6 +38,7 @@ def run(name, tmp_path):
         )  # fmt: skip
         return done.returncode, done.stdout, done.stderr
 
+    run.program = program
     return run
 
 
@@ -65,3 +66,23 @@ def test_help_needs_no_mpi(name, run):
 def test_what_is_wrong_is_written_once(name, run, words, error):
     code, _, err = run(*words, ranks=2)
     assert code == 2 and error in err and err.count(f"{name}: ") == 1
+
+
+@pytest.mark.parametrize("name", ["gray-scott"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_settings_are_those_of_rank_0(name, run, tmp_path, rank):
+    """A file that one node alone has."""
+    folders = [tmp_path / "0", tmp_path / "1"]
+    for folder in folders:
+        folder.mkdir()
+    (folders[rank] / "s.yaml").write_text("{L: 8, box: 4, steps: 2, plot_every: 1}")
+    each = [["-n", "1", "-wdir", str(folder), run.program, "s.yaml"] for folder in folders]
+    done = subprocess.run(
+        ["mpiexec", "--oversubscribe", "--bind-to", "none", *each[0], ":", *each[1]],
+        env=os.environ | {"PENSTOCK_STREAM_GRAY_SCOTT": "rendezvous_readers=0"}, capture_output=True, text=True,
+        timeout=DEADLINE_S,
+    )  # fmt: skip
+    if rank == 0:
+        assert done.returncode == 0 and "2 time steps on 2 ranks" in done.stdout
+    else:
+        assert done.returncode == 2 and done.stderr.count(f"{name}: s.yaml: cannot be read") == 1

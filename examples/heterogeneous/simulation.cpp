@@ -14,6 +14,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,6 @@
 
 namespace {
 
-using gray_scott::SettingsError;
 using gray_scott::Simulation;
 
 // Seconds of the slowest rank.
@@ -85,11 +85,11 @@ void report(const gray_scott::Settings& settings, const Timings& timings, const 
                                          {"puts_s", timings.puts}};
   std::ofstream file(path);
   file << values.dump(2) << "\n";
-  if (!file.flush()) throw SettingsError(path + ": the report cannot be written");
+  if (!file.flush()) throw std::runtime_error(path + ": the report cannot be written");
 }
 
 void start(int argc, char** argv) {
-  if (argc < 3 || argc > 4) throw SettingsError("usage: gray-scott-arrays SETTINGS VERSIONS [REPORT]");
+  if (argc < 3 || argc > 4) throw std::runtime_error("usage: gray-scott-arrays SETTINGS VERSIONS [REPORT]");
   const auto settings = gray_scott::load_settings(argv[1]);
   const auto versions = std::strtoull(argv[2], nullptr, 10);
   Simulation simulation(settings, MPI_COMM_WORLD);

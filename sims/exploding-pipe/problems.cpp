@@ -4,8 +4,9 @@
 #include <cmath>
 #include <numbers>
 #include <random>
-#include <stdexcept>
 #include <utility>
+
+#include "command_line.hpp"
 
 namespace exploding_pipe {
 namespace {
@@ -156,12 +157,12 @@ std::vector<std::string> problem_names() { return {"pipe", "sod", "sedov", "tran
 
 Problem make_problem(const std::string& name, int cells, std::uint64_t seed) {
   if (cells < cells_per_side || cells > 1024 || cells % cells_per_side != 0)
-    throw std::invalid_argument("the cells of level 0 along a side are a multiple of 8, from 8 to 1024");
+    throw simulation::UsageError("the cells of level 0 along a side are a multiple of 8, from 8 to 1024");
   if (name == "pipe") return pipe(cells, seed);
   if (name == "sod") return sod(cells);
   if (name == "sedov") return sedov(cells);
   if (name == "translation") return translation(cells);
-  throw std::invalid_argument("there is no problem '" + name + "': pipe, sod, sedov or translation");
+  throw simulation::UsageError("there is no problem '" + name + "': pipe, sod, sedov or translation");
 }
 
 }  // namespace exploding_pipe

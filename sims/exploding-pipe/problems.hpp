@@ -27,7 +27,7 @@ struct Problem {
 };
 
 // Names: pipe, sod, sedov, translation. cells: along the domain's longest side, at level 0. seed: of the pipe's imperfections.
-// Throws std::invalid_argument.
+// Throws simulation::UsageError.
 Problem make_problem(const std::string& name, int cells, std::uint64_t seed);
 std::vector<std::string> problem_names();
 

@@ -64,7 +64,7 @@ void run(const std::string& settings_path, const std::string& folder) {
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   try {
-    if (argc != 3) throw gray_scott::SettingsError("usage: gray-scott-fields SETTINGS FOLDER");
+    if (argc != 3) throw simulation::UsageError("usage: gray-scott-fields SETTINGS FOLDER");
     run(argv[1], argv[2]);
   } catch (const std::exception& error) {
     std::cerr << "gray-scott-fields: " << error.what() << "\n";

@@ -39,8 +39,8 @@
 namespace {
 
 using gray_scott::Settings;
-using gray_scott::SettingsError;
 using gray_scott::Simulation;
+using simulation::UsageError;
 
 struct Arguments {
   std::string settings;
@@ -107,10 +107,11 @@ penstock::Box box_of(const Simulation& simulation) { return {dims(simulation.sta
 
 // Collective. Fills the simulation with the newest state of a stream: each rank reads its part of U and V.
 void restart(penstock::Context& context, const std::string& name, const Settings& settings, Simulation& simulation) {
-  const auto refuse = [&](const std::string& why) { throw SettingsError("--restart " + name + ": " + why); };
+  const auto refuse = [&](const std::string& why) { throw UsageError("--restart " + name + ": " + why); };
   // A new writer replaces what a stream holds: were it killed before its first output, there would be nothing left.
-  if (name == settings.stream && context.options_for(name).resume == "no")
-    refuse("this run would replace it; name another with --set stream=NAME, or configure resume: append");
+  int replaced = name == settings.stream && context.options_for(name).resume == "no";
+  MPI_Allreduce(MPI_IN_PLACE, &replaced, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);  // nodes may be configured differently
+  if (replaced) refuse("this run would replace it; name another with --set stream=NAME, or configure resume: append");
   auto reader = context.open_stream(name, penstock::mpi_cohort(MPI_COMM_WORLD), {.start = "newest"});
   auto [outcome, step] = reader.try_begin_step(penstock::configured);
   if (!step) refuse("the stream holds no step to go on from");
@@ -138,7 +139,7 @@ class Analysis {
   std::optional<penstock::PythonProgram> program_;
 #else
   Analysis(const std::vector<std::string>& program, int) {
-    if (!program.empty()) throw SettingsError("--analysis: this gray-scott was built without Python");
+    if (!program.empty()) throw UsageError("--analysis: this gray-scott was built without Python");
   }
   int wait() { return 0; }
 #endif
@@ -256,11 +257,25 @@ nlohmann::ordered_json make_report(const Settings& settings, std::int64_t first,
 void save(const nlohmann::ordered_json& report, const std::string& path) {
   std::ofstream file(path);
   file << report.dump(2) << "\n";
-  if (!file.flush()) throw SettingsError(path + ": the report cannot be written");
+  if (!file.flush()) throw std::runtime_error(path + ": the report cannot be written");
 }
 
-Settings settings_of(const Arguments& arguments) {
-  auto settings = gray_scott::load_settings(arguments.settings, arguments.overrides);
+// Collective. Rank 0 reads the file, which other nodes may not have.
+std::string shared_text(const std::string& path, int rank) {
+  std::optional<std::string> text;
+  int bytes = -1;
+  if (rank == 0 && (text = gray_scott::read_text(path))) bytes = static_cast<int>(text->size());
+  MPI_Bcast(&bytes, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  if (bytes < 0) throw UsageError(path + ": cannot be read");
+  std::string all = text.value_or(std::string(static_cast<std::size_t>(bytes), ' '));
+  MPI_Bcast(all.data(), bytes, MPI_CHAR, 0, MPI_COMM_WORLD);
+  return all;
+}
+
+// Collective; the same on all ranks.
+Settings settings_of(const Arguments& arguments, int rank) {
+  auto settings =
+      gray_scott::parse_settings(shared_text(arguments.settings, rank), arguments.settings, arguments.overrides);
   if (arguments.outputs > 0) settings.steps = arguments.outputs * settings.plot_every;
   return settings;
 }
@@ -270,7 +285,7 @@ int run(const Arguments& arguments) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  const Settings settings = settings_of(arguments);
+  const Settings settings = settings_of(arguments, rank);
   Timings timings;
   nlohmann::ordered_json report;
   std::int64_t first = 0;

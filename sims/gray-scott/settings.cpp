@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <numeric>
 #include <sstream>
@@ -21,7 +22,7 @@ T read(const YAML::Node& node, const char* expected) {
   } catch (const YAML::Exception&) {
     std::ostringstream text;
     text << node;
-    throw SettingsError("expected " + std::string(expected) + ", got \"" + text.str() + "\"");
+    throw UsageError("expected " + std::string(expected) + ", got \"" + text.str() + "\"");
   }
 }
 
@@ -35,8 +36,8 @@ template <class T>
 T in_range(T value, double low, double high) {
   // The negated form also refuses NaN.
   if (!(static_cast<double>(value) >= low && static_cast<double>(value) <= high))
-    throw SettingsError(as_text(static_cast<double>(value)) + " is out of range: " + as_text(low) + " to " +
-                        as_text(high));
+    throw UsageError(as_text(static_cast<double>(value)) + " is out of range: " + as_text(low) + " to " +
+                     as_text(high));
   return value;
 }
 
@@ -60,13 +61,13 @@ void set_cube(Settings& s, const YAML::Node& node) {
 
 void set_shape(Settings& s, const YAML::Node& node) {
   const auto cells = read<std::vector<std::int64_t>>(node, "three integers, [nx, ny, nz]");
-  if (cells.size() != 3) throw SettingsError("expected three integers, got " + std::to_string(cells.size()));
+  if (cells.size() != 3) throw UsageError("expected three integers, got " + std::to_string(cells.size()));
   for (std::size_t d = 0; d < 3; ++d) s.shape[d] = in_range(cells[d], min_cells, max_cells);
 }
 
 void set_stream(Settings& s, const YAML::Node& node) {
   s.stream = read<std::string>(node, "a name");
-  if (s.stream.empty()) throw SettingsError("the name is empty");
+  if (s.stream.empty()) throw UsageError("the name is empty");
 }
 
 const std::vector<std::pair<std::string, Setter>>& keys() {
@@ -109,20 +110,20 @@ const Setter& find_key(const std::string& key) {
   const auto nearest = std::min_element(keys().begin(), keys().end(), [&](const auto& a, const auto& b) {
     return edit_distance(key, a.first) < edit_distance(key, b.first);
   });
-  throw SettingsError("unknown key; did you mean \"" + nearest->first + "\"?");
+  throw UsageError("unknown key; did you mean \"" + nearest->first + "\"?");
 }
 
 void apply(Settings& settings, const std::string& key, const YAML::Node& value, const std::string& where) {
   try {
     find_key(key)(settings, value);
-  } catch (const SettingsError& error) {
-    throw SettingsError(where + ": " + key + ": " + error.what());
+  } catch (const UsageError& error) {
+    throw UsageError(where + ": " + key + ": " + error.what());
   }
 }
 
 // What no key alone can tell.
 void check_together(const Settings& s, const std::string& where) {
-  const auto refuse = [&](const std::string& why) { throw SettingsError(where + ": " + why); };
+  const auto refuse = [&](const std::string& why) { throw UsageError(where + ": " + why); };
   if (s.plot_every > s.steps)
     refuse("plot_every (" + std::to_string(s.plot_every) + ") is larger than steps (" + std::to_string(s.steps) +
            "): nothing would be put out");
@@ -146,26 +147,38 @@ std::string keys_and_defaults() {
   return out.str();
 }
 
-Settings load_settings(const std::string& path, const std::vector<std::string>& overrides) {
+std::optional<std::string> read_text(const std::string& path) {
+  std::ostringstream text;
+  std::ifstream file(path);
+  text << file.rdbuf();  // of an empty file nothing: failbit
+  if (!file.is_open() || text.bad()) return std::nullopt;
+  return text.str();
+}
+
+Settings parse_settings(const std::string& text, const std::string& path, const std::vector<std::string>& overrides) {
   YAML::Node file;
   try {
-    file = YAML::LoadFile(path);
-  } catch (const YAML::BadFile&) {
-    throw SettingsError(path + ": cannot be read");
+    file = YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    throw SettingsError(path + ": " + error.what());
+    throw UsageError(path + ": " + error.what());
   }
-  if (!file.IsMap() && !file.IsNull()) throw SettingsError(path + ": expected \"key: value\" lines");
-  if (file.IsMap() && file["L"] && file["shape"]) throw SettingsError(path + ": give either L or shape, not both");
+  if (!file.IsMap() && !file.IsNull()) throw UsageError(path + ": expected \"key: value\" lines");
+  if (file.IsMap() && file["L"] && file["shape"]) throw UsageError(path + ": give either L or shape, not both");
   Settings settings;
   for (const auto& entry : file) apply(settings, entry.first.as<std::string>(), entry.second, path);
-  for (const auto& text : overrides) {
-    const auto equals = text.find('=');
-    if (equals == std::string::npos) throw SettingsError("--set: expected key=value, got \"" + text + "\"");
-    apply(settings, text.substr(0, equals), YAML::Load(text.substr(equals + 1)), "--set");
+  for (const auto& given : overrides) {
+    const auto equals = given.find('=');
+    if (equals == std::string::npos) throw UsageError("--set: expected key=value, got \"" + given + "\"");
+    apply(settings, given.substr(0, equals), YAML::Load(given.substr(equals + 1)), "--set");
   }
   check_together(settings, path);
   return settings;
+}
+
+Settings load_settings(const std::string& path) {
+  const auto text = read_text(path);
+  if (!text) throw UsageError(path + ": cannot be read");
+  return parse_settings(*text, path);
 }
 
 }  // namespace gray_scott

@@ -1,23 +1,22 @@
 // What a Gray-Scott run is told: a YAML file of "key: value" lines, each optional, each checked.
 //
-// Plain values; throws SettingsError with a message for the user (an unknown key with the nearest known one, a value out
+// Plain values; throws UsageError with a message for the user (an unknown key with the nearest known one, a value out
 // of range with the range). Needs neither MPI nor Penstock.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <stdexcept>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "command_line.hpp"
 
 namespace gray_scott {
 
 using Index = std::array<std::int64_t, 3>;
 
-class SettingsError : public std::invalid_argument {
- public:
-  using std::invalid_argument::invalid_argument;
-};
+using simulation::UsageError;
 
 struct Settings {
   Index shape{64, 64, 64};  // cells in x, y, z; in YAML either "shape: [nx, ny, nz]" or "L: n" for a cube
@@ -37,8 +36,15 @@ struct Settings {
   std::int64_t last_output() const { return outputs() * plot_every; }  // the time step of
 };
 
-// Reads a file; `overrides` ("F=0.03") are applied after it and checked alike.
-Settings load_settings(const std::string& path, const std::vector<std::string>& overrides = {});
+// The text of a file, which messages call `path`; `overrides` ("F=0.03") are applied after it and checked alike.
+Settings parse_settings(const std::string& text, const std::string& path,
+                        const std::vector<std::string>& overrides = {});
+
+// Nothing if the file cannot be read.
+std::optional<std::string> read_text(const std::string& path);
+
+// Both together.
+Settings load_settings(const std::string& path);
 
 // Of the settings, for --help: "L or shape (cells): 64, ...".
 std::string keys_and_defaults();

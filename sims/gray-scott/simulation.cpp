@@ -58,8 +58,8 @@ Simulation::Simulation(const Settings& settings, MPI_Comm comm) : settings_(sett
   MPI_Dims_create(ranks, 3, dims.data());
   for (std::size_t d = 0; d < 3; ++d)
     if (dims[d] > settings.shape[d])
-      throw SettingsError("the grid is too small: " + std::to_string(dims[d]) + " ranks in a dimension of " +
-                          std::to_string(settings.shape[d]) + " cells");
+      throw UsageError("the grid is too small: " + std::to_string(dims[d]) + " ranks in a dimension of " +
+                       std::to_string(settings.shape[d]) + " cells");
   MPI_Cart_create(comm, 3, dims.data(), periodic.data(), 0, &cartesian_);
   int rank = 0;
   MPI_Comm_rank(cartesian_, &rank);

@@ -39,7 +39,7 @@ struct StateView {
 
 class Simulation {
  public:
-  // Throws SettingsError when a rank would have no cells.
+  // Throws UsageError when a rank would have no cells.
   Simulation(const Settings& settings, MPI_Comm comm);
   ~Simulation();
   Simulation(const Simulation&) = delete;

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
+
+#include "command_line.hpp"
 
 namespace sedov {
 namespace {
@@ -65,7 +66,7 @@ Blast::Blast(int n, MPI_Comm comm) : comm_(comm), n_(n) {
   MPI_Comm_rank(comm_, &rank_);
   MPI_Comm_size(comm_, &ranks_);
   if (n < 2 || ranks_ > n)
-    throw std::invalid_argument("at least 2 elements along an edge, and one layer for each rank");
+    throw simulation::UsageError("at least 2 elements along an edge, and one layer for each rank");
   first_ = n * rank_ / ranks_;
   layers_ = n * (rank_ + 1) / ranks_ - first_;
   const double h = size / n;
