@@ -110,11 +110,11 @@ void check_block(const AmrGrid& grid, const BlockKey& block) {
     const auto end = (std::int64_t{block.index[axis]} + 1) * grid.cells[axis];
     if (block.index[axis] < 0 || end > (std::int64_t{1} << id_bits) >> (grid.depth - block.level))
       refuse(name_of(block) + " lies below 0, or beyond " + std::to_string(1 << id_bits) + " cells of level " +
-             std::to_string(grid.depth) + " along an axis");
+             std::to_string(grid.depth) + " along an axis; declare as depth the level of the deepest blocks");
   }
 }
 
-// Blocks whose cells nobody numbers: of as few cells as blocks may have.
+// Checks places only; cells are not numbered here.
 void check_places(std::span<const BlockKey> blocks, std::int32_t depth) {
   AmrGrid grid;
   grid.cells = {2, 2, 2};
