@@ -249,8 +249,7 @@ def _check_ghosts(mesh: AmrDescription, field: str, arrays: Sequence[np.ndarray]
             f"mesh '{mesh.name}', field '{field}': in none of {differ} pairs of neighbours of one level ghost cells "
             f"of a block are the cells of its neighbour. Expected: cells, {mesh.cells}, count {layers} ghost layers at "
             f"both sides; indices count blocks of the level, without ghost layers; array dimensions run along "
-            f"'{mesh.axes}'; ghost cells are filled when the step is written. If only the last is not so, switch the "
-            "check of ghosts off: their values are not used"
+            f"'{mesh.axes}'; ghost cells are filled when the step is written"
         )
 
 

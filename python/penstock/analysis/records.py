@@ -181,9 +181,8 @@ class Chain:
 
     def needed(self, *more: str | None) -> frozenset[str]:
         """As chain_fields(), of the fields that the filters and `more` name: without them there is no result."""
-        made = frozenset().union(*(link.makes for link in self.filters))
         read = frozenset().union(*(link.fields() or () for link in self.filters))
-        return (read | {name for name in more if name is not None}) - made
+        return (read | {name for name in more if name is not None}) - self.made
 
 
 def gathered(value: dict[str, Any], place: Place, key: str, inner: Callable[[str], bool]) -> dict[str, Any]:
