@@ -48,7 +48,7 @@ class SpaceSource final : public stream::StepSource {
   void go_to_newest();
   bool look_again();
   bool was_killed(const StreamRecord& record);
-  Outcome lost();
+  Outcome lost(const std::string& how);
   bool was_dropped(std::uint64_t step);
   Outcome take(const std::vector<ObjectInfo>& objects, Step& step, bool& skipped);
   std::uint64_t first_unread(std::uint64_t step) const;
@@ -219,7 +219,7 @@ Outcome SpaceSource::wait_step(Step& step, base::Deadline deadline) {
         return Outcome::writer_lost;
       }
       if (look_again()) continue;
-      if (killed) return lost();
+      if (killed) return lost("has not kept its lease: it was killed, is stopped, or does not reach the directory");
       killed = was_killed(*now);
       if (!killed && (deadline.passed() || interrupted())) return Outcome::not_ready;
       continue;
@@ -237,8 +237,8 @@ bool SpaceSource::was_killed(const StreamRecord& record) {
   return state_of(marks_of(clients_.records, name_, record.incarnation), true) == State::open;
 }
 
-Outcome SpaceSource::lost() {
-  why_ = "its writer (" + record_->writer + ") has ended without closing it";
+Outcome SpaceSource::lost(const std::string& how) {
+  why_ = "its writer (" + record_->writer + ") " + how;
   return Outcome::writer_lost;
 }
 
@@ -290,7 +290,7 @@ Outcome SpaceSource::take(const std::vector<ObjectInfo>& objects, Step& step, bo
     announced += object.key.row.size() + object.key.column.size() + object.metadata.size();
   }
   const auto any = [&](StepMark::What what) { return std::find(whats.begin(), whats.end(), what) != whats.end(); };
-  if (any(StepMark::What::lost)) return lost();
+  if (any(StepMark::What::lost)) return lost("has ended without closing it");
   if (any(StepMark::What::ended)) return Outcome::end_of_stream;
   const auto number = next_;
   skipped = any(StepMark::What::voided) || was_dropped(number);
