@@ -73,7 +73,7 @@ class CatalystTask:
         if lacking := frame.lacks_meshes:
             self.missed.add(self.path.name, frame, lacking)
             return []
-        self.missed.usable += 1
+        self.missed.used.add(self.path.name)
         description = vtkCPDataDescription()
         description.SetTimeData(frame.time, frame.cycle)
         for name in frame.meshes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,12 +31,12 @@ MAX_SAID = 5  # names in one message
 
 class Missed:
     """Steps that were left out as they lacked a field, a mesh or a channel: by the name of what could not be done,
-    `counts`, and `first`, the first of them and what it lacked. usable: how often something could be done."""
+    `counts`, and `first`, the first of them and what it lacked. used: names of what could be done at some step."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.first: dict[str, str] = {}
-        self.usable = 0
+        self.used: set[str] = set()
 
     def add(self, name: str, frame: Frame, lacking: str) -> None:
         self.counts[name] += 1
@@ -44,10 +44,15 @@ class Missed:
         self.first.setdefault(name, f"step {frame.number}{cycle}: {lacking}")
 
     def check(self, program: str) -> None:
-        """NotFound where no step could be used."""
-        if self.counts and not self.usable:
-            what = "; ".join(f"{name} first at {why}" for name, why in list(self.first.items())[:MAX_SAID])
+        """NotFound where something could use no step."""
+        if never := self.counts.keys() - self.used:
+            what = "; ".join(f"{name} first at {self.first[name]}" for name in sorted(never)[:MAX_SAID])
             raise NotFound(f"{program}: no step held what it needs; {what}")
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forgets what an edit has removed."""
+        for name in self.counts.keys() - set(names):
+            del self.counts[name], self.first[name]
 
 
 class Task(Protocol):
@@ -137,6 +142,7 @@ class PipelineTask:
         if not self._checked:
             self._before = self._before or self.pipeline.text
         self.pipeline.replace(text)
+        self.missed.keep([one.name for one in self.pipeline.triggered])
         self._history.keep(["cycle", *self.pipeline.queries], self.pipeline.history_length)
         self._close_outputs()
 
@@ -157,7 +163,7 @@ class PipelineTask:
             if lacking := self._lacks(one, frame):
                 self.missed.add(one.name, frame, lacking)
                 continue
-            self.missed.usable += 1
+            self.missed.used.add(one.name)
             if one.when.holds(values) and (path := self._do(one, frame, values)) is not None:
                 written.append(path)
         self._steer(frame, values)
@@ -384,7 +390,7 @@ class ScriptTask:
         except Lacking as error:
             self.missed.add(self.path.name, frame, str(error))
             return []
-        self.missed.usable += 1
+        self.missed.used.add(self.path.name)
         made = [made] if isinstance(made, str | Path) else made or []
         return [Path(path) for path in made]
 
