@@ -383,6 +383,10 @@ def test_mistakes_are_said(context, tmp_path):
             "extracts: {t: {type: csv, fragments: f, fields: [nass]}}",
             "t: there is no field 'nass'; did you mean 'mass'",
         ),
+        (
+            "extracts: {t: {type: csv, fragment_table: {field: d}}}",
+            "t: .*field: a volume fraction is 0 to 1; .* to 7.8",
+        ),
         ("scenes: {t: {fragments: f, color: trak}}", "t: there is no field 'trak'; did you mean 'track'"),
         ("scenes: {t: {fragments: f, color: vx}}", "t: there is no field 'vx'; known: .*"),
     ],
@@ -390,7 +394,7 @@ def test_mistakes_are_said(context, tmp_path):
 def test_mistakes_about_fields_are_said(context, tmp_path, of, why):
     tree = octree(ONE, 1)
     f = volume_fractions(ONE, tree)
-    fields = {"f": f, "m": f, "u": np.zeros((*f.shape, 3)), "n": f.astype(np.int32)}
+    fields = {"f": f, "m": f, "u": np.zeros((*f.shape, 3)), "n": f.astype(np.int32), "d": 7.8 * f}
 
     def simulation():
         with context.create("blocks", timeout=TIMEOUT_S) as stream, stream.step() as step:

@@ -1,6 +1,8 @@
 #include "analysis/fragments/fragments.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <string>
 
 #include "analysis/refuse.hpp"
@@ -23,6 +25,15 @@ void check_fields(const AmrBlocks& blocks, const FragmentFields& fields) {
            std::to_string(fields.averages.size()));
 }
 
+// Solvers leave 0 to 1 by a little; a density or a pressure by more.
+void check_fractions(const std::vector<double>& values) {
+  const auto [least, most] = std::ranges::minmax(values);
+  if (!(least < -0.5) && !(most > 1.5)) return;
+  std::ostringstream what;
+  what << "field: a volume fraction is 0 to 1; this one has values from " << least << " to " << most << " in a block";
+  refuse(what.str());
+}
+
 }  // namespace
 
 FragmentFinder::FragmentFinder(const AmrBlocks& blocks, const FragmentFields& fields, const FragmentOptions& options)
@@ -39,6 +50,7 @@ FragmentFinder::FragmentFinder(const AmrBlocks& blocks, const FragmentFields& fi
   BlockLabels labels;
   for (std::size_t row = 0; row < blocks.size(); ++row) {
     fields.fraction.read(blocks.grid(), row, fraction);
+    check_fractions(fraction);
     label_block(blocks.grid().cells, fraction, options.threshold, labels);
     components_.add(labels);
     if (row < blocks.own()) add_up(row, fraction, labels);
