@@ -101,7 +101,7 @@ def test_contours_of_single_blocks_fit_but_where_levels_meet(run):
 
 @pytest.mark.parametrize("parts", [1, 5])
 def test_our_surface_is_closed_and_the_table_right(run, parts):
-    figures = bench.ours(3, True, parts, run)
+    figures = bench.ours("", 3, True, parts, run)
     assert (figures["open_edges"], figures["crossed_edges"], figures["euler"]) == (0, 0, 6)
     assert (figures["fragments"], figures["mass_percent"]) == (3, 0)
 
@@ -116,7 +116,7 @@ def test_claims_are_about_rows_that_there_are():
     depths = bench.Sizes(quick=False).weak_depths
     keys = {row.key for row in [*fragments_exchange.rows_of(4, depths), *bench.speed_rows()[0]]}
     keys |= {row.key for row in bench.memory_rows(bench.MEMORY_DEPTHS)}
-    keys |= {("speed", "paraview", name) for name in bench.PEERS}  # where there is one
+    keys |= {("speed", "paraview", name) for name in (*bench.PEERS, "many_AMRDualContour")}  # where there is one
     claims = [*fragments_exchange.claims(depths), *bench.claims()]
     assert all({claim.ours, *claim.theirs} <= keys for claim in claims)
 

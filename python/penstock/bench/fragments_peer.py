@@ -53,6 +53,7 @@ def filter_of(name: str, threshold: float) -> Any:
     if name == "AMRDualContour":
         made = amr.vtkAMRDualContour()
         made.SetIsoValue(threshold)
+        made.SetEnableMergePoints(0)  # as ours, which numbers points and leaves each block its own
         made.SetInputArrayToProcess(0, 0, 0, vtkDataObject.FIELD_ASSOCIATION_CELLS, FRACTION)
     elif name == "AMRConnectivity":
         made = amr.vtkAMRConnectivity()
