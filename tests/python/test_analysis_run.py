@@ -533,3 +533,14 @@ def test_what_fails_on_one_rank_ends_all_at_once(failing, context, tmp_path):
         assert time.monotonic() - begun < TIMEOUT_S  # the cohort waits for 60 s
 
     beside(lambda: write(context, 3), *(lambda c=c: look(c) for c in thread_cohort(3)))
+
+
+def test_a_file_that_cannot_be_written_names_its_extract(context, tmp_path):
+    (tmp_path / "out/t.csv").mkdir(parents=True)
+    analysis = analyse(context, tmp_path, "extracts: {t: {type: csv, values: {top: max(T)}}}")
+
+    def look():
+        with pytest.raises(OSError, match=r"pipeline.yaml: extracts.t: .*t\.csv"):
+            analysis.run()
+
+    beside(lambda: write(context, 1), look)

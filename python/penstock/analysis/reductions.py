@@ -25,6 +25,7 @@ from .files import whole_file
 
 Result = TypeVar("Result")
 MAX_HISTORY_BYTES = 64 << 20
+MAX_MESSAGE = 4_000  # characters
 
 
 def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[list[Any]], Result]) -> Result:
@@ -69,7 +70,11 @@ def together(cohort: Cohort | None, work: Callable[[], Result]) -> Result:
         try:
             exchange(cohort, lambda: _raise(failure), lambda _: None)
         except Exception as known:
-            raise known from error
+            if str(failure)[:MAX_MESSAGE] in str(known):
+                raise known from error
+            own = _named(cohort.rank, failure)  # the others are in another call, fail there, and cannot say it
+            own.on_all_ranks = True  # type: ignore[attr-defined]
+            raise own from known
     exchange(cohort, lambda: None, lambda _: None)
     return result
 
@@ -79,13 +84,13 @@ def _raise(failure: Exception) -> None:
 
 
 def _named(rank: int, error: Exception) -> Exception:
-    """The error, which says of which rank it is."""
+    """The error, which says of which rank it is, with at most MAX_MESSAGE characters of what it says."""
     if isinstance(error, OSError) and error.strerror:
         return type(error)(error.errno, f"rank {rank}: {error.strerror}", error.filename)
     if len(error.args) == 1 and isinstance(error.args[0], str):
-        error.args = (f"rank {rank}: {error.args[0]}",)
+        error.args = (f"rank {rank}: {error.args[0][:MAX_MESSAGE]}",)
         return error
-    return Error(f"rank {rank}: {type(error).__name__}: {error}")
+    return Error(f"rank {rank}: {type(error).__name__}: {str(error)[:MAX_MESSAGE]}")
 
 
 def _tried(work: Callable[[], Any]) -> tuple[Any, Exception | None]:

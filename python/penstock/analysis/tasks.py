@@ -255,13 +255,17 @@ class PipelineTask:
         self.pipeline.evaluate_queries(values)
 
     def _do(self, one: Scene | Extract, frame: Frame, values: Values) -> Path | None:
+        section = "scenes" if isinstance(one, Scene) else "extracts"
+        place = f"{self.pipeline.path}: {section}.{one.name}: "
         try:
             return self._make(one, frame, values)
         except (InvalidArgument, NotFound, Unsupported) as error:
-            section = "scenes" if isinstance(one, Scene) else "extracts"
-            place = f"{self.pipeline.path}: {section}.{one.name}: "
             if place not in str(error):  # another rank may have failed with it
                 error.args = (f"{place}{error}",)
+            raise
+        except OSError as error:
+            if error.strerror and place not in error.strerror:
+                raise type(error)(error.errno, f"{place}{error.strerror}", error.filename) from error
             raise
 
     def _make(self, one: Scene | Extract, frame: Frame, values: Values) -> Path | None:
