@@ -366,6 +366,16 @@ def test_mistakes_are_said(context, tmp_path):
         beside(uniform, *look(context, tmp_path / "out", "extracts: {t: {type: csv, fragment_table: f}}"))
 
 
+def publish_blocks(context, tree, fields):
+    """A step of one rank, with these values of the tree's blocks."""
+    with context.create("blocks", timeout=TIMEOUT_S) as stream, stream.step() as step:
+        mesh = AmrMesh(
+            cells=(CELLS,) * 3, levels=tree.levels, indices=tree.indices, spacing=(1 / CELLS,) * 3,
+            fields={name: Field("element", each) for name, each in fields.items()},
+        )  # fmt: skip
+        publish(step, {"blocks": mesh})
+
+
 @pytest.mark.parametrize(
     "of, why",
     [
@@ -396,16 +406,8 @@ def test_mistakes_about_fields_are_said(context, tmp_path, of, why):
     f = volume_fractions(ONE, tree)
     fields = {"f": f, "m": f, "u": np.zeros((*f.shape, 3)), "n": f.astype(np.int32), "d": 7.8 * f}
 
-    def simulation():
-        with context.create("blocks", timeout=TIMEOUT_S) as stream, stream.step() as step:
-            mesh = AmrMesh(
-                cells=(CELLS,) * 3, levels=tree.levels, indices=tree.indices, spacing=(1 / CELLS,) * 3,
-                fields={name: Field("element", each) for name, each in fields.items()},
-            )  # fmt: skip
-            publish(step, {"blocks": mesh})
-
     with pytest.raises((InvalidArgument, NotFound), match=rf"pipeline.yaml: {of.partition(':')[0]}.{why}"):
-        beside(simulation, *look(context, tmp_path / "out", of, 2))
+        beside(lambda: publish_blocks(context, tree, fields), *look(context, tmp_path / "out", of, 2))
 
 
 def test_fields_of_bytes_are_their_values_and_fractions_of_255(context, tmp_path):
@@ -414,16 +416,8 @@ def test_fields_of_bytes_are_their_values_and_fractions_of_255(context, tmp_path
     three = np.full(f.shape, 3, np.uint8)
     fields = {"f": f, "m": three, "u": np.full((*f.shape, 3), 2, np.uint8), "material": three}
 
-    def simulation():
-        with context.create("blocks", timeout=TIMEOUT_S) as stream, stream.step() as step:
-            mesh = AmrMesh(
-                cells=(CELLS,) * 3, levels=tree.levels, indices=tree.indices, spacing=(1 / CELLS,) * 3,
-                fields={name: Field("element", each) for name, each in fields.items()},
-            )  # fmt: skip
-            publish(step, {"blocks": mesh})
-
     pipeline = "extracts: {t: {type: csv, fragment_table: {field: f, mass: m, velocity: u, average: [material]}}}"
-    beside(simulation, *look(context, tmp_path / "out", pipeline))
+    beside(lambda: publish_blocks(context, tree, fields), *look(context, tmp_path / "out", pipeline))
     found = numbers(tmp_path / "out/t-000000.csv")
     cell = (tree.widths / CELLS)[:, None, None, None] ** 3
     assert np.allclose(found["volume"], np.where(f >= 127.5, f / 255 * cell, 0).sum())
