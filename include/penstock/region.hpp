@@ -66,7 +66,11 @@ struct Field {
 };
 
 using Property = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
-using Properties = std::map<std::string, Property, std::less<>>;
+struct Properties : std::map<std::string, Property, std::less<>> {
+  using map::map;
+  // Real numbers are equal when their bits are, so that a model with a NaN equals itself.
+  friend bool operator==(const Properties& a, const Properties& b);
+};
 
 // Cells or nodes along i, j and k.
 using Ijk = std::array<std::int64_t, 3>;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <set>
 
 #include "base/text.hpp"
@@ -52,7 +53,23 @@ void check_assembly(const Model& model, const Entity& assembly) {
       refuse(assembly, "there is no " + std::string(name_of(assembly.member_type)) + " '" + member + "'");
 }
 
+std::uint64_t bits_of(double number) { return std::bit_cast<std::uint64_t>(number); }
+
+bool same_value(const Property& a, const Property& b) {
+  if (a.index() != b.index()) return false;
+  if (const auto* number = std::get_if<double>(&a)) return bits_of(*number) == bits_of(std::get<double>(b));
+  if (const auto* numbers = std::get_if<std::vector<double>>(&a))
+    return std::ranges::equal(*numbers, std::get<std::vector<double>>(b), {}, bits_of, bits_of);
+  return a == b;
+}
+
 }  // namespace
+
+bool operator==(const Properties& a, const Properties& b) {
+  return std::ranges::equal(a, b, [](const auto& left, const auto& right) {
+    return left.first == right.first && same_value(left.second, right.second);
+  });
+}
 
 std::string_view name_of(EntityType type) { return type_names.at(static_cast<std::size_t>(type)); }
 std::string_view name_of(Role role) { return role_names.at(static_cast<std::size_t>(role)); }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -184,6 +185,24 @@ TEST_P(Series, SoManyStatesAreInAFile) {
     source.seek(state);
     EXPECT_EQ(file->next_state(Timeout(0)).time, source.next_state(Timeout(0)).time);
     each_state_field(source.model(0), [&](Slot slot) { expect_same_values(source, 0, *file, 0, slot); });
+  }
+}
+
+TEST_P(Series, AnAttributeThatIsNotANumberIsTheSameInEachFile) {
+  Model model;
+  model.add({.type = EntityType::region,
+             .name = "region",
+             .count = 1,
+             .properties = {{"netcdf/depth", std::string("float64/y=2")}, {"netcdf/depth/missing_value", std::nan("")}},
+             .fields = {{.name = "netcdf/depth", .role = Role::mesh, .count = 2}}});
+  MemorySource source(model, {1, 2, 3});
+  write(source, {{"states_per_file", "1"}});
+  const auto file = open();
+  EXPECT_TRUE(std::isnan(std::get<double>(file->model(0).entities.at(0).properties.at("netcdf/depth/missing_value"))));
+  for (const double time : {1.0, 2.0, 3.0}) {
+    const auto state = file->next_state(Timeout(0));
+    EXPECT_EQ(state.kind, StateOutcome::Kind::state);
+    EXPECT_EQ(state.time, time);
   }
 }
 

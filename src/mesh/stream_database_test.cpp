@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <thread>
 
@@ -32,7 +33,8 @@ class StreamDatabase : public testing::Test {
 TEST(ModelText, ComesBack) {
   for (const auto dtype : {DType::int32, DType::int64}) {
     auto model = every_entity(dtype).model(0);
-    model.properties["limits"] = std::vector<double>{0.1, -0.0, std::numeric_limits<double>::infinity()};
+    model.properties["limits"] = std::vector<double>{0.1, -0.0, std::numeric_limits<double>::infinity(), std::nan("1")};
+    model.properties["missing"] = std::nan("2");
     model.properties["sizes"] = std::vector<std::int64_t>{INT64_MIN, INT64_MAX};
     EXPECT_EQ(model_from_text(to_text(model)), model);
   }

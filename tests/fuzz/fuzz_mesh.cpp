@@ -1,4 +1,6 @@
 // Models of mesh regions as a stream's reader gets them, and the names that files have. The first byte chooses.
+#include <cmath>
+
 #include "fuzz.hpp"
 #include "mesh/model_text.hpp"
 #include "mesh/storage_names.hpp"
@@ -38,7 +40,8 @@ void check_components(std::string_view text) {
 std::vector<fuzz::Bytes> fuzz::seeds() {
   mesh::Model whole{.title = "blast", .dimensions = 3};
   whole.qa = {{"penstock", "1", "2026/11/27", "12:00"}};
-  whole.properties = {{"seed", std::int64_t{7}}, {"scale", 1.5}, {"sizes", std::vector<std::int64_t>{1, 2}}};
+  whole.properties = {
+      {"seed", std::int64_t{7}}, {"scale", 1.5}, {"missing", std::nan("")}, {"sizes", std::vector<std::int64_t>{1, 2}}};
   whole.add({.type = mesh::EntityType::node_block,
              .name = "nodes",
              .id = 1,
