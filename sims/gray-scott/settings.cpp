@@ -135,6 +135,14 @@ void check_together(const Settings& s, const std::string& where) {
            "; explicit Euler is stable only up to 1: choose a smaller dt");
 }
 
+YAML::Node node_of(const std::string& text, const std::string& where) {
+  try {
+    return YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    throw UsageError(where + ": " + error.what());
+  }
+}
+
 }  // namespace
 
 std::string keys_and_defaults() {
@@ -156,20 +164,18 @@ std::optional<std::string> read_text(const std::string& path) {
 }
 
 Settings parse_settings(const std::string& text, const std::string& path, const std::vector<std::string>& overrides) {
-  YAML::Node file;
-  try {
-    file = YAML::Load(text);
-  } catch (const YAML::Exception& error) {
-    throw UsageError(path + ": " + error.what());
-  }
+  const YAML::Node file = node_of(text, path);
   if (!file.IsMap() && !file.IsNull()) throw UsageError(path + ": expected \"key: value\" lines");
   if (file.IsMap() && file["L"] && file["shape"]) throw UsageError(path + ": give either L or shape, not both");
   Settings settings;
-  for (const auto& entry : file) apply(settings, entry.first.as<std::string>(), entry.second, path);
+  for (const auto& entry : file) {
+    if (!entry.first.IsScalar()) throw UsageError(path + ": a key is a word, not a list or a map");
+    apply(settings, entry.first.Scalar(), entry.second, path);
+  }
   for (const auto& given : overrides) {
     const auto equals = given.find('=');
     if (equals == std::string::npos) throw UsageError("--set: expected key=value, got \"" + given + "\"");
-    apply(settings, given.substr(0, equals), YAML::Load(given.substr(equals + 1)), "--set");
+    apply(settings, given.substr(0, equals), node_of(given.substr(equals + 1), "--set " + given), "--set");
   }
   check_together(settings, path);
   return settings;
