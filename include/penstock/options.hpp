@@ -71,27 +71,28 @@ struct StreamOptions {
   // Engine pool. Readers do not hold the writer: rendezvous_readers, reserve_steps and keep_first_step do not count here;
   // the queue is what the pool has not taken yet. A step may go once it is beyond a bound of retention (0: no such bound)
   // and every group in retain_for has read it; with retain_for alone, as soon as they have. No step goes while it is read.
-  std::string pool;                                     // "": the only one there is
+  std::string pool{};                                   // "": the only one there is
   Acknowledge acknowledge = Acknowledge::memory;        // how safe a step is when its writer may forget it
   std::uint64_t stripe_bytes = std::uint64_t{4} << 20;  // a step is kept in pieces of about this size, on all servers
   std::uint32_t retain_steps = 0;
   std::uint64_t retain_bytes = 0;
   std::uint32_t retain_age_ms = 0;
-  std::string retain_for;  // names of reader groups, with commas between them (in the environment: +)
+  std::string retain_for{};  // names of reader groups, with commas between them (in the environment: +)
   // Writer, engines pool and file: no (replaces an earlier stream of the name), append (goes on after its newest step), or a
   // number, that of this run's first step: steps already stored are skipped.
   std::string resume = "no";
-  std::string group;  // reader: a name under which later runs go on where this one stopped; "": none
+  std::string group{};  // reader: a name under which later runs go on where this one stopped; "": none
   // Reader, engines pool and file: the first step: oldest, newest, or a number (the first kept one not less).
   std::string start = "oldest";
 
   // Engine file. A step is complete once the writers' files of it are closed; readers read beside the writer, or later.
-  std::string folder;             // where the stream's files are; "": "<stream>.steps" in the working directory
+  std::string folder{};           // where the stream's files are; "": "<stream>.steps" in the working directory
   std::uint32_t compression = 0;  // writer: of arrays, by HDF5: 0 (none) to 9
   bool sync = false;              // writer: a step is complete only once the disk has it
 
-  std::string trace;  // where what is done to it is recorded (docs/howto/trace.md): a folder, or a file "*.trace"; "":
-                      // $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere; "off": nowhere
+  // Where what is done to it is recorded (docs/howto/trace.md): a folder, or a file "*.trace"; "": $PENSTOCK_TRACE,
+  // else `trace` in penstock.yaml, else nowhere; "off": nowhere
+  std::string trace{};
 
   // Both
   std::uint32_t spin_us = 20;  // spin at most so long before sleeping in a wait; 0: sleep at once
@@ -101,10 +102,10 @@ struct StreamOptions {
   std::uint32_t step_timeout_ms = 0;
   std::uint32_t close_timeout_ms = 0;
 
-  std::string fixed;
+  std::string fixed{};
   // Names of options, with commas between them, that were given whatever their values: set_option, file and environment add
   // theirs. A member that code changed without set_option counts as given where it is not the default.
-  std::string given;
+  std::string given{};
 };
 inline constexpr Timeout unchosen_timeout{60'000};
 
@@ -132,8 +133,9 @@ enum class MeshIntegers : std::uint8_t { as_given, bits_32, bits_64 };
 
 // Where a mesh region is kept (penstock/mesh_database.hpp).
 struct MeshOptions {
-  std::string database;  // exodus, nemesis, stream, generated or null; "": stream, or what the ending of the path means
-  std::string path;      // of files, or the name of a stream; "": the region's name
+  // exodus, nemesis, stream, generated or null; "": stream, or what the ending of the path means
+  std::string database{};
+  std::string path{};  // of files, or the name of a stream; "": the region's name
   // Databases exodus and nemesis, writer:
   MeshFormat format = MeshFormat::automatic;
   MeshIntegers integers = MeshIntegers::as_given;
@@ -148,26 +150,25 @@ struct MeshOptions {
 
 // A client of a pool (penstock/pool.hpp).
 struct PoolOptions {
-  std::string pool;  // "": the only pool in the directory
+  std::string pool{};  // "": the only pool in the directory
   // The directory service, an address or "etcd://host:port,..."; "": $PENSTOCK_DIRECTORY_SERVICE, else the one registered on
   // this machine.
-  std::string directory;
-  std::string role;   // "", or read, write, compute, admin: what to ask for; "": the highest that the token allows
-  std::string token;  // "": from the directory
-  std::string ns;     // the namespace's name
+  std::string directory{};
+  std::string role{};   // "", or read, write, compute, admin: what to ask for; "": the highest that the token allows
+  std::string token{};  // "": from the directory
+  std::string ns{};     // the namespace's name
   std::uint32_t timeout_ms = 30'000;
   DataPlane data_plane = DataPlane::automatic;  // how large objects move: automatic, tcp or ucx
-  std::string
-      trace;  // where to record this client's operations (docs/howto/trace.md): a file "*.trace", or a folder with
-              // one file for each process; "": $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere;
-              // "off": nowhere, whatever those say
+  // Where to record this client's operations (docs/howto/trace.md): a file "*.trace", or a folder with one file for
+  // each process; "": $PENSTOCK_TRACE, else `trace` in penstock.yaml, else nowhere; "off": nowhere, whatever those say
+  std::string trace{};
   std::string fixed = "";
 };
 
 // What concerns the whole process. Here, too, the environment wins over the file, and the file over code.
 struct ContextOptions {
-  std::string config_file;  // $PENSTOCK_CONFIG; "": penstock.yaml in the working directory if there
-  std::string directory;    // where streams register, and pools are found: a folder, or a directory service
+  std::string config_file{};  // $PENSTOCK_CONFIG; "": penstock.yaml in the working directory if there
+  std::string directory{};    // where streams register, and pools are found: a folder, or a directory service
       // (tcp://host:port/directory?token=..., etcd://host:port,...); $PENSTOCK_DIRECTORY; "": $XDG_RUNTIME_DIR/penstock, else
       // /tmp/penstock-<uid>
   // IPv4 or IPv6 address for tcp; $PENSTOCK_LISTEN; "::": every interface; "": loopback while the ranks and the directory are
@@ -180,9 +181,9 @@ struct ContextOptions {
 // Who gave an option its value.
 enum class Source : std::uint8_t { builtin, code, file, environment };
 struct OptionValue {
-  std::string name, value;
+  std::string name{}, value{};
   Source source = Source::builtin;
-  std::string from;  // "default", "code", "fixed in code", "penstock.yaml:12", "PENSTOCK_STREAM_HEAT"
+  std::string from{};  // "default", "code", "fixed in code", "penstock.yaml:12", "PENSTOCK_STREAM_HEAT"
 };
 
 // The options as YAML, one "key: value" a line, in the order above.

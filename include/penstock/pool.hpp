@@ -40,8 +40,8 @@ struct Namespace {
 };
 
 struct Key {
-  std::string row;
-  std::string column;
+  std::string row{};
+  std::string column{};
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
@@ -51,21 +51,21 @@ enum class IfExists : std::uint8_t { refuse, overwrite, add_version };
 struct PutOptions {
   IfExists if_exists = IfExists::refuse;
   Acknowledge acknowledge = Acknowledge::memory;  // how safe it is when put returns (options.hpp)
-  std::optional<std::uint64_t> tag;  // placed by this number instead of the key's hash (rank, stripe, curve position)
-  std::string metadata;  // returned by info and get; at most 64 KiB. Computing expects described arrays here
-                         // (describe below)
+  std::optional<std::uint64_t> tag{};  // placed by this number instead of the key's hash (rank, stripe, curve position)
+  std::string metadata{};  // returned by info and get; at most 64 KiB. Computing expects described arrays here
+                           // (describe below)
   Timeout timeout = configured;
 };
 // get, need, info, drop of an object that was put with a tag need the same tag.
 struct GetOptions {
-  std::optional<std::uint64_t> version;  // absent: the newest
-  std::optional<std::uint64_t> tag;
+  std::optional<std::uint64_t> version{};  // absent: the newest
+  std::optional<std::uint64_t> tag{};
   std::uint64_t offset = 0, bytes = ~std::uint64_t{0};  // a part of it
   Timeout timeout = configured;
 };
 
 struct ObjectInfo {
-  Key key;
+  Key key{};
   std::uint64_t bytes = 0;
   std::uint64_t version = 0;   // from 1, ascending; with gaps
   std::uint64_t checksum = 0;  // XXH3 of the bytes

@@ -54,14 +54,14 @@ std::string_view name_of(Role);
 Role role_from_name(std::string_view);
 
 struct Field {
-  std::string name;
+  std::string name{};
   DType dtype = DType::float64;    // int32, int64, float32, float64, complex128, string
   std::string storage = "scalar";  // or vector_3d, sym_tensor_33, ... (storage_named), or "[7]": an array of 7
   Role role = Role::transient;
   // Of model fields, and of the region's own: how many entries there are, where they are not one for each node, element or member.
   std::uint64_t count = 0;
   // The names of the components in a format that keeps each by itself (Exodus); empty: made of name and the storage's suffixes.
-  std::vector<std::string> components;
+  std::vector<std::string> components{};
   friend bool operator==(const Field&, const Field&) = default;
 };
 
@@ -84,20 +84,20 @@ struct NodeRange {
 
 // Nodes of this part that a block shares with another one, or with itself.
 struct ZoneConnectivity {
-  std::string name;
-  std::string donor;  // the other structured block
+  std::string name{};
+  std::string donor{};  // the other structured block
   // For each axis of this block the one of the donor, 1 to 3, that it runs along; negative: in the opposite direction.
   std::array<std::int32_t, 3> transform{1, 2, 3};
-  NodeRange owner_range;       // in this block
-  NodeRange donor_range;       // the same nodes, in the same order, in the donor
+  NodeRange owner_range{};     // in this block
+  NodeRange donor_range{};     // the same nodes, in the same order, in the donor
   bool decomposition = false;  // the block continues in another part: the donor is the block itself
   friend bool operator==(const ZoneConnectivity&, const ZoneConnectivity&) = default;
 };
 
 struct BoundaryCondition {
-  std::string name;
-  std::string family;     // what is applied there: several blocks may name the same
-  NodeRange range;        // of this part
+  std::string name{};
+  std::string family{};   // what is applied there: several blocks may name the same
+  NodeRange range{};      // of this part
   std::int32_t face = 0;  // of the whole block: 0 to 2: least i, j, k; 3 to 5: greatest i, j, k
   friend bool operator==(const BoundaryCondition&, const BoundaryCondition&) = default;
 };
@@ -107,8 +107,8 @@ struct Structured {
   Ijk cells{};   // of this part; all 0 where it has none
   Ijk whole{};   // of all parts
   Ijk offset{};  // of this part's first cell in the whole
-  std::vector<ZoneConnectivity> connectivities;
-  std::vector<BoundaryCondition> boundaries;
+  std::vector<ZoneConnectivity> connectivities{};
+  std::vector<BoundaryCondition> boundaries{};
 
   // Of this part.
   std::uint64_t cell_count() const;
@@ -129,15 +129,15 @@ struct Structured {
 //   blob           none
 struct Entity {
   EntityType type = EntityType::element_block;
-  std::string name;  // unique among the entities of its type
+  std::string name{};  // unique among the entities of its type
   std::int64_t id = 0;
-  std::uint64_t count = 0;           // nodes, elements, cells, members or sides of this part
-  std::string topology;              // of blocks: "hex8", "nfaced", ...
-  std::vector<std::string> members;  // of an assembly: names of entities, all of one type
+  std::uint64_t count = 0;             // nodes, elements, cells, members or sides of this part
+  std::string topology{};              // of blocks: "hex8", "nfaced", ...
+  std::vector<std::string> members{};  // of an assembly: names of entities, all of one type
   EntityType member_type = EntityType::element_block;
-  Properties properties;
-  std::vector<Field> fields;
-  std::optional<Structured> structured;  // of a structured block
+  Properties properties{};
+  std::vector<Field> fields{};
+  std::optional<Structured> structured{};  // of a structured block
 
   // The first field of the name; null when there is none. at throws not_found.
   const Field* find(std::string_view field) const;
@@ -147,18 +147,18 @@ struct Entity {
 };
 
 struct QaRecord {
-  std::string code, version, date, time;
+  std::string code{}, version{}, date{}, time{};
   friend bool operator==(const QaRecord&, const QaRecord&) = default;
 };
 
 // One part of a region, without data.
 struct Model {
-  std::string title;
+  std::string title{};
   std::uint32_t dimensions = 3;
-  std::vector<Entity> entities;  // first the region itself, which has the fields of the whole; then by type
-  std::vector<QaRecord> qa;
-  std::vector<std::string> information;
-  Properties properties;
+  std::vector<Entity> entities{};  // first the region itself, which has the fields of the whole; then by type
+  std::vector<QaRecord> qa{};
+  std::vector<std::string> information{};
+  Properties properties{};
 
   Entity& add(Entity entity);
   const Entity* find(EntityType type, std::string_view name) const;
@@ -179,8 +179,8 @@ std::uint64_t values_of(const Entity& entity, const Field& field);
 
 // How the components of a value are called: {"x", "y", "z"} of vector_3d; none of a scalar.
 struct Storage {
-  std::string name;
-  std::vector<std::string> suffixes;
+  std::string name{};
+  std::vector<std::string> suffixes{};
 };
 // Throws for a name that is unknown. "[7]" gives "1" to "7".
 Storage storage_named(std::string_view name);

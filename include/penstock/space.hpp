@@ -27,18 +27,18 @@ namespace penstock {
 
 // A field of the structures that an array may have as elements.
 struct ArrayField {
-  std::string name;  // 1 to 64 bytes
+  std::string name{};  // 1 to 64 bytes
   DType dtype = DType::none;
   friend bool operator==(const ArrayField&, const ArrayField&) = default;
 };
 
 // Where a field lies in the caller's memory.
 struct FieldMemory {
-  std::string name;
+  std::string name{};
   DType dtype = DType::none;  // none: the array's
   // Bytes from `data` to the field of the box's first element; into any memory, so that fields may have arrays of their own.
   std::int64_t offset = 0;
-  std::vector<std::int64_t> strides;  // instead of those of ArrayMemory
+  std::vector<std::int64_t> strides{};  // instead of those of ArrayMemory
 };
 
 // How the elements of a box lie in the caller's memory: next to each other in an order, or with strides.
@@ -46,18 +46,18 @@ struct ArrayMemory {
   DType dtype = DType::none;  // none: the array's
   Order order = Order::row;
   // Bytes between neighbours along each dimension, of any sign, instead of the order; the pointer is to the box's first element.
-  std::vector<std::int64_t> strides;
+  std::vector<std::int64_t> strides{};
   // Which elements put and get refuse, with Error(invalid_argument) that names the first one by index and value. A put is then
   // checked before any of it is sent; what a get has written is unspecified. Servers leave gets that are checked to the reader.
   ConversionCheck check = ConversionCheck::none;
   // Of an array of structures: where the fields lie; a get may leave some out, a put names all. Empty: all fields, one behind the
   // other without padding, in structures. Fields must not share bytes.
-  std::vector<FieldMemory> fields;
+  std::vector<FieldMemory> fields{};
   std::uint64_t structure_bytes = 0;  // from one structure to the next; 0: the elements of each field are neighbours
   // The name of a layout that load_layouts has loaded: the data are layout_bytes() bytes, without order and strides. Structures lie
   // as they do without `fields`, which, if given, say what is expected: others are refused. This program holds the box in rows
   // meanwhile.
-  std::string layout;
+  std::string layout{};
   // What `data` has room for, where a plug-in's layout says how much it takes: more is refused. 0: it is not compared.
   std::uint64_t layout_bytes = 0;
 };
@@ -88,7 +88,7 @@ struct ArrayForm {
 
 struct ArrayOptions {
   ConvertAt convert = ConvertAt::automatic;
-  std::vector<ArrayForm> layouts;  // for in_advance, at most 16
+  std::vector<ArrayForm> layouts{};  // for in_advance, at most 16
   // How many versions are there at most; 0: as many as fit. A new one begins when the lowest one has been dropped, and that is when
   // every reader has read it (Space::done); puts wait for that.
   std::uint32_t keep = 0;
@@ -97,17 +97,17 @@ struct ArrayOptions {
   // A version that began longer ago goes when another one begins, once every reader has read it; puts do not wait for that. 0: no
   // version goes because of its age.
   std::uint64_t keep_ms = 0;
-  std::vector<std::string> readers;  // names of groups of programs, at most 64; none: versions go unread
+  std::vector<std::string> readers{};  // names of groups of programs, at most 64; none: versions go unread
   friend bool operator==(const ArrayOptions&, const ArrayOptions&) = default;
 };
 
 struct ArrayInfo {
-  std::string name;
+  std::string name{};
   DType dtype = DType::none;
-  Dims shape;
+  Dims shape{};
   std::uint32_t parts = 0;  // pieces that lie on a server each
-  ArrayOptions options;
-  std::vector<ArrayField> fields;  // of an array of structures, whose dtype is none
+  ArrayOptions options{};
+  std::vector<ArrayField> fields{};  // of an array of structures, whose dtype is none
 };
 
 // Elements that one put has brought.
