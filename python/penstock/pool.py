@@ -38,7 +38,11 @@ _CONFIGURED = -1
 
 
 def _bytes(text: Text) -> bytes:
-    return text.encode() if isinstance(text, str) else bytes(text)
+    if isinstance(text, str):
+        return text.encode()
+    if isinstance(text, bytes | bytearray | memoryview):
+        return bytes(text)
+    raise InvalidArgument(f"a row or a column is str or bytes, not {type(text).__name__}")
 
 
 def _text(raw: bytes) -> Text:
@@ -60,10 +64,12 @@ def _said(text: str) -> dict[str, Any]:
 
 
 def _key(key: KeyLike) -> tuple[bytes, bytes]:
-    if isinstance(key, tuple):
-        row, column = key
-        return _bytes(row), _bytes(column)
-    return _bytes(key), b""
+    if not isinstance(key, tuple):
+        return _bytes(key), b""
+    if len(key) != 2:
+        raise InvalidArgument(f"a key is a row, or a tuple of row and column; this one has {len(key)} parts")
+    row, column = key
+    return _bytes(row), _bytes(column)
 
 
 def _timeout(seconds: float | None) -> int:
@@ -405,7 +411,10 @@ class Pool:
         arrays differ one for each dtype and shape: `timeout` is for each of these.
         """
         keys, payloads = [], []
-        for key, data in items:
+        for item in items:
+            if not isinstance(item, tuple | list) or len(item) != 2:
+                raise InvalidArgument("put_many takes pairs of a key and data: [((row, column), data), ...]")
+            key, data = item
             keys.append(_key(key))
             payloads.append(_payload(data, metadata))
         groups: dict[str, list[int]] = {}  # metadata are sent once for all objects of a message

@@ -131,9 +131,10 @@ def info(
         return
     table = Table(show_header=False)
     for key, value in known.items():
-        table.add_row(
-            key.replace("_", " "), Text(f"{value} ({size(value)})" if key == "bytes" else visible(str(value)))
-        )
+        words = f"{value} ({size(value)})" if key == "bytes" else visible(str(value))
+        if isinstance(value, bool):
+            words = "yes" if value else "no"
+        table.add_row(key.replace("_", " "), Text(words))
     output().print(table)
 
 
