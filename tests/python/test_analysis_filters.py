@@ -9,122 +9,16 @@ import pytest
 
 pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 
+from cut_meshes import CONVERT, SHAPE, coordinates, divided, fields_of, flat, link, run_on, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.analysis import parts as helpers
-from penstock.analysis.chain import Survey, take_survey
-from penstock.analysis.filters import FILTERS, Table, apply_chain
-from penstock.analysis.schema import PipelineError, Place, Source, read_kind, record
+from penstock.analysis.chain import Survey
+from penstock.analysis.filters import Table, apply_chain
 from ranks import on_ranks
 from vtkmodules.util.numpy_support import vtk_to_numpy
-from vtkmodules.vtkCommonDataModel import (
-    vtkImageData,
-    vtkPolyData,
-    vtkRectilinearGrid,
-    vtkStructuredGrid,
-    vtkUnstructuredGrid,
-)
-from vtkmodules.vtkFiltersCore import vtkAppendFilter, vtkFlyingEdges3D, vtkMassProperties, vtkTriangleFilter
-
-POINT, CELL = helpers.POINT, helpers.CELL
-SHAPE = (13, 11, 9)  # points in x, y, z
-SPACING = (0.5, 1.0, 0.25)
-ORIGIN = (-3.0, 2.0, 0.5)
-
-
-def link(name, **options):
-    """A filter from its options as YAML has them."""
-    source = Source("{}", "test.yaml")
-    result = read_kind(record(*FILTERS[name]), {k.rstrip("_"): v for k, v in options.items()}, Place(source))
-    source.check()
-    return result
-
-
-def coordinates(shape=SHAPE, origin=ORIGIN, spacing=SPACING):
-    """x, y, z of all points, each z × y × x."""
-    axes = [o + s * np.arange(n) for n, o, s in zip(shape, origin, spacing, strict=True)]
-    return np.meshgrid(*axes, indexing="ij")[0].T, *(a.T for a in np.meshgrid(*axes, indexing="ij")[1:])
-
-
-def piece(fields, low, high, shape, ghosts, origin=ORIGIN, spacing=SPACING, kind="image"):
-    """The cells low..high (x, y, z) of a whole as a part, with layers of ghosts. fields: z × y × x, nodes or cells."""
-    cells = np.maximum(np.array(shape) - 1, 1)
-    first, last = np.maximum(np.array(low) - ghosts, 0), np.minimum(np.array(high) + ghosts, cells)
-    flat = np.array(shape) == 1
-    image = vtkImageData()
-    image.SetOrigin(*origin)
-    image.SetSpacing(*spacing)
-    image.SetExtent(*(int(n) for a in range(3) for n in (first[a], first[a] if flat[a] else last[a])))
-    nodes = tuple(slice(first[a], (first[a] if flat[a] else last[a]) + 1) for a in (2, 1, 0))
-    inner = tuple(slice(first[a], last[a]) for a in (2, 1, 0))
-    for name, values in fields.items():
-        at_nodes = values.shape[:3] == tuple(shape[::-1])
-        values = values[nodes if at_nodes else inner]
-        helpers.set_array(image, POINT if at_nodes else CELL, name, values.reshape(-1, *values.shape[3:]))
-    if ghosts:
-        number = np.stack(np.meshgrid(*(np.arange(first[a], last[a]) for a in range(3)), indexing="ij"), -1)
-        mine = ((number >= low) & (number < high)).all(axis=-1)
-        helpers.set_array(image, CELL, "vtkGhostType", (~mine).T.ravel().astype(np.uint8))
-        node = np.stack(np.meshgrid(*(np.arange(n.start, n.stop) for n in nodes[::-1]), indexing="ij"), -1)
-        top = np.where(np.array(high) == cells, np.array(high) + 1, high)  # a node at a border is the upper part's
-        mine = ((node >= low) & (node < top)).all(axis=-1)
-        helpers.set_array(image, POINT, "vtkGhostType", (~mine).T.ravel().astype(np.uint8))
-    return CONVERT[kind](image)
-
-
-def rectilinear(image):
-    grid = vtkRectilinearGrid()
-    extent, origin, spacing = image.GetExtent(), image.GetOrigin(), image.GetSpacing()
-    grid.SetExtent(extent)
-    for axis, name in enumerate("XYZ"):
-        values = origin[axis] + spacing[axis] * np.arange(extent[2 * axis], extent[2 * axis + 1] + 1)
-        array = helpers.numpy_to_vtk(values, deep=True)
-        getattr(grid, f"Set{name}Coordinates")(array)
-    return attributes_of(image, grid)
-
-
-def structured(image):
-    grid = vtkStructuredGrid()
-    grid.SetExtent(image.GetExtent())
-    grid.SetPoints(unstructured(image).GetPoints())
-    return attributes_of(image, grid)
-
-
-def unstructured(image):
-    append = vtkAppendFilter()
-    append.SetOutputPointsPrecision(1)
-    return helpers.copy_of(helpers.run(append, image))
-
-
-def attributes_of(image, grid):
-    for which in (POINT, CELL):
-        grid.GetAttributes(which).ShallowCopy(image.GetAttributes(which))
-    return grid
-
-
-CONVERT = {"image": lambda i: i, "rectilinear": rectilinear, "structured": structured, "unstructured": unstructured}
-
-
-def divided(fields, size, ghosts=1, shape=SHAPE, kind="image", per_rank=1, **more):
-    """For each rank its parts: the whole cut along x and y into size × per_rank boxes, of different sizes."""
-    cells = np.maximum(np.array(shape) - 1, 1)
-    count = size * per_rank
-    rows = 2 if count % 2 == 0 and cells[1] > 1 else 1
-    xs = np.linspace(0, cells[0], count // rows + 1).astype(int)
-    ys = [0, cells[1] // 3, cells[1]] if rows == 2 else [0, cells[1]]
-    boxes = [((x0, y0, 0), (x1, y1, cells[2])) for x0, x1 in pairwise(xs)
-             for y0, y1 in pairwise(ys)]  # fmt: skip
-    made = [piece(fields, low, high, shape, ghosts, kind=kind, **more) for low, high in boxes]
-    return [made[per_rank * r : per_rank * (r + 1)] for r in range(size)]
-
-
-def whole(fields, shape=SHAPE, **more):
-    return piece(fields, (0, 0, 0), np.maximum(np.array(shape) - 1, 1), shape, 0, **more)
-
-
-def run_on(parts, *filters):
-    """The results by rank, for parts by rank."""
-    return on_ranks(len(parts), lambda cohort: apply_chain(filters, parts[cohort.rank], cohort))
+from vtkmodules.vtkCommonDataModel import vtkPolyData
+from vtkmodules.vtkFiltersCore import vtkFlyingEdges3D, vtkMassProperties, vtkTriangleFilter
 
 
 def triangles(datasets, *names, digits=4):
@@ -157,80 +51,6 @@ def volume(datasets):
     return sum(
         vtk_to_numpy(helpers.run(vtkCellSizeFilter(), data).GetCellData().GetArray("Volume")).sum() for data in datasets
     )
-
-
-def flat(results):
-    return [part for parts in results for part in parts]
-
-
-def fields_of(seed=0, shape=SHAPE):
-    random = np.random.default_rng(seed)
-    return {"U": random.normal(size=shape[::-1]), "V": random.normal(size=shape[::-1]),
-            "C": random.normal(size=tuple(max(n - 1, 1) for n in shape[::-1]))}  # fmt: skip
-
-
-# ----------------------------------------------------------------------------------------------------- parts of meshes
-
-
-@pytest.mark.parametrize("kind", CONVERT)
-@pytest.mark.parametrize("shape", [SHAPE, (13, 11, 1), (13, 1, 1), (1, 11, 9), (1, 1, 9)])
-def test_owned_cells_and_values(kind, shape):
-    fields = fields_of(shape=shape)
-    made = flat(divided(fields, 3, 2, shape, kind)) if shape[0] > 1 else [whole(fields, shape, kind=kind)]
-    for name in fields:
-        together = np.concatenate([helpers.owned_values(part, name) for part in made])
-        np.testing.assert_array_equal(np.sort(together), np.sort(fields[name].ravel()))
-    own = [helpers.owned(part) for part in made]
-    assert sum(part.GetNumberOfCells() for part in own) == fields["C"].size
-    assert [type(part) for part in own] == [type(part) for part in made]
-    together = np.concatenate([helpers.values(part, "C") for part in own])
-    np.testing.assert_array_equal(np.sort(together), np.sort(fields["C"].ravel()))
-    assert not any(part.GetAttributes(which).HasArray("vtkGhostType") for part in own for which in (POINT, CELL))
-    assert all(part.GetCellData().HasArray("vtkGhostType") for part in made if shape[0] > 1)  # the parts are untouched
-
-
-@pytest.mark.parametrize("kind", CONVERT)
-def test_hidden_cells_that_are_no_box(kind):
-    part = whole(fields_of(), kind=kind)
-    marks = np.zeros(part.GetNumberOfCells(), np.uint8)
-    marks[::7], marks[1::7], marks[2::7] = 32, 1, 8
-    helpers.set_array(part, CELL, "vtkGhostType", marks)
-    own = helpers.owned(part)
-    np.testing.assert_array_equal(helpers.values(own, "C"), helpers.values(part, "C")[marks == 0])
-    np.testing.assert_array_equal(helpers.owned_values(part, "C"), helpers.values(part, "C")[marks == 0])
-    helpers.set_array(part, CELL, "vtkGhostType", np.ones_like(marks))
-    assert helpers.owned(part) is None
-    assert len(helpers.owned_values(part, "C")) == 0 == len(helpers.owned_values(part, "U"))
-    assert helpers.owned(vtkUnstructuredGrid()) is None
-
-
-@pytest.mark.parametrize("size", (1, 2, 3, 4))
-def test_survey(size):
-    fields = fields_of()
-    fields["W"] = np.random.default_rng(1).normal(size=(*SHAPE[::-1], 3))
-    fields["U"][0, 0, 0], fields["U"][1, 1, 1] = math.nan, math.inf
-    parts = divided(fields, size, 2)
-    filters = [link("contour", field="W"), link("histogram", field="U"), link("contour", field="C", count=3)]
-    surveys = on_ranks(size, lambda cohort: take_survey(filters, parts[cohort.rank], cohort))
-    finite = fields["U"][np.isfinite(fields["U"])]
-    for survey in surveys:
-        np.testing.assert_allclose(survey.bounds, (-3, 3, 2, 12, 0.5, 2.5))
-        length = np.linalg.norm(fields["W"], axis=-1)
-        expected = {"W": length, "U": finite, "C": fields["C"]}
-        assert survey.ranges == {name: pytest.approx((a.min(), a.max())) for name, a in expected.items()}
-        assert survey.names == {"U", "V", "W", "C"}
-
-
-@pytest.mark.parametrize("size", (1, 2, 4))
-def test_an_unknown_field_is_an_error_on_every_rank(size):
-    parts = [[] for _ in range(size)]
-    parts[-1] = [whole({"rho": fields_of()["U"]})]
-
-    def work(cohort):
-        with pytest.raises(penstock.NotFound, match="no field 'rh'; did you mean 'rho'"):
-            apply_chain([link("contour", field="rh", value=0)], parts[cohort.rank], cohort)
-
-    on_ranks(size, work)
 
 
 # -------------------------------------------------------------------------------------------------------------- contour
@@ -558,65 +378,3 @@ def test_seeds():
     assert abs(ball.mean(axis=0) - 2).max() < 0.05
     flat_survey = Survey(bounds=(0, 4, 0, 4, 1, 1))
     assert (link("streamlines", field="u").seeds.all(flat_survey)[:, 2] == 1).all()
-
-
-# ------------------------------------------------------------------------------------------------------------- nothing
-
-
-ALL = [
-    link("slice"), link("contour", field="U"), link("threshold", field="U", min=0), link("clip", plane="x"),
-    link("clip", sphere=1), link("probe", points=[[0, 0, 0]]), link("streamlines", field="W"), link("resample", size=4),
-    link("histogram", field="U", bins=4), link("histogram", field="U", weights="U"), link("statistics"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("one", ALL, ids=lambda one: type(one).__name__)
-@pytest.mark.parametrize("size", (1, 3))
-def test_a_mesh_without_cells(one, size):
-    results = run_on([[vtkUnstructuredGrid()] for _ in range(size)], one)
-    for result in results:
-        assert isinstance(result, Table) or sum(part.GetNumberOfCells() for part in result) == 0
-    results = run_on([[] for _ in range(size)], one)
-    for result in results:
-        assert isinstance(result, Table) == one.makes_table
-        if isinstance(result, Table) and "count" in result.columns:
-            assert not result.columns["count"].any()
-
-
-@pytest.mark.parametrize("one", ALL, ids=lambda one: type(one).__name__)
-@pytest.mark.parametrize("shape", [(2, 2, 2), (2, 2, 1), (2, 1, 1)])
-def test_one_cell_on_one_of_three_ranks(one, shape):
-    fields = fields_of(shape=shape) | {"W": np.ones((*shape[::-1], 3))}
-    results = run_on([[], [whole(fields, shape)], []], one)
-    for result in results:
-        assert isinstance(result, Table) == one.makes_table
-    if one.makes_table:
-        for result in results:
-            for name, column in result.columns.items():
-                np.testing.assert_array_equal(column, results[0].columns[name])
-                assert len(column) == len(result)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("slice", {"normal": "w"}, "x, y, z"), ("slice", {"normal": [0, 0, 0]}, "not .0"), ("slice", {"a": 1}, "'at'"),
-        ("slice", {"at": 1, "origin": [0, 0, 0]}, "at most one"), ("slice", {"at": "1"}, "number is needed"),
-        ("contour", {}, "'field' is missing"), ("contour", {"field": "U", "value": 1, "count": 2}, "at most one"),
-        ("contour", {"field": "U", "values": []}, "1 to 100"), ("contour", {"field": "U", "value": True}, "number"),
-        ("contour", {"field": "U", "value": math.nan}, "number"), ("contour", {"field": 3}, "text"),
-        ("threshold", {"field": "U"}, "min or max"), ("threshold", {"field": "U", "min": 2, "max": 1}, "above"),
-        ("clip", {}, "one of plane, sphere, box"), ("clip", {"sphere": -1}, "more than 0"),
-        ("clip", {"sphere": 1, "plane": "x"}, "not plane and sphere"), ("clip", {"sphere": 1, "keep": "in"}, "inside"),
-        ("clip", {"box": {"min": [0, 0, 0], "max": [1, 0, 1]}}, "below max"), ("probe", {}, "one of points, line"),
-        ("probe", {"line": {"from": [0, 0, 0]}}, "'to' is missing"), ("probe", {"points": [[1, 2]]}, "list of 3"),
-        ("probe", {"line": {"from": [0, 0, 0], "to": [1, 1, 1], "n": 0}}, "from 1"),
-        ("streamlines", {"field": "u", "direction": "up"}, "both"), ("streamlines", {"field": "u", "step": 0}, "more"),
-        ("histogram", {"field": "U", "bins": 0}, "from 1"), ("histogram", {"field": "U", "range": [1, 1]}, "low <"),
-        ("resample", {"size": 300}, "16777216"), ("resample", {"size": [1, 2]}, "list of 3"),
-        ("resample", {"bounds": [0, 1, 0, 1, 0, 1]}, "list of 3"), ("statistics", {"fields": []}, "1 to 1000"),
-    ],
-)  # fmt: skip
-def test_wrong_options(name, options, words):
-    with pytest.raises(PipelineError, match=words):
-        link(name, **options)
