@@ -201,6 +201,12 @@ def cohorts(context, plane, readers):
     return run
 
 
+def _use_built_programs(patch):
+    if "PENSTOCK_BIN" not in os.environ:
+        build = Path(os.environ.get("PENSTOCK_BUILD", Path(__file__).parents[2] / "build"))
+        patch.setenv("PENSTOCK_BIN", str(build / "bin"))
+
+
 @pytest.fixture
 def pool_servers(tmp_path_factory, monkeypatch):
     """pool_servers(n, **options) starts n penstock-server processes, waits until they are ready, and returns a running
@@ -211,9 +217,7 @@ def pool_servers(tmp_path_factory, monkeypatch):
     from penstock.workflow.servers import PoolServers
     from penstock.workflow.study import PoolPlan
 
-    if "PENSTOCK_BIN" not in os.environ:
-        build = Path(os.environ.get("PENSTOCK_BUILD", Path(__file__).parents[2] / "build"))
-        monkeypatch.setenv("PENSTOCK_BIN", str(build / "bin"))
+    _use_built_programs(monkeypatch)
     running = []
 
     def start(n=1, *, disk=False, start=True, wait=True, **options):
@@ -253,6 +257,30 @@ def open_pool(context):
     yield open_client
     for pool in opened:
         pool.close()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Two servers for the tests that break nothing; each test has a namespace of its own."""
+    from penstock.workflow.servers import PoolServers
+    from penstock.workflow.study import PoolPlan
+
+    folder = tmp_path_factory.mktemp("two")
+    plan = PoolPlan(servers=2, memory="64MiB", replication=2, options={"listen": "127.0.0.1", "log": "info"})
+    with pytest.MonkeyPatch.context() as patch:
+        _use_built_programs(patch)
+        with PoolServers(plan, logs=folder, folder=folder / "own") as servers:
+            servers.wait_ready(READY_S)
+            yield servers
+            assert not servers.ended()
+
+
+_namespaces = itertools.count()
+
+
+@pytest.fixture
+def pool(two, open_pool):
+    return open_pool(two, ns=f"test {next(_namespaces)}")
 
 
 @pytest.fixture

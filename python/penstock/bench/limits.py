@@ -37,7 +37,7 @@ LIMITATIONS = (
         "keys",
         "keys of 100 bytes, often longer than the value",
         "keys at most 1 % of the payload, still searchable",
-        ("tests/python/test_pool.py::test_patterns", "tests/python/test_scenarios.py::test_epochs_and_plans"),
+        ("tests/python/test_pool_objects.py::test_patterns", "tests/python/test_scenarios.py::test_epochs_and_plans"),
     ),
     Limitation("one server", "a rank's data lies on one server", "one reader gains from servers"),
     Limitation("balance", "a weak hash: 4 of 16 servers idle", "load max/mean at most 1.1"),
@@ -47,7 +47,7 @@ LIMITATIONS = (
         "the disk's commit before every acknowledgement",
         "levels: memory, replicated, durable",
         (
-            "tests/python/test_pool.py::test_what_is_durable_survives_kill_and_restart",
+            "tests/python/test_pool_servers.py::test_what_is_durable_survives_kill_and_restart",
             "StoreDisk.AfterDiskMeansThatNobodySeesItBefore",
         ),
     ),
@@ -107,7 +107,7 @@ LIMITATIONS = (
         "credentials",
         "credentials of the site expire",
         "own authentication",
-        ("tests/python/test_pool.py::test_roles_and_tokens", "PoolTest.RolesDoWhatTheyMay"),
+        ("tests/python/test_pool_servers.py::test_roles_and_tokens", "PoolTest.RolesDoWhatTheyMay"),
     ),
     Limitation(
         "serialisation",
