@@ -178,6 +178,22 @@ def test_binary_keys_and_long_keys(pool):
     assert [pool.drop(row, column) for row, column in keys] == [True] * len(keys)
 
 
+def test_what_is_no_key_is_refused(pool):
+    for key in (7, ["a", "b"], ("a", 7), ("a", "b", "c")):
+        with pytest.raises(
+            penstock.InvalidArgument, match=r"a key is a row, or|a row or a column is str or bytes, not"
+        ):
+            pool.get_many([key])
+        with pytest.raises(penstock.InvalidArgument):
+            pool.put_many([(key, b"data")])
+    with pytest.raises(penstock.InvalidArgument, match="not int"):
+        pool.put(7, "b", b"data")
+    for item in (("a", "b", b"data"), "ab", 7):
+        with pytest.raises(penstock.InvalidArgument, match="pairs of a key and data"):
+            pool.put_many([item])
+    assert list(pool.list()) == []
+
+
 def test_namespaces_keep_apart(two, open_pool, pool):
     pool.put("same", "key", b"1")
     elsewhere = open_pool(two, ns="elsewhere")
