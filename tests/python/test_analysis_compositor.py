@@ -10,8 +10,8 @@ import penstock
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from penstock.analysis.agreement import together
 from penstock.analysis.compositor import Compositor, nearest, over
-from penstock.analysis.reductions import together
 from ranks import on_ranks
 
 

@@ -12,8 +12,9 @@ import penstock
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from penstock.analysis.agreement import exchange
 from penstock.analysis.expressions import MAX_WORDS, Expression, Values, compile_when, run_program
-from penstock.analysis.reductions import History, Reductions, exchange
+from penstock.analysis.reductions import History, Reductions
 from ranks import on_ranks
 
 RANKS = (1, 2, 3, 4)

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import os
+import threading
 
 import numpy as np
 import penstock
@@ -11,8 +12,8 @@ import pytest
 pytest.importorskip("vtkmodules")
 
 from penstock.analysis import ParticleMesh, UniformMesh, publish
+from penstock.analysis.agreement import exchange, together
 from penstock.analysis.meshes import Field, Multiblock
-from penstock.analysis.reductions import exchange
 from penstock.analysis.run import Analysis
 from penstock.analysis.tasks import PipelineTask, load
 from ranks import on_ranks
@@ -145,6 +146,56 @@ def test_a_step_that_a_script_cannot_use_on_one_rank_is_left_out_on_all(recorded
     for missed, lacked in on_ranks(3, look):
         assert missed == {"script.py": 1}
         assert lacked["script.py"].startswith("step 1: rank 1: there is no mesh 'nowhere'")
+
+
+def test_an_error_of_one_rank_goes_before_a_step_that_another_leaves_out(recorded, tmp_path):
+    context = recorded(both, both)
+    (tmp_path / "script.py").write_text(
+        "def analyze(step):\n"
+        "    if step.cohort.rank == 0:\n"
+        "        step.mesh('nowhere')\n"
+        "    raise ValueError('the sky is falling')\n"
+    )
+
+    def look(cohort):
+        with pytest.raises(ValueError, match=r"^rank 1: the sky is falling$"):
+            Analysis([tmp_path / "script.py"], ["heat"], tmp_path / "out", cohort, context=context).run()
+
+    on_ranks(3, look)
+
+
+class OddOnRank1:
+    """Cannot be unpickled by the thread of rank 1."""
+
+    here = threading.local()
+
+    def __setstate__(self, _):
+        if getattr(self.here, "rank", 0) == 1:
+            raise MemoryError("no room")
+
+    def __getstate__(self):
+        return {"any": 1}
+
+
+def test_a_result_that_one_rank_cannot_unpickle_ends_all():
+    def look(cohort):
+        OddOnRank1.here.rank = cohort.rank
+        with pytest.raises(penstock.Error, match="rank 1: a result cannot be unpickled: MemoryError: no room"):
+            together(cohort, lambda: exchange(cohort, lambda: None, lambda _: OddOnRank1()))
+
+    on_ranks(3, look)
+
+
+def test_a_script_needs_its_fields_of_one_mesh_alone(recorded, tmp_path):
+    context = recorded(grids, lambda step: grids(step, part=True))
+    for folder in "ab":  # scripts of one name
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "script.py").write_text(
+            f"FIELDS = ['T']\ndef analyze(step): assert len(step.mesh('{folder}', ['T']).fields['T'].values)\n"
+        )
+    paths = [tmp_path / folder / "script.py" for folder in "ab"]
+    report = Analysis(paths, ["heat"], tmp_path / "out", context=context).run()
+    assert report.missed == {str(paths[1]): 1}
 
 
 @pytest.fixture

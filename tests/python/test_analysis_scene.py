@@ -16,8 +16,8 @@ from penstock.errors import InvalidArgument, NotFound
 
 pytest.importorskip("vtkmodules", reason="needs VTK (pip install vtk)")
 from penstock.analysis import to_vtk
+from penstock.analysis.agreement import together
 from penstock.analysis.canvas import Annotator, Bar, surface, tick_labels
-from penstock.analysis.reductions import together
 from penstock.analysis.scene import SceneRenderer, ball_radius
 from penstock.analysis.view import view_of
 from vtkmodules.vtkFiltersCore import vtkAppendFilter
@@ -255,7 +255,7 @@ def test_a_rank_that_fails_in_a_filter(chain, failing, context, tmp_path):
 
 def test_together_after_an_exchange_within(context):
     def work(cohort, rank):
-        from penstock.analysis.reductions import exchange
+        from penstock.analysis.agreement import exchange
 
         def inner():
             return exchange(cohort, lambda: 1 / (rank - 1), sum)

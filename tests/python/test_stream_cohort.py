@@ -11,7 +11,7 @@ import penstock
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from penstock.analysis.reductions import exchange
+from penstock.analysis.agreement import exchange
 from penstock.cohort import StreamCohort
 from penstock.errors import InvalidArgument, PeerLost, TimeoutError, WrongState
 

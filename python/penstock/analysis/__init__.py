@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 _NAMES = {
+    "agreement": ("exchange",),
     "meshes": (
         "AmrMesh", "CurvilinearMesh", "ElementBlock", "Field", "Mesh", "Multiblock", "ParticleMesh", "RectilinearMesh",
         "StructuredMesh", "UniformMesh", "UnstructuredMesh",
@@ -16,7 +17,6 @@ _NAMES = {
     "blueprint": ("write_blueprint",),
     "channel": ("describe", "publish", "time_and_cycle"),
     "description": ("FieldInfo", "MeshDescription"),
-    "reductions": ("exchange",),
     "visibility": ("visibility_order",),
     "vtk": ("from_vtk", "to_vtk"),
 }  # fmt: skip

@@ -17,10 +17,10 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..errors import InvalidArgument
+from .agreement import exchange
 from .channel import owned
 from .files import whole_file
 from .meshes import Field, Mesh, ParticleMesh, StructuredMesh
-from .reductions import exchange
 
 Tree = dict[str, Any]  # of trees, arrays, numbers and texts
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..cohort import Cohort
 from ..errors import NotFound
 from ..names import nearest
-from .reductions import exchange
+from .agreement import exchange
 
 Fields = frozenset[str] | None
 Result = TypeVar("Result")

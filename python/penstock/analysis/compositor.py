@@ -19,7 +19,7 @@ import numpy as np
 
 from ..cohort import Cohort, internal_options
 from ..errors import Error
-from .reductions import exchange, together
+from .agreement import exchange, together
 
 TIMEOUT_S = 60.0
 

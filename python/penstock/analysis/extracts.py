@@ -28,11 +28,11 @@ import numpy as np
 from ..cohort import Cohort
 from ..errors import InvalidArgument, NotFound
 from ..names import nearest
+from .agreement import exchange
 from .chain import Table
 from .expressions import Values
 from .files import whole_file
 from .records import Extract, fill
-from .reductions import exchange
 from .sampling import components
 
 MAX_TABLES = 1000  # of one name, with different columns

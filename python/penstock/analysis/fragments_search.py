@@ -13,11 +13,11 @@ import numpy as np
 from .. import _core
 from ..cohort import Cohort
 from ..errors import InvalidArgument
+from .agreement import exchange
 from .amr import Arrays, Batch, Runs
 from .chain import Source
 from .description import AmrDescription
 from .fragments_table import columns_of
-from .reductions import exchange
 from .tracking import Bricks
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..cohort import Cohort
+from .agreement import exchange
 from .fragments_search import Found
-from .reductions import exchange
 from .tracking import MAX_ROWS, Bricks, Tracked, Tracker
 
 MAX_FRAMES = 10_000  # whose events are kept for extracts of few frames, up to MAX_ROWS rows

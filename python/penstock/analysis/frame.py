@@ -48,6 +48,8 @@ class Clock:
 class Lacking(NotFound):
     """A step does not hold the mesh or the field that was asked for."""
 
+    leaves_out = True  # the step, where no rank has another error (agreement.exchange)
+
 
 class Frame:
     """What scripts get as `step`, and pipelines work on; valid until the next one.
@@ -93,14 +95,15 @@ class Frame:
         """known_fields and known_meshes are all that any step may hold."""
         return self.complete and self._declared
 
-    def lacks_fields(self, fields: Iterable[str]) -> str:
-        """What this step lacks of fields that reductions take; empty if nothing.
+    def lacks_fields(self, fields: Iterable[str], of_any_mesh: bool = False) -> str:
+        """What this step lacks of these fields; empty if nothing.
 
-        Every mesh that names a field has to hold it: a reduction is over all of them. Where a channel has no step in
-        this frame, or one that says that nothing was found, unknown fields may belong to the absent channel.
+        Every mesh that names a field has to hold it, as reductions are over all of them; of_any_mesh: one mesh is
+        enough. Where a channel has no step in this frame, or one that says that nothing was found, unknown fields may
+        belong to the absent channel.
         """
         known = self.known_fields
-        for name in sorted(set(fields) - self.whole_fields):
+        for name in sorted(set(fields) - (self.held_fields if of_any_mesh else self.whole_fields)):
             if name in known or self.complete:
                 whys = [each.why for each in self._lacking.values() if name in each.fields]
                 whys += [f"mesh '{mesh}': there is no field '{name}'" for mesh in self._without(name)]

@@ -1,124 +1,24 @@
-"""Reductions of fields over all ranks, and the history of queries.
-
-The ranks of an analysis agree by exchange(): one gather and one broadcast of its cohort. All of them call it, in the
-same order; what fails on one rank is raised on all.
-"""
+"""Reductions of fields over all ranks, and the history of queries."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import pickle
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 
 from ..cohort import Cohort
-from ..errors import Error, InvalidArgument, NotFound
+from ..errors import InvalidArgument, NotFound
 from ..names import nearest
+from .agreement import exchange
 from .expressions import MAX_PREVIOUS, Expression, Reduction, Values
 from .files import whole_file
 
-Result = TypeVar("Result")
 MAX_HISTORY_BYTES = 64 << 20
-MAX_MESSAGE = 4_000  # characters
-
-
-def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[list[Any]], Result]) -> Result:
-    """combine() of what work() gives on each rank, in the order of ranks; the same on all. Collective.
-
-    combine() runs on rank 0. An exception of any rank is raised on all ranks, once all have come, and names the rank.
-    work() makes no calls of the cohort.
-    """
-    if cohort is None or cohort.size == 1:
-        return combine([work()])
-    mine = _tried(work)
-    gathered = cohort.gather(_pickled(mine), 0)
-    answer = b""
-    if gathered is not None:
-        everything = [mine if rank == 0 else _unpickled(data) for rank, data in enumerate(gathered)]
-        failed = [(rank, error) for rank, (_, error) in enumerate(everything) if error is not None]
-        outcome: tuple[Any, Exception | None]
-        if failed:
-            outcome = None, failed[0][1] if len(failed) == cohort.size else _named(*failed[0])
-        else:
-            outcome = _tried(lambda: combine([result for result, _ in everything]))
-        answer = _pickled(outcome)
-    result, error = _unpickled(cohort.broadcast(answer, 0))
-    if error is not None:
-        error.on_all_ranks = True  # type: ignore[attr-defined]
-        raise error
-    answered: Result = result
-    return answered
-
-
-def together(cohort: Cohort | None, work: Callable[[], Result]) -> Result:
-    """What work() gives on this rank; what fails on one is raised on all. work() may exchange() itself. Collective."""
-    if cohort is None or cohort.size == 1:
-        return work()
-    try:
-        result = work()
-    except (Exception, SystemExit) as error:
-        if getattr(error, "on_all_ranks", False):
-            raise
-        # A rank that fails alone gives its error to whichever exchange() the others are in.
-        failure = error if isinstance(error, Exception) else Error(f"the program left with status {error.code}")
-        try:
-            exchange(cohort, lambda: _raise(failure), lambda _: None)
-        except Exception as known:
-            if str(failure)[:MAX_MESSAGE] in str(known):
-                raise known from error
-            own = _named(cohort.rank, failure)  # the others are in another call, fail there, and cannot say it
-            own.on_all_ranks = True  # type: ignore[attr-defined]
-            raise own from known
-    exchange(cohort, lambda: None, lambda _: None)
-    return result
-
-
-def _raise(failure: Exception) -> None:
-    raise failure
-
-
-def _named(rank: int, error: Exception) -> Exception:
-    """The error, which says of which rank it is, with at most MAX_MESSAGE characters of what it says."""
-    if isinstance(error, OSError) and error.strerror:
-        return type(error)(error.errno, f"rank {rank}: {error.strerror}", error.filename)
-    if len(error.args) == 1 and isinstance(error.args[0], str):
-        error.args = (f"rank {rank}: {error.args[0][:MAX_MESSAGE]}",)
-        return error
-    return Error(f"rank {rank}: {type(error).__name__}: {str(error)[:MAX_MESSAGE]}")
-
-
-def _tried(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    try:
-        return work(), None
-    except Exception as error:
-        return None, error
-
-
-def _pickled(outcome: tuple[Any, Exception | None]) -> bytes:
-    try:
-        data = pickle.dumps(outcome, protocol=5)  # which copies an array once
-        if outcome[1] is not None:
-            pickle.loads(data)  # an exception may be picklable and yet not come back
-        return data
-    except Exception as error:
-        return pickle.dumps((None, RuntimeError(str(outcome[1] or error))))
-
-
-def _unpickled(data: bytes) -> tuple[Any, Exception | None]:
-    try:
-        outcome: tuple[Any, Exception | None] = pickle.loads(data)
-        return outcome
-    except Exception as error:
-        return None, Error(f"a result cannot be unpickled: {type(error).__name__}: {error}")
-
-
-# ------------------------------------------------------------------------------------------------------- reductions
 
 
 class Reductions:

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from ..cohort import as_cohort
 from ..context import Context, _default_context
 from ..errors import InvalidArgument
+from .agreement import together
 from .channels import ChannelName, Channels
 from .files import whole_file
 from .frame import Clock, Frame
-from .reductions import together
 from .requests import Requests
 from .tasks import Task, load
 
@@ -240,9 +240,10 @@ class Analysis:
             self._requests.flush()
 
     def _by_file(self, task: Task, by_name: Mapping[str, Value]) -> dict[str, Value]:
-        """Of several programs, the names of scenes and extracts follow that of their file: others may have them too."""
-        alone = len(self._tasks) == 1
-        return {n if alone or n == task.path.name else f"{task.path}: {n}": value for n, value in by_name.items()}
+        """Of several programs, the path of each stands before its scenes and extracts, whose names may repeat."""
+        if len(self._tasks) == 1:
+            return dict(by_name)
+        return {str(task.path) if n == task.path.name else f"{task.path}: {n}": value for n, value in by_name.items()}
 
     # ---------------------------------------------------------------------------------------------------------- edits
 

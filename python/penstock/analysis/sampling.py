@@ -11,9 +11,10 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..errors import InvalidArgument
+from .agreement import exchange
 from .chain import Fields, Filter, Survey, Table
 from .expressions import Expression, Values
-from .reductions import Reductions, exchange
+from .reductions import Reductions
 from .schema import Place, interval, listing, names, only_one, option, points, record, text, vector, whole
 
 MAX_GRID_POINTS = 1 << 24

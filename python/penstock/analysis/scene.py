@@ -21,6 +21,7 @@ import numpy as np
 from ..cohort import Cohort
 from ..errors import InvalidArgument, NotFound
 from ..names import nearest
+from .agreement import exchange, together
 from .chain import Parts, apply_chain
 from .compositor import Compositor, over
 from .expressions import Values
@@ -28,7 +29,6 @@ from .files import whole_file
 from .filters import Slice
 from .pipeline import the_mesh
 from .records import Plot, Scene, fill
-from .reductions import exchange, together
 from .view import Boxes, View, view_of
 
 if TYPE_CHECKING:

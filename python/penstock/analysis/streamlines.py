@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import InvalidArgument
+from .agreement import exchange
 from .chain import Fields, Filter, Survey
-from .reductions import exchange
 from .sampling import Line, point_set, sample
 from .schema import choice, number, only_one, option, points, record, text, vector, whole
 

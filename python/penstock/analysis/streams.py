@@ -11,11 +11,11 @@ import numpy as np
 
 from ..context import Context
 from ..errors import Error, InvalidArgument
+from .agreement import exchange
 from .chain import Table
 from .channel import publish
 from .meshes import ElementBlock, Field, Mesh, ParticleMesh, UnstructuredMesh
 from .records import Extract
-from .reductions import exchange
 
 
 class StreamExtract:

@@ -14,13 +14,14 @@ import numpy as np
 
 from ..context import Context
 from ..errors import InvalidArgument, NotFound, Unsupported
+from .agreement import exchange, together
 from .chain import Table, apply_chain
 from .expressions import Expression, Values, compile_when, run_program
 from .extracts import ExtractWriter
 from .frame import Clock, Frame, Lacking
 from .pipeline import Pipeline, the_mesh
 from .records import Extract, Plot, Scene, fields_of, union
-from .reductions import History, Reductions, exchange, together
+from .reductions import History, Reductions
 from .schema import PipelineError
 from .streams import StreamExtract
 
@@ -388,7 +389,7 @@ class ScriptTask:
         if not self.when.holds(Values(frame.cycle, frame.time, frame.cycle)):
             return []
         try:
-            if lacking := frame.lacks_fields(self.fields or ()):
+            if lacking := frame.lacks_fields(self.fields or (), of_any_mesh=True):
                 raise Lacking(lacking)
             made = together(frame.cohort, lambda: self.module.analyze(frame))
         except Lacking as error:
