@@ -122,7 +122,8 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
 def _said(error: Exception) -> str:
     """Without Python's number of the error."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror.lower()}"
+        reason = os.strerror(error.errno or 0)
+        return f"{error.filename}: {error.strerror.replace(reason, reason.lower())}"
     return str(error)
 
 
