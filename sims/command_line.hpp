@@ -8,18 +8,13 @@
 #include <cstddef>
 #include <functional>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace simulation {
+#include "usage_error.hpp"
 
-// What the user gave cannot be. Every rank throws the same one: run_over_mpi() writes it once. The text is a line for the user.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+namespace simulation {
 
 class CommandLine {
  public:

@@ -6,7 +6,7 @@
 #include <random>
 #include <utility>
 
-#include "command_line.hpp"
+#include "usage_error.hpp"
 
 namespace exploding_pipe {
 namespace {

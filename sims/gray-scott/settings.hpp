@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "command_line.hpp"
+#include "usage_error.hpp"
 
 namespace gray_scott {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "command_line.hpp"
+#include "usage_error.hpp"
 
 namespace sedov {
 namespace {
