@@ -68,7 +68,7 @@ struct Field {
 using Property = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
 struct Properties : std::map<std::string, Property, std::less<>> {
   using map::map;
-  // Real numbers are equal when their bits are, so that a model with a NaN equals itself.
+  // A NaN equals a NaN, so that a model with one equals itself.
   friend bool operator==(const Properties& a, const Properties& b);
 };
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <cmath>
 #include <set>
 
 #include "base/text.hpp"
@@ -53,13 +53,13 @@ void check_assembly(const Model& model, const Entity& assembly) {
       refuse(assembly, "there is no " + std::string(name_of(assembly.member_type)) + " '" + member + "'");
 }
 
-std::uint64_t bits_of(double number) { return std::bit_cast<std::uint64_t>(number); }
+bool same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 bool same_value(const Property& a, const Property& b) {
   if (a.index() != b.index()) return false;
-  if (const auto* number = std::get_if<double>(&a)) return bits_of(*number) == bits_of(std::get<double>(b));
+  if (const auto* number = std::get_if<double>(&a)) return same_number(*number, std::get<double>(b));
   if (const auto* numbers = std::get_if<std::vector<double>>(&a))
-    return std::ranges::equal(*numbers, std::get<std::vector<double>>(b), {}, bits_of, bits_of);
+    return std::ranges::equal(*numbers, std::get<std::vector<double>>(b), same_number);
   return a == b;
 }
 
