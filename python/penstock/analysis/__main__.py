@@ -26,7 +26,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 
 def run(given: argparse.Namespace, observe: Any = None) -> Any:
-    """Runs this rank; returns the Report. size 0: the ranks are those of MPI's COMM_WORLD; given.rank becomes its."""
+    """Runs this rank; returns the Report. size 0: the ranks are those of MPI's COMM_WORLD, and given.rank is set to
+    this one."""
     from ..cohort import StreamCohort
     from .channels import ChannelName
     from .run import Analysis
