@@ -513,7 +513,7 @@ def test_a_script_is_not_called_for_steps_that_lack_what_it_needs(context, tmp_p
     scripts = [tmp_path / "a.py", tmp_path / "b.py"]
     analysis = Analysis(scripts, ["heat"], tmp_path / "out", context=context, timeout=TIMEOUT_S)
     beside(lambda: simulate_lacking(context, lambda step: None), analysis.run)
-    assert analysis.report.frames == 4 and analysis.report.missed == {"a.py": 1, "b.py": 1}
+    assert analysis.report.frames == 4 and analysis.report.missed == dict.fromkeys(map(str, scripts), 1)
 
 
 @pytest.mark.parametrize("failing", [0, 2])
