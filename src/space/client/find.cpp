@@ -43,7 +43,10 @@ Space::Impl::Blocks Space::Impl::find_whole(ArrayPointer of, std::uint64_t versi
       if (error.code() == Errc::not_found) forget(*of, version);
       // Within this look nobody answered for a server that is gone: another one will.
       if (error.code() != Errc::timeout && !PoolClient::may_retry(error)) throw;
-      if (!deadline.passed()) continue;
+      if (!deadline.passed()) {
+        require_kept(*of, version, deadline);
+        continue;
+      }
       blocks = find(of, version, pieces, false, Deadline(last_look));  // only to say what is missing
     }
     std::vector<Box> lacking;
@@ -60,6 +63,7 @@ Space::Impl::Blocks Space::Impl::find_whole(ArrayPointer of, std::uint64_t versi
     const Error late(Errc::timeout, "array '" + of->name + "', version " + std::to_string(version) +
                                         ": not there in time: " + text_of(lacking, complete));
     if (deadline.passed()) throw late;
+    require_kept(*of, version, deadline);
     try {
       if (defined(of->name, deadline)->record != of->record) throw Replaced{};
     } catch (const Error& error) {
@@ -67,6 +71,22 @@ Space::Impl::Blocks Space::Impl::find_whole(ArrayPointer of, std::uint64_t versi
       throw late;
     }
   }
+}
+
+// A stream puts its steps in their order: a version that is not there, where later ones are, was dropped and does not come.
+void Space::Impl::require_kept(const Array& of, std::uint64_t version, Deadline deadline) {
+  if (of.record.stream == 0) return;
+  try {
+    const auto stays = pool.info({space::versions_row(of.record.id), space::version_column(version)}, until(deadline));
+    if (stays.bytes == 0) return;
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) return;  // the servers do not say it now
+    const auto is_later = [&](const ObjectInfo& object) {
+      return *space::version_of_column(object.key.column) > version;
+    };
+    if (!std::ranges::any_of(version_objects(of), is_later)) return;
+  }
+  throw Error(Errc::not_found, "array '" + of.name + "', version " + std::to_string(version) + " was dropped");
 }
 
 std::optional<Space::Impl::Blocks> Space::Impl::known_whole(const Array& of, std::uint64_t version,

@@ -226,6 +226,8 @@ struct Space::Impl : std::enable_shared_from_this<Space::Impl> {
 
   // Which blocks hold all of the pieces, once they do. Throws Error(timeout), with the boxes that are missing; Replaced.
   Blocks find_whole(ArrayPointer of, std::uint64_t version, const Pieces& pieces, Deadline deadline);
+  // Throws Error(not_found) for a version of a stream's array that was dropped.
+  void require_kept(const Array& of, std::uint64_t version, Deadline deadline);
   // Without asking, as it was last found: they may have been dropped. None: some piece is not known.
   std::optional<Blocks> known_whole(const Array& of, std::uint64_t version, const Pieces& pieces);
   void remember(const Array& of, std::uint64_t version, const Pieces& pieces, const Blocks& blocks);

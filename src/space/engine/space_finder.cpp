@@ -68,9 +68,7 @@ std::string inspect_in_space(const stream::EngineContext& context, const std::st
   const auto record = need_stream(records, name);
   const bool lives = writer_lives(*client, record, deadline);
   const auto marks = marks_of(records, name, record.incarnation);
-  std::vector<std::uint64_t> steps;
-  for (const auto& [step, ranks] : marks)
-    if (is_complete(ranks, record)) steps.push_back(step);
+  const auto steps = kept_steps(marks, record);
   return pool::json_text({{"stream", name},
                           {"state", state_names.at(static_cast<std::size_t>(state_of(marks, lives)))},
                           {"writer", record.writer},

@@ -36,13 +36,25 @@ SpacePlane::ArrayPointer SpacePlane::array_of(const std::string& variable, base:
 
 const RankRecord& SpacePlane::record(int writer_rank) const { return ranks_.at(static_cast<std::size_t>(writer_rank)); }
 
+// What the writer has put and is not there any more was dropped.
+void SpacePlane::throw_named(const Error& error) const {
+  if (stream_.empty() || error.code() != Errc::not_found) throw;
+  throw Error(Errc::not_found, "stream " + stream_ + ": step " + std::to_string(step_) +
+                                   " was dropped by its writer, which keeps retain_steps steps; retain_for names the "
+                                   "groups of readers that it waits for");
+}
+
 void SpacePlane::get(const Key& key, std::uint64_t offset, std::span<std::byte> out, base::Deadline deadline) {
   if (out.empty()) return;
   GetOptions options;
   options.offset = offset;
   options.bytes = out.size();
   options.timeout = left(deadline);
-  clients_.records.get_into(key, out, options);
+  try {
+    clients_.records.get_into(key, out, options);
+  } catch (const Error& error) {
+    throw_named(error);
+  }
   bytes_moved_ += out.size();
 }
 
@@ -100,6 +112,8 @@ SpacePlane::Loaded SpacePlane::load(int writer_rank, std::uint64_t first, std::u
       if (stream_.empty() || again)
         throw Error(Errc::not_found, "array '" + array->name + "' was dropped, and defined anew");
       arrays_.erase(variable.name);
+    } catch (const Error& error) {
+      throw_named(error);
     }
   }
   bytes_moved_ += element_count(box.count) * size;

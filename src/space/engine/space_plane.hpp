@@ -61,6 +61,8 @@ class SpacePlane final : public transport::DataPlane {
   const RankRecord& record(int writer_rank) const;
   ArrayPointer array_of(const std::string& variable, base::Deadline deadline);
   void get(const Key& key, std::uint64_t offset, std::span<std::byte> out, base::Deadline deadline);
+  // Throws the error that is being handled, not_found with the step's number.
+  [[noreturn]] void throw_named(const Error& error) const;
 
   Clients& clients_;
   const std::string stream_;

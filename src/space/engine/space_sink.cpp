@@ -239,7 +239,7 @@ stream::StepSink::Begun SpaceSink::begin(base::Deadline deadline) {
   return Begun::open;
 }
 
-// The step that goes for the next one: every rank has put it, and the groups that hold it back have read it. Whatever may still
+// The oldest step, which goes once the next one is written: every rank has put it, and the groups that hold it back have read it. Whatever may still
 // come, as the answer of the server that follows one that died, is waited for again by the next call.
 bool SpaceSink::make_room(base::Deadline deadline) {
   const base::Deadline until(std::max(left(deadline), least_wait));
@@ -260,7 +260,8 @@ bool SpaceSink::make_room(base::Deadline deadline) {
       clients_.records.wait_row(row, record_.groups.size(), std::string(every_group), left(until));
     }
     awaited_ = "the pool's servers, which drop " + step;
-    for (; !put_.empty() && put_.front().step <= oldest; put_.pop_front())
+    // The oldest itself stays while this step is written: as many complete steps as are kept can always be read.
+    for (; !put_.empty() && put_.front().step < oldest; put_.pop_front())
       for (const auto& array : put_.front().arrays)
         Space::Impl::of(*clients_.arrays).drop_version(*array, put_.front().step, until);
     // No rank is further behind than this: it would have held back the row that was waited for.

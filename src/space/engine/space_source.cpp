@@ -161,27 +161,18 @@ void SpaceSource::go_to_newest() {
 }
 
 std::vector<std::uint64_t> SpaceSource::steps() {
+  if (!is_array()) return kept_steps(marks_of(clients_.records, name_, record_->incarnation), *record_);
   std::vector<std::uint64_t> found;
-  if (is_array()) {
-    const auto& shape = array_->record.shape;
-    const Box whole{Dims::filled(shape.size(), 0), shape};
-    for (const auto version : clients_.arrays->versions(name_)) {
-      try {
-        clients_.arrays->wait(name_, version, whole, Timeout(0));
-        found.push_back(version);
-      } catch (const Error& error) {
-        if (error.code() != Errc::timeout && error.code() != Errc::not_found) throw;
-      }
+  const auto& shape = array_->record.shape;
+  const Box whole{Dims::filled(shape.size(), 0), shape};
+  for (const auto version : clients_.arrays->versions(name_)) {
+    try {
+      clients_.arrays->wait(name_, version, whole, Timeout(0));
+      found.push_back(version);
+    } catch (const Error& error) {
+      if (error.code() != Errc::timeout && error.code() != Errc::not_found) throw;
     }
-    return found;
   }
-  for (const auto& [step, ranks] : marks_of(clients_.records, name_, record_->incarnation))
-    if (is_complete(ranks, *record_)) found.push_back(step);
-  // Records stay longer than the arrays' versions.
-  if (record_->retain > 0)
-    std::erase_if(found, [this, newest = found.empty() ? 0 : found.back()](std::uint64_t step) {
-      return newest - step >= record_->retain;
-    });
   return found;
 }
 

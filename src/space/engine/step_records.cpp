@@ -128,6 +128,17 @@ bool is_complete(const std::vector<StepMark>& ranks, const StreamRecord& record)
   return ranks.size() == record.ranks && std::all_of(ranks.begin(), ranks.end(), has_data);
 }
 
+std::vector<std::uint64_t> kept_steps(const Marks& marks, const StreamRecord& record) {
+  std::vector<std::uint64_t> steps;
+  for (const auto& [step, ranks] : marks)
+    if (is_complete(ranks, record)) steps.push_back(step);
+  if (record.retain > 0)
+    std::erase_if(steps, [&, newest = steps.empty() ? 0 : steps.back()](std::uint64_t step) {
+      return newest - step >= record.retain;
+    });
+  return steps;
+}
+
 State state_of(const Marks& marks, bool lives) {
   State state = lives ? State::open : State::lost;
   if (marks.empty()) return state;

@@ -75,6 +75,8 @@ using Marks = std::map<std::uint64_t, std::vector<StepMark>>;
 Marks marks_of(Pool& records, std::string_view stream, std::uint64_t incarnation);
 // Whether every rank has put its part of a step.
 bool is_complete(const std::vector<StepMark>& ranks, const StreamRecord& record);
+// The numbers of the complete steps that are kept. Records stay longer than the versions of arrays.
+std::vector<std::uint64_t> kept_steps(const Marks& marks, const StreamRecord& record);
 enum class State : std::uint8_t { open, ended, lost };
 // lives: writer_lives(), asked before the marks were listed.
 State state_of(const Marks& marks, bool lives);
