@@ -162,13 +162,46 @@ def test_paraview_runs_catalysts_scripts(start, tmp_path):
     assert simulation.wait(TIMEOUT_S) == 0
 
 
-@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="mpiexec is not installed")
-def test_one_rank_of_mpi_reports(start):
-    pytest.importorskip("mpi4py")
-    words = ["mpiexec", "-n", "2", sys.executable, "-m", "penstock.cli.main", "analyze", "heat", "pipeline.yaml"]
-    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    allowed |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1"}
-    program = f"import os; os.execvpe('mpiexec', {[*words, '--json']}, os.environ | {allowed})"
+@pytest.fixture
+def over_mpi(start):
+    """over_mpi(program) starts `penstock analyze heat PROGRAM --json` on two ranks."""
+    pytest.importorskip("mpi4py", reason="needs mpi4py (pip install mpi4py)")
+    if shutil.which("mpiexec") is None:
+        pytest.skip("mpiexec is not installed")
+
+    def over_mpi(program):
+        words = ["mpiexec", "-n", "2", sys.executable, "-m", "penstock.cli.main", "analyze", "heat", program, "--json"]
+        allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        allowed |= {"OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1"}
+        return start("-c", f"import os; os.execvpe('mpiexec', {words}, os.environ | {allowed})")
+
+    return over_mpi
+
+
+def test_one_rank_of_mpi_reports(start, over_mpi):
     start("simulation.py", 2)
-    out, errors = start("-c", program).communicate(timeout=TIMEOUT_S)
+    out, errors = over_mpi("pipeline.yaml").communicate(timeout=TIMEOUT_S)
     assert json.loads(out)["frames"] == 2, errors
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    "failure, said",
+    [
+        ("raise KeyboardInterrupt", ""),
+        ("raise asyncio.CancelledError('the task')", "CancelledError: the task"),
+        ("raise Odd(7)", "the odd 7"),
+        ("raise RuntimeError", "RuntimeError in "),
+    ],
+)
+def test_what_ends_one_rank_of_mpi_ends_the_others(rank, failure, said, start, over_mpi, tmp_path):
+    (tmp_path / "script.py").write_text(
+        "import asyncio\n"
+        "class Odd(OSError):\n"
+        "    def __init__(self, number): super().__init__(5, f'the odd {number}', 'here')\n"
+        f"def analyze(step):\n    if step.cohort.rank == {rank}: {failure}\n"
+    )
+    start("simulation.py", 2)
+    program = over_mpi("script.py")
+    _, errors = program.communicate(timeout=TIMEOUT_S)
+    assert program.returncode != 0 and said in errors

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def run(given: argparse.Namespace, observe: Any = None) -> Any:
     from .channels import ChannelName
     from .run import Analysis
 
-    def analysis(cohort: Any) -> Any:
+    def analysis(cohort: Any, alone: Any = None) -> Any:
         return Analysis(
             given.programs,
             given.channel,
@@ -42,18 +43,35 @@ def run(given: argparse.Namespace, observe: Any = None) -> Any:
             timeout=given.timeout,
             frames=given.frames,
             observe=observe,
+            alone=alone,
         ).run()
 
     if given.size == 0:
         from mpi4py import MPI
 
         given.rank = MPI.COMM_WORLD.Get_rank()
-        return analysis(MPI.COMM_WORLD)
+        return analysis(MPI.COMM_WORLD, _abort)
     if given.size == 1:
         return analysis(None)
     name = given.cohort or f"{Path(ChannelName.parse(given.channel[0]).stream).name}.analysis"
     with StreamCohort(name, given.rank, given.size) as cohort:
         return analysis(cohort)
+
+
+def _abort(error: BaseException) -> None:
+    """Ends the job for what ends one rank alone: MPI's calls have no deadline, and the others would wait."""
+    from mpi4py import MPI
+
+    from ..errors import Error
+
+    if MPI.COMM_WORLD.Get_size() == 1:
+        return
+    if isinstance(error, Error | OSError | ValueError):
+        print(f"penstock analysis: {error}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)
 
 
 def main(words: list[str] | None = None) -> int:

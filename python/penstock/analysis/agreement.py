@@ -5,7 +5,9 @@ All of them make the same calls, in the same order. What fails on one rank is ra
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -49,23 +51,27 @@ def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[
 
 
 def together(cohort: Cohort | None, work: Callable[[], Result]) -> Result:
-    """What work() gives on this rank; what fails on one is raised on all. work() may exchange() itself. Collective."""
+    """What work() gives on this rank; what fails on one is raised on all. Collective.
+
+    work() may exchange() itself, and does not catch what that raises. Errors raised here have the attribute
+    on_all_ranks: False where the others, in another call, could not be told.
+    """
     if cohort is None or cohort.size == 1:
         return work()
     try:
         result = work()
     except (Exception, SystemExit) as error:
-        if getattr(error, "on_all_ranks", False):
+        if hasattr(error, "on_all_ranks"):
             raise
         # A rank that fails alone gives its error to whichever exchange() the others are in.
-        failure = error if isinstance(error, Exception) else Error(f"the program left with status {error.code}")
+        failure = _with_text(error)
         try:
             exchange(cohort, lambda: _raise(failure), lambda _: None)
         except Exception as known:
             if getattr(known, "on_all_ranks", False):
                 raise known from error
             own = _named(cohort.rank, failure)  # the others are in another call, fail there, and cannot say it
-            own.on_all_ranks = True  # type: ignore[attr-defined]
+            own.on_all_ranks = False  # type: ignore[attr-defined]
             raise own from known
     exchange(cohort, lambda: None, lambda _: None)
     return result
@@ -80,6 +86,15 @@ def _the_error(errors: list[Exception | None]) -> Exception:
     return chosen if same else _named(rank, chosen)
 
 
+def _with_text(error: BaseException) -> Exception:
+    if not isinstance(error, Exception):
+        return Error(f"the program left with status {getattr(error, 'code', error)}")
+    if str(error):
+        return error
+    *_, place = traceback.extract_tb(error.__traceback__)
+    return Error(f"{type(error).__name__} in {place.filename}, line {place.lineno}")
+
+
 def _raise(failure: Exception) -> None:
     raise failure
 
@@ -87,8 +102,9 @@ def _raise(failure: Exception) -> None:
 def _named(rank: int, error: Exception) -> Exception:
     """The error, which says of which rank it is, with at most MAX_MESSAGE characters of what it says."""
     if isinstance(error, OSError) and error.strerror:
-        return type(error)(error.errno, f"rank {rank}: {error.strerror}", error.filename)
-    if len(error.args) == 1 and isinstance(error.args[0], str):
+        with contextlib.suppress(Exception):  # a class of the script's own may take other arguments
+            return type(error)(error.errno, f"rank {rank}: {error.strerror}", error.filename)
+    elif len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (f"rank {rank}: {error.args[0][:MAX_MESSAGE]}",)
         return error
     return Error(f"rank {rank}: {type(error).__name__}: {str(error)[:MAX_MESSAGE]}")

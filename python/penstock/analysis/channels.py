@@ -252,13 +252,16 @@ class Channels:
                 found = self._first_rank(look, waiting)
             except Exception as error:
                 self._tell({"failed": f"{type(error).__name__}: {error}"})
+                error.on_all_ranks = True  # type: ignore[attr-defined]
                 raise
             self._tell(found)
             return found["more"], found["news"]
         while (heard := json.loads(self._cohort.broadcast(b"", 0))).get("waiting"):
             pass
         if "failed" in heard:
-            raise Error(f"rank 0: {heard['failed']}")
+            failure = Error(f"rank 0: {heard['failed']}")
+            failure.on_all_ranks = True  # type: ignore[attr-defined]
+            raise failure
         self._heard = heard["steps"]
         return heard["more"], heard["news"]
 

@@ -89,7 +89,8 @@ class Analysis:
     may be mesh:REGION, or an Exodus file. comm: an mpi4py communicator, a cohort, or None. partition: how meshes are
     parted over ranks: block, planar or morton (regions: by runs of elements).
     timeout: seconds for a channel to appear, and for each step; None: as configured to appear, and for ever as long as
-    the writer lives. frames: end after so many.
+    the writer lives. frames: end after so many. alone: called with what ends this rank and not the others, before it
+    closes its channels, which waits for them.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Analysis:
         frames: int | None = None,
         observe: Callable[[Progress], None] | None = None,
         load: Callable[..., Task] = load,
+        alone: Callable[[BaseException], None] | None = None,
     ):
         if not programs:
             raise InvalidArgument("an analysis needs a pipeline or a script")
@@ -113,6 +115,7 @@ class Analysis:
         self._names = [ChannelName.parse(text) for text in channels]
         self._partition, self._timeout, self._frames = partition, timeout, frames
         self._observe = observe or (lambda progress: None)
+        self._alone = alone or (lambda error: None)
         self._cohort = as_cohort(comm)
         self._clock = Clock()
         self._requests: Requests | None = None
@@ -148,12 +151,15 @@ class Analysis:
             while self._frames is None or self.report.frames < self._frames:
                 if not self._next():
                     break
-            for task in self._tasks:
-                task.missed.check(str(task.path))
+            together(self._cohort, self._check_missed)
             while self._open_tasks:  # one on all ranks before the next
                 together(self._cohort, self._open_tasks.pop(0).close)
         except BaseException as error:
             self.report.error = f"{type(error).__name__}: {error}"
+            if not getattr(error, "on_all_ranks", False):
+                if self._first:
+                    self._write_report()
+                self._alone(error)
             raise
         finally:
             self._close()
@@ -161,6 +167,10 @@ class Analysis:
             if self._first:
                 self._write_report()
         return self.report
+
+    def _check_missed(self) -> None:
+        for task in self._tasks:
+            task.missed.check(str(task.path))
 
     def _open_channels(self) -> None:
         self._opened = Channels(self._context, self._names, self._cohort, self._timeout, self._partition)
