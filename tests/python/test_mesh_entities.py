@@ -46,6 +46,20 @@ def test_through_other_formats(first, tmp_path, format):
         assert a.model == b.model
 
 
+def test_an_attribute_that_is_not_a_number_equals_itself(first, tmp_path):
+    def add(edit):
+        region = edit.model.find("region")
+        region.fields.append(mesh.Field("netcdf/probe", role="mesh", count=3))
+        region.properties |= {"netcdf/probe": "float64/x=3", "netcdf/probe/missing_value": float("nan")}
+        edit["region", "netcdf/probe"] = np.arange(3.0)
+
+    mesh.modify(first, add)
+    with mesh.open(first) as a, mesh.open(first) as b:
+        assert a.model == b.model
+    result = report(first, first)
+    assert result.same, result.differences
+
+
 @pytest.mark.parametrize("parts", [2, 4])
 def test_through_parts(first, tmp_path, parts):
     mesh.copy(mesh.open(first), tmp_path / "parts.e", parts=parts, database="nemesis")

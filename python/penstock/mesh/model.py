@@ -15,6 +15,26 @@ from ..errors import InvalidArgument, NotFound
 Property = int | float | str | list[int] | list[float]
 
 
+class Properties(dict[str, Property]):
+    """By name. NaN equals NaN, so that a model with one equals itself."""
+
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, dict) or self.keys() != other.keys():
+            return False
+        return all(_same(value, other[name]) for name, value in self.items())
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+def _same(one: Any, two: Any) -> bool:
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(map(_same, one, two))
+    return bool(one == two or (one != one and two != two))
+
+
 @functools.cache
 def suffixes(storage: str) -> tuple[str, ...]:
     """Of the components of a storage: ("x", "y", "z") of vector_3d, none of a scalar. Raises InvalidArgument."""
@@ -231,8 +251,8 @@ def _as_json(properties: dict[str, Property]) -> dict[str, Any]:
     return out
 
 
-def _from_json(properties: dict[str, Any]) -> dict[str, Property]:
-    out: dict[str, Property] = {}
+def _from_json(properties: dict[str, Any]) -> Properties:
+    out = Properties()
     for name, value in properties.items():
         if isinstance(value, dict):
             bits = value["bits"]
