@@ -15,7 +15,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -248,7 +248,7 @@ class Pool:
 
     def put_many(
         self,
-        items: Iterable[tuple[KeyLike, Any]],
+        items: Iterable[tuple[KeyLike, Any]] | Mapping[KeyLike, Any],
         *,
         if_exists: str = "refuse",
         acknowledge: str = "memory",
@@ -262,7 +262,7 @@ class Pool:
         arrays differ one for each dtype and shape: `timeout` is for each of these.
         """
         keys, payloads = [], []
-        for item in items:
+        for item in items.items() if isinstance(items, Mapping) else items:
             if not isinstance(item, tuple | list) or len(item) != 2:
                 raise InvalidArgument("put_many takes pairs of a key and data: [((row, column), data), ...]")
             key, data = item

@@ -237,6 +237,11 @@ def test_a_batch_keeps_dtypes_and_shapes(pool, other):
     assert other.get("b", "text").text() == "Häher"
 
 
+def test_a_batch_from_a_dict(pool):
+    assert pool.put_many({("r2", "c2"): b"5", "r3": b"6"}) == [1, 1]
+    assert (pool.get("r2", "c2").bytes(), pool.get("r3").bytes()) == (b"5", b"6")
+
+
 def test_a_batch_lets_go_of_its_bytes(pool):
     data = bytearray(1000)
     assert pool.put_many([(("b", "1"), data)]) == [1]
