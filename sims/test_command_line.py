@@ -58,6 +58,7 @@ def test_help_needs_no_mpi(name, run):
         ("exploding-pipe", ["--cells", "31"], "a multiple of 8"),
         ("gray-scott", [], "SETTINGS is missing: "),
         ("gray-scott", ["a", "b"], "more than one SETTINGS: a, b"),
+        ("gray-scott", ["/"], "/: cannot be read"),
         ("gray-scott", ["/dev/null", "--set", "F=["], "--set F=[: yaml-cpp: error at line 1"),
         ("sedov", ["--end", "soon"], "--end takes a number from 1e-09 to 1, not 'soon'"),
         ("sedov", ["--states"], "--states needs a value, N"),

@@ -158,8 +158,9 @@ std::string keys_and_defaults() {
 std::optional<std::string> read_text(const std::string& path) {
   std::ostringstream text;
   std::ifstream file(path);
+  file.peek();  // bad: a folder
+  if (!file.is_open() || file.bad()) return std::nullopt;
   text << file.rdbuf();  // of an empty file nothing: failbit
-  if (!file.is_open() || text.bad()) return std::nullopt;
   return text.str();
 }
 
