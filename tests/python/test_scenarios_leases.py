@@ -113,7 +113,7 @@ def test_hoarding_reader_starves_nobody(context, plane):
                 hoarded = []
                 for t in range(40):
                     write_step(writer)
-                    step = hoarder.try_step()
+                    step = hoarder.try_step(TIMEOUT_S if t == 0 else 0)  # announcements take their time
                     if step is not None:
                         with step:
                             hoarded.append(step["v"].view())
