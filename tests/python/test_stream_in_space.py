@@ -222,6 +222,36 @@ def test_steps_that_nobody_reads_hold_nothing_back(context, space):
     assert space["s/v"].versions == [7]
 
 
+def test_steps_that_are_kept_are_read_while_the_next_is_written(context, space):
+    with create(context, retain_steps=3) as writer:
+        for t in range(5):
+            with writer.step() as step:
+                step["v"] = np.full(8, t)
+        with writer.step() as step:
+            step["v"] = np.full(8, 5)
+            with join(context) as reader:
+                assert reader.steps == [2, 3, 4]
+                for t in reader.steps:
+                    with reader.step() as read:
+                        assert (read.number, read["v"][0]) == (t, t)
+            assert context.inspect("s", engine="space")["steps"] == 3
+        assert space["s/v"].versions == [3, 4, 5]
+
+
+def test_a_read_of_a_step_that_has_gone_fails_at_once(context, space):
+    with create(context, retain_steps=2) as writer, join(context) as reader:
+        with writer.step() as step:
+            step["v"], step["n"] = np.full(8, 0), 7
+        with reader.step() as read:
+            for t in range(1, 6):
+                with writer.step() as step:
+                    step["v"], step["n"] = np.full(8, t), 7
+            for look in (lambda: read["v"][...], lambda: read["n"].value):
+                with pytest.raises(penstock.NotFound, match="stream s: step 0 was dropped by its writer"):
+                    look()
+        assert reader.step().number == 4
+
+
 def test_an_array_that_somebody_drops_is_defined_anew(context, space):
     with create(context) as writer, join(context) as reader:
         with writer.step() as step:

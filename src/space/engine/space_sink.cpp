@@ -107,6 +107,7 @@ class SpaceSink final : public stream::StepSink {
   void require_ours();
   bool make_room(base::Deadline deadline);
   std::string groups_lacking(std::uint64_t step);
+  void drop_arrays(std::uint64_t last, base::Deadline deadline);
   void drop_step(std::uint64_t step, base::Deadline deadline);
   ArrayPointer array_of(const model::VariableDefinition& variable, base::Deadline deadline);
   ArrayPointer define(const model::VariableDefinition& variable, base::Deadline deadline);
@@ -261,9 +262,7 @@ bool SpaceSink::make_room(base::Deadline deadline) {
     }
     awaited_ = "the pool's servers, which drop " + step;
     // The oldest itself stays while this step is written: as many complete steps as are kept can always be read.
-    for (; !put_.empty() && put_.front().step < oldest; put_.pop_front())
-      for (const auto& array : put_.front().arrays)
-        Space::Impl::of(*clients_.arrays).drop_version(*array, put_.front().step, until);
+    if (oldest > 0) drop_arrays(oldest - 1, until);
     // No rank is further behind than this: it would have held back the row that was waited for.
     if (rank_ == 0 && oldest >= record_.retain) drop_step(oldest - record_.retain, until);
   } catch (const Error& error) {
@@ -287,6 +286,13 @@ std::string SpaceSink::groups_lacking(std::uint64_t step) {
   std::string names;
   for (const auto& group : lacking) names += (names.empty() ? "'" : ", '") + group + "'";
   return (lacking.size() > 1 ? "groups " : "group ") + names + ", to read step " + std::to_string(step);
+}
+
+// Of this rank's steps up to the last.
+void SpaceSink::drop_arrays(std::uint64_t last, base::Deadline deadline) {
+  for (; !put_.empty() && put_.front().step <= last; put_.pop_front())
+    for (const auto& array : put_.front().arrays)
+      Space::Impl::of(*clients_.arrays).drop_version(*array, put_.front().step, deadline);
 }
 
 void SpaceSink::drop_step(std::uint64_t step, base::Deadline deadline) {
@@ -394,6 +400,11 @@ void SpaceSink::commit(const Payload& payload, std::shared_ptr<const std::string
   put_record(mark, number_, record, left(deadline));
   open_ = false;
   next_ = number_ + 1;
+  if (record_.retain == 0 || number_ < record_.retain) return;
+  try {
+    drop_arrays(number_ - record_.retain, deadline);
+  } catch (const Error&) {  // this step is there all the same; the next begin() drops it, or says why not
+  }
 }
 
 void SpaceSink::discard() {
