@@ -256,7 +256,7 @@ void Channel::Impl::on_failure(const Item& item) {
   if (!call) return;
   std::string text(item.where);
   const std::string what = call->what();
-  if (!what.empty() && text.find(' ') == std::string::npos) text += " " + what;  // the peer refused before it knew the method
+  if (!what.empty() && text.find(' ') == std::string::npos) text += " " + what;  // the peer did not know the method
   if (!text.empty()) text += ": ";
   call->completion->failed(std::make_exception_ptr(Error(item.code, text.append(item.message))));
 }
