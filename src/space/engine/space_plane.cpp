@@ -40,8 +40,8 @@ const RankRecord& SpacePlane::record(int writer_rank) const { return ranks_.at(s
 void SpacePlane::throw_named(const Error& error) const {
   if (stream_.empty() || error.code() != Errc::not_found) throw;
   throw Error(Errc::not_found, "stream " + stream_ + ": step " + std::to_string(step_) +
-                                   " was dropped by its writer, which keeps retain_steps steps; retain_for names the "
-                                   "groups of readers that it waits for");
+                                   " is no longer in the space: its writer keeps retain_steps steps (retain_for names "
+                                   "the groups of readers that it waits for), and any program may drop its arrays");
 }
 
 void SpacePlane::get(const Key& key, std::uint64_t offset, std::span<std::byte> out, base::Deadline deadline) {

@@ -240,8 +240,8 @@ stream::StepSink::Begun SpaceSink::begin(base::Deadline deadline) {
   return Begun::open;
 }
 
-// The oldest step, which goes once the next one is written: every rank has put it, and the groups that hold it back have read it. Whatever may still
-// come, as the answer of the server that follows one that died, is waited for again by the next call.
+// Whether a step can begin: every rank has put the oldest step, and the groups that hold it back have read it. What may
+// still come, as the answer of the server that follows one that died, the next call waits for again.
 bool SpaceSink::make_room(base::Deadline deadline) {
   const base::Deadline until(std::max(left(deadline), least_wait));
   const bool waits = record_.retain > 0 && next_ >= record_.retain;
