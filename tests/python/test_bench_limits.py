@@ -68,7 +68,7 @@ def test_the_table_says_what_was_measured():
     console.file.close()
     assert "serial True: 1.5×" in text and "keys False: 1.5× (not met)" in text
     assert "rounds of each figure, with their spread: 1 (not met)" in text
-    assert "waits for later parts: meshes" in text
+    assert "waits for later parts: front doors" in text
 
 
 def options_of(tmp_path, **more):

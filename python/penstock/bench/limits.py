@@ -58,7 +58,12 @@ LIMITATIONS = (
         "a reader works on step n while n+1 is computed",
         ("StreamInPool.ReadersWorkOnAStepWhileTheWriterComputesTheNext",),
     ),
-    Limitation("exodus", "a defect in Exodus data unresolved", "round trips of a corpus", later="meshes"),
+    Limitation(
+        "exodus",
+        "a defect in Exodus data unresolved",
+        "round trips of a corpus",
+        ("tests/python/test_mesh_corpus.py::test_generated_meshes_come_back_from_every_path",),
+    ),
     Limitation(
         "launch",
         "started by hand, the service first",
@@ -145,10 +150,13 @@ LIMITATIONS = (
         "identity",
         "block attributes lost, names of regions not unique",
         "the whole model, stable identity",
-        later="meshes",
+        (
+            "tests/python/test_mesh_entities.py::test_through_a_pool",
+            "tests/python/test_mesh_entities.py::test_through_parts",
+        ),
     ),
     Limitation("stack", "1.5 to 2 hours to build", "a thin client"),
-    Limitation("drop-ins", "codes without IOSS keep files", "a replayer of files, drop-ins", later="front doors"),
+    Limitation("drop-ins", "codes without IOSS keep files", "drop-ins for their libraries", later="front doors"),
 )
 
 
