@@ -1,4 +1,4 @@
-// The public face: blocking calls, pending results and subscriptions over the coroutines of client.cpp.
+// The public face: blocking calls, pending results and subscriptions over the coroutines of client.cpp and pool_patterns.cpp.
 #include "penstock/pool.hpp"
 
 #include "base/config.hpp"
