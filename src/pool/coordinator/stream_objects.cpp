@@ -1,11 +1,21 @@
 #include "pool/coordinator/stream_objects.hpp"
 
+#include "base/config.hpp"
+#include "base/log.hpp"
 #include "pool/keys/infos.hpp"
 #include "pool/keys/protocol.hpp"
 #include "pool/keys/stream_keys.hpp"
 #include "pool/store/object_info.hpp"
 
 namespace penstock::pool {
+
+StreamOptions stream_options(const fb::StreamRecordT& record, const std::string& stream) {
+  StreamOptions options = base::from_yaml(record.options, [&](const Error& e) {  // of a writer newer than this server
+    base::log(base::Level::warn, "an option of a stream is not understood", {{"stream", stream}, {"why", e.what()}});
+  });
+  if (record.stripe_bytes != 0) options.stripe_bytes = record.stripe_bytes;  // readers know the first writer's
+  return options;
+}
 
 KeyPattern exact_row(const std::string& row) {
   Pattern pattern;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/options.hpp"
 #include "pool/server/server_core.hpp"
 
 namespace penstock::pool {
@@ -21,6 +22,8 @@ typename Table::NativeTableType decode_object(std::span<const std::byte> bytes) 
   return rpc::decode<Table>(copy, "record of a stream");
 }
 
+// The options in a stream's record. Those that this server does not know are logged and left out.
+StreamOptions stream_options(const fb::StreamRecordT& record, const std::string& stream);
 KeyPattern exact_row(const std::string& row);
 // The lowest row that matches, of what a server holds; empty when there is none.
 Task<std::string> first_row(ServerCore& core, Member member, std::uint64_t view, std::string rows,

@@ -164,6 +164,15 @@ Task<void> StreamHome::drop_stripes(fb::StepRecordT record, Deadline deadline) {
   }
 }
 
+void StreamHome::forget_steps() {
+  steps_.clear();
+  leaving_.reset();
+  epochs_.clear();
+  described_.clear();
+  readers_.clear();
+  bytes_ = steps_taken_ = bytes_taken_ = 0;
+}
+
 // The record goes first: then nobody finds the stream, and a home that takes over now has nothing to load. The rest of its row
 // goes last: by that a later home sees that more may be there.
 Task<void> StreamHome::drop_everything(Deadline deadline) {

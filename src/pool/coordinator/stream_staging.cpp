@@ -282,4 +282,9 @@ Task<fb::PullReplyT> StreamHome::pull_at(Member member, std::shared_ptr<fb::Pull
   co_return co_await client.pull(*request, options);
 }
 
+bool StreamHome::steps_coming() const {
+  return std::ranges::any_of(staging_,
+                             [](const auto& entry) { return !entry.second.given_up || entry.second.recorded; });
+}
+
 }  // namespace penstock::pool
