@@ -5,14 +5,11 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstring>
-#include <deque>
 #include <map>
 #include <new>
-#include <set>
-#include <unordered_map>
 
 #include "penstock/error.hpp"
+#include "pool/store/object_waiters.hpp"
 
 namespace penstock::pool {
 
@@ -134,38 +131,13 @@ std::uint64_t allocated(std::uint64_t bytes) { return (bytes + 8 + 15) / 16 * 16
 }  // namespace
 
 struct ObjectTable::Impl {
-  // A key's waiter, a row's, or a subscription, in one numbering: their order is the order in which they are told.
-  struct Waiter {
-    std::string key;                // packed; of a row: with an empty column
-    std::function<void()> present;  // taken out when it is called
-    TextPattern column;             // of a row
-    std::size_t count = 0;          // of a row; 0: the waiter of one key
-    std::size_t have = 0;
-  };
-  struct Watcher {
-    Namespace ns;
-    KeyPattern pattern;
-    std::function<void(bool, const Namespace&, std::string_view, std::string_view, const StoredObject&)> event;
-  };
-  struct Change {
-    bool dropped;
-    Namespace ns;
-    std::string row, column;
-    StoredObject object;
-    WaiterId before;  // who came later was told by the call that made the waiter
-  };
-  using Waiters = std::unordered_map<std::string, std::set<WaiterId>>;
+  explicit Impl(ObjectTable& table) : waiters(table) {}
 
   std::map<Namespace, Space> spaces;
-  std::unordered_map<WaiterId, Waiter> waiters;
-  Waiters by_key, by_row;
-  std::map<WaiterId, std::shared_ptr<Watcher>> watchers;
-  WaiterId next_id = 1;
-  std::deque<Change> changes;
-  bool telling = false;
   int visiting = 0;
   std::size_t keys = 0;
   std::uint64_t object_bytes = 0, node_bytes = 0;
+  ObjectWaiters waiters;
 
   Space* space(const Namespace& ns) {
     const auto at = spaces.find(ns);
@@ -175,12 +147,6 @@ struct ObjectTable::Impl {
     Space* in = space(ns);
     return in == nullptr ? nullptr : in->find(key);
   }
-  void count_row(const Namespace& ns, KeyView key, bool added);
-  void change(bool dropped, const Namespace& ns, KeyView key, const StoredObject& object);
-  void tell();
-  void tell(const Change& change);
-  void tell(WaiterId id, const Change& change);
-  void forget(std::unordered_map<WaiterId, Waiter>::iterator waiter);
   std::size_t count_matching(const Namespace& ns, std::string_view row, const TextPattern& column, std::size_t enough);
   void remove_node(const Namespace& ns, Node* node);
   void add(const Namespace& ns, Space& space, KeyView key, StoredObject object);
@@ -195,7 +161,7 @@ struct ObjectTable::Impl {
   const Node* walk(const Namespace& ns, Space& space, std::optional<KeyView> after, Walk& walk);
 };
 
-ObjectTable::ObjectTable() : impl_(std::make_unique<Impl>()) {}
+ObjectTable::ObjectTable() : impl_(std::make_unique<Impl>(*this)) {}
 ObjectTable::~ObjectTable() = default;
 
 // ------------------------------------------------------------------------------------------------------------- objects
@@ -233,8 +199,9 @@ void ObjectTable::Impl::add(const Namespace& ns, Space& space, KeyView key, Stor
   object_bytes += node->newest.bytes;
   ++keys;
   node_bytes += allocated(node->bytes());
-  count_row(ns, node->key(), true);
-  change(false, ns, node->key(), node->newest);
+  const auto [row, column] = node->key();
+  waiters.count_row(ns, row, column, true);
+  waiters.change(false, ns, row, column, node->newest);
 }
 
 bool ObjectTable::Impl::replace(const Namespace& ns, Node& node, StoredObject object) {
@@ -261,7 +228,8 @@ bool ObjectTable::Impl::replace(const Namespace& ns, Node& node, StoredObject ob
     }
     node.newest = std::move(object);
   }
-  change(false, ns, node.key(), node.newest);
+  const auto [row, column] = node.key();
+  waiters.change(false, ns, row, column, node.newest);
   return true;
 }
 
@@ -335,12 +303,13 @@ bool ObjectTable::erase(const Namespace& ns, std::string_view row, std::string_v
     }
   }
   impl_->object_bytes -= erased.bytes;
-  impl_->change(true, ns, {row_copy, column_copy}, erased);
+  impl_->waiters.change(true, ns, row_copy, column_copy, erased);
   return true;
 }
 
 void ObjectTable::Impl::remove_node(const Namespace& ns, Node* node) {
-  count_row(ns, node->key(), false);
+  const auto [row, column] = node->key();
+  waiters.count_row(ns, row, column, false);
   --keys;
   node_bytes -= allocated(node->bytes());
   const auto space = spaces.find(ns);
@@ -436,83 +405,6 @@ std::string ObjectTable::scan_all(std::string_view after, std::size_t max_visits
 
 // ------------------------------------------------------------------------------------------------------------- waiting
 
-void ObjectTable::Impl::count_row(const Namespace& ns, KeyView key, bool added) {
-  if (by_row.empty()) return;
-  const auto row = by_row.find(pack_key(ns, key.row, {}));
-  if (row == by_row.end()) return;
-  for (const WaiterId id : row->second) {
-    Waiter& waiter = waiters.at(id);
-    if (waiter.column.matches(key.column)) waiter.have += added ? 1 : std::size_t{0} - 1;
-  }
-}
-
-// Remembers what has to be told, if anybody wants to know, and tells it unless a call further out is doing so.
-void ObjectTable::Impl::change(bool dropped, const Namespace& ns, KeyView key, const StoredObject& object) {
-  const bool awaited = !dropped && ((!by_key.empty() && by_key.contains(pack_key(ns, key.row, key.column))) ||
-                                    (!by_row.empty() && by_row.contains(pack_key(ns, key.row, {}))));
-  const auto wants = [&](const auto& watcher) {
-    return watcher.second->ns == ns && watcher.second->pattern.matches(key.row, key.column);
-  };
-  if (!awaited && std::ranges::none_of(watchers, wants)) return;
-  changes.push_back({dropped, ns, std::string(key.row), std::string(key.column), object, next_id});
-  if (!telling) tell();
-}
-
-void ObjectTable::Impl::tell() {
-  struct Telling {
-    explicit Telling(bool& flag) : flag(flag) { flag = true; }
-    ~Telling() { flag = false; }
-    bool& flag;
-  } guard(telling);
-  while (!changes.empty()) {
-    const Change change = std::move(changes.front());
-    changes.pop_front();
-    tell(change);
-  }
-}
-
-void ObjectTable::Impl::tell(const Change& change) {
-  std::vector<WaiterId> ids;
-  if (!change.dropped) {
-    for (const auto& [waiters, column] :
-         {std::pair{&by_key, std::string_view(change.column)}, {&by_row, std::string_view()}}) {
-      const auto found = waiters->find(pack_key(change.ns, change.row, column));
-      if (found != waiters->end()) ids.insert(ids.end(), found->second.begin(), found->second.end());
-    }
-  }
-  for (const auto& [id, watcher] : watchers)
-    if (id < change.before && watcher->ns == change.ns && watcher->pattern.matches(change.row, change.column))
-      ids.push_back(id);
-  std::ranges::sort(ids);
-  // A column that is empty names a key as well as its row; nobody is called twice, as ids differ.
-  for (const WaiterId id : ids) tell(id, change);
-}
-
-// Calls it, unless one that was called before has cancelled it or taken away what it waits for.
-void ObjectTable::Impl::tell(WaiterId id, const Change& change) {
-  if (const auto watcher = watchers.find(id); watcher != watchers.end()) {
-    const auto alive = watcher->second;  // it may cancel itself
-    alive->event(change.dropped, change.ns, change.row, change.column, change.object);
-    return;
-  }
-  const auto waiter = waiters.find(id);
-  if (waiter == waiters.end()) return;
-  const bool satisfied = waiter->second.count > 0 ? waiter->second.have >= waiter->second.count
-                                                  : find(change.ns, {change.row, change.column}) != nullptr;
-  if (!satisfied) return;
-  const auto present = std::move(waiter->second.present);
-  forget(waiter);
-  present();
-}
-
-void ObjectTable::Impl::forget(std::unordered_map<WaiterId, Waiter>::iterator waiter) {
-  Waiters& index = waiter->second.count > 0 ? by_row : by_key;
-  const auto entry = index.find(waiter->second.key);
-  entry->second.erase(waiter->first);
-  if (entry->second.empty()) index.erase(entry);
-  waiters.erase(waiter);
-}
-
 std::size_t ObjectTable::Impl::count_matching(const Namespace& ns, std::string_view row, const TextPattern& column,
                                               std::size_t enough) {
   const auto space = spaces.find(ns);
@@ -529,50 +421,29 @@ std::size_t ObjectTable::Impl::count_matching(const Namespace& ns, std::string_v
 
 ObjectTable::WaiterId ObjectTable::wait(const Namespace& ns, std::string_view row, std::string_view column,
                                         std::function<void()> present) {
-  if (impl_->find(ns, {row, column}) != nullptr) {
-    present();
-    return 0;
-  }
-  const WaiterId id = impl_->next_id++;
-  std::string key = pack_key(ns, row, column);
-  impl_->by_key[key].insert(id);
-  impl_->waiters.emplace(id, Impl::Waiter{std::move(key), std::move(present), {}});
-  return id;
+  if (impl_->find(ns, {row, column}) == nullptr) return impl_->waiters.wait(ns, row, column, std::move(present));
+  present();
+  return 0;
 }
 
 ObjectTable::WaiterId ObjectTable::wait_row(const Namespace& ns, std::string_view row, const KeyPattern& pattern,
                                             std::size_t count, std::function<void()> reached) {
   const std::size_t have = impl_->count_matching(ns, row, pattern.column, count);
-  if (have >= count) {
-    reached();
-    return 0;
-  }
-  const WaiterId id = impl_->next_id++;
-  std::string key = pack_key(ns, row, {});
-  impl_->by_row[key].insert(id);
-  impl_->waiters.emplace(id, Impl::Waiter{std::move(key), std::move(reached), pattern.column, count, have});
-  return id;
+  if (have < count) return impl_->waiters.wait_row(ns, row, pattern.column, count, have, std::move(reached));
+  reached();
+  return 0;
 }
 
-void ObjectTable::cancel(WaiterId id) {
-  if (const auto waiter = impl_->waiters.find(id); waiter != impl_->waiters.end()) impl_->forget(waiter);
-  else impl_->watchers.erase(id);
-}
+void ObjectTable::cancel(WaiterId id) { impl_->waiters.cancel(id); }
 
 std::uint32_t ObjectTable::waiters(const Namespace& ns, std::string_view row, std::string_view column) const {
-  if (impl_->by_key.empty()) return 0;
-  const auto found = impl_->by_key.find(pack_key(ns, row, column));
-  return found == impl_->by_key.end() ? 0 : static_cast<std::uint32_t>(found->second.size());
+  return impl_->waiters.of_key(ns, row, column);
 }
 
 std::size_t ObjectTable::waiting() const { return impl_->waiters.size(); }
 
-ObjectTable::WaiterId ObjectTable::subscribe(
-    const Namespace& ns, KeyPattern pattern,
-    std::function<void(bool, const Namespace&, std::string_view, std::string_view, const StoredObject&)> event) {
-  const WaiterId id = impl_->next_id++;
-  impl_->watchers.emplace(id, std::make_shared<Impl::Watcher>(Impl::Watcher{ns, std::move(pattern), std::move(event)}));
-  return id;
+ObjectTable::WaiterId ObjectTable::subscribe(const Namespace& ns, KeyPattern pattern, Event event) {
+  return impl_->waiters.subscribe(ns, std::move(pattern), std::move(event));
 }
 
 }  // namespace penstock::pool

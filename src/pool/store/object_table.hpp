@@ -26,7 +26,7 @@
 
 namespace penstock::pool {
 
-// Bytes in memory; the last owner gives them back (pool/object_memory.hpp).
+// Bytes in memory; the last owner gives them back (object_memory.hpp).
 class Blob;
 
 struct StoredObject {
@@ -89,10 +89,9 @@ class ObjectTable {
 
   // Called for every insert and erase that matches, from now on, until cancelled. An erase of all versions is one event, with
   // the newest.
-  WaiterId subscribe(const Namespace& ns, KeyPattern pattern,
-                     std::function<void(bool dropped, const Namespace&, std::string_view row, std::string_view column,
-                                        const StoredObject&)>
-                         event);
+  using Event = std::function<void(bool dropped, const Namespace&, std::string_view row, std::string_view column,
+                                   const StoredObject&)>;
+  WaiterId subscribe(const Namespace& ns, KeyPattern pattern, Event event);
 
   std::size_t size() const;     // keys, of all namespaces
   std::uint64_t bytes() const;  // of all versions
