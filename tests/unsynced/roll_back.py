@@ -8,7 +8,7 @@ With it, what was not synced survives in part, as real file systems may have it:
 in which they were made), of each file's bytes nothing, all, or a first part, the last write cut short or with zeros at
 its end. Zeros are what a file system leaves that records a file's new size before its data; RocksDB refuses a MANIFEST
 that ends so (docs/howto/serve.md says which file systems it is for), and its MANIFEST is only cut short. Prints a JSON
-line; removes the journal. Called after the watched program was killed. The journal: unsynced_preload.cpp.
+line; removes the journal. Called after the watched program was killed. The journal: unsynced_journal.hpp.
 """
 
 import argparse

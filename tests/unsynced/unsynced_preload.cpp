@@ -13,59 +13,26 @@
 // a name (created, renamed, removed) only by fsync of its folder, the new one for a rename. sync_file_range makes nothing
 // durable. Not followed: writes through stdio (the journal's F lines say for which files; they survive), links that are symbolic.
 // A shared writable mapping of a watched file ends the program: it could not be told what reaches the disk.
-//
-// Journal, a line each, all in the order in which the operations took place; names are relative and percent-encoded:
-//   c OP NAME; C OP NAME INODE      a file about to be created; created      L OP NAME INODE   a further link
-//   R OP FROM TO INODE VICTIM       renamed, VICTIM (0: none) replaced       U OP NAME INODE   removed
-//   M OP NAME, X OP NAME            folder made, removed                     D OP UPTO NAME    folder synced
-//   W OP INODE OFFSET LENGTH SIZE UNDO UNDO_LENGTH    about to be written; SIZE before; bytes to be restored at OFFSET
-//   T OP INODE NEW_SIZE SIZE UNDO UNDO_LENGTH         about to be truncated or grown; bytes to be restored at NEW_SIZE
-//   S OP UPTO INODE                 synced: operations up to UPTO are durable       A OP UPTO   sync or syncfs
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <map>
 #include <mutex>
 #include <string>
-#include <vector>
+
+#include "unsynced_journal.hpp"
+
+using namespace unsynced;
 
 namespace {
-
-using Op = unsigned long long;
-
-template <class Function>
-Function real(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
-}
-#define REAL(name) static const auto next = real<decltype(&name)>(#name)
-
-int real_open(const char* path, int flags, mode_t mode = 0600) {
-  REAL(open);
-  return next(path, flags, mode);
-}
-ssize_t real_write(int fd, const void* data, size_t size) {
-  REAL(write);
-  return next(fd, data, size);
-}
-
-[[noreturn]] void give_up(const char* why, const char* what) {
-  const std::string text = std::string("unsynced_preload: ") + why + ": " + what + "\n";
-  real_write(2, text.data(), text.size());
-  abort();
-}
 
 struct Handle {
   bool folder = false, synchronous = false;
@@ -81,190 +48,11 @@ void set_handle(int fd, Handle* handle) {
   if (fd >= 0 && fd < most_descriptors) handles[fd].store(handle);
 }
 
-// What is done on the side leaves errno alone.
-struct KeepErrno {
-  const int saved = errno;
-  ~KeepErrno() { errno = saved; }
-};
-
-class Journal {
- public:
-  // Null when nothing is watched.
-  static Journal* get() {
-    const KeepErrno keep;
-    static Journal* const journal = make();
-    return journal;
-  }
-
-  std::mutex mutex;  // held from the record of a change until the change is made
-  Op op = 0;
-  std::map<ino_t, off_t> durable_size;
-  struct Removal {
-    Op op;
-    ino_t inode;
-  };
-  std::map<std::string, std::vector<Removal>> removals;  // by folder: kept until that is synced
-
-  // The path below the root ("" for the root itself); false when it is not below it.
-  bool locate(int at, const char* path, std::string& relative) const {
-    const KeepErrno keep;
-    if (path == nullptr || *path == '\0') return false;
-    std::string full = path;
-    char buffer[PATH_MAX];
-    if (full[0] != '/' && at != AT_FDCWD) {
-      const ssize_t size = readlink(("/proc/self/fd/" + std::to_string(at)).c_str(), buffer, sizeof buffer);
-      if (size <= 0) return false;
-      full = std::string(buffer, static_cast<size_t>(size)) + "/" + full;
-    }
-    while (full.size() > 1 && full.back() == '/') full.pop_back();
-    const size_t slash = full.rfind('/');
-    const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : full.substr(0, slash);
-    const std::string last = slash == std::string::npos ? full : full.substr(slash + 1);
-    std::string resolved;
-    if (last == "." || last == "..") {
-      if (realpath(full.c_str(), buffer) == nullptr) return false;
-      resolved = buffer;
-    } else {
-      if (realpath(parent.c_str(), buffer) == nullptr) return false;
-      resolved = std::string(buffer) + (buffer[1] != '\0' ? "/" : "") + last;
-    }
-    if (resolved == root_) return relative.clear(), true;
-    if (resolved.rfind(root_ + "/", 0) != 0) return false;
-    relative = resolved.substr(root_.size() + 1);
-    return true;
-  }
-  std::string full(const std::string& relative) const { return relative.empty() ? root_ : root_ + "/" + relative; }
-
-  void record(const char* format, ...) __attribute__((format(printf, 2, 3))) {
-    char line[4 * PATH_MAX];
-    va_list arguments;
-    va_start(arguments, format);
-    const int size = vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    if (size < 0 || size >= static_cast<int>(sizeof line) ||
-        real_write(journal_, line, static_cast<size_t>(size)) != size)
-      give_up("cannot write the journal", strerror(errno));
-  }
-
-  // Appends bytes [begin, end) of an open file to `undo`; says where they are.
-  off_t save(int fd, off_t begin, off_t end) {
-    const off_t at = undo_size_;
-    if (begin >= end) return at;
-    const int in = real_open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDONLY | O_CLOEXEC);
-    if (in < 0) give_up("cannot read what is overwritten", strerror(errno));
-    std::vector<char> chunk(1 << 20);
-    while (begin < end) {
-      const ssize_t size =
-          pread(in, chunk.data(), std::min<size_t>(chunk.size(), static_cast<size_t>(end - begin)), begin);
-      if (size <= 0 || real_write(undo_, chunk.data(), static_cast<size_t>(size)) != size)
-        give_up("cannot save what is overwritten", strerror(errno));
-      begin += size;
-      undo_size_ += size;
-    }
-    REAL(close);
-    next(in);
-    return at;
-  }
-
-  // A second link, so that a removed file can come back.
-  void keep(const std::string& relative, ino_t inode) const {
-    REAL(link);
-    if (next(full(relative).c_str(), (kept_ + "/" + std::to_string(inode)).c_str()) != 0 && errno != EEXIST)
-      give_up("cannot keep a removed file; is the journal on the same file system?", strerror(errno));
-  }
-  void removed(const std::string& relative, ino_t inode) { removals[parent_of(relative)].push_back({op, inode}); }
-  void folder_synced(const std::string& folder, Op upto) {
-    REAL(unlink);
-    auto& list = removals[folder];
-    const auto gone = std::partition(list.begin(), list.end(), [&](const Removal& r) { return r.op > upto; });
-    for (auto at = gone; at != list.end(); ++at) next((kept_ + "/" + std::to_string(at->inode)).c_str());
-    list.erase(gone, list.end());
-  }
-  static std::string parent_of(const std::string& relative) {
-    const size_t slash = relative.rfind('/');
-    return slash == std::string::npos ? "" : relative.substr(0, slash);
-  }
-
- private:
-  static Journal* make() {
-    const char* root = getenv("PENSTOCK_UNSYNCED_ROOT");
-    const char* journal = getenv("PENSTOCK_UNSYNCED_JOURNAL");
-    if (root == nullptr || journal == nullptr || *root == '\0' || *journal == '\0') return nullptr;
-    auto* made = new Journal;
-    char buffer[PATH_MAX];
-    REAL(mkdir);
-    next(root, 0700);
-    if (realpath(root, buffer) == nullptr) give_up("there is no such folder", root);
-    made->root_ = buffer;
-    made->folder_ = journal;
-    return made;
-  }
-
- public:
-  // Before the first record: programs on the way to the one that is meant (shells) never come here.
-  void begin() {
-    if (journal_ >= 0) return;
-    REAL(mkdir);
-    next(folder_.c_str(), 0700);
-    char buffer[PATH_MAX];
-    if (realpath(folder_.c_str(), buffer) == nullptr) give_up("there is no such folder", folder_.c_str());
-    if ((std::string(buffer) + "/").rfind(root_ + "/", 0) == 0) give_up("the journal lies in what it watches", buffer);
-    kept_ = std::string(buffer) + "/kept";
-    next(kept_.c_str(), 0700);
-    journal_ =
-        real_open((std::string(buffer) + "/journal").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC);
-    undo_ = real_open((std::string(buffer) + "/undo").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC);
-    if (journal_ < 0 || undo_ < 0) give_up("there is a journal already; roll back first", buffer);
-  }
-
- private:
-  std::string root_, folder_, kept_;
-  int journal_ = -1, undo_ = -1;
-  off_t undo_size_ = 0;
-};
-
-std::string encoded(const std::string& name) {
-  std::string out;
-  for (const unsigned char c : name) {
-    char text[4] = {static_cast<char>(c), 0, 0, 0};
-    if (c <= ' ' || c == '%' || c > '~') snprintf(text, sizeof text, "%%%02X", c);
-    out += text;
-  }
-  return out.empty() ? "." : out;
-}
-
-off_t size_of(int fd) {
-  struct stat status;
-  return fstat(fd, &status) == 0 ? status.st_size : 0;
-}
-
 ino_t inode_at(const std::string& path, bool* is_folder = nullptr) {
   struct stat status;
   if (lstat(path.c_str(), &status) != 0) return 0;
   if (is_folder != nullptr) *is_folder = S_ISDIR(status.st_mode);
   return status.st_ino;
-}
-
-void record_write(Journal& journal, const Handle& handle, int fd, off_t offset, off_t length) {
-  const off_t size = size_of(fd), durable = std::min(size, journal.durable_size[handle.inode]);
-  const off_t end = std::max(offset, std::min(offset + length, durable));
-  const off_t undo = journal.save(fd, offset, end);
-  journal.record("W %llu %lu %ld %ld %ld %ld %ld\n", ++journal.op, handle.inode, offset, length, size, undo,
-                 end - offset);
-}
-
-void record_resize(Journal& journal, ino_t inode, int fd, off_t new_size) {
-  const off_t size = size_of(fd), durable = std::min(size, journal.durable_size[inode]);
-  const off_t undo = journal.save(fd, new_size, durable);
-  journal.record("T %llu %lu %ld %ld %ld %ld\n", ++journal.op, inode, new_size, size, undo,
-                 std::max<off_t>(0, durable - new_size));
-  // What was beyond is not durable any more in the sense of `save`: it is in the journal now.
-  journal.durable_size[inode] = std::min(durable, new_size);
-}
-
-void record_synced(Journal& journal, ino_t inode, Op upto, off_t size) {
-  journal.record("S %llu %llu %lu\n", ++journal.op, upto, inode);
-  journal.durable_size[inode] = size;
 }
 
 // Around a change of a file's bytes at the place that `offset_of` tells once nothing else changes.
@@ -274,11 +62,11 @@ auto writing(int fd, off_t length, OffsetOf offset_of, Action action) {
   const Handle* const handle = journal != nullptr ? handle_of(fd) : nullptr;
   if (handle == nullptr || handle->folder) return action();
   std::lock_guard lock(journal->mutex);
-  record_write(*journal, *handle, fd, offset_of(), length);
+  journal->record_write(handle->inode, fd, offset_of(), length);
   const auto result = action();
   if (handle->synchronous && result >= 0) {
     const KeepErrno keep;
-    record_synced(*journal, handle->inode, journal->op, size_of(fd));
+    journal->record_synced(handle->inode, journal->op, size_of(fd));
   }
   return result;
 }
@@ -316,7 +104,7 @@ int opening(int at, const char* path, int flags, Open open) {
   } else if (!handle->folder) {
     journal->durable_size.try_emplace(status.st_ino, status.st_size);
     if ((flags & O_TRUNC) != 0 && status.st_size > 0) {
-      record_resize(*journal, status.st_ino, fd, 0);
+      journal->record_resize(status.st_ino, fd, 0);
       REAL(ftruncate);
       next(fd, 0);
     }
@@ -393,7 +181,7 @@ int syncing(int fd, int (*sync_it)(int)) {
   if (result != 0) return result;
   std::lock_guard lock(journal->mutex);
   if (!handle->folder) {
-    record_synced(*journal, handle->inode, upto, size);
+    journal->record_synced(handle->inode, upto, size);
   } else {
     journal->record("D %llu %llu %s\n", ++journal->op, upto, encoded(handle->name).c_str());
     journal->folder_synced(handle->name, upto);
@@ -528,7 +316,7 @@ int ftruncate(int fd, off_t size) noexcept {
   const Handle* const handle = journal != nullptr ? handle_of(fd) : nullptr;
   if (handle == nullptr) return next(fd, size);
   std::lock_guard lock(journal->mutex);
-  record_resize(*journal, handle->inode, fd, size);
+  journal->record_resize(handle->inode, fd, size);
   return next(fd, size);
 }
 int ftruncate64(int fd, off64_t size) noexcept { return ftruncate(fd, size); }
