@@ -1,15 +1,5 @@
 // Pools: the extension's part. Keys are bytes, results are tuples; python/penstock/pool.py makes of them what users see.
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/tuple.h>
-
-#include <condition_variable>
-#include <deque>
-#include <list>
-#include <set>
-#include <thread>
-
-#include "core.hpp"
-#include "penstock/pool.hpp"
+#include "pool_pending.hpp"
 
 namespace penstock::python {
 namespace {
@@ -18,7 +8,6 @@ std::string text_of(nb::handle bytes) {
   auto b = nb::cast<nb::bytes>(bytes);
   return {b.c_str(), b.size()};
 }
-nb::bytes python_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
 Key key_of(nb::handle pair) {
   auto parts = nb::cast<nb::tuple>(pair);
@@ -51,237 +40,12 @@ T choice(const std::string& name, const char* what, std::initializer_list<std::p
   throw Error(Errc::invalid_argument, std::string(what) + " '" + name + "' is not one of " + known);
 }
 
-nb::dict info_dict(const ObjectInfo& info) {
-  nb::dict out;
-  out["row"] = python_bytes(info.key.row);
-  out["column"] = python_bytes(info.key.column);
-  out["bytes"] = info.bytes;
-  out["version"] = info.version;
-  out["checksum"] = info.checksum;
-  out["put_us"] = info.put_us;
-  out["in_memory"] = info.in_memory;
-  out["on_disk"] = info.on_disk;
-  out["waiters"] = info.waiters;
-  out["metadata"] = info.metadata;
-  return out;
-}
-
-std::unique_ptr<Memory> object_memory(Object& object) {
-  auto memory = std::make_unique<Memory>();
-  memory->data = const_cast<std::byte*>(object.bytes().data());
-  memory->size = object.bytes().size();
-  memory->owner = object.owner;
-  memory->box = {{0}, {memory->size}};
-  memory->strides = {1};
-  return memory;
-}
-
 // (memory, info), or (code's name, message).
 nb::tuple to_tuple(Result<Object>& result, bool info_only) {
   if (!result) return nb::make_tuple(std::string(name_of(result.code)), result.message);
   if (info_only) return nb::make_tuple(nb::none(), info_dict(result.value->info));
   return nb::make_tuple(nb::cast(object_memory(*result.value)), info_dict(result.value->info));
 }
-
-class PySubscription;
-using OpenSubscriptions = std::set<PySubscription*>;  // of one pool; with the interpreter lock
-
-// What subscriptions saw and Python has not yet taken. Filled on the library's thread, which takes no interpreter lock.
-class PySubscription {
- public:
-  PySubscription(std::shared_ptr<Pool> pool, const Pattern& pattern, bool existing,
-                 std::shared_ptr<OpenSubscriptions> all)
-      : pool_(std::move(pool)), all_(std::move(all)) {
-    subscription_ = pool_->subscribe(
-        pattern,
-        [shared = shared_](const ObjectEvent& event) {
-          std::lock_guard lock(shared->mutex);
-          if (shared->events.size() >= max_events) {
-            ++shared->lost;
-            return;
-          }
-          shared->events.push_back(event);
-          shared->ready.notify_one();
-        },
-        existing);
-    all_->insert(this);
-  }
-  ~PySubscription() { close(); }
-  // Also while another thread waits in next(), and from its pool's close(), which owns none.
-  void close() {
-    all_->erase(this);
-    if (origin_.leave(subscription_, pool_)) return;
-    {
-      const std::lock_guard lock(shared_->mutex);
-      shared_->closed = true;
-      shared_->ready.notify_all();
-    }
-    auto ended = std::make_pair(std::move(subscription_), std::move(pool_));  // dropped in this order
-    if (ended.first) drop_unlocked(ended);
-  }
-  bool closed() const { return !subscription_; }
-  // (dropped, info), or None after the slice, or when it is closed.
-  nb::object next(std::int64_t slice_ms) {
-    origin_.check("the subscription");
-    std::optional<ObjectEvent> event;
-    {
-      Unlocked unlocked;
-      std::unique_lock lock(shared_->mutex);
-      const auto ready = [&] { return shared_->closed || !shared_->events.empty(); };
-      shared_->ready.wait_for(lock, std::chrono::milliseconds(slice_ms), ready);
-      if (!shared_->closed && !shared_->events.empty()) {
-        event = std::move(shared_->events.front());
-        shared_->events.pop_front();
-      }
-    }
-    if (!event) return nb::none();
-    return nb::make_tuple(event->what == ObjectEvent::What::dropped, info_dict(event->info));
-  }
-  std::uint64_t lost() const {
-    origin_.check("the subscription");
-    std::lock_guard lock(shared_->mutex);
-    return shared_->lost;
-  }
-
- private:
-  static constexpr std::size_t max_events = 1'000'000;
-  struct Shared {
-    mutable std::mutex mutex;
-    std::condition_variable ready;
-    std::deque<ObjectEvent> events;
-    std::uint64_t lost = 0;
-    bool closed = false;
-  };
-  const Origin origin_;
-  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
-  std::shared_ptr<Pool> pool_;
-  std::unique_ptr<Subscription> subscription_;
-  std::shared_ptr<OpenSubscriptions> all_;
-};
-
-// What it came to, or nothing after the slice. An outcome of its own that is a timeout is told from the slice's.
-template <class T>
-std::optional<T> within_slice(Pending<T>& pending, std::int64_t slice_ms) {
-  Unlocked unlocked;
-  if (!pending.done()) try {
-      return pending.get(Timeout(slice_ms));
-    } catch (const Error& error) {
-      if (error.code() != Errc::timeout) throw;
-      if (!pending.done()) return std::nullopt;
-    }
-  return pending.get();
-}
-
-// A put that is under way and its bytes. Those that nobody waits for any more, because a signal came or the object was dropped,
-// are kept until they have ended, which their deadlines bound: the library reads the bytes until then.
-class PyPendingPut {
- public:
-  PyPendingPut(Pending<std::uint64_t> pending, Buffer buffer)
-      : pending_(std::move(pending)), buffer_(std::move(buffer)) {}
-  ~PyPendingPut() {
-    if (origin_.leave(pending_, buffer_)) return;
-    auto& left = left_over();
-    std::erase_if(left, [](const auto& one) { return one.first.done(); });
-    if (!pending_.done()) left.emplace_back(std::move(pending_), std::move(buffer_));
-  }
-  PyPendingPut(const PyPendingPut&) = delete;
-  PyPendingPut& operator=(const PyPendingPut&) = delete;
-  bool done() const {
-    origin_.check("the put");
-    return pending_.done();
-  }
-  // The version, or None after the slice.
-  nb::object wait(std::int64_t slice_ms) {
-    const auto version = within_slice(pending_, slice_ms);
-    return version ? nb::object(nb::int_(*version)) : nb::none();
-  }
-
- private:
-  using Left = std::list<std::pair<Pending<std::uint64_t>, Buffer>>;
-  // Used with the interpreter lock; never destroyed, as the interpreter may be gone by then.
-  static Left& left_over() {
-    static auto* left = new Left();
-    return *left;
-  }
-  const Origin origin_;
-  Pending<std::uint64_t> pending_;
-  Buffer buffer_;
-};
-
-class PyWant {
- public:
-  explicit PyWant(Pending<Object> pending) : pending_(std::move(pending)) {}
-  bool done() const {
-    origin_.check("the request");
-    return pending_.done();
-  }
-  // (memory, info), or None after the slice.
-  nb::object wait(std::int64_t slice_ms) {
-    auto object = within_slice(pending_, slice_ms);
-    if (!object) return nb::none();
-    return nb::make_tuple(nb::cast(object_memory(*object)), info_dict(object->info));
-  }
-
- private:
-  const Origin origin_;
-  Pending<Object> pending_;
-};
-
-// A batch of puts, by a thread that Python need not wait for: when a signal comes, it goes on alone until its deadline, and its
-// bytes are kept as long.
-struct Batch {
-  Batch(std::shared_ptr<Pool> to, std::vector<Buffer> bytes, std::vector<Pool::PutItem> what, PutOptions how)
-      : pool(std::move(to)), buffers(std::move(bytes)), items(std::move(what)), options(how) {}
-
-  static std::vector<Result<std::uint64_t>> run(const std::shared_ptr<Batch>& batch) {
-    if (!batch->pool) throw Error(Errc::wrong_state, "the pool is closed");
-    static auto* all = new std::list<std::shared_ptr<Batch>>();  // with the interpreter lock; never destroyed
-    std::erase_if(*all, [](const auto& one) { return one->ended(); });
-    all->push_back(batch);
-    wait(*batch);
-    all->remove(batch);
-    if (batch->error) std::rethrow_exception(batch->error);
-    return std::move(batch->results);
-  }
-
- private:
-  static void wait(Batch& batch) {
-    Unlocked unlocked;
-    std::thread([&batch] { batch.put(); }).detach();
-    std::unique_lock lock(batch.mutex);
-    while (!batch.changed.wait_for(lock, slice, [&] { return batch.done; })) {
-      lock.unlock();
-      if (interrupted()) throw Error(Errc::cancelled, "interrupted by a signal");
-      lock.lock();
-    }
-  }
-  static constexpr std::chrono::milliseconds slice{50};
-  void put() {
-    try {
-      results = pool->put(items, options);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    auto last = std::exchange(pool, nullptr);
-    last.reset();
-    const std::lock_guard lock(mutex);  // held to the end: who has seen done may free this
-    done = true;
-    changed.notify_all();
-  }
-  bool ended() {
-    const std::lock_guard lock(mutex);
-    return done;
-  }
-  std::shared_ptr<Pool> pool;
-  const std::vector<Buffer> buffers;
-  const std::vector<Pool::PutItem> items;
-  const PutOptions options;
-  std::vector<Result<std::uint64_t>> results;
-  std::exception_ptr error;
-  std::mutex mutex;  // guards done
-  std::condition_variable changed;
-  bool done = false;
-};
 
 class PyPool {
  public:
@@ -337,10 +101,8 @@ class PyPool {
       put.push_back({{text_of(item[0]), text_of(item[1])},
                      {static_cast<const std::byte*>(buffers.back().data()), buffers.back().bytes()}});
     }
-    auto batch = std::make_shared<Batch>(pool_, std::move(buffers), std::move(put), options);
-    auto results = Batch::run(batch);
     nb::list out;
-    for (auto& r : results) {
+    for (auto& r : put_batch(pool_, std::move(buffers), std::move(put), options)) {
       if (r) out.append(*r.value);
       else out.append(nb::make_tuple(std::string(name_of(r.code)), r.message));
     }
@@ -402,7 +164,7 @@ class PyPool {
     }
     nb::list objects;
     for (const auto& info : listing.objects) objects.append(info_dict(info));
-    return nb::make_tuple(objects, python_bytes(listing.next));
+    return nb::make_tuple(objects, nb::bytes(listing.next.data(), listing.next.size()));
   }
 
   nb::list drop(const nb::list& keys, std::optional<std::uint64_t> version, std::optional<std::uint64_t> tag,
@@ -569,19 +331,7 @@ nb::list known_pools(const Context& context, const std::string& directory, std::
 }
 
 void bind_pool(nb::module_& m) {
-  nb::class_<PySubscription>(m, "Subscription")
-      .def("next", &PySubscription::next, "slice_ms"_a,
-           nb::sig("def next(self, slice_ms: int) -> tuple[bool, dict[str, typing.Any]] | None"))
-      .def("lost", &PySubscription::lost)
-      .def("closed", &PySubscription::closed)
-      .def("close", &PySubscription::close);
-  nb::class_<PyPendingPut>(m, "PendingPut")
-      .def("done", &PyPendingPut::done)
-      .def("wait", &PyPendingPut::wait, "slice_ms"_a, nb::sig("def wait(self, slice_ms: int) -> int | None"));
-  nb::class_<PyWant>(m, "Want")
-      .def("done", &PyWant::done)
-      .def("wait", &PyWant::wait, "slice_ms"_a,
-           nb::sig("def wait(self, slice_ms: int) -> tuple[Memory, dict[str, typing.Any]] | None"));
+  bind_pool_pending(m);
   nb::class_<PyPool>(m, "Pool")
       .def_prop_ro("name", &PyPool::name)
       .def("put", &PyPool::put, "items"_a, "if_exists"_a, "acknowledge"_a, "tag"_a.none(), "metadata"_a, "timeout_ms"_a)
