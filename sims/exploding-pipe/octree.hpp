@@ -48,7 +48,6 @@ class Octree {
   int find(const Key& key) const;  // the leaf's place in leaves(), or -1
   bool inside(const Key& key) const;
   int max_level() const { return max_level_; }
-  const Index& roots() const { return roots_; }
 
   // Ranks own equal numbers of leaves, but for one.
   int first(int rank) const { return static_cast<int>(std::int64_t{size()} * rank / ranks_); }

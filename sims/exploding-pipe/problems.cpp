@@ -153,8 +153,6 @@ Problem pipe(int cells, std::uint64_t seed) {
 
 }  // namespace
 
-std::vector<std::string> problem_names() { return {"pipe", "sod", "sedov", "translation"}; }
-
 Problem make_problem(const std::string& name, int cells, std::uint64_t seed) {
   if (cells < cells_per_side || cells > 1024 || cells % cells_per_side != 0)
     throw simulation::UsageError("the cells of level 0 along a side are a multiple of 8, from 8 to 1024");

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "fluid.hpp"
 #include "grid.hpp"
@@ -29,6 +28,5 @@ struct Problem {
 // Names: pipe, sod, sedov, translation. cells: along the domain's longest side, at level 0. seed: of the pipe's imperfections.
 // Throws simulation::UsageError.
 Problem make_problem(const std::string& name, int cells, std::uint64_t seed);
-std::vector<std::string> problem_names();
 
 }  // namespace exploding_pipe

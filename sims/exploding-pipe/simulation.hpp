@@ -28,7 +28,6 @@ class Simulation {
 
   const Grid& grid() const { return grid_; }
   const Mixture& mixture() const { return mixture_; }
-  const Problem& problem() const { return problem_; }
   double width(int level) const { return problem_.root_width / cells_per_side / (1 << level); }  // of a cell
   double time() const { return time_; }
   std::int64_t cycle() const { return cycle_; }
