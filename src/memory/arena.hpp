@@ -85,7 +85,6 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   std::uint32_t slots() const { return static_cast<std::uint32_t>(slots_.size()); }
-  std::uint64_t limit_bytes() const { return limit_bytes_; }
 
   // Makes the memory of a slot that has none, so that begin with as many bytes finds it there; begin waits for what is
   // being made for its own slot, no more. False: the slot is in use or has memory, or the limit leaves no room beside what

@@ -75,6 +75,4 @@ bool RingEnd::pop(Record& record) {
   return true;
 }
 
-bool RingEnd::readable() const { return peer_ && peer().head.load(std::memory_order_acquire) != tail_; }
-
 }  // namespace penstock::memory

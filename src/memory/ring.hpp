@@ -59,9 +59,6 @@ class RingEnd {
   bool push(const Record& record);
   // False when there is nothing to read. Throws Error(protocol).
   bool pop(Record& record);
-  bool readable() const;
-  std::uint64_t pushed() const { return head_; }
-  std::uint64_t popped() const { return tail_; }
 
  private:
   Mailbox& own() const { return *reinterpret_cast<Mailbox*>(own_.data()); }

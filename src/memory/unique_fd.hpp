@@ -22,7 +22,6 @@ class UniqueFd {
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1);
   // A second descriptor of the same file (close-on-exec). Throws Error(system).
-  UniqueFd duplicate() const { return duplicate_of(fd_); }
   static UniqueFd duplicate_of(int fd);
 
  private:
