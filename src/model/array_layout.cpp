@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <unordered_set>
 
-#include "base/text.hpp"
 #include "model/box.hpp"
 #include "model/layout.hpp"
 #include "penstock/error.hpp"
@@ -15,8 +14,6 @@
 namespace penstock::model {
 
 namespace {
-
-using nlohmann::json;
 
 constexpr std::int64_t max_offset = std::numeric_limits<std::int64_t>::max();
 
@@ -112,66 +109,6 @@ void place_by_strides(const ArrayLayout& layout, PlacedArray& placed) {
   placed.bytes = static_cast<std::uint64_t>(bytes);
 }
 
-// ---------------------------------------------------------------------------------------------------------------- text
-
-std::uint64_t natural(const json& value, std::string_view key) {
-  if (!value.is_number_unsigned()) refuse_array_layout("'" + std::string(key) + "' is no natural number");
-  return value.get<std::uint64_t>();
-}
-
-const json& list(const json& value, std::string_view key, std::size_t most) {
-  if (!value.is_array() || value.size() > most)
-    refuse_array_layout("'" + std::string(key) + "' is no list of at most " + std::to_string(most));
-  return value;
-}
-
-Dims dims_of(const json& value, std::string_view key) {
-  std::vector<std::uint64_t> all;
-  for (const json& item : list(value, key, max_dims)) all.push_back(natural(item, key));
-  return Dims(all);
-}
-
-std::string text_of(const json& value, std::string_view key) {
-  if (!value.is_string()) refuse_array_layout("'" + std::string(key) + "' is no text");
-  return value.get<std::string>();
-}
-
-void check_keys(const json& object, std::string_view what, std::initializer_list<std::string_view> known) {
-  if (!object.is_object()) refuse_array_layout(std::string(what) + " is no JSON object");
-  for (const auto& [key, value] : object.items())
-    if (std::ranges::find(known, std::string_view(key)) == known.end())
-      refuse_array_layout(base::unknown_name("key", key, std::span(known.begin(), known.size())));
-}
-
-DType dtype_of_text(const json& object) {
-  const std::string name = object.contains("dtype") ? text_of(object["dtype"], "dtype") : std::string();
-  const DType dtype = dtype_from_name(name);
-  if (dtype == DType::none) refuse_array_layout("unknown element type '" + name + "'");
-  return dtype;
-}
-
-Field field_of(const json& object) {
-  check_keys(object, "a field", {"name", "dtype", "offset"});
-  Field field{{}, dtype_of_text(object)};
-  if (object.contains("name")) field.name = text_of(object["name"], "name");
-  if (object.contains("offset")) field.offset = natural(object["offset"], "offset");
-  return field;
-}
-
-// The parser recurses no deeper than a layout does.
-json parse_shallow(std::string_view text) {
-  constexpr int deepest = 4;
-  if (text.size() > max_layout_text) refuse_array_layout("the text is too long");
-  bool too_deep = false;
-  const auto watch = [&](int depth, json::parse_event_t, json&) {
-    too_deep |= depth > deepest;
-    return !too_deep;
-  };
-  auto value = json::parse(text, watch, false);
-  if (too_deep || value.is_discarded()) refuse_array_layout("not JSON, or nested too deeply");
-  return value;
-}
-
 }  // namespace
 
 Dims dimensions_in(Order order, std::size_t rank) {
@@ -211,50 +148,6 @@ PlacedArray place(const ArrayLayout& layout, const Box& box) {
   if (layout.strides.empty()) place_by_order(layout, placed);
   else place_by_strides(layout, placed);
   return placed;
-}
-
-std::string to_text(const ArrayLayout& layout) {
-  json out = json::object();
-  const bool scalar = layout.fields.size() == 1 && layout.fields[0].name.empty() && layout.structure_bytes == 0;
-  if (scalar) out["dtype"] = name_of(layout.fields[0].dtype);
-  for (const Field& field : layout.fields) {
-    if (scalar) break;
-    json item{{"name", field.name}, {"dtype", name_of(field.dtype)}};
-    if (layout.structure_bytes > 0) item["offset"] = field.offset;
-    out["fields"].push_back(std::move(item));
-  }
-  if (layout.structure_bytes > 0) out["structure_bytes"] = layout.structure_bytes;
-  if (layout.strides.empty()) out["order"] = std::vector<std::uint64_t>(layout.order.begin(), layout.order.end());
-  else out["strides"] = layout.strides;
-  if (!layout.padding.empty())
-    out["padding"] = std::vector<std::uint64_t>(layout.padding.begin(), layout.padding.end());
-  try {
-    return out.dump();
-  } catch (const json::exception&) {
-    refuse_array_layout("a field's name is not UTF-8");
-  }
-}
-
-ArrayLayout layout_from_text(std::string_view text) {
-  const json object = parse_shallow(text);
-  check_keys(object, "the text", {"dtype", "fields", "structure_bytes", "order", "padding", "strides"});
-  ArrayLayout layout;
-  if (object.contains("dtype") == object.contains("fields")) refuse_array_layout("expected either 'dtype' or 'fields'");
-  if (object.contains("dtype")) layout.fields.push_back({"", dtype_of_text(object)});
-  else
-    for (const json& field : list(object["fields"], "fields", max_fields)) layout.fields.push_back(field_of(field));
-  if (object.contains("structure_bytes"))
-    layout.structure_bytes = natural(object["structure_bytes"], "structure_bytes");
-  if (object.contains("order")) layout.order = dims_of(object["order"], "order");
-  if (object.contains("padding")) layout.padding = dims_of(object["padding"], "padding");
-  if (object.contains("strides"))
-    for (const json& stride : list(object["strides"], "strides", max_dims)) {
-      if (!stride.is_number_integer() || (stride.is_number_unsigned() && stride.get<std::uint64_t>() > max_offset))
-        refuse_array_layout("a stride is no whole number of 63 bits");
-      layout.strides.push_back(stride.get<std::int64_t>());
-    }
-  validate(layout);
-  return layout;
 }
 
 }  // namespace penstock::model

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "model/copy.hpp"
@@ -17,7 +16,6 @@ namespace penstock::model {
 
 inline constexpr std::size_t max_fields = 1024;
 inline constexpr std::size_t max_field_name = 255;                    // bytes
-inline constexpr std::size_t max_layout_text = std::size_t{2} << 20;  // more than all fields take, every byte escaped
 inline constexpr std::uint64_t field_array_alignment = 64;            // bytes, of the arrays of fields after the first
 
 struct Field {
@@ -49,10 +47,6 @@ ArrayLayout scalar_layout(DType dtype, Dims order);
 // Throws when the layout contradicts itself: fields overlap or reach over the structure's end, two fields have one name, the
 // order is no permutation.
 void validate(const ArrayLayout& layout);
-
-// JSON. to_text throws when a name is not UTF-8, layout_from_text for anything but a valid layout.
-std::string to_text(const ArrayLayout& layout);
-ArrayLayout layout_from_text(std::string_view text);
 
 // A layout applied to a box of an array.
 struct PlacedField {

@@ -82,20 +82,6 @@ TEST(ArrayLayout, elements_of_random_layouts_share_no_byte) {
   }
 }
 
-TEST(ArrayLayout, text_and_back_is_the_same_layout) {
-  for (std::uint64_t round = 0; round < 400; ++round) {
-    SCOPED_TRACE(seed_text(round));
-    Random random(50'000 + round);
-    const ArrayLayout layout = random_layout(random, random.shape());
-    ASSERT_EQ(layout_from_text(to_text(layout)), layout) << to_text(layout);
-  }
-  ArrayLayout largest{.order = Dims{0}};
-  for (std::size_t i = 0; i < max_fields; ++i)
-    largest.fields.push_back({std::string(max_field_name - 4, '\x01') + std::to_string(1000 + i), DType::bfloat16});
-  EXPECT_EQ(layout_from_text(to_text(largest)), largest);
-  EXPECT_EQ(to_text(scalar_layout(DType::int8, Dims{1, 0})), R"({"dtype":"int8","order":[1,0]})");
-}
-
 TEST(ArrayLayout, refuses_contradictions) {
   const auto what = [](const ArrayLayout& layout) { return error_of([&] { validate(layout); }); };
   using testing::HasSubstr;
@@ -125,7 +111,6 @@ TEST(ArrayLayout, refuses_contradictions) {
   EXPECT_THAT(what(layout), HasSubstr("not for several arrays"));
   layout = {.fields = {{"", DType::int8}}, .strides = std::vector<std::int64_t>(9, 1)};
   EXPECT_THAT(what(layout), HasSubstr("more than 8 dimensions"));
-  EXPECT_THAT(error_of([] { to_text({.fields = {{"\xff", DType::int8}}}); }), HasSubstr("not UTF-8"));
 }
 
 TEST(ArrayLayout, refuses_arrays_that_63_bits_cannot_address) {
@@ -147,31 +132,6 @@ TEST(ArrayLayout, refuses_arrays_that_63_bits_cannot_address) {
   EXPECT_EQ(what(strided, {1}), "");
   EXPECT_THAT(what(strided, {2}), HasSubstr("reaches over 2^63 bytes"));
   EXPECT_THAT(what(strided, {2, 2}), HasSubstr("1 dimensions, but the box [0, 2) x [0, 2) has 2"));
-}
-
-TEST(ArrayLayout, refuses_other_text) {
-  using testing::HasSubstr;
-  const auto what = [](std::string_view text) { return error_of([&] { layout_from_text(text); }); };
-  EXPECT_EQ(what(R"({"dtype":"int8","strides":[-9223372036854775808]})"), "");
-  EXPECT_THAT(what(""), HasSubstr("not JSON"));
-  EXPECT_THAT(what(R"({"dtype":"int8","order":[1e999]})"), HasSubstr("not JSON"));
-  EXPECT_THAT(what(std::string(100'000, '[')), HasSubstr("nested too deeply"));
-  EXPECT_THAT(what(std::string(max_layout_text + 1, ' ')), HasSubstr("too long"));
-  EXPECT_THAT(what("[]"), HasSubstr("no JSON object"));
-  EXPECT_THAT(what(R"({"order":[0]})"), HasSubstr("expected either 'dtype' or 'fields'"));
-  EXPECT_THAT(what(R"({"dtype":"int8","fields":[],"order":[0]})"), HasSubstr("expected either"));
-  EXPECT_THAT(what(R"({"dtype":"int9","order":[0]})"), HasSubstr("unknown element type 'int9'"));
-  EXPECT_THAT(what(R"({"dtype":8,"order":[0]})"), HasSubstr("'dtype' is no text"));
-  EXPECT_THAT(what(R"({"dtype":"int8","ordr":[0]})"), HasSubstr("unknown key 'ordr'; did you mean 'order'?"));
-  EXPECT_THAT(what(R"({"fields":[{"name":"a","dtype":"int8","size":1}]})"), HasSubstr("unknown key 'size'"));
-  EXPECT_THAT(what(R"({"fields":[7]})"), HasSubstr("a field is no JSON object"));
-  EXPECT_THAT(what(R"({"fields":{},"order":[0]})"), HasSubstr("'fields' is no list of at most 1024"));
-  EXPECT_THAT(what(R"({"dtype":"int8","order":[0,1,2,3,4,5,6,7,8]})"), HasSubstr("'order' is no list of at most 8"));
-  EXPECT_THAT(what(R"({"dtype":"int8","order":[-1]})"), HasSubstr("'order' is no natural number"));
-  EXPECT_THAT(what(R"({"dtype":"int8","order":[0.0]})"), HasSubstr("'order' is no natural number"));
-  EXPECT_THAT(what(R"({"dtype":"int8","strides":[1.5]})"), HasSubstr("a stride is no whole number of 63 bits"));
-  EXPECT_THAT(what(R"({"dtype":"int8","strides":[9223372036854775808]})"), HasSubstr("a stride is no whole number"));
-  EXPECT_THAT(what(R"({"dtype":"int8","order":[1]})"), HasSubstr("no permutation"));  // validated, too
 }
 
 }  // namespace

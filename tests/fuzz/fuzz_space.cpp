@@ -1,4 +1,4 @@
-// Array spaces and layouts: keys of blocks, records of arrays, boxes in messages, layouts as text. The first byte chooses.
+// Array spaces and layouts: keys of blocks, records of arrays, boxes in messages. The first byte chooses.
 #include "fuzz.hpp"
 #include "model/array_layout.hpp"
 #include "model/box.hpp"
@@ -9,24 +9,16 @@ using namespace penstock;
 
 namespace {
 
-enum Kind : std::uint8_t { layout, row, column, record, boxes, form, kinds };
-
-void check_layout(std::string_view text) {
-  model::ArrayLayout layout;
-  if (!fuzz::refuses_with({Errc::invalid_argument}, [&] { layout = model::layout_from_text(text); })) return;
-  fuzz::check(model::layout_from_text(model::to_text(layout)) == layout);
-  const Box box{Dims::filled(layout.rank(), 1), Dims::filled(layout.rank(), 3)};
-  fuzz::refuses_with({Errc::invalid_argument}, [&] {
-    const auto placed = model::place(layout, box);
-    fuzz::check(placed.fields.size() == layout.fields.size());
-  });
-}
+enum Kind : std::uint8_t { row, column, record, boxes, form, kinds };
 
 void check_record(std::span<const std::byte> bytes) {
   space::ArrayRecord record;
   if (!fuzz::refuses_with({Errc::protocol, Errc::unsupported}, [&] { record = space::decode_record(bytes); })) return;
   fuzz::check(!record.shape.empty() && record.shape.size() <= max_dims && space::element_bytes(record) > 0);
-  model::validate(space::stored_layout(record));
+  const auto layout = space::stored_layout(record);
+  model::validate(layout);
+  const auto placed = model::place(layout, {Dims::filled(layout.rank(), 1), Dims::filled(layout.rank(), 3)});
+  fuzz::check(placed.fields.size() == layout.fields.size());
   fuzz::check(space::decode_record(space::encode_record(record)) == record);
 }
 
@@ -58,8 +50,6 @@ void check_form(std::span<const std::byte> bytes) {
 }  // namespace
 
 std::vector<fuzz::Bytes> fuzz::seeds() {
-  model::ArrayLayout particles{.structure_bytes = 32, .order = Dims{0}};
-  for (const char* name : {"x", "y"}) particles.fields.push_back({name, DType::float64, particles.fields.size() * 8});
   space::ArrayRecord particle_record{7, DType::none, {64}, 1, 3};
   particle_record.fields = {{"x", DType::float64}, {"id", DType::int8}};
   const std::uint64_t numbers[] = {0, 4, 8, 12};
@@ -67,8 +57,6 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   const auto* first = reinterpret_cast<const std::byte*>(numbers);
   two.insert(two.end(), first, first + sizeof numbers);
   return {
-      fuzz::choose(layout, model::to_text(particles)),
-      fuzz::choose(layout, model::to_text(model::scalar_layout(DType::int16, Dims{1, 0, 2}))),
       fuzz::choose(row, space::block_row({7, 3, 15})),
       fuzz::choose(column, space::block_column({{0, 128, 5}, {300, 1, 70'000}})),
       fuzz::choose(record,
@@ -84,7 +72,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, bytes - 1);
   const std::span rest(reinterpret_cast<const std::byte*>(data) + 1, bytes - 1);
   switch (data[0] % kinds) {
-    case layout: check_layout(text); break;
     case row:
       if (const auto found = space::block_row_of(text)) fuzz::check(space::block_row(*found) == text);
       break;
