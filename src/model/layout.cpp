@@ -143,17 +143,6 @@ void validate(const RankLayout& layout, std::uint32_t segments) {
   for (const auto& block : layout.blocks) validate_block(layout, block, segments);
 }
 
-std::vector<std::uint64_t> segment_extents(const RankLayout& layout) {
-  std::vector<std::uint64_t> extents;
-  for (const auto& block : layout.blocks) {
-    if (block.segment >= extents.size()) extents.resize(block.segment + std::size_t{1});
-    const auto size = size_of(layout.variables[block.variable].dtype);
-    const auto extent = block.strides.empty() ? block.bytes : *extent_bytes(block.box.count, block.strides, size);
-    extents[block.segment] = std::max(extents[block.segment], block.offset + extent);
-  }
-  return extents;
-}
-
 std::shared_ptr<const Epoch> Epoch::build(std::uint64_t number, std::vector<std::shared_ptr<const RankLayout>> layouts,
                                           std::uint32_t segments) {
   std::size_t blocks = 0;

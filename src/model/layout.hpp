@@ -21,7 +21,6 @@
 namespace penstock::model {
 
 inline constexpr std::uint32_t max_segments = 64;       // memory segments in a rank's arena
-inline constexpr std::uint32_t any_segments = ~0u;      // where blocks do not lie in an arena
 inline constexpr std::size_t max_variables = 1u << 16;  // in an epoch
 inline constexpr std::size_t max_name_bytes = 4096;
 inline constexpr std::size_t max_blocks = std::size_t{1} << 31;  // of all ranks, so that numbers fit in 32 bits
@@ -72,8 +71,6 @@ void validate(const RankLayout& layout, std::uint32_t segments = max_segments);
 // than a description may say.
 std::optional<std::uint64_t> extent_bytes(const Dims& count, std::span<const std::uint64_t> strides,
                                           std::size_t elem_size);
-// Bytes used of each segment: what a mapping or registration must cover before its blocks are read.
-std::vector<std::uint64_t> segment_extents(const RankLayout& layout);
 
 struct Block {
   Box box;  // local values: {i}, {1} of the array that readers see
@@ -110,7 +107,6 @@ class Epoch {
   std::uint64_t number() const { return number_; }
   int ranks() const { return static_cast<int>(layouts_.size()); }
   const RankLayout& rank(int r) const { return *layouts_[static_cast<std::size_t>(r)]; }
-  const std::shared_ptr<const RankLayout>& shared_rank(int r) const { return layouts_[static_cast<std::size_t>(r)]; }
 
   // The variables that a rank put in this epoch's steps, ascending by id. Definitions of ranks that put nothing of a
   // variable do not count: they may still have the shape of an earlier step.
