@@ -7,16 +7,6 @@
 
 namespace penstock::pool {
 
-Error as_error(std::exception_ptr error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& e) {
-    return e;
-  } catch (const std::exception& e) {
-    return Error(Errc::internal, e.what());
-  }
-}
-
 Task<std::set<std::string>> pool_names(std::shared_ptr<directory::Directory> directory, base::Deadline deadline) {
   std::set<std::string> names;
   std::string after;

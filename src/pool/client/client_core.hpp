@@ -120,7 +120,4 @@ Task<std::set<std::string>> pool_names(std::shared_ptr<directory::Directory> dir
 // Gives leases of objects back to their server, without waiting. Any thread; throws nothing.
 void release_leases(const std::shared_ptr<rpc::Channel>& channel, std::vector<std::uint64_t> leases);
 
-// What of an Errc thrown by a call must not be swallowed by a catch-all: helper for loops over batches.
-Error as_error(std::exception_ptr error);
-
 }  // namespace penstock::pool
