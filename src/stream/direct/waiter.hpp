@@ -20,7 +20,6 @@ class Waiter {
 
   memory::Doorbell& bell() { return bell_; }
   fabric::Progress& progress() { return *progress_; }
-  const std::shared_ptr<fabric::Progress>& shared_progress() const { return progress_; }
 
   // Until ready() (called with the lock held; it pumps), the deadline, or interrupted() (asked every 100 ms). Returns the
   // last ready().

@@ -58,12 +58,10 @@ class ReaderProtocol {
   // Nothing more can come, and why; announced steps can still be taken.
   bool lost() const { return !lost_.empty(); }
   const std::string& lost_why() const { return lost_; }
-  bool exhausted() const { return announced_.empty() || !known(announced_.front().epoch); }
 
   std::uint64_t dropped() const { return dropped_; }
   std::uint64_t taken() const { return taken_; }
   std::uint64_t epochs_received() const { return epochs_received_; }
-  std::uint64_t last_announced() const { return last_announced_; }
 
  private:
   struct Announced {

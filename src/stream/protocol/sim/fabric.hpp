@@ -84,7 +84,6 @@ class Fabric {
 
   Time now() const { return now_; }
   bool alive(NodeId node) const { return nodes_[node].alive; }
-  bool stalled(NodeId node) const { return nodes_[node].stalled_until > now_; }
   bool linked(NodeId node, LinkId link) const;
   std::uint64_t events() const { return events_; }
   std::uint64_t messages() const { return messages_; }
