@@ -1,7 +1,5 @@
 #include "transport/block_server.hpp"
 
-#include <atomic>
-#include <mutex>
 #include <unordered_map>
 
 #include "base/fault.hpp"
@@ -38,7 +36,6 @@ struct BlockServer::Impl : std::enable_shared_from_this<BlockServer::Impl> {
   const std::shared_ptr<memory::Arena> arena;
   DataServer data;
   std::unordered_map<fabric::Connection*, Mapper> mappers;  // the engine thread's own
-  std::atomic<std::size_t> mapper_count{0};
 };
 
 void BlockServer::Impl::adopt_segments(std::shared_ptr<fabric::Connection> connection) {
@@ -51,7 +48,6 @@ void BlockServer::Impl::adopt_segments(std::shared_ptr<fabric::Connection> conne
   const std::uint64_t subscription =
       arena->subscribe([connection](const memory::SegmentInfo& info) { announce(*connection, info); });
   mappers.emplace(key, Mapper{std::move(connection), subscription});
-  mapper_count.store(mappers.size());
 }
 
 void BlockServer::Impl::drop(fabric::Connection* connection) {
@@ -59,7 +55,6 @@ void BlockServer::Impl::drop(fabric::Connection* connection) {
   if (found == mappers.end()) return;
   arena->unsubscribe(found->second.subscription);
   mappers.erase(found);
-  mapper_count.store(mappers.size());
 }
 
 BlockServer::BlockServer(fabric::Progress& progress, std::shared_ptr<memory::Arena> arena, std::string_view offered)
@@ -72,7 +67,6 @@ BlockServer::~BlockServer() {
       mapper.connection->close();
     }
     impl->mappers.clear();
-    impl->mapper_count.store(0);
   });
 }
 
@@ -91,8 +85,5 @@ void BlockServer::adopt(std::shared_ptr<fabric::Connection> connection, const wi
     base::log(base::Level::warn, "a reader was turned away", {{"peer", hello.name}, {"error", error.what()}});
   }
 }
-
-std::uint64_t BlockServer::bytes_served() const { return impl_->data.bytes_served(); }
-std::size_t BlockServer::connections() const { return impl_->data.connections() + impl_->mapper_count.load(); }
 
 }  // namespace penstock::transport

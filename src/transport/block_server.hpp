@@ -26,9 +26,6 @@ class BlockServer {
   // Takes a connection of purpose segments or data, as it comes from a Listener (on the engine thread).
   void adopt(std::shared_ptr<fabric::Connection> connection, const wire::Hello& hello);
 
-  std::uint64_t bytes_served() const;  // over data connections
-  std::size_t connections() const;     // open now, both kinds
-
  private:
   struct Impl;
   std::shared_ptr<Impl> impl_;

@@ -1,6 +1,5 @@
 #include "transport/data_server.hpp"
 
-#include <atomic>
 #include <mutex>
 #include <set>
 
@@ -50,14 +49,11 @@ struct DataServer::Impl : Source {
     if (for_writing) throw Error(Errc::invalid_argument, "the memory of a stream's writer is for reading");
     return std::make_unique<SlotRegion>(*arena, request.slot, request.region);
   }
-  void served(std::uint64_t bytes) override { served_bytes.fetch_add(bytes, std::memory_order_relaxed); }
 
   const base::Origin origin;
   const std::shared_ptr<memory::Arena> arena;
   std::once_flag needed;
   std::shared_ptr<SocketLoop> loop;  // since the first connection
-  std::atomic<std::uint64_t> served_bytes{0};
-  std::atomic<std::size_t> count{0};
   std::set<std::shared_ptr<ServedLink>> links;  // the loop's own
 };
 
@@ -77,11 +73,9 @@ void DataServer::adopt(const Plane& plane, memory::UniqueFd socket, const std::s
     const bool left = why.code() == Errc::peer_lost || why.code() == Errc::stream_closed;
     base::log(left ? base::Level::debug : base::Level::warn, "a data connection ended", {{"why", why.what()}});
     impl->links.erase(key->lock());
-    impl->count.fetch_sub(1);
   };
   const auto link = plane.link({std::move(socket), impl_, peer_name, on_end, /*accepted=*/true});
   *key = link;
-  impl_->count.fetch_add(1);
   impl_->loop->post([impl = impl_, link] {
     try {
       impl->links.insert(link);
@@ -91,8 +85,5 @@ void DataServer::adopt(const Plane& plane, memory::UniqueFd socket, const std::s
     }
   });
 }
-
-std::uint64_t DataServer::bytes_served() const { return impl_->served_bytes.load(std::memory_order_relaxed); }
-std::size_t DataServer::connections() const { return impl_->count.load(); }
 
 }  // namespace penstock::transport

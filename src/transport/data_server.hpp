@@ -20,8 +20,6 @@ class DataServer {
 
   // Takes an authenticated socket, of a plane that has links.
   void adopt(const Plane& plane, memory::UniqueFd socket, const std::string& peer_name);
-  std::uint64_t bytes_served() const;
-  std::size_t connections() const;
 
  private:
   struct Impl;
