@@ -118,7 +118,6 @@ class DirectoryState {
   std::size_t entries() const { return entries_.size(); }
   std::size_t leases() const { return leases_.size(); }
   std::size_t bytes() const { return bytes_; }
-  std::size_t history() const { return history_.size(); }
 
  private:
   struct Entry {
