@@ -142,12 +142,6 @@ Point3 AmrGrid::width(std::int32_t level) const {
   return {std::ldexp(spacing[0], -level), std::ldexp(spacing[1], -level), std::ldexp(spacing[2], -level)};
 }
 
-Point3 AmrGrid::corner(const BlockKey& block) const {
-  Point3 out = width(block.level);
-  for (int axis = 0; axis < 3; ++axis) out[axis] = origin[axis] + out[axis] * cells[axis] * block.index[axis];
-  return out;
-}
-
 std::uint64_t morton(const BlockKey& block, std::int32_t depth) {
   model::GridPlace place{};
   std::uint64_t all = 0;

@@ -37,7 +37,6 @@ struct AmrGrid {
   std::int32_t depth = 0;   // no block is of a higher level; the same on all ranks, at most max_amr_depth
 
   Point3 width(std::int32_t level) const;  // of a cell
-  Point3 corner(const BlockKey& block) const;
   // Arrays of a block with one layer of cells around it, x fastest: how many, and where cell x, y, z (from -1 to cells) is.
   std::size_t padded_cells() const { return std::size_t(cells[0] + 2) * (cells[1] + 2) * (cells[2] + 2); }
   std::size_t padded_place(std::int32_t x, std::int32_t y, std::int32_t z) const {
