@@ -1,7 +1,6 @@
 #include "mesh/copy.hpp"
 
 #include "mesh/stored_source.hpp"
-#include "penstock/error.hpp"
 
 namespace penstock::mesh {
 namespace {
@@ -29,28 +28,6 @@ std::vector<std::byte> read_whole(Source& source, std::uint32_t part, Slot slot)
   std::vector<std::byte> values(values_of(entity, field) * size_of(field.dtype));
   if (!values.empty()) source.read(part, slot, {0, rows_of(entity, field)}, values.data());
   return values;
-}
-
-void copy_part(Source& source, std::uint32_t part, Sink& sink, Timeout deadline) {
-  const auto write = [&](Slot slot) { sink.write(slot, read_whole(source, part, slot).data()); };
-  const auto copy_model = [&] {
-    sink.define(source.model(part));
-    each_model_field(source.model(part), write);
-  };
-  copy_model();
-  for (;;) {
-    const auto state = source.next_state(deadline);
-    if (state.kind == StateOutcome::Kind::not_ready) throw Error(Errc::timeout, "no state came in time");
-    if (state.kind == StateOutcome::Kind::end) break;
-    if (state.kind == StateOutcome::Kind::model) {
-      copy_model();
-      continue;
-    }
-    sink.begin_state(state.time);
-    each_state_field(source.model(part), write);
-    sink.end_state();
-  }
-  sink.close();
 }
 
 }  // namespace penstock::mesh

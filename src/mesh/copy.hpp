@@ -1,4 +1,4 @@
-// Copies a part of a region from a source into a sink, unchanged, state by state. Holds one field at a time.
+// The fields of a part of a region, one after the other, and their values.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,5 @@ std::vector<std::byte> read_whole(Source& source, std::uint32_t part, Slot slot)
 // Calls see(slot) for each field of the roles' kind: of the model (communication first), or of a state.
 void each_model_field(const Model& model, const std::function<void(Slot)>& see);
 void each_state_field(const Model& model, const std::function<void(Slot)>& see);
-
-// From the source's present place to its end; deadline: for each state. The sink is closed when this returns.
-void copy_part(Source& source, std::uint32_t part, Sink& sink, Timeout deadline = configured);
 
 }  // namespace penstock::mesh

@@ -11,11 +11,35 @@
 #include "mesh/copy.hpp"
 #include "mesh/database.hpp"
 #include "mesh/stored_source.hpp"
+#include "penstock/error.hpp"
 
 namespace penstock::mesh {
 
 inline std::unique_ptr<Source> generated(const std::string& name) {
   return database_named("generated").open({name, {}, nullptr});
+}
+
+// Copies a part, unchanged, state by state, from the source's present place to its end. The sink is closed when this returns.
+inline void copy_part(Source& source, std::uint32_t part, Sink& sink) {
+  const auto write = [&](Slot slot) { sink.write(slot, read_whole(source, part, slot).data()); };
+  const auto copy_model = [&] {
+    sink.define(source.model(part));
+    each_model_field(source.model(part), write);
+  };
+  copy_model();
+  for (;;) {
+    const auto state = source.next_state(configured);
+    if (state.kind == StateOutcome::Kind::not_ready) throw Error(Errc::timeout, "no state came in time");
+    if (state.kind == StateOutcome::Kind::end) break;
+    if (state.kind == StateOutcome::Kind::model) {
+      copy_model();
+      continue;
+    }
+    sink.begin_state(state.time);
+    each_state_field(source.model(part), write);
+    sink.end_state();
+  }
+  sink.close();
 }
 
 // A part with values; those of a state are a function of the place and the state.
