@@ -9,6 +9,7 @@ import contextlib
 import pickle
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from ..cohort import Cohort
@@ -30,7 +31,8 @@ def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[
     gathered = cohort.gather(_pickled(mine), 0)
     answer = b""
     if gathered is not None:
-        everything = [mine if rank == 0 else _unpickled(data) for rank, data in enumerate(gathered)]
+        others = (_tried(partial(_unpickled, data)) for data in gathered[1:])
+        everything = [mine, *(found or (None, failure) for found, failure in others)]
         errors = [error for _, error in everything]
         outcome: tuple[Any, Exception | None]
         if any(error is not None for error in errors):
@@ -38,11 +40,7 @@ def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[
         else:
             outcome = _tried(lambda: combine([result for result, _ in everything]))
         answer = _pickled(outcome)
-    data = cohort.broadcast(answer, 0)
-    try:
-        result, error = pickle.loads(data)
-    except Exception as why:  # on this rank alone, as it seems
-        raise Error(f"a result cannot be unpickled: {type(why).__name__}: {why}") from why
+    result, error = _unpickled(cohort.broadcast(answer, 0))  # what this raises, it raises on this rank alone
     if error is not None:
         error.on_all_ranks = True
         raise error
@@ -128,8 +126,9 @@ def _pickled(outcome: tuple[Any, Exception | None]) -> bytes:
 
 
 def _unpickled(data: bytes) -> tuple[Any, Exception | None]:
+    """What _pickled() was given. Raises Error where this process cannot unpickle it."""
     try:
         outcome: tuple[Any, Exception | None] = pickle.loads(data)
         return outcome
     except Exception as error:
-        return None, Error(f"a result cannot be unpickled: {type(error).__name__}: {error}")
+        raise Error(f"a result cannot be unpickled: {type(error).__name__}: {error}") from error
