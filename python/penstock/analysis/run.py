@@ -115,7 +115,7 @@ class Analysis:
         self._names = [ChannelName.parse(text) for text in channels]
         self._partition, self._timeout, self._frames = partition, timeout, frames
         self._observe = observe or (lambda progress: None)
-        self._alone = alone or (lambda error: None)
+        self._alone = alone
         self._cohort = as_cohort(comm)
         self._clock = Clock()
         self._requests: Requests | None = None
@@ -156,8 +156,8 @@ class Analysis:
                 together(self._cohort, self._open_tasks.pop(0).close)
         except BaseException as error:
             self.report.error = f"{type(error).__name__}: {error}"
-            if not getattr(error, "on_all_ranks", False):
-                if self._first:
+            if self._alone is not None and not getattr(error, "on_all_ranks", False):
+                if self._first:  # now: alone() may end the process
                     self._write_report()
                 self._alone(error)
             raise
