@@ -88,11 +88,11 @@ class Neighbourhood:
         self.levels = np.concatenate([levels, other_levels[touching]])
         self.indices = np.concatenate([indices, other_indices[touching]])
 
-    def batches(self, fields: Sequence[str], batch: int | None = None, check_ghosts: bool = True) -> Iterator[Batch]:
+    def batches(self, fields: Sequence[str], batch: int | None = None) -> Iterator[Batch]:
         """All own rows, at most `batch` of them at a time (None: all at once), with these fields.
 
-        Domains that the next batch needs, too, are kept for it, and no others. check_ghosts: looks at the ghost layers
-        of some blocks, and raises InvalidArgument where they are not what the neighbours hold; nothing else uses them.
+        Domains that the next batch needs, too, are kept for it, and no others. Looks at the ghost layers of some
+        blocks, and raises InvalidArgument where they are not what the neighbours hold; nothing else uses them.
         """
         infos = {name: self._mesh.fields[name] for name in self._mesh._chosen(fields)}
         if batch is not None and batch < 1:
@@ -106,7 +106,7 @@ class Neighbourhood:
             domains = np.unique(rows[:, 0]).tolist()
             new = self._read_domains([each for each in domains if each not in held], self._mesh.shapes(infos.values()))
             held = {domain: (new if domain in new else held)[domain] for domain in domains}
-            if check_ghosts and first == 0 and self._mesh.ghost_layers and infos:
+            if first == 0 and self._mesh.ghost_layers and infos:
                 name, info = next(iter(infos.items()))
                 blocks = [held[domain][info.variables[0]][row] for domain, row in rows.tolist()]
                 _check_ghosts(self._mesh, name, blocks, np.column_stack([levels, indices]), own)
