@@ -149,7 +149,7 @@ def test_configuration_is_valid(block, tmp_path, monkeypatch):
 def test_pipeline_is_valid(block):
     from penstock.analysis.pipeline import Pipeline
 
-    assert Pipeline.loads(block.text, str(block)).triggered
+    assert Pipeline(block.text, str(block)).triggered
 
 
 @pytest.mark.parametrize("block", with_marker("study"))

@@ -373,7 +373,7 @@ def test_extract(tmp_path, size, kind):
     from vtkmodules.vtkFiltersCore import vtkAppendFilter
     from vtkmodules.vtkFiltersGeometry import vtkGeometryFilter
 
-    one = Pipeline.loads("extracts: {x: {type: blueprint, fields: [q, e]}}").extracts["x"]
+    one = Pipeline("extracts: {x: {type: blueprint, fields: [q, e]}}").extracts["x"]
     whole = (9, 5, 5)
     cells = partition.boxes([n - 1 for n in whole], size)
 
@@ -405,7 +405,7 @@ def test_an_extract_without_anything_and_with_a_field_that_is_not_there(tmp_path
     from penstock.analysis.extracts import ExtractWriter
     from penstock.analysis.pipeline import Pipeline
 
-    one = Pipeline.loads("extracts: {x: {type: blueprint, fields: [z]}}").extracts["x"]
+    one = Pipeline("extracts: {x: {type: blueprint, fields: [z]}}").extracts["x"]
     path = ExtractWriter(one, tmp_path).write([], Values(3, 0.5, 3))
     assert sizes(domains_of(path)[0]) == (0, 0)
     with pytest.raises(penstock.NotFound, match="no field 'z'"):

@@ -27,7 +27,7 @@ SHAPE = (9, 7, 5)
 
 
 def extract(text):
-    return Pipeline.loads("extracts: {x: {" + text + "}}").extracts["x"]
+    return Pipeline("extracts: {x: {" + text + "}}").extracts["x"]
 
 
 def part(rank=0, size=1, ghosts=1):
@@ -179,7 +179,7 @@ def test_no_points_and_unknown_fields(tmp_path, size):
 
 def kinds():
     (surface,) = apply_chain(
-        Pipeline.loads("pipelines: {a: [contour: {field: f, value: 99.5}]}").pipelines["a"].filters, [part()]
+        Pipeline("pipelines: {a: [contour: {field: f, value: 99.5}]}").pipelines["a"].filters, [part()]
     )
     append = helpers.vtkAppendFilter()
     grid = vtkRectilinearGrid()
@@ -287,7 +287,7 @@ def test_a_disk_that_is_full(tmp_path, size, kind, surface):
     big.SetDimensions(40, 40, 40)
     helpers.set_array(big, POINT, "f", np.random.default_rng(0).normal(size=40**3))
     if surface:
-        (big,) = apply_chain(Pipeline.loads("pipelines: {a: [contour: f]}").pipelines["a"].filters, [big])
+        (big,) = apply_chain(Pipeline("pipelines: {a: [contour: f]}").pipelines["a"].filters, [big])
 
     def work(cohort):
         with pytest.raises(OSError, match=f"{tmp_path}/a") as raised:

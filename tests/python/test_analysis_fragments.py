@@ -339,22 +339,22 @@ def test_mistakes_are_said(context, tmp_path):
     with pytest.raises(
         PipelineError, match=r"pipelines.p: 'fragments' .* stands first in a chain: put it before 'contour'"
     ):
-        Pipeline.loads("pipelines: {p: [{contour: f}, {fragments: f}]}")
+        Pipeline("pipelines: {p: [{contour: f}, {fragments: f}]}")
     with pytest.raises(PipelineError, match=r"extracts.e: .*before 'slice', in a chain without 'pipeline: p'"):
-        Pipeline.loads("pipelines: {p: [{slice: z}]}\nextracts: {e: {type: vtk, pipeline: p, fragments: f}}")
+        Pipeline("pipelines: {p: [{slice: z}]}\nextracts: {e: {type: vtk, pipeline: p, fragments: f}}")
     with pytest.raises(PipelineError, match="nothing can follow"):
-        Pipeline.loads("pipelines: {p: [{fragment_table: f}, {slice: z}]}")
+        Pipeline("pipelines: {p: [{fragment_table: f}, {slice: z}]}")
 
     for name in ("x", "cells", "track"):
         with pytest.raises(PipelineError, match=f"'{name}' is a column"):
-            Pipeline.loads(f"pipelines: {{p: [{{fragments: {{field: f, average: [{name}]}}}}]}}")
+            Pipeline(f"pipelines: {{p: [{{fragments: {{field: f, average: [{name}]}}}}]}}")
     for threshold in (0, 1.5, 200):
         with pytest.raises(PipelineError, match=f"threshold: {threshold} is out of range; more than 0 and at most 1"):
-            Pipeline.loads(f"pipelines: {{p: [{{fragments: {{field: f, threshold: {threshold}}}}}]}}")
+            Pipeline(f"pipelines: {{p: [{{fragments: {{field: f, threshold: {threshold}}}}}]}}")
     for more, why in (("of: volum", "column 'volum'; did you mean 'volume'"), ("of: vx", "column 'vx'")):
         with pytest.raises(PipelineError, match=f"of: the table of fragments has .*{why}"):
-            Pipeline.loads(f"pipelines: {{p: [{{fragment_table: {{field: f, {more}}}}}]}}")
-    Pipeline.loads("pipelines: {p: [{fragment_table: {field: f, velocity: u, average: [p], of: vx}}]}")
+            Pipeline(f"pipelines: {{p: [{{fragment_table: {{field: f, {more}}}}}]}}")
+    Pipeline("pipelines: {p: [{fragment_table: {field: f, velocity: u, average: [p], of: vx}}]}")
 
     def uniform():
         with context.create("blocks", timeout=TIMEOUT_S) as stream, stream.step() as step:

@@ -37,13 +37,13 @@ extracts:
 
 def problems(text, name="p.yaml"):
     with pytest.raises(PipelineError) as raised:
-        Pipeline.loads(text, name)
+        Pipeline(text, name)
     assert str(raised.value) == "\n".join(raised.value.problems)
     return list(raised.value.problems)
 
 
 def test_the_whole_language():
-    pipeline = Pipeline.loads(WHOLE)
+    pipeline = Pipeline(WHOLE)
     assert list(pipeline.queries) == ["top", "mass", "ratio"]
     assert [link.key for link in pipeline.scenes["quick"].plots[0].filters] == ["contour", "clip"]
     many = pipeline.scenes["many"].plots
@@ -64,16 +64,16 @@ def test_the_whole_language():
 
 
 def test_three_lines_make_a_picture_set():
-    pipeline = Pipeline.loads("scenes:\n  first:\n    contour: V\n")
+    pipeline = Pipeline("scenes:\n  first:\n    contour: V\n")
     (scene,) = pipeline.scenes.values()
     assert fill(scene.file, 7, 0.5, scene.name) == "first-000007.png"
     assert pipeline.demand() == [{"fields": ["V"], "when": ["maybe"]}]
-    assert Pipeline.loads("").demand() == []
+    assert Pipeline("").demand() == []
 
 
 def test_what_it_says_of_itself_is_what_it_reads():
-    pipeline = Pipeline.loads(WHOLE)
-    again = Pipeline.loads(pipeline.to_yaml())
+    pipeline = Pipeline(WHOLE)
+    again = Pipeline(pipeline.to_yaml())
     assert again.to_yaml() == pipeline.to_yaml()
     assert again.demand() == pipeline.demand()
     assert [s.fields for s in again.triggered] == [s.fields for s in pipeline.triggered]
@@ -137,7 +137,7 @@ extracts:
     ]:
         assert any(line.startswith(wanted) for line in found), (wanted, found)
     assert "queries.a: depends on itself; previous() takes" in "\n".join(problems("queries: {a: b + 1, b: a}"))
-    assert Pipeline.loads("queries: {a: previous(b) + 1, b: previous(b) + 1}").history_length == 1
+    assert Pipeline("queries: {a: previous(b) + 1, b: previous(b) + 1}").history_length == 1
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_file_names():
 
 
 def test_numbers_as_people_write_them():
-    pipeline = Pipeline.loads("scenes: {a: {contour: {field: V, values: [1e-3, 2E5, -1, 1.5]}}}")
+    pipeline = Pipeline("scenes: {a: {contour: {field: V, values: [1e-3, 2E5, -1, 1.5]}}}")
     assert pipeline.scenes["a"].plots[0].filters[0].values == (1e-3, 2e5, -1, 1.5)
 
 
@@ -212,17 +212,17 @@ def test_numbers_as_people_write_them():
 
 
 def test_demand():
-    assert Pipeline.loads(WHOLE).demand() == [
+    assert Pipeline(WHOLE).demand() == [
         {"fields": ["U", "V"], "when": ["maybe"]},
         {"fields": None, "when": ["step", 10, "%", 0, "=="]},
         {"fields": ["U", "V"], "when": ["time", 2, ">"]},
         {"fields": ["U", "V", "rho"], "when": ["step", 3, "=="]},
     ]
-    assert Pipeline.loads("scenes: {a: {slice: z, color: U, when: 0}, b: {slice: z, when: 1 > 2}}").demand() == []
-    lines = Pipeline.loads("scenes: {a: {streamlines: u, color: IntegrationTime}, b: {contour: V, color: Normals}}")
+    assert Pipeline("scenes: {a: {slice: z, color: U, when: 0}, b: {slice: z, when: 1 > 2}}").demand() == []
+    lines = Pipeline("scenes: {a: {streamlines: u, color: IntegrationTime}, b: {contour: V, color: Normals}}")
     assert lines.demand() == [{"fields": ["V", "u"], "when": ["maybe"]}]
     tables = "extracts: {a: {type: csv, histogram: U, fields: [count]}, b: {type: csv, statistics: {}}}"
-    assert [one.fields for one in Pipeline.loads(tables).triggered] == [{"U"}, None]
+    assert [one.fields for one in Pipeline(tables).triggered] == [{"U"}, None]
 
 
 whens = st.sampled_from(["step % 3 == 0", "top > 1", "time > 2 and top > 1", "not (top > 1 or step < 4)", "1", "0"])
@@ -233,7 +233,7 @@ whens = st.sampled_from(["step % 3 == 0", "top > 1", "time > 2 and top > 1", "no
 def test_what_fires_was_asked_for_with_all_its_fields(triggers, default, step, time, top):
     scenes = {f"s{n}": {"slice": "z", "color": f"C{n}", "when": when} for n, when in enumerate(triggers)}
     scenes["last"] = {"slice": "z", "color": "D"}
-    pipeline = Pipeline.loads(yaml.safe_dump({"when": default, "queries": {"top": "max(V)"}, "scenes": scenes}))
+    pipeline = Pipeline(yaml.safe_dump({"when": default, "queries": {"top": "max(V)"}, "scenes": scenes}))
     values = Values(step, time, step, reduced={"max(V)": top})
     pipeline.evaluate_queries(values)
     for scene in pipeline.scenes.values():
@@ -243,7 +243,7 @@ def test_what_fires_was_asked_for_with_all_its_fields(triggers, default, step, t
 
 
 def test_queries_are_evaluated_where_their_fields_are():
-    pipeline = Pipeline.loads("queries: {c: a + b, a: max(U), b: max(V), d: 2 * step}")
+    pipeline = Pipeline("queries: {c: a + b, a: max(U), b: max(V), d: 2 * step}")
     values = Values(3, 0.0, 3, reduced={"max(U)": 5.0})
     pipeline.evaluate_queries(values)
     assert values.queries == {"a": 5.0, "d": 6.0}
@@ -253,7 +253,7 @@ def test_queries_are_evaluated_where_their_fields_are():
 
 
 def test_fields_and_meshes_that_there_are():
-    pipeline = Pipeline.loads(WHOLE)
+    pipeline = Pipeline(WHOLE)
     pipeline.check_names(["U", "V", "rho", "speed"])
     with pytest.raises(PipelineError) as raised:
         pipeline.check_names(["U", "V", "rhos"])
@@ -270,37 +270,43 @@ def test_fields_and_meshes_that_there_are():
 # -------------------------------------------------------------------------------------------------------------- edits
 
 
+def reloaded(pipeline):
+    """Whether the file changed and its new content is in force now."""
+    text = pipeline.changed_text()
+    return text is not None and pipeline.replace(text)
+
+
 def test_an_edited_file_comes_into_force(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("scenes: {a: {slice: z}}")
     pipeline = Pipeline.load(path)
-    assert not pipeline.reload_if_changed()
+    assert not reloaded(pipeline)
     os.utime(path, ns=(1, 1))  # touched: the same content
-    assert not pipeline.reload_if_changed() and pipeline.error is None
+    assert not reloaded(pipeline) and pipeline.error is None
 
     path.write_text("scenes: {a: {slice: z}, b: {sliced: z}}")
-    assert not pipeline.reload_if_changed()
+    assert not reloaded(pipeline)
     assert "p.yaml:1: scenes.b.sliced: unknown key; did you mean 'slice'?" in str(pipeline.error)
     assert list(pipeline.scenes) == ["a"]  # the last good one stays
     error = pipeline.error
-    assert not pipeline.reload_if_changed() and pipeline.error is error
+    assert not reloaded(pipeline) and pipeline.error is error
 
     path.write_text("scenes: {a: {slice: z}, b: {slice: x}}")
-    assert pipeline.reload_if_changed() and pipeline.error is None
+    assert reloaded(pipeline) and pipeline.error is None
     assert list(pipeline.scenes) == ["a", "b"]
     path.unlink()
-    assert not pipeline.reload_if_changed() and "No such file" in str(pipeline.error)
-    assert not pipeline.reload_if_changed()
+    assert not reloaded(pipeline) and "No such file" in str(pipeline.error)
+    assert not reloaded(pipeline)
     path.write_text("scenes: {a: {slice: z}, b: {slice: x}}")
-    assert pipeline.reload_if_changed() and pipeline.error is None
+    assert reloaded(pipeline) and pipeline.error is None
     path.write_bytes(b"\xff\xfe")
-    assert not pipeline.reload_if_changed() and pipeline.error is not None
+    assert not reloaded(pipeline) and pipeline.error is not None
 
 
 def test_one_rank_reads_and_all_replace(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("scenes: {a: {slice: z}}")
-    first, second = Pipeline.load(path), Pipeline.loads(path.read_text())
+    first, second = Pipeline.load(path), Pipeline(path.read_text())
     path.write_text("scenes: {c: {slice: z}}")
     text = first.changed_text()
     assert first.changed_text() is None and second.changed_text() is None
@@ -325,16 +331,16 @@ def test_files_that_are_none(tmp_path):
 def test_any_yaml_is_read_or_refused(data):
     text = yaml.safe_dump(data)
     try:
-        pipeline = Pipeline.loads(text)
+        pipeline = Pipeline(text)
     except PipelineError as error:
         assert error.problems
         return
     pipeline.demand()
-    assert Pipeline.loads(pipeline.to_yaml()).to_yaml() == pipeline.to_yaml()
+    assert Pipeline(pipeline.to_yaml()).to_yaml() == pipeline.to_yaml()
 
 
 def test_pipelines_are_read_without_vtk():
     program = "import sys; sys.modules['vtkmodules'] = None; from penstock.analysis.pipeline import Pipeline; "
-    program += "print(Pipeline.loads('scenes: {a: {contour: V}}').demand())"
+    program += "print(Pipeline('scenes: {a: {contour: V}}').demand())"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed == "[{'fields': ['V'], 'when': ['maybe']}]\n"

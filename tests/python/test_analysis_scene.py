@@ -70,7 +70,7 @@ def inputs_of(rank, size):
 
 
 def scene_of(text):
-    return Pipeline.loads(f"scenes: {{it: {{size: {list(SIZE)}, {text}}}}}").scenes["it"]
+    return Pipeline(f"scenes: {{it: {{size: {list(SIZE)}, {text}}}}}").scenes["it"]
 
 
 def on_ranks(size, context, work):

@@ -63,10 +63,6 @@ class Pipeline:
         self._read(text, name)
 
     @classmethod
-    def loads(cls, text: str, name: str = "pipeline") -> Pipeline:
-        return cls(text, name)
-
-    @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Pipeline:
         """PipelineError: no such file, or what is wrong in it."""
         text = read_text(Path(path))
@@ -127,12 +123,6 @@ class Pipeline:
         except schema.PipelineError as error:
             self.error = error
         return self.error is None
-
-    def reload_if_changed(self) -> bool:
-        """Whether the file changed and its new content is in force now. Compares the file's time and size, then its
-        content."""
-        text = self.changed_text()
-        return text is not None and self.replace(text)
 
     # ------------------------------------------------------------------------------------------------- what it needs
 
@@ -203,7 +193,7 @@ class Pipeline:
             raise schema.PipelineError(*problems)
 
     def to_yaml(self) -> str:
-        """The pipeline in force, with all defaults; loads() reads it again."""
+        """The pipeline in force, with all defaults; Pipeline() reads it again."""
         parts = {key: plain(getattr(self, key)) for key in _KEYS}
         return str(yaml.safe_dump(parts, sort_keys=False, allow_unicode=True))
 
