@@ -13,10 +13,10 @@ The rule is overlap and attribute matching (Samtaney, Silver, Zabusky and Cao 19
 2. Overlaps come from bricks: the volume that a fragment has in each cell of one lattice, the same in all steps,
    whatever grid and ranks a step has. A brick that moves by a part of its width is shared out to those that it then
    covers.
-3. Pairs that overlap by less than `least` of the smaller one are none. Of the others a pair counts that is the best one
+3. Pairs that overlap by less than LEAST of the smaller one are none. Of the others a pair counts that is the best one
    of either side: by overlap over the larger volume, divided by 1 + (distance of centres / sum of radii) squared, so
    that fragments in one brick are told apart.
-4. Fragments without such a pair are matched by attributes: the nearest centres first, within `reach` sums of radii, of
+4. Fragments without such a pair are matched by attributes: the nearest centres first, within REACH sums of radii, of
    volumes that differ by a factor of at most 2.
 5. A fragment with two pairs or more has split, or is merged. The track goes on along pairs that are the best of both
    sides; other fragments have new tracks. Equal pairs: the first rows.
@@ -36,6 +36,8 @@ from ..errors import InvalidArgument
 
 Table = Mapping[str, np.ndarray]  # columns of one length
 NONE = -1  # in place of a track
+LEAST = 0.1
+REACH = 2.0
 MAX_BRICKS = 1e5  # that a fragment moves by from step to step
 MAX_ROWS = 1_000_000  # of trajectories: 48 MB
 _EVENTS = {"time": float, "kind": "U12", "before": np.int64, "after": np.int64, "change": float}
@@ -85,12 +87,10 @@ class Tracker:
     width: of the bricks, a number or x, y, z. All ranks may keep one of their own, or one rank alone.
     """
 
-    def __init__(self, width: float | np.ndarray = 1.0, least: float = 0.1, reach: float = 2.0):
+    def __init__(self, width: float | np.ndarray = 1.0):
         self._width = np.broadcast_to(np.asarray(width, float), 3)
-        if not (self._width > 0).all() or not 0 < least <= 1 or reach < 0:
-            raise InvalidArgument(f"width is positive, least in 0 to 1, reach from 0; not {width}, {least}, {reach}")
-        self._least = least
-        self._reach = reach
+        if not (self._width > 0).all():
+            raise InvalidArgument(f"width is positive, not {width}")
         nothing = np.empty((0, 3))
         none = np.empty(0, np.int64)
         bricks = Bricks(none, np.empty((0, 3), np.int64), np.empty(0))
@@ -102,7 +102,7 @@ class Tracker:
     def add(self, time: float, table: Table, bricks: Bricks) -> Tracked:
         """table: volume, x, y, z (centres), and vx, vy, vz or none of these. Raises InvalidArgument, e.g. for a NaN."""
         last, step = self._last, self._step(time, table, bricks)
-        pairs, times = np.unique(_pairs(last, step, self._width, self._least, self._reach), axis=0, return_counts=True)
+        pairs, times = np.unique(_pairs(last, step, self._width), axis=0, return_counts=True)
         both = pairs[times == 2]  # the best of both sides
         step.tracks[both[:, 1]] = last.tracks[both[:, 0]]
         new = step.tracks == NONE
@@ -158,7 +158,7 @@ class Tracker:
 # ------------------------------------------------------------------------------------------------------------- matching
 
 
-def _pairs(last: _Step, step: _Step, width: np.ndarray, least: float, reach: float) -> np.ndarray:
+def _pairs(last: _Step, step: _Step, width: np.ndarray) -> np.ndarray:
     """Pairs that count (n, 2): a row of either step. Those that are the best of both sides come twice."""
     dt = step.time - last.time
     last, step = (_slowed(each, dt, width) for each in (last, step))
@@ -167,13 +167,13 @@ def _pairs(last: _Step, step: _Step, width: np.ndarray, least: float, reach: flo
     overlap = np.concatenate([each for _, each in overlaps])
     volumes = last.volume[pairs[:, 0]], step.volume[pairs[:, 1]]
     score = overlap / np.maximum(*volumes) / (1 + _distance(last, step, pairs) ** 2)
-    enough = overlap >= least * np.minimum(*volumes)
+    enough = overlap >= LEAST * np.minimum(*volumes)
     pairs, score = pairs[enough], score[enough]
     # The better of forward and backward first, and of equal ones the first rows.
     order = np.lexsort((pairs[:, 1], pairs[:, 0], -score))
     pairs = pairs[order]
     of_old, of_new = (pairs[np.unique(pairs[:, side], return_index=True)[1]] for side in (0, 1))
-    more = _by_attributes(last, step, of_old, of_new, reach)
+    more = _by_attributes(last, step, of_old, of_new)
     return np.concatenate([of_old, of_new, more, more])
 
 
@@ -184,13 +184,13 @@ def _slowed(step: _Step, dt: float, width: np.ndarray) -> _Step:
     return replace(step, velocity=np.where(slow, step.velocity, 0.0))
 
 
-def _by_attributes(last: _Step, step: _Step, of_old: np.ndarray, of_new: np.ndarray, reach: float) -> np.ndarray:
+def _by_attributes(last: _Step, step: _Step, of_old: np.ndarray, of_new: np.ndarray) -> np.ndarray:
     """One to one, of rows that are in no pair."""
     free = [np.ones(len(last.volume), bool), np.ones(len(step.volume), bool)]
     for pairs in (of_old, of_new):
         free[0][pairs[:, 0]] = free[1][pairs[:, 1]] = False
     dt = step.time - last.time
-    near = [_near(last, step, dt, reach), _near(step, last, -dt, reach)[:, ::-1]]
+    near = [_near(last, step, dt), _near(step, last, -dt)[:, ::-1]]
     pairs = np.unique(np.concatenate(near), axis=0)
     pairs = pairs[free[0][pairs[:, 0]] & free[1][pairs[:, 1]]]
     ratio = last.volume[pairs[:, 0]] / step.volume[pairs[:, 1]]
@@ -258,17 +258,17 @@ def _numbered(places: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def _near(one: _Step, other: _Step, dt: float, reach: float) -> np.ndarray:
-    """Pairs whose centres, after `one` has moved for dt, are within so many sums of radii."""
+def _near(one: _Step, other: _Step, dt: float) -> np.ndarray:
+    """Pairs whose centres, after `one` has moved for dt, are within REACH sums of radii."""
     if not len(one.volume) or not len(other.volume):
         return np.empty((0, 2), np.int64)
     centre, order = one.centre + one.velocity * dt, np.argsort(other.centre[:, 0], kind="stable")
-    most = reach * (one.radius + other.radius.max())
+    most = REACH * (one.radius + other.radius.max())
     x = other.centre[order, 0]
     left, right = _ranges(np.searchsorted(x, centre[:, 0] - most), np.searchsorted(x, centre[:, 0] + most, "right"))
     right = order[right]
     apart = np.linalg.norm(centre[left] - other.centre[right], axis=1)
-    close = apart <= reach * (one.radius[left] + other.radius[right])
+    close = apart <= REACH * (one.radius[left] + other.radius[right])
     return np.stack([left[close], right[close]], axis=1)
 
 
