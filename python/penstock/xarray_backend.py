@@ -21,6 +21,7 @@ from xarray.backends.locks import SerializableLock
 from xarray.core import indexing
 
 from . import context
+from .archive import is_number
 from .errors import InvalidArgument, NotFound, Unsupported
 from .export import attributes_of, dims_of
 from .reader import Reader, ReadStep
@@ -161,7 +162,7 @@ class _Survey:
             if name not in self.dropped and name not in self.left_out:
                 self._add_variable(step, name)
         self.attributes = attributes_of(step)
-        numbers = {key: value for key, value in self.attributes.items() if _is_number(value)}
+        numbers = {key: value for key, value in self.attributes.items() if is_number(value)}
         if not self.numbers:
             self.series = {key: [value] for key, value in numbers.items()}
         else:
@@ -213,10 +214,6 @@ class _Survey:
         return xarray.Variable((steps, *form.dims), lazy, own, encoding={"preferred_chunks": {steps: 1}})
 
 
-def _is_number(value: Any) -> bool:
-    return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"
-
-
 @dataclass(frozen=True)
 class _Source:
     """The reader that all arrays of a dataset share. It is opened again in another process (dask)."""
@@ -241,7 +238,7 @@ class _StepsArray(BackendArray):
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
         """key: an integer, a slice, or an array of integers for each axis."""
         numbers = np.atleast_1d(np.asarray(self.source.numbers)[key[0]]).tolist()
-        box = tuple(map(_covering, key[1:], self.shape[1:]))
+        box = tuple(map(_covering, key[1:]))
         covered = np.broadcast_to(False, self.shape[1:])[box].shape
         axes = [each for each in key[1:] if isinstance(each, slice | np.ndarray)]
         picked = [
@@ -260,7 +257,7 @@ class _StepsArray(BackendArray):
         return out if np.ndim(key[0]) or isinstance(key[0], slice) else out[0]
 
 
-def _covering(key: Any, length: int) -> int | slice:
+def _covering(key: Any) -> int | slice:
     """The part of an axis that has what the key names."""
     if not isinstance(key, np.ndarray):
         return key if isinstance(key, slice) else int(key)
