@@ -290,8 +290,8 @@ def _failure(child: Child) -> Failure:
     return Failure(child.launch.name, child.outcome(), child.launch.log, tuple(log_tail(child.launch.log)))
 
 
-def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> list[str]:
-    """The last lines of a log, blank ones at the end left out; empty when there is no log."""
+def log_tail(path: Path) -> list[str]:
+    """The last LOG_TAIL_LINES of a log, blank ones at the end left out; empty when there is no log."""
     try:
         with open(path, "rb") as log:
             log.seek(0, os.SEEK_END)
@@ -300,4 +300,4 @@ def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> list[str]:
             text = log.read().decode("utf-8", errors="replace").rstrip()
     except OSError:
         return []
-    return text.splitlines()[-lines:]
+    return text.splitlines()[-LOG_TAIL_LINES:]

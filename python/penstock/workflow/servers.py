@@ -22,7 +22,6 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -135,10 +134,10 @@ class PoolServers:
         self.servers.sort(key=lambda s: s.number)
         return server
 
-    def configuration(self, number: int = 1) -> str:
-        """What is in effect for server `number`, as YAML; starts nothing. Throws LaunchError."""
+    def configuration(self) -> str:
+        """What is in effect for the first server, as YAML; starts nothing. Throws LaunchError."""
         program = find_program("penstock-server", Path.cwd())
-        words = [program, "--print-config", *self._words(number, {})]
+        words = [program, "--print-config", *self._words(1, {})]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_SERVER_")}
         shown = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if shown.returncode != 0:
@@ -164,7 +163,7 @@ class PoolServers:
             settings |= {"folder": str((plan.disk / f"server-{number}").absolute()), "tiers": f"{plan.tier}:objects"}
         return settings
 
-    def wait_ready(self, timeout_s: float = READY_S, on_wait: Callable[[], None] = lambda: None) -> None:
+    def wait_ready(self, timeout_s: float = READY_S) -> None:
         """Returns when every server is ready. Throws LaunchError when one ends, or after the timeout."""
         deadline = time.monotonic() + timeout_s
         while waiting := [s for s in self.servers if s.ready is None]:
@@ -178,7 +177,6 @@ class PoolServers:
             for server in waiting:
                 if server.ready_pipe in readable or server.pidfd in readable:
                     self._read_ready(server)
-            on_wait()
 
     def _read_ready(self, server: Server) -> None:
         pipe = server.ready_pipe
@@ -263,11 +261,11 @@ class PoolServers:
             time.sleep(LOOK_EVERY_S)
         return True
 
-    def stop_one(self, server: Server, timeout_s: float = STOP_S, number: int = signal.SIGTERM) -> int:
+    def stop_one(self, server: Server, number: int = signal.SIGTERM) -> int:
         """Ends one and returns its exit code."""
         if server.running:
             server.process.send_signal(number)
-        self._wait(server, time.monotonic() + timeout_s)
+        self._wait(server, time.monotonic() + STOP_S)
         self.servers = [s for s in self.servers if s is not server]
         return server.process.returncode
 

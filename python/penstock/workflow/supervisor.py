@@ -68,8 +68,8 @@ class Child:
         """By itself: not because we ended it."""
         return bool(self.start_error) or (self.exit_code not in (None, 0) and not self.stopped)
 
-    def elapsed_s(self, now: float | None = None) -> float:
-        end = self.ended if self.ended is not None else (now or time.monotonic())
+    def elapsed_s(self) -> float:
+        end = self.ended if self.ended is not None else time.monotonic()
         return end - self.started
 
     def outcome(self) -> str:
