@@ -151,7 +151,7 @@ def claims_of() -> list[Claim]:
     ]
 
 
-def sheets(quick: bool) -> list[Sheet]:
+def sheets() -> list[Sheet]:
     columns = (
         Column("write_mb_per_s", "written\nMB/s"),
         Column("read_mb_per_s", "read\nMB/s"),

@@ -452,7 +452,7 @@ def sheets_of(sizes: Sizes) -> list[Sheet]:
             ),
         ),
         restart.sheet(sizes.quick),
-        *links.sheets(sizes.quick),
+        *links.sheets(),
         *workflow.sheets(sizes.quick),
         *counts.sheets(sizes.quick),
     ]

@@ -155,9 +155,9 @@ def wait_for_socket(path: Path, process: subprocess.Popen[Any]) -> None:
     raise RunFailed("redis-server did not begin to listen")
 
 
-def disk_rates(folder: Path, total: int, block: int = 4 << 20) -> tuple[float, float]:
+def disk_rates(folder: Path, total: int) -> tuple[float, float]:
     """What the disk does without a pool, GB/s: one file written block by block and synced, and read back from it."""
-    path = folder / "plain"
+    path, block = folder / "plain", 4 << 20
     data = os.urandom(block)
     blocks = max(1, total // block)
     try:

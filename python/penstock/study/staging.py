@@ -22,14 +22,12 @@ from .report import QUICK_NOTE, page
 from .statements import Verdict, assess_all
 
 
-def measure(
-    experiments: list[str], quick: bool, repeat: int, disk: Path, console: Console, runner: Runner | None = None
-) -> dict[str, Any]:
+def measure(experiments: list[str], quick: bool, repeat: int, disk: Path, console: Console) -> dict[str, Any]:
     """The raw figures. Throws RunFailed; whatever was started has ended then."""
     plan = QUICK if quick else DEFAULT
     cases, left_out = cases_of(plan, quick)
     cases = [case for case in cases if case.experiment in experiments]
-    runner = runner or Runner(plan, disk, deadline_s=300)
+    runner = Runner(plan, disk, deadline_s=300)
     raw: dict[str, Any] = {
         "plan": asdict(plan),
         "quick": quick,
