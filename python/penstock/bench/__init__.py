@@ -7,7 +7,6 @@ The programs and the method (what is inside the clock) are in the folder bench/ 
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -21,12 +20,9 @@ from .cases import FAMILIES, WORKLOADS, Case, Programs, all_cases, counted_cases
 from .claims import judge
 from .programs import find_programs
 from .runner import RunFailed, pair_figures, run_case
+from .studies import GIVE_UP_AFTER, cores, print_claims, warn_if_busy, wide_console
 
 __all__ = ["main"]
-
-GIVE_UP_AFTER = 2  # failures of one row
-TABLE_WIDTH = 144
-BUSY_PER_CORE = 0.5  # load average above which a warning is printed
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -128,18 +124,14 @@ class Measurement:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    console = Console(highlight=False)
-    if console.width < TABLE_WIDTH:
-        console = Console(highlight=False, width=TABLE_WIDTH)
+    console = wide_console()
     programs = Programs(options.programs)
     cases, left_out = all_cases(programs, options.workloads)
     if options.systems:
         cases = [case for case in cases if any(case.system.startswith(name) for name in options.systems)]
         left_out = [line for line in left_out if any(line.startswith(name) for name in options.systems)]
     counted = counted_cases(cases, programs)
-    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    if load > BUSY_PER_CORE * cores:
-        console.print(f"[yellow]The machine is busy (load {load:.1f}): figures are only indicative.[/]")
+    load = warn_if_busy(console)
     started = time.monotonic()
     measurement = Measurement(options, console)
     measurement.measure(cases, counted)
@@ -150,13 +142,13 @@ def main(arguments: list[str] | None = None) -> int:
         report.print_startup(console, workload, mine)
     report.print_steady(console, measurement.steady)
     judged = [one for one in judge(rows) if one["claim"][:2] in options.workloads]
-    report.print_claims(console, judged)
+    print_claims(console, judged)
     for line in left_out:
         console.print(f"left out: {line}")
     for line in measurement.failed():
         console.print(f"[red]{line}[/]")
     seconds = time.monotonic() - started
-    rounds = f"medians of {options.repeat} rounds on {cores} cores"
+    rounds = f"medians of {options.repeat} rounds on {cores()} cores"
     console.print(f"{rounds}, {seconds:.0f} s in all; what is measured: bench/README.md")
     if options.json:
         report.write_json(

@@ -113,7 +113,7 @@ def judge(rows: dict[Key, Row]) -> list[dict[str, Any]]:
     for claim in CLAIMS:
         ours = rows.get(claim.ours)
         theirs = [rows[key] for key in claim.theirs if key in rows]
-        entry: dict[str, Any] = {"claim": claim.text, "bound": claim.bound, "figure": None, "met": None}
+        entry: dict[str, Any] = {"claim": claim.text, "bound": claim.bound, "unit": "×", "figure": None, "met": None}
         if ours and theirs:
             reference = min(theirs, key=lambda row: row[claim.figure])
             ratio = ratio_of(ours, reference, claim.figure)

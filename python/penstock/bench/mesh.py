@@ -24,6 +24,7 @@ from typing import Any
 
 from ..mesh import Model
 from ..workflow.launch import LaunchError, find_program
+from .programs import mpi
 from .runner import MPI_ENVIRONMENT, run_programs
 from .stores import pool, wait_idle
 from .studies import Benchmark, Claim, Column, Figures, Row, Run, Sheet, add_options, carry_out, check_options, cores
@@ -60,10 +61,6 @@ class Sizes:
         self.end = 0.05 if quick else 0.2
         # Elements along each axis, and blocks, of the region with ten variables of each.
         self.regions = ((16, 8),) if quick else ((32, 1), (32, 8), (32, 32), (64, 8))
-
-
-def mpi(ranks: int, *words: object) -> list[str]:
-    return [shutil.which("mpiexec") or "mpiexec", "-n", str(ranks), "--bind-to", "none", *map(str, words)]
 
 
 def sedov(program: str, sizes: Sizes, states: int, report: Path) -> list[str]:

@@ -13,7 +13,7 @@ from statistics import mean, median
 from typing import Any
 
 from . import counts, limits, links, pool_claims, restart, workflow
-from .programs import find_programs, has_ucx
+from .programs import find_programs, has_ucx, mpi
 from .runner import MPI_ENVIRONMENT, run_programs
 from .stores import ROCKSDB_BYTES, SEGMENT_BYTES, Memory, cpu_seconds, disk_rates, pool, redis, redis_program, wait_idle
 from .studies import (
@@ -199,10 +199,9 @@ def pack_gray_scott(program: Path, settings: Path, sizes: Sizes, run: Run) -> Fi
     (run.folder / "penstock.yaml").write_text("streams: {gray-scott: {engine: pool}}\n")
     overrides = {"L": 48 if sizes.side < 128 else 96, "steps": 4 * steps, "plot_every": 4}
     words = [word for name, value in overrides.items() for word in ("--set", f"{name}={value}")]
-    command = [shutil.which("mpiexec") or "mpiexec", "-n", str(ranks), "--bind-to", "none", str(program)]
     with pool(run, 2) as started:
         environment = started.environment() | {"PENSTOCK_CONFIG": str(run.folder / "penstock.yaml")}
-        simulation = [*command, str(run.folder / "settings.yaml"), *words]
+        simulation = mpi(ranks, program, run.folder / "settings.yaml", *words)
         run_programs([simulation], MPI_ENVIRONMENT | environment, run.folder, run.deadline_s)
         return packed(run, started.environment(), 4, 5, steps, ranks)
 

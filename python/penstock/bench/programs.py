@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 
@@ -15,6 +16,11 @@ def find_programs(name: str = "limit_streams") -> Path | None:
     patterns = (f"build*/bench/{name}", f"build/*/bench/{name}")
     found = [path for start in (tree, Path.cwd()) for pattern in patterns for path in start.glob(pattern)]
     return max(found, key=lambda path: path.stat().st_mtime).parent if found else None
+
+
+def mpi(ranks: int, *words: object) -> list[str]:
+    """The command of a program with so many ranks."""
+    return [shutil.which("mpiexec") or "mpiexec", "-n", str(ranks), "--bind-to", "none", *map(str, words)]
 
 
 def has_ucx(programs: Path) -> bool:

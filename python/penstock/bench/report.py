@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .cases import COUNT_AFTER, WORKLOADS, Case
+from .studies import machine, text_of
 
 Row = dict[str, Any]
 
@@ -92,16 +91,6 @@ def add_ratios(rows: dict[tuple[str, str, str], Row]) -> None:
             }
 
 
-def figure(value: float | None, digits: int = 3) -> str:
-    """Significant digits; no exponent for large values."""
-    if value is None:
-        return "–"
-    if value == 0:
-        return "0"
-    text = f"{value:.{digits}g}"
-    return f"{value:.0f}" if "e+" in text else text
-
-
 def unit_of(workload: str) -> tuple[str, float]:
     """Of a steady step, with the factor from seconds."""
     return {"W3": ("µs/step", 1e6), "W4": ("µs/trip", 1e6)}.get(workload, ("ms/step", 1e3))
@@ -129,17 +118,17 @@ def print_workload(console: Console, workload: str, rows: list[Row]) -> None:
         cells = [
             row["system"],
             row["label"],
-            figure(row["step_s"] * shown),
-            " – ".join(figure(row[name] * shown, 3 if row[name] * shown > 0.01 else 1) for name in ("min_s", "max_s")),
+            text_of(row["step_s"] * shown),
+            " – ".join(text_of(row[name] * shown, 3 if row[name] * shown > 0.01 else 1) for name in ("min_s", "max_s")),
         ]
         if workload != "W4":
-            cells.append(figure(row["gb_per_s"]))
+            cells.append(text_of(row["gb_per_s"]))
         cells += [
-            " + ".join(figure(row[f"{role}_step_cpu_s"] * shown, 2) for role in ("writer", "reader")),
+            " + ".join(text_of(row[f"{role}_step_cpu_s"] * shown, 2) for role in ("writer", "reader")),
             f"{row['rss_writer_mb']:.0f} + {row['rss_reader_mb']:.0f}",
-            figure(row["times_limit"]),
-            figure(row["faster_than_sst_installed"]),
-            figure(row["faster_than_sst_best"]),
+            text_of(row["times_limit"]),
+            text_of(row["faster_than_sst_installed"]),
+            text_of(row["faster_than_sst_best"]),
         ]
         table.add_row(*cells, style="bold" if row["system"] == "penstock" else None)
     console.print(table)
@@ -174,19 +163,6 @@ def print_startup(console: Console, workload: str, rows: list[Row]) -> None:
     console.print(table)
 
 
-def print_claims(console: Console, judged: list[dict[str, Any]]) -> None:
-    title = f"Claims, {len(os.sched_getaffinity(0))} cores"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("claim")
-    table.add_column("figure", justify="right")
-    table.add_column("")
-    words = {True: "[green]met[/]", False: "[red]not met[/]", None: "[dim]not measured[/]"}
-    for one in judged:
-        value = f"{one['figure']:.2f}×" if one["figure"] is not None else "–"
-        table.add_row(one["claim"], value, words[one["met"]])
-    console.print(table)
-
-
 def steady_row(case: Case, figures: list[dict[str, Any]]) -> Row:
     """Counts of one run, summed over the ranks of each side; announcement bytes of the writer's rank 0."""
     row: Row = {"workload": case.workload, "variant": case.variant, "label": case.label}
@@ -218,19 +194,13 @@ def print_steady(console: Console, rows: list[Row]) -> None:
         table.add_column(name, justify="right")
     for row in rows:
         counts = [both_sides(row, name) for name in ("allocations", "minor_faults", "major_faults")]
-        announced = figure(row.get("announcement_bytes_per_step"), 4)
-        table.add_row(row["workload"], row["label"], figure(row["counted_steps"], 5), *counts, announced)
+        announced = text_of(row.get("announcement_bytes_per_step"), 4)
+        table.add_row(row["workload"], row["label"], text_of(row["counted_steps"], 5), *counts, announced)
     console.print(table)
 
 
 def write_json(path: Path, rows: list[Row], extra: dict[str, Any]) -> None:
-    machine = {
-        "cores": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "libc": " ".join(platform.libc_ver()),
-    }
-    path.write_text(json.dumps({"machine": machine, "rows": rows, **extra}, indent=2) + "\n")
+    path.write_text(json.dumps({"machine": machine(), "rows": rows, **extra}, indent=2) + "\n")
 
 
 COLOURS = {
@@ -290,7 +260,7 @@ def panel(axis: Any, workload: str, group: list[Row]) -> None:
         linewidth=1,
     )
     for position, row in enumerate(group):
-        text = "  " + figure(row["step_s"] * factor)
+        text = "  " + text_of(row["step_s"] * factor)
         axis.annotate(text, (row["max_s"] * factor, position), va="center", fontsize=7)
     axis.set_yticks(positions, [f"{row['system']}: {row['label']}" for row in group], fontsize=7)
     axis.invert_yaxis()

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..workflow.launch import LaunchError
 from ..workflow.servers import PoolServers
+from .programs import mpi
 from .runner import MPI_ENVIRONMENT, RunFailed, run_programs
 from .stores import START_S, pool
 from .studies import Claim, Column, Figures, Panel, Row, Run, Sheet
@@ -46,10 +47,6 @@ class Plan:
     @property
     def megabytes(self) -> float:
         return 2 * 8 * self.side**3 / 1e6
-
-
-def mpi(ranks: int, *words: object) -> list[str]:
-    return [shutil.which("mpiexec") or "mpiexec", "-n", str(ranks), "--bind-to", "none", *map(str, words)]
 
 
 def figures_of(before: dict[str, Any], after: list[dict[str, Any]]) -> Figures:

@@ -1,4 +1,4 @@
-"""What `penstock bench rpc` and `penstock bench pool` share: rows measured in rounds, tables, claims, JSON, pictures.
+"""What the commands of `penstock bench` share: rows measured in rounds, tables, claims, JSON, pictures.
 
 A row is one run of programs that gives figures by name. The studies come one after the other; each round of a study
 runs every row of it once, so that drift of the machine meets all of them alike. What is shown are medians over the
@@ -366,13 +366,17 @@ def print_claims(console: Console, judged: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def write_json(path: Path, rows: Rows, extra: dict[str, Any]) -> None:
-    machine = {
+def machine() -> dict[str, Any]:
+    """What figures are of, for JSON."""
+    return {
         "cores": cores(),
         "kernel": platform.release(),
         "machine": platform.machine(),
         "libc": " ".join(platform.libc_ver()),
     }
+
+
+def write_json(path: Path, rows: Rows, extra: dict[str, Any]) -> None:
     listed = [
         {
             "study": key[0],
@@ -384,7 +388,7 @@ def write_json(path: Path, rows: Rows, extra: dict[str, Any]) -> None:
         }
         for key, one in rows.items()
     ]
-    path.write_text(json.dumps({"machine": machine, "rows": listed, **extra}, indent=2) + "\n")
+    path.write_text(json.dumps({"machine": machine(), "rows": listed, **extra}, indent=2) + "\n")
 
 
 # -------------------------------------------------------------------------------------------------------------- one run
