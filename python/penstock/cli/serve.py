@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +15,7 @@ from rich.text import Text
 from ..workflow.registry import runtime_directory
 from ..workflow.servers import PoolServers
 from ..workflow.study import PoolPlan
+from ..workflow.supervisor import signal_pipe
 from .console import command, fail, messages, output, print_json
 
 
@@ -117,15 +116,7 @@ def _show(running: PoolServers, as_json: bool) -> None:
 
 def _wait(running: PoolServers) -> None:
     """Until Ctrl-C, SIGTERM or SIGHUP, or until a server has ended by itself."""
-    read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def note(number: int, frame: object) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.write(write_end, b"!")
-
-    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    previous = {number: signal.signal(number, note) for number in caught}
-    try:
+    with signal_pipe() as read_end:
         said: set[int] = set()
         while True:
             fds = [read_end, *(s.pidfd for s in running.servers if s.number not in said)]
@@ -141,8 +132,3 @@ def _wait(running: PoolServers) -> None:
                 messages().print(Text(f"server {server.number} {word}; log: {server.log}"), soft_wrap=True)
             if len(said) == len(running.servers):
                 return
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-        os.close(read_end)
-        os.close(write_end)

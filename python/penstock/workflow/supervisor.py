@@ -110,7 +110,8 @@ class Supervisor:
     def run(self, launches: Iterable[Launch]) -> Verdict:
         """Starts them in order, each once those it names in after_end have ended well, and returns when all have ended.
         May be called again, for what comes after."""
-        with selectors.DefaultSelector() as selector, _signals(selector) as signals:
+        with selectors.DefaultSelector() as selector, signal_pipe() as signals:
+            selector.register(signals, selectors.EVENT_READ, None)
             batch: list[Child] = []
             try:
                 self._waiting = list(launches)
@@ -258,10 +259,9 @@ def _session_members(session: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def _signals(selector: selectors.BaseSelector) -> Iterator[int]:
-    """SIGINT, SIGTERM and SIGHUP become bytes in a pipe that the selector watches (with data None)."""
+def signal_pipe() -> Iterator[int]:
+    """SIGINT, SIGTERM and SIGHUP become bytes in a pipe. Gives the end to read, which does not block."""
     read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    selector.register(read_end, selectors.EVENT_READ, None)
     caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def note(number: int, frame: object) -> None:
