@@ -45,6 +45,11 @@ def messages() -> Console:
     return _console(stderr=True)
 
 
+def say(text: str) -> None:
+    """One message, which the width of the terminal does not break."""
+    messages().print(Text(text), soft_wrap=True)
+
+
 def json_text(value: Any, indent: int | None = None) -> str:
     """JSON has no NaN and no infinities: they are the strings "nan", "inf", "-inf"."""
     return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str)
@@ -81,7 +86,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def confirm(loss: str, yes: bool) -> None:
     """Says what is lost by what the command is about to do, and asks, unless --yes was given."""
-    messages().print(Text(loss), soft_wrap=True)
+    say(loss)
     if yes:
         return
     if not sys.stdin.isatty():

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..units import size
 from ..workflow.registry import where_streams_register
-from .console import command, messages, output, print_json, visible
+from .console import command, messages, output, print_json, say, visible
 from .places import Place, in_files, in_pools, known_pools, registered
 
 STATES = {"alive": "green", "open": "green", "gone": "red", "lost": "red"}
@@ -33,7 +33,7 @@ def ls(
     if places:
         output().print(_streams(places))
     else:
-        messages().print(Text(f"no streams in {where_streams_register()}, in pools, or in files here"), soft_wrap=True)
+        say(f"no streams in {where_streams_register()}, in pools, or in files here")
     if pools:
         output().print(_servers(pools))
     addresses = [place.about["address"] for place in places if "address" in place.about] if address else []

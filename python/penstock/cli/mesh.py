@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import size
-from .console import command, fail, messages, output, print_json
+from .console import command, fail, messages, output, print_json, say
 from .places import find
 
 app = typer.Typer(help="Mesh regions in Exodus and Nemesis files and on streams.", no_args_is_help=True)
@@ -53,7 +53,7 @@ def _open(name: str, database: str = "", part: int | None = None, timeout: float
 
     _require_stream_name(name, database, "--database")
     if (database or _core.mesh_database_of(name)) == "stream" and find(name) is None:
-        messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
+        say(f"waiting for stream '{name}' to appear")
     chosen: dict[str, Any] = {"database": database} if database else {}
     return mesh.open(name, part=part, timeout=timeout, **chosen)
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..units import size, timestamp
 from ..workflow.registry import directory_is_known, runtime_directory
-from .console import Yes, command, confirm, fail, json_text, messages, output, print_json, visible
+from .console import Yes, command, confirm, fail, json_text, messages, output, print_json, say, visible
 
 CALL_S = 30.0
 Row = Annotated[str, typer.Argument(help="The key's row.")]
@@ -76,7 +76,7 @@ def put(
         data = sys.stdin.buffer.read() if file is None or str(file) == "-" else file.read_bytes()
     with open_pool(pool, namespace, timeout) as there:
         version = there.put(row, column, data, if_exists=if_exists, acknowledge=acknowledge, metadata=metadata, tag=tag)
-    messages().print(Text(f"{row}/{column}: version {version}, {size(len(data))}"), soft_wrap=True)
+    say(f"{row}/{column}: version {version}, {size(len(data))}")
 
 
 @command
@@ -191,7 +191,7 @@ def watch(
 ) -> None:
     """Print puts and drops of objects as they happen (Ctrl-C leaves)."""
     with open_pool(pool, namespace, CALL_S) as there, there.subscribe(row, column, existing=existing) as events:
-        messages().print(Text(f"watching {row}/{column} in pool {there.name}"), soft_wrap=True)
+        say(f"watching {row}/{column} in pool {there.name}")
         try:
             while count is None or count > 0:
                 event = events.next(math.inf if timeout is None else timeout)

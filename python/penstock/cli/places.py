@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from ..workflow.registry import directory_is_known
-from .console import fail, messages
+from .console import fail, say
 
 if TYPE_CHECKING:
     from ..pool import Pool
@@ -82,9 +81,7 @@ def known_pools(timeout: float = CALL_S) -> list[dict[str, Any]]:
         return []
 
 
-@functools.cache
-def say_once(text: str) -> None:
-    messages().print(Text(text), soft_wrap=True)
+say_once = functools.cache(say)
 
 
 def in_pools(pools: list[dict[str, Any]]) -> list[Place]:

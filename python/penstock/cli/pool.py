@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ..errors import NotFound, PeerLost, WrongState
 from ..units import size
-from .console import Yes, command, confirm, fail, messages, output, print_json
+from .console import Yes, command, confirm, fail, messages, output, print_json, say
 from .objects import Json, PoolName, Timeout, open_pool
 
 CALL_S = 30.0
@@ -137,10 +137,10 @@ def drain(
         if no_wait:
             return
         try:
-            _say(f"{server} is draining: {_amount(first)} to hand on")
+            say(f"{server} is draining: {_amount(first)} to hand on")
             end = _follow_drain(there, server, first, timeout)
         except KeyboardInterrupt:
-            _say(f"{server} is still draining. penstock pool drain {server} shows it again, --cancel ends the drain")
+            say(f"{server} is still draining. penstock pool drain {server} shows it again, --cancel ends the drain")
             raise
         if end["state"] == "failed":
             late = end["why"] == CANCELLED and timeout is not None
@@ -151,7 +151,7 @@ def drain(
                 f"{left}{server} stays in the pool with all its objects.",
                 code=124 if late else 1,
             )
-    _say(f"{server} has handed on {_amount(first)} and has left the pool")
+    say(f"{server} has handed on {_amount(first)} and has left the pool")
 
 
 def _confirm_drain(now: dict[str, Any], server: str, yes: bool) -> None:
@@ -215,10 +215,6 @@ def _left(now: dict[str, Any]) -> str:
     return f"{_amount(now)} left"
 
 
-def _say(text: str) -> None:
-    messages().print(Text(text), soft_wrap=True)
-
-
 @command
 def stop(
     server: ServerName,
@@ -246,7 +242,7 @@ def stop(
             lost = "Those that no other server holds are lost." if alone and not _has_a_disk(found) else kept
             confirm(f"{server} ends at once. It holds {_held(found)}. {lost if found['objects'] else ''}", yes)
         there.administer(server, "stop")
-    _say(f"{server} is stopping")
+    say(f"{server} is stopping")
 
 
 @command

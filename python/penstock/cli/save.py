@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from ..units import size
-from .console import command, fail, messages, output
+from .console import command, fail, messages, output, say
 from .places import StreamName, Variables, find, hint_for, variables_of
 
 
@@ -59,11 +59,11 @@ def save(
         require_free(out, force or append)
         place = find(name)
         if not quiet and place is None:
-            messages().print(Text(f"waiting for stream '{name}' to appear"), soft_wrap=True)
+            say(f"waiting for stream '{name}' to appear")
         if not quiet and place is not None and place.kind in ("pool", "space", "files"):
             so_far = " so far" if place.about.get("state") == "open" else ""
             known = f"{place.about.get('state')}, {place.about.get('steps')} steps{so_far}"
-            messages().print(Text(f"stream '{name}' is in {place}: {known}"), soft_wrap=True)
+            say(f"stream '{name}' is in {place}: {known}")
         asked: dict[str, Any] = {"steps": steps, "first": first, "every": every}
         asked |= {"variables": chosen, "force": force, "append": append, "compression": compression}
         asked |= {"timeout": timeout}

@@ -16,7 +16,7 @@ from ..workflow.registry import runtime_directory
 from ..workflow.servers import PoolServers
 from ..workflow.study import PoolPlan
 from ..workflow.supervisor import signal_pipe
-from .console import command, fail, messages, output, print_json
+from .console import command, fail, messages, output, print_json, say
 
 
 @command
@@ -111,7 +111,7 @@ def _show(running: PoolServers, as_json: bool) -> None:
     for entry in ready:
         if entry["http"]:  # a line each, to copy it
             output().print(Text(f"status page of {entry['name']}: http://{entry['http']}/"), soft_wrap=True)
-    messages().print(Text("ready; Ctrl-C ends the pool"), soft_wrap=True)
+    say("ready; Ctrl-C ends the pool")
 
 
 def _wait(running: PoolServers) -> None:
@@ -129,6 +129,6 @@ def _wait(running: PoolServers) -> None:
                 said.add(server.number)
                 code = server.process.returncode
                 word = "ended" if code == 0 else f"ended with exit code {code}"
-                messages().print(Text(f"server {server.number} {word}; log: {server.log}"), soft_wrap=True)
+                say(f"server {server.number} {word}; log: {server.log}")
             if len(said) == len(running.servers):
                 return

@@ -24,7 +24,7 @@ from rich.text import Text
 from ..units import duration, rate_of_bytes, size, timestamp
 from ..workflow.registry import Run, list_runs
 from ..workflow.statistics import Endpoint, Rate, is_internal, read_endpoints
-from .console import command, fail, messages, output, print_json, visible
+from .console import command, fail, output, print_json, say, visible
 from .places import SPACES_NAMESPACE, Place, in_files, in_space, known_pools, registered, say_once
 from .pool import status_tables
 
@@ -161,7 +161,7 @@ def top(
         shown, pools = _shown(view, output())
         output().print(*pools) if shown is None else output().print(shown, *pools)
         if shown is None:
-            messages().print(Text(_nothing(view)), soft_wrap=True)
+            say(_nothing(view))
         return
     with Live(console=output(), auto_refresh=False, screen=True) as live, contextlib.suppress(KeyboardInterrupt):
         while True:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import duration, size, timestamp
-from .console import command, fail, json_text, messages, output, print_json
+from .console import command, fail, json_text, messages, output, print_json, say
 from .objects import Json, check_directory
 
 app = typer.Typer(help="Look at what clients of pools have recorded (PENSTOCK_TRACE).", no_args_is_help=True)
@@ -68,7 +68,7 @@ def merge(
     recording = read(traces)
     if into is not None:
         recording.merge(into)
-        messages().print(Text(f"{len(recording)} operations in {into}"), soft_wrap=True)
+        say(f"{len(recording)} operations in {into}")
         return
     for operation in recording:
         sys.stdout.write(json_text(operation) + "\n")
@@ -178,15 +178,15 @@ def show_report(report: dict[str, Any]) -> None:
             f"{one['verb']} {one['row']}/{one['column']} at {one['at_s']:.6f} s: recorded {one['recorded']} "
             f"({one['recorded_failed']} failed), now {one['replayed']} ({one['replayed_failed']} failed)"
         )
-        messages().print(Text(f"{text}: {one['message']}" if one["message"] else text), soft_wrap=True)
+        say(f"{text}: {one['message']}" if one["message"] else text)
     if report["prepared_objects"]:
         messages().print(
             Text(f"put before, because the recorded clients found them: {report['prepared_objects']} objects")
         )
     for namespace in report.get("namespaces", ()):
-        messages().print(Text(f"kept in the namespace {namespace}"), soft_wrap=True)
+        say(f"kept in the namespace {namespace}")
     for stream in report.get("streams", ()):
-        messages().print(Text(f"kept: the stream {stream}"), soft_wrap=True)
+        say(f"kept: the stream {stream}")
 
 
 def _durations(durations: dict[str, float] | None) -> tuple[str, str]:
