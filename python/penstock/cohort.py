@@ -333,6 +333,12 @@ def internal_options(context: Any, name: str) -> dict[str, str]:
     return {"engine": "direct"}
 
 
+def free_cohort(cohort: Cohort | None) -> None:
+    """Calls its free(), if it has one, as MpiCohort has."""
+    if (free := getattr(cohort, "free", None)) is not None:
+        free()
+
+
 def as_cohort(comm: Any) -> Cohort | None:
     """The cohort of what a user gave as comm: None, an mpi4py communicator (collective), or a cohort."""
     if comm is None:

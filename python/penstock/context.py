@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any, Unpack
 
 from . import _core
-from .cohort import Cohort, as_cohort
+from .cohort import Cohort, as_cohort, free_cohort
 from .errors import InvalidArgument
 from .options import StreamOptions
 from .reader import Reader
@@ -178,8 +178,7 @@ def _freed_on_error(cohort: Cohort | None) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if (free := getattr(cohort, "free", None)) is not None:
-            free()
+        free_cohort(cohort)
         raise
 
 

@@ -34,11 +34,11 @@ import numpy as np
 from . import devices, dtypes
 from ._core import Coprocessor as CoreCoprocessor
 from .attributes import Attributes
-from .cohort import as_cohort
+from .cohort import as_cohort, free_cohort
 from .context import Context, _default_context, _freed_on_error, _milliseconds, _text
 from .errors import Error, InvalidArgument, NotFound, WrongState
 from .options import CoprocessorOptions
-from .stream import to_ms
+from .stream import Spans, take_spans, to_ms
 
 _ANALYSIS = "penstock.analysis.__main__"
 _OF_MESHES = ("shape", "axes", "origin", "spacing", "coordinates", "blocks")
@@ -105,7 +105,7 @@ class Coprocessor:
         self._fields: dict[str, _Field] = {}
         self._attribute_values: dict[str, Any] = {}
         self._open_step: weakref.ref[CoprocessStep] | None = None
-        self._spans: list[tuple[np.ndarray, Any]] = []
+        self._spans: Spans = []
         with _freed_on_error(self._cohort):
             self._core = self._context._core.create_coprocessor(channel, self._cohort, texts, _Analysis)
         self._context._streams.add(self)
@@ -240,25 +240,15 @@ class Coprocessor:
         Returns its exit status, 0 where there is none. timeout: seconds, for each of the two; None is close_timeout_ms.
         Raises TimeoutError; closed all the same.
         """
-        self._take_spans()
+        take_spans(self._spans)
         try:
             return self._core.finalize(to_ms(timeout))
         finally:
-            self._free_cohort()
+            free_cohort(self._cohort)
 
     def _lose(self) -> None:
-        self._take_spans()
+        take_spans(self._spans)
         self._core.lose()
-
-    def _take_spans(self) -> None:
-        for array, memory in self._spans:
-            array.flags.writeable = False
-            memory.revoke()
-        self._spans.clear()
-
-    def _free_cohort(self) -> None:
-        if (free := getattr(self._cohort, "free", None)) is not None:
-            free()
 
     def __enter__(self) -> Coprocessor:
         return self
@@ -356,7 +346,7 @@ class CoprocessStep:
         return found
 
     def _leave(self, how: Callable[[], None]) -> None:
-        self._coprocessor._take_spans()
+        take_spans(self._coprocessor._spans)
         self._over = True
         how()
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ._core import Reader as CoreReader
 from .attributes import StepAttributes
+from .cohort import free_cohort
 from .errors import EndOfStream, Error, InvalidArgument, NotFound, WrongState
 from .stream import Deadline, Stream, to_ms
 from .variable import Variable
@@ -212,7 +213,7 @@ class Reader(Stream[CoreReader, "ReadStep"]):
         try:
             self._core.close()
         finally:
-            self._free_cohort()
+            free_cohort(self._cohort)
 
     def __enter__(self) -> Reader:
         return self

@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
+
 from . import _core
 from .cohort import Cohort
 from .errors import InvalidArgument
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 Core = TypeVar("Core", _core.Writer, _core.Reader)
 Step = TypeVar("Step")
+Spans = list[tuple[np.ndarray, Any]]  # with the memory that they lie in
 
 # The library is asked to wait so long at once. In between Python handles signals: Ctrl-C works.
 SLICE_MS = 100
@@ -32,6 +35,14 @@ def to_ms(timeout: float | None) -> int:
     if not timeout >= 0:
         raise InvalidArgument(f"a timeout is not negative: {timeout}")
     return _FOREVER_MS if math.isinf(timeout) else math.ceil(timeout * 1000)
+
+
+def take_spans(spans: Spans) -> None:
+    """Makes read-only what was given out to be filled, as the step ends."""
+    for array, memory in spans:
+        array.flags.writeable = False
+        memory.revoke()
+    spans.clear()
 
 
 class Options(Mapping[str, str]):
@@ -144,10 +155,6 @@ class Stream(Generic[Core, Step]):
     def statistics(self) -> Statistics:
         """What was counted since open; also after close."""
         return statistics_of(self._core.statistics())
-
-    def _free_cohort(self) -> None:
-        if (free := getattr(self._cohort, "free", None)) is not None:
-            free()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"

@@ -14,9 +14,9 @@ import numpy as np
 from . import _core, devices, dtypes
 from ._core import Writer as CoreWriter
 from .attributes import MISSING, Attributes
-from .cohort import Cohort
+from .cohort import Cohort, free_cohort
 from .errors import Error, InvalidArgument, WrongState
-from .stream import SLICE_MS, Deadline, Options, Stream, to_ms
+from .stream import SLICE_MS, Deadline, Options, Spans, Stream, take_spans, to_ms
 
 if TYPE_CHECKING:
     from .context import Context
@@ -45,7 +45,7 @@ class Writer(Stream[CoreWriter, "WriteStep"]):
         self._variables: dict[str, _Defined] = {}
         self._attribute_values: dict[str, Any] = {}
         # Of the open step. Kept here, because the memory of spans is taken back even when nobody has the step any more.
-        self._spans: list[tuple[np.ndarray, Any]] = []
+        self._spans: Spans = []
 
     @property
     def address(self) -> str:
@@ -132,7 +132,7 @@ class Writer(Stream[CoreWriter, "WriteStep"]):
             while not self._core.wait_close(SLICE_MS):
                 pass
         finally:
-            self._free_cohort()
+            free_cohort(self._cohort)
 
     def _lose(self) -> None:
         """Closes after a failure: readers see that the writer is lost, not that the stream is complete."""
@@ -143,13 +143,7 @@ class Writer(Stream[CoreWriter, "WriteStep"]):
         if self._step is not None:
             with suppress(Error):
                 self._step.abandon()
-        self._take_spans()
-
-    def _take_spans(self) -> None:
-        for array, memory in self._spans:
-            array.flags.writeable = False
-            memory.revoke()
-        self._spans.clear()
+        take_spans(self._spans)
 
     def __enter__(self) -> Writer:
         return self
@@ -350,7 +344,7 @@ class WriteStep:
 
     def _leave(self, how: Callable[[], None], void: bool = False) -> None:
         stream = self._stream
-        stream._take_spans()
+        take_spans(stream._spans)
         stream._step = None
         try:
             how()
