@@ -333,6 +333,11 @@ def internal_options(context: Any, name: str) -> dict[str, str]:
     return {"engine": "direct"}
 
 
+def rank_of(cohort: Cohort | None) -> int:
+    """This rank's number; 0 in a program of one rank."""
+    return cohort.rank if cohort is not None else 0
+
+
 def free_cohort(cohort: Cohort | None) -> None:
     """Calls its free(), if it has one, as MpiCohort has."""
     if (free := getattr(cohort, "free", None)) is not None:

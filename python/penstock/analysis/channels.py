@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
+from ..cohort import rank_of
 from ..context import Context
 from ..errors import EndOfStream, Error, InvalidArgument, TimeoutError, WriterLost
 from ..reader import Reader
@@ -215,7 +216,7 @@ class Channels:
         except BaseException:
             self.close()
             raise
-        self.writer = self._find_writer(context) if cohort is None or cohort.rank == 0 else ""
+        self.writer = self._find_writer(context) if rank_of(cohort) == 0 else ""
 
     def _find_writer(self, context: Context) -> str:
         """Tells one run of a simulation from another; empty where that is not known."""
@@ -247,7 +248,7 @@ class Channels:
         look(), of rank 0, is called at least twice a second; what it gives last is the second result, on all ranks.
         waiting(seconds) is called as often while no step comes. Raises WriterLost, TimeoutError.
         """
-        if self._cohort is None or self._cohort.rank == 0:
+        if rank_of(self._cohort) == 0:
             try:
                 found = self._first_rank(look, waiting)
             except Exception as error:

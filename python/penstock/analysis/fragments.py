@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..cohort import Cohort
+from ..cohort import rank_of
 from ..errors import InvalidArgument
 from ..names import nearest
 from . import schema
@@ -109,7 +109,7 @@ class Fragments(_Options):
     def apply(self, parts: list[Any], survey: Survey) -> list[Any]:
         if self.give == "trajectories":
             tracks = self._tracks(survey)
-            return lines_of(tracks.trajectories()) if _first(survey.cohort) else []
+            return lines_of(tracks.trajectories()) if rank_of(survey.cohort) == 0 else []
         found, track = self._found(survey), self._tracks(survey).track
         keep = self._chosen(found.columns)
         if self.give == "surface":
@@ -155,7 +155,3 @@ class FragmentTable(_Options):
         counts, edges = np.histogram(values, self.bins, limits)
         edges = 10.0**edges if self.log else edges
         return Table({"low": edges[:-1], "high": edges[1:], "count": counts})
-
-
-def _first(cohort: Cohort | None) -> bool:
-    return cohort is None or cohort.rank == 0

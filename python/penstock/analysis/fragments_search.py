@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from ..cohort import Cohort
+from ..cohort import Cohort, rank_of
 from ..errors import InvalidArgument
 from .agreement import exchange
 from .amr import Arrays, Batch, Runs
@@ -87,7 +87,7 @@ def find(source: Source, search: Search, cohort: Cohort | None) -> Found:
         ]
 
     columns, by_rank = exchange(cohort, mine, joined)
-    maps = by_rank[cohort.rank if cohort is not None else 0]
+    maps = by_rank[rank_of(cohort)]
     pieces = []
     for part, numbers in zip(parts, maps, strict=True):
         points, ids, triangles, components = part.surface()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..cohort import as_cohort
+from ..cohort import as_cohort, rank_of
 from ..context import Context, _default_context
 from ..errors import InvalidArgument
 from .agreement import together
@@ -134,7 +134,7 @@ class Analysis:
 
     @property
     def _first(self) -> bool:
-        return self._cohort is None or self._cohort.rank == 0
+        return rank_of(self._cohort) == 0
 
     def run(self) -> Report:
         """Runs until the leading channel ends, and returns the report, which is also in report.json.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cohort import Cohort
+from ..cohort import Cohort, rank_of
 from ..errors import InvalidArgument, NotFound
 from ..names import nearest
 from .agreement import exchange, together
@@ -85,7 +85,7 @@ class SceneRenderer:
         self.seconds = dict.fromkeys(("filter", "render", "compose", "write"), 0.0)
         self._cohort = cohort if cohort is not None and cohort.size > 1 else None
         self._context = context
-        self._rank = self._cohort.rank if self._cohort is not None else 0
+        self._rank = rank_of(self._cohort)
         self._see_through = any(_see_through(plot) for plot in scene.plots)
         self._compositor: Compositor | None = None
         self._canvas: Canvas | None = None

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..cohort import rank_of
 from ..errors import InvalidArgument
 from .agreement import exchange
 from .chain import Fields, Filter, Survey
@@ -108,7 +109,7 @@ class Streamlines(Filter):
             for sign in signs
             for number, point in enumerate(self.seeds.all(survey).tolist())
         ]
-        rank = survey.cohort.rank if survey.cohort is not None else 0
+        rank = rank_of(survey.cohort)
         tracer = _Tracer(self, parts, rank)
         pieces = []
         for _ in range(MAX_ROUNDS):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cohort import rank_of
 from ..context import Context
 from ..errors import Error, InvalidArgument
 from .agreement import exchange
@@ -39,7 +40,7 @@ class StreamExtract:
         """
         mesh = None if isinstance(result, Table) else self._mesh(result)
         with self._writer.step() as step:
-            if self._cohort is None or self._cohort.rank == 0:
+            if rank_of(self._cohort) == 0:
                 step["cycle"] = np.int64(cycle)
                 step["time"] = time
             if isinstance(result, Table):
@@ -49,7 +50,7 @@ class StreamExtract:
 
     def _put_table(self, step: Any, table: Table) -> None:
         for name, column in table.columns.items():
-            if self._cohort is None or self._cohort.rank == 0:
+            if rank_of(self._cohort) == 0:
                 step.put(name, column, start=(0,), shape=column.shape)
 
     def _mesh(self, parts: list[Any]) -> Mesh | None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..cohort import rank_of
 from ..context import Context
 from ..errors import InvalidArgument, NotFound, Unsupported
 from .agreement import exchange, together
@@ -92,7 +93,7 @@ class PipelineTask:
         self.problem = ""
         self.missed = Missed()
         self._before = ""  # what was in force before an edit whose fields could not be checked yet
-        self._file = Pipeline.load(path) if cohort is None or cohort.rank == 0 else None  # as last looked at
+        self._file = Pipeline.load(path) if rank_of(cohort) == 0 else None  # as last looked at
         self._output, self._cohort, self._context, self._clock = output, cohort, context, clock
         # Of the last frame that named all; or, until a frame has named all, the fields seen so far.
         self._known: set[str] | None = None
@@ -109,10 +110,6 @@ class PipelineTask:
     @property
     def keeps(self) -> frozenset[Any]:
         return self.pipeline.keeps
-
-    @property
-    def _rank(self) -> int:
-        return self._cohort.rank if self._cohort is not None else 0
 
     def demand(self, text: str | None = None) -> list[dict[str, Any]]:
         return (self.pipeline if text is None else Pipeline(text)).demand()
@@ -171,7 +168,7 @@ class PipelineTask:
         whole = frame.whole_fields
         known = {n: v for n, v in values.queries.items() if fields_of(pipeline.queries[n], pipeline.queries) <= whole}
         self._history.record(known | {"cycle": frame.cycle})
-        if self._rank == 0 and self._goes_on_later:
+        if rank_of(self._cohort) == 0 and self._goes_on_later:
             self._history.save(self._output / HISTORY)
         return written
 
@@ -250,7 +247,7 @@ class PipelineTask:
                 if reductions.fields & set(frame.fields(mesh))
                 for part in frame.vtk(mesh, sorted(reductions.fields))
             ]
-            if self._rank == 0:
+            if rank_of(self._cohort) == 0:
                 parts += [{name: frame.values[name]} for name in sorted(reductions.fields & frame.values.keys())]
             values.reduced |= reductions.compute(parts, values, self._cohort)
         self.pipeline.evaluate_queries(values)
