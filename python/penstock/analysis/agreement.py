@@ -42,7 +42,7 @@ def exchange(cohort: Cohort | None, work: Callable[[], Any], combine: Callable[[
         answer = _pickled(outcome)
     result, error = _unpickled(cohort.broadcast(answer, 0))  # what this raises, it raises on this rank alone
     if error is not None:
-        error.on_all_ranks = True
+        error.on_all_ranks = True  # type: ignore[attr-defined]
         raise error
     answered: Result = result
     return answered
