@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from penstock import mesh
 from penstock.bench import mesh as bench
-from penstock.bench import mesh_peer, studies
+from penstock.bench import mesh_peer, programs, studies
 from rich.console import Console
 
 BUILD = Path(os.environ.get("PENSTOCK_BUILD", Path(__file__).parents[2] / "build"))
@@ -92,7 +92,7 @@ def test_a_state_is_measured(run, place):
 @of_ranks
 def test_puts_are_counted(run):
     def command(name, states, run):
-        return bench.mpi(bench.RANKS, *bench.PEER, "write", name, 8, 4, states)
+        return programs.mpi(bench.RANKS, *bench.PEER, "write", name, 8, 4, states)
 
     figures = bench.keys(bench.Sizes(quick=True), command, run)
     assert figures["puts"] == figures["objects"] == 1.5  # a stripe, and a record of both ranks

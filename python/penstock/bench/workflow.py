@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .restart import ENVIRONMENT, mpi
+from .programs import mpi
+from .restart import ENVIRONMENT
 from .runner import RunFailed, run_programs
 from .stores import pool
 from .studies import Claim, Column, Figures, Panel, Row, Run, Sheet
