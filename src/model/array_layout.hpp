@@ -15,8 +15,8 @@
 namespace penstock::model {
 
 inline constexpr std::size_t max_fields = 1024;
-inline constexpr std::size_t max_field_name = 255;                    // bytes
-inline constexpr std::uint64_t field_array_alignment = 64;            // bytes, of the arrays of fields after the first
+inline constexpr std::size_t max_field_name = 255;          // bytes
+inline constexpr std::uint64_t field_array_alignment = 64;  // bytes, of the arrays of fields after the first
 
 struct Field {
   std::string name;  // empty: the elements are scalars, and this is the only field

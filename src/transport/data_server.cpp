@@ -53,7 +53,7 @@ struct DataServer::Impl : Source {
   const base::Origin origin;
   const std::shared_ptr<memory::Arena> arena;
   std::once_flag needed;
-  std::shared_ptr<SocketLoop> loop;  // since the first connection
+  std::shared_ptr<SocketLoop> loop;             // since the first connection
   std::set<std::shared_ptr<ServedLink>> links;  // the loop's own
 };
 
