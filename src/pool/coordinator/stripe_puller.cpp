@@ -195,10 +195,10 @@ struct StripePuller::Work {
   }
 };
 
-StripePuller::StripePuller(std::weak_ptr<ServerCore> core, std::shared_ptr<fabric::Progress> progress, unsigned threads)
+StripePuller::StripePuller(std::weak_ptr<ServerCore> core, std::shared_ptr<fabric::Progress> progress)
     : core_(std::move(core)),
       progress_(std::move(progress)),
-      threads_(threads > 0 ? threads : std::clamp(std::thread::hardware_concurrency() / 2, 2u, 4u)),
+      threads_(std::clamp(std::thread::hardware_concurrency() / 2, 2u, 4u)),
       workers_(std::make_unique<fabric::Workers>(*progress_, threads_, "pull")) {}
 
 StripePuller::~StripePuller() = default;
@@ -357,7 +357,6 @@ Task<void> StripePuller::pull_part(std::shared_ptr<ServerCore> core, std::shared
   for (auto& item : work->items) {
     reply.checksums[item.index] = item.checksum;
     reply.payload_bytes[item.index] = item.payload.size();
-    bytes_pulled_ += item.bytes();
     ObjectStore::Write write;
     write.ns = ns;
     write.row = std::move(item.row);

@@ -23,12 +23,10 @@ namespace penstock::pool {
 
 class StripePuller : public std::enable_shared_from_this<StripePuller> {
  public:
-  StripePuller(std::weak_ptr<ServerCore> core, std::shared_ptr<fabric::Progress> progress,
-               unsigned threads = 0);  // 0: half of the cores, two to four
+  StripePuller(std::weak_ptr<ServerCore> core, std::shared_ptr<fabric::Progress> progress);
   ~StripePuller();
 
   Task<fb::PullReplyT> pull(fb::PullRequestT request, base::Deadline deadline);
-  std::uint64_t bytes_pulled() const { return bytes_pulled_; }
 
  private:
   struct Work;
@@ -49,8 +47,7 @@ class StripePuller : public std::enable_shared_from_this<StripePuller> {
     base::Clock::time_point used;
   };
   std::map<std::string, Writer> writers_;
-  const unsigned threads_;
-  std::uint64_t bytes_pulled_ = 0;
+  const unsigned threads_;  // half of the cores, two to four
   std::unique_ptr<fabric::Workers> workers_;
 };
 
