@@ -244,8 +244,8 @@ std::string resolve_directory(const std::string& configured) {
 
 bool is_directory_service(std::string_view where) { return where.find("://") != std::string_view::npos; }
 
-bool alive(const Registration& registration, std::uint32_t timeout_ms) {
-  return answers(registration.endpoint, registration.token, registration.stream, base::Deadline{Timeout(timeout_ms)});
+bool alive(const Registration& registration) {
+  return answers(registration.endpoint, registration.token, registration.stream, base::Deadline{Timeout(500)});
 }
 
 std::string to_address(const Registration& registration) {

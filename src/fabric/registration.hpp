@@ -67,8 +67,9 @@ std::string resolve_directory(const std::string& configured);
 // Whether streams register with a service (tcp://..., etcd://...; stream/api/registry.hpp) and not in a folder.
 bool is_directory_service(std::string_view where);
 
-// Its writer answers at its Unix name or, knowing its token, at one of its TCP addresses (fabric/connect.hpp).
-bool alive(const Registration& registration, std::uint32_t timeout_ms = 500);
+// Its writer answers at its Unix name or, knowing its token, at one of its TCP addresses (fabric/connect.hpp), within
+// half a second.
+bool alive(const Registration& registration);
 
 // "tcp://host:port/stream?token=hex" (the first TCP host). Secret: holds the token.
 std::string to_address(const Registration& registration);
