@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "model/array_test_support.hpp"
+#include "model/box.hpp"
 #include "model/convert_test_support.hpp"
 #include "penstock/error.hpp"
 
