@@ -535,6 +535,21 @@ def test_what_fails_on_one_rank_ends_all_at_once(failing, context, tmp_path):
     beside(lambda: write(context, 3), *(lambda c=c: look(c) for c in thread_cohort(3)))
 
 
+def test_what_fails_at_the_end_does_not_hide_what_failed_before(context, tmp_path):
+    (tmp_path / "script.py").write_text(
+        "def analyze(step): raise ValueError('the sky is falling')\ndef finish(): raise KeyError('made by analyze')\n"
+    )
+    analysis = Analysis([tmp_path / "script.py"], ["heat"], tmp_path / "out", context=context, timeout=TIMEOUT_S)
+
+    def look():
+        with pytest.raises(ValueError, match="the sky is falling"):
+            analysis.run()
+
+    beside(lambda: write(context, 1), look)
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert report["error"] == "ValueError: the sky is falling" and report["seconds"]["total"] > 0
+
+
 def test_a_file_that_cannot_be_written_names_its_extract(context, tmp_path):
     (tmp_path / "out/t.csv").mkdir(parents=True)
     analysis = analyse(context, tmp_path, "extracts: {t: {type: csv, values: {top: max(T)}}}")

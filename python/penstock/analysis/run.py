@@ -5,6 +5,7 @@ One program for all engines: it reads channels as any reader does. The simulatio
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -156,9 +157,9 @@ class Analysis:
                 together(self._cohort, self._open_tasks.pop(0).close)
         except BaseException as error:
             self.report.error = f"{type(error).__name__}: {error}"
+            if self._first:  # now, and again at the end: what follows may wait, or end the process
+                self._write_report()
             if self._alone is not None and not getattr(error, "on_all_ranks", False):
-                if self._first:  # now: alone() may end the process
-                    self._write_report()
                 self._alone(error)
             raise
         finally:
@@ -294,8 +295,9 @@ class Analysis:
             self.report.bytes = sum(each.bytes for each in self._channels.all)
         for task in self._tasks:
             self.report.missed |= self._by_file(task, task.missed.counts)
-        for task in self._open_tasks:  # after an error
-            task.close()
+        for task in self._open_tasks:  # after an error, which is the one to raise
+            with contextlib.suppress(Exception):
+                task.close()
         if self._requests is not None:
             self._requests.close()
         if self._opened is not None:
