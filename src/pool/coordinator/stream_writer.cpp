@@ -23,7 +23,9 @@ fabric::Registration registration_of(const std::string& stream, const std::strin
   fabric::Registration writer;
   writer.stream = stream;
   writer.endpoint = fabric::endpoint_from_text(address);
-  if (token.size() != writer.token.bytes.size()) throw Error(Errc::protocol, "a token of another size");
+  if (token.size() != writer.token.bytes.size())
+    throw Error(Errc::protocol, "a writer's token has " + std::to_string(token.size()) + " bytes, expected " +
+                                    std::to_string(writer.token.bytes.size()));
   std::copy(token.begin(), token.end(), writer.token.bytes.begin());
   return writer;
 }

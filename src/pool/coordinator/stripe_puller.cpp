@@ -220,7 +220,9 @@ std::shared_ptr<StripePuller::Plane> StripePuller::take_plane(const fb::PullRequ
 std::shared_ptr<StripePuller::Plane> StripePuller::make_plane(const fb::PullRequestT& request) {
   transport::DataPlaneOptions options;
   options.stream = request.stream;
-  if (request.token.size() != options.token.bytes.size()) throw Error(Errc::protocol, "a token of another size");
+  if (request.token.size() != options.token.bytes.size())
+    throw Error(Errc::protocol, "a writer's token has " + std::to_string(request.token.size()) + " bytes, expected " +
+                                    std::to_string(options.token.bytes.size()));
   std::copy(request.token.begin(), request.token.end(), options.token.bytes.begin());
   if (request.addresses.empty()) throw Error(Errc::protocol, "a writer of no ranks");
   auto choice = transport::choose_plane(request.addresses);
