@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .programs import has_ucx
+from .programs import has_ucx, mpi
 
 WORKLOADS = {
     "W1": "one writer to one reader, 40 steps of 64 MiB",
@@ -61,9 +61,6 @@ class Programs:
 
     def library(self, name: str) -> str | None:
         return self.find(f"lib{name}.so")
-
-    def mpi(self, program: str, ranks: int, *options: str) -> tuple[str, ...]:
-        return self.mpiexec, "-n", str(ranks), "--bind-to", "none", program, *options
 
 
 def pair(program: str, *options: str, pinned: bool = True) -> tuple[tuple[str, ...], ...]:
@@ -121,7 +118,7 @@ def penstock_cases(programs: Programs) -> Iterator[Case]:
     if program and programs.mpiexec:
         for variant, label in (("span_get", "put_span, get"), ("put_get", "put, get")):
             sides = pair(program, "--workload", "W2", "--variant", variant, pinned=False)
-            yield Case("W2", "penstock", variant, label, tuple(programs.mpi(side[0], 2, *side[1:]) for side in sides))
+            yield Case("W2", "penstock", variant, label, tuple(tuple(mpi(2, *side)) for side in sides))
 
 
 def mpi_cases(programs: Programs) -> Iterator[Case]:
@@ -137,7 +134,7 @@ def mpi_cases(programs: Programs) -> Iterator[Case]:
         ("W4", "spin", "MPI_Send, MPI_Recv (spins)", 2),
     )
     for workload, variant, label, ranks in rows:
-        command = programs.mpi(program, ranks, "--workload", workload, "--variant", variant)
+        command = tuple(mpi(ranks, program, "--workload", workload, "--variant", variant))
         yield Case(workload, "mpi", variant, label, (command,))
 
 
