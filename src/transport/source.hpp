@@ -34,7 +34,7 @@ class Source {
   virtual ~Source() = default;
   // Throws Error.
   virtual std::unique_ptr<Region> open(const wire::DataRequest& request, bool for_writing) = 0;
-  virtual void served(std::uint64_t) {}  // so many bytes
+  virtual void served(std::uint64_t) {}  // so many bytes went out; tests count them
 };
 
 inline std::unique_lock<std::mutex> lock_of(std::mutex* mutex) {
