@@ -535,9 +535,10 @@ def test_what_fails_on_one_rank_ends_all_at_once(failing, context, tmp_path):
     beside(lambda: write(context, 3), *(lambda c=c: look(c) for c in thread_cohort(3)))
 
 
-def test_what_fails_at_the_end_does_not_hide_what_failed_before(context, tmp_path):
+@pytest.mark.parametrize("end", ["raise KeyError('made by analyze')", "raise SystemExit(0)"])
+def test_what_fails_at_the_end_does_not_hide_what_failed_before(end, context, tmp_path):
     (tmp_path / "script.py").write_text(
-        "def analyze(step): raise ValueError('the sky is falling')\ndef finish(): raise KeyError('made by analyze')\n"
+        f"def analyze(step): raise ValueError('the sky is falling')\ndef finish(): {end}\n"
     )
     analysis = Analysis([tmp_path / "script.py"], ["heat"], tmp_path / "out", context=context, timeout=TIMEOUT_S)
 

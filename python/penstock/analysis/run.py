@@ -295,10 +295,11 @@ class Analysis:
             self.report.bytes = sum(each.bytes for each in self._channels.all)
         for task in self._tasks:
             self.report.missed |= self._by_file(task, task.missed.counts)
-        for task in self._open_tasks:  # after an error, which is the one to raise
-            with contextlib.suppress(Exception):
-                task.close()
-        if self._requests is not None:
-            self._requests.close()
-        if self._opened is not None:
-            self._channels.close()
+        with contextlib.ExitStack() as all_are_closed:
+            if self._opened is not None:
+                all_are_closed.callback(self._channels.close)
+            if self._requests is not None:
+                all_are_closed.callback(self._requests.close)
+            for task in self._open_tasks:  # after an error, which is the one to raise
+                with contextlib.suppress(Exception, SystemExit):
+                    task.close()
