@@ -301,6 +301,22 @@ sys.exit(result.exit_code)
 """
 
 
+def test_what_nohup_ignores_is_ignored():
+    code = """if True:
+        import os, signal
+        from penstock.workflow.supervisor import signal_pipe
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with signal_pipe() as came:
+            os.kill(os.getpid(), signal.SIGHUP)
+            try:
+                print(os.read(came, 1))
+            except BlockingIOError:
+                print("nothing came")
+    """
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert ended.stdout == "nothing came\n", ended.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_all_of_them(write, tmp_path, number):
     """The programs end well when they catch SIGTERM, and the runner says so."""

@@ -260,9 +260,10 @@ def _session_members(session: int) -> list[int]:
 
 @contextlib.contextmanager
 def signal_pipe() -> Iterator[int]:
-    """SIGINT, SIGTERM and SIGHUP become bytes in a pipe. Gives the end to read, which does not block."""
+    """SIGINT, SIGTERM and SIGHUP (not under nohup) become bytes in a pipe. Gives the end to read; it does not block."""
     read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    under_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    caught = (signal.SIGINT, signal.SIGTERM, *(() if under_nohup else (signal.SIGHUP,)))
 
     def note(number: int, frame: object) -> None:
         with contextlib.suppress(BlockingIOError):
