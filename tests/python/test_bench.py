@@ -5,7 +5,8 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from penstock.bench import claims, links, pictures, pool, report, rpc, studies, ucx_peer
+from penstock import bench
+from penstock.bench import analysis, claims, links, pictures, pool, report, rpc, space, studies, ucx_peer
 from penstock.bench.cases import Case
 from penstock.bench.programs import find_programs, has_ucx
 from penstock.bench.runner import RunFailed, pair_figures, run_programs
@@ -29,6 +30,13 @@ def rows(**figures):
 def judge_one(claim, measured):
     (entry,) = studies.judge([claim], measured, ["s"])
     return entry
+
+
+@pytest.mark.parametrize("main", [bench.main, pool.main, rpc.main, space.main, analysis.main])
+def test_the_folder_of_results_is_looked_for_first(main, capsys):
+    with pytest.raises(SystemExit):
+        main(["--json", "/nowhere/at/all.json"])
+    assert "there is no folder /nowhere/at" in capsys.readouterr().err
 
 
 def test_a_claim_takes_the_best_of_theirs():

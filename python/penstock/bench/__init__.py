@@ -20,7 +20,7 @@ from .cases import FAMILIES, WORKLOADS, Case, Programs, all_cases, counted_cases
 from .claims import judge
 from .programs import find_programs
 from .runner import RunFailed, pair_figures, run_case
-from .studies import GIVE_UP_AFTER, cores, print_claims, warn_if_busy, wide_console
+from .studies import GIVE_UP_AFTER, cores, print_claims, result_file, warn_if_busy, wide_console
 
 __all__ = ["main"]
 
@@ -31,8 +31,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         description="Measures streams beside the limits of this machine and their peers.",
         epilog="Workloads: " + "; ".join(f"{name}: {text}" for name, text in WORKLOADS.items()) + ".",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the medians there (PNG, PDF or SVG)")
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="write all figures there")
+    parser.add_argument("--plot", type=result_file, metavar="FILE", help="draw the medians there (PNG, PDF or SVG)")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="rounds (default 5)")
     parser.add_argument("--workload", default=",".join(WORKLOADS), metavar="W1,...", help="only these")
     parser.add_argument("--system", default="", metavar="NAME,...", help="only these of: " + ", ".join(FAMILIES))

@@ -19,6 +19,7 @@ import numpy as np
 
 from . import coupling
 from .programs import find_programs
+from .studies import result_file
 
 PIPELINES = {
     "surface": "scenes: {p: {contour: {field: T, value: 0.5}, color: T}}",
@@ -72,7 +73,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="penstock bench analysis", description=__doc__)
     parser.add_argument("--side", type=int, default=64, help="nodes of the mesh in each direction")
     parser.add_argument("--repeat", type=int, default=3, help="rounds of the simulation's side")
-    parser.add_argument("--json", type=Path, help="writes the figures to a file")
+    parser.add_argument("--json", type=result_file, help="writes the figures to a file")
     given = parser.parse_args(words)
     console = Console(width=110)
     figures: dict[str, Any] = {"simulation": simulation_cost(given.repeat), "frames": []}

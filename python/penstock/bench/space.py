@@ -24,6 +24,7 @@ import numpy as np
 from ..workflow.servers import PoolServers
 from ..workflow.study import PoolPlan
 from .programs import find_programs
+from .studies import result_file
 
 SHAPE = (256, 256, 128)  # float64: 64 MiB
 COPY = "NumPy: copy"
@@ -150,7 +151,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="penstock bench space", description=__doc__)
     parser.add_argument("--repeat", type=int, default=9, help="rounds")
     parser.add_argument("--readers", type=int, default=8, help="programs that get the same at once (0: none)")
-    parser.add_argument("--json", type=Path, help="writes the seconds to a file")
+    parser.add_argument("--json", type=result_file, help="writes the seconds to a file")
     given = parser.parse_args(words)
     console = Console(width=110)
     with tempfile.TemporaryDirectory() as name:

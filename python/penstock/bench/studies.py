@@ -108,11 +108,19 @@ class Measured:
 # ------------------------------------------------------------------------------------------------------------ measuring
 
 
+def result_file(word: str) -> Path:
+    """The type of an option: a file to write at the end."""
+    path = Path(word)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+    return path
+
+
 def add_options(parser: argparse.ArgumentParser, studies: dict[str, str]) -> None:
     parser.epilog = "Studies: " + "; ".join(f"{name}: {text}" for name, text in studies.items()) + "."
     parser.add_argument("--only", default=",".join(studies), metavar="STUDY,...", help="only these studies")
     parser.add_argument("--quick", action="store_true", help="small sizes and one round: to see that everything works")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--json", type=result_file, metavar="FILE", help="write all figures there")
     parser.add_argument(
         "--add",
         type=Path,
@@ -121,7 +129,7 @@ def add_options(parser: argparse.ArgumentParser, studies: dict[str, str]) -> Non
         metavar="FILE",
         help="rounds of earlier runs (--json) count too: for a measurement in pieces",
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the medians there (PNG, PDF or SVG)")
+    parser.add_argument("--plot", type=result_file, metavar="FILE", help="draw the medians there (PNG, PDF or SVG)")
     parser.add_argument("--repeat", type=int, default=0, metavar="N", help="rounds (default 3; quick: 1)")
     parser.add_argument("--programs", type=Path, metavar="FOLDER", help="the built benchmark programs")
     parser.add_argument(
