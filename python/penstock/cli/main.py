@@ -69,7 +69,7 @@ app = typer.Typer(
     help="Streams of steps from a running simulation to whatever uses them, and pools that keep them.",
     no_args_is_help=True,
     add_completion=True,
-    pretty_exceptions_show_locals=False,
+    pretty_exceptions_enable=False,  # rich takes minutes for a message of 100 kB
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
