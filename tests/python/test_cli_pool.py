@@ -93,6 +93,24 @@ def test_nothing_survives_serve_that_was_killed(environment, tmp_path):
         os.close(fd)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_serve_while_it_starts(environment, tmp_path, number):
+    command = [sys.executable, "-m", "penstock.cli.main", "pool", "serve", "--memory", "64MiB", "-o", "servers=2"]
+    environment |= {"TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    ended = os.pidfd_open(process.pid)
+    try:
+        while not list(tmp_path.glob("penstock-pool-*/*.log")):  # the second server never comes
+            assert not select.select([ended], [], [], 0.02)[0], process.communicate()
+        process.send_signal(number)
+        _, said = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+        os.close(ended)
+    assert process.returncode == 130 and said == "interrupted\n"
+    assert not list(tmp_path.glob("penstock-pool-*"))
+
+
 def test_objects_from_the_command_line(penstock, served, tmp_path):
     assert served["pool"] == "stage" and len(served["servers"]) == 2
     (tmp_path / "data.bin").write_bytes(bytes(range(256)))

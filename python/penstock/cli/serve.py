@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -77,6 +78,9 @@ def serve(
             stack.callback(planned.stop)
             sys.stdout.write(planned.configuration())
         return
+    for number in (signal.SIGTERM, signal.SIGHUP):  # while they start and end, as Ctrl-C; _wait() takes all three
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(PoolServers(plan))
         with messages().status(f"starting {servers} server{'s' if servers > 1 else ''}"):
@@ -129,6 +133,6 @@ def _wait(running: PoolServers) -> None:
                 said.add(server.number)
                 code = server.process.returncode
                 word = "ended" if code == 0 else f"ended with exit code {code}"
-                say(f"server {server.number} {word}; log: {server.log}")
+                say(f"server {server.number} {word}{running.tail(server)}")
             if len(said) == len(running.servers):
                 return

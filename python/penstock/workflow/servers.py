@@ -170,7 +170,7 @@ class PoolServers:
             left = deadline - time.monotonic()
             if left <= 0:
                 names = ", ".join(str(s.number) for s in waiting)
-                raise LaunchError(f"server {names} not ready within {timeout_s:g} s{self._tail(waiting[0])}")
+                raise LaunchError(f"server {names} not ready within {timeout_s:g} s{self.tail(waiting[0])}")
             pipes = [s.ready_pipe for s in waiting if s.ready_pipe]
             descriptors: list[Any] = [*pipes, *(s.pidfd for s in waiting)]
             readable, _, _ = select.select(descriptors, [], [], min(left, 0.1))
@@ -190,9 +190,10 @@ class PoolServers:
                 return
         if not server.running:
             code = server.process.returncode
-            raise LaunchError(f"server {server.number} ended with exit code {code}{self._tail(server)}")
+            raise LaunchError(f"server {server.number} ended with exit code {code}{self.tail(server)}")
 
-    def _tail(self, server: Server) -> str:
+    def tail(self, server: Server) -> str:
+        """The last lines of its log, each on a line of its own; empty without one."""
         try:
             lines = server.log.read_text(errors="replace").strip().splitlines()[-TAIL_LINES:]
         except OSError:
