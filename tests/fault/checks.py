@@ -50,7 +50,7 @@ def account_of(reader, settings):
     if read != sorted(set(read)):
         return f"{reader.name} read steps out of order: {read}"
     # A timeout is an error for its step when the step was there, and its bytes were not.
-    failed = len(reader.said("failed")) + sum("bytes of" in line for line in reader.said("timeout"))
+    failed = len(reader.said("failed")) + len(reader.said("timeout in_step"))
     if len(read) + dropped + failed != there_are or (dropped and not policy_drops):
         return f"{reader.name} read {read}, met {failed} errors and was told of {dropped} dropped steps, of {there_are}"
     return None

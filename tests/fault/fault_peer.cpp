@@ -161,8 +161,10 @@ class ReaderRole {
   void read_all() {
     for (int tries = 0; tries < patience;) {
       auto start = Clock::now();
+      bool has_step = false;
       try {
         auto step = reader_->begin_step();
+        has_step = true;
         start = Clock::now();
         check(step);
         const bool hold = arguments_.number("hold", 0) != 0 && !held_;
@@ -179,7 +181,10 @@ class ReaderRole {
           say_error("ended", error, start);
           return;
         }
-        say_error(error.code() == Errc::timeout ? "timeout" : "failed", error, start);
+        say_error(error.code() != Errc::timeout ? "failed"
+                  : has_step                    ? "timeout in_step"
+                                                : "timeout begin_step",
+                  error, start);
         ++tries;
       }
     }
