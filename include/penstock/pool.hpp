@@ -161,7 +161,7 @@ class Pool {
   Pool(const Context& context, PoolOptions options = {});
   Pool(Pool&&) noexcept;
   Pool& operator=(Pool&&) noexcept;
-  ~Pool();
+  ~Pool();  // Calls pending callbacks of want (wrong_state); none runs after it, except one that destroys the Pool
 
   const std::string& name() const;
 

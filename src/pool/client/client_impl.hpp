@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,24 @@
 
 namespace penstock {
 
+// Callbacks of Pool::want that have not been called: each is called once, on the engine thread.
+class WantedObjects {
+ public:
+  using Callback = std::function<void(Result<Object>)>;
+  // Its number. Throws Error(wrong_state) after end().
+  std::uint64_t add(Callback callback);
+  // Calls it, unless end() has.
+  void give(std::uint64_t number, Result<Object> result);
+  // Calls all with wrong_state.
+  void end();
+
+ private:
+  std::mutex mutex_;  // guards what follows; not held in callbacks
+  bool ended_ = false;
+  std::uint64_t last_ = 0;
+  std::map<std::uint64_t, Callback> callbacks_;
+};
+
 struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   template <class T>
   using Task = fabric::Task<T>;
@@ -27,6 +46,8 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   // For the library's own use: over a client that others use, too, and that stays open.
   static Pool over(std::shared_ptr<pool::PoolClient> client, PoolOptions options);
   bool shares_client = false;
+  // Ends the calls that are under way: with stream_closed, callbacks with wrong_state. Any thread; again is fine.
+  void close();
 
   std::string registration;  // where streams and directories register, as configured
 
@@ -49,6 +70,7 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   Namespace ns;
   std::shared_ptr<trace::Recorder> recorder;    // null: no trace
   std::map<std::string, Channel> administered;  // by server: they outlast its membership. Engine thread
+  WantedObjects wanted;
 
   Timeout resolved(Timeout timeout) const { return timeout == configured ? Timeout(options.timeout_ms) : timeout; }
   Deadline deadline(Timeout timeout) const { return Deadline(resolved(timeout)); }

@@ -75,13 +75,55 @@ Pool Pool::Impl::over(std::shared_ptr<pool::PoolClient> client, PoolOptions opti
   return Pool(std::move(impl));
 }
 
+void Pool::Impl::close() {
+  progress->call([this] { wanted.end(); });
+  if (client && !shares_client) client->close();
+}
+
 Pool::Pool(Pool&&) noexcept = default;
-Pool& Pool::operator=(Pool&&) noexcept = default;
+Pool& Pool::operator=(Pool&& other) noexcept {
+  Pool taken(std::move(other));
+  impl_.swap(taken.impl_);  // what this had ends as by ~Pool
+  return *this;
+}
 Pool::~Pool() {
   if (!impl_) return;
   if (impl_->origin.leave(impl_)) return;
-  if (impl_->client && !impl_->shares_client) impl_->client->close();
+  impl_->close();
   if (impl_->recorder) impl_->recorder->flush();
+}
+
+std::uint64_t WantedObjects::add(Callback callback) {
+  const std::lock_guard lock(mutex_);
+  if (ended_) throw Error(Errc::wrong_state, "the pool is closed");
+  callbacks_.emplace(++last_, std::move(callback));
+  return last_;
+}
+
+void WantedObjects::give(std::uint64_t number, Result<Object> result) {
+  std::unique_lock lock(mutex_);
+  const auto one = callbacks_.extract(number);
+  lock.unlock();
+  if (one) one.mapped()(std::move(result));
+}
+
+void WantedObjects::end() {
+  std::map<std::uint64_t, Callback> callbacks;
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    callbacks.swap(callbacks_);
+  }
+  for (const auto& [number, callback] : callbacks) {
+    Result<Object> closed;
+    closed.code = Errc::wrong_state;
+    closed.message = "the pool is closed";
+    try {
+      callback(std::move(closed));
+    } catch (const std::exception& error) {
+      base::log(base::Level::error, "a callback for a wanted object failed", {{"why", error.what()}});
+    }
+  }
 }
 
 const std::string& Pool::name() const { return impl_->client->pool(); }
@@ -186,10 +228,12 @@ Pending<Object> Pool::want(const Key& key, const GetOptions& options) {
 void Pool::want(const Key& key, std::function<void(Result<Object>)> callback, const GetOptions& options) {
   Impl::check_key(key);
   impl_->origin.check("this");
-  auto future = std::make_shared<fabric::Future<std::vector<Result<Object>>>>(fabric::spawn(
-      *impl_->progress, trace::record_task(impl_->recorder, on_keys(*impl_, Verb::want, {&key, 1}, options),
-                                           impl_->get({key}, options, true, false, impl_->deadline(options.timeout)))));
-  future->then([future, callback = std::move(callback)] {
+  auto task = trace::record_task(impl_->recorder, on_keys(*impl_, Verb::want, {&key, 1}, options),
+                                 impl_->get({key}, options, true, false, impl_->deadline(options.timeout)));
+  const auto number = impl_->wanted.add(std::move(callback));
+  auto future =
+      std::make_shared<fabric::Future<std::vector<Result<Object>>>>(fabric::spawn(*impl_->progress, std::move(task)));
+  future->then([future, impl = impl_, number] {
     Result<Object> result;
     try {
       result = std::move(future->take().at(0));
@@ -197,7 +241,7 @@ void Pool::want(const Key& key, std::function<void(Result<Object>)> callback, co
       result.code = error.code();
       result.message = error.what();
     }
-    callback(std::move(result));
+    impl->wanted.give(number, std::move(result));
   });
 }
 

@@ -308,6 +308,59 @@ TEST_F(PoolTest, WhatOutlivesThePoolEnds) {
   EXPECT_EQ(other.put({"row", "a"}, bytes_of("x")), 1u);
 }
 
+TEST_F(PoolTest, CallbacksOfAWantAreCalledBeforeThePoolIsGone) {
+  start(1);
+  auto ctx = context();
+  std::atomic<int> called{0}, closed{0}, late{0};
+  std::atomic<bool> gone{false};
+  const auto want_many = [&](Pool& pool) {
+    for (int i = 0; i < 100; ++i)
+      pool.want({"never", std::to_string(i)}, [&](Result<Object> result) {
+        const bool first = called++ == 0;
+        closed += result.code == Errc::wrong_state && result.message == "the pool is closed";
+        late += gone;
+        if (first) throw std::runtime_error("a callback's own affair");
+      });
+  };
+  // A call of another pool: the engine has done what it was asked to before.
+  const auto let_the_engine_go_on = [&] { Pool(ctx, client()).put({"row", std::to_string(called)}, bytes_of("x")); };
+  {
+    Pool pool(ctx, client());
+    want_many(pool);
+  }
+  gone = true;
+  let_the_engine_go_on();
+  EXPECT_EQ(called, 100);
+  EXPECT_EQ(closed, 100);
+  EXPECT_EQ(late, 0);
+
+  gone = false;
+  Pool pool(ctx, client());
+  want_many(pool);
+  pool = Pool(ctx, client());
+  gone = true;
+  let_the_engine_go_on();
+  EXPECT_EQ(called, 200);
+  EXPECT_EQ(late, 0);
+  EXPECT_EQ(pool.get({"row", "100"}).text(), "x");
+}
+
+TEST_F(PoolTest, ACallbackOfAWantMayDestroyThePool) {
+  start(1);
+  auto ctx = context();
+  auto pool = std::make_unique<Pool>(ctx, client());
+  int others = 0;
+  std::promise<int> ended;
+  pool->want({"never", ""}, [&](Result<Object> result) { others += result.code == Errc::wrong_state; });
+  pool->want({"later", ""}, [&](Result<Object> result) {
+    EXPECT_EQ(result.code, Errc::ok);
+    pool.reset();
+    ended.set_value(others);
+  });
+  Pool(ctx, client()).put({"later", ""}, bytes_of("x"));
+  EXPECT_EQ(ended.get_future().get(), 1);
+}
+
 TEST_F(PoolTest, RolesDoWhatTheyMay) {
   start(1);
   auto ctx = context();
