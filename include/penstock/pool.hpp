@@ -193,7 +193,7 @@ class Pool {
   std::vector<Result<ObjectInfo>> info(std::span<const Key> keys, const GetOptions& options = {});
   std::vector<Result<bool>> drop(std::span<const Key> keys, const GetOptions& options = {});
 
-  // Waits until the row holds at least `count` objects (matching the column pattern), and lists them.
+  // Waits until the row holds at least `count` objects (below 2^32; matching the column pattern), and lists them.
   std::vector<ObjectInfo> wait_row(const std::string& row, std::size_t count, const std::string& column = "*",
                                    Timeout timeout = configured);
   // Called for each put and drop from now on (and, with `existing`, for what is there first).

@@ -324,6 +324,8 @@ class Pool:
         self, row: Text, count: int, column: Text = "*", *, timeout: float | None = None
     ) -> builtins.list[ObjectInfo]:
         """Waits until a row holds `count` objects whose columns match, and returns what is known of them."""
+        if not 0 <= count < 2**32:
+            raise InvalidArgument(f"wait_row waits for 0 to {2**32 - 1} objects, not {count}")
         found = self._core.wait_row(_bytes(row), count, _bytes(column), _timeout(timeout))
         return [ObjectInfo._of(raw) for raw in found]
 

@@ -374,6 +374,12 @@ def test_wait_row(pool, other):
         pool.wait_row("complete", 9, timeout=0.05)
 
 
+def test_a_count_of_objects_that_a_call_cannot_hold_is_refused(pool):
+    for count in (-1, 2**32, 2**64):
+        with pytest.raises(penstock.InvalidArgument, match=f"0 to 4294967295 objects, not {count}"):
+            pool.wait_row("row", count)
+
+
 def test_start_put(pool):
     pending = [pool.start_put("async", str(i), bytes(100_000)) for i in range(20)]
     assert [put.wait() for put in pending] == [1] * 20

@@ -1,6 +1,8 @@
 // The public face: blocking calls, pending results and subscriptions over the coroutines of client.cpp and pool_patterns.cpp.
 #include "penstock/pool.hpp"
 
+#include <limits>
+
 #include "base/config.hpp"
 #include "base/log.hpp"
 #include "memory/kind.hpp"
@@ -319,6 +321,8 @@ std::vector<Result<bool>> Pool::drop(std::span<const Key> keys, const GetOptions
 std::vector<ObjectInfo> Pool::wait_row(const std::string& row, std::size_t count, const std::string& column,
                                        Timeout timeout) {
   Impl::check_key({row, ""});
+  if (constexpr auto most = std::numeric_limits<std::uint32_t>::max(); count > most)
+    throw Error(Errc::invalid_argument, "wait_row waits for at most " + std::to_string(most) + " objects");
   const auto make = [&] {
     Operation operation = Operation::on(Verb::wait_row, {{row, column}});
     operation.fields.count = count;

@@ -361,6 +361,14 @@ TEST_F(PoolTest, ACallbackOfAWantMayDestroyThePool) {
   EXPECT_EQ(ended.get_future().get(), 1);
 }
 
+TEST_F(PoolTest, ARowOfMoreObjectsThanACallHoldsIsRefused) {
+  start(1);
+  auto ctx = context();
+  Pool pool(ctx, client());
+  EXPECT_EQ(code_of([&] { pool.wait_row("row", std::size_t{1} << 32); }), Errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { pool.wait_row("row", (std::size_t{1} << 32) - 1, "*", Timeout(1)); }), Errc::timeout);
+}
+
 TEST_F(PoolTest, RolesDoWhatTheyMay) {
   start(1);
   auto ctx = context();
