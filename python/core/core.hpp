@@ -103,10 +103,11 @@ struct Memory {
 // The interpreter lock, released. Signals are looked at meanwhile where the library waits: what their handlers raise
 // (KeyboardInterrupt) is kept, ends the wait, and is raised in place of the error that this gives (raise_kept), or, when the call
 // gives none, as soon as Python runs again. A thread that comes back when the interpreter is about to end finds no way in, and may
-// not unwind C++ frames either: it stays here until the process has ended.
+// not unwind C++ frames either: it stays here until the process has ended. Where `ended` is given, the wait ends as well once it is
+// true.
 class Unlocked {
  public:
-  Unlocked();
+  explicit Unlocked(const std::atomic<bool>* ended = nullptr);
   ~Unlocked();
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
@@ -115,6 +116,7 @@ class Unlocked {
   static bool look_at_signals(void* self);
   PyThreadState* thread_;
   InterruptHandler handler_;
+  const std::atomic<bool>* const ended_;
   PyObject* kept_ = nullptr;  // what a signal's handler has raised
   const int unwinding_;
 };
@@ -141,6 +143,53 @@ void drop_unlocked(T& holder) {
   Unlocked unlocked;
   dropped = T{};
 }
+
+// Whether a pool or a space is open. Threads may be inside its calls when another one closes it: those calls end at once, with
+// Error(wrong_state), whatever they came to.
+class OpenState {
+ public:
+  explicit OpenState(std::string what) : what_(std::move(what)) {}
+  void close() { closed_ = true; }
+  // Throws Error(wrong_state) once it is closed.
+  void check() const {
+    if (closed_) throw Error(Errc::wrong_state, what_ + " is closed");
+  }
+  // The call, without the interpreter lock.
+  template <class Call>
+  auto run(Call&& call) const {
+    const auto unlocked = [&] {
+      Unlocked here(&closed_);
+      return call();
+    };
+    check();
+    try {
+      if constexpr (std::is_void_v<decltype(call())>) {
+        unlocked();
+        check();
+      } else {
+        auto result = unlocked();
+        check();
+        return result;
+      }
+    } catch (const Error&) {
+      check();
+      throw;
+    }
+  }
+  // The same, with what is closed: it is destroyed before the interpreter lock is taken again, where this call was the last to
+  // hold it.
+  template <class T, class Call>
+  auto run_with(std::shared_ptr<T> held, Call&& call) const {
+    return run([&] {
+      const auto last = std::move(held);
+      return call(*last);
+    });
+  }
+
+ private:
+  const std::string what_;
+  std::atomic<bool> closed_{false};
+};
 
 // One call at a time: waits for the stream's mutex without the interpreter lock, which is held again afterwards. A signal's
 // handler, which may run while a call of the same thread waits, gets Error(wrong_state).

@@ -1,4 +1,5 @@
 // Pools: the extension's part. Keys are bytes, results are tuples; python/penstock/pool.py makes of them what users see.
+#include "pool/client/client_impl.hpp"
 #include "pool_pending.hpp"
 
 namespace penstock::python {
@@ -48,18 +49,32 @@ nb::tuple to_tuple(Result<Object>& result, bool info_only) {
 }
 
 class PyPool {
+  // The call, without the interpreter lock; another thread may close this meanwhile.
+  template <class Call>
+  auto unlocked(Call&& call) {
+    return open_->run_with(pool_, std::forward<Call>(call));
+  }
+
  public:
   PyPool(const Context& context, PoolOptions options) {
     Unlocked unlocked;
     pool_ = std::make_shared<Pool>(context, std::move(options));
   }
   ~PyPool() { release(); }
-  // Ends its subscriptions, which otherwise outlive it.
+  // Ends its subscriptions, which otherwise outlive it, and the calls that other threads are in.
   void close() {
+    open_->close();
     while (!subscriptions_->empty()) (*subscriptions_->begin())->close();
-    release();
+    if (auto pool = std::exchange(pool_, nullptr)) {
+      Unlocked unlocked;
+      pool->impl().close();
+      pool.reset();
+    }
   }
-  void forget() { static_cast<void>(new std::shared_ptr<Pool>(std::move(pool_))); }
+  void forget() {
+    open_->close();
+    static_cast<void>(new std::shared_ptr<Pool>(std::move(pool_)));
+  }
   std::string name() { return pool().name(); }
 
   static PutOptions put_options(const std::string& if_exists, const std::string& acknowledge,
@@ -102,7 +117,7 @@ class PyPool {
                      {static_cast<const std::byte*>(buffers.back().data()), buffers.back().bytes()}});
     }
     nb::list out;
-    for (auto& r : put_batch(pool_, std::move(buffers), std::move(put), options)) {
+    for (auto& r : put_batch(pool_, *open_, std::move(buffers), std::move(put), options)) {
       if (r) out.append(*r.value);
       else out.append(nb::make_tuple(std::string(name_of(r.code)), r.message));
     }
@@ -116,7 +131,7 @@ class PyPool {
     Buffer buffer = packed_bytes(data);
     const std::span<const std::byte> bytes(static_cast<const std::byte*>(buffer.data()), buffer.bytes());
     auto pending = pool().start_put(key_of(key), bytes, options);
-    return std::make_unique<PyPendingPut>(std::move(pending), std::move(buffer));
+    return std::make_unique<PyPendingPut>(std::move(pending), std::move(buffer), open_);
   }
 
   nb::list get(const nb::list& keys, bool wait, bool info_only, std::optional<std::uint64_t> version,
@@ -124,25 +139,21 @@ class PyPool {
                std::int64_t timeout_ms) {
     const auto wanted = keys_of(keys);
     const auto options = get_options(version, tag, offset, bytes, timeout_ms);
-    std::vector<Result<Object>> results;
-    {
-      auto keep = pool_;
-      Unlocked unlocked;
-      if (info_only) {
-        for (auto& info : held(keep).info(wanted, options)) {
-          Result<Object> result;
-          result.code = info.code;
-          result.message = std::move(info.message);
-          if (info.value) {
-            result.value.emplace();
-            result.value->info = std::move(*info.value);
-          }
-          results.push_back(std::move(result));
+    auto results = unlocked([&](Pool& pool) {
+      if (!info_only) return wait ? pool.need(wanted, options) : pool.get(wanted, options);
+      std::vector<Result<Object>> infos;
+      for (auto& info : pool.info(wanted, options)) {
+        Result<Object> result;
+        result.code = info.code;
+        result.message = std::move(info.message);
+        if (info.value) {
+          result.value.emplace();
+          result.value->info = std::move(*info.value);
         }
-      } else {
-        results = wait ? held(keep).need(wanted, options) : held(keep).get(wanted, options);
+        infos.push_back(std::move(result));
       }
-    }
+      return infos;
+    });
     nb::list out;
     for (auto& r : results) out.append(to_tuple(r, info_only));
     return out;
@@ -150,18 +161,14 @@ class PyPool {
 
   std::unique_ptr<PyWant> want(nb::handle key, std::optional<std::uint64_t> version, std::optional<std::uint64_t> tag,
                                std::uint64_t offset, std::optional<std::uint64_t> bytes, std::int64_t timeout_ms) {
-    return std::make_unique<PyWant>(pool().want(key_of(key), get_options(version, tag, offset, bytes, timeout_ms)));
+    return std::make_unique<PyWant>(pool().want(key_of(key), get_options(version, tag, offset, bytes, timeout_ms)),
+                                    open_);
   }
 
   nb::tuple list(nb::bytes row, nb::bytes column, std::size_t limit, nb::bytes next) {
     Pattern pattern{text_of(row), text_of(column)};
     const auto from = text_of(next);
-    Listing listing;
-    {
-      auto keep = pool_;
-      Unlocked unlocked;
-      listing = held(keep).list(pattern, limit, from);
-    }
+    const auto listing = unlocked([&](Pool& pool) { return pool.list(pattern, limit, from); });
     nb::list objects;
     for (const auto& info : listing.objects) objects.append(info_dict(info));
     return nb::make_tuple(objects, nb::bytes(listing.next.data(), listing.next.size()));
@@ -171,12 +178,7 @@ class PyPool {
                 std::int64_t timeout_ms) {
     const auto wanted = keys_of(keys);
     const auto options = get_options(version, tag, 0, {}, timeout_ms);
-    std::vector<Result<bool>> results;
-    {
-      auto keep = pool_;
-      Unlocked unlocked;
-      results = held(keep).drop(wanted, options);
-    }
+    auto results = unlocked([&](Pool& pool) { return pool.drop(wanted, options); });
     nb::list out;
     for (auto& r : results) {
       if (r) out.append(*r.value);
@@ -187,19 +189,13 @@ class PyPool {
 
   std::uint64_t drop_pattern(nb::bytes row, nb::bytes column) {
     Pattern pattern{text_of(row), text_of(column)};
-    auto keep = pool_;
-    Unlocked unlocked;
-    return held(keep).drop_matching(pattern);
+    return unlocked([&](Pool& pool) { return pool.drop_matching(pattern); });
   }
 
   nb::list wait_row(nb::bytes row, std::size_t count, nb::bytes column, std::int64_t timeout_ms) {
     const auto wanted_row = text_of(row), wanted_column = text_of(column);
-    std::vector<ObjectInfo> infos;
-    {
-      auto keep = pool_;
-      Unlocked unlocked;
-      infos = held(keep).wait_row(wanted_row, count, wanted_column, timeout_of(timeout_ms));
-    }
+    const auto infos =
+        unlocked([&](Pool& pool) { return pool.wait_row(wanted_row, count, wanted_column, timeout_of(timeout_ms)); });
     nb::list out;
     for (const auto& info : infos) out.append(info_dict(info));
     return out;
@@ -219,48 +215,27 @@ class PyPool {
     options.memory_bytes = memory_bytes;
     options.wait = wait;
     options.timeout = timeout_of(timeout_ms);
-    Object object;
-    {
-      auto keep = pool_;
-      Unlocked unlocked;
-      object = held(keep).compute(function, wanted, options);
-    }
+    auto object = unlocked([&](Pool& pool) { return pool.compute(function, wanted, options); });
     return nb::make_tuple(nb::cast(object_memory(object)), object.info.metadata);
   }
 
   nb::dict status() {
-    PoolStatus status;
-    {
-      auto keep = pool_;
-      Unlocked unlocked;
-      status = held(keep).status();
-    }
-    return status_dict(status);
+    return status_dict(unlocked([](Pool& pool) { return pool.status(); }));
   }
   std::string administer(const std::string& server, const std::string& command) {
-    auto keep = pool_;
-    Unlocked unlocked;
-    return held(keep).administer(server, command);
+    return unlocked([&](Pool& pool) { return pool.administer(server, command); });
   }
   std::string token(const std::string& role) {
-    auto keep = pool_;
-    Unlocked unlocked;
-    return held(keep).token(role);
+    return unlocked([&](Pool& pool) { return pool.token(role); });
   }
   std::string directory_for_roles() {
-    auto keep = pool_;
-    Unlocked unlocked;
-    return held(keep).directory_for_roles();
+    return unlocked([&](Pool& pool) { return pool.directory_for_roles(); });
   }
   void drop_stream(const std::string& stream) {
-    auto keep = pool_;
-    Unlocked unlocked;
-    held(keep).drop_stream(stream);
+    unlocked([&](Pool& pool) { return pool.drop_stream(stream); });
   }
   std::string stream_info(const std::string& stream) {
-    auto keep = pool_;
-    Unlocked unlocked;
-    return held(keep).stream_info(stream);
+    return unlocked([&](Pool& pool) { return pool.stream_info(stream); });
   }
 
   static nb::dict status_dict(const PoolStatus& status) {
@@ -295,14 +270,14 @@ class PyPool {
   }
 
  private:
-  static Pool& held(const std::shared_ptr<Pool>& pool) {
-    if (!pool) throw Error(Errc::wrong_state, "the pool is closed");
-    return *pool;
+  Pool& pool() {
+    open_->check();
+    return *pool_;
   }
-  Pool& pool() { return held(pool_); }
   void release() {
     if (pool_) drop_unlocked(pool_);
   }
+  const std::shared_ptr<OpenState> open_ = std::make_shared<OpenState>("the pool");
   std::shared_ptr<Pool> pool_;
   std::shared_ptr<OpenSubscriptions> subscriptions_ = std::make_shared<OpenSubscriptions>();
 };

@@ -21,6 +21,19 @@ std::optional<T> within_slice(Pending<T>& pending, std::int64_t slice_ms) {
   return pending.get();
 }
 
+// The same of a pool that may be closed meanwhile, which ends what is under way.
+template <class T>
+std::optional<T> while_open(const OpenState& open, Pending<T>& pending, std::int64_t slice_ms) {
+  try {
+    auto outcome = within_slice(pending, slice_ms);
+    if (!outcome) open.check();
+    return outcome;
+  } catch (const Error& error) {
+    if (error.code() == Errc::stream_closed) open.check();
+    throw;
+  }
+}
+
 using LeftPuts = std::list<std::pair<Pending<std::uint64_t>, Buffer>>;
 // Used with the interpreter lock; never destroyed, as the interpreter may be gone by then.
 LeftPuts& left_puts() {
@@ -32,12 +45,12 @@ struct PutBatch {
   PutBatch(std::shared_ptr<Pool> to, std::vector<Buffer> bytes, std::vector<Pool::PutItem> what, PutOptions how)
       : pool(std::move(to)), buffers(std::move(bytes)), items(std::move(what)), options(how) {}
 
-  static std::vector<Result<std::uint64_t>> run(const std::shared_ptr<PutBatch>& batch) {
-    if (!batch->pool) throw Error(Errc::wrong_state, "the pool is closed");
+  static std::vector<Result<std::uint64_t>> run(const OpenState& open, const std::shared_ptr<PutBatch>& batch) {
+    open.check();
     static auto* all = new std::list<std::shared_ptr<PutBatch>>();  // with the interpreter lock; never destroyed
     std::erase_if(*all, [](const auto& one) { return one->ended(); });
     all->push_back(batch);
-    wait(*batch);
+    open.run([&] { wait(*batch); });
     all->remove(batch);
     if (batch->error) std::rethrow_exception(batch->error);
     return std::move(batch->results);
@@ -45,7 +58,6 @@ struct PutBatch {
 
  private:
   static void wait(PutBatch& batch) {
-    Unlocked unlocked;
     std::thread([&batch] { batch.put(); }).detach();
     std::unique_lock lock(batch.mutex);
     while (!batch.changed.wait_for(lock, slice, [&] { return batch.done; })) {
@@ -175,7 +187,7 @@ bool PyPendingPut::done() const {
 }
 
 nb::object PyPendingPut::wait(std::int64_t slice_ms) {
-  const auto version = within_slice(pending_, slice_ms);
+  const auto version = while_open(*open_, pending_, slice_ms);
   return version ? nb::object(nb::int_(*version)) : nb::none();
 }
 
@@ -185,14 +197,16 @@ bool PyWant::done() const {
 }
 
 nb::object PyWant::wait(std::int64_t slice_ms) {
-  auto object = within_slice(pending_, slice_ms);
+  auto object = while_open(*open_, pending_, slice_ms);
   if (!object) return nb::none();
   return nb::make_tuple(nb::cast(object_memory(*object)), info_dict(object->info));
 }
 
-std::vector<Result<std::uint64_t>> put_batch(std::shared_ptr<Pool> pool, std::vector<Buffer> buffers,
-                                             std::vector<Pool::PutItem> items, PutOptions options) {
-  return PutBatch::run(std::make_shared<PutBatch>(std::move(pool), std::move(buffers), std::move(items), options));
+std::vector<Result<std::uint64_t>> put_batch(std::shared_ptr<Pool> pool, const OpenState& open,
+                                             std::vector<Buffer> buffers, std::vector<Pool::PutItem> items,
+                                             PutOptions options) {
+  return PutBatch::run(open,
+                       std::make_shared<PutBatch>(std::move(pool), std::move(buffers), std::move(items), options));
 }
 
 void bind_pool_pending(nb::module_& m) {

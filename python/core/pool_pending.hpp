@@ -49,8 +49,8 @@ class PySubscription {
 // are kept until they have ended, which their deadlines bound: the library reads the bytes until then.
 class PyPendingPut {
  public:
-  PyPendingPut(Pending<std::uint64_t> pending, Buffer buffer)
-      : pending_(std::move(pending)), buffer_(std::move(buffer)) {}
+  PyPendingPut(Pending<std::uint64_t> pending, Buffer buffer, std::shared_ptr<const OpenState> open)
+      : open_(std::move(open)), pending_(std::move(pending)), buffer_(std::move(buffer)) {}
   ~PyPendingPut();
   PyPendingPut(const PyPendingPut&) = delete;
   PyPendingPut& operator=(const PyPendingPut&) = delete;
@@ -60,26 +60,30 @@ class PyPendingPut {
 
  private:
   const Origin origin_;
+  const std::shared_ptr<const OpenState> open_;
   Pending<std::uint64_t> pending_;
   Buffer buffer_;
 };
 
 class PyWant {
  public:
-  explicit PyWant(Pending<Object> pending) : pending_(std::move(pending)) {}
+  PyWant(Pending<Object> pending, std::shared_ptr<const OpenState> open)
+      : open_(std::move(open)), pending_(std::move(pending)) {}
   bool done() const;
   // (memory, info), or None after the slice.
   nb::object wait(std::int64_t slice_ms);
 
  private:
   const Origin origin_;
+  const std::shared_ptr<const OpenState> open_;
   Pending<Object> pending_;
 };
 
-// A batch of puts, by a thread that Python need not wait for: when a signal comes, it goes on alone until its deadline, and its
-// bytes are kept as long.
-std::vector<Result<std::uint64_t>> put_batch(std::shared_ptr<Pool> pool, std::vector<Buffer> buffers,
-                                             std::vector<Pool::PutItem> items, PutOptions options);
+// A batch of puts, by a thread that Python need not wait for: when a signal comes, it goes on alone until its deadline or until the
+// pool is closed, and its bytes are kept as long.
+std::vector<Result<std::uint64_t>> put_batch(std::shared_ptr<Pool> pool, const OpenState& open,
+                                             std::vector<Buffer> buffers, std::vector<Pool::PutItem> items,
+                                             PutOptions options);
 
 void bind_pool_pending(nb::module_& m);
 

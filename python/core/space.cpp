@@ -42,10 +42,7 @@ class PySpace {
   // The call, without the interpreter lock; another thread may close this meanwhile.
   template <class Call>
   auto unlocked(Call&& call) {
-    const auto keep = space_;
-    if (!keep) throw Error(Errc::wrong_state, "the space is closed");
-    Unlocked unlocked;
-    return call(*keep);
+    return open_->run_with(space_, std::forward<Call>(call));
   }
 
  public:
@@ -55,9 +52,13 @@ class PySpace {
   }
   ~PySpace() { close(); }
   void close() {
+    open_->close();
     if (space_) drop_unlocked(space_);
   }
-  void forget() { static_cast<void>(new std::shared_ptr<Space>(std::move(space_))); }
+  void forget() {
+    open_->close();
+    static_cast<void>(new std::shared_ptr<Space>(std::move(space_)));
+  }
 
   using Named = std::vector<std::pair<std::string, std::string>>;
 
@@ -201,6 +202,7 @@ class PySpace {
     memory.check = check_named(check);
     return memory;
   }
+  const std::shared_ptr<OpenState> open_ = std::make_shared<OpenState>("the space");
   std::shared_ptr<Space> space_;
 };
 
@@ -237,9 +239,9 @@ nb::object PySpace::start_put(const std::string& name, std::uint64_t version, co
 // Iterated in Python, by one thread at a time.
 struct PyVersions {
   VersionSubscription versions;
+  std::shared_ptr<const OpenState> open;
   std::optional<std::uint64_t> next(std::int64_t timeout_ms) {
-    Unlocked unlocked;
-    return versions.next(timeout_of(timeout_ms));
+    return open->run([&] { return versions.next(timeout_of(timeout_ms)); });
   }
   std::uint64_t skipped() const { return versions.skipped(); }
 };
@@ -250,7 +252,7 @@ nb::object PySpace::subscribe(const std::string& name, const Sizes& start, const
   auto versions = unlocked([&](Space& space) {
     return space.subscribe(name, box, {first, step, stop}, timeout_of(timeout_ms));
   });
-  return nb::cast(PyVersions{std::move(versions)});
+  return nb::cast(PyVersions{std::move(versions), open_});
 }
 
 }  // namespace

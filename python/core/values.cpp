@@ -84,7 +84,8 @@ PyObject* take_raised() {
 
 }  // namespace
 
-Unlocked::Unlocked() : handler_(look_at_signals, this), unwinding_(std::uncaught_exceptions()) {
+Unlocked::Unlocked(const std::atomic<bool>* ended)
+    : handler_(look_at_signals, this), ended_(ended), unwinding_(std::uncaught_exceptions()) {
   ++inside;
   thread_ = PyEval_SaveThread();
 }
@@ -101,6 +102,7 @@ Unlocked::~Unlocked() {
 bool Unlocked::look_at_signals(void* context) {
   auto& self = *static_cast<Unlocked*>(context);
   if (too_late && is_outsider()) return true;
+  if (self.ended_ != nullptr && *self.ended_) return true;
   PyEval_RestoreThread(self.thread_);
   if (PyErr_CheckSignals() != 0) self.kept_ = take_raised();
   self.thread_ = PyEval_SaveThread();

@@ -409,6 +409,7 @@ class Pool:
         self._core.drop_stream(name)
 
     def close(self) -> None:
+        """Ends the subscriptions, puts and wants of this client. Its calls in other threads raise WrongState."""
         self._core.close()
 
     def __enter__(self) -> Pool:

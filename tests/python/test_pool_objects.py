@@ -380,6 +380,53 @@ def test_a_count_of_objects_that_a_call_cannot_hold_is_refused(pool):
             pool.wait_row("row", count)
 
 
+def test_close_ends_the_calls_of_other_threads(two, open_pool, pool):
+    open_pool(two).close()  # what a client leaves for the next one is there
+    held = len(os.listdir("/proc/self/fd"))
+    closed = open_pool(two, ns=pool._options["ns"])
+    never, long = [("never", str(number)) for number in range(3)], 3 * TIMEOUT_S
+    want = closed.want("never", timeout=long)
+    calls = [
+        lambda: closed.wait_row("never", 3, timeout=long),
+        lambda: closed.get_many(never, wait=True, timeout=long),
+        lambda: closed.need("never", timeout=long),
+        lambda: closed.compute("sum", never, wait=True, timeout=long),
+    ]
+    tasks = [background(call) for call in calls for _ in range(2)]
+    with pytest.raises(TimeoutError):
+        tasks[0].result(SOON_S)
+    begun = time.monotonic()
+    closed.close()
+    for key in never:
+        pool.put(*key, b"too late")
+    for ends in [want.wait, *(lambda task=task: task.result(TIMEOUT_S) for task in tasks)]:
+        with pytest.raises(penstock.WrongState, match="the pool is closed"):
+            ends()
+    assert time.monotonic() - begun < TIMEOUT_S
+    while len(os.listdir("/proc/self/fd")) > held:  # connections end on the library's thread
+        assert time.monotonic() - begun < TIMEOUT_S
+        pool.status()
+
+
+def test_close_ends_puts_of_other_threads(pool_servers, open_pool):
+    servers = pool_servers(1, memory="8MiB")
+    other, closed = open_pool(servers), open_pool(servers)
+    other.put("full", "", bytes(6 << 20))
+    puts = [
+        background(closed.put_many, [(("late", "many"), bytes(6 << 20))], timeout=3 * TIMEOUT_S),
+        background(closed.put, "late", "one", bytes(6 << 20), timeout=3 * TIMEOUT_S),
+    ]
+    with pytest.raises(TimeoutError):
+        puts[0].result(SOON_S)
+    closed.close()
+    for put in puts:
+        with pytest.raises(penstock.WrongState, match="the pool is closed"):
+            put.result(TIMEOUT_S)
+    other.drop("full")
+    other.put("late", "other", bytes(6 << 20), timeout=TIMEOUT_S)  # nothing else takes the memory
+    assert [info.column for info in other.list("late")] == ["other"]
+
+
 def test_start_put(pool):
     pending = [pool.start_put("async", str(i), bytes(100_000)) for i in range(20)]
     assert [put.wait() for put in pending] == [1] * 20

@@ -101,6 +101,29 @@ def test_a_waiting_get_ends_with_ctrl_c_and_with_a_drop(space):
             waits.result()
 
 
+def test_close_ends_the_calls_of_other_threads(pool_servers, open_space):
+    space = open_space(pool_servers(1))
+    T, long = space.define("T", "float64", (4,)), 60
+    T[1][:2] = 0
+    versions = T.subscribe(start=2, timeout=long)
+    calls = [
+        lambda: space.wait("later", timeout=long),
+        lambda: T[1].wait(timeout=long),
+        lambda: T[1].get(timeout=long),
+        lambda: next(versions),
+    ]
+    with ThreadPoolExecutor(len(calls)) as pool:
+        tasks = [pool.submit(call) for call in calls]
+        with pytest.raises(TimeoutError):
+            tasks[0].result(0.3)
+        begun = time.monotonic()
+        space.close()
+        for task in tasks:
+            with pytest.raises(penstock.WrongState, match="the space is closed"):
+                task.result()
+        assert time.monotonic() - begun < long / 3
+
+
 def objects_of(open_pool, servers):
     return len(list(open_pool(servers, ns="penstock.arrays").list()))
 
