@@ -128,10 +128,15 @@ struct ObjectEvent {
   enum class What : std::uint8_t { put, dropped } what = What::put;
   ObjectInfo info;
 };
-// Ends when destroyed.
+// Ends when destroyed: no server keeps events for it any more. The others may be called from any thread, also from the callback.
 class Subscription {
  public:
   virtual ~Subscription() = default;
+  // Events that servers threw away because the subscription's client did not take them fast enough.
+  virtual std::uint64_t lost() const = 0;
+  // Throws the error with which a server refuses the subscription (overloaded: the client has too many; forbidden), as long as it
+  // does: it is asked again each second. Servers that are gone are no error.
+  virtual void check() const = 0;
 };
 
 struct ComputeOptions {

@@ -37,6 +37,7 @@ constexpr Metric metrics[]{
     {"/recalls", "penstock_recalls_total", "counter", "Objects read back from a tier."},
     {"/waiting", "penstock_waiting", "gauge", "Requests that wait for memory."},
     {"/leases", "penstock_leases", "gauge", "Objects that clients read in place."},
+    {"/subscriptions", "penstock_subscriptions", "gauge", "Subscriptions that clients have."},
     {"/puts", "penstock_puts_total", "counter", "Objects put."},
     {"/gets", "penstock_gets_total", "counter", "Objects given."},
     {"/drops", "penstock_drops_total", "counter", "Objects dropped."},

@@ -15,8 +15,8 @@ namespace penstock::wire {
 inline constexpr std::uint32_t stream_protocol = 8;
 
 // Services: calls, bulk memory, the directory, and pools, with the records that a pool's servers keep.
-// schemas: wire/data.fbs transport/bulk.fbs directory/directory.fbs pool/keys/pool.fbs = 0f75a4db6a9e
-inline constexpr std::uint32_t service_protocol = 11;
+// schemas: wire/data.fbs transport/bulk.fbs directory/directory.fbs pool/keys/pool.fbs = 2a3c6120ebf6
+inline constexpr std::uint32_t service_protocol = 12;
 
 struct Protocol {
   std::string_view name;

@@ -21,6 +21,7 @@ enum Target : std::uint8_t {
   drop_pattern,
   wait_row,
   subscribe,
+  unsubscribe,
   compute,
   replicate,
   fetch,
@@ -184,6 +185,8 @@ Bytes with_stream() {
 std::vector<fuzz::Bytes> fuzz::seeds() {
   fb::ReleaseRequestT leases;
   leases.leases = {1, 2};
+  fb::UnsubscribeRequestT ended;
+  ended.id = 7;
   fb::AdminRequestT command;
   command.command = "drain";
   pool::View some{.number = 7, .settled = false, .replication = 2, .members = {}};
@@ -197,6 +200,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
           choose(drop_pattern, with_pattern<fb::DropPatternRequest>()),
           choose(wait_row, with_pattern<fb::WaitRowRequest>()),
           choose(subscribe, with_pattern<fb::SubscribeRequest>()),
+          choose(unsubscribe, rpc::encode<fb::UnsubscribeRequest>(ended)),
           choose(compute, with_keys<fb::ComputeRequest>()),
           choose(replicate, some_replicate()),
           choose(fetch, with_keys<fb::FetchRequest>()),
@@ -229,6 +233,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case drop_pattern: request<fb::DropPatternRequest>(bytes, patterns); break;
     case wait_row: request<fb::WaitRowRequest>(bytes, patterns); break;
     case subscribe: request<fb::SubscribeRequest>(bytes, patterns); break;
+    case unsubscribe: request<fb::UnsubscribeRequest>(bytes, nothing); break;
     case compute: request<fb::ComputeRequest>(bytes, keys); break;
     case replicate: request<fb::ReplicateRequest>(bytes, check_replicate); break;
     case fetch: request<fb::FetchRequest>(bytes, keys); break;

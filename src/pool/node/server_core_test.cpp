@@ -245,7 +245,10 @@ TEST_F(Servers, AClientsLeasesWaitsAndSubscriptionsAreBounded) {
   fb::SubscribeRequestT request;
   request.ns = pack_namespace(Namespace{});
   request.row = request.column = pack_bytes("*");
+  request.begin = true;
+  request.id = 1;
   client.start_subscribe(request, {}).get(deadline);
+  request.id = 2;
   EXPECT_EQ(code_of([&] { client.start_subscribe(request, {}).get(deadline); }), Errc::overloaded);
 }
 

@@ -332,88 +332,96 @@ Task<fb::ListReplyT> ObjectService::wait_row(rpc::Call& call, fb::WaitRowRequest
 
 struct ObjectService::Subscriber {
   explicit Subscriber(fabric::Progress& progress) : more(progress) {}
-  fabric::Signal more;
+  fabric::Signal more;  // events, or the end
   std::deque<std::unique_ptr<fb::EventT>> events;
-  std::uint64_t last = 0;  // number of the newest event
-  bool lost = false;       // some were thrown away
+  std::uint64_t lost = 0;  // thrown away, and not yet said
   ObjectTable::WaiterId id = 0;
-  rpc::Channel* channel = nullptr;
 };
+
+std::shared_ptr<ObjectService::Subscriber> ObjectService::begin_subscription(rpc::Call& call,
+                                                                             const fb::SubscribeRequestT& request) {
+  auto core = core_;
+  auto* channel = &call.channel();
+  const bool first = !subscribers_.contains(channel);
+  if (!first && subscribers_[channel].size() >= core->options().max_subscriptions)
+    throw Error(Errc::overloaded, "a client may have " + std::to_string(core->options().max_subscriptions) +
+                                      " subscriptions at a server (its max_subscriptions)");
+  if (!first && subscribers_[channel].contains(request.id))
+    throw Error(Errc::invalid_argument, "there is a subscription with this number");
+  const auto subscriber = std::make_shared<Subscriber>(*core->progress());
+  const auto ns = unpack_namespace(request.ns);
+  const auto pattern = unpack_pattern(request.row, request.column);
+  const auto note = [subscriber, core = core.get()](bool dropped, const Namespace& in, std::string_view row,
+                                                    std::string_view column, const StoredObject& object) {
+    const auto placement = core->placement();
+    if (!core->is_primary(*placement, in, row, object.tag)) return;
+    if (subscriber->events.size() >= core->options().max_events) {
+      subscriber->events.pop_front();
+      ++subscriber->lost;
+    }
+    auto event = std::make_unique<fb::EventT>();
+    event->dropped = dropped;
+    event->info = pack_info(Key{std::string(row), std::string(column)}, object, 0);
+    subscriber->events.push_back(std::move(event));
+    subscriber->more.notify_all();
+  };
+  if (request.existing) {
+    std::string after;
+    do {
+      const auto visit = [&](const ObjectTable::Entry& entry) {
+        note(false, entry.ns, entry.row, entry.column, entry.object);
+        return true;
+      };
+      after = core->store().table().scan(ns, pattern, after, max_scan, visit);
+    } while (!after.empty());
+  }
+  subscriber->id = core->store().table().subscribe(ns, pattern, note);
+  subscribers_[channel].emplace(request.id, subscriber);
+  ++core->counters().subscriptions;
+  if (first) channel->on_closed([this, channel](const Error&) { end_subscriptions(channel); });
+  return subscriber;
+}
+
+void ObjectService::end(Subscriber& subscriber) {
+  core_->store().table().cancel(subscriber.id);
+  subscriber.events.clear();
+  subscriber.more.notify_all();
+  --core_->counters().subscriptions;
+}
+
+void ObjectService::end_subscriptions(const rpc::Channel* channel) {
+  const auto ended = subscribers_.extract(channel);
+  if (ended.empty()) return;
+  for (const auto& [id, subscriber] : ended.mapped()) end(*subscriber);
+}
 
 Task<fb::SubscribeReplyT> ObjectService::subscribe(rpc::Call& call, fb::SubscribeRequestT request) {
   ServerCore::require_role(call, "read");
-  auto core = core_;
   std::shared_ptr<Subscriber> subscriber;
-  std::uint64_t id = request.id;
-  if (id == 0) {
-    const auto theirs = [&](const auto& s) { return s.second->channel == &call.channel(); };
-    if (static_cast<std::size_t>(std::count_if(subscribers_.begin(), subscribers_.end(), theirs)) >=
-        core->options().max_subscriptions)
-      throw Error(Errc::overloaded, "a client may have " + std::to_string(core->options().max_subscriptions) +
-                                        " subscriptions at a server (its max_subscriptions)");
-    subscriber = std::make_shared<Subscriber>(*core->progress());
-    subscriber->channel = &call.channel();
-    const auto ns = unpack_namespace(request.ns);
-    const auto pattern = unpack_pattern(request.row, request.column);
-    const auto note = [raw = subscriber.get(), core = core.get()](bool dropped, const Namespace& in,
-                                                                  std::string_view row, std::string_view column,
-                                                                  const StoredObject& object) {
-      const auto placement = core->placement();
-      if (!core->is_primary(*placement, in, row, object.tag)) return;
-      if (raw->events.size() >= core->options().max_events) {
-        raw->events.pop_front();
-        raw->lost = true;
-      }
-      auto event = std::make_unique<fb::EventT>();
-      event->dropped = dropped;
-      event->info = pack_info(Key{std::string(row), std::string(column)}, object, 0);
-      raw->events.push_back(std::move(event));
-      ++raw->last;
-      raw->more.notify_all();
-    };
-    if (request.existing) {
-      std::string after;
-      do {
-        const auto visit = [&](const ObjectTable::Entry& entry) {
-          note(false, entry.ns, entry.row, entry.column, entry.object);
-          return true;
-        };
-        after = core->store().table().scan(ns, pattern, after, max_scan, visit);
-      } while (!after.empty());
-    }
-    subscriber->id = core->store().table().subscribe(ns, pattern, note);
-    id = next_subscriber_++;
-    subscribers_[id] = subscriber;
-    call.channel().on_closed([this, id](const Error&) {
-      if (auto it = subscribers_.find(id); it != subscribers_.end()) {
-        core_->store().table().cancel(it->second->id);
-        it->second->more.notify_all();
-        subscribers_.erase(it);
-      }
-    });
+  if (request.begin) {
+    subscriber = begin_subscription(call, request);
   } else {
-    const auto it = subscribers_.find(id);
-    if (it == subscribers_.end() || it->second->channel != &call.channel())
+    const auto of_channel = subscribers_.find(&call.channel());
+    if (of_channel == subscribers_.end() || !of_channel->second.contains(request.id))
       throw Error(Errc::not_found, "no such subscription");
-    subscriber = it->second;
-    // What the caller has seen is let go.
-    while (!subscriber->events.empty() && subscriber->last - subscriber->events.size() + 1 <= request.after)
-      subscriber->events.pop_front();
-    if (subscriber->events.empty()) {
-      const auto soon = earlier(call.deadline(), base::Deadline(Timeout(20'000)));
-      co_await subscriber->more.wait(soon);
-    }
+    subscriber = of_channel->second.at(request.id);
+    const auto soon = earlier(call.deadline(), base::Deadline(Timeout(20'000)));
+    if (subscriber->events.empty()) co_await subscriber->more.wait(soon);
   }
   fb::SubscribeReplyT reply;
-  reply.id = id;
-  reply.lost = std::exchange(subscriber->lost, false);
-  reply.last = subscriber->last - subscriber->events.size();
-  for (const auto& event : subscriber->events) {
-    if (reply.events.size() >= max_events_reply) break;
-    reply.events.push_back(std::make_unique<fb::EventT>(*event));
-    ++reply.last;
+  reply.lost = std::exchange(subscriber->lost, 0);
+  while (!subscriber->events.empty() && reply.events.size() < max_events_reply) {
+    reply.events.push_back(std::move(subscriber->events.front()));
+    subscriber->events.pop_front();
   }
   co_return reply;
+}
+
+Task<fb::EmptyT> ObjectService::unsubscribe(rpc::Call& call, fb::UnsubscribeRequestT request) {
+  ServerCore::require_role(call, "read");
+  if (const auto of_channel = subscribers_.find(&call.channel()); of_channel != subscribers_.end())
+    if (const auto ended = of_channel->second.extract(request.id); !ended.empty()) end(*ended.mapped());
+  co_return fb::EmptyT{};
 }
 
 // ------------------------------------------------------------------------------------------------------------------ rest

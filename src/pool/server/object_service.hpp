@@ -45,6 +45,7 @@ class ObjectService final : public fb::ObjectsService {
   Task<fb::DropPatternReplyT> drop_pattern(rpc::Call& call, fb::DropPatternRequestT request) override;
   Task<fb::ListReplyT> wait_row(rpc::Call& call, fb::WaitRowRequestT request) override;
   Task<fb::SubscribeReplyT> subscribe(rpc::Call& call, fb::SubscribeRequestT request) override;
+  Task<fb::EmptyT> unsubscribe(rpc::Call& call, fb::UnsubscribeRequestT request) override;
   Task<fb::ComputeReplyT> compute(rpc::Call& call, fb::ComputeRequestT request) override;
   Task<fb::StatusReplyT> status(rpc::Call& call, fb::StatusRequestT request) override;
   Task<fb::AdminReplyT> admin(rpc::Call& call, fb::AdminRequestT request) override;
@@ -59,6 +60,9 @@ class ObjectService final : public fb::ObjectsService {
                    fb::GetReplyT& reply);
   Task<ServerCore::PassingBy> fetch_newer(const Placement& placement, const fb::GetRequestT& request,
                                           const ViewedKeys& keys, base::Deadline deadline);
+  std::shared_ptr<Subscriber> begin_subscription(rpc::Call& call, const fb::SubscribeRequestT& request);
+  void end(Subscriber& subscriber);
+  void end_subscriptions(const rpc::Channel* channel);
   // Putting (object_put.cpp).
   struct PutPart;
   PutPart part_after(const PutPart& last, const std::vector<std::uint64_t>& sizes) const;
@@ -73,8 +77,8 @@ class ObjectService final : public fb::ObjectsService {
   Compute compute_;
   Admin admin_;
   std::shared_ptr<PutGuard> guard_;
-  std::map<std::uint64_t, std::shared_ptr<Subscriber>> subscribers_;
-  std::uint64_t next_subscriber_ = 1;
+  // By channel and the client's number. A channel that had one is here until it is closed.
+  std::map<const rpc::Channel*, std::map<std::uint64_t, std::shared_ptr<Subscriber>>> subscribers_;
   std::shared_ptr<Waits> waits_ = std::make_shared<Waits>();
 };
 

@@ -195,6 +195,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   struct Counters {
     std::uint64_t puts = 0, gets = 0, drops = 0, bytes_in = 0, bytes_out = 0, replicated_bytes = 0,
                   rebalanced_bytes = 0;
+    std::uint64_t subscriptions = 0;  // that clients have now
   };
   const Counters& counters() const { return counters_; }
   Counters& counters() { return counters_; }

@@ -37,6 +37,7 @@ std::string status_json(ServerCore& core) {
       {"recalls", s.recalls},
       {"waiting", s.waiting},
       {"leases", core.leases()},
+      {"subscriptions", c.subscriptions},
       {"disk_error", s.disk_error},
       {"puts", c.puts},
       {"gets", c.gets},

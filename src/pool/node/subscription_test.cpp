@@ -1,0 +1,130 @@
+// Subscriptions of a pool, at its servers: how they end, are refused, and lose events.
+#include "pool/node/server_core_test_support.hpp"
+
+namespace penstock::pool {
+namespace {
+
+class Subscriptions : public Servers {
+ protected:
+  std::uint64_t held(std::size_t server) {
+    std::uint64_t count = 0;
+    servers[server].progress->call([&] { count = core(server).counters().subscriptions; });
+    return count;
+  }
+  bool come_to(std::size_t server, std::uint64_t count) {
+    const base::Deadline deadline(patience);
+    while (held(server) != count && !deadline.passed()) std::this_thread::yield();
+    return held(server) == count;
+  }
+  fb::SubscribeRequestT request(std::uint64_t id, bool begin) {
+    fb::SubscribeRequestT request;
+    request.ns = pack_namespace(Namespace{});
+    request.row = request.column = pack_bytes("*");
+    request.id = id;
+    request.begin = begin;
+    return request;
+  }
+  // Puts, until the subscription has heard of it.
+  bool hears(std::atomic<int>& heard) {
+    const base::Deadline deadline(patience);
+    const int before = heard;
+    PutOptions again = with(IfExists::overwrite);
+    while (heard == before && !deadline.passed()) pool->put({"row", "tick"}, bytes_of("x"), again);
+    return heard != before;
+  }
+};
+
+TEST_F(Subscriptions, ServersForgetThoseThatHaveEnded) {
+  every.server.max_subscriptions = 2;
+  start(2);
+  std::atomic<int> heard{0};
+  for (int i = 0; i < 50; ++i) {
+    const auto subscription = pool->subscribe({"row", "*"}, [&](const ObjectEvent&) { ++heard; });
+    ASSERT_TRUE(hears(heard)) << i;
+    subscription->check();
+  }
+  EXPECT_TRUE(come_to(0, 0));
+  EXPECT_TRUE(come_to(1, 0));
+}
+
+TEST_F(Subscriptions, ThatEndBeforeTheirServersHaveAnsweredAreForgotten) {
+  start(2);
+  for (int i = 0; i < 200; ++i) pool->subscribe({"row", "*"}, [](const ObjectEvent&) {}).reset();
+  std::atomic<int> heard{0};
+  const auto subscription = pool->subscribe({"row", "*"}, [&](const ObjectEvent&) { ++heard; });
+  EXPECT_TRUE(hears(heard));
+  EXPECT_TRUE(come_to(0, 1));
+  EXPECT_TRUE(come_to(1, 1));
+}
+
+TEST_F(Subscriptions, TheEndEndsTheLongPoll) {
+  start(1);
+  const base::Deadline deadline(patience);
+  const auto mine = channel(0, "read"), others = channel(0, "read");
+  const auto end = [&](const std::shared_ptr<rpc::Channel>& by) {
+    fb::UnsubscribeRequestT request;
+    request.id = 7;
+    fb::ObjectsClient(by).start_unsubscribe(request, {}).get(deadline);
+  };
+  fb::ObjectsClient client(mine);
+  client.start_subscribe(request(7, true), {}).get(deadline);
+  EXPECT_EQ(code_of([&] { client.start_subscribe(request(7, true), {}).get(deadline); }), Errc::invalid_argument);
+  auto waiting = client.start_subscribe(request(7, false), rpc::CallOptions{base::Deadline(patience)});
+  end(others);
+  EXPECT_EQ(held(0), 1u);
+  end(mine);
+  EXPECT_EQ(held(0), 0u);
+  EXPECT_TRUE(waiting.get(base::Deadline(Timeout(10'000))).events.empty());  // a long poll waits 20 s
+  EXPECT_EQ(code_of([&] { client.start_subscribe(request(7, false), {}).get(deadline); }), Errc::not_found);
+  end(mine);
+}
+
+TEST_F(Subscriptions, AClientThatGoesTakesItsOwnAlong) {
+  start(1);
+  const base::Deadline deadline(patience);
+  auto mine = channel(0, "read");
+  for (std::uint64_t id = 1; id <= 3; ++id)
+    fb::ObjectsClient(mine).start_subscribe(request(id, true), {}).get(deadline);
+  EXPECT_EQ(held(0), 3u);
+  mine->close();
+  EXPECT_TRUE(come_to(0, 0));
+}
+
+TEST_F(Subscriptions, ARefusalIsSaidWhileItLasts) {
+  every.server.max_subscriptions = 1;
+  start(1);
+  const SilentLog silent;
+  std::atomic<int> first_heard{0}, second_heard{0};
+  auto first = pool->subscribe({"row", "*"}, [&](const ObjectEvent&) { ++first_heard; });
+  ASSERT_TRUE(hears(first_heard));
+  const auto second = pool->subscribe({"row", "*"}, [&](const ObjectEvent&) { ++second_heard; });
+  const base::Deadline deadline(patience);
+  while (code_of([&] { second->check(); }) == Errc::ok && !deadline.passed()) std::this_thread::yield();
+  EXPECT_EQ(code_of([&] { second->check(); }), Errc::overloaded);
+  first->check();
+  first.reset();
+  EXPECT_TRUE(hears(second_heard));  // it is asked again
+  second->check();
+}
+
+TEST_F(Subscriptions, LostEventsAreCounted) {
+  every.server.max_events = 100;
+  start(1);
+  const SilentLog silent;
+  constexpr int puts = 5000;
+  std::vector<Pool::PutItem> items;
+  for (int i = 0; i < puts; ++i) items.push_back({{"many", std::to_string(i)}, bytes_of("x")});
+  std::atomic<int> began{0}, heard{0};
+  const auto subscription =
+      pool->subscribe({"*", "*"}, [&](const ObjectEvent& event) { ++(event.info.key.row == "many" ? heard : began); });
+  ASSERT_TRUE(hears(began));
+  pool->put(items);
+  const base::Deadline deadline(patience);
+  while (heard + subscription->lost() < puts && !deadline.passed()) std::this_thread::yield();
+  EXPECT_GT(subscription->lost(), 0u);
+  EXPECT_TRUE(hears(began));  // no more come
+  EXPECT_EQ(heard + subscription->lost(), puts);
+}
+
+}  // namespace
+}  // namespace penstock::pool
