@@ -160,6 +160,7 @@ static void after_fork(penstock_pool* pool) {
 static void subscriptions(penstock_pool* pool) {
   int ends[2];
   char letter;
+  uint64_t lost = 7;
   penstock_subscription* subscription = NULL;
   CHECK(pipe(ends) == 0);
   FAILS(PENSTOCK_ERR_INVALID_ARGUMENT,
@@ -170,6 +171,11 @@ static void subscriptions(penstock_pool* pool) {
   put(pool, "seen", "after", "2");
   OK(penstock_pool_drop_matching(pool, "seen", NULL, NULL, &error));
   expect_events(ends[0], "pdd");
+  OK(penstock_subscription_lost(subscription, &lost, &error));
+  CHECK(lost == 0);
+  OK(penstock_subscription_check(subscription, &error));
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_subscription_lost(NULL, &lost, &error));
+  FAILS(PENSTOCK_ERR_INVALID_ARGUMENT, penstock_subscription_check(NULL, &error));
   penstock_subscription_destroy(subscription);
   put(pool, "seen", "too late", "3");
   CHECK(close(ends[1]) == 0 && read(ends[0], &letter, 1) == 0);

@@ -230,6 +230,17 @@ int penstock_pool_subscribe(penstock_pool* pool, const char* row, const char* co
   });
 }
 
+int penstock_subscription_lost(const penstock_subscription* subscription, uint64_t* lost, penstock_error* error) {
+  return guarded(error, [&] {
+    auto& out = need(lost, "lost");
+    out = need(subscription, "subscription").subscription->lost();
+  });
+}
+
+int penstock_subscription_check(const penstock_subscription* subscription, penstock_error* error) {
+  return guarded(error, [&] { need(subscription, "subscription").subscription->check(); });
+}
+
 void penstock_subscription_destroy(penstock_subscription* subscription) { delete subscription; }
 
 int penstock_pool_compute(penstock_pool* pool, const char* function, size_t num_keys, const penstock_key* keys,
