@@ -147,8 +147,10 @@ void PySubscription::close() {
     shared_->closed = true;
     shared_->ready.notify_all();
   }
+  if (!subscription_) return;
+  lost_at_servers_ = subscription_->lost();
   auto ended = std::make_pair(std::move(subscription_), std::move(pool_));  // dropped in this order
-  if (ended.first) drop_unlocked(ended);
+  drop_unlocked(ended);
 }
 
 nb::object PySubscription::next(std::int64_t slice_ms) {
@@ -164,14 +166,18 @@ nb::object PySubscription::next(std::int64_t slice_ms) {
       shared_->events.pop_front();
     }
   }
-  if (!event) return nb::none();
+  if (!event) {
+    if (subscription_) subscription_->check();
+    return nb::none();
+  }
   return nb::make_tuple(event->what == ObjectEvent::What::dropped, info_dict(event->info));
 }
 
 std::uint64_t PySubscription::lost() const {
   origin_.check("the subscription");
+  const auto at_servers = subscription_ ? subscription_->lost() : lost_at_servers_;
   std::lock_guard lock(shared_->mutex);
-  return shared_->lost;
+  return shared_->lost + at_servers;
 }
 
 PyPendingPut::~PyPendingPut() {

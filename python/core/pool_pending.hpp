@@ -25,7 +25,7 @@ class PySubscription {
   // Also while another thread waits in next(), and from its pool's close(), which owns none.
   void close();
   bool closed() const { return !subscription_; }
-  // (dropped, info), or None after the slice, or when it is closed.
+  // (dropped, info), or None after the slice, or when it is closed. Without an event: throws what a server refuses it with.
   nb::object next(std::int64_t slice_ms);
   std::uint64_t lost() const;
 
@@ -42,6 +42,7 @@ class PySubscription {
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::shared_ptr<Pool> pool_;
   std::unique_ptr<Subscription> subscription_;
+  std::uint64_t lost_at_servers_ = 0;  // once it is closed
   std::shared_ptr<OpenSubscriptions> all_;
 };
 

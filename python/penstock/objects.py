@@ -146,15 +146,17 @@ class Subscription:
     """Events of objects, as they happen: iterate over it, or call next(timeout). A with block closes it.
 
     The iteration ends when the subscription or its pool is closed, by any thread; events not taken by then are thrown
-    away. While no server of the pool can be reached it waits. When the pool's membership changes, an event may come
-    twice.
+    away. While no server of the pool can be reached it waits. While one refuses the subscription (Overloaded: this
+    client has too many at the server; Forbidden), next and the iteration raise its error where there is no event; the
+    server is asked again each second. When the pool's membership changes, an event may come twice.
     """
 
     def __init__(self, core: _core.Subscription):
         self._core = core
 
     def next(self, timeout: float = 30.0) -> ObjectEvent:
-        """The next event. Raises TimeoutError after `timeout` seconds, WrongState once it is closed."""
+        """The next event. Raises TimeoutError after `timeout` seconds, WrongState once it is closed, and what a server
+        refuses the subscription with."""
         left = to_ms(timeout)
         while not self._core.closed():
             event = self._take(min(left, SLICE_MS))
@@ -177,7 +179,7 @@ class Subscription:
 
     @property
     def lost(self) -> int:
-        """Events thrown away because they were not taken fast enough."""
+        """Events thrown away, here and by servers, because they were not taken fast enough."""
         return self._core.lost()
 
     def close(self) -> None:

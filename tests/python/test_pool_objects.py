@@ -482,6 +482,56 @@ def test_the_end_of_a_subscription_ends_its_iteration_in_another_thread(closes, 
         events.next(TIMEOUT_S)
 
 
+def test_a_client_may_open_any_number_of_subscriptions_in_turn(pool_servers, open_pool):
+    pool = open_pool(pool_servers(1, max_subscriptions=100))
+    for number in range(1100):
+        with pool.subscribe(f"k{number}") as events:
+            pool.put(f"k{number}", "c", b"x")
+            assert events.next(TIMEOUT_S).info.row == f"k{number}"
+
+
+def test_a_subscription_that_a_server_refuses_says_so_and_goes_on_later(pool_servers, open_pool):
+    pool = open_pool(pool_servers(1, max_subscriptions=1))
+    pool.put("row", "first", b"")
+    with pool.subscribe("row", existing=True) as first:
+        first.next(TIMEOUT_S)
+        refused = pool.subscribe("row", existing=True)
+        with pytest.raises(penstock.Overloaded, match="max_subscriptions"):
+            refused.next(TIMEOUT_S)
+        with pytest.raises(penstock.Overloaded):
+            next(iter(refused))
+        with pytest.raises(penstock.TimeoutError):
+            first.next(0)
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(penstock.Overloaded):
+            assert refused.next(TIMEOUT_S).info.column == "first"
+            break
+        time.sleep(0.01)
+    else:
+        pytest.fail("it is still refused")
+
+
+def test_a_subscription_counts_events_that_its_server_threw_away(pool_servers, open_pool):
+    pool = open_pool(pool_servers(1, max_events=100))
+    with pool.subscribe("many") as events:
+        pool.put("many", "begins", b"")
+        events.next(TIMEOUT_S)
+        pool.put_many([(("many", str(number)), b"x") for number in range(5000)])
+        taken = 0
+        deadline = time.monotonic() + TIMEOUT_S
+        while taken + events.lost < 5000 and time.monotonic() < deadline:
+            with contextlib.suppress(penstock.TimeoutError):
+                events.next(SOON_S)
+                taken += 1
+        assert events.lost > 0
+        with pytest.raises(penstock.TimeoutError):
+            events.next(SOON_S)
+        assert taken + events.lost == 5000
+        lost = events.lost
+    assert events.lost == lost
+
+
 def test_a_full_pool_waits_then_says_so(pool_servers, open_pool):
     servers = pool_servers(1, memory="8MiB")
     pool = open_pool(servers)
