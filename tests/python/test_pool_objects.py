@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import random
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -406,6 +407,25 @@ def test_close_ends_the_calls_of_other_threads(two, open_pool, pool):
     while len(os.listdir("/proc/self/fd")) > held:  # connections end on the library's thread
         assert time.monotonic() - begun < TIMEOUT_S
         pool.status()
+
+
+def test_close_ends_calls_to_a_server_that_does_not_answer(pool_servers, open_pool):
+    servers = pool_servers(2)
+    closed = open_pool(servers, timeout=3 * TIMEOUT_S)
+    stopped = servers.servers[1].process.pid
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        puts = [((str(number), ""), b"") for number in range(32)]  # some of them to each server
+        tasks = [background(lambda: list(closed.list())), background(closed.put_many, puts)]
+        for task in tasks:
+            with pytest.raises(TimeoutError):
+                task.result(SOON_S)
+        closed.close()
+        for task in tasks:
+            with pytest.raises(penstock.WrongState, match="the pool is closed"):
+                task.result(TIMEOUT_S)
+    finally:
+        os.kill(stopped, signal.SIGCONT)
 
 
 def test_close_ends_puts_of_other_threads(pool_servers, open_pool):
