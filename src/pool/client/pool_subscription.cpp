@@ -31,16 +31,20 @@ bool is_refusal(const Error& error) {
   }
 }
 
-// Without waiting: a server that is gone has forgotten it. Engine thread; throws nothing.
-void end_at_server(const std::shared_ptr<rpc::Channel>& channel, std::uint64_t number) {
-  if (!channel || !channel->open()) return;
-  try {
-    fb::UnsubscribeRequestT request;
-    request.id = number;
-    (void)fb::ObjectsClient(channel).start_unsubscribe(request, rpc::CallOptions{});
-  } catch (const std::exception& error) {
-    base::log(base::Level::debug, "a server was not told that a subscription has ended",
-              {{"server", channel->peer_name()}, {"why", error.what()}});
+// Until the server has answered, or is gone: then it has forgotten it.
+Task<void> end_at_server(std::shared_ptr<rpc::Channel> channel, std::uint64_t number) {
+  while (channel->open()) {
+    try {
+      fb::UnsubscribeRequestT request;
+      request.id = number;
+      rpc::CallOptions options;
+      co_await fb::ObjectsClient(channel).unsubscribe(std::move(request), options);
+      co_return;
+    } catch (const std::exception& error) {
+      base::log(base::Level::debug, "a server was not told that a subscription has ended",
+                {{"server", channel->peer_name()}, {"why", error.what()}});
+    }
+    co_await fabric::pause_for(*channel->progress(), std::chrono::seconds(1));
   }
 }
 
@@ -70,6 +74,7 @@ class PoolSubscription final : public Subscription {
     void refused(const pool::Member& member, const Error& error);
     void not_refused(std::uint64_t server);
     void gone(const pool::Member& member, const char* why);
+    void forget(Poll& poll);
     void end();
   };
   explicit PoolSubscription(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
@@ -86,12 +91,18 @@ class PoolSubscription final : public Subscription {
   std::shared_ptr<Shared> shared_;
 };
 
+// Tells its server of the end, if it needs to know; waits for nothing.
+void PoolSubscription::Shared::forget(Poll& poll) {
+  if (auto channel = std::exchange(poll.channel, nullptr))
+    fabric::spawn(*impl->progress, end_at_server(std::move(channel), poll.number));
+}
+
 // Ends the long polls as well. A server whose first answer is still to come is told by its poll, after that answer.
 void PoolSubscription::Shared::end() {
   ended = true;
   callback = nullptr;
   for (auto& [server, poll] : polls)
-    if (poll.begun) end_at_server(std::exchange(poll.channel, nullptr), poll.number);
+    if (poll.begun) forget(poll);
 }
 
 Task<void> PoolSubscription::Shared::watch() {
@@ -192,7 +203,7 @@ Task<void> PoolSubscription::Shared::poll(pool::Member member) {
     if (known && is_refusal(*known)) refused(member, *known);
     else gone(member, error.what());
   }
-  end_at_server(its.channel, its.number);
+  forget(its);
   polls.erase(member.id);
 }
 

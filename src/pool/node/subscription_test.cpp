@@ -90,6 +90,27 @@ TEST_F(Subscriptions, AClientThatGoesTakesItsOwnAlong) {
   EXPECT_TRUE(come_to(0, 0));
 }
 
+TEST_F(Subscriptions, AServerThatTakesNoMoreCallsHearsOfTheEndLater) {
+  every.server.max_calls = 2;
+  start(1);
+  const SilentLog silent;
+  auto subscription = pool->subscribe({"row", "*"}, [](const ObjectEvent&) {});
+  ASSERT_TRUE(come_to(0, 1));
+  GetOptions soon;
+  soon.timeout = Timeout(1000);
+  auto waiting = pool->want({"never", "there"}, soon);
+  const auto waits = [&] {
+    std::uint32_t waiters = 0;
+    servers[0].progress->call([&] { waiters = core(0).store().table().waiters(Namespace{}, "never", "there"); });
+    return waiters;
+  };
+  const base::Deadline deadline(patience);
+  while (waits() == 0 && !waiting.done() && !deadline.passed()) std::this_thread::yield();
+  subscription.reset();  // beside the long poll and the wait there is no room for the call that says so
+  EXPECT_TRUE(come_to(0, 0));
+  EXPECT_EQ(code_of([&] { waiting.get(patience); }), Errc::timeout);
+}
+
 TEST_F(Subscriptions, ARefusalIsSaidWhileItLasts) {
   every.server.max_subscriptions = 1;
   start(1);
