@@ -74,7 +74,7 @@ class PoolSubscription final : public Subscription {
     void refused(const pool::Member& member, const Error& error);
     void not_refused(std::uint64_t server);
     void gone(const pool::Member& member, const char* why);
-    void forget(Poll& poll);
+    void forget(const Poll& poll);
     void end();
   };
   explicit PoolSubscription(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
@@ -92,17 +92,19 @@ class PoolSubscription final : public Subscription {
 };
 
 // Tells its server of the end, if it needs to know; waits for nothing.
-void PoolSubscription::Shared::forget(Poll& poll) {
-  if (auto channel = std::exchange(poll.channel, nullptr))
-    fabric::spawn(*impl->progress, end_at_server(std::move(channel), poll.number));
+void PoolSubscription::Shared::forget(const Poll& poll) {
+  if (poll.channel) fabric::spawn(*impl->progress, end_at_server(poll.channel, poll.number));
 }
 
-// Ends the long polls as well. A server whose first answer is still to come is told by its poll, after that answer.
+// Ends the long polls as well. A server whose first answer is still to come is told now, and by its poll after that answer: a
+// call may overtake another.
 void PoolSubscription::Shared::end() {
   ended = true;
   callback = nullptr;
+  const auto told = polls;  // telling may end a poll
   for (auto& [server, poll] : polls)
-    if (poll.begun) forget(poll);
+    if (poll.begun) poll.channel = nullptr;
+  for (const auto& [server, poll] : told) forget(poll);
 }
 
 Task<void> PoolSubscription::Shared::watch() {
