@@ -383,6 +383,7 @@ def test_a_count_of_objects_that_a_call_cannot_hold_is_refused(pool):
 
 def test_close_ends_the_calls_of_other_threads(two, open_pool, pool):
     open_pool(two).close()  # what a client leaves for the next one is there
+    pool.status()  # connects to both servers
     held = len(os.listdir("/proc/self/fd"))
     closed = open_pool(two, ns=pool._options["ns"])
     never, long = [("never", str(number)) for number in range(3)], 3 * TIMEOUT_S
