@@ -154,21 +154,18 @@ class OpenState {
   void check() const {
     if (closed_) throw Error(Errc::wrong_state, what_ + " is closed");
   }
-  // The call, without the interpreter lock.
+  // The call, without the interpreter lock; its result holds nothing of Python's.
   template <class Call>
   auto run(Call&& call) const {
-    const auto unlocked = [&] {
-      Unlocked here(&closed_);
-      return call();
-    };
     check();
     try {
+      Unlocked here(&closed_);
       if constexpr (std::is_void_v<decltype(call())>) {
-        unlocked();
+        call();
         check();
       } else {
-        auto result = unlocked();
-        check();
+        auto result = call();
+        check();  // refused, the result is destroyed without the lock: that may wait
         return result;
       }
     } catch (const Error&) {
