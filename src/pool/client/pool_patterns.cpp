@@ -1,5 +1,6 @@
 // penstock::Pool: calls on patterns and rows: list, drop_pattern and wait_row.
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "pool/client/client_impl.hpp"
@@ -121,7 +122,16 @@ Task<std::vector<ObjectInfo>> Pool::Impl::wait_row(std::string row, std::size_t 
         return self->send_wait_row(std::move(channel), view, row, count, column, deadline);
       };
   auto reply = co_await client->at_primary<fb::ListReplyT>(ns, row, std::nullopt, deadline, std::move(call));
-  co_return pool::unpack_infos(reply.objects.get());
+  auto infos = pool::unpack_infos(reply.objects.get());
+  const Pattern pattern{pool::escape_pattern(row), column};
+  std::string next(reply.next.begin(), reply.next.end());  // not empty: the row has more than one reply holds
+  while (!next.empty()) {
+    auto task = list(pattern, pool::max_listed, std::move(next), deadline);
+    auto more = co_await std::move(task);
+    std::ranges::move(more.objects, std::back_inserter(infos));
+    next = std::move(more.next);
+  }
+  co_return infos;
 }
 
 Task<fb::ListReplyT> Pool::Impl::send_wait_row(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
