@@ -137,10 +137,12 @@ typedef struct penstock_subscription penstock_subscription;
    thread, so calls that wait fail there with PENSTOCK_ERR_WRONG_STATE: it wakes a thread of the program that makes them. */
 int penstock_pool_subscribe(penstock_pool* pool, const char* row, const char* column, penstock_object_function function,
                             void* user, int existing, penstock_subscription** subscription, penstock_error* error);
-/* Events that servers threw away because the function did not take them fast enough. Any thread, also in the function. */
+/* Events that servers threw away because the function did not take them fast enough. Any thread; in the function only once
+   penstock_pool_subscribe has returned. */
 int penstock_subscription_lost(const penstock_subscription* subscription, uint64_t* lost, penstock_error* error);
-/* Fails with the error with which a server refuses the subscription (PENSTOCK_ERR_OVERLOADED: the client has too many there;
-   PENSTOCK_ERR_FORBIDDEN), as long as it does: it is asked again each second. Any thread, also in the function. */
+/* Fails with the error with which a server refuses the subscription (PENSTOCK_ERR_OVERLOADED: the client has too many subscriptions
+   or calls there; PENSTOCK_ERR_FORBIDDEN, _AUTHENTICATION, _INVALID_ARGUMENT, _UNSUPPORTED), as long as it does: it is asked again
+   each second. Threads as above. */
 int penstock_subscription_check(const penstock_subscription* subscription, penstock_error* error);
 /* The function is not called any more once this has returned, unless the function itself calls it. Accepts NULL. */
 void penstock_subscription_destroy(penstock_subscription* subscription);

@@ -148,13 +148,20 @@ static void waiting_in_a_callback(penstock_pool* pool) {
 }
 
 static void after_fork(penstock_pool* pool) {
+  penstock_subscription* parents = NULL;
+  OK(penstock_pool_subscribe(pool, "nobody", NULL, tell_event, NULL, 0, &parents, &error));
   const pid_t child = fork();
   if (child == 0) {
     penstock_subscription* subscription = NULL;
+    uint64_t lost = 0;
+    if (penstock_subscription_lost(parents, &lost, NULL) != PENSTOCK_ERR_WRONG_STATE) _exit(101);
+    if (penstock_subscription_check(parents, NULL) != PENSTOCK_ERR_WRONG_STATE) _exit(102);
+    penstock_subscription_destroy(parents);
     _exit(penstock_pool_subscribe(pool, "seen", NULL, tell_event, NULL, 0, &subscription, NULL));
   }
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == PENSTOCK_ERR_WRONG_STATE);
+  penstock_subscription_destroy(parents);
 }
 
 static void subscriptions(penstock_pool* pool) {

@@ -46,7 +46,8 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   // For the library's own use: over a client that others use, too, and that stays open.
   static Pool over(std::shared_ptr<pool::PoolClient> client, PoolOptions options);
   bool shares_client = false;
-  // Ends the calls that are under way: with stream_closed, callbacks with wrong_state. Any thread; again is fine.
+  // Ends subscriptions, callbacks (with wrong_state) and, unless the client is shared, the calls that are under way (with
+  // stream_closed). Any thread; again is fine.
   void close();
 
   std::string registration;  // where streams and directories register, as configured
@@ -71,6 +72,7 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
   std::shared_ptr<trace::Recorder> recorder;    // null: no trace
   std::map<std::string, Channel> administered;  // by server: they outlast its membership. Engine thread
   WantedObjects wanted;
+  std::map<const void*, std::function<void()>> subscriptions;  // what ends each. Engine thread
 
   Timeout resolved(Timeout timeout) const { return timeout == configured ? Timeout(options.timeout_ms) : timeout; }
   Deadline deadline(Timeout timeout) const { return Deadline(resolved(timeout)); }

@@ -78,7 +78,10 @@ Pool Pool::Impl::over(std::shared_ptr<pool::PoolClient> client, PoolOptions opti
 }
 
 void Pool::Impl::close() {
-  progress->call([this] { wanted.end(); });
+  progress->call([this] {
+    wanted.end();
+    for (const auto& [key, end] : std::exchange(subscriptions, {})) end();
+  });
   if (client && !shares_client) client->close();
 }
 
@@ -124,6 +127,8 @@ void WantedObjects::end() {
       callback(std::move(closed));
     } catch (const std::exception& error) {
       base::log(base::Level::error, "a callback for a wanted object failed", {{"why", error.what()}});
+    } catch (...) {
+      base::log(base::Level::error, "a callback for a wanted object failed");
     }
   }
 }

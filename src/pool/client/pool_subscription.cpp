@@ -79,10 +79,15 @@ class PoolSubscription final : public Subscription {
   };
   explicit PoolSubscription(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
   ~PoolSubscription() override {
+    if (shared_->impl->origin.leave(shared_)) return;
     shared_->impl->progress->call([this] { shared_->end(); });
   }
-  std::uint64_t lost() const override { return shared_->lost; }
+  std::uint64_t lost() const override {
+    shared_->impl->origin.check("the subscription");
+    return shared_->lost;
+  }
   void check() const override {
+    shared_->impl->origin.check("the subscription");
     const std::lock_guard lock(shared_->mutex);
     if (!shared_->refusals.empty()) throw shared_->refusals.begin()->second;
   }
@@ -91,7 +96,7 @@ class PoolSubscription final : public Subscription {
   std::shared_ptr<Shared> shared_;
 };
 
-// Tells its server of the end, if it needs to know; waits for nothing.
+// Sends Unsubscribe if the server may have the subscription; waits for nothing.
 void PoolSubscription::Shared::forget(const Poll& poll) {
   if (poll.channel) fabric::spawn(*impl->progress, end_at_server(poll.channel, poll.number));
 }
@@ -99,8 +104,9 @@ void PoolSubscription::Shared::forget(const Poll& poll) {
 // Ends the long polls as well. A server whose first answer is still to come is told now, and by its poll after that answer: a
 // call may overtake another.
 void PoolSubscription::Shared::end() {
-  ended = true;
+  if (std::exchange(ended, true)) return;
   callback = nullptr;
+  impl->subscriptions.erase(this);
   const auto told = polls;  // telling may end a poll
   for (auto& [server, poll] : polls)
     if (poll.begun) poll.channel = nullptr;
@@ -109,17 +115,21 @@ void PoolSubscription::Shared::end() {
 
 Task<void> PoolSubscription::Shared::watch() {
   auto self = shared_from_this();
+  if (!ended)
+    impl->subscriptions.emplace(this, [weak = weak_from_this()] {
+      if (const auto still = weak.lock()) still->end();
+    });
   std::uint64_t seen = 0;
   while (!ended) {
     auto& members = impl->client->members();
     if (members.closed()) co_return;
     auto placement = members.placement();
-    // Also in a view seen before: a poll that failed is begun again.
     if (placement) {
-      const std::lock_guard lock(mutex);
-      std::erase_if(refusals, [&](const auto& refusal) { return !placement->view().find(refusal.first); });
-    }
-    if (placement) {
+      {
+        const std::lock_guard lock(mutex);
+        std::erase_if(refusals, [&](const auto& refusal) { return !placement->view().find(refusal.first); });
+      }
+      // Also in a view seen before: a poll that failed is begun again.
       for (const auto& member : placement->view().members)
         if (polls.try_emplace(member.id).second) fabric::spawn(*impl->progress, poll(member));
       seen = placement->view().number;
@@ -186,7 +196,8 @@ void PoolSubscription::Shared::take(const pool::Member& member, const fb::Subscr
   }
 }
 
-// However it ends, its server is told: what it still has of the subscription, nobody would come for.
+// However it ends, it sends Unsubscribe: the server would otherwise keep events that no client fetches. Not where the server has
+// refused the subscription: there it has none.
 Task<void> PoolSubscription::Shared::poll(pool::Member member) {
   auto self = shared_from_this();
   Poll& its = polls.at(member.id);
@@ -196,14 +207,25 @@ Task<void> PoolSubscription::Shared::poll(pool::Member member) {
     while (!ended) {
       auto next = request(its);
       rpc::CallOptions options{base::Deadline(Timeout(60'000))};
-      const auto reply = co_await fb::ObjectsClient(channel).subscribe(std::move(next), options);
-      if (!std::exchange(its.begun, true)) not_refused(member.id);
-      take(member, reply);
+      bool busy = false;
+      try {
+        const auto reply = co_await fb::ObjectsClient(channel).subscribe(std::move(next), options);
+        if (!std::exchange(its.begun, true)) not_refused(member.id);
+        take(member, reply);
+      } catch (const Error& error) {
+        if (!its.begun || error.code() != Errc::overloaded) throw;
+        busy = true;  // it still has the subscription and its events
+      }
+      if (busy) co_await fabric::pause_for(*impl->progress, std::chrono::seconds(1));
     }
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const Error*>(&error);
-    if (known && is_refusal(*known)) refused(member, *known);
-    else gone(member, error.what());
+    if (known && is_refusal(*known)) {
+      if (!its.begun) its.channel = nullptr;
+      refused(member, *known);
+    } else {
+      gone(member, error.what());
+    }
   }
   forget(its);
   polls.erase(member.id);
