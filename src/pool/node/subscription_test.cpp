@@ -6,11 +6,13 @@ namespace {
 
 class Subscriptions : public Servers {
  protected:
+  // The subscriptions that a server has.
   std::uint64_t held(std::size_t server) {
     std::uint64_t count = 0;
     servers[server].progress->call([&] { count = core(server).counters().subscriptions; });
     return count;
   }
+  // Waits until a server has so many subscriptions.
   bool come_to(std::size_t server, std::uint64_t count) {
     const base::Deadline deadline(patience);
     while (held(server) != count && !deadline.passed()) std::this_thread::yield();
@@ -90,6 +92,25 @@ TEST_F(Subscriptions, AClientThatGoesTakesItsOwnAlong) {
   EXPECT_TRUE(come_to(0, 0));
 }
 
+// An object that was read in place keeps the connection open after the pool is closed.
+TEST_F(Subscriptions, EndWithTheirPool) {
+  start(1);
+  pool->put({"row", "large"}, std::vector<std::byte>(std::size_t{1} << 20));
+  const auto held_open = pool->get({"row", "large"});
+  std::atomic<int> heard{0};
+  const auto subscription = pool->subscribe({"row", "*"}, [&](const ObjectEvent&) { ++heard; });
+  ASSERT_TRUE(hears(heard));
+  EXPECT_EQ(held(0), 1u);
+  pool.reset();
+  EXPECT_TRUE(come_to(0, 0));
+  EXPECT_EQ(held_open.bytes().size(), std::size_t{1} << 20);
+  const int before = heard;
+  PoolOptions options;
+  options.pool = "stage";
+  Pool(*context, options).put({"row", "after"}, bytes_of("x"));
+  EXPECT_EQ(heard, before);
+}
+
 TEST_F(Subscriptions, AServerThatTakesNoMoreCallsHearsOfTheEndLater) {
   every.server.max_calls = 2;
   start(1);
@@ -145,6 +166,55 @@ TEST_F(Subscriptions, LostEventsAreCounted) {
   EXPECT_GT(subscription->lost(), 0u);
   EXPECT_TRUE(hears(began));  // no more come
   EXPECT_EQ(heard + subscription->lost(), puts);
+}
+
+TEST_F(Subscriptions, EventsWithLargeMetadataAreBoundedInBytes) {
+  start(1);
+  const base::Deadline deadline(patience);
+  constexpr std::uint32_t objects = 1'100;  // 64 KiB each: more than the 64 MiB that a server keeps
+  std::vector<Pool::PutItem> items;
+  for (std::uint32_t i = 0; i < objects; ++i) items.push_back({{"large", std::to_string(i)}, bytes_of("x")});
+  PutOptions options;
+  options.metadata.assign(max_metadata_bytes, 'm');
+  for (const auto& result : pool->put(items, options)) ASSERT_EQ(result.code, Errc::ok) << result.message;
+  fb::ObjectsClient client(channel(0, "read"));
+  auto next = request(1, true);
+  next.existing = true;
+  std::uint64_t lost = 0, taken = 0;
+  while (lost + taken < objects) {
+    const auto reply = client.start_subscribe(next, rpc::CallOptions{base::Deadline(patience)}).get(deadline);
+    ASSERT_FALSE(reply.events.empty());
+    EXPECT_LE(reply.events.size(), 130u);  // 8 MiB
+    lost += reply.lost;
+    taken += reply.events.size();
+    next = request(1, false);
+  }
+  EXPECT_GT(lost, 70u);
+  EXPECT_GT(taken, 1'000u);
+  EXPECT_EQ(lost + taken, objects);
+}
+
+// Pages are short where objects have much metadata; nothing is left out.
+TEST_F(Subscriptions, ListingsWithLargeMetadataAreWhole) {
+  start(2);
+  constexpr std::size_t objects = 300;
+  std::vector<Pool::PutItem> items;
+  for (std::size_t i = 0; i < objects; ++i) items.push_back({{"large", std::to_string(1'000 + i)}, bytes_of("x")});
+  PutOptions options;
+  options.metadata.assign(max_metadata_bytes, 'm');
+  pool->put(items, options);
+  const auto in_row = pool->wait_row("large", objects, "*", patience);
+  ASSERT_EQ(in_row.size(), objects);
+  for (std::size_t i = 0; i < objects; ++i) EXPECT_EQ(in_row[i].key.column, std::to_string(1'000 + i));
+  std::set<std::string> listed;
+  std::string next;
+  do {
+    const auto page = pool->list({"large", "*"}, 10'000, next);
+    EXPECT_LT(page.objects.size(), objects);
+    for (const auto& info : page.objects) EXPECT_TRUE(listed.insert(info.key.column).second);
+    next = page.next;
+  } while (!next.empty());
+  EXPECT_EQ(listed.size(), objects);
 }
 
 }  // namespace

@@ -12,6 +12,8 @@ namespace {
 constexpr std::size_t max_scan = 100'000;
 constexpr std::size_t max_events_reply = 10'000;
 constexpr std::size_t max_inline_reply = std::size_t{8} << 20;
+constexpr std::size_t max_metadata_reply = std::size_t{512} << 20;  // of a Get; a FlatBuffer holds less than 2 GiB
+constexpr std::size_t max_event_bytes = std::size_t{64} << 20;      // kept for one subscription
 constexpr std::chrono::milliseconds version_poll(20);
 
 std::optional<std::uint64_t> tag_of(bool tagged, std::uint64_t tag) {
@@ -21,6 +23,13 @@ std::optional<std::uint64_t> tag_of(bool tagged, std::uint64_t tag) {
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 std::vector<std::uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
+
+std::size_t metadata_bytes(const StoredObject& object) { return object.metadata ? object.metadata->size() : 0; }
+
+std::size_t bytes_of(const fb::EventT& event) {
+  const auto& info = *event.info;
+  return sizeof(event) + sizeof(info) + info.row.size() + info.column.size() + info.metadata.size();
+}
 
 }  // namespace
 
@@ -133,6 +142,7 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
   fb::GetReplyT reply;
   reply.view = placement->view().number;
   Ahead ahead(core, request, keys, call.deadline());
+  std::size_t metadata = 0;
   const std::string_view* row = nullptr;
   for (std::size_t i = 0; i < keys.keys.size(); ++i) {
     const auto& key = keys.keys[i];
@@ -155,8 +165,11 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
         reply.got.push_back(std::move(got));
         continue;
       }
+      if (metadata > max_metadata_reply)
+        throw Error(Errc::overloaded, "the metadata of the objects before it fill the reply; ask for fewer at once");
       auto begun = ahead.take(i);
       *got = co_await get_one(call, request, reply.view, keys.ns, std::move(owned), std::move(begun), reply.data);
+      if (got->info) metadata += got->info->metadata.size();
     } catch (const Error& error) {
       if (error.code() == Errc::stale_view) throw;
       got->code = static_cast<std::uint16_t>(error.code());
@@ -223,12 +236,13 @@ Task<fb::ListReplyT> ObjectService::list(rpc::Call& call, fb::ListRequestT reque
   const auto after = text_of(request.after);
   reply.objects = std::make_unique<fb::InfosT>();
   reply.objects->keys = std::make_unique<fb::KeysT>();
-  std::size_t found = 0;
+  std::size_t found = 0, metadata = 0;
   // In a settled view one server answers for each object; else all do, and the client sorts that out.
   const auto visit = [&](const ObjectTable::Entry& entry) {
     if (placement->view().settled && !core->is_primary(*placement, entry.ns, entry.row, entry.object.tag)) return true;
     append_info(*reply.objects, entry);
-    return ++found < limit;
+    metadata += metadata_bytes(entry.object);
+    return ++found < limit && metadata < max_inline_reply;
   };
   reply.next = bytes_of(core->store().table().scan(ns, pattern, after, visits, visit));
   co_return reply;
@@ -319,10 +333,11 @@ Task<fb::ListReplyT> ObjectService::wait_row(rpc::Call& call, fb::WaitRowRequest
   reply.view = placement->view().number;
   reply.objects = std::make_unique<fb::InfosT>();
   reply.objects->keys = std::make_unique<fb::KeysT>();
-  std::size_t found = 0;
+  std::size_t found = 0, metadata = 0;
   const auto visit = [&](const ObjectTable::Entry& entry) {
     append_info(*reply.objects, entry);
-    return ++found < max_listed;
+    metadata += metadata_bytes(entry.object);
+    return ++found < max_listed && metadata < max_inline_reply;
   };
   reply.next = bytes_of(core->store().table().scan(ns, wanted, "", max_scan, visit));
   co_return reply;
@@ -334,7 +349,14 @@ struct ObjectService::Subscriber {
   explicit Subscriber(fabric::Progress& progress) : more(progress) {}
   fabric::Signal more;  // events, or the end
   std::deque<std::unique_ptr<fb::EventT>> events;
-  std::uint64_t lost = 0;  // thrown away, and not yet said
+  std::size_t bytes = 0;   // of the events
+  std::uint64_t lost = 0;  // discarded since the last reply
+  std::unique_ptr<fb::EventT> take() {
+    auto event = std::move(events.front());
+    events.pop_front();
+    bytes -= bytes_of(*event);
+    return event;
+  }
   ObjectTable::WaiterId id = 0;
 };
 
@@ -342,11 +364,12 @@ std::shared_ptr<ObjectService::Subscriber> ObjectService::begin_subscription(rpc
                                                                              const fb::SubscribeRequestT& request) {
   auto core = core_;
   auto* channel = &call.channel();
-  const bool first = !subscribers_.contains(channel);
-  if (!first && subscribers_[channel].size() >= core->options().max_subscriptions)
+  const auto of_channel = subscribers_.find(channel);
+  const bool first = of_channel == subscribers_.end();
+  if ((first ? 0 : of_channel->second.size()) >= core->options().max_subscriptions)
     throw Error(Errc::overloaded, "a client may have " + std::to_string(core->options().max_subscriptions) +
                                       " subscriptions at a server (its max_subscriptions)");
-  if (!first && subscribers_[channel].contains(request.id))
+  if (!first && of_channel->second.contains(request.id))
     throw Error(Errc::invalid_argument, "there is a subscription with this number");
   const auto subscriber = std::make_shared<Subscriber>(*core->progress());
   const auto ns = unpack_namespace(request.ns);
@@ -355,13 +378,14 @@ std::shared_ptr<ObjectService::Subscriber> ObjectService::begin_subscription(rpc
                                                     std::string_view column, const StoredObject& object) {
     const auto placement = core->placement();
     if (!core->is_primary(*placement, in, row, object.tag)) return;
-    if (subscriber->events.size() >= core->options().max_events) {
-      subscriber->events.pop_front();
+    if (subscriber->events.size() >= core->options().max_events || subscriber->bytes >= max_event_bytes) {
+      subscriber->take();
       ++subscriber->lost;
     }
     auto event = std::make_unique<fb::EventT>();
     event->dropped = dropped;
     event->info = pack_info(Key{std::string(row), std::string(column)}, object, 0);
+    subscriber->bytes += bytes_of(*event);
     subscriber->events.push_back(std::move(event));
     subscriber->more.notify_all();
   };
@@ -384,7 +408,7 @@ std::shared_ptr<ObjectService::Subscriber> ObjectService::begin_subscription(rpc
 
 void ObjectService::end(Subscriber& subscriber) {
   core_->store().table().cancel(subscriber.id);
-  subscriber.events.clear();
+  while (!subscriber.events.empty()) subscriber.take();
   subscriber.more.notify_all();
   --core_->counters().subscriptions;
 }
@@ -410,9 +434,10 @@ Task<fb::SubscribeReplyT> ObjectService::subscribe(rpc::Call& call, fb::Subscrib
   }
   fb::SubscribeReplyT reply;
   reply.lost = std::exchange(subscriber->lost, 0);
-  while (!subscriber->events.empty() && reply.events.size() < max_events_reply) {
-    reply.events.push_back(std::move(subscriber->events.front()));
-    subscriber->events.pop_front();
+  std::size_t bytes = 0;
+  while (!subscriber->events.empty() && reply.events.size() < max_events_reply && bytes < max_inline_reply) {
+    reply.events.push_back(subscriber->take());
+    bytes += bytes_of(*reply.events.back());
   }
   co_return reply;
 }

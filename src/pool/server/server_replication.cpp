@@ -14,6 +14,7 @@ namespace penstock::pool {
 namespace {
 
 constexpr std::uint64_t inline_replica_bytes = 256 << 10;  // a replica batch below this travels in the message
+constexpr std::size_t batch_metadata_bytes = 64 << 20;     // a batch with more metadata is sent object by object
 constexpr Timeout behind_patience(60'000);                 // for replicas of what is acknowledged already
 
 // The object as another server is asked to take it, or the drop.
@@ -150,15 +151,17 @@ Task<void> ServerCore::send_replicas(Member member, std::uint64_t view, std::vec
   request.request = request_id;
   std::vector<Key> keys;
   std::uint64_t total = 0;
+  std::size_t metadata = 0;
   for (const auto& w : writes) {
     if (w.ns != writes[0].ns) throw Error(Errc::internal, "a batch of several namespaces");
     keys.push_back({w.row, w.column});
     append(request, w, dropped);
     total += request.sizes.back();
+    metadata += request.metadata.back().size();
   }
   request.keys = pack_keys(writes[0].ns, keys);
   // Small batches in the message; a large single object straight from its memory; several large ones are sent one by one.
-  if (total > inline_replica_bytes && writes.size() > 1) {
+  if ((total > inline_replica_bytes || metadata > batch_metadata_bytes) && writes.size() > 1) {
     VersionsTaken taken;
     for (const auto& write : writes) {
       std::vector<ObjectStore::Write> one{write};
