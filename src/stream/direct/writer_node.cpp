@@ -543,6 +543,11 @@ std::string WriterNode::failure() const {
   return protocol_.broken_why();
 }
 
+void WriterNode::check() const {
+  std::unique_lock lock(mutex_);
+  if (protocol_.broken()) throw_broken();
+}
+
 Awaited WriterNode::awaited() const {
   std::unique_lock lock(mutex_);
   return protocol_.awaited();

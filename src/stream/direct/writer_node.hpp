@@ -62,6 +62,7 @@ class WriterNode final : private Sink {
   void fail(const std::string& why, Errc code = Errc::peer_lost);
 
   std::string failure() const;  // why, after fail or lose of any rank; else empty
+  void check() const;           // throws what every rank's calls throw, after fail or lose of any rank
   Awaited awaited() const;
   const std::string& address() const { return address_; }
   // Where rank 0 can be joined, and the token for that; rank 0 only.

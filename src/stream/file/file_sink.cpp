@@ -334,7 +334,7 @@ void FileSink::commit(const Payload& payload, std::shared_ptr<const std::string>
     if (!skipped_) finish_file(payload);
   } catch (const Error&) {
     // Of a stream that has failed, rank 0 removes what is not complete: why it failed is what counts.
-    if (const auto why = agreement_->node().failure(); !why.empty()) throw Error(Errc::system, why);
+    agreement_->node().check();
     throw;
   }
   agreement_->commit({}, std::move(layout));

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -466,6 +467,42 @@ TEST_F(FileTest, ARankThatEndsAfterAnErrorTellsTheOthersOfIt) {
       }
     };
     EXPECT_THAT(error_of(steps).second, HasSubstr("00000001.rank1"));
+  });
+}
+
+// Rank 0 has removed the files of incomplete steps: the step's end fails, with what the stream has failed with.
+TEST_F(FileTest, ARankInAStepIsToldWhyTheStreamHasFailed) {
+  std::promise<void> in_step, removed;
+  run_thread_cohort(2, [&](std::shared_ptr<Cohort> cohort) {
+    const auto rank = static_cast<std::uint64_t>(cohort->rank());
+    auto writer = context_.create_stream("heat", cohort, options());
+    const auto v = writer.define<double>("T", {2});
+    const double value = 1;
+    const auto begin = [&] {
+      auto step = writer.begin_step();
+      step.set_shape(v, {2 + rank});
+      step.put(v, Box{{rank}, {1}}, &value);
+      return step;
+    };
+    const auto refused = [&](auto&& call) {
+      const auto error = error_of(call);
+      EXPECT_EQ(error.first, Errc::invalid_argument) << error.second;
+      EXPECT_THAT(error.second, HasSubstr("rank 1 has"));
+    };
+    if (rank == 0) {
+      in_step.get_future().wait();
+      refused([&] {
+        for (;;) begin().end();
+      });
+      EXPECT_NE(code_of([&] { writer.close(); }), Errc::ok);
+      removed.set_value();
+    } else {
+      begin().end();
+      auto step = begin();
+      in_step.set_value();
+      removed.get_future().wait();
+      refused([&] { step.end(); });
+    }
   });
 }
 
