@@ -192,7 +192,7 @@ def test_claims_are_about_rows_and_figures_that_there_are(tmp_path):
 
 def test_rows_of_what_was_not_built_are_named(tmp_path):
     rows, left_out = rpc.rows_of(tmp_path, True)
-    assert {row.system for row in rows} <= {"grpc"} and len(left_out) == 5
+    assert {row.system for row in rows} <= {"grpcio"} and len(left_out) == 5
     made, left_out = pool.rows_of(tmp_path, pool.Sizes(quick=True))
     assert made == [] and any("redis" in line for line in left_out)
 
@@ -202,6 +202,7 @@ def test_grpc_from_pypi_stands_in_for_the_program(tmp_path, study, figure):
     pytest.importorskip("grpc", reason="needs gRPC (pip install grpcio)")
     rows, _ = rpc.rows_of(tmp_path, True)
     assert {row.study for row in rows} == {"calls", "bulk"}
+    assert not {row.key for row in rows} & {key for claim in rpc.claims_of(True) for key in claim.theirs}
     with studies.Run(tmp_path, tmp_path, 60) as run:
         options = ("--calls", 40) if study == "calls" else ("--sizes", 4096, "--total", 65536)
         assert rpc.figures_of(rpc.PYTHON_PEER, study, "unix", options, run)[figure] > 0

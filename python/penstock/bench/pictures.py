@@ -12,6 +12,7 @@ COLOURS = {
     "limit": "#8a8f98",
     "penstock": "#1f6fb4",
     "grpc": "#c8553d",
+    "grpcio": "#c8553d",
     "redis": "#c8553d",
     "hdf5 files": "#8d6cab",
     "one process": "#3f9c6b",
