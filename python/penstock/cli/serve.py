@@ -36,7 +36,9 @@ def serve(
     directory: Annotated[
         str,
         typer.Option(
-            metavar="WHERE", help="The directory service: embedded (started by the first server), or etcd://HOST:PORT."
+            metavar="WHERE",
+            help="The directory service: embedded (started by the first server), registered (that of a pool which runs "
+            "here already), or etcd://HOST:PORT.",
         ),
     ] = "embedded",
     option: Annotated[

@@ -96,7 +96,10 @@ class PoolServers:
         in the registration folder."""
         self.prepare()
         if self.plan.directory == "embedded" and not self.wait_directory_gone(DIRECTORY_S):
-            raise LaunchError(f"servers of a pool run here already: a directory is registered in {self.registration}")
+            raise LaunchError(
+                f"servers of a pool run here already: a directory is registered in {self.registration}; "
+                "another pool can share it (directory registered)"
+            )
         for number in range(1, self.plan.servers + 1):
             self.start_one(number)
 
