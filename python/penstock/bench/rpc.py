@@ -218,8 +218,8 @@ def panels_of(quick: bool) -> list[Panel]:
 
 NOTES = (
     "Penstock and gRPC both through their C++ APIs; where gRPC's is not there, its Python API gives the rows `grpcio`, "
-    "and the claims about gRPC are not judged. gRPC with raw bytes (no protobuf), not encrypted. Penstock authenticates "
-    "its connections, gRPC here does not.",
+    "and the claims about gRPC are not judged. gRPC with raw bytes (no protobuf), not encrypted. Penstock "
+    "authenticates its connections, gRPC here does not.",
     "ucx_perftest: `ucp_get` as pulled, `ucp_am_bw` as pushed, 4 under way, about a second for each figure. It moves "
     "one buffer again and again, and spins; the others walk through memory that no cache holds, and sleep. On one host "
     "UCX uses TCP with error handling, and shared memory without. Penstock cuts transfers over ucx into pieces of at "
