@@ -112,19 +112,20 @@ def test_the_writer_on_the_other_host_is_killed(start, hosts):
 def test_the_cable_is_cut(start, hosts):
     """Nothing comes through, and nothing says so: whoever waits gives up at its deadline and names whom it awaited."""
     here, there = hosts
+    deadline = "step_timeout_ms=10000"  # the writer also waits so long for the reader to start
     writer = start(
         "write.py",
         "heat",
         1000,
         "queue_steps=2",
-        "step_timeout_ms=1000",
+        deadline,
         "close_timeout_ms=1000",
         prefix=here,
         cwd=HERE,
     )
     address = writer.wait_line("address").split()[1]
     far = start(
-        ["env", "PENSTOCK_STREAM_HEAT=direct,step_timeout_ms=1000", sys.executable, HERE / "read.py"],
+        ["env", f"PENSTOCK_STREAM_HEAT=direct,{deadline}", sys.executable, HERE / "read.py"],
         address,
         prefix=there,
         cwd=HERE,
