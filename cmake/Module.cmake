@@ -108,15 +108,18 @@ function(penstock_device_double target)
   target_compile_definitions(${target} PRIVATE PENSTOCK_CUDA_DOUBLE="$<TARGET_FILE:penstock_cuda_double>")
 endfunction()
 
-# Registers each case of a GoogleTest program with ctest, as program.Suite.Case. A hang fails after two minutes, under a
-# sanitizer after ten.
+# After so many seconds a test case has hung. Sanitizers make programs up to 15 times slower.
+set(penstock_case_limit 120)
+set(penstock_long_limit 300)
+if(PENSTOCK_SANITIZE)
+  set(penstock_case_limit 600)
+  set(penstock_long_limit 1500)
+endif()
+
+# Registers each case of a GoogleTest program with ctest, as program.Suite.Case.
 function(penstock_discover_tests target)
-  set(limit 120)
-  if(PENSTOCK_SANITIZE)
-    set(limit 600)
-  endif()
   gtest_discover_tests(${target} TEST_PREFIX ${target}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${limit} ${ARGN})
+                       PROPERTIES TIMEOUT ${penstock_case_limit} ${ARGN})
 endfunction()
 
 # Generates <schema>_generated.h from a FlatBuffers schema for the module's own sources. A module src/wire includes it as
