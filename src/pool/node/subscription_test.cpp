@@ -107,7 +107,10 @@ TEST_F(Subscriptions, EndWithTheirPool) {
   const int before = heard;
   PoolOptions options;
   options.pool = "stage";
-  Pool(*context, options).put({"row", "after"}, bytes_of("x"));
+  pool.emplace(*context, options);
+  std::atomic<int> others{0};
+  const auto other = pool->subscribe({"row", "*"}, [&](const ObjectEvent&) { ++others; });
+  ASSERT_TRUE(hears(others));
   EXPECT_EQ(heard, before);
 }
 
@@ -192,6 +195,22 @@ TEST_F(Subscriptions, EventsWithLargeMetadataAreBoundedInBytes) {
   EXPECT_GT(lost, 70u);
   EXPECT_GT(taken, 1'000u);
   EXPECT_EQ(lost + taken, objects);
+}
+
+// The other server has them all, although one message could not hold them.
+TEST_F(Subscriptions, ReplicasWithLargeMetadataArriveAll) {
+  start(2, 2);
+  constexpr std::uint32_t objects = 1'100;  // 64 KiB each: more than the 64 MiB of a batch
+  std::vector<Pool::PutItem> items;
+  for (std::uint32_t i = 0; i < objects; ++i) items.push_back({{"large", std::to_string(i)}, bytes_of("x")});
+  PutOptions options;
+  options.acknowledge = Acknowledge::replicated;
+  options.metadata.assign(max_metadata_bytes, 'm');
+  for (const auto& result : pool->put(items, options)) ASSERT_EQ(result.code, Errc::ok) << result.message;
+  for (std::size_t server = 0; server < 2; ++server)
+    for (std::uint32_t i = 0; i < objects; ++i)
+      ASSERT_EQ(Servers::held(server, {"large", std::to_string(i)}), std::vector<std::string>{"x"})
+          << server << " " << i;
 }
 
 // Pages are short where objects have much metadata; nothing is left out.

@@ -155,20 +155,18 @@ Task<fb::GetReplyT> ObjectService::get(rpc::Call& call, fb::GetRequestT request)
     if (passes == passing.end() && give_simply(request, keys.ns, key, static_cast<std::uint32_t>(i), reply)) continue;
     auto got = std::make_unique<fb::GotT>();
     try {
-      Key owned{std::string(key.row), std::string(key.column)};
-      if (passes != passing.end()) {
-        if (request.info_only) got->info = pack_info(owned, passes->second, 0);
-        else
-          *got = core->give(call.channel(), keys.ns, owned, passes->second, request.offset, request.bytes,
-                            request.inline_bytes, reply.data);
-        got->index = static_cast<std::uint32_t>(i);
-        reply.got.push_back(std::move(got));
-        continue;
-      }
       if (metadata > max_metadata_reply)
         throw Error(Errc::overloaded, "the metadata of the objects before it fill the reply; ask for fewer at once");
-      auto begun = ahead.take(i);
-      *got = co_await get_one(call, request, reply.view, keys.ns, std::move(owned), std::move(begun), reply.data);
+      Key owned{std::string(key.row), std::string(key.column)};
+      if (passes == passing.end()) {
+        auto begun = ahead.take(i);
+        *got = co_await get_one(call, request, reply.view, keys.ns, std::move(owned), std::move(begun), reply.data);
+      } else if (request.info_only) {
+        got->info = pack_info(owned, passes->second, 0);
+      } else {
+        *got = core->give(call.channel(), keys.ns, owned, passes->second, request.offset, request.bytes,
+                          request.inline_bytes, reply.data);
+      }
       if (got->info) metadata += got->info->metadata.size();
     } catch (const Error& error) {
       if (error.code() == Errc::stale_view) throw;
