@@ -276,5 +276,48 @@ TEST_F(Servers, AVersionThatIsNotThereIsWaitedForWithoutHarm) {
   EXPECT_EQ(second.get(patience).text(), "2");
 }
 
+// One message with all of them is more than the other server takes.
+TEST_F(Servers, ReplicasWithLargeMetadataArriveAll) {
+  every.server.call_memory = 1 << 20;
+  start(2, 2);
+  put_many("large", 100, std::string(max_metadata_bytes, 'm'), Acknowledge::replicated);
+  for (std::size_t server = 0; server < 2; ++server)
+    for (std::size_t i = 0; i < 100; ++i)
+      ASSERT_EQ(held(server, {"large", column_of(i)}), std::vector<std::string>{"x"});
+}
+
+// A client takes no reply of the size that all of it would have.
+TEST_F(Servers, ARequestForTooMuchMetadataSaysSo) {
+  start(1);
+  constexpr std::size_t objects = 4'200, fit = 2'049;  // 262 MiB, 128 MiB
+  put_many("large", objects, std::string(max_metadata_bytes, 'm'));
+  std::vector<Key> keys;
+  for (std::size_t i = 0; i < objects; ++i) keys.push_back({"large", column_of(i)});
+  const auto found = pool->info(keys);
+  for (std::size_t i = 0; i < objects; ++i)
+    ASSERT_EQ(found[i].code, i < fit ? Errc::ok : Errc::overloaded) << i << ": " << found[i].message;
+  EXPECT_THAT(found[fit].message, testing::HasSubstr("ask for fewer at once"));
+  for (const auto& result : pool->info(std::span(keys).subspan(fit, 2'000))) ASSERT_EQ(result.code, Errc::ok);
+}
+
+// Pages are short where objects have much metadata; nothing is left out.
+TEST_F(Servers, ListingsWithLargeMetadataAreWhole) {
+  start(2);
+  constexpr std::size_t objects = 300;
+  put_many("large", objects, std::string(max_metadata_bytes, 'm'));
+  const auto in_row = pool->wait_row("large", objects, "*", patience);
+  ASSERT_EQ(in_row.size(), objects);
+  for (std::size_t i = 0; i < objects; ++i) EXPECT_EQ(in_row[i].key.column, column_of(i));
+  std::set<std::string> listed;
+  std::string next;
+  do {
+    const auto page = pool->list({"large", "*"}, 10'000, next);
+    EXPECT_LT(page.objects.size(), objects);
+    for (const auto& info : page.objects) EXPECT_TRUE(listed.insert(info.key.column).second);
+    next = page.next;
+  } while (!next.empty());
+  EXPECT_EQ(listed.size(), objects);
+}
+
 }  // namespace
 }  // namespace penstock::pool

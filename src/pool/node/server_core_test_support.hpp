@@ -109,6 +109,17 @@ class Servers : public testing::Test {
     while (!primary(i, row)) ++i;
     return i;
   }
+  // Objects "x" with these metadata, in one put.
+  void put_many(const std::string& row, std::size_t count, const std::string& metadata,
+                Acknowledge acknowledge = Acknowledge::memory) {
+    std::vector<Pool::PutItem> items;
+    for (std::size_t i = 0; i < count; ++i) items.push_back({{row, column_of(i)}, bytes_of("x")});
+    PutOptions o;
+    o.metadata = metadata;
+    o.acknowledge = acknowledge;
+    for (const auto& result : pool->put(items, o)) ASSERT_EQ(result.code, Errc::ok) << result.message;
+  }
+  static std::string column_of(std::size_t i) { return std::to_string(100'000 + i); }  // in the order of the numbers
   // What a server has of a key, by itself.
   std::vector<std::string> held(std::size_t i, const Key& key) {
     std::vector<std::string> texts;

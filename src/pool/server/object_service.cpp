@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t max_scan = 100'000;
 constexpr std::size_t max_events_reply = 10'000;
 constexpr std::size_t max_inline_reply = std::size_t{8} << 20;
-constexpr std::size_t max_metadata_reply = std::size_t{512} << 20;  // of a Get; a FlatBuffer holds less than 2 GiB
+constexpr std::size_t max_metadata_reply = std::size_t{128} << 20;  // of a Get; a client takes messages of 256 MiB
 constexpr std::size_t max_event_bytes = std::size_t{64} << 20;      // kept for one subscription
 constexpr std::chrono::milliseconds version_poll(20);
 
@@ -376,7 +376,8 @@ std::shared_ptr<ObjectService::Subscriber> ObjectService::begin_subscription(rpc
                                                     std::string_view column, const StoredObject& object) {
     const auto placement = core->placement();
     if (!core->is_primary(*placement, in, row, object.tag)) return;
-    if (subscriber->events.size() >= core->options().max_events || subscriber->bytes >= max_event_bytes) {
+    auto& events = subscriber->events;
+    while (!events.empty() && (events.size() >= core->options().max_events || subscriber->bytes >= max_event_bytes)) {
       subscriber->take();
       ++subscriber->lost;
     }
@@ -384,7 +385,7 @@ std::shared_ptr<ObjectService::Subscriber> ObjectService::begin_subscription(rpc
     event->dropped = dropped;
     event->info = pack_info(Key{std::string(row), std::string(column)}, object, 0);
     subscriber->bytes += bytes_of(*event);
-    subscriber->events.push_back(std::move(event));
+    events.push_back(std::move(event));
     subscriber->more.notify_all();
   };
   if (request.existing) {

@@ -202,7 +202,7 @@ Task<void> ServerCore::offer(Member member, Namespace ns, Offer& offered, Batch&
       there(i, false);  // dropped meanwhile, or replaced: a put hands on what it brings by itself
       continue;
     }
-    bytes += writes[i].object.bytes;
+    bytes += writes[i].object.bytes + (writes[i].object.metadata ? writes[i].object.metadata->size() : 0);
     sending.push_back(std::move(writes[i]));
     indices.push_back(i);
   }

@@ -2,6 +2,8 @@
 // each hears of them in their order; what comes late nevertheless (its sender had given it up) finds a tombstone or a newer
 // version, and is refused.
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -13,8 +15,7 @@
 namespace penstock::pool {
 namespace {
 
-constexpr std::uint64_t inline_replica_bytes = 256 << 10;  // a replica batch below this travels in the message
-constexpr std::size_t batch_metadata_bytes = 64 << 20;     // a batch with more metadata is sent object by object
+constexpr std::uint64_t inline_replica_bytes = 256 << 10;  // a batch with more, metadata included, is halved
 constexpr Timeout behind_patience(60'000);                 // for replicas of what is acknowledged already
 
 // The object as another server is asked to take it, or the drop.
@@ -150,8 +151,7 @@ Task<void> ServerCore::send_replicas(Member member, std::uint64_t view, std::vec
   request.durable = durable;
   request.request = request_id;
   std::vector<Key> keys;
-  std::uint64_t total = 0;
-  std::size_t metadata = 0;
+  std::uint64_t total = 0, metadata = 0;
   for (const auto& w : writes) {
     if (w.ns != writes[0].ns) throw Error(Errc::internal, "a batch of several namespaces");
     keys.push_back({w.row, w.column});
@@ -160,13 +160,14 @@ Task<void> ServerCore::send_replicas(Member member, std::uint64_t view, std::vec
     metadata += request.metadata.back().size();
   }
   request.keys = pack_keys(writes[0].ns, keys);
-  // Small batches in the message; a large single object straight from its memory; several large ones are sent one by one.
-  if ((total > inline_replica_bytes || metadata > batch_metadata_bytes) && writes.size() > 1) {
+  // Small batches travel in the message, a large single object straight from its memory.
+  if (total + metadata > inline_replica_bytes && writes.size() > 1) {
     VersionsTaken taken;
-    for (const auto& write : writes) {
-      std::vector<ObjectStore::Write> one{write};
+    const auto middle = std::next(writes.begin(), static_cast<std::ptrdiff_t>(writes.size() / 2));
+    std::array halves{std::vector(writes.begin(), middle), std::vector(middle, writes.end())};
+    for (auto& half : halves) {
       try {
-        co_await send_replicas(member, view, std::move(one), dropped, durable, request_id, offered, deadline);
+        co_await send_replicas(member, view, std::move(half), dropped, durable, request_id, offered, deadline);
       } catch (const VersionsTaken& here) {
         taken.newest.insert(taken.newest.end(), here.newest.begin(), here.newest.end());
       }
