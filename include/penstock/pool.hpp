@@ -128,7 +128,7 @@ struct ObjectEvent {
   enum class What : std::uint8_t { put, dropped } what = What::put;
   ObjectInfo info;
 };
-// Ends when destroyed: no server keeps events for it any more. The others may be called from any thread, also from the callback.
+// Ends when destroyed, or with its pool. The others may be called from any thread; from the callback once subscribe has returned.
 class Subscription {
  public:
   virtual ~Subscription() = default;
@@ -198,7 +198,7 @@ class Pool {
   std::vector<Result<ObjectInfo>> info(std::span<const Key> keys, const GetOptions& options = {});
   std::vector<Result<bool>> drop(std::span<const Key> keys, const GetOptions& options = {});
 
-  // Waits until the row holds at least `count` objects (below 2^32; matching the column pattern), and lists them.
+  // Waits until the row holds at least `count` objects (below 2^32; of the column pattern; without tags), and lists them.
   std::vector<ObjectInfo> wait_row(const std::string& row, std::size_t count, const std::string& column = "*",
                                    Timeout timeout = configured);
   // Called for each put and drop from now on (and, with `existing`, for what is there first).

@@ -41,6 +41,7 @@ Task<void> end_at_server(std::shared_ptr<rpc::Channel> channel, std::uint64_t nu
       co_await fb::ObjectsClient(channel).unsubscribe(std::move(request), options);
       co_return;
     } catch (const std::exception& error) {
+      if (!channel->open()) co_return;
       base::log(base::Level::debug, "a server was not told that a subscription has ended",
                 {{"server", channel->peer_name()}, {"why", error.what()}});
     }
