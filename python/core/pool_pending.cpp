@@ -128,10 +128,12 @@ PySubscription::PySubscription(std::shared_ptr<Pool> pool, const Pattern& patter
       pattern,
       [shared = shared_](const ObjectEvent& event) {
         std::lock_guard lock(shared->mutex);
-        if (shared->events.size() >= max_events) {
+        const std::size_t metadata = event.info.metadata.size();
+        if (shared->events.size() >= max_events || shared->metadata + metadata > max_metadata) {
           ++shared->lost;
           return;
         }
+        shared->metadata += metadata;
         shared->events.push_back(event);
         shared->ready.notify_one();
       },
@@ -164,6 +166,7 @@ nb::object PySubscription::next(std::int64_t slice_ms) {
     if (!shared_->closed && !shared_->events.empty()) {
       event = std::move(shared_->events.front());
       shared_->events.pop_front();
+      shared_->metadata -= event->info.metadata.size();
     }
   }
   if (!event) {

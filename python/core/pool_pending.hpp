@@ -31,10 +31,12 @@ class PySubscription {
 
  private:
   static constexpr std::size_t max_events = 1'000'000;
+  static constexpr std::size_t max_metadata = std::size_t{64} << 20;  // of these events
   struct Shared {
     mutable std::mutex mutex;
     std::condition_variable ready;
     std::deque<ObjectEvent> events;
+    std::size_t metadata = 0;  // bytes
     std::uint64_t lost = 0;
     bool closed = false;
   };

@@ -109,3 +109,23 @@ def test_a_subscription_counts_events_that_its_server_threw_away(pool_servers, o
         assert taken + events.lost == 5000
         lost = events.lost
     assert events.lost == lost
+
+
+def test_a_subscription_that_is_not_read_keeps_a_bounded_amount_of_metadata(pool_servers, open_pool):
+    pool = open_pool(pool_servers(1))
+    pool.put("many", "begins", b"")
+    size, objects, kept = 64 << 10, 400, 1024  # kept: 64 MiB of metadata
+    with pool.subscribe("many", existing=True) as idle, pool.subscribe("many", existing=True) as events:
+        for each in (idle, events):
+            each.next(TIMEOUT_S)
+        for batch in range(4):
+            pool.put_many([(("many", f"{batch} {number}"), b"x") for number in range(objects)], metadata="m" * size)
+            for _ in range(objects):
+                assert len(events.next(TIMEOUT_S).info.metadata) == size
+        deadline = time.monotonic() + TIMEOUT_S
+        taken = 0
+        while taken + idle.lost < 4 * objects and time.monotonic() < deadline:
+            with contextlib.suppress(penstock.TimeoutError):
+                idle.next(SOON_S)
+                taken += 1
+        assert (taken, idle.lost) == (kept, 4 * objects - kept)
