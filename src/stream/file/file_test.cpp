@@ -495,6 +495,9 @@ TEST_F(FileTest, ARankInAStepIsToldWhyTheStreamHasFailed) {
         for (;;) begin().end();
       });
       EXPECT_NE(code_of([&] { writer.close(); }), Errc::ok);
+      // The message that tells the other rank is on its way: what comes after it on the same thread has ended.
+      const auto elsewhere = options([&](auto& o) { o.folder = folder_ / "another.steps"; });
+      context_.create_stream("another", solo(), elsewhere).close();
       removed.set_value();
     } else {
       begin().end();
