@@ -117,6 +117,7 @@ class Servers : public testing::Test {
     PutOptions o;
     o.metadata = metadata;
     o.acknowledge = acknowledge;
+    o.timeout = patience;
     for (const auto& result : pool->put(items, o)) ASSERT_EQ(result.code, Errc::ok) << result.message;
   }
   static std::string column_of(std::size_t i) { return std::to_string(100'000 + i); }  // in the order of the numbers
