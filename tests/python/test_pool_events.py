@@ -123,9 +123,11 @@ def test_a_subscription_that_is_not_read_keeps_a_bounded_amount_of_metadata(pool
             for _ in range(objects):
                 assert len(events.next(TIMEOUT_S).info.metadata) == size
         deadline = time.monotonic() + TIMEOUT_S
-        taken = 0
-        while taken + idle.lost < 4 * objects and time.monotonic() < deadline:
+        while idle.lost < 4 * objects - kept and time.monotonic() < deadline:
             with contextlib.suppress(penstock.TimeoutError):
-                idle.next(SOON_S)
-                taken += 1
-        assert (taken, idle.lost) == (kept, 4 * objects - kept)
+                events.next(SOON_S)  # nothing comes
+        for _ in range(kept):
+            idle.next(TIMEOUT_S)
+        with pytest.raises(penstock.TimeoutError):
+            idle.next(SOON_S)
+        assert idle.lost == 4 * objects - kept
