@@ -16,7 +16,7 @@ inline constexpr std::uint32_t stream_protocol = 8;
 
 // Services: calls, bulk memory, the directory, and pools, with the records that a pool's servers keep.
 // schemas: wire/data.fbs transport/bulk.fbs directory/directory.fbs pool/keys/pool.fbs = 2a3c6120ebf6
-inline constexpr std::uint32_t service_protocol = 12;
+inline constexpr std::uint32_t service_protocol = 13;
 
 struct Protocol {
   std::string_view name;

@@ -151,7 +151,7 @@ Task<void> StreamHome::drop_stripes(fb::StepRecordT record, Deadline deadline) {
   std::map<std::uint32_t, std::pair<std::uint64_t, std::vector<Key>>> keys;  // by primary owner: a tag, and keys
   for (std::uint32_t rank = 0; rank < epoch->ranks.size(); ++rank) {
     for (std::uint32_t number = 0; number < epoch->ranks[rank].size(); ++number) {
-      const auto tag = stripe_tag(record_.tag_base, rank, number);
+      const auto tag = stripe_tag(record_.tag_base, record.step, rank, number);
       auto& at = keys[placement->owners(streams_namespace(), "", tag).index[0]];
       at.first = tag;  // whatever it is: all of them have these owners
       at.second.push_back({stripe_row(name_, record.step, rank, number), stripe_column(record.writer)});

@@ -213,7 +213,7 @@ Task<fb::StepRecordT> StreamHome::pull_once(std::uint64_t step, Staging staging,
   for (std::uint32_t rank = 0; rank < epoch->ranks.size(); ++rank) {
     const auto& stripes = epoch->ranks[rank];
     for (std::uint32_t number = 0; number < stripes.size(); ++number) {
-      const auto tag = stripe_tag(record_.tag_base, rank, number);
+      const auto tag = stripe_tag(record_.tag_base, step, rank, number);
       const auto owners = placement->owners(streams_namespace(), "", tag);
       record.bytes += stripes[number].bytes;
       for (const auto owner : owners.all()) {

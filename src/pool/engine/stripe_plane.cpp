@@ -173,7 +173,7 @@ void StripePlane::lease_all(HeldStep& held, const std::vector<HeldStep::Key>& ke
     std::map<std::uint32_t, std::size_t> filling;  // the batch, by primary owner
     for (const auto& key : keys) {
       if (held.stripes.contains(key)) continue;
-      const auto tag = stripe_tag(tag_base_, key.first, key.second);
+      const auto tag = stripe_tag(tag_base_, held.step, key.first, key.second);
       const auto [open, fresh] =
           filling.try_emplace(placement->owners(streams_namespace(), "", tag).index[0], batches.size());
       if (!fresh && batches[open->second].keys.size() == stripes_together_) open->second = batches.size();

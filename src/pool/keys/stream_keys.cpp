@@ -57,7 +57,7 @@ std::optional<std::uint64_t> step_of_stripe_row(std::string_view row, std::strin
   return number_after(row, "stripe/" + std::string(stream) + "/");
 }
 std::uint64_t tag_base_of(std::string_view stream) {
-  return storage::checksum(std::as_bytes(std::span(stream))) & 0xffff'ffff;
+  return tag_by_step | (storage::checksum(std::as_bytes(std::span(stream))) & 0xffff'ffff);
 }
 std::string stripe_column(std::uint64_t life) { return std::to_string(life); }
 std::string stripe_pattern(std::string_view stream) { return "stripe/" + std::string(stream) + "/*"; }

@@ -35,12 +35,13 @@ std::string stripe_column(std::uint64_t life);
 // Of all stripes of a stream; of one step.
 std::string stripe_pattern(std::string_view stream);
 std::string stripe_pattern(std::string_view stream, std::uint64_t step);
-// Stripes that follow each other lie on servers that follow each other. base: the stream's own (StreamRecord.tag_base), so that
-// small streams, which have one stripe a step, do not all lie on one server.
-inline std::uint64_t stripe_tag(std::uint64_t base, std::uint32_t rank, std::uint32_t stripe) {
-  return base + rank + stripe;
+// Stripes that follow each other lie on servers that follow each other, and so do steps: those of one stripe fill all servers.
+// base: the stream's own (StreamRecord.tag_base). Streams that earlier servers kept lack `tag_by_step` in it.
+inline constexpr std::uint64_t tag_by_step = std::uint64_t{1} << 32;
+inline std::uint64_t stripe_tag(std::uint64_t base, std::uint64_t step, std::uint32_t rank, std::uint32_t stripe) {
+  return base + ((base & tag_by_step) != 0 ? step : 0) + rank + stripe;
 }
-// Of a new stream. Small, so that adding to it does not overflow.
+// Of a new stream.
 std::uint64_t tag_base_of(std::string_view stream);
 
 }  // namespace penstock::pool

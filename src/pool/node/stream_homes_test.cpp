@@ -131,8 +131,8 @@ TEST(StreamHomes, TheNextHomeDropsWhatTheLastOneWasDropping) {
   const auto described = columns("epoch/");
   ASSERT_EQ(described.size(), 1u);
   const auto life = std::stoull(described.begin()->substr(6));
-  put_at_owner(servers, stripe_row(name, 1, 0, 0), stripe_column(life), stripe_tag(tag_base_of(name), 0, 0));
-  put_at_owner(servers, stripe_row(name, 2, 0, 1), stripe_column(life), stripe_tag(tag_base_of(name), 0, 1));
+  put_at_owner(servers, stripe_row(name, 1, 0, 0), stripe_column(life), stripe_tag(tag_base_of(name), 1, 0, 0));
+  put_at_owner(servers, stripe_row(name, 2, 0, 1), stripe_column(life), stripe_tag(tag_base_of(name), 2, 0, 1));
   put_at_owner(servers, stream_row(name), epoch_column(life, 0), std::nullopt);
   stopped = home_of(servers, name);
   servers.stop(stopped);

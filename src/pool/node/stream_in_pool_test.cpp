@@ -455,7 +455,7 @@ TEST(StreamInPool, WhatALostWriterLeftIsDropped) {
     }
     ASSERT_NE(life, 0u);
     put_at_owner(servers, stripe_row("orphans", 2, 0, 1), stripe_column(life),
-                 stripe_tag(tag_base_of("orphans"), 0, 1));
+                 stripe_tag(tag_base_of("orphans"), 2, 0, 1));
     writer->lose();
   }
   const auto whole = objects_of(servers, "stripe/orphans/00000000000000000000/");
@@ -466,6 +466,20 @@ TEST(StreamInPool, WhatALostWriterLeftIsDropped) {
   writer->close(patience);
   TestReader reader(servers, "orphans");
   EXPECT_THAT(reader.rest(), ElementsAre(0, 1, 2));
+}
+
+std::vector<std::size_t> stripes_by_server(Servers& servers) {
+  std::vector<std::size_t> found(servers.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    auto& store = servers[i].core().store();
+    servers[i].core().progress()->call([&] {
+      Pattern pattern;
+      pattern.row = "stripe/*";
+      store.table().scan(streams_namespace(), KeyPattern(pattern), "", ~std::size_t{0},
+                         [&](const ObjectTable::Entry&) { return ++found[i] > 0; });
+    });
+  }
+  return found;
 }
 
 // A small step is one stripe: its place must follow from the stream too, or all small streams lie on one server.
@@ -482,18 +496,20 @@ TEST(StreamInPool, SmallStreamsLieOnAllServers) {
       EXPECT_THAT(TestReader(servers, name).rest(), ElementsAre(0));
     }
   }
-  std::vector<std::size_t> found(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    auto& store = servers[i].core().store();
-    servers[i].core().progress()->call([&] {
-      Pattern pattern;
-      pattern.row = "stripe/*";
-      store.table().scan(streams_namespace(), KeyPattern(pattern), "", ~std::size_t{0},
-                         [&](const ObjectTable::Entry&) { return ++found[i] > 0; });
-    });
-  }
+  const auto found = stripes_by_server(servers);
   EXPECT_EQ(std::accumulate(found.begin(), found.end(), std::size_t{0}), streams);
   for (const auto at : found) EXPECT_GE(at, streams / count / 3) << testing::PrintToString(found);
+}
+
+// Nor do the small steps of one stream fill one server, while the others have room.
+TEST(StreamInPool, SmallStepsLieOnAllServers) {
+  Servers servers(4);
+  servers.wait_settled();
+  TestWriter writer(servers, "steps", 8);
+  for (int i = 0; i < 12; ++i) writer.write();
+  writer->close(patience);
+  EXPECT_THAT(stripes_by_server(servers), testing::Each(3));
+  EXPECT_THAT(TestReader(servers, "steps").rest(), testing::SizeIs(12));
 }
 
 // While the writer computes step n + 1 (it is between its puts and its end_step), a reader finds, reads and ends step n.
