@@ -198,7 +198,8 @@ class Pool {
   std::vector<Result<ObjectInfo>> info(std::span<const Key> keys, const GetOptions& options = {});
   std::vector<Result<bool>> drop(std::span<const Key> keys, const GetOptions& options = {});
 
-  // Waits until the row holds at least `count` objects (below 2^32; of the column pattern; without tags), and lists them.
+  // Waits until the row holds at least `count` objects (below 2^32) whose columns match, and lists them. Objects with a tag may lie
+  // on other servers than their row: those do not count.
   std::vector<ObjectInfo> wait_row(const std::string& row, std::size_t count, const std::string& column = "*",
                                    Timeout timeout = configured);
   // Called for each put and drop from now on (and, with `existing`, for what is there first).

@@ -15,7 +15,7 @@ namespace penstock::wire {
 inline constexpr std::uint32_t stream_protocol = 8;
 
 // Services: calls, bulk memory, the directory, and pools, with the records that a pool's servers keep.
-// schemas: wire/data.fbs transport/bulk.fbs directory/directory.fbs pool/keys/pool.fbs = 2a3c6120ebf6
+// schemas: wire/data.fbs transport/bulk.fbs directory/directory.fbs pool/keys/pool.fbs = bf144dbf98c3
 inline constexpr std::uint32_t service_protocol = 13;
 
 struct Protocol {

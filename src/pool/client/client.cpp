@@ -27,6 +27,8 @@ namespace {
 constexpr std::uint64_t inline_put_bytes = 512 << 10;  // a batch below this travels in the message
 constexpr std::uint64_t inline_get_bytes = 128 << 10;  // objects up to this do
 constexpr std::size_t max_batch = 10'000;              // keys in one request
+// Keys in one request that reads: their metadata fit in the reply, however large.
+constexpr std::size_t max_read_batch = pool::max_metadata_reply / pool::max_metadata_bytes;
 constexpr std::uint64_t max_batch_bytes = 64 << 20;
 
 // Keys are binary; messages are not.
@@ -40,13 +42,13 @@ std::string printable(std::string_view text) {
 }
 
 // What goes in one request each.
-std::vector<std::vector<std::size_t>> parts_of(std::vector<std::size_t> indices,
+std::vector<std::vector<std::size_t>> parts_of(std::vector<std::size_t> indices, std::size_t most,
                                                const std::function<std::uint64_t(std::size_t)>& bytes_of) {
   std::vector<std::vector<std::size_t>> parts(1);
   std::uint64_t bytes = 0;
   for (const auto i : indices) {
     const std::uint64_t more = bytes_of ? bytes_of(i) : 0;
-    if (parts.back().size() == max_batch || (!parts.back().empty() && bytes + more > max_batch_bytes)) {
+    if (parts.back().size() == most || (!parts.back().empty() && bytes + more > max_batch_bytes)) {
       parts.emplace_back();
       bytes = 0;
     }
@@ -97,7 +99,7 @@ Task<std::vector<Result<R>>> Pool::Impl::scatter(std::shared_ptr<Batch<R>> batch
     };
     std::vector<Sent> sent;
     for (auto& [member, indices] : by_server(*placement, *batch, left, tag, replicas ? turn : 0)) {
-      for (auto& part : parts_of(std::move(indices), bytes_of)) {
+      for (auto& part : parts_of(std::move(indices), replicas ? max_read_batch : max_batch, bytes_of)) {
         auto shared = std::make_shared<const Indices>(std::move(part));
         auto task = send_to(view.members[member], view.number, batch, shared, attempt, replicas, deadline, send);
         sent.push_back({shared, view.members[member].name, fabric::spawn(*client->progress(), std::move(task))});

@@ -135,8 +135,9 @@ struct Pool::Impl : std::enable_shared_from_this<Pool::Impl> {
                        std::uint64_t request_id, Deadline deadline);
   Task<pool::fb::ListReplyT> list_one(pool::Member member, std::uint64_t view, Pattern pattern, std::size_t limit,
                                       std::string next, Deadline deadline);
-  Task<pool::fb::ListReplyT> send_wait_row(Channel channel, std::uint64_t view, std::string row, std::size_t count,
-                                           std::string column, Deadline deadline);
+  static Task<pool::fb::ListReplyT> send_wait_row(Channel channel, std::uint64_t view,
+                                                  std::shared_ptr<const pool::fb::WaitRowRequestT> row,
+                                                  Deadline deadline);
   Task<Object> send_compute(Channel channel, std::uint64_t view, std::string function, std::vector<Key> keys,
                             ComputeOptions compute_options, Deadline deadline);
 };

@@ -116,33 +116,30 @@ Task<std::uint64_t> Pool::Impl::drop_pattern(Pattern pattern, base::Deadline dea
 Task<std::vector<ObjectInfo>> Pool::Impl::wait_row(std::string row, std::size_t count, std::string column,
                                                    base::Deadline deadline) {
   auto self = shared_from_this();
-  std::function<Task<fb::ListReplyT>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
-      [self, row, count, column, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
-                                           PoolClient::Attempt) {
-        return self->send_wait_row(std::move(channel), view, row, count, column, deadline);
-      };
-  auto reply = co_await client->at_primary<fb::ListReplyT>(ns, row, std::nullopt, deadline, std::move(call));
-  auto infos = pool::unpack_infos(reply.objects.get());
-  const Pattern pattern{pool::escape_pattern(row), column};
-  std::string next(reply.next.begin(), reply.next.end());  // not empty: the row has more than one reply holds
-  while (!next.empty()) {
-    auto task = list(pattern, pool::max_listed, std::move(next), deadline);
-    auto more = co_await std::move(task);
-    std::ranges::move(more.objects, std::back_inserter(infos));
-    next = std::move(more.next);
-  }
+  auto request = std::make_shared<fb::WaitRowRequestT>();
+  request->ns = {ns.bytes.begin(), ns.bytes.end()};
+  request->row = {row.begin(), row.end()};
+  request->column = {column.begin(), column.end()};
+  request->count = static_cast<std::uint32_t>(count);
+  std::vector<ObjectInfo> infos;
+  do {
+    std::function<Task<fb::ListReplyT>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
+        [request, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, PoolClient::Attempt) {
+          return send_wait_row(std::move(channel), view, request, deadline);
+        };
+    auto reply = co_await client->at_primary<fb::ListReplyT>(ns, row, std::nullopt, deadline, std::move(call));
+    std::ranges::move(pool::unpack_infos(reply.objects.get()), std::back_inserter(infos));
+    request->after = std::move(reply.next);  // not empty: the row has more than one reply holds
+    request->count = 0;
+  } while (!request->after.empty());
   co_return infos;
 }
 
 Task<fb::ListReplyT> Pool::Impl::send_wait_row(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,
-                                               std::string row, std::size_t count, std::string column,
+                                               std::shared_ptr<const fb::WaitRowRequestT> row,
                                                base::Deadline deadline) {
-  fb::WaitRowRequestT request;
+  auto request = *row;
   request.view = view;
-  request.ns = {ns.bytes.begin(), ns.bytes.end()};
-  request.row = {row.begin(), row.end()};
-  request.column = {column.begin(), column.end()};
-  request.count = static_cast<std::uint32_t>(count);
   rpc::CallOptions call_options{deadline};
   co_return co_await fb::ObjectsClient(channel).wait_row(std::move(request), call_options);
 }

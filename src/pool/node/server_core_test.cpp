@@ -1,4 +1,6 @@
 // What the servers of a pool do among themselves.
+#include <semaphore>
+
 #include "pool/node/server_core_test_support.hpp"
 
 namespace penstock::pool {
@@ -286,7 +288,7 @@ TEST_F(Servers, ReplicasWithLargeMetadataArriveAll) {
       ASSERT_EQ(held(server, {"large", column_of(i)}), std::vector<std::string>{"x"});
 }
 
-// A client takes no reply of the size that all of it would have.
+// A client takes no reply of the size that all of it would have, and the library asks for less at once.
 TEST_F(Servers, ARequestForTooMuchMetadataSaysSo) {
   start(1);
   constexpr std::size_t objects = 4'200, fit = 2'049;  // 262 MiB, 128 MiB
@@ -295,11 +297,17 @@ TEST_F(Servers, ARequestForTooMuchMetadataSaysSo) {
   for (std::size_t i = 0; i < objects; ++i) keys.push_back({"large", column_of(i)});
   GetOptions slow;  // sanitizers
   slow.timeout = Timeout(120'000);
-  const auto found = pool->info(keys, slow);
+  for (const auto& result : pool->info(keys, slow)) ASSERT_EQ(result.code, Errc::ok) << result.message;
+  fb::GetRequestT request;
+  request.view = core(0).placement()->view().number;
+  request.keys = pack_keys(Namespace{}, keys);
+  request.info_only = true;
+  const base::Deadline deadline(slow.timeout);
+  const auto reply = fb::ObjectsClient(channel(0, "read")).start_get(request, rpc::CallOptions{deadline}).get(deadline);
+  ASSERT_EQ(reply.got.size(), objects);
   for (std::size_t i = 0; i < objects; ++i)
-    ASSERT_EQ(found[i].code, i < fit ? Errc::ok : Errc::overloaded) << i << ": " << found[i].message;
-  EXPECT_THAT(found[fit].message, testing::HasSubstr("ask for fewer at once"));
-  for (const auto& result : pool->info(std::span(keys).subspan(fit, 2'000), slow)) ASSERT_EQ(result.code, Errc::ok);
+    ASSERT_EQ(static_cast<Errc>(reply.got[i]->code), i < fit ? Errc::ok : Errc::overloaded) << i;
+  EXPECT_THAT(reply.got[fit]->message, testing::HasSubstr("ask for fewer at once"));
 }
 
 // Pages are short where objects have much metadata; nothing is left out.
@@ -319,6 +327,29 @@ TEST_F(Servers, ListingsWithLargeMetadataAreWhole) {
     next = page.next;
   } while (!next.empty());
   EXPECT_EQ(listed.size(), objects);
+}
+
+// Also where the list has several pages: a server that has nothing of the row holds nobody up.
+TEST_F(Servers, ARowIsListedByItsOwnServer) {
+  every.server.lease_ms = 120'000;
+  start(2);
+  constexpr std::size_t objects = 300;
+  std::string row = "row";
+  while (!primary(0, row)) row += "+";
+  put_many(row, objects, std::string(max_metadata_bytes, 'm'));
+  std::binary_semaphore stopped(0), go_on(0);
+  std::thread stopping([&] {
+    servers[1].progress->call([&] {
+      stopped.release();
+      go_on.acquire();
+    });
+  });
+  stopped.acquire();
+  std::vector<ObjectInfo> found;
+  EXPECT_EQ(code_of([&] { found = pool->wait_row(row, objects, "*", patience); }), Errc::ok);
+  go_on.release();
+  stopping.join();
+  EXPECT_EQ(found.size(), objects);
 }
 
 }  // namespace

@@ -29,6 +29,26 @@ TEST_F(Servers, AllKeptVersionsMoveWithTheirKey) {
   EXPECT_GT(moved, 0);
 }
 
+// It takes its share of the bandwidth.
+TEST_F(Servers, MetadataCountAsWhatIsPassedOn) {
+  start(1);
+  PutOptions o = with(IfExists::refuse);
+  o.metadata = std::string(max_metadata_bytes, 'm');
+  for (int i = 0; i < 20; ++i) pool->put({"row" + std::to_string(i), "a"}, bytes_of("x"), o);
+  add(options(1, 2, 1));
+  servers[1].server->start(patience);
+  const base::Deadline deadline(patience);
+  while (!deadline.passed()) {
+    const auto placement = core(0).placement();
+    if (placement->view().settled && placement->view().members.size() == 2) break;
+  }
+  std::uint64_t moved = 0, bytes = 0;
+  for (int i = 0; i < 20; ++i) moved += held(1, {"row" + std::to_string(i), "a"}).size();
+  servers[0].progress->call([&] { bytes = core(0).counters().rebalanced_bytes; });
+  EXPECT_GT(moved, 0u);
+  EXPECT_GE(bytes, moved * (1 + max_metadata_bytes));
+}
+
 TEST_F(Servers, WhatWasDroppedIsNotBroughtBackByALateReplica) {
   start(2, 2);
   const Key key{"row", "a"};

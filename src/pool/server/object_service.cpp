@@ -12,8 +12,7 @@ namespace {
 constexpr std::size_t max_scan = 100'000;
 constexpr std::size_t max_events_reply = 10'000;
 constexpr std::size_t max_inline_reply = std::size_t{8} << 20;
-constexpr std::size_t max_metadata_reply = std::size_t{128} << 20;  // of a Get; a client takes messages of 256 MiB
-constexpr std::size_t max_event_bytes = std::size_t{64} << 20;      // kept for one subscription
+constexpr std::size_t max_event_bytes = std::size_t{64} << 20;  // kept for one subscription
 constexpr std::chrono::milliseconds version_poll(20);
 
 std::optional<std::uint64_t> tag_of(bool tagged, std::uint64_t tag) {
@@ -23,8 +22,6 @@ std::optional<std::uint64_t> tag_of(bool tagged, std::uint64_t tag) {
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 std::vector<std::uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
-
-std::size_t metadata_bytes(const StoredObject& object) { return object.metadata ? object.metadata->size() : 0; }
 
 std::size_t bytes_of(const fb::EventT& event) {
   const auto& info = *event.info;
@@ -239,7 +236,7 @@ Task<fb::ListReplyT> ObjectService::list(rpc::Call& call, fb::ListRequestT reque
   const auto visit = [&](const ObjectTable::Entry& entry) {
     if (placement->view().settled && !core->is_primary(*placement, entry.ns, entry.row, entry.object.tag)) return true;
     append_info(*reply.objects, entry);
-    metadata += metadata_bytes(entry.object);
+    metadata += entry.object.metadata_bytes();
     return ++found < limit && metadata < max_inline_reply;
   };
   reply.next = bytes_of(core->store().table().scan(ns, pattern, after, visits, visit));
@@ -324,6 +321,7 @@ Task<fb::ListReplyT> ObjectService::wait_row(rpc::Call& call, fb::WaitRowRequest
   pattern.column = text_of(request.column);
   const KeyPattern wanted(pattern);
   const Waiting waiting(waits_, call.channel(), core->options().max_waits);
+  const auto after = text_of(request.after);
   const bool reached = co_await core->wait_count(ns, row, wanted, request.count, answer_in_time(call.deadline()));
   if (!reached)
     throw Error(Errc::timeout, "the row did not reach " + std::to_string(request.count) + " objects in time");
@@ -334,10 +332,10 @@ Task<fb::ListReplyT> ObjectService::wait_row(rpc::Call& call, fb::WaitRowRequest
   std::size_t found = 0, metadata = 0;
   const auto visit = [&](const ObjectTable::Entry& entry) {
     append_info(*reply.objects, entry);
-    metadata += metadata_bytes(entry.object);
+    metadata += entry.object.metadata_bytes();
     return ++found < max_listed && metadata < max_inline_reply;
   };
-  reply.next = bytes_of(core->store().table().scan(ns, wanted, "", max_scan, visit));
+  reply.next = bytes_of(core->store().table().scan(ns, wanted, after, max_scan, visit));
   co_return reply;
 }
 

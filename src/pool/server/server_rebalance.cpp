@@ -20,6 +20,8 @@ constexpr std::uint64_t slowest_bytes_per_s = 10'000'000;  // large objects get 
 constexpr auto stalled_after = answer_within;
 constexpr auto pause_between_passes = 500ms;
 
+std::uint64_t bytes_to_send(const StoredObject& object) { return object.bytes + object.metadata_bytes(); }
+
 // One version of an object, still without its bytes.
 ObjectStore::Write offer_of(const ObjectTable::Entry& entry, const StoredObject& version) {
   ObjectStore::Write write;
@@ -202,7 +204,7 @@ Task<void> ServerCore::offer(Member member, Namespace ns, Offer& offered, Batch&
       there(i, false);  // dropped meanwhile, or replaced: a put hands on what it brings by itself
       continue;
     }
-    bytes += writes[i].object.bytes + (writes[i].object.metadata ? writes[i].object.metadata->size() : 0);
+    bytes += bytes_to_send(writes[i].object);
     sending.push_back(std::move(writes[i]));
     indices.push_back(i);
   }
@@ -236,7 +238,7 @@ Task<bool> ServerCore::send_offered(Member member, std::vector<ObjectStore::Writ
   std::uint64_t bytes = 0;
   bool durable = false;  // what is on disk here must be there, too, before anybody lets go of it
   for (const auto& w : writes) {
-    bytes += w.object.bytes;
+    bytes += bytes_to_send(w.object);
     durable = durable || w.object.on_disk;
   }
   const std::size_t objects = writes.size();

@@ -240,6 +240,7 @@ Task<ServerCore::PassingBy> ServerCore::fetch_newer(Namespace ns, std::vector<Ke
       continue;
     wanted[best->server].push_back({std::move(key), best->version, best->bytes});
   }
+  std::uint64_t metadata = 0;  // of what passes by
   for (auto& [server, objects] : wanted) {
     for (std::size_t begin = 0; begin < objects.size();) {
       std::vector<Wanted> part;
@@ -250,7 +251,10 @@ Task<ServerCore::PassingBy> ServerCore::fetch_newer(Namespace ns, std::vector<Ke
       }
       auto without_room =
           co_await fetch_from(*placement->view().find(server), placement, ns, std::move(part), deadline);
+      for (const auto& [key, object] : without_room) metadata += object.metadata_bytes();
       passing.merge(without_room);
+      if (metadata > max_metadata_reply)
+        throw Error(Errc::overloaded, "the metadata of the objects fill the reply; ask for fewer at once");
     }
   }
   co_return passing;

@@ -40,6 +40,7 @@ struct StoredObject {
   bool on_disk = false;                         // a tier holds it, synced
   bool keeps_older = false;                     // versions before it stay beside it (add_version)
   std::uint64_t last_used = 0;                  // for eviction: a count that ascends
+  std::uint64_t metadata_bytes() const { return metadata ? metadata->size() : 0; }
 };
 
 class ObjectTable {
