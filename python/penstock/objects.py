@@ -179,7 +179,10 @@ class Subscription:
 
     @property
     def lost(self) -> int:
-        """Events thrown away, here and by servers, because they were not taken fast enough."""
+        """Events that were missed, at least: thrown away, here and by servers, because they were not taken fast enough.
+
+        Where a server is gone, or the connection to it, one is counted: it may have had some.
+        """
         return self._core.lost()
 
     def close(self) -> None:

@@ -74,7 +74,7 @@ class PoolSubscription final : public Subscription {
     void tell(const fb::EventT& event);
     void refused(const pool::Member& member, const Error& error);
     void not_refused(std::uint64_t server);
-    void gone(const pool::Member& member, const char* why);
+    void gone(const pool::Member& member, const Poll& poll, const char* why);
     void forget(const Poll& poll);
     void end();
   };
@@ -169,9 +169,12 @@ void PoolSubscription::Shared::not_refused(std::uint64_t server) {
   refusals.erase(server);
 }
 
-void PoolSubscription::Shared::gone(const pool::Member& member, const char* why) {
+// The server may have had events for the subscription, or a reply with some under way: that counts as one.
+void PoolSubscription::Shared::gone(const pool::Member& member, const Poll& poll, const char* why) {
   not_refused(member.id);
-  base::log(base::Level::info, "a server's events have ended",
+  if (ended) return;
+  if (poll.begun) ++lost;
+  base::log(base::Level::info, "a server's events have ended: some may be lost",
             {{"pool", impl->client->pool()}, {"server", member.name}, {"why", why}});
 }
 
@@ -211,21 +214,23 @@ Task<void> PoolSubscription::Shared::poll(pool::Member member) {
       bool busy = false;
       try {
         const auto reply = co_await fb::ObjectsClient(channel).subscribe(std::move(next), options);
-        if (!std::exchange(its.begun, true)) not_refused(member.id);
+        its.begun = true;
+        not_refused(member.id);
         take(member, reply);
       } catch (const Error& error) {
         if (!its.begun || error.code() != Errc::overloaded) throw;
-        busy = true;  // it still has the subscription and its events
+        refused(member, error);  // it still has the subscription and its events
+        busy = true;
       }
       if (busy) co_await fabric::pause_for(*impl->progress, std::chrono::seconds(1));
     }
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const Error*>(&error);
-    if (known && is_refusal(*known)) {
-      if (!its.begun) its.channel = nullptr;
+    if (known && !its.begun && is_refusal(*known)) {
+      its.channel = nullptr;
       refused(member, *known);
     } else {
-      gone(member, error.what());
+      gone(member, its, error.what());
     }
   }
   forget(its);

@@ -1,4 +1,6 @@
 // Subscriptions of a pool, at its servers: how they end, are refused, and lose events.
+#include <numeric>
+
 #include "pool/node/server_core_test_support.hpp"
 
 namespace penstock::pool {
@@ -169,6 +171,51 @@ TEST_F(Subscriptions, LostEventsAreCounted) {
   EXPECT_GT(subscription->lost(), 0u);
   EXPECT_TRUE(hears(began));  // no more come
   EXPECT_EQ(heard + subscription->lost(), puts);
+}
+
+// Nobody knows whether it had some.
+TEST_F(Subscriptions, AServerThatIsGoneCountsAsALostEvent) {
+  start(2);
+  const SilentLog silent;
+  std::string row = "row";
+  while (!primary(1, row)) row += "+";
+  std::atomic<int> of_it{0}, heard{0};
+  const auto subscription =
+      pool->subscribe({"*", "*"}, [&](const ObjectEvent& event) { ++(event.info.key.row == row ? of_it : heard); });
+  const base::Deadline deadline(patience);
+  while (of_it == 0 && !deadline.passed()) pool->put({row, "tick"}, bytes_of("x"), with(IfExists::overwrite));
+  EXPECT_EQ(subscription->lost(), 0u);
+  servers[1].server->stop(Timeout(2000));
+  while (subscription->lost() == 0 && !deadline.passed()) std::this_thread::yield();
+  EXPECT_EQ(subscription->lost(), 1u);
+  EXPECT_TRUE(hears(row == "row" ? of_it : heard));  // from the other one
+  EXPECT_EQ(subscription->lost(), 1u);
+}
+
+TEST_F(Subscriptions, EventsOfAClientAreBoundedInBytes) {
+  start(1);
+  const base::Deadline deadline(Timeout(120'000));  // sanitizers
+  constexpr std::uint32_t objects = 1'100;          // 64 KiB each
+  constexpr std::uint64_t subscriptions = 6;        // 64 MiB each would be 384 MiB
+  fb::ObjectsClient client(channel(0, "read"));
+  std::vector<std::uint64_t> lost(subscriptions + 1), taken(subscriptions + 1);
+  const auto poll = [&](std::uint64_t id, const fb::SubscribeRequestT& next) {
+    const auto reply = client.start_subscribe(next, rpc::CallOptions{deadline}).get(deadline);
+    lost[id] += reply.lost;
+    taken[id] += reply.events.size();
+  };
+  for (std::uint64_t id = 0; id < subscriptions; ++id) poll(id, request(id, true));
+  put_many("large", objects, std::string(max_metadata_bytes, 'm'));
+  auto last = request(subscriptions, true);  // there is no room for any of its own
+  last.existing = true;
+  poll(subscriptions, last);
+  for (std::uint64_t id = 0; id <= subscriptions; ++id) {
+    while (lost[id] + taken[id] < objects && !deadline.passed()) poll(id, request(id, false));
+    EXPECT_EQ(lost[id] + taken[id], objects);
+  }
+  const auto kept = std::accumulate(taken.begin(), taken.end(), std::uint64_t{0});
+  EXPECT_GT(kept, 4'000u);  // 250 MiB
+  EXPECT_LE(kept, 4'097u);
 }
 
 TEST_F(Subscriptions, EventsWithLargeMetadataAreBoundedInBytes) {

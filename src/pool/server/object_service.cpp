@@ -10,9 +10,7 @@ namespace penstock::pool {
 namespace {
 
 constexpr std::size_t max_scan = 100'000;
-constexpr std::size_t max_events_reply = 10'000;
 constexpr std::size_t max_inline_reply = std::size_t{8} << 20;
-constexpr std::size_t max_event_bytes = std::size_t{64} << 20;  // kept for one subscription
 constexpr std::chrono::milliseconds version_poll(20);
 
 std::optional<std::uint64_t> tag_of(bool tagged, std::uint64_t tag) {
@@ -22,11 +20,6 @@ std::optional<std::uint64_t> tag_of(bool tagged, std::uint64_t tag) {
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 std::vector<std::uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
-
-std::size_t bytes_of(const fb::EventT& event) {
-  const auto& info = *event.info;
-  return sizeof(event) + sizeof(info) + info.row.size() + info.column.size() + info.metadata.size();
-}
 
 }  // namespace
 
@@ -337,113 +330,6 @@ Task<fb::ListReplyT> ObjectService::wait_row(rpc::Call& call, fb::WaitRowRequest
   };
   reply.next = bytes_of(core->store().table().scan(ns, wanted, after, max_scan, visit));
   co_return reply;
-}
-
-// --------------------------------------------------------------------------------------------------------- subscriptions
-
-struct ObjectService::Subscriber {
-  explicit Subscriber(fabric::Progress& progress) : more(progress) {}
-  fabric::Signal more;  // events, or the end
-  std::deque<std::unique_ptr<fb::EventT>> events;
-  std::size_t bytes = 0;   // of the events
-  std::uint64_t lost = 0;  // discarded since the last reply
-  std::unique_ptr<fb::EventT> take() {
-    auto event = std::move(events.front());
-    events.pop_front();
-    bytes -= bytes_of(*event);
-    return event;
-  }
-  ObjectTable::WaiterId id = 0;
-};
-
-std::shared_ptr<ObjectService::Subscriber> ObjectService::begin_subscription(rpc::Call& call,
-                                                                             const fb::SubscribeRequestT& request) {
-  auto core = core_;
-  auto* channel = &call.channel();
-  const auto of_channel = subscribers_.find(channel);
-  const bool first = of_channel == subscribers_.end();
-  if ((first ? 0 : of_channel->second.size()) >= core->options().max_subscriptions)
-    throw Error(Errc::overloaded, "a client may have " + std::to_string(core->options().max_subscriptions) +
-                                      " subscriptions at a server (its max_subscriptions)");
-  if (!first && of_channel->second.contains(request.id))
-    throw Error(Errc::invalid_argument, "there is a subscription with this number");
-  const auto subscriber = std::make_shared<Subscriber>(*core->progress());
-  const auto ns = unpack_namespace(request.ns);
-  const auto pattern = unpack_pattern(request.row, request.column);
-  const auto note = [subscriber, core = core.get()](bool dropped, const Namespace& in, std::string_view row,
-                                                    std::string_view column, const StoredObject& object) {
-    const auto placement = core->placement();
-    if (!core->is_primary(*placement, in, row, object.tag)) return;
-    auto& events = subscriber->events;
-    while (!events.empty() && (events.size() >= core->options().max_events || subscriber->bytes >= max_event_bytes)) {
-      subscriber->take();
-      ++subscriber->lost;
-    }
-    auto event = std::make_unique<fb::EventT>();
-    event->dropped = dropped;
-    event->info = pack_info(Key{std::string(row), std::string(column)}, object, 0);
-    subscriber->bytes += bytes_of(*event);
-    events.push_back(std::move(event));
-    subscriber->more.notify_all();
-  };
-  if (request.existing) {
-    std::string after;
-    do {
-      const auto visit = [&](const ObjectTable::Entry& entry) {
-        note(false, entry.ns, entry.row, entry.column, entry.object);
-        return true;
-      };
-      after = core->store().table().scan(ns, pattern, after, max_scan, visit);
-    } while (!after.empty());
-  }
-  subscriber->id = core->store().table().subscribe(ns, pattern, note);
-  subscribers_[channel].emplace(request.id, subscriber);
-  ++core->counters().subscriptions;
-  if (first) channel->on_closed([this, channel](const Error&) { end_subscriptions(channel); });
-  return subscriber;
-}
-
-void ObjectService::end(Subscriber& subscriber) {
-  core_->store().table().cancel(subscriber.id);
-  while (!subscriber.events.empty()) subscriber.take();
-  subscriber.more.notify_all();
-  --core_->counters().subscriptions;
-}
-
-void ObjectService::end_subscriptions(const rpc::Channel* channel) {
-  const auto ended = subscribers_.extract(channel);
-  if (ended.empty()) return;
-  for (const auto& [id, subscriber] : ended.mapped()) end(*subscriber);
-}
-
-Task<fb::SubscribeReplyT> ObjectService::subscribe(rpc::Call& call, fb::SubscribeRequestT request) {
-  ServerCore::require_role(call, "read");
-  std::shared_ptr<Subscriber> subscriber;
-  if (request.begin) {
-    subscriber = begin_subscription(call, request);
-  } else {
-    const auto of_channel = subscribers_.find(&call.channel());
-    if (of_channel == subscribers_.end() || !of_channel->second.contains(request.id))
-      throw Error(Errc::not_found, "no such subscription");
-    subscriber = of_channel->second.at(request.id);
-    const auto soon = earlier(call.deadline(), base::Deadline(Timeout(20'000)));
-    if (subscriber->events.empty()) co_await subscriber->more.wait(soon);
-  }
-  fb::SubscribeReplyT reply;
-  reply.lost = std::exchange(subscriber->lost, 0);
-  std::size_t bytes = 0;
-  while (!subscriber->events.empty() && reply.events.size() < max_events_reply && bytes < max_inline_reply) {
-    reply.events.push_back(subscriber->take());
-    bytes += bytes_of(*reply.events.back());
-  }
-  co_return reply;
-}
-
-Task<fb::EmptyT> ObjectService::unsubscribe(rpc::Call& call, fb::UnsubscribeRequestT request) {
-  ServerCore::require_role(call, "read");
-  if (const auto of_channel = subscribers_.find(&call.channel()); of_channel != subscribers_.end())
-    if (const auto ended = of_channel->second.extract(request.id); !ended.empty()) end(*ended.mapped());
-  co_return fb::EmptyT{};
 }
 
 // ------------------------------------------------------------------------------------------------------------------ rest

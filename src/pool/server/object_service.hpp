@@ -51,7 +51,11 @@ class ObjectService final : public fb::ObjectsService {
   Task<fb::AdminReplyT> admin(rpc::Call& call, fb::AdminRequestT request) override;
 
  private:
-  struct Subscriber;
+  class Subscriber;
+  struct Subscribers {                                               // of one channel
+    std::map<std::uint64_t, std::shared_ptr<Subscriber>> by_number;  // the client's
+    std::shared_ptr<std::size_t> event_bytes = std::make_shared<std::size_t>(0);
+  };
   class Ahead;
   using Load = fabric::Future<std::optional<ObjectStore::Loaded>>;
   Task<fb::GotT> get_one(rpc::Call& call, const fb::GetRequestT& request, std::uint64_t view, Namespace ns, Key key,
@@ -60,6 +64,7 @@ class ObjectService final : public fb::ObjectsService {
                    fb::GetReplyT& reply);
   Task<ServerCore::PassingBy> fetch_newer(const Placement& placement, const fb::GetRequestT& request,
                                           const ViewedKeys& keys, base::Deadline deadline);
+  // Subscriptions (object_subscriptions.cpp).
   std::shared_ptr<Subscriber> begin_subscription(rpc::Call& call, const fb::SubscribeRequestT& request);
   void end(Subscriber& subscriber);
   void end_subscriptions(const rpc::Channel* channel);
@@ -77,8 +82,7 @@ class ObjectService final : public fb::ObjectsService {
   Compute compute_;
   Admin admin_;
   std::shared_ptr<PutGuard> guard_;
-  // By channel and the client's number. A channel that had one is here until it is closed.
-  std::map<const rpc::Channel*, std::map<std::uint64_t, std::shared_ptr<Subscriber>>> subscribers_;
+  std::map<const rpc::Channel*, Subscribers> subscribers_;  // a channel that had one is here until it is closed
   std::shared_ptr<Waits> waits_ = std::make_shared<Waits>();
 };
 
