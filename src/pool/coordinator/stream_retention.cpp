@@ -148,19 +148,26 @@ Task<void> StreamHome::drop_stripes(fb::StepRecordT record, Deadline deadline) {
   const auto epoch = co_await epoch_of(record.life, record.epoch, deadline);
   if (!epoch) co_return;
   const auto placement = core_->placement();
-  std::map<std::uint32_t, std::pair<std::uint64_t, std::vector<Key>>> keys;  // by primary owner: a tag, and keys
+  struct Drop {
+    std::uint32_t owner = 0;
+    std::uint64_t tag = 0;
+    std::vector<Key> keys;
+  };
+  std::map<std::uint64_t, Drop> drops;  // by primary owner; by tag in a view that is not settled
   for (std::uint32_t rank = 0; rank < epoch->ranks.size(); ++rank) {
     for (std::uint32_t number = 0; number < epoch->ranks[rank].size(); ++number) {
       const auto tag = stripe_tag(record_.tag_base, record.step, rank, number);
-      auto& at = keys[placement->owners(streams_namespace(), "", tag).index[0]];
-      at.first = tag;  // whatever it is: all of them have these owners
-      at.second.push_back({stripe_row(name_, record.step, rank, number), stripe_column(record.writer)});
+      const auto owner = placement->owners(streams_namespace(), "", tag).index[0];
+      auto& drop = drops[placement->view().settled ? owner : tag];
+      drop.owner = owner;
+      drop.tag =
+          tag;  // in a settled view whichever: all of them have these owners, but they may have had others before
+      drop.keys.push_back({stripe_row(name_, record.step, rank, number), stripe_column(record.writer)});
     }
   }
-  for (auto& [owner, drop] : keys) {
-    auto& [tag, those] = drop;
-    co_await drop_at(*core_, placement->view().members[owner], placement->view().number, std::move(those), tag,
-                     deadline);
+  for (auto& [by, drop] : drops) {
+    co_await drop_at(*core_, placement->view().members[drop.owner], placement->view().number, std::move(drop.keys),
+                     drop.tag, deadline);
   }
 }
 

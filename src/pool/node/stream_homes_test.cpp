@@ -203,6 +203,29 @@ TEST(StreamHomes, StripesThatComeAfterAViewHasChangedReachItsOwners) {
 }
 
 // Each server in turn stops while steps come and go; with two replicas nothing is lost and everything goes on.
+// After a server has joined, most stripes lie where they lay before: where each did, follows from its own tag.
+TEST(StreamHomes, StripesThatHaveNotMovedYetAreFound) {
+  constexpr std::uint32_t stripes = 30;
+  Servers servers(2, 1, 1);  // one message each is passed on at once
+  servers.wait_settled();
+  // The last stripe of the first server is one that it had before; others of it are not.
+  std::string name = "moving";
+  while (stripe_tag(tag_base_of(name), 0, 0, stripes - 1) % 6 != 0) name += "x";
+  TestWriter writer(servers, name, stripes * (StreamOptions{}.stripe_bytes / 8));
+  writer.write();
+  writer->close(patience);
+  servers.add();
+  const auto unsettled = [&](std::size_t i) {
+    const auto view = servers[i].core().placement()->view();
+    return view.members.size() == 3 && !view.settled;
+  };
+  const base::Deadline deadline(patience);
+  while (!(unsettled(0) && unsettled(1)) && !deadline.passed()) {
+  }
+  EXPECT_THAT(TestReader(servers, name).rest(), ElementsAre(0));
+  EXPECT_TRUE(unsettled(0));
+}
+
 TEST(StreamHomes, GoesOnWithoutAServer) {
   for (std::size_t victim = 1; victim < 3; ++victim) {
     Servers servers(3, 2);

@@ -23,7 +23,9 @@ namespace penstock::pool {
 // Servers of one pool, the first of which keeps the directory.
 class Servers {
  public:
-  explicit Servers(std::uint32_t count, std::uint32_t replication = 1) : replication_(replication) {
+  explicit Servers(std::uint32_t count, std::uint32_t replication = 1,
+                   std::uint64_t rebalance_bytes_per_s = ServerOptions{}.rebalance_bytes_per_s)
+      : replication_(replication), rebalance_bytes_per_s_(rebalance_bytes_per_s) {
     for (std::uint32_t i = 0; i < count; ++i) starting_.push_back(make(count));
     std::vector<std::thread> threads;  // the first view waits for all of them
     starting_[0]->directory_first.store(true);
@@ -70,6 +72,7 @@ class Servers {
     options.server.listen = "127.0.0.1";
     options.server.servers = count;
     options.server.replication = replication_;
+    options.server.rebalance_bytes_per_s = rebalance_bytes_per_s_;
     options.server.id = 1 + starting_.size();
     options.server.name = "\"server\" " + std::to_string(starting_.size());
     options.server.store.memory_bytes = 256u << 20;
@@ -90,7 +93,8 @@ class Servers {
     }
   }
 
-  std::uint32_t replication_;
+  const std::uint32_t replication_;
+  const std::uint64_t rebalance_bytes_per_s_;
   TestFolder folder_;
   std::vector<std::unique_ptr<Running>> starting_;
   const std::shared_ptr<fabric::Progress> client_ = fabric::Progress::create();
