@@ -9,6 +9,7 @@
 #include <set>
 
 #include "penstock/error.hpp"
+#include "pool/keys/stream_keys.hpp"
 
 namespace penstock::pool {
 namespace {
@@ -51,6 +52,21 @@ std::uint32_t djb2(std::string_view text) {
   std::uint32_t hash = 5381;
   for (const char c : text) hash = hash * 33 + static_cast<std::uint8_t>(c);
   return hash;
+}
+
+// Large steps that come every so many steps, small ones between: no server has much more of them than others. Of a stream that
+// an earlier server placed, all steps lie alike.
+TEST(Placement, StepsFillAllServers) {
+  const auto base = tag_base_of("heat");
+  for (std::uint64_t servers = 2; servers <= 8; ++servers) {
+    for (std::uint64_t every = 1; every <= 32; ++every) {
+      std::vector<std::size_t> loads(servers);
+      for (std::uint64_t step = 0; step < 400 * every; step += every) ++loads[stripe_tag(base, step, 0, 0) % servers];
+      EXPECT_LE(imbalance(loads), 1.5) << "every " << every << ". step on " << servers;
+    }
+  }
+  EXPECT_EQ(stripe_tag(base, 7, 2, 1), stripe_tag(base, 6, 1, 3));
+  for (const std::uint64_t step : {0, 7, 1000}) EXPECT_EQ(stripe_tag(5, step, 2, 1), 8u);
 }
 
 // The table of the issue: how evenly keys as programs name them are spread.

@@ -56,6 +56,12 @@ std::string stripe_row(std::string_view stream, std::uint64_t step, std::uint32_
 std::optional<std::uint64_t> step_of_stripe_row(std::string_view row, std::string_view stream) {
   return number_after(row, "stripe/" + std::string(stream) + "/");
 }
+std::uint64_t stripe_tag(std::uint64_t base, std::uint64_t step, std::uint32_t rank, std::uint32_t stripe) {
+  if ((base & tag_by_step) == 0) return base + rank + stripe;
+  const std::uint64_t turn = step / 16;
+  const std::uint64_t begin = storage::checksum(std::as_bytes(std::span(&turn, 1))) & 0xffff'ffff;
+  return base + begin + step + rank + stripe;
+}
 std::uint64_t tag_base_of(std::string_view stream) {
   return tag_by_step | (storage::checksum(std::as_bytes(std::span(stream))) & 0xffff'ffff);
 }

@@ -36,11 +36,10 @@ std::string stripe_column(std::uint64_t life);
 std::string stripe_pattern(std::string_view stream);
 std::string stripe_pattern(std::string_view stream, std::uint64_t step);
 // Stripes that follow each other lie on servers that follow each other, and so do steps: those of one stripe fill all servers.
-// base: the stream's own (StreamRecord.tag_base). Streams that earlier servers kept lack `tag_by_step` in it.
+// Every 16 steps the order begins elsewhere: large steps that come at a regular distance fill all servers, too. base: the stream's
+// own (StreamRecord.tag_base). Streams that earlier servers kept lack `tag_by_step` in it.
 inline constexpr std::uint64_t tag_by_step = std::uint64_t{1} << 32;
-inline std::uint64_t stripe_tag(std::uint64_t base, std::uint64_t step, std::uint32_t rank, std::uint32_t stripe) {
-  return base + ((base & tag_by_step) != 0 ? step : 0) + rank + stripe;
-}
+std::uint64_t stripe_tag(std::uint64_t base, std::uint64_t step, std::uint32_t rank, std::uint32_t stripe);
 // Of a new stream.
 std::uint64_t tag_base_of(std::string_view stream);
 
