@@ -122,17 +122,25 @@ Task<std::vector<ObjectInfo>> Pool::Impl::wait_row(std::string row, std::size_t 
   request->column = {column.begin(), column.end()};
   request->count = static_cast<std::uint32_t>(count);
   std::vector<ObjectInfo> infos;
-  do {
+  std::uint64_t first_view = 0;  // of the first page
+  for (;;) {
     std::function<Task<fb::ListReplyT>(std::shared_ptr<rpc::Channel>, std::uint64_t, PoolClient::Attempt)> call =
         [request, deadline](std::shared_ptr<rpc::Channel> channel, std::uint64_t view, PoolClient::Attempt) {
           return send_wait_row(std::move(channel), view, request, deadline);
         };
     auto reply = co_await client->at_primary<fb::ListReplyT>(ns, row, std::nullopt, deadline, std::move(call));
+    if (request->after.empty()) first_view = reply.view;
+    if (reply.view != first_view) {  // the row's server may be another one, which does not have all of it yet
+      infos.clear();
+      request->after.clear();
+      request->count = static_cast<std::uint32_t>(count);
+      continue;
+    }
     std::ranges::move(pool::unpack_infos(reply.objects.get()), std::back_inserter(infos));
-    request->after = std::move(reply.next);  // not empty: the row has more than one reply holds
+    if (reply.next.empty()) co_return infos;
+    request->after = std::move(reply.next);
     request->count = 0;
-  } while (!request->after.empty());
-  co_return infos;
+  }
 }
 
 Task<fb::ListReplyT> Pool::Impl::send_wait_row(std::shared_ptr<rpc::Channel> channel, std::uint64_t view,

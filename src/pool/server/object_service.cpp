@@ -316,8 +316,12 @@ Task<fb::ListReplyT> ObjectService::wait_row(rpc::Call& call, fb::WaitRowRequest
   const Waiting waiting(waits_, call.channel(), core->options().max_waits);
   const auto after = text_of(request.after);
   const bool reached = co_await core->wait_count(ns, row, wanted, request.count, answer_in_time(call.deadline()));
-  if (!reached)
-    throw Error(Errc::timeout, "the row did not reach " + std::to_string(request.count) + " objects in time");
+  if (!reached) {
+    std::size_t there = 0;
+    core->store().table().scan(ns, wanted, "", max_scan, [&](const ObjectTable::Entry&) { return ++there != 0; });
+    throw Error(Errc::timeout, "the row has " + std::to_string(there) + " of " + std::to_string(request.count) +
+                                   " objects; the others did not come in time");
+  }
   fb::ListReplyT reply;
   reply.view = placement->view().number;
   reply.objects = std::make_unique<fb::InfosT>();
