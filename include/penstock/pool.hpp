@@ -132,8 +132,8 @@ struct ObjectEvent {
 class Subscription {
  public:
   virtual ~Subscription() = default;
-  // Events that were missed, at least: servers threw them away, because the client did not take them fast enough. Where a server
-  // is gone, or the connection to it, one is counted: it may have had some.
+  // Events that may have been missed: those that servers threw away because the client did not take them fast enough, and one for
+  // each server that has gone, and each connection to one: it may have had some.
   virtual std::uint64_t lost() const = 0;
   // Throws the error with which a server refuses the subscription (overloaded: the client has too many; forbidden), as long as it
   // does: it is asked again each second. Servers that are gone are no error.

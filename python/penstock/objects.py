@@ -179,9 +179,9 @@ class Subscription:
 
     @property
     def lost(self) -> int:
-        """Events that were missed, at least: thrown away, here and by servers, because they were not taken fast enough.
+        """Events that may have been missed: thrown away, here and by servers, because they were not taken fast enough.
 
-        Where a server is gone, or the connection to it, one is counted: it may have had some.
+        One is counted for each server that has gone, and each connection to one: it may have had some.
         """
         return self._core.lost()
 

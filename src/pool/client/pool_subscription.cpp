@@ -214,13 +214,11 @@ Task<void> PoolSubscription::Shared::poll(pool::Member member) {
       bool busy = false;
       try {
         const auto reply = co_await fb::ObjectsClient(channel).subscribe(std::move(next), options);
-        its.begun = true;
-        not_refused(member.id);
+        if (!std::exchange(its.begun, true)) not_refused(member.id);
         take(member, reply);
       } catch (const Error& error) {
         if (!its.begun || error.code() != Errc::overloaded) throw;
-        refused(member, error);  // it still has the subscription and its events
-        busy = true;
+        busy = true;  // it still has the subscription and its events
       }
       if (busy) co_await fabric::pause_for(*impl->progress, std::chrono::seconds(1));
     }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t max_visits = 100'000;  // of what is there first, at a time
 constexpr std::size_t max_events_reply = 10'000;
-constexpr std::size_t max_bytes_reply = std::size_t{8} << 20;
+constexpr std::size_t max_bytes_reply = std::size_t{256} << 10;         // goes inline; many polls are answered at once
 constexpr std::size_t max_event_bytes = std::size_t{64} << 20;          // kept for one subscription
 constexpr std::size_t max_client_event_bytes = std::size_t{256} << 20;  // kept for all of a client
 
@@ -29,7 +29,7 @@ class ObjectService::Subscriber {
   ~Subscriber() { clear(); }
   Subscriber(const Subscriber&) = delete;
 
-  fabric::Signal more;  // there is something to tell, or the end
+  fabric::Signal more;  // of new events, and of the end
   ObjectTable::WaiterId id = 0;
 
   bool nothing_to_tell() const { return events_.empty() && lost_ == 0; }
@@ -97,7 +97,6 @@ std::shared_ptr<ObjectService::Subscriber> ObjectService::begin_subscription(rpc
   const auto ns = unpack_namespace(request.ns);
   const auto pattern = unpack_pattern(request.row, request.column);
   auto& subscribers = subscribers_[channel];
-  if (first) channel->on_closed([this, channel](const Error&) { end_subscriptions(channel); });
   const auto subscriber =
       std::make_shared<Subscriber>(*core->progress(), core->options().max_events, subscribers.event_bytes);
   const auto note = [subscriber, core = core.get()](bool dropped, const Namespace& in, std::string_view row,
@@ -122,6 +121,7 @@ std::shared_ptr<ObjectService::Subscriber> ObjectService::begin_subscription(rpc
   subscriber->id = core->store().table().subscribe(ns, pattern, note);
   subscribers.by_number.emplace(request.id, subscriber);
   ++core->counters().subscriptions;
+  if (first) channel->on_closed([this, channel](const Error&) { end_subscriptions(channel); });
   return subscriber;
 }
 
