@@ -128,6 +128,23 @@ std::uint64_t random_life() {
   return life | 1;  // 0: no writer
 }
 
+// Why a pool takes no step, if its servers have no memory for one; else "".
+std::string full_servers(const std::optional<PoolStatus>& now) {
+  if (!now) return "";
+  std::string full;
+  for (const auto& server : now->servers) {
+    if (server.waiting == 0) continue;
+    const auto percent = server.memory_bytes * 100 / std::max<std::uint64_t>(1, server.memory_limit);
+    full += (full.empty() ? "" : ", ") + ("server " + server.name) + " (" + std::to_string(percent) +
+            " % of memory=" + base::format_size(server.memory_limit) + " in use";
+    full += server.disk_bytes + server.disk_free == 0 ? ", no tiers)" : ")";
+  }
+  if (full.empty()) return "";
+  return ", whose memory is full: " + full +
+         "; give the servers more memory (memory=) or tiers, keep fewer steps (retain_steps=, retain_bytes=), or drop "
+         "what is not needed any more (penstock stream drop, penstock object drop)";
+}
+
 // The pool's home is the only reader of this writer's memory.
 class PoolSink final : public stream::DirectSink {
  public:
@@ -160,7 +177,7 @@ class PoolSink final : public stream::DirectSink {
   std::uint64_t attach(const stream::EngineContext& context, const Cohort& cohort);
   void stop_attaching();
   void finish_lost(const std::string& why);
-  std::string full_servers() const;
+  std::optional<PoolStatus> ask_servers() const;
 
   const StreamOptions said_;  // to the home
   const std::shared_ptr<fabric::Progress> progress_;
@@ -214,35 +231,24 @@ void PoolSink::stop_attaching() {
 
 // A pool that says that it is full has readers that are behind, or keeps too much.
 stream::Awaited PoolSink::awaited() const {
-  const auto direct = DirectSink::awaited();
-  if (!attachment_) return direct;
-  const auto full = full_servers();
+  if (!attachment_) return DirectSink::awaited();
   const auto pool = "pool " + attachment_->pool();
-  if (full.empty()) return {pool + " (" + direct.who + ")", stream::Awaited::Whom::others};
-  return {pool + full, stream::Awaited::Whom::readers};
+  const auto now = ask_servers();
+  if (const auto full = full_servers(now); !full.empty()) return {pool + full, stream::Awaited::Whom::readers};
+  const auto answers = [](const ServerStatus& server) { return server.state != "lost"; };
+  if (!now || std::ranges::none_of(now->servers, answers))
+    return {pool + ", none of whose servers answers", stream::Awaited::Whom::others};
+  return {pool + ", to take the steps that wait for it", stream::Awaited::Whom::others};
 }
 
-// After a timeout: why the pool takes no step, if its servers have no memory for one. Asks them, which takes a moment.
-std::string PoolSink::full_servers() const {
-  PoolStatus now;
+// After a timeout; it takes a moment.
+std::optional<PoolStatus> PoolSink::ask_servers() const {
   try {
     auto asking = attachment_->client()->status(base::Deadline(ask_within));
-    now = fabric::run_task(*progress_, std::move(asking), base::Deadline(2 * ask_within));  // it ends by itself
+    return fabric::run_task(*progress_, std::move(asking), base::Deadline(2 * ask_within));  // it ends by itself
   } catch (const Error&) {
-    return "";
+    return std::nullopt;
   }
-  std::string full;
-  for (const auto& server : now.servers) {
-    if (server.waiting == 0) continue;
-    const auto percent = server.memory_bytes * 100 / std::max<std::uint64_t>(1, server.memory_limit);
-    full += (full.empty() ? "" : ", ") + ("server " + server.name) + " (" + std::to_string(percent) +
-            " % of memory=" + base::format_size(server.memory_limit) + " in use";
-    full += server.disk_bytes + server.disk_free == 0 ? ", no tiers)" : ")";
-  }
-  if (full.empty()) return "";
-  return ", whose memory is full: " + full +
-         "; give the servers more memory (memory=) or tiers, keep fewer steps (retain_steps=, retain_bytes=), or drop "
-         "what is not needed any more (penstock stream drop, penstock object drop)";
 }
 
 void PoolSink::close(base::Deadline deadline) {
@@ -252,7 +258,7 @@ void PoolSink::close(base::Deadline deadline) {
     if (attachment_) finish_lost("it was closed before every step was in the pool");
     if (!attachment_ || e.code() != Errc::timeout) throw;
     throw Error(Errc::timeout, "stream " + stream() + ": closed before every step was in pool " + attachment_->pool() +
-                                   full_servers() + "; " + e.what());
+                                   full_servers(ask_servers()) + "; " + e.what());
   }
   if (!attachment_) return;
   stop_attaching();
